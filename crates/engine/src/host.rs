@@ -1,0 +1,81 @@
+//! Facts about the machine we run on, as the kernel tells them. What cannot be found out is `None`, never a guess.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+/// What the report says about a host, in DLIO's terms.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    pub name: String,
+    pub cores: u64,
+    pub memory_bytes: u64,
+    /// /proc/cpuinfo, flattened; of several processors the last one counts, as in DLIO.
+    pub cpuinfo: Vec<(String, String)>,
+    pub meminfo: Vec<(String, String)>,
+}
+
+impl Host {
+    pub fn look() -> Host {
+        let meminfo = pairs("/proc/meminfo");
+        Host {
+            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
+            memory_bytes: kib(&meminfo, "MemTotal").unwrap_or(0),
+            cpuinfo: pairs("/proc/cpuinfo").into_iter().filter(|(key, _)| key != "processor").collect(),
+            meminfo,
+        }
+    }
+
+    /// Memory that a new process could use without swapping; reclaimable cache counts as free.
+    pub fn available_memory_bytes() -> Option<u64> {
+        kib(&pairs("/proc/meminfo"), "MemAvailable")
+    }
+}
+
+/// Bytes that this process has caused to be fetched from block devices. Not counted for network file systems.
+pub fn device_read_bytes() -> Option<u64> {
+    pairs("/proc/self/io").iter().find(|(key, _)| key == "read_bytes")?.1.parse().ok()
+}
+
+/// The most memory that this process has had resident.
+pub fn peak_rss_bytes() -> Option<u64> {
+    kib(&pairs("/proc/self/status"), "VmHWM")
+}
+
+/// CPU time that this process has used, user and system, in seconds.
+pub fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn kib(pairs: &[(String, String)], key: &str) -> Option<u64> {
+    let value = &pairs.iter().find(|(name, _)| name == key)?.1;
+    value.strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// The `key: value` lines of a kernel file, keys in the order of their first appearance, the last value of each.
+fn pairs(path: &str) -> Vec<(String, String)> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let mut order = Vec::new();
+    let mut values = BTreeMap::new();
+    for (key, value) in text.lines().filter_map(|line| line.split_once(':')) {
+        let key = key.trim().to_owned();
+        if values.insert(key.clone(), value.trim().to_owned()).is_none() {
+            order.push(key);
+        }
+    }
+    order.into_iter().filter_map(|key| values.remove(&key).map(|value| (key, value))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_what_we_need() {
+        let host = Host::look();
+        assert!(host.cores > 0 && host.memory_bytes > 1 << 20 && !host.name.is_empty());
+        assert!(peak_rss_bytes().is_some_and(|bytes| bytes > 1 << 20));
+        assert!(Host::available_memory_bytes().is_some());
+    }
+}

@@ -1,0 +1,17 @@
+//! Generates data sets and trains on them: the only room with threads and a clock. It emits live counters and returns
+//! a ledger; it never prints.
+
+mod accelerators;
+mod bell;
+pub mod generate;
+pub mod host;
+mod loader;
+pub mod meter;
+mod pulse;
+mod stop;
+mod train;
+mod world;
+
+pub use pulse::{Progress, Pulse};
+pub use stop::Stop;
+pub use train::{Rig, train};

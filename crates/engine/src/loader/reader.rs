@@ -1,0 +1,289 @@
+//! A reader thread: claims chunks of batches, turns positions into byte ranges, fetches them and keeps its own
+//! account of what was delivered. After warm-up it allocates nothing and takes no lock while there is work.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use format::{Extent, Format};
+use model::digest::{Digest, placed};
+use model::ledger::Row;
+use model::names::Name;
+use model::order::EpochOrder;
+use model::plan::{Data, PhasePlan, Split};
+use store::{Fetch, Lane, Store, StoreError};
+
+use super::Queue;
+use super::queue::Chunk;
+use crate::bell::Bell;
+use crate::meter::Clock;
+use crate::pulse::Pulse;
+use crate::stop::Stop;
+
+/// How long a reader sleeps before it looks whether the run should stop.
+const LOOK_AROUND: Duration = Duration::from_millis(100);
+
+/// What ended the work, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) rank: u64,
+    pub(crate) step: u64,
+    pub(crate) cause: String,
+}
+
+/// Everything that the readers of one phase share.
+pub(crate) struct Job<'a> {
+    pub(crate) phase: &'a PhasePlan,
+    pub(crate) order: EpochOrder,
+    pub(crate) split: &'a Split,
+    pub(crate) data: &'a Data,
+    pub(crate) format: &'a dyn Format,
+    pub(crate) store: &'a dyn Store,
+    pub(crate) transfer_bytes: usize,
+    /// First rank of this process; queue i belongs to rank `first_rank` + i.
+    pub(crate) first_rank: u64,
+    pub(crate) queues: &'a [Queue],
+    /// Wakes readers; bell g belongs to reader group g.
+    pub(crate) work_bells: &'a [Bell],
+    /// Wakes the accelerators' driver.
+    pub(crate) batch_bell: &'a Bell,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) pulse: &'a Pulse,
+    /// Asked for from outside.
+    pub(crate) stop: &'a Stop,
+    /// Asked for by a part that failed.
+    pub(crate) abort: &'a Stop,
+    pub(crate) failure: &'a Mutex<Option<Failure>>,
+}
+
+impl Job<'_> {
+    pub(crate) fn ending(&self) -> bool {
+        self.stop.wished() || self.abort.wished()
+    }
+
+    /// Keeps the first failure and ends the phase for everybody.
+    pub(crate) fn fail(&self, failure: Failure) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        self.abort.wish();
+        self.batch_bell.ring(usize::MAX);
+        self.work_bells.iter().for_each(|bell| bell.ring(usize::MAX));
+    }
+}
+
+/// What one reader delivered to one rank.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Account {
+    samples: u64,
+    bytes_planned: u64,
+    bytes_read: u64,
+    opens: u64,
+    reads: u64,
+    digest: Digest,
+    order: u64,
+}
+
+impl Account {
+    pub(crate) fn row(self) -> Row {
+        Row {
+            samples_delivered: self.samples,
+            bytes_planned: self.bytes_planned,
+            bytes_read: self.bytes_read,
+            opens: self.opens,
+            reads: self.reads,
+            digest: self.digest,
+            order: self.order,
+            ..Row::default()
+        }
+    }
+
+    fn add(&mut self, other: &Account) {
+        self.samples += other.samples;
+        self.bytes_planned += other.bytes_planned;
+        self.bytes_read += other.bytes_read;
+        self.opens += other.opens;
+        self.reads += other.reads;
+        self.digest += other.digest;
+        self.order = self.order.wrapping_add(other.order);
+    }
+}
+
+/// Reads for the queues `queues` (numbers into the job's) until the phase has no more chunks, and returns the account
+/// of each. A failure or a panic ends the phase for everybody and is kept in the job.
+pub(crate) fn read(job: &Job<'_>, group: usize, queues: &[usize]) -> Vec<Account> {
+    let mut accounts = vec![Account::default(); queues.len()];
+    let mut reader =
+        Reader { job, lane: job.store.lane(job.transfer_bytes), name: Name::default(), at: (0, 0) };
+    let outcome = catch_unwind(AssertUnwindSafe(|| reader.serve(group, queues, &mut accounts)));
+    let (rank, step) = reader.at;
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(cause)) => job.fail(Failure { rank, step, cause: cause.to_string() }),
+        Err(panic) => {
+            let cause = format!("a reader panicked: {}", panic_text(&*panic));
+            job.fail(Failure { rank, step, cause });
+        }
+    }
+    accounts
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+}
+
+struct Reader<'a, 'j> {
+    job: &'a Job<'j>,
+    lane: Box<dyn Lane + 'a>,
+    name: Name,
+    /// Rank and step at work, for the message if it fails.
+    at: (u64, u64),
+}
+
+/// Why reading a sample failed.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Format(#[from] format::FormatError),
+}
+
+impl Reader<'_, '_> {
+    fn serve(&mut self, group: usize, queues: &[usize], accounts: &mut [Account]) -> Result<(), ReadError> {
+        let job = self.job;
+        let claimable = || job.ending() || queues.iter().any(|queue| job.queues[*queue].claimable());
+        while !job.ending() {
+            let mut idle = true;
+            for (account, &queue) in accounts.iter_mut().zip(queues) {
+                if let Some(chunk) = job.queues[queue].claim() {
+                    idle = false;
+                    account.add(&self.bring(queue, chunk)?);
+                    self.hand_over(queue, chunk);
+                }
+            }
+            if idle {
+                if queues.iter().all(|queue| job.queues[*queue].exhausted()) {
+                    return Ok(());
+                }
+                job.work_bells[group].wait(LOOK_AROUND, claimable);
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_over(&self, queue: usize, chunk: Chunk) {
+        if self.job.queues[queue].complete(chunk, || self.job.clock.now()) {
+            self.job.batch_bell.ring(1);
+        }
+    }
+
+    /// Fetches the samples of one chunk. Neighbours in one file become one operation.
+    fn bring(&mut self, queue: usize, chunk: Chunk) -> Result<Account, ReadError> {
+        let job = self.job;
+        let rank = job.first_rank + queue as u64;
+        self.at = (rank, chunk.step);
+        let first = job.phase.shards.position(rank, chunk.step) + chunk.first;
+        let mut account = Account::default();
+        let mut pending: Option<(u64, Extent)> = None;
+        let mut in_flight = 0;
+        for position in first..first + chunk.samples {
+            let sample = job.order.sample(position);
+            account.digest.insert(sample);
+            account.order = account.order.wrapping_add(placed(position, sample));
+            let (file, extent) = self.locate(sample)?;
+            pending = Some(match pending {
+                Some((open, so_far)) if open == file && joins(so_far, extent) => {
+                    (file, union(so_far, extent))
+                }
+                Some((open, so_far)) => {
+                    self.fetch(open, so_far, &mut in_flight, &mut account)?;
+                    (file, extent)
+                }
+                None => (file, extent),
+            });
+        }
+        if let Some((file, extent)) = pending {
+            self.fetch(file, extent, &mut in_flight, &mut account)?;
+        }
+        while in_flight > 0 {
+            self.reap(&mut in_flight, &mut account)?;
+        }
+        account.samples = chunk.samples;
+        job.pulse.add(account.samples, account.bytes_read);
+        Ok(account)
+    }
+
+    /// The file of a sample, as a number within the split, and the bytes of the sample in it.
+    fn locate(&self, sample: u64) -> Result<(u64, Extent), ReadError> {
+        let job = self.job;
+        let per_file = job.split.samples_per_file;
+        if per_file == 1 {
+            let len = job.data.file_bytes.of(job.split.first_file + sample);
+            return Ok((sample, Extent { offset: 0, len }));
+        }
+        let (file, index) = (sample / per_file, sample % per_file);
+        let extent =
+            job.data.sizes.with_shape(job.split.first_file + file, job.data.element, per_file, |shape| {
+                job.format.extent(shape, index)
+            })?;
+        Ok((file, extent))
+    }
+
+    fn fetch(
+        &mut self,
+        file: u64,
+        extent: Extent,
+        in_flight: &mut usize,
+        account: &mut Account,
+    ) -> Result<(), ReadError> {
+        if *in_flight == self.lane.capacity() {
+            self.reap(in_flight, account)?;
+        }
+        self.job.split.names.write(file, &mut self.name);
+        let file_bytes = self.job.data.file_bytes.of(self.job.split.first_file + file);
+        let to_end = extent.offset + extent.len == file_bytes;
+        let fetch = Fetch { name: &self.name, offset: extent.offset, len: extent.len, to_end };
+        self.lane.submit(file, &fetch)?;
+        *in_flight += 1;
+        account.bytes_planned += extent.len;
+        Ok(())
+    }
+
+    fn reap(&mut self, in_flight: &mut usize, account: &mut Account) -> Result<(), ReadError> {
+        match self.lane.reap()? {
+            Some(done) => {
+                *in_flight -= 1;
+                account.bytes_read += done.bytes;
+                account.opens += done.opens;
+                account.reads += done.reads;
+            }
+            // The lane has forgotten fetches: what they should have brought stays missing, and the verdict says so.
+            None => *in_flight = 0,
+        }
+        Ok(())
+    }
+}
+
+/// Whether two ranges of one file can be fetched as one without a gap.
+fn joins(a: Extent, b: Extent) -> bool {
+    b.offset <= a.offset + a.len && a.offset <= b.offset + b.len
+}
+
+fn union(a: Extent, b: Extent) -> Extent {
+    let offset = a.offset.min(b.offset);
+    Extent { offset, len: (a.offset + a.len).max(b.offset + b.len) - offset }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_ranges_become_one() {
+        let at = |offset, len| Extent { offset, len };
+        assert!(joins(at(0, 10), at(10, 5)) && joins(at(10, 5), at(0, 10)) && joins(at(0, 10), at(0, 10)));
+        assert!(!joins(at(0, 10), at(11, 5)));
+        assert_eq!(union(at(10, 5), at(0, 10)), at(0, 15));
+        assert_eq!(union(at(0, 10), at(0, 10)), at(0, 10));
+    }
+}

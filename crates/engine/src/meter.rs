@@ -1,0 +1,164 @@
+//! The only clock. Everything that is timed is timed here: a monotonic clock for spans, with sleeps to absolute
+//! deadlines, and the wall clock for time stamps. A fake clock with the same face makes reports exact in tests.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use model::units::Nanos;
+use rustix::thread::{ClockId, NanosleepRelativeResult};
+use rustix::time::Timespec;
+
+use crate::bell::Bell;
+use crate::stop::Stop;
+
+/// How long a wait goes on before it looks whether the run should stop.
+const LOOK_AROUND: Nanos = Nanos(50_000_000);
+
+/// Time as the engine sees it.
+pub trait Clock: Sync {
+    /// Since the clock was made.
+    fn now(&self) -> Nanos;
+    /// Sleeps to the absolute moment `at`, or until a stop is wished.
+    fn sleep_until(&self, at: Nanos, stop: &Stop);
+    #[doc(hidden)]
+    fn listen(&self, listener: Listener<'_>, deadline: Nanos);
+}
+
+/// Someone who waits for a change that a bell announces.
+#[doc(hidden)]
+#[expect(missing_debug_implementations, reason = "holds a closure")]
+pub struct Listener<'a> {
+    pub(crate) bell: &'a Bell,
+    pub(crate) ready: &'a dyn Fn() -> bool,
+}
+
+/// The kernel's monotonic clock.
+#[derive(Debug)]
+pub struct Monotonic {
+    origin: u64,
+}
+
+impl Monotonic {
+    #[expect(clippy::new_without_default, reason = "making one reads the clock; a default should not")]
+    pub fn new() -> Monotonic {
+        Monotonic { origin: kernel_now() }
+    }
+
+    /// Asks the kernel not to round this thread's sleeps up (it adds 50 us by default).
+    pub fn sharpen_this_thread() {
+        // Without the permission sleeps are a little later, which the ledger's lateness shows.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    }
+}
+
+fn kernel_now() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+impl Clock for Monotonic {
+    fn now(&self) -> Nanos {
+        Nanos(kernel_now() - self.origin)
+    }
+
+    fn sleep_until(&self, at: Nanos, stop: &Stop) {
+        loop {
+            let now = self.now();
+            if now >= at || stop.wished() {
+                return;
+            }
+            let moment = at.min(now + LOOK_AROUND).0 + self.origin;
+            let deadline = Timespec {
+                tv_sec: (moment / 1_000_000_000) as i64,
+                tv_nsec: (moment % 1_000_000_000) as i64,
+            };
+            // An interrupted sleep is simply resumed: the deadline is absolute.
+            let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &deadline);
+        }
+    }
+
+    fn listen(&self, listener: Listener<'_>, deadline: Nanos) {
+        let timeout = deadline.since(self.now()).min(LOOK_AROUND);
+        listener.bell.wait(Duration::from_nanos(timeout.0), listener.ready);
+    }
+}
+
+/// A clock that stands still until someone sleeps, and then is exactly there. With the null store every figure of a
+/// run becomes a function of the plan.
+#[derive(Debug, Default)]
+pub struct FakeClock {
+    now: AtomicU64,
+}
+
+impl Clock for FakeClock {
+    fn now(&self) -> Nanos {
+        Nanos(self.now.load(Ordering::SeqCst))
+    }
+
+    fn sleep_until(&self, at: Nanos, _stop: &Stop) {
+        self.now.fetch_max(at.0, Ordering::SeqCst);
+    }
+
+    fn listen(&self, listener: Listener<'_>, _deadline: Nanos) {
+        // Real readers have real work to do in no fake time at all: wait for them, however long that takes.
+        listener.bell.wait(Duration::from_millis(50), listener.ready);
+    }
+}
+
+/// Sleeps for a while without regard to any run: for displays.
+pub fn pause(span: Duration) {
+    let request = Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) };
+    if let NanosleepRelativeResult::Interrupted(_) = rustix::thread::nanosleep(&request) {
+        // A display that draws early does no harm.
+    }
+}
+
+/// The local time, as DLIO writes it: `2026-11-15T20:35:47.981702`.
+pub fn timestamp() -> String {
+    jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
+}
+
+/// The local time as part of a folder's name: `20261115_203547`.
+pub fn folder_stamp() -> String {
+    jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string()
+}
+
+/// A number that no other run has, from the wall clock and the process id.
+pub fn entropy() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::Realtime);
+    let pid = rustix::process::getpid().as_raw_nonzero().get() as u64;
+    model::order::mix(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_never_ends_early() {
+        let clock = Monotonic::new();
+        for micros in [0, 100, 375, 60_000] {
+            let deadline = clock.now() + Nanos(micros * 1000);
+            clock.sleep_until(deadline, &Stop::default());
+            assert!(clock.now() >= deadline);
+        }
+    }
+
+    #[test]
+    fn a_wished_stop_ends_a_long_sleep() {
+        let clock = Monotonic::new();
+        let stop = Stop::default();
+        stop.wish();
+        clock.sleep_until(clock.now() + Nanos(u64::MAX / 2), &stop);
+    }
+
+    #[test]
+    fn the_fake_clock_moves_only_by_sleeping() {
+        let clock = FakeClock::default();
+        assert_eq!(clock.now(), Nanos(0));
+        clock.sleep_until(Nanos(500), &Stop::default());
+        clock.sleep_until(Nanos(100), &Stop::default());
+        assert_eq!(clock.now(), Nanos(500));
+    }
+}

@@ -1,0 +1,19 @@
+//! Who takes part in a run. Ranks are emulated accelerators; a world knows which of them live in this process and
+//! lets all of them meet after a step.
+
+mod solo;
+
+use std::ops::Range;
+
+use model::units::Nanos;
+
+pub(crate) use solo::Solo;
+
+pub(crate) trait World {
+    /// The ranks that live in this process.
+    fn ranks(&self) -> Range<u64>;
+    /// Number of this process among the run's processes.
+    fn node(&self) -> u64;
+    /// When all ranks of the run have finished a step, given when the last one here has.
+    fn meet(&self, last_here: Nanos) -> Nanos;
+}

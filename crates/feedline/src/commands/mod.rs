@@ -1,0 +1,140 @@
+//! One file per command. What several commands do alike stands here: read a workload, look up its format and
+//! store, find its data folder.
+
+pub mod completions;
+pub mod generate;
+pub mod plan;
+pub mod run;
+pub mod workloads;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{anyhow, bail};
+use engine::host::Host;
+use format::Format;
+use model::plan::{Measure, Plan, Request};
+use model::shape::FileShape;
+use model::spec::{self, Source, Spec, StorageType};
+use model::warning::Warning;
+use store::{Backend, Store};
+
+use crate::exit::Failure;
+use crate::flags::WorkloadFlags;
+use crate::workloads::load;
+
+/// A workload that was read and understood.
+#[derive(Debug)]
+pub struct Prepared {
+    pub name: String,
+    pub default_ranks: u64,
+    pub spec: Spec,
+    pub warnings: Vec<Warning>,
+}
+
+/// Reads the workload that the user named, with what they changed in it.
+pub fn prepare(flags: &WorkloadFlags) -> Result<Prepared, Failure> {
+    let loaded = load(&flags.workload).map_err(Failure::usage)?;
+    let source = Source { name: &loaded.source, text: &loaded.text };
+    let read = spec::read(source, &flags.set).map_err(|error| Failure::usage(anyhow!("{error}")))?;
+    Ok(Prepared { name: loaded.name, default_ranks: loaded.ranks, spec: read.spec, warnings: read.warnings })
+}
+
+/// A format's size arithmetic, in the form that a plan takes it.
+#[derive(Debug)]
+pub struct Arithmetic(pub &'static dyn Format);
+
+impl Measure for Arithmetic {
+    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String> {
+        self.0.file_bytes(shape).map_err(|error| error.to_string())
+    }
+}
+
+/// The workload's format, if this version can write and read it.
+pub fn readable_format(spec: &Spec) -> Result<&'static dyn Format, Failure> {
+    format::named(&spec.dataset.format).ok_or_else(|| {
+        let known: Vec<&str> = format::all().iter().map(|format| format.name()).collect();
+        Failure::refused(anyhow!(
+            "dataset.format '{}' can be planned but not yet written or read; this version has {}",
+            spec.dataset.format,
+            known.join(" and ")
+        ))
+    })
+}
+
+/// The backend of that name.
+pub fn backend(name: &str) -> Result<&'static Backend, Failure> {
+    Backend::named(name).ok_or_else(|| {
+        let known: Vec<&str> = store::BACKENDS.iter().map(|backend| backend.name).collect();
+        Failure::usage(anyhow!("there is no store '{name}'; the stores are {}", known.join(" and ")))
+    })
+}
+
+/// The folder that holds the data set, as flag or workload say; it need not exist.
+pub fn data_folder(spec: &Spec, flag: Option<&Path>) -> PathBuf {
+    match flag {
+        Some(folder) => folder.to_owned(),
+        None => Path::new(&spec.storage.storage_root).join(&spec.dataset.data_folder),
+    }
+}
+
+/// Refuses storage that this version does not speak to.
+pub fn check_storage(spec: &Spec) -> Result<(), Failure> {
+    match spec.storage.storage_type {
+        StorageType::LocalFs | StorageType::ParallelFs => Ok(()),
+        other => Err(Failure::refused(anyhow!(
+            "storage.storage_type '{}' is not supported yet; this version reads local and mounted files (local_fs)",
+            other.name()
+        ))),
+    }
+}
+
+/// A path that should become a folder, or be one: anything else in its place is the user's mistake.
+pub fn check_folder(path: &Path, what: &str) -> Result<(), Failure> {
+    let check = || match std::fs::metadata(path) {
+        Ok(facts) if !facts.is_dir() => bail!("the {what} {} is a file, not a folder", path.display()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            bail!("the {what} {} lies below a file, not a folder", path.display())
+        }
+        _ => Ok(()),
+    };
+    check().map_err(Failure::usage)
+}
+
+/// Makes a folder with its parents.
+pub fn make_folder(path: &Path, what: &str) -> Result<(), Failure> {
+    std::fs::create_dir_all(path)
+        .map_err(|error| Failure::refused(anyhow!("cannot make the {what} {}: {error}", path.display())))
+}
+
+/// Opens a store on a data folder.
+pub fn open_store(backend: &Backend, folder: &Path) -> Result<Box<dyn Store>, Failure> {
+    backend.open(folder).map_err(|error| Failure::refused(anyhow!("cannot use the data folder: {error}")))
+}
+
+/// What a plan is made for, beside the workload.
+#[derive(Debug)]
+pub struct Site<'a> {
+    pub ranks: Option<u64>,
+    pub hosts: u64,
+    pub host_memory_bytes: u64,
+    pub host: &'a Host,
+    pub backend: &'a Backend,
+    pub format: Option<&'static dyn Format>,
+}
+
+/// Settles a workload for a site.
+pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
+    let arithmetic = site.format.map(Arithmetic);
+    let request = Request {
+        workload: &prepared.name,
+        ranks: site.ranks.unwrap_or(prepared.default_ranks),
+        hosts: site.hosts,
+        host_memory_bytes: site.host_memory_bytes,
+        cores: site.host.cores,
+        store: site.backend.name,
+        store_blocks: site.backend.capabilities.blocking,
+        entropy: engine::meter::entropy(),
+        measure: arithmetic.as_ref().map(|measure| measure as &dyn Measure),
+    };
+    Plan::resolve(&prepared.spec, &request).map_err(|error| Failure::usage(anyhow!("{error}")))
+}

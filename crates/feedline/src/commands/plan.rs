@@ -1,0 +1,44 @@
+//! `feedline plan`: what a run would read, take and need. It looks at the host's memory and the disk's free space and
+//! never at data.
+
+use engine::host::Host;
+use model::units::Bytes;
+
+use super::{Prepared, Site, backend, check_folder, data_folder, prepare, resolve};
+use crate::exit::{Ending, Exit, Failure};
+use crate::flags::PlanFlags;
+use crate::report;
+use crate::report::plan::{Disk, PlanReport};
+
+pub fn plan(flags: &PlanFlags) -> Ending {
+    let prepared = prepare(&flags.workload)?;
+    let host = Host::look();
+    let memory = flags.host_memory.unwrap_or(Bytes(host.memory_bytes));
+    let site = Site {
+        ranks: flags.ranks,
+        hosts: flags.hosts,
+        host_memory_bytes: memory.0,
+        host: &host,
+        backend: backend(&flags.store)?,
+        format: format::named(&prepared.spec.dataset.format),
+    };
+    let plan = resolve(&prepared, &site)?;
+    let disk = disk(&prepared, flags, plan.data.bytes())?;
+    let report = PlanReport { plan: &plan, disk, host_memory_bytes: memory.0, warnings: &prepared.warnings };
+    if flags.output.json {
+        report::out_json(&report.json())?;
+    } else {
+        if !flags.output.quiet {
+            report::warnings(&prepared.warnings);
+        }
+        report::out(&report.text())?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn disk(prepared: &Prepared, flags: &PlanFlags, needed_bytes: u64) -> Result<Disk, Failure> {
+    let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
+    check_folder(&folder, "data folder")?;
+    // Free space is a comfort: where the file system does not tell it, the plan stands all the same.
+    Ok(Disk { needed_bytes, free_bytes: store::free_bytes(&folder).ok(), folder })
+}

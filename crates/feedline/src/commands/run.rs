@@ -1,0 +1,257 @@
+//! `feedline run`: train on a data set with emulated accelerators, write the result, say what it is worth. Everything
+//! that can be refused is refused before the first byte is read.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, anyhow};
+use engine::host::{self, Host};
+use engine::meter::{self, Monotonic};
+use engine::{Pulse, Rig, Stop};
+use format::Format;
+use model::ledger::{Ledger, Phase};
+use model::names::Name;
+use model::plan::{Plan, Split};
+use model::units::Bytes;
+use model::verdict::{self, Case, Status};
+use model::warning::Warning;
+use store::{Backend, Store};
+
+use super::generate::{Job, default_writers};
+use super::{
+    Prepared, Site, backend, check_folder, check_storage, data_folder, open_store, prepare, readable_format,
+    resolve,
+};
+use crate::exit::{Ending, Exit, Failure};
+use crate::flags::RunFlags;
+use crate::progress::{Goal, Show, watch};
+use crate::report::result::{Outcome, Times};
+use crate::report::{self, folder, text};
+
+pub fn run(flags: &RunFlags) -> Ending {
+    let prepared = prepare(&flags.workload)?;
+    check_storage(&prepared.spec)?;
+    let host = Host::look();
+    let backend = backend(&flags.store)?;
+    let format = readable_format(&prepared.spec);
+    let site = Site {
+        ranks: flags.ranks,
+        hosts: 1,
+        host_memory_bytes: host.memory_bytes,
+        host: &host,
+        backend,
+        format: format.as_ref().ok().copied(),
+    };
+    let plan = resolve(&prepared, &site)?;
+    let format = format?;
+    let stage = Stage { flags, prepared: &prepared, host: &host, plan: &plan, format, backend };
+    stage.run()
+}
+
+/// Everything that is settled before the run begins.
+struct Stage<'a> {
+    flags: &'a RunFlags,
+    prepared: &'a Prepared,
+    host: &'a Host,
+    plan: &'a Plan,
+    format: &'static dyn Format,
+    backend: &'static Backend,
+}
+
+impl Stage<'_> {
+    fn run(&self) -> Ending {
+        let show = Show::choose(self.flags.output.quiet);
+        let results = self.results_folder();
+        let data = data_folder(&self.prepared.spec, self.flags.data_dir.as_deref());
+        check_folder(&results, "results folder")?;
+        check_folder(&data, "data folder")?;
+        check_memory(self.plan)?;
+        folder::check_writable(&results).map_err(Failure::refused)?;
+        if !self.flags.output.quiet {
+            report::warnings(&self.prepared.warnings);
+        }
+        let stop = stop_on_signals()?;
+        if self.backend.capabilities.holds_files {
+            self.provide_data(&data, show, &stop)?;
+        }
+        let store = open_store(self.backend, &data)?;
+        let (ledger, times) = self.train(&*store, show, &stop);
+        self.conclude(&ledger, times, &results)
+    }
+
+    fn results_folder(&self) -> PathBuf {
+        let configured = self.prepared.spec.output.folder.as_ref().map(PathBuf::from);
+        self.flags.results_dir.clone().or(configured).unwrap_or_else(|| PathBuf::from("feedline-results"))
+    }
+
+    /// Generates what is missing if that was asked for; otherwise makes sure that the data set is there.
+    fn provide_data(&self, folder: &Path, show: Show, stop: &Stop) -> Result<(), Failure> {
+        if self.flags.generate || self.prepared.spec.workflow.generate_data {
+            let job = Job {
+                data: &self.plan.data,
+                format: self.format,
+                folder,
+                seed: self.plan.seed,
+                writers: default_writers(&self.prepared.spec),
+                overwrite: false,
+                show,
+            };
+            return job.run(stop).map(|_| ());
+        }
+        let missing = match self.backend.open(folder) {
+            Ok(store) => first_missing(&*store, self.plan).map_err(Failure::refused)?,
+            Err(_) => Some(format!("the folder {} does not exist", folder.display())),
+        };
+        match missing {
+            None => Ok(()),
+            Some(what) => Err(Failure::refused(anyhow!(
+                "the data set is not there: {what}\n{}",
+                self.how_to_make(folder)
+            ))),
+        }
+    }
+
+    fn how_to_make(&self, folder: &Path) -> String {
+        let mut command = format!("feedline generate {}", self.flags.workload.workload);
+        if self.flags.data_dir.is_some() {
+            command.push_str(&format!(" --data-dir {}", folder.display()));
+        }
+        for setting in &self.flags.workload.set {
+            command.push_str(&format!(" --set '{setting}'"));
+        }
+        format!("make it with: {command}\nor let this run make it: add --generate")
+    }
+
+    fn train(&self, store: &dyn Store, show: Show, stop: &Stop) -> (Ledger, Times) {
+        let (clock, pulse) = (Monotonic::new(), Pulse::default());
+        let rig = Rig { plan: self.plan, format: self.format, store, clock: &clock, stop, pulse: &pulse };
+        let goal = Goal { what: "training", unit: "samples", samples: samples_of(self.plan), au: true };
+        let (start, cpu_before) = (meter::timestamp(), host::cpu_seconds());
+        let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));
+        let cpu_seconds = host::cpu_seconds() - cpu_before;
+        (ledger, Times { start, end: meter::timestamp(), span, cpu_seconds })
+    }
+
+    fn conclude(&self, ledger: &Ledger, times: Times, results: &Path) -> Ending {
+        let unhonoured = unhonoured(self.prepared);
+        let verdict = verdict::judge(&Case { plan: self.plan, ledger, unhonoured: &unhonoured });
+        let outcome = Outcome {
+            plan: self.plan,
+            spec: &self.prepared.spec,
+            ledger,
+            verdict: &verdict,
+            host: self.host,
+            warnings: &self.prepared.warnings,
+            times,
+            peak_rss_bytes: host::peak_rss_bytes(),
+        };
+        let fault = ledger.faults().first();
+        if fault.is_none() || ledger.epochs(Phase::Train).len() > 1 {
+            let saved = folder::write(results, &outcome).map_err(Failure::incomplete)?;
+            self.show_result(&outcome, &saved)?;
+        }
+        if let Some(fault) = fault {
+            let place = format!("the run stopped in epoch {} ({})", fault.epoch, fault.phase);
+            return Err(Failure::incomplete(anyhow!("{}", fault.message).context(place)));
+        }
+        Ok(match verdict.status {
+            Status::Valid | Status::Unverified => Exit::Ok,
+            Status::Invalid => Exit::CheckFailed,
+            Status::Incomplete => Exit::Incomplete,
+        })
+    }
+
+    fn show_result(&self, outcome: &Outcome<'_>, saved: &Path) -> Result<(), Failure> {
+        if self.flags.output.json {
+            return report::out_json(&outcome.summary());
+        }
+        report::out(&text::render(outcome, saved, self.flags.workload.workload == "demo"))
+    }
+}
+
+/// A stop that Ctrl-C and a polite kill trigger. A second signal ends the process at once.
+pub fn stop_on_signals() -> Result<Stop, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let install = || -> std::io::Result<()> {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            let exit = i32::from(Exit::Incomplete.code());
+            signal_hook::flag::register_conditional_shutdown(signal, exit, Arc::clone(&flag))?;
+            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+        }
+        Ok(())
+    };
+    install().context("cannot listen for signals").map_err(Failure::internal)?;
+    Ok(Stop::on(flag))
+}
+
+/// Refuses a plan that would not fit into the memory that is free now.
+fn check_memory(plan: &Plan) -> Result<(), Failure> {
+    let needed = plan.estimate.memory_bytes;
+    match Host::available_memory_bytes() {
+        Some(available) if available < needed => Err(Failure::refused(anyhow!(
+            "the run needs {} of memory, but only {} are available; lower --ranks or reader.read_threads",
+            Bytes(needed),
+            Bytes(available)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Files that are looked at before a run: enough to find a data set that is missing, cut off or of another size,
+/// few enough to cost nothing. A single bad file is found when it is read.
+const PROBES: u64 = 64;
+
+/// What is missing or wrong about the data set, judged by its first and last file and some between.
+fn first_missing(store: &dyn Store, plan: &Plan) -> anyhow::Result<Option<String>> {
+    let mut name = Name::default();
+    let splits = std::iter::once(&plan.data.train).chain(plan.eval.iter().map(|_| &plan.data.valid));
+    for split in splits {
+        for index in probes(split) {
+            split.names.write(index, &mut name);
+            let planned = plan.data.file_bytes.of(split.first_file + index);
+            match store.size(&name)? {
+                Some(size) if size == planned => {}
+                Some(size) => {
+                    return Ok(Some(format!(
+                        "{name} has {size} bytes where the plan says {planned}: it was generated with other settings"
+                    )));
+                }
+                None => return Ok(Some(format!("{name} does not exist"))),
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn probes(split: &Split) -> impl Iterator<Item = u64> {
+    let last = split.files.saturating_sub(1);
+    let count = PROBES.min(split.files);
+    (0..count).map(move |probe| {
+        if count < 2 { 0 } else { (u128::from(last) * u128::from(probe) / u128::from(count - 1)) as u64 }
+    })
+}
+
+/// Samples that the whole run delivers.
+fn samples_of(plan: &Plan) -> u64 {
+    (1..=plan.epochs).flat_map(|epoch| plan.phases(epoch)).map(|phase| phase.shards.delivered()).sum()
+}
+
+/// Settings that change what the storage is asked for, and that this version cannot honour yet.
+const MEASURED_SETTINGS: [&str; 5] = [
+    "reader.odirect",
+    "reader.preprocess_time",
+    "reader.transfer_size",
+    "dataset.compression",
+    "reader.reader_classname",
+];
+
+/// Those of them that were given.
+fn unhonoured(prepared: &Prepared) -> Vec<String> {
+    let given = prepared.warnings.iter().flat_map(|warning| match warning {
+        Warning::NoEffect { keys, .. } => keys.as_slice(),
+        _ => &[],
+    });
+    let spelled = given.map(|at| at.key.replace("data_reader.", "reader."));
+    spelled.filter(|key| MEASURED_SETTINGS.contains(&key.as_str())).collect()
+}

@@ -1,0 +1,121 @@
+//! `feedline workloads`: the built-in workloads as a table, or one of them as YAML.
+
+use anyhow::anyhow;
+use engine::host::Host;
+use model::plan::{Plan, Request};
+use model::spec::{self, Source, Spec};
+use model::units::{Bytes, grouped, significant};
+use serde_json::{Value, json};
+
+use super::Arithmetic;
+use crate::exit::{Ending, Exit, Failure};
+use crate::flags::WorkloadsFlags;
+use crate::report;
+use crate::workloads::{WORKLOADS, Workload, named};
+
+pub fn workloads(flags: &WorkloadsFlags) -> Ending {
+    if let Some(name) = &flags.name {
+        report::out(named(name).map_err(Failure::usage)?.text)?;
+        return Ok(Exit::Ok);
+    }
+    let rows = WORKLOADS.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    if flags.json {
+        report::out_json(&Value::from(rows.iter().map(Row::json).collect::<Vec<_>>()))?;
+    } else {
+        report::out(&table(&rows))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// What the list says about a workload.
+struct Row {
+    workload: &'static Workload,
+    spec: Spec,
+    /// Of one accelerator, where the workload trains.
+    plan: Option<Plan>,
+}
+
+fn row(workload: &'static Workload) -> Result<Row, Failure> {
+    let source = Source { name: workload.name, text: workload.text };
+    let spec = spec::read(source, &[]).map_err(|error| Failure::internal(anyhow!("{error}")))?.spec;
+    let arithmetic = format::named(&spec.dataset.format).map(Arithmetic);
+    let request = Request {
+        workload: workload.name,
+        ranks: 1,
+        hosts: 1,
+        host_memory_bytes: Host::look().memory_bytes,
+        cores: 1,
+        store: "posix",
+        store_blocks: true,
+        entropy: 0,
+        measure: arithmetic.as_ref().map(|measure| measure as _),
+    };
+    // A workload without training has no plan yet; the list shows what it has.
+    let plan = Plan::resolve(&spec, &request).ok();
+    Ok(Row { workload, spec, plan })
+}
+
+impl Row {
+    fn json(&self) -> Value {
+        let demand = self.plan.as_ref().and_then(|plan| plan.estimate.demand);
+        json!({
+            "name": self.workload.name,
+            "standing": self.workload.standing.name(),
+            "summary": self.workload.summary,
+            "model": self.spec.model.name,
+            "trains": self.spec.workflow.train,
+            "format": self.plan.as_ref().map(|plan| &plan.format),
+            "sample_bytes": self.plan.as_ref().map(|plan| plan.metric.record_length_bytes),
+            "batch_size": self.plan.as_ref().map(|plan| plan.train.shards.batch),
+            "computation_time_seconds": self.plan.as_ref().map(|plan| plan.train.compute.mean()),
+            "demand_mib_per_second": demand.map(|demand| demand.mib_per_second),
+            "demand_files_per_second": demand.map(|demand| demand.files_per_second),
+            "au_target": self.plan.as_ref().map(|plan| plan.metric.au_target),
+        })
+    }
+
+    fn cells(&self) -> [String; 9] {
+        let name = self.workload.name.to_owned();
+        let standing = self.workload.standing.name().to_owned();
+        let Some(plan) = &self.plan else {
+            return [
+                name,
+                standing,
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+                self.workload.summary.to_owned(),
+            ];
+        };
+        let demand = plan.estimate.demand;
+        let rate = |value: Option<f64>| value.map_or("-".to_owned(), significant);
+        [
+            name,
+            standing,
+            plan.format.clone(),
+            Bytes(plan.metric.record_length_bytes as u64).to_string(),
+            grouped(plan.train.shards.batch),
+            format!("{} ms", significant(plan.train.compute.mean() * 1e3)),
+            format!(
+                "{} / {}",
+                rate(demand.map(|d| d.mib_per_second)),
+                rate(demand.map(|d| d.files_per_second))
+            ),
+            format!("{:.0} %", plan.metric.au_target * 100.0),
+            self.workload.summary.to_owned(),
+        ]
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let header =
+        ["name", "standing", "format", "sample", "batch", "compute", "MiB/s / files/s", "AU", "what it is"];
+    format!(
+        "{}\n\nMiB/s and files/s are what one accelerator asks for when it never waits. \
+         'feedline workloads NAME' prints the YAML.\n",
+        report::table(header, &[3, 4, 5, 6, 7], rows.iter().map(Row::cells))
+    )
+}

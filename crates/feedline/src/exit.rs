@@ -1,0 +1,92 @@
+//! How a command ends: the documented exit codes, and errors that know theirs. `feedline --help` lists them.
+
+use std::process::ExitCode;
+
+/// The public list of exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The command did what was asked; a run ended valid or unverified.
+    Ok,
+    /// What was asked for is wrong: a flag, a key, a value, an impossible combination.
+    Usage,
+    /// The request is sound, but not here and now: data set missing, disk or memory too small, not supported yet.
+    Refused,
+    /// Begun and not finished: interrupted, or a failure on the way.
+    Incomplete,
+    /// Finished, and a check failed: the verdict is invalid.
+    CheckFailed,
+    /// A fault of feedline's own.
+    Internal,
+}
+
+impl Exit {
+    pub const ALL: [(Exit, &'static str); 6] = [
+        (Exit::Ok, "done; a run's verdict is valid or unverified"),
+        (Exit::Usage, "wrong usage: a flag, a key, a value, an impossible combination"),
+        (
+            Exit::Refused,
+            "refused before it began: data set missing, disk or memory too small, not supported yet",
+        ),
+        (Exit::Incomplete, "incomplete: interrupted, or a failure on the way"),
+        (Exit::CheckFailed, "a check failed: the verdict is invalid"),
+        (Exit::Internal, "internal error of feedline"),
+    ];
+
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Ok => 0,
+            Exit::Usage => 2,
+            Exit::Refused => 3,
+            Exit::Incomplete => 4,
+            Exit::CheckFailed => 5,
+            Exit::Internal => 70,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+/// An error and the exit code it leads to.
+#[derive(Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    pub error: anyhow::Error,
+}
+
+impl Failure {
+    pub fn usage(error: impl Into<anyhow::Error>) -> Failure {
+        Failure { exit: Exit::Usage, error: error.into() }
+    }
+
+    pub fn refused(error: impl Into<anyhow::Error>) -> Failure {
+        Failure { exit: Exit::Refused, error: error.into() }
+    }
+
+    pub fn incomplete(error: impl Into<anyhow::Error>) -> Failure {
+        Failure { exit: Exit::Incomplete, error: error.into() }
+    }
+
+    pub fn internal(error: impl Into<anyhow::Error>) -> Failure {
+        Failure { exit: Exit::Internal, error: error.into() }
+    }
+}
+
+/// What a command returns.
+pub type Ending = Result<Exit, Failure>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_distinct() {
+        for (i, (exit, meaning)) in Exit::ALL.iter().enumerate() {
+            assert!(!meaning.is_empty());
+            assert!(Exit::ALL[..i].iter().all(|(other, _)| other.code() != exit.code()));
+        }
+    }
+}

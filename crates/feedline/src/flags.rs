@@ -1,0 +1,168 @@
+//! Every flag there is, with its help. What a flag means beyond its type is decided by the commands.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use model::units::Bytes;
+
+use crate::exit::Exit;
+
+const EXAMPLES: &str = "\
+Examples:
+  feedline run                                   the demo: generate a small data set, train on it, judge it
+  feedline workloads                             the workloads that are built in
+  feedline plan unet3d_h100 --ranks 8            what a run would read, take and need
+  feedline generate unet3d_h100 --data-dir /mnt/fast/unet3d
+  feedline run unet3d_h100 --data-dir /mnt/fast/unet3d --ranks 4
+  feedline run ./mine.yaml --set reader.read_threads=8 --json > result.json";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  feedline run                                   the demo
+  feedline run retinanet_b200 --data-dir /data/retinanet --ranks 4
+  feedline run retinanet_b200 --store null --ranks 8       the instrument's own ceiling, needs no data
+  feedline run mine.yaml --generate --set dataset.num_files_train=5000";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  feedline plan unet3d_b200 --ranks 8 --hosts 4 --host-memory 256GiB
+  feedline plan ./mine.yaml --set reader.batch_size=32 --json";
+
+fn after_help() -> String {
+    let mut text = format!("{EXAMPLES}\n\nExit codes:\n");
+    for (exit, meaning) in Exit::ALL {
+        text.push_str(&format!("  {:<3} {meaning}\n", exit.code()));
+    }
+    text
+}
+
+/// Measures the storage that feeds deep-learning accelerators.
+#[derive(Debug, Parser)]
+#[command(name = "feedline", version, after_help = after_help(), max_term_width = 120)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train on a data set with emulated accelerators and say how busy the storage kept them
+    #[command(after_help = RUN_EXAMPLES, max_term_width = 120)]
+    Run(RunFlags),
+    /// Write a workload's data set; what is there already is kept
+    Generate(GenerateFlags),
+    /// Say what a run would read, take and need, without touching data
+    #[command(after_help = PLAN_EXAMPLES, max_term_width = 120)]
+    Plan(PlanFlags),
+    /// List the built-in workloads, or print one as YAML, ready to be saved and edited
+    Workloads(WorkloadsFlags),
+    /// Print a completion script for a shell
+    Completions { shell: Shell },
+}
+
+/// Which workload, and what is changed in it.
+#[derive(Args, Debug)]
+pub struct WorkloadFlags {
+    /// A built-in workload (see 'feedline workloads') or a YAML file in DLIO's format
+    #[arg(default_value = "demo", value_name = "NAME|FILE")]
+    pub workload: String,
+    /// Change a setting of the workload, in Hydra's notation; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct OutputFlags {
+    /// Print the result as JSON, alone on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// No progress and no warnings on stderr
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct RunFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    /// Folder that holds the data set's train/ and valid/ [default: the workload's storage_root/data_folder]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Number of emulated accelerators [default: 1, for the demo 2]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub ranks: Option<u64>,
+    /// Folder below which the result is written, as WORKLOAD/TIME [default: the workload's output.folder, or
+    /// feedline-results]
+    #[arg(long, value_name = "DIR")]
+    pub results_dir: Option<PathBuf>,
+    /// Write the files of the data set that are missing before training
+    #[arg(long)]
+    pub generate: bool,
+    /// How the data is read: posix (buffered reads) or null (no I/O, needs no data)
+    #[arg(long, value_name = "STORE", default_value = "posix")]
+    pub store: String,
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct GenerateFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    /// Folder that will hold train/ and valid/ [default: the workload's storage_root/data_folder]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Files written at once [default: reader.write_threads, or the number of cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub writers: Option<u64>,
+    /// Write every file again, also those that exist with the right size
+    #[arg(long)]
+    pub overwrite: bool,
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct PlanFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    /// Number of emulated accelerators over all hosts [default: 1, for the demo 2]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub ranks: Option<u64>,
+    /// Number of hosts that the ranks are spread over
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub hosts: u64,
+    /// Memory of one host, such as 256GiB [default: this host's]
+    #[arg(long, value_name = "SIZE")]
+    pub host_memory: Option<Bytes>,
+    /// Folder that holds or will hold the data set; only its free space is looked at
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// How the data would be read: posix or null
+    #[arg(long, value_name = "STORE", default_value = "posix")]
+    pub store: String,
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct WorkloadsFlags {
+    /// Print this workload as YAML
+    pub name: Option<String>,
+    /// Print the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

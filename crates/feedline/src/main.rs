@@ -1,0 +1,36 @@
+//! The command line: flags in, an exit code out. Each command is a function in `commands`; what it says to people is
+//! made in `report`.
+
+mod commands;
+mod exit;
+mod flags;
+mod progress;
+mod report;
+mod workloads;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use exit::{Ending, Failure};
+use flags::{Cli, Command};
+
+fn main() -> ExitCode {
+    match dispatch(Cli::parse()) {
+        Ok(exit) => exit.into(),
+        Err(Failure { exit, error }) => {
+            report::note(&format!("error: {error:#}"));
+            exit.into()
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Ending {
+    match cli.command {
+        Command::Run(flags) => commands::run::run(&flags),
+        Command::Generate(flags) => commands::generate::generate(&flags),
+        Command::Plan(flags) => commands::plan::plan(&flags),
+        Command::Workloads(flags) => commands::workloads::workloads(&flags),
+        Command::Completions { shell } => commands::completions::completions(shell),
+    }
+}

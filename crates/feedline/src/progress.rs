@@ -1,0 +1,147 @@
+//! How far a long piece of work has come: a bar on a terminal, a plain line every few seconds elsewhere, nothing when
+//! asked to be quiet. It polls the engine's pulse; the work itself knows nothing of it.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use engine::meter::{self, Clock, Monotonic};
+use engine::{Progress, Pulse};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::units::{Nanos, grouped, mib_per_second};
+
+use crate::report;
+
+/// Where progress goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    Nothing,
+    Lines,
+    Bar,
+}
+
+impl Show {
+    pub fn choose(quiet: bool) -> Show {
+        match quiet {
+            true => Show::Nothing,
+            false if std::io::stderr().is_terminal() => Show::Bar,
+            false => Show::Lines,
+        }
+    }
+}
+
+/// What the work comes to.
+#[derive(Clone, Copy, Debug)]
+pub struct Goal {
+    pub what: &'static str,
+    pub unit: &'static str,
+    pub samples: u64,
+    /// Whether there are accelerators whose utilisation is worth showing.
+    pub au: bool,
+}
+
+/// How often a bar is drawn, and a line written.
+const BAR_PERIOD: Duration = Duration::from_millis(100);
+const LINE_PERIOD: Nanos = Nanos(5_000_000_000);
+
+/// Does the work while showing its progress, and says how long it took.
+pub fn watch<T: Send>(show: Show, pulse: &Pulse, goal: &Goal, work: impl FnOnce() -> T + Send) -> (T, Nanos) {
+    let clock = Monotonic::new();
+    let done = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
+        match show {
+            Show::Nothing => {}
+            Show::Lines => drop(scope.spawn(|| lines(pulse, goal, &clock, &done))),
+            Show::Bar => drop(scope.spawn(|| bar(pulse, goal, &clock, &done))),
+        }
+        // A panic must not leave the display waiting for ever.
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        done.store(true, Ordering::Relaxed);
+        outcome
+    });
+    match outcome {
+        Ok(value) => (value, clock.now()),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn bar(pulse: &Pulse, goal: &Goal, clock: &Monotonic, done: &AtomicBool) {
+    let bar = ProgressBar::new(goal.samples);
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3} %  {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_prefix(goal.what);
+    while !done.load(Ordering::Relaxed) {
+        let progress = pulse.look();
+        bar.set_position(progress.samples);
+        bar.set_message(describe(&progress, goal, clock.now()));
+        meter::pause(BAR_PERIOD);
+    }
+    bar.finish_and_clear();
+}
+
+fn lines(pulse: &Pulse, goal: &Goal, clock: &Monotonic, done: &AtomicBool) {
+    let mut next = LINE_PERIOD;
+    while !done.load(Ordering::Relaxed) {
+        meter::pause(BAR_PERIOD);
+        if clock.now() >= next {
+            next += LINE_PERIOD;
+            let progress = pulse.look();
+            let percent = 100.0 * progress.samples as f64 / goal.samples.max(1) as f64;
+            report::note(&format!(
+                "{} {percent:.0} %  {}",
+                goal.what,
+                describe(&progress, goal, clock.now())
+            ));
+        }
+    }
+}
+
+/// `epoch 2  12,000 samples  1,234 samples/s  131 MiB/s  AU 98.1 %  12 s left`
+fn describe(progress: &Progress, goal: &Goal, now: Nanos) -> String {
+    let seconds = now.seconds().max(1e-9);
+    let rate = progress.samples as f64 / seconds;
+    let mut parts = Vec::new();
+    if goal.au && progress.epoch > 0 {
+        parts.push(format!("epoch {}", progress.epoch));
+    }
+    parts.push(format!("{} of {} {}", grouped(progress.samples), grouped(goal.samples), goal.unit));
+    parts.push(format!("{}/s", grouped(rate as u64)));
+    parts.push(format!("{:.0} MiB/s", mib_per_second(progress.bytes, now).unwrap_or(0.0)));
+    if let Some(au) = progress.au_percent().filter(|_| goal.au) {
+        parts.push(format!("AU {au:.1} %"));
+    }
+    if rate > 0.0 {
+        let left = goal.samples.saturating_sub(progress.samples) as f64 / rate;
+        parts.push(format!("{} left", Nanos::from_seconds(left)));
+    }
+    parts.join("  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_rate_au_and_time_left() {
+        let progress = Progress {
+            samples: 500,
+            bytes: 50 << 20,
+            epoch: 1,
+            steps: 10,
+            busy: Nanos(90),
+            time: Nanos(100),
+        };
+        let goal = Goal { what: "training", unit: "samples", samples: 2000, au: true };
+        assert_eq!(
+            describe(&progress, &goal, Nanos(5_000_000_000)),
+            "epoch 1  500 of 2,000 samples  100/s  10 MiB/s  AU 90.0 %  15.0 s left"
+        );
+    }
+
+    #[test]
+    fn the_work_is_done_and_its_result_comes_back() {
+        let goal = Goal { what: "w", unit: "u", samples: 1, au: false };
+        let (value, _) = watch(Show::Nothing, &Pulse::default(), &goal, || 7);
+        assert_eq!(value, 7);
+    }
+}

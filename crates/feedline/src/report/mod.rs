@@ -1,0 +1,73 @@
+//! What people and programs get to read. A report is made from the three documents; stdout is for the report, stderr
+//! for notes, and nothing else in the program writes to either.
+
+pub mod folder;
+pub mod plan;
+pub mod result;
+pub mod text;
+
+use std::io::Write;
+
+use anyhow::Context;
+use comfy_table::{CellAlignment, Table};
+use model::warning::Warning;
+use serde_json::Value;
+
+use crate::exit::Failure;
+
+/// Writes to stdout. A reader that has gone away (`feedline ... | head`) is not an error.
+pub fn out(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::incomplete(anyhow::Error::from(error).context("cannot write to stdout")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes JSON to stdout, with DLIO's indent.
+pub fn out_json(value: &Value) -> Result<(), Failure> {
+    out(&pretty(value).map_err(Failure::internal)?)
+}
+
+/// JSON with four spaces of indent, as DLIO writes it, and a newline at the end.
+pub fn pretty(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
+    value.serialize(&mut serializer).context("cannot write JSON")?;
+    bytes.push(b'\n');
+    String::from_utf8(bytes).context("JSON is not text")
+}
+
+/// Writes a line to stderr. Nobody may be reading it, and that is no reason to stop.
+pub fn note(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Shows warnings with their remedies.
+pub fn warnings(warnings: &[Warning]) {
+    for warning in warnings {
+        note(&format!("warning: {warning}; {}", warning.remedy()));
+    }
+}
+
+/// A table without lines. Columns whose number is in `right` are flush right.
+pub fn table<const N: usize>(
+    header: [&str; N],
+    right: &[usize],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in right {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.to_string();
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}

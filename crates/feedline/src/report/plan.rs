@@ -1,0 +1,203 @@
+//! A plan as a person or a program reads it.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use model::order::Unit;
+use model::plan::Plan;
+use model::units::{Bytes, Nanos, grouped, significant};
+use model::warning::Warning;
+use serde_json::{Value, json};
+
+/// The disk that the data set would lie on.
+#[derive(Debug)]
+pub struct Disk {
+    pub folder: PathBuf,
+    pub needed_bytes: u64,
+    pub free_bytes: Option<u64>,
+}
+
+/// A plan and what it was made for.
+#[derive(Debug)]
+pub struct PlanReport<'a> {
+    pub plan: &'a Plan,
+    pub disk: Disk,
+    pub host_memory_bytes: u64,
+    pub warnings: &'a [Warning],
+}
+
+impl PlanReport<'_> {
+    pub fn json(&self) -> Value {
+        let mut value = serde_json::to_value(self.plan).unwrap_or_default();
+        if let Some(map) = value.as_object_mut() {
+            map.insert("plan_digest".to_owned(), json!(self.plan.digest()));
+            map.insert("host_memory_bytes".to_owned(), json!(self.host_memory_bytes));
+            let train = &self.plan.train.shards;
+            map.insert("samples_per_epoch".to_owned(), json!(train.samples));
+            map.insert("steps_per_epoch".to_owned(), json!(train.steps));
+            map.insert("dropped_samples".to_owned(), json!(train.dropped()));
+            map.insert(
+                "disk".to_owned(),
+                json!({
+                    "folder": self.disk.folder,
+                    "needed_bytes": self.disk.needed_bytes,
+                    "free_bytes": self.disk.free_bytes,
+                }),
+            );
+            let warnings: Vec<String> = self.warnings.iter().map(ToString::to_string).collect();
+            map.insert("warnings".to_owned(), json!(warnings));
+        }
+        value
+    }
+
+    pub fn text(&self) -> String {
+        let plan = self.plan;
+        let mut text = format!(
+            "{}: {} ranks on {} host(s), {} store\n",
+            plan.workload, plan.ranks, plan.hosts, plan.store
+        );
+        for (title, lines) in [
+            ("data set", self.data_lines()),
+            ("epoch", self.epoch_lines()),
+            ("demand", self.demand_lines()),
+            ("memory per host", self.memory_lines()),
+            ("MLPerf Storage's size rule", self.rule_lines()),
+        ] {
+            let _ = writeln!(text, "\n{title}");
+            for (name, value) in lines {
+                let _ = writeln!(text, "  {name:<34} {value}");
+            }
+        }
+        text
+    }
+
+    fn data_lines(&self) -> Vec<(String, String)> {
+        let data = &self.plan.data;
+        let exact =
+            if data.exact { "" } else { " (samples alone: this version cannot write the format yet)" };
+        let mut lines = vec![
+            line("format", &self.plan.format),
+            line(
+                "train files",
+                &format!("{} x {} samples", grouped(data.train.files), grouped(data.train.samples_per_file)),
+            ),
+            line(
+                "train bytes",
+                &format!("{} ({}){exact}", Bytes(data.train.bytes), grouped(data.train.bytes)),
+            ),
+            line(
+                "first and last name",
+                &format!("{}, {}", data.train.names.of(0), data.train.names.of(data.train.files - 1)),
+            ),
+        ];
+        if data.valid.files > 0 {
+            let valid = format!("{}, {}", grouped(data.valid.files), Bytes(data.valid.bytes));
+            lines.push(line("validation files", &valid));
+        }
+        let free = self.disk.free_bytes.map_or("unknown".to_owned(), |free| Bytes(free).to_string());
+        let enough = if self.disk.free_bytes.is_some_and(|free| free < self.disk.needed_bytes) {
+            ": too small"
+        } else {
+            ""
+        };
+        let folder = self.disk.folder.display();
+        lines.push(line(
+            "disk needed, free",
+            &format!("{}, {free} at {folder}{enough}", Bytes(self.disk.needed_bytes)),
+        ));
+        lines
+    }
+
+    fn epoch_lines(&self) -> Vec<(String, String)> {
+        let plan = self.plan;
+        let shards = plan.train.shards;
+        let share = shards.steps * shards.batch;
+        let order = match plan.train.order.unit {
+            Unit::None => "as listed",
+            Unit::File => "files shuffled, samples of a file together",
+            Unit::Sample => "samples shuffled",
+        };
+        let again = if plan.train.order.reshuffle { ", anew each epoch" } else { ", the same each epoch" };
+        let again = if plan.train.order.unit == Unit::None { "" } else { again };
+        let time = Nanos::from_seconds(plan.estimate.compute_seconds).to_string();
+        vec![
+            line("samples", &grouped(shards.samples)),
+            line(
+                "steps per epoch",
+                &format!(
+                    "{} of {} ranks x batch {}",
+                    grouped(shards.steps),
+                    plan.ranks,
+                    grouped(shards.batch)
+                ),
+            ),
+            line(
+                "dropped remainder",
+                &format!("{} samples, at the end of each epoch's order", grouped(shards.dropped())),
+            ),
+            line("shard of a rank", &format!("{} samples, a stretch of the order", grouped(share))),
+            line("order", &format!("{order}{again}")),
+            line(
+                "readers, batches ahead per rank",
+                &format!("{}, {}", plan.loader.readers_per_rank, plan.loader.prefetch_batches),
+            ),
+            line("epochs", &plan.epochs.to_string()),
+            line("time if storage keeps up", &time),
+        ]
+    }
+
+    fn demand_lines(&self) -> Vec<(String, String)> {
+        let Some(demand) = self.plan.estimate.demand else {
+            return vec![line("per accelerator", "without limit: steps have no compute time")];
+        };
+        let all = self.plan.ranks as f64;
+        let mib = |rate: f64| format!("{} MiB/s", significant(rate));
+        vec![
+            line(
+                "per accelerator",
+                &format!("{}, {} files/s", mib(demand.mib_per_second), significant(demand.files_per_second)),
+            ),
+            line(
+                "all accelerators",
+                &format!(
+                    "{}, {} files/s",
+                    mib(demand.mib_per_second * all),
+                    significant(demand.files_per_second * all)
+                ),
+            ),
+            line("AU target", &format!("{:.0} %", 100.0 * self.plan.metric.au_target)),
+        ]
+    }
+
+    fn memory_lines(&self) -> Vec<(String, String)> {
+        let estimate = &self.plan.estimate;
+        let mut lines: Vec<_> =
+            estimate.memory.iter().map(|term| line(&term.what, &Bytes(term.bytes).to_string())).collect();
+        lines.push(line(
+            "together",
+            &format!("{} of {}", Bytes(estimate.memory_bytes), Bytes(self.host_memory_bytes)),
+        ));
+        lines
+    }
+
+    fn rule_lines(&self) -> Vec<(String, String)> {
+        let rule = &self.plan.estimate.mlperf;
+        let satisfied = if rule.satisfied { "satisfied" } else { "not satisfied" };
+        vec![
+            line("files for 500 steps each", &grouped(rule.steps_floor_files)),
+            line("files for 5 x memory of all hosts", &grouped(rule.memory_floor_files)),
+            line(
+                "required",
+                &format!(
+                    "{} files, {}: {satisfied}",
+                    grouped(rule.required_files),
+                    Bytes(rule.required_bytes)
+                ),
+            ),
+        ]
+    }
+}
+
+fn line(name: &str, value: &str) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}

@@ -1,0 +1,125 @@
+//! `summary.json`: DLIO's keys, in DLIO's order and by DLIO's formulas, and a `feedline` object beside them with what
+//! was really seen and what it is worth.
+
+use engine::host::Host;
+use model::ledger::{Ledger, Phase};
+use model::metrics::{Figures, Spread};
+use model::plan::Plan;
+use model::spec::Spec;
+use model::units::Nanos;
+use model::verdict::Verdict;
+use model::warning::Warning;
+use serde_json::{Map, Value, json};
+
+/// When the run was and how much it used.
+#[derive(Clone, Debug)]
+pub struct Times {
+    pub start: String,
+    pub end: String,
+    pub span: Nanos,
+    pub cpu_seconds: f64,
+}
+
+/// A run that is over, with all that is known about it.
+pub struct Outcome<'a> {
+    pub plan: &'a Plan,
+    pub spec: &'a Spec,
+    pub ledger: &'a Ledger,
+    pub verdict: &'a Verdict,
+    pub host: &'a Host,
+    pub warnings: &'a [Warning],
+    pub times: Times,
+    pub peak_rss_bytes: Option<u64>,
+}
+
+const GIB: f64 = (1u64 << 30) as f64;
+const MIB: f64 = (1u64 << 20) as f64;
+
+impl Outcome<'_> {
+    pub fn figures(&self, phase: Phase) -> Option<Figures> {
+        Figures::new(self.plan, self.ledger, phase)
+    }
+
+    /// The content of `summary.json`.
+    pub fn summary(&self) -> Value {
+        let plan = self.plan;
+        let nominal = plan.data.train.samples() as f64 * plan.metric.record_length_bytes;
+        let memory = self.host.memory_bytes as f64;
+        let epochs = self.ledger.epochs(Phase::Train).len();
+        json!({
+            "start": self.times.start,
+            "num_accelerators": plan.ranks,
+            "num_hosts": plan.hosts,
+            "hostname": self.host.name,
+            "metric": self.metric(),
+            "num_files_train": plan.data.train.files,
+            "num_files_eval": plan.data.valid.files,
+            "num_samples_per_file": plan.data.train.samples_per_file,
+            "host_cpu_count": [self.host.cores],
+            "host_processor_name": "",
+            "potential_caching": [u8::from(memory > nominal)],
+            "host_cpuinfo": map(&self.host.cpuinfo),
+            "host_meminfo": map(&self.host.meminfo),
+            "host_memory_GB": [memory / GIB],
+            "data_size_per_host_GB": nominal / GIB,
+            "epochs": epochs,
+            "end": self.times.end,
+            "feedline": self.feedline(),
+        })
+    }
+
+    fn metric(&self) -> Value {
+        let mut metric = Map::new();
+        for (phase, prefix) in [(Phase::Train, "train"), (Phase::Eval, "eval")] {
+            if let Some(figures) = self.figures(phase) {
+                self.dlio_metric(prefix, &figures, &mut metric);
+            }
+        }
+        Value::Object(metric)
+    }
+
+    /// DLIO's metric keys for one phase. Its MB are MiB and its bytes per sample nominal; `feedline.epochs` has real ones.
+    fn dlio_metric(&self, prefix: &str, figures: &Figures, metric: &mut Map<String, Value>) {
+        let au: Vec<Option<f64>> = figures.epochs.iter().map(|epoch| epoch.au_percent).collect();
+        let rates: Vec<Option<f64>> = figures.epochs.iter().map(|epoch| epoch.samples_per_second).collect();
+        let met = figures.meets(self.plan.metric.au_target);
+        let nominal = self.plan.metric.record_length_bytes / MIB;
+        let mut put = |key: &str, value: Value| metric.insert(format!("{prefix}_{key}"), value);
+        put("au_percentage", json!(au));
+        put("au_mean_percentage", json!(figures.au_percent.map(|au| au.mean)));
+        put("au_meet_expectation", json!(met.map(|met| if met { "success" } else { "fail" })));
+        put("au_stdev_percentage", json!(figures.au_percent.map(|au| au.stdev)));
+        put("throughput_samples_per_second", json!(rates));
+        let rate = |pick: fn(Spread) -> f64| json!(figures.samples_per_second.map(pick));
+        put("throughput_mean_samples_per_second", rate(|rate| rate.mean));
+        put("throughput_stdev_samples_per_second", rate(|rate| rate.stdev));
+        let bytes =
+            |pick: fn(Spread) -> f64| json!(figures.samples_per_second.map(|rate| pick(rate) * nominal));
+        put("io_mean_MB_per_second", bytes(|rate| rate.mean));
+        put("io_stdev_MB_per_second", bytes(|rate| rate.stdev));
+    }
+
+    fn feedline(&self) -> Value {
+        let eval = self.figures(Phase::Eval);
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "workload": self.plan.workload,
+            "plan_digest": self.plan.digest(),
+            "verdict": self.verdict,
+            "store": {"requested": self.plan.store, "observed": self.plan.store},
+            "memory": {
+                "peak_rss_bytes": self.peak_rss_bytes,
+                "planned_bytes": self.plan.estimate.memory_bytes,
+            },
+            "cpu_seconds": self.times.cpu_seconds,
+            "wall_seconds": self.times.span.seconds(),
+            "warnings": self.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "epochs": self.figures(Phase::Train).map_or_else(Vec::new, |figures| figures.epochs),
+            "eval_epochs": eval.map_or_else(Vec::new, |figures| figures.epochs),
+        })
+    }
+}
+
+fn map(pairs: &[(String, String)]) -> Value {
+    Value::Object(pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect())
+}

@@ -1,0 +1,239 @@
+//! The built-in workloads, one line each, and where a workload's text comes from: the table or a file.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+
+/// What a workload is worth in a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Ours.
+    Demo,
+    /// MLPerf Storage v3.0, closed and open division.
+    Sanctioned,
+    /// Not scored in the current round.
+    WhatIf,
+    /// From an earlier round, an abandoned draft, or DLIO's own examples.
+    Historical,
+}
+
+impl Standing {
+    pub fn name(self) -> &'static str {
+        match self {
+            Standing::Demo => "demo",
+            Standing::Sanctioned => "sanctioned",
+            Standing::WhatIf => "what-if",
+            Standing::Historical => "historical",
+        }
+    }
+}
+
+/// A built-in workload.
+#[derive(Debug)]
+pub struct Workload {
+    pub name: &'static str,
+    pub standing: Standing,
+    pub summary: &'static str,
+    pub text: &'static str,
+    /// Ranks when the user names none.
+    pub ranks: u64,
+    /// The core-config hash that MLPerf Storage publishes for it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "what the table's test compares with"))]
+    pub published_hash: Option<&'static str>,
+}
+
+macro_rules! workloads {
+    ($($name:ident $standing:ident $summary:literal $($hash:literal)? $(ranks $ranks:literal)?;)+) => {
+        /// Every built-in workload, by family.
+        pub const WORKLOADS: &[Workload] = &[$(Workload {
+            name: stringify!($name),
+            standing: Standing::$standing,
+            summary: $summary,
+            text: include_str!(concat!("../../../workloads/", stringify!($name), ".yaml")),
+            ranks: workloads!(@or 1 $($ranks)?),
+            published_hash: workloads!(@some $($hash)?),
+        },)+];
+    };
+    (@or $default:literal) => { $default };
+    (@or $default:literal $value:literal) => { $value };
+    (@some) => { None };
+    (@some $value:literal) => { Some($value) };
+}
+
+workloads! {
+    demo Demo "small jpeg files, done in under a minute" ranks 2;
+
+    unet3d_b200 Sanctioned "UNet3D, 147 MB npz files, batch 7, B200" "0d3ad0dec188becd";
+    unet3d_h100 WhatIf "UNet3D, 147 MB npz files, H100 (v1.0/v2.0)" "0f3dd7a4bf6433a3";
+    unet3d_a100 WhatIf "UNet3D, 147 MB npz files, A100 (v1.0/v2.0)" "691cea309c4f2f52";
+    unet3d_v100 Historical "UNet3D, 147 MB npz files, batch 4, V100";
+    unet3d_h100_s3 Historical "UNet3D, npz objects on S3, 7 epochs, H100 (DLIO)";
+    unet3d_a100_s3 Historical "UNet3D, npz objects on S3, A100 (DLIO)";
+    unet3d_v100_s3 Historical "UNet3D, npy objects on S3, V100 (DLIO)";
+
+    retinanet_b200 Sanctioned "RetinaNet, 323 kB jpeg files, batch 24, B200" "20c73f53486caba0";
+    retinanet_mi355 Sanctioned "RetinaNet, 323 kB jpeg files, batch 36, MI355" "66c43604eb650987";
+    retinanet_h100 Historical "RetinaNet, 150 KiB jpeg files, H100 (abandoned draft)";
+    retinanet_a100 Historical "RetinaNet, 150 KiB jpeg files, A100 (abandoned draft)";
+
+    resnet50_h100 WhatIf "ResNet-50, TFRecord, batch 400, H100 (v1.0/v2.0)" "03a7be3df904e1e7";
+    resnet50_a100 WhatIf "ResNet-50, TFRecord, batch 400, A100 (v1.0/v2.0)" "4a03838105aa5808";
+    resnet50_v100 Historical "ResNet-50, TFRecord, batch 64, V100";
+    resnet50_tf Historical "ResNet-50, TFRecord, batch 64, accelerator not stated";
+
+    cosmoflow_h100 WhatIf "CosmoFlow, 2.8 MB TFRecord files, H100 (v1.0/v2.0)" "4b7b36339a2a5b0d";
+    cosmoflow_a100 WhatIf "CosmoFlow, 2.8 MB TFRecord files, A100 (v1.0/v2.0)" "b49b896e947a408b";
+    cosmoflow_v100 Historical "CosmoFlow, 2.8 MB TFRecord files, V100";
+
+    dlrm_b200 WhatIf "DLRM, 200-column parquet, B200 (May 2026)";
+    dlrm_mi355 WhatIf "DLRM, 200-column parquet, MI355";
+    dlrm_b200_wide Historical "DLRM, 200-column parquet, large files, B200 (earlier)";
+    dlrm_b200_early Historical "DLRM, 3-column parquet, B200 (first values)";
+    dlrm_parquet_h100 Historical "DLRM, 512-byte parquet files, H100 (abandoned draft)";
+    dlrm_parquet_a100 Historical "DLRM, 512-byte parquet files, A100 (abandoned draft)";
+    dlrm_h100 Historical "DLRM, 512-byte npz files, H100 (abandoned draft)";
+    dlrm_a100 Historical "DLRM, 512-byte npz files, A100 (abandoned draft)";
+    dlrm_s3dlio_file Historical "DLRM, 1 KiB parquet rows on local files (DLIO fork)";
+    dlrm_s3dlio_s3 Historical "DLRM, 1 KiB parquet rows on S3 (DLIO fork)";
+    dlrm Historical "DLRM, one 640 GiB indexed binary file (DLIO)";
+
+    flux_b200 WhatIf "FLUX, encoded parquet rows of 2 MB, B200";
+    flux_mi355 WhatIf "FLUX, encoded parquet rows of 2 MB, MI355";
+    flux_h100 Historical "FLUX, jpeg files, H100 (abandoned draft)";
+    flux_a100 Historical "FLUX, jpeg files, A100 (abandoned draft)";
+
+    bert_v100 Historical "BERT pre-training, TFRecord, V100 (v0.5)";
+    megatron_deepspeed_LLNL Historical "Megatron-DeepSpeed, 40 layers, with checkpoints";
+    default Historical "DLIO's default: small npz files with evaluation";
+
+    llama3_8b Sanctioned "checkpoint of Llama 3 8B, 105 GiB, 8 ranks, ZeRO 3" "68df04b7240e3fb0";
+    llama3_70b Sanctioned "checkpoint of Llama 3 70B, 911 GiB, 64 ranks, ZeRO 3" "3c53fe70d64f91d4";
+    llama3_405b Sanctioned "checkpoint of Llama 3 405B, 5292 GiB, 512 ranks, ZeRO 1" "7adcfa87a5c4c8e6";
+    llama3_1t Sanctioned "checkpoint of Llama 3 1T, 15427 GiB, 1024 ranks, ZeRO 1" "45fd627ad9dc5f4c";
+    llama_7b Historical "checkpoint of Llama 7B, 88 GiB, ZeRO 1 (DLIO)";
+    llama_7b_zero3 Historical "checkpoint of Llama 7B, 88 GiB, ZeRO 3 (DLIO)";
+    llama_8b_zero3 Historical "checkpoint of Llama 3 8B, 105 GiB, ZeRO 3 (DLIO)";
+    llama_70b Historical "checkpoint of Llama 3 70B, 8 x 4 layout, ZeRO 1 (DLIO)";
+    llama_70b_zero3 Historical "checkpoint of Llama 3 70B, 911 GiB, ZeRO 3 (DLIO)" "3c53fe70d64f91d4";
+    llama_405b Historical "checkpoint of Llama 3 405B, 5292 GiB, ZeRO 1 (DLIO)" "7adcfa87a5c4c8e6";
+    llama_1t Historical "Llama 3 1T as DLIO ships it, with training on";
+}
+
+/// A workload's text, built in or from a file.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What results call it.
+    pub name: String,
+    /// What errors call it.
+    pub source: String,
+    pub text: String,
+    /// Ranks when the user names none.
+    pub ranks: u64,
+}
+
+/// Workload files are a few kilobytes; anything far beyond is some other file.
+const LARGEST_FILE_BYTES: u64 = 4 << 20;
+
+/// Finds the workload that `asked` names: a path if it looks like one, else a built-in name.
+pub fn load(asked: &str) -> anyhow::Result<Loaded> {
+    let path = Path::new(asked);
+    let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+    if is_yaml || asked.contains('/') {
+        return load_file(path);
+    }
+    let workload = named(asked)?;
+    Ok(Loaded {
+        name: workload.name.to_owned(),
+        source: format!("{}.yaml (built in)", workload.name),
+        text: workload.text.to_owned(),
+        ranks: workload.ranks,
+    })
+}
+
+/// The built-in workload of that name.
+pub fn named(name: &str) -> anyhow::Result<&'static Workload> {
+    WORKLOADS.iter().find(|workload| workload.name == name).ok_or_else(|| unknown(name))
+}
+
+fn unknown(name: &str) -> anyhow::Error {
+    if Path::new(name).is_file() {
+        return anyhow!(
+            "there is no built-in workload '{name}'; to read the file of that name write './{name}'"
+        );
+    }
+    let near = WORKLOADS
+        .iter()
+        .map(|workload| (strsim::damerau_levenshtein(name, workload.name), workload.name))
+        .min()
+        .filter(|(distance, _)| *distance <= name.len().div_ceil(3).max(2));
+    match near {
+        Some((_, near)) => anyhow!("there is no workload '{name}'; did you mean '{near}'?"),
+        None => {
+            anyhow!("there is no workload '{name}'; 'feedline workloads' lists them, a file needs its .yaml")
+        }
+    }
+}
+
+fn load_file(path: &Path) -> anyhow::Result<Loaded> {
+    let shown = path.display();
+    let facts = std::fs::metadata(path).with_context(|| format!("cannot read the workload file {shown}"))?;
+    if facts.is_dir() {
+        bail!("{shown} is a folder; a workload is a YAML file");
+    }
+    if facts.len() > LARGEST_FILE_BYTES {
+        bail!("{shown} has {} bytes; that is no workload file", facts.len());
+    }
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read the workload file {shown}"))?;
+    let text = String::from_utf8(bytes).map_err(|_| anyhow!("{shown} is not a text file (invalid UTF-8)"))?;
+    let name = path.file_stem().map_or("workload".into(), |stem| stem.to_string_lossy().into_owned());
+    Ok(Loaded { name, source: shown.to_string(), text, ranks: 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::spec::{Source, core_config_hash, read};
+
+    use super::*;
+
+    fn source(workload: &'static Workload) -> Source<'static> {
+        Source { name: workload.name, text: workload.text }
+    }
+
+    #[test]
+    fn every_workload_reads() {
+        for workload in WORKLOADS {
+            if let Err(error) = read(source(workload), &[]) {
+                panic!("{}: {error}", workload.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_published_hash_is_reproduced() {
+        let mut checked = 0;
+        for workload in WORKLOADS {
+            if let Some(published) = workload.published_hash {
+                assert_eq!(core_config_hash(source(workload)).unwrap(), published, "{}", workload.name);
+                checked += 1;
+            }
+        }
+        assert_eq!(checked, 15);
+    }
+
+    #[test]
+    fn every_file_in_the_folder_is_in_the_table() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let name = entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
+            assert!(WORKLOADS.iter().any(|workload| workload.name == name), "{name} is not in the table");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_name_gets_the_nearest() {
+        let error = load("unet3d_h10").unwrap_err().to_string();
+        assert_eq!(error, "there is no workload 'unet3d_h10'; did you mean 'unet3d_h100'?");
+        assert!(load("xyzzy_plugh").unwrap_err().to_string().contains("'feedline workloads' lists them"));
+        assert!(load("./nowhere.yaml").unwrap_err().to_string().contains("./nowhere.yaml"));
+    }
+}

@@ -1,0 +1,56 @@
+//! How fast content and files are made, on one core into a sink that drops them: `cargo run --release -p
+//! format --example speed`. The fastest of several rounds, because the machine is shared.
+#![allow(clippy::print_stdout)] // A program for the developer's terminal.
+
+use format::{Content, EncodeError};
+use model::shape::{Element, FileShape};
+use std::hint::black_box;
+use std::time::Instant;
+
+fn main() -> Result<(), EncodeError> {
+    let content = Content::new(1);
+    let mut buffer = vec![0; 16 * 1024];
+    report("content, 16 KiB pieces", 1 << 30, || {
+        for piece in 0..1 << 16 {
+            content.fill(piece >> 8, piece << 14, black_box(&mut buffer));
+        }
+        Ok(())
+    })?;
+    let mut scratch = Vec::new();
+    for (name, dims, files, element) in [
+        ("npz", [12_107, 12_107], 4, Element::Uint8),
+        ("npz", [12_107, 3_026], 4, Element::Float32),
+        ("npz", [1_681, 1_681], 200, Element::Uint8),
+        ("jpeg", [12_107, 12_107], 4, Element::Uint8),
+        ("jpeg", [568, 568], 2_000, Element::Uint8),
+        ("jpeg", [338, 338], 5_000, Element::Uint8),
+    ] {
+        let shape = FileShape { dims: &dims, element, samples: 1 };
+        let Some(format) = format::named(name) else { continue };
+        let bytes = format.file_bytes(&shape)?;
+        report(&format!("{name} of {bytes} bytes, {}", element.name()), bytes * files, || {
+            (0..files).try_for_each(|file| {
+                format.encode(&shape, &content, file, &mut scratch, &mut |piece| {
+                    black_box(piece);
+                    Ok(())
+                })
+            })
+        })?;
+    }
+    Ok(())
+}
+
+fn report(
+    what: &str,
+    bytes: u64,
+    mut run: impl FnMut() -> Result<(), EncodeError>,
+) -> Result<(), EncodeError> {
+    let mut best = f64::INFINITY;
+    for _ in 0..7 {
+        let start = Instant::now();
+        run()?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    println!("{what:44} {:6.2} GB/s", bytes as f64 / best / 1e9);
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Why a file cannot be: each message says what, which, and what to do about it, in the words of the workload
+//! file.
+
+use model::shape::{Element, FileShape};
+
+/// No file system holds a longer file: offsets are signed.
+const MOST_BYTES: u64 = i64::MAX as u64;
+
+/// Why there can be no file of a shape in a format, or no such sample in the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    #[error(
+        "{format}: a file of {samples} samples of shape {dims:?} holds nothing; make \
+         dataset.num_samples_per_file and every number in dataset.record_dims at least 1"
+    )]
+    Empty { format: &'static str, dims: Vec<u64>, samples: u64 },
+
+    #[error(
+        "{format}: a file of {bytes} bytes is too small, the smallest has {least}; raise \
+         dataset.record_length_bytes"
+    )]
+    TooSmall { format: &'static str, bytes: u64, least: u64 },
+
+    #[error(
+        "{format}: a file of {samples} samples of {sample_bytes} bytes is too large, the largest has {most} \
+         bytes; lower dataset.num_samples_per_file or dataset.record_length_bytes"
+    )]
+    TooLarge { format: &'static str, samples: u64, sample_bytes: u64, most: u64 },
+
+    #[error(
+        "{format}: {dims} dimensions are too many, at most {most} can be read back; flatten \
+         dataset.record_dims"
+    )]
+    TooManyDimensions { format: &'static str, dims: usize, most: usize },
+
+    #[error(
+        "{format}: a file holds exactly one sample, not {samples}; set dataset.num_samples_per_file to 1 or \
+         choose another dataset.format"
+    )]
+    OneSampleOnly { format: &'static str, samples: u64 },
+
+    #[error(
+        "{format}: elements must be {wanted}, not {}; set dataset.record_element_type to {wanted} or choose \
+         another dataset.format", element.name()
+    )]
+    WrongElement { format: &'static str, element: Element, wanted: &'static str },
+
+    #[error("{format}: there is no sample {index} in a file of {samples}; samples are counted from 0")]
+    NoSuchSample { format: &'static str, index: u64, samples: u64 },
+}
+
+/// Why an encoding stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    /// Nothing was written: the shape has no file.
+    #[error(transparent)]
+    Shape(#[from] FormatError),
+    /// The sink's own error, unchanged. What was handed over before it is an incomplete file.
+    #[error(transparent)]
+    Sink(#[from] std::io::Error),
+}
+
+/// The bytes of all samples, where there are any and they are not more than a file can hold.
+pub(crate) fn payload(format: &'static str, shape: &FileShape<'_>) -> Result<u64, FormatError> {
+    match shape.payload_bytes() {
+        0 => Err(FormatError::Empty { format, dims: shape.dims.to_vec(), samples: shape.samples }),
+        bytes if bytes > MOST_BYTES => Err(too_large(format, shape, MOST_BYTES)),
+        bytes => Ok(bytes),
+    }
+}
+
+/// A whole file's bytes, where they are not more than a file can hold. `None` stands for a sum that
+/// overflowed.
+pub(crate) fn whole(
+    format: &'static str,
+    shape: &FileShape<'_>,
+    bytes: Option<u64>,
+) -> Result<u64, FormatError> {
+    bytes.filter(|bytes| *bytes <= MOST_BYTES).ok_or_else(|| too_large(format, shape, MOST_BYTES))
+}
+
+pub(crate) fn too_large(format: &'static str, shape: &FileShape<'_>, most: u64) -> FormatError {
+    FormatError::TooLarge { format, samples: shape.samples, sample_bytes: shape.sample_bytes(), most }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_neither_nothing_nor_more_than_a_file() {
+        let cases: [(&[u64], u64, Result<u64, &str>); 6] = [
+            (&[2, 3], 4, Ok(96)),
+            (&[], 1, Ok(4)),
+            (&[2, 0], 1, Err("at least 1")),
+            (&[2], 0, Err("at least 1")),
+            (&[1 << 61], 1, Err("too large")),
+            (&[1 << 40, 1 << 40], 1, Err("too large")),
+        ];
+        for (dims, samples, wanted) in cases {
+            let shape = FileShape { dims, element: Element::Float32, samples };
+            match (payload("npz", &shape), wanted) {
+                (Ok(bytes), Ok(wanted)) => assert_eq!(bytes, wanted),
+                (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
+                (got, wanted) => panic!("{shape:?}: {got:?}, not {wanted:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn messages_are_one_line_without_gaps() {
+        let error = FormatError::OneSampleOnly { format: "jpeg", samples: 4 };
+        assert_eq!(
+            error.to_string(),
+            "jpeg: a file holds exactly one sample, not 4; set dataset.num_samples_per_file to 1 or choose \
+             another dataset.format"
+        );
+    }
+}

@@ -1,0 +1,322 @@
+//! jpeg: a real picture, decodable without warnings, of exactly the planned size, made at memory speed. It
+//! must not compress anything: the entropy code is chosen so that random bytes already are a valid scan.
+//!
+//! The picture is grey, 8 bits, baseline. The DC table holds 255 codes of 8 bits that all mean "difference
+//! 0", the AC table 255 codes of 8 bits that all mean "no zeros, then a coefficient of 8 bits". So a DC takes
+//! one byte, each of the 63 ACs a byte of code and a byte of magnitude, and a block of 8x8 pixels takes 127
+//! bytes whatever they are, except that no code is 0xFF: all ones is reserved, and a table with all 256 codes
+//! is one that libjpeg refuses. Without 0xFF the scan needs no stuffing either.
+//!
+//! The grid of blocks takes nearly all of the size, a comment takes the rest. Two comments of random bytes
+//! also stand between the constant segments, so that no aligned 512 bytes of a file are the same in every
+//! file (storage that removes duplicates would store them once).
+
+use crate::pieces::Pieces;
+use crate::{Content, EncodeError, Extent, Format, FormatError, Sink, error, whole_file};
+use model::shape::{Element, FileShape};
+use std::io;
+
+const NAME: &str = "jpeg";
+
+/// Start of image, and the JFIF segment that must follow it: version 1.1, square pixels, no thumbnail.
+const START: [u8; 20] = *b"\xFF\xD8\xFF\xE0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00";
+/// Quantisation table 0 of 8-bit ones.
+const QUANTISATION: [u8; 69] = {
+    let mut segment = [1; 69];
+    (segment[0], segment[1], segment[2], segment[3], segment[4]) = (0xFF, 0xDB, 0, 67, 0);
+    segment
+};
+/// DC table 0 of category 0, AC table 0 of run 0 and size 8.
+const DC_TABLE: [u8; 276] = huffman_table(0x00, 0x00);
+const AC_TABLE: [u8; 276] = huffman_table(0x10, 0x08);
+/// Start of scan: component 1 with tables 0, all 64 coefficients at once.
+const SCAN: [u8; 10] = *b"\xFF\xDA\x00\x08\x01\x01\x00\x00\x3F\x00";
+const END: [u8; 2] = *b"\xFF\xD9";
+const FRAME_BYTES: usize = 13;
+
+/// Marker and length of a comment.
+const COMMENT_HEAD: u64 = 4;
+/// Random bytes of a comment that tells files apart: 128 bits.
+const COMMENT_LEAST: u64 = 16;
+/// The most a comment's 16-bit length, which counts itself, can say.
+const COMMENT_MOST: u64 = 65_533;
+
+/// Bytes of one block of 8x8 pixels: a DC of one byte, 63 ACs of two.
+const BLOCK: u64 = 1 + 63 * 2;
+/// Blocks along a side: 65535 pixels at most, in blocks of 8.
+const SIDE_MOST: u64 = 65_535 / 8;
+/// Bytes of a file without its blocks and without what the first comment holds beyond its least.
+const FRAME: u64 = (START.len()
+    + QUANTISATION.len()
+    + FRAME_BYTES
+    + DC_TABLE.len()
+    + AC_TABLE.len()
+    + SCAN.len()
+    + END.len()) as u64
+    + 2 * (COMMENT_HEAD + COMMENT_LEAST);
+const FILE_LEAST: u64 = FRAME + BLOCK;
+const FILE_MOST: u64 = FRAME + BLOCK * SIDE_MOST * SIDE_MOST;
+
+const fn huffman_table(class: u8, symbol: u8) -> [u8; 276] {
+    let mut segment = [symbol; 276];
+    (segment[0], segment[1], segment[2], segment[3], segment[4]) = (0xFF, 0xC4, 1, 18, class);
+    // Sixteen counts, of the codes of 1 to 16 bits: 255 of 8.
+    let mut bits = 1;
+    while bits <= 16 {
+        segment[4 + bits] = if bits == 8 { 255 } else { 0 };
+        bits += 1;
+    }
+    segment
+}
+
+#[derive(Debug)]
+pub(crate) struct Jpeg;
+
+/// How a file's size is shared out.
+#[derive(Debug, PartialEq, Eq)]
+struct Layout {
+    /// Blocks along the sides.
+    wide: u64,
+    high: u64,
+    /// Bytes of the comments before the tables, markers and lengths included.
+    comments: u64,
+}
+
+impl Layout {
+    fn of(shape: &FileShape<'_>) -> Result<Layout, FormatError> {
+        let bytes = error::payload(NAME, shape)?;
+        if shape.samples != 1 {
+            return Err(FormatError::OneSampleOnly { format: NAME, samples: shape.samples });
+        }
+        if shape.element != Element::Uint8 {
+            return Err(FormatError::WrongElement { format: NAME, element: shape.element, wanted: "uint8" });
+        }
+        if bytes < FILE_LEAST {
+            return Err(FormatError::TooSmall { format: NAME, bytes, least: FILE_LEAST });
+        }
+        if bytes > FILE_MOST {
+            return Err(error::too_large(NAME, shape, FILE_MOST));
+        }
+        Ok(Layout::of_size(bytes))
+    }
+
+    /// The grid that wastes least of the blocks that would fit, among those at most an eighth narrower than a
+    /// square.
+    fn of_size(bytes: u64) -> Layout {
+        let blocks = (bytes - FRAME) / BLOCK;
+        let root = blocks.isqrt();
+        let used = |wide: u64| wide * (blocks / wide).min(SIDE_MOST);
+        let wide = (root - root / 8..=root).max_by_key(|wide| used(*wide)).unwrap_or(root);
+        let high = (blocks / wide).min(SIDE_MOST);
+        let comments = bytes - FRAME - wide * high * BLOCK + COMMENT_HEAD + COMMENT_LEAST;
+        Layout { wide, high, comments }
+    }
+
+    /// Start of frame: 8 bits, height, width, one component of number 1, not subsampled, quantised by table
+    /// 0.
+    fn frame(&self) -> [u8; FRAME_BYTES] {
+        // A side has at most SIDE_MOST blocks, so its pixels fit 16 bits.
+        let [h, l] = ((self.high * 8) as u16).to_be_bytes();
+        let [w, v] = ((self.wide * 8) as u16).to_be_bytes();
+        [0xFF, 0xC0, 0, 11, 8, h, l, w, v, 1, 1, 0x11, 0]
+    }
+}
+
+impl Format for Jpeg {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "JPEG picture, grey: one sample of uint8 per file, decodable, exactly as large as the sample"
+    }
+
+    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, FormatError> {
+        Layout::of(shape).map(|_| shape.payload_bytes())
+    }
+
+    /// The whole file: a picture is decoded from its start.
+    fn extent(&self, shape: &FileShape<'_>, index: u64) -> Result<Extent, FormatError> {
+        whole_file(self, shape, index)
+    }
+
+    fn encode(
+        &self,
+        shape: &FileShape<'_>,
+        content: &Content,
+        file: u64,
+        scratch: &mut Vec<u8>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), EncodeError> {
+        let layout = Layout::of(shape)?;
+        let mut out = Pieces::new(scratch, sink);
+        out.bytes(&START)?;
+        write_comments(&mut out, content, file, layout.comments)?;
+        out.bytes(&QUANTISATION)?;
+        out.bytes(&layout.frame())?;
+        out.bytes(&DC_TABLE)?;
+        write_comments(&mut out, content, file, COMMENT_HEAD + COMMENT_LEAST)?;
+        out.bytes(&AC_TABLE)?;
+        out.bytes(&SCAN)?;
+        write_random(&mut out, content, file, layout.wide * layout.high * BLOCK)?;
+        out.bytes(&END)?;
+        Ok(out.finish()?)
+    }
+}
+
+/// Writes comments of `bytes` bytes together, as few and as even as can be: several are then all long, and no
+/// rest is left that is too short for a comment.
+fn write_comments(out: &mut Pieces<'_, '_>, content: &Content, file: u64, bytes: u64) -> io::Result<()> {
+    let count = bytes.div_ceil(COMMENT_HEAD + COMMENT_MOST);
+    let mut rest = bytes;
+    for left in (1..=count).rev() {
+        let len = rest.div_ceil(left);
+        // The length counts its own two bytes but not the marker's; at most 65535.
+        let [high, low] = ((len - 2) as u16).to_be_bytes();
+        out.bytes(&[0xFF, 0xFE, high, low])?;
+        write_random(out, content, file, len - COMMENT_HEAD)?;
+        rest -= len;
+    }
+    Ok(())
+}
+
+/// Writes `len` bytes of the content stream, taken at the file's own offset, with 0xFE in place of 0xFF. In
+/// comments it would do no harm, but tools that look for markers without parsing would find some.
+fn write_random(out: &mut Pieces<'_, '_>, content: &Content, file: u64, len: u64) -> io::Result<()> {
+    let start = out.position();
+    out.produce(len, |offset, part| {
+        content.fill(file, start + offset, part);
+        part.iter_mut().for_each(|byte| *byte = (*byte).min(0xFE));
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance;
+    use proptest::prelude::*;
+
+    fn shape(dims: &[u64]) -> FileShape<'_> {
+        FileShape { dims, element: Element::Uint8, samples: 1 }
+    }
+
+    fn encoded(bytes: u64, file: u64) -> Vec<u8> {
+        let mut seen = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            seen.extend_from_slice(piece);
+            Ok(())
+        };
+        Jpeg.encode(&shape(&[bytes]), &Content::new(1), file, &mut Vec::new(), &mut sink).unwrap();
+        seen
+    }
+
+    /// Walks the segments as a decoder does and gives the scan's bytes and the picture's sides.
+    fn parsed(file: &[u8]) -> (Vec<u8>, u64, u64) {
+        assert_eq!(file[..2], [0xFF, 0xD8]);
+        let (mut at, mut sides) = (2, (0, 0));
+        loop {
+            let (marker, len) = (file[at + 1], usize::from(file[at + 2]) << 8 | usize::from(file[at + 3]));
+            assert_eq!(file[at], 0xFF);
+            let body = &file[at + 4..at + 2 + len];
+            at += 2 + len;
+            match marker {
+                0xC0 => {
+                    let side = |at: usize| u64::from(body[at]) << 8 | u64::from(body[at + 1]);
+                    sides = (side(3), side(1));
+                }
+                0xDA => break,
+                0xE0 | 0xFE | 0xDB | 0xC4 => {}
+                other => panic!("marker {other:x}"),
+            }
+        }
+        let (scan, end) = file[at..].split_at(file.len() - at - 2);
+        assert_eq!(end, [0xFF, 0xD9]);
+        (scan.to_vec(), sides.0, sides.1)
+    }
+
+    #[test]
+    fn every_size_is_met_exactly_by_whole_blocks() {
+        let sizes =
+            (FILE_LEAST..FILE_LEAST + 1100).chain([4096, 114_244, 114_688, 322_624, 322_957, 2_000_003]);
+        for bytes in sizes {
+            let file = encoded(bytes, 0);
+            assert_eq!(file.len() as u64, bytes);
+            let (scan, wide, high) = parsed(&file);
+            assert_eq!(scan.len() as u64, wide / 8 * (high / 8) * BLOCK, "{bytes}");
+            assert!(!scan.contains(&0xFF), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn no_aligned_512_bytes_are_the_same_in_two_files() {
+        for bytes in (FILE_LEAST..FILE_LEAST + 1100).chain([114_244, 322_957]) {
+            let (one, other) = (encoded(bytes, 1), encoded(bytes, 2));
+            for (at, (one, other)) in one.chunks_exact(512).zip(other.chunks_exact(512)).enumerate() {
+                let differing = one.iter().zip(other).filter(|(a, b)| a != b).count();
+                assert!(differing >= 12, "size {bytes}, block {at}: {differing} bytes differ");
+            }
+        }
+    }
+
+    #[test]
+    fn grids_are_nearly_square_and_waste_little() {
+        for bytes in
+            [10_000, 114_244, 322_957, 10_000_000, 139_000_000, 671_069_025, FILE_MOST - 1, FILE_MOST]
+        {
+            let layout = Layout::of_size(bytes);
+            assert!(layout.wide <= SIDE_MOST && layout.high <= SIDE_MOST);
+            assert!(layout.wide <= layout.high && layout.high * 3 <= layout.wide * 4, "{bytes}: {layout:?}");
+            assert!(layout.comments * 20 <= bytes, "{bytes}: {layout:?}");
+            assert_eq!(FRAME - 20 + layout.comments + layout.wide * layout.high * BLOCK, bytes);
+        }
+        let largest = Layout { wide: SIDE_MOST, high: SIDE_MOST, comments: 20 };
+        assert_eq!(Layout::of_size(FILE_MOST), largest);
+    }
+
+    #[test]
+    fn comments_have_any_length_that_one_can_have() {
+        for bytes in [20, 65_537, 65_538, 65_539, 65_541, 131_074, 131_075, 400_000] {
+            let mut seen = Vec::new();
+            let mut sink = |piece: &[u8]| {
+                seen.extend_from_slice(piece);
+                Ok(())
+            };
+            let mut scratch = Vec::new();
+            let mut out = Pieces::new(&mut scratch, &mut sink);
+            out.bytes(&[0xFF, 0xD8]).unwrap();
+            write_comments(&mut out, &Content::new(1), 0, bytes).unwrap();
+            out.bytes(&SCAN).unwrap();
+            out.bytes(&END).unwrap();
+            out.finish().unwrap();
+            assert_eq!(seen.len() as u64, 2 + bytes + 12);
+            assert!(parsed(&seen).0.is_empty());
+        }
+    }
+
+    #[test]
+    fn shapes_without_a_file_say_why() {
+        let cases: [(&[u64], Element, u64, &str); 6] = [
+            (&[FILE_LEAST - 1], Element::Uint8, 1, "the smallest has 833"),
+            (&[FILE_MOST + 1], Element::Uint8, 1, "the largest has 8520"),
+            (&[50, 50], Element::Float32, 1, "must be uint8, not float32"),
+            (&[50, 50], Element::Uint8, 2, "num_samples_per_file to 1"),
+            (&[50, 0], Element::Uint8, 1, "at least 1"),
+            (&[1 << 40, 1 << 40], Element::Uint8, 1, "too large"),
+        ];
+        for (dims, element, samples, words) in cases {
+            let error = Jpeg.file_bytes(&FileShape { dims, element, samples }).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn conforms(
+            dims in prop::collection::vec(0_u64..400, 1..3), samples in 1_u64..16, seed: u64, file: u64,
+        ) {
+            // Most shapes can be encoded, some cannot.
+            let samples = if samples == 15 { 2 } else { 1 };
+            conformance::check(&Jpeg, &FileShape { samples, ..shape(&dims) }, seed, file)?;
+        }
+    }
+}

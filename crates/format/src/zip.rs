@@ -1,0 +1,223 @@
+//! The records of a ZIP archive of stored members (APPNOTE 6.3.10): plain version 2.0 while every number fits
+//! 32 bits, zip64 for the numbers that do not. It writes records and knows their sizes; what a member holds
+//! is not its business.
+
+use crate::pieces::Pieces;
+use std::io;
+
+/// From here on a number stands in the zip64 record, and this value stands in its 32-bit field.
+const FULL: u64 = 0xFFFF_FFFF;
+/// Versions needed to extract: 2.0 for a plain archive, 4.5 for zip64.
+const PLAIN: u16 = 20;
+const ZIP64: u16 = 45;
+/// 1980-01-01, the first day the format knows: a file's bytes must not depend on when it was made.
+const DATE: u16 = (1 << 5) | 1;
+
+/// A stored member: its own place and size in the archive.
+pub(crate) struct Member {
+    pub(crate) name: &'static str,
+    /// Offset of its local header.
+    pub(crate) offset: u64,
+    /// Bytes of its data.
+    pub(crate) bytes: u64,
+    pub(crate) crc: u32,
+}
+
+impl Member {
+    /// Size of the header before the data.
+    pub(crate) fn local_bytes(&self) -> u64 {
+        30 + self.name.len() as u64 + if self.is_long() { 20 } else { 0 }
+    }
+
+    /// Size of the entry in the central directory.
+    pub(crate) fn central_bytes(&self) -> u64 {
+        46 + self.name.len() as u64 + u64::from(self.central_extra())
+    }
+
+    /// Offset behind the data: where the next record starts. `None` where no number can say it.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.offset.checked_add(self.local_bytes())?.checked_add(self.bytes)
+    }
+
+    fn is_long(&self) -> bool {
+        self.bytes >= FULL
+    }
+
+    fn is_far(&self) -> bool {
+        self.offset >= FULL
+    }
+
+    /// Bytes of the entry's extra field, which holds only the numbers that do not fit.
+    fn central_extra(&self) -> u16 {
+        match (self.is_long(), self.is_far()) {
+            (false, false) => 0,
+            (false, true) => 4 + 8,
+            (true, false) => 4 + 16,
+            (true, true) => 4 + 24,
+        }
+    }
+
+    pub(crate) fn write_local(&self, out: &mut Pieces<'_, '_>) -> io::Result<()> {
+        out.bytes(b"PK\x03\x04")?;
+        let extra = if self.is_long() { 20 } else { 0 };
+        self.write_shared(out, extra)?;
+        out.bytes(self.name.as_bytes())?;
+        if self.is_long() {
+            write_extra_head(out, extra)?;
+            write_u64s(out, [self.bytes, self.bytes])?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_central(&self, out: &mut Pieces<'_, '_>) -> io::Result<()> {
+        let extra = self.central_extra();
+        out.bytes(b"PK\x01\x02")?;
+        write_u16s(out, [version(extra)])?;
+        self.write_shared(out, extra)?;
+        // No comment, disk 0, no internal and no external attributes.
+        write_u16s(out, [0; 5])?;
+        write_u32s(out, [clipped(self.offset)])?;
+        out.bytes(self.name.as_bytes())?;
+        if extra > 0 {
+            write_extra_head(out, extra)?;
+        }
+        if self.is_long() {
+            write_u64s(out, [self.bytes, self.bytes])?;
+        }
+        if self.is_far() {
+            write_u64s(out, [self.offset])?;
+        }
+        Ok(())
+    }
+
+    /// The fields that both headers have in the same order: version needed, no flags, stored, time and date,
+    /// CRC, sizes before and after compression, lengths of name and extra field.
+    fn write_shared(&self, out: &mut Pieces<'_, '_>, extra: u16) -> io::Result<()> {
+        write_u16s(out, [version(extra), 0, 0, 0, DATE])?;
+        write_u32s(out, [self.crc, clipped(self.bytes), clipped(self.bytes)])?;
+        write_u16s(out, [self.name.len() as u16, extra])
+    }
+}
+
+/// Size of the records behind a central directory that starts at `directory`.
+pub(crate) fn end_bytes(directory: u64) -> u64 {
+    22 + if directory >= FULL { 56 + 20 } else { 0 }
+}
+
+/// Writes the records behind the central directory of `entries` members, which stands at `directory`.
+pub(crate) fn write_end(
+    out: &mut Pieces<'_, '_>,
+    entries: u16,
+    directory: u64,
+    directory_bytes: u64,
+) -> io::Result<()> {
+    if directory >= FULL {
+        out.bytes(b"PK\x06\x06")?;
+        // The record's size without the twelve bytes that lead to it.
+        write_u64s(out, [44])?;
+        write_u16s(out, [ZIP64, ZIP64])?;
+        write_u32s(out, [0, 0])?;
+        write_u64s(out, [u64::from(entries), u64::from(entries), directory_bytes, directory])?;
+        out.bytes(b"PK\x06\x07")?;
+        write_u32s(out, [0])?;
+        write_u64s(out, [directory + directory_bytes])?;
+        write_u32s(out, [1])?;
+    }
+    out.bytes(b"PK\x05\x06")?;
+    write_u16s(out, [0, 0, entries, entries])?;
+    write_u32s(out, [clipped(directory_bytes), clipped(directory)])?;
+    write_u16s(out, [0])
+}
+
+fn version(extra: u16) -> u16 {
+    if extra > 0 { ZIP64 } else { PLAIN }
+}
+
+fn clipped(number: u64) -> u32 {
+    number.min(FULL) as u32
+}
+
+/// Identity and length of a zip64 extra field; `extra` counts these four bytes too.
+fn write_extra_head(out: &mut Pieces<'_, '_>, extra: u16) -> io::Result<()> {
+    write_u16s(out, [1, extra - 4])
+}
+
+fn write_u16s<const N: usize>(out: &mut Pieces<'_, '_>, numbers: [u16; N]) -> io::Result<()> {
+    numbers.iter().try_for_each(|number| out.bytes(&number.to_le_bytes()))
+}
+
+fn write_u32s<const N: usize>(out: &mut Pieces<'_, '_>, numbers: [u32; N]) -> io::Result<()> {
+    numbers.iter().try_for_each(|number| out.bytes(&number.to_le_bytes()))
+}
+
+fn write_u64s<const N: usize>(out: &mut Pieces<'_, '_>, numbers: [u64; N]) -> io::Result<()> {
+    numbers.iter().try_for_each(|number| out.bytes(&number.to_le_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Pieces<'_, '_>) -> io::Result<()>) -> Vec<u8> {
+        let mut seen = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            seen.extend_from_slice(piece);
+            Ok(())
+        };
+        let mut scratch = Vec::new();
+        let mut out = Pieces::new(&mut scratch, &mut sink);
+        write(&mut out).unwrap();
+        out.finish().unwrap();
+        seen
+    }
+
+    #[test]
+    fn records_have_the_size_they_say_on_both_sides_of_every_limit() {
+        let sides = [0, FULL - 1, FULL, FULL + 1, 1 << 40];
+        for offset in sides {
+            for bytes in sides {
+                let member = Member { name: "x.npy", offset, bytes, crc: 7 };
+                let local = written(|out| member.write_local(out));
+                let central = written(|out| member.write_central(out));
+                assert_eq!(local.len() as u64, member.local_bytes(), "{offset} {bytes}");
+                assert_eq!(central.len() as u64, member.central_bytes(), "{offset} {bytes}");
+            }
+        }
+        for directory in sides {
+            let end = written(|out| write_end(out, 2, directory, 102));
+            assert_eq!(end.len() as u64, end_bytes(directory), "{directory}");
+        }
+    }
+
+    #[test]
+    fn a_large_number_stands_in_the_extra_field() {
+        let member = Member { name: "x.npy", offset: FULL, bytes: FULL, crc: 7 };
+        let central = written(|out| member.write_central(out));
+        assert_eq!(central[6..8], [45, 0]);
+        assert_eq!(central[20..28], [0xFF; 8]);
+        assert_eq!(central[42..46], [0xFF; 4]);
+        assert_eq!(central[51..55], [1, 0, 24, 0]);
+        let number = FULL.to_le_bytes();
+        assert_eq!(central[55..], [number, number, number].concat());
+        let near = Member { name: "x.npy", offset: FULL - 1, bytes: FULL - 1, crc: 7 };
+        assert_eq!(written(|out| near.write_central(out))[6..8], [20, 0]);
+    }
+
+    #[test]
+    fn a_directory_out_of_reach_is_found_through_the_locator() {
+        let directory: u64 = 5 << 32;
+        let end = written(|out| write_end(out, 2, directory, 102));
+        assert_eq!(end[..4], *b"PK\x06\x06");
+        assert_eq!(end[40..56], [102_u64.to_le_bytes(), directory.to_le_bytes()].concat());
+        assert_eq!(end[56..60], *b"PK\x06\x07");
+        assert_eq!(end[64..72], (directory + 102).to_le_bytes());
+        assert_eq!(end[76..80], *b"PK\x05\x06");
+        assert_eq!(end[92..96], [0xFF; 4]);
+    }
+
+    #[test]
+    fn an_end_that_no_number_can_say_is_none() {
+        assert_eq!(Member { name: "x", offset: 5, bytes: u64::MAX, crc: 0 }.end(), None);
+        assert_eq!(Member { name: "x", offset: 5, bytes: 4, crc: 0 }.end(), Some(5 + 31 + 4));
+    }
+}

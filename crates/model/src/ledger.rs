@@ -1,0 +1,303 @@
+//! What was seen. A ledger holds exact counts and spans per epoch, phase and rank, nothing estimated, nothing
+//! nominal; ledgers of threads, ranks and nodes add up in any order.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::units::Nanos;
+
+/// The part of an epoch that a row belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    Train,
+    Eval,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Phase::Train => "train",
+            Phase::Eval => "eval",
+        })
+    }
+}
+
+/// The steps that count for AU and throughput, after exclusion at the start and the end (DLIO's metric window).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Window {
+    pub steps: u64,
+    /// Compute time of these steps.
+    pub compute_ns: Nanos,
+    /// Time of the phase less load and compute of the excluded steps.
+    pub time_ns: Nanos,
+}
+
+/// What one rank did in one phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// Steps that the accelerator began, and so will finish.
+    pub steps: u64,
+    pub samples_delivered: u64,
+    /// Bytes of the extents that the plan asked for.
+    pub bytes_planned: u64,
+    /// Bytes that the store brought.
+    pub bytes_read: u64,
+    pub opens: u64,
+    pub reads: u64,
+    /// From the moment the accelerator asks for a batch to the moment it has it.
+    pub wait_ns: Nanos,
+    /// The emulated work.
+    pub compute_ns: Nanos,
+    /// From the end of its own work to the release by the slowest rank.
+    pub barrier_ns: Nanos,
+    /// Wall time of the phase that is none of the three: starting and ending readers.
+    pub harness_ns: Nanos,
+    /// How late the host handed batches over, against the accelerator's timeline.
+    pub lateness_ns_sum: Nanos,
+    pub lateness_ns_max: Nanos,
+    pub window: Window,
+    /// Which samples were delivered.
+    pub digest: Digest,
+    /// At which positions they stood, modulo 2^64.
+    pub order: u64,
+}
+
+impl AddAssign for Row {
+    fn add_assign(&mut self, other: Row) {
+        self.steps += other.steps;
+        self.samples_delivered += other.samples_delivered;
+        self.bytes_planned += other.bytes_planned;
+        self.bytes_read += other.bytes_read;
+        self.opens += other.opens;
+        self.reads += other.reads;
+        self.wait_ns += other.wait_ns;
+        self.compute_ns += other.compute_ns;
+        self.barrier_ns += other.barrier_ns;
+        self.harness_ns += other.harness_ns;
+        self.lateness_ns_sum += other.lateness_ns_sum;
+        self.lateness_ns_max = self.lateness_ns_max.max(other.lateness_ns_max);
+        self.window.steps += other.window.steps;
+        self.window.compute_ns += other.window.compute_ns;
+        self.window.time_ns += other.window.time_ns;
+        self.digest += other.digest;
+        self.order = self.order.wrapping_add(other.order);
+    }
+}
+
+/// What one node's kernel counted during one phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Bytes that the process caused to be fetched from block devices, by the kernel's count.
+    pub device_read_bytes: u64,
+    /// How often that count was taken; zero means that it is not known.
+    pub device_readings: u64,
+}
+
+impl AddAssign for NodeRow {
+    fn add_assign(&mut self, other: NodeRow) {
+        self.device_read_bytes += other.device_read_bytes;
+        self.device_readings += other.device_readings;
+    }
+}
+
+/// Something that ended the run before its time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Fault {
+    pub epoch: u64,
+    pub phase: Phase,
+    pub message: String,
+}
+
+type RankKey = (u64, Phase, u64);
+
+/// What was seen in a run, or in the part of a run that one thread, rank or node saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub struct Ledger {
+    ranks: BTreeMap<RankKey, Row>,
+    nodes: BTreeMap<RankKey, NodeRow>,
+    faults: Vec<Fault>,
+    /// Someone asked the run to stop.
+    pub interrupted: bool,
+}
+
+impl Ledger {
+    /// Adds what a rank saw.
+    pub fn add(&mut self, epoch: u64, phase: Phase, rank: u64, row: Row) {
+        *self.ranks.entry((epoch, phase, rank)).or_default() += row;
+    }
+
+    /// Adds what a node's kernel counted.
+    pub fn add_node(&mut self, epoch: u64, phase: Phase, node: u64, row: NodeRow) {
+        *self.nodes.entry((epoch, phase, node)).or_default() += row;
+    }
+
+    /// Adds what ended the run.
+    pub fn add_fault(&mut self, fault: Fault) {
+        // Kept sorted, so that addition commutes.
+        let at = self.faults.partition_point(|other| *other < fault);
+        self.faults.insert(at, fault);
+    }
+
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    /// Epochs that have rows of this phase, in order.
+    pub fn epochs(&self, phase: Phase) -> Vec<u64> {
+        let mut epochs: Vec<u64> =
+            self.ranks.keys().filter(|(_, p, _)| *p == phase).map(|(epoch, _, _)| *epoch).collect();
+        epochs.dedup();
+        epochs
+    }
+
+    /// The rows of one phase of one epoch, rank by rank.
+    pub fn rows(&self, epoch: u64, phase: Phase) -> impl Iterator<Item = (u64, &Row)> {
+        self.ranks.range((epoch, phase, 0)..=(epoch, phase, u64::MAX)).map(|((_, _, rank), row)| (*rank, row))
+    }
+
+    /// All ranks of one phase of one epoch, added up.
+    pub fn total(&self, epoch: u64, phase: Phase) -> Row {
+        self.rows(epoch, phase).fold(Row::default(), |mut sum, (_, row)| {
+            sum += *row;
+            sum
+        })
+    }
+
+    /// The kernel's counts of one phase of one epoch, over all nodes.
+    pub fn node_total(&self, epoch: u64, phase: Phase) -> NodeRow {
+        self.nodes.range((epoch, phase, 0)..=(epoch, phase, u64::MAX)).fold(
+            NodeRow::default(),
+            |mut sum, (_, row)| {
+                sum += *row;
+                sum
+            },
+        )
+    }
+}
+
+impl AddAssign for Ledger {
+    fn add_assign(&mut self, other: Ledger) {
+        for ((epoch, phase, rank), row) in other.ranks {
+            self.add(epoch, phase, rank, row);
+        }
+        for ((epoch, phase, node), row) in other.nodes {
+            self.add_node(epoch, phase, node, row);
+        }
+        other.faults.into_iter().for_each(|fault| self.add_fault(fault));
+        self.interrupted = self.interrupted || other.interrupted;
+    }
+}
+
+/// The form in which a ledger is written: lists, since JSON has no keys of three parts.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    interrupted: bool,
+    faults: Vec<Fault>,
+    ranks: Vec<Keyed<Row>>,
+    nodes: Vec<Keyed<NodeRow>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Keyed<T> {
+    epoch: u64,
+    phase: Phase,
+    /// The rank or the node.
+    index: u64,
+    seen: T,
+}
+
+impl<T> Keyed<T> {
+    fn new(((epoch, phase, index), seen): (RankKey, T)) -> Keyed<T> {
+        Keyed { epoch, phase, index, seen }
+    }
+}
+
+impl From<Ledger> for Written {
+    fn from(ledger: Ledger) -> Written {
+        Written {
+            interrupted: ledger.interrupted,
+            faults: ledger.faults,
+            ranks: ledger.ranks.into_iter().map(Keyed::new).collect(),
+            nodes: ledger.nodes.into_iter().map(Keyed::new).collect(),
+        }
+    }
+}
+
+impl From<Written> for Ledger {
+    fn from(written: Written) -> Ledger {
+        let mut ledger = Ledger { interrupted: written.interrupted, ..Ledger::default() };
+        written.ranks.into_iter().for_each(|row| ledger.add(row.epoch, row.phase, row.index, row.seen));
+        written.nodes.into_iter().for_each(|row| ledger.add_node(row.epoch, row.phase, row.index, row.seen));
+        written.faults.into_iter().for_each(|fault| ledger.add_fault(fault));
+        ledger
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ledger(rows: &[(u64, u64, u64, u64)]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (epoch, rank, samples, nanos) in rows {
+            let mut row = Row { samples_delivered: *samples, wait_ns: Nanos(*nanos), ..Row::default() };
+            row.lateness_ns_max = Nanos(*nanos);
+            row.digest.insert(*samples);
+            row.order = *nanos;
+            ledger.add(*epoch, if samples % 2 == 0 { Phase::Train } else { Phase::Eval }, *rank, row);
+        }
+        if let Some((epoch, _, samples, _)) = rows.first() {
+            ledger.add_fault(Fault {
+                epoch: *epoch,
+                phase: Phase::Train,
+                message: format!("fault {samples}"),
+            });
+        }
+        ledger
+    }
+
+    fn sum(parts: &[&Ledger]) -> Ledger {
+        parts.iter().fold(Ledger::default(), |mut sum, part| {
+            sum += (*part).clone();
+            sum
+        })
+    }
+
+    type Rows = Vec<(u64, u64, u64, u64)>;
+
+    fn rows() -> impl Strategy<Value = Rows> {
+        prop::collection::vec((1u64..4, 0u64..3, 0u64..1000, 0u64..1000), 0..12)
+    }
+
+    proptest! {
+        #[test]
+        fn addition_commutes_and_associates(a in rows(), b in rows(), c in rows()) {
+            let (a, b, c) = (ledger(&a), ledger(&b), ledger(&c));
+            prop_assert_eq!(sum(&[&a, &b, &c]), sum(&[&c, &a, &b]));
+            prop_assert_eq!(sum(&[&sum(&[&a, &b]), &c]), sum(&[&a, &sum(&[&b, &c])]));
+        }
+
+        #[test]
+        fn json_keeps_everything(a in rows()) {
+            let before = ledger(&a);
+            let text = serde_json::to_string(&before).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), before);
+        }
+    }
+
+    #[test]
+    fn rows_and_totals_are_by_epoch_and_phase() {
+        let ledger = ledger(&[(1, 0, 10, 5), (1, 1, 20, 6), (2, 0, 40, 7), (1, 0, 2, 1)]);
+        assert_eq!(ledger.epochs(Phase::Train), [1, 2]);
+        assert_eq!(ledger.total(1, Phase::Train).samples_delivered, 32);
+        assert_eq!(ledger.rows(1, Phase::Train).map(|(rank, _)| rank).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(ledger.total(3, Phase::Train), Row::default());
+    }
+}

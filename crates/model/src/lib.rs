@@ -1,0 +1,16 @@
+//! The three documents of the house (spec, plan, ledger) and the pure functions between them. This room touches
+//! nothing: no file, no clock, no thread, no environment.
+
+pub mod digest;
+pub mod ledger;
+pub mod metrics;
+pub mod names;
+pub mod order;
+pub mod plan;
+pub mod shape;
+pub mod sizes;
+pub mod spec;
+pub mod times;
+pub mod units;
+pub mod verdict;
+pub mod warning;

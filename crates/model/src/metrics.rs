@@ -1,0 +1,163 @@
+//! From ledger to figures: AU, samples per second, bytes per second, by DLIO's formulas where the figure bears DLIO's
+//! name, and the split of every rank's time beside them. "Not measurable" is `None`, never 0.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ledger::{Ledger, Phase, Row};
+use crate::plan::Plan;
+
+/// Mean and population standard deviation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    pub mean: f64,
+    pub stdev: f64,
+}
+
+impl Spread {
+    /// Of the values there are; `None` without any.
+    pub fn of(values: &[f64]) -> Option<Spread> {
+        if values.is_empty() {
+            return None;
+        }
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+        Some(Spread { mean, stdev: variance.sqrt() })
+    }
+}
+
+/// The figures of one phase of one epoch. Times are sums over ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochFigures {
+    pub epoch: u64,
+    pub samples_planned: u64,
+    pub samples_delivered: u64,
+    pub bytes_read: u64,
+    /// Mean over ranks of compute time / time, in the metric window, in percent.
+    pub au_percent: Option<f64>,
+    /// Spread of that over ranks.
+    pub au_stdev_ranks_percent: Option<f64>,
+    /// Sum over ranks of samples / time, in the metric window.
+    pub samples_per_second: Option<f64>,
+    /// The same in bytes that were really read.
+    pub mib_per_second: Option<f64>,
+    pub wait_seconds: f64,
+    pub compute_seconds: f64,
+    pub barrier_seconds: f64,
+    pub harness_seconds: f64,
+    /// Mean and largest delay of the host behind the accelerators' timeline.
+    pub lateness_mean_seconds: f64,
+    pub lateness_max_seconds: f64,
+}
+
+impl EpochFigures {
+    fn new(plan: &Plan, ledger: &Ledger, phase: Phase, epoch: u64) -> EpochFigures {
+        let shards = plan.phase(phase).map(|phase| phase.shards);
+        let batch = shards.map_or(0, |shards| shards.batch);
+        let total = ledger.total(epoch, phase);
+        let au = Spread::of(&per_rank(ledger, epoch, phase, au_percent));
+        let rates = per_rank(ledger, epoch, phase, |row| samples_per_second(row, batch, phase));
+        let samples_per_second = (!rates.is_empty()).then(|| rates.iter().sum::<f64>());
+        let bytes_per_sample = total.bytes_read as f64 / total.samples_delivered.max(1) as f64;
+        EpochFigures {
+            epoch,
+            samples_planned: shards.map_or(0, |shards| shards.delivered()),
+            samples_delivered: total.samples_delivered,
+            bytes_read: total.bytes_read,
+            au_percent: au.map(|au| au.mean),
+            au_stdev_ranks_percent: au.map(|au| au.stdev),
+            samples_per_second,
+            mib_per_second: samples_per_second.map(|rate| rate * bytes_per_sample / f64::from(1 << 20)),
+            wait_seconds: total.wait_ns.seconds(),
+            compute_seconds: total.compute_ns.seconds(),
+            barrier_seconds: total.barrier_ns.seconds(),
+            harness_seconds: total.harness_ns.seconds(),
+            lateness_mean_seconds: total.lateness_ns_sum.seconds() / total.steps.max(1) as f64,
+            lateness_max_seconds: total.lateness_ns_max.seconds(),
+        }
+    }
+}
+
+fn per_rank(ledger: &Ledger, epoch: u64, phase: Phase, figure: impl Fn(&Row) -> Option<f64>) -> Vec<f64> {
+    ledger.rows(epoch, phase).filter_map(|(_, row)| figure(row)).collect()
+}
+
+/// AU of one rank: compute time of the window's steps over the window's time.
+fn au_percent(row: &Row) -> Option<f64> {
+    let window = row.window;
+    (window.steps > 0 && window.time_ns.0 > 0)
+        .then(|| 100.0 * window.compute_ns.0 as f64 / window.time_ns.0 as f64)
+}
+
+/// Samples over time. Training counts the metric window; evaluation, as in DLIO, every step.
+fn samples_per_second(row: &Row, batch: u64, phase: Phase) -> Option<f64> {
+    let (steps, time) = match phase {
+        Phase::Train => (row.window.steps, row.window.time_ns),
+        Phase::Eval => (row.steps, row.wait_ns + row.compute_ns + row.barrier_ns),
+    };
+    (steps > 0 && time.0 > 0).then(|| (steps * batch) as f64 / time.seconds())
+}
+
+/// The figures of a run's training or evaluation phases.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    pub epochs: Vec<EpochFigures>,
+    /// Over epochs.
+    pub au_percent: Option<Spread>,
+    pub samples_per_second: Option<Spread>,
+    pub mib_per_second: Option<Spread>,
+}
+
+impl Figures {
+    /// `None` if the phase has no rows.
+    pub fn new(plan: &Plan, ledger: &Ledger, phase: Phase) -> Option<Figures> {
+        let epochs: Vec<EpochFigures> = ledger
+            .epochs(phase)
+            .into_iter()
+            .map(|epoch| EpochFigures::new(plan, ledger, phase, epoch))
+            .collect();
+        let over = |figure: fn(&EpochFigures) -> Option<f64>| {
+            Spread::of(&epochs.iter().filter_map(figure).collect::<Vec<_>>())
+        };
+        let (au_percent, samples_per_second, mib_per_second) = (
+            over(|epoch| epoch.au_percent),
+            over(|epoch| epoch.samples_per_second),
+            over(|epoch| epoch.mib_per_second),
+        );
+        (!epochs.is_empty()).then_some(Figures { epochs, au_percent, samples_per_second, mib_per_second })
+    }
+
+    /// Whether the mean AU reaches the target.
+    pub fn meets(&self, au_target: f64) -> Option<bool> {
+        // AU is a ratio of measured times; a run that is exactly at its target must not fail by the last bit.
+        self.au_percent.map(|au| au.mean + 1e-9 >= 100.0 * au_target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Window;
+    use crate::units::Nanos;
+
+    #[test]
+    fn spread_is_the_population_deviation() {
+        assert_eq!(Spread::of(&[2.0, 4.0]), Some(Spread { mean: 3.0, stdev: 1.0 }));
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn a_window_without_steps_or_time_has_no_figures() {
+        let row = |steps, compute, time| Row {
+            window: Window { steps, compute_ns: Nanos(compute), time_ns: Nanos(time) },
+            ..Row::default()
+        };
+        assert_eq!(au_percent(&row(0, 0, 10)), None);
+        assert_eq!(au_percent(&row(5, 5, 0)), None);
+        assert_eq!(au_percent(&row(5, 5, 10)), Some(50.0));
+        assert_eq!(samples_per_second(&row(5, 0, 1_000_000_000), 24, Phase::Train), Some(120.0));
+        assert_eq!(samples_per_second(&row(0, 0, 1_000_000_000), 24, Phase::Train), None);
+        let eval = Row { steps: 10, wait_ns: Nanos(2_000_000_000), ..row(5, 0, 1_000_000_000) };
+        assert_eq!(samples_per_second(&eval, 24, Phase::Eval), Some(120.0), "evaluation excludes nothing");
+    }
+}

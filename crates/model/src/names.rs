@@ -1,0 +1,170 @@
+//! The names of a generated data set's files: computed from the index into a reused buffer, by DLIO's scheme, so
+//! that its data sets and ours are interchangeable and nobody keeps a list.
+
+use std::ffi::CStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How the files of one split are called:
+/// `<folder>/[<subfolder>/]<prefix>_<index>_of_<count>.<suffix>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// `train` or `valid`.
+    pub folder: String,
+    pub prefix: String,
+    /// The number after `_of_`: how many files were generated, which may be more than are read.
+    pub count: u64,
+    /// Sub-folders, used when there are at least two; file i lies in folder i mod this.
+    pub subfolders: u64,
+    pub suffix: String,
+}
+
+impl Names {
+    /// Writes the name of file `index` into `name`, relative to the data folder.
+    pub fn write(&self, index: u64, name: &mut Name) {
+        name.clear();
+        name.push(&self.folder);
+        name.push("/");
+        if self.subfolders > 1 {
+            name.push_number(index % self.subfolders, digits(self.subfolders));
+            name.push("/");
+        }
+        name.push(&self.prefix);
+        name.push("_");
+        name.push_number(index, digits(self.count));
+        name.push("_of_");
+        name.push_number(self.count, 0);
+        name.push(".");
+        name.push(&self.suffix);
+        name.terminate();
+    }
+
+    /// The name of file `index` as a string of its own, for messages.
+    pub fn of(&self, index: u64) -> String {
+        let mut name = Name::default();
+        self.write(index, &mut name);
+        name.as_str().to_owned()
+    }
+
+    /// The folders that must exist before files can be written, parents first.
+    pub fn folders(&self) -> impl Iterator<Item = String> + '_ {
+        let inner = if self.subfolders > 1 { self.subfolders } else { 0 };
+        let width = digits(self.subfolders);
+        std::iter::once(self.folder.clone())
+            .chain((0..inner).map(move |folder| format!("{}/{folder:0width$}", self.folder)))
+    }
+}
+
+/// Decimal digits of a count. DLIO pads indices to the width of the count itself, not of the largest index.
+fn digits(count: u64) -> usize {
+    count.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
+/// A name in a buffer that is reused from file to file, kept NUL-terminated so that the kernel can take it as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    bytes: Vec<u8>,
+}
+
+impl Default for Name {
+    fn default() -> Name {
+        Name { bytes: vec![0] }
+    }
+}
+
+impl Name {
+    /// A name that is not computed. `None` if it contains a NUL byte, which no file name can.
+    pub fn new(text: &str) -> Option<Name> {
+        if text.contains('\0') {
+            return None;
+        }
+        let mut name = Name::default();
+        name.clear();
+        name.push(text);
+        name.terminate();
+        Some(name)
+    }
+
+    pub fn as_str(&self) -> &str {
+        // Built from `str` pieces and digits only, so this never falls back.
+        std::str::from_utf8(&self.bytes[..self.bytes.len().saturating_sub(1)]).unwrap_or("")
+    }
+
+    pub fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    fn push(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    fn push_number(&mut self, number: u64, width: usize) {
+        let mut text = [b'0'; 20];
+        let mut rest = number;
+        let mut start = text.len();
+        while rest > 0 || start == text.len() {
+            start -= 1;
+            text[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        self.bytes.extend_from_slice(&text[start.min(text.len().saturating_sub(width))..]);
+    }
+
+    fn terminate(&mut self) {
+        self.bytes.push(0);
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: u64, subfolders: u64) -> Names {
+        Names { folder: "train".into(), prefix: "img".into(), count, subfolders, suffix: "npz".into() }
+    }
+
+    #[test]
+    fn names_follow_dlio() {
+        for (count, subfolders, index, expected) in [
+            (8, 0, 0, "train/img_0_of_8.npz"),
+            (10, 0, 9, "train/img_09_of_10.npz"),
+            (168, 0, 7, "train/img_007_of_168.npz"),
+            (168, 1, 7, "train/img_007_of_168.npz"),
+            (64, 2, 63, "train/1/img_63_of_64.npz"),
+            (1000, 10, 123, "train/03/img_0123_of_1000.npz"),
+        ] {
+            assert_eq!(names(count, subfolders).of(index), expected);
+        }
+    }
+
+    #[test]
+    fn the_buffer_is_reused_and_terminated() {
+        let mut name = Name::default();
+        names(1_000_000, 0).write(5, &mut name);
+        names(8, 0).write(3, &mut name);
+        assert_eq!(name.as_c_str(), c"train/img_3_of_8.npz");
+        assert_eq!(name.as_str(), "train/img_3_of_8.npz");
+    }
+
+    #[test]
+    fn folders_come_parents_first() {
+        assert_eq!(names(5, 0).folders().collect::<Vec<_>>(), ["train"]);
+        assert_eq!(names(5, 2).folders().collect::<Vec<_>>(), ["train", "train/0", "train/1"]);
+    }
+
+    #[test]
+    fn a_name_with_nul_is_refused() {
+        assert!(Name::new("a\0b").is_none());
+        assert_eq!(Name::new("a/b").unwrap().as_str(), "a/b");
+    }
+}

@@ -1,0 +1,188 @@
+//! The data set of a plan: how many files, how they are called, how large each one is.
+
+use serde::{Deserialize, Serialize};
+
+use super::PlanError;
+use crate::names::Names;
+use crate::order::Permutation;
+use crate::shape::{Element, FileShape};
+use crate::sizes::Sizes;
+use crate::spec::Spec;
+
+/// A format's size arithmetic, as far as a plan needs it.
+pub trait Measure: std::fmt::Debug {
+    /// The exact size of a file of this shape, or why there can be no such file.
+    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String>;
+}
+
+/// The files of one split.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    pub names: Names,
+    /// Files that are read; `names.count` may be larger.
+    pub files: u64,
+    pub samples_per_file: u64,
+    /// Number of the split's first file in the whole data set, train before valid.
+    pub first_file: u64,
+    /// All files that are read, together.
+    pub bytes: u64,
+}
+
+impl Split {
+    pub fn samples(&self) -> u64 {
+        self.files.saturating_mul(self.samples_per_file)
+    }
+}
+
+/// The size of each file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileBytes {
+    Same(u64),
+    /// Indexed by the file's number in the whole data set.
+    Each(Vec<u64>),
+}
+
+impl FileBytes {
+    pub fn of(&self, file: u64) -> u64 {
+        match self {
+            FileBytes::Same(bytes) => *bytes,
+            FileBytes::Each(bytes) => bytes[file as usize],
+        }
+    }
+
+    fn sum(&self, first: u64, count: u64) -> u64 {
+        match self {
+            FileBytes::Same(bytes) => bytes.saturating_mul(count),
+            FileBytes::Each(bytes) => bytes[first as usize..(first + count) as usize].iter().sum(),
+        }
+    }
+
+    fn table_bytes(&self) -> u64 {
+        match self {
+            FileBytes::Same(_) => 0,
+            FileBytes::Each(bytes) => (size_of::<u64>() * bytes.len()) as u64,
+        }
+    }
+}
+
+/// The whole data set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Data {
+    pub train: Split,
+    pub valid: Split,
+    pub element: Element,
+    /// False while the format cannot be written or read: then sizes are the samples' alone, without the container.
+    pub exact: bool,
+    #[serde(skip, default = "no_sizes")]
+    pub sizes: Sizes,
+    #[serde(skip, default = "no_file_bytes")]
+    pub file_bytes: FileBytes,
+}
+
+// A plan that was read back is for looking at; the tables are recomputed from the spec before anything is run.
+fn no_sizes() -> Sizes {
+    Sizes::Same(Vec::new())
+}
+
+fn no_file_bytes() -> FileBytes {
+    FileBytes::Same(0)
+}
+
+impl Data {
+    /// The data set of a spec; `measure` is the format's arithmetic, or `None` while the format is not supported.
+    pub fn resolve(spec: &Spec, measure: Option<&dyn Measure>) -> Result<Data, PlanError> {
+        let set = &spec.dataset;
+        let count = set.num_files_generated.unwrap_or(set.num_files_train);
+        if count < set.num_files_train {
+            return Err(PlanError::MoreReadThanGenerated { generated: count, read: set.num_files_train });
+        }
+        let samples = u128::from(set.num_files_train) * u128::from(set.num_samples_per_file);
+        if samples > u128::from(Permutation::MAX) {
+            return Err(PlanError::TooManySamples(samples));
+        }
+        let element = set.record_element_type;
+        let sizes = sizes(spec, count + set.num_files_eval);
+        let file_bytes = file_bytes(spec, measure, &sizes, count + set.num_files_eval)?;
+        let split = |folder: &str, files, count, subfolders, first_file| Split {
+            names: names(spec, folder, count, subfolders),
+            files,
+            samples_per_file: set.num_samples_per_file,
+            first_file,
+            bytes: file_bytes.sum(first_file, files),
+        };
+        Ok(Data {
+            train: split("train", set.num_files_train, count, set.num_subfolders_train, 0),
+            valid: split("valid", set.num_files_eval, set.num_files_eval, set.num_subfolders_eval, count),
+            element,
+            exact: measure.is_some(),
+            sizes,
+            file_bytes,
+        })
+    }
+
+    /// Bytes of the whole data set on disk.
+    pub fn bytes(&self) -> u64 {
+        self.train.bytes + self.valid.bytes
+    }
+
+    pub(super) fn largest_file(&self) -> u64 {
+        match &self.file_bytes {
+            FileBytes::Same(bytes) => *bytes,
+            FileBytes::Each(bytes) => bytes.iter().copied().max().unwrap_or(0),
+        }
+    }
+
+    /// Memory that the size tables take.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.sizes.table_bytes() + self.file_bytes.table_bytes()
+    }
+}
+
+/// Bytes of a sample as the workload states them: what DLIO's MB/s and MLPerf's size rule are made of.
+pub(super) fn nominal_record_bytes(spec: &Spec) -> f64 {
+    let set = &spec.dataset;
+    if set.record_dims.is_empty() {
+        set.record_length_bytes
+    } else {
+        FileShape { dims: &set.record_dims, element: set.record_element_type, samples: 1 }.sample_bytes()
+            as f64
+    }
+}
+
+fn names(spec: &Spec, folder: &str, count: u64, subfolders: u64) -> Names {
+    Names {
+        folder: folder.to_owned(),
+        prefix: spec.dataset.file_prefix.clone(),
+        count,
+        subfolders,
+        suffix: spec.dataset.format.clone(),
+    }
+}
+
+fn sizes(spec: &Spec, files: u64) -> Sizes {
+    let set = &spec.dataset;
+    if set.record_dims.is_empty() {
+        Sizes::dlio(set.record_length_bytes, set.record_length_bytes_stdev, files)
+    } else {
+        Sizes::Same(set.record_dims.clone())
+    }
+}
+
+fn file_bytes(
+    spec: &Spec,
+    measure: Option<&dyn Measure>,
+    sizes: &Sizes,
+    files: u64,
+) -> Result<FileBytes, PlanError> {
+    let set = &spec.dataset;
+    let of = |file: u64| {
+        sizes.with_shape(file, set.record_element_type, set.num_samples_per_file, |shape| match measure {
+            Some(measure) => measure.file_bytes(shape).map_err(PlanError::Format),
+            None => Ok(shape.payload_bytes()),
+        })
+    };
+    match sizes {
+        Sizes::Same(_) => of(0).map(FileBytes::Same),
+        Sizes::Drawn(_) => (0..files).map(of).collect::<Result<_, _>>().map(FileBytes::Each),
+    }
+}

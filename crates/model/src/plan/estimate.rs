@@ -1,0 +1,137 @@
+//! What a plan costs and asks for: memory term by term, the bandwidth that the accelerators demand, the time if
+//! storage keeps up, and the data-set size that MLPerf Storage's rule requires.
+
+use serde::{Deserialize, Serialize};
+
+use super::data::nominal_record_bytes;
+use super::{Data, EvalPlan, LoaderPlan, PhasePlan, Request};
+use crate::spec::Spec;
+
+/// One term of the memory that a run takes on each host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryTerm {
+    pub what: String,
+    pub bytes: u64,
+}
+
+/// What one accelerator asks of storage when it never waits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Demand {
+    pub samples_per_second: f64,
+    pub files_per_second: f64,
+    pub mib_per_second: f64,
+}
+
+/// MLPerf Storage's floor for the size of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizeRule {
+    /// Files for 500 steps on every accelerator.
+    pub steps_floor_files: u64,
+    /// Files for five times the memory of all hosts.
+    pub memory_floor_files: u64,
+    /// The larger of the two.
+    pub required_files: u64,
+    /// Nominal bytes of so many files.
+    pub required_bytes: u64,
+    pub satisfied: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    pub memory: Vec<MemoryTerm>,
+    pub memory_bytes: u64,
+    /// Per accelerator; `None` when a step has no compute time, since then there is no end to what it could take.
+    pub demand: Option<Demand>,
+    /// Compute time of all steps of all epochs: the run's length if no batch is ever late.
+    pub compute_seconds: f64,
+    pub mlperf: SizeRule,
+}
+
+impl Estimate {
+    pub(super) fn new(
+        spec: &Spec,
+        request: &Request<'_>,
+        data: &Data,
+        train: &PhasePlan,
+        eval: Option<&EvalPlan>,
+        loader: &LoaderPlan,
+    ) -> Estimate {
+        let memory = memory(request, data, loader);
+        Estimate {
+            memory_bytes: memory.iter().map(|term| term.bytes).sum(),
+            memory,
+            demand: demand(data, train),
+            compute_seconds: compute_seconds(spec, train, eval),
+            mlperf: size_rule(spec, request),
+        }
+    }
+}
+
+/// The process without readers: program text, allocator, runtime. Measured with `scripts/bench memory` on the null
+/// store (2.6 MiB) and rounded up to what the kernel charges in the first seconds.
+const BASE_BYTES: u64 = 4 << 20;
+/// Stack pages that a reader thread touches, and its share of the kernel's bookkeeping.
+const READER_STACK_BYTES: u64 = 32 << 10;
+/// Queue, slots and counters of one rank, beside its batch slots.
+const RANK_BYTES: u64 = 1 << 10;
+const SLOT_BYTES: u64 = 64;
+
+fn memory(request: &Request<'_>, data: &Data, loader: &LoaderPlan) -> Vec<MemoryTerm> {
+    let ranks = request.ranks / request.hosts;
+    let buffer = if request.store_blocks { loader.transfer_bytes } else { 0 };
+    let term = |what: String, bytes: u64| MemoryTerm { what, bytes };
+    let mut terms = vec![
+        term("program".to_owned(), BASE_BYTES),
+        term(
+            format!("{} reader threads x (buffer + stack)", loader.threads),
+            loader.threads.saturating_mul(buffer + READER_STACK_BYTES),
+        ),
+        term(
+            format!("{ranks} ranks x ({} batch slots + counters)", loader.prefetch_batches + 1),
+            ranks.saturating_mul(RANK_BYTES + SLOT_BYTES * (loader.prefetch_batches + 1)),
+        ),
+    ];
+    if data.table_bytes() > 0 {
+        terms.push(term("file sizes, drawn by DLIO's law".to_owned(), data.table_bytes()));
+    }
+    terms
+}
+
+fn demand(data: &Data, train: &PhasePlan) -> Option<Demand> {
+    let seconds = train.compute.mean();
+    (seconds > 0.0).then(|| {
+        let samples_per_second = train.shards.batch as f64 / seconds;
+        let files_per_second = samples_per_second / data.train.samples_per_file as f64;
+        let bytes_per_sample = data.train.bytes as f64 / data.train.samples().max(1) as f64;
+        Demand {
+            samples_per_second,
+            files_per_second,
+            mib_per_second: samples_per_second * bytes_per_sample / f64::from(1 << 20),
+        }
+    })
+}
+
+fn compute_seconds(spec: &Spec, train: &PhasePlan, eval: Option<&EvalPlan>) -> f64 {
+    let epochs = spec.train.epochs;
+    let evals = eval.map_or(0, |eval| (1..=epochs).filter(|epoch| eval.follows(*epoch)).count());
+    let seconds = |phase: &PhasePlan| phase.shards.steps as f64 * phase.compute.mean();
+    epochs as f64 * seconds(train) + evals as f64 * eval.map_or(0.0, |eval| seconds(&eval.phase))
+}
+
+/// samples >= 500 x batch x accelerators, and nominal bytes >= 5 x the memory of all hosts.
+fn size_rule(spec: &Spec, request: &Request<'_>) -> SizeRule {
+    let per_file = spec.dataset.num_samples_per_file as f64;
+    let record = nominal_record_bytes(spec);
+    let memory = request.host_memory_bytes as f64 * request.hosts as f64;
+    let steps_floor_files =
+        (500.0 * (request.ranks * spec.reader.batch_size) as f64 / per_file).ceil() as u64;
+    let memory_floor_files = (5.0 * memory / (per_file * record)).ceil() as u64;
+    let required_files = steps_floor_files.max(memory_floor_files);
+    SizeRule {
+        steps_floor_files,
+        memory_floor_files,
+        required_files,
+        required_bytes: (required_files as f64 * per_file * record) as u64,
+        satisfied: spec.dataset.num_files_train >= required_files,
+    }
+}

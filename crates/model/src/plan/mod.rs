@@ -1,0 +1,336 @@
+//! What will be done: frozen, complete, printable. A plan is a pure function of the spec, the ranks and the host;
+//! the engine does what stands here and decides nothing of its own.
+
+mod data;
+mod estimate;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+pub use data::{Data, FileBytes, Measure, Split};
+pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
+
+use crate::ledger::Phase;
+use crate::order::{Order, Shards, Unit, mix};
+use crate::spec::{Loader as LoaderKind, Shuffle, Spec, Time};
+use crate::units::grouped;
+
+/// What the plan depends on besides the spec.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// What the run is called: the workload's name or the file's stem.
+    pub workload: &'a str,
+    /// Emulated accelerators, over all hosts.
+    pub ranks: u64,
+    pub hosts: u64,
+    /// Memory of one host, measured or as declared.
+    pub host_memory_bytes: u64,
+    pub cores: u64,
+    pub store: &'a str,
+    /// Whether a fetch occupies its thread (then each reader is a thread).
+    pub store_blocks: bool,
+    /// Fresh per run; the seed of shuffles that are to be `random`.
+    pub entropy: u64,
+    /// The format's size arithmetic; `None` for a format that this version cannot write or read yet.
+    pub measure: Option<&'a dyn Measure>,
+}
+
+/// Training or evaluation: what each rank reads and does in one epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhasePlan {
+    pub phase: Phase,
+    pub shards: Shards,
+    pub order: Order,
+    /// Emulated work per step.
+    pub compute: Time,
+    /// Whether all ranks meet after every step.
+    pub barrier: bool,
+}
+
+/// How each rank's batches are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoaderPlan {
+    /// Requests in flight per rank.
+    pub readers_per_rank: u64,
+    /// Batches that may be read ahead of the one the accelerator asks for; 0 reads only what was asked for.
+    pub prefetch_batches: u64,
+    /// Samples that a reader takes on at a time.
+    pub chunk_samples: u64,
+    /// Largest single read.
+    pub transfer_bytes: u64,
+    /// Threads that do the reading, on each host.
+    pub threads: u64,
+}
+
+/// How steps become figures.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MetricPlan {
+    /// The share of busy time that the accelerators should reach, 0 to 1.
+    pub au_target: f64,
+    pub exclude_start_steps: u64,
+    pub exclude_end_steps: u64,
+    /// Nominal bytes per sample, which DLIO's MB/s figures are made of.
+    pub record_length_bytes: f64,
+}
+
+/// A run, settled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub workload: String,
+    pub model: String,
+    pub format: String,
+    pub store: String,
+    pub ranks: u64,
+    pub hosts: u64,
+    pub epochs: u64,
+    /// Seed of content and of compute-time draws.
+    pub seed: u64,
+    pub data: Data,
+    pub train: PhasePlan,
+    pub eval: Option<EvalPlan>,
+    pub loader: LoaderPlan,
+    pub metric: MetricPlan,
+    pub estimate: Estimate,
+}
+
+/// Evaluation and the epochs after which it happens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvalPlan {
+    #[serde(flatten)]
+    pub phase: PhasePlan,
+    pub first_epoch: u64,
+    pub every_epochs: u64,
+}
+
+impl EvalPlan {
+    pub fn follows(&self, epoch: u64) -> bool {
+        epoch >= self.first_epoch && (epoch - self.first_epoch).is_multiple_of(self.every_epochs)
+    }
+}
+
+/// Why there can be no such run. Each is a mistake in what was asked for, found before any I/O.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PlanError {
+    #[error("--ranks must be at least 1")]
+    NoRanks,
+    #[error(
+        "--hosts must be at least 1 and divide --ranks: {ranks} ranks cannot be spread evenly over {hosts} hosts"
+    )]
+    UnevenHosts { ranks: u64, hosts: u64 },
+    #[error(
+        "{phase}: one step of {ranks} ranks x batch {batch} needs {} samples, but there are only {} \
+         ({files} files x {samples_per_file}); lower --ranks or the batch size, or raise the number of files",
+        grouped(ranks * batch), grouped(files * samples_per_file)
+    )]
+    TooFewSamples { phase: Phase, ranks: u64, batch: u64, files: u64, samples_per_file: u64 },
+    #[error(
+        "train: an epoch has {steps} steps, and output.metric excludes {start} at the start and {end} at the end: no \
+         step is left to measure; lower output.metric.exclude_start_steps or raise dataset.num_files_train"
+    )]
+    NothingToMeasure { steps: u64, start: u64, end: u64 },
+    #[error(
+        "train.total_training_steps asks for {asked} steps per epoch, but the data set allows only {possible}; raise \
+         dataset.num_files_train or lower train.total_training_steps"
+    )]
+    TooManySteps { asked: u64, possible: u64 },
+    #[error("workflow.evaluation is on, but dataset.num_files_eval is 0: there is nothing to evaluate on")]
+    NoEvalFiles,
+    #[error(
+        "dataset.num_files_generated is {generated}, fewer than the {read} files of dataset.num_files_train"
+    )]
+    MoreReadThanGenerated { generated: u64, read: u64 },
+    #[error("{0}")]
+    Format(String),
+    #[error("the data set has {0} samples, more than feedline can order (2^48)")]
+    TooManySamples(u128),
+    #[error("this workload trains on nothing: workflow.train is false{hint}")]
+    NoTraining { hint: &'static str },
+}
+
+impl Plan {
+    /// Settles everything.
+    pub fn resolve(spec: &Spec, request: &Request<'_>) -> Result<Plan, PlanError> {
+        check_ranks(request)?;
+        if !spec.workflow.train {
+            return Err(PlanError::NoTraining { hint: no_training_hint(spec) });
+        }
+        let data = Data::resolve(spec, request.measure)?;
+        let train = train_phase(spec, request, &data)?;
+        let eval = spec.workflow.evaluation.then(|| eval_phase(spec, request, &data)).transpose()?;
+        let loader = loader(spec, request, &data);
+        let metric = metric(spec, &train)?;
+        let estimate = Estimate::new(spec, request, &data, &train, eval.as_ref(), &loader);
+        Ok(Plan {
+            workload: request.workload.to_owned(),
+            model: spec.model.name.clone(),
+            format: spec.dataset.format.clone(),
+            store: request.store.to_owned(),
+            ranks: request.ranks,
+            hosts: request.hosts,
+            epochs: spec.train.epochs,
+            seed: spec.train.seed,
+            data,
+            train,
+            eval,
+            loader,
+            metric,
+            estimate,
+        })
+    }
+
+    /// Identifies the work: two runs with one digest did the same thing in the same order. What depends on the host
+    /// alone (estimates, threads) and the run's name are left out.
+    pub fn digest(&self) -> String {
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        if let Some(map) = value.as_object_mut() {
+            for key in ["estimate", "workload"] {
+                map.remove(key);
+            }
+            map.get_mut("loader")
+                .and_then(|loader| loader.as_object_mut())
+                .map(|loader| loader.remove("threads"));
+        }
+        let hash = Sha256::digest(value.to_string().as_bytes());
+        hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The phases of an epoch, in order.
+    pub fn phases(&self, epoch: u64) -> impl Iterator<Item = &PhasePlan> {
+        let eval = self.eval.as_ref().filter(|eval| eval.follows(epoch)).map(|eval| &eval.phase);
+        std::iter::once(&self.train).chain(eval)
+    }
+
+    /// The plan of a phase.
+    pub fn phase(&self, phase: Phase) -> Option<&PhasePlan> {
+        match phase {
+            Phase::Train => Some(&self.train),
+            Phase::Eval => self.eval.as_ref().map(|eval| &eval.phase),
+        }
+    }
+
+    /// The files that a phase reads.
+    pub fn split(&self, phase: Phase) -> &Split {
+        match phase {
+            Phase::Train => &self.data.train,
+            Phase::Eval => &self.data.valid,
+        }
+    }
+}
+
+fn check_ranks(request: &Request<'_>) -> Result<(), PlanError> {
+    let Request { ranks, hosts, .. } = *request;
+    if ranks == 0 {
+        return Err(PlanError::NoRanks);
+    }
+    if hosts == 0 || !ranks.is_multiple_of(hosts) {
+        return Err(PlanError::UnevenHosts { ranks, hosts });
+    }
+    Ok(())
+}
+
+fn no_training_hint(spec: &Spec) -> &'static str {
+    match (spec.workflow.generate_data, spec.workflow.checkpoint) {
+        (_, true) => "; it writes checkpoints only, which this version cannot do yet",
+        (true, false) => "; to make its data set use 'feedline generate'",
+        (false, false) => " and workflow.generate_data is false too",
+    }
+}
+
+fn train_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<PhasePlan, PlanError> {
+    let cap = spec.train.total_training_steps;
+    let shards = shards(Phase::Train, &data.train, request.ranks, spec.reader.batch_size, None)?;
+    if let Some(asked) = cap.filter(|asked| *asked > shards.steps) {
+        return Err(PlanError::TooManySteps { asked, possible: shards.steps });
+    }
+    let shards = Shards::new(shards.samples, shards.ranks, shards.batch, cap);
+    let order = order(spec, request, &data.train);
+    Ok(PhasePlan { phase: Phase::Train, shards, order, compute: spec.train.computation_time, barrier: true })
+}
+
+fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPlan, PlanError> {
+    if data.valid.files == 0 {
+        return Err(PlanError::NoEvalFiles);
+    }
+    let shards = shards(Phase::Eval, &data.valid, request.ranks, spec.reader.batch_size_eval, None)?;
+    // The seed is turned away from training's: the two splits are different files.
+    let order = Order {
+        seed: mix(spec.train.seed, u64::from_le_bytes(*b"evaluate")),
+        ..order(spec, request, &data.valid)
+    };
+    let phase =
+        PhasePlan { phase: Phase::Eval, shards, order, compute: spec.evaluation.eval_time, barrier: false };
+    Ok(EvalPlan {
+        phase,
+        first_epoch: spec.evaluation.eval_after_epoch,
+        every_epochs: spec.evaluation.epochs_between_evals,
+    })
+}
+
+fn shards(
+    phase: Phase,
+    split: &Split,
+    ranks: u64,
+    batch: u64,
+    cap: Option<u64>,
+) -> Result<Shards, PlanError> {
+    let shards = Shards::new(split.samples(), ranks, batch, cap);
+    if shards.steps == 0 {
+        let (files, samples_per_file) = (split.files, split.samples_per_file);
+        return Err(PlanError::TooFewSamples { phase, ranks, batch, files, samples_per_file });
+    }
+    Ok(shards)
+}
+
+/// What the shuffle keys promise: a sample shuffle moves single samples (which moves files too), a file shuffle
+/// moves files; `random` is fresh in each run, `seed` follows train.seed.
+fn order(spec: &Spec, request: &Request<'_>, split: &Split) -> Order {
+    let (files, samples) = (spec.reader.file_shuffle, spec.reader.sample_shuffle);
+    let unit = match (files, samples) {
+        (_, Shuffle::Seed | Shuffle::Random) => Unit::Sample,
+        (Shuffle::Seed | Shuffle::Random, Shuffle::Off) => Unit::File,
+        (Shuffle::Off, Shuffle::Off) => Unit::None,
+    };
+    let random = files == Shuffle::Random || samples == Shuffle::Random;
+    Order {
+        files: split.files,
+        samples_per_file: split.samples_per_file,
+        unit,
+        seed: if random { request.entropy } else { spec.train.seed },
+        reshuffle: random || spec.train.seed_change_epoch,
+    }
+}
+
+/// Largest single read; larger ones gain nothing on the file systems that we measured and cost memory per reader.
+const TRANSFER_BYTES: u64 = 1 << 20;
+
+fn loader(spec: &Spec, request: &Request<'_>, data: &Data) -> LoaderPlan {
+    let readers = spec.reader.read_threads.max(1);
+    let prefetch = spec.reader.prefetch_size;
+    // PyTorch gives each worker whole batches and the same number of them in advance, so its depth is a multiple of
+    // the workers; tf.data maps single samples and prefetches batches over all of them.
+    let by_batch = spec.reader.data_loader != LoaderKind::Tensorflow;
+    let prefetch_batches = if by_batch { prefetch.div_ceil(readers) * readers } else { prefetch };
+    let all_readers = request.ranks / request.hosts * readers;
+    LoaderPlan {
+        readers_per_rank: readers,
+        prefetch_batches,
+        chunk_samples: if by_batch { spec.reader.batch_size } else { 1 },
+        transfer_bytes: data.largest_file().next_multiple_of(4096).clamp(4096, TRANSFER_BYTES),
+        threads: if request.store_blocks { all_readers } else { all_readers.min(request.cores.max(1)) },
+    }
+}
+
+fn metric(spec: &Spec, train: &PhasePlan) -> Result<MetricPlan, PlanError> {
+    let (start, end) = (spec.output.metric.exclude_start_steps, spec.output.metric.exclude_end_steps);
+    let steps = train.shards.steps;
+    if start.saturating_add(end) >= steps {
+        return Err(PlanError::NothingToMeasure { steps, start, end });
+    }
+    Ok(MetricPlan {
+        au_target: spec.metric.au,
+        exclude_start_steps: start,
+        exclude_end_steps: end,
+        record_length_bytes: data::nominal_record_bytes(spec),
+    })
+}

@@ -1,0 +1,235 @@
+//! A written value against the kind its key has in the table: the typed setting, or what is wrong with it.
+
+use super::error::{Fault, Problem};
+use super::names::Shuffle;
+use super::schema::{Kind, Row, expected, nearest};
+use super::time::Time;
+use super::value::{Entry, Node, Value, shorten};
+use crate::spec::typed::Column;
+
+/// A checked value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Setting {
+    Nothing,
+    Flag(bool),
+    Integer(i64),
+    Number(f64),
+    Text(String),
+    Integers(Vec<i64>),
+    Texts(Vec<String>),
+    Time(Time),
+    Columns(Vec<Column>),
+    /// A map that is accepted and not looked into.
+    Map(usize),
+}
+
+pub(super) fn check(row: &Row, node: &Node) -> Result<Setting, Problem> {
+    if node.value == Value::Null {
+        return if row.nullable() { Ok(Setting::Nothing) } else { Err(empty(row, node)) };
+    }
+    let key = row.key;
+    match row.kind {
+        Kind::Flag => flag(row, node).map(Setting::Flag),
+        Kind::LooseFlag => loose_flag(row, node).map(Setting::Flag),
+        Kind::Integer(min, max) => integer(row, node, min, max).map(Setting::Integer),
+        Kind::Number(min, max) => number(row, node, min, max).map(Setting::Number),
+        Kind::Text => text(row, node).map(Setting::Text),
+        Kind::Choice(words) => choice(row, node, words).map(Setting::Text),
+        Kind::Shuffle => shuffle(row, node).map(Setting::Text),
+        Kind::Integers(min) => {
+            let item = |item| integer(row, item, min, i64::MAX);
+            list(row, node)?.iter().map(item).collect::<Result<_, _>>().map(Setting::Integers)
+        }
+        Kind::Texts => {
+            if let Value::Text(word) = &node.value {
+                return Ok(Setting::Texts(vec![word.clone()]));
+            }
+            let item = |item| text(row, item);
+            list(row, node)?.iter().map(item).collect::<Result<_, _>>().map(Setting::Texts)
+        }
+        Kind::Time => Time::read(key, node).map(Setting::Time),
+        Kind::Map => match &node.value {
+            Value::Map(entries) => Ok(Setting::Map(entries.len())),
+            _ => Err(wrong(row, node)),
+        },
+        Kind::Columns => list(row, node)?
+            .iter()
+            .map(|item| column(row, item))
+            .collect::<Result<_, _>>()
+            .map(Setting::Columns),
+    }
+}
+
+fn empty(row: &Row, node: &Node) -> Problem {
+    Problem::new(Fault::WrongType, node.place, format!("'{}' has no value", row.key))
+        .key(row.key)
+        .help(format!("expected: {}", expected(row.kind)))
+        .help(format!("help: without the line it is {}", row.default))
+}
+
+fn wrong(row: &Row, node: &Node) -> Problem {
+    let what = format!("'{}' must be {}, found {}", row.key, article(row.kind), node.value.found());
+    Problem::new(Fault::WrongType, node.place, what).key(row.key)
+}
+
+/// The kind without its bounds, which would only distract from a wrong type.
+fn article(kind: Kind) -> String {
+    match kind {
+        Kind::Integer(..) => "an integer".into(),
+        Kind::Number(..) => "a number".into(),
+        Kind::Integers(_) => "a list of integers".into(),
+        other => expected(other),
+    }
+}
+
+fn out_of_range(row: &Row, node: &Node, value: &dyn std::fmt::Display) -> Problem {
+    Problem::new(Fault::OutOfRange, node.place, format!("'{}' cannot be {value}", row.key))
+        .key(row.key)
+        .help(format!("allowed: {}", expected(row.kind)))
+        .help(format!("meaning: {}", row.help))
+}
+
+fn flag(row: &Row, node: &Node) -> Result<bool, Problem> {
+    match &node.value {
+        Value::Bool(flag) => Ok(*flag),
+        Value::Text(word) if loose_word(word).is_some() => {
+            Err(wrong(row, node).help("help: write true or false"))
+        }
+        _ => Err(wrong(row, node)),
+    }
+}
+
+fn loose_word(word: &str) -> Option<bool> {
+    match word.to_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Some(true),
+        "false" | "0" | "no" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+fn loose_flag(row: &Row, node: &Node) -> Result<bool, Problem> {
+    match &node.value {
+        Value::Text(word) => loose_word(word).ok_or_else(|| wrong(row, node)),
+        Value::Int(number @ (0 | 1)) => Ok(*number == 1),
+        _ => flag(row, node),
+    }
+}
+
+fn integer(row: &Row, node: &Node, min: i64, max: i64) -> Result<i64, Problem> {
+    let whole = match &node.value {
+        Value::Int(number) => *number,
+        // Beyond 2^53 a double no longer says which integer is meant; the range check below refuses those.
+        Value::Float(number) if number.fract() == 0.0 => *number as i128,
+        Value::Float(number) if !number.is_finite() => return Err(out_of_range(row, node, number)),
+        Value::Float(number) => {
+            return Err(Problem::new(
+                Fault::WrongType,
+                node.place,
+                format!("'{}' must be a whole number, found {number}", row.key),
+            )
+            .key(row.key));
+        }
+        _ => return Err(wrong(row, node)),
+    };
+    match i64::try_from(whole) {
+        Ok(number) if (min..=max).contains(&number) => Ok(number),
+        _ if whole > i128::from(max) => {
+            Err(out_of_range(row, node, &whole).help(format!("note: the largest is {max}")))
+        }
+        _ => Err(out_of_range(row, node, &whole)),
+    }
+}
+
+fn number(row: &Row, node: &Node, min: f64, max: f64) -> Result<f64, Problem> {
+    let number = match &node.value {
+        Value::Int(number) => *number as f64,
+        Value::Float(number) => *number,
+        _ => return Err(wrong(row, node)),
+    };
+    // A NaN is in no range.
+    if (min..=max).contains(&number) { Ok(number) } else { Err(out_of_range(row, node, &number)) }
+}
+
+fn text(row: &Row, node: &Node) -> Result<String, Problem> {
+    match &node.value {
+        Value::Text(text) => Ok(text.clone()),
+        Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+            Err(wrong(row, node).help("help: put it in quotes if it is meant as text"))
+        }
+        _ => Err(wrong(row, node)),
+    }
+}
+
+fn choice(row: &Row, node: &Node, words: &[&str]) -> Result<String, Problem> {
+    let Value::Text(word) = &node.value else { return Err(wrong(row, node)) };
+    if words.contains(&word.as_str()) {
+        return Ok(word.clone());
+    }
+    let what = format!("'{}' cannot be '{}'", row.key, shorten(word));
+    let problem = Problem::new(Fault::UnknownName, node.place, what).key(row.key);
+    let problem = match nearest(word, words) {
+        Some(near) => problem.help(format!("help: did you mean '{near}'?")),
+        None => problem,
+    };
+    Err(problem.help(format!("allowed: {}", words.join(", "))))
+}
+
+fn shuffle(row: &Row, node: &Node) -> Result<String, Problem> {
+    match &node.value {
+        Value::Bool(false) => Ok(Shuffle::Off.name().into()),
+        Value::Bool(true) => {
+            let what = format!("'{}' must be off, seed or random, found the boolean true", row.key);
+            Err(Problem::new(Fault::WrongType, node.place, what)
+                .key(row.key)
+                .help("help: write 'seed' for the same order in every run, 'random' for a new one"))
+        }
+        _ => choice(row, node, Shuffle::NAMES),
+    }
+}
+
+fn list<'a>(row: &Row, node: &'a Node) -> Result<&'a [Node], Problem> {
+    match &node.value {
+        Value::List(items) => Ok(items),
+        _ => Err(wrong(row, node)),
+    }
+}
+
+const COLUMN_KEYS: &[&str] = &["name", "dtype", "size", "read"];
+const COLUMN_TYPES: &[&str] = &[
+    "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32",
+    "float64", "string", "binary", "bool", "list",
+];
+
+fn column(row: &Row, node: &Node) -> Result<Column, Problem> {
+    let Value::Map(entries) = &node.value else { return Err(wrong(row, node)) };
+    let mut column = Column { name: String::new(), dtype: "float32".into(), size: 1, read: true };
+    for entry in entries {
+        let part = |key, kind| Row { key, kind, help: "a part of a column", ..*row };
+        let node = &entry.node;
+        match entry.key.as_str() {
+            "name" => column.name = text(&part("dataset.parquet.columns.name", Kind::Text), node)?,
+            "dtype" => {
+                let part = part("dataset.parquet.columns.dtype", Kind::Choice(COLUMN_TYPES));
+                column.dtype = choice(&part, node, COLUMN_TYPES)?;
+            }
+            "size" => {
+                let part = part("dataset.parquet.columns.size", Kind::Integer(1, i64::MAX));
+                column.size = integer(&part, node, 1, i64::MAX)?.unsigned_abs();
+            }
+            "read" => column.read = flag(&part("dataset.parquet.columns.read", Kind::Flag), node)?,
+            _ => return Err(unknown_column_key(row, entry)),
+        }
+    }
+    if column.name.is_empty() {
+        let what = format!("a column of '{}' has no name", row.key);
+        return Err(Problem::new(Fault::WrongType, node.place, what).key(row.key));
+    }
+    Ok(column)
+}
+
+fn unknown_column_key(row: &Row, entry: &Entry) -> Problem {
+    let what = format!("'{}' is no part of a column of '{}'", entry.key, row.key);
+    Problem::new(Fault::UnknownKey, entry.place, what)
+        .key(row.key)
+        .help(format!("allowed: {}", COLUMN_KEYS.join(", ")))
+}

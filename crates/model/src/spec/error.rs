@@ -1,0 +1,269 @@
+//! What a workload text can get wrong, said so that the reader can fix it: what, which key, where (with the line and
+//! a caret under it), the nearest name, what is allowed. The texts are complete; a caller only prints them.
+
+use std::fmt;
+
+use super::value::{Place, Span};
+
+/// A workload that cannot be used, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// The text is no YAML, or no YAML that a workload may use.
+    #[error("{0}")]
+    Syntax(Box<Report>),
+    #[error("{0}")]
+    DuplicateKey(Box<Report>),
+    #[error("{0}")]
+    UnknownKey(Box<Report>),
+    /// The key exists, but in another section.
+    #[error("{0}")]
+    MisplacedKey(Box<Report>),
+    #[error("{0}")]
+    WrongType(Box<Report>),
+    #[error("{0}")]
+    OutOfRange(Box<Report>),
+    /// A word that is none of the allowed ones.
+    #[error("{0}")]
+    UnknownName(Box<Report>),
+    /// Two keys that are fine alone and impossible together.
+    #[error("{0}")]
+    Conflict(Box<Report>),
+    /// A `--set` argument that does not follow the grammar.
+    #[error("{0}")]
+    Override(Box<Report>),
+    /// Several of the above, in the order in which they were found.
+    #[error("{}", several(.0))]
+    Several(Vec<SpecError>),
+    /// The key table and the `Spec` struct disagree: a fault of ours, held by a test.
+    #[error("internal fault: the key table and the spec disagree about '{0}'")]
+    Table(String),
+}
+
+/// The parts of one error message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub what: String,
+    /// The dotted key, where there is one.
+    pub key: Option<String>,
+    /// `file:line:column`, or the `--set` argument; empty when a default is to blame.
+    pub place: String,
+    /// The source line with a caret under the spot; empty for `--set` arguments.
+    pub snippet: String,
+    /// Nearest name, allowed values, what to do.
+    pub help: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.what)?;
+        if !self.place.is_empty() {
+            write!(f, "\n  --> {}", self.place)?;
+        }
+        if !self.snippet.is_empty() {
+            write!(f, "\n{}", self.snippet)?;
+        }
+        for line in &self.help {
+            write!(f, "\n   = {line}")?;
+        }
+        Ok(())
+    }
+}
+
+fn several(errors: &[SpecError]) -> String {
+    let mut text = String::new();
+    for error in errors {
+        text.push_str(&error.to_string());
+        text.push_str("\n\n");
+    }
+    text.push_str(&format!("{} problems", errors.len()));
+    text
+}
+
+/// Which kind of error a [`Problem`] becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Syntax,
+    DuplicateKey,
+    UnknownKey,
+    MisplacedKey,
+    WrongType,
+    OutOfRange,
+    UnknownName,
+    Conflict,
+    Override,
+}
+
+/// An error before it is rendered: it knows places, not texts.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    fault: Fault,
+    place: Place,
+    said: Box<Said>,
+}
+
+/// The words of a problem; boxed, because problems travel in `Result`s.
+#[derive(Clone, Debug)]
+struct Said {
+    what: String,
+    key: Option<String>,
+    /// A second spot that has to do with it, and what it is.
+    other: Option<(&'static str, Place)>,
+    help: Vec<String>,
+}
+
+impl Problem {
+    pub(super) fn new(fault: Fault, place: Place, what: impl Into<String>) -> Problem {
+        let said = Said { what: what.into(), key: None, other: None, help: Vec::new() };
+        Problem { fault, place, said: Box::new(said) }
+    }
+
+    pub(super) fn key(mut self, key: &str) -> Problem {
+        self.said.key = Some(key.to_owned());
+        self
+    }
+
+    pub(super) fn help(mut self, line: impl Into<String>) -> Problem {
+        self.said.help.push(line.into());
+        self
+    }
+
+    pub(super) fn other(mut self, label: &'static str, place: Place) -> Problem {
+        self.said.other = Some((label, place));
+        self
+    }
+
+    #[cfg(test)]
+    pub(super) fn what(&self) -> &str {
+        &self.said.what
+    }
+}
+
+/// The texts that places point into.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Texts<'a> {
+    pub name: &'a str,
+    pub text: &'a str,
+    pub overrides: &'a [String],
+}
+
+impl Texts<'_> {
+    /// The place as a user reads it.
+    pub(super) fn place(&self, place: Place) -> String {
+        match place {
+            Place::File(span) => format!("{}:{}:{}", self.name, span.line, span.column),
+            Place::Set(index) => {
+                format!("--set {}", self.overrides.get(index).map_or("?", String::as_str))
+            }
+            Place::Default => String::new(),
+        }
+    }
+
+    pub(super) fn error(&self, problem: Problem) -> SpecError {
+        let fault = problem.fault;
+        let report = Box::new(self.report(problem));
+        match fault {
+            Fault::Syntax => SpecError::Syntax(report),
+            Fault::DuplicateKey => SpecError::DuplicateKey(report),
+            Fault::UnknownKey => SpecError::UnknownKey(report),
+            Fault::MisplacedKey => SpecError::MisplacedKey(report),
+            Fault::WrongType => SpecError::WrongType(report),
+            Fault::OutOfRange => SpecError::OutOfRange(report),
+            Fault::UnknownName => SpecError::UnknownName(report),
+            Fault::Conflict => SpecError::Conflict(report),
+            Fault::Override => SpecError::Override(report),
+        }
+    }
+
+    /// One error for all problems; `None` when there is none.
+    pub(super) fn errors(&self, problems: Vec<Problem>) -> Option<SpecError> {
+        let mut errors: Vec<SpecError> = problems.into_iter().map(|problem| self.error(problem)).collect();
+        match errors.len() {
+            0 => None,
+            1 => errors.pop(),
+            _ => Some(SpecError::Several(errors)),
+        }
+    }
+
+    fn report(&self, problem: Problem) -> Report {
+        let mut snippet = self.snippet(problem.place);
+        if let Some((label, place)) = problem.said.other
+            && place != Place::Default
+        {
+            if !snippet.is_empty() {
+                snippet.push('\n');
+            }
+            snippet.push_str(&format!("  ::: {}: {label}", self.place(place)));
+            let second = self.snippet(place);
+            if !second.is_empty() {
+                snippet.push('\n');
+                snippet.push_str(&second);
+            }
+        }
+        let Said { what, key, help, .. } = *problem.said;
+        Report { what, key, place: self.place(problem.place), snippet, help }
+    }
+
+    fn snippet(&self, place: Place) -> String {
+        let Place::File(span) = place else { return String::new() };
+        match self.text.lines().nth(span.line.saturating_sub(1)) {
+            Some(line) => caret(line, span),
+            None => String::new(),
+        }
+    }
+}
+
+/// The line with its number, and carets under the span. Long lines are cut to a window around the span, and
+/// characters without a width of one are replaced so that the caret stands where it should.
+fn caret(line: &str, span: Span) -> String {
+    const WINDOW: usize = 100;
+    let start = span.column.saturating_sub(1);
+    let from = if start > WINDOW - 20 { start - 20 } else { 0 };
+    let shown: String = line
+        .trim_end()
+        .chars()
+        .skip(from)
+        .take(WINDOW)
+        .map(|c| match c {
+            '\t' => ' ',
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        })
+        .collect();
+    let indent = start - from;
+    let width = span.width.clamp(1, WINDOW.saturating_sub(indent).max(1));
+    let number = span.line.to_string();
+    let margin = " ".repeat(number.len());
+    format!("{margin} |\n{number} | {shown}\n{margin} | {}{}", " ".repeat(indent), "^".repeat(width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(line: usize, column: usize, width: usize) -> Place {
+        Place::File(Span { line, column, width })
+    }
+
+    #[test]
+    fn a_report_shows_the_line_and_a_caret() {
+        let texts = Texts { name: "a.yaml", text: "x: 1\n\ty: é2\n", overrides: &["k=v".into()] };
+        let problem = Problem::new(Fault::WrongType, at(2, 5, 2), "bad").help("help: good");
+        let expected = "bad\n  --> a.yaml:2:5\n  |\n2 |  y: é2\n  |     ^^\n   = help: good";
+        assert_eq!(texts.error(problem).to_string(), expected);
+
+        let problem = Problem::new(Fault::Override, Place::Set(0), "bad").other("given here", at(1, 1, 1));
+        let expected = "bad\n  --> --set k=v\n  ::: a.yaml:1:1: given here\n  |\n1 | x: 1\n  | ^";
+        assert_eq!(texts.error(problem).to_string(), expected);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_caret() {
+        let line = format!("{}key{}", "a".repeat(500), "b".repeat(500));
+        let shown = caret(&line, Span { line: 1, column: 501, width: 3 });
+        assert!(shown.lines().all(|line| line.chars().count() < 110), "{shown}");
+        let lines: Vec<&str> = shown.lines().collect();
+        let column = lines[2].find('^').unwrap();
+        assert_eq!(&lines[1][column..column + 3], "key");
+    }
+}

@@ -1,0 +1,94 @@
+//! From trees to given keys: every key somebody wrote, under its one canonical name, with the place it was written
+//! at. The file is the first layer, each `--set` one more on top.
+
+use super::error::{Fault, Problem};
+use super::schema::{Found, Row, canonical_path, children, homes, look_up, nearest};
+use super::value::{Entry, Node, Place, Value};
+
+/// A key that somebody gave.
+#[derive(Clone, Debug)]
+pub(super) struct Given {
+    pub row: &'static Row,
+    /// Dotted, as it was written.
+    pub spelled: String,
+    pub place: Place,
+    pub node: Node,
+}
+
+/// The keys in the tree; unknown ones and sections that are no maps become problems.
+pub(super) fn flatten(root: &Node, problems: &mut Vec<Problem>) -> Vec<Given> {
+    let mut given = Vec::new();
+    walk("", root.entries(), &mut given, problems);
+    given
+}
+
+fn walk(group: &str, entries: &[Entry], given: &mut Vec<Given>, problems: &mut Vec<Problem>) {
+    for entry in entries {
+        let path = join(group, &entry.key);
+        match look_up(&path) {
+            Found::Key(row) => {
+                given.push(Given { row, spelled: path, place: entry.place, node: entry.node.clone() });
+            }
+            Found::Group => match &entry.node.value {
+                Value::Map(inner) => walk(&path, inner, given, problems),
+                Value::Null => {}
+                other => {
+                    let what = format!("'{path}' is a section and needs keys, found {}", other.found());
+                    let problem = Problem::new(Fault::WrongType, entry.node.place, what).key(&path);
+                    problems.push(problem.help(format!("keys of '{path}': {}", children(&path).join(", "))));
+                }
+            },
+            Found::Unknown => problems.push(unknown(group, entry)),
+        }
+    }
+}
+
+pub(super) fn join(group: &str, key: &str) -> String {
+    if group.is_empty() { key.into() } else { format!("{group}.{key}") }
+}
+
+fn unknown(group: &str, entry: &Entry) -> Problem {
+    let path = join(group, &entry.key);
+    let names = children(group);
+    let homes: Vec<String> = homes(&entry.key).iter().map(|home| format!("'{home}'")).collect();
+    if !homes.is_empty() {
+        let what = format!("the key '{path}' is in the wrong place");
+        return Problem::new(Fault::MisplacedKey, entry.place, what)
+            .key(&path)
+            .help(format!("help: it belongs under {}", homes.join(" or ")));
+    }
+    let problem = Problem::new(Fault::UnknownKey, entry.place, format!("unknown key '{path}'")).key(&path);
+    match nearest(&entry.key, &names) {
+        Some(near) => problem.help(format!("help: did you mean '{near}'?")),
+        None if group.is_empty() => problem.help(format!("known sections: {}", names.join(", "))),
+        None => problem.help(format!("known keys of '{}': {}", canonical_path(group), names.join(", "))),
+    }
+}
+
+/// One layer may name a key once; two spellings of it are as ambiguous as the same one twice.
+pub(super) fn refuse_twice(given: &[Given], problems: &mut Vec<Problem>) {
+    for (index, second) in given.iter().enumerate() {
+        let Some(first) = given[..index].iter().find(|first| first.row.key == second.row.key) else {
+            continue;
+        };
+        let what = format!("'{}' and '{}' are the same key", first.spelled, second.spelled);
+        let problem = Problem::new(Fault::DuplicateKey, second.place, what)
+            .key(second.row.key)
+            .other("first given here", first.place);
+        problems.push(problem.help("help: keep one of them"));
+    }
+}
+
+/// Puts a layer on top: a key that is there is replaced, whatever its spelling was, maps merge.
+pub(super) fn overlay(base: &mut Vec<Given>, layer: Vec<Given>) {
+    for over in layer {
+        match base.iter_mut().find(|given| given.row.key == over.row.key) {
+            Some(given) => {
+                given.node.overlay(over.node);
+                given.spelled = over.spelled;
+                given.place = over.place;
+            }
+            None => base.push(over),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Seeded mistakes, each with the whole message a user sees. `mistakes.txt` holds them as blocks: `### name`, the
+//! workload text, optional `--set` lines, `>>>`, the message.
+
+use super::{Source, read};
+
+struct Mistake<'a> {
+    name: &'a str,
+    text: String,
+    overrides: Vec<String>,
+    message: &'a str,
+}
+
+fn mistakes() -> Vec<Mistake<'static>> {
+    let blocks = include_str!("mistakes.txt").split("### ").skip(1);
+    let parse = |block: &'static str| {
+        let (name, rest) = block.split_once('\n').unwrap();
+        let (input, message) = rest.split_once(">>>\n").unwrap_or_else(|| panic!("{name}: no >>>"));
+        let (sets, lines): (Vec<&str>, Vec<&str>) =
+            input.lines().partition(|line| line.starts_with("--set "));
+        let overrides = sets.iter().map(|line| line["--set ".len()..].to_owned()).collect();
+        Mistake { name, text: lines.join("\n"), overrides, message: message.trim_end() }
+    };
+    blocks.map(parse).collect()
+}
+
+#[test]
+fn every_mistake_gets_its_message() {
+    let mistakes = mistakes();
+    assert!(mistakes.len() >= 40, "{} mistakes", mistakes.len());
+    let mut wrong = String::new();
+    for mistake in &mistakes {
+        let source = Source { name: "w.yaml", text: &mistake.text };
+        let said = match read(source, &mistake.overrides) {
+            Ok(_) => "(accepted)".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let said: Vec<&str> = said.lines().map(str::trim_end).collect();
+        let said = said.join("\n");
+        if said != mistake.message {
+            wrong.push_str(&format!("### {}\n>>>\n{said}\n\n", mistake.name));
+        }
+    }
+    assert!(wrong.is_empty(), "these mistakes got another message:\n{wrong}");
+}

@@ -1,0 +1,79 @@
+//! The first document of the house: what the user asked for. A workload text (DLIO's YAML) and `--set` arguments
+//! come in, a complete typed [`Spec`] or an error that shows the line comes out. Nothing here looks at a machine.
+//!
+//! text -> tree (`yaml`, `hydra`) -> given keys (`layers`, `overrides`) -> checked settings (`schema`, `table`,
+//! `check`) -> spec (`settle`, `typed`, `pairs`).
+
+mod check;
+mod core_config;
+mod error;
+mod hydra;
+mod layers;
+#[cfg(test)]
+mod mistakes;
+mod names;
+mod overrides;
+mod pairs;
+mod scalar;
+mod schema;
+mod settle;
+mod table;
+#[cfg(test)]
+mod tests;
+mod time;
+mod typed;
+mod value;
+mod write;
+mod yaml;
+
+use std::collections::BTreeMap;
+
+pub use core_config::core_config_hash;
+pub use error::{Report, SpecError};
+pub use names::{CheckpointMode, Datatype, FORMATS, Framework, Loader, Shuffle, StorageType};
+pub use schema::{Kind, Row, Status, expected};
+pub use table::rows;
+pub use time::Time;
+pub use typed::{
+    Checkpoint, Column, Dataset, Evaluation, Metric, Model, Output, OutputMetric, Parallelism, Parquet,
+    Reader, Spec, Storage, Train, Transformer, Workflow,
+};
+
+use crate::warning::Warning;
+use error::Texts;
+
+/// A workload text and the name under which errors show it.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    pub name: &'a str,
+    pub text: &'a str,
+}
+
+/// A workload that was read.
+#[derive(Clone, Debug)]
+pub struct Read {
+    pub spec: Spec,
+    pub warnings: Vec<Warning>,
+    /// Where each key that was given comes from: `file:line:column` or the `--set` argument. All others are defaults.
+    pub origins: BTreeMap<&'static str, String>,
+}
+
+/// Reads a workload: defaults, then the file, then the overrides in order.
+pub fn read(source: Source<'_>, overrides: &[String]) -> Result<Read, SpecError> {
+    let texts = Texts { name: source.name, text: source.text, overrides };
+    let root = yaml::parse(source.text).map_err(|problem| texts.error(problem))?;
+    let mut problems = Vec::new();
+    let mut given = layers::flatten(&root, &mut problems);
+    layers::refuse_twice(&given, &mut problems);
+    overrides::apply(&mut given, overrides, &mut problems);
+    if !problems.is_empty() {
+        // The values of the known keys are judged too, so that one run shows all mistakes.
+        problems.extend(given.iter().filter_map(|given| check::check(given.row, &given.node).err()));
+    }
+    if let Some(error) = texts.errors(problems) {
+        return Err(error);
+    }
+    let (spec, warnings) = settle::settle(&given, &texts)?;
+    let origins = given.iter().map(|given| (given.row.key, texts.place(given.place))).collect();
+    Ok(Read { spec, warnings, origins })
+}

@@ -1,0 +1,181 @@
+//! Keys that are fine alone and impossible together, as far as that can be said without a file system and without
+//! knowing how many ranks there are.
+
+use super::error::{Fault, Problem};
+use super::layers::Given;
+use super::names::{CheckpointMode, Framework, Loader};
+use super::typed::Spec;
+use super::value::Place;
+use crate::shape::Element;
+
+/// One conflict: whether it holds, the two keys, what to say, what to do.
+struct Rule {
+    broken: bool,
+    keys: [&'static str; 2],
+    what: String,
+    help: &'static str,
+}
+
+/// Every conflict in the spec, each at the place of the key that comes first in its rule.
+pub(super) fn check(spec: &Spec, given: &[Given]) -> Vec<Problem> {
+    let rules = [loaders(spec), images(spec), files(spec), geometry(spec)];
+    rules.into_iter().flatten().filter(|rule| rule.broken).map(|rule| problem(rule, given)).collect()
+}
+
+/// Two defaults can conflict as well (DLIO's llama_1t.yaml trains in pytorch and names no data set): excusing them
+/// would make a spec that cannot be read back once it is written out.
+fn problem(rule: Rule, given: &[Given]) -> Problem {
+    let place = |key: &str| given.iter().find(|given| given.row.key == key).map(|given| given.node.place);
+    let default = |key: &str| format!("note: '{key}' is not given, this is its default");
+    let [first, second] = rule.keys;
+    let at = place(first).or(place(second)).unwrap_or(Place::Default);
+    let mut problem = Problem::new(Fault::Conflict, at, rule.what).key(first);
+    match (place(first), place(second)) {
+        (Some(_), Some(with)) => problem = problem.other("together with this", with),
+        (Some(_), None) => problem = problem.help(default(second)),
+        (None, Some(_)) => problem = problem.help(default(first)),
+        (None, None) => problem = problem.help(default(first)).help(default(second)),
+    }
+    problem.help(format!("help: {}", rule.help))
+}
+
+fn loaders(spec: &Spec) -> Vec<Rule> {
+    let loader = spec.reader.data_loader;
+    let foreign = match spec.framework {
+        Framework::Tensorflow => loader == Loader::Pytorch,
+        Framework::Pytorch => loader == Loader::Tensorflow,
+    };
+    let reads = spec.workflow.train || spec.workflow.evaluation;
+    let direct = matches!(spec.dataset.format.as_str(), "npy" | "npz");
+    vec![
+        Rule {
+            broken: foreign,
+            keys: ["reader.data_loader", "framework"],
+            what: format!("the {} loader does not run in {}", loader.name(), spec.framework.name()),
+            help: "let framework and data_loader agree",
+        },
+        Rule {
+            broken: reads && loader == Loader::Pytorch && spec.dataset.format == "tfrecord",
+            keys: ["dataset.format", "reader.data_loader"],
+            what: "the pytorch loader cannot read tfrecord".into(),
+            help: "choose another format, or the tensorflow framework and loader",
+        },
+        Rule {
+            broken: spec.reader.odirect && !direct,
+            keys: ["reader.odirect", "dataset.format"],
+            what: format!("odirect works with npy and npz only, not with {}", spec.dataset.format),
+            help: "choose npy or npz, or leave odirect out",
+        },
+    ]
+}
+
+fn images(spec: &Spec) -> Vec<Rule> {
+    let dataset = &spec.dataset;
+    let format = &dataset.format;
+    let image = matches!(format.as_str(), "jpeg" | "png");
+    vec![
+        Rule {
+            broken: image && dataset.record_element_type != Element::Uint8,
+            keys: ["dataset.record_element_type", "dataset.format"],
+            what: format!("a {format} image has uint8 elements, not {}", dataset.record_element_type.name()),
+            help: "leave record_element_type out",
+        },
+        Rule {
+            broken: image && dataset.record_dims.len() > 2,
+            keys: ["dataset.record_dims", "dataset.format"],
+            what: format!("a {format} image has two dimensions, not {}", dataset.record_dims.len()),
+            help: "give height and width",
+        },
+        Rule {
+            broken: image && dataset.num_samples_per_file > 1,
+            keys: ["dataset.num_samples_per_file", "dataset.format"],
+            what: format!("a {format} file holds one sample, not {}", dataset.num_samples_per_file),
+            help: "set num_samples_per_file to 1 and num_files_train to the number of samples",
+        },
+        Rule {
+            broken: !dataset.record_dims.is_empty() && dataset.record_length_bytes_stdev > 0.0,
+            keys: ["dataset.record_length_bytes_stdev", "dataset.record_dims"],
+            what: "samples with given dimensions cannot vary in size".into(),
+            help: "leave one of record_dims and record_length_bytes_stdev out",
+        },
+    ]
+}
+
+fn files(spec: &Spec) -> Vec<Rule> {
+    let dataset = &spec.dataset;
+    let scattered = |folders: u64, files: u64, what: &str| {
+        (files > 0 && folders > files, format!("{folders} subfolders are too many for {files} {what} files"))
+    };
+    let train = scattered(dataset.num_subfolders_train, dataset.num_files_train, "training");
+    let eval = scattered(dataset.num_subfolders_eval, dataset.num_files_eval, "evaluation");
+    let generated = dataset.num_files_generated.unwrap_or(dataset.num_files_train);
+    vec![
+        Rule {
+            broken: train.0,
+            keys: ["dataset.num_subfolders_train", "dataset.num_files_train"],
+            what: train.1,
+            help: "at most one subfolder per file",
+        },
+        Rule {
+            broken: eval.0,
+            keys: ["dataset.num_subfolders_eval", "dataset.num_files_eval"],
+            what: eval.1,
+            help: "at most one subfolder per file",
+        },
+        Rule {
+            broken: generated < dataset.num_files_train,
+            keys: ["dataset.num_files_generated", "dataset.num_files_train"],
+            what: format!(
+                "{} files are to be read, but only {generated} are generated",
+                dataset.num_files_train
+            ),
+            help: "num_files_generated is at least num_files_train",
+        },
+        Rule {
+            broken: spec.workflow.train && dataset.num_files_train == 0,
+            keys: ["dataset.num_files_train", "workflow.train"],
+            what: "training needs at least one file".into(),
+            help: "raise num_files_train or set workflow.train to false",
+        },
+    ]
+}
+
+fn geometry(spec: &Spec) -> Vec<Rule> {
+    let parallelism = &spec.model.parallelism;
+    let (layers, pipeline) = (spec.model.num_layers, parallelism.pipeline);
+    let checkpoint = &spec.checkpoint;
+    let subset = checkpoint.mode == CheckpointMode::Subset;
+    let (write, read) = (checkpoint.num_checkpoints_write, checkpoint.num_checkpoints_read);
+    vec![
+        Rule {
+            broken: layers > 0 && layers.unsigned_abs() < pipeline,
+            keys: ["model.num_layers", "model.parallelism.pipeline"],
+            what: format!("{layers} layers cannot fill {pipeline} pipeline stages"),
+            help: "at most one pipeline stage per layer",
+        },
+        Rule {
+            broken: pipeline > 1 && parallelism.zero_stage == 3,
+            keys: ["model.parallelism.zero_stage", "model.parallelism.pipeline"],
+            what: "ZeRO stage 3 does not work with pipeline parallelism".into(),
+            help: "set pipeline to 1 or zero_stage below 3",
+        },
+        Rule {
+            broken: parallelism.data > 0 && !subset,
+            keys: ["model.parallelism.data", "checkpoint.mode"],
+            what: "the number of ranks decides data parallelism unless checkpoint.mode is subset".into(),
+            help: "leave parallelism.data out or set checkpoint.mode to subset",
+        },
+        Rule {
+            broken: subset && parallelism.data < 1,
+            keys: ["checkpoint.mode", "model.parallelism.data"],
+            what: "a subset needs to know the data parallelism of the whole".into(),
+            help: "set model.parallelism.data",
+        },
+        Rule {
+            broken: write > 0 && read > write,
+            keys: ["checkpoint.num_checkpoints_read", "checkpoint.num_checkpoints_write"],
+            what: format!("{read} checkpoints are to be read, but only {write} are written"),
+            help: "read at most as many as are written",
+        },
+    ]
+}

@@ -1,0 +1,239 @@
+//! What a row of the key table says, and how a written key is looked up in it. The rows themselves are in `table/`;
+//! kinds and defaults stand only there.
+
+use super::table;
+
+/// What a key's value may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Flag,
+    /// A boolean that DLIO also takes as a word: `'true'`, `'no'`, `'1'`.
+    LooseFlag,
+    /// A whole number from the first to the second bound; `4.0` is whole.
+    Integer(i64, i64),
+    /// A finite number from the first to the second bound.
+    Number(f64, f64),
+    Text,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// `off`, `seed` or `random`; an unquoted `off` is YAML's `false` and fine.
+    Shuffle,
+    /// Whole numbers of at least this.
+    Integers(i64),
+    /// Words, or a single one.
+    Texts,
+    /// Seconds, or a distribution of seconds.
+    Time,
+    /// A map whose keys we do not know.
+    Map,
+    /// Parquet columns: maps of `name`, `dtype`, `size`, `read`.
+    Columns,
+}
+
+/// What feedline does with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It has its effect.
+    Used,
+    /// It is in the `Spec`, for a version to come; until then a value other than the default warns.
+    Carried(&'static str),
+    /// It is understood and dropped, for a version to come; a value other than the default warns.
+    Later(&'static str),
+    /// It has no meaning here and never will; giving it warns.
+    NoEffect(&'static str),
+}
+
+/// One key.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Dotted, as DLIO spells it.
+    pub key: &'static str,
+    pub kind: Kind,
+    /// As one would write it in the file; `null`: no value.
+    pub default: &'static str,
+    pub status: Status,
+    pub help: &'static str,
+    /// Spellings that mean the same, dotted.
+    pub aliases: &'static [&'static str],
+    /// Values that ask for what happens anyway, so that they need no warning.
+    pub quiet: &'static [&'static str],
+    /// Values that are understood but not there yet, and what is missing.
+    pub later: (&'static [&'static str], &'static str),
+}
+
+pub(super) const fn row(
+    key: &'static str,
+    kind: Kind,
+    default: &'static str,
+    status: Status,
+    help: &'static str,
+) -> Row {
+    Row { key, kind, default, status, help, aliases: &[], quiet: &[], later: (&[], "") }
+}
+
+impl Row {
+    pub const fn aliases(self, aliases: &'static [&'static str]) -> Row {
+        Row { aliases, ..self }
+    }
+
+    pub const fn quiet(self, quiet: &'static [&'static str]) -> Row {
+        Row { quiet, ..self }
+    }
+
+    pub const fn later(self, values: &'static [&'static str], what: &'static str) -> Row {
+        Row { later: (values, what), ..self }
+    }
+
+    pub fn nullable(&self) -> bool {
+        self.default == "null"
+    }
+}
+
+/// The kind's name in "expected ...".
+pub fn expected(kind: Kind) -> String {
+    match kind {
+        Kind::Flag | Kind::LooseFlag => "true or false".into(),
+        Kind::Integer(min, max) => format!("an integer {}", bounds(&min, &max, max >= table::COUNT)),
+        Kind::Number(min, max) => format!("a number {}", bounds(&min, &max, max >= table::MOST)),
+        Kind::Text => "a text".into(),
+        Kind::Choice(words) => format!("one of {}", words.join(", ")),
+        Kind::Shuffle => "one of off, seed, random".into(),
+        Kind::Integers(min) => format!("a list of integers of at least {min}"),
+        Kind::Texts => "a list of texts".into(),
+        Kind::Time => "seconds, or a distribution such as {mean: 0.5, stdev: 0.1}".into(),
+        Kind::Map => "a map".into(),
+        Kind::Columns => "a list of columns such as {name: label, dtype: float32, size: 1}".into(),
+    }
+}
+
+fn bounds(min: &dyn std::fmt::Display, max: &dyn std::fmt::Display, open: bool) -> String {
+    if open { format!("of at least {min}") } else { format!("from {min} to {max}") }
+}
+
+/// What a dotted path, as somebody wrote it, stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Found {
+    Key(&'static Row),
+    /// A section or subsection.
+    Group,
+    Unknown,
+}
+
+/// The path with section aliases replaced: DLIO reads `data_reader` as `reader`.
+pub(super) fn canonical_path(path: &str) -> String {
+    match path.strip_prefix("data_reader") {
+        Some("") => "reader".into(),
+        Some(rest) if rest.starts_with('.') => format!("reader{rest}"),
+        _ => path.into(),
+    }
+}
+
+pub(super) fn look_up(path: &str) -> Found {
+    let path = canonical_path(path);
+    if let Some(row) = table::rows().find(|row| row.key == path || row.aliases.contains(&path.as_str())) {
+        return Found::Key(row);
+    }
+    let prefix = format!("{path}.");
+    if table::rows().any(|row| row.key.starts_with(&prefix)) { Found::Group } else { Found::Unknown }
+}
+
+/// The names that may stand directly below `group` (empty: the top), in table order.
+pub(super) fn children(group: &str) -> Vec<&'static str> {
+    let group = canonical_path(group);
+    let mut names = Vec::new();
+    for row in table::rows() {
+        let rest = match group.as_str() {
+            "" => Some(row.key),
+            group => row.key.strip_prefix(group).and_then(|rest| rest.strip_prefix('.')),
+        };
+        let Some(name) = rest.and_then(|rest| rest.split('.').next()) else { continue };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The groups below which a key of this name exists.
+pub(super) fn homes(name: &str) -> Vec<&'static str> {
+    let mut homes = Vec::new();
+    for row in table::rows() {
+        for key in std::iter::once(&row.key).chain(row.aliases) {
+            if let Some((group, last)) = key.rsplit_once('.')
+                && last == name
+                && !homes.contains(&group)
+            {
+                homes.push(group);
+            }
+        }
+    }
+    homes
+}
+
+/// The one of `names` that `word` was probably meant to be.
+pub(super) fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
+    // Half of the letters may differ at most: `lr` is not near `au`, `read_thread` is near `read_threads`.
+    const NEAR: f64 = 0.5;
+    let word = word.to_lowercase();
+    let score = |name: &str| {
+        strsim::normalized_damerau_levenshtein(&word, name).max(if name.starts_with(&word) {
+            0.6
+        } else {
+            0.0
+        })
+    };
+    let best = names.iter().map(|name| (score(name), *name)).max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (best.0 > NEAR).then_some(best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_key_and_alias_is_unique_and_no_key_is_a_group() {
+        let mut seen = BTreeSet::new();
+        for row in table::rows() {
+            for key in std::iter::once(&row.key).chain(row.aliases) {
+                assert!(seen.insert(*key), "{key} twice");
+                assert!(matches!(look_up(key), Found::Key(found) if found.key == row.key), "{key}");
+            }
+            assert!(row.help.len() > 5 && !row.help.ends_with('.'), "{}: {}", row.key, row.help);
+        }
+        for key in &seen {
+            let prefix = format!("{key}.");
+            assert!(!seen.iter().any(|other| other.starts_with(&prefix)), "{key} is key and group");
+        }
+    }
+
+    #[test]
+    fn paths_are_found_by_any_spelling() {
+        assert!(
+            matches!(look_up("data_reader.batch_size"), Found::Key(row) if row.key == "reader.batch_size")
+        );
+        assert!(matches!(look_up("data_reader"), Found::Group));
+        assert!(matches!(look_up("output.metric"), Found::Group));
+        assert!(
+            matches!(look_up("model.model_size"), Found::Key(row) if row.key == "model.model_size_bytes")
+        );
+        assert!(matches!(look_up("data_readers"), Found::Unknown));
+        assert!(matches!(look_up("dataset.formats"), Found::Unknown));
+        assert_eq!(children("output"), ["folder", "log_file", "metric"]);
+        assert_eq!(homes("exclude_start_steps"), ["output.metric"]);
+    }
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let names = children("reader");
+        for (word, expected) in [
+            ("read_thread", Some("read_threads")),
+            ("Batch_Size", Some("batch_size")),
+            ("bacth_size", Some("batch_size")),
+            ("prefetch", Some("prefetch_size")),
+            ("xyz", None),
+        ] {
+            assert_eq!(nearest(word, &names), expected, "{word}");
+        }
+    }
+}

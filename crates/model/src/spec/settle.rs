@@ -1,0 +1,162 @@
+//! Given keys to a spec: check each value against its kind, fill in the defaults, fold the `..._stdev` keys into
+//! their times, and collect what has no effect.
+
+use std::collections::BTreeMap;
+
+use super::check::{Setting, check};
+use super::error::{Fault, Problem, SpecError, Texts};
+use super::layers::Given;
+use super::names::{Framework, Loader};
+use super::schema::{Row, Status};
+use super::typed::{Settings, Spec};
+use super::value::{Node, Place, Value};
+use super::{pairs, table, yaml};
+use crate::warning::{KeyPlace, Warning};
+
+/// Keys whose spread stands in a key of its own.
+const TIMES: [(&str, &str); 3] = [
+    ("train.computation_time", "train.computation_time_stdev"),
+    ("evaluation.eval_time", "evaluation.eval_time_stdev"),
+    ("reader.preprocess_time", "reader.preprocess_time_stdev"),
+];
+
+type Checked = BTreeMap<&'static str, Setting>;
+
+/// The spec of the given keys and the warnings about them.
+pub(super) fn settle(given: &[Given], texts: &Texts<'_>) -> Result<(Spec, Vec<Warning>), SpecError> {
+    let mut problems = Vec::new();
+    let mut checked = Checked::new();
+    for given in given {
+        match check(given.row, &given.node) {
+            Ok(setting) => {
+                checked.insert(given.row.key, setting);
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if let Some(error) = texts.errors(problems) {
+        return Err(error);
+    }
+    let warnings = warnings(given, &checked, texts);
+    let mut settings = fill(checked)?;
+    let problems = fold_times(&mut settings, given);
+    if let Some(error) = texts.errors(problems) {
+        return Err(error);
+    }
+    let spec = Spec::read(&mut Settings(settings))?;
+    match texts.errors(pairs::check(&spec, given)) {
+        Some(error) => Err(error),
+        None => Ok((spec, warnings)),
+    }
+}
+
+/// The setting a key has when nobody gives it; it is read like a file, so kind and default cannot disagree.
+pub(super) fn default_setting(row: &Row) -> Result<Setting, SpecError> {
+    let fault = |_| SpecError::Table(row.key.into());
+    let root = yaml::parse(&format!("default: {}", row.default)).map_err(fault)?;
+    let null = Node { value: Value::Null, place: Place::Default };
+    check(row, root.entry("default").map_or(&null, |entry| &entry.node)).map_err(fault)
+}
+
+/// Puts the default of every key that is missing.
+fn fill(mut checked: Checked) -> Result<Checked, SpecError> {
+    for row in table::rows() {
+        if !checked.contains_key(row.key) {
+            checked.insert(row.key, default_setting(row)?);
+        }
+    }
+    // DLIO's default loader is a word that none of its own code understands; the framework's own is what is meant.
+    if checked.get("reader.data_loader") == Some(&Setting::Nothing)
+        && let Some(Setting::Text(word)) = checked.get("framework")
+        && let Some(framework) = Framework::named(word)
+    {
+        checked.insert("reader.data_loader", Setting::Text(Loader::of(framework).name().into()));
+    }
+    Ok(checked)
+}
+
+fn fold_times(settings: &mut Checked, given: &[Given]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (time_key, stdev_key) in TIMES {
+        let Some(Setting::Number(stdev)) = settings.remove(stdev_key) else { continue };
+        let Some(Setting::Time(time)) = settings.get_mut(time_key) else { continue };
+        match time.with_stdev(stdev) {
+            Some(spread) => *time = spread,
+            None => {
+                let place = |key| given.iter().find(|given| given.row.key == key).map(|given| given.place);
+                let what =
+                    format!("'{time_key}' is a distribution already, '{stdev_key}' has no place in it");
+                let problem = Problem::new(Fault::Conflict, place(stdev_key).unwrap_or(Place::Default), what);
+                let problem = problem.key(stdev_key).help("help: put 'stdev' into the map, or leave it out");
+                problems.push(problem.other("the distribution", place(time_key).unwrap_or(Place::Default)));
+            }
+        }
+    }
+    problems
+}
+
+fn is_true(checked: &Checked, key: &str, default: bool) -> bool {
+    match checked.get(key) {
+        Some(Setting::Flag(flag)) => *flag,
+        _ => default,
+    }
+}
+
+fn warnings(given: &[Given], checked: &Checked, texts: &Texts<'_>) -> Vec<Warning> {
+    let checkpoint = is_true(checked, "workflow.checkpoint", false);
+    let mut warnings = Vec::new();
+    let mut without_effect: Vec<(&'static str, Vec<KeyPlace>)> = Vec::new();
+    for given in given {
+        let Some(setting) = checked.get(given.row.key) else { continue };
+        let at = KeyPlace { key: given.spelled.clone(), place: texts.place(given.place) };
+        if let Some(warning) = special(given, setting, &at) {
+            warnings.push(warning);
+        }
+        if let Some(why) = reason(given.row, setting, checkpoint) {
+            match without_effect.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, keys)) => keys.push(at),
+                None => without_effect.push((why, vec![at])),
+            }
+        }
+    }
+    if checkpoint {
+        let with_train = is_true(checked, "workflow.train", true);
+        warnings.push(Warning::NoCheckpoints { with_train });
+    }
+    let grouped = without_effect.into_iter().map(|(why, keys)| Warning::NoEffect { keys, why: why.into() });
+    warnings.extend(grouped);
+    warnings
+}
+
+/// What is to be said about this key and value beyond its status.
+fn special(given: &Given, setting: &Setting, at: &KeyPlace) -> Option<Warning> {
+    let last = |key: &str| key.rsplit('.').next().map(str::to_owned);
+    let (at, key) = (at.clone(), given.row.key.to_owned());
+    if given.row.aliases.iter().any(|alias| last(alias) == last(&given.spelled)) {
+        return Some(Warning::OtherSpelling { at, key });
+    }
+    match (given.row.key, setting) {
+        ("reader.read_threads", Setting::Integer(0)) => Some(Warning::NoReaders { at }),
+        _ => None,
+    }
+}
+
+/// Why this value of this key has no effect; `None`: it has one, or asks for what happens anyway.
+fn reason(row: &Row, setting: &Setting, checkpoint: bool) -> Option<&'static str> {
+    if let Setting::Text(word) = setting
+        && row.later.0.contains(&word.as_str())
+    {
+        return Some(row.later.1);
+    }
+    let is = |default: &'static str| default_setting(&Row { default, ..*row }).ok().as_ref() == Some(setting);
+    if row.quiet.iter().any(|quiet| is(quiet)) {
+        return None;
+    }
+    match row.status {
+        Status::Used => None,
+        Status::NoEffect(why) => Some(why),
+        Status::Carried(_) | Status::Later(_) if is(row.default) => None,
+        Status::Carried(table::NOT_YET_CHECKPOINTS) if !checkpoint => Some("workflow.checkpoint is off"),
+        Status::Carried(why) | Status::Later(why) => Some(why),
+    }
+}

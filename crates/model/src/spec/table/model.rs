@@ -1,0 +1,122 @@
+//! Keys of `framework`, `model` and `checkpoint`: what is trained, and what its checkpoints weigh.
+
+use super::super::names::{CheckpointMode, Datatype, Framework};
+use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Map, Number, Text};
+use super::super::schema::Status::{Carried, Later, NoEffect, Used};
+use super::super::schema::{Row, row};
+use super::{COUNT, LONGEST, NOT_YET_CHECKPOINTS};
+
+const CKPT: super::super::schema::Status = Carried(NOT_YET_CHECKPOINTS);
+const CLASS: &str = "feedline loads no Python classes";
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "framework",
+        Choice(Framework::NAMES),
+        "tensorflow",
+        Used,
+        "framework whose input pipeline is emulated",
+    ),
+    row("model.name", Text, "default", Used, "label of the results"),
+    row("model.type", Text, "null", Used, "kind of model; `transformer` shapes the checkpoint"),
+    row("model.model_size_bytes", Integer(0, COUNT), "10240", CKPT, "bytes of a flat model state")
+        .aliases(&["model.model_size"]),
+    row("model.model_datatype", Choice(Datatype::NAMES), "fp16", CKPT, "element type of the model state"),
+    row(
+        "model.optimizer_datatype",
+        Choice(Datatype::NAMES),
+        "fp32",
+        CKPT,
+        "element type of the optimizer state",
+    ),
+    row("model.optimization_groups", Integers(0), "[]", CKPT, "explicit optimizer tensors, in elements"),
+    row("model.num_layers", Integer(-1, COUNT), "-1", CKPT, "layers; -1: no layer state"),
+    row("model.layer_parameters", Integers(0), "[]", CKPT, "explicit tensors of one layer, in elements"),
+    row("model.parallelism.tensor", Integer(1, COUNT), "1", CKPT, "tensor parallelism"),
+    row("model.parallelism.pipeline", Integer(1, COUNT), "1", CKPT, "pipeline parallelism"),
+    row(
+        "model.parallelism.data",
+        Integer(-1, COUNT),
+        "-1",
+        CKPT,
+        "data parallelism; -1: what the ranks allow",
+    ),
+    row("model.parallelism.zero_stage", Integer(0, 3), "0", CKPT, "ZeRO stage"),
+    row("model.transformer.vocab_size", Integer(1, COUNT), "32000", CKPT, "words of the vocabulary"),
+    row("model.transformer.hidden_size", Integer(1, COUNT), "2048", CKPT, "width of a layer"),
+    row(
+        "model.transformer.ffn_hidden_size",
+        Integer(1, COUNT),
+        "8192",
+        CKPT,
+        "width of the feed-forward part",
+    ),
+    row("model.transformer.num_attention_heads", Integer(1, COUNT), "32", CKPT, "attention heads"),
+    row("model.transformer.num_kv_heads", Integer(1, COUNT), "8", CKPT, "key-value heads"),
+];
+
+pub(super) const CHECKPOINT: &[Row] = &[
+    row("checkpoint.checkpoint_folder", Text, "./checkpoints/", CKPT, "folder of the checkpoints"),
+    row("checkpoint.checkpoint_after_epoch", Integer(0, COUNT), "1", CKPT, "first epoch with a checkpoint"),
+    row(
+        "checkpoint.epochs_between_checkpoints",
+        Integer(1, COUNT),
+        "1",
+        CKPT,
+        "epochs from one checkpoint to the next",
+    ),
+    row(
+        "checkpoint.steps_between_checkpoints",
+        Integer(-1, COUNT),
+        "-1",
+        CKPT,
+        "steps from one checkpoint to the next; -1: count epochs",
+    ),
+    row("checkpoint.fsync", Flag, "false", CKPT, "wait until the checkpoint is on the medium"),
+    row(
+        "checkpoint.time_between_checkpoints",
+        Number(-1.0, LONGEST),
+        "-1",
+        CKPT,
+        "seconds of pause before each checkpoint",
+    ),
+    row(
+        "checkpoint.num_checkpoints_write",
+        Integer(-1, COUNT),
+        "-1",
+        CKPT,
+        "checkpoints to write, without training",
+    ),
+    row(
+        "checkpoint.num_checkpoints_read",
+        Integer(-1, COUNT),
+        "-1",
+        CKPT,
+        "checkpoints to read, without training",
+    ),
+    row("checkpoint.recovery_rank_shift", Flag, "false", CKPT, "each rank restores another rank's part"),
+    row("checkpoint.rank_sync", Flag, "false", CKPT, "barrier inside the timed interval"),
+    row(
+        "checkpoint.mode",
+        Choice(CheckpointMode::NAMES),
+        "default",
+        CKPT,
+        "whole model, or a subset of its ranks",
+    ),
+    row("checkpoint.randomize_tensor", Flag, "true", CKPT, "random content instead of ones"),
+    row(
+        "checkpoint.type",
+        Choice(&["rank_zero", "all_ranks"]),
+        "rank_zero",
+        NoEffect("DLIO itself never uses it: every rank writes its own part"),
+        "who writes",
+    ),
+    row(
+        "checkpoint.checkpoint_mechanism_classname",
+        Text,
+        "null",
+        NoEffect(CLASS),
+        "Python class that writes",
+    ),
+    row("checkpoint.ksm", Map, "null", Later(NOT_YET_CHECKPOINTS), "kernel same-page merging of the tensors"),
+];

@@ -1,0 +1,121 @@
+//! Keys of `reader` (DLIO also reads them below `data_reader`): how the data set is read.
+
+use super::super::names::Loader;
+use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Number, Shuffle, Text, Time};
+use super::super::schema::Status::{Carried, Later, NoEffect, Used};
+use super::super::schema::{Row, row};
+use super::{COUNT, LONGEST};
+
+/// More readers in one rank than any machine has threads.
+const THREADS: i64 = 65_536;
+
+const FETCH_TO_MEMORY: &str = "feedline hands on the bytes it read and builds no tensor of another shape";
+const NO_PYTHON: &str = "feedline has no Python worker processes";
+const CLASS: &str = "feedline loads no Python classes";
+const TENSORFLOW: &str = "the stages of TensorFlow's pipeline are not emulated yet";
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "reader.data_loader",
+        Choice(Loader::NAMES),
+        "null",
+        Used,
+        "data loader that is emulated; by framework",
+    )
+    .later(
+        &["dali", "native_dali", "synthetic", "custom", "none"],
+        "this loader is not emulated yet; the framework's own is used",
+    ),
+    row("reader.batch_size", Integer(1, COUNT), "1", Used, "samples of one training step and rank"),
+    row("reader.batch_size_eval", Integer(1, COUNT), "1", Used, "samples of one evaluation step and rank"),
+    row("reader.read_threads", Integer(0, THREADS), "1", Used, "readers of one rank"),
+    row("reader.write_threads", Integer(1, THREADS), "1", Used, "writers of one rank while generating"),
+    row("reader.prefetch_size", Integer(0, COUNT), "2", Used, "batches fetched ahead per reader"),
+    row("reader.file_shuffle", Shuffle, "'off'", Used, "order of the files"),
+    row("reader.sample_shuffle", Shuffle, "'off'", Used, "order of the samples"),
+    row(
+        "reader.computation_threads",
+        Integer(1, THREADS),
+        "1",
+        Later(TENSORFLOW),
+        "parallelism of TensorFlow's map",
+    ),
+    row(
+        "reader.shuffle_size",
+        Integer(0, COUNT),
+        "1024",
+        Later(TENSORFLOW),
+        "samples of TensorFlow's shuffle buffer",
+    ),
+    row(
+        "reader.transfer_size",
+        Integer(1, COUNT),
+        "null",
+        Carried("the size of one read is chosen by the format for now"),
+        "bytes of one read",
+    ),
+    row("reader.odirect", Flag, "false", Carried("O_DIRECT is not there yet"), "read past the page cache"),
+    row(
+        "reader.preprocess_time",
+        Time,
+        "0",
+        Carried("readers do not spend time on preprocessing yet"),
+        "seconds a reader works on one sample",
+    ),
+    row(
+        "reader.preprocess_time_stdev",
+        Number(0.0, LONGEST),
+        "null",
+        Carried("readers do not spend time on preprocessing yet"),
+        "spread of preprocess_time",
+    ),
+    row(
+        "reader.read_type",
+        Choice(&["on_demand", "memory"]),
+        "on_demand",
+        NoEffect("feedline always reads on demand and keeps nothing"),
+        "when samples are read",
+    )
+    .quiet(&["on_demand"]),
+    row(
+        "reader.file_access",
+        Choice(&["multi", "shared", "collective", "mpio", "posix"]),
+        "multi",
+        NoEffect("DLIO itself never uses it"),
+        "how files are shared",
+    ),
+    row(
+        "reader.dont_use_mmap",
+        Flag,
+        "false",
+        NoEffect("feedline's readers never map files"),
+        "no memory mapping",
+    )
+    .quiet(&["true"]),
+    row("reader.multiprocessing_context", Text, "spawn", NoEffect(NO_PYTHON), "how Python starts workers"),
+    row("reader.pin_memory", Flag, "true", NoEffect("there is no device to copy to"), "page-locked batches")
+        .quiet(&["false"]),
+    row(
+        "reader.transformed_record_dims",
+        Integers(1),
+        "[]",
+        NoEffect(FETCH_TO_MEMORY),
+        "shape of the tensor handed on",
+    ),
+    row(
+        "reader.transformed_record_element_type",
+        Text,
+        "uint8",
+        NoEffect(FETCH_TO_MEMORY),
+        "type of that tensor",
+    ),
+    row(
+        "reader.data_loader_sampler",
+        Choice(&["iterative", "index", "none"]),
+        "null",
+        NoEffect("the order of samples follows from the shuffle keys alone"),
+        "how DLIO hands out samples",
+    ),
+    row("reader.data_loader_classname", Text, "null", NoEffect(CLASS), "Python class of the loader"),
+    row("reader.reader_classname", Text, "null", NoEffect(CLASS), "Python class of the reader"),
+];

@@ -1,0 +1,77 @@
+//! Keys of the run as a whole: workflow, train, evaluation, metric, output, profiling, logging.
+
+use super::super::schema::Kind::{Choice, Flag, Integer, Map, Number, Text, Texts, Time};
+use super::super::schema::Status::{NoEffect, Used};
+use super::super::schema::{Row, row};
+use super::{COUNT, LONGEST};
+
+const PROFILERS: &[&str] = &["none", "iostat", "darshan", "tensorboard"];
+const NO_PROFILER: &str = "feedline measures itself and starts no profiler";
+
+pub(super) const WORKFLOW: &[Row] = &[
+    row("workflow.generate_data", Flag, "false", Used, "write the data set first"),
+    row("workflow.train", Flag, "true", Used, "read the data set as a training job does"),
+    row("workflow.evaluation", Flag, "false", Used, "evaluate between epochs"),
+    row("workflow.checkpoint", Flag, "false", Used, "write checkpoints while training, or alone"),
+    row("workflow.profiling", Flag, "false", NoEffect(NO_PROFILER), "start DLIO's profiler")
+        .quiet(&["false"]),
+    row(
+        "workflow.query",
+        Text,
+        "null",
+        NoEffect("it belongs to DLIO's query tool; use `feedline plan`"),
+        "key that dlio_benchmark_query prints",
+    ),
+    row("workflow.debug", Flag, "false", NoEffect("DLIO itself never reads it"), "appears in shipped files")
+        .quiet(&["false"]),
+];
+
+pub(super) const ROWS: &[Row] = &[
+    row("train.epochs", Integer(1, COUNT), "1", Used, "passes over the training set"),
+    row("train.computation_time", Time, "0", Used, "seconds the accelerator computes per step"),
+    row("train.computation_time_stdev", Number(0.0, LONGEST), "null", Used, "spread of computation_time"),
+    row(
+        "train.total_training_steps",
+        Integer(-1, COUNT),
+        "-1",
+        Used,
+        "most steps of one epoch; -1 or 0: the whole epoch",
+    ),
+    row("train.seed", Integer(0, COUNT), "123", Used, "seed of all shuffles"),
+    row("train.seed_change_epoch", Flag, "true", Used, "shuffle differently in every epoch"),
+    row("evaluation.eval_time", Time, "0", Used, "seconds the accelerator computes per evaluation step"),
+    row("evaluation.eval_time_stdev", Number(0.0, LONGEST), "null", Used, "spread of eval_time"),
+    row("evaluation.eval_after_epoch", Integer(0, COUNT), "1", Used, "first epoch with an evaluation"),
+    row(
+        "evaluation.epochs_between_evals",
+        Integer(1, COUNT),
+        "1",
+        Used,
+        "epochs from one evaluation to the next",
+    ),
+];
+
+pub(super) const OUTPUT: &[Row] = &[
+    row("output.folder", Text, "null", Used, "folder of the results"),
+    row("output.log_file", Text, "dlio.log", NoEffect("feedline logs to stderr"), "name of DLIO's log file")
+        .quiet(&["dlio.log"]),
+    row(
+        "output.metric.exclude_start_steps",
+        Integer(0, COUNT),
+        "1",
+        Used,
+        "steps at the start of an epoch that the metrics leave out",
+    ),
+    row(
+        "output.metric.exclude_end_steps",
+        Integer(0, COUNT),
+        "0",
+        Used,
+        "steps at the end of an epoch that the metrics leave out",
+    ),
+    row("profiling.profiler", Choice(PROFILERS), "iostat", NoEffect(NO_PROFILER), "DLIO's profiler")
+        .quiet(&["none"]),
+    row("profiling.iostat_devices", Texts, "[]", NoEffect(NO_PROFILER), "devices that DLIO's iostat watches"),
+    row("metric.au", Number(0.0, 1.0), "0.90", Used, "accelerator utilisation to reach, as a fraction"),
+    row("logging", Map, "{}", NoEffect("DLIO itself never reads it"), "appears in shipped files"),
+];

@@ -1,0 +1,236 @@
+//! How long something takes: a number of seconds or a distribution of seconds, in the forms DLIO writes them.
+
+use serde::{Deserialize, Serialize};
+
+use super::error::{Fault, Problem};
+use super::schema::nearest;
+use super::value::{Node, Place, Value};
+
+/// Seconds per step or sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Time {
+    Constant(f64),
+    Normal {
+        mean: f64,
+        stdev: f64,
+    },
+    Uniform {
+        min: f64,
+        max: f64,
+    },
+    Gamma {
+        shape: f64,
+        scale: f64,
+    },
+    Exponential {
+        scale: f64,
+    },
+    /// Whole seconds.
+    Poisson {
+        lam: f64,
+    },
+}
+
+/// Each distribution and its parameters, in DLIO's words.
+const FORMS: [(&str, &[&str]); 5] = [
+    ("normal", &["mean", "stdev"]),
+    ("uniform", &["min", "max"]),
+    ("gamma", &["shape", "scale"]),
+    ("exponential", &["scale"]),
+    ("poisson", &["lam"]),
+];
+/// Ten years; a longer time is a wrong unit.
+const LONGEST: f64 = 315_360_000.0;
+
+impl Time {
+    /// Reads a number or a distribution map. `key` only names it in errors.
+    pub(super) fn read(key: &str, node: &Node) -> Result<Time, Problem> {
+        match &node.value {
+            Value::Int(_) | Value::Float(_) => Ok(Time::Constant(seconds(key, node)?)),
+            Value::Map(_) => distribution(key, node),
+            other => Err(Problem::new(
+                Fault::WrongType,
+                node.place,
+                format!("'{key}' must be seconds or a distribution, found {}", other.found()),
+            )
+            .key(key)
+            .help(
+                "allowed: 0.5, {mean: 0.5}, {mean: 0.5, stdev: 0.1} or {type: uniform, min: 0.1, max: 0.9}",
+            )),
+        }
+    }
+
+    /// The same time with the spread that stands in a `..._stdev` key of its own.
+    pub(super) fn with_stdev(self, stdev: f64) -> Option<Time> {
+        match self {
+            Time::Constant(mean) => Some(normal(mean, stdev)),
+            _ => None,
+        }
+    }
+
+    /// As one writes it in a workload file.
+    pub(super) fn to_yaml(self) -> String {
+        match self {
+            Time::Constant(seconds) => format!("{seconds:?}"),
+            Time::Normal { mean, stdev } => format!("{{type: normal, mean: {mean:?}, stdev: {stdev:?}}}"),
+            Time::Uniform { min, max } => format!("{{type: uniform, min: {min:?}, max: {max:?}}}"),
+            Time::Gamma { shape, scale } => format!("{{type: gamma, shape: {shape:?}, scale: {scale:?}}}"),
+            Time::Exponential { scale } => format!("{{type: exponential, scale: {scale:?}}}"),
+            Time::Poisson { lam } => format!("{{type: poisson, lam: {lam:?}}}"),
+        }
+    }
+
+    /// The expected value in seconds.
+    pub fn mean(self) -> f64 {
+        match self {
+            Time::Constant(mean) | Time::Normal { mean, .. } => mean,
+            Time::Uniform { min, max } => min + (max - min) / 2.0,
+            Time::Gamma { shape, scale } => shape * scale,
+            Time::Exponential { scale } => scale,
+            Time::Poisson { lam } => lam,
+        }
+    }
+}
+
+/// A normal distribution without spread is a constant, so that both spellings give the same spec.
+fn normal(mean: f64, stdev: f64) -> Time {
+    if stdev == 0.0 { Time::Constant(mean) } else { Time::Normal { mean, stdev } }
+}
+
+fn distribution(key: &str, node: &Node) -> Result<Time, Problem> {
+    let (form, names) = form(key, node)?;
+    for entry in node.entries() {
+        if entry.key != "type" && !names.contains(&entry.key.as_str()) {
+            let what = format!("'{key}.{}' does not belong to the {form} distribution", entry.key);
+            return Err(Problem::new(Fault::UnknownKey, entry.place, what)
+                .key(key)
+                .help(format!("allowed: type, {}", names.join(", "))));
+        }
+    }
+    let number = |name: &str| match node.entry(name) {
+        Some(entry) => seconds(&format!("{key}.{name}"), &entry.node),
+        None => Err(Problem::new(
+            Fault::WrongType,
+            node.place,
+            format!("'{key}' has the {form} distribution, but no '{name}'"),
+        )
+        .key(key)
+        .help(format!("needed: {}", names.join(", ")))),
+    };
+    let time = match form {
+        "normal" if node.entry("type").is_none() && node.entry("stdev").is_none() => {
+            Time::Constant(number("mean")?)
+        }
+        "normal" => normal(number("mean")?, number("stdev")?),
+        "uniform" => Time::Uniform { min: number("min")?, max: number("max")? },
+        "gamma" => Time::Gamma { shape: number("shape")?, scale: number("scale")? },
+        "exponential" => Time::Exponential { scale: number("scale")? },
+        _ => Time::Poisson { lam: number("lam")? },
+    };
+    check_parameters(key, node, time)
+}
+
+/// The distribution that the map names, or that follows from its `mean`.
+fn form(key: &str, node: &Node) -> Result<(&'static str, &'static [&'static str]), Problem> {
+    let Some(entry) = node.entry("type") else { return Ok(FORMS[0]) };
+    let words = FORMS.map(|(word, _)| word);
+    let Value::Text(word) = &entry.node.value else {
+        let what =
+            format!("'{key}.type' must be one of {}, found {}", words.join(", "), entry.node.value.found());
+        return Err(Problem::new(Fault::WrongType, entry.node.place, what).key(key));
+    };
+    FORMS.into_iter().find(|(name, _)| name == word).ok_or_else(|| {
+        let problem = Problem::new(
+            Fault::UnknownName,
+            entry.node.place,
+            format!("'{word}' is no distribution for '{key}'"),
+        )
+        .key(key);
+        let problem = match nearest(word, &words) {
+            Some(near) => problem.help(format!("help: did you mean '{near}'?")),
+            None => problem,
+        };
+        problem.help(format!("allowed: {}", words.join(", ")))
+    })
+}
+
+fn check_parameters(key: &str, node: &Node, time: Time) -> Result<Time, Problem> {
+    let what = match time {
+        Time::Uniform { min, max } if min > max => format!("'{key}' has min {min} above max {max}"),
+        Time::Gamma { shape, scale } if shape <= 0.0 || scale <= 0.0 => {
+            format!("'{key}' needs a shape and a scale above 0")
+        }
+        Time::Exponential { scale } if scale <= 0.0 => format!("'{key}' needs a scale above 0"),
+        _ => return Ok(time),
+    };
+    Err(Problem::new(Fault::OutOfRange, node.place, what).key(key))
+}
+
+fn seconds(key: &str, node: &Node) -> Result<f64, Problem> {
+    let number = match &node.value {
+        Value::Int(number) => *number as f64,
+        Value::Float(number) => *number,
+        other => {
+            let what = format!("'{key}' must be a number, found {}", other.found());
+            return Err(Problem::new(Fault::WrongType, node.place, what).key(key));
+        }
+    };
+    in_range(key, node.place, number)
+}
+
+fn in_range(key: &str, place: Place, number: f64) -> Result<f64, Problem> {
+    if number.is_finite() && (0.0..=LONGEST).contains(&number) {
+        return Ok(number);
+    }
+    Err(Problem::new(Fault::OutOfRange, place, format!("'{key}' cannot be {number}"))
+        .key(key)
+        .help(format!("allowed: a time in seconds, from 0 to {LONGEST}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::yaml;
+    use super::*;
+
+    #[test]
+    fn every_form_is_read_and_written() {
+        let table = [
+            ("0.5", Time::Constant(0.5)),
+            ("2", Time::Constant(2.0)),
+            ("1e-3", Time::Constant(0.001)),
+            ("{mean: 0.5}", Time::Constant(0.5)),
+            ("{mean: 0.5, stdev: 0.1}", Time::Normal { mean: 0.5, stdev: 0.1 }),
+            ("{mean: 0.5, stdev: 0}", Time::Constant(0.5)),
+            ("{type: normal, mean: 1, stdev: 2}", Time::Normal { mean: 1.0, stdev: 2.0 }),
+            ("{type: uniform, min: 1, max: 2}", Time::Uniform { min: 1.0, max: 2.0 }),
+            ("{type: gamma, shape: 1, scale: 2}", Time::Gamma { shape: 1.0, scale: 2.0 }),
+            ("{type: exponential, scale: 2}", Time::Exponential { scale: 2.0 }),
+            ("{type: poisson, lam: 3}", Time::Poisson { lam: 3.0 }),
+        ];
+        let read =
+            |text: &str| Time::read("t", &yaml::parse(&format!("t: {text}")).unwrap().entries()[0].node);
+        for (text, expected) in table {
+            let time = read(text).unwrap();
+            assert_eq!(time, expected, "{text}");
+            assert_eq!(read(&time.to_yaml()).unwrap(), expected, "{text}");
+            assert!(time.mean() >= 0.0);
+        }
+        for text in [
+            "{}",
+            "fast",
+            "[1]",
+            "{type: normal, mean: 1}",
+            "{type: normal, stdev: 1}",
+            "{type: 3}",
+            "{type: gamma, shape: 1}",
+            "{type: poisson}",
+            "{mean: x}",
+            "{mean: -1}",
+            "true",
+            "1e12",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

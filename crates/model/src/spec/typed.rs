@@ -1,0 +1,294 @@
+//! The spec: what the user asked for, typed and complete. Fields are named as DLIO names its keys. Each field says
+//! once which key it is, and from that line come both the reading and the writing out, so the two cannot part.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::check::Setting;
+use super::error::SpecError;
+use super::names::{CheckpointMode, Datatype, Framework, Loader, Shuffle, StorageType};
+use super::time::Time;
+use crate::shape::Element;
+
+/// The checked settings by key; reading a field takes its setting out.
+#[derive(Debug)]
+pub(super) struct Settings(pub BTreeMap<&'static str, Setting>);
+
+impl Settings {
+    fn take<F: Field>(&mut self, key: &'static str) -> Result<F, SpecError> {
+        self.0.remove(key).and_then(F::from_setting).ok_or_else(|| SpecError::Table(key.into()))
+    }
+}
+
+/// A type that a field of the spec may have.
+trait Field: Sized {
+    fn from_setting(setting: Setting) -> Option<Self>;
+    fn to_setting(&self) -> Setting;
+}
+
+macro_rules! spec {
+    ($($(#[$doc:meta])* $name:ident {
+        $($(#[$field_doc:meta])* $field:ident : $type:ty = $key:literal,)*
+        $(; $($(#[$part_doc:meta])* $part:ident : $part_type:ident,)*)?
+    })+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+            $($($(#[$part_doc])* pub $part: $part_type,)*)?
+        }
+
+        impl $name {
+            pub(super) fn read(settings: &mut Settings) -> Result<$name, SpecError> {
+                Ok($name {
+                    $($field: settings.take($key)?,)*
+                    $($($part: $part_type::read(settings)?,)*)?
+                })
+            }
+
+            pub(super) fn write(&self, out: &mut Vec<(&'static str, Setting)>) {
+                $(out.push(($key, self.$field.to_setting()));)*
+                $($(self.$part.write(out);)*)?
+            }
+        }
+    )+ };
+}
+
+spec! {
+    /// What the user asked for, every default filled in.
+    Spec {
+        framework: Framework = "framework",
+        ;
+        model: Model,
+        workflow: Workflow,
+        dataset: Dataset,
+        reader: Reader,
+        train: Train,
+        evaluation: Evaluation,
+        checkpoint: Checkpoint,
+        storage: Storage,
+        output: Output,
+        metric: Metric,
+    }
+    Model {
+        name: String = "model.name",
+        r#type: Option<String> = "model.type",
+        model_size_bytes: u64 = "model.model_size_bytes",
+        model_datatype: Datatype = "model.model_datatype",
+        optimizer_datatype: Datatype = "model.optimizer_datatype",
+        optimization_groups: Vec<u64> = "model.optimization_groups",
+        /// -1: no layer state.
+        num_layers: i64 = "model.num_layers",
+        layer_parameters: Vec<u64> = "model.layer_parameters",
+        ;
+        parallelism: Parallelism,
+        transformer: Transformer,
+    }
+    Parallelism {
+        tensor: u64 = "model.parallelism.tensor",
+        pipeline: u64 = "model.parallelism.pipeline",
+        /// -1: ranks / (tensor * pipeline).
+        data: i64 = "model.parallelism.data",
+        zero_stage: u64 = "model.parallelism.zero_stage",
+    }
+    Transformer {
+        vocab_size: u64 = "model.transformer.vocab_size",
+        hidden_size: u64 = "model.transformer.hidden_size",
+        ffn_hidden_size: u64 = "model.transformer.ffn_hidden_size",
+        num_attention_heads: u64 = "model.transformer.num_attention_heads",
+        num_kv_heads: u64 = "model.transformer.num_kv_heads",
+    }
+    Workflow {
+        generate_data: bool = "workflow.generate_data",
+        train: bool = "workflow.train",
+        evaluation: bool = "workflow.evaluation",
+        checkpoint: bool = "workflow.checkpoint",
+    }
+    Dataset {
+        /// A name DLIO knows; whether it can be read is the format registry's to say.
+        format: String = "dataset.format",
+        data_folder: String = "dataset.data_folder",
+        file_prefix: String = "dataset.file_prefix",
+        num_files_train: u64 = "dataset.num_files_train",
+        num_files_eval: u64 = "dataset.num_files_eval",
+        /// The N of the file names; `None`: `num_files_train`.
+        num_files_generated: Option<u64> = "dataset.num_files_generated",
+        num_samples_per_file: u64 = "dataset.num_samples_per_file",
+        num_subfolders_train: u64 = "dataset.num_subfolders_train",
+        num_subfolders_eval: u64 = "dataset.num_subfolders_eval",
+        /// May have a fraction: resnet50 asks for 114660.07.
+        record_length_bytes: f64 = "dataset.record_length_bytes",
+        record_length_bytes_stdev: f64 = "dataset.record_length_bytes_stdev",
+        /// Empty: the length decides.
+        record_dims: Vec<u64> = "dataset.record_dims",
+        record_element_type: Element = "dataset.record_element_type",
+        ;
+        parquet: Parquet,
+    }
+    Parquet {
+        /// Empty: one column `data` of bytes.
+        columns: Vec<Column> = "dataset.parquet.columns",
+        row_group_size: u64 = "dataset.parquet.row_group_size",
+        read_mode: String = "dataset.parquet.read_mode",
+        partition_by: Option<String> = "dataset.parquet.partition_by",
+        /// 0: a row group.
+        generation_batch_size: u64 = "dataset.parquet.generation_batch_size",
+    }
+    Reader {
+        data_loader: Loader = "reader.data_loader",
+        batch_size: u64 = "reader.batch_size",
+        batch_size_eval: u64 = "reader.batch_size_eval",
+        /// 0 asks for reading inside the training process; the plan makes one reader of it.
+        read_threads: u64 = "reader.read_threads",
+        write_threads: u64 = "reader.write_threads",
+        prefetch_size: u64 = "reader.prefetch_size",
+        file_shuffle: Shuffle = "reader.file_shuffle",
+        sample_shuffle: Shuffle = "reader.sample_shuffle",
+        transfer_size: Option<u64> = "reader.transfer_size",
+        odirect: bool = "reader.odirect",
+        /// Per sample.
+        preprocess_time: Time = "reader.preprocess_time",
+    }
+    Train {
+        epochs: u64 = "train.epochs",
+        /// Per step.
+        computation_time: Time = "train.computation_time",
+        /// Most steps of one epoch.
+        total_training_steps: Option<u64> = "train.total_training_steps",
+        seed: u64 = "train.seed",
+        seed_change_epoch: bool = "train.seed_change_epoch",
+    }
+    Evaluation {
+        /// Per step.
+        eval_time: Time = "evaluation.eval_time",
+        eval_after_epoch: u64 = "evaluation.eval_after_epoch",
+        epochs_between_evals: u64 = "evaluation.epochs_between_evals",
+    }
+    Checkpoint {
+        checkpoint_folder: String = "checkpoint.checkpoint_folder",
+        checkpoint_after_epoch: u64 = "checkpoint.checkpoint_after_epoch",
+        epochs_between_checkpoints: u64 = "checkpoint.epochs_between_checkpoints",
+        /// -1: count epochs; 0: never.
+        steps_between_checkpoints: i64 = "checkpoint.steps_between_checkpoints",
+        fsync: bool = "checkpoint.fsync",
+        time_between_checkpoints: f64 = "checkpoint.time_between_checkpoints",
+        num_checkpoints_write: i64 = "checkpoint.num_checkpoints_write",
+        num_checkpoints_read: i64 = "checkpoint.num_checkpoints_read",
+        recovery_rank_shift: bool = "checkpoint.recovery_rank_shift",
+        rank_sync: bool = "checkpoint.rank_sync",
+        mode: CheckpointMode = "checkpoint.mode",
+        randomize_tensor: bool = "checkpoint.randomize_tensor",
+    }
+    Storage {
+        storage_type: StorageType = "storage.storage_type",
+        storage_root: String = "storage.storage_root",
+    }
+    Output {
+        folder: Option<String> = "output.folder",
+        ;
+        metric: OutputMetric,
+    }
+    OutputMetric {
+        exclude_start_steps: u64 = "output.metric.exclude_start_steps",
+        exclude_end_steps: u64 = "output.metric.exclude_end_steps",
+    }
+    Metric {
+        /// The AU to reach, from 0 to 1.
+        au: f64 = "metric.au",
+    }
+}
+
+/// One column of a parquet row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    pub name: String,
+    pub dtype: String,
+    /// Elements per row.
+    pub size: u64,
+    /// Whether training reads it.
+    pub read: bool,
+}
+
+/// A field whose setting is one variant, moved in and out.
+macro_rules! plain_fields {
+    ($($type:ty => $variant:ident),+ $(,)?) => { $(
+        impl Field for $type {
+            fn from_setting(setting: Setting) -> Option<Self> {
+                match setting { Setting::$variant(value) => Some(value), _ => None }
+            }
+            fn to_setting(&self) -> Setting { Setting::$variant(self.clone()) }
+        }
+    )+ };
+}
+plain_fields! { bool => Flag, i64 => Integer, f64 => Number, String => Text, Time => Time, Vec<Column> => Columns }
+
+/// A field that is a word of a closed set.
+macro_rules! word_fields {
+    ($($type:ty),+ $(,)?) => { $(
+        impl Field for $type {
+            fn from_setting(setting: Setting) -> Option<Self> {
+                match setting { Setting::Text(word) => <$type>::named(&word), _ => None }
+            }
+            fn to_setting(&self) -> Setting { Setting::Text(self.name().into()) }
+        }
+    )+ };
+}
+word_fields! { Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element }
+
+/// Counts fit in `i64` by the bounds of their kinds.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl Field for u64 {
+    fn from_setting(setting: Setting) -> Option<Self> {
+        i64::from_setting(setting).and_then(|number| u64::try_from(number).ok())
+    }
+
+    fn to_setting(&self) -> Setting {
+        Setting::Integer(signed(*self))
+    }
+}
+
+/// DLIO's -1, 0 and null all say "none".
+impl Field for Option<u64> {
+    fn from_setting(setting: Setting) -> Option<Self> {
+        match setting {
+            Setting::Nothing => Some(None),
+            Setting::Integer(number) => Some(u64::try_from(number).ok().filter(|count| *count > 0)),
+            _ => None,
+        }
+    }
+
+    fn to_setting(&self) -> Setting {
+        self.map_or(Setting::Nothing, |count| Setting::Integer(signed(count)))
+    }
+}
+
+impl Field for Option<String> {
+    fn from_setting(setting: Setting) -> Option<Self> {
+        match setting {
+            Setting::Nothing => Some(None),
+            Setting::Text(text) => Some(Some(text)),
+            _ => None,
+        }
+    }
+
+    fn to_setting(&self) -> Setting {
+        self.clone().map_or(Setting::Nothing, Setting::Text)
+    }
+}
+
+impl Field for Vec<u64> {
+    fn from_setting(setting: Setting) -> Option<Self> {
+        match setting {
+            Setting::Integers(items) => items.into_iter().map(|item| u64::try_from(item).ok()).collect(),
+            _ => None,
+        }
+    }
+
+    fn to_setting(&self) -> Setting {
+        Setting::Integers(self.iter().copied().map(signed).collect())
+    }
+}

@@ -1,0 +1,141 @@
+//! The tree a workload text becomes before anybody knows what its keys mean: plain values, each with the place it
+//! was written at. YAML and `--set` arguments meet here; nothing in this file knows a DLIO key.
+
+/// A stretch of one line of a source text; line and column count from 1, the width in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub line: usize,
+    pub column: usize,
+    pub width: usize,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    File(Span),
+    /// The n-th `--set` argument.
+    Set(usize),
+    /// Nobody wrote it: it follows from a default.
+    Default,
+}
+
+/// A value and its place.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Node {
+    pub value: Value,
+    pub place: Place,
+}
+
+/// One `key: value` of a map.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub key: String,
+    pub place: Place,
+    pub node: Node,
+}
+
+/// What can be written in YAML or after `--set key=`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    /// Saturates at the ends of `i128`: anything near them is out of every key's range.
+    Int(i128),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+impl Value {
+    /// How an error names what it found.
+    pub(super) fn found(&self) -> String {
+        match self {
+            Value::Null => "nothing (null)".into(),
+            Value::Bool(flag) => format!("the boolean {flag}"),
+            Value::Int(number) => format!("the integer {number}"),
+            Value::Float(number) => format!("the number {number}"),
+            Value::Text(text) => format!("the text '{}'", shorten(text)),
+            Value::List(_) => "a list".into(),
+            Value::Map(_) => "a map".into(),
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn entries(&self) -> &[Entry] {
+        match &self.value {
+            Value::Map(entries) => entries,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries().iter().find(|entry| entry.key == key)
+    }
+
+    /// Lays `over` on top: maps merge key by key, anything else is replaced (OmegaConf's `merge`).
+    pub(super) fn overlay(&mut self, over: Node) {
+        let over_entries = match (&self.value, over.value) {
+            (Value::Map(_), Value::Map(entries)) => entries,
+            (_, value) => {
+                *self = Node { value, place: over.place };
+                return;
+            }
+        };
+        let Value::Map(entries) = &mut self.value else { return };
+        for entry in over_entries {
+            match entries.iter_mut().find(|old| old.key == entry.key) {
+                Some(old) => old.node.overlay(entry.node),
+                None => entries.push(entry),
+            }
+        }
+    }
+}
+
+/// A text cut to a length that fits an error message.
+pub(super) fn shorten(text: &str) -> String {
+    const LONGEST: usize = 60;
+    if text.chars().count() <= LONGEST {
+        return text.escape_debug().to_string().replace("\\'", "'");
+    }
+    let head: String = text.chars().take(LONGEST).collect();
+    format!("{}...", head.escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(value: Value) -> Node {
+        Node { value, place: Place::Default }
+    }
+
+    fn map(pairs: &[(&str, Value)]) -> Value {
+        let entry = |(key, value): &(&str, Value)| Entry {
+            key: (*key).into(),
+            place: Place::Default,
+            node: node(value.clone()),
+        };
+        Value::Map(pairs.iter().map(entry).collect())
+    }
+
+    #[test]
+    fn overlay_merges_maps_and_replaces_the_rest() {
+        let mut base = node(map(&[("a", Value::Int(1)), ("b", map(&[("c", Value::Int(2))]))]));
+        base.overlay(node(map(&[("b", map(&[("d", Value::Int(3))])), ("a", Value::Null)])));
+        let both = map(&[("c", Value::Int(2)), ("d", Value::Int(3))]);
+        assert_eq!(base.value, map(&[("a", Value::Null), ("b", both)]));
+
+        let mut number = node(Value::Float(0.5));
+        number.overlay(node(map(&[("mean", Value::Int(1))])));
+        assert_eq!(number.value, map(&[("mean", Value::Int(1))]));
+    }
+
+    #[test]
+    fn long_and_strange_texts_are_shown_safely() {
+        assert_eq!(shorten("it's"), "it's");
+        assert_eq!(shorten("a\nb"), "a\\nb");
+        assert_eq!(shorten(&"x".repeat(100)), format!("{}...", "x".repeat(60)));
+    }
+}

@@ -1,0 +1,228 @@
+//! Units as types and as words: bytes in powers of 1024, time in nanoseconds. What a person types and reads about
+//! sizes and durations is decided here and nowhere else.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Sub};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A point in time or a span of it, in nanoseconds. Points count from the start of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    pub const ZERO: Nanos = Nanos(0);
+
+    /// From seconds; negative and non-finite values become zero, as no wait can be shorter than none.
+    pub fn from_seconds(seconds: f64) -> Nanos {
+        // A cast from float saturates, so an absurdly long time stays absurdly long.
+        Nanos((seconds.max(0.0) * 1e9).round() as u64)
+    }
+
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// The span since `earlier`, zero if that lies in the future.
+    pub fn since(self, earlier: Nanos) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Nanos;
+    fn add(self, other: Nanos) -> Nanos {
+        Nanos(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Nanos) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Nanos;
+    fn sub(self, other: Nanos) -> Nanos {
+        self.since(other)
+    }
+}
+
+impl Sum for Nanos {
+    fn sum<I: Iterator<Item = Nanos>>(spans: I) -> Nanos {
+        spans.fold(Nanos::ZERO, Add::add)
+    }
+}
+
+/// Shows a span as a person would say it: `350 us`, `1.2 s`, `3 m 20 s`, `2 h 5 m`.
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.seconds();
+        let whole = seconds.round() as u64;
+        match self.0 {
+            0 => write!(f, "0 s"),
+            1..1_000 => write!(f, "{} ns", self.0),
+            1_000..1_000_000 => write!(f, "{} us", significant(seconds * 1e6)),
+            1_000_000..1_000_000_000 => write!(f, "{} ms", significant(seconds * 1e3)),
+            _ if seconds < 99.95 => write!(f, "{} s", significant(seconds)),
+            _ if whole < 7200 => write!(f, "{} m {} s", whole / 60, whole % 60),
+            _ if whole < 172_800 => write!(f, "{} h {} m", whole / 3600, whole % 3600 / 60),
+            _ => write!(f, "{} d {} h", whole / 86_400, whole % 86_400 / 3600),
+        }
+    }
+}
+
+/// A number of bytes. It prints in powers of 1024 with the unit that says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+const BINARY: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut value = self.0 as f64;
+        let mut unit = 0;
+        // 1023.95 would print as "1024.0" of the smaller unit.
+        while value >= 1023.95 && unit + 1 < BINARY.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        if unit == 0 { write!(f, "{} B", self.0) } else { write!(f, "{value:.1} {}", BINARY[unit]) }
+    }
+}
+
+/// Why a size could not be understood.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SizeError {
+    #[error("'{0}' has no number in front; write a size such as 256GiB, 64GB or 1073741824")]
+    NoNumber(String),
+    #[error(
+        "'{text}' has the unknown unit '{unit}'; the units are B, KiB, MiB, GiB, TiB, PiB and kB, MB, GB, TB, PB"
+    )]
+    UnknownUnit { text: String, unit: String },
+    #[error("'{0}' is negative or too large for a size")]
+    OutOfRange(String),
+}
+
+impl std::str::FromStr for Bytes {
+    type Err = SizeError;
+
+    /// Reads `256GiB`, `1.5 TiB`, `64GB` (powers of 1000) or plain bytes.
+    fn from_str(text: &str) -> Result<Bytes, SizeError> {
+        let text = text.trim();
+        let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let value: f64 = number.parse().map_err(|_| SizeError::NoNumber(text.to_owned()))?;
+        let scale = scale_of(unit.trim())
+            .ok_or_else(|| SizeError::UnknownUnit { text: text.to_owned(), unit: unit.trim().to_owned() })?;
+        let bytes = value * scale;
+        if !(0.0..1.8e19).contains(&bytes) {
+            return Err(SizeError::OutOfRange(text.to_owned()));
+        }
+        Ok(Bytes(bytes.round() as u64))
+    }
+}
+
+fn scale_of(unit: &str) -> Option<f64> {
+    let lower = unit.to_ascii_lowercase();
+    let (prefix, base) = match lower.strip_suffix("ib") {
+        Some(prefix) => (prefix, 1024f64),
+        None => (lower.strip_suffix('b').unwrap_or(&lower), 1000f64),
+    };
+    let power = match prefix {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        "p" => 5,
+        _ => return None,
+    };
+    // A bare letter (64G) is ambiguous between 1000 and 1024: ask rather than guess.
+    let bare_letter = power > 0 && !lower.ends_with('b');
+    (!bare_letter && (power > 0 || base == 1000.0)).then(|| base.powi(power))
+}
+
+/// Three significant digits, without trailing noise: 1.23, 12.3, 123.
+pub fn significant(value: f64) -> String {
+    match value.abs() {
+        size if size < 9.995 => format!("{value:.2}"),
+        size if size < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// A whole number with thin groups of three, as in `1,170,301`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes per second in MiB/s, from exact bytes and a span; zero time has no rate.
+pub fn mib_per_second(bytes: u64, span: Nanos) -> Option<f64> {
+    (span > Nanos::ZERO).then(|| bytes as f64 / f64::from(1 << 20) / span.seconds())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_print_in_powers_of_1024() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (114_688, "112.0 KiB"),
+            (1_048_575, "1.0 MiB"),
+            (25_285_981_919, "23.5 GiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_with_their_units() {
+        for (text, bytes) in
+            [("256GiB", 256 << 30), ("64GB", 64_000_000_000), ("1.5 KiB", 1536), ("17", 17), ("2b", 2)]
+        {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["GiB", "64G", "3 foo", "-1GiB", "1e3", "99999999999999PB", ""] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn spans_print_as_people_say_them() {
+        for (nanos, text) in [
+            (0, "0 s"),
+            (375_000, "375 us"),
+            (47_400_000, "47.4 ms"),
+            (1_500_000_000, "1.50 s"),
+            (200_000_000_000, "3 m 20 s"),
+            (7_500_000_000_000, "2 h 5 m"),
+        ] {
+            assert_eq!(Nanos(nanos).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn numbers_are_grouped_by_three() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_170_301, "1,170,301")] {
+            assert_eq!(grouped(number), text);
+        }
+    }
+}

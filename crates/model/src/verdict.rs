@@ -1,0 +1,326 @@
+//! Whether the number may be believed. One table of rules, each with its threshold, its evidence from the ledger and
+//! its remedy; the verdict follows from the rules and from nothing else.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::ledger::{Ledger, Phase};
+use crate::order::Unit;
+use crate::plan::{PhasePlan, Plan};
+use crate::units::{Nanos, grouped};
+
+/// What the run as a whole is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Every rule was checked and holds.
+    Valid,
+    /// A rule is broken: the figures do not mean what they say.
+    Invalid,
+    /// No rule is broken, but something could not be checked.
+    Unverified,
+    /// The run did not reach its end.
+    Incomplete,
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Status::Valid => "valid",
+            Status::Invalid => "invalid",
+            Status::Unverified => "unverified",
+            Status::Incomplete => "incomplete",
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    Pass,
+    Fail,
+    NotCheckable,
+}
+
+/// One rule, applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    pub rule: String,
+    pub outcome: Outcome,
+    pub threshold: String,
+    pub evidence: String,
+    /// What to do about it; empty when the rule holds.
+    pub remedy: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub status: Status,
+    pub rules: Vec<Finding>,
+}
+
+/// What the rules look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    pub plan: &'a Plan,
+    pub ledger: &'a Ledger,
+    /// Settings that the user gave, that change what is measured, and that this version cannot honour.
+    pub unhonoured: &'a [String],
+}
+
+struct Rule {
+    name: &'static str,
+    threshold: &'static str,
+    remedy: &'static str,
+    check: fn(&Case<'_>) -> (Outcome, String),
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        name: "complete",
+        threshold: "every planned epoch, step and sample",
+        remedy: "remove the cause named in the evidence and run again",
+        check: complete,
+    },
+    Rule {
+        name: "exactly-once",
+        threshold: "each planned sample once, no other",
+        remedy: "this is a fault of feedline: please report it with the ledger",
+        check: exactly_once,
+    },
+    Rule {
+        name: "bytes-as-planned",
+        threshold: "bytes read = bytes planned",
+        remedy: "generate the data set again with the settings of this run",
+        check: bytes_as_planned,
+    },
+    Rule {
+        name: "order-differs",
+        threshold: "no two shuffled epochs alike",
+        remedy: "leave train.seed_change_epoch on, or turn the shuffles off",
+        check: order_differs,
+    },
+    Rule {
+        name: "on-time",
+        threshold: "host late by at most 2 % of the accelerators' time",
+        remedy: "use fewer ranks per host, or a host with more cores",
+        check: on_time,
+    },
+    Rule {
+        name: "settings-honoured",
+        threshold: "every setting that changes what is measured took effect",
+        remedy: "remove the settings named in the evidence",
+        check: settings_honoured,
+    },
+    Rule {
+        name: "served-by-storage",
+        threshold: "bytes came from the storage and not from memory",
+        remedy: "use a data set of at least 5 times the memory, or drop the page cache before the run",
+        check: served_by_storage,
+    },
+];
+
+/// Applies every rule.
+pub fn judge(case: &Case<'_>) -> Verdict {
+    let rules: Vec<Finding> = RULES.iter().map(|rule| apply(rule, case)).collect();
+    let outcome_of =
+        |name: &str| rules.iter().find(|finding| finding.rule == name).map(|finding| finding.outcome);
+    let any = |outcome| rules.iter().any(|finding| finding.outcome == outcome);
+    let status = if outcome_of("complete") == Some(Outcome::Fail) {
+        Status::Incomplete
+    } else if any(Outcome::Fail) {
+        Status::Invalid
+    } else if any(Outcome::NotCheckable) {
+        Status::Unverified
+    } else {
+        Status::Valid
+    };
+    Verdict { status, rules }
+}
+
+fn apply(rule: &Rule, case: &Case<'_>) -> Finding {
+    let (outcome, evidence) = (rule.check)(case);
+    let remedy = if outcome == Outcome::Pass { "" } else { rule.remedy };
+    Finding {
+        rule: rule.name.to_owned(),
+        outcome,
+        threshold: rule.threshold.to_owned(),
+        evidence,
+        remedy: remedy.to_owned(),
+    }
+}
+
+/// Each phase of each epoch that the plan has.
+fn planned_phases(plan: &Plan) -> impl Iterator<Item = (u64, &PhasePlan)> {
+    (1..=plan.epochs).flat_map(|epoch| plan.phases(epoch).map(move |phase| (epoch, phase)))
+}
+
+fn complete(case: &Case<'_>) -> (Outcome, String) {
+    if let Some(fault) = case.ledger.faults().first() {
+        return (Outcome::Fail, format!("epoch {}, {}: {}", fault.epoch, fault.phase, fault.message));
+    }
+    if case.ledger.interrupted {
+        return (Outcome::Fail, "the run was asked to stop".to_owned());
+    }
+    for (epoch, phase) in planned_phases(case.plan) {
+        let seen = case.ledger.total(epoch, phase.phase);
+        let (steps, samples) = (phase.shards.steps * phase.shards.ranks, phase.shards.delivered());
+        if seen.steps != steps || seen.samples_delivered != samples {
+            let evidence = format!(
+                "epoch {epoch}, {}: {} of {} samples, {} of {} steps",
+                phase.phase,
+                grouped(seen.samples_delivered),
+                grouped(samples),
+                grouped(seen.steps),
+                grouped(steps)
+            );
+            return (Outcome::Fail, evidence);
+        }
+    }
+    (Outcome::Pass, format!("{} epochs, all steps", case.plan.epochs))
+}
+
+fn exactly_once(case: &Case<'_>) -> (Outcome, String) {
+    let mut totals: Vec<(u64, Digest)> = Vec::new();
+    let mut samples = 0;
+    for (epoch, phase) in finished_phases(case) {
+        let seen = case.ledger.total(epoch, phase.phase);
+        if seen.digest != expected_digest(phase, epoch, &mut totals) {
+            return (
+                Outcome::Fail,
+                format!("epoch {epoch}, {}: a sample is missing, doubled or foreign", phase.phase),
+            );
+        }
+        samples += seen.samples_delivered;
+    }
+    match samples {
+        0 => (Outcome::NotCheckable, "no epoch was finished".to_owned()),
+        _ => (
+            Outcome::Pass,
+            format!("{} samples, digest equal to the plan's in every epoch", grouped(samples)),
+        ),
+    }
+}
+
+/// Phases whose every sample was delivered; an unfinished one is the business of `complete`.
+fn finished_phases<'a>(case: &Case<'a>) -> impl Iterator<Item = (u64, &'a PhasePlan)> {
+    let (plan, ledger) = (case.plan, case.ledger);
+    planned_phases(plan).filter(move |(epoch, phase)| {
+        ledger.total(*epoch, phase.phase).samples_delivered == phase.shards.delivered()
+    })
+}
+
+/// The digest of the samples that the plan deals out in this epoch: all samples less those it drops, which are at
+/// most one step's. The sum over all is computed once per data set size.
+fn expected_digest(phase: &PhasePlan, epoch: u64, totals: &mut Vec<(u64, Digest)>) -> Digest {
+    let shards = phase.shards;
+    let order = phase.order.epoch(epoch);
+    if shards.dropped() > shards.delivered() {
+        // A cap on steps drops most of the data set: adding up what is read is less work.
+        let mut digest = Digest::default();
+        (0..shards.delivered()).for_each(|position| digest.insert(order.sample(position)));
+        return digest;
+    }
+    let known = totals.iter().find(|(count, _)| *count == shards.samples).map(|(_, digest)| *digest);
+    let mut digest = known.unwrap_or_else(|| {
+        let digest = Digest::of_first(shards.samples);
+        totals.push((shards.samples, digest));
+        digest
+    });
+    let mut dropped = Digest::default();
+    (shards.delivered()..shards.samples).for_each(|position| dropped.insert(order.sample(position)));
+    digest -= dropped;
+    digest
+}
+
+fn bytes_as_planned(case: &Case<'_>) -> (Outcome, String) {
+    let mut bytes = 0;
+    for (epoch, phase) in planned_phases(case.plan) {
+        let seen = case.ledger.total(epoch, phase.phase);
+        if seen.bytes_read != seen.bytes_planned {
+            let (read, planned) = (grouped(seen.bytes_read), grouped(seen.bytes_planned));
+            return (
+                Outcome::Fail,
+                format!("epoch {epoch}, {}: {read} bytes read, {planned} planned", phase.phase),
+            );
+        }
+        bytes += seen.bytes_read;
+    }
+    (Outcome::Pass, format!("{} bytes", grouped(bytes)))
+}
+
+fn order_differs(case: &Case<'_>) -> (Outcome, String) {
+    if case.plan.train.order.unit == Unit::None {
+        return (Outcome::Pass, "shuffling is off: every epoch reads in listing order".to_owned());
+    }
+    if case.plan.train.order.files * case.plan.train.order.samples_per_file < 8 {
+        return (Outcome::Pass, "too few samples for every epoch to have an order of its own".to_owned());
+    }
+    let orders: Vec<(u64, u64)> = finished_phases(case)
+        .filter(|(_, phase)| phase.phase == Phase::Train)
+        .map(|(epoch, _)| (epoch, case.ledger.total(epoch, Phase::Train).order))
+        .collect();
+    for (i, (epoch, order)) in orders.iter().enumerate() {
+        if let Some((earlier, _)) = orders[..i].iter().find(|(_, other)| other == order) {
+            return (Outcome::Fail, format!("epochs {earlier} and {epoch} read in the same order"));
+        }
+    }
+    (Outcome::Pass, format!("{} epochs, {} orders", orders.len(), orders.len()))
+}
+
+/// The share of the accelerators' time by which the host may lag behind their timeline. The timeline itself does
+/// not suffer, but a batch handed over late starts the next read late.
+const LATENESS_LIMIT: f64 = 0.02;
+
+fn on_time(case: &Case<'_>) -> (Outcome, String) {
+    let mut late = Nanos::ZERO;
+    let mut time = Nanos::ZERO;
+    let mut compute = Nanos::ZERO;
+    for (epoch, phase) in planned_phases(case.plan) {
+        let seen = case.ledger.total(epoch, phase.phase);
+        late += seen.lateness_ns_sum;
+        compute += seen.compute_ns;
+        time += seen.wait_ns + seen.compute_ns + seen.barrier_ns;
+    }
+    if compute == Nanos::ZERO {
+        return (Outcome::Pass, "steps have no compute time: there is no timeline to lag behind".to_owned());
+    }
+    let share = late.0 as f64 / time.0.max(1) as f64;
+    let outcome = if share <= LATENESS_LIMIT { Outcome::Pass } else { Outcome::Fail };
+    (outcome, format!("late by {:.3} % of the accelerators' time", 100.0 * share))
+}
+
+fn settings_honoured(case: &Case<'_>) -> (Outcome, String) {
+    match case.unhonoured {
+        [] => (Outcome::Pass, "all".to_owned()),
+        settings => (Outcome::Fail, format!("without effect in this version: {}", settings.join(", "))),
+    }
+}
+
+/// This version can neither choose nor prove the state of the cache; it reports the kernel's count as evidence.
+fn served_by_storage(case: &Case<'_>) -> (Outcome, String) {
+    if case.plan.store == "null" {
+        return (
+            Outcome::NotCheckable,
+            "the null store reads nothing: this is the instrument's own ceiling".to_owned(),
+        );
+    }
+    let shares: Vec<String> = case
+        .ledger
+        .epochs(Phase::Train)
+        .into_iter()
+        .filter_map(|epoch| device_share(case.ledger, epoch))
+        .map(|share| format!("{:.0} %", 100.0 * share))
+        .collect();
+    let evidence = match shares.as_slice() {
+        [] => "the kernel's count of bytes from block devices is not available".to_owned(),
+        shares => format!("by the kernel's count, bytes from block devices per epoch: {}", shares.join(", ")),
+    };
+    (Outcome::NotCheckable, evidence)
+}
+
+fn device_share(ledger: &Ledger, epoch: u64) -> Option<f64> {
+    let device = ledger.node_total(epoch, Phase::Train);
+    let read = ledger.total(epoch, Phase::Train).bytes_read;
+    (device.device_readings > 0 && read > 0).then(|| device.device_read_bytes as f64 / read as f64)
+}

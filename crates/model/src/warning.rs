@@ -1,0 +1,87 @@
+//! Everything that is worth knowing about a run before or after it, and does not stop it: each warning says what, and
+//! its remedy says what to do about it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A key as the user spelled it, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyPlace {
+    pub key: String,
+    /// `file:line:column` or the `--set` argument.
+    pub place: String,
+}
+
+/// Something the user should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Warning {
+    /// These keys are understood and have no effect in this run, all for the same reason.
+    NoEffect { keys: Vec<KeyPlace>, why: String },
+    /// DLIO ignores this spelling; feedline takes it for the key that was meant.
+    OtherSpelling { at: KeyPlace, key: String },
+    /// `read_threads: 0` asks for reading inside the training process.
+    NoReaders { at: KeyPlace },
+    /// The workload asks for checkpoints, which this version does not write.
+    NoCheckpoints { with_train: bool },
+}
+
+impl Warning {
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            Warning::NoEffect { keys, .. } if keys.len() == 1 => "remove it, or expect no effect".into(),
+            Warning::NoEffect { .. } => "remove them, or expect no effect".into(),
+            Warning::OtherSpelling { key, .. } => format!("write '{key}', so that DLIO reads the same"),
+            Warning::NoReaders { .. } => "set reader.read_threads to 1 or more".into(),
+            Warning::NoCheckpoints { .. } => {
+                "set workflow.checkpoint to false, or compare without checkpoints".into()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::NoEffect { keys, why } => no_effect(f, keys, why),
+            Warning::OtherSpelling { at, key } => {
+                write!(f, "'{}' at {} is read as '{key}'; DLIO ignores this spelling", at.key, at.place)
+            }
+            Warning::NoReaders { at } => {
+                write!(f, "'{}' at {} is 0; one reader is used all the same", at.key, at.place)
+            }
+            Warning::NoCheckpoints { with_train: true } => {
+                write!(f, "workflow.checkpoint is on, but no checkpoint is written in this version")
+            }
+            Warning::NoCheckpoints { with_train: false } => {
+                write!(f, "the workload only writes checkpoints, which this version does not do")
+            }
+        }
+    }
+}
+
+fn no_effect(f: &mut fmt::Formatter<'_>, keys: &[KeyPlace], why: &str) -> fmt::Result {
+    if let [only] = keys {
+        return write!(f, "'{}' at {} has no effect: {why}", only.key, only.place);
+    }
+    write!(f, "{} keys have no effect: {why}", keys.len())?;
+    keys.iter().try_for_each(|at| write!(f, "\n  '{}' at {}", at.key, at.place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_names_key_place_and_reason() {
+        let at = |key: &str| KeyPlace { key: key.into(), place: "a.yaml:1:2".into() };
+        let one = Warning::NoEffect { keys: vec![at("reader.pin_memory")], why: "no device".into() };
+        assert_eq!(one.to_string(), "'reader.pin_memory' at a.yaml:1:2 has no effect: no device");
+        assert_eq!(one.remedy(), "remove it, or expect no effect");
+        let two = Warning::NoEffect { keys: vec![at("x"), at("y")], why: "z".into() };
+        assert_eq!(two.to_string(), "2 keys have no effect: z\n  'x' at a.yaml:1:2\n  'y' at a.yaml:1:2");
+    }
+}

@@ -1,0 +1,84 @@
+//! The lane that a blocking backend gets for free: it opens, reads the range in transfers, closes, and has the
+//! completion ready when the caller reaps.
+
+use model::names::Name;
+
+use crate::{Done, Fetch, Lane, StoreError};
+
+/// What a blocking backend has to write.
+pub trait Blocking: Sync {
+    type File;
+    fn open(&self, name: &Name) -> Result<Self::File, StoreError>;
+    /// Reads at `offset` into `buffer`; fewer bytes than asked for only at the end of the file or by interruption.
+    fn read_at(
+        &self,
+        file: &Self::File,
+        name: &Name,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, StoreError>;
+    fn close(&self, file: Self::File, name: &Name) -> Result<(), StoreError>;
+}
+
+/// One fetch at a time through one buffer, which is reused: bytes stream through it and are dropped, as a training
+/// job's are once they have become a batch.
+#[derive(Debug)]
+pub struct BlockingLane<'a, B> {
+    backend: &'a B,
+    buffer: Vec<u8>,
+    done: Option<Done>,
+}
+
+impl<'a, B: Blocking> BlockingLane<'a, B> {
+    pub fn new(backend: &'a B, transfer: usize) -> Self {
+        // One byte more than a transfer, so that a file that goes on is seen without another call.
+        BlockingLane { backend, buffer: vec![0; transfer.max(1) + 1], done: None }
+    }
+
+    fn read_range(&mut self, file: &B::File, fetch: &Fetch<'_>) -> Result<u64, StoreError> {
+        let end = fetch.offset + fetch.len;
+        let transfer = self.buffer.len() - 1;
+        let mut at = fetch.offset;
+        let mut reads = 0;
+        while at < end || reads == 0 {
+            let left = end - at;
+            let probe = usize::from(fetch.to_end && left <= transfer as u64);
+            let ask = left.min(transfer as u64) as usize + probe;
+            let got = self.backend.read_at(file, fetch.name, at, &mut self.buffer[..ask])? as u64;
+            reads += 1;
+            at += got;
+            if at > end {
+                return Err(StoreError::Long { name: fetch.name.to_string(), planned: end });
+            }
+            if got == 0 && at < end {
+                return Err(StoreError::Short { name: fetch.name.to_string(), end: at, needed: end });
+            }
+        }
+        Ok(reads)
+    }
+}
+
+impl<B: Blocking> Lane for BlockingLane<'_, B>
+where
+    B::File: Send,
+    B: Send,
+{
+    fn capacity(&self) -> usize {
+        1
+    }
+
+    fn submit(&mut self, tag: u64, fetch: &Fetch<'_>) -> Result<(), StoreError> {
+        debug_assert!(self.done.is_none());
+        let file = self.backend.open(fetch.name)?;
+        let reads = self.read_range(&file, fetch);
+        let closed = self.backend.close(file, fetch.name);
+        let reads = reads?;
+        closed?;
+        self.done = Some(Done { tag, bytes: fetch.len, opens: 1, reads });
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Result<Option<Done>, StoreError> {
+        Ok(self.done.take())
+    }
+}

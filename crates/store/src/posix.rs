@@ -1,0 +1,212 @@
+//! Local or mounted files through the page cache: open, pread, close. Names are resolved from the data folder's own
+//! descriptor, so the path above it is walked once and not per sample.
+
+use std::path::{Path, PathBuf};
+
+use model::names::Name;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::lane::{Blocking, BlockingLane};
+use crate::{Capabilities, Lane, Operation, Store, StoreError, Writer};
+
+/// The suffix of a file that is being written. The next attempt at the same file truncates and reuses it.
+const PARTIAL: &str = ".partial";
+
+#[derive(Debug)]
+pub struct Posix {
+    root: OwnedFd,
+    root_path: PathBuf,
+}
+
+impl Posix {
+    pub(crate) const CAPABILITIES: Capabilities = Capabilities { holds_files: true, blocking: true };
+
+    /// Opens the data folder, which must exist.
+    pub fn open(root: &Path) -> Result<Posix, StoreError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(root, flags, Mode::empty())
+            .map_err(|cause| StoreError::io(Operation::Open, &root.display().to_string(), cause))?;
+        Ok(Posix { root: fd, root_path: root.to_owned() })
+    }
+
+    pub(crate) fn open_boxed(root: &Path) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(Posix::open(root)?))
+    }
+
+    /// The error for `name`, with the whole path, which is what a person needs to find the file.
+    fn error(&self, operation: Operation, name: &str, cause: Errno) -> StoreError {
+        StoreError::io(operation, &self.root_path.join(name).display().to_string(), cause)
+    }
+}
+
+impl Blocking for Posix {
+    type File = OwnedFd;
+
+    fn open(&self, name: &Name) -> Result<OwnedFd, StoreError> {
+        rustix::fs::openat(&self.root, name.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|cause| self.error(Operation::Open, name.as_str(), cause))
+    }
+
+    fn read_at(
+        &self,
+        file: &OwnedFd,
+        name: &Name,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, StoreError> {
+        loop {
+            match rustix::io::pread(file, &mut *buffer, offset) {
+                Err(Errno::INTR) => {}
+                result => return result.map_err(|cause| self.error(Operation::Read, name.as_str(), cause)),
+            }
+        }
+    }
+
+    fn close(&self, file: OwnedFd, _name: &Name) -> Result<(), StoreError> {
+        // Nothing was written through it, so close has nothing to report.
+        drop(file);
+        Ok(())
+    }
+}
+
+impl Store for Posix {
+    fn name(&self) -> &'static str {
+        "posix"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Posix::CAPABILITIES
+    }
+
+    fn lane(&self, transfer: usize) -> Box<dyn Lane + '_> {
+        Box::new(BlockingLane::new(self, transfer))
+    }
+
+    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
+        match rustix::fs::statat(&self.root, name.as_c_str(), AtFlags::empty()) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                Err(self.error(Operation::Stat, name.as_str(), Errno::ISDIR))
+            }
+            Ok(stat) => Ok(Some(stat.st_size as u64)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(cause) => Err(self.error(Operation::Stat, name.as_str(), cause)),
+        }
+    }
+
+    fn create_folder(&self, name: &Name) -> Result<(), StoreError> {
+        match rustix::fs::mkdirat(&self.root, name.as_c_str(), Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(cause) => Err(self.error(Operation::MakeFolder, name.as_str(), cause)),
+        }
+    }
+
+    fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError> {
+        let partial = format!("{name}{PARTIAL}");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.root, &partial, flags, Mode::from_raw_mode(0o666))
+            .map_err(|cause| self.error(Operation::Create, name.as_str(), cause))?;
+        Ok(Box::new(PosixWriter { store: self, name: name.to_string(), partial, file: Some(file) }))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        rustix::fs::syncfs(&self.root).map_err(|cause| self.error(Operation::Sync, ".", cause))
+    }
+}
+
+struct PosixWriter<'a> {
+    store: &'a Posix,
+    name: String,
+    partial: String,
+    /// Taken by `finish`; whatever is left when the writer goes is removed.
+    file: Option<OwnedFd>,
+}
+
+impl Writer for PosixWriter<'_> {
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        while !bytes.is_empty() {
+            match rustix::io::write(file.as_fd(), bytes) {
+                Ok(written) => bytes = &bytes[written..],
+                Err(Errno::INTR) => {}
+                Err(cause) => return Err(self.store.error(Operation::Write, &self.name, cause)),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), StoreError> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        let outcome = close(file)
+            .map_err(|cause| self.store.error(Operation::Close, &self.name, cause))
+            .and_then(|()| {
+                rustix::fs::renameat(&self.store.root, &self.partial, &self.store.root, &self.name)
+                    .map_err(|cause| self.store.error(Operation::Rename, &self.name, cause))
+            });
+        if outcome.is_err() {
+            self.discard();
+        }
+        outcome
+    }
+}
+
+/// Closes a file that was written to and reports what the kernel says: network file systems tell of lost data here.
+fn close(file: OwnedFd) -> Result<(), Errno> {
+    // SAFETY: the descriptor is owned and given up here, so it is closed once and not used afterwards.
+    unsafe { rustix::io::try_close(rustix::fd::IntoRawFd::into_raw_fd(file)) }
+}
+
+impl PosixWriter<'_> {
+    fn discard(&self) {
+        // Best effort: the error that led here is the one to report, and a left-over is replaced by the next attempt.
+        let _ = rustix::fs::unlinkat(&self.store.root, &self.partial, AtFlags::empty());
+    }
+}
+
+impl Drop for PosixWriter<'_> {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            self.discard();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance;
+
+    fn store() -> (tempfile::TempDir, Posix) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Posix::open(folder.path()).unwrap();
+        (folder, store)
+    }
+
+    #[test]
+    fn passes_the_conformance_suite() {
+        let (_folder, store) = store();
+        conformance::store_with_files(&store);
+    }
+
+    #[test]
+    fn an_unfinished_file_leaves_nothing() {
+        let (folder, store) = store();
+        let mut writer = Store::create(&store, &Name::new("a").unwrap()).unwrap();
+        writer.write(b"half").unwrap();
+        drop(writer);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_missing_root_is_named() {
+        let error = Posix::open(Path::new("/no/such/place")).unwrap_err();
+        assert_eq!(error.to_string(), "/no/such/place does not exist");
+    }
+
+    #[test]
+    fn a_full_device_is_called_full() {
+        let error = StoreError::io(Operation::Write, "x", Errno::NOSPC);
+        assert_eq!(error.to_string(), "no space left on the device while writing x");
+    }
+}
