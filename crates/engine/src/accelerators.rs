@@ -147,7 +147,7 @@ impl Driver<'_> {
         let compute = times::draw(&job.phase.compute, seed, epoch, job.first_rank + rank as u64, step);
         let wait = start - accelerator.asks;
         accelerator.ends = start + compute;
-        job.queues[rank].take(step);
+        let made_room = job.queues[rank].take(step);
 
         let row = &mut accelerator.row;
         row.steps += 1;
@@ -164,7 +164,9 @@ impl Driver<'_> {
             accelerator.excluded += wait + compute;
         }
         job.pulse.step(compute, wait + compute);
-        self.wake_readers(rank);
+        if made_room {
+            self.wake_readers(rank);
+        }
         self.end_step(rank);
     }
 

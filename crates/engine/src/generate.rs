@@ -50,12 +50,6 @@ pub enum GenerateError {
     Panicked(String),
 }
 
-/// Number of files of a data set, all splits together. `names.count` counts: files beyond those that are read are
-/// part of the data set too.
-pub fn file_count(data: &Data) -> u64 {
-    data.train.names.count + data.valid.names.count
-}
-
 /// Writes what is missing.
 pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
     for folder in task.data.train.names.folders().chain(task.data.valid.names.folders()) {
@@ -119,7 +113,7 @@ impl Shared<'_> {
         let mut done = Generated::default();
         let mut name = Name::default();
         let mut scratch = Vec::new();
-        let count = file_count(self.task.data);
+        let count = self.task.data.files();
         while !self.task.stop.wished() && !self.abort.wished() {
             // Relaxed: the counter hands out numbers and carries nothing else.
             let file = self.next.fetch_add(1, Ordering::Relaxed);

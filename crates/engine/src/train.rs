@@ -174,3 +174,6 @@ fn group_of_queue(groups: &[Group], queues: usize) -> Vec<usize> {
     }
     group_of
 }
+
+#[cfg(test)]
+mod tests;

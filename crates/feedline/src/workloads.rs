@@ -116,7 +116,7 @@ workloads! {
     llama_70b Historical "checkpoint of Llama 3 70B, 8 x 4 layout, ZeRO 1 (DLIO)";
     llama_70b_zero3 Historical "checkpoint of Llama 3 70B, 911 GiB, ZeRO 3 (DLIO)" "3c53fe70d64f91d4";
     llama_405b Historical "checkpoint of Llama 3 405B, 5292 GiB, ZeRO 1 (DLIO)" "7adcfa87a5c4c8e6";
-    llama_1t Historical "Llama 3 1T as DLIO ships it, with training on";
+    llama_1t Historical "checkpoint of Llama 3 1T, 15427 GiB, ZeRO 1 (DLIO)";
 }
 
 /// A workload's text, built in or from a file.

@@ -28,8 +28,10 @@ pub(crate) struct Chunk {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Queue {
-    /// Steps that readers may work on lie below this. Written by the accelerators' driver only.
+    /// Steps that readers may work on lie below this. It only grows.
     limit: AtomicU64,
+    /// Steps that the accelerator has asked for lie below this.
+    asked: AtomicU64,
     /// The next chunk to hand out.
     next: AtomicU64,
     slots: Box<[Slot]>,
@@ -45,12 +47,14 @@ impl Queue {
         let chunk = loader.chunk_samples.clamp(1, batch);
         let chunks_per_step = batch.div_ceil(chunk);
         let prefetch = loader.prefetch_batches;
-        // Batches that are claimed but not taken: at most the prefetch depth, or the one that was asked for.
-        let slots = (0..prefetch.max(1))
+        // At most `prefetch` batches (or the one that was asked for) are claimed and not taken. One slot more, because a
+        // reader that completes a batch for a waiting accelerator goes on before the driver has looked at it.
+        let slots = (0..=prefetch.max(1))
             .map(|_| Slot { missing: AtomicU64::new(chunks_per_step), ready: AtomicU64::new(0) })
             .collect();
         Queue {
             limit: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
             next: AtomicU64::new(0),
             slots,
             steps,
@@ -66,30 +70,30 @@ impl Queue {
         self.limit.store(self.prefetch, Ordering::Release);
     }
 
-    /// The accelerator asks for `step`. Without prefetch this is what lets readers begin with it.
+    /// The accelerator asks for `step`. Without prefetch this is what lets readers begin with it; says whether it does.
     pub(crate) fn ask(&self, step: u64) -> bool {
-        let opens = self.limit.load(Ordering::Relaxed) <= step;
-        if opens {
-            self.limit.store(step + 1, Ordering::Release);
-        }
-        opens
+        // SeqCst: pairs with `complete`. Either the driver sees the batch ready, or the reader sees that it is awaited.
+        self.asked.store(step + 1, Ordering::SeqCst);
+        self.raise_limit(step + 1)
     }
 
     /// The moment at which the batch of `step` became ready, if it is.
     pub(crate) fn ready(&self, step: u64) -> Option<Nanos> {
-        // Acquire: whoever sees the batch complete sees what its readers did.
-        self.slot(step).ready.load(Ordering::Acquire).checked_sub(1).map(Nanos)
+        // SeqCst: see `ask`. Whoever sees the batch complete also sees what its readers did.
+        self.slot(step).ready.load(Ordering::SeqCst).checked_sub(1).map(Nanos)
     }
 
-    /// The accelerator takes the batch of `step`, which frees its slot for a later one.
-    pub(crate) fn take(&self, step: u64) {
+    /// The accelerator takes the batch of `step`, which makes room for a later one; says whether readers gain by it.
+    pub(crate) fn take(&self, step: u64) -> bool {
         let slot = self.slot(step);
         slot.ready.store(0, Ordering::Relaxed);
         slot.missing.store(self.chunks_per_step, Ordering::Relaxed);
-        // Release: a reader that claims the freed slot sees it reset.
-        if self.prefetch > 0 {
-            self.limit.store(step + 1 + self.prefetch, Ordering::Release);
-        }
+        self.raise_limit(step + 1 + self.prefetch)
+    }
+
+    fn raise_limit(&self, limit: u64) -> bool {
+        // Release: a reader that claims a freed slot sees it reset.
+        self.limit.fetch_max(limit, Ordering::AcqRel) < limit
     }
 
     /// Readers that one freed slot can put to work.
@@ -127,12 +131,18 @@ impl Queue {
     }
 
     /// A reader has brought a chunk; `now` is asked only if that completes the batch. Says whether it does.
+    ///
+    /// If the accelerator waits for this very batch, it takes it at this moment: the room that makes is given to the
+    /// readers here and now, so that they do not idle until the driver has woken up.
     pub(crate) fn complete(&self, chunk: Chunk, now: impl FnOnce() -> Nanos) -> bool {
         let slot = self.slot(chunk.step);
         // Release publishes this reader's work to the one who completes the batch, acquire lets that one see it.
         let last = slot.missing.fetch_sub(1, Ordering::AcqRel) == 1;
         if last {
-            slot.ready.store(now().0 + 1, Ordering::Release);
+            slot.ready.store(now().0 + 1, Ordering::SeqCst);
+            if self.asked.load(Ordering::SeqCst) > chunk.step {
+                self.raise_limit(chunk.step + 1 + self.prefetch);
+            }
         }
         last
     }
@@ -182,10 +192,13 @@ mod tests {
         assert!(!queue.ask(0), "step 0 is under way already");
         assert!(queue.complete(Chunk { step: 0, first: 0, samples: 2 }, || Nanos(7)));
         assert_eq!(queue.ready(0), Some(Nanos(7)));
-        queue.take(0);
+        assert!(!queue.take(0), "the reader has made room already: the accelerator was waiting");
         assert_eq!(queue.claim().map(|chunk| chunk.step), Some(3));
         assert_eq!(queue.claim(), None);
         assert_eq!(queue.ready(3), None, "the reused slot starts afresh");
+        assert!(queue.complete(Chunk { step: 1, first: 0, samples: 2 }, || Nanos(8)));
+        assert_eq!(queue.claim(), None, "nobody waits for step 1 yet");
+        assert!(!queue.ask(1) && queue.take(1), "now there is room");
     }
 
     #[test]

@@ -158,7 +158,7 @@ impl Reader<'_, '_> {
                 if let Some(chunk) = job.queues[queue].claim() {
                     idle = false;
                     account.add(&self.bring(queue, chunk)?);
-                    self.hand_over(queue, chunk);
+                    self.hand_over(group, queue, chunk);
                 }
             }
             if idle {
@@ -171,9 +171,14 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn hand_over(&self, queue: usize, chunk: Chunk) {
-        if self.job.queues[queue].complete(chunk, || self.job.clock.now()) {
+    fn hand_over(&self, group: usize, queue: usize, chunk: Chunk) {
+        let batches = &self.job.queues[queue];
+        if batches.complete(chunk, || self.job.clock.now()) {
             self.job.batch_bell.ring(1);
+            // This reader takes on one chunk of what there may be room for now; the rest is for its fellows.
+            if batches.chunks_per_step() > 1 {
+                self.job.work_bells[group].ring(batches.chunks_per_step() - 1);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use engine::generate::{GenerateError, Generated, Generation, file_count};
+use engine::generate::{GenerateError, Generated, Generation};
 use engine::host::Host;
 use engine::{Pulse, Stop};
 use format::Format;
@@ -100,7 +100,7 @@ impl Job<'_> {
             stop,
             pulse: &pulse,
         };
-        let goal = Goal { what: "generating", unit: "files", samples: file_count(self.data), au: false };
+        let goal = Goal { what: "generating", unit: "files", samples: self.data.files(), au: false };
         let (outcome, span) = watch(self.show, &pulse, &goal, || engine::generate::generate(&task));
         outcome.map(|done| (done, span)).map_err(|error| match error {
             GenerateError::Format(_) | GenerateError::Panicked(_) => Failure::internal(error),

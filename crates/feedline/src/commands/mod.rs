@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use engine::host::Host;
 use format::Format;
-use model::plan::{Measure, Plan, Request};
+use model::plan::{Measure, Plan, PlanError, Request};
 use model::shape::FileShape;
 use model::spec::{self, Source, Spec, StorageType};
 use model::warning::Warning;
@@ -136,5 +136,9 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
         entropy: engine::meter::entropy(),
         measure: arithmetic.as_ref().map(|measure| measure as &dyn Measure),
     };
-    Plan::resolve(&prepared.spec, &request).map_err(|error| Failure::usage(anyhow!("{error}")))
+    Plan::resolve(&prepared.spec, &request).map_err(|error| match error {
+        // Nothing is wrong with a checkpoint workload; this version cannot do it.
+        PlanError::NoTraining { .. } if prepared.spec.workflow.checkpoint => Failure::refused(error),
+        error => Failure::usage(error),
+    })
 }

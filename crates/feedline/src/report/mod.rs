@@ -49,7 +49,7 @@ pub fn note(line: &str) {
 /// Shows warnings with their remedies.
 pub fn warnings(warnings: &[Warning]) {
     for warning in warnings {
-        note(&format!("warning: {warning}; {}", warning.remedy()));
+        note(&format!("warning: {warning}\n  help: {}", warning.remedy()));
     }
 }
 

@@ -65,7 +65,7 @@ impl PlanReport<'_> {
         ] {
             let _ = writeln!(text, "\n{title}");
             for (name, value) in lines {
-                let _ = writeln!(text, "  {name:<34} {value}");
+                let _ = writeln!(text, "  {name:<40} {value}");
             }
         }
         text
@@ -120,6 +120,10 @@ impl PlanReport<'_> {
         let again = if plan.train.order.reshuffle { ", anew each epoch" } else { ", the same each epoch" };
         let again = if plan.train.order.unit == Unit::None { "" } else { again };
         let time = Nanos::from_seconds(plan.estimate.compute_seconds).to_string();
+        let dropped = match shards.dropped() {
+            0 => "none".to_owned(),
+            count => format!("{} samples, at the end of each epoch's order", grouped(count)),
+        };
         vec![
             line("samples", &grouped(shards.samples)),
             line(
@@ -131,10 +135,7 @@ impl PlanReport<'_> {
                     grouped(shards.batch)
                 ),
             ),
-            line(
-                "dropped remainder",
-                &format!("{} samples, at the end of each epoch's order", grouped(shards.dropped())),
-            ),
+            line("dropped remainder", &dropped),
             line("shard of a rank", &format!("{} samples, a stretch of the order", grouped(share))),
             line("order", &format!("{order}{again}")),
             line(

@@ -92,10 +92,8 @@ impl Data {
     /// The data set of a spec; `measure` is the format's arithmetic, or `None` while the format is not supported.
     pub fn resolve(spec: &Spec, measure: Option<&dyn Measure>) -> Result<Data, PlanError> {
         let set = &spec.dataset;
+        // The spec has checked that no more files are read than were generated.
         let count = set.num_files_generated.unwrap_or(set.num_files_train);
-        if count < set.num_files_train {
-            return Err(PlanError::MoreReadThanGenerated { generated: count, read: set.num_files_train });
-        }
         let samples = u128::from(set.num_files_train) * u128::from(set.num_samples_per_file);
         if samples > u128::from(Permutation::MAX) {
             return Err(PlanError::TooManySamples(samples));
@@ -120,9 +118,14 @@ impl Data {
         })
     }
 
+    /// Files of the whole data set, also those that are generated and not read.
+    pub fn files(&self) -> u64 {
+        self.train.names.count + self.valid.names.count
+    }
+
     /// Bytes of the whole data set on disk.
     pub fn bytes(&self) -> u64 {
-        self.train.bytes + self.valid.bytes
+        self.file_bytes.sum(0, self.files())
     }
 
     pub(super) fn largest_file(&self) -> u64 {

@@ -334,3 +334,6 @@ fn metric(spec: &Spec, train: &PhasePlan) -> Result<MetricPlan, PlanError> {
         record_length_bytes: data::nominal_record_bytes(spec),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+//! Whole runs on a fake clock: every span is exact, nothing sleeps.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::ledger::Phase;
+use model::metrics::Figures;
+use model::plan::{Measure, Request};
+use model::shape::FileShape;
+use model::spec::{self, Source};
+use model::units::Nanos;
+use model::verdict::{self, Case, Outcome, Status};
+use store::{Backend, Capabilities, Done, Fetch, Lane, Store, StoreError, Writer};
+
+use super::*;
+use crate::meter::FakeClock;
+
+#[derive(Debug)]
+struct Arithmetic(&'static dyn Format);
+
+impl Measure for Arithmetic {
+    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String> {
+        self.0.file_bytes(shape).map_err(|error| error.to_string())
+    }
+}
+
+fn plan(settings: &[&str], ranks: u64, store: &dyn Store) -> Plan {
+    let text = "
+framework: pytorch
+dataset: {format: npz, num_files_train: 60, record_length_bytes: 4096}
+reader: {data_loader: pytorch, batch_size: 5, read_threads: 2, sample_shuffle: seed}
+train: {epochs: 2, computation_time: 0.01}
+";
+    let overrides: Vec<String> = settings.iter().map(|text| (*text).to_owned()).collect();
+    let spec = spec::read(Source { name: "test", text }, &overrides).unwrap().spec;
+    let request = Request {
+        workload: "test",
+        ranks,
+        hosts: 1,
+        host_memory_bytes: 1 << 30,
+        cores: 2,
+        store: store.name(),
+        store_blocks: store.capabilities().blocking,
+        entropy: 1,
+        measure: Some(&Arithmetic(format::named(&spec.dataset.format).unwrap())),
+    };
+    Plan::resolve(&spec, &request).unwrap()
+}
+
+fn run(plan: &Plan, store: &dyn Store, clock: &FakeClock) -> Ledger {
+    let format = format::named(&plan.format).unwrap();
+    let (stop, pulse) = (Stop::default(), Pulse::default());
+    train(&Rig { plan, format, store, clock, stop: &stop, pulse: &pulse })
+}
+
+fn null() -> Box<dyn Store> {
+    Backend::named("null").unwrap().open(Path::new(".")).unwrap()
+}
+
+/// A store of one channel: each fetch moves the fake clock on by its service time. From fetch `fails_at` on it
+/// panics or fails.
+#[derive(Debug)]
+struct Slow<'a> {
+    clock: &'a FakeClock,
+    service: Nanos,
+    fetches: AtomicU64,
+    fails_at: u64,
+    panics: bool,
+}
+
+impl<'a> Slow<'a> {
+    fn new(clock: &'a FakeClock, millis: u64) -> Slow<'a> {
+        let service = Nanos(millis * 1_000_000);
+        Slow { clock, service, fetches: AtomicU64::new(0), fails_at: u64::MAX, panics: false }
+    }
+}
+
+struct SlowLane<'a>(&'a Slow<'a>, Option<Done>);
+
+impl Lane for SlowLane<'_> {
+    fn capacity(&self) -> usize {
+        1
+    }
+
+    fn submit(&mut self, tag: u64, fetch: &Fetch<'_>) -> Result<(), StoreError> {
+        let store = self.0;
+        if store.fetches.fetch_add(1, Ordering::SeqCst) >= store.fails_at {
+            assert!(!store.panics, "as asked");
+            return Err(StoreError::Missing { name: fetch.name.to_string() });
+        }
+        store.clock.sleep_until(store.clock.now() + store.service, &Stop::default());
+        self.1 = Some(Done { tag, bytes: fetch.len, opens: 1, reads: 1 });
+        Ok(())
+    }
+
+    fn reap(&mut self) -> Result<Option<Done>, StoreError> {
+        Ok(self.1.take())
+    }
+}
+
+impl Store for Slow<'_> {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { holds_files: false, blocking: true }
+    }
+    fn lane(&self, _transfer: usize) -> Box<dyn Lane + '_> {
+        Box::new(SlowLane(self, None))
+    }
+    fn size(&self, _name: &model::names::Name) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
+    fn create_folder(&self, _name: &model::names::Name) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn create(&self, name: &model::names::Name) -> Result<Box<dyn Writer + '_>, StoreError> {
+        Err(StoreError::Missing { name: name.to_string() })
+    }
+    fn sync(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+fn millis(nanos: Nanos) -> f64 {
+    nanos.0 as f64 / 1e6
+}
+
+#[test]
+fn on_the_null_store_every_step_computes_and_nothing_else() {
+    let (store, clock) = (null(), FakeClock::default());
+    let plan = plan(&[], 3, &*store);
+    let ledger = run(&plan, &*store, &clock);
+    assert_eq!(clock.now(), Nanos(80_000_000), "2 epochs x 4 steps x 10 ms");
+    for epoch in [1, 2] {
+        for (_, row) in ledger.rows(epoch, Phase::Train) {
+            assert_eq!((row.steps, row.samples_delivered), (4, 20));
+            assert_eq!(
+                (millis(row.wait_ns), millis(row.compute_ns), millis(row.barrier_ns)),
+                (0.0, 40.0, 0.0)
+            );
+            assert_eq!(
+                (row.window.steps, millis(row.window.compute_ns), millis(row.window.time_ns)),
+                (3, 30.0, 30.0)
+            );
+            assert_eq!((row.opens, row.bytes_read), (20, 20 * (4096 + 8 + 450)));
+        }
+    }
+    let figures = Figures::new(&plan, &ledger, Phase::Train).unwrap();
+    assert_eq!(figures.au_percent.map(|au| (au.mean, au.stdev)), Some((100.0, 0.0)));
+    assert_eq!(figures.samples_per_second.map(|rate| rate.mean), Some(3.0 * 5.0 / 0.01));
+}
+
+#[test]
+fn without_prefetch_every_step_waits_for_its_whole_batch() {
+    // One reader, 5 fetches of 3 ms per batch, then 10 ms of compute: 15 + 10 ms per step.
+    let clock = FakeClock::default();
+    let store = Slow::new(&clock, 3);
+    let plan = plan(&["reader.prefetch_size=0", "reader.read_threads=1"], 1, &store);
+    let ledger = run(&plan, &store, &clock);
+    let row = ledger.total(1, Phase::Train);
+    assert_eq!(row.steps, 12);
+    assert_eq!((millis(row.wait_ns), millis(row.compute_ns)), (12.0 * 15.0, 12.0 * 10.0));
+    // The window leaves the first step out, in steps, compute and time.
+    assert_eq!((row.window.steps, millis(row.window.time_ns)), (11, 11.0 * 25.0));
+    let au = Figures::new(&plan, &ledger, Phase::Train).unwrap().au_percent.unwrap();
+    assert!((au.mean - 40.0).abs() < 1e-9, "{au:?}");
+}
+
+#[test]
+fn ranks_wait_for_the_slowest_at_the_barrier() {
+    let (store, clock) = (null(), FakeClock::default());
+    let plan = plan(&["train.computation_time={type: uniform, min: 0.01, max: 0.03}"], 4, &*store);
+    let ledger = run(&plan, &*store, &clock);
+    let rows: Vec<Row> = ledger.rows(1, Phase::Train).map(|(_, row)| *row).collect();
+    let whole: Vec<u64> = rows.iter().map(|row| (row.compute_ns + row.barrier_ns).0).collect();
+    assert!(whole.iter().all(|time| *time == whole[0]), "all ranks leave every step together: {whole:?}");
+    assert!(rows.iter().any(|row| row.barrier_ns > Nanos::ZERO));
+}
+
+#[test]
+fn evaluation_has_no_barrier_and_its_own_batches() {
+    let (store, clock) = (null(), FakeClock::default());
+    let settings = [
+        "workflow.evaluation=true",
+        "dataset.num_files_eval=12",
+        "reader.batch_size_eval=2",
+        "evaluation.eval_time={type: uniform, min: 0.01, max: 0.03}",
+        "evaluation.epochs_between_evals=2",
+    ];
+    let plan = plan(&settings, 2, &*store);
+    let ledger = run(&plan, &*store, &clock);
+    assert_eq!(ledger.epochs(Phase::Eval), [1]);
+    let rows: Vec<Row> = ledger.rows(1, Phase::Eval).map(|(_, row)| *row).collect();
+    assert!(
+        rows.iter().all(|row| row.steps == 3 && row.barrier_ns == Nanos::ZERO && row.samples_delivered == 6)
+    );
+    assert_ne!(rows[0].compute_ns, rows[1].compute_ns, "each rank draws its own times");
+}
+
+#[test]
+fn a_whole_run_passes_every_rule_it_can() {
+    let (store, clock) = (null(), FakeClock::default());
+    let plan = plan(&["dataset.num_samples_per_file=3"], 2, &*store);
+    let ledger = run(&plan, &*store, &clock);
+    let verdict = verdict::judge(&Case { plan: &plan, ledger: &ledger, unhonoured: &[] });
+    assert_eq!(verdict.status, Status::Unverified);
+    for finding in verdict.rules.iter().filter(|finding| finding.rule != "served-by-storage") {
+        assert_eq!(finding.outcome, Outcome::Pass, "{finding:?}");
+    }
+}
+
+#[test]
+fn a_failing_fetch_ends_the_run_and_is_named() {
+    for (panics, words) in [(false, "does not exist"), (true, "a reader panicked: as asked")] {
+        let clock = FakeClock::default();
+        let store = Slow { fails_at: 77, panics, ..Slow::new(&clock, 1) };
+        let plan = plan(&["reader.read_threads=3"], 2, &store);
+        let ledger = run(&plan, &store, &clock);
+        let fault = &ledger.faults()[0];
+        assert_eq!(fault.epoch, 2, "60 samples in epoch 1, then 17");
+        assert!(fault.message.starts_with("rank ") && fault.message.contains(words), "{}", fault.message);
+        let verdict = verdict::judge(&Case { plan: &plan, ledger: &ledger, unhonoured: &[] });
+        assert_eq!(verdict.status, Status::Incomplete);
+    }
+}
+
+#[test]
+fn a_wished_stop_ends_the_run() {
+    let (store, clock) = (null(), FakeClock::default());
+    let plan = plan(&[], 2, &*store);
+    let format = format::named("npz").unwrap();
+    let (stop, pulse) = (Stop::default(), Pulse::default());
+    stop.wish();
+    let ledger =
+        train(&Rig { plan: &plan, format, store: &*store, clock: &clock, stop: &stop, pulse: &pulse });
+    assert!(ledger.interrupted);
+}
+
+#[test]
+fn threads_are_dealt_out_evenly() {
+    for (queues, threads) in [(1, 1), (3, 7), (8, 2), (1000, 2), (5, 5)] {
+        let groups = reader_groups(queues, threads);
+        let mut served: Vec<usize> = groups.iter().flat_map(|group| group.queues.iter().copied()).collect();
+        served.sort_unstable();
+        assert_eq!(served, (0..queues).collect::<Vec<_>>(), "each queue in one group");
+        assert_eq!(groups.iter().map(|group| group.threads).sum::<usize>(), threads);
+        let group_of = group_of_queue(&groups, queues);
+        assert!((0..queues).all(|queue| groups[group_of[queue]].queues.contains(&queue)));
+    }
+}

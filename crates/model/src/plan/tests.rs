@@ -1,0 +1,185 @@
+//! Plans of workloads whose numbers are known, and the ways in which there can be no plan.
+
+use super::*;
+use crate::shape::FileShape;
+use crate::spec::{self, Source};
+
+/// A format without container: a file is its samples.
+#[derive(Debug)]
+struct Bare;
+
+impl Measure for Bare {
+    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String> {
+        Ok(shape.payload_bytes())
+    }
+}
+
+fn workload(name: &str) -> Spec {
+    let path = format!("{}/../../workloads/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    spec::read(Source { name, text: &text }, &[]).unwrap().spec
+}
+
+fn small(overrides: &[&str]) -> Spec {
+    let text = "
+framework: pytorch
+dataset: {format: jpeg, num_files_train: 100, record_length_bytes: 4096}
+reader: {data_loader: pytorch, batch_size: 4, read_threads: 3}
+train: {epochs: 2, computation_time: 0.1}
+";
+    let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
+    spec::read(Source { name: "small", text }, &overrides).unwrap().spec
+}
+
+fn request(ranks: u64) -> Request<'static> {
+    Request {
+        workload: "test",
+        ranks,
+        hosts: 1,
+        host_memory_bytes: 64 << 30,
+        cores: 2,
+        store: "posix",
+        store_blocks: true,
+        entropy: 99,
+        measure: Some(&Bare),
+    }
+}
+
+fn plan(spec: &Spec, ranks: u64) -> Plan {
+    Plan::resolve(spec, &request(ranks)).unwrap()
+}
+
+#[test]
+fn mlperfs_examples_of_the_size_rule_come_out() {
+    for (name, ranks, steps_floor, memory_floor, gib) in [
+        ("unet3d_b200", 4, 14_000, 2_344, 1911),
+        ("retinanet_b200", 16, 192_000, 1_063_911, 320),
+        ("resnet50_h100", 8, 1_279, 2_396, 320),
+    ] {
+        let rule = plan(&workload(name), ranks).estimate.mlperf;
+        assert_eq!((rule.steps_floor_files, rule.memory_floor_files), (steps_floor, memory_floor), "{name}");
+        assert_eq!(rule.required_files, steps_floor.max(memory_floor));
+        assert_eq!(rule.required_bytes >> 30, gib, "{name}");
+    }
+}
+
+#[test]
+fn demand_is_what_the_table_of_workloads_says() {
+    for (name, mib_per_second) in
+        [("unet3d_h100", 3030.0), ("retinanet_b200", 155.5), ("cosmoflow_a100", 490.0)]
+    {
+        let mut spec = workload(name);
+        spec.dataset.record_length_bytes_stdev = 0.0;
+        let demand = plan(&spec, 1).estimate.demand.unwrap();
+        assert!(
+            (demand.mib_per_second / mib_per_second - 1.0).abs() < 0.005,
+            "{name}: {}",
+            demand.mib_per_second
+        );
+    }
+}
+
+#[test]
+fn steps_shards_and_remainder() {
+    let shards = plan(&small(&[]), 3).train.shards;
+    assert_eq!((shards.steps, shards.delivered(), shards.dropped()), (8, 96, 4));
+    let capped = plan(&small(&["train.total_training_steps=5"]), 3).train.shards;
+    assert_eq!((capped.steps, capped.dropped()), (5, 40));
+}
+
+#[test]
+fn the_data_set_is_what_was_generated_not_what_is_read() {
+    let plan = plan(&small(&["dataset.num_files_generated=150", "dataset.num_files_eval=10"]), 1);
+    assert_eq!((plan.data.files(), plan.data.bytes()), (160, 160 * 4096));
+    assert_eq!((plan.data.train.files, plan.data.train.bytes), (100, 100 * 4096));
+    assert_eq!(plan.data.train.names.of(0), "train/img_000_of_150.jpeg");
+}
+
+#[test]
+fn prefetch_is_rounded_up_to_whole_readers_and_zero_stays_zero() {
+    for (setting, batches) in [("2", 3), ("4", 6), ("0", 0)] {
+        let spec = small(&[&format!("reader.prefetch_size={setting}")]);
+        assert_eq!(plan(&spec, 1).loader.prefetch_batches, batches);
+    }
+}
+
+#[test]
+fn shuffle_keys_choose_unit_and_seed() {
+    let order = |files: &str, samples: &str| {
+        let set = [format!("reader.file_shuffle={files}"), format!("reader.sample_shuffle={samples}")];
+        plan(&small(&[&set[0], &set[1]]), 1).train.order
+    };
+    assert_eq!(order("off", "off").unit, Unit::None);
+    assert_eq!((order("seed", "off").unit, order("seed", "off").seed), (Unit::File, 123));
+    assert_eq!(order("off", "seed").unit, Unit::Sample);
+    assert_eq!(order("off", "random").seed, 99, "random takes the run's entropy");
+    assert!(
+        !plan(&small(&["reader.file_shuffle=seed", "train.seed_change_epoch=false"]), 1)
+            .train
+            .order
+            .reshuffle
+    );
+}
+
+#[test]
+fn readers_become_threads_only_where_a_fetch_blocks() {
+    let spec = small(&["reader.read_threads=8"]);
+    assert_eq!(plan(&spec, 4).loader.threads, 32);
+    let instant = Request { store_blocks: false, ..request(4) };
+    assert_eq!(Plan::resolve(&spec, &instant).unwrap().loader.threads, 2);
+}
+
+#[test]
+fn evaluation_happens_when_its_keys_say() {
+    let spec = small(&[
+        "workflow.evaluation=true",
+        "dataset.num_files_eval=10",
+        "evaluation.eval_after_epoch=2",
+        "evaluation.epochs_between_evals=3",
+    ]);
+    let plan = plan(&spec, 1);
+    let eval = plan.eval.as_ref().unwrap();
+    let after: Vec<u64> = (1..=9).filter(|epoch| eval.follows(*epoch)).collect();
+    assert_eq!(after, [2, 5, 8]);
+    assert_eq!(plan.data.valid.first_file, 100, "validation files are numbered after the training files");
+    assert_eq!(plan.phases(1).count(), 1);
+    assert_eq!(plan.phases(2).count(), 2);
+}
+
+#[test]
+fn the_digest_names_the_work_and_not_the_host() {
+    let base = plan(&small(&[]), 2);
+    let elsewhere = Request { cores: 64, host_memory_bytes: 1 << 40, workload: "other", ..request(2) };
+    assert_eq!(base.digest(), Plan::resolve(&small(&[]), &elsewhere).unwrap().digest());
+    assert_ne!(base.digest(), plan(&small(&["train.seed=7"]), 2).digest());
+    assert_ne!(base.digest(), plan(&small(&[]), 4).digest());
+}
+
+#[test]
+fn impossible_plans_say_why() {
+    let refuse = |overrides: &[&str], ranks| {
+        Plan::resolve(&small(overrides), &request(ranks)).unwrap_err().to_string()
+    };
+    for (overrides, ranks, words) in [
+        (&[] as &[&str], 0, "--ranks must be at least 1"),
+        (&[], 30, "one step of 30 ranks x batch 4 needs 120 samples, but there are only 100"),
+        (&["output.metric.exclude_start_steps=25"], 1, "no step is left to measure"),
+        (
+            &["train.total_training_steps=99"],
+            1,
+            "asks for 99 steps per epoch, but the data set allows only 25",
+        ),
+        (&["workflow.evaluation=true"], 1, "nothing to evaluate on"),
+        (&["workflow.train=false"], 1, "workflow.train is false"),
+    ] {
+        let message = refuse(overrides, ranks);
+        assert!(message.contains(words), "{message}");
+    }
+    let uneven = Request { hosts: 3, ..request(4) };
+    assert!(
+        Plan::resolve(&small(&[]), &uneven)
+            .unwrap_err()
+            .to_string()
+            .contains("4 ranks cannot be spread evenly")
+    );
+}
