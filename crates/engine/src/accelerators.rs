@@ -61,6 +61,7 @@ pub(crate) fn drive(course: &Course<'_>) -> Vec<Row> {
         ranks: vec![idle; course.job.queues.len()],
         turns: BinaryHeap::from([Reverse((begin, Turn::All))]),
         waiting: Vec::with_capacity(course.job.queues.len()),
+        room: vec![0; course.job.work_bells.len()],
         arrived: 0,
         finished: 0,
     };
@@ -75,6 +76,8 @@ struct Driver<'a> {
     turns: BinaryHeap<Reverse<(Nanos, Turn)>>,
     /// Accelerators that have asked and have no batch yet.
     waiting: Vec<usize>,
+    /// Chunks that each reader group may take on since it was last woken.
+    room: Vec<usize>,
     /// Accelerators whose step has begun, in a phase with barrier.
     arrived: usize,
     finished: usize,
@@ -86,6 +89,7 @@ impl Driver<'_> {
         while self.finished < self.ranks.len() && !job.ending() {
             self.take_turns(job.clock.now());
             self.take_batches();
+            self.wake_readers();
             let next = self.turns.peek().map_or(NEVER, |Reverse((at, _))| *at);
             if self.finished == self.ranks.len() {
                 break;
@@ -119,7 +123,7 @@ impl Driver<'_> {
     fn ask(&mut self, rank: usize) {
         let queue = &self.course.job.queues[rank];
         if queue.ask(self.ranks[rank].step) {
-            self.wake_readers(rank);
+            self.make_room(rank);
         }
         self.waiting.push(rank);
     }
@@ -165,7 +169,7 @@ impl Driver<'_> {
         }
         job.pulse.step(compute, wait + compute);
         if made_room {
-            self.wake_readers(rank);
+            self.make_room(rank);
         }
         self.end_step(rank);
     }
@@ -207,9 +211,17 @@ impl Driver<'_> {
         }
     }
 
-    fn wake_readers(&self, rank: usize) {
-        let job = self.course.job;
-        job.work_bells[self.course.group_of[rank]].ring(job.queues[rank].chunks_per_step());
+    fn make_room(&mut self, rank: usize) {
+        self.room[self.course.group_of[rank]] += self.course.job.queues[rank].chunks_per_step();
+    }
+
+    /// Waking costs a system call, so it is done once per group, after all batches that are ready have been taken.
+    fn wake_readers(&mut self) {
+        for (bell, room) in self.course.job.work_bells.iter().zip(&mut self.room) {
+            if *room > 0 {
+                bell.ring(std::mem::take(room));
+            }
+        }
     }
 
     fn listen(&self, deadline: Nanos) {
