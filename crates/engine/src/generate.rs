@@ -53,7 +53,9 @@ pub enum GenerateError {
 /// Writes what is missing.
 pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
     for folder in task.data.train.names.folders().chain(task.data.valid.names.folders()) {
-        task.store.create_folder(&Name::new(&folder).unwrap_or_default())?;
+        let folder = Name::new(&folder).unwrap_or_default();
+        task.store.create_folder(&folder)?;
+        task.store.remove_leftovers(&folder)?;
     }
     let next = AtomicU64::new(0);
     let failure: Mutex<Option<GenerateError>> = Mutex::new(None);

@@ -42,12 +42,6 @@ pub fn peak_rss_bytes() -> Option<u64> {
     kib(&pairs("/proc/self/status"), "VmHWM")
 }
 
-/// CPU time that this process has used, user and system, in seconds.
-pub fn cpu_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
 fn kib(pairs: &[(String, String)], key: &str) -> Option<u64> {
     let value = &pairs.iter().find(|(name, _)| name == key)?.1;
     value.strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)

@@ -12,8 +12,9 @@ use rustix::time::Timespec;
 use crate::bell::Bell;
 use crate::stop::Stop;
 
-/// How long before a deadline a sleeper wakes up and watches the clock instead: the kernel wakes threads 40 to 60 us late
-/// on the virtual machines that we measured, which is a sixth of a step of DLRM. Costs this much CPU time per step.
+/// How long before a deadline a sleeper wakes up and watches the clock instead: the kernel wakes threads 40 to 60 us
+/// late on the virtual machines that we measured, which is a sixth of a step of DLRM. Costs this much CPU time per
+/// step.
 const WATCH: Nanos = Nanos(60_000);
 /// How long a wait goes on before it looks whether the run should stop.
 const LOOK_AROUND: Nanos = Nanos(50_000_000);
@@ -129,6 +130,12 @@ pub fn timestamp() -> String {
 /// The local time as part of a folder's name: `20261115_203547`.
 pub fn folder_stamp() -> String {
     jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string()
+}
+
+/// CPU time that this process has used, user and system, in seconds.
+pub fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// A number that no other run has, from the wall clock and the process id.

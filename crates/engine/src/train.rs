@@ -4,14 +4,14 @@
 use std::sync::{Mutex, PoisonError};
 
 use format::Format;
-use model::ledger::{Fault, Ledger, NodeRow, Row};
+use model::ledger::{Fault, Ledger, NodeRow, PARTS, Part, Row};
 use model::plan::{PhasePlan, Plan};
 use store::Store;
 
 use crate::accelerators::{Course, drive};
 use crate::bell::Bell;
 use crate::host;
-use crate::loader::{Account, Failure, Job, Queue, read};
+use crate::loader::{Delivered, Failure, Job, Queue, read};
 use crate::meter::{Clock, Monotonic};
 use crate::pulse::Pulse;
 use crate::stop::Stop;
@@ -53,29 +53,33 @@ pub fn train(rig: &Rig<'_>) -> Ledger {
 fn run_phase(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, ledger: &mut Ledger) {
     let device_before = host::device_read_bytes();
     let begin = rig.clock.now();
-    let (rows, failure) = with_readers(rig, world, phase, epoch);
+    let Seen { rows, parts, failure } = with_readers(rig, world, phase, epoch);
     let wall = rig.clock.now() - begin;
     for (rank, mut row) in world.ranks().zip(rows) {
+        row.samples_planned = phase.shards.steps * phase.shards.batch;
         row.harness_ns = wall - (row.wait_ns + row.compute_ns + row.barrier_ns);
         ledger.add(epoch, phase.phase, rank, row);
     }
+    let mut node = NodeRow { parts, ..NodeRow::default() };
     if let (Some(before), Some(after)) = (device_before, host::device_read_bytes()) {
-        let row = NodeRow { device_read_bytes: after.saturating_sub(before), device_readings: 1 };
-        ledger.add_node(epoch, phase.phase, world.node(), row);
+        (node.device_read_bytes, node.device_readings) = (after.saturating_sub(before), 1);
     }
+    ledger.add_node(epoch, phase.phase, world.node(), node);
     if let Some(Failure { rank, step, cause }) = failure {
         let message = format!("rank {rank}, step {step}: {cause}");
         ledger.add_fault(Fault { epoch, phase: phase.phase, message });
     }
 }
 
+/// What accelerators and readers saw of a phase.
+struct Seen {
+    rows: Vec<Row>,
+    parts: Vec<Part>,
+    failure: Option<Failure>,
+}
+
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row has both their shares.
-fn with_readers(
-    rig: &Rig<'_>,
-    world: &dyn World,
-    phase: &PhasePlan,
-    epoch: u64,
-) -> (Vec<Row>, Option<Failure>) {
+fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64) -> Seen {
     let Rig { plan, .. } = *rig;
     let ranks = world.ranks();
     let count = (ranks.end - ranks.start) as usize;
@@ -105,11 +109,11 @@ fn with_readers(
     let group_of = group_of_queue(&groups, count);
     let course =
         Course { job: &job, world, metric: plan.metric, seed: plan.seed, epoch, group_of: &group_of };
-    let rows = drive_with_readers(&course, &groups);
-    (rows, failure.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let (rows, parts) = drive_with_readers(&course, &groups);
+    Seen { rows, parts, failure: failure.into_inner().unwrap_or_else(PoisonError::into_inner) }
 }
 
-fn drive_with_readers(course: &Course<'_>, groups: &[Group]) -> Vec<Row> {
+fn drive_with_readers(course: &Course<'_>, groups: &[Group]) -> (Vec<Row>, Vec<Part>) {
     let job = course.job;
     std::thread::scope(|scope| {
         let mut readers = Vec::new();
@@ -131,21 +135,23 @@ fn drive_with_readers(course: &Course<'_>, groups: &[Group]) -> Vec<Row> {
         if job.ending() {
             // Readers that wait for room would wait for ever.
             job.abort.wish();
-            job.work_bells.iter().for_each(|bell| bell.ring(usize::MAX));
         }
+        job.work_bells.iter().for_each(|bell| bell.ring(usize::MAX));
+        let mut parts = vec![Part::default(); PARTS as usize];
         for reader in readers {
             // A reader catches its own panics, so joining cannot fail.
-            let Ok((number, accounts)) = reader.join() else { continue };
-            add_accounts(&mut rows, &groups[number].queues, accounts);
+            let Ok((number, delivered)) = reader.join() else { continue };
+            add_up(&mut rows, &mut parts, &groups[number].queues, delivered);
         }
-        rows
+        (rows, parts)
     })
 }
 
-fn add_accounts(rows: &mut [Row], queues: &[usize], accounts: Vec<Account>) {
-    for (&queue, account) in queues.iter().zip(accounts) {
+fn add_up(rows: &mut [Row], parts: &mut [Part], queues: &[usize], delivered: Delivered) {
+    for (&queue, account) in queues.iter().zip(delivered.accounts) {
         rows[queue] += account.row();
     }
+    parts.iter_mut().zip(delivered.parts).for_each(|(part, more)| *part += more);
 }
 
 /// Reader threads that serve the same queues.

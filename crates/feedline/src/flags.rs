@@ -24,6 +24,21 @@ Examples:
   feedline run retinanet_b200 --store null --ranks 8       the instrument's own ceiling, needs no data
   feedline run mine.yaml --generate --set dataset.num_files_train=5000";
 
+const GENERATE_EXAMPLES: &str = "\
+Examples:
+  feedline generate unet3d_h100 --data-dir /mnt/fast/unet3d
+  feedline generate retinanet_b200 --set dataset.num_files_train=50000 --writers 16";
+
+const WORKLOADS_EXAMPLES: &str = "\
+Examples:
+  feedline workloads
+  feedline workloads unet3d_h100 > mine.yaml";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  feedline completions bash > /etc/bash_completion.d/feedline
+  feedline completions zsh > ~/.zfunc/_feedline";
+
 const PLAN_EXAMPLES: &str = "\
 Examples:
   feedline plan unet3d_b200 --ranks 8 --hosts 4 --host-memory 256GiB
@@ -51,13 +66,16 @@ pub enum Command {
     #[command(after_help = RUN_EXAMPLES, max_term_width = 120)]
     Run(RunFlags),
     /// Write a workload's data set; what is there already is kept
+    #[command(after_help = GENERATE_EXAMPLES, max_term_width = 120)]
     Generate(GenerateFlags),
     /// Say what a run would read, take and need, without touching data
     #[command(after_help = PLAN_EXAMPLES, max_term_width = 120)]
     Plan(PlanFlags),
     /// List the built-in workloads, or print one as YAML, ready to be saved and edited
+    #[command(after_help = WORKLOADS_EXAMPLES, max_term_width = 120)]
     Workloads(WorkloadsFlags),
     /// Print a completion script for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES, max_term_width = 120)]
     Completions { shell: Shell },
 }
 

@@ -1,33 +1,45 @@
 //! Fingerprints of what was delivered: a sum over samples that does not depend on the order in which threads and
-//! ranks add it up, and that any missing, doubled or foreign sample changes. Constant memory.
+//! ranks add it up, and that any missing, doubled or foreign sample changes. Constant memory, and a run of
+//! consecutive samples costs no more than one.
+//!
+//! The weight of sample x is h(x + 1) - h(x), where h is a 128-bit hash. Over a run of samples the weights telescope to
+//! two hashes, however the run is cut; over any collection that is not "each sample equally often" they leave a
+//! combination of independent hashes that is zero once in 2^128.
 
-use std::ops::{AddAssign, SubAssign};
+use std::ops::{AddAssign, Sub, SubAssign};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::order::{mix, scramble};
 
-/// Separates the two halves of a sample's hash; any two different odd constants do.
+/// Separates the two halves of a hash; any two different odd constants do.
 const HALF_A: u64 = 0xa076_1d64_78bd_642f;
 const HALF_B: u64 = 0xe703_7ed1_a0b4_28db;
 
-/// A sum of 128-bit hashes of sample numbers, modulo 2^128.
+fn hash(x: u64) -> u128 {
+    let high = scramble(x ^ HALF_A);
+    let low = scramble(x.wrapping_mul(HALF_B) ^ HALF_B);
+    u128::from(high) << 64 | u128::from(low)
+}
+
+/// A sum of the weights of samples, modulo 2^128.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest(u128);
 
 impl Digest {
-    /// Adds one sample.
-    pub fn insert(&mut self, sample: u64) {
-        let high = scramble(sample ^ HALF_A);
-        let low = scramble(sample.wrapping_mul(HALF_B) ^ HALF_B);
-        self.0 = self.0.wrapping_add(u128::from(high) << 64 | u128::from(low));
+    /// Of the samples `first..first + count`, each once.
+    pub fn of_run(first: u64, count: u64) -> Digest {
+        Digest(hash(first.wrapping_add(count)).wrapping_sub(hash(first)))
     }
 
-    /// The digest of the samples `0..count`, each once.
-    pub fn of_first(count: u64) -> Digest {
-        let mut digest = Digest::default();
-        (0..count).for_each(|sample| digest.insert(sample));
-        digest
+    /// Adds the samples `first..first + count`.
+    pub fn insert_run(&mut self, first: u64, count: u64) {
+        *self += Digest::of_run(first, count);
+    }
+
+    /// Adds one sample.
+    pub fn insert(&mut self, sample: u64) {
+        self.insert_run(sample, 1);
     }
 }
 
@@ -40,6 +52,14 @@ impl AddAssign for Digest {
 impl SubAssign for Digest {
     fn sub_assign(&mut self, other: Digest) {
         self.0 = self.0.wrapping_sub(other.0);
+    }
+}
+
+impl Sub for Digest {
+    type Output = Digest;
+    fn sub(mut self, other: Digest) -> Digest {
+        self -= other;
+        self
     }
 }
 
@@ -63,10 +83,13 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// The contribution of one sample at one position to an epoch's order: a sum over these tells two orders of the
-/// same samples apart, whoever adds it up in whatever sequence.
-pub fn placed(position: u64, sample: u64) -> u64 {
-    mix(position, sample)
+/// The contribution to an epoch's order of `count` consecutive samples from `sample` on that stand at consecutive
+/// positions from `position` on: a sum over these tells two orders of the same samples apart, whoever adds it up and
+/// however runs are cut.
+pub fn placed_run(position: u64, sample: u64, count: u64) -> u64 {
+    // Along a run the distance between sample and position is constant, so this telescopes like the digest.
+    let distance = mix(sample.wrapping_sub(position), HALF_A);
+    mix(distance, position.wrapping_add(count)).wrapping_sub(mix(distance, position))
 }
 
 #[cfg(test)]
@@ -81,7 +104,7 @@ mod tests {
 
     #[test]
     fn order_does_not_matter_but_every_sample_does() {
-        let whole = Digest::of_first(1000);
+        let whole = Digest::of_run(0, 1000);
         assert_eq!(whole, digest((0..1000).rev()));
         assert_ne!(whole, digest(0..999), "one dropped");
         assert_ne!(whole, digest((0..1000).chain([5])), "one doubled");
@@ -94,14 +117,37 @@ mod tests {
     fn parts_add_up_and_can_be_taken_away() {
         let mut sum = digest(0..400);
         sum += digest(400..1000);
-        assert_eq!(sum, Digest::of_first(1000));
+        assert_eq!(sum, Digest::of_run(0, 1000));
         sum -= digest(990..1000);
-        assert_eq!(sum, Digest::of_first(990));
+        assert_eq!(sum, Digest::of_run(0, 990));
+    }
+
+    #[test]
+    fn runs_may_be_cut_anywhere() {
+        for cut in 0..=100 {
+            let mut parts = Digest::of_run(50, cut);
+            parts.insert_run(50 + cut, 100 - cut);
+            assert_eq!(parts, digest(50..150));
+            let order = placed_run(7, 50, cut).wrapping_add(placed_run(7 + cut, 50 + cut, 100 - cut));
+            assert_eq!(order, placed_run(7, 50, 100));
+        }
+    }
+
+    #[test]
+    fn the_order_depends_on_every_place() {
+        let order = |samples: &[u64]| {
+            let places =
+                samples.iter().enumerate().map(|(position, sample)| placed_run(position as u64, *sample, 1));
+            places.fold(0, u64::wrapping_add)
+        };
+        assert_ne!(order(&[0, 1, 2, 3]), order(&[1, 0, 2, 3]));
+        assert_ne!(order(&[0, 1, 2, 3]), order(&[1, 2, 3, 0]), "a rotation is another order");
+        assert_eq!(order(&[4, 5, 6]), placed_run(0, 4, 3));
     }
 
     #[test]
     fn it_survives_json() {
-        let before = Digest::of_first(17);
+        let before = Digest::of_run(3, 17);
         let text = serde_json::to_string(&before).unwrap();
         assert_eq!(serde_json::from_str::<Digest>(&text).unwrap(), before);
     }

@@ -41,6 +41,7 @@ pub struct Window {
 pub struct Row {
     /// Steps that the accelerator began, and so will finish.
     pub steps: u64,
+    pub samples_planned: u64,
     pub samples_delivered: u64,
     /// Bytes of the extents that the plan asked for.
     pub bytes_planned: u64,
@@ -69,6 +70,7 @@ pub struct Row {
 impl AddAssign for Row {
     fn add_assign(&mut self, other: Row) {
         self.steps += other.steps;
+        self.samples_planned += other.samples_planned;
         self.samples_delivered += other.samples_delivered;
         self.bytes_planned += other.bytes_planned;
         self.bytes_read += other.bytes_read;
@@ -88,19 +90,68 @@ impl AddAssign for Row {
     }
 }
 
-/// What one node's kernel counted during one phase.
+/// What was delivered in one part of an epoch's batches: where to look when the whole does not come out right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    pub samples: u64,
+    pub digest: Digest,
+}
+
+impl AddAssign for Part {
+    fn add_assign(&mut self, other: Part) {
+        self.samples += other.samples;
+        self.digest += other.digest;
+    }
+}
+
+/// Parts that an epoch is divided into, however long it is.
+pub const PARTS: u64 = 256;
+
+/// The part that a batch belongs to; batches are numbered rank by rank, step by step.
+pub fn part_of(batch: u64, batches: u64) -> usize {
+    (u128::from(batch) * u128::from(PARTS) / u128::from(batches.max(1))) as usize
+}
+
+/// What one node saw of one phase as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRow {
     /// Bytes that the process caused to be fetched from block devices, by the kernel's count.
     pub device_read_bytes: u64,
     /// How often that count was taken; zero means that it is not known.
     pub device_readings: u64,
+    /// What was delivered, part by part; empty if nothing was.
+    pub parts: Vec<Part>,
 }
 
 impl AddAssign for NodeRow {
     fn add_assign(&mut self, other: NodeRow) {
         self.device_read_bytes += other.device_read_bytes;
         self.device_readings += other.device_readings;
+        if self.parts.len() < other.parts.len() {
+            self.parts.resize(other.parts.len(), Part::default());
+        }
+        self.parts.iter_mut().zip(other.parts).for_each(|(part, more)| *part += more);
+    }
+}
+
+/// The same plan, briefly, on the null store on the same host: the instrument's own ceiling.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    pub steps: u64,
+    /// AU on storage that never makes anyone wait; `None` when steps have no compute time.
+    pub au_percent: Option<f64>,
+    pub samples_per_second: Option<f64>,
+    /// What the harness adds to a step: waiting on the null store and being late.
+    pub harness_seconds_per_step: f64,
+    /// Share of the host's CPU time that was left over, 0 to 1.
+    pub cpu_headroom: f64,
+}
+
+impl Calibration {
+    /// Of two hosts' ceilings the lower one limits the run.
+    fn lower(self, other: Calibration) -> Calibration {
+        let key = |calibration: &Calibration| (calibration.au_percent, calibration.samples_per_second);
+        if key(&other).partial_cmp(&key(&self)) == Some(std::cmp::Ordering::Less) { other } else { self }
     }
 }
 
@@ -115,7 +166,7 @@ pub struct Fault {
 type RankKey = (u64, Phase, u64);
 
 /// What was seen in a run, or in the part of a run that one thread, rank or node saw.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct Ledger {
     ranks: BTreeMap<RankKey, Row>,
@@ -123,6 +174,8 @@ pub struct Ledger {
     faults: Vec<Fault>,
     /// Someone asked the run to stop.
     pub interrupted: bool,
+    /// What the instrument itself can do.
+    pub calibration: Option<Calibration>,
 }
 
 impl Ledger {
@@ -131,7 +184,7 @@ impl Ledger {
         *self.ranks.entry((epoch, phase, rank)).or_default() += row;
     }
 
-    /// Adds what a node's kernel counted.
+    /// Adds what a node saw.
     pub fn add_node(&mut self, epoch: u64, phase: Phase, node: u64, row: NodeRow) {
         *self.nodes.entry((epoch, phase, node)).or_default() += row;
     }
@@ -168,12 +221,12 @@ impl Ledger {
         })
     }
 
-    /// The kernel's counts of one phase of one epoch, over all nodes.
+    /// What the nodes saw of one phase of one epoch, added up.
     pub fn node_total(&self, epoch: u64, phase: Phase) -> NodeRow {
         self.nodes.range((epoch, phase, 0)..=(epoch, phase, u64::MAX)).fold(
             NodeRow::default(),
             |mut sum, (_, row)| {
-                sum += *row;
+                sum += row.clone();
                 sum
             },
         )
@@ -190,6 +243,10 @@ impl AddAssign for Ledger {
         }
         other.faults.into_iter().for_each(|fault| self.add_fault(fault));
         self.interrupted = self.interrupted || other.interrupted;
+        self.calibration = match (self.calibration, other.calibration) {
+            (Some(here), Some(there)) => Some(here.lower(there)),
+            (here, there) => here.or(there),
+        };
     }
 }
 
@@ -198,6 +255,7 @@ impl AddAssign for Ledger {
 struct Written {
     interrupted: bool,
     faults: Vec<Fault>,
+    calibration: Option<Calibration>,
     ranks: Vec<Keyed<Row>>,
     nodes: Vec<Keyed<NodeRow>>,
 }
@@ -222,6 +280,7 @@ impl From<Ledger> for Written {
         Written {
             interrupted: ledger.interrupted,
             faults: ledger.faults,
+            calibration: ledger.calibration,
             ranks: ledger.ranks.into_iter().map(Keyed::new).collect(),
             nodes: ledger.nodes.into_iter().map(Keyed::new).collect(),
         }
@@ -230,7 +289,8 @@ impl From<Ledger> for Written {
 
 impl From<Written> for Ledger {
     fn from(written: Written) -> Ledger {
-        let mut ledger = Ledger { interrupted: written.interrupted, ..Ledger::default() };
+        let (interrupted, calibration) = (written.interrupted, written.calibration);
+        let mut ledger = Ledger { interrupted, calibration, ..Ledger::default() };
         written.ranks.into_iter().for_each(|row| ledger.add(row.epoch, row.phase, row.index, row.seen));
         written.nodes.into_iter().for_each(|row| ledger.add_node(row.epoch, row.phase, row.index, row.seen));
         written.faults.into_iter().for_each(|fault| ledger.add_fault(fault));
@@ -253,7 +313,18 @@ mod tests {
             row.order = *nanos;
             ledger.add(*epoch, if samples % 2 == 0 { Phase::Train } else { Phase::Eval }, *rank, row);
         }
-        if let Some((epoch, _, samples, _)) = rows.first() {
+        if let Some((epoch, _, samples, nanos)) = rows.first() {
+            let part = Part { samples: *samples, digest: Digest::of_run(*nanos, 1) };
+            let parts = vec![part; (*samples % 3) as usize];
+            let node = NodeRow { device_read_bytes: *nanos, device_readings: 1, parts };
+            ledger.add_node(*epoch, Phase::Train, 0, node);
+            ledger.calibration = Some(Calibration {
+                steps: *samples,
+                au_percent: Some(*nanos as f64),
+                samples_per_second: Some(*samples as f64),
+                harness_seconds_per_step: 0.0,
+                cpu_headroom: 0.5,
+            });
             ledger.add_fault(Fault {
                 epoch: *epoch,
                 phase: Phase::Train,

@@ -14,6 +14,7 @@ pub enum Operation {
     Rename,
     MakeFolder,
     Stat,
+    List,
     Sync,
     FreeSpace,
 }
@@ -29,6 +30,7 @@ impl std::fmt::Display for Operation {
             Operation::Rename => "rename",
             Operation::MakeFolder => "make the folder",
             Operation::Stat => "look at",
+            Operation::List => "list",
             Operation::Sync => "flush",
             Operation::FreeSpace => "ask for the free space of",
         })

@@ -17,6 +17,8 @@ pub trait Blocking: Sync {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, StoreError>;
+    /// How messages name a file.
+    fn shown(&self, name: &Name) -> String;
     fn close(&self, file: Self::File, name: &Name) -> Result<(), StoreError>;
 }
 
@@ -49,10 +51,10 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
             reads += 1;
             at += got;
             if at > end {
-                return Err(StoreError::Long { name: fetch.name.to_string(), planned: end });
+                return Err(StoreError::Long { name: self.backend.shown(fetch.name), planned: end });
             }
             if got == 0 && at < end {
-                return Err(StoreError::Short { name: fetch.name.to_string(), end: at, needed: end });
+                return Err(StoreError::Short { name: self.backend.shown(fetch.name), end: at, needed: end });
             }
         }
         Ok(reads)

@@ -78,6 +78,8 @@ pub trait Store: Send + Sync + Debug {
     fn create_folder(&self, name: &Name) -> Result<(), StoreError>;
     /// Begins a file, replacing what may stand there once it is finished.
     fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError>;
+    /// Removes what interrupted writers have left in a folder.
+    fn remove_leftovers(&self, folder: &Name) -> Result<(), StoreError>;
     /// Waits until all that was written is on stable storage.
     fn sync(&self) -> Result<(), StoreError>;
 }

@@ -50,6 +50,10 @@ impl Store for Null {
         Err(Null::refuse(Operation::Create, name))
     }
 
+    fn remove_leftovers(&self, folder: &Name) -> Result<(), StoreError> {
+        Err(Null::refuse(Operation::List, folder))
+    }
+
     fn sync(&self) -> Result<(), StoreError> {
         Ok(())
     }

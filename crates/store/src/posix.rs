@@ -37,7 +37,11 @@ impl Posix {
 
     /// The error for `name`, with the whole path, which is what a person needs to find the file.
     fn error(&self, operation: Operation, name: &str, cause: Errno) -> StoreError {
-        StoreError::io(operation, &self.root_path.join(name).display().to_string(), cause)
+        StoreError::io(operation, &self.path_of(name), cause)
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        self.root_path.join(name).display().to_string()
     }
 }
 
@@ -45,7 +49,9 @@ impl Blocking for Posix {
     type File = OwnedFd;
 
     fn open(&self, name: &Name) -> Result<OwnedFd, StoreError> {
-        rustix::fs::openat(&self.root, name.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        // Non-blocking: means nothing to a file, but opening a FIFO in its place would wait for a writer for ever.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        rustix::fs::openat(&self.root, name.as_c_str(), flags, Mode::empty())
             .map_err(|cause| self.error(Operation::Open, name.as_str(), cause))
     }
 
@@ -62,6 +68,10 @@ impl Blocking for Posix {
                 result => return result.map_err(|cause| self.error(Operation::Read, name.as_str(), cause)),
             }
         }
+    }
+
+    fn shown(&self, name: &Name) -> String {
+        self.path_of(name.as_str())
     }
 
     fn close(&self, file: OwnedFd, _name: &Name) -> Result<(), StoreError> {
@@ -108,6 +118,19 @@ impl Store for Posix {
         let file = rustix::fs::openat(&self.root, &partial, flags, Mode::from_raw_mode(0o666))
             .map_err(|cause| self.error(Operation::Create, name.as_str(), cause))?;
         Ok(Box::new(PosixWriter { store: self, name: name.to_string(), partial, file: Some(file) }))
+    }
+
+    fn remove_leftovers(&self, folder: &Name) -> Result<(), StoreError> {
+        let error = |cause| self.error(Operation::List, folder.as_str(), cause);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::openat(&self.root, folder.as_c_str(), flags, Mode::empty()).map_err(error)?;
+        for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
+            let entry = entry.map_err(error)?;
+            if entry.file_name().to_bytes().ends_with(PARTIAL.as_bytes()) {
+                rustix::fs::unlinkat(&open, entry.file_name(), AtFlags::empty()).map_err(error)?;
+            }
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<(), StoreError> {
@@ -202,6 +225,23 @@ mod tests {
     fn a_missing_root_is_named() {
         let error = Posix::open(Path::new("/no/such/place")).unwrap_err();
         assert_eq!(error.to_string(), "/no/such/place does not exist");
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_file_is_an_error_and_no_hang() {
+        let (folder, store) = store();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            folder.path().join("pipe"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let name = Name::new("pipe").unwrap();
+        let fetch = crate::Fetch { name: &name, offset: 0, len: 10, to_end: true };
+        let error = store.lane(4096).submit(0, &fetch).unwrap_err();
+        assert!(error.to_string().contains("pipe"), "{error}");
     }
 
     #[test]

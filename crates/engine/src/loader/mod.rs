@@ -5,4 +5,4 @@ mod queue;
 mod reader;
 
 pub(crate) use queue::Queue;
-pub(crate) use reader::{Account, Failure, Job, read};
+pub(crate) use reader::{Delivered, Failure, Job, read};

@@ -47,8 +47,8 @@ impl Queue {
         let chunk = loader.chunk_samples.clamp(1, batch);
         let chunks_per_step = batch.div_ceil(chunk);
         let prefetch = loader.prefetch_batches;
-        // At most `prefetch` batches (or the one that was asked for) are claimed and not taken. One slot more, because a
-        // reader that completes a batch for a waiting accelerator goes on before the driver has looked at it.
+        // At most `prefetch` batches (or the one that was asked for) are claimed and not taken. One slot more,
+        // because a reader that completes a batch for a waiting accelerator goes on before the driver has looked at it.
         let slots = (0..=prefetch.max(1))
             .map(|_| Slot { missing: AtomicU64::new(chunks_per_step), ready: AtomicU64::new(0) })
             .collect();

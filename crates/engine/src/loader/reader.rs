@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use format::{Extent, Format};
-use model::digest::{Digest, placed};
-use model::ledger::Row;
+use model::digest::{Digest, placed_run};
+use model::ledger::{PARTS, Part, Row, part_of};
 use model::names::Name;
 use model::order::EpochOrder;
 use model::plan::{Data, PhasePlan, Split};
@@ -107,13 +107,23 @@ impl Account {
     }
 }
 
+/// What one reader delivered: to each of its ranks, and in each part of the epoch.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    pub(crate) accounts: Vec<Account>,
+    pub(crate) parts: Vec<Part>,
+}
+
 /// Reads for the queues `queues` (numbers into the job's) until the phase has no more chunks, and returns the account
-/// of each. A failure or a panic ends the phase for everybody and is kept in the job.
-pub(crate) fn read(job: &Job<'_>, group: usize, queues: &[usize]) -> Vec<Account> {
-    let mut accounts = vec![Account::default(); queues.len()];
+/// of what was delivered. A failure or a panic ends the phase for everybody and is kept in the job.
+pub(crate) fn read(job: &Job<'_>, group: usize, queues: &[usize]) -> Delivered {
+    let mut delivered = Delivered {
+        accounts: vec![Account::default(); queues.len()],
+        parts: vec![Part::default(); PARTS as usize],
+    };
     let mut reader =
         Reader { job, lane: job.store.lane(job.transfer_bytes), name: Name::default(), at: (0, 0) };
-    let outcome = catch_unwind(AssertUnwindSafe(|| reader.serve(group, queues, &mut accounts)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| reader.serve(group, queues, &mut delivered)));
     let (rank, step) = reader.at;
     match outcome {
         Ok(Ok(())) => {}
@@ -123,7 +133,7 @@ pub(crate) fn read(job: &Job<'_>, group: usize, queues: &[usize]) -> Vec<Account
             job.fail(Failure { rank, step, cause });
         }
     }
-    accounts
+    delivered
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
@@ -149,23 +159,27 @@ enum ReadError {
 }
 
 impl Reader<'_, '_> {
-    fn serve(&mut self, group: usize, queues: &[usize], accounts: &mut [Account]) -> Result<(), ReadError> {
+    fn serve(&mut self, group: usize, queues: &[usize], delivered: &mut Delivered) -> Result<(), ReadError> {
         let job = self.job;
-        let claimable = || job.ending() || queues.iter().any(|queue| job.queues[*queue].claimable());
+        let exhausted = || queues.iter().all(|queue| job.queues[*queue].exhausted());
+        let claimable = || queues.iter().any(|queue| job.queues[*queue].claimable());
         while !job.ending() {
             let mut idle = true;
-            for (account, &queue) in accounts.iter_mut().zip(queues) {
+            for (account, &queue) in delivered.accounts.iter_mut().zip(queues) {
                 if let Some(chunk) = job.queues[queue].claim() {
                     idle = false;
-                    account.add(&self.bring(queue, chunk)?);
+                    let brought = self.bring(queue, chunk)?;
+                    account.add(&brought);
+                    let part = Part { samples: brought.samples, digest: brought.digest };
+                    delivered.parts[self.part(queue, chunk)] += part;
                     self.hand_over(group, queue, chunk);
                 }
             }
             if idle {
-                if queues.iter().all(|queue| job.queues[*queue].exhausted()) {
+                if exhausted() {
                     return Ok(());
                 }
-                job.work_bells[group].wait(LOOK_AROUND, claimable);
+                job.work_bells[group].wait(LOOK_AROUND, || job.ending() || claimable() || exhausted());
             }
         }
         Ok(())
@@ -191,11 +205,14 @@ impl Reader<'_, '_> {
         let mut account = Account::default();
         let mut pending: Option<(u64, Extent)> = None;
         let mut in_flight = 0;
-        for position in first..first + chunk.samples {
-            let sample = job.order.sample(position);
-            account.digest.insert(sample);
-            account.order = account.order.wrapping_add(placed(position, sample));
-            let (file, extent) = self.locate(sample)?;
+        let (mut position, end) = (first, first + chunk.samples);
+        while position < end {
+            let (sample, count) = job.order.run(position, end - position);
+            account.samples += count;
+            account.digest.insert_run(sample, count);
+            account.order = account.order.wrapping_add(placed_run(position, sample, count));
+            position += count;
+            let (file, extent) = self.locate(sample, count)?;
             pending = Some(match pending {
                 Some((open, so_far)) if open == file && joins(so_far, extent) => {
                     (file, union(so_far, extent))
@@ -213,13 +230,19 @@ impl Reader<'_, '_> {
         while in_flight > 0 {
             self.reap(&mut in_flight, &mut account)?;
         }
-        account.samples = chunk.samples;
         job.pulse.add(account.samples, account.bytes_read);
         Ok(account)
     }
 
-    /// The file of a sample, as a number within the split, and the bytes of the sample in it.
-    fn locate(&self, sample: u64) -> Result<(u64, Extent), ReadError> {
+    /// The part of the epoch that a chunk belongs to.
+    fn part(&self, queue: usize, chunk: Chunk) -> usize {
+        let shards = &self.job.phase.shards;
+        let rank = self.job.first_rank + queue as u64;
+        part_of(rank * shards.steps + chunk.step, shards.ranks * shards.steps)
+    }
+
+    /// The file of `count` neighbouring samples from `sample` on, as a number within the split, and their bytes in it.
+    fn locate(&self, sample: u64, count: u64) -> Result<(u64, Extent), ReadError> {
         let job = self.job;
         let per_file = job.split.samples_per_file;
         if per_file == 1 {
@@ -227,9 +250,11 @@ impl Reader<'_, '_> {
             return Ok((sample, Extent { offset: 0, len }));
         }
         let (file, index) = (sample / per_file, sample % per_file);
+        // Neighbouring samples lie one behind the other in every format, so the ends say it all.
         let extent =
             job.data.sizes.with_shape(job.split.first_file + file, job.data.element, per_file, |shape| {
-                job.format.extent(shape, index)
+                let last = job.format.extent(shape, index + count - 1)?;
+                job.format.extent(shape, index).map(|first| union(first, last))
             })?;
         Ok((file, extent))
     }

@@ -117,6 +117,9 @@ impl Store for Slow<'_> {
     fn create(&self, name: &model::names::Name) -> Result<Box<dyn Writer + '_>, StoreError> {
         Err(StoreError::Missing { name: name.to_string() })
     }
+    fn remove_leftovers(&self, _folder: &model::names::Name) -> Result<(), StoreError> {
+        Ok(())
+    }
     fn sync(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -67,13 +67,16 @@ impl Stage<'_> {
         check_folder(&results, "results folder")?;
         check_folder(&data, "data folder")?;
         check_memory(self.plan)?;
-        folder::check_writable(&results).map_err(Failure::refused)?;
         if !self.flags.output.quiet {
             report::warnings(&self.prepared.warnings);
         }
+        if self.backend.capabilities.holds_files && !self.generates() {
+            self.check_data(&data)?;
+        }
+        let _fresh = folder::check_writable(&results, &self.plan.workload).map_err(Failure::refused)?;
         let stop = stop_on_signals()?;
-        if self.backend.capabilities.holds_files {
-            self.provide_data(&data, show, &stop)?;
+        if self.backend.capabilities.holds_files && self.generates() {
+            self.generate(&data, show, &stop)?;
         }
         let store = open_store(self.backend, &data)?;
         let (ledger, times) = self.train(&*store, show, &stop);
@@ -85,20 +88,26 @@ impl Stage<'_> {
         self.flags.results_dir.clone().or(configured).unwrap_or_else(|| PathBuf::from("feedline-results"))
     }
 
-    /// Generates what is missing if that was asked for; otherwise makes sure that the data set is there.
-    fn provide_data(&self, folder: &Path, show: Show, stop: &Stop) -> Result<(), Failure> {
-        if self.flags.generate || self.prepared.spec.workflow.generate_data {
-            let job = Job {
-                data: &self.plan.data,
-                format: self.format,
-                folder,
-                seed: self.plan.seed,
-                writers: default_writers(&self.prepared.spec),
-                overwrite: false,
-                show,
-            };
-            return job.run(stop).map(|_| ());
-        }
+    /// Whether missing files are to be written: by the flag, or by the workload itself.
+    fn generates(&self) -> bool {
+        self.flags.generate || self.prepared.spec.workflow.generate_data
+    }
+
+    fn generate(&self, folder: &Path, show: Show, stop: &Stop) -> Result<(), Failure> {
+        let job = Job {
+            data: &self.plan.data,
+            format: self.format,
+            folder,
+            seed: self.plan.seed,
+            writers: default_writers(&self.prepared.spec),
+            overwrite: false,
+            show,
+        };
+        job.run(stop).map(|_| ())
+    }
+
+    /// Sees that the data set is there, as far as a few files tell.
+    fn check_data(&self, folder: &Path) -> Result<(), Failure> {
         let missing = match self.backend.open(folder) {
             Ok(store) => first_missing(&*store, self.plan).map_err(Failure::refused)?,
             Err(_) => Some(format!("the folder {} does not exist", folder.display())),
@@ -113,12 +122,12 @@ impl Stage<'_> {
     }
 
     fn how_to_make(&self, folder: &Path) -> String {
-        let mut command = format!("feedline generate {}", self.flags.workload.workload);
+        let mut command = format!("feedline generate {}", quoted(&self.flags.workload.workload));
         if self.flags.data_dir.is_some() {
-            command.push_str(&format!(" --data-dir {}", folder.display()));
+            command.push_str(&format!(" --data-dir {}", quoted(&folder.display().to_string())));
         }
         for setting in &self.flags.workload.set {
-            command.push_str(&format!(" --set '{setting}'"));
+            command.push_str(&format!(" --set {}", quoted(setting)));
         }
         format!("make it with: {command}\nor let this run make it: add --generate")
     }
@@ -127,9 +136,9 @@ impl Stage<'_> {
         let (clock, pulse) = (Monotonic::new(), Pulse::default());
         let rig = Rig { plan: self.plan, format: self.format, store, clock: &clock, stop, pulse: &pulse };
         let goal = Goal { what: "training", unit: "samples", samples: samples_of(self.plan), au: true };
-        let (start, cpu_before) = (meter::timestamp(), host::cpu_seconds());
+        let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
         let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));
-        let cpu_seconds = host::cpu_seconds() - cpu_before;
+        let cpu_seconds = meter::cpu_seconds() - cpu_before;
         (ledger, Times { start, end: meter::timestamp(), span, cpu_seconds })
     }
 
@@ -183,6 +192,15 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
     };
     install().context("cannot listen for signals").map_err(Failure::internal)?;
     Ok(Stop::on(flag))
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// Refuses a plan that would not fit into the memory that is free now.

@@ -13,14 +13,32 @@ use model::metrics::EpochFigures;
 use super::pretty;
 use super::result::Outcome;
 
-/// Makes the results folder and sees that something can be written there, before a long run and not after it.
-pub fn check_writable(results: &Path) -> anyhow::Result<()> {
-    let shown = results.display();
-    fs::create_dir_all(results)
+/// Makes the workload's results folder and sees that something can be written there, before a long run and not
+/// after it.
+pub fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFolders> {
+    let folder = results.join(safe_name(workload));
+    let made =
+        FreshFolders(folder.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect());
+    let shown = folder.display();
+    fs::create_dir_all(&folder)
         .map_err(|error| anyhow!("cannot make the results folder {shown}: {error}"))?;
-    let probe = results.join(format!(".feedline-probe-{}", std::process::id()));
+    let probe = folder.join(format!(".feedline-probe-{}", std::process::id()));
     File::create(&probe).map_err(|error| anyhow!("cannot write to the results folder {shown}: {error}"))?;
-    fs::remove_file(&probe).with_context(|| format!("cannot remove {}", probe.display()))
+    fs::remove_file(&probe).with_context(|| format!("cannot remove {}", probe.display()))?;
+    Ok(made)
+}
+
+/// Folders that were made for a result. Those that are still empty when this goes are removed: a run that leaves no
+/// result leaves no trace.
+#[derive(Debug)]
+#[must_use]
+pub struct FreshFolders(Vec<PathBuf>);
+
+impl Drop for FreshFolders {
+    fn drop(&mut self) {
+        // Innermost first; a folder with something in it stays, which is the point.
+        self.0.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+    }
 }
 
 /// Writes the result and says where it is.

@@ -113,9 +113,10 @@ impl PlanReport<'_> {
         let shards = plan.train.shards;
         let share = shards.steps * shards.batch;
         let order = match plan.train.order.unit {
-            Unit::None => "as listed",
-            Unit::File => "files shuffled, samples of a file together",
-            Unit::Sample => "samples shuffled",
+            Unit::None => "as listed".to_owned(),
+            Unit::File => "files shuffled, samples of a file together".to_owned(),
+            Unit::Group(rows) => format!("groups of {} rows shuffled", grouped(rows)),
+            Unit::Sample => "samples shuffled".to_owned(),
         };
         let again = if plan.train.order.reshuffle { ", anew each epoch" } else { ", the same each epoch" };
         let again = if plan.train.order.unit == Unit::None { "" } else { again };

@@ -78,7 +78,8 @@ impl Outcome<'_> {
         Value::Object(metric)
     }
 
-    /// DLIO's metric keys for one phase. Its MB are MiB and its bytes per sample nominal; `feedline.epochs` has real ones.
+    /// DLIO's metric keys for one phase. Its MB are MiB and its bytes per sample nominal; the real
+    /// ones are in `feedline.epochs`.
     fn dlio_metric(&self, prefix: &str, figures: &Figures, metric: &mut Map<String, Value>) {
         let au: Vec<Option<f64>> = figures.epochs.iter().map(|epoch| epoch.au_percent).collect();
         let rates: Vec<Option<f64>> = figures.epochs.iter().map(|epoch| epoch.samples_per_second).collect();

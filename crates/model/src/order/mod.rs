@@ -3,6 +3,7 @@
 
 mod permutation;
 mod shard;
+mod tiny;
 
 pub use permutation::Permutation;
 pub use shard::{EpochOrder, Order, Shards, Unit};

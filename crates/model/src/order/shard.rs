@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::tiny::Tiny;
 use super::{Permutation, mix};
 
 /// What a shuffle moves as one piece.
@@ -13,6 +14,8 @@ pub enum Unit {
     None,
     /// Whole files move, the samples inside a file keep their order.
     File,
+    /// Groups of so many neighbouring samples of a file move (parquet's row groups).
+    Group(u64),
     /// Every sample moves on its own.
     Sample,
 }
@@ -29,16 +32,66 @@ pub struct Order {
 }
 
 impl Order {
-    /// The order of one epoch.
+    /// How many pieces the shuffle moves.
+    pub fn pieces(&self) -> u64 {
+        match self.unit {
+            Unit::None => 0,
+            Unit::File => self.files,
+            Unit::Group(rows) => self.files * self.samples_per_file.div_ceil(rows),
+            Unit::Sample => self.files * self.samples_per_file,
+        }
+    }
+
+    /// The order of one epoch. Epochs count from 1.
     pub fn epoch(&self, epoch: u64) -> EpochOrder {
-        let key = mix(self.seed, if self.reshuffle { epoch } else { 0 });
+        let turn = if self.reshuffle { epoch } else { 0 };
+        let shuffle = |n| Shuffle::new(n, self.seed, turn);
         let kind = match self.unit {
             Unit::None => Kind::Listing,
-            Unit::File => Kind::Files(Permutation::new(self.files, key)),
-            Unit::Sample => Kind::Samples(Permutation::new(self.files * self.samples_per_file, key)),
+            Unit::File => Kind::Files(shuffle(self.files)),
+            Unit::Sample => Kind::Samples(shuffle(self.files * self.samples_per_file)),
+            Unit::Group(rows) => {
+                let whole = self.samples_per_file / rows;
+                let groups = Groups { rows, whole, rest: self.samples_per_file % rows, files: self.files };
+                Kind::Groups(groups, shuffle((self.files * whole).max(1)), shuffle(self.files))
+            }
         };
         EpochOrder { samples_per_file: self.samples_per_file, kind }
     }
+}
+
+/// A shuffle of `[0, n)`. Few pieces have few orders, so that two keys may give the same one by chance; there the
+/// epochs count through the orders instead and repeat none before all have been used.
+#[derive(Clone, Copy, Debug)]
+enum Shuffle {
+    Keyed(Permutation),
+    Counted(Tiny),
+}
+
+impl Shuffle {
+    fn new(n: u64, seed: u64, turn: u64) -> Shuffle {
+        if n <= Tiny::MAX {
+            Shuffle::Counted(Tiny::new(n, seed, turn))
+        } else {
+            Shuffle::Keyed(Permutation::new(n, mix(seed, turn)))
+        }
+    }
+
+    fn apply(&self, i: u64) -> u64 {
+        match self {
+            Shuffle::Keyed(permutation) => permutation.apply(i),
+            Shuffle::Counted(tiny) => tiny.apply(i),
+        }
+    }
+}
+
+/// How files fall into groups: `whole` groups of `rows` samples and, where that does not come out even, a rest.
+#[derive(Clone, Copy, Debug)]
+struct Groups {
+    rows: u64,
+    whole: u64,
+    rest: u64,
+    files: u64,
 }
 
 /// The order of one epoch: a function from position to sample.
@@ -51,21 +104,49 @@ pub struct EpochOrder {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Listing,
-    Files(Permutation),
-    Samples(Permutation),
+    Files(Shuffle),
+    /// Whole groups are shuffled among themselves; the rests follow, in an order of their own.
+    Groups(Groups, Shuffle, Shuffle),
+    Samples(Shuffle),
 }
 
 impl EpochOrder {
     /// The sample at `position`. Samples are numbered file by file.
     pub fn sample(&self, position: u64) -> u64 {
+        self.run(position, 1).0
+    }
+
+    /// The sample at `position`, and how many positions from there on hold its successors in the same file; at most
+    /// `most`.
+    pub fn run(&self, position: u64, most: u64) -> (u64, u64) {
+        let per_file = self.samples_per_file;
         match &self.kind {
-            Kind::Listing => position,
-            Kind::Samples(permutation) => permutation.apply(position),
-            Kind::Files(permutation) => {
-                let file = permutation.apply(position / self.samples_per_file);
-                file * self.samples_per_file + position % self.samples_per_file
+            Kind::Samples(shuffle) => (shuffle.apply(position), 1),
+            Kind::Listing => (position, most.min(per_file - position % per_file)),
+            Kind::Files(shuffle) => {
+                let (file, index) = (shuffle.apply(position / per_file), position % per_file);
+                (file * per_file + index, most.min(per_file - index))
+            }
+            Kind::Groups(groups, shuffle, rests) => {
+                let (first, index, len) = groups.locate(position, per_file, shuffle, rests);
+                (first + index, most.min(len - index))
             }
         }
+    }
+}
+
+impl Groups {
+    /// First sample of the group at a position, the position's place in it, and the group's length.
+    fn locate(&self, position: u64, per_file: u64, shuffle: &Shuffle, rests: &Shuffle) -> (u64, u64, u64) {
+        let in_whole = self.files * self.whole * self.rows;
+        if position < in_whole {
+            let group = shuffle.apply(position / self.rows);
+            let first = group / self.whole * per_file + group % self.whole * self.rows;
+            return (first, position % self.rows, self.rows);
+        }
+        let beyond = position - in_whole;
+        let first = rests.apply(beyond / self.rest) * per_file + self.whole * self.rows;
+        (first, beyond % self.rest, self.rest)
     }
 }
 
@@ -124,7 +205,10 @@ mod tests {
         #[test]
         fn every_epoch_visits_each_sample_at_most_once(
             files in 1u64..60, samples_per_file in 1u64..20, ranks in 1u64..9, batch in 1u64..17,
-            epoch in 1u64..4, unit in prop_oneof![Just(Unit::None), Just(Unit::File), Just(Unit::Sample)],
+            epoch in 1u64..4,
+            unit in prop_oneof![
+                Just(Unit::None), Just(Unit::File), (1u64..25).prop_map(Unit::Group), Just(Unit::Sample)
+            ],
         ) {
             let order = Order { files, samples_per_file, unit, seed: 123, reshuffle: true };
             let shards = Shards::new(files * samples_per_file, ranks, batch, None);
@@ -135,6 +219,53 @@ mod tests {
             samples.dedup();
             prop_assert_eq!(samples.len() as u64, shards.delivered());
             prop_assert!(samples.last().is_none_or(|last| *last < files * samples_per_file));
+        }
+
+        #[test]
+        fn runs_say_what_single_positions_say(
+            files in 1u64..30, samples_per_file in 1u64..30, rows in 1u64..12, from in 0u64..1000, most in 1u64..50,
+        ) {
+            for unit in [Unit::None, Unit::File, Unit::Group(rows), Unit::Sample] {
+                let order = Order { files, samples_per_file, unit, seed: 5, reshuffle: true }.epoch(1);
+                let all = files * samples_per_file;
+                let from = from % all;
+                let (first, count) = order.run(from, most.min(all - from));
+                prop_assert!(count >= 1 && count <= most);
+                for step in 0..count {
+                    prop_assert_eq!(order.sample(from + step), first + step);
+                    prop_assert_eq!((first + step) / samples_per_file, first / samples_per_file, "one file");
+                }
+            }
+        }
+
+        #[test]
+        fn resuming_anywhere_gives_the_tail_of_the_whole(
+            files in 1u64..40, samples_per_file in 1u64..6, ranks in 1u64..5, batch in 1u64..8, at in 0u64..100,
+        ) {
+            let order = Order { files, samples_per_file, unit: Unit::Sample, seed: 9, reshuffle: true };
+            let shards = Shards::new(files * samples_per_file, ranks, batch, None);
+            if shards.steps == 0 { return Ok(()); }
+            let (rank, step) = (at % ranks, at % shards.steps);
+            let share = (shards.steps * batch) as usize;
+            let of_rank = &visit(&order, &shards, 3)[rank as usize * share..][..share];
+            let fresh = order.epoch(3);
+            let resumed: Vec<u64> = (step..shards.steps)
+                .flat_map(|step| shards.position(rank, step)..shards.position(rank, step) + batch)
+                .map(|position| fresh.sample(position))
+                .collect();
+            prop_assert_eq!(&of_rank[(step * batch) as usize..], &resumed[..]);
+        }
+    }
+
+    #[test]
+    fn few_pieces_repeat_no_order_before_all_were_used() {
+        for (files, orders) in [(2u64, 2u64), (3, 6), (4, 24), (5, 120)] {
+            let rule = Order { files, samples_per_file: 1, unit: Unit::File, seed: 123, reshuffle: true };
+            let mut seen: Vec<Vec<u64>> =
+                (1..=orders).map(|epoch| (0..files).map(|i| rule.epoch(epoch).sample(i)).collect()).collect();
+            seen.sort();
+            seen.dedup();
+            assert_eq!(seen.len() as u64, orders, "{files} files");
         }
     }
 

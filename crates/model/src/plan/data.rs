@@ -98,6 +98,9 @@ impl Data {
         if samples > u128::from(Permutation::MAX) {
             return Err(PlanError::TooManySamples(samples));
         }
+        if set.file_prefix.is_empty() || set.file_prefix.contains(['/', '\0']) {
+            return Err(PlanError::Prefix(set.file_prefix.clone()));
+        }
         let element = set.record_element_type;
         let sizes = sizes(spec, count + set.num_files_eval);
         let file_bytes = file_bytes(spec, measure, &sizes, count + set.num_files_eval)?;

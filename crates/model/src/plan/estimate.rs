@@ -67,9 +67,9 @@ impl Estimate {
     }
 }
 
-/// The process without readers: program text, allocator, runtime. Measured with `scripts/bench memory` on the null
-/// store (2.6 MiB) and rounded up to what the kernel charges in the first seconds.
-const BASE_BYTES: u64 = 4 << 20;
+/// The process without readers: program text, allocator, runtime. `feedline run --store null` shows 4.9 MiB resident;
+/// rounded up.
+const BASE_BYTES: u64 = 6 << 20;
 /// Stack pages that a reader thread touches, and its share of the kernel's bookkeeping.
 const READER_STACK_BYTES: u64 = 32 << 10;
 /// Queue, slots and counters of one rank, beside its batch slots.

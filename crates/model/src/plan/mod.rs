@@ -112,8 +112,8 @@ impl EvalPlan {
 /// Why there can be no such run. Each is a mistake in what was asked for, found before any I/O.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
-    #[error("--ranks must be at least 1")]
-    NoRanks,
+    #[error("--ranks must be from 1 to {MOST_RANKS}, not {0}")]
+    Ranks(u64),
     #[error(
         "--hosts must be at least 1 and divide --ranks: {ranks} ranks cannot be spread evenly over {hosts} hosts"
     )]
@@ -121,7 +121,7 @@ pub enum PlanError {
     #[error(
         "{phase}: one step of {ranks} ranks x batch {batch} needs {} samples, but there are only {} \
          ({files} files x {samples_per_file}); lower --ranks or the batch size, or raise the number of files",
-        grouped(ranks * batch), grouped(files * samples_per_file)
+        grouped(ranks.saturating_mul(*batch)), grouped(files.saturating_mul(*samples_per_file))
     )]
     TooFewSamples { phase: Phase, ranks: u64, batch: u64, files: u64, samples_per_file: u64 },
     #[error(
@@ -140,6 +140,8 @@ pub enum PlanError {
         "dataset.num_files_generated is {generated}, fewer than the {read} files of dataset.num_files_train"
     )]
     MoreReadThanGenerated { generated: u64, read: u64 },
+    #[error("dataset.file_prefix '{0}' must be a plain name: not empty, without '/'")]
+    Prefix(String),
     #[error("{0}")]
     Format(String),
     #[error("the data set has {0} samples, more than feedline can order (2^48)")]
@@ -218,10 +220,13 @@ impl Plan {
     }
 }
 
+/// More accelerators than any machine has; beyond this a number of ranks is a slip of the finger.
+const MOST_RANKS: u64 = 1 << 20;
+
 fn check_ranks(request: &Request<'_>) -> Result<(), PlanError> {
     let Request { ranks, hosts, .. } = *request;
-    if ranks == 0 {
-        return Err(PlanError::NoRanks);
+    if !(1..=MOST_RANKS).contains(&ranks) {
+        return Err(PlanError::Ranks(ranks));
     }
     if hosts == 0 || !ranks.is_multiple_of(hosts) {
         return Err(PlanError::UnevenHosts { ranks, hosts });
@@ -282,14 +287,16 @@ fn shards(
     Ok(shards)
 }
 
-/// What the shuffle keys promise: a sample shuffle moves single samples (which moves files too), a file shuffle
-/// moves files; `random` is fresh in each run, `seed` follows train.seed.
+/// What the shuffle keys promise, within what the format allows to move: single samples where they can be read alone,
+/// row groups of parquet; a TFRecord file is read from front to back, and the framework's shuffle buffer mixes samples
+/// after they were read, which storage does not see. `random` is fresh in each run, `seed` follows train.seed.
 fn order(spec: &Spec, request: &Request<'_>, split: &Split) -> Order {
     let (files, samples) = (spec.reader.file_shuffle, spec.reader.sample_shuffle);
-    let unit = match (files, samples) {
-        (_, Shuffle::Seed | Shuffle::Random) => Unit::Sample,
-        (Shuffle::Seed | Shuffle::Random, Shuffle::Off) => Unit::File,
-        (Shuffle::Off, Shuffle::Off) => Unit::None,
+    let whole_files = if files == Shuffle::Off { Unit::None } else { Unit::File };
+    let unit = match (samples, spec.dataset.format.as_str()) {
+        (Shuffle::Off, _) | (_, "tfrecord") => whole_files,
+        (_, "parquet") => Unit::Group(spec.dataset.parquet.row_group_size.clamp(1, split.samples_per_file)),
+        _ => Unit::Sample,
     };
     let random = files == Shuffle::Random || samples == Shuffle::Random;
     Order {

@@ -122,6 +122,20 @@ fn shuffle_keys_choose_unit_and_seed() {
 }
 
 #[test]
+fn what_is_shuffled_is_what_the_framework_shuffles() {
+    assert_eq!(
+        plan(&workload("cosmoflow_h100"), 1).train.order.unit,
+        Unit::File,
+        "TFRecord files are read through"
+    );
+    let mut dlrm = workload("dlrm_b200");
+    assert_eq!(plan(&dlrm, 1).train.order.unit, Unit::File);
+    dlrm.reader.sample_shuffle = Shuffle::Seed;
+    assert_eq!(plan(&dlrm, 1).train.order.unit, Unit::Group(6144), "parquet moves row groups");
+    assert_eq!(plan(&workload("unet3d_h100"), 1).train.order.unit, Unit::Sample);
+}
+
+#[test]
 fn readers_become_threads_only_where_a_fetch_blocks() {
     let spec = small(&["reader.read_threads=8"]);
     assert_eq!(plan(&spec, 4).loader.threads, 32);
@@ -161,7 +175,9 @@ fn impossible_plans_say_why() {
         Plan::resolve(&small(overrides), &request(ranks)).unwrap_err().to_string()
     };
     for (overrides, ranks, words) in [
-        (&[] as &[&str], 0, "--ranks must be at least 1"),
+        (&[] as &[&str], 0, "--ranks must be from 1 to 1048576, not 0"),
+        (&[], u64::MAX, "--ranks must be from 1 to 1048576"),
+        (&["dataset.file_prefix=../../x"], 1, "'../../x' must be a plain name"),
         (&[], 30, "one step of 30 ranks x batch 4 needs 120 samples, but there are only 100"),
         (&["output.metric.exclude_start_steps=25"], 1, "no step is left to measure"),
         (

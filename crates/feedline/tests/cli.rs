@@ -1,0 +1,229 @@
+//! The front of the program: help, lists, JSON, quiet, completions, closed pipes and hints.
+
+use std::path::Path;
+
+use crate::util::{Dir, relative, walk};
+
+/// The names of the built-in workloads, from the folder they are built in from.
+fn workload_names() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads");
+    let mut names = Vec::new();
+    walk(&folder, &mut |path| names.push(relative(&folder, path).trim_end_matches(".yaml").to_owned()));
+    assert!(names.len() > 40, "{names:?}");
+    names
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    let dir = Dir::new();
+    let help = dir.feedline(&["--help"]).run().exits(0).silent();
+    for text in ["Examples:", "feedline run ", "Exit codes:", "  0 ", "  2 ", "  3 ", "  4 ", "  5 ", "  70 "]
+    {
+        assert!(help.stdout.contains(text), "{text} is missing in:\n{}", help.stdout);
+    }
+    for command in ["run", "plan"] {
+        let help = dir.feedline(&[command, "--help"]).run().exits(0).silent();
+        assert!(help.stdout.contains(&format!("Examples:\n  feedline {command}")), "{}", help.stdout);
+    }
+    for command in ["generate", "workloads", "completions"] {
+        dir.feedline(&[command, "--help"]).run().exits(0).silent().prints("Usage: feedline");
+    }
+    dir.feedline(&["--version"]).run().exits(0).prints(concat!("feedline ", env!("CARGO_PKG_VERSION")));
+    assert!(dir.listing().is_empty());
+}
+
+#[test]
+fn without_a_command_it_shows_the_help() {
+    Dir::new().feedline(&[]).run().exits(2).says("Usage: feedline");
+}
+
+#[test]
+fn the_list_has_every_workload() {
+    let dir = Dir::new();
+    let list = dir.feedline(&["workloads"]).run().exits(0).silent();
+    let json = dir.feedline(&["workloads", "--json"]).run().exits(0).silent().json();
+    let rows = json.as_array().unwrap();
+    let names = workload_names();
+    assert_eq!(rows.len(), names.len());
+    for name in &names {
+        let listed = |line: &str| line.split_whitespace().next() == Some(name);
+        assert!(list.stdout.lines().any(listed), "{name} is not in the list");
+        let row = rows.iter().find(|row| row["name"] == **name).unwrap_or_else(|| panic!("{name}"));
+        assert!(row["standing"].is_string() && row["summary"].is_string(), "{row}");
+        if row["trains"] == true {
+            for key in ["sample_bytes", "batch_size", "computation_time_seconds", "au_target"] {
+                assert!(row[key].as_f64().is_some(), "{name} has no {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_workload_that_trains_can_be_saved_and_planned() {
+    let dir = Dir::new();
+    let list = dir.feedline(&["workloads", "--json"]).run().exits(0).json();
+    for row in list.as_array().unwrap() {
+        let name = row["name"].as_str().unwrap();
+        let yaml = dir.feedline(&["workloads", name]).run().exits(0).silent().stdout;
+        let file = format!("{name}.yaml");
+        dir.write(&file, &yaml);
+        let plan = |workload: &str| {
+            // A random shuffle makes every plan another one.
+            let seeded = ["reader.file_shuffle=seed", "reader.sample_shuffle=seed"];
+            dir.feedline(&["plan", workload, "--json", "--ranks", "1"]).set(&seeded).run()
+        };
+        let by_file = plan(&file);
+        if row["trains"] == true {
+            let by_name = plan(name).exits(0).json();
+            assert_eq!(by_file.exits(0).json()["plan_digest"], by_name["plan_digest"], "{name}");
+        } else {
+            by_file.exits(3).says("trains on nothing").one_error();
+        }
+    }
+}
+
+#[test]
+fn a_saved_workload_can_be_edited_and_run() {
+    let dir = Dir::new();
+    let yaml = dir.feedline(&["workloads", "demo"]).run().exits(0).stdout;
+    let edited = yaml.replace("num_files_train: 2048", "num_files_train: 64");
+    assert_ne!(edited, yaml);
+    dir.write("mine.yaml", edited.replace("computation_time: 0.025", "computation_time: 0"));
+    dir.feedline(&["run", "mine.yaml"])
+        .run()
+        .exits(0)
+        .prints("verdict: unverified")
+        .prints("64 files of jpeg");
+}
+
+#[test]
+fn json_stands_alone_on_stdout() {
+    let dir = Dir::small();
+    let generated = dir.feedline(&["generate", "w.yaml", "--json"]).run().exits(0).json();
+    assert_eq!(generated["files_written"], 24);
+    assert_eq!(generated["files_kept"], 0);
+    let plan = dir.feedline(&["plan", "w.yaml", "--json"]).run().exits(0).json();
+    assert_eq!(plan["samples_per_epoch"], 24);
+    // A setting without effect is worth a warning, and the warning must not get between the JSON.
+    let run = dir.feedline(&["run", "w.yaml", "--json"]).set(&["reader.odirect=true"]).run();
+    let summary = run.json();
+    assert_eq!(summary["num_accelerators"], 1);
+    assert_eq!(summary, dir.json(&format!("{}/summary.json", dir.result())));
+    assert!(run.stderr.contains("warning: 'reader.odirect'"), "{}", run.stderr);
+    run.exits(5);
+}
+
+#[test]
+fn quiet_leaves_stderr_empty() {
+    let dir = Dir::small();
+    let settings = &["reader.computation_threads=4"];
+    dir.feedline(&["generate", "w.yaml"]).set(settings).run().exits(0).says("warning: ");
+    for command in ["generate", "plan", "run"] {
+        dir.feedline(&[command, "w.yaml", "--quiet"]).set(settings).run().exits(0).silent();
+        dir.feedline(&[command, "w.yaml", "-q", "--json"]).set(settings).run().exits(0).silent().json();
+    }
+}
+
+#[test]
+fn quiet_still_reports_errors() {
+    Dir::new().feedline(&["run", "nowhere.yaml", "--quiet"]).run().exits(2).says("nowhere.yaml").one_error();
+}
+
+#[test]
+fn completions_for_every_shell() {
+    let dir = Dir::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        dir.feedline(&["completions", shell])
+            .run()
+            .exits(0)
+            .silent()
+            .prints("generate")
+            .prints("results-dir");
+    }
+    dir.feedline(&["completions", "basch"]).run().exits(2).says("bash");
+}
+
+#[test]
+fn bash_accepts_its_completions() {
+    let dir = Dir::new();
+    let script = dir.feedline(&["completions", "bash"]).run().exits(0).stdout;
+    dir.write("completions.bash", script);
+    dir.command(Path::new("bash"), &["-n", "completions.bash"]).run().exits(0).silent();
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_crash() {
+    let dir = Dir::small_with_data();
+    let binary = env!("CARGO_BIN_EXE_feedline");
+    for args in
+        ["--help", "workloads", "workloads --json", "workloads dlrm_b200", "completions zsh", "plan demo"]
+    {
+        pipe_to_nobody(&dir, &format!("{binary} {args}"));
+    }
+    pipe_to_nobody(&dir, &format!("{binary} run w.yaml --quiet --json"));
+    assert_eq!(dir.results().len(), 1, "the result is written even though nobody listened");
+}
+
+/// Runs a command whose stdout is closed from the start; it must end with 0 and say nothing.
+fn pipe_to_nobody(dir: &Dir, command: &str) {
+    // The inner shell waits until the reader has gone, so that every write meets a closed pipe.
+    let script = format!("{{ sleep 0.05; {command}; echo $? > code; }} | true");
+    dir.command(Path::new("bash"), &["-c", &script]).run().exits(0).silent();
+    assert_eq!(dir.read("code").trim(), "0", "{command}");
+}
+
+#[test]
+fn what_is_unknown_gets_a_hint() {
+    let dir = Dir::small();
+    let table: &[(&[&str], &[&str])] = &[
+        (&["run", "unet3d_h10"], &["no workload 'unet3d_h10'", "did you mean 'unet3d_h100'?"]),
+        (&["plan", "xyzzy"], &["no workload 'xyzzy'", "'feedline workloads' lists them"]),
+        (&["workloads", "retinanet_b20"], &["no workload 'retinanet_b20'", "'retinanet_b200'"]),
+        (&["run", "w.yml"], &["w.yml", "No such file"]),
+        (&["run", "."], &["no workload '.'"]),
+        (&["run", "./"], &["./ is a folder"]),
+        (&["run", "w.yaml", "--store", "posic"], &["no store 'posic'", "posix and null"]),
+        (&["plan", "w.yaml", "--store", "ram"], &["no store 'ram'", "posix and null"]),
+        (&["run", "--rank", "2"], &["--rank", "--ranks"]),
+        (&["run", "--ranks", "two"], &["'two'", "--ranks"]),
+        (&["run", "--ranks", "-1"], &["-1"]),
+        (&["run", "w.yaml", "--ranks", "0"], &["--ranks must be from 1 to 1048576, not 0"]),
+        (&["plan", "w.yaml", "--ranks", "3", "--hosts", "2"], &["3 ranks", "2 hosts"]),
+        (&["plan", "w.yaml", "--hosts", "0"], &["--hosts must be at least 1"]),
+        (&["plan", "w.yaml", "--host-memory", "lots"], &["'lots'", "--host-memory"]),
+        (&["generate", "w.yaml", "--writers", "0"], &["0", "--writers"]),
+        (&["generat"], &["'generat'", "generate"]),
+        (&["run", "w.yaml", "more.yaml"], &["more.yaml"]),
+    ];
+    let before = dir.listing();
+    for (args, texts) in table {
+        let done = dir.feedline(args).run().exits(2).one_error();
+        assert!(done.stdout.is_empty(), "{args:?}: {}", done.stdout);
+        for text in *texts {
+            assert!(done.stderr.contains(text), "{args:?} does not say {text}:\n{}", done.stderr);
+        }
+    }
+    assert_eq!(dir.listing(), before);
+}
+
+#[test]
+fn a_file_with_a_built_in_look_is_pointed_at() {
+    let dir = Dir::new();
+    dir.write("mine", "train: {epochs: 1}\n");
+    dir.feedline(&["plan", "mine"]).run().exits(2).says("write './mine'");
+}
+
+#[test]
+fn plan_touches_nothing() {
+    let dir = Dir::small();
+    let before = dir.listing();
+    let args =
+        ["plan", "w.yaml", "--ranks", "4", "--hosts", "2", "--host-memory", "256GiB", "--data-dir", "d"];
+    let text = dir.feedline(&args).run().exits(0).silent();
+    for word in
+        ["train files", "steps per epoch", "dropped remainder", "shard of a rank", "disk needed", "together"]
+    {
+        assert!(text.stdout.contains(word), "{word} is missing in:\n{}", text.stdout);
+    }
+    assert_eq!(dir.listing(), before);
+}

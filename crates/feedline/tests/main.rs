@@ -1,0 +1,24 @@
+//! The program as its users meet it: every test starts the built binary in a folder of its own and looks at exit
+//! code, streams and files. One binary for all of them, so that it is linked once.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the report")]
+
+// Folders, commands with a time limit, and failure messages with everything one needs to see.
+mod util;
+
+// What the command line promises: help, lists, JSON, quiet, completions, hints.
+mod cli;
+// Each planned sample is delivered once, whatever the shape of the run.
+mod exactly_once;
+// Storage, disks and users that misbehave: one clear error, the right exit code, nothing half-written.
+mod faults;
+// The data set on disk: reproducible, whole, of the planned size.
+mod generate;
+// numpy and Pillow read what we write.
+mod interop;
+// Seeded mistakes in workload files and flags: each its own message, before any I/O.
+mod mistakes;
+// The result of a run: its files, keys, counts and sums.
+mod run;
+// The repository's own text keeps the house's rules.
+mod tidy;

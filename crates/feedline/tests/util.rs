@@ -1,0 +1,418 @@
+//! A folder per test, and the program started in it. A command that fails a test shows itself, its folder's content,
+//! its status and both streams; one that hangs is ended and fails.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// No command of these tests takes more than a few seconds; this is for a machine that is busy with other things.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+
+/// The user and group `nobody`, for whom permissions are checked even when the tests run as root.
+const NOBODY: u32 = 65534;
+
+/// A workload that runs in milliseconds: 24 npz files of one sample each.
+pub const SMALL: &str = "\
+framework: pytorch
+dataset:
+  format: npz
+  data_folder: data
+  num_files_train: 24
+  num_samples_per_file: 1
+  record_length_bytes: 4096
+reader:
+  data_loader: pytorch
+  batch_size: 2
+  read_threads: 2
+  file_shuffle: seed
+train:
+  epochs: 2
+  computation_time: 0
+";
+
+/// A folder that is removed with everything in it.
+pub struct Dir {
+    folder: TempDir,
+}
+
+impl Dir {
+    pub fn new() -> Dir {
+        let folder = tempfile::Builder::new().prefix("feedline-test-").tempdir().unwrap();
+        // Other users must get through to the files they are tested with.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        Dir { folder }
+    }
+
+    /// A folder with the workload `SMALL` as `w.yaml`.
+    pub fn small() -> Dir {
+        let dir = Dir::new();
+        dir.write("w.yaml", SMALL);
+        dir
+    }
+
+    /// The same with its data set.
+    pub fn small_with_data() -> Dir {
+        let dir = Dir::small();
+        dir.feedline(&["generate", "w.yaml", "--quiet"]).run().exits(0);
+        dir
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        let path = self.path(name);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    pub fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).unwrap()
+    }
+
+    pub fn set_mode(&self, name: &str, mode: u32) {
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Everything in the folder: relative path and size, folders with a slash and without one.
+    pub fn listing(&self) -> Vec<String> {
+        listing(self.folder.path())
+    }
+
+    /// Every file below `name` with its content.
+    pub fn tree(&self, name: &str) -> BTreeMap<String, Vec<u8>> {
+        let root = self.path(name);
+        let mut files = BTreeMap::new();
+        walk(&root, &mut |path| {
+            if path.is_file() {
+                files.insert(relative(&root, path), fs::read(path).unwrap());
+            }
+        });
+        files
+    }
+
+    /// The finished result folders, by path relative to this folder.
+    pub fn results(&self) -> Vec<String> {
+        self.results_below("feedline-results")
+    }
+
+    pub fn results_below(&self, name: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        walk(&self.path(name), &mut |path| {
+            if path.ends_with("summary.json") {
+                found.push(relative(self.folder.path(), path.parent().unwrap()));
+            }
+        });
+        found
+    }
+
+    /// The one result there is.
+    pub fn result(&self) -> String {
+        let results = self.results();
+        assert_eq!(results.len(), 1, "{results:?}");
+        results[0].clone()
+    }
+
+    /// Fails if a file or folder is there that only exists while something is being written.
+    pub fn has_no_leftovers(&self) {
+        for line in self.listing() {
+            let leftover = [".partial", ".feedline-probe"].iter().any(|mark| line.contains(mark));
+            assert!(!leftover, "left behind: {line}");
+        }
+    }
+
+    pub fn feedline(&self, args: &[&str]) -> Cmd<'_> {
+        self.command(Path::new(env!("CARGO_BIN_EXE_feedline")), args)
+    }
+
+    /// The program as a user without rights. It is copied to where such a user can reach it.
+    pub fn feedline_unprivileged(&self, args: &[&str]) -> Cmd<'_> {
+        let copy = self.path("feedline");
+        fs::copy(env!("CARGO_BIN_EXE_feedline"), &copy).unwrap();
+        let mut command = self.command(&copy, args);
+        if rustix::process::geteuid().is_root() {
+            command.command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    }
+
+    pub fn command(&self, program: &Path, args: &[&str]) -> Cmd<'_> {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
+        Cmd { command, dir: self }
+    }
+}
+
+/// A command that has not been started.
+pub struct Cmd<'a> {
+    command: Command,
+    dir: &'a Dir,
+}
+
+impl<'a> Cmd<'a> {
+    pub fn args(mut self, args: &[&str]) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Adds `--set KEY=VALUE` for each.
+    pub fn set(mut self, settings: &[&str]) -> Self {
+        for setting in settings {
+            self.command.args(["--set", setting]);
+        }
+        self
+    }
+
+    pub fn run(self) -> Done {
+        self.start().wait()
+    }
+
+    pub fn start(mut self) -> Running<'a> {
+        let shown = format!("{:?}", self.command);
+        self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().unwrap_or_else(|error| panic!("{shown}: {error}"));
+        let stdout = drain(child.stdout.take().unwrap());
+        let stderr = drain(child.stderr.take().unwrap());
+        Running { child, stdout, stderr, shown, dir: self.dir }
+    }
+}
+
+fn drain(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
+}
+
+/// A command at work.
+pub struct Running<'a> {
+    child: Child,
+    stdout: JoinHandle<Vec<u8>>,
+    stderr: JoinHandle<Vec<u8>>,
+    shown: String,
+    dir: &'a Dir,
+}
+
+impl Running<'_> {
+    /// Waits until a thread of that name is at work: `reader` while training, `writer` while generating. By then
+    /// signals are listened to.
+    pub fn until_thread(&mut self, name: &str) {
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.child.id()));
+        self.until(&format!("a thread '{name}'"), || {
+            let Ok(entries) = fs::read_dir(&tasks) else { return false };
+            entries.flatten().any(|task| {
+                fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
+            })
+        });
+    }
+
+    /// Waits until `seen`; fails if the command ends before, or takes too long.
+    pub fn until(&mut self, what: &str, mut seen: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        while !seen() {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{} ended ({ended:?}) before {what} was seen", self.shown);
+            assert!(begin.elapsed() < TIME_LIMIT, "{}: no sign of {what}", self.shown);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub fn wait(self) -> Done {
+        self.wait_for(TIME_LIMIT)
+    }
+
+    /// Waits for the end; a command that does not end in time is ended and fails the test.
+    pub fn wait_for(mut self, limit: Duration) -> Done {
+        let begin = Instant::now();
+        let mut hung = false;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if begin.elapsed() > limit {
+                hung = true;
+                self.child.kill().unwrap();
+                break self.child.wait().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let text = |stream: JoinHandle<Vec<u8>>| String::from_utf8(stream.join().unwrap()).unwrap();
+        let done = Done {
+            status,
+            stdout: text(self.stdout),
+            stderr: text(self.stderr),
+            shown: self.shown,
+            cwd: self.dir.folder.path().to_owned(),
+            listing: self.dir.listing(),
+        };
+        if hung {
+            done.fail(&format!("did not end within {} s", limit.as_secs()));
+        }
+        done
+    }
+}
+
+/// A command that is over.
+pub struct Done {
+    status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+    shown: String,
+    cwd: PathBuf,
+    listing: Vec<String>,
+}
+
+impl Done {
+    pub fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+
+    /// The signal that ended it, if one did.
+    pub fn signal(&self) -> Option<i32> {
+        self.status.signal()
+    }
+
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Done {
+        if self.code() != Some(code) {
+            self.fail(&format!("expected exit code {code}"));
+        }
+        self
+    }
+
+    /// For a run of whose verdict only the timing may be bad: a machine that is busy with other things lags behind
+    /// the accelerators' timeline, and the verdict says so.
+    #[track_caller]
+    pub fn ran(self) -> Done {
+        let late = self.code() == Some(5) && self.failed_rules() == ["on-time"];
+        if self.code() != Some(0) && !late {
+            self.fail("expected a run to its end");
+        }
+        self
+    }
+
+    /// The rules that the result on stdout, text or JSON, calls broken.
+    pub fn failed_rules(&self) -> Vec<String> {
+        if let Ok(summary) = serde_json::from_str::<Value>(&self.stdout) {
+            let rules = summary["feedline"]["verdict"]["rules"].as_array().unwrap();
+            let failed = rules.iter().filter(|finding| finding["outcome"] == "fail");
+            return failed.map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect();
+        }
+        let failed = self.stdout.lines().filter_map(|line| line.split_once(" (failed): "));
+        failed.map(|(rule, _)| rule.trim().to_owned()).collect()
+    }
+
+    /// Checks that stderr contains the text.
+    #[track_caller]
+    pub fn says(self, text: &str) -> Done {
+        if !self.stderr.contains(text) {
+            self.fail(&format!("expected on stderr: {text}"));
+        }
+        self
+    }
+
+    /// Checks that stdout contains the text.
+    #[track_caller]
+    pub fn prints(self, text: &str) -> Done {
+        if !self.stdout.contains(text) {
+            self.fail(&format!("expected on stdout: {text}"));
+        }
+        self
+    }
+
+    /// Checks that stderr has one error and no sign of a crash.
+    #[track_caller]
+    pub fn one_error(self) -> Done {
+        let errors = self.stderr.lines().filter(|line| line.starts_with("error: ")).count();
+        if errors != 1 || self.stderr.contains("panicked") || self.stderr.contains("RUST_BACKTRACE") {
+            self.fail(&format!("expected one error, found {errors}"));
+        }
+        self
+    }
+
+    #[track_caller]
+    pub fn silent(self) -> Done {
+        if !self.stderr.is_empty() {
+            self.fail("expected nothing on stderr");
+        }
+        self
+    }
+
+    /// Stdout as JSON, which must be all there is.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        match serde_json::from_str(&self.stdout) {
+            Ok(value) => value,
+            Err(error) => self.fail(&format!("stdout is not JSON: {error}")),
+        }
+    }
+
+    #[track_caller]
+    pub fn fail(&self, why: &str) -> ! {
+        let mut report = format!("{why}\n");
+        let line = "-".repeat(80);
+        let _ = writeln!(report, "{line}\n{}\nin {}", self.shown, self.cwd.display());
+        let _ = writeln!(report, "{line}\n{}", self.status);
+        let _ = writeln!(report, "{line}\nstdout:\n{}", self.stdout);
+        let _ = writeln!(report, "{line}\nstderr:\n{}", self.stderr);
+        let shown = self.listing.iter().take(60).map(String::as_str).collect::<Vec<_>>().join("\n");
+        let _ = writeln!(report, "{line}\n{} entries in the folder:\n{shown}\n{line}", self.listing.len());
+        panic!("{report}");
+    }
+}
+
+/// Calls `f` for everything below `folder`, parents first, sorted by name. A folder that is not there is empty.
+pub fn walk(folder: &Path, f: &mut impl FnMut(&Path)) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        f(&path);
+        if path.is_dir() && !path.is_symlink() {
+            walk(&path, f);
+        }
+    }
+}
+
+pub fn relative(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()
+}
+
+fn listing(folder: &Path) -> Vec<String> {
+    let mut lines = Vec::new();
+    walk(folder, &mut |path| {
+        let name = relative(folder, path);
+        let facts = fs::symlink_metadata(path).unwrap();
+        lines.push(if facts.is_dir() { format!("{name}/") } else { format!("{name} {}", facts.len()) });
+    });
+    lines
+}
+
+/// The outcome of a rule in a summary: `pass`, `fail` or `not-checkable`.
+pub fn outcome(summary: &Value, rule: &str) -> String {
+    let rules = summary["feedline"]["verdict"]["rules"].as_array().unwrap();
+    let found = rules.iter().find(|finding| finding["rule"] == rule);
+    found.unwrap_or_else(|| panic!("no rule {rule}"))["outcome"].as_str().unwrap().to_owned()
+}

@@ -1,0 +1,55 @@
+//! Orders of a few pieces, counted through: the factorial number system turns a number below n! into an order, and
+//! epochs take numbers in steps that are coprime to n!, so no order comes twice before all have come once.
+
+use super::mix;
+
+/// One order of `[0, n)` for n up to `MAX`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiny {
+    places: [u8; Tiny::MAX as usize],
+}
+
+/// The step from one epoch's number to the next: a prime larger than `MAX`, hence coprime to n!.
+const STRIDE: u64 = 1_000_003;
+
+impl Tiny {
+    /// 12! is about 479 million: more orders than anyone runs epochs.
+    pub(super) const MAX: u64 = 12;
+
+    pub(super) fn new(n: u64, seed: u64, turn: u64) -> Tiny {
+        debug_assert!(n <= Tiny::MAX);
+        let orders: u64 = (1..=n).product();
+        // Reduced first, so that the product stays far below 2^64.
+        let mut number = (mix(seed, n) % orders + turn % orders * (STRIDE % orders)) % orders;
+        let mut left: [u8; Tiny::MAX as usize] = std::array::from_fn(|i| i as u8);
+        let mut places = [0; Tiny::MAX as usize];
+        for (i, place) in places.iter_mut().enumerate().take(n as usize) {
+            let remaining = n as usize - i;
+            let pick = (number % remaining as u64) as usize;
+            number /= remaining as u64;
+            *place = left[pick];
+            left.copy_within(pick + 1..remaining, pick);
+        }
+        Tiny { places }
+    }
+
+    pub(super) fn apply(&self, i: u64) -> u64 {
+        u64::from(self.places[i as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_is_permuted() {
+        for n in 1..=Tiny::MAX {
+            for turn in 0..50 {
+                let mut images: Vec<u64> = (0..n).map(|i| Tiny::new(n, 7, turn).apply(i)).collect();
+                images.sort_unstable();
+                assert_eq!(images, (0..n).collect::<Vec<_>>());
+            }
+        }
+    }
+}
