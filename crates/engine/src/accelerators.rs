@@ -167,6 +167,9 @@ impl Driver<'_> {
         } else {
             accelerator.excluded += wait + compute;
         }
+        if step == 0 {
+            job.pulse.first_batch_at(ready);
+        }
         job.pulse.step(compute, wait + compute);
         if made_room {
             self.make_room(rank);

@@ -3,15 +3,19 @@
 
 mod accelerators;
 mod bell;
+mod calibrate;
 pub mod generate;
 pub mod host;
 mod loader;
 pub mod meter;
+mod probe;
 mod pulse;
 mod stop;
 mod train;
 mod world;
 
+pub use calibrate::calibrate;
+pub use probe::first_missing;
 pub use pulse::{Progress, Pulse};
 pub use stop::Stop;
 pub use train::{Rig, train};

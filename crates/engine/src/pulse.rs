@@ -14,6 +14,8 @@ pub struct Pulse {
     steps: AtomicU64,
     busy_ns: AtomicU64,
     time_ns: AtomicU64,
+    /// One more than the moment at which the first batch was there; 0 before.
+    first_batch: AtomicU64,
 }
 
 /// One look at the counters.
@@ -52,6 +54,16 @@ impl Pulse {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.busy_ns.fetch_add(busy.0, Ordering::Relaxed);
         self.time_ns.fetch_add(time.0, Ordering::Relaxed);
+    }
+
+    /// The first batch of the run is there, by the run's clock.
+    pub(crate) fn first_batch_at(&self, moment: Nanos) {
+        let _ = self.first_batch.compare_exchange(0, moment.0 + 1, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// When the first batch was there, by the run's clock.
+    pub fn first_batch(&self) -> Option<Nanos> {
+        self.first_batch.load(Ordering::Relaxed).checked_sub(1).map(Nanos)
     }
 
     pub(crate) fn idle(&self, time: Nanos) {

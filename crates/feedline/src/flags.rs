@@ -117,6 +117,9 @@ pub struct RunFlags {
     /// Write the files of the data set that are missing before training
     #[arg(long)]
     pub generate: bool,
+    /// Leave out the brief run on the null store that finds the instrument's own ceiling
+    #[arg(long)]
+    pub no_calibration: bool,
     /// How the data is read: posix (buffered reads) or null (no I/O, needs no data)
     #[arg(long, value_name = "STORE", default_value = "posix")]
     pub store: String,

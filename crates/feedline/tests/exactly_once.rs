@@ -172,3 +172,36 @@ fn every_file_is_read_once_by_its_size() {
         }
     }
 }
+
+/// Shapes that made DLIO hang, overlap or lose samples.
+#[test]
+fn cases_from_the_field() {
+    let dir = workspace();
+    let base = Case {
+        files: 1,
+        samples_per_file: 1,
+        ranks: 1,
+        batch: 1,
+        readers: 4,
+        prefetch: 2,
+        epochs: 2,
+        eval_files: 0,
+        loader: "pytorch",
+        file_shuffle: "seed",
+        sample_shuffle: "seed",
+    };
+    for (case, dropped) in [
+        (Case { files: 145, ranks: 3, batch: 16, ..base }, 1),
+        (Case { files: 100, ranks: 7, ..base }, 2),
+        (Case { files: 3, samples_per_file: 512, batch: 10, ranks: 2, ..base }, 16),
+        (Case { files: 1, samples_per_file: 100, ranks: 8, batch: 4, ..base }, 4),
+        (Case { files: 3, readers: 16, ..base }, 0),
+    ] {
+        case.check(&case.run(&dir, &["--store", "null"]));
+        let settings = case.settings();
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let args = ["plan", "w.yaml", "--json", "--quiet", "--ranks", &case.ranks.to_string()];
+        let plan = dir.feedline(&args).set(&settings).run();
+        assert_eq!(plan.json()["dropped_samples"], dropped, "the remainder is stated: {case:?}");
+    }
+}

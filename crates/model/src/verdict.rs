@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::ledger::{Ledger, Phase};
+use crate::metrics::{Figures, Spread};
 use crate::order::Unit;
 use crate::plan::{PhasePlan, Plan};
 use crate::units::{Nanos, grouped};
@@ -107,6 +108,12 @@ const RULES: &[Rule] = &[
         threshold: "the host's lateness can have cost at most 2 % of the accelerators' time",
         remedy: "use fewer ranks per host, or a host with more cores",
         check: on_time,
+    },
+    Rule {
+        name: "client-not-the-limit",
+        threshold: "the instrument's own ceiling lies well above what was measured or wanted",
+        remedy: "use fewer ranks per host, or a host with more cores",
+        check: client_not_the_limit,
     },
     Rule {
         name: "settings-honoured",
@@ -281,6 +288,48 @@ fn on_time(case: &Case<'_>) -> (Outcome, String) {
     )
 }
 
+/// Without compute time there is no AU: then a run that comes this near to the null store's rate measured the client.
+const NEAR_CEILING: f64 = 0.8;
+/// Steps without compute time that a rate can be told from; fewer are over before the readers have all started.
+const RATE_STEPS: u64 = 200;
+
+fn client_not_the_limit(case: &Case<'_>) -> (Outcome, String) {
+    if case.plan.store == "null" {
+        return (Outcome::Pass, "this run is the ceiling".to_owned());
+    }
+    let Some(own) = case.ledger.calibration else {
+        return (Outcome::NotCheckable, "the instrument's own ceiling was not measured".to_owned());
+    };
+    let Some(seen) = Figures::new(case.plan, case.ledger, Phase::Train) else {
+        return (Outcome::NotCheckable, "nothing was measured".to_owned());
+    };
+    let mean = |spread: Option<Spread>| spread.map_or(0.0, |spread| spread.mean);
+    match (own.au_percent, own.samples_per_second) {
+        (Some(ceiling), _) => {
+            // Half-way between the target and perfection: nearer to the target, the instrument decides who passes.
+            let target = 100.0 * case.plan.metric.au_target;
+            let needed = f64::midpoint(target, 100.0);
+            let met = mean(seen.au_percent) >= target;
+            let outcome = if met || ceiling >= needed { Outcome::Pass } else { Outcome::Fail };
+            (
+                outcome,
+                format!(
+                    "AU {ceiling:.2} % on the null store, where the target {target:.0} % needs {needed:.1} %"
+                ),
+            )
+        }
+        (None, Some(_)) if own.steps < RATE_STEPS => {
+            (Outcome::NotCheckable, format!("{} steps without compute time are too few to tell", own.steps))
+        }
+        (None, Some(ceiling)) => {
+            let rate = mean(seen.samples_per_second);
+            let outcome = if rate <= NEAR_CEILING * ceiling { Outcome::Pass } else { Outcome::Fail };
+            (outcome, format!("{rate:.0} samples/s, on the null store {ceiling:.0}"))
+        }
+        (None, None) => (Outcome::NotCheckable, "the instrument's own ceiling is not measurable".to_owned()),
+    }
+}
+
 fn settings_honoured(case: &Case<'_>) -> (Outcome, String) {
     match case.unhonoured {
         [] => (Outcome::Pass, "all".to_owned()),
@@ -315,3 +364,6 @@ fn device_share(ledger: &Ledger, epoch: u64) -> Option<f64> {
     let read = ledger.total(epoch, Phase::Train).bytes_read;
     (device.device_readings > 0 && read > 0).then(|| device.device_read_bytes as f64 / read as f64)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,13 +7,12 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow};
 use engine::host::{self, Host};
-use engine::meter::{self, Monotonic};
+use engine::meter::{self, Clock, Monotonic};
 use engine::{Pulse, Rig, Stop};
 use format::Format;
 use model::ledger::{Ledger, Phase};
-use model::names::Name;
-use model::plan::{Plan, Split};
-use model::units::Bytes;
+use model::plan::Plan;
+use model::units::{Bytes, Nanos};
 use model::verdict::{self, Case, Status};
 use model::warning::Warning;
 use store::{Backend, Store};
@@ -30,6 +29,7 @@ use crate::report::result::{Outcome, Times};
 use crate::report::{self, folder, text};
 
 pub fn run(flags: &RunFlags) -> Ending {
+    let begun = Monotonic::new();
     let prepared = prepare(&flags.workload)?;
     check_storage(&prepared.spec)?;
     let host = Host::look();
@@ -45,7 +45,15 @@ pub fn run(flags: &RunFlags) -> Ending {
     };
     let plan = resolve(&prepared, &site)?;
     let format = format?;
-    let stage = Stage { flags, prepared: &prepared, host: &host, plan: &plan, format, backend };
+    let stage = Stage {
+        flags,
+        prepared: &prepared,
+        host: &host,
+        plan: &plan,
+        format,
+        backend,
+        settling: begun.now(),
+    };
     stage.run()
 }
 
@@ -57,6 +65,8 @@ struct Stage<'a> {
     plan: &'a Plan,
     format: &'static dyn Format,
     backend: &'static Backend,
+    /// How long all that took.
+    settling: Nanos,
 }
 
 impl Stage<'_> {
@@ -79,7 +89,12 @@ impl Stage<'_> {
             self.generate(&data, show, &stop)?;
         }
         let store = open_store(self.backend, &data)?;
-        let (ledger, times) = self.train(&*store, show, &stop);
+        // The null store is the ceiling itself.
+        let calibrates = !self.flags.no_calibration && self.backend.capabilities.holds_files;
+        let calibration =
+            calibrates.then(|| engine::calibrate(self.plan, self.format, self.host.cores, &stop)).flatten();
+        let (mut ledger, times) = self.train(&*store, show, &stop);
+        ledger.calibration = calibration;
         self.conclude(&ledger, times, &results)
     }
 
@@ -109,7 +124,7 @@ impl Stage<'_> {
     /// Sees that the data set is there, as far as a few files tell.
     fn check_data(&self, folder: &Path) -> Result<(), Failure> {
         let missing = match self.backend.open(folder) {
-            Ok(store) => first_missing(&*store, self.plan).map_err(Failure::refused)?,
+            Ok(store) => engine::first_missing(&*store, self.plan).map_err(Failure::refused)?,
             Err(_) => Some(format!("the folder {} does not exist", folder.display())),
         };
         match missing {
@@ -139,7 +154,8 @@ impl Stage<'_> {
         let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
         let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));
         let cpu_seconds = meter::cpu_seconds() - cpu_before;
-        (ledger, Times { start, end: meter::timestamp(), span, cpu_seconds })
+        let first_batch = pulse.first_batch().map(|moment| self.settling + moment);
+        (ledger, Times { start, end: meter::timestamp(), span, first_batch, cpu_seconds })
     }
 
     fn conclude(&self, ledger: &Ledger, times: Times, results: &Path) -> Ending {
@@ -214,40 +230,6 @@ fn check_memory(plan: &Plan) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
-}
-
-/// Files that are looked at before a run: enough to find a data set that is missing, cut off or of another size,
-/// few enough to cost nothing. A single bad file is found when it is read.
-const PROBES: u64 = 64;
-
-/// What is missing or wrong about the data set, judged by its first and last file and some between.
-fn first_missing(store: &dyn Store, plan: &Plan) -> anyhow::Result<Option<String>> {
-    let mut name = Name::default();
-    let splits = std::iter::once(&plan.data.train).chain(plan.eval.iter().map(|_| &plan.data.valid));
-    for split in splits {
-        for index in probes(split) {
-            split.names.write(index, &mut name);
-            let planned = plan.data.file_bytes.of(split.first_file + index);
-            match store.size(&name)? {
-                Some(size) if size == planned => {}
-                Some(size) => {
-                    return Ok(Some(format!(
-                        "{name} has {size} bytes where the plan says {planned}: it was generated with other settings"
-                    )));
-                }
-                None => return Ok(Some(format!("{name} does not exist"))),
-            }
-        }
-    }
-    Ok(None)
-}
-
-fn probes(split: &Split) -> impl Iterator<Item = u64> {
-    let last = split.files.saturating_sub(1);
-    let count = PROBES.min(split.files);
-    (0..count).map(move |probe| {
-        if count < 2 { 0 } else { (u128::from(last) * u128::from(probe) / u128::from(count - 1)) as u64 }
-    })
 }
 
 /// Samples that the whole run delivers.

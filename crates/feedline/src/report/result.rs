@@ -17,6 +17,8 @@ pub struct Times {
     pub start: String,
     pub end: String,
     pub span: Nanos,
+    /// From the start of the command to the first batch, without generation and calibration.
+    pub first_batch: Option<Nanos>,
     pub cpu_seconds: f64,
 }
 
@@ -112,6 +114,8 @@ impl Outcome<'_> {
                 "peak_rss_bytes": self.peak_rss_bytes,
                 "planned_bytes": self.plan.estimate.memory_bytes,
             },
+            "calibration": self.ledger.calibration,
+            "first_batch_seconds": self.times.first_batch.map(Nanos::seconds),
             "cpu_seconds": self.times.cpu_seconds,
             "wall_seconds": self.times.span.seconds(),
             "warnings": self.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),

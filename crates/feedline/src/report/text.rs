@@ -111,6 +111,15 @@ fn verdict_lines(outcome: &Outcome<'_>) -> String {
     if outcome.verdict.status == Status::Valid {
         let _ = writeln!(text, "  all {} rules hold", outcome.verdict.rules.len());
     }
+    if let Some(own) = outcome.ledger.calibration {
+        let au = own.au_percent.map_or("n/a".to_owned(), |au| format!("{au:.2} %"));
+        let harness = Nanos::from_seconds(own.harness_seconds_per_step);
+        let idle = 100.0 * own.cpu_headroom;
+        let _ = writeln!(
+            text,
+            "own ceiling on the null store: AU {au}, {harness} per step, CPU {idle:.0} % idle"
+        );
+    }
     let memory = outcome.peak_rss_bytes.map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
     let cpu = outcome.times.cpu_seconds;
     let _ = writeln!(text, "took {}, {cpu:.1} s of CPU, {memory} of memory", outcome.times.span);

@@ -84,10 +84,41 @@ mod tests {
         }
     }
 
+    /// For every n up to 2^16 at several keys. The network depends on n only by its width, so it is tabulated once per
+    /// width; each n walks the table, and `apply` is held against the walk.
+    #[test]
+    fn every_domain_up_to_65536_is_permuted() {
+        // Every single n at one key, every seventeenth at others: the walk over all of them takes a while.
+        for (key, stride) in [(123, 1), (0, 17), (0xdead_beef, 17), (u64::MAX, 17)] {
+            for bits in 2..=16u32 {
+                let widest = Permutation::new(1 << bits, key);
+                let table: Vec<u32> = (0..1u64 << bits).map(|x| widest.network(x) as u32).collect();
+                let mut stamps = vec![0u32; 1 << bits];
+                for n in ((1u32 << (bits - 1)) + 1..=1 << bits).step_by(stride) {
+                    let walk = |i: u32| {
+                        let mut x = table[i as usize];
+                        while x >= n {
+                            x = table[x as usize];
+                        }
+                        x
+                    };
+                    for i in 0..n {
+                        let stamp = std::mem::replace(&mut stamps[walk(i) as usize], n);
+                        assert_ne!(stamp, n, "n {n}, key {key}: two positions go to one place");
+                    }
+                    let permutation = Permutation::new(u64::from(n), key);
+                    for i in [0, n / 3, n / 2, n - 1] {
+                        assert_eq!(permutation.apply(u64::from(i)), u64::from(walk(i)), "n {n}, key {key}");
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn large_domains_stay_inside_and_do_not_collide() {
-        for k in [20, 33, 40, 47, 48] {
-            for n in [(1u64 << k) - 1, 1 << k] {
+        for k in (17..=40).chain([47]) {
+            for n in [(1u64 << k) - 1, 1 << k, (1 << k) + 1] {
                 let permutation = Permutation::new(n, 7);
                 let mut images: Vec<u64> =
                     (0..1000).map(|i| permutation.apply(n - 1 - i * (n / 1000))).collect();

@@ -1,0 +1,61 @@
+//! The instrument measures itself: the same plan, briefly, on the null store on this host. What it does not reach there
+//! it cannot reach on any storage.
+
+use format::Format;
+use model::ledger::{Calibration, Phase};
+use model::metrics::Figures;
+use model::order::Shards;
+use model::plan::Plan;
+use model::units::Nanos;
+use store::Null;
+
+use crate::meter::{self, Clock, Monotonic};
+use crate::pulse::Pulse;
+use crate::stop::Stop;
+use crate::train::{Rig, train};
+
+/// About how long the steps of a calibration take together.
+const SECONDS: f64 = 1.0;
+/// Steps beyond those that the metric window leaves out, however long they take.
+const FEWEST_STEPS: u64 = 2;
+/// Steps when they have no compute time to count by.
+const MOST_STEPS: u64 = 4000;
+
+/// Runs the brief plan. `None` if a stop was wished meanwhile.
+pub fn calibrate(plan: &Plan, format: &dyn Format, cores: u64, stop: &Stop) -> Option<Calibration> {
+    let brief = brief(plan, cores);
+    let (clock, pulse) = (Monotonic::new(), Pulse::default());
+    let cpu_before = meter::cpu_seconds();
+    let rig = Rig { plan: &brief, format, store: &Null, clock: &clock, stop, pulse: &pulse };
+    let ledger = train(&rig);
+    let (wall, cpu) = (clock.now(), meter::cpu_seconds() - cpu_before);
+    if ledger.interrupted {
+        return None;
+    }
+    let figures = Figures::new(&brief, &ledger, Phase::Train)?;
+    let seen = ledger.total(1, Phase::Train);
+    Some(Calibration {
+        steps: brief.train.shards.steps,
+        au_percent: figures.au_percent.map(|au| au.mean).filter(|_| seen.compute_ns > Nanos::ZERO),
+        samples_per_second: figures.samples_per_second.map(|rate| rate.mean),
+        harness_seconds_per_step: (seen.wait_ns + seen.lateness_ns_sum).seconds() / seen.steps.max(1) as f64,
+        cpu_headroom: (1.0 - cpu / (wall.seconds() * cores as f64)).clamp(0.0, 1.0),
+    })
+}
+
+fn brief(plan: &Plan, cores: u64) -> Plan {
+    let seconds = plan.train.compute.mean();
+    let steps = if seconds > 0.0 { (SECONDS / seconds).ceil() as u64 } else { MOST_STEPS };
+    let excluded = plan.metric.exclude_start_steps + plan.metric.exclude_end_steps;
+    let steps = steps.clamp(FEWEST_STEPS, MOST_STEPS) + excluded;
+    let mut brief = plan.clone();
+    let shards = plan.train.shards;
+    brief.train.shards =
+        Shards::new(shards.samples, shards.ranks, shards.batch, Some(steps.min(shards.steps)));
+    brief.eval = None;
+    brief.epochs = 1;
+    brief.store = "null".to_owned();
+    // The null store needs no thread per reader; what the storage keeps waiting is not what is measured here.
+    brief.loader.threads = plan.loader.threads.min(cores.max(1));
+    brief
+}

@@ -1,0 +1,188 @@
+//! Each rule is shown a ledger that breaks it.
+
+use super::*;
+use crate::ledger::{Calibration, Fault, NodeRow, PARTS, Part, Row, Window, part_of};
+use crate::plan::{Measure, Request};
+use crate::shape::FileShape;
+use crate::spec::{self, Source};
+
+#[derive(Debug)]
+struct Bare;
+
+impl Measure for Bare {
+    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String> {
+        Ok(shape.payload_bytes())
+    }
+}
+
+fn plan() -> Plan {
+    let text = "
+framework: pytorch
+dataset: {format: jpeg, num_files_train: 103, record_length_bytes: 4096}
+reader: {data_loader: pytorch, batch_size: 5, sample_shuffle: seed}
+train: {epochs: 2, computation_time: 0.01}
+";
+    let request = Request {
+        workload: "test",
+        ranks: 2,
+        hosts: 1,
+        host_memory_bytes: 1 << 30,
+        cores: 2,
+        store: "posix",
+        store_blocks: true,
+        entropy: 1,
+        measure: Some(&Bare),
+    };
+    Plan::resolve(&spec::read(Source { name: "test", text }, &[]).unwrap().spec, &request).unwrap()
+}
+
+/// The ledger of a flawless run, except that positions are delivered as `deliver` says, epoch by epoch.
+fn ledger(plan: &Plan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger {
+    let mut ledger = Ledger::default();
+    ledger.calibration = Some(calibration(99.9));
+    let shards = plan.train.shards;
+    for epoch in 1..=plan.epochs {
+        let order = plan.train.order.epoch(epoch);
+        let mut parts = vec![Part::default(); PARTS as usize];
+        for rank in 0..plan.ranks {
+            let mut row = Row { steps: shards.steps, samples_planned: shards.steps * 5, ..Row::default() };
+            row.compute_ns = Nanos(10_000_000 * shards.steps);
+            row.window = Window { steps: 9, compute_ns: Nanos(90_000_000), time_ns: Nanos(100_000_000) };
+            let first = shards.position(rank, 0);
+            for position in first..first + shards.steps * shards.batch {
+                for from in deliver(epoch, position) {
+                    let sample = order.sample(from);
+                    let part = Part { samples: 1, digest: Digest::of_run(sample, 1) };
+                    row.samples_delivered += 1;
+                    row.digest += part.digest;
+                    row.order = row.order.wrapping_add(crate::digest::placed_run(position, sample, 1));
+                    parts[part_of(position / shards.batch, shards.ranks * shards.steps)] += part;
+                }
+            }
+            ledger.add(epoch, Phase::Train, rank, row);
+        }
+        ledger.add_node(epoch, Phase::Train, 0, NodeRow { parts, ..NodeRow::default() });
+    }
+    ledger
+}
+
+fn calibration(au_percent: f64) -> Calibration {
+    Calibration {
+        steps: 10,
+        au_percent: Some(au_percent),
+        samples_per_second: Some(1e6),
+        harness_seconds_per_step: 1e-6,
+        cpu_headroom: 0.9,
+    }
+}
+
+fn finding(plan: &Plan, ledger: &Ledger, rule: &str) -> (Status, Outcome, String) {
+    let verdict = judge(&Case { plan, ledger, unhonoured: &[] });
+    let finding = verdict.rules.into_iter().find(|finding| finding.rule == rule).unwrap();
+    (verdict.status, finding.outcome, finding.evidence)
+}
+
+#[test]
+fn a_flawless_run_breaks_no_rule() {
+    let plan = plan();
+    let verdict = judge(&Case { plan: &plan, ledger: &ledger(&plan, |_, p| vec![p]), unhonoured: &[] });
+    assert_eq!(verdict.status, Status::Unverified, "this version cannot prove the cache state");
+    assert!(verdict.rules.iter().all(|finding| finding.outcome != Outcome::Fail), "{verdict:?}");
+}
+
+#[test]
+fn one_missing_doubled_or_swapped_sample_makes_the_run_invalid() {
+    let plan = plan();
+    for (words, wrong) in [
+        ("position 42 (rank 0, step 8, sample ", vec![]),
+        ("is doubled", vec![42, 42]),
+        ("swapped for others", vec![43]),
+    ] {
+        let ledger = ledger(&plan, |epoch, p| if (epoch, p) == (2, 42) { wrong.clone() } else { vec![p] });
+        let (status, outcome, evidence) = finding(&plan, &ledger, "exactly-once");
+        assert_eq!((status, outcome), (Status::Invalid, Outcome::Fail));
+        assert!(evidence.starts_with("epoch 2, train: ") && evidence.contains(words), "{evidence}");
+    }
+}
+
+#[test]
+fn two_epochs_in_one_order_make_the_run_invalid() {
+    let mut plan = plan();
+    plan.train.order.reshuffle = false;
+    let (status, outcome, evidence) = finding(&plan, &ledger(&plan, |_, p| vec![p]), "order-differs");
+    assert_eq!((status, outcome), (Status::Invalid, Outcome::Fail));
+    assert_eq!(evidence, "epochs 1 and 2 read in the same order");
+}
+
+#[test]
+fn a_step_that_was_not_done_makes_the_run_incomplete() {
+    let plan = plan();
+    let mut whole = ledger(&plan, |_, p| vec![p]);
+    whole.add_fault(Fault {
+        epoch: 2,
+        phase: Phase::Train,
+        message: "rank 1, step 3: x does not exist".into(),
+    });
+    let (status, _, evidence) = finding(&plan, &whole, "complete");
+    assert_eq!(
+        (status, evidence.as_str()),
+        (Status::Incomplete, "epoch 2, train: rank 1, step 3: x does not exist")
+    );
+    let empty = Ledger::default();
+    assert_eq!(finding(&plan, &empty, "complete").0, Status::Incomplete);
+    assert_eq!(finding(&plan, &empty, "exactly-once").1, Outcome::NotCheckable);
+}
+
+#[test]
+fn bytes_that_were_not_brought_are_noticed() {
+    let plan = plan();
+    let mut short = ledger(&plan, |_, p| vec![p]);
+    short.add(1, Phase::Train, 0, Row { bytes_planned: 10, bytes_read: 9, ..Row::default() });
+    assert_eq!(finding(&plan, &short, "bytes-as-planned").0, Status::Invalid);
+}
+
+#[test]
+fn lateness_counts_only_as_far_as_there_was_waiting() {
+    let plan = plan();
+    for (late, waited, outcome) in
+        [(0, 50, Outcome::Pass), (50, 0, Outcome::Pass), (50, 50, Outcome::Fail), (50, 1, Outcome::Pass)]
+    {
+        let mut ledger = ledger(&plan, |_, p| vec![p]);
+        let millis = |count: u64| Nanos(count * 1_000_000);
+        ledger.add(
+            1,
+            Phase::Train,
+            0,
+            Row { lateness_ns_sum: millis(late), wait_ns: millis(waited), ..Row::default() },
+        );
+        assert_eq!(finding(&plan, &ledger, "on-time").1, outcome, "late {late}, waited {waited}");
+    }
+}
+
+#[test]
+fn a_client_that_could_not_reach_the_target_is_named() {
+    let mut plan = plan();
+    let mut seen = ledger(&plan, |_, p| vec![p]);
+    for (ceiling, target, outcome) in [
+        (99.0, 0.95, Outcome::Pass),
+        (96.0, 0.95, Outcome::Fail),
+        (96.0, 0.90, Outcome::Pass),
+        (92.0, 0.90, Outcome::Pass),
+    ] {
+        plan.metric.au_target = target;
+        seen.calibration = Some(calibration(ceiling));
+        let (_, found, evidence) = finding(&plan, &seen, "client-not-the-limit");
+        // The run itself has an AU of 90 %: a target of 90 % is met, whatever the ceiling.
+        assert_eq!(found, outcome, "ceiling {ceiling}, target {target}: {evidence}");
+    }
+    seen.calibration = None;
+    assert_eq!(finding(&plan, &seen, "client-not-the-limit").1, Outcome::NotCheckable);
+}
+
+#[test]
+fn a_setting_that_cannot_be_honoured_makes_the_run_invalid() {
+    let plan = plan();
+    let ledger = ledger(&plan, |_, p| vec![p]);
+    let verdict = judge(&Case { plan: &plan, ledger: &ledger, unhonoured: &["reader.odirect".to_owned()] });
+    assert_eq!(verdict.status, Status::Invalid);
+}
