@@ -12,7 +12,7 @@ use store::Null;
 use crate::meter::{self, Clock, Monotonic};
 use crate::pulse::Pulse;
 use crate::stop::Stop;
-use crate::train::{Rig, train};
+use crate::train::{Files, Rig, train};
 
 /// About how long the steps of a calibration take together.
 const SECONDS: f64 = 1.0;
@@ -22,11 +22,17 @@ const FEWEST_STEPS: u64 = 2;
 const MOST_STEPS: u64 = 4000;
 
 /// Runs the brief plan. `None` if a stop was wished meanwhile.
-pub fn calibrate(plan: &Plan, format: &dyn Format, cores: u64, stop: &Stop) -> Option<Calibration> {
+pub fn calibrate(
+    plan: &Plan,
+    format: &dyn Format,
+    files: Files<'_>,
+    cores: u64,
+    stop: &Stop,
+) -> Option<Calibration> {
     let brief = brief(plan, cores);
     let (clock, pulse) = (Monotonic::new(), Pulse::default());
     let cpu_before = meter::cpu_seconds();
-    let rig = Rig { plan: &brief, format, store: &Null, clock: &clock, stop, pulse: &pulse };
+    let rig = Rig { plan: &brief, format, store: &Null, files, clock: &clock, stop, pulse: &pulse };
     let ledger = train(&rig);
     let (wall, cpu) = (clock.now(), meter::cpu_seconds() - cpu_before);
     if ledger.interrupted {

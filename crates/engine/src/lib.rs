@@ -18,4 +18,4 @@ pub use calibrate::calibrate;
 pub use probe::first_missing;
 pub use pulse::{Progress, Pulse};
 pub use stop::Stop;
-pub use train::{Rig, train};
+pub use train::{Files, Rig, train};

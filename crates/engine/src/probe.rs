@@ -5,10 +5,13 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use model::files::FileList;
 use model::names::Name;
 use model::order::mix;
-use model::plan::{Plan, Split};
+use model::plan::Plan;
 use store::{Store, StoreError};
+
+use crate::train::Files;
 
 /// Files that are looked at in each split.
 const PROBES: u64 = 64;
@@ -16,18 +19,16 @@ const PROBES: u64 = 64;
 const AT_ONCE: u64 = 8;
 
 /// Says what is missing or wrong about the files that the plan reads; `None` if nothing was found.
-pub fn first_missing(store: &dyn Store, plan: &Plan) -> Result<Option<String>, StoreError> {
-    let splits = std::iter::once(&plan.data.train).chain(plan.eval.iter().map(|_| &plan.data.valid));
-    for split in splits {
-        if let Some(what) = look(store, plan, split)? {
-            return Ok(Some(what));
-        }
+pub fn first_missing(store: &dyn Store, plan: &Plan, files: Files<'_>) -> Result<Option<String>, StoreError> {
+    if let Some(what) = look(store, files.train, plan.data.train.files)? {
+        return Ok(Some(what));
     }
-    Ok(None)
+    let valid = if plan.eval.is_some() { plan.data.valid.files } else { 0 };
+    look(store, files.valid, valid)
 }
 
-fn look(store: &dyn Store, plan: &Plan, split: &Split) -> Result<Option<String>, StoreError> {
-    let count = PROBES.min(split.files);
+fn look(store: &dyn Store, list: &dyn FileList, files: u64) -> Result<Option<String>, StoreError> {
+    let count = PROBES.min(files);
     let next = AtomicU64::new(0);
     // The finding of the lowest probe, so that the message does not depend on who was faster.
     let found: Mutex<Option<(u64, Result<String, StoreError>)>> = Mutex::new(None);
@@ -38,7 +39,7 @@ fn look(store: &dyn Store, plan: &Plan, split: &Split) -> Result<Option<String>,
             if probe >= count {
                 return;
             }
-            if let Some(finding) = judge(store, plan, split, index(split, probe), &mut name).transpose() {
+            if let Some(finding) = judge(store, list, index(files, probe), &mut name).transpose() {
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                 if found.as_ref().is_none_or(|(earlier, _)| probe < *earlier) {
                     *found = Some((probe, finding));
@@ -51,23 +52,24 @@ fn look(store: &dyn Store, plan: &Plan, split: &Split) -> Result<Option<String>,
 }
 
 /// The file that a probe looks at: the first, the last, then any.
-fn index(split: &Split, probe: u64) -> u64 {
+fn index(files: u64, probe: u64) -> u64 {
     match probe {
         0 => 0,
-        1 => split.files - 1,
-        _ => mix(split.files, probe) % split.files,
+        1 => files - 1,
+        _ => mix(files, probe) % files,
     }
 }
 
 fn judge(
     store: &dyn Store,
-    plan: &Plan,
-    split: &Split,
+    list: &dyn FileList,
     index: u64,
     name: &mut Name,
 ) -> Result<Option<String>, StoreError> {
-    split.names.write(index, name);
-    let planned = plan.data.file_bytes.of(split.first_file + index);
+    let planned = match list.entry(index, name) {
+        Ok(bytes) => bytes,
+        Err(cause) => return Ok(Some(cause)),
+    };
     Ok(match store.size(name)? {
         Some(size) if size == planned => None,
         Some(size) => Some(format!(

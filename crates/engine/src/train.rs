@@ -4,7 +4,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use format::Format;
-use model::ledger::{Fault, Ledger, NodeRow, PARTS, Part, Row};
+use model::files::FileList;
+use model::ledger::{Fault, Ledger, NodeRow, PARTS, Part, Phase, Row};
 use model::plan::{PhasePlan, Plan};
 use store::Store;
 
@@ -27,9 +28,19 @@ pub struct Rig<'a> {
     pub plan: &'a Plan,
     pub format: &'a dyn Format,
     pub store: &'a dyn Store,
+    /// Names and sizes of the files that training and evaluation read.
+    pub files: Files<'a>,
     pub clock: &'a dyn Clock,
     pub stop: &'a Stop,
     pub pulse: &'a Pulse,
+}
+
+/// The files of both splits.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a pair of references to whatever lists files")]
+pub struct Files<'a> {
+    pub train: &'a dyn FileList,
+    pub valid: &'a dyn FileList,
 }
 
 /// Runs the plan and returns what was seen, complete or not.
@@ -92,6 +103,10 @@ fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64)
         phase,
         order: phase.order.epoch(epoch),
         split: plan.split(phase.phase),
+        files: match phase.phase {
+            Phase::Train => rig.files.train,
+            Phase::Eval => rig.files.valid,
+        },
         data: &plan.data,
         format: rig.format,
         store: rig.store,

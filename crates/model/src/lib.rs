@@ -2,6 +2,7 @@
 //! nothing: no file, no clock, no thread, no environment.
 
 pub mod digest;
+pub mod files;
 pub mod ledger;
 pub mod metrics;
 pub mod names;

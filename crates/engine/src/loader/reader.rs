@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use format::{Extent, Format};
 use model::digest::{Digest, placed_run};
+use model::files::FileList;
 use model::ledger::{PARTS, Part, Row, part_of};
 use model::names::Name;
 use model::order::EpochOrder;
@@ -36,6 +37,8 @@ pub(crate) struct Job<'a> {
     pub(crate) phase: &'a PhasePlan,
     pub(crate) order: EpochOrder,
     pub(crate) split: &'a Split,
+    /// Names and sizes of the split's files.
+    pub(crate) files: &'a dyn FileList,
     pub(crate) data: &'a Data,
     pub(crate) format: &'a dyn Format,
     pub(crate) store: &'a dyn Store,
@@ -156,6 +159,8 @@ enum ReadError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Format(#[from] format::FormatError),
+    #[error("{0}")]
+    Files(String),
 }
 
 impl Reader<'_, '_> {
@@ -203,7 +208,7 @@ impl Reader<'_, '_> {
         self.at = (rank, chunk.step);
         let first = job.phase.shards.position(rank, chunk.step) + chunk.first;
         let mut account = Account::default();
-        let mut pending: Option<(u64, Extent)> = None;
+        let mut pending: Option<(u64, Wanted)> = None;
         let mut in_flight = 0;
         let (mut position, end) = (first, first + chunk.samples);
         while position < end {
@@ -212,20 +217,16 @@ impl Reader<'_, '_> {
             account.digest.insert_run(sample, count);
             account.order = account.order.wrapping_add(placed_run(position, sample, count));
             position += count;
-            let (file, extent) = self.locate(sample, count)?;
-            pending = Some(match pending {
-                Some((open, so_far)) if open == file && joins(so_far, extent) => {
-                    (file, union(so_far, extent))
-                }
-                Some((open, so_far)) => {
-                    self.fetch(open, so_far, &mut in_flight, &mut account)?;
-                    (file, extent)
-                }
-                None => (file, extent),
-            });
+            let (file, wanted) = self.locate(sample, count)?;
+            let joined =
+                pending.filter(|(open, _)| *open == file).and_then(|(_, so_far)| so_far.join(wanted));
+            if let (Some((open, so_far)), None) = (pending, joined) {
+                self.fetch(open, so_far, &mut in_flight, &mut account)?;
+            }
+            pending = Some((file, joined.unwrap_or(wanted)));
         }
-        if let Some((file, extent)) = pending {
-            self.fetch(file, extent, &mut in_flight, &mut account)?;
+        if let Some((file, wanted)) = pending {
+            self.fetch(file, wanted, &mut in_flight, &mut account)?;
         }
         while in_flight > 0 {
             self.reap(&mut in_flight, &mut account)?;
@@ -241,13 +242,12 @@ impl Reader<'_, '_> {
         part_of(rank * shards.steps + chunk.step, shards.ranks * shards.steps)
     }
 
-    /// The file of `count` neighbouring samples from `sample` on, as a number within the split, and their bytes in it.
-    fn locate(&self, sample: u64, count: u64) -> Result<(u64, Extent), ReadError> {
+    /// The file of `count` neighbouring samples from `sample` on, as a number within the split, and what is wanted of it.
+    fn locate(&self, sample: u64, count: u64) -> Result<(u64, Wanted), ReadError> {
         let job = self.job;
         let per_file = job.split.samples_per_file;
         if per_file == 1 {
-            let len = job.data.file_bytes.of(job.split.first_file + sample);
-            return Ok((sample, Extent { offset: 0, len }));
+            return Ok((sample, Wanted::Whole));
         }
         let (file, index) = (sample / per_file, sample % per_file);
         // Neighbouring samples lie one behind the other in every format, so the ends say it all.
@@ -256,21 +256,24 @@ impl Reader<'_, '_> {
                 let last = job.format.extent(shape, index + count - 1)?;
                 job.format.extent(shape, index).map(|first| union(first, last))
             })?;
-        Ok((file, extent))
+        Ok((file, Wanted::Range(extent)))
     }
 
     fn fetch(
         &mut self,
         file: u64,
-        extent: Extent,
+        wanted: Wanted,
         in_flight: &mut usize,
         account: &mut Account,
     ) -> Result<(), ReadError> {
         if *in_flight == self.lane.capacity() {
             self.reap(in_flight, account)?;
         }
-        self.job.split.names.write(file, &mut self.name);
-        let file_bytes = self.job.data.file_bytes.of(self.job.split.first_file + file);
+        let file_bytes = self.job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+        let extent = match wanted {
+            Wanted::Whole => Extent { offset: 0, len: file_bytes },
+            Wanted::Range(extent) => extent,
+        };
         let to_end = extent.offset + extent.len == file_bytes;
         let fetch = Fetch { name: &self.name, offset: extent.offset, len: extent.len, to_end };
         self.lane.submit(file, &fetch)?;
@@ -294,9 +297,24 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Whether two ranges of one file can be fetched as one without a gap.
-fn joins(a: Extent, b: Extent) -> bool {
-    b.offset <= a.offset + a.len && a.offset <= b.offset + b.len
+/// What is wanted of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Whole,
+    Range(Extent),
+}
+
+impl Wanted {
+    /// Both as one fetch, where that reads nothing that neither wants.
+    fn join(self, other: Wanted) -> Option<Wanted> {
+        match (self, other) {
+            (Wanted::Range(a), Wanted::Range(b)) => {
+                let touch = b.offset <= a.offset + a.len && a.offset <= b.offset + b.len;
+                touch.then(|| Wanted::Range(union(a, b)))
+            }
+            _ => None,
+        }
+    }
 }
 
 fn union(a: Extent, b: Extent) -> Extent {
@@ -310,10 +328,11 @@ mod tests {
 
     #[test]
     fn neighbouring_ranges_become_one() {
-        let at = |offset, len| Extent { offset, len };
-        assert!(joins(at(0, 10), at(10, 5)) && joins(at(10, 5), at(0, 10)) && joins(at(0, 10), at(0, 10)));
-        assert!(!joins(at(0, 10), at(11, 5)));
-        assert_eq!(union(at(10, 5), at(0, 10)), at(0, 15));
-        assert_eq!(union(at(0, 10), at(0, 10)), at(0, 10));
+        let at = |offset, len| Wanted::Range(Extent { offset, len });
+        assert_eq!(at(0, 10).join(at(10, 5)), Some(at(0, 15)));
+        assert_eq!(at(10, 5).join(at(0, 10)), Some(at(0, 15)));
+        assert_eq!(at(0, 10).join(at(0, 10)), Some(at(0, 10)), "the same range twice is one fetch");
+        assert_eq!(at(0, 10).join(at(11, 5)), None);
+        assert_eq!(Wanted::Whole.join(Wanted::Whole), None, "one-sample files are one fetch each");
     }
 }

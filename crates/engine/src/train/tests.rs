@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::ledger::Phase;
+use model::files::Computed;
 use model::metrics::Figures;
 use model::plan::{Measure, Request};
 use model::shape::FileShape;
@@ -47,10 +47,23 @@ train: {epochs: 2, computation_time: 0.01}
     Plan::resolve(&spec, &request).unwrap()
 }
 
+fn computed(plan: &Plan) -> (Computed<'_>, Computed<'_>) {
+    (plan.data.computed(&plan.data.train), plan.data.computed(&plan.data.valid))
+}
+
 fn run(plan: &Plan, store: &dyn Store, clock: &FakeClock) -> Ledger {
     let format = format::named(&plan.format).unwrap();
     let (stop, pulse) = (Stop::default(), Pulse::default());
-    train(&Rig { plan, format, store, clock, stop: &stop, pulse: &pulse })
+    let (a, b) = computed(plan);
+    train(&Rig {
+        plan,
+        format,
+        store,
+        files: Files { train: &a, valid: &b },
+        clock,
+        stop: &stop,
+        pulse: &pulse,
+    })
 }
 
 fn null() -> Box<dyn Store> {
@@ -235,8 +248,10 @@ fn a_wished_stop_ends_the_run() {
     let format = format::named("npz").unwrap();
     let (stop, pulse) = (Stop::default(), Pulse::default());
     stop.wish();
+    let (a, b) = computed(&plan);
+    let files = Files { train: &a, valid: &b };
     let ledger =
-        train(&Rig { plan: &plan, format, store: &*store, clock: &clock, stop: &stop, pulse: &pulse });
+        train(&Rig { plan: &plan, format, store: &*store, files, clock: &clock, stop: &stop, pulse: &pulse });
     assert!(ledger.interrupted);
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, anyhow};
 use engine::host::{self, Host};
 use engine::meter::{self, Clock, Monotonic};
-use engine::{Pulse, Rig, Stop};
+use engine::{Files, Pulse, Rig, Stop};
 use format::Format;
 use model::ledger::{Ledger, Phase};
 use model::plan::Plan;
@@ -45,15 +45,11 @@ pub fn run(flags: &RunFlags) -> Ending {
     };
     let plan = resolve(&prepared, &site)?;
     let format = format?;
-    let stage = Stage {
-        flags,
-        prepared: &prepared,
-        host: &host,
-        plan: &plan,
-        format,
-        backend,
-        settling: begun.now(),
-    };
+    let (train, valid) = (plan.data.computed(&plan.data.train), plan.data.computed(&plan.data.valid));
+    let files = Files { train: &train, valid: &valid };
+    let settling = begun.now();
+    let stage =
+        Stage { flags, prepared: &prepared, host: &host, plan: &plan, format, backend, files, settling };
     stage.run()
 }
 
@@ -65,6 +61,7 @@ struct Stage<'a> {
     plan: &'a Plan,
     format: &'static dyn Format,
     backend: &'static Backend,
+    files: Files<'a>,
     /// How long all that took.
     settling: Nanos,
 }
@@ -91,8 +88,9 @@ impl Stage<'_> {
         let store = open_store(self.backend, &data)?;
         // The null store is the ceiling itself.
         let calibrates = !self.flags.no_calibration && self.backend.capabilities.holds_files;
-        let calibration =
-            calibrates.then(|| engine::calibrate(self.plan, self.format, self.host.cores, &stop)).flatten();
+        let calibration = calibrates
+            .then(|| engine::calibrate(self.plan, self.format, self.files, self.host.cores, &stop))
+            .flatten();
         let (mut ledger, times) = self.train(&*store, show, &stop);
         ledger.calibration = calibration;
         self.conclude(&ledger, times, &results)
@@ -124,7 +122,7 @@ impl Stage<'_> {
     /// Sees that the data set is there, as far as a few files tell.
     fn check_data(&self, folder: &Path) -> Result<(), Failure> {
         let missing = match self.backend.open(folder) {
-            Ok(store) => engine::first_missing(&*store, self.plan).map_err(Failure::refused)?,
+            Ok(store) => engine::first_missing(&*store, self.plan, self.files).map_err(Failure::refused)?,
             Err(_) => Some(format!("the folder {} does not exist", folder.display())),
         };
         match missing {
@@ -149,7 +147,8 @@ impl Stage<'_> {
 
     fn train(&self, store: &dyn Store, show: Show, stop: &Stop) -> (Ledger, Times) {
         let (clock, pulse) = (Monotonic::new(), Pulse::default());
-        let rig = Rig { plan: self.plan, format: self.format, store, clock: &clock, stop, pulse: &pulse };
+        let (plan, format, files) = (self.plan, self.format, self.files);
+        let rig = Rig { plan, format, store, files, clock: &clock, stop, pulse: &pulse };
         let goal = Goal { what: "training", unit: "samples", samples: samples_of(self.plan), au: true };
         let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
         let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));

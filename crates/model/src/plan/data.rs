@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::PlanError;
+use crate::files::Computed;
 use crate::names::Names;
 use crate::order::Permutation;
 use crate::shape::{Element, FileShape};
@@ -129,6 +130,11 @@ impl Data {
     /// Bytes of the whole data set on disk.
     pub fn bytes(&self) -> u64 {
         self.file_bytes.sum(0, self.files())
+    }
+
+    /// The files of a split, by rule and law.
+    pub fn computed<'a>(&'a self, split: &'a Split) -> Computed<'a> {
+        Computed { split, file_bytes: &self.file_bytes }
     }
 
     pub(super) fn largest_file(&self) -> u64 {
