@@ -4,6 +4,7 @@
 mod accelerators;
 mod bell;
 mod calibrate;
+pub mod catalog;
 pub mod generate;
 pub mod host;
 mod loader;

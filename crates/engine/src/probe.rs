@@ -51,9 +51,10 @@ fn look(store: &dyn Store, list: &dyn FileList, files: u64) -> Result<Option<Str
     found.into_inner().unwrap_or_else(PoisonError::into_inner).map(|(_, finding)| finding).transpose()
 }
 
-/// The file that a probe looks at: the first, the last, then any.
+/// The file that a probe looks at: the first, the last, then any; of few files each.
 fn index(files: u64, probe: u64) -> u64 {
     match probe {
+        _ if files <= PROBES => probe,
         0 => 0,
         1 => files - 1,
         _ => mix(files, probe) % files,

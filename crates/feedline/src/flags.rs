@@ -1,5 +1,6 @@
 //! Every flag there is, with its help. What a flag means beyond its type is decided by the commands.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -44,6 +45,17 @@ Examples:
   feedline plan unet3d_b200 --ranks 8 --hosts 4 --host-memory 256GiB
   feedline plan ./mine.yaml --set reader.batch_size=32 --json";
 
+const CATALOG_EXAMPLES: &str = "\
+Examples:
+  feedline catalog /data/imagenet                          list it once, into /data/imagenet/.feedline
+  feedline catalog /data/imagenet --suffix .jpg --suffix .jpeg
+  feedline catalog /data/imagenet --check                  is the catalog still right? exit code 0 or 5
+  feedline catalog /data/imagenet --refresh                list again only the folders that changed
+  feedline catalog /read/only/data --output ~/data.catalog
+
+Left out: names that begin with a dot, *.partial, linked folders, sockets, pipes, devices.
+An interrupted listing goes on where it stopped when the same command is given again.";
+
 fn after_help() -> String {
     let mut text = format!("{EXAMPLES}\n\nExit codes:\n");
     for (exit, meaning) in Exit::ALL {
@@ -71,6 +83,9 @@ pub enum Command {
     /// Say what a run would read, take and need, without touching data
     #[command(after_help = PLAN_EXAMPLES, max_term_width = 120)]
     Plan(PlanFlags),
+    /// List a data set that somebody else made, once, so that runs need no list of files
+    #[command(after_help = CATALOG_EXAMPLES, max_term_width = 120)]
+    Catalog(CatalogFlags),
     /// List the built-in workloads, or print one as YAML, ready to be saved and edited
     #[command(after_help = WORKLOADS_EXAMPLES, max_term_width = 120)]
     Workloads(WorkloadsFlags),
@@ -165,6 +180,30 @@ pub struct PlanFlags {
     pub store: String,
     #[command(flatten)]
     pub output: OutputFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct CatalogFlags {
+    /// The data folder
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// List only files whose name ends in this, such as .jpg; may be repeated
+    #[arg(long, value_name = "SUFFIX", conflicts_with = "check")]
+    pub suffix: Vec<OsString>,
+    /// Where the catalog is [default: DIR/.feedline/catalog]
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// List again only the folders that changed since the catalog was made
+    #[arg(long, conflicts_with = "check")]
+    pub refresh: bool,
+    /// Change nothing; say whether the folders still are as the catalog says
+    #[arg(long)]
+    pub check: bool,
+    /// Folders listed at once [default: twice the number of cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub threads: Option<u16>,
+    #[command(flatten)]
+    pub output_flags: OutputFlags,
 }
 
 #[derive(Args, Debug)]

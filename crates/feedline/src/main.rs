@@ -30,6 +30,7 @@ fn dispatch(cli: Cli) -> Ending {
         Command::Run(flags) => commands::run::run(&flags),
         Command::Generate(flags) => commands::generate::generate(&flags),
         Command::Plan(flags) => commands::plan::plan(&flags),
+        Command::Catalog(flags) => commands::catalog::catalog(&flags),
         Command::Workloads(flags) => commands::workloads::workloads(&flags),
         Command::Completions { shell } => commands::completions::completions(shell),
     }

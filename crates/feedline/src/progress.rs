@@ -2,10 +2,10 @@
 //! asked to be quiet. It polls the engine's pulse; the work itself knows nothing of it.
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use engine::meter::{self, Clock, Monotonic};
+use engine::meter::{Clock, Monotonic};
 use engine::{Progress, Pulse};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::units::{Nanos, grouped, mib_per_second};
@@ -35,6 +35,7 @@ impl Show {
 pub struct Goal {
     pub what: &'static str,
     pub unit: &'static str,
+    /// 0 if nobody knows: then there is neither percentage nor time left.
     pub samples: u64,
     /// Whether there are accelerators whose utilisation is worth showing.
     pub au: bool,
@@ -46,52 +47,55 @@ const LINE_PERIOD: Nanos = Nanos(5_000_000_000);
 
 /// Does the work while showing its progress, and says how long it took.
 pub fn watch<T: Send>(show: Show, pulse: &Pulse, goal: &Goal, work: impl FnOnce() -> T + Send) -> (T, Nanos) {
-    let clock = Monotonic::new();
-    let done = AtomicBool::new(false);
-    let outcome = std::thread::scope(|scope| {
+    let clock = &Monotonic::new();
+    // The display ends when the work drops its end of the channel, at once and also when the work panics.
+    let (working, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
         match show {
             Show::Nothing => {}
-            Show::Lines => drop(scope.spawn(|| lines(pulse, goal, &clock, &done))),
-            Show::Bar => drop(scope.spawn(|| bar(pulse, goal, &clock, &done))),
+            Show::Lines => drop(scope.spawn(move || lines(pulse, goal, clock, &ended))),
+            Show::Bar => drop(scope.spawn(move || bar(pulse, goal, clock, &ended))),
         }
-        // A panic must not leave the display waiting for ever.
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        done.store(true, Ordering::Relaxed);
-        outcome
-    });
-    match outcome {
-        Ok(value) => (value, clock.now()),
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
+        let working = working;
+        let value = work();
+        let span = clock.now();
+        drop(working);
+        (value, span)
+    })
 }
 
-fn bar(pulse: &Pulse, goal: &Goal, clock: &Monotonic, done: &AtomicBool) {
+/// Waits until the next look is due; says no when the work is over.
+fn goes_on(ended: &Receiver<()>) -> bool {
+    ended.recv_timeout(BAR_PERIOD) == Err(RecvTimeoutError::Timeout)
+}
+
+fn bar(pulse: &Pulse, goal: &Goal, clock: &Monotonic, ended: &Receiver<()>) {
     let bar = ProgressBar::new(goal.samples);
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3} %  {msg}");
+    let style = ProgressStyle::with_template(match goal.samples {
+        0 => "{prefix} {spinner} {msg}",
+        _ => "{prefix} {wide_bar} {percent:>3} %  {msg}",
+    });
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_prefix(goal.what);
-    while !done.load(Ordering::Relaxed) {
+    while goes_on(ended) {
         let progress = pulse.look();
         bar.set_position(progress.samples);
         bar.set_message(describe(&progress, goal, clock.now()));
-        meter::pause(BAR_PERIOD);
     }
     bar.finish_and_clear();
 }
 
-fn lines(pulse: &Pulse, goal: &Goal, clock: &Monotonic, done: &AtomicBool) {
+fn lines(pulse: &Pulse, goal: &Goal, clock: &Monotonic, ended: &Receiver<()>) {
     let mut next = LINE_PERIOD;
-    while !done.load(Ordering::Relaxed) {
-        meter::pause(BAR_PERIOD);
+    while goes_on(ended) {
         if clock.now() >= next {
             next += LINE_PERIOD;
             let progress = pulse.look();
-            let percent = 100.0 * progress.samples as f64 / goal.samples.max(1) as f64;
-            report::note(&format!(
-                "{} {percent:.0} %  {}",
-                goal.what,
-                describe(&progress, goal, clock.now())
-            ));
+            let percent = match goal.samples {
+                0 => String::new(),
+                total => format!(" {:.0} %", 100.0 * progress.samples as f64 / total as f64),
+            };
+            report::note(&format!("{}{percent}  {}", goal.what, describe(&progress, goal, clock.now())));
         }
     }
 }
@@ -104,7 +108,13 @@ fn describe(progress: &Progress, goal: &Goal, now: Nanos) -> String {
     if goal.au && progress.epoch > 0 {
         parts.push(format!("epoch {}", progress.epoch));
     }
-    parts.push(format!("{} of {} {}", grouped(progress.samples), grouped(goal.samples), goal.unit));
+    let done = grouped(progress.samples);
+    if goal.samples == 0 {
+        parts.push(format!("{done} {}", goal.unit));
+        parts.push(format!("{}/s", grouped(rate as u64)));
+        return parts.join("  ");
+    }
+    parts.push(format!("{done} of {} {}", grouped(goal.samples), goal.unit));
     parts.push(format!("{}/s", grouped(rate as u64)));
     parts.push(format!("{:.0} MiB/s", mib_per_second(progress.bytes, now).unwrap_or(0.0)));
     if let Some(au) = progress.au_percent().filter(|_| goal.au) {
@@ -136,6 +146,13 @@ mod tests {
             describe(&progress, &goal, Nanos(5_000_000_000)),
             "epoch 1  500 of 2,000 samples  100/s  10 MiB/s  AU 90.0 %  15.0 s left"
         );
+    }
+
+    #[test]
+    fn an_unknown_total_has_neither_share_nor_end() {
+        let progress = Progress { samples: 12_000, bytes: 1 << 30, ..Progress::default() };
+        let goal = Goal { what: "listing", unit: "files", samples: 0, au: false };
+        assert_eq!(describe(&progress, &goal, Nanos(2_000_000_000)), "12,000 files  6,000/s");
     }
 
     #[test]

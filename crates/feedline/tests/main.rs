@@ -6,6 +6,8 @@
 // Folders, commands with a time limit, and failure messages with everything one needs to see.
 mod util;
 
+// Foreign data sets: the catalog against what is on disk, and everything that can be wrong with it.
+mod catalog;
 // What the command line promises: help, lists, JSON, quiet, completions, hints.
 mod cli;
 // Each planned sample is delivered once, whatever the shape of the run.

@@ -1,6 +1,7 @@
 //! The three documents of the house (spec, plan, ledger) and the pure functions between them. This room touches
 //! nothing: no file, no clock, no thread, no environment.
 
+pub mod catalog;
 pub mod digest;
 pub mod files;
 pub mod ledger;

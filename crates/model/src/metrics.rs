@@ -3,8 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::Digest;
 use crate::ledger::{Ledger, Phase, Row};
 use crate::plan::Plan;
+use crate::verdict::expected_digest;
 
 /// Mean and population standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +35,11 @@ pub struct EpochFigures {
     pub samples_planned: u64,
     pub samples_delivered: u64,
     pub bytes_read: u64,
+    /// Which samples were delivered, and which the plan deals out: equal if each came exactly once.
+    pub digest: Digest,
+    pub digest_planned: Digest,
+    /// In which order, as 16 hexadecimal digits.
+    pub order: String,
     /// Mean over ranks of compute time / time, in the metric window, in percent.
     pub au_percent: Option<f64>,
     /// Spread of that over ranks.
@@ -52,7 +59,8 @@ pub struct EpochFigures {
 
 impl EpochFigures {
     fn new(plan: &Plan, ledger: &Ledger, phase: Phase, epoch: u64) -> EpochFigures {
-        let shards = plan.phase(phase).map(|phase| phase.shards);
+        let planned = plan.phase(phase);
+        let shards = planned.map(|phase| phase.shards);
         let batch = shards.map_or(0, |shards| shards.batch);
         let total = ledger.total(epoch, phase);
         let au = Spread::of(&per_rank(ledger, epoch, phase, au_percent));
@@ -64,6 +72,9 @@ impl EpochFigures {
             samples_planned: shards.map_or(0, |shards| shards.delivered()),
             samples_delivered: total.samples_delivered,
             bytes_read: total.bytes_read,
+            digest: total.digest,
+            digest_planned: planned.map_or_else(Digest::default, |phase| expected_digest(phase, epoch)),
+            order: format!("{:016x}", total.order),
             au_percent: au.map(|au| au.mean),
             au_stdev_ranks_percent: au.map(|au| au.stdev),
             samples_per_second,

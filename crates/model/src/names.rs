@@ -61,6 +61,7 @@ fn digits(count: u64) -> usize {
 }
 
 /// A name in a buffer that is reused from file to file, kept NUL-terminated so that the kernel can take it as it is.
+/// Computed names are text; those of a catalog are whatever bytes the file system gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     bytes: Vec<u8>,
@@ -85,13 +86,34 @@ impl Name {
         Some(name)
     }
 
+    /// The name as text. A name that is not UTF-8, as only a catalog has, ends before its first bad byte; `Display`
+    /// shows all of it.
     pub fn as_str(&self) -> &str {
-        // Built from `str` pieces and digits only, so this never falls back.
-        std::str::from_utf8(&self.bytes[..self.bytes.len().saturating_sub(1)]).unwrap_or("")
+        let bytes = self.as_bytes();
+        match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(bad) => std::str::from_utf8(&bytes[..bad.valid_up_to()]).unwrap_or(""),
+        }
+    }
+
+    /// The name as the file system has it, without the NUL.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.bytes.len().saturating_sub(1)]
     }
 
     pub fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+
+    /// Fills the buffer anew. `fill` finds it empty and must not write a NUL byte; if it fails, the name is empty.
+    pub(crate) fn refill<T, E>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> Result<T, E>) -> Result<T, E> {
+        self.bytes.clear();
+        let outcome = fill(&mut self.bytes);
+        if outcome.is_err() {
+            self.bytes.clear();
+        }
+        self.terminate();
+        outcome
     }
 
     fn clear(&mut self) {
@@ -121,7 +143,7 @@ impl Name {
 
 impl std::fmt::Display for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(&String::from_utf8_lossy(self.as_bytes()))
     }
 }
 
@@ -166,5 +188,19 @@ mod tests {
     fn a_name_with_nul_is_refused() {
         assert!(Name::new("a\0b").is_none());
         assert_eq!(Name::new("a/b").unwrap().as_str(), "a/b");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_reach_the_kernel_unchanged() {
+        let mut name = Name::new("something long").unwrap();
+        name.refill(|bytes| {
+            bytes.extend_from_slice(b"a/\xffb");
+            Ok::<(), ()>(())
+        })
+        .unwrap();
+        assert_eq!(name.as_c_str().to_bytes(), b"a/\xffb");
+        assert_eq!((name.as_str(), name.to_string().as_str()), ("a/", "a/\u{fffd}b"));
+        assert_eq!(name.refill(|_| Err::<(), i32>(7)), Err(7));
+        assert_eq!(name.as_c_str(), c"");
     }
 }

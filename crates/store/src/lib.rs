@@ -5,6 +5,7 @@
 pub mod conformance;
 mod error;
 mod lane;
+mod mapped;
 mod null;
 mod posix;
 
@@ -15,6 +16,7 @@ use model::names::Name;
 
 pub use error::{Operation, StoreError};
 pub use lane::{Blocking, BlockingLane};
+pub use mapped::Mapped;
 pub use null::Null;
 pub use posix::Posix;
 

@@ -52,7 +52,7 @@ impl Blocking for Posix {
         // Non-blocking: means nothing to a file, but opening a FIFO in its place would wait for a writer for ever.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         rustix::fs::openat(&self.root, name.as_c_str(), flags, Mode::empty())
-            .map_err(|cause| self.error(Operation::Open, name.as_str(), cause))
+            .map_err(|cause| self.error(Operation::Open, &name.to_string(), cause))
     }
 
     fn read_at(
@@ -65,13 +65,15 @@ impl Blocking for Posix {
         loop {
             match rustix::io::pread(file, &mut *buffer, offset) {
                 Err(Errno::INTR) => {}
-                result => return result.map_err(|cause| self.error(Operation::Read, name.as_str(), cause)),
+                result => {
+                    return result.map_err(|cause| self.error(Operation::Read, &name.to_string(), cause));
+                }
             }
         }
     }
 
     fn shown(&self, name: &Name) -> String {
-        self.path_of(name.as_str())
+        self.path_of(&name.to_string())
     }
 
     fn close(&self, file: OwnedFd, _name: &Name) -> Result<(), StoreError> {
@@ -97,18 +99,18 @@ impl Store for Posix {
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
         match rustix::fs::statat(&self.root, name.as_c_str(), AtFlags::empty()) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                Err(self.error(Operation::Stat, name.as_str(), Errno::ISDIR))
+                Err(self.error(Operation::Stat, &name.to_string(), Errno::ISDIR))
             }
             Ok(stat) => Ok(Some(stat.st_size as u64)),
             Err(Errno::NOENT) => Ok(None),
-            Err(cause) => Err(self.error(Operation::Stat, name.as_str(), cause)),
+            Err(cause) => Err(self.error(Operation::Stat, &name.to_string(), cause)),
         }
     }
 
     fn create_folder(&self, name: &Name) -> Result<(), StoreError> {
         match rustix::fs::mkdirat(&self.root, name.as_c_str(), Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(cause) => Err(self.error(Operation::MakeFolder, name.as_str(), cause)),
+            Err(cause) => Err(self.error(Operation::MakeFolder, &name.to_string(), cause)),
         }
     }
 
@@ -116,7 +118,7 @@ impl Store for Posix {
         let partial = format!("{name}{PARTIAL}");
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.root, &partial, flags, Mode::from_raw_mode(0o666))
-            .map_err(|cause| self.error(Operation::Create, name.as_str(), cause))?;
+            .map_err(|cause| self.error(Operation::Create, &name.to_string(), cause))?;
         Ok(Box::new(PosixWriter { store: self, name: name.to_string(), partial, file: Some(file) }))
     }
 

@@ -242,7 +242,8 @@ impl Reader<'_, '_> {
         part_of(rank * shards.steps + chunk.step, shards.ranks * shards.steps)
     }
 
-    /// The file of `count` neighbouring samples from `sample` on, as a number within the split, and what is wanted of it.
+    /// The file of `count` neighbouring samples from `sample` on, as a number within the split, and what is wanted
+    /// of it.
     fn locate(&self, sample: u64, count: u64) -> Result<(u64, Wanted), ReadError> {
         let job = self.job;
         let per_file = job.split.samples_per_file;

@@ -43,6 +43,7 @@ train: {epochs: 2, computation_time: 0.01}
         store_blocks: store.capabilities().blocking,
         entropy: 1,
         measure: Some(&Arithmetic(format::named(&spec.dataset.format).unwrap())),
+        listed: None,
     };
     Plan::resolve(&spec, &request).unwrap()
 }

@@ -1,8 +1,10 @@
 //! One file per command. What several commands do alike stands here: read a workload, look up its format and
 //! store, find its data folder.
 
+pub mod catalog;
 pub mod completions;
 pub mod generate;
+mod listing;
 pub mod plan;
 pub mod run;
 pub mod workloads;
@@ -12,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use engine::host::Host;
 use format::Format;
-use model::plan::{Measure, Plan, PlanError, Request};
+use model::plan::{Listed, Measure, Plan, PlanError, Request};
 use model::shape::FileShape;
 use model::spec::{self, Source, Spec, StorageType};
 use model::warning::Warning;
@@ -29,6 +31,8 @@ pub struct Prepared {
     pub default_ranks: u64,
     pub spec: Spec,
     pub warnings: Vec<Warning>,
+    /// Whether the number of training files was given, and is no default.
+    pub counts_files: bool,
 }
 
 /// Reads the workload that the user named, with what they changed in it.
@@ -36,7 +40,9 @@ pub fn prepare(flags: &WorkloadFlags) -> Result<Prepared, Failure> {
     let loaded = load(&flags.workload).map_err(Failure::usage)?;
     let source = Source { name: &loaded.source, text: &loaded.text };
     let read = spec::read(source, &flags.set).map_err(|error| Failure::usage(anyhow!("{error}")))?;
-    Ok(Prepared { name: loaded.name, default_ranks: loaded.ranks, spec: read.spec, warnings: read.warnings })
+    let counts_files = read.origins.contains_key("dataset.num_files_train");
+    let (spec, warnings) = (read.spec, read.warnings);
+    Ok(Prepared { name: loaded.name, default_ranks: loaded.ranks, spec, warnings, counts_files })
 }
 
 /// A format's size arithmetic, in the form that a plan takes it.
@@ -120,6 +126,7 @@ pub struct Site<'a> {
     pub host: &'a Host,
     pub backend: &'a Backend,
     pub format: Option<&'static dyn Format>,
+    pub listed: Option<&'a Listed>,
 }
 
 /// Settles a workload for a site.
@@ -135,6 +142,7 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
         store_blocks: site.backend.capabilities.blocking,
         entropy: engine::meter::entropy(),
         measure: arithmetic.as_ref().map(|measure| measure as &dyn Measure),
+        listed: site.listed,
     };
     Plan::resolve(&prepared.spec, &request).map_err(|error| match error {
         // Nothing is wrong with a checkpoint workload; this version cannot do it.

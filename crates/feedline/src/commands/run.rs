@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow};
+use engine::catalog::Opened;
 use engine::host::{self, Host};
 use engine::meter::{self, Clock, Monotonic};
 use engine::{Files, Pulse, Rig, Stop};
@@ -18,6 +19,7 @@ use model::warning::Warning;
 use store::{Backend, Store};
 
 use super::generate::{Job, default_writers};
+use super::listing::{self, Slice};
 use super::{
     Prepared, Site, backend, check_folder, check_storage, data_folder, open_store, prepare, readable_format,
     resolve,
@@ -35,6 +37,10 @@ pub fn run(flags: &RunFlags) -> Ending {
     let host = Host::look();
     let backend = backend(&flags.store)?;
     let format = readable_format(&prepared.spec);
+    let generates = flags.generate || prepared.spec.workflow.generate_data;
+    let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
+    let catalog = catalog(&prepared, &folder, generates, backend)?;
+    let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
     let site = Site {
         ranks: flags.ranks,
         hosts: 1,
@@ -42,15 +48,42 @@ pub fn run(flags: &RunFlags) -> Ending {
         host: &host,
         backend,
         format: format.as_ref().ok().copied(),
+        listed: listed.as_ref(),
     };
     let plan = resolve(&prepared, &site)?;
     let format = format?;
-    let (train, valid) = (plan.data.computed(&plan.data.train), plan.data.computed(&plan.data.valid));
-    let files = Files { train: &train, valid: &valid };
+    if let Some(opened) = catalog.as_ref().filter(|_| backend.capabilities.holds_files) {
+        listing::check_unchanged(opened, 2 * host.cores)?;
+    }
+    let computed = [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed(split));
+    let slices = catalog.as_ref().zip(listed.as_ref()).map(|(opened, listed)| {
+        [listed.train.first, listed.valid.first].map(|first| Slice { opened, first })
+    });
+    let files = match &slices {
+        Some([train, valid]) => Files { train, valid },
+        None => Files { train: &computed[0], valid: &computed[1] },
+    };
     let settling = begun.now();
-    let stage =
-        Stage { flags, prepared: &prepared, host: &host, plan: &plan, format, backend, files, settling };
-    stage.run()
+    let (prepared, host, plan) = (&prepared, &host, &plan);
+    Stage { flags, prepared, host, plan, format, backend, files, folder, generates, settling }.run()
+}
+
+/// The catalog that the run takes its files from, if any. Files that are to be generated have computed names.
+fn catalog(
+    prepared: &Prepared,
+    folder: &Path,
+    generates: bool,
+    backend: &Backend,
+) -> Result<Option<Opened>, Failure> {
+    if !generates {
+        return listing::open(prepared, folder, backend.capabilities.holds_files);
+    }
+    match prepared.spec.dataset.catalog.as_deref() {
+        None | Some("off") => Ok(None),
+        Some(path) => Err(Failure::usage(anyhow!(
+            "dataset.catalog names {path}, but the data set is to be generated; take one of the two away"
+        ))),
+    }
 }
 
 /// Everything that is settled before the run begins.
@@ -62,6 +95,10 @@ struct Stage<'a> {
     format: &'static dyn Format,
     backend: &'static Backend,
     files: Files<'a>,
+    /// The data folder.
+    folder: PathBuf,
+    /// Whether missing files are to be written: by the flag, or by the workload itself.
+    generates: bool,
     /// How long all that took.
     settling: Nanos,
 }
@@ -70,22 +107,22 @@ impl Stage<'_> {
     fn run(&self) -> Ending {
         let show = Show::choose(self.flags.output.quiet);
         let results = self.results_folder();
-        let data = data_folder(&self.prepared.spec, self.flags.data_dir.as_deref());
+        let data = &self.folder;
         check_folder(&results, "results folder")?;
-        check_folder(&data, "data folder")?;
+        check_folder(data, "data folder")?;
         check_memory(self.plan)?;
         if !self.flags.output.quiet {
             report::warnings(&self.prepared.warnings);
         }
-        if self.backend.capabilities.holds_files && !self.generates() {
-            self.check_data(&data)?;
+        if self.backend.capabilities.holds_files && !self.generates {
+            self.check_data(data)?;
         }
         let _fresh = folder::check_writable(&results, &self.plan.workload).map_err(Failure::refused)?;
         let stop = stop_on_signals()?;
-        if self.backend.capabilities.holds_files && self.generates() {
-            self.generate(&data, show, &stop)?;
+        if self.backend.capabilities.holds_files && self.generates {
+            self.generate(data, show, &stop)?;
         }
-        let store = open_store(self.backend, &data)?;
+        let store = open_store(self.backend, data)?;
         // The null store is the ceiling itself.
         let calibrates = !self.flags.no_calibration && self.backend.capabilities.holds_files;
         let calibration = calibrates
@@ -99,11 +136,6 @@ impl Stage<'_> {
     fn results_folder(&self) -> PathBuf {
         let configured = self.prepared.spec.output.folder.as_ref().map(PathBuf::from);
         self.flags.results_dir.clone().or(configured).unwrap_or_else(|| PathBuf::from("feedline-results"))
-    }
-
-    /// Whether missing files are to be written: by the flag, or by the workload itself.
-    fn generates(&self) -> bool {
-        self.flags.generate || self.prepared.spec.workflow.generate_data
     }
 
     fn generate(&self, folder: &Path, show: Show, stop: &Stop) -> Result<(), Failure> {

@@ -50,6 +50,7 @@ fn row(workload: &'static Workload) -> Result<Row, Failure> {
         store_blocks: true,
         entropy: 0,
         measure: arithmetic.as_ref().map(|measure| measure as _),
+        listed: None,
     };
     // A workload without training has no plan yet; the list shows what it has.
     let plan = Plan::resolve(&spec, &request).ok();

@@ -85,10 +85,7 @@ impl PlanReport<'_> {
                 "train bytes",
                 &format!("{} ({}){exact}", Bytes(data.train.bytes), grouped(data.train.bytes)),
             ),
-            line(
-                "first and last name",
-                &format!("{}, {}", data.train.names.of(0), data.train.names.of(data.train.files - 1)),
-            ),
+            self.names_line(),
         ];
         if data.valid.files > 0 {
             let valid = format!("{}, {}", grouped(data.valid.files), Bytes(data.valid.bytes));
@@ -106,6 +103,17 @@ impl PlanReport<'_> {
             &format!("{}, {free} at {folder}{enough}", Bytes(self.disk.needed_bytes)),
         ));
         lines
+    }
+
+    fn names_line(&self) -> (String, String) {
+        let train = &self.plan.data.train;
+        match &self.plan.data.listed {
+            Some(listed) => line("names and sizes", &format!("from a catalog, {}", listed.digest)),
+            None => {
+                let last = train.names.of(train.files.saturating_sub(1));
+                line("first and last name", &format!("{}, {last}", train.names.of(0)))
+            }
+        }
     }
 
     fn epoch_lines(&self) -> Vec<(String, String)> {

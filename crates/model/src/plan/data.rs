@@ -35,12 +35,33 @@ impl Split {
     }
 }
 
+/// What a catalog says about files that somebody else wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Identifies paths and sizes.
+    pub digest: String,
+    pub train: ListedSplit,
+    pub valid: ListedSplit,
+}
+
+/// The files of one split, as a stretch of the catalog.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedSplit {
+    /// Number of the first file in the catalog.
+    pub first: u64,
+    /// Files that are read, and their bytes.
+    pub files: u64,
+    pub bytes: u64,
+}
+
 /// The size of each file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileBytes {
     Same(u64),
     /// Indexed by the file's number in the whole data set.
     Each(Vec<u64>),
+    /// In the catalog.
+    Listed,
 }
 
 impl FileBytes {
@@ -48,6 +69,8 @@ impl FileBytes {
         match self {
             FileBytes::Same(bytes) => *bytes,
             FileBytes::Each(bytes) => bytes[file as usize],
+            // Whoever reads listed files asks the catalog.
+            FileBytes::Listed => 0,
         }
     }
 
@@ -55,12 +78,13 @@ impl FileBytes {
         match self {
             FileBytes::Same(bytes) => bytes.saturating_mul(count),
             FileBytes::Each(bytes) => bytes[first as usize..(first + count) as usize].iter().sum(),
+            FileBytes::Listed => 0,
         }
     }
 
     fn table_bytes(&self) -> u64 {
         match self {
-            FileBytes::Same(_) => 0,
+            FileBytes::Same(_) | FileBytes::Listed => 0,
             FileBytes::Each(bytes) => (size_of::<u64>() * bytes.len()) as u64,
         }
     }
@@ -74,6 +98,8 @@ pub struct Data {
     pub element: Element,
     /// False while the format cannot be written or read: then sizes are the samples' alone, without the container.
     pub exact: bool,
+    /// The catalog that the files are taken from; without one their names are computed.
+    pub listed: Option<Listed>,
     #[serde(skip, default = "no_sizes")]
     pub sizes: Sizes,
     #[serde(skip, default = "no_file_bytes")]
@@ -117,8 +143,33 @@ impl Data {
             valid: split("valid", set.num_files_eval, set.num_files_eval, set.num_subfolders_eval, count),
             element,
             exact: measure.is_some(),
+            listed: None,
             sizes,
             file_bytes,
+        })
+    }
+
+    /// The data set that a catalog lists. Names, counts and sizes of the files are the catalog's.
+    pub(super) fn of_listed(spec: &Spec, listed: &Listed) -> Result<Data, PlanError> {
+        let set = &spec.dataset;
+        if set.num_samples_per_file != 1 {
+            return Err(PlanError::ListedSamples(set.num_samples_per_file));
+        }
+        let split = |folder: &str, files: &ListedSplit, first_file| Split {
+            names: names(spec, folder, files.files, 0),
+            files: files.files,
+            samples_per_file: 1,
+            first_file,
+            bytes: files.bytes,
+        };
+        Ok(Data {
+            train: split("train", &listed.train, 0),
+            valid: split("valid", &listed.valid, listed.train.files),
+            element: set.record_element_type,
+            exact: true,
+            listed: Some(listed.clone()),
+            sizes: Sizes::Same(Vec::new()),
+            file_bytes: FileBytes::Listed,
         })
     }
 
@@ -129,7 +180,10 @@ impl Data {
 
     /// Bytes of the whole data set on disk.
     pub fn bytes(&self) -> u64 {
-        self.file_bytes.sum(0, self.files())
+        match self.file_bytes {
+            FileBytes::Listed => self.train.bytes + self.valid.bytes,
+            _ => self.file_bytes.sum(0, self.files()),
+        }
     }
 
     /// The files of a split, by rule and law.
@@ -141,6 +195,7 @@ impl Data {
         match &self.file_bytes {
             FileBytes::Same(bytes) => *bytes,
             FileBytes::Each(bytes) => bytes.iter().copied().max().unwrap_or(0),
+            FileBytes::Listed => u64::MAX >> 1,
         }
     }
 

@@ -62,7 +62,7 @@ impl Estimate {
             memory,
             demand: demand(data, train),
             compute_seconds: compute_seconds(spec, train, eval),
-            mlperf: size_rule(spec, request),
+            mlperf: size_rule(spec, request, data),
         }
     }
 }
@@ -119,7 +119,7 @@ fn compute_seconds(spec: &Spec, train: &PhasePlan, eval: Option<&EvalPlan>) -> f
 }
 
 /// samples >= 500 x batch x accelerators, and nominal bytes >= 5 x the memory of all hosts.
-fn size_rule(spec: &Spec, request: &Request<'_>) -> SizeRule {
+fn size_rule(spec: &Spec, request: &Request<'_>, data: &Data) -> SizeRule {
     let per_file = spec.dataset.num_samples_per_file as f64;
     let record = nominal_record_bytes(spec);
     let memory = request.host_memory_bytes as f64 * request.hosts as f64;
@@ -132,6 +132,6 @@ fn size_rule(spec: &Spec, request: &Request<'_>) -> SizeRule {
         memory_floor_files,
         required_files,
         required_bytes: (required_files as f64 * per_file * record) as u64,
-        satisfied: spec.dataset.num_files_train >= required_files,
+        satisfied: data.train.files >= required_files,
     }
 }

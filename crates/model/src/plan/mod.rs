@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-pub use data::{Data, FileBytes, Measure, Split};
+pub use data::{Data, FileBytes, Listed, ListedSplit, Measure, Split};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 
 use crate::ledger::Phase;
@@ -34,6 +34,8 @@ pub struct Request<'a> {
     pub entropy: u64,
     /// The format's size arithmetic; `None` for a format that this version cannot write or read yet.
     pub measure: Option<&'a dyn Measure>,
+    /// The catalog that lists the files; without one their names are computed.
+    pub listed: Option<&'a Listed>,
 }
 
 /// Training or evaluation: what each rank reads and does in one epoch.
@@ -142,6 +144,11 @@ pub enum PlanError {
     MoreReadThanGenerated { generated: u64, read: u64 },
     #[error("dataset.file_prefix '{0}' must be a plain name: not empty, without '/'")]
     Prefix(String),
+    #[error(
+        "dataset.num_samples_per_file is {0}, but files from a catalog hold one sample each in this version; \
+         set it to 1"
+    )]
+    ListedSamples(u64),
     #[error("{0}")]
     Format(String),
     #[error("the data set has {0} samples, more than feedline can order (2^48)")]
@@ -157,7 +164,10 @@ impl Plan {
         if !spec.workflow.train {
             return Err(PlanError::NoTraining { hint: no_training_hint(spec) });
         }
-        let data = Data::resolve(spec, request.measure)?;
+        let data = match request.listed {
+            Some(listed) => Data::of_listed(spec, listed)?,
+            None => Data::resolve(spec, request.measure)?,
+        };
         let train = train_phase(spec, request, &data)?;
         let eval = spec.workflow.evaluation.then(|| eval_phase(spec, request, &data)).transpose()?;
         let loader = loader(spec, request, &data);

@@ -42,6 +42,7 @@ fn request(ranks: u64) -> Request<'static> {
         store_blocks: true,
         entropy: 99,
         measure: Some(&Bare),
+        listed: None,
     }
 }
 

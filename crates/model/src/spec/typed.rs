@@ -114,6 +114,8 @@ spec! {
         num_files_eval: u64 = "dataset.num_files_eval",
         /// The N of the file names; `None`: `num_files_train`.
         num_files_generated: Option<u64> = "dataset.num_files_generated",
+        /// `None`: the one beside the data, if there is one; `off`: none.
+        catalog: Option<String> = "dataset.catalog",
         num_samples_per_file: u64 = "dataset.num_samples_per_file",
         num_subfolders_train: u64 = "dataset.num_subfolders_train",
         num_subfolders_eval: u64 = "dataset.num_subfolders_eval",

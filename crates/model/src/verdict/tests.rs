@@ -32,6 +32,7 @@ train: {epochs: 2, computation_time: 0.01}
         store_blocks: true,
         entropy: 1,
         measure: Some(&Bare),
+        listed: None,
     };
     Plan::resolve(&spec::read(Source { name: "test", text }, &[]).unwrap().spec, &request).unwrap()
 }

@@ -32,6 +32,13 @@ pub(super) const ROWS: &[Row] = &[
         Used,
         "files that were generated, when only num_files_train of them are read",
     ),
+    row(
+        "dataset.catalog",
+        Text,
+        "null",
+        Used,
+        "catalog of the data set ('feedline catalog'); 'off' ignores one that lies beside the data",
+    ),
     row("dataset.num_samples_per_file", Integer(1, COUNT), "1", Used, "samples in one file"),
     row("dataset.num_subfolders_train", Integer(0, COUNT), "0", Used, "subfolders the training files lie in"),
     row(

@@ -1,0 +1,146 @@
+//! Whether the folders of a catalog are still as they were when it was made: one look at each folder, not at
+//! its files. A file that is written to in place changes its size but not its folder's time; that shows when
+//! it is read.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use model::catalog::Catalog;
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, FileType, StatxFlags};
+use rustix::io::Errno;
+
+use super::ScanError;
+use super::known::{failed, whole};
+use super::list::{nanoseconds, retry};
+use crate::stop::Stop;
+
+/// Folders that a thread takes on at a time.
+const STRIDE: usize = 64;
+/// Changed folders that are named.
+const NAMED: usize = 10;
+
+/// What differs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Folders that were looked at.
+    pub folders: u64,
+    /// Folders that differ.
+    pub changed: u64,
+    /// The first of these, in the order of the catalog.
+    pub first: Vec<Change>,
+}
+
+/// A folder that is not as the catalog says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub path: PathBuf,
+    /// Not there, as opposed to: files or folders came, went or were renamed in it.
+    pub gone: bool,
+}
+
+impl Changes {
+    pub fn is_empty(&self) -> bool {
+        self.changed == 0
+    }
+
+    /// Nothing is as recorded: most likely a catalog of something else.
+    pub fn all(&self) -> bool {
+        self.changed == self.folders && self.folders > 0
+    }
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.path.display(), if self.gone { "is gone" } else { "has changed" })
+    }
+}
+
+/// Looks at every folder of the catalog below `root`. 0 threads for twice the number of cores.
+pub fn changed_folders<B: AsRef<[u8]> + Sync>(
+    root: &Path,
+    catalog: &Catalog<B>,
+    threads: usize,
+    stop: &Stop,
+) -> Result<Changes, ScanError> {
+    let fd = super::open_root(root)?;
+    let check = Check { root: &fd, root_path: root, catalog, stop };
+    let next = AtomicUsize::new(0);
+    let found: Mutex<Result<Vec<(usize, bool)>, ScanError>> = Mutex::new(Ok(Vec::new()));
+    std::thread::scope(|scope| {
+        let work = || {
+            let part = check.work(&next);
+            let mut all = found.lock().unwrap_or_else(PoisonError::into_inner);
+            match (&mut *all, part) {
+                (Ok(all), Ok(part)) => all.extend(part),
+                (Ok(_), Err(error)) => *all = Err(error),
+                (Err(_), _) => {}
+            }
+        };
+        // This thread works too, so that one that cannot be started is no reason to give up.
+        for _ in 1..super::threads(threads).min(catalog.folder_count().div_ceil(STRIDE)) {
+            let _ = std::thread::Builder::new().name("checker".to_owned()).spawn_scoped(scope, work);
+        }
+        work();
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+    if stop.wished() {
+        return Err(ScanError::Interrupted);
+    }
+    found.sort_unstable();
+    let first = found
+        .iter()
+        .take(NAMED)
+        .filter_map(|(at, gone)| Some(Change { path: whole(root, catalog.folder(*at)?.path), gone: *gone }));
+    Ok(Changes {
+        folders: catalog.folder_count() as u64,
+        changed: found.len() as u64,
+        first: first.collect(),
+    })
+}
+
+struct Check<'a, B> {
+    root: &'a OwnedFd,
+    root_path: &'a Path,
+    catalog: &'a Catalog<B>,
+    stop: &'a Stop,
+}
+
+impl<B: AsRef<[u8]>> Check<'_, B> {
+    /// Number and absence of each changed folder that this thread came across.
+    fn work(&self, next: &AtomicUsize) -> Result<Vec<(usize, bool)>, ScanError> {
+        let mut changed = Vec::new();
+        let count = self.catalog.folder_count();
+        loop {
+            // Relaxed: the counter hands out numbers and carries nothing else.
+            let start = next.fetch_add(STRIDE, Ordering::Relaxed);
+            if start >= count || self.stop.wished() {
+                return Ok(changed);
+            }
+            for at in start..(start + STRIDE).min(count) {
+                if let Some(gone) = self.look(at)? {
+                    changed.push((at, gone));
+                }
+            }
+        }
+    }
+
+    /// Whether folder `at` is gone or changed; `None` if it is as it was.
+    fn look(&self, at: usize) -> Result<Option<bool>, ScanError> {
+        let Some(folder) = self.catalog.folder(at) else { return Ok(Some(true)) };
+        let name = if folder.path.is_empty() { b".".as_slice() } else { folder.path };
+        // A path of a catalog has no NUL.
+        let name = CString::new(name).unwrap_or_default();
+        let mask = StatxFlags::TYPE | StatxFlags::MTIME;
+        match retry(|| rustix::fs::statx(self.root, &name, AtFlags::SYMLINK_NOFOLLOW, mask)) {
+            Ok(facts) if FileType::from_raw_mode(u32::from(facts.stx_mode)) != FileType::Directory => {
+                Ok(Some(true))
+            }
+            Ok(facts) => Ok((nanoseconds(&facts) != folder.mtime_ns).then_some(false)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(Some(true)),
+            Err(cause) => Err(failed("look at the folder", self.root_path, folder.path, cause)),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What can go wrong while a data set is listed or its catalog is used. Every variant names the object.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use model::catalog::{BuildError, CatalogError};
+use store::StoreError;
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum ScanError {
+    #[error("the data folder {} does not exist", .0.display())]
+    Missing(PathBuf),
+    #[error("the data folder {} is a file, not a folder", .0.display())]
+    NotAFolder(PathBuf),
+    #[error("cannot {operation} {}: {cause}", path.display())]
+    Io { operation: &'static str, path: PathBuf, cause: io::Error },
+    #[error("{} changed while it was being listed; list it when nobody writes to it", .0.display())]
+    Changed(PathBuf),
+    #[error(
+        "there are no files in {}{}", root.display(),
+        if *filtered { " whose name ends in one of the suffixes asked for" } else { " to list" }
+    )]
+    Empty { root: PathBuf, filtered: bool },
+    #[error(
+        "cannot write the catalog into {}: {cause}; put it elsewhere with --output FILE",
+        folder.display()
+    )]
+    Unwritable { folder: PathBuf, cause: io::Error },
+    #[error(
+        "{} lies in the data folder and would be listed itself; leave --output out or put it elsewhere",
+        .0.display()
+    )]
+    OutputInside(PathBuf),
+    #[error("{} is there and is not a catalog; it is not replaced", .0.display())]
+    InTheWay(PathBuf),
+    #[error("another 'feedline catalog' is at work on {}; wait for it", .0.display())]
+    Busy(PathBuf),
+    #[error("{} was made with other suffixes; list everything again without --refresh", .0.display())]
+    OtherSuffixes(PathBuf),
+    #[error("{}: {error}", path.display())]
+    Catalog { path: PathBuf, error: CatalogError },
+    #[error("cannot use the catalog: {0}")]
+    Store(#[from] StoreError),
+    #[error("{} cannot stand in a catalog: {error}", path.display())]
+    Build { path: PathBuf, error: BuildError },
+    #[error("interrupted; the folders that were finished are kept, and the same command goes on from there")]
+    Interrupted,
+    #[error("cannot start a listing thread: {0}")]
+    Thread(io::Error),
+    #[error("a listing thread panicked")]
+    Panicked,
+}
+
+impl ScanError {
+    pub(super) fn io(operation: &'static str, path: &Path, cause: io::Error) -> ScanError {
+        ScanError::Io { operation, path: path.to_owned(), cause }
+    }
+}

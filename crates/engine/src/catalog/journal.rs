@@ -1,0 +1,343 @@
+//! The journal of a listing: one record per finished folder, appended to a file beside the catalog to be. It
+//! keeps the memory of a listing small, and an interrupted one is resumed from it. A record that was torn by
+//! a crash is cut off.
+//!
+//! The file: magic, identity (length u64, CRC-32, payload), then records of the same form. Locked while in
+//! use.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use model::catalog::{Assembler, EncodedFolder, HEADER, path_order, put_varint, take_bytes, take_varint};
+use rustix::fd::AsFd;
+use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW};
+use rustix::io::Errno;
+
+use super::ScanError;
+use super::list::mtime_ns;
+
+/// Changes with the form of the records; a journal of another form is begun anew.
+const MAGIC: [u8; 8] = *b"\x89FLJRN\x01\n";
+/// Length and checksum before each payload.
+const PREFIX: usize = 12;
+
+/// What a journal must agree on to be resumed: the same folder, listed by the same rules.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Identity(Vec<u8>);
+
+impl Identity {
+    pub(super) fn of(root: impl AsFd, path: &Path, suffixes: &[Vec<u8>]) -> Result<Identity, ScanError> {
+        let facts = rustix::fs::fstat(root).map_err(|cause| ScanError::io("look at", path, cause.into()))?;
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, facts.st_dev);
+        put_varint(&mut bytes, facts.st_ino);
+        for suffix in suffixes {
+            put_varint(&mut bytes, suffix.len() as u64);
+            bytes.extend_from_slice(suffix);
+        }
+        Ok(Identity(bytes))
+    }
+}
+
+/// A folder that was listed to its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) path: Vec<u8>,
+    pub(super) mtime_ns: i64,
+    /// Names of the folders directly below it.
+    pub(super) subfolders: Vec<Vec<u8>>,
+    pub(super) folder: EncodedFolder,
+}
+
+/// Where a record lies, and the time it holds for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finished {
+    pub(super) mtime_ns: i64,
+    offset: u64,
+    len: u64,
+}
+
+impl Record {
+    /// The record as it stands in the file.
+    fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; PREFIX];
+        put_varint(&mut out, self.path.len() as u64);
+        out.extend_from_slice(&self.path);
+        out.extend_from_slice(&self.mtime_ns.to_le_bytes());
+        put_varint(&mut out, self.subfolders.len() as u64);
+        for name in &self.subfolders {
+            put_varint(&mut out, name.len() as u64);
+            out.extend_from_slice(name);
+        }
+        put_varint(&mut out, self.folder.files);
+        put_varint(&mut out, self.folder.bytes);
+        put_varint(&mut out, self.folder.blocks.len() as u64);
+        self.folder.blocks.iter().for_each(|length| put_varint(&mut out, u64::from(*length)));
+        out.extend_from_slice(&self.folder.body);
+        seal(&mut out);
+        out
+    }
+
+    fn decode(mut bytes: &[u8]) -> Option<Record> {
+        let rest = &mut bytes;
+        let name = |rest: &mut &[u8]| -> Option<Vec<u8>> {
+            let len = take_varint(rest)?;
+            Some(take_bytes(rest, len)?.to_vec())
+        };
+        let path = name(rest)?;
+        let mtime_ns = i64::from_le_bytes(take_bytes(rest, 8)?.try_into().ok()?);
+        let subfolders = (0..take_varint(rest)?).map(|_| name(rest)).collect::<Option<_>>()?;
+        let (files, bytes) = (take_varint(rest)?, take_varint(rest)?);
+        let lengths = 0..take_varint(rest)?;
+        let blocks = lengths.map(|_| take_varint(rest)?.try_into().ok()).collect::<Option<_>>()?;
+        Some(Record {
+            path,
+            mtime_ns,
+            subfolders,
+            folder: EncodedFolder { files, bytes, blocks, body: rest.to_vec() },
+        })
+    }
+}
+
+/// Fills in length and checksum of a payload that stands behind room for them.
+fn seal(out: &mut [u8]) {
+    let (prefix, payload) = out.split_at_mut(PREFIX);
+    prefix[..8].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    prefix[8..].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
+}
+
+/// The journal at work. Threads append to it.
+#[derive(Debug)]
+pub(super) struct Journal {
+    file: File,
+    path: PathBuf,
+    /// When the listing began, by the file system's own clock.
+    pub(super) begun_ns: i64,
+    tail: Mutex<Tail>,
+}
+
+#[derive(Debug, Default)]
+struct Tail {
+    end: u64,
+    /// The folders of this listing, each with its record.
+    folders: Vec<(Vec<u8>, Finished)>,
+}
+
+impl Journal {
+    /// Opens the journal at `path`, begun anew if it is not of this listing, and says which folders it has.
+    pub(super) fn open(
+        path: &Path,
+        identity: &Identity,
+    ) -> Result<(Journal, HashMap<Vec<u8>, Finished>), ScanError> {
+        let mut options = std::fs::OpenOptions::new();
+        let file =
+            options.read(true).write(true).create(true).truncate(false).open(path).map_err(|cause| {
+                let folder = path.parent().unwrap_or(path).to_owned();
+                ScanError::Unwritable { folder, cause }
+            })?;
+        lock(&file, path)?;
+        let begun_ns = touch(&file).map_err(|cause| ScanError::io("touch", path, cause.into()))?;
+        let journal = Journal { file, path: path.to_owned(), begun_ns, tail: Mutex::default() };
+        let finished = journal.resume(identity)?;
+        Ok((journal, finished))
+    }
+
+    fn resume(&self, identity: &Identity) -> Result<HashMap<Vec<u8>, Finished>, ScanError> {
+        let mut finished = HashMap::new();
+        let mut magic = [0; MAGIC.len()];
+        let begun = self.file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC;
+        let mut end = MAGIC.len() as u64;
+        let length = self.file.metadata().map_err(|cause| self.failed("look at", cause))?.len();
+        let same = begun && self.payload(&mut end, length).is_some_and(|payload| payload == identity.0);
+        if same {
+            let mut offset = end;
+            while let Some(payload) = self.payload(&mut offset, length) {
+                let Some(record) = Record::decode(&payload) else { break };
+                let len = payload.len() as u64;
+                finished.insert(record.path, Finished { mtime_ns: record.mtime_ns, offset: end, len });
+                end = offset;
+            }
+        } else {
+            let mut first = vec![0; PREFIX];
+            first.extend_from_slice(&identity.0);
+            seal(&mut first);
+            let first = [MAGIC.as_slice(), &first].concat();
+            end = first.len() as u64;
+            self.file.set_len(0).map_err(|cause| self.failed("empty", cause))?;
+            self.file.write_all_at(&first, 0).map_err(|cause| self.failed("write", cause))?;
+        }
+        self.file.set_len(end).map_err(|cause| self.failed("cut", cause))?;
+        self.tail().end = end;
+        Ok(finished)
+    }
+
+    /// The payload that begins at `at`, which moves behind it; `None` if there is no whole one.
+    fn payload(&self, at: &mut u64, length: u64) -> Option<Vec<u8>> {
+        let mut prefix = [0; PREFIX];
+        self.file.read_exact_at(&mut prefix, *at).ok()?;
+        let len = u64::from_le_bytes(*prefix.first_chunk()?);
+        let start = *at + PREFIX as u64;
+        let end = start.checked_add(len).filter(|end| *end <= length)?;
+        let mut payload = vec![0; usize::try_from(len).ok()?];
+        self.file.read_exact_at(&mut payload, start).ok()?;
+        (crc32fast::hash(&payload).to_le_bytes() == prefix[8..]).then(|| {
+            *at = end;
+            payload
+        })
+    }
+
+    /// Reads a record again. Nobody else writes to the file, so that it must be there.
+    pub(super) fn read(&self, finished: Finished) -> Result<Record, ScanError> {
+        let mut at = finished.offset;
+        let length = finished.offset + PREFIX as u64 + finished.len;
+        let record = self.payload(&mut at, length).and_then(|payload| Record::decode(&payload));
+        record.ok_or_else(|| self.failed("read", std::io::Error::other("a record is damaged")))
+    }
+
+    /// Adds a folder that was listed now.
+    pub(super) fn append(&self, record: Record) -> Result<(), ScanError> {
+        let bytes = record.encode();
+        let mut tail = self.tail();
+        let offset = tail.end;
+        self.file.write_all_at(&bytes, offset).map_err(|cause| self.failed("write", cause))?;
+        tail.end = offset + bytes.len() as u64;
+        let len = (bytes.len() - PREFIX) as u64;
+        tail.folders.push((record.path, Finished { mtime_ns: record.mtime_ns, offset, len }));
+        Ok(())
+    }
+
+    /// Takes over a folder whose record is there already.
+    pub(super) fn keep(&self, path: Vec<u8>, finished: Finished) {
+        self.tail().folders.push((path, finished));
+    }
+
+    /// Writes the catalog of all folders of this listing to `path` and flushes it.
+    pub(super) fn assemble(&self, suffixes: &[Vec<u8>], path: &Path) -> Result<(), ScanError> {
+        let failed = |cause| ScanError::io("write", path, cause);
+        let mut folders = std::mem::take(&mut self.tail().folders);
+        folders.sort_unstable_by(|(a, _), (b, _)| path_order(a, b));
+        let file = File::create(path).map_err(failed)?;
+        let mut out = BufWriter::with_capacity(1 << 18, &file);
+        out.write_all(&[0; HEADER as usize]).map_err(failed)?;
+        let mut assembler = Assembler::new(suffixes);
+        for (path, finished) in folders {
+            let record = self.read(finished)?;
+            assembler
+                .push(&path, record.mtime_ns, &record.folder)
+                .map_err(|error| ScanError::Build { path: self.path.clone(), error })?;
+            out.write_all(&record.folder.body).map_err(failed)?;
+        }
+        let frame = assembler.finish();
+        out.write_all(&frame.tail).and_then(|()| out.flush()).map_err(failed)?;
+        drop(out);
+        file.write_all_at(&frame.header, 0).and_then(|()| file.sync_all()).map_err(failed)
+    }
+
+    /// Removes the file. Best effort: a journal that stays is only checked again by the next listing.
+    pub(super) fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    fn tail(&self) -> std::sync::MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, operation: &'static str, cause: std::io::Error) -> ScanError {
+        ScanError::io(operation, &self.path, cause)
+    }
+}
+
+/// Sets the file's modification time to now and says what the file system takes for that.
+fn touch(file: &File) -> Result<i64, Errno> {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })?;
+    mtime_ns(file)
+}
+
+/// Keeps a second listing of the same folder away.
+fn lock(file: &File, path: &Path) -> Result<(), ScanError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        // Some network file systems have no locks; two listings at once are then the user's to avoid.
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+        Err(Errno::WOULDBLOCK) => return Err(ScanError::Busy(path.to_owned())),
+        Err(cause) => return Err(ScanError::io("lock", path, cause.into())),
+    }
+    // Another listing may have finished and removed the file between our opening and locking it.
+    let opened = file.metadata().map_err(|cause| ScanError::io("look at", path, cause))?;
+    match std::fs::metadata(path) {
+        Ok(there) if there.ino() == opened.ino() && there.dev() == opened.dev() => Ok(()),
+        _ => Err(ScanError::Busy(path.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::catalog::FolderEncoder;
+
+    use super::*;
+
+    fn record(path: &str, files: u64) -> Record {
+        let mut encoder = FolderEncoder::new();
+        (0..files).for_each(|i| encoder.push(format!("{i:06}").as_bytes(), i).unwrap());
+        let subfolders = vec![b"x".to_vec(), b"\xff".to_vec()];
+        Record { path: path.into(), mtime_ns: -5, subfolders, folder: encoder.finish() }
+    }
+
+    fn open(path: &Path, identity: &[u8]) -> (Journal, HashMap<Vec<u8>, Finished>) {
+        Journal::open(path, &Identity(identity.to_vec())).unwrap()
+    }
+
+    #[test]
+    fn records_come_back_and_a_torn_one_is_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("j");
+        let (journal, finished) = open(&path, b"id");
+        assert!(finished.is_empty());
+        journal.append(record("a", 100)).unwrap();
+        journal.append(record("b", 0)).unwrap();
+        drop(journal);
+        let whole = std::fs::read(&path).unwrap();
+        let (journal, finished) = open(&path, b"id");
+        assert_eq!(journal.read(finished[b"a".as_slice()]).unwrap(), record("a", 100));
+        assert_eq!(journal.read(finished[b"b".as_slice()]).unwrap(), record("b", 0));
+        let end_of_a = journal.read(finished[b"a".as_slice()]).unwrap().encode().len();
+        drop(journal);
+        for cut in (whole.len() - 20)..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let (journal, finished) = open(&path, b"id");
+            assert_eq!(finished.len(), 1, "cut at {cut}");
+            let kept = std::fs::read(&path).unwrap();
+            assert_eq!(kept, whole[..kept.len()]);
+            assert!(kept.len() > end_of_a);
+            journal.append(record("c", 3)).unwrap();
+            drop(journal);
+            assert_eq!(open(&path, b"id").1.len(), 2);
+        }
+    }
+
+    #[test]
+    fn a_journal_of_another_listing_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("j");
+        let (journal, _) = open(&path, b"id");
+        journal.append(record("a", 10)).unwrap();
+        drop(journal);
+        assert!(open(&path, b"other").1.is_empty());
+        assert!(open(&path, b"id").1.is_empty());
+        std::fs::write(&path, b"garbage of any kind").unwrap();
+        assert!(open(&path, b"id").1.is_empty());
+    }
+
+    #[test]
+    fn two_at_once_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("j");
+        let (_journal, _) = open(&path, b"id");
+        let second = Journal::open(&path, &Identity(b"id".to_vec()));
+        assert!(matches!(second, Err(ScanError::Busy(_))));
+    }
+}

@@ -1,0 +1,71 @@
+//! What is known of folders before they are listed: from an interrupted listing, from the catalog before. A
+//! folder whose modification time is still the same holds the same names, so it is not listed again.
+
+use std::collections::HashMap;
+
+use model::catalog::Catalog;
+use store::Mapped;
+
+use super::ScanError;
+use super::journal::{Finished, Record};
+
+pub(super) struct Known {
+    /// Records of the journal by path.
+    pub(super) finished: HashMap<Vec<u8>, Finished>,
+    pub(super) catalog: Option<Catalog<Mapped>>,
+}
+
+impl Known {
+    /// The journal's record of this folder, if it still holds.
+    pub(super) fn in_journal(&self, path: &[u8], mtime_ns: i64) -> Option<Finished> {
+        self.finished.get(path).copied().filter(|finished| finished.mtime_ns == mtime_ns)
+    }
+
+    /// The catalog's knowledge of this folder, if it still holds. A catalog that is damaged here is no help:
+    /// the folder is listed.
+    pub(super) fn in_catalog(&self, path: &[u8], mtime_ns: i64) -> Option<Record> {
+        let catalog = self.catalog.as_ref()?;
+        let at = catalog.find_folder(path).ok()?;
+        if catalog.folder(at)?.mtime_ns != mtime_ns {
+            return None;
+        }
+        let folder = catalog.encoded(at).ok()?;
+        Some(Record { path: path.to_vec(), mtime_ns, subfolders: subfolders(catalog, path), folder })
+    }
+}
+
+/// The names of the folders directly below `path`.
+fn subfolders(catalog: &Catalog<Mapped>, path: &[u8]) -> Vec<Vec<u8>> {
+    let mut below = path.to_vec();
+    if !path.is_empty() {
+        below.push(b'/');
+    }
+    let first = catalog.find_folder(&below).unwrap_or_else(|at| at);
+    (first..catalog.folder_count())
+        .map_while(|at| catalog.folder(at)?.path.strip_prefix(below.as_slice()))
+        .filter(|rest| !rest.is_empty() && !rest.contains(&b'/'))
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+/// The path of `name` in the folder `path`, both relative to the root.
+pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
+}
+
+/// The error that names a folder or file of the tree.
+pub(super) fn failed(
+    operation: &'static str,
+    root: &std::path::Path,
+    path: &[u8],
+    cause: rustix::io::Errno,
+) -> ScanError {
+    ScanError::io(operation, &whole(root, path), cause.into())
+}
+
+/// The path of something in the tree as a person needs it.
+pub(super) fn whole(root: &std::path::Path, path: &[u8]) -> std::path::PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+
+    if path.is_empty() { root.to_owned() } else { root.join(std::ffi::OsStr::from_bytes(path)) }
+}

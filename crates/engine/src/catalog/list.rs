@@ -1,0 +1,213 @@
+//! One folder: its names from the kernel in batches, the size of each, and the batches as sorted runs. What
+//! is a file of the data set and what is not is decided here.
+
+use std::ffi::CStr;
+use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Mutex, PoisonError};
+
+use model::catalog::{BuildError, EncodedFolder, FolderEncoder};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
+use rustix::io::Errno;
+
+use super::known::{failed, join, whole};
+use super::{ScanError, Skipped};
+
+/// Names in a batch: what one thread takes on at a time. Large enough that a batch is a good run to merge,
+/// small enough that a flat folder of a hundred thousand files keeps several threads busy.
+pub(super) const BATCH: usize = 8192;
+/// A file that `feedline generate` was writing when it was interrupted.
+const PARTIAL: &[u8] = b".partial";
+
+/// A folder that is being listed by one or more threads.
+#[derive(Debug)]
+pub(super) struct OpenFolder {
+    pub(super) fd: OwnedFd,
+    pub(super) path: Vec<u8>,
+    pub(super) mtime_ns: i64,
+    /// Batches that are not done, and the listing itself. Who takes it to 0 finishes the folder.
+    pub(super) pending: AtomicUsize,
+    pub(super) found: Mutex<Found>,
+}
+
+/// What has been found in a folder so far.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) runs: Vec<EncodedFolder>,
+    pub(super) subfolders: Vec<Vec<u8>>,
+    pub(super) skipped: Skipped,
+}
+
+impl OpenFolder {
+    pub(super) fn found(&self) -> std::sync::MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a name turned out to be.
+pub(super) enum Kind {
+    File(u64),
+    Folder,
+    LinkedFolder,
+    Special,
+}
+
+/// Names that belong together, as the kernel gave them.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    /// The names, each with its NUL.
+    names: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u32,
+    /// Without the NUL.
+    len: u16,
+    hint: FileType,
+    size: u64,
+}
+
+impl Batch {
+    pub(super) fn is_full(&self) -> bool {
+        self.entries.len() >= BATCH
+    }
+
+    /// Adds a name whose type the folder gives as `hint`, which may be unknown.
+    pub(super) fn push(&mut self, name: &CStr, hint: FileType) {
+        let bytes = name.to_bytes_with_nul();
+        // A kernel's folder entry is at most 64 KiB, and a batch of them less than 4 GiB.
+        self.entries.push(Entry {
+            start: self.names.len() as u32,
+            len: (bytes.len() - 1) as u16,
+            hint,
+            size: 0,
+        });
+        self.names.extend_from_slice(bytes);
+    }
+
+    fn name(&self, entry: Entry) -> &[u8] {
+        &self.names[entry.start as usize..][..usize::from(entry.len)]
+    }
+
+    fn c_name(&self, entry: Entry) -> &CStr {
+        CStr::from_bytes_until_nul(&self.names[entry.start as usize..]).unwrap_or(c"")
+    }
+
+    /// Asks for the sizes. `each` hears of every file and says whether to go on; what is no file is left out
+    /// and goes to `found`.
+    pub(super) fn measure(
+        &mut self,
+        root: &Path,
+        folder: &OpenFolder,
+        mut each: impl FnMut(u64) -> Result<(), ScanError>,
+    ) -> Result<Found, ScanError> {
+        let mut found = Found::default();
+        let mut kept = 0;
+        for at in 0..self.entries.len() {
+            let mut entry = self.entries[at];
+            let kind = look(&folder.fd, self.c_name(entry), entry.hint)
+                .map_err(|cause| failed("look at", root, &join(&folder.path, self.name(entry)), cause))?;
+            match kind {
+                Kind::File(size) => {
+                    each(size)?;
+                    entry.size = size;
+                    self.entries[kept] = entry;
+                    kept += 1;
+                }
+                Kind::Folder => found.subfolders.push(self.name(entry).to_vec()),
+                Kind::LinkedFolder => found.skipped.linked_folders += 1,
+                Kind::Special => found.skipped.special += 1,
+            }
+        }
+        self.entries.truncate(kept);
+        Ok(found)
+    }
+
+    /// The measured files as a run, sorted by name.
+    pub(super) fn encode(mut self, root: &Path, folder: &OpenFolder) -> Result<EncodedFolder, ScanError> {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.sort_unstable_by(|a, b| self.name(*a).cmp(self.name(*b)));
+        let mut encoder = FolderEncoder::new();
+        for entry in entries {
+            encoder.push(self.name(entry), entry.size).map_err(|error| refused(root, folder, error))?;
+        }
+        Ok(encoder.finish())
+    }
+}
+
+/// A name that comes twice means that the folder changed under the listing.
+pub(super) fn refused(root: &Path, folder: &OpenFolder, error: BuildError) -> ScanError {
+    let path = whole(root, &folder.path);
+    match error {
+        BuildError::Order(_) => ScanError::Changed(path),
+        error => ScanError::Build { path, error },
+    }
+}
+
+/// Whether a name is left out whatever it is.
+pub(super) fn left_out(name: &[u8], hint: FileType, suffixes: &[Vec<u8>], skipped: &mut Skipped) -> bool {
+    if name.starts_with(b".") {
+        skipped.hidden += u64::from(name != b"." && name != b".." && name != super::FOLDER.as_bytes());
+        return true;
+    }
+    if hint == FileType::Directory {
+        return false;
+    }
+    if name.ends_with(PARTIAL) {
+        skipped.partial += 1;
+        return true;
+    }
+    // What may be a folder must be looked at first.
+    let matched = suffixes.is_empty() || suffixes.iter().any(|suffix| name.ends_with(suffix));
+    let out = !matched && hint != FileType::Unknown;
+    skipped.unmatched += u64::from(out);
+    out
+}
+
+/// Asks what a name is and how large. A link counts as what it points to.
+fn look(folder: &OwnedFd, name: &CStr, hint: FileType) -> Result<Kind, Errno> {
+    // Size and type only: a network file system may answer these without asking for the rest.
+    let mask = StatxFlags::TYPE | StatxFlags::SIZE;
+    let ask = |flags: AtFlags| retry(|| rustix::fs::statx(folder, name, flags, mask));
+    let mut facts =
+        ask(if hint == FileType::Symlink { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW })?;
+    let mut linked = hint == FileType::Symlink;
+    if kind(&facts) == FileType::Symlink {
+        facts = ask(AtFlags::empty())?;
+        linked = true;
+    }
+    Ok(match kind(&facts) {
+        FileType::RegularFile => Kind::File(facts.stx_size),
+        FileType::Directory if linked => Kind::LinkedFolder,
+        FileType::Directory => Kind::Folder,
+        _ => Kind::Special,
+    })
+}
+
+fn kind(facts: &Statx) -> FileType {
+    FileType::from_raw_mode(u32::from(facts.stx_mode))
+}
+
+/// Modification time of an open folder or file.
+pub(super) fn mtime_ns(folder: impl AsFd) -> Result<i64, Errno> {
+    let facts = retry(|| rustix::fs::statx(folder.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::MTIME))?;
+    Ok(nanoseconds(&facts))
+}
+
+/// The modification time of `facts`, in nanoseconds since 1970; good to the year 2262.
+pub(super) fn nanoseconds(facts: &Statx) -> i64 {
+    facts.stx_mtime.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(facts.stx_mtime.tv_nsec))
+}
+
+/// A call that a signal interrupted is made again.
+pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            outcome => return outcome,
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Trees of all shapes, listed by any number of threads, interrupted and refreshed: always the same catalog.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A data folder in a place of its own.
+struct Tree {
+    folder: tempfile::TempDir,
+}
+
+impl Tree {
+    fn new() -> Tree {
+        let tree = Tree { folder: tempfile::tempdir().unwrap() };
+        fs::create_dir(tree.root()).unwrap();
+        tree
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn write(&self, path: impl AsRef<Path>, size: usize) {
+        let path = self.root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, vec![b'x'; size]).unwrap();
+    }
+
+    fn scan(&self, options: &Options) -> Result<Summary, ScanError> {
+        scan(&self.root(), options, &Stop::default(), &Pulse::default())
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        fs::read(default_place(&self.root())).unwrap()
+    }
+
+    fn opened(&self) -> Opened {
+        Opened::open(&find(&self.root()).unwrap(), &self.root()).unwrap()
+    }
+
+    fn changes(&self) -> Changes {
+        self.opened().changes(0, &Stop::default()).unwrap()
+    }
+
+    /// Every file of the catalog.
+    fn files(&self) -> BTreeMap<Vec<u8>, u64> {
+        let opened = self.opened();
+        let mut name = Name::default();
+        (0..opened.files())
+            .map(|index| {
+                let size = opened.entry(index, &mut name).unwrap();
+                (name.as_bytes().to_vec(), size)
+            })
+            .collect()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.files().into_keys().map(|name| String::from_utf8_lossy(&name).into_owned()).collect()
+    }
+}
+
+fn deep() -> Tree {
+    let tree = Tree::new();
+    for index in 0..500 {
+        tree.write(format!("a/{}/f{index:04}.bin", index % 7), index % 50);
+    }
+    tree.write("a-b/x", 3);
+    tree.write("a/z/y/x/w", 4);
+    fs::create_dir(tree.root().join("empty")).unwrap();
+    tree
+}
+
+#[test]
+fn the_catalog_holds_what_is_there_whoever_lists() {
+    let tree = deep();
+    let summary = tree.scan(&Options::default()).unwrap();
+    let sum: u64 = (0..500).map(|index| index % 50).sum();
+    assert_eq!((summary.files, summary.bytes, summary.folders), (502, sum + 7, 14));
+    let mut expected = BTreeMap::from([(b"a-b/x".to_vec(), 3), (b"a/z/y/x/w".to_vec(), 4)]);
+    expected.extend((0..500).map(|i| (format!("a/{}/f{i:04}.bin", i % 7).into_bytes(), i % 50)));
+    assert_eq!(tree.files(), expected);
+    assert!(tree.changes().is_empty());
+    let bytes = tree.bytes();
+    for threads in [1, 2, 9] {
+        tree.scan(&Options { threads, ..Options::default() }).unwrap();
+        assert!(tree.bytes() == bytes, "{threads} threads");
+    }
+    let left: Vec<_> =
+        fs::read_dir(tree.root().join(FOLDER)).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, [FILE]);
+}
+
+#[test]
+fn a_large_folder_is_shared_out_and_comes_out_sorted() {
+    let tree = Tree::new();
+    let count = list::BATCH * 3 + 17;
+    let folder = tree.root().join("flat");
+    fs::create_dir(&folder).unwrap();
+    for index in 0..count {
+        fs::File::create(folder.join(format!("img_{index}_of_{count}.jpg"))).unwrap();
+    }
+    tree.scan(&Options { threads: 4, ..Options::default() }).unwrap();
+    let bytes = tree.bytes();
+    assert_eq!(tree.files().len(), count);
+    let names = tree.names();
+    assert!(names.is_sorted());
+    tree.scan(&Options { threads: 1, ..Options::default() }).unwrap();
+    assert!(tree.bytes() == bytes);
+}
+
+#[test]
+fn what_is_no_file_of_the_data_set_is_left_out_and_counted() {
+    let tree = Tree::new();
+    tree.write("x.jpg", 5);
+    tree.write("y.png", 7);
+    tree.write(".hidden", 1);
+    tree.write(".git/config", 1);
+    tree.write("sub/z.jpg.partial", 1);
+    tree.write("sub/w.jpg", 2);
+    symlink("x.jpg", tree.root().join("link.jpg")).unwrap();
+    symlink("sub", tree.root().join("linked.jpg")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, tree.root().join("pipe.jpg"), Mode::RWXU).unwrap();
+    let summary = tree.scan(&Options::default()).unwrap();
+    assert_eq!(tree.names(), ["link.jpg", "sub/w.jpg", "x.jpg", "y.png"]);
+    assert_eq!(tree.files()[b"link.jpg".as_slice()], 5);
+    let skipped = Skipped { hidden: 2, partial: 1, unmatched: 0, linked_folders: 1, special: 1 };
+    assert_eq!(summary.skipped, skipped);
+    let jpg = Options { suffixes: vec![b".jpg".to_vec()], ..Options::default() };
+    let summary = tree.scan(&jpg).unwrap();
+    assert_eq!(tree.names(), ["link.jpg", "sub/w.jpg", "x.jpg"]);
+    assert_eq!(summary.skipped.unmatched, 1);
+    let refreshed = tree.scan(&Options { refresh: true, ..Options::default() }).unwrap();
+    assert_eq!(refreshed.files, 3, "a refresh keeps the suffixes");
+    let other = Options { suffixes: vec![b".png".to_vec()], refresh: true, ..Options::default() };
+    assert!(matches!(tree.scan(&other), Err(ScanError::OtherSuffixes(_))));
+}
+
+#[test]
+fn names_that_are_no_text_are_kept_to_the_byte() {
+    let tree = Tree::new();
+    let odd = |bytes: &[u8]| std::ffi::OsString::from_vec(bytes.to_vec());
+    let long = [b'n'; 255];
+    for name in [b"\xff\xfe".as_slice(), b"new\nline", b"sp ace", b"\xc3(", &long] {
+        tree.write(Path::new(&odd(b"d\xff")).join(odd(name)), name.len());
+    }
+    tree.scan(&Options::default()).unwrap();
+    let opened = tree.opened();
+    let mut name = Name::default();
+    for index in 0..opened.files() {
+        let size = opened.entry(index, &mut name).unwrap();
+        let path = tree.root().join(std::ffi::OsStr::from_bytes(name.as_c_str().to_bytes()));
+        assert_eq!(fs::metadata(path).unwrap().len(), size);
+    }
+    assert_eq!(opened.files(), 5);
+}
+
+#[test]
+fn a_refresh_is_a_fresh_listing_of_what_changed() {
+    let tree = deep();
+    tree.scan(&Options::default()).unwrap();
+    tree.write("a/3/new.bin", 9);
+    tree.write("more/files/here", 1);
+    fs::remove_dir_all(tree.root().join("a/5")).unwrap();
+    fs::rename(tree.root().join("a/6"), tree.root().join("six")).unwrap();
+    let changes = tree.changes();
+    let named: Vec<String> = changes.first.iter().map(ToString::to_string).collect();
+    let root = tree.root().display().to_string();
+    let expected = [
+        format!("{root} has changed"),
+        format!("{root}/a has changed"),
+        format!("{root}/a/3 has changed"),
+        format!("{root}/a/5 is gone"),
+        format!("{root}/a/6 is gone"),
+    ];
+    assert_eq!(named, expected);
+    assert!(!changes.all());
+    let summary = tree.scan(&Options { refresh: true, ..Options::default() }).unwrap();
+    assert_eq!(summary.folders_reused, summary.folders - 6, "root, a, a/3, more, more/files, six are listed");
+    let refreshed = tree.bytes();
+    assert_eq!(tree.scan(&Options::default()).unwrap().folders_reused, 0);
+    assert!(tree.bytes() == refreshed);
+    assert!(tree.changes().is_empty());
+}
+
+#[test]
+fn an_interrupted_listing_goes_on_where_it_stopped() {
+    let tree = deep();
+    tree.scan(&Options::default()).unwrap();
+    let undisturbed = tree.bytes();
+    fs::remove_file(default_place(&tree.root())).unwrap();
+    // A folder that cannot be listed ends the listing; the rest is kept.
+    let broken = tree.root().join("a/2/broken");
+    symlink("nowhere", &broken).unwrap();
+    let error = tree.scan(&Options { threads: 1, ..Options::default() }).unwrap_err();
+    assert!(error.to_string().contains("a/2/broken: No such file"), "{error}");
+    assert_eq!(find(&tree.root()), None);
+    fs::remove_file(&broken).unwrap();
+    let summary = tree.scan(&Options::default()).unwrap();
+    assert!(summary.folders_reused > 0, "{summary:?}");
+    let now = tree.bytes();
+    tree.scan(&Options::default()).unwrap();
+    assert!(tree.bytes() == now);
+    // Only the time of a/2 differs.
+    assert_eq!(Catalog::parse(now).unwrap().digest(), Catalog::parse(undisturbed).unwrap().digest());
+}
+
+#[test]
+fn a_change_right_after_the_listing_is_seen() {
+    for _ in 0..20 {
+        let tree = Tree::new();
+        tree.write("a/x", 1);
+        tree.scan(&Options::default()).unwrap();
+        tree.write("a/y", 1);
+        assert_eq!(tree.changes().changed, 1);
+    }
+}
+
+#[test]
+fn a_wished_stop_ends_the_listing_without_a_catalog() {
+    let tree = deep();
+    let stop = Stop::default();
+    stop.wish();
+    let outcome = scan(&tree.root(), &Options::default(), &stop, &Pulse::default());
+    assert!(matches!(outcome, Err(ScanError::Interrupted)));
+    assert_eq!(find(&tree.root()), None);
+}
+
+#[test]
+fn places_are_checked_before_anything_is_listed() {
+    let tree = deep();
+    let output = |path: PathBuf| Options { output: Some(path), ..Options::default() };
+    let inside = tree.scan(&output(tree.root().join("a/catalog")));
+    assert!(matches!(inside, Err(ScanError::OutputInside(_))));
+    let precious = tree.folder.path().join("precious");
+    fs::write(&precious, b"work of years").unwrap();
+    assert!(matches!(tree.scan(&output(precious.clone())), Err(ScanError::InTheWay(_))));
+    assert_eq!(fs::read(&precious).unwrap(), b"work of years");
+    let elsewhere = tree.folder.path().join("list");
+    for _ in 0..2 {
+        assert_eq!(tree.scan(&output(elsewhere.clone())).unwrap().path, elsewhere);
+    }
+    assert_eq!(find(&tree.root()), None);
+    assert_eq!(Opened::open(&elsewhere, &tree.root()).unwrap().files(), 502);
+    let missing = scan(&tree.root().join("no"), &Options::default(), &Stop::default(), &Pulse::default());
+    assert!(matches!(missing, Err(ScanError::Missing(_))));
+    let file = scan(&precious, &Options::default(), &Stop::default(), &Pulse::default());
+    assert!(matches!(file, Err(ScanError::NotAFolder(_))));
+}
+
+#[test]
+fn nothing_to_list_leaves_nothing() {
+    let tree = Tree::new();
+    fs::create_dir(tree.root().join("sub")).unwrap();
+    let error = tree.scan(&Options::default()).unwrap_err();
+    assert!(error.to_string().starts_with("there are no files in "), "{error}");
+    assert!(!tree.root().join(FOLDER).exists());
+}
+
+#[test]
+fn a_catalog_of_another_folder_is_told_by_its_times() {
+    let one = deep();
+    one.scan(&Options::default()).unwrap();
+    let two = deep();
+    let opened = Opened::open(&find(&one.root()).unwrap(), &two.root()).unwrap();
+    let changes = opened.changes(3, &Stop::default()).unwrap();
+    assert!(changes.all() && changes.first.len() == 10, "{changes:?}");
+}
+
+#[test]
+fn an_opened_catalog_is_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Opened>();
+}

@@ -1,0 +1,327 @@
+//! The walk through the tree: folders, and batches of names of large folders, are handed out to any number of
+//! threads. Batches go first and the deepest folders next, so that what has been begun is finished and little
+//! is in memory.
+
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use model::catalog::merge;
+use rustix::fd::OwnedFd;
+use rustix::fs::{FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+
+use super::journal::{Journal, Record};
+use super::known::{Known, failed, join, whole};
+use super::list::{Batch, Found, OpenFolder, left_out, mtime_ns, refused, retry};
+use super::{ScanError, Skipped};
+use crate::meter;
+use crate::pulse::Pulse;
+use crate::stop::Stop;
+
+/// Room for the kernel's answer to one question for names: some two thousand.
+const NAMES_BYTES: usize = 128 << 10;
+/// The coarsest step of a modification time on a local file system: a tick of the slowest kernel clock, 10
+/// ms, doubled.
+const TIME_STEP: Duration = Duration::from_millis(20);
+/// A time further ahead than a listing lasts was set by hand or by a wrong clock: no change now will repeat
+/// it.
+const FUTURE: Duration = Duration::from_secs(24 * 3600);
+/// How often a folder that is being written to is waited for.
+const PATIENCE: usize = 10;
+/// Files between two looks at the stop and two additions to the pulse.
+const LOOK_UP: u64 = 256;
+
+/// What to list, by which rules, for whom.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'a> {
+    pub(super) root: &'a OwnedFd,
+    pub(super) root_path: &'a Path,
+    pub(super) suffixes: &'a [Vec<u8>],
+    pub(super) threads: usize,
+    pub(super) stop: &'a Stop,
+    pub(super) pulse: &'a Pulse,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) folders_reused: u64,
+    pub(super) skipped: Skipped,
+}
+
+pub(super) struct Walk<'a> {
+    task: Task<'a>,
+    known: &'a Known,
+    journal: &'a Journal,
+    state: Mutex<State>,
+    change: Condvar,
+    /// Set with the first failure, so that threads in the middle of a batch hear of it.
+    abort: Stop,
+}
+
+#[derive(Default)]
+struct State {
+    /// Paths of folders to be listed.
+    folders: Vec<Vec<u8>>,
+    batches: Vec<(Arc<OpenFolder>, Batch)>,
+    /// Threads that are at work and may add to the two.
+    active: usize,
+    failure: Option<ScanError>,
+    counts: Counts,
+}
+
+enum Work {
+    Folder(Vec<u8>),
+    Batch(Arc<OpenFolder>, Batch),
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(task: Task<'a>, known: &'a Known, journal: &'a Journal) -> Walk<'a> {
+        let state = State { folders: vec![Vec::new()], ..State::default() };
+        let (state, change) = (Mutex::new(state), Condvar::new());
+        Walk { task, known, journal, state, change, abort: Stop::default() }
+    }
+
+    /// Lists everything from the root on.
+    pub(super) fn run(self) -> Result<Counts, ScanError> {
+        std::thread::scope(|scope| {
+            for _ in 0..self.task.threads.max(1) {
+                let lister = std::thread::Builder::new().name("lister".to_owned());
+                if let Err(cause) = lister.spawn_scoped(scope, || self.work()) {
+                    self.fail(ScanError::Thread(cause));
+                }
+            }
+        });
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match state.failure {
+            Some(error) => Err(error),
+            None => Ok(state.counts),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: ScanError) {
+        self.state().failure.get_or_insert(error);
+        self.abort.wish();
+        self.change.notify_all();
+    }
+
+    /// What a thread does until nothing is left.
+    fn work(&self) {
+        let mut scratch = vec![MaybeUninit::uninit(); NAMES_BYTES];
+        while let Some(work) = self.next() {
+            // A panic must not leave the others waiting for work that never comes.
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match work {
+                Work::Folder(path) => self.list(path, &mut scratch),
+                Work::Batch(folder, batch) => self.measure(&folder, batch),
+            }));
+            match outcome.unwrap_or(Err(ScanError::Panicked)) {
+                Ok(()) => {}
+                Err(error) => self.fail(error),
+            }
+            let mut state = self.state();
+            state.active -= 1;
+            if state.active == 0 && state.folders.is_empty() && state.batches.is_empty() {
+                self.change.notify_all();
+            }
+        }
+    }
+
+    /// The next piece of work; waits for one while others may still bring some.
+    fn next(&self) -> Option<Work> {
+        let mut state = self.state();
+        loop {
+            if state.failure.is_some() {
+                return None;
+            }
+            let batch = state.batches.pop().map(|(folder, batch)| Work::Batch(folder, batch));
+            if let Some(work) = batch.or_else(|| state.folders.pop().map(Work::Folder)) {
+                state.active += 1;
+                return Some(work);
+            }
+            if state.active == 0 {
+                return None;
+            }
+            state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn add_folder(&self, path: Vec<u8>) {
+        self.state().folders.push(path);
+        self.change.notify_one();
+    }
+
+    fn check_stop(&self) -> Result<(), ScanError> {
+        if self.task.stop.wished() || self.abort.wished() { Err(ScanError::Interrupted) } else { Ok(()) }
+    }
+
+    /// Lists a folder, or takes over what is known of it.
+    fn list(&self, path: Vec<u8>, scratch: &mut [MaybeUninit<u8>]) -> Result<(), ScanError> {
+        self.check_stop()?;
+        let fd = self.open(&path)?;
+        let mtime_ns = self.settled_mtime(&fd, &path)?;
+        if self.take_over(&path, mtime_ns)? {
+            return Ok(());
+        }
+        let (pending, found) = (AtomicUsize::new(1), Mutex::default());
+        let folder = Arc::new(OpenFolder { fd, path, mtime_ns, pending, found });
+        let last = self.names(&folder, scratch)?;
+        self.measure(&folder, last)
+    }
+
+    fn open(&self, path: &[u8]) -> Result<OwnedFd, ScanError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let name = if path.is_empty() { b".".as_slice() } else { path };
+        retry(|| rustix::fs::openat(self.task.root, name, flags, Mode::empty()))
+            .map_err(|cause| self.failed("open the folder", path, cause))
+    }
+
+    /// The folder's modification time, when it is so old that the next change to the folder will give it
+    /// another one. Without this a file that comes right after the listing, in the same tick of the clock,
+    /// would go unnoticed.
+    fn settled_mtime(&self, fd: &OwnedFd, path: &[u8]) -> Result<i64, ScanError> {
+        let look = || mtime_ns(fd).map_err(|cause| self.failed("look at the folder", path, cause));
+        let mut last = look()?;
+        let recent = self.journal.begun_ns.saturating_sub(TIME_STEP.as_nanos() as i64)
+            ..self.journal.begun_ns.saturating_add(FUTURE.as_nanos() as i64);
+        for _ in 0..PATIENCE {
+            if !recent.contains(&last) {
+                return Ok(last);
+            }
+            meter::pause(TIME_STEP);
+            let now = look()?;
+            if now == last {
+                return Ok(now);
+            }
+            last = now;
+        }
+        Err(ScanError::Changed(whole(self.task.root_path, path)))
+    }
+
+    /// Takes over a folder that has not changed since it was listed. Its subfolders may have.
+    fn take_over(&self, path: &[u8], mtime_ns: i64) -> Result<bool, ScanError> {
+        let (subfolders, files, bytes) = if let Some(finished) = self.known.in_journal(path, mtime_ns) {
+            let record = self.journal.read(finished)?;
+            self.journal.keep(record.path, finished);
+            (record.subfolders, record.folder.files, record.folder.bytes)
+        } else if let Some(mut record) = self.known.in_catalog(path, mtime_ns) {
+            let (files, bytes) = (record.folder.files, record.folder.bytes);
+            let subfolders = record.subfolders.clone();
+            record.subfolders.sort();
+            self.journal.append(record)?;
+            (subfolders, files, bytes)
+        } else {
+            return Ok(false);
+        };
+        subfolders.iter().for_each(|name| self.add_folder(join(path, name)));
+        self.task.pulse.add(files, bytes);
+        self.state().counts.folders_reused += 1;
+        Ok(true)
+    }
+
+    /// Reads the folder's names. Full batches go to whoever is free; the last one is returned.
+    fn names(&self, folder: &Arc<OpenFolder>, scratch: &mut [MaybeUninit<u8>]) -> Result<Batch, ScanError> {
+        let mut batch = Batch::default();
+        let mut found = Found::default();
+        let mut names = RawDir::new(&folder.fd, scratch);
+        while let Some(entry) = names.next() {
+            let entry = match entry {
+                Err(Errno::INTR) => continue,
+                entry => entry.map_err(|cause| self.failed("list", &folder.path, cause))?,
+            };
+            let (name, hint) = (entry.file_name(), entry.file_type());
+            if left_out(name.to_bytes(), hint, self.task.suffixes, &mut found.skipped) {
+                continue;
+            }
+            match hint {
+                FileType::Directory => {
+                    self.add_folder(join(&folder.path, name.to_bytes()));
+                    found.subfolders.push(name.to_bytes().to_vec());
+                }
+                FileType::RegularFile | FileType::Symlink | FileType::Unknown => batch.push(name, hint),
+                _ => found.skipped.special += 1,
+            }
+            if batch.is_full() {
+                self.check_stop()?;
+                // Relaxed: we hold a count ourselves, so it cannot reach 0 here; the queue's lock passes the
+                // batch on.
+                folder.pending.fetch_add(1, Ordering::Relaxed);
+                self.hand_out(folder, std::mem::take(&mut batch))?;
+            }
+        }
+        let mut all = folder.found();
+        all.subfolders.append(&mut found.subfolders);
+        all.skipped.add(found.skipped);
+        Ok(batch)
+    }
+
+    /// Passes a batch on. With enough of them waiting, names come faster than sizes: then it is done here and
+    /// now, so that a folder of any size waits as encoded runs and not as names.
+    fn hand_out(&self, folder: &Arc<OpenFolder>, batch: Batch) -> Result<(), ScanError> {
+        let mut state = self.state();
+        if state.batches.len() >= self.task.threads {
+            drop(state);
+            return self.measure(folder, batch);
+        }
+        state.batches.push((Arc::clone(folder), batch));
+        self.change.notify_one();
+        Ok(())
+    }
+
+    /// Finds out the sizes of a batch. Whoever is last finishes the folder.
+    fn measure(&self, folder: &Arc<OpenFolder>, mut batch: Batch) -> Result<(), ScanError> {
+        let (mut files, mut bytes) = (0, 0u64);
+        let mut found = batch.measure(self.task.root_path, folder, |size| {
+            files += 1;
+            bytes = bytes.saturating_add(size);
+            if files == LOOK_UP {
+                self.task.pulse.add(std::mem::take(&mut files), std::mem::take(&mut bytes));
+                self.check_stop()?;
+            }
+            Ok(())
+        })?;
+        self.task.pulse.add(files, bytes);
+        found.subfolders.iter().for_each(|name| self.add_folder(join(&folder.path, name)));
+        let run = batch.encode(self.task.root_path, folder)?;
+        {
+            let mut all = folder.found();
+            all.subfolders.append(&mut found.subfolders);
+            all.skipped.add(found.skipped);
+            if run.files > 0 {
+                all.runs.push(run);
+            }
+        }
+        // The lock on `found` orders the runs; acquire and release so that the last one sees them without it,
+        // too.
+        match folder.pending.fetch_sub(1, Ordering::AcqRel) {
+            1 => self.finish(folder),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts a folder's runs together, makes sure that nobody changed it meanwhile, and enters it into the
+    /// journal.
+    fn finish(&self, folder: &OpenFolder) -> Result<(), ScanError> {
+        let Found { runs, mut subfolders, skipped } = std::mem::take(&mut *folder.found());
+        let whole_folder = merge(runs).map_err(|error| refused(self.task.root_path, folder, error))?;
+        let now =
+            mtime_ns(&folder.fd).map_err(|cause| self.failed("look at the folder", &folder.path, cause))?;
+        if now != folder.mtime_ns {
+            return Err(ScanError::Changed(whole(self.task.root_path, &folder.path)));
+        }
+        subfolders.sort();
+        let path = folder.path.clone();
+        self.journal.append(Record { path, mtime_ns: now, subfolders, folder: whole_folder })?;
+        self.state().counts.skipped.add(skipped);
+        Ok(())
+    }
+
+    fn failed(&self, operation: &'static str, path: &[u8], cause: Errno) -> ScanError {
+        failed(operation, self.task.root_path, path, cause)
+    }
+}

@@ -1,0 +1,198 @@
+//! `feedline catalog`: lists a foreign data set and keeps the list, or says whether a list still holds.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use engine::catalog::{self, Changes, Opened, Options, ScanError, Skipped, Summary};
+use engine::{Pulse, Stop};
+use model::units::{Bytes, Nanos, grouped};
+use serde_json::json;
+
+use super::check_folder;
+use crate::exit::{Ending, Exit, Failure};
+use crate::flags::CatalogFlags;
+use crate::progress::{Goal, Show, watch};
+use crate::report;
+
+pub fn catalog(flags: &CatalogFlags) -> Ending {
+    check_folder(&flags.dir, "data folder")?;
+    if let Some(empty) = flags.suffix.iter().find(|suffix| suffix.is_empty()) {
+        return Err(Failure::usage(anyhow!("--suffix {empty:?} is empty; every name ends in nothing")));
+    }
+    let stop = super::run::stop_on_signals()?;
+    if flags.check { check(flags, &stop) } else { list(flags, &stop) }
+}
+
+fn list(flags: &CatalogFlags, stop: &Stop) -> Ending {
+    let options = Options {
+        threads: threads(flags),
+        suffixes: flags.suffix.iter().map(|suffix| suffix.as_bytes().to_vec()).collect(),
+        output: flags.output.clone(),
+        refresh: flags.refresh,
+    };
+    if options.refresh && !place(flags).exists() {
+        return Err(Failure::refused(anyhow!(
+            "there is no catalog at {} to refresh; make one without --refresh",
+            place(flags).display()
+        )));
+    }
+    let pulse = Pulse::default();
+    let goal = Goal { what: "listing", unit: "files", samples: 0, au: false };
+    let show = Show::choose(flags.output_flags.quiet);
+    let (outcome, span) = watch(show, &pulse, &goal, || catalog::scan(&flags.dir, &options, stop, &pulse));
+    let summary = outcome.map_err(failure)?;
+    say(flags, &summary, span)?;
+    Ok(Exit::Ok)
+}
+
+fn threads(flags: &CatalogFlags) -> usize {
+    flags.threads.map_or(0, usize::from)
+}
+
+/// Where the catalog is or will be.
+fn place(flags: &CatalogFlags) -> PathBuf {
+    flags.output.clone().unwrap_or_else(|| catalog::default_place(&flags.dir))
+}
+
+/// The exit code that a failed listing leads to.
+fn failure(error: ScanError) -> Failure {
+    match error {
+        ScanError::NotAFolder(_) | ScanError::OutputInside(_) | ScanError::InTheWay(_) => {
+            Failure::usage(error)
+        }
+        ScanError::OtherSuffixes(_) => Failure::usage(error),
+        ScanError::Missing(_) | ScanError::Empty { .. } | ScanError::Unwritable { .. } => {
+            Failure::refused(error)
+        }
+        ScanError::Busy(_) | ScanError::Catalog { .. } | ScanError::Store(_) => Failure::refused(error),
+        ScanError::Panicked | ScanError::Build { .. } => Failure::internal(error),
+        ScanError::Io { .. } | ScanError::Changed(_) | ScanError::Interrupted | ScanError::Thread(_) => {
+            Failure::incomplete(error)
+        }
+    }
+}
+
+fn say(flags: &CatalogFlags, summary: &Summary, span: Nanos) -> Result<(), Failure> {
+    let seconds = span.seconds();
+    let per_file = summary.catalog_bytes as f64 / summary.files as f64;
+    let rate = summary.files as f64 / seconds.max(1e-9);
+    let skipped = &summary.skipped;
+    if flags.output_flags.json {
+        return report::out_json(&json!({
+            "data_folder": flags.dir,
+            "catalog": summary.path,
+            "files": summary.files,
+            "folders": summary.folders,
+            "bytes": summary.bytes,
+            "catalog_bytes": summary.catalog_bytes,
+            "bytes_per_file": per_file,
+            "digest": summary.digest,
+            "folders_reused": summary.folders_reused,
+            "skipped": {
+                "hidden": skipped.hidden,
+                "partial": skipped.partial,
+                "unmatched": skipped.unmatched,
+                "linked_folders": skipped.linked_folders,
+                "special": skipped.special,
+            },
+            "seconds": seconds,
+            "files_per_second": rate,
+        }));
+    }
+    let reused = match summary.folders_reused {
+        0 => String::new(),
+        count => format!(" ({} unchanged)", grouped(count)),
+    };
+    let mut text = format!(
+        "{}: {} files in {} folders{reused}, {}; \
+         catalog {} ({per_file:.1} bytes per file) in {span}, {} files/s\n",
+        flags.dir.display(),
+        grouped(summary.files),
+        grouped(summary.folders),
+        Bytes(summary.bytes),
+        Bytes(summary.catalog_bytes),
+        grouped(rate as u64),
+    );
+    text.push_str(&left_out(skipped));
+    text.push_str(&format!("written to {}\n", summary.path.display()));
+    report::out(&text)
+}
+
+/// A line about what did not enter the catalog, if there was anything.
+fn left_out(skipped: &Skipped) -> String {
+    let kinds = [
+        (skipped.hidden, "hidden"),
+        (skipped.partial, "partial"),
+        (skipped.unmatched, "with another suffix"),
+        (skipped.linked_folders, "linked folders"),
+        (skipped.special, "sockets, pipes or devices"),
+    ];
+    let parts: Vec<String> = kinds
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, kind)| format!("{} {kind}", grouped(*count)))
+        .collect();
+    if parts.is_empty() { String::new() } else { format!("left out: {}\n", parts.join(", ")) }
+}
+
+fn check(flags: &CatalogFlags, stop: &Stop) -> Ending {
+    let place = place(flags);
+    if !place.exists() {
+        let command = format!("feedline catalog {}", flags.dir.display());
+        return Err(Failure::refused(anyhow!(
+            "there is no catalog at {}; make it with: {command}",
+            place.display()
+        )));
+    }
+    let opened = Opened::open(&place, &flags.dir).map_err(failure)?;
+    let damaged = |error| failure(ScanError::Catalog { path: place.clone(), error });
+    opened.catalog().verify().map_err(damaged)?;
+    let changes = opened.changes(threads(flags), stop).map_err(failure)?;
+    if flags.output_flags.json {
+        let first: Vec<_> =
+            changes.first.iter().map(|change| json!({"path": change.path, "gone": change.gone})).collect();
+        report::out_json(&json!({
+            "data_folder": flags.dir,
+            "catalog": place,
+            "files": opened.files(),
+            "folders": changes.folders,
+            "folders_changed": changes.changed,
+            "first_changed": first,
+            "digest": opened.digest(),
+        }))?;
+    } else {
+        report::out(&verdict(flags, &opened, &changes))?;
+    }
+    Ok(if changes.is_empty() { Exit::Ok } else { Exit::CheckFailed })
+}
+
+fn verdict(flags: &CatalogFlags, opened: &Opened, changes: &Changes) -> String {
+    let files = grouped(opened.files());
+    if changes.is_empty() {
+        let folders = grouped(changes.folders);
+        return format!(
+            "{}: {folders} folders with {files} files are as the catalog says\n",
+            flags.dir.display()
+        );
+    }
+    let mut text = format!(
+        "{}: {} of {} folders are not as the catalog says\n",
+        flags.dir.display(),
+        grouped(changes.changed),
+        grouped(changes.folders)
+    );
+    for change in &changes.first {
+        text.push_str(&format!("  {change}\n"));
+    }
+    let more = changes.changed - changes.first.len() as u64;
+    if more > 0 {
+        text.push_str(&format!("  and {} more\n", grouped(more)));
+    }
+    text.push_str(if changes.all() {
+        "nothing is as it was: is this the catalog of another folder? list everything again without --check\n"
+    } else {
+        "list the changed folders again with --refresh instead of --check\n"
+    });
+    text
+}

@@ -1,0 +1,103 @@
+//! A data set that somebody else wrote, through its catalog: which catalog a run uses, what of it training and
+//! evaluation read, and whether the folders are still as it says.
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use engine::Stop;
+use engine::catalog::{Opened, find};
+use model::files::FileList;
+use model::names::Name;
+use model::plan::{Listed, ListedSplit};
+use model::units::grouped;
+
+use super::Prepared;
+use crate::exit::Failure;
+
+/// The setting that ignores a catalog beside the data.
+const OFF: &str = "off";
+
+/// Opens the catalog that the workload names, or the one beside the data. `beside` says whether to look there.
+pub fn open(prepared: &Prepared, folder: &Path, beside: bool) -> Result<Option<Opened>, Failure> {
+    let path = match prepared.spec.dataset.catalog.as_deref() {
+        Some(OFF) => None,
+        Some(path) => Some(path.into()),
+        None => find(folder).filter(|_| beside),
+    };
+    path.map(|path| Opened::open(&path, folder)).transpose().map_err(Failure::refused)
+}
+
+/// What of a catalog is read. Files below `train` and `valid` are the two splits; without these folders all files are
+/// for training.
+pub fn splits(prepared: &Prepared, opened: &Opened) -> Result<Listed, Failure> {
+    let set = &prepared.spec.dataset;
+    let (train, valid) = (opened.below("train"), opened.below("valid"));
+    let train = if train.is_empty() { 0..opened.files() } else { train };
+    let wanted = if prepared.counts_files { set.num_files_train } else { train.end - train.start };
+    let split = |name: &str, range: std::ops::Range<u64>, files: u64| {
+        let there = range.end - range.start;
+        if files > there {
+            return Err(Failure::refused(anyhow!(
+                "dataset.{name} is {}, but the catalog {} lists only {}; lower it or list the right folder",
+                grouped(files),
+                opened.path().display(),
+                grouped(there)
+            )));
+        }
+        let bytes = bytes_of(opened, range.start, files)?;
+        Ok(ListedSplit { first: range.start, files, bytes })
+    };
+    Ok(Listed {
+        digest: opened.digest(),
+        train: split("num_files_train", train, wanted)?,
+        valid: split("num_files_eval", valid, set.num_files_eval)?,
+    })
+}
+
+/// Bytes of a stretch of files: whole folders by their sums, the last one file by file.
+fn bytes_of(opened: &Opened, first: u64, files: u64) -> Result<u64, Failure> {
+    let end = first + files;
+    let mut bytes = 0;
+    let mut name = Name::default();
+    for folder in opened.folders() {
+        let (start, stop) = (folder.first_file.max(first), (folder.first_file + folder.files).min(end));
+        if start == folder.first_file && stop == folder.first_file + folder.files {
+            bytes += folder.bytes;
+            continue;
+        }
+        for index in start..stop.max(start) {
+            bytes += opened.entry(index, &mut name).map_err(Failure::refused)?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Refuses a catalog whose folders have changed since.
+pub fn check_unchanged(opened: &Opened, threads: u64) -> Result<(), Failure> {
+    let changes = opened.changes(threads as usize, &Stop::default()).map_err(Failure::refused)?;
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let first = changes.first.first().map_or_else(String::new, ToString::to_string);
+    let more = if changes.changed > 1 { format!(" and {} more", changes.changed - 1) } else { String::new() };
+    Err(Failure::refused(anyhow!(
+        "the data is no longer as the catalog {} says: {first}{more}\n\
+         list again what changed with: feedline catalog {} --refresh",
+        opened.path().display(),
+        opened.root().display()
+    )))
+}
+
+/// The files of one split of a catalog.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice<'a> {
+    pub opened: &'a Opened,
+    pub first: u64,
+}
+
+impl FileList for Slice<'_> {
+    fn entry(&self, index: u64, name: &mut Name) -> Result<u64, String> {
+        let lookup = self.opened.entry(self.first + index, name);
+        lookup.map_err(|error| format!("{}: {error}", self.opened.path().display()))
+    }
+}

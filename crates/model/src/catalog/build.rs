@@ -1,0 +1,154 @@
+//! Puts encoded folders together to a catalog. The body is written by the caller as the folders come, so that
+//! only the tables are held here: 40 bytes and a path per folder, 8 bytes per block of 64 files.
+
+use std::cmp::Ordering;
+
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use super::block::{BLOCK_FILES, EncodedFolder, is_name, put_varint};
+use super::{FLAGS, HEADER, MAGIC, VERSION};
+
+/// What cannot stand in a catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BuildError {
+    #[error("'{0}' is no name that a file or folder can have")]
+    Name(String),
+    #[error("'{0}' comes out of order or twice")]
+    Order(String),
+    #[error("the sizes of the files add up to more than 2^64 bytes")]
+    TooLarge,
+    #[error("'{0}' has other blocks than files")]
+    Blocks(String),
+}
+
+/// Takes folders in `path_order`. The file is: the header (`HEADER` bytes), the bodies as they
+/// were pushed, the tail.
+#[derive(Debug)]
+pub struct Assembler {
+    records: Vec<u8>,
+    paths: Vec<u8>,
+    blocks: Vec<u8>,
+    suffixes: Vec<Vec<u8>>,
+    last_path: Option<Vec<u8>>,
+    content: Sha256,
+    folders: u64,
+    files: u64,
+    bytes: u64,
+    block_count: u64,
+    position: u64,
+}
+
+/// What stands before and after the bodies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub header: [u8; HEADER as usize],
+    pub tail: Vec<u8>,
+    pub files: u64,
+    pub bytes: u64,
+    pub folders: u64,
+}
+
+impl Assembler {
+    /// `suffixes` are those that files had to have to be listed; none if all were.
+    pub fn new(suffixes: &[Vec<u8>]) -> Assembler {
+        Assembler {
+            records: Vec::new(),
+            paths: Vec::new(),
+            blocks: Vec::new(),
+            suffixes: suffixes.to_vec(),
+            last_path: None,
+            content: Sha256::new(),
+            folders: 0,
+            files: 0,
+            bytes: 0,
+            block_count: 0,
+            position: HEADER,
+        }
+    }
+
+    /// Adds a folder, which may be empty; the root has the empty path. The caller writes `folder.body` next.
+    pub fn push(&mut self, path: &[u8], mtime_ns: i64, folder: &EncodedFolder) -> Result<(), BuildError> {
+        let shown = || String::from_utf8_lossy(path).into_owned();
+        if !is_path(path) {
+            return Err(BuildError::Name(shown()));
+        }
+        if self.last_path.as_deref().is_some_and(|last| path_order(last, path).is_ge()) {
+            return Err(BuildError::Order(shown()));
+        }
+        let length: u64 = folder.blocks.iter().map(|length| u64::from(*length)).sum();
+        if folder.blocks.len() as u64 != folder.files.div_ceil(BLOCK_FILES)
+            || length != folder.body.len() as u64
+        {
+            return Err(BuildError::Blocks(shown()));
+        }
+        let bytes = self.bytes.checked_add(folder.bytes).ok_or(BuildError::TooLarge)?;
+        self.paths.extend_from_slice(path);
+        for number in [self.files, self.block_count, self.paths.len() as u64, mtime_ns as u64, folder.bytes] {
+            self.records.extend_from_slice(&number.to_le_bytes());
+        }
+        for length in &folder.blocks {
+            self.blocks.extend_from_slice(&self.position.to_le_bytes());
+            self.position += u64::from(*length);
+        }
+        hash_folder(&mut self.content, path, folder.files, &folder.body);
+        self.bytes = bytes;
+        self.files += folder.files;
+        self.block_count += folder.blocks.len() as u64;
+        self.folders += 1;
+        self.last_path = Some(path.to_vec());
+        Ok(())
+    }
+
+    pub fn finish(self) -> Frame {
+        let mut suffixes = Vec::new();
+        put_varint(&mut suffixes, self.suffixes.len() as u64);
+        for suffix in &self.suffixes {
+            put_varint(&mut suffixes, suffix.len() as u64);
+            suffixes.extend_from_slice(suffix);
+        }
+        let records_at = self.position;
+        let paths_at = records_at + self.records.len() as u64;
+        let blocks_at = paths_at + self.paths.len() as u64;
+        let suffixes_at = blocks_at + self.blocks.len() as u64;
+        let length = suffixes_at + suffixes.len() as u64;
+        let tail = [self.records, self.paths, self.blocks, suffixes].concat();
+
+        let mut header = Vec::with_capacity(HEADER as usize);
+        header.extend_from_slice(&MAGIC);
+        header.extend_from_slice(&VERSION.to_le_bytes());
+        header.extend_from_slice(&FLAGS.to_le_bytes());
+        let counts = [length, self.files, self.bytes, self.folders, self.block_count];
+        for number in counts.into_iter().chain([records_at, paths_at, blocks_at, suffixes_at]) {
+            header.extend_from_slice(&number.to_le_bytes());
+        }
+        header.extend_from_slice(&self.content.finalize()[..16]);
+        header.extend_from_slice(&crc32fast::hash(&tail).to_le_bytes());
+        header.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
+        let mut fixed = [0; HEADER as usize];
+        fixed.copy_from_slice(&header);
+        Frame { header: fixed, tail, files: self.files, bytes: self.bytes, folders: self.folders }
+    }
+}
+
+/// What of a folder enters the digest: everything but its time.
+pub(super) fn hash_folder(content: &mut Sha256, path: &[u8], files: u64, body: &[u8]) {
+    content.update((path.len() as u64).to_le_bytes());
+    content.update(path);
+    content.update(files.to_le_bytes());
+    content.update((body.len() as u64).to_le_bytes());
+    content.update(body);
+}
+
+/// The order of folders in a catalog: name by name, each in byte order. A slash comes before everything else,
+/// so that `train`, `train/0` and `train-more` stand in this order, and what lies below a folder stands
+/// together.
+pub fn path_order(a: &[u8], b: &[u8]) -> Ordering {
+    let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
+    a.iter().map(rank).cmp(b.iter().map(rank))
+}
+
+/// A folder's path relative to the root: empty, or names with a slash between them.
+pub(super) fn is_path(path: &[u8]) -> bool {
+    path.is_empty() || path.split(|byte| *byte == b'/').all(is_name)
+}

@@ -1,0 +1,409 @@
+//! The catalog of a foreign data set: relative path and size of every file below a folder, in so few bytes
+//! that it can be mapped into memory and shared by all readers of a node. This room knows its bytes;
+//! `engine/catalog` lists folders and writes the file, `store/mapped.rs` maps it.
+//!
+//! ```text
+//! offset  header, 112 bytes; every number is little endian
+//!      0  magic 89 'F' 'L' 'C' 'A' 'T' 0d 0a
+//!      8  version (u32) = 1; flags (u32) = 0
+//!     16  length of the whole file; files; sum of their sizes; folders; blocks
+//!     56  offsets of folder table, paths, block index, suffixes
+//!     88  digest: the first 16 bytes of SHA-256 over folders and body, times left out
+//!    104  CRC-32 of everything from the folder table to the end
+//!    108  CRC-32 of the header up to here
+//!    112  body          blocks of up to 64 files of one folder, each with its own CRC-32: see `block.rs`
+//!         folder table  per folder, in the order of paths: first file, first block, end of its path,
+//!                       modification time (ns since 1970, signed), sum of its files' sizes
+//!         paths         of the folders, relative to the root, one after the other; the root's is empty
+//!         block index   offset of every block
+//!         suffixes      that files had to have to be listed: count, then length and bytes of each (varints)
+//! ```
+//!
+//! Files are numbered through the folders, and within a folder in byte order of their names. Header and
+//! tables are checked as a whole when a catalog is opened (their checksum, and that they fit together); a
+//! block is checked whenever a file in it is looked up. No byte of the file can change without one of the two
+//! noticing.
+
+mod block;
+mod build;
+mod merge;
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+pub use block::{
+    BLOCK_FILES, Cursor, EncodedFolder, FolderEncoder, is_name, put_varint, take_bytes, take_varint,
+};
+pub use build::{Assembler, BuildError, Frame, path_order};
+pub use merge::merge;
+
+use crate::names::Name;
+
+/// A byte that is no text, the kind, and a line end that careless transfers change.
+pub(crate) const MAGIC: [u8; 8] = *b"\x89FLCAT\r\n";
+pub(crate) const VERSION: u32 = 1;
+pub(crate) const FLAGS: u32 = 0;
+/// Length of the header, and so the offset of the body.
+pub const HEADER: u64 = 112;
+/// Length of a record of the folder table.
+const RECORD: usize = 40;
+
+/// Why bytes are not taken for a catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CatalogError {
+    #[error("this is not a catalog; make one with 'feedline catalog DIR'")]
+    NotACatalog,
+    #[error(
+        "the catalog has format version {found}, this feedline reads {VERSION}; \
+         make it again with 'feedline catalog DIR'"
+    )]
+    OtherVersion { found: u32 },
+    #[error(
+        "the catalog is cut off: it has {found} of {expected} bytes; \
+         make it again with 'feedline catalog DIR'"
+    )]
+    Truncated { found: u64, expected: u64 },
+    #[error("the catalog is damaged at or after byte {offset}; make it again with 'feedline catalog DIR'")]
+    Corrupt { offset: u64 },
+    #[error("the catalog has no file {index}, only {files}")]
+    NoSuchFile { index: u64, files: u64 },
+}
+
+/// A catalog over bytes of any kind: a slice, or a mapped file, with which it can be kept and sent between
+/// threads.
+#[derive(Clone, Debug)]
+pub struct Catalog<B> {
+    bytes: B,
+    facts: Facts,
+}
+
+/// The header, checked.
+#[derive(Clone, Copy, Debug)]
+struct Facts {
+    files: u64,
+    total_bytes: u64,
+    folders: usize,
+    blocks: usize,
+    records_at: usize,
+    paths_at: usize,
+    blocks_at: usize,
+    suffixes_at: usize,
+    digest: [u8; 16],
+}
+
+/// A folder of a catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Folder<'a> {
+    /// Relative to the root, whose own path is empty.
+    pub path: &'a [u8],
+    /// Modification time, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+    pub first_file: u64,
+    pub files: u64,
+    /// Sum of its files' sizes.
+    pub bytes: u64,
+    first_block: u64,
+}
+
+impl<B: AsRef<[u8]>> Catalog<B> {
+    /// Checks header and tables; the cost is that of reading them once.
+    pub fn parse(bytes: B) -> Result<Catalog<B>, CatalogError> {
+        let facts = Facts::read(bytes.as_ref())?;
+        let catalog = Catalog { bytes, facts };
+        catalog.check_folders()?;
+        catalog.check_blocks()?;
+        catalog.read_suffixes().ok_or(corrupt(facts.suffixes_at))?;
+        Ok(catalog)
+    }
+
+    pub fn files(&self) -> u64 {
+        self.facts.files
+    }
+
+    /// Sum of the sizes of all files.
+    pub fn total_bytes(&self) -> u64 {
+        self.facts.total_bytes
+    }
+
+    /// Length of the catalog itself.
+    pub fn encoded_bytes(&self) -> u64 {
+        self.bytes.as_ref().len() as u64
+    }
+
+    /// 32 hexadecimal digits. Equal for equal trees: same paths, same sizes, whatever their times.
+    pub fn digest(&self) -> String {
+        self.facts.digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The suffixes that files had to have to be listed; none if all were.
+    pub fn suffixes(&self) -> Vec<Vec<u8>> {
+        self.read_suffixes().unwrap_or_default()
+    }
+
+    pub fn folder_count(&self) -> usize {
+        self.facts.folders
+    }
+
+    /// Folder number `at` in the order of paths.
+    pub fn folder(&self, at: usize) -> Option<Folder<'_>> {
+        let bytes = self.bytes.as_ref();
+        let record = |at: usize| -> Option<[u64; 5]> {
+            if at >= self.facts.folders {
+                return None;
+            }
+            let start = self.facts.records_at + at * RECORD;
+            let field = |i: usize| number(bytes, start + i * 8);
+            Some([field(0)?, field(1)?, field(2)?, field(3)?, field(4)?])
+        };
+        let [first_file, first_block, path_end, mtime, sum] = record(at)?;
+        let path_start = if at == 0 { 0 } else { record(at - 1)?[2] };
+        let next_file = record(at + 1).map_or(self.facts.files, |next| next[0]);
+        let paths = bytes.get(self.facts.paths_at..self.facts.blocks_at)?;
+        Some(Folder {
+            path: paths.get(usize::try_from(path_start).ok()?..usize::try_from(path_end).ok()?)?,
+            mtime_ns: mtime as i64,
+            first_file,
+            files: next_file.checked_sub(first_file)?,
+            bytes: sum,
+            first_block,
+        })
+    }
+
+    pub fn folders(&self) -> impl Iterator<Item = Folder<'_>> {
+        (0..self.facts.folders).filter_map(|at| self.folder(at))
+    }
+
+    /// Finds a folder by its path: `Ok` its number, `Err` the number of the first folder behind where it
+    /// would be.
+    pub fn find_folder(&self, path: &[u8]) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, self.facts.folders);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.folder(middle).map_or(Ordering::Greater, |folder| path_order(folder.path, path)) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Ok(middle),
+            }
+        }
+        Err(low)
+    }
+
+    /// The numbers of the files in a folder and everything below it, which stand together. Empty if there is
+    /// none.
+    pub fn below(&self, path: &[u8]) -> Range<u64> {
+        let first_file = |at: Result<usize, usize>| {
+            self.folder(at.unwrap_or_else(|at| at)).map_or(self.facts.files, |folder| folder.first_file)
+        };
+        if path.is_empty() {
+            return 0..self.facts.files;
+        }
+        // What comes behind the folder's own subtree has another byte than a slash there, at least this one.
+        first_file(self.find_folder(path))..first_file(self.find_folder(&[path, b"\x01"].concat()))
+    }
+
+    /// Writes the path of file `index`, relative to the root, into `name` and returns its size. Takes the
+    /// logarithm of the number of folders and at most 64 names of time, and no memory once the buffer is long
+    /// enough.
+    pub fn entry(&self, index: u64, name: &mut Name) -> Result<u64, CatalogError> {
+        name.refill(|buffer| {
+            let folder = self.folder_of(index)?;
+            buffer.extend_from_slice(folder.path);
+            if !folder.path.is_empty() {
+                buffer.push(b'/');
+            }
+            // Checked once more: what is mapped may have been changed by others since it was opened.
+            let within = index.checked_sub(folder.first_file).ok_or(corrupt(self.facts.records_at))?;
+            let block = folder.first_block.checked_add(within / BLOCK_FILES);
+            let range = block.and_then(|block| self.block(block)).ok_or(corrupt(self.facts.blocks_at))?;
+            let bytes = self.bytes.as_ref().get(range.clone()).unwrap_or_default();
+            block::look_up(bytes, within % BLOCK_FILES, buffer).ok_or(corrupt(range.start))
+        })
+    }
+
+    /// The files of folder `at`, as they were encoded.
+    pub fn encoded(&self, at: usize) -> Result<EncodedFolder, CatalogError> {
+        let folder = self.folder(at).ok_or(corrupt(self.facts.records_at))?;
+        let mut encoded =
+            EncodedFolder { files: folder.files, bytes: folder.bytes, blocks: Vec::new(), body: Vec::new() };
+        let first = folder.first_block;
+        for block in first..first.saturating_add(folder.files.div_ceil(BLOCK_FILES)) {
+            let range = self.block(block).ok_or(corrupt(self.facts.blocks_at))?;
+            encoded.blocks.push(range.len() as u32);
+            encoded.body.extend_from_slice(self.bytes.as_ref().get(range).unwrap_or_default());
+        }
+        let mut cursor = Cursor::new(&encoded);
+        let mut sum = 0u64;
+        while cursor.advance().ok_or(corrupt(HEADER as usize))? {
+            sum = sum.wrapping_add(cursor.current().1);
+        }
+        if sum == encoded.bytes { Ok(encoded) } else { Err(corrupt(self.facts.records_at)) }
+    }
+
+    /// Checks every byte: all blocks and the digest.
+    pub fn verify(&self) -> Result<(), CatalogError> {
+        let mut content = Sha256::new();
+        for at in 0..self.facts.folders {
+            let encoded = self.encoded(at)?;
+            let folder = self.folder(at).ok_or(corrupt(self.facts.records_at))?;
+            build::hash_folder(&mut content, folder.path, folder.files, &encoded.body);
+        }
+        if content.finalize()[..16] == self.facts.digest { Ok(()) } else { Err(corrupt(HEADER as usize)) }
+    }
+
+    /// The folder that holds file `index`.
+    fn folder_of(&self, index: u64) -> Result<Folder<'_>, CatalogError> {
+        if index >= self.facts.files {
+            return Err(CatalogError::NoSuchFile { index, files: self.facts.files });
+        }
+        // The last folder that begins at or before the file. Of several that begin at the same file all but
+        // the last are empty. Only the first field of a record is looked at on the way, as this is done per
+        // sample.
+        let bytes = self.bytes.as_ref();
+        let (mut low, mut high) = (0, self.facts.folders);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match number(bytes, self.facts.records_at + middle * RECORD) {
+                Some(first) if first <= index => low = middle,
+                _ => high = middle,
+            }
+        }
+        self.folder(low).ok_or(corrupt(self.facts.records_at))
+    }
+
+    /// Where block `at` lies.
+    fn block(&self, at: u64) -> Option<Range<usize>> {
+        let at = usize::try_from(at).ok().filter(|at| *at < self.facts.blocks)?;
+        let bytes = self.bytes.as_ref();
+        let offset = |at: usize| usize::try_from(number(bytes, self.facts.blocks_at + at * 8)?).ok();
+        let end = if at + 1 < self.facts.blocks { offset(at + 1)? } else { self.facts.records_at };
+        Some(offset(at)?..end)
+    }
+
+    /// Checks that the folder table is one: paths in order, files and blocks numbered through, sizes that add
+    /// up.
+    fn check_folders(&self) -> Result<(), CatalogError> {
+        let bad = |at: usize| corrupt(self.facts.records_at + at * RECORD);
+        let (mut files, mut blocks, mut sum) = (0u64, 0u64, 0u64);
+        let mut last: Option<&[u8]> = None;
+        for at in 0..self.facts.folders {
+            let folder = self.folder(at).ok_or(bad(at))?;
+            let fits = folder.first_file == files && folder.first_block == blocks;
+            let ordered =
+                last.is_none_or(|last| path_order(last, folder.path).is_lt()) && build::is_path(folder.path);
+            if !fits || !ordered {
+                return Err(bad(at));
+            }
+            last = Some(folder.path);
+            files += folder.files;
+            blocks += folder.files.div_ceil(BLOCK_FILES);
+            sum = sum.checked_add(folder.bytes).ok_or(bad(at))?;
+        }
+        let whole =
+            (files, blocks, sum) == (self.facts.files, self.facts.blocks as u64, self.facts.total_bytes);
+        if whole { Ok(()) } else { Err(bad(0)) }
+    }
+
+    /// Checks that the blocks follow each other through the body.
+    fn check_blocks(&self) -> Result<(), CatalogError> {
+        let mut position = HEADER as usize;
+        for at in 0..self.facts.blocks {
+            match self.block(at as u64) {
+                Some(block) if block.start == position && block.end > position => position = block.end,
+                _ => return Err(corrupt(self.facts.blocks_at + at * 8)),
+            }
+        }
+        if position == self.facts.records_at { Ok(()) } else { Err(corrupt(self.facts.blocks_at)) }
+    }
+
+    fn read_suffixes(&self) -> Option<Vec<Vec<u8>>> {
+        let mut rest = self.bytes.as_ref().get(self.facts.suffixes_at..)?;
+        let count = take_varint(&mut rest)?;
+        let mut suffixes = Vec::new();
+        for _ in 0..count {
+            let len = take_varint(&mut rest)?;
+            suffixes.push(take_bytes(&mut rest, len)?.to_vec());
+        }
+        rest.is_empty().then_some(suffixes)
+    }
+}
+
+impl Facts {
+    fn read(bytes: &[u8]) -> Result<Facts, CatalogError> {
+        let found = bytes.len() as u64;
+        let start = &bytes[..bytes.len().min(MAGIC.len())];
+        if start.is_empty() || *start != MAGIC[..start.len()] {
+            return Err(CatalogError::NotACatalog);
+        }
+        let short = CatalogError::Truncated { found, expected: HEADER };
+        let header = bytes.get(..HEADER as usize).ok_or(short)?;
+        let version = word(header, 8).unwrap_or(0);
+        if version != VERSION {
+            return Err(CatalogError::OtherVersion { found: version });
+        }
+        if word(header, 108) != Some(crc32fast::hash(&header[..108])) {
+            return Err(corrupt(0));
+        }
+        // Unknown flags mean a layout of tomorrow.
+        if word(header, 12) != Some(FLAGS) {
+            return Err(CatalogError::OtherVersion { found: version });
+        }
+        let field = |at: usize| number(header, at).unwrap_or(0);
+        let expected = field(16);
+        if found < expected {
+            return Err(CatalogError::Truncated { found, expected });
+        }
+        if found > expected {
+            return Err(CatalogError::Corrupt { offset: expected });
+        }
+        let place = |at: usize| usize::try_from(field(at)).map_err(|_| corrupt(at));
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&header[88..104]);
+        let facts = Facts {
+            files: field(24),
+            total_bytes: field(32),
+            folders: place(40)?,
+            blocks: place(48)?,
+            records_at: place(56)?,
+            paths_at: place(64)?,
+            blocks_at: place(72)?,
+            suffixes_at: place(80)?,
+            digest,
+        };
+        facts.check_sections(bytes)?;
+        let tail = bytes.get(facts.records_at..).unwrap_or_default();
+        if word(header, 104) != Some(crc32fast::hash(tail)) {
+            return Err(corrupt(facts.records_at));
+        }
+        Ok(facts)
+    }
+
+    /// Checks that the sections follow each other and have the length that the counts ask for.
+    fn check_sections(&self, bytes: &[u8]) -> Result<(), CatalogError> {
+        let records = self.folders.checked_mul(RECORD).and_then(|len| self.records_at.checked_add(len));
+        let blocks = self.blocks.checked_mul(8).and_then(|len| self.blocks_at.checked_add(len));
+        let ordered = HEADER as usize <= self.records_at
+            && records == Some(self.paths_at)
+            && self.paths_at <= self.blocks_at
+            && blocks == Some(self.suffixes_at)
+            && self.suffixes_at <= bytes.len();
+        if ordered { Ok(()) } else { Err(corrupt(56)) }
+    }
+}
+
+fn corrupt(offset: usize) -> CatalogError {
+    CatalogError::Corrupt { offset: offset as u64 }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests;

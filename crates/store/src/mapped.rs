@@ -1,0 +1,86 @@
+//! A file mapped into memory to be read: its pages are the page cache's own, so that all readers and all
+//! processes of a node share one copy and nothing is loaded that is not looked at. Made for catalogs, not for
+//! a data set's files.
+
+use std::fs::File;
+use std::path::Path;
+
+use memmap2::Mmap;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::{Operation, StoreError};
+
+/// The bytes of a file, for as long as this lives. It may be shared between threads.
+#[derive(Debug)]
+pub struct Mapped {
+    map: Mmap,
+}
+
+impl Mapped {
+    /// Maps the file as it is now. **The file must not be changed in place while it is mapped**: see the
+    /// argument inside.
+    pub fn open(path: &Path) -> Result<Mapped, StoreError> {
+        let name = path.display().to_string();
+        let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|cause| StoreError::io(Operation::Open, &name, cause))?;
+        let file = File::from(fd);
+        let facts = file.metadata().map_err(|error| io(Operation::Stat, &name, &error))?;
+        if facts.is_dir() {
+            return Err(StoreError::Folder { name });
+        }
+        // SAFETY: a mapping is undefined behaviour if its bytes change while they are borrowed, and SIGBUS if
+        // the file gets shorter. What we map is written under another name, flushed, and renamed into place
+        // (see engine/catalog), and nothing in feedline opens it for writing afterwards: a new catalog is a
+        // new file, and the mapping keeps the old one alive. That leaves other programs that write into the
+        // file on purpose; against them no reader of mapped memory can do anything, and readers here check
+        // bounds and checksums at every use, so that changed bytes become errors.
+        let map = unsafe { Mmap::map(&file) }.map_err(|error| io(Operation::Read, &name, &error))?;
+        Ok(Mapped { map })
+    }
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+fn io(operation: Operation, name: &str, error: &std::io::Error) -> StoreError {
+    StoreError::io(operation, name, Errno::from_io_error(error).unwrap_or(Errno::IO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_those_of_the_file_when_it_was_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, b"before").unwrap();
+        let mapped = Mapped::open(&path).unwrap();
+        std::fs::write(folder.path().join("y"), b"after").unwrap();
+        std::fs::rename(folder.path().join("y"), &path).unwrap();
+        assert_eq!(mapped.as_ref(), b"before");
+        assert_eq!(Mapped::open(&path).unwrap().as_ref(), b"after");
+    }
+
+    #[test]
+    fn an_empty_file_is_empty_and_others_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, b"").unwrap();
+        assert!(Mapped::open(&path).unwrap().as_ref().is_empty());
+        let error = Mapped::open(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("is a folder"), "{error}");
+        let error = Mapped::open(Path::new("/no/such/file")).unwrap_err().to_string();
+        assert_eq!(error, "/no/such/file does not exist");
+    }
+
+    #[test]
+    fn it_can_be_shared_between_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Mapped>();
+    }
+}
