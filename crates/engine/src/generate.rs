@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use format::{Content, EncodeError, Format, FormatError};
-use model::names::Name;
-use model::plan::{Data, Split};
+use model::names::{Name, Pattern};
+use model::plan::Data;
 use store::{Store, StoreError, Writer};
 use thiserror::Error;
 
@@ -60,7 +60,8 @@ pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
     let next = AtomicU64::new(0);
     let failure: Mutex<Option<GenerateError>> = Mutex::new(None);
     let abort = Stop::default();
-    let shared = Shared { task, next: &next, failure: &failure, abort: &abort };
+    let (train, valid) = (task.data.train.names.pattern(), task.data.valid.names.pattern());
+    let shared = Shared { task, train, valid, next: &next, failure: &failure, abort: &abort };
     let total = std::thread::scope(|scope| {
         let mut writers = Vec::new();
         for _ in 0..task.writers.max(1) {
@@ -100,6 +101,8 @@ impl Generated {
 /// What writers share.
 struct Shared<'a> {
     task: &'a Generation<'a>,
+    train: Pattern,
+    valid: Pattern,
     next: &'a AtomicU64,
     failure: &'a Mutex<Option<GenerateError>>,
     abort: &'a Stop,
@@ -137,13 +140,15 @@ impl Shared<'_> {
         scratch: &mut Vec<u8>,
         done: &mut Generated,
     ) -> Result<(), GenerateError> {
-        let (split, index) = split_of(self.task.data, file);
-        split.names.write(index, name);
+        match file.checked_sub(self.task.data.valid.first_file) {
+            Some(index) => self.valid.write(index, name),
+            None => self.train.write(file, name),
+        }
         let bytes = self.task.data.file_bytes.of(file);
         if !self.task.overwrite && self.task.store.size(name)? == Some(bytes) {
             done.files_kept += 1;
         } else {
-            self.write(split, file, name, scratch)?;
+            self.write(file, name, scratch)?;
             done.files_written += 1;
             done.bytes_written += bytes;
         }
@@ -151,25 +156,20 @@ impl Shared<'_> {
         Ok(())
     }
 
-    fn write(
-        &self,
-        split: &Split,
-        file: u64,
-        name: &Name,
-        scratch: &mut Vec<u8>,
-    ) -> Result<(), GenerateError> {
+    fn write(&self, file: u64, name: &Name, scratch: &mut Vec<u8>) -> Result<(), GenerateError> {
         let task = self.task;
         let content = Content::new(task.seed);
         let mut writer = task.store.create(name)?;
         let mut refused: Option<StoreError> = None;
-        let encoded = task.data.sizes.with_shape(file, task.data.element, split.samples_per_file, |shape| {
-            task.format.encode(shape, &content, file, scratch, &mut |bytes| {
-                self.put(&mut *writer, bytes).map_err(|error| {
-                    refused = Some(error);
-                    std::io::Error::other("refused by the store")
+        let encoded =
+            task.data.sizes.with_shape(file, task.data.element, task.data.train.samples_per_file, |shape| {
+                task.format.encode(shape, &content, file, scratch, &mut |bytes| {
+                    self.put(&mut *writer, bytes).map_err(|error| {
+                        refused = Some(error);
+                        std::io::Error::other("refused by the store")
+                    })
                 })
-            })
-        });
+            });
         match (refused, encoded) {
             (Some(error), _) => Err(error.into()),
             (None, Err(EncodeError::Shape(error))) => Err(error.into()),
@@ -180,13 +180,5 @@ impl Shared<'_> {
 
     fn put(&self, writer: &mut dyn Writer, bytes: &[u8]) -> Result<(), StoreError> {
         writer.write(bytes)
-    }
-}
-
-/// The split of a file of the whole data set, and its number there.
-pub fn split_of(data: &Data, file: u64) -> (&Split, u64) {
-    match file.checked_sub(data.valid.first_file) {
-        Some(index) => (&data.valid, index),
-        None => (&data.train, file),
     }
 }

@@ -1,7 +1,7 @@
 //! The files of a split by number, wherever their names come from: computed by DLIO's scheme, or listed in a catalog.
 //! Nobody holds a list in memory.
 
-use crate::names::Name;
+use crate::names::{Name, Pattern};
 use crate::plan::{FileBytes, Split};
 
 /// Files that can be asked for by number.
@@ -11,15 +11,22 @@ pub trait FileList: Send + Sync {
 }
 
 /// Names by rule, sizes by law.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Computed<'a> {
-    pub split: &'a Split,
-    pub file_bytes: &'a FileBytes,
+    pattern: Pattern,
+    first_file: u64,
+    file_bytes: &'a FileBytes,
+}
+
+impl<'a> Computed<'a> {
+    pub fn new(split: &Split, file_bytes: &'a FileBytes) -> Computed<'a> {
+        Computed { pattern: split.names.pattern(), first_file: split.first_file, file_bytes }
+    }
 }
 
 impl FileList for Computed<'_> {
     fn entry(&self, index: u64, name: &mut Name) -> Result<u64, String> {
-        self.split.names.write(index, name);
-        Ok(self.file_bytes.of(self.split.first_file + index))
+        self.pattern.write(index, name);
+        Ok(self.file_bytes.of(self.first_file + index))
     }
 }

@@ -20,29 +20,22 @@ pub struct Names {
 }
 
 impl Names {
-    /// Writes the name of file `index` into `name`, relative to the data folder.
-    pub fn write(&self, index: u64, name: &mut Name) {
-        name.clear();
-        name.push(&self.folder);
-        name.push("/");
-        if self.subfolders > 1 {
-            name.push_number(index % self.subfolders, digits(self.subfolders));
-            name.push("/");
+    /// The names as something that writes them quickly.
+    pub fn pattern(&self) -> Pattern {
+        Pattern {
+            folder: format!("{}/", self.folder),
+            subfolders: self.subfolders,
+            subfolder_width: digits(self.subfolders),
+            prefix: format!("{}_", self.prefix),
+            width: digits(self.count),
+            tail: format!("_of_{}.{}", self.count, self.suffix),
         }
-        name.push(&self.prefix);
-        name.push("_");
-        name.push_number(index, digits(self.count));
-        name.push("_of_");
-        name.push_number(self.count, 0);
-        name.push(".");
-        name.push(&self.suffix);
-        name.terminate();
     }
 
     /// The name of file `index` as a string of its own, for messages.
     pub fn of(&self, index: u64) -> String {
         let mut name = Name::default();
-        self.write(index, &mut name);
+        self.pattern().write(index, &mut name);
         name.as_str().to_owned()
     }
 
@@ -52,6 +45,33 @@ impl Names {
         let width = digits(self.subfolders);
         std::iter::once(self.folder.clone())
             .chain((0..inner).map(move |folder| format!("{}/{folder:0width$}", self.folder)))
+    }
+}
+
+/// The parts of a split's names, with everything done that does not depend on the index.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    folder: String,
+    subfolders: u64,
+    subfolder_width: usize,
+    prefix: String,
+    width: usize,
+    tail: String,
+}
+
+impl Pattern {
+    /// Writes the name of file `index` into `name`, relative to the data folder.
+    pub fn write(&self, index: u64, name: &mut Name) {
+        name.clear();
+        name.push(&self.folder);
+        if self.subfolders > 1 {
+            name.push_number(index % self.subfolders, self.subfolder_width);
+            name.push("/");
+        }
+        name.push(&self.prefix);
+        name.push_number(index, self.width);
+        name.push(&self.tail);
+        name.terminate();
     }
 }
 
@@ -172,8 +192,8 @@ mod tests {
     #[test]
     fn the_buffer_is_reused_and_terminated() {
         let mut name = Name::default();
-        names(1_000_000, 0).write(5, &mut name);
-        names(8, 0).write(3, &mut name);
+        names(1_000_000, 0).pattern().write(5, &mut name);
+        names(8, 0).pattern().write(3, &mut name);
         assert_eq!(name.as_c_str(), c"train/img_3_of_8.npz");
         assert_eq!(name.as_str(), "train/img_3_of_8.npz");
     }

@@ -187,8 +187,8 @@ impl Data {
     }
 
     /// The files of a split, by rule and law.
-    pub fn computed<'a>(&'a self, split: &'a Split) -> Computed<'a> {
-        Computed { split, file_bytes: &self.file_bytes }
+    pub fn computed(&self, split: &Split) -> Computed<'_> {
+        Computed::new(split, &self.file_bytes)
     }
 
     pub(super) fn largest_file(&self) -> u64 {
