@@ -124,7 +124,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: "served-by-storage",
         threshold: "bytes came from the storage and not from memory",
-        remedy: "use a data set of at least 5 times the memory, or drop the page cache before the run",
+        remedy: "read files of at least 5 times the memory, or drop the page cache before the run",
         check: served_by_storage,
     },
 ];

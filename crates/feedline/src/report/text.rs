@@ -125,3 +125,94 @@ fn verdict_lines(outcome: &Outcome<'_>) -> String {
     let _ = writeln!(text, "took {}, {cpu:.1} s of CPU, {memory} of memory", outcome.times.span);
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use engine::host::Host;
+    use engine::meter::FakeClock;
+    use engine::{Files, Pulse, Rig, Stop};
+    use model::plan::{Plan, Request};
+    use model::spec::{self, Source};
+    use model::verdict::{Case, judge};
+    use store::Null;
+
+    use super::super::result::Times;
+    use super::*;
+    use crate::commands::Arithmetic;
+
+    const WORKLOAD: &str = "
+framework: pytorch
+workflow: {evaluation: True}
+dataset: {format: jpeg, num_files_train: 1200, num_files_eval: 40, record_length_bytes: 115600}
+reader: {data_loader: pytorch, batch_size: 8, batch_size_eval: 4, read_threads: 2, sample_shuffle: seed}
+train: {epochs: 2, computation_time: 0.025}
+evaluation: {eval_time: 0.01, epochs_between_evals: 2}
+";
+
+    /// On a fake clock and the null store every figure is a function of the plan.
+    #[test]
+    fn the_report_of_a_run_is_exact() {
+        let spec = spec::read(Source { name: "snapshot", text: WORKLOAD }, &[]).unwrap().spec;
+        let format = format::named("jpeg").unwrap();
+        let request = Request {
+            workload: "snapshot",
+            ranks: 2,
+            hosts: 1,
+            host_memory_bytes: 1 << 34,
+            cores: 2,
+            store: "null",
+            store_blocks: false,
+            entropy: 1,
+            measure: Some(&Arithmetic(format)),
+            listed: None,
+        };
+        let plan = Plan::resolve(&spec, &request).unwrap();
+        let [train, valid] = [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed(split));
+        let (clock, stop, pulse) = (FakeClock::default(), Stop::default(), Pulse::default());
+        let files = Files { train: &train, valid: &valid };
+        let rig = Rig { plan: &plan, format, store: &Null, files, clock: &clock, stop: &stop, pulse: &pulse };
+        let ledger = engine::train(&rig);
+        let verdict = judge(&Case { plan: &plan, ledger: &ledger, unhonoured: &[] });
+        let outcome = Outcome {
+            plan: &plan,
+            spec: &spec,
+            ledger: &ledger,
+            verdict: &verdict,
+            host: &Host::default(),
+            warnings: &[],
+            times: Times {
+                start: String::new(),
+                end: String::new(),
+                span: Nanos(3_800_000_000),
+                first_batch: Some(Nanos(1_000_000)),
+                cpu_seconds: 0.25,
+            },
+            peak_rss_bytes: Some(5 << 20),
+        };
+        assert_eq!(render(&outcome, Path::new("results/snapshot/now"), false), EXPECTED);
+    }
+
+    const EXPECTED: &str = "\
+snapshot: 2 ranks x 2 readers, 1,200 files of jpeg, null store, 2 epochs x 75 steps of 25.0 ms
+
+training
+ epoch    AU %  samples/s  MiB/s  wait  compute  barrier  harness       delivered
+     1  100.00      640.0   70.6   0 s   1.88 s      0 s      0 s  1,200 of 1,200
+     2  100.00      640.0   70.6   0 s   1.88 s      0 s      0 s  1,200 of 1,200
+AU 100.00 % (sd 0.00), target 90 %: met
+640 (sd 0.00) samples/s, 70.6 (sd 0.00) MiB/s
+
+evaluation
+ epoch    AU %  samples/s  MiB/s  wait  compute  barrier  harness  delivered
+     1  100.00      800.0   88.2   0 s  50.0 ms      0 s      0 s   40 of 40
+AU 100.00 % (sd 0.00), target 90 %: met
+800 (sd 0.00) samples/s, 88.2 (sd 0.00) MiB/s
+
+verdict: unverified
+  served-by-storage (not checkable): the null store reads nothing: this is the instrument's own ceiling
+    read files of at least 5 times the memory, or drop the page cache before the run
+took 3.80 s, 0.2 s of CPU, 5.0 MiB of memory
+
+result in results/snapshot/now
+";
+}
