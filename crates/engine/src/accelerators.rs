@@ -32,8 +32,11 @@ struct Accelerator {
     step: u64,
     /// When it asked for the batch of `step`, or will.
     asks: Nanos,
-    /// When its last step ended.
+    /// When its last step ended, or will.
     ends: Nanos,
+    /// Waiting and computing of the step that has begun: booked when the step is over, so that a phase that ends early
+    /// has no compute time without the time it took.
+    begun: (Nanos, Nanos),
     /// Load and compute time of steps outside the metric window.
     excluded: Nanos,
     row: Row,
@@ -55,7 +58,9 @@ pub(crate) fn drive(course: &Course<'_>) -> Vec<Row> {
     let begin = course.job.clock.now();
     course.job.queues.iter().for_each(Queue::open);
     course.job.work_bells.iter().for_each(|bell| bell.ring(usize::MAX));
-    let idle = Accelerator { step: 0, asks: begin, ends: begin, excluded: Nanos::ZERO, row: Row::default() };
+    let begun = (Nanos::ZERO, Nanos::ZERO);
+    let idle =
+        Accelerator { step: 0, asks: begin, ends: begin, begun, excluded: Nanos::ZERO, row: Row::default() };
     let mut driver = Driver {
         course,
         ranks: vec![idle; course.job.queues.len()],
@@ -94,7 +99,7 @@ impl Driver<'_> {
             if self.finished == self.ranks.len() {
                 break;
             } else if self.waiting.is_empty() {
-                job.clock.sleep_until(next, job.stop);
+                job.clock.sleep_until(next, &|| job.ending());
             } else {
                 self.listen(next);
             }
@@ -102,7 +107,7 @@ impl Driver<'_> {
         // The last step takes its time too.
         let end = self.ranks.iter().map(|rank| rank.asks).max().unwrap_or_default();
         if !job.ending() {
-            job.clock.sleep_until(end, job.stop);
+            job.clock.sleep_until(end, &|| job.ending());
         }
     }
 
@@ -144,74 +149,73 @@ impl Driver<'_> {
     }
 
     fn begin_step(&mut self, rank: usize, ready: Nanos) {
-        let Course { job, metric, seed, epoch, .. } = *self.course;
+        let Course { job, seed, epoch, .. } = *self.course;
         let accelerator = &mut self.ranks[rank];
         let step = accelerator.step;
         let start = accelerator.asks.max(ready);
         let compute = times::draw(&job.phase.compute, seed, epoch, job.first_rank + rank as u64, step);
         let wait = start - accelerator.asks;
         accelerator.ends = start + compute;
-        let made_room = job.queues[rank].take(step);
-
-        let row = &mut accelerator.row;
-        row.steps += 1;
-        row.wait_ns += wait;
-        row.compute_ns += compute;
+        accelerator.begun = (wait, compute);
         let late = job.clock.now().since(start);
-        row.lateness_ns_sum += late;
-        row.lateness_ns_max = row.lateness_ns_max.max(late);
-        let steps = job.phase.shards.steps;
-        if step >= metric.exclude_start_steps && step + metric.exclude_end_steps < steps {
-            row.window.steps += 1;
-            row.window.compute_ns += compute;
-        } else {
-            accelerator.excluded += wait + compute;
-        }
+        accelerator.row.lateness_ns_sum += late;
+        accelerator.row.lateness_ns_max = accelerator.row.lateness_ns_max.max(late);
         if step == 0 {
             job.pulse.first_batch_at(ready);
         }
         job.pulse.step(compute, wait + compute);
-        if made_room {
+        if job.queues[rank].take(step) {
             self.make_room(rank);
         }
-        self.end_step(rank);
-    }
-
-    /// Books when the accelerator will ask again: after the barrier, or right after its own step.
-    fn end_step(&mut self, rank: usize) {
-        if !self.course.job.phase.barrier {
-            let accelerator = &mut self.ranks[rank];
-            accelerator.asks = accelerator.ends;
-            accelerator.step += 1;
-            let turn = (accelerator.asks, Turn::One(rank));
-            return if accelerator.step < self.course.job.phase.shards.steps {
-                self.turns.push(Reverse(turn));
+        if job.phase.barrier {
+            self.arrived += 1;
+            if self.arrived == self.ranks.len() {
+                self.release();
+            }
+        } else {
+            let ends = self.ranks[rank].ends;
+            self.end_step(rank, ends);
+            if self.ranks[rank].step < job.phase.shards.steps {
+                self.turns.push(Reverse((ends, Turn::One(rank))));
             } else {
                 self.finished += 1;
-            };
-        }
-        self.arrived += 1;
-        if self.arrived == self.ranks.len() {
-            self.release();
+            }
         }
     }
 
+    /// All ranks have begun the step: the slowest says when they leave it.
     fn release(&mut self) {
         let last = self.ranks.iter().map(|rank| rank.ends).max().unwrap_or_default();
         let release = self.course.world.meet(last);
-        for accelerator in &mut self.ranks {
-            let idle = release - accelerator.ends;
-            accelerator.row.barrier_ns += idle;
-            accelerator.asks = release;
-            accelerator.step += 1;
-            self.course.job.pulse.idle(idle);
-        }
+        (0..self.ranks.len()).for_each(|rank| self.end_step(rank, release));
         self.arrived = 0;
         if self.ranks[0].step < self.course.job.phase.shards.steps {
             self.turns.push(Reverse((release, Turn::All)));
         } else {
             self.finished = self.ranks.len();
         }
+    }
+
+    /// Books the step and lets the accelerator ask for its next batch at `asks`.
+    fn end_step(&mut self, rank: usize, asks: Nanos) {
+        let Course { job, metric, .. } = *self.course;
+        let accelerator = &mut self.ranks[rank];
+        let (wait, compute) = accelerator.begun;
+        let (step, steps) = (accelerator.step, job.phase.shards.steps);
+        let row = &mut accelerator.row;
+        row.steps += 1;
+        row.wait_ns += wait;
+        row.compute_ns += compute;
+        row.barrier_ns += asks - accelerator.ends;
+        if step >= metric.exclude_start_steps && step + metric.exclude_end_steps < steps {
+            row.window.steps += 1;
+            row.window.compute_ns += compute;
+        } else {
+            accelerator.excluded += wait + compute;
+        }
+        job.pulse.idle(asks - accelerator.ends);
+        accelerator.asks = asks;
+        accelerator.step += 1;
     }
 
     fn make_room(&mut self, rank: usize) {

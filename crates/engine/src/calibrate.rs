@@ -6,6 +6,7 @@ use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::order::Shards;
 use model::plan::Plan;
+use model::spec::Time;
 use model::units::Nanos;
 use store::Null;
 
@@ -14,10 +15,11 @@ use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::train::{Files, Rig, train};
 
-/// About how long the steps of a calibration take together.
+/// About how long a calibration takes.
 const SECONDS: f64 = 1.0;
-/// Steps beyond those that the metric window leaves out, however long they take.
-const FEWEST_STEPS: u64 = 2;
+/// Longer steps are cut to this: what the harness adds to a step weighs more in a short one, so the ceiling found is a
+/// lower bound of the real one.
+const LONGEST_STEP: f64 = 0.05;
 /// Steps when they have no compute time to count by.
 const MOST_STEPS: u64 = 4000;
 
@@ -29,13 +31,13 @@ pub fn calibrate(
     cores: u64,
     stop: &Stop,
 ) -> Option<Calibration> {
-    let brief = brief(plan, cores);
+    let brief = brief(plan);
     let (clock, pulse) = (Monotonic::new(), Pulse::default());
     let cpu_before = meter::cpu_seconds();
     let rig = Rig { plan: &brief, format, store: &Null, files, clock: &clock, stop, pulse: &pulse };
     let ledger = train(&rig);
     let (wall, cpu) = (clock.now(), meter::cpu_seconds() - cpu_before);
-    if ledger.interrupted {
+    if ledger.interrupted || !ledger.faults().is_empty() {
         return None;
     }
     let figures = Figures::new(&brief, &ledger, Phase::Train)?;
@@ -49,19 +51,21 @@ pub fn calibrate(
     })
 }
 
-fn brief(plan: &Plan, cores: u64) -> Plan {
-    let seconds = plan.train.compute.mean();
-    let steps = if seconds > 0.0 { (SECONDS / seconds).ceil() as u64 } else { MOST_STEPS };
-    let excluded = plan.metric.exclude_start_steps + plan.metric.exclude_end_steps;
-    let steps = steps.clamp(FEWEST_STEPS, MOST_STEPS) + excluded;
+fn brief(plan: &Plan) -> Plan {
     let mut brief = plan.clone();
+    if plan.train.compute.mean() > LONGEST_STEP {
+        brief.train.compute = Time::Constant(LONGEST_STEP);
+    }
+    let seconds = brief.train.compute.mean();
+    let steps = if seconds > 0.0 { (SECONDS / seconds).ceil() as u64 } else { MOST_STEPS };
     let shards = plan.train.shards;
-    brief.train.shards =
-        Shards::new(shards.samples, shards.ranks, shards.batch, Some(steps.min(shards.steps)));
+    let steps = steps.clamp(2, MOST_STEPS).min(shards.steps);
+    brief.train.shards = Shards::new(shards.samples, shards.ranks, shards.batch, Some(steps));
+    brief.metric.exclude_start_steps = plan.metric.exclude_start_steps.min(1);
+    brief.metric.exclude_end_steps = 0;
     brief.eval = None;
     brief.epochs = 1;
+    // As many threads as the run itself has: what they cost is part of the ceiling.
     brief.store = "null".to_owned();
-    // The null store needs no thread per reader; what the storage keeps waiting is not what is measured here.
-    brief.loader.threads = plan.loader.threads.min(cores.max(1));
     brief
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use format::{Content, EncodeError, Format, FormatError};
 use model::names::{Name, Pattern};
 use model::plan::Data;
-use store::{Store, StoreError, Writer};
+use store::{Store, StoreError};
 use thiserror::Error;
 
 use crate::pulse::Pulse;
@@ -52,10 +52,15 @@ pub enum GenerateError {
 
 /// Writes what is missing.
 pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
-    for folder in task.data.train.names.folders().chain(task.data.valid.names.folders()) {
-        let folder = Name::new(&folder).unwrap_or_default();
-        task.store.create_folder(&folder)?;
-        task.store.remove_leftovers(&folder)?;
+    task.store.lock()?;
+    for names in [&task.data.train.names, &task.data.valid.names] {
+        let (prefix, suffix) =
+            (format!("{}_", names.prefix), format!("_of_{}.{}", names.count, names.suffix));
+        for folder in names.folders() {
+            let folder = Name::new(&folder).unwrap_or_default();
+            task.store.create_folder(&folder)?;
+            task.store.remove_leftovers(&folder, &prefix, &suffix)?;
+        }
     }
     let next = AtomicU64::new(0);
     let failure: Mutex<Option<GenerateError>> = Mutex::new(None);
@@ -164,7 +169,7 @@ impl Shared<'_> {
         let encoded =
             task.data.sizes.with_shape(file, task.data.element, task.data.train.samples_per_file, |shape| {
                 task.format.encode(shape, &content, file, scratch, &mut |bytes| {
-                    self.put(&mut *writer, bytes).map_err(|error| {
+                    writer.write(bytes).map_err(|error| {
                         refused = Some(error);
                         std::io::Error::other("refused by the store")
                     })
@@ -176,9 +181,5 @@ impl Shared<'_> {
             (None, Err(EncodeError::Sink(_))) => Err(GenerateError::Interrupted),
             (None, Ok(())) => Ok(writer.finish()?),
         }
-    }
-
-    fn put(&self, writer: &mut dyn Writer, bytes: &[u8]) -> Result<(), StoreError> {
-        writer.write(bytes)
     }
 }

@@ -19,7 +19,7 @@ impl Host {
         let meminfo = pairs("/proc/meminfo");
         Host {
             name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
+            cores: cores(),
             memory_bytes: kib(&meminfo, "MemTotal").unwrap_or(0),
             cpuinfo: pairs("/proc/cpuinfo").into_iter().filter(|(key, _)| key != "processor").collect(),
             meminfo,
@@ -30,6 +30,11 @@ impl Host {
     pub fn available_memory_bytes() -> Option<u64> {
         kib(&pairs("/proc/meminfo"), "MemAvailable")
     }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> u64 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
 /// Bytes that this process has caused to be fetched from block devices. Not counted for network file systems.

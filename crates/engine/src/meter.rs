@@ -10,7 +10,6 @@ use rustix::thread::{ClockId, NanosleepRelativeResult};
 use rustix::time::Timespec;
 
 use crate::bell::Bell;
-use crate::stop::Stop;
 
 /// How long before a deadline a sleeper wakes up and watches the clock instead: the kernel wakes threads 40 to 60 us
 /// late on the virtual machines that we measured, which is a sixth of a step of DLRM. Costs this much CPU time per
@@ -23,8 +22,8 @@ const LOOK_AROUND: Nanos = Nanos(50_000_000);
 pub trait Clock: Sync {
     /// Since the clock was made.
     fn now(&self) -> Nanos;
-    /// Sleeps to the absolute moment `at`, or until a stop is wished.
-    fn sleep_until(&self, at: Nanos, stop: &Stop);
+    /// Sleeps to the absolute moment `at`, or until `ending` says that there is nothing to wait for any more.
+    fn sleep_until(&self, at: Nanos, ending: &dyn Fn() -> bool);
     #[doc(hidden)]
     fn listen(&self, listener: Listener<'_>, deadline: Nanos);
 }
@@ -66,10 +65,10 @@ impl Clock for Monotonic {
         Nanos(kernel_now() - self.origin)
     }
 
-    fn sleep_until(&self, at: Nanos, stop: &Stop) {
+    fn sleep_until(&self, at: Nanos, ending: &dyn Fn() -> bool) {
         loop {
             let now = self.now();
-            if now >= at || stop.wished() {
+            if now >= at || ending() {
                 return;
             }
             if at - now <= WATCH {
@@ -104,7 +103,7 @@ impl Clock for FakeClock {
         Nanos(self.now.load(Ordering::SeqCst))
     }
 
-    fn sleep_until(&self, at: Nanos, _stop: &Stop) {
+    fn sleep_until(&self, at: Nanos, _ending: &dyn Fn() -> bool) {
         self.now.fetch_max(at.0, Ordering::SeqCst);
     }
 
@@ -114,11 +113,11 @@ impl Clock for FakeClock {
     }
 }
 
-/// Sleeps for a while without regard to any run: for displays.
+/// Sleeps for a while without regard to any run.
 pub fn pause(span: Duration) {
     let request = Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) };
     if let NanosleepRelativeResult::Interrupted(_) = rustix::thread::nanosleep(&request) {
-        // A display that draws early does no harm.
+        // Whoever sleeps so looks at the world again afterwards, and may do so early.
     }
 }
 
@@ -154,7 +153,7 @@ mod tests {
         let clock = Monotonic::new();
         for micros in [0, 100, 375, 60_000] {
             let deadline = clock.now() + Nanos(micros * 1000);
-            clock.sleep_until(deadline, &Stop::default());
+            clock.sleep_until(deadline, &|| false);
             assert!(clock.now() >= deadline);
         }
     }
@@ -162,17 +161,15 @@ mod tests {
     #[test]
     fn a_wished_stop_ends_a_long_sleep() {
         let clock = Monotonic::new();
-        let stop = Stop::default();
-        stop.wish();
-        clock.sleep_until(clock.now() + Nanos(u64::MAX / 2), &stop);
+        clock.sleep_until(clock.now() + Nanos(u64::MAX / 2), &|| true);
     }
 
     #[test]
     fn the_fake_clock_moves_only_by_sleeping() {
         let clock = FakeClock::default();
         assert_eq!(clock.now(), Nanos(0));
-        clock.sleep_until(Nanos(500), &Stop::default());
-        clock.sleep_until(Nanos(100), &Stop::default());
+        clock.sleep_until(Nanos(500), &|| false);
+        clock.sleep_until(Nanos(100), &|| false);
         assert_eq!(clock.now(), Nanos(500));
     }
 }

@@ -19,6 +19,11 @@ impl Stop {
         self.wished.store(true, Ordering::Relaxed);
     }
 
+    /// The flag itself, for those who know nothing of runs.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.wished
+    }
+
     pub fn wished(&self) -> bool {
         self.wished.load(Ordering::Relaxed)
     }

@@ -7,13 +7,14 @@ use format::Format;
 use model::files::FileList;
 use model::ledger::{Fault, Ledger, NodeRow, PARTS, Part, Phase, Row};
 use model::plan::{PhasePlan, Plan};
+use model::units::Nanos;
 use store::Store;
 
 use crate::accelerators::{Course, drive};
 use crate::bell::Bell;
 use crate::host;
 use crate::loader::{Delivered, Failure, Job, Queue, read};
-use crate::meter::{Clock, Monotonic};
+use crate::meter::{self, Clock, Monotonic};
 use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::world::{Solo, World};
@@ -62,7 +63,7 @@ pub fn train(rig: &Rig<'_>) -> Ledger {
 }
 
 fn run_phase(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, ledger: &mut Ledger) {
-    let device_before = host::device_read_bytes();
+    let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
     let begin = rig.clock.now();
     let Seen { rows, parts, failure } = with_readers(rig, world, phase, epoch);
     let wall = rig.clock.now() - begin;
@@ -72,6 +73,8 @@ fn run_phase(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, le
         ledger.add(epoch, phase.phase, rank, row);
     }
     let mut node = NodeRow { parts, ..NodeRow::default() };
+    node.cpu_ns = Nanos::from_seconds(meter::cpu_seconds() - cpu_before);
+    node.core_ns = Nanos(wall.0.saturating_mul(host::cores()));
     if let (Some(before), Some(after)) = (device_before, host::device_read_bytes()) {
         (node.device_read_bytes, node.device_readings) = (after.saturating_sub(before), 1);
     }
@@ -142,6 +145,7 @@ fn drive_with_readers(course: &Course<'_>, groups: &[Group]) -> (Vec<Row>, Vec<P
                     Err(cause) => {
                         let cause = format!("cannot start reader thread {}: {cause}", readers.len() + 1);
                         job.fail(Failure { rank: job.first_rank + group.queues[0] as u64, step: 0, cause });
+                        break;
                     }
                 }
             }
@@ -164,7 +168,7 @@ fn drive_with_readers(course: &Course<'_>, groups: &[Group]) -> (Vec<Row>, Vec<P
 
 fn add_up(rows: &mut [Row], parts: &mut [Part], queues: &[usize], delivered: Delivered) {
     for (&queue, account) in queues.iter().zip(delivered.accounts) {
-        rows[queue] += account.row();
+        rows[queue] += account;
     }
     parts.iter_mut().zip(delivered.parts).for_each(|(part, more)| *part += more);
 }

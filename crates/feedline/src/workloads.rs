@@ -1,5 +1,7 @@
 //! The built-in workloads, one line each, and where a workload's text comes from: the table or a file.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
@@ -180,10 +182,13 @@ fn load_file(path: &Path) -> anyhow::Result<Loaded> {
     if facts.is_dir() {
         bail!("{shown} is a folder; a workload is a YAML file");
     }
-    if facts.len() > LARGEST_FILE_BYTES {
-        bail!("{shown} has {} bytes; that is no workload file", facts.len());
+    let mut bytes = Vec::new();
+    // Bounded: a device has no length to ask for.
+    let read = File::open(path).and_then(|file| file.take(LARGEST_FILE_BYTES + 1).read_to_end(&mut bytes));
+    read.with_context(|| format!("cannot read the workload file {shown}"))?;
+    if bytes.len() as u64 > LARGEST_FILE_BYTES {
+        bail!("{shown} is larger than {} MiB; that is no workload file", LARGEST_FILE_BYTES >> 20);
     }
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read the workload file {shown}"))?;
     let text = String::from_utf8(bytes).map_err(|_| anyhow!("{shown} is not a text file (invalid UTF-8)"))?;
     let name = path.file_stem().map_or("workload".into(), |stem| stem.to_string_lossy().into_owned());
     Ok(Loaded { name, source: shown.to_string(), text, ranks: 1 })

@@ -1,5 +1,6 @@
-//! What others make of our files: numpy loads every npz, Pillow decodes every jpeg, sizes are exactly as planned. The
-//! interpreter comes from scripts/test; without it these tests fail, because a test that is skipped shows nothing.
+//! What others make of our files: numpy loads every npz and npy, Pillow decodes every jpeg and png, sizes are
+//! exactly as planned. The interpreter comes from scripts/test; without it these tests fail, because a test that
+//! is skipped shows nothing.
 
 use std::path::Path;
 
@@ -16,18 +17,24 @@ struct Case {
     dtype: &'static str,
 }
 
-fn npz(settings: &[&str], dims: Option<&[u64]>, samples: u64, dtype: &'static str) -> Case {
+fn array(
+    format: &'static str,
+    settings: &[&str],
+    dims: Option<&[u64]>,
+    samples: u64,
+    dtype: &'static str,
+) -> Case {
     let mut settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-    settings.push("dataset.format=npz".to_owned());
+    settings.push(format!("dataset.format={format}"));
     settings.push(format!("dataset.num_samples_per_file={samples}"));
     settings.push(format!("dataset.record_element_type={dtype}"));
-    Case { settings, format: "npz", dims: dims.map(<[u64]>::to_vec), samples, dtype }
+    Case { settings, format, dims: dims.map(<[u64]>::to_vec), samples, dtype }
 }
 
-fn jpeg(settings: &[&str]) -> Case {
+fn picture(format: &'static str, settings: &[&str]) -> Case {
     let mut settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-    settings.push("dataset.format=jpeg".to_owned());
-    Case { settings, format: "jpeg", dims: None, samples: 1, dtype: "uint8" }
+    settings.push(format!("dataset.format={format}"));
+    Case { settings, format, dims: None, samples: 1, dtype: "uint8" }
 }
 
 /// Generates every case and lets Python read it all.
@@ -70,52 +77,72 @@ fn describe(dir: &Dir, folder: &str, case: &Case) -> Value {
     })
 }
 
-#[test]
-fn numpy_loads_every_npz() {
+fn numpy_loads(format: &'static str) {
+    let eval_and_folders = ["dataset.num_files_eval=5", "dataset.num_subfolders_train=3"];
+    let long = ["dataset.record_length_bytes=3000000", "dataset.num_files_train=3"];
+    let drawn = ["dataset.record_length_bytes_stdev=1500"];
     let mut cases = vec![
-        npz(&[], Some(&[64, 64]), 1, "uint8"),
-        npz(&["dataset.num_files_eval=5", "dataset.num_subfolders_train=3"], Some(&[64, 64]), 1, "uint8"),
-        npz(&[], Some(&[64, 64]), 7, "uint8"),
-        npz(&["dataset.record_length_bytes_stdev=1500"], None, 1, "uint8"),
-        npz(&["dataset.record_length_bytes_stdev=1500"], None, 3, "float32"),
-        npz(&["dataset.record_length_bytes=1"], Some(&[1, 1]), 1, "uint8"),
-        npz(
-            &["dataset.record_length_bytes=3000000", "dataset.num_files_train=3"],
-            Some(&[1732, 1732]),
-            1,
-            "uint8",
-        ),
-        npz(&["dataset.record_dims=[10]"], Some(&[10]), 2, "float32"),
-        npz(&["dataset.record_dims=[3,5,7,2]"], Some(&[3, 5, 7, 2]), 2, "int16"),
+        array(format, &[], Some(&[64, 64]), 1, "uint8"),
+        array(format, &eval_and_folders, Some(&[64, 64]), 1, "uint8"),
+        array(format, &[], Some(&[64, 64]), 7, "uint8"),
+        array(format, &drawn, None, 1, "uint8"),
+        array(format, &drawn, None, 3, "float32"),
+        array(format, &["dataset.record_length_bytes=1"], Some(&[1, 1]), 1, "uint8"),
+        array(format, &long, Some(&[1732, 1732]), 1, "uint8"),
+        array(format, &["dataset.record_dims=[10]"], Some(&[10]), 2, "float32"),
+        array(format, &["dataset.record_dims=[3,5,7,2]"], Some(&[3, 5, 7, 2]), 2, "int16"),
     ];
     for dtype in [
         "bool", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "float32",
         "float64",
     ] {
-        cases.push(npz(&["dataset.record_dims=[20,30]"], Some(&[20, 30]), 2, dtype));
+        cases.push(array(format, &["dataset.record_dims=[20,30]"], Some(&[20, 30]), 2, dtype));
     }
     read_by_python(&cases);
 }
 
 #[test]
-fn pillow_decodes_every_jpeg() {
+fn numpy_loads_every_npz() {
+    numpy_loads("npz");
+}
+
+#[test]
+fn numpy_loads_every_npy() {
+    numpy_loads("npy");
+}
+
+fn pillow_decodes(format: &'static str) {
     read_by_python(&[
-        jpeg(&["dataset.record_length_bytes=900"]),
-        jpeg(&["dataset.record_length_bytes=4096", "dataset.num_files_eval=4"]),
-        jpeg(&["dataset.record_length_bytes=115600"]),
-        jpeg(&["dataset.record_length_bytes=322957", "dataset.record_length_bytes_stdev=60000"]),
-        jpeg(&["dataset.record_length_bytes=5000000", "dataset.num_files_train=2"]),
-        jpeg(&["dataset.record_dims=[100,300]"]),
+        picture(format, &["dataset.record_length_bytes=900"]),
+        picture(format, &["dataset.record_length_bytes=4096", "dataset.num_files_eval=4"]),
+        picture(format, &["dataset.record_length_bytes=115600"]),
+        picture(format, &["dataset.record_length_bytes=322957", "dataset.record_length_bytes_stdev=60000"]),
+        picture(format, &["dataset.record_length_bytes=5000000", "dataset.num_files_train=2"]),
+        picture(format, &["dataset.record_dims=[100,300]"]),
     ]);
 }
 
 #[test]
+fn pillow_decodes_every_jpeg() {
+    pillow_decodes("jpeg");
+}
+
+#[test]
+fn pillow_decodes_every_png() {
+    pillow_decodes("png");
+}
+
+#[test]
 fn sizes_byte_by_byte_are_decodable() {
-    // Padding to an exact size is where such writers go wrong: a stretch of sizes, one after another.
-    let cases: Vec<Case> = (0..40)
-        .map(|extra| {
-            let dims = format!("dataset.record_dims=[1,{}]", 850 + 13 * extra);
-            jpeg(&[&dims, "dataset.num_files_train=2"])
+    // Padding to an exact size is where such writers go wrong: a stretch of sizes, one after another, from the
+    // smallest on, and for png also where one block of pixels becomes two.
+    let jpegs = (0..40).map(|extra| ("jpeg", 850 + 13 * extra));
+    let pngs = (98..118).chain((0..20).map(|extra| 65_620 + 3 * extra)).map(|bytes| ("png", bytes));
+    let cases: Vec<Case> = jpegs
+        .chain(pngs)
+        .map(|(format, bytes)| {
+            let dims = format!("dataset.record_dims=[1,{bytes}]");
+            picture(format, &[&dims, "dataset.num_files_train=2"])
         })
         .collect();
     read_by_python(&cases);

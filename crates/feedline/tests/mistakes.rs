@@ -301,7 +301,7 @@ const MISTAKES: &[Mistake] = &[
     flag(
         "more samples than can be ordered",
         &["--set", "dataset.num_files_train=9007199254740992"],
-        &["9007199254740992 samples, more than feedline can order"],
+        &["9007199254740992 samples are more than feedline can order"],
     ),
 ];
 

@@ -21,9 +21,15 @@ fn main() -> Result<(), EncodeError> {
         ("npz", [12_107, 12_107], 4, Element::Uint8),
         ("npz", [12_107, 3_026], 4, Element::Float32),
         ("npz", [1_681, 1_681], 200, Element::Uint8),
+        ("npy", [12_107, 12_107], 4, Element::Uint8),
+        ("npy", [12_107, 3_026], 4, Element::Float32),
+        ("npy", [1_681, 1_681], 200, Element::Uint8),
         ("jpeg", [12_107, 12_107], 4, Element::Uint8),
         ("jpeg", [568, 568], 2_000, Element::Uint8),
         ("jpeg", [338, 338], 5_000, Element::Uint8),
+        ("png", [12_107, 12_107], 4, Element::Uint8),
+        ("png", [568, 568], 2_000, Element::Uint8),
+        ("png", [338, 338], 5_000, Element::Uint8),
     ] {
         let shape = FileShape { dims: &dims, element, samples: 1 };
         let Some(format) = format::named(name) else { continue };

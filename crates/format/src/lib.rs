@@ -2,6 +2,7 @@
 //! bytes out: this room opens no file, reads no clock, starts no thread and looks at no environment.
 //! `std::io::Error` appears only as the type in which a sink's failure passes through.
 
+mod array;
 pub mod conformance;
 mod content;
 mod error;
@@ -9,6 +10,7 @@ mod jpeg;
 mod npy;
 mod npz;
 mod pieces;
+mod png;
 mod zip;
 
 pub use content::Content;
@@ -59,7 +61,9 @@ pub trait Format: Send + Sync + std::fmt::Debug {
 pub fn all() -> &'static [&'static dyn Format] {
     &[
         &npz::Npz,   //
+        &npy::Npy,   //
         &jpeg::Jpeg, //
+        &png::Png,   //
     ]
 }
 

@@ -3,7 +3,7 @@
 //! computed in a first pass, because content is a function and making it twice is cheaper than keeping 140
 //! MB.
 
-use crate::npy::{self, Header};
+use crate::array::{self, Header};
 use crate::pieces::{self, Pieces};
 use crate::zip::{self, Member};
 use crate::{Content, EncodeError, Extent, Format, FormatError, Sink, error, whole_file};
@@ -33,7 +33,7 @@ impl Layout {
         let y_header = Header::of_labels(NAME, shape)?;
         let fits = |bytes| error::whole(NAME, shape, bytes);
         let x_bytes = fits(payload.checked_add(x_header.bytes().len() as u64))?;
-        let labels = fits(shape.samples.checked_mul(npy::LABEL))?;
+        let labels = fits(shape.samples.checked_mul(array::LABEL))?;
         let y_bytes = fits(labels.checked_add(y_header.bytes().len() as u64))?;
         let x = Member { name: "x.npy", offset: 0, bytes: x_bytes, crc: 0 };
         let y = Member { name: "y.npy", offset: fits(x.end())?, bytes: y_bytes, crc: 0 };
@@ -72,8 +72,8 @@ impl Format for Npz {
         sink: &mut Sink<'_>,
     ) -> Result<(), EncodeError> {
         let mut layout = Layout::of(shape)?;
-        let samples = |offset, out: &mut [u8]| npy::fill_samples(shape.element, content, file, offset, out);
-        let labels = |offset, out: &mut [u8]| npy::fill_labels(content, file, offset, out);
+        let samples = |offset, out: &mut [u8]| array::fill_samples(shape.element, content, file, offset, out);
+        let labels = |offset, out: &mut [u8]| array::fill_labels(content, file, offset, out);
         layout.x.crc = checksum(&layout.x_header, &layout.x, scratch, samples);
         layout.y.crc = checksum(&layout.y_header, &layout.y, scratch, labels);
         let mut out = Pieces::new(scratch, sink);

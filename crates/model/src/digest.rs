@@ -36,11 +36,6 @@ impl Digest {
     pub fn insert_run(&mut self, first: u64, count: u64) {
         *self += Digest::of_run(first, count);
     }
-
-    /// Adds one sample.
-    pub fn insert(&mut self, sample: u64) {
-        self.insert_run(sample, 1);
-    }
 }
 
 impl AddAssign for Digest {
@@ -98,7 +93,7 @@ mod tests {
 
     fn digest(samples: impl IntoIterator<Item = u64>) -> Digest {
         let mut digest = Digest::default();
-        samples.into_iter().for_each(|sample| digest.insert(sample));
+        samples.into_iter().for_each(|sample| digest.insert_run(sample, 1));
         digest
     }
 

@@ -119,6 +119,9 @@ pub struct NodeRow {
     pub device_read_bytes: u64,
     /// How often that count was taken; zero means that it is not known.
     pub device_readings: u64,
+    /// CPU time that the process used, and CPU time that there was: wall time x cores.
+    pub cpu_ns: Nanos,
+    pub core_ns: Nanos,
     /// What was delivered, part by part; empty if nothing was.
     pub parts: Vec<Part>,
 }
@@ -127,6 +130,8 @@ impl AddAssign for NodeRow {
     fn add_assign(&mut self, other: NodeRow) {
         self.device_read_bytes += other.device_read_bytes;
         self.device_readings += other.device_readings;
+        self.cpu_ns += other.cpu_ns;
+        self.core_ns += other.core_ns;
         if self.parts.len() < other.parts.len() {
             self.parts.resize(other.parts.len(), Part::default());
         }
@@ -150,7 +155,10 @@ pub struct Calibration {
 impl Calibration {
     /// Of two hosts' ceilings the lower one limits the run.
     fn lower(self, other: Calibration) -> Calibration {
-        let key = |calibration: &Calibration| (calibration.au_percent, calibration.samples_per_second);
+        // Every field takes part, so that it does not matter which of the two comes first.
+        let key = |c: &Calibration| {
+            (c.au_percent, c.samples_per_second, -c.harness_seconds_per_step, c.cpu_headroom, c.steps)
+        };
         if key(&other).partial_cmp(&key(&self)) == Some(std::cmp::Ordering::Less) { other } else { self }
     }
 }
@@ -309,14 +317,14 @@ mod tests {
         for (epoch, rank, samples, nanos) in rows {
             let mut row = Row { samples_delivered: *samples, wait_ns: Nanos(*nanos), ..Row::default() };
             row.lateness_ns_max = Nanos(*nanos);
-            row.digest.insert(*samples);
+            row.digest.insert_run(*samples, 1);
             row.order = *nanos;
             ledger.add(*epoch, if samples % 2 == 0 { Phase::Train } else { Phase::Eval }, *rank, row);
         }
         if let Some((epoch, _, samples, nanos)) = rows.first() {
             let part = Part { samples: *samples, digest: Digest::of_run(*nanos, 1) };
             let parts = vec![part; (*samples % 3) as usize];
-            let node = NodeRow { device_read_bytes: *nanos, device_readings: 1, parts };
+            let node = NodeRow { device_read_bytes: *nanos, device_readings: 1, parts, ..NodeRow::default() };
             ledger.add_node(*epoch, Phase::Train, 0, node);
             ledger.calibration = Some(Calibration {
                 steps: *samples,

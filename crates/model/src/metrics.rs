@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::ledger::{Ledger, Phase, Row};
 use crate::plan::Plan;
-use crate::verdict::expected_digest;
 
 /// Mean and population standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,9 +34,8 @@ pub struct EpochFigures {
     pub samples_planned: u64,
     pub samples_delivered: u64,
     pub bytes_read: u64,
-    /// Which samples were delivered, and which the plan deals out: equal if each came exactly once.
+    /// Which samples were delivered.
     pub digest: Digest,
-    pub digest_planned: Digest,
     /// In which order, as 16 hexadecimal digits.
     pub order: String,
     /// Mean over ranks of compute time / time, in the metric window, in percent.
@@ -59,12 +57,16 @@ pub struct EpochFigures {
 
 impl EpochFigures {
     fn new(plan: &Plan, ledger: &Ledger, phase: Phase, epoch: u64) -> EpochFigures {
-        let planned = plan.phase(phase);
-        let shards = planned.map(|phase| phase.shards);
+        let shards = plan.phase(phase).map(|phase| phase.shards);
         let batch = shards.map_or(0, |shards| shards.batch);
         let total = ledger.total(epoch, phase);
-        let au = Spread::of(&per_rank(ledger, epoch, phase, au_percent));
-        let rates = per_rank(ledger, epoch, phase, |row| samples_per_second(row, batch, phase));
+        // An epoch that did not reach its end has counts, but its rates would be of another stretch of work.
+        let whole = shards.is_some_and(|shards| total.steps == shards.steps * shards.ranks);
+        let figures = |figure: &dyn Fn(&Row) -> Option<f64>| {
+            if whole { per_rank(ledger, epoch, phase, figure) } else { Vec::new() }
+        };
+        let au = Spread::of(&figures(&au_percent));
+        let rates = figures(&|row| samples_per_second(row, batch, phase));
         let samples_per_second = (!rates.is_empty()).then(|| rates.iter().sum::<f64>());
         let bytes_per_sample = total.bytes_read as f64 / total.samples_delivered.max(1) as f64;
         EpochFigures {
@@ -73,7 +75,6 @@ impl EpochFigures {
             samples_delivered: total.samples_delivered,
             bytes_read: total.bytes_read,
             digest: total.digest,
-            digest_planned: planned.map_or_else(Digest::default, |phase| expected_digest(phase, epoch)),
             order: format!("{:016x}", total.order),
             au_percent: au.map(|au| au.mean),
             au_stdev_ranks_percent: au.map(|au| au.stdev),

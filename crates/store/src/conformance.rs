@@ -3,9 +3,14 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test suite: a panic is its verdict")]
 
+use std::sync::atomic::AtomicBool;
+
 use model::names::Name;
 
 use crate::{Done, Fetch, Store, StoreError};
+
+/// Nobody gives up here.
+static GO_ON: AtomicBool = AtomicBool::new(false);
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -34,6 +39,7 @@ pub fn store_with_files(store: &dyn Store) {
     files_appear_whole(store);
     ranges_are_read_exactly(store);
     wrong_sizes_are_errors(store);
+    a_long_fetch_can_be_given_up(store);
     missing_things_are_named(store);
     lane_completes_every_fetch(store, &name("suite/file"), 100);
 }
@@ -53,22 +59,40 @@ fn ranges_are_read_exactly(store: &dyn Store) {
     let file = name("suite/file");
     for transfer in [1, 7, 4096, 5000, 1 << 20] {
         for (offset, len) in [(0, 5000), (0, 1), (4999, 1), (17, 3001)] {
-            let done =
-                fetch_one(store, transfer, &Fetch { name: &file, offset, len, to_end: false }).unwrap();
+            let done = fetch_one(
+                store,
+                transfer,
+                &Fetch { name: &file, offset, len, to_end: false, give_up: &GO_ON },
+            )
+            .unwrap();
             assert_eq!(done.bytes, len);
             assert!(done.reads >= len.div_ceil(transfer as u64), "no read is larger than the transfer size");
         }
-        let whole = Fetch { name: &file, offset: 0, len: 5000, to_end: true };
+        let whole = Fetch { name: &file, offset: 0, len: 5000, to_end: true, give_up: &GO_ON };
         assert_eq!(fetch_one(store, transfer, &whole).unwrap().bytes, 5000);
     }
+}
+
+fn a_long_fetch_can_be_given_up(store: &dyn Store) {
+    let file = name("suite/file");
+    let fetch = Fetch { name: &file, offset: 0, len: 5000, to_end: true, give_up: &AtomicBool::new(true) };
+    assert_eq!(fetch_one(store, 7, &fetch).unwrap_err(), StoreError::GivenUp);
 }
 
 fn wrong_sizes_are_errors(store: &dyn Store) {
     let file = name("suite/file");
     for transfer in [7, 1 << 20] {
-        let short = fetch_one(store, transfer, &Fetch { name: &file, offset: 0, len: 5001, to_end: true });
+        let short = fetch_one(
+            store,
+            transfer,
+            &Fetch { name: &file, offset: 0, len: 5001, to_end: true, give_up: &GO_ON },
+        );
         assert!(matches!(short, Err(StoreError::Short { end: 5000, needed: 5001, .. })), "{short:?}");
-        let long = fetch_one(store, transfer, &Fetch { name: &file, offset: 0, len: 4999, to_end: true });
+        let long = fetch_one(
+            store,
+            transfer,
+            &Fetch { name: &file, offset: 0, len: 4999, to_end: true, give_up: &GO_ON },
+        );
         assert!(matches!(long, Err(StoreError::Long { planned: 4999, .. })), "{long:?}");
     }
 }
@@ -76,7 +100,8 @@ fn wrong_sizes_are_errors(store: &dyn Store) {
 fn missing_things_are_named(store: &dyn Store) {
     let absent = name("suite/absent");
     let error =
-        fetch_one(store, 4096, &Fetch { name: &absent, offset: 0, len: 1, to_end: false }).unwrap_err();
+        fetch_one(store, 4096, &Fetch { name: &absent, offset: 0, len: 1, to_end: false, give_up: &GO_ON })
+            .unwrap_err();
     assert!(matches!(error, StoreError::Missing { .. }), "{error:?}");
     assert!(error.to_string().contains("suite/absent"), "{error}");
     let error = store.create(&name("nowhere/file")).err().expect("no folder, no file");
@@ -93,7 +118,7 @@ pub fn lane_completes_every_fetch(store: &dyn Store, file: &Name, len: u64) {
             tags.push(lane.reap().unwrap().expect("in flight").tag);
             in_flight -= 1;
         }
-        lane.submit(tag, &Fetch { name: file, offset: 0, len, to_end: false }).unwrap();
+        lane.submit(tag, &Fetch { name: file, offset: 0, len, to_end: false, give_up: &GO_ON }).unwrap();
         in_flight += 1;
     }
     while let Some(done) = lane.reap().unwrap() {

@@ -16,6 +16,7 @@ pub enum Operation {
     Stat,
     List,
     Sync,
+    Lock,
     FreeSpace,
 }
 
@@ -32,6 +33,7 @@ impl std::fmt::Display for Operation {
             Operation::Stat => "look at",
             Operation::List => "list",
             Operation::Sync => "flush",
+            Operation::Lock => "lock",
             Operation::FreeSpace => "ask for the free space of",
         })
     }
@@ -49,6 +51,10 @@ pub enum StoreError {
     Long { name: String, planned: u64 },
     #[error("no space left on the device while writing {name}")]
     Full { name: String },
+    #[error("another feedline is writing to {name}; wait for it")]
+    Busy { name: String },
+    #[error("given up, because the run ends")]
+    GivenUp,
     #[error("cannot {operation} {name}: {cause}")]
     Io { operation: Operation, name: String, cause: Errno },
     #[error("the {store} store cannot {operation} {name}: it holds no files")]

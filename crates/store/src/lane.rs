@@ -1,6 +1,8 @@
 //! The lane that a blocking backend gets for free: it opens, reads the range in transfers, closes, and has the
 //! completion ready when the caller reaps.
 
+use std::sync::atomic::Ordering;
+
 use model::names::Name;
 
 use crate::{Done, Fetch, Lane, StoreError};
@@ -44,6 +46,10 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         let mut at = fetch.offset;
         let mut reads = 0;
         while at < end || reads == 0 {
+            // Relaxed: the flag carries nothing with it.
+            if reads > 0 && fetch.give_up.load(Ordering::Relaxed) {
+                return Err(StoreError::GivenUp);
+            }
             let left = end - at;
             let probe = usize::from(fetch.to_end && left <= transfer as u64);
             let ask = left.min(transfer as u64) as usize + probe;

@@ -11,6 +11,7 @@ mod posix;
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use model::names::Name;
 
@@ -28,6 +29,8 @@ pub struct Fetch<'a> {
     pub len: u64,
     /// The range must end where the file ends: a longer file is an error, as a shorter one always is.
     pub to_end: bool,
+    /// Set when nobody wants the bytes any more: a long fetch looks at it between its reads and gives up.
+    pub give_up: &'a AtomicBool,
 }
 
 /// A fetch that is complete: every byte asked for was brought.
@@ -80,8 +83,10 @@ pub trait Store: Send + Sync + Debug {
     fn create_folder(&self, name: &Name) -> Result<(), StoreError>;
     /// Begins a file, replacing what may stand there once it is finished.
     fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError>;
-    /// Removes what interrupted writers have left in a folder.
-    fn remove_leftovers(&self, folder: &Name) -> Result<(), StoreError>;
+    /// Keeps other writers out until the store is closed, where the medium can do that.
+    fn lock(&self) -> Result<(), StoreError>;
+    /// Removes what interrupted writers have left in a folder of files whose names begin and end so.
+    fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError>;
     /// Waits until all that was written is on stable storage.
     fn sync(&self) -> Result<(), StoreError>;
 }

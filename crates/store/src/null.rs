@@ -50,7 +50,11 @@ impl Store for Null {
         Err(Null::refuse(Operation::Create, name))
     }
 
-    fn remove_leftovers(&self, folder: &Name) -> Result<(), StoreError> {
+    fn lock(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn remove_leftovers(&self, folder: &Name, _prefix: &str, _suffix: &str) -> Result<(), StoreError> {
         Err(Null::refuse(Operation::List, folder))
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use model::names::Name;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::lane::{Blocking, BlockingLane};
@@ -122,14 +122,26 @@ impl Store for Posix {
         Ok(Box::new(PosixWriter { store: self, name: name.to_string(), partial, file: Some(file) }))
     }
 
-    fn remove_leftovers(&self, folder: &Name) -> Result<(), StoreError> {
-        let error = |cause| self.error(Operation::List, folder.as_str(), cause);
+    fn lock(&self) -> Result<(), StoreError> {
+        match rustix::fs::flock(&self.root, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Err(StoreError::Busy { name: self.root_path.display().to_string() }),
+            // Where a file system has no locks, nobody is kept out.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(cause) => Err(self.error(Operation::Lock, ".", cause)),
+        }
+    }
+
+    fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError> {
+        let error = |cause| self.error(Operation::List, &folder.to_string(), cause);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = rustix::fs::openat(&self.root, folder.as_c_str(), flags, Mode::empty()).map_err(error)?;
+        let ending = format!("{suffix}{PARTIAL}");
         for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
             let entry = entry.map_err(error)?;
-            if entry.file_name().to_bytes().ends_with(PARTIAL.as_bytes()) {
-                rustix::fs::unlinkat(&open, entry.file_name(), AtFlags::empty()).map_err(error)?;
+            let name = entry.file_name().to_bytes();
+            if name.starts_with(prefix.as_bytes()) && name.ends_with(ending.as_bytes()) {
+                // What cannot be removed is no file of ours, or will be reported when its file is written.
+                let _ = rustix::fs::unlinkat(&open, entry.file_name(), AtFlags::empty());
             }
         }
         Ok(())
@@ -199,6 +211,8 @@ impl Drop for PosixWriter<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
     use crate::conformance;
 
@@ -224,6 +238,29 @@ mod tests {
     }
 
     #[test]
+    fn one_writer_at_a_time() {
+        let (folder, store) = store();
+        store.lock().unwrap();
+        let other = Posix::open(folder.path()).unwrap();
+        assert!(matches!(other.lock(), Err(StoreError::Busy { .. })));
+        drop(store);
+        other.lock().unwrap();
+    }
+
+    #[test]
+    fn only_our_own_leftovers_are_removed() {
+        let (folder, store) = store();
+        for name in ["img_0_of_2.npz.partial", "notes.partial", "img_1_of_2.npz"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        store.remove_leftovers(&Name::new(".").unwrap(), "img_", "_of_2.npz").unwrap();
+        let mut left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["img_1_of_2.npz", "notes.partial"]);
+    }
+
+    #[test]
     fn a_missing_root_is_named() {
         let error = Posix::open(Path::new("/no/such/place")).unwrap_err();
         assert_eq!(error.to_string(), "/no/such/place does not exist");
@@ -241,7 +278,8 @@ mod tests {
         )
         .unwrap();
         let name = Name::new("pipe").unwrap();
-        let fetch = crate::Fetch { name: &name, offset: 0, len: 10, to_end: true };
+        let fetch =
+            crate::Fetch { name: &name, offset: 0, len: 10, to_end: true, give_up: &AtomicBool::new(false) };
         let error = store.lane(4096).submit(0, &fetch).unwrap_err();
         assert!(error.to_string().contains("pipe"), "{error}");
     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use format::{Extent, Format};
-use model::digest::{Digest, placed_run};
+use model::digest::placed_run;
 use model::files::FileList;
 use model::ledger::{PARTS, Part, Row, part_of};
 use model::names::Name;
@@ -73,47 +73,11 @@ impl Job<'_> {
     }
 }
 
-/// What one reader delivered to one rank.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Account {
-    samples: u64,
-    bytes_planned: u64,
-    bytes_read: u64,
-    opens: u64,
-    reads: u64,
-    digest: Digest,
-    order: u64,
-}
-
-impl Account {
-    pub(crate) fn row(self) -> Row {
-        Row {
-            samples_delivered: self.samples,
-            bytes_planned: self.bytes_planned,
-            bytes_read: self.bytes_read,
-            opens: self.opens,
-            reads: self.reads,
-            digest: self.digest,
-            order: self.order,
-            ..Row::default()
-        }
-    }
-
-    fn add(&mut self, other: &Account) {
-        self.samples += other.samples;
-        self.bytes_planned += other.bytes_planned;
-        self.bytes_read += other.bytes_read;
-        self.opens += other.opens;
-        self.reads += other.reads;
-        self.digest += other.digest;
-        self.order = self.order.wrapping_add(other.order);
-    }
-}
-
 /// What one reader delivered: to each of its ranks, and in each part of the epoch.
 #[derive(Debug)]
 pub(crate) struct Delivered {
-    pub(crate) accounts: Vec<Account>,
+    /// Counts and digests only; times are the accelerators' business.
+    pub(crate) accounts: Vec<Row>,
     pub(crate) parts: Vec<Part>,
 }
 
@@ -121,7 +85,7 @@ pub(crate) struct Delivered {
 /// of what was delivered. A failure or a panic ends the phase for everybody and is kept in the job.
 pub(crate) fn read(job: &Job<'_>, group: usize, queues: &[usize]) -> Delivered {
     let mut delivered = Delivered {
-        accounts: vec![Account::default(); queues.len()],
+        accounts: vec![Row::default(); queues.len()],
         parts: vec![Part::default(); PARTS as usize],
     };
     let mut reader =
@@ -129,7 +93,8 @@ pub(crate) fn read(job: &Job<'_>, group: usize, queues: &[usize]) -> Delivered {
     let outcome = catch_unwind(AssertUnwindSafe(|| reader.serve(group, queues, &mut delivered)));
     let (rank, step) = reader.at;
     match outcome {
-        Ok(Ok(())) => {}
+        // A fetch that was given up because the phase ends is no failure of its own.
+        Ok(Ok(()) | Err(ReadError::Store(StoreError::GivenUp))) => {}
         Ok(Err(cause)) => job.fail(Failure { rank, step, cause: cause.to_string() }),
         Err(panic) => {
             let cause = format!("a reader panicked: {}", panic_text(&*panic));
@@ -174,8 +139,8 @@ impl Reader<'_, '_> {
                 if let Some(chunk) = job.queues[queue].claim() {
                     idle = false;
                     let brought = self.bring(queue, chunk)?;
-                    account.add(&brought);
-                    let part = Part { samples: brought.samples, digest: brought.digest };
+                    *account += brought;
+                    let part = Part { samples: brought.samples_delivered, digest: brought.digest };
                     delivered.parts[self.part(queue, chunk)] += part;
                     self.hand_over(group, queue, chunk);
                 }
@@ -202,18 +167,18 @@ impl Reader<'_, '_> {
     }
 
     /// Fetches the samples of one chunk. Neighbours in one file become one operation.
-    fn bring(&mut self, queue: usize, chunk: Chunk) -> Result<Account, ReadError> {
+    fn bring(&mut self, queue: usize, chunk: Chunk) -> Result<Row, ReadError> {
         let job = self.job;
         let rank = job.first_rank + queue as u64;
         self.at = (rank, chunk.step);
         let first = job.phase.shards.position(rank, chunk.step) + chunk.first;
-        let mut account = Account::default();
+        let mut account = Row::default();
         let mut pending: Option<(u64, Wanted)> = None;
         let mut in_flight = 0;
         let (mut position, end) = (first, first + chunk.samples);
         while position < end {
             let (sample, count) = job.order.run(position, end - position);
-            account.samples += count;
+            account.samples_delivered += count;
             account.digest.insert_run(sample, count);
             account.order = account.order.wrapping_add(placed_run(position, sample, count));
             position += count;
@@ -231,7 +196,7 @@ impl Reader<'_, '_> {
         while in_flight > 0 {
             self.reap(&mut in_flight, &mut account)?;
         }
-        job.pulse.add(account.samples, account.bytes_read);
+        job.pulse.add(account.samples_delivered, account.bytes_read);
         Ok(account)
     }
 
@@ -265,7 +230,7 @@ impl Reader<'_, '_> {
         file: u64,
         wanted: Wanted,
         in_flight: &mut usize,
-        account: &mut Account,
+        account: &mut Row,
     ) -> Result<(), ReadError> {
         if *in_flight == self.lane.capacity() {
             self.reap(in_flight, account)?;
@@ -276,14 +241,15 @@ impl Reader<'_, '_> {
             Wanted::Range(extent) => extent,
         };
         let to_end = extent.offset + extent.len == file_bytes;
-        let fetch = Fetch { name: &self.name, offset: extent.offset, len: extent.len, to_end };
+        let give_up = self.job.abort.flag();
+        let fetch = Fetch { name: &self.name, offset: extent.offset, len: extent.len, to_end, give_up };
         self.lane.submit(file, &fetch)?;
         *in_flight += 1;
         account.bytes_planned += extent.len;
         Ok(())
     }
 
-    fn reap(&mut self, in_flight: &mut usize, account: &mut Account) -> Result<(), ReadError> {
+    fn reap(&mut self, in_flight: &mut usize, account: &mut Row) -> Result<(), ReadError> {
         match self.lane.reap()? {
             Some(done) => {
                 *in_flight -= 1;

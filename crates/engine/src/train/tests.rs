@@ -8,7 +8,6 @@ use model::metrics::Figures;
 use model::plan::{Measure, Request};
 use model::shape::FileShape;
 use model::spec::{self, Source};
-use model::units::Nanos;
 use model::verdict::{self, Case, Outcome, Status};
 use store::{Backend, Capabilities, Done, Fetch, Lane, Store, StoreError, Writer};
 
@@ -80,12 +79,16 @@ struct Slow<'a> {
     fetches: AtomicU64,
     fails_at: u64,
     panics: bool,
+    /// Wished for from fetch `stops_at` on.
+    stop: Stop,
+    stops_at: u64,
 }
 
 impl<'a> Slow<'a> {
     fn new(clock: &'a FakeClock, millis: u64) -> Slow<'a> {
         let service = Nanos(millis * 1_000_000);
-        Slow { clock, service, fetches: AtomicU64::new(0), fails_at: u64::MAX, panics: false }
+        let (fetches, stop) = (AtomicU64::new(0), Stop::default());
+        Slow { clock, service, fetches, fails_at: u64::MAX, panics: false, stop, stops_at: u64::MAX }
     }
 }
 
@@ -98,11 +101,15 @@ impl Lane for SlowLane<'_> {
 
     fn submit(&mut self, tag: u64, fetch: &Fetch<'_>) -> Result<(), StoreError> {
         let store = self.0;
-        if store.fetches.fetch_add(1, Ordering::SeqCst) >= store.fails_at {
+        let fetch_number = store.fetches.fetch_add(1, Ordering::SeqCst);
+        if fetch_number >= store.stops_at {
+            store.stop.wish();
+        }
+        if fetch_number >= store.fails_at {
             assert!(!store.panics, "as asked");
             return Err(StoreError::Missing { name: fetch.name.to_string() });
         }
-        store.clock.sleep_until(store.clock.now() + store.service, &Stop::default());
+        store.clock.sleep_until(store.clock.now() + store.service, &|| false);
         self.1 = Some(Done { tag, bytes: fetch.len, opens: 1, reads: 1 });
         Ok(())
     }
@@ -131,7 +138,10 @@ impl Store for Slow<'_> {
     fn create(&self, name: &model::names::Name) -> Result<Box<dyn Writer + '_>, StoreError> {
         Err(StoreError::Missing { name: name.to_string() })
     }
-    fn remove_leftovers(&self, _folder: &model::names::Name) -> Result<(), StoreError> {
+    fn lock(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn remove_leftovers(&self, _folder: &model::names::Name, _: &str, _: &str) -> Result<(), StoreError> {
         Ok(())
     }
     fn sync(&self) -> Result<(), StoreError> {
@@ -254,6 +264,38 @@ fn a_wished_stop_ends_the_run() {
     let ledger =
         train(&Rig { plan: &plan, format, store: &*store, files, clock: &clock, stop: &stop, pulse: &pulse });
     assert!(ledger.interrupted);
+}
+
+#[test]
+fn utilisation_is_a_share_whenever_a_run_is_stopped() {
+    for stops_at in (0..60).step_by(3) {
+        let clock = FakeClock::default();
+        let store = Slow { stops_at, ..Slow::new(&clock, 1) };
+        let settings =
+            ["reader.prefetch_size=0", "reader.read_threads=1", "output.metric.exclude_start_steps=0"];
+        let plan = plan(&settings, 3, &store);
+        let format = format::named("npz").unwrap();
+        let ((a, b), pulse) = (computed(&plan), Pulse::default());
+        let files = Files { train: &a, valid: &b };
+        let rig = Rig {
+            plan: &plan,
+            format,
+            store: &store,
+            files,
+            clock: &clock,
+            stop: &store.stop,
+            pulse: &pulse,
+        };
+        let ledger = train(&rig);
+        assert!(ledger.interrupted);
+        for (rank, row) in ledger.rows(1, Phase::Train) {
+            let window = row.window;
+            assert!(window.compute_ns <= window.time_ns, "stop at fetch {stops_at}, rank {rank}: {row:?}");
+            assert_eq!(row.compute_ns, Nanos(row.steps * 10_000_000), "only steps that are over are booked");
+        }
+        let figures = Figures::new(&plan, &ledger, Phase::Train).unwrap();
+        assert_eq!(figures.au_percent, None, "an unfinished epoch has no AU");
+    }
 }
 
 #[test]

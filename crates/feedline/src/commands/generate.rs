@@ -11,7 +11,7 @@ use model::plan::Data;
 use model::spec::Spec;
 use model::units::{Bytes, Nanos, grouped};
 use serde_json::json;
-use store::{Backend, Store};
+use store::{Backend, Store, StoreError};
 
 use super::{
     Arithmetic, Prepared, check_folder, check_storage, data_folder, make_folder, open_store, prepare,
@@ -81,7 +81,7 @@ impl Job<'_> {
     /// Writes it, with progress. Refuses when the disk is too small for it.
     pub fn run(&self, stop: &Stop) -> Result<(Generated, Nanos), Failure> {
         check_folder(self.folder, "data folder")?;
-        check_space(self.folder, self.data.bytes())?;
+        check_space(self.folder, self.data)?;
         make_folder(self.folder, "data folder")?;
         let backend = Backend::named("posix").ok_or_else(|| Failure::internal(anyhow!("no posix store")))?;
         let store = open_store(backend, self.folder)?;
@@ -104,17 +104,20 @@ impl Job<'_> {
         let (outcome, span) = watch(self.show, &pulse, &goal, || engine::generate::generate(&task));
         outcome.map(|done| (done, span)).map_err(|error| match error {
             GenerateError::Format(_) | GenerateError::Panicked(_) => Failure::internal(error),
+            GenerateError::Store(StoreError::Busy { .. }) => Failure::refused(error),
             error => Failure::incomplete(error),
         })
     }
 }
 
-/// What is there already counts as needed too: asking each file would take longer than being told once too often.
-fn check_space(folder: &Path, needed: u64) -> Result<(), Failure> {
+/// Refuses a data set that does not fit. Files are written in order, so where the first one is there, an earlier
+/// attempt is gone on with, and how much of it is left would have to be asked file by file.
+fn check_space(folder: &Path, data: &Data) -> Result<(), Failure> {
+    let begun = folder.join(data.train.names.of(0)).exists();
     match store::free_bytes(folder) {
-        Ok(free) if free < needed && !folder.join("train").exists() => Err(Failure::refused(anyhow!(
+        Ok(free) if free < data.bytes() && !begun => Err(Failure::refused(anyhow!(
             "the data set needs {}, but only {} are free at {}",
-            Bytes(needed),
+            Bytes(data.bytes()),
             Bytes(free),
             folder.display()
         ))),

@@ -130,7 +130,7 @@ impl Stage<'_> {
             .flatten();
         let (mut ledger, times) = self.train(&*store, show, &stop);
         ledger.calibration = calibration;
-        self.conclude(&ledger, times, &results)
+        self.conclude(&ledger, times, store.name(), &results)
     }
 
     fn results_folder(&self) -> PathBuf {
@@ -155,7 +155,7 @@ impl Stage<'_> {
     fn check_data(&self, folder: &Path) -> Result<(), Failure> {
         let missing = match self.backend.open(folder) {
             Ok(store) => engine::first_missing(&*store, self.plan, self.files).map_err(Failure::refused)?,
-            Err(_) => Some(format!("the folder {} does not exist", folder.display())),
+            Err(error) => Some(error.to_string()),
         };
         match missing {
             None => Ok(()),
@@ -181,7 +181,7 @@ impl Stage<'_> {
         let (clock, pulse) = (Monotonic::new(), Pulse::default());
         let (plan, format, files) = (self.plan, self.format, self.files);
         let rig = Rig { plan, format, store, files, clock: &clock, stop, pulse: &pulse };
-        let goal = Goal { what: "training", unit: "samples", samples: samples_of(self.plan), au: true };
+        let goal = Goal { what: "training", unit: "samples", samples: self.plan.samples(), au: true };
         let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
         let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));
         let cpu_seconds = meter::cpu_seconds() - cpu_before;
@@ -189,7 +189,7 @@ impl Stage<'_> {
         (ledger, Times { start, end: meter::timestamp(), span, first_batch, cpu_seconds })
     }
 
-    fn conclude(&self, ledger: &Ledger, times: Times, results: &Path) -> Ending {
+    fn conclude(&self, ledger: &Ledger, times: Times, observed_store: &str, results: &Path) -> Ending {
         let unhonoured = unhonoured(self.prepared);
         let verdict = verdict::judge(&Case { plan: self.plan, ledger, unhonoured: &unhonoured });
         let outcome = Outcome {
@@ -200,6 +200,7 @@ impl Stage<'_> {
             host: self.host,
             warnings: &self.prepared.warnings,
             times,
+            observed_store,
             peak_rss_bytes: host::peak_rss_bytes(),
         };
         let fault = ledger.faults().first();
@@ -261,11 +262,6 @@ fn check_memory(plan: &Plan) -> Result<(), Failure> {
         ))),
         _ => Ok(()),
     }
-}
-
-/// Samples that the whole run delivers.
-fn samples_of(plan: &Plan) -> u64 {
-    (1..=plan.epochs).flat_map(|epoch| plan.phases(epoch)).map(|phase| phase.shards.delivered()).sum()
 }
 
 /// Settings that change what the storage is asked for, and that this version cannot honour yet.

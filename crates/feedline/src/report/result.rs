@@ -7,7 +7,7 @@ use model::metrics::{Figures, Spread};
 use model::plan::Plan;
 use model::spec::Spec;
 use model::units::Nanos;
-use model::verdict::Verdict;
+use model::verdict::{Status, Verdict, expected_digest};
 use model::warning::Warning;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +31,8 @@ pub struct Outcome<'a> {
     pub host: &'a Host,
     pub warnings: &'a [Warning],
     pub times: Times,
+    /// What the store that was read from calls itself.
+    pub observed_store: &'a str,
     pub peak_rss_bytes: Option<u64>,
 }
 
@@ -40,6 +42,12 @@ const MIB: f64 = (1u64 << 20) as f64;
 impl Outcome<'_> {
     pub fn figures(&self, phase: Phase) -> Option<Figures> {
         Figures::new(self.plan, self.ledger, phase)
+    }
+
+    /// Whether the target was met; a run that did not reach its end has not shown it either way.
+    pub fn meets(&self, figures: &Figures) -> Option<bool> {
+        let complete = self.verdict.status != Status::Incomplete;
+        figures.meets(self.plan.metric.au_target).filter(|_| complete)
     }
 
     /// The content of `summary.json`.
@@ -85,7 +93,7 @@ impl Outcome<'_> {
     fn dlio_metric(&self, prefix: &str, figures: &Figures, metric: &mut Map<String, Value>) {
         let au: Vec<Option<f64>> = figures.epochs.iter().map(|epoch| epoch.au_percent).collect();
         let rates: Vec<Option<f64>> = figures.epochs.iter().map(|epoch| epoch.samples_per_second).collect();
-        let met = figures.meets(self.plan.metric.au_target);
+        let met = self.meets(figures);
         let nominal = self.plan.metric.record_length_bytes / MIB;
         let mut put = |key: &str, value: Value| metric.insert(format!("{prefix}_{key}"), value);
         put("au_percentage", json!(au));
@@ -103,13 +111,12 @@ impl Outcome<'_> {
     }
 
     fn feedline(&self) -> Value {
-        let eval = self.figures(Phase::Eval);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "workload": self.plan.workload,
             "plan_digest": self.plan.digest(),
             "verdict": self.verdict,
-            "store": {"requested": self.plan.store, "observed": self.plan.store},
+            "store": {"requested": self.plan.store, "observed": self.observed_store},
             "memory": {
                 "peak_rss_bytes": self.peak_rss_bytes,
                 "planned_bytes": self.plan.estimate.memory_bytes,
@@ -119,9 +126,26 @@ impl Outcome<'_> {
             "cpu_seconds": self.times.cpu_seconds,
             "wall_seconds": self.times.span.seconds(),
             "warnings": self.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "epochs": self.figures(Phase::Train).map_or_else(Vec::new, |figures| figures.epochs),
-            "eval_epochs": eval.map_or_else(Vec::new, |figures| figures.epochs),
+            "epochs": self.epochs(Phase::Train),
+            "eval_epochs": self.epochs(Phase::Eval),
         })
+    }
+}
+
+impl Outcome<'_> {
+    /// The figures of each epoch, and beside what was delivered what the plan deals out: equal if each sample came
+    /// once.
+    fn epochs(&self, phase: Phase) -> Vec<Value> {
+        let epochs = self.figures(phase).map_or_else(Vec::new, |figures| figures.epochs);
+        let planned = self.plan.phase(phase);
+        let with_plan = epochs.into_iter().map(|figures| {
+            let finished = figures.samples_delivered == figures.samples_planned;
+            let digest = planned.filter(|_| finished).map(|planned| expected_digest(planned, figures.epoch));
+            let mut value = json!(figures);
+            value["digest_planned"] = json!(digest);
+            value
+        });
+        with_plan.collect()
     }
 }
 

@@ -80,10 +80,10 @@ fn epoch_cells(epoch: &EpochFigures, ranks: u64) -> [String; 9] {
 
 fn run_lines(outcome: &Outcome<'_>, figures: &Figures) -> String {
     let target = 100.0 * outcome.plan.metric.au_target;
-    let met = match figures.meets(outcome.plan.metric.au_target) {
+    let met = match outcome.meets(figures) {
         Some(true) => "met",
         Some(false) => "not met",
-        None => "not measurable",
+        None => "not shown",
     };
     let spread = |spread: Option<Spread>| match spread {
         Some(Spread { mean, stdev }) => format!("{} (sd {})", significant(mean), significant(stdev)),
@@ -106,7 +106,10 @@ fn verdict_lines(outcome: &Outcome<'_>) -> String {
             RuleOutcome::Fail => "failed",
             RuleOutcome::NotCheckable => "not checkable",
         };
-        let _ = writeln!(text, "  {} ({mark}): {}\n    {}", finding.rule, finding.evidence, finding.remedy);
+        let _ = writeln!(text, "  {} ({mark}): {}", finding.rule, finding.evidence);
+        if !finding.remedy.is_empty() {
+            let _ = writeln!(text, "    {}", finding.remedy);
+        }
     }
     if outcome.verdict.status == Status::Valid {
         let _ = writeln!(text, "  all {} rules hold", outcome.verdict.rules.len());
@@ -187,6 +190,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
                 first_batch: Some(Nanos(1_000_000)),
                 cpu_seconds: 0.25,
             },
+            observed_store: "null",
             peak_rss_bytes: Some(5 << 20),
         };
         assert_eq!(render(&outcome, Path::new("results/snapshot/now"), false), EXPECTED);

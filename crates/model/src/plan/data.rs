@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PlanError;
 use crate::files::Computed;
+use crate::ledger::Phase;
 use crate::names::Names;
 use crate::order::Permutation;
 use crate::shape::{Element, FileShape};
@@ -121,9 +122,11 @@ impl Data {
         let set = &spec.dataset;
         // The spec has checked that no more files are read than were generated.
         let count = set.num_files_generated.unwrap_or(set.num_files_train);
-        let samples = u128::from(set.num_files_train) * u128::from(set.num_samples_per_file);
-        if samples > u128::from(Permutation::MAX) {
-            return Err(PlanError::TooManySamples(samples));
+        for (phase, files) in [(Phase::Train, set.num_files_train), (Phase::Eval, set.num_files_eval)] {
+            let samples = u128::from(files) * u128::from(set.num_samples_per_file);
+            if samples > u128::from(Permutation::MAX) {
+                return Err(PlanError::TooManySamples { phase, samples });
+            }
         }
         if set.file_prefix.is_empty() || set.file_prefix.contains(['/', '\0']) {
             return Err(PlanError::Prefix(set.file_prefix.clone()));
@@ -131,6 +134,10 @@ impl Data {
         let element = set.record_element_type;
         let sizes = sizes(spec, count + set.num_files_eval);
         let file_bytes = file_bytes(spec, measure, &sizes, count + set.num_files_eval)?;
+        if let FileBytes::Same(bytes) = file_bytes {
+            let all = u128::from(bytes) * u128::from(count + set.num_files_eval);
+            u64::try_from(all).map_err(|_| PlanError::TooManyBytes(all))?;
+        }
         let split = |folder: &str, files, count, subfolders, first_file| Split {
             names: names(spec, folder, count, subfolders),
             files,

@@ -113,7 +113,7 @@ fn demand(data: &Data, train: &PhasePlan) -> Option<Demand> {
 
 fn compute_seconds(spec: &Spec, train: &PhasePlan, eval: Option<&EvalPlan>) -> f64 {
     let epochs = spec.train.epochs;
-    let evals = eval.map_or(0, |eval| (1..=epochs).filter(|epoch| eval.follows(*epoch)).count());
+    let evals = eval.map_or(0, |eval| eval.times(epochs));
     let seconds = |phase: &PhasePlan| phase.shards.steps as f64 * phase.compute.mean();
     epochs as f64 * seconds(train) + evals as f64 * eval.map_or(0.0, |eval| seconds(&eval.phase))
 }

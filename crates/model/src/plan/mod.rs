@@ -106,6 +106,11 @@ pub struct EvalPlan {
 }
 
 impl EvalPlan {
+    /// How often it happens in so many epochs.
+    pub fn times(&self, epochs: u64) -> u64 {
+        (epochs + self.every_epochs).saturating_sub(self.first_epoch) / self.every_epochs
+    }
+
     pub fn follows(&self, epoch: u64) -> bool {
         epoch >= self.first_epoch && (epoch - self.first_epoch).is_multiple_of(self.every_epochs)
     }
@@ -151,8 +156,10 @@ pub enum PlanError {
     ListedSamples(u64),
     #[error("{0}")]
     Format(String),
-    #[error("the data set has {0} samples, more than feedline can order (2^48)")]
-    TooManySamples(u128),
+    #[error("{phase}: {samples} samples are more than feedline can order (2^48)")]
+    TooManySamples { phase: Phase, samples: u128 },
+    #[error("the data set would have {0} bytes, more than there are addresses for (2^64)")]
+    TooManyBytes(u128),
     #[error("this workload trains on nothing: workflow.train is false{hint}")]
     NoTraining { hint: &'static str },
 }
@@ -207,6 +214,15 @@ impl Plan {
         hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Samples that the whole run delivers.
+    pub fn samples(&self) -> u64 {
+        let evals = self
+            .eval
+            .as_ref()
+            .map_or(0, |eval| eval.times(self.epochs).saturating_mul(eval.phase.shards.delivered()));
+        self.epochs.saturating_mul(self.train.shards.delivered()).saturating_add(evals)
+    }
+
     /// The phases of an epoch, in order.
     pub fn phases(&self, epoch: u64) -> impl Iterator<Item = &PhasePlan> {
         let eval = self.eval.as_ref().filter(|eval| eval.follows(epoch)).map(|eval| &eval.phase);
@@ -254,7 +270,7 @@ fn no_training_hint(spec: &Spec) -> &'static str {
 
 fn train_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<PhasePlan, PlanError> {
     let cap = spec.train.total_training_steps;
-    let shards = shards(Phase::Train, &data.train, request.ranks, spec.reader.batch_size, None)?;
+    let shards = shards(Phase::Train, &data.train, request.ranks, spec.reader.batch_size)?;
     if let Some(asked) = cap.filter(|asked| *asked > shards.steps) {
         return Err(PlanError::TooManySteps { asked, possible: shards.steps });
     }
@@ -267,12 +283,10 @@ fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPla
     if data.valid.files == 0 {
         return Err(PlanError::NoEvalFiles);
     }
-    let shards = shards(Phase::Eval, &data.valid, request.ranks, spec.reader.batch_size_eval, None)?;
+    let shards = shards(Phase::Eval, &data.valid, request.ranks, spec.reader.batch_size_eval)?;
     // The seed is turned away from training's: the two splits are different files.
-    let order = Order {
-        seed: mix(spec.train.seed, u64::from_le_bytes(*b"evaluate")),
-        ..order(spec, request, &data.valid)
-    };
+    let order = order(spec, request, &data.valid);
+    let order = Order { seed: mix(order.seed, u64::from_le_bytes(*b"evaluate")), ..order };
     let phase =
         PhasePlan { phase: Phase::Eval, shards, order, compute: spec.evaluation.eval_time, barrier: false };
     Ok(EvalPlan {
@@ -282,14 +296,8 @@ fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPla
     })
 }
 
-fn shards(
-    phase: Phase,
-    split: &Split,
-    ranks: u64,
-    batch: u64,
-    cap: Option<u64>,
-) -> Result<Shards, PlanError> {
-    let shards = Shards::new(split.samples(), ranks, batch, cap);
+fn shards(phase: Phase, split: &Split, ranks: u64, batch: u64) -> Result<Shards, PlanError> {
+    let shards = Shards::new(split.samples(), ranks, batch, None);
     if shards.steps == 0 {
         let (files, samples_per_file) = (split.files, split.samples_per_file);
         return Err(PlanError::TooFewSamples { phase, ranks, batch, files, samples_per_file });

@@ -156,6 +156,8 @@ fn evaluation_happens_when_its_keys_say() {
     let eval = plan.eval.as_ref().unwrap();
     let after: Vec<u64> = (1..=9).filter(|epoch| eval.follows(*epoch)).collect();
     assert_eq!(after, [2, 5, 8]);
+    let counted: Vec<u64> = (0..=9).map(|epochs| eval.times(epochs)).collect();
+    assert_eq!(counted, [0, 0, 1, 1, 1, 2, 2, 2, 3, 3]);
     assert_eq!(plan.data.valid.first_file, 100, "validation files are numbered after the training files");
     assert_eq!(plan.phases(1).count(), 1);
     assert_eq!(plan.phases(2).count(), 2);

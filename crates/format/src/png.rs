@@ -1,0 +1,449 @@
+//! png: a real picture of exactly the planned size, made at memory speed. It must not compress anything: the
+//! pixels stand in stored blocks of the deflate stream, as they are.
+//!
+//! The picture is grey, 8 bits, not interlaced, nearly square, each row unfiltered. A private chunk of random
+//! bytes before the pixels takes what no whole row fills. It is there in every file, so that the constant
+//! bytes at the start share their aligned 512 bytes with random ones (storage that removes duplicates would
+//! store the block once), and so that no rest is too short for a chunk.
+
+use crate::pieces::Pieces;
+use crate::{Content, EncodeError, Extent, Format, FormatError, Sink, error, whole_file};
+use model::shape::{Element, FileShape};
+use std::cell::RefCell;
+use std::io;
+
+const NAME: &str = "png";
+
+const SIGNATURE: [u8; 8] = *b"\x89PNG\r\n\x1A\n";
+/// Length and type before a chunk's body, CRC behind it.
+const CHUNK: u64 = 4 + 4 + 4;
+const HEADER: &[u8; 4] = b"IHDR";
+const HEADER_BYTES: usize = 13;
+/// Ours, by the case of its letters: not critical, not registered, may be kept by who does not know it.
+const FILLER: &[u8; 4] = b"fdLn";
+const PIXELS: &[u8; 4] = b"IDAT";
+const END: &[u8; 4] = b"IEND";
+/// Random bytes that tell files apart: 128 bits.
+const FILLER_LEAST: u64 = 16;
+/// The most that a chunk's length, a signed number of 32 bits, can say.
+const CHUNK_MOST: u64 = (1 << 31) - 1;
+
+/// Header of a zlib stream: deflate with a window of 32 KiB, made by the fastest method.
+const ZLIB: [u8; 2] = [0x78, 0x01];
+/// Bytes of a zlib stream around its blocks: the header, and an Adler-32 behind them.
+const ZLIB_FRAME: u64 = 2 + 4;
+/// A stored block: one byte of flags, its length and the length's complement, then the data.
+const BLOCK_HEAD: u64 = 1 + 2 + 2;
+const BLOCK_MOST: u64 = 65_535;
+
+/// Bytes of a file without the blocks and without what the filler holds beyond its least.
+const FRAME: u64 = SIGNATURE.len() as u64 + 4 * CHUNK + HEADER_BYTES as u64 + FILLER_LEAST + ZLIB_FRAME;
+/// One pixel and its row's filter byte.
+const FILE_LEAST: u64 = FRAME + BLOCK_HEAD + 2;
+/// All pixels stand in one chunk.
+const FILE_MOST: u64 = FRAME - ZLIB_FRAME + CHUNK_MOST;
+
+#[derive(Debug)]
+pub(crate) struct Png;
+
+/// How a file's size is shared out.
+#[derive(Debug, PartialEq, Eq)]
+struct Layout {
+    /// Pixels along the sides.
+    wide: u64,
+    high: u64,
+    /// Random bytes in the chunk before the pixels.
+    filler: u64,
+}
+
+impl Layout {
+    fn of(shape: &FileShape<'_>) -> Result<Layout, FormatError> {
+        let bytes = error::payload(NAME, shape)?;
+        if shape.samples != 1 {
+            return Err(FormatError::OneSampleOnly { format: NAME, samples: shape.samples });
+        }
+        if shape.element != Element::Uint8 {
+            return Err(FormatError::WrongElement { format: NAME, element: shape.element, wanted: "uint8" });
+        }
+        if bytes < FILE_LEAST {
+            return Err(FormatError::TooSmall { format: NAME, bytes, least: FILE_LEAST });
+        }
+        if bytes > FILE_MOST {
+            return Err(error::too_large(NAME, shape, FILE_MOST));
+        }
+        Ok(Layout::of_size(bytes))
+    }
+
+    /// A picture as wide as the root of the bytes there are, and as high as they then allow: as high as wide,
+    /// or one row less. The rest is less than a row and two blocks' heads.
+    fn of_size(bytes: u64) -> Layout {
+        let room = bytes - FRAME;
+        let rows = room - room.div_ceil(BLOCK_HEAD + BLOCK_MOST) * BLOCK_HEAD;
+        let wide = rows.isqrt();
+        let high = rows / (wide + 1);
+        let mut layout = Layout { wide, high, filler: FILLER_LEAST };
+        layout.filler += room - layout.rows() - layout.blocks() * BLOCK_HEAD;
+        layout
+    }
+
+    /// Bytes of a row: the filter's, then a byte per pixel.
+    fn row(&self) -> u64 {
+        1 + self.wide
+    }
+
+    fn rows(&self) -> u64 {
+        self.high * self.row()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.rows().div_ceil(BLOCK_MOST)
+    }
+
+    fn zlib(&self) -> u64 {
+        ZLIB_FRAME + self.blocks() * BLOCK_HEAD + self.rows()
+    }
+
+    /// Width and height, then: 8 bits, grey, deflate, the usual filters, not interlaced.
+    fn header(&self) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        // A side is at most the root of FILE_MOST.
+        header[..4].copy_from_slice(&(self.wide as u32).to_be_bytes());
+        header[4..8].copy_from_slice(&(self.high as u32).to_be_bytes());
+        header[8] = 8;
+        header
+    }
+}
+
+impl Format for Png {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn summary(&self) -> &'static str {
+        "PNG picture, grey: one sample of uint8 per file, decodable, exactly as large as the sample"
+    }
+
+    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, FormatError> {
+        Layout::of(shape).map(|_| shape.payload_bytes())
+    }
+
+    /// The whole file: a picture is decoded from its start.
+    fn extent(&self, shape: &FileShape<'_>, index: u64) -> Result<Extent, FormatError> {
+        whole_file(self, shape, index)
+    }
+
+    fn encode(
+        &self,
+        shape: &FileShape<'_>,
+        content: &Content,
+        file: u64,
+        scratch: &mut Vec<u8>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), EncodeError> {
+        let layout = Layout::of(shape)?;
+        let mut out = Pieces::new(scratch, sink);
+        out.bytes(&SIGNATURE)?;
+        write_chunk(&mut out, HEADER, HEADER_BYTES as u64, |chunk| chunk.bytes(&layout.header()))?;
+        write_chunk(&mut out, FILLER, layout.filler, |chunk| {
+            let start = chunk.out.position();
+            chunk.produce(layout.filler, |offset, part| content.fill(file, start + offset, part))
+        })?;
+        write_chunk(&mut out, PIXELS, layout.zlib(), |chunk| write_pixels(chunk, &layout, content, file))?;
+        write_chunk(&mut out, END, 0, |_| Ok(()))?;
+        Ok(out.finish()?)
+    }
+}
+
+/// A chunk on its way out, summed as it goes.
+struct Chunk<'o, 'a, 's> {
+    out: &'o mut Pieces<'a, 's>,
+    crc: crc32fast::Hasher,
+}
+
+impl Chunk<'_, '_, '_> {
+    fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.crc.update(bytes);
+        self.out.bytes(bytes)
+    }
+
+    /// Appends what `produce(offset, part)` makes, each part summed while it is in the cache.
+    fn produce(&mut self, len: u64, produce: impl Fn(u64, &mut [u8])) -> io::Result<()> {
+        let crc = RefCell::new(&mut self.crc);
+        self.out.produce(len, |offset, part| {
+            produce(offset, part);
+            crc.borrow_mut().update(part);
+        })
+    }
+}
+
+/// Writes a chunk whose body is the `len` bytes that `body` writes.
+fn write_chunk<'a, 's>(
+    out: &mut Pieces<'a, 's>,
+    kind: &[u8; 4],
+    len: u64,
+    body: impl FnOnce(&mut Chunk<'_, 'a, 's>) -> io::Result<()>,
+) -> io::Result<()> {
+    // Layout keeps every chunk below CHUNK_MOST.
+    out.bytes(&(len as u32).to_be_bytes())?;
+    let mut chunk = Chunk { out, crc: crc32fast::Hasher::new() };
+    chunk.bytes(kind)?;
+    body(&mut chunk)?;
+    let crc = chunk.crc.finalize();
+    out.bytes(&crc.to_be_bytes())
+}
+
+/// Writes the rows as a zlib stream of stored blocks: the content stream, taken at the file's own offset, with
+/// a 0 ("not filtered") where a row starts.
+fn write_pixels(
+    chunk: &mut Chunk<'_, '_, '_>,
+    layout: &Layout,
+    content: &Content,
+    file: u64,
+) -> io::Result<()> {
+    let adler = RefCell::new(Adler::new());
+    chunk.bytes(&ZLIB)?;
+    for block in 0..layout.blocks() {
+        let from = block * BLOCK_MOST;
+        let len = BLOCK_MOST.min(layout.rows() - from);
+        let [low, high] = (len as u16).to_le_bytes();
+        chunk.bytes(&[u8::from(block + 1 == layout.blocks()), low, high, !low, !high])?;
+        let start = chunk.out.position();
+        chunk.produce(len, |offset, part| {
+            content.fill(file, start + offset, part);
+            clear_filters(layout.row(), from + offset, part);
+            adler.borrow_mut().update(part);
+        })?;
+    }
+    chunk.bytes(&adler.into_inner().finish().to_be_bytes())
+}
+
+/// Sets to 0 the first byte of each row of `row` bytes; `part` starts at `offset` within the rows.
+fn clear_filters(row: u64, offset: u64, part: &mut [u8]) {
+    let mut at = offset.next_multiple_of(row) - offset;
+    while let Some(byte) = part.get_mut(at as usize) {
+        *byte = 0;
+        at += row;
+    }
+}
+
+/// The checksum of zlib (RFC 1950): `a` is 1 and the sum of the bytes, `b` the sum of every `a` on the way,
+/// both modulo a prime.
+struct Adler {
+    a: u64,
+    b: u64,
+}
+
+impl Adler {
+    /// The largest prime below 2^16.
+    const MODULUS: u64 = 65_521;
+    /// Bytes that are summed side by side, so that the compiler makes vector instructions of it.
+    const LANES: usize = 32;
+    /// So many steps of all lanes keep each lane's sums, at most 255 * n * (n + 1) / 2, within 16 bits.
+    const STEPS: usize = 22;
+
+    fn new() -> Adler {
+        Adler { a: 1, b: 0 }
+    }
+
+    /// Takes in fewer than 2^28 bytes: so many keep `b` within 64 bits, and one division at the end is enough.
+    fn update(&mut self, bytes: &[u8]) {
+        let (groups, tail) = bytes.as_chunks::<{ Adler::LANES }>();
+        groups.chunks(Adler::STEPS).for_each(|groups| self.update_groups(groups));
+        for byte in tail {
+            self.a += u64::from(*byte);
+            self.b += self.a;
+        }
+        self.a %= Adler::MODULUS;
+        self.b %= Adler::MODULUS;
+    }
+
+    /// Lane j holds the sum of its bytes in `sums` and of its sums on the way in `weighted`. A byte of lane j
+    /// with n steps to go, its own included, has LANES * n - j bytes to go, and counts so often in `b`.
+    fn update_groups(&mut self, groups: &[[u8; Adler::LANES]]) {
+        let (mut sums, mut weighted) = ([0_u16; Adler::LANES], [0_u16; Adler::LANES]);
+        for group in groups {
+            for lane in 0..Adler::LANES {
+                sums[lane] += u16::from(group[lane]);
+                weighted[lane] += sums[lane];
+            }
+        }
+        let total = |lanes: &[u16]| lanes.iter().map(|sum| u32::from(*sum)).sum::<u32>();
+        let ahead: u32 = sums.iter().zip(0..).map(|(sum, lane)| u32::from(*sum) * lane).sum();
+        self.b += (groups.len() * Adler::LANES) as u64 * self.a;
+        self.b += u64::from(Adler::LANES as u32 * total(&weighted) - ahead);
+        self.a += u64::from(total(&sums));
+    }
+
+    /// Both sums, each below 2^16.
+    fn finish(self) -> u32 {
+        (self.b << 16 | self.a) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance;
+    use proptest::prelude::*;
+
+    fn shape(dims: &[u64]) -> FileShape<'_> {
+        FileShape { dims, element: Element::Uint8, samples: 1 }
+    }
+
+    fn encoded(bytes: u64, file: u64) -> Vec<u8> {
+        let mut seen = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            seen.extend_from_slice(piece);
+            Ok(())
+        };
+        Png.encode(&shape(&[bytes]), &Content::new(1), file, &mut Vec::new(), &mut sink).unwrap();
+        seen
+    }
+
+    /// Adler-32 word for word as RFC 1950 has it.
+    fn slow_adler(bytes: &[u8]) -> u32 {
+        let (a, b) = bytes.iter().fold((1, 0), |(a, b), byte| {
+            let a = (a + u32::from(*byte)) % 65_521;
+            (a, (b + a) % 65_521)
+        });
+        b << 16 | a
+    }
+
+    /// The number that stands at `at`, highest byte first.
+    fn number(bytes: &[u8], at: usize) -> u32 {
+        u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    /// Walks the chunks as a decoder does, with their checksums: types and bodies.
+    fn chunks(file: &[u8]) -> Vec<(&[u8], &[u8])> {
+        assert_eq!(file[..8], SIGNATURE);
+        let (mut at, mut chunks) = (8, Vec::new());
+        while at < file.len() {
+            let end = at + 8 + number(file, at) as usize;
+            assert_eq!(number(file, end), crc32fast::hash(&file[at + 4..end]));
+            chunks.push((&file[at + 4..at + 8], &file[at + 8..end]));
+            at = end + 4;
+        }
+        chunks
+    }
+
+    /// What a zlib stream of stored blocks holds.
+    fn inflated(zlib: &[u8]) -> Vec<u8> {
+        assert_eq!(zlib[0] & 0x0F, 8, "deflate");
+        assert_eq!((u32::from(zlib[0]) << 8 | u32::from(zlib[1])) % 31, 0);
+        let (mut at, mut rows) = (2, Vec::new());
+        loop {
+            let word = |at: usize| u16::from_le_bytes([zlib[at], zlib[at + 1]]);
+            let (last, len) = (zlib[at], word(at + 1));
+            assert_eq!(word(at + 3), !len);
+            rows.extend_from_slice(&zlib[at + 5..][..usize::from(len)]);
+            at += 5 + usize::from(len);
+            match last {
+                0 => {}
+                1 => break,
+                other => panic!("block type {other}"),
+            }
+        }
+        assert_eq!(zlib.len(), at + 4);
+        assert_eq!(number(zlib, at), slow_adler(&rows));
+        rows
+    }
+
+    /// Sizes around the least, around whole numbers of full blocks, and of workloads.
+    fn sizes() -> impl Iterator<Item = u64> {
+        let around_blocks = (1..3).flat_map(|blocks: u64| {
+            let full = FRAME + blocks * (BLOCK_HEAD + BLOCK_MOST);
+            full - 20..full + 300
+        });
+        (FILE_LEAST..FILE_LEAST + 1100).chain(around_blocks).chain([4096, 114_244, 322_624, 2_000_003])
+    }
+
+    #[test]
+    fn every_size_is_met_exactly_by_whole_rows() {
+        for bytes in sizes() {
+            let file = encoded(bytes, 0);
+            assert_eq!(file.len() as u64, bytes);
+            let chunks = chunks(&file);
+            let kinds: Vec<&[u8]> = chunks.iter().map(|(kind, _)| *kind).collect();
+            assert_eq!(kinds, [HEADER, FILLER, PIXELS, END]);
+            let (header, rows) = (chunks[0].1, inflated(chunks[2].1));
+            let (wide, high) = (number(header, 0) as usize, number(header, 4) as usize);
+            assert_eq!(header[8..], [8, 0, 0, 0, 0]);
+            assert_eq!(rows.len(), (wide + 1) * high, "{bytes}");
+            assert!(rows.iter().step_by(wide + 1).all(|filter| *filter == 0), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn no_aligned_512_bytes_are_the_same_in_two_files() {
+        for bytes in sizes() {
+            let (one, other) = (encoded(bytes, 1), encoded(bytes, 2));
+            for (at, (one, other)) in one.chunks_exact(512).zip(other.chunks_exact(512)).enumerate() {
+                let differing = one.iter().zip(other).filter(|(a, b)| a != b).count();
+                assert!(differing >= 12, "size {bytes}, block {at}: {differing} bytes differ");
+            }
+        }
+    }
+
+    #[test]
+    fn pictures_are_nearly_square_and_waste_less_than_a_row_and_two_heads() {
+        for bytes in (FILE_LEAST..200_000).chain([139_000_000, 671_069_025, FILE_MOST - 1, FILE_MOST]) {
+            let layout = Layout::of_size(bytes);
+            assert!(layout.high >= 1 && layout.high <= layout.wide, "{bytes}: {layout:?}");
+            assert!(layout.wide <= layout.high + 1, "{bytes}: {layout:?}");
+            assert!(layout.filler >= FILLER_LEAST, "{bytes}: {layout:?}");
+            assert!(layout.filler < FILLER_LEAST + layout.row() + 2 * BLOCK_HEAD, "{bytes}: {layout:?}");
+            assert!(layout.zlib() <= CHUNK_MOST);
+            assert_eq!(FRAME - ZLIB_FRAME - FILLER_LEAST + layout.filler + layout.zlib(), bytes);
+        }
+        assert_eq!(Layout::of_size(FILE_LEAST), Layout { wide: 1, high: 1, filler: 16 });
+    }
+
+    #[test]
+    fn adler_sums_do_not_overflow() {
+        // The largest bytes there are, for many rounds of steps.
+        let bytes = vec![0xFF; Adler::LANES * Adler::STEPS * 300 + 77];
+        let mut adler = Adler::new();
+        adler.update(&bytes);
+        assert_eq!(adler.finish(), slow_adler(&bytes));
+        assert_eq!(Adler::new().finish(), 1);
+    }
+
+    #[test]
+    fn shapes_without_a_file_say_why() {
+        let cases: [(&[u64], Element, u64, &str); 6] = [
+            (&[FILE_LEAST - 1], Element::Uint8, 1, "the smallest has 98"),
+            (&[FILE_MOST + 1], Element::Uint8, 1, "the largest has 2147483732"),
+            (&[50, 50], Element::Float32, 1, "must be uint8, not float32"),
+            (&[50, 50], Element::Uint8, 2, "num_samples_per_file to 1"),
+            (&[50, 0], Element::Uint8, 1, "at least 1"),
+            (&[1 << 40, 1 << 40], Element::Uint8, 1, "too large"),
+        ];
+        for (dims, element, samples, words) in cases {
+            let error = Png.file_bytes(&FileShape { dims, element, samples }).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn conforms(
+            dims in prop::collection::vec(0_u64..400, 1..3), samples in 1_u64..16, seed: u64, file: u64,
+        ) {
+            // Most shapes can be encoded, some cannot.
+            let samples = if samples == 15 { 2 } else { 1 };
+            conformance::check(&Png, &FileShape { samples, ..shape(&dims) }, seed, file)?;
+        }
+
+        #[test]
+        fn adler_is_zlibs_however_it_is_cut(
+            bytes in prop::collection::vec(any::<u8>(), 0..2000), cut in 0_usize..2000,
+        ) {
+            let (head, tail) = bytes.split_at(cut.min(bytes.len()));
+            let mut adler = Adler::new();
+            adler.update(head);
+            adler.update(tail);
+            prop_assert_eq!(adler.finish(), slow_adler(&bytes));
+        }
+    }
+}
