@@ -170,6 +170,11 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// A number with its noun: `1 rank`, `1,000 ranks`.
+pub fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
 /// Bytes per second in MiB/s, from exact bytes and a span; zero time has no rate.
 pub fn mib_per_second(bytes: u64, span: Nanos) -> Option<f64> {
     (span > Nanos::ZERO).then(|| bytes as f64 / f64::from(1 << 20) / span.seconds())

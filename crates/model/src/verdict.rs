@@ -10,7 +10,7 @@ use crate::ledger::{Ledger, Phase};
 use crate::metrics::{Figures, Spread};
 use crate::order::Unit;
 use crate::plan::{FileBytes, PhasePlan, Plan};
-use crate::units::{Nanos, grouped};
+use crate::units::{Nanos, counted, grouped};
 
 /// What the run as a whole is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,7 +203,7 @@ fn complete(case: &Case<'_>) -> (Outcome, String) {
             return (Outcome::Fail, evidence);
         }
     }
-    (Outcome::Pass, format!("{} epochs, all steps", case.plan.epochs))
+    (Outcome::Pass, format!("{}, all steps", counted(case.plan.epochs, "epoch")))
 }
 
 fn exactly_once(case: &Case<'_>) -> (Outcome, String) {
@@ -308,7 +308,10 @@ fn order_differs(case: &Case<'_>) -> (Outcome, String) {
             return (Outcome::Fail, format!("epochs {earlier} and {epoch} read in the same order"));
         }
     }
-    (Outcome::Pass, format!("{} epochs, {} orders", orders.len(), orders.len()))
+    (Outcome::Pass, {
+        let count = orders.len() as u64;
+        format!("{}, {}", counted(count, "epoch"), counted(count, "order"))
+    })
 }
 
 /// The share of the accelerators' time that the host's lateness may have cost. A batch handed over late shifts no step

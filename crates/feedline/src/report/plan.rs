@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use model::order::Unit;
 use model::plan::Plan;
-use model::units::{Bytes, Nanos, grouped, significant};
+use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::warning::Warning;
 use serde_json::{Value, json};
 
@@ -52,10 +52,8 @@ impl PlanReport<'_> {
 
     pub fn text(&self) -> String {
         let plan = self.plan;
-        let mut text = format!(
-            "{}: {} ranks on {} host(s), {} store\n",
-            plan.workload, plan.ranks, plan.hosts, plan.store
-        );
+        let (ranks, hosts) = (counted(plan.ranks, "rank"), counted(plan.hosts, "host"));
+        let mut text = format!("{}: {ranks} on {hosts}, {} store\n", plan.workload, plan.store);
         for (title, lines) in [
             ("data set", self.data_lines()),
             ("epoch", self.epoch_lines()),

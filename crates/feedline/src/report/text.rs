@@ -6,7 +6,7 @@ use std::path::Path;
 
 use model::ledger::Phase;
 use model::metrics::{EpochFigures, Figures, Spread};
-use model::units::{Bytes, Nanos, grouped, significant};
+use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::verdict::{Outcome as RuleOutcome, Status};
 
 use super::result::Outcome;
@@ -39,15 +39,15 @@ next
 fn heading(outcome: &Outcome<'_>) -> String {
     let plan = outcome.plan;
     format!(
-        "{}: {} ranks x {} readers, {} files of {}, {} store, {} epochs x {} steps of {}\n",
+        "{}: {} x {}, {} of {}, {} store, {} x {} of {}\n",
         plan.workload,
-        plan.ranks,
-        plan.loader.readers_per_rank,
-        grouped(plan.data.train.files),
+        counted(plan.ranks, "rank"),
+        counted(plan.loader.readers_per_rank, "reader"),
+        counted(plan.data.train.files, "file"),
         plan.format,
         plan.store,
-        plan.epochs,
-        grouped(plan.train.shards.steps),
+        counted(plan.epochs, "epoch"),
+        counted(plan.train.shards.steps, "step"),
         Nanos::from_seconds(plan.train.compute.mean()),
     )
 }
