@@ -225,6 +225,31 @@ mod tests {
         assert_eq!(checked, 15);
     }
 
+    /// MLPerf Storage publishes hashes of variants too: with checkpoints on, and of the subset form of 2025.
+    #[test]
+    fn the_hashes_of_variants_are_reproduced() {
+        let subset = |data: u64| {
+            vec![
+                ("  parallelism:\n", format!("  parallelism:\n    data: {data}\n")),
+                ("\ncheckpoint:\n", "\ncheckpoint:\n  mode: subset\n".to_owned()),
+            ]
+        };
+        let with_checkpoints = vec![("  checkpoint: false\n", "  checkpoint: true\n".to_owned())];
+        for (name, changes, published) in [
+            ("unet3d_b200", with_checkpoints, "f636f5a57473fca2"),
+            ("llama3_70b", subset(8), "c48a92d225d70ce8"),
+            ("llama3_405b", subset(2), "7e9f853cebd52aa6"),
+            ("llama3_1t", subset(2), "0918b2db633242db"),
+        ] {
+            let mut text = named(name).unwrap().text.to_owned();
+            for (from, to) in changes {
+                assert!(text.contains(from), "{name} has no {from:?}");
+                text = text.replacen(from, &to, 1);
+            }
+            assert_eq!(core_config_hash(Source { name, text: &text }).unwrap(), published, "{name}");
+        }
+    }
+
     #[test]
     fn every_file_in_the_folder_is_in_the_table() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../workloads");
