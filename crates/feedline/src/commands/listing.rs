@@ -15,7 +15,7 @@ use super::Prepared;
 use crate::exit::Failure;
 
 /// The setting that ignores a catalog beside the data.
-const OFF: &str = "off";
+pub const OFF: &str = "off";
 
 /// Opens the catalog that the workload names, or the one beside the data. `beside` says whether to look there.
 pub fn open(prepared: &Prepared, folder: &Path, beside: bool) -> Result<Option<Opened>, Failure> {

@@ -79,7 +79,7 @@ fn catalog(
         return listing::open(prepared, folder, backend.capabilities.holds_files);
     }
     match prepared.spec.dataset.catalog.as_deref() {
-        None | Some("off") => Ok(None),
+        None | Some(listing::OFF) => Ok(None),
         Some(path) => Err(Failure::usage(anyhow!(
             "dataset.catalog names {path}, but the data set is to be generated; take one of the two away"
         ))),

@@ -1,10 +1,13 @@
 //! Each rule is shown a ledger that breaks it.
 
 use super::*;
+use crate::digest::Digest;
 use crate::ledger::{Calibration, Fault, NodeRow, PARTS, Part, Row, Window, part_of};
+use crate::order::Unit;
 use crate::plan::{Measure, Request};
 use crate::shape::FileShape;
 use crate::spec::{self, Source};
+use crate::units::Nanos;
 
 #[derive(Debug)]
 struct Bare;

@@ -1,0 +1,142 @@
+//! Rules about the conditions of the measurement: host, instrument, settings and cache.
+
+use super::{Case, Outcome, seen_phases};
+use crate::ledger::{Ledger, Phase};
+use crate::metrics::{Figures, Spread};
+use crate::units::Nanos;
+
+/// The share of the accelerators' time that the host's lateness may have cost. A batch handed over late shifts no step
+/// on the timeline; it only lets a reader begin late, which can do no more harm than there was waiting for data.
+const LATENESS_LIMIT: f64 = 0.02;
+/// Time per rank below which one late wake-up decides the share.
+const SHORTEST: Nanos = Nanos(100_000_000);
+
+pub(super) fn on_time(case: &Case<'_>) -> (Outcome, String) {
+    let (mut late, mut waited, mut time, mut compute) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+    for (epoch, phase) in seen_phases(case) {
+        let seen = case.ledger.total(epoch, phase.phase);
+        late += seen.lateness_ns_sum;
+        waited += seen.wait_ns;
+        compute += seen.compute_ns;
+        time += seen.wait_ns + seen.compute_ns + seen.barrier_ns;
+    }
+    if compute == Nanos::ZERO {
+        return (Outcome::Pass, "steps have no compute time: there is no timeline to lag behind".to_owned());
+    }
+    if time < Nanos(case.plan.ranks.saturating_mul(SHORTEST.0)) {
+        return (Outcome::NotCheckable, "the run is too short to tell".to_owned());
+    }
+    let share = |span: Nanos| span.0 as f64 / time.0.max(1) as f64;
+    let outcome = if share(late.min(waited)) <= LATENESS_LIMIT { Outcome::Pass } else { Outcome::Fail };
+    let percent = |span| 100.0 * share(span);
+    (
+        outcome,
+        format!(
+            "late by {:.2} % of the time; waiting for data took {:.2} % of it",
+            percent(late),
+            percent(waited)
+        ),
+    )
+}
+
+/// Without compute time there is no AU: then a run that comes this near to the null store's rate measured the client.
+const NEAR_CEILING: f64 = 0.8;
+/// Steps without compute time that a rate can be told from; fewer are over before the readers have all started.
+const RATE_STEPS: u64 = 200;
+
+/// A host whose cores are busier than this has none to spare for waiting on storage.
+const CPU_LIMIT: f64 = 0.95;
+
+/// The share of the host's CPU time that the run took.
+fn cpu_share(case: &Case<'_>) -> Option<f64> {
+    let nodes = seen_phases(case).map(|(epoch, phase)| case.ledger.node_total(epoch, phase.phase));
+    let (cpu, cores) =
+        nodes.fold((Nanos::ZERO, Nanos::ZERO), |sum, node| (sum.0 + node.cpu_ns, sum.1 + node.core_ns));
+    (cores > Nanos::ZERO).then(|| cpu.0 as f64 / cores.0 as f64)
+}
+
+pub(super) fn client_not_the_limit(case: &Case<'_>) -> (Outcome, String) {
+    if case.plan.store == "null" {
+        return (Outcome::Pass, "this run is the ceiling".to_owned());
+    }
+    let Some(own) = case.ledger.calibration else {
+        return (Outcome::NotCheckable, "the instrument's own ceiling was not measured".to_owned());
+    };
+    let Some(seen) = Figures::new(case.plan, case.ledger, Phase::Train) else {
+        return (Outcome::NotCheckable, "nothing was measured".to_owned());
+    };
+    let mean = |spread: Option<Spread>| spread.map_or(0.0, |spread| spread.mean);
+    match (own.au_percent, own.samples_per_second) {
+        (Some(ceiling), _) => {
+            // Half-way between the target and perfection: nearer to the target, the instrument decides who passes.
+            let target = 100.0 * case.plan.metric.au_target;
+            let needed = f64::midpoint(target, 100.0);
+            let met = mean(seen.au_percent) >= target;
+            if let Some(busy) = cpu_share(case).filter(|busy| !met && *busy > CPU_LIMIT) {
+                return (
+                    Outcome::Fail,
+                    format!("the host's cores were busy {:.0} % of the time", 100.0 * busy),
+                );
+            }
+            let outcome = if met || ceiling >= needed { Outcome::Pass } else { Outcome::Fail };
+            (
+                outcome,
+                format!(
+                    "AU {ceiling:.2} % on the null store, where the target {target:.0} % needs {needed:.1} %"
+                ),
+            )
+        }
+        (None, Some(_)) if own.steps < RATE_STEPS => {
+            (Outcome::NotCheckable, format!("{} steps without compute time are too few to tell", own.steps))
+        }
+        (None, Some(ceiling)) => {
+            let rate = mean(seen.samples_per_second);
+            let outcome = if rate <= NEAR_CEILING * ceiling { Outcome::Pass } else { Outcome::Fail };
+            (outcome, format!("{rate:.0} samples/s, on the null store {ceiling:.0}"))
+        }
+        (None, None) => (Outcome::NotCheckable, "the instrument's own ceiling is not measurable".to_owned()),
+    }
+}
+
+pub(super) fn settings_honoured(case: &Case<'_>) -> (Outcome, String) {
+    match case.unhonoured {
+        [] => (Outcome::Pass, "all".to_owned()),
+        settings => (Outcome::Fail, format!("without effect in this version: {}", settings.join(", "))),
+    }
+}
+
+/// This version can neither choose nor prove the state of the cache; it reports the kernel's count as evidence.
+pub(super) fn served_by_storage(case: &Case<'_>) -> (Outcome, String) {
+    if case.plan.store == "null" {
+        return (
+            Outcome::NotCheckable,
+            "the null store reads nothing: this is the instrument's own ceiling".to_owned(),
+        );
+    }
+    let shares: Vec<String> = case
+        .ledger
+        .epochs(Phase::Train)
+        .into_iter()
+        .filter_map(|epoch| device_share(case.ledger, epoch))
+        .map(|share| format!("{:.0} %", 100.0 * share))
+        .collect();
+    let evidence = match shares.as_slice() {
+        [] if case
+            .ledger
+            .epochs(Phase::Train)
+            .iter()
+            .all(|epoch| case.ledger.total(*epoch, Phase::Train).bytes_read == 0) =>
+        {
+            "nothing was read".to_owned()
+        }
+        [] => "the kernel's count of bytes from block devices is not available".to_owned(),
+        shares => format!("by the kernel's count, bytes from block devices per epoch: {}", shares.join(", ")),
+    };
+    (Outcome::NotCheckable, evidence)
+}
+
+fn device_share(ledger: &Ledger, epoch: u64) -> Option<f64> {
+    let device = ledger.node_total(epoch, Phase::Train);
+    let read = ledger.total(epoch, Phase::Train).bytes_read;
+    (device.device_readings > 0 && read > 0).then(|| device.device_read_bytes as f64 / read as f64)
+}
