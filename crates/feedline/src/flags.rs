@@ -20,9 +20,9 @@ Examples:
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  feedline run                                   the demo
+  feedline run                                         the demo
   feedline run retinanet_b200 --data-dir /data/retinanet --ranks 4
-  feedline run retinanet_b200 --store null --ranks 8       the instrument's own ceiling, needs no data
+  feedline run retinanet_b200 --store null --ranks 8   the instrument's own ceiling; needs no data
   feedline run mine.yaml --generate --set dataset.num_files_train=5000";
 
 const GENERATE_EXAMPLES: &str = "\
