@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::generate::{Generation, generate};
 use engine::meter::Monotonic;
 use engine::{Files, Pulse, Rig, Stop, train};
-use format::Format;
-use model::plan::{Measure, Plan, Request};
-use model::shape::FileShape;
+use format::Arithmetic;
+use model::plan::{Plan, Request};
 use model::spec::{self, Source};
 use store::Backend;
 
@@ -36,15 +35,6 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
-
-#[derive(Debug)]
-struct Arithmetic(&'static dyn Format);
-
-impl Measure for Arithmetic {
-    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String> {
-        self.0.file_bytes(shape).map_err(|error| error.to_string())
-    }
-}
 
 fn plan(backend: &Backend, steps: u64) -> Plan {
     let text = "

@@ -2,6 +2,7 @@
 //! bytes out: this room opens no file, reads no clock, starts no thread and looks at no environment.
 //! `std::io::Error` appears only as the type in which a sink's failure passes through.
 
+mod arithmetic;
 mod array;
 pub mod conformance;
 mod content;
@@ -13,6 +14,7 @@ mod pieces;
 mod png;
 mod zip;
 
+pub use arithmetic::Arithmetic;
 pub use content::Content;
 pub use error::{EncodeError, FormatError};
 

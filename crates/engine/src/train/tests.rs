@@ -3,25 +3,16 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use format::Arithmetic;
 use model::files::Computed;
 use model::metrics::Figures;
-use model::plan::{Measure, Request};
-use model::shape::FileShape;
+use model::plan::Request;
 use model::spec::{self, Source};
 use model::verdict::{self, Case, Outcome, Status};
 use store::{Backend, Capabilities, Done, Fetch, Lane, Store, StoreError, Writer};
 
 use super::*;
 use crate::meter::FakeClock;
-
-#[derive(Debug)]
-struct Arithmetic(&'static dyn Format);
-
-impl Measure for Arithmetic {
-    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String> {
-        self.0.file_bytes(shape).map_err(|error| error.to_string())
-    }
-}
 
 fn plan(settings: &[&str], ranks: u64, store: &dyn Store) -> Plan {
     let text = "

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use engine::generate::{GenerateError, Generated, Generation};
 use engine::host::Host;
 use engine::{Pulse, Stop};
-use format::Format;
+use format::{Arithmetic, Format};
 use model::plan::Data;
 use model::spec::Spec;
 use model::units::{Bytes, Nanos, grouped};
@@ -14,8 +14,7 @@ use serde_json::json;
 use store::{Backend, Store, StoreError};
 
 use super::{
-    Arithmetic, Prepared, check_folder, check_storage, data_folder, make_folder, open_store, prepare,
-    readable_format,
+    Prepared, check_folder, check_storage, data_folder, make_folder, open_store, prepare, readable_format,
 };
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::GenerateFlags;

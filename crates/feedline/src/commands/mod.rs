@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use engine::host::Host;
-use format::Format;
+use format::{Arithmetic, Format};
 use model::plan::{Listed, Measure, Plan, PlanError, Request};
-use model::shape::FileShape;
 use model::spec::{self, Source, Spec, StorageType};
 use model::warning::Warning;
 use store::{Backend, Store};
@@ -43,16 +42,6 @@ pub fn prepare(flags: &WorkloadFlags) -> Result<Prepared, Failure> {
     let counts_files = read.origins.contains_key("dataset.num_files_train");
     let (spec, warnings) = (read.spec, read.warnings);
     Ok(Prepared { name: loaded.name, default_ranks: loaded.ranks, spec, warnings, counts_files })
-}
-
-/// A format's size arithmetic, in the form that a plan takes it.
-#[derive(Debug)]
-pub struct Arithmetic(pub &'static dyn Format);
-
-impl Measure for Arithmetic {
-    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String> {
-        self.0.file_bytes(shape).map_err(|error| error.to_string())
-    }
 }
 
 /// The workload's format, if this version can write and read it.

@@ -1,12 +1,12 @@
 //! `feedline workloads`: the built-in workloads as a table, or one of them as YAML.
 
 use anyhow::anyhow;
+use format::Arithmetic;
 use model::plan::{Plan, Request};
 use model::spec::{self, Source, Spec};
 use model::units::{Bytes, grouped, significant};
 use serde_json::{Value, json};
 
-use super::Arithmetic;
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::WorkloadsFlags;
 use crate::report;

@@ -134,6 +134,7 @@ mod tests {
     use engine::host::Host;
     use engine::meter::FakeClock;
     use engine::{Files, Pulse, Rig, Stop};
+    use format::Arithmetic;
     use model::plan::{Plan, Request};
     use model::spec::{self, Source};
     use model::verdict::{Case, judge};
@@ -141,7 +142,6 @@ mod tests {
 
     use super::super::result::Times;
     use super::*;
-    use crate::commands::Arithmetic;
 
     const WORKLOAD: &str = "
 framework: pytorch
