@@ -10,6 +10,7 @@ use model::spec::Time;
 use model::units::Nanos;
 use store::Null;
 
+use crate::host;
 use crate::meter::{self, Clock, Monotonic};
 use crate::pulse::Pulse;
 use crate::stop::Stop;
@@ -24,13 +25,7 @@ const LONGEST_STEP: f64 = 0.05;
 const MOST_STEPS: u64 = 4000;
 
 /// Runs the brief plan. `None` if a stop was wished meanwhile.
-pub fn calibrate(
-    plan: &Plan,
-    format: &dyn Format,
-    files: Files<'_>,
-    cores: u64,
-    stop: &Stop,
-) -> Option<Calibration> {
+pub fn calibrate(plan: &Plan, format: &dyn Format, files: Files<'_>, stop: &Stop) -> Option<Calibration> {
     let brief = brief(plan);
     let (clock, pulse) = (Monotonic::new(), Pulse::default());
     let cpu_before = meter::cpu_seconds();
@@ -47,7 +42,7 @@ pub fn calibrate(
         au_percent: figures.au_percent.map(|au| au.mean).filter(|_| seen.compute_ns > Nanos::ZERO),
         samples_per_second: figures.samples_per_second.map(|rate| rate.mean),
         harness_seconds_per_step: (seen.wait_ns + seen.lateness_ns_sum).seconds() / seen.steps.max(1) as f64,
-        cpu_headroom: (1.0 - cpu / (wall.seconds() * cores as f64)).clamp(0.0, 1.0),
+        cpu_headroom: (1.0 - cpu / (wall.seconds() * host::cores() as f64)).clamp(0.0, 1.0),
     })
 }
 

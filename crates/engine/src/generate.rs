@@ -53,19 +53,18 @@ pub enum GenerateError {
 /// Writes what is missing.
 pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
     task.store.lock()?;
-    for names in [&task.data.train.names, &task.data.valid.names] {
-        let (prefix, suffix) =
-            (format!("{}_", names.prefix), format!("_of_{}.{}", names.count, names.suffix));
+    let (train, valid) = (task.data.train.names.pattern(), task.data.valid.names.pattern());
+    for (names, pattern) in [(&task.data.train.names, &train), (&task.data.valid.names, &valid)] {
+        let (prefix, tail) = pattern.ends();
         for folder in names.folders() {
             let folder = Name::new(&folder).unwrap_or_default();
             task.store.create_folder(&folder)?;
-            task.store.remove_leftovers(&folder, &prefix, &suffix)?;
+            task.store.remove_leftovers(&folder, prefix, tail)?;
         }
     }
     let next = AtomicU64::new(0);
     let failure: Mutex<Option<GenerateError>> = Mutex::new(None);
     let abort = Stop::default();
-    let (train, valid) = (task.data.train.names.pattern(), task.data.valid.names.pattern());
     let shared = Shared { task, train, valid, next: &next, failure: &failure, abort: &abort };
     let total = std::thread::scope(|scope| {
         let mut writers = Vec::new();

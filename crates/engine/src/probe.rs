@@ -73,9 +73,7 @@ fn judge(
     };
     Ok(match store.size(name)? {
         Some(size) if size == planned => None,
-        Some(size) => Some(format!(
-            "{name} has {size} bytes where the plan says {planned}: it was generated with other settings"
-        )),
+        Some(size) => Some(format!("{name} has {size} bytes where the plan says {planned}")),
         None => Some(format!("{name} does not exist")),
     })
 }

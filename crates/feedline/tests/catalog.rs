@@ -264,6 +264,19 @@ fn a_run_reads_what_the_catalog_lists() {
 }
 
 #[test]
+fn a_file_that_changed_in_place_is_never_to_be_generated() {
+    let dir = Dir::new();
+    dir.write("foreign.yaml", FOREIGN);
+    // So few that each is looked at before the run.
+    (0..20).for_each(|index| dir.write(&format!("data/{index:02}.jpg"), "picture"));
+    catalog(&dir, &[]).exits(0);
+    dir.write("data/07.jpg", "grown picture");
+    let refusal =
+        run_foreign(&dir, &[]).exits(3).one_error().says("07.jpg has 13 bytes").says("feedline catalog");
+    assert!(!refusal.stderr.contains("generate"), "{}", refusal.stderr);
+}
+
+#[test]
 fn a_catalog_and_computed_names_deliver_the_same() {
     let dir = Dir::small_with_data();
     let run = |settings: &[&str]| {

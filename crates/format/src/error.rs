@@ -1,6 +1,8 @@
 //! Why a file cannot be: each message says what, which, and what to do about it, in the words of the workload
 //! file.
 
+use std::ops::RangeInclusive;
+
 use model::shape::{Element, FileShape};
 
 /// No file system holds a longer file: offsets are signed.
@@ -67,6 +69,28 @@ pub(crate) fn payload(format: &'static str, shape: &FileShape<'_>) -> Result<u64
         bytes if bytes > MOST_BYTES => Err(too_large(format, shape, MOST_BYTES)),
         bytes => Ok(bytes),
     }
+}
+
+/// The bytes of a picture, which is its one sample of uint8, where they are within `sizes`.
+pub(crate) fn picture(
+    format: &'static str,
+    shape: &FileShape<'_>,
+    sizes: RangeInclusive<u64>,
+) -> Result<u64, FormatError> {
+    let bytes = payload(format, shape)?;
+    if shape.samples != 1 {
+        return Err(FormatError::OneSampleOnly { format, samples: shape.samples });
+    }
+    if shape.element != Element::Uint8 {
+        return Err(FormatError::WrongElement { format, element: shape.element, wanted: "uint8" });
+    }
+    if bytes < *sizes.start() {
+        return Err(FormatError::TooSmall { format, bytes, least: *sizes.start() });
+    }
+    if bytes > *sizes.end() {
+        return Err(too_large(format, shape, *sizes.end()));
+    }
+    Ok(bytes)
 }
 
 /// A whole file's bytes, where they are not more than a file can hold. `None` stands for a sum that

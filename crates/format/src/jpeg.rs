@@ -13,7 +13,7 @@
 
 use crate::pieces::Pieces;
 use crate::{Content, EncodeError, Extent, Format, FormatError, Sink, error, whole_file};
-use model::shape::{Element, FileShape};
+use model::shape::FileShape;
 use std::io;
 
 const NAME: &str = "jpeg";
@@ -84,19 +84,7 @@ struct Layout {
 
 impl Layout {
     fn of(shape: &FileShape<'_>) -> Result<Layout, FormatError> {
-        let bytes = error::payload(NAME, shape)?;
-        if shape.samples != 1 {
-            return Err(FormatError::OneSampleOnly { format: NAME, samples: shape.samples });
-        }
-        if shape.element != Element::Uint8 {
-            return Err(FormatError::WrongElement { format: NAME, element: shape.element, wanted: "uint8" });
-        }
-        if bytes < FILE_LEAST {
-            return Err(FormatError::TooSmall { format: NAME, bytes, least: FILE_LEAST });
-        }
-        if bytes > FILE_MOST {
-            return Err(error::too_large(NAME, shape, FILE_MOST));
-        }
+        let bytes = error::picture(NAME, shape, FILE_LEAST..=FILE_MOST)?;
         Ok(Layout::of_size(bytes))
     }
 
@@ -194,6 +182,7 @@ fn write_random(out: &mut Pieces<'_, '_>, content: &Content, file: u64, len: u64
 mod tests {
     use super::*;
     use crate::conformance;
+    use model::shape::Element;
     use proptest::prelude::*;
 
     fn shape(dims: &[u64]) -> FileShape<'_> {

@@ -62,7 +62,7 @@ impl<'a, 's> Pieces<'a, 's> {
     }
 
     /// Appends `len` bytes that `produce(offset, out)` makes, where `offset` counts from the first of them.
-    pub(crate) fn produce(&mut self, len: u64, produce: impl Fn(u64, &mut [u8])) -> io::Result<()> {
+    pub(crate) fn produce(&mut self, len: u64, mut produce: impl FnMut(u64, &mut [u8])) -> io::Result<()> {
         let mut done = 0;
         while done < len {
             if self.filled == self.scratch.len() {

@@ -8,8 +8,7 @@
 
 use crate::pieces::Pieces;
 use crate::{Content, EncodeError, Extent, Format, FormatError, Sink, error, whole_file};
-use model::shape::{Element, FileShape};
-use std::cell::RefCell;
+use model::shape::FileShape;
 use std::io;
 
 const NAME: &str = "png";
@@ -58,19 +57,7 @@ struct Layout {
 
 impl Layout {
     fn of(shape: &FileShape<'_>) -> Result<Layout, FormatError> {
-        let bytes = error::payload(NAME, shape)?;
-        if shape.samples != 1 {
-            return Err(FormatError::OneSampleOnly { format: NAME, samples: shape.samples });
-        }
-        if shape.element != Element::Uint8 {
-            return Err(FormatError::WrongElement { format: NAME, element: shape.element, wanted: "uint8" });
-        }
-        if bytes < FILE_LEAST {
-            return Err(FormatError::TooSmall { format: NAME, bytes, least: FILE_LEAST });
-        }
-        if bytes > FILE_MOST {
-            return Err(error::too_large(NAME, shape, FILE_MOST));
-        }
+        let bytes = error::picture(NAME, shape, FILE_LEAST..=FILE_MOST)?;
         Ok(Layout::of_size(bytes))
     }
 
@@ -167,11 +154,11 @@ impl Chunk<'_, '_, '_> {
     }
 
     /// Appends what `produce(offset, part)` makes, each part summed while it is in the cache.
-    fn produce(&mut self, len: u64, produce: impl Fn(u64, &mut [u8])) -> io::Result<()> {
-        let crc = RefCell::new(&mut self.crc);
+    fn produce(&mut self, len: u64, mut produce: impl FnMut(u64, &mut [u8])) -> io::Result<()> {
+        let crc = &mut self.crc;
         self.out.produce(len, |offset, part| {
             produce(offset, part);
-            crc.borrow_mut().update(part);
+            crc.update(part);
         })
     }
 }
@@ -200,7 +187,7 @@ fn write_pixels(
     content: &Content,
     file: u64,
 ) -> io::Result<()> {
-    let adler = RefCell::new(Adler::new());
+    let mut adler = Adler::new();
     chunk.bytes(&ZLIB)?;
     for block in 0..layout.blocks() {
         let from = block * BLOCK_MOST;
@@ -211,10 +198,10 @@ fn write_pixels(
         chunk.produce(len, |offset, part| {
             content.fill(file, start + offset, part);
             clear_filters(layout.row(), from + offset, part);
-            adler.borrow_mut().update(part);
+            adler.update(part);
         })?;
     }
-    chunk.bytes(&adler.into_inner().finish().to_be_bytes())
+    chunk.bytes(&adler.finish().to_be_bytes())
 }
 
 /// Sets to 0 the first byte of each row of `row` bytes; `part` starts at `offset` within the rows.
@@ -284,6 +271,7 @@ impl Adler {
 mod tests {
     use super::*;
     use crate::conformance;
+    use model::shape::Element;
     use proptest::prelude::*;
 
     fn shape(dims: &[u64]) -> FileShape<'_> {

@@ -60,6 +60,11 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    /// How every file's name begins and ends, folders aside.
+    pub fn ends(&self) -> (&str, &str) {
+        (&self.prefix, &self.tail)
+    }
+
     /// Writes the name of file `index` into `name`, relative to the data folder.
     pub fn write(&self, index: u64, name: &mut Name) {
         name.clear();

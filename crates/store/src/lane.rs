@@ -92,7 +92,8 @@ where
     }
 }
 
-/// A buffer that begins on a page: the kernel copies into it up to a quarter faster than into an unaligned one.
+/// A buffer that begins on a page: the kernel copies faster into it than into an unaligned one, and `scripts/bench
+/// first-run` shows it.
 #[derive(Debug)]
 struct PageAligned {
     bytes: Vec<u8>,

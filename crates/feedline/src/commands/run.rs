@@ -125,9 +125,8 @@ impl Stage<'_> {
         let store = open_store(self.backend, data)?;
         // The null store is the ceiling itself.
         let calibrates = !self.flags.no_calibration && self.backend.capabilities.holds_files;
-        let calibration = calibrates
-            .then(|| engine::calibrate(self.plan, self.format, self.files, self.host.cores, &stop))
-            .flatten();
+        let calibration =
+            calibrates.then(|| engine::calibrate(self.plan, self.format, self.files, &stop)).flatten();
         let (mut ledger, times) = self.train(&*store, show, &stop);
         ledger.calibration = calibration;
         self.conclude(&ledger, times, store.name(), &results)
@@ -157,13 +156,18 @@ impl Stage<'_> {
             Ok(store) => engine::first_missing(&*store, self.plan, self.files).map_err(Failure::refused)?,
             Err(error) => Some(error.to_string()),
         };
-        match missing {
-            None => Ok(()),
-            Some(what) => Err(Failure::refused(anyhow!(
-                "the data set is not there: {what}\n{}",
-                self.how_to_make(folder)
-            ))),
-        }
+        let Some(what) = missing else { return Ok(()) };
+        // Nothing is ever to be generated into a folder that somebody else filled.
+        let message = if self.plan.data.listed.is_some() {
+            let folder = quoted(&folder.display().to_string());
+            format!(
+                "the data is not as the catalog says: {what}\nlist it again with: feedline catalog {folder}"
+            )
+        } else {
+            let how = self.how_to_make(folder);
+            format!("the data set is not there, or was generated with other settings: {what}\n{how}")
+        };
+        Err(Failure::refused(anyhow!(message)))
     }
 
     fn how_to_make(&self, folder: &Path) -> String {

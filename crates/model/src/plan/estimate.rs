@@ -67,7 +67,7 @@ impl Estimate {
     }
 }
 
-/// The process without readers: program text, allocator, runtime. `feedline run --store null` shows 4.9 MiB resident;
+/// The process without readers: program text, allocator, runtime. `scripts/bench scale` shows 5.3 to 5.5 MiB resident;
 /// rounded up.
 const BASE_BYTES: u64 = 6 << 20;
 /// Stack pages that a reader thread touches, and its share of the kernel's bookkeeping.
