@@ -92,8 +92,7 @@ where
     }
 }
 
-/// A buffer that begins on a page: the kernel copies faster into it than into an unaligned one, and `scripts/bench
-/// first-run` shows it.
+/// A buffer that begins on a page: the kernel copies faster into it than into an unaligned one.
 #[derive(Debug)]
 struct PageAligned {
     bytes: Vec<u8>,

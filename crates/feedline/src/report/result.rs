@@ -130,9 +130,7 @@ impl Outcome<'_> {
             "eval_epochs": self.epochs(Phase::Eval),
         })
     }
-}
 
-impl Outcome<'_> {
     /// The figures of each epoch, and beside what was delivered what the plan deals out: equal if each sample came
     /// once.
     fn epochs(&self, phase: Phase) -> Vec<Value> {
