@@ -7,6 +7,7 @@ mod calibrate;
 pub mod catalog;
 pub mod generate;
 pub mod host;
+mod inspect;
 mod loader;
 pub mod meter;
 mod probe;
@@ -16,6 +17,7 @@ mod train;
 mod world;
 
 pub use calibrate::calibrate;
+pub use inspect::{InspectError, Inspection};
 pub use probe::first_missing;
 pub use pulse::{Progress, Pulse};
 pub use stop::Stop;

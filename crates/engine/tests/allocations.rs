@@ -12,7 +12,7 @@ use engine::meter::Monotonic;
 use engine::{Files, Pulse, Rig, Stop, train};
 use format::Arithmetic;
 use model::plan::{Plan, Request};
-use model::spec::{self, Source};
+use model::spec::{self, Source, Spec};
 use store::Backend;
 
 struct Counting;
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-fn plan(backend: &Backend, steps: u64) -> Plan {
+fn spec(steps: u64) -> Spec {
     let text = "
 framework: pytorch
 dataset: {format: jpeg, num_files_train: 2000, record_length_bytes: 2500}
@@ -44,7 +44,10 @@ reader: {data_loader: pytorch, batch_size: 5, read_threads: 2, sample_shuffle: s
 train: {computation_time: 0}
 ";
     let cap = format!("train.total_training_steps={steps}");
-    let spec = spec::read(Source { name: "test", text }, &[cap]).unwrap().spec;
+    spec::read(Source { name: "test", text }, &[cap]).unwrap().spec
+}
+
+fn plan(backend: &Backend, steps: u64) -> Plan {
     let request = Request {
         workload: "test",
         ranks: 2,
@@ -54,10 +57,10 @@ train: {computation_time: 0}
         store: backend.name,
         store_blocks: backend.capabilities.blocking,
         entropy: 1,
-        measure: Some(&Arithmetic(format::named("jpeg").unwrap())),
+        measure: Some(&Arithmetic(&*format::plain("jpeg").unwrap())),
         listed: None,
     };
-    Plan::resolve(&spec, &request).unwrap()
+    Plan::resolve(&spec(steps), &request).unwrap()
 }
 
 /// Allocations of a run of so many steps.
@@ -68,8 +71,16 @@ fn allocations(backend: &Backend, folder: &Path, steps: u64) -> u64 {
         [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed(split));
     let (clock, stop, pulse) = (Monotonic::new(), Stop::default(), Pulse::default());
     let files = Files { train: &train_files, valid: &valid_files };
-    let format = format::named("jpeg").unwrap();
-    let rig = Rig { plan: &plan, format, store: &*store, files, clock: &clock, stop: &stop, pulse: &pulse };
+    let format = format::plain("jpeg").unwrap();
+    let rig = Rig {
+        plan: &plan,
+        format: &*format,
+        store: &*store,
+        files,
+        clock: &clock,
+        stop: &stop,
+        pulse: &pulse,
+    };
     let before = ALLOCATIONS.load(Ordering::SeqCst);
     let ledger = train(&rig);
     let count = ALLOCATIONS.load(Ordering::SeqCst) - before;
@@ -84,11 +95,13 @@ fn a_longer_run_allocates_no_more_than_a_short_one() {
     let plan = plan(posix, 20);
     generate(&Generation {
         data: &plan.data,
-        format: format::named("jpeg").unwrap(),
+        spec: &spec(20),
+        format: &*format::plain("jpeg").unwrap(),
         store: &*posix.open(folder.path()).unwrap(),
-        seed: 1,
+        keep_seed: false,
         writers: 2,
         overwrite: false,
+        verify: true,
         stop: &Stop::default(),
         pulse: &Pulse::default(),
     })

@@ -70,6 +70,10 @@ impl Failure {
         Failure { exit: Exit::Incomplete, error: error.into() }
     }
 
+    pub fn check_failed(error: impl Into<anyhow::Error>) -> Failure {
+        Failure { exit: Exit::CheckFailed, error: error.into() }
+    }
+
     pub fn internal(error: impl Into<anyhow::Error>) -> Failure {
         Failure { exit: Exit::Internal, error: error.into() }
     }

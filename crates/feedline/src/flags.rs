@@ -53,8 +53,16 @@ Examples:
   feedline catalog /data/imagenet --refresh                list again only the folders that changed
   feedline catalog /read/only/data --output ~/data.catalog
 
-Left out: names that begin with a dot, *.partial, linked folders, sockets, pipes, devices.
+Left out: names that begin with a dot, *.partial, *.idx (without --suffix), linked folders, sockets, pipes, devices.
 An interrupted listing goes on where it stopped when the same command is given again.";
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  feedline inspect train/img_0_of_8.hdf5
+  feedline inspect part-0.parquet --sample 5 --access framework
+  feedline inspect *.tfrecord --json
+
+A file that is damaged ends it with exit code 5 and the place of the damage.";
 
 fn after_help() -> String {
     let mut text = format!("{EXAMPLES}\n\nExit codes:\n");
@@ -86,6 +94,9 @@ pub enum Command {
     /// List a data set that somebody else made, once, so that runs need no list of files
     #[command(after_help = CATALOG_EXAMPLES, max_term_width = 120)]
     Catalog(CatalogFlags),
+    /// Say what data files hold and where their samples are; files of any make
+    #[command(after_help = INSPECT_EXAMPLES, max_term_width = 120)]
+    Inspect(InspectFlags),
     /// List the built-in workloads, or print one as YAML, ready to be saved and edited
     #[command(after_help = WORKLOADS_EXAMPLES, max_term_width = 120)]
     Workloads(WorkloadsFlags),
@@ -155,6 +166,9 @@ pub struct GenerateFlags {
     /// Write every file again, also those that exist with the right size
     #[arg(long)]
     pub overwrite: bool,
+    /// Read every file back and compare each byte with what the settings make; exit code 5 if one differs
+    #[arg(long)]
+    pub verify: bool,
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -204,6 +218,28 @@ pub struct CatalogFlags {
     pub threads: Option<u16>,
     #[command(flatten)]
     pub output_flags: OutputFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct InspectFlags {
+    /// The files
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Their format [default: by the end of the name]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+    /// Show the reads that bring this sample, counted from 0; may be repeated
+    #[arg(long, value_name = "N")]
+    pub sample: Vec<u64>,
+    /// Samples in each file, for formats whose files do not say
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub samples: Option<u64>,
+    /// How samples are read: framework (as its own reader does) or extent (just their bytes)
+    #[arg(long, value_name = "ACCESS", default_value = "extent")]
+    pub access: String,
+    /// Print the findings as JSON, alone on stdout
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

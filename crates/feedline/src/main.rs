@@ -31,6 +31,7 @@ fn dispatch(cli: Cli) -> Ending {
         Command::Generate(flags) => commands::generate::generate(&flags),
         Command::Plan(flags) => commands::plan::plan(&flags),
         Command::Catalog(flags) => commands::catalog::catalog(&flags),
+        Command::Inspect(flags) => commands::inspect::inspect(&flags),
         Command::Workloads(flags) => commands::workloads::workloads(&flags),
         Command::Completions { shell } => commands::completions::completions(shell),
     }

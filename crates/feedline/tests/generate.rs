@@ -43,9 +43,10 @@ fn one_and_eight_writers_give_the_same_bytes() {
 fn another_seed_gives_other_bytes_of_the_same_size() {
     let dir = Dir::small();
     for format in ["dataset.format=npz", "dataset.format=jpeg"] {
-        generate(&dir, "a", &["--overwrite"], &[format]);
-        generate(&dir, "b", &["--overwrite"], &[format, "train.seed=124"]);
-        let (a, b) = (dir.tree("a"), dir.tree("b"));
+        let (one, other) = (format!("{format}1"), format!("{format}2"));
+        generate(&dir, &one, &[], &[format]);
+        generate(&dir, &other, &[], &[format, "train.seed=124"]);
+        let (a, b) = (dir.tree(&one), dir.tree(&other));
         assert!(a.keys().eq(b.keys()));
         for (name, bytes) in &a {
             assert_eq!(bytes.len(), b[name].len(), "{name}");

@@ -13,7 +13,8 @@ from PIL import Image
 
 
 def files_below(folder):
-    return sorted(os.path.join(at, name) for at, _, names in os.walk(folder) for name in names)
+    return sorted(os.path.join(at, name) for at, _, names in os.walk(folder) for name in names
+                  if not name.startswith(".") and "/.feedline" not in at)
 
 
 def check_npz(path, case):

@@ -101,8 +101,9 @@ impl Dir {
         let root = self.path(name);
         let mut files = BTreeMap::new();
         walk(&root, &mut |path| {
-            if path.is_file() {
-                files.insert(relative(&root, path), fs::read(path).unwrap());
+            let name = relative(&root, path);
+            if path.is_file() && !name.split('/').any(|part| part.starts_with('.')) {
+                files.insert(name, fs::read(path).unwrap());
             }
         });
         files

@@ -1,8 +1,10 @@
 //! Writes one file for checks with other programs: `cargo run -p format --example files -- PATH FORMAT
-//! ELEMENT SAMPLES DIM...`, or many, one such line each on standard input, when called without arguments.
+//! ELEMENT SAMPLES DIM...`, or many, one such line each on standard input, when called without arguments. Words of
+//! the form `key=value` set options: `compression=zstd`, `group_rows=8`, `column=name:dtype:size` (again for each).
 
-use format::Content;
+use format::{Content, Kind, Options};
 use model::shape::{Element, FileShape};
+use model::spec::Column;
 use std::error::Error;
 use std::io::{BufRead, Write};
 
@@ -20,13 +22,33 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn write(words: &[String], scratch: &mut Vec<u8>) -> Result<(), Box<dyn Error>> {
-    let [path, format, element, samples, dims @ ..] = words else {
-        return Err("PATH FORMAT ELEMENT SAMPLES DIM...".into());
+    let (settings, words): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| word.contains('='));
+    let [path, format, element, samples, dims @ ..] = words.as_slice() else {
+        return Err("PATH FORMAT ELEMENT SAMPLES DIM... [KEY=VALUE]...".into());
     };
-    let format = format::named(format).ok_or("no such format")?;
+    let format = Kind::named(format).ok_or("no such format")?.build(&options(&settings)?)?;
     let element = Element::named(element).ok_or("no such element type")?;
     let dims: Vec<u64> = dims.iter().map(|dim| dim.parse()).collect::<Result<_, _>>()?;
     let shape = FileShape { dims: &dims, element, samples: samples.parse()? };
     let mut file = std::fs::File::create(path)?;
     Ok(format.encode(&shape, &Content::new(1), 0, scratch, &mut |piece| file.write_all(piece))?)
+}
+
+fn options(settings: &[&String]) -> Result<Options, Box<dyn Error>> {
+    let mut options = Options::default();
+    for setting in settings {
+        match setting.split_once('=') {
+            Some(("compression", word)) => options.compression = word.to_owned(),
+            Some(("group_rows", rows)) => options.columns.group_rows = rows.parse()?,
+            Some(("column", column)) => {
+                let [name, dtype, size] = column.split(':').collect::<Vec<_>>()[..] else {
+                    return Err("column=name:dtype:size".into());
+                };
+                let (name, dtype) = (name.to_owned(), dtype.to_owned());
+                options.columns.columns.push(Column { name, dtype, size: size.parse()?, read: true });
+            }
+            _ => return Err(format!("{setting} is no setting").into()),
+        }
+    }
+    Ok(options)
 }

@@ -30,10 +30,13 @@ fn main() -> Result<(), EncodeError> {
         ("png", [12_107, 12_107], 4, Element::Uint8),
         ("png", [568, 568], 2_000, Element::Uint8),
         ("png", [338, 338], 5_000, Element::Uint8),
+        ("csv", [3_000, 3_000], 10, Element::Uint8),
+        ("csv", [3_000, 3_000], 4, Element::Float32),
+        ("csv", [3_000, 1_000], 4, Element::Uint64),
     ] {
         let shape = FileShape { dims: &dims, element, samples: 1 };
-        let Some(format) = format::named(name) else { continue };
-        let bytes = format.file_bytes(&shape)?;
+        let Some(format) = format::plain(name) else { continue };
+        let bytes = format.size(&shape)?.most();
         report(&format!("{name} of {bytes} bytes, {}", element.name()), bytes * files, || {
             (0..files).try_for_each(|file| {
                 format.encode(&shape, &content, file, &mut scratch, &mut |piece| {

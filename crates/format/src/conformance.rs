@@ -1,7 +1,7 @@
 //! What every format must hold, as one check that tests run over many shapes. It encodes into memory, so it
 //! is for small shapes; it must not know any format.
 
-use crate::{Content, EncodeError, Format, FormatError};
+use crate::{Content, EncodeError, Extent, File, Format, FormatError, Look, Obstacle, Seen, Size};
 use model::shape::FileShape;
 use std::io;
 
@@ -24,8 +24,8 @@ const TELLING_BYTES: u64 = 64;
 /// Encodes files of `shape` every which way and says which rule does not hold, if one does not.
 pub fn check(format: &dyn Format, shape: &FileShape<'_>, seed: u64, file: u64) -> Result<(), Breach> {
     let case = Case { format, shape, seed, file };
-    match format.file_bytes(shape) {
-        Ok(bytes) => case.check_file(bytes),
+    match format.size(shape) {
+        Ok(size) => case.check_file(size),
         Err(error) => case.check_refusal(&error),
     }
     .map_err(|rule| Breach { format: format.name(), shape: format!("{shape:?}"), rule })
@@ -47,16 +47,19 @@ impl Case<'_> {
         };
         self.format
             .encode(self.shape, &Content::new(seed), file, scratch, &mut sink)
-            .map_err(|error| format!("file_bytes gives a size but encode fails: {error}"))?;
+            .map_err(|error| format!("size gives one but encode fails: {error}"))?;
         Ok(bytes)
     }
 
-    fn check_file(&self, file_bytes: u64) -> Result<(), String> {
+    fn check_file(&self, size: Size) -> Result<(), String> {
         let mut scratch = Vec::new();
         let first = self.encode(self.seed, self.file, &mut scratch)?;
-        hold(first.len() as u64 == file_bytes, || {
-            format!("{} bytes encoded, {file_bytes} said", first.len())
-        })?;
+        let file_bytes = first.len() as u64;
+        let as_said = match size {
+            Size::Exact(bytes) => file_bytes == bytes,
+            Size::AtMost(bytes) => file_bytes <= bytes,
+        };
+        hold(as_said, || format!("{file_bytes} bytes encoded, {size:?} said"))?;
         // The scratch still holds the first file: what is left in it must not show.
         let again = self.encode(self.seed, self.file, &mut scratch)?;
         hold(again == first, || "a second encoding gives other bytes".to_owned())?;
@@ -65,7 +68,11 @@ impl Case<'_> {
             hold(bytes == first, || format!("a scratch of {len} bytes gives other bytes"))?;
         }
         self.check_difference(&first)?;
-        self.check_extents(file_bytes)?;
+        self.check_sides()?;
+        self.check_found(&first)?;
+        if matches!(size, Size::Exact(_)) {
+            self.check_reads(&first)?;
+        }
         self.check_sink_error(file_bytes)
     }
 
@@ -74,22 +81,66 @@ impl Case<'_> {
             return Ok(());
         }
         let (other_seed, other_file) = (self.seed.wrapping_add(1), self.file.wrapping_add(1));
-        let by_seed = self.encode(other_seed, self.file, &mut Vec::new())?;
-        hold(by_seed != first, || "another seed gives the same bytes".to_owned())?;
+        if self.format.holds_samples() {
+            let by_seed = self.encode(other_seed, self.file, &mut Vec::new())?;
+            hold(by_seed != first, || "another seed gives the same bytes".to_owned())?;
+        }
         let by_file = self.encode(self.seed, other_file, &mut Vec::new())?;
         hold(by_file != first, || "another file number gives the same bytes".to_owned())
     }
 
-    fn check_extents(&self, file_bytes: u64) -> Result<(), String> {
-        for index in 0..self.shape.samples {
-            let extent = self.format.extent(self.shape, index).map_err(|error| error.to_string())?;
-            let inside = extent.offset.checked_add(extent.len).is_some_and(|end| end <= file_bytes);
-            hold(inside && extent.len > 0, || format!("sample {index} at {extent:?} of {file_bytes} bytes"))?;
+    /// Side files are as long as is said.
+    fn check_sides(&self) -> Result<(), String> {
+        for side in 0..self.format.sides().len() {
+            let mut bytes = 0;
+            let mut count = |piece: &[u8]| {
+                bytes += piece.len() as u64;
+                Ok(())
+            };
+            self.format.encode_side(side, self.shape, &mut count).map_err(|error| error.to_string())?;
+            let said = self.format.side_bytes(side, self.shape).map_err(|error| error.to_string())?;
+            hold(bytes == said, || format!("side file {side}: {bytes} bytes encoded, {said} said"))?;
         }
-        let beyond = self.format.extent(self.shape, self.shape.samples);
-        hold(matches!(beyond, Err(FormatError::NoSuchSample { .. })), || {
-            format!("sample beyond the last: {beyond:?}")
-        })
+        Ok(())
+    }
+
+    /// A file that was written is found to be what it is.
+    fn check_found(&self, bytes: &[u8]) -> Result<(), String> {
+        let mut seen = Seen::default();
+        seen.add(0, bytes.len()).copy_from_slice(bytes);
+        let look = Look::new(self.format.name(), bytes.len() as u64, &seen);
+        let facts = self.format.inspect(&look).map_err(|error| format!("inspect: {error}"))?;
+        let right = facts.samples.is_none_or(|samples| samples == self.shape.samples);
+        hold(right, || format!("{:?} samples are found", facts.samples))?;
+        let file = File::Foreign { look: &look, samples: self.shape.samples };
+        for index in 0..self.shape.samples {
+            let reads = self.reads(file, index..index + 1)?;
+            check_inside(index, &reads, bytes.len() as u64)?;
+        }
+        let beyond = self.shape.samples..self.shape.samples + 1;
+        self.check_beyond(file, beyond)
+    }
+
+    /// The reads of a file that is known by its shape lie in it, and each sample of it is read.
+    fn check_reads(&self, bytes: &[u8]) -> Result<(), String> {
+        let file = File::Ours(self.shape);
+        for index in 0..self.shape.samples {
+            check_inside(index, &self.reads(file, index..index + 1)?, bytes.len() as u64)?;
+        }
+        check_inside(0, &self.reads(file, 0..self.shape.samples)?, bytes.len() as u64)?;
+        self.check_beyond(file, self.shape.samples..self.shape.samples + 1)
+    }
+
+    fn reads(&self, file: File<'_>, samples: std::ops::Range<u64>) -> Result<Vec<Extent>, String> {
+        let mut reads = Vec::new();
+        self.format.reads(file, samples, &mut reads).map_err(|error| format!("reads: {error}"))?;
+        Ok(reads)
+    }
+
+    fn check_beyond(&self, file: File<'_>, samples: std::ops::Range<u64>) -> Result<(), String> {
+        let beyond = self.format.reads(file, samples, &mut Vec::new());
+        let refused = matches!(beyond, Err(Obstacle::Shape(FormatError::NoSuchSample { .. })));
+        hold(refused, || format!("sample beyond the last: {beyond:?}"))
     }
 
     /// A sink that fails on its first, a middle and its last piece: the error comes back as it was, and no
@@ -116,7 +167,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// A shape that has no file: encode says the same as `file_bytes`, and hands over nothing.
+    /// A shape that has no file: encode says the same as `size`, and hands over nothing.
     fn check_refusal(&self, error: &FormatError) -> Result<(), String> {
         let mut calls = 0;
         let mut sink = |_: &[u8]| {
@@ -126,10 +177,18 @@ impl Case<'_> {
         let content = Content::new(self.seed);
         let result = self.format.encode(self.shape, &content, self.file, &mut Vec::new(), &mut sink);
         let same = matches!(&result, Err(EncodeError::Shape(other)) if other == error);
-        hold(same && calls == 0, || format!("file_bytes: {error}; encode: {result:?} after {calls} pieces"))?;
-        let extent = self.format.extent(self.shape, 0);
-        hold(extent.as_ref() == Err(error), || format!("file_bytes: {error}; extent: {extent:?}"))
+        hold(same && calls == 0, || format!("size: {error}; encode: {result:?} after {calls} pieces"))?;
+        let reads = self.format.reads(File::Ours(self.shape), 0..1, &mut Vec::new());
+        let same = matches!(&reads, Err(Obstacle::Shape(other)) if other == error);
+        hold(same, || format!("size: {error}; reads: {reads:?}"))
     }
+}
+
+fn check_inside(index: u64, reads: &[Extent], file_bytes: u64) -> Result<(), String> {
+    let inside = |read: &Extent| {
+        read.len > 0 && read.offset.checked_add(read.len).is_some_and(|end| end <= file_bytes)
+    };
+    hold(reads.iter().all(inside), || format!("sample {index} at {reads:?} of {file_bytes} bytes"))
 }
 
 fn hold(holds: bool, rule: impl FnOnce() -> String) -> Result<(), String> {
@@ -139,12 +198,14 @@ fn hold(holds: bool, rule: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Extent, Sink, all};
+    use crate::{Facts, KINDS, Sink, plain};
+    use model::order::Unit;
     use model::shape::Element;
 
     #[test]
     fn every_format_conforms_for_shapes_that_workloads_use() {
-        for format in all() {
+        for kind in KINDS {
+            let format = plain(kind.name).unwrap();
             for (dims, samples) in [
                 (&[568_u64, 568] as &[u64], 1),
                 (&[338, 338], 1),
@@ -153,7 +214,7 @@ mod tests {
                 (&[0], 1),
                 (&[9], 1),
             ] {
-                check(*format, &FileShape { dims, element: Element::Uint8, samples }, 123, 0).unwrap();
+                check(&*format, &FileShape { dims, element: Element::Uint8, samples }, 123, 0).unwrap();
             }
         }
     }
@@ -166,18 +227,29 @@ mod tests {
         fn name(&self) -> &'static str {
             "faulty"
         }
-        fn summary(&self) -> &'static str {
-            "for this test"
+        fn unit(&self, _: &FileShape<'_>) -> Unit {
+            Unit::File
         }
-        fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, FormatError> {
-            Ok(shape.payload_bytes() + u64::from(self.0 == "encoded"))
+        fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+            Ok(Size::Exact(shape.payload_bytes() + u64::from(self.0 == "encoded")))
         }
-        fn extent(&self, shape: &FileShape<'_>, index: u64) -> Result<Extent, FormatError> {
-            let extra = u64::from(self.0 == "sample 0");
-            match index < shape.samples {
-                true => Ok(Extent { offset: 0, len: shape.payload_bytes() + extra }),
-                false => Err(FormatError::NoSuchSample { format: "faulty", index, samples: shape.samples }),
-            }
+        fn reads(
+            &self,
+            file: File<'_>,
+            samples: std::ops::Range<u64>,
+            reads: &mut Vec<Extent>,
+        ) -> Result<(), Obstacle> {
+            let (len, held) = match file {
+                File::Ours(shape) => (shape.payload_bytes(), shape.samples),
+                File::Foreign { look, samples } => (look.len, samples),
+            };
+            crate::within("faulty", &samples, held)?;
+            reads.push(Extent { offset: 0, len: len + u64::from(self.0 == "sample 0") });
+            Ok(())
+        }
+        fn inspect(&self, _: &Look<'_>) -> Result<Facts, Obstacle> {
+            let samples = Some(if self.0 == "are found" { 7 } else { 1 });
+            Ok(Facts { samples, dims: Vec::new(), element: None, notes: Vec::new() })
         }
         fn encode(
             &self,
@@ -201,7 +273,7 @@ mod tests {
     fn a_breach_is_found_and_named() {
         let shape = FileShape { dims: &[1000], element: Element::Uint8, samples: 1 };
         check(&Faulty("none"), &shape, 1, 1).unwrap();
-        for fault in ["encoded", "file number", "sample 0", "a sink"] {
+        for fault in ["encoded", "file number", "sample 0", "are found", "a sink"] {
             let breach = check(&Faulty(fault), &shape, 1, 1).unwrap_err();
             assert!(breach.rule.contains(fault), "{breach}");
         }

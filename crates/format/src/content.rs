@@ -29,11 +29,23 @@ const CLASSES: u128 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     seed: u64,
+    /// Random bytes at the start of every unit of 512; the rest of the unit is zero.
+    random: usize,
 }
+
+/// A device's sector, which is what storage that removes duplicates compares at the finest: every unit has random
+/// bytes of its own, so that compressible content is no duplicate.
+const UNIT: usize = 512;
 
 impl Content {
     pub fn new(seed: u64) -> Content {
-        Content { seed }
+        Content { seed, random: UNIT }
+    }
+
+    /// The same, of which a compressor can take away `share`, from 0 to 0.95.
+    pub fn compressible(self, share: f64) -> Content {
+        let random = UNIT - (UNIT as f64 * share.clamp(0.0, 0.95)).round() as usize;
+        Content { random, ..self }
     }
 
     /// Writes bytes `offset..offset + out.len()` of file number `file` into `out`. However a range is cut
@@ -49,6 +61,9 @@ impl Content {
             let (part, tail) = rest.split_at_mut(rest.len().min(BLOCK - within));
             let start = block.wrapping_mul(GOLDEN);
             fill_block(keys.map(|key| mix(key.wrapping_add(start))), within, part);
+            if self.random < UNIT {
+                blank(self.random, within, part);
+            }
             block = block.wrapping_add(1);
             within = 0;
             rest = tail;
@@ -100,6 +115,18 @@ fn fill_block(lanes: [u64; LANES], within: usize, out: &mut [u8]) {
         let mut whole = [0; GROUP];
         fill_group(&mut lanes, &mut whole);
         tail.copy_from_slice(&whole[..tail.len()]);
+    }
+}
+
+/// Clears what follows the first `random` bytes of each unit; `out` starts at `within` in its block.
+fn blank(random: usize, within: usize, out: &mut [u8]) {
+    let mut at = 0;
+    while at < out.len() {
+        let place = (within + at) % UNIT;
+        let end = out.len().min(at + UNIT - place);
+        let from = (at + random.saturating_sub(place)).min(end);
+        out[from..end].fill(0);
+        at = end;
     }
 }
 
@@ -216,6 +243,24 @@ mod tests {
         }
         assert!(seen.iter().all(|class| *class));
         assert_eq!(content.label(7, 9), Content::new(3).label(7, 9));
+    }
+
+    #[test]
+    fn a_share_of_every_unit_is_blank_however_ranges_are_cut() {
+        let content = Content::new(1).compressible(0.5);
+        let mut whole = vec![0; 10_000];
+        content.fill(2, 0, &mut whole);
+        for (number, unit) in whole.chunks(UNIT).enumerate() {
+            let random = unit.len().min(256);
+            assert_eq!(unit[..random], bytes(1, 2, (number * UNIT) as u64, random), "unit {number}");
+            assert!(unit[random..].iter().all(|byte| *byte == 0));
+        }
+        for (from, len) in [(1, 5), (255, 2), (256, 600), (511, 1030), (4090, 4500)] {
+            let mut part = vec![9; len];
+            content.fill(2, from as u64, &mut part);
+            assert_eq!(part, whole[from..from + len], "{len} from {from}");
+        }
+        assert_eq!(Content::new(7).compressible(0.0), Content::new(7));
     }
 
     #[test]

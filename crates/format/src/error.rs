@@ -47,8 +47,23 @@ pub enum FormatError {
     )]
     WrongElement { format: &'static str, element: Element, wanted: &'static str },
 
+    #[error(
+        "{format}: dataset.compression '{asked}' is not something this format has; choose {}",
+        choices(known)
+    )]
+    Compression { format: &'static str, asked: String, known: &'static [&'static str] },
+
+    /// A setting of the format's own that makes no file.
+    #[error("{format}: {what}")]
+    Setting { format: &'static str, what: String },
+
     #[error("{format}: there is no sample {index} in a file of {samples}; samples are counted from 0")]
     NoSuchSample { format: &'static str, index: u64, samples: u64 },
+}
+
+/// `none`, or the words of a format in a sentence.
+fn choices(known: &[&str]) -> String {
+    known.iter().fold("none".to_owned(), |words, word| format!("{words} or {word}"))
 }
 
 /// Why an encoding stopped.

@@ -12,9 +12,14 @@
 //! file (storage that removes duplicates would store them once).
 
 use crate::pieces::Pieces;
-use crate::{Content, EncodeError, Extent, Format, FormatError, Sink, error, whole_file};
+use crate::{
+    Content, Damage, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size,
+    error, look::peek, within,
+};
+use model::order::Unit;
 use model::shape::FileShape;
 use std::io;
+use std::ops::Range;
 
 const NAME: &str = "jpeg";
 
@@ -69,6 +74,13 @@ const fn huffman_table(class: u8, symbol: u8) -> [u8; 276] {
     segment
 }
 
+pub(crate) const KIND: Kind = Kind {
+    name: NAME,
+    summary: "JPEG picture, grey: one sample of uint8 per file, decodable, exactly as large as the sample",
+    compressions: &[],
+    build: |_| Ok(Box::new(Jpeg)),
+};
+
 #[derive(Debug)]
 pub(crate) struct Jpeg;
 
@@ -115,17 +127,12 @@ impl Format for Jpeg {
         NAME
     }
 
-    fn summary(&self) -> &'static str {
-        "JPEG picture, grey: one sample of uint8 per file, decodable, exactly as large as the sample"
+    fn unit(&self, shape: &FileShape<'_>) -> Unit {
+        if shape.samples == 1 { Unit::Sample } else { Unit::File }
     }
 
-    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, FormatError> {
-        Layout::of(shape).map(|_| shape.payload_bytes())
-    }
-
-    /// The whole file: a picture is decoded from its start.
-    fn extent(&self, shape: &FileShape<'_>, index: u64) -> Result<Extent, FormatError> {
-        whole_file(self, shape, index)
+    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+        file_bytes(shape).map(Size::Exact)
     }
 
     fn encode(
@@ -150,6 +157,85 @@ impl Format for Jpeg {
         out.bytes(&END)?;
         Ok(out.finish()?)
     }
+
+    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+        let (len, held) = match file {
+            File::Ours(shape) => (file_bytes(shape)?, shape.samples),
+            File::Foreign { look, samples } => (look.len, samples),
+        };
+        within(NAME, &samples, held)?;
+        if len == 0 {
+            return Err(Damage::new(NAME, 0, "an empty file").into());
+        }
+        reads.push(Extent { offset: 0, len });
+        Ok(())
+    }
+
+    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+        let start = peek(look, 0, 3)?;
+        if start != [0xFF, 0xD8, 0xFF] {
+            return Err(look.damage(0, format!("no JPEG signature (FF D8 FF) but {start:02X?}")).into());
+        }
+        let mut at = 2;
+        for _ in 0..SEGMENTS_MOST {
+            let [mark, kind] = *peek(look, at, 2)? else { break };
+            match (mark, kind) {
+                // Any marker may have more of these before it.
+                (0xFF, 0xFF) => at += 1,
+                // Markers without a segment: a number for who needs one, restarts.
+                (0xFF, 0x01 | 0xD0..=0xD7) => at += 2,
+                // Starts of a frame; C4, C8 and CC among them are something else.
+                (0xFF, 0xC0..=0xCF) if !matches!(kind, 0xC4 | 0xC8 | 0xCC) => return frame(look, at, kind),
+                (0xFF, 0xDA | 0xD9) => return Err(look.damage(at, "pixels before their frame").into()),
+                (0xFF, 0xC0..=0xFE) => {
+                    let [high, low] = *peek(look, at + 2, 2)? else { break };
+                    let len = u64::from(u16::from_be_bytes([high, low]));
+                    if len < 2 {
+                        return Err(look.damage(at + 2, format!("a segment of {len} bytes")).into());
+                    }
+                    at += 2 + len;
+                }
+                _ => return Err(look.damage(at, format!("{mark:02X} {kind:02X} is no JPEG marker")).into()),
+            }
+        }
+        Err(look.damage(at, format!("no frame among the first {SEGMENTS_MOST} segments")).into())
+    }
+}
+
+/// So many segments before the frame are more than any camera writes, and few enough to walk.
+const SEGMENTS_MOST: u32 = 10_000;
+
+/// The segment that says how large the picture is (T.81, B.2.2).
+fn frame(look: &Look<'_>, at: u64, kind: u8) -> Result<Facts, Obstacle> {
+    let [bits, h, l, w, v, channels] = *peek(look, at + 4, 6)? else {
+        return Err(look.damage(at, "a frame without an end").into());
+    };
+    let (high, wide) = (u64::from(u16::from_be_bytes([h, l])), u64::from(u16::from_be_bytes([w, v])));
+    if wide == 0 || channels == 0 {
+        return Err(look.damage(at, format!("a picture {wide} wide, of {channels} channels")).into());
+    }
+    let process = match kind {
+        0xC0 => "baseline",
+        0xC1 => "extended",
+        0xC2 => "progressive",
+        0xC3 => "lossless",
+        _ => "of a rare kind",
+    };
+    let mut notes = vec![format!("{process}, {bits} bits, channels: {channels}")];
+    let mut dims = match channels {
+        1 => vec![high, wide],
+        _ => vec![high, wide, u64::from(channels)],
+    };
+    if high == 0 {
+        notes.push("its height stands behind its pixels".to_owned());
+        dims.clear();
+    }
+    let element = if bits > 8 { "uint16" } else { "uint8" };
+    Ok(Facts { samples: Some(1), dims, element: Some(element.to_owned()), notes })
+}
+
+fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {
+    Layout::of(shape).map(|_| shape.payload_bytes())
 }
 
 /// Writes comments of `bytes` bytes together, as few and as even as can be: several are then all long, and no
@@ -181,7 +267,7 @@ fn write_random(out: &mut Pieces<'_, '_>, content: &Content, file: u64, len: u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance;
+    use crate::{Seen, conformance};
     use model::shape::Element;
     use proptest::prelude::*;
 
@@ -221,6 +307,64 @@ mod tests {
         let (scan, end) = file[at..].split_at(file.len() - at - 2);
         assert_eq!(end, [0xFF, 0xD9]);
         (scan.to_vec(), sides.0, sides.1)
+    }
+
+    fn facts(bytes: &[u8]) -> Result<Facts, Obstacle> {
+        let mut seen = Seen::default();
+        seen.add(0, bytes.len()).copy_from_slice(bytes);
+        Jpeg.inspect(&Look::new(NAME, bytes.len() as u64, &seen))
+    }
+
+    #[test]
+    fn the_picture_is_found_to_be_what_it_is() {
+        for bytes in [FILE_LEAST, 114_244, 400_000] {
+            let found = facts(&encoded(bytes, 1)).unwrap();
+            let layout = Layout::of_size(bytes);
+            assert_eq!(found.dims, [layout.high * 8, layout.wide * 8]);
+            assert_eq!(found.element.as_deref(), Some("uint8"));
+        }
+        let colours = facts(b"\xFF\xD8\xFF\xFF\xC2\x00\x11\x08\x00\x02\x01\x00\x03").unwrap();
+        assert_eq!(colours.dims, [2, 256, 3]);
+        assert!(colours.notes[0].contains("progressive"));
+    }
+
+    #[test]
+    fn an_empty_file_is_nothing_to_read() {
+        let seen = Seen::default();
+        let look = Look::new(NAME, 0, &seen);
+        let error = Jpeg.reads(File::Foreign { look: &look, samples: 1 }, 0..1, &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("an empty file (at byte 0)"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_picture_is_said_to_be_none() {
+        let cases: [(&[u8], u64, &str); 7] = [
+            (b"\x12\x34\x56\x78", 0, "no JPEG signature (FF D8 FF) but [12, 34, 56]"),
+            (b"\xFF\xD8", 0, "ends at byte 2"),
+            (b"\xFF\xD8\xFF\xE0\x00\x01", 4, "a segment of 1 bytes"),
+            (b"\xFF\xD8\xFF\xE0\x00\x02\x00\x00", 6, "00 00 is no JPEG marker"),
+            (b"\xFF\xD8\xFF\xD9", 2, "pixels before their frame"),
+            (b"\xFF\xD8\xFF\xC0\x00\x0B\x08\x00\x02\x00\x00\x01", 2, "0 wide"),
+            (b"\xFF\xD8\xFF\xE0\xFF\xFF", 65_539, "ends at byte 6"),
+        ];
+        for (bytes, offset, words) in cases {
+            let error = facts(bytes).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+            assert!(matches!(&error, Obstacle::Damage(damage) if damage.offset == offset), "{error}");
+        }
+        let endless = [&[0xFF, 0xD8][..], &[0xFF; 20_000]].concat();
+        assert!(facts(&endless).unwrap_err().to_string().contains("10000 segments"));
+        let good = encoded(FILE_LEAST, 0);
+        (0..good.len()).for_each(|len| drop(facts(&good[..len])));
+    }
+
+    #[test]
+    fn noise_under_the_name_of_a_picture_is_read_whole() {
+        let seen = Seen::default();
+        let look = Look::new(NAME, 4096, &seen);
+        let mut reads = Vec::new();
+        Jpeg.reads(File::Foreign { look: &look, samples: 1 }, 0..1, &mut reads).unwrap();
+        assert_eq!(reads, [Extent { offset: 0, len: 4096 }]);
     }
 
     #[test]
@@ -293,7 +437,7 @@ mod tests {
             (&[1 << 40, 1 << 40], Element::Uint8, 1, "too large"),
         ];
         for (dims, element, samples, words) in cases {
-            let error = Jpeg.file_bytes(&FileShape { dims, element, samples }).unwrap_err();
+            let error = file_bytes(&FileShape { dims, element, samples }).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
         }
     }

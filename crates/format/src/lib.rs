@@ -1,50 +1,113 @@
-//! Samples to bytes: what a file of a data set looks like, one file of code per container format. Bytes in,
-//! bytes out: this room opens no file, reads no clock, starts no thread and looks at no environment.
-//! `std::io::Error` appears only as the type in which a sink's failure passes through.
+//! Samples to bytes and back: what a file of a data set looks like and how it is read, one file of code per
+//! container format. Bytes in, bytes out: this room opens no file, reads no clock, starts no thread and looks at no
+//! environment. `std::io::Error` appears only as the type in which a sink's failure passes through.
 
 mod arithmetic;
 mod array;
+mod arrow;
+mod buffered;
 pub mod conformance;
 mod content;
+mod csv;
+mod deflate;
 mod error;
+#[cfg(test)]
+mod fetching;
+mod hdf5;
+mod indexed;
 mod jpeg;
+mod look;
 mod npy;
+mod npy_header;
 mod npz;
+mod options;
+mod parquet;
 mod pieces;
 mod png;
+mod synthetic;
+mod tfrecord;
+mod unzip;
 mod zip;
+
+use std::fmt::Debug;
+use std::ops::Range;
 
 pub use arithmetic::Arithmetic;
 pub use content::Content;
 pub use error::{EncodeError, FormatError};
+pub use look::{Damage, Facts, Look, MOST_AT_ONCE, Obstacle, Seen};
+pub use model::extent::Extent;
+pub use options::{Columns, Hdf5, Options};
 
+use model::order::Unit;
 use model::shape::FileShape;
 
 /// Where an encoder hands its bytes: called with the file's pieces from first to last. An error stops the
 /// encoding.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> std::io::Result<()> + 'a;
 
-/// A range of bytes in a file.
+/// How long a file of some shape is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    pub offset: u64,
-    pub len: u64,
+pub enum Size {
+    /// To the byte.
+    Exact(u64),
+    /// Compressed: no longer than this, and only its bytes tell how long.
+    AtMost(u64),
 }
 
-/// A container format. It answers for sizes and places as pure functions of the shape, so that a plan can
-/// predict every byte before one is written. [`conformance::check`] says what every format must hold.
-pub trait Format: Send + Sync + std::fmt::Debug {
-    /// The value of `dataset.format`, which is also the file name's suffix.
+impl Size {
+    /// The bytes to reserve.
+    pub fn most(self) -> u64 {
+        match self {
+            Size::Exact(bytes) | Size::AtMost(bytes) => bytes,
+        }
+    }
+}
+
+/// A file to be read, and what is known about it.
+#[derive(Clone, Copy, Debug)]
+pub enum File<'a> {
+    /// Written by feedline: everything about it follows from its shape.
+    Ours(&'a FileShape<'a>),
+    /// Written by somebody else, or compressed: its own bytes must tell. It should hold so many samples.
+    Foreign { look: &'a Look<'a>, samples: u64 },
+}
+
+/// A small file that belongs to each file of a data set, e.g. an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Folder beside the split's, with the split's name inside (`index` for `index/train/`); none: beside the file.
+    pub folder: Option<&'static str>,
+    /// What is appended to the file's name.
+    pub suffix: &'static str,
+}
+
+/// A container format with its options. It answers for sizes and places as pure functions of the shape, so that a
+/// plan can predict every byte before one is written. [`conformance::check`] says what every format must hold.
+pub trait Format: Send + Sync + Debug {
+    /// The registry's name of the format.
     fn name(&self) -> &'static str;
 
-    /// One line for help and docs.
-    fn summary(&self) -> &'static str;
+    /// How file names end: the name, unless compression adds to it.
+    fn suffix(&self) -> &'static str {
+        self.name()
+    }
 
-    /// The exact size of a file of this shape, or why there can be no such file.
-    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, FormatError>;
+    /// The smallest part of a file that can be read by itself, the way samples are accessed: what a shuffle can move.
+    fn unit(&self, shape: &FileShape<'_>) -> Unit;
 
-    /// The bytes a reader must fetch to have sample `index`.
-    fn extent(&self, shape: &FileShape<'_>, index: u64) -> Result<Extent, FormatError>;
+    /// Whether files hold the samples' bytes; if not, they are the same under every seed and nothing of them is read.
+    fn holds_samples(&self) -> bool {
+        true
+    }
+
+    /// Whether a file is read as a stream, from front to back, each visit going on where the one before it stopped.
+    fn streams(&self) -> bool {
+        false
+    }
+
+    /// The size of a file of this shape, or why there can be no such file.
+    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError>;
 
     /// Writes file number `file`: hands its bytes to `sink` from first to last, in pieces as long as
     /// `scratch` (the last may be shorter; an empty scratch is given 512 KiB). Memory is the scratch alone,
@@ -57,30 +120,116 @@ pub trait Format: Send + Sync + std::fmt::Debug {
         scratch: &mut Vec<u8>,
         sink: &mut Sink<'_>,
     ) -> Result<(), EncodeError>;
+
+    /// The small files that go with each file.
+    fn sides(&self) -> &'static [Side] {
+        &[]
+    }
+
+    /// The bytes of a side file, by its place in [`Format::sides`]: `out` is called with them from first to last.
+    fn encode_side(
+        &self,
+        _side: usize,
+        _shape: &FileShape<'_>,
+        _out: &mut Sink<'_>,
+    ) -> Result<(), EncodeError> {
+        Ok(())
+    }
+
+    /// Bytes of a side file. Formats with many samples answer by arithmetic.
+    fn side_bytes(&self, side: usize, shape: &FileShape<'_>) -> Result<u64, EncodeError> {
+        let mut bytes = 0;
+        self.encode_side(side, shape, &mut |piece| {
+            bytes += piece.len() as u64;
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
+    /// The reads that bring the samples `samples` (numbers within the file), in order, as the options' access wants
+    /// them; appended to `reads`. Reads of metadata that the answer was found with are not among them.
+    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle>;
+
+    /// What a file holds, by its own bytes. Its checksums are checked as far as metadata has any.
+    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle>;
+}
+
+/// A format as the registry lists it.
+#[derive(Debug)]
+pub struct Kind {
+    /// The value of `dataset.format`.
+    pub name: &'static str,
+    /// One line for help and docs.
+    pub summary: &'static str,
+    /// The words of `dataset.compression` that it can do, beside `none`.
+    pub compressions: &'static [&'static str],
+    build: fn(&Options) -> Result<Box<dyn Format>, FormatError>,
 }
 
 /// Every format there is, in the order in which help lists them. A new format is its file and its line here.
-pub fn all() -> &'static [&'static dyn Format] {
-    &[
-        &npz::Npz,   //
-        &npy::Npy,   //
-        &jpeg::Jpeg, //
-        &png::Png,   //
-    ]
-}
+pub const KINDS: &[Kind] = &[
+    npz::KIND,
+    npy::KIND,
+    hdf5::KIND,
+    csv::KIND,
+    tfrecord::KIND,
+    jpeg::KIND,
+    png::KIND,
+    parquet::KIND,
+    arrow::KIND,
+    indexed::KIND,
+    indexed::MAPPED,
+    synthetic::KIND,
+];
 
-/// The format of that name.
-pub fn named(name: &str) -> Option<&'static dyn Format> {
-    all().iter().copied().find(|format| format.name() == name)
-}
+/// How files are also called in the wild: a format, and an ending that is not its name.
+const ALSO: &[(&str, &str)] = &[
+    ("jpeg", ".jpg"),
+    ("hdf5", ".h5"),
+    ("tfrecord", ".tfrecords"),
+    ("csv", ".csv.gz"),
+    ("arrow", ".feather"),
+];
 
-/// The extent of a sample in formats whose samples cannot be fetched apart: the whole file.
-fn whole_file(format: &dyn Format, shape: &FileShape<'_>, index: u64) -> Result<Extent, FormatError> {
-    let len = format.file_bytes(shape)?;
-    if index >= shape.samples {
-        return Err(FormatError::NoSuchSample { format: format.name(), index, samples: shape.samples });
+impl Kind {
+    /// How names of files of this format end.
+    pub fn suffixes(&self) -> impl Iterator<Item = String> {
+        let also =
+            ALSO.iter().filter(|(format, _)| *format == self.name).map(|(_, suffix)| (*suffix).to_owned());
+        std::iter::once(format!(".{}", self.name)).chain(also)
     }
-    Ok(Extent { offset: 0, len })
+
+    /// The format of that name.
+    pub fn named(name: &str) -> Option<&'static Kind> {
+        KINDS.iter().find(|kind| kind.name == name)
+    }
+
+    /// The format with its options, or which of them it cannot do.
+    pub fn build(&self, options: &Options) -> Result<Box<dyn Format>, FormatError> {
+        let asked = options.compression.as_str();
+        if asked != "none" && !self.compressions.contains(&asked) {
+            let (format, known) = (self.name, self.compressions);
+            return Err(FormatError::Compression { format, asked: asked.to_owned(), known });
+        }
+        (self.build)(options)
+    }
+}
+
+/// The format of that name with default options: what tests and tools want.
+pub fn plain(name: &str) -> Option<Box<dyn Format>> {
+    Kind::named(name)?.build(&Options::default()).ok()
+}
+
+/// The range of samples, if the file has them.
+fn within(format: &'static str, samples: &Range<u64>, held: u64) -> Result<(), FormatError> {
+    match samples.end <= held && samples.start < samples.end {
+        true => Ok(()),
+        false => Err(FormatError::NoSuchSample {
+            format,
+            index: samples.end.saturating_sub(1).max(samples.start),
+            samples: held,
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -89,11 +238,21 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_found() {
-        for format in all() {
-            assert_eq!(all().iter().filter(|other| other.name() == format.name()).count(), 1);
-            assert_eq!(named(format.name()).map(Format::name), Some(format.name()));
-            assert!(!format.summary().is_empty() && !format.summary().contains('\n'));
+        for kind in KINDS {
+            assert_eq!(KINDS.iter().filter(|other| other.name == kind.name).count(), 1);
+            assert_eq!(Kind::named(kind.name).map(|kind| kind.name), Some(kind.name));
+            assert_eq!(plain(kind.name).unwrap().name(), kind.name);
+            assert!(!kind.summary.is_empty() && !kind.summary.contains('\n'));
         }
-        assert!(named("nonesuch").is_none());
+        assert!(Kind::named("nonesuch").is_none());
+    }
+
+    #[test]
+    fn a_compression_that_a_format_cannot_do_is_refused_with_those_it_can() {
+        for kind in KINDS {
+            let options = Options { compression: "lzf".to_owned(), ..Options::default() };
+            let error = kind.build(&options).unwrap_err().to_string();
+            assert!(error.contains("'lzf'") && error.contains("none"), "{error}");
+        }
     }
 }

@@ -1,15 +1,38 @@
 //! npy: what `numpy.save` writes: one array of the samples, without labels. Where the array's bytes come from
 //! is `array`'s business.
 
-use crate::array::{self, Header};
-use crate::pieces::Pieces;
-use crate::{Content, EncodeError, Extent, Format, FormatError, Sink, error, whole_file};
+use std::ops::Range;
+
+use model::order::Unit;
 use model::shape::FileShape;
+use model::spec::Access;
+
+use crate::array::{self, Header};
+use crate::buffered::{BUFFER, Buffered};
+use crate::npy_header::{self, Array};
+use crate::pieces::Pieces;
+use crate::unzip::Fetch;
+use crate::{
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size, error,
+    within,
+};
 
 const NAME: &str = "npy";
 
+pub(crate) const KIND: Kind = Kind {
+    name: NAME,
+    summary: "NumPy array of the samples, without labels",
+    compressions: &[],
+    build: |options| Ok(Box::new(Npy { access: options.access })),
+};
+
+/// The most that Linux reads at once (`MAX_RW_COUNT`); who asks for more gets this and asks again.
+const READ_MOST: u64 = 0x7FFF_F000;
+
 #[derive(Debug)]
-pub(crate) struct Npy;
+pub(crate) struct Npy {
+    access: Access,
+}
 
 /// The two parts of a file: the header, and how many bytes of elements follow it.
 struct Layout {
@@ -31,19 +54,12 @@ impl Format for Npy {
         NAME
     }
 
-    fn summary(&self) -> &'static str {
-        "NumPy array of the samples, without labels"
+    fn unit(&self, shape: &FileShape<'_>) -> Unit {
+        if shape.samples == 1 { Unit::Sample } else { Unit::File }
     }
 
-    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, FormatError> {
-        let layout = Layout::of(shape)?;
-        Ok(layout.header.bytes().len() as u64 + layout.payload)
-    }
-
-    /// The whole file. With several samples too: the sample is the array's last axis in C order, so every
-    /// sample is strided over all of it.
-    fn extent(&self, shape: &FileShape<'_>, index: u64) -> Result<Extent, FormatError> {
-        whole_file(self, shape, index)
+    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+        file_bytes(shape).map(Size::Exact)
     }
 
     fn encode(
@@ -62,12 +78,69 @@ impl Format for Npy {
         })?;
         Ok(out.finish()?)
     }
+
+    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+        let (len, array, held, known) = match file {
+            File::Ours(shape) => {
+                let layout = Layout::of(shape)?;
+                let header = layout.header.bytes().len() as u64;
+                (header + layout.payload, Array::ours(shape, header), shape.samples, Vec::new())
+            }
+            File::Foreign { look, samples: expected } => {
+                let mut fetch = Fetch::new(look, self.access == Access::Framework);
+                let array = npy_header::read(look, 0, look.len, |count| fetch.get(0, count))?.array;
+                let held = array.held(expected);
+                (look.len, array, held, fetch.made)
+            }
+        };
+        within(NAME, &samples, held)?;
+        match self.access {
+            Access::Framework => replay(len, &array, known, reads),
+            Access::Extent => reads.push(array.stretch(&samples, held)),
+        }
+        Ok(())
+    }
+
+    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+        let mut fetch = Fetch::new(look, false);
+        Ok(npy_header::read(look, 0, look.len, |count| fetch.get(0, count))?.facts(Vec::new()))
+    }
+}
+
+/// Appends the requests of `numpy.load` (Python 3.11, NumPy 2, glibc) without those that are `known`: Python reads the
+/// header, then C's buffered input is set to where the elements start and reads them.
+fn replay(len: u64, array: &Array, known: Vec<Extent>, reads: &mut Vec<Extent>) {
+    Buffered::new(len, known, reads).read(array.header);
+    // C's buffer is filled from where a page starts: up to the wanted place by the seek, then whole by the read.
+    let page = array.header - array.header % BUFFER;
+    let mut ask = |offset: u64, count: u64| {
+        let count = count.min(len.saturating_sub(offset));
+        if count > 0 {
+            reads.push(Extent { offset, len: count });
+        }
+        offset.saturating_add(count)
+    };
+    ask(page, array.header - page);
+    let end = array.header.saturating_add(array.payload());
+    let mut at = ask(page, BUFFER);
+    while end.saturating_sub(at) >= BUFFER {
+        let rest = end - at;
+        at = ask(at, (rest - rest % BUFFER).min(READ_MOST));
+    }
+    if end > at {
+        ask(at, BUFFER);
+    }
+}
+
+fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {
+    let layout = Layout::of(shape)?;
+    Ok(layout.header.bytes().len() as u64 + layout.payload)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance;
+    use crate::{Seen, conformance};
     use model::shape::Element;
     use proptest::prelude::*;
 
@@ -84,14 +157,15 @@ mod tests {
             (&[1; 31], Element::Bool, 1, 192),
         ] {
             let shape = shape(dims, element, samples);
-            assert_eq!(Npy.file_bytes(&shape).unwrap(), shape.payload_bytes() + header);
+            assert_eq!(file_bytes(&shape).unwrap(), shape.payload_bytes() + header);
         }
     }
 
     #[test]
     fn elements_are_those_of_npz() {
         let shape = shape(&[30, 20], Element::Float32, 3);
-        let encoded = |format: &dyn Format| {
+        let encoded = |name| {
+            let format = crate::plain(name).unwrap();
             let mut bytes = Vec::new();
             let mut sink = |piece: &[u8]| {
                 bytes.extend_from_slice(piece);
@@ -100,7 +174,7 @@ mod tests {
             format.encode(&shape, &Content::new(1), 3, &mut Vec::new(), &mut sink).unwrap();
             bytes
         };
-        let (array, archive) = (encoded(&Npy), encoded(&crate::npz::Npz));
+        let (array, archive) = (encoded("npy"), encoded("npz"));
         assert_eq!(array[..6], *b"\x93NUMPY");
         // 30 bytes of the archive's local header and five of the name come first.
         assert_eq!(array, archive[35..35 + 128 + 4 * 30 * 20 * 3]);
@@ -116,8 +190,94 @@ mod tests {
             (&[i64::MAX as u64 - 100], 1, "too large"),
         ];
         for (dims, samples, words) in cases {
-            let error = Npy.file_bytes(&shape(dims, Element::Uint8, samples)).unwrap_err();
+            let error = file_bytes(&shape(dims, Element::Uint8, samples)).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+
+    fn reads(access: Access, shape: &FileShape<'_>, wanted: Range<u64>) -> Vec<(u64, u64)> {
+        let mut reads = Vec::new();
+        Npy { access }.reads(File::Ours(shape), wanted, &mut reads).unwrap();
+        reads.iter().map(|read| (read.len, read.offset)).collect()
+    }
+
+    /// As strace has seen `numpy.load` (Python 3.11.7, NumPy 2.4.6, glibc 2.36) read these files.
+    #[test]
+    fn requests_are_those_of_numpy() {
+        let cases: [(u64, &[(u64, u64)]); 7] = [
+            (100, &[(228, 0), (128, 0), (228, 0)]),
+            (4096 - 128, &[(4096, 0), (128, 0), (4096, 0)]),
+            (4000, &[(4096, 0), (128, 0), (4096, 0), (32, 4096)]),
+            (8192 - 128, &[(4096, 0), (128, 0), (4096, 0), (4096, 4096)]),
+            (8192, &[(4096, 0), (128, 0), (4096, 0), (4096, 4096), (128, 8192)]),
+            (1 << 20, &[(4096, 0), (128, 0), (4096, 0), (1_044_480, 4096), (128, 1_048_576)]),
+            (
+                3 << 30,
+                &[
+                    (4096, 0),
+                    (128, 0),
+                    (4096, 0),
+                    (READ_MOST, 4096),
+                    ((3 << 30) - 4096 - READ_MOST, READ_MOST + 4096),
+                    (128, 3 << 30),
+                ],
+            ),
+        ];
+        for (bytes, wanted) in cases {
+            assert_eq!(
+                reads(Access::Framework, &shape(&[bytes], Element::Uint8, 1), 0..1),
+                wanted,
+                "{bytes}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_looked_into_is_read_like_one_that_is_known() {
+        for (dims, samples) in [(&[7_u64, 5] as &[u64], 1), (&[64, 64], 3), (&[6, 700], 2)] {
+            let shape = shape(dims, Element::Int16, samples);
+            let len = file_bytes(&shape).unwrap();
+            let mut seen = Seen::default();
+            let head = len.min(4096) as usize;
+            let header = Header::of_samples(NAME, &shape).unwrap();
+            seen.add(0, head)[..header.bytes().len()].copy_from_slice(header.bytes());
+            for access in [Access::Framework, Access::Extent] {
+                let look = Look::new(NAME, len, &seen);
+                let mut found = Vec::new();
+                let file = File::Foreign { look: &look, samples };
+                Npy { access }.reads(file, samples - 1..samples, &mut found).unwrap();
+                let found: Vec<_> = found.iter().map(|read| (read.len, read.offset)).collect();
+                let known = reads(access, &shape, samples - 1..samples);
+                let looked_at = usize::from(access == Access::Framework);
+                assert_eq!(found, known[looked_at..]);
+            }
+        }
+    }
+
+    #[test]
+    fn damage_has_a_place_and_upsets_nothing() {
+        let shape = shape(&[40, 40], Element::Uint8, 2);
+        let header = Header::of_samples(NAME, &shape).unwrap();
+        let good = [header.bytes(), &[7; 3200]].concat();
+        let facts = |bytes: &[u8]| {
+            let mut seen = Seen::default();
+            seen.add(0, bytes.len()).copy_from_slice(bytes);
+            let look = Look::new(NAME, bytes.len() as u64, &seen);
+            let file = File::Foreign { look: &look, samples: 2 };
+            let _ = Npy { access: Access::Framework }.reads(file, 0..2, &mut Vec::new());
+            Npy { access: Access::Extent }.inspect(&look)
+        };
+        assert_eq!(facts(&good).unwrap().samples, Some(2));
+        for len in 0..good.len() {
+            let error = facts(&good[..len]).unwrap_err().to_string();
+            assert!(error.contains("at byte"), "{len}: {error}");
+        }
+        for at in 0..header.bytes().len() {
+            for flip in [1, 0x10, 0x80, 0xFF] {
+                let mut bad = good.clone();
+                bad[at] ^= flip;
+                let _ = facts(&bad);
+            }
         }
     }
 
@@ -127,7 +287,10 @@ mod tests {
             dims in prop::collection::vec(0_u64..24, 0..4), element in 0..Element::ALL.len(),
             samples in 0_u64..6, seed: u64, file: u64,
         ) {
-            conformance::check(&Npy, &shape(&dims, Element::ALL[element], samples), seed, file)?;
+            let shape = shape(&dims, Element::ALL[element], samples);
+            for access in [Access::Framework, Access::Extent] {
+                conformance::check(&Npy { access }, &shape, seed, file)?;
+            }
         }
     }
 }

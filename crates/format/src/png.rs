@@ -7,9 +7,14 @@
 //! store the block once), and so that no rest is too short for a chunk.
 
 use crate::pieces::Pieces;
-use crate::{Content, EncodeError, Extent, Format, FormatError, Sink, error, whole_file};
+use crate::{
+    Content, Damage, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size,
+    error, look::peek, within,
+};
+use model::order::Unit;
 use model::shape::FileShape;
 use std::io;
+use std::ops::Range;
 
 const NAME: &str = "png";
 
@@ -41,6 +46,13 @@ const FRAME: u64 = SIGNATURE.len() as u64 + 4 * CHUNK + HEADER_BYTES as u64 + FI
 const FILE_LEAST: u64 = FRAME + BLOCK_HEAD + 2;
 /// All pixels stand in one chunk.
 const FILE_MOST: u64 = FRAME - ZLIB_FRAME + CHUNK_MOST;
+
+pub(crate) const KIND: Kind = Kind {
+    name: NAME,
+    summary: "PNG picture, grey: one sample of uint8 per file, decodable, exactly as large as the sample",
+    compressions: &[],
+    build: |_| Ok(Box::new(Png)),
+};
 
 #[derive(Debug)]
 pub(crate) struct Png;
@@ -106,17 +118,12 @@ impl Format for Png {
         NAME
     }
 
-    fn summary(&self) -> &'static str {
-        "PNG picture, grey: one sample of uint8 per file, decodable, exactly as large as the sample"
+    fn unit(&self, shape: &FileShape<'_>) -> Unit {
+        if shape.samples == 1 { Unit::Sample } else { Unit::File }
     }
 
-    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, FormatError> {
-        Layout::of(shape).map(|_| shape.payload_bytes())
-    }
-
-    /// The whole file: a picture is decoded from its start.
-    fn extent(&self, shape: &FileShape<'_>, index: u64) -> Result<Extent, FormatError> {
-        whole_file(self, shape, index)
+    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+        file_bytes(shape).map(Size::Exact)
     }
 
     fn encode(
@@ -139,6 +146,68 @@ impl Format for Png {
         write_chunk(&mut out, END, 0, |_| Ok(()))?;
         Ok(out.finish()?)
     }
+
+    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+        let (len, held) = match file {
+            File::Ours(shape) => (file_bytes(shape)?, shape.samples),
+            File::Foreign { look, samples } => (look.len, samples),
+        };
+        within(NAME, &samples, held)?;
+        if len == 0 {
+            return Err(Damage::new(NAME, 0, "an empty file").into());
+        }
+        reads.push(Extent { offset: 0, len });
+        Ok(())
+    }
+
+    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+        let start = peek(look, 0, 8)?;
+        if start != SIGNATURE {
+            return Err(look.damage(0, format!("no PNG signature (89 'PNG') but {start:02X?}")).into());
+        }
+        // The header must be the first chunk (PNG 5.6): its length, type, 13 bytes and their checksum.
+        let chunk = peek(look, 8, CHUNK + HEADER_BYTES as u64)?;
+        let (Some(&[w0, w1, w2, w3, h0, h1, h2, h3, bits, colour, ..]), Some(summed), Some(sum)) =
+            (chunk.get(8..21), chunk.get(4..21), chunk.get(21..25))
+        else {
+            return Err(look.damage(8, "a header without an end").into());
+        };
+        if chunk.get(..8) != Some(b"\0\0\0\x0DIHDR") {
+            return Err(look.damage(8, "the first chunk is not the header").into());
+        }
+        if crc32fast::hash(summed).to_be_bytes() != sum {
+            return Err(look.damage(29, "the header's checksum is wrong").into());
+        }
+        let wide = u64::from(u32::from_be_bytes([w0, w1, w2, w3]));
+        let high = u64::from(u32::from_be_bytes([h0, h1, h2, h3]));
+        picture(wide, high, bits, colour).ok_or_else(|| {
+            let what = format!("a picture of {wide} x {high}, {bits} bits, colour type {colour}");
+            look.damage(16, what).into()
+        })
+    }
+}
+
+/// What the header's numbers mean (PNG 11.2.2), where they mean something.
+fn picture(wide: u64, high: u64, bits: u8, colour: u8) -> Option<Facts> {
+    let (channels, colours) = match (colour, bits) {
+        (0, 1 | 2 | 4 | 8 | 16) => (1, "grey"),
+        (2, 8 | 16) => (3, "colours"),
+        (3, 1 | 2 | 4 | 8) => (1, "a palette's colours"),
+        (4, 8 | 16) => (2, "grey and transparency"),
+        (6, 8 | 16) => (4, "colours and transparency"),
+        _ => return None,
+    };
+    if wide == 0 || high == 0 {
+        return None;
+    }
+    let dims = if channels == 1 { vec![high, wide] } else { vec![high, wide, channels] };
+    let element = if bits == 16 { "uint16" } else { "uint8" };
+    let notes = vec![format!("{colours}, {bits} bits, channels: {channels}")];
+    Some(Facts { samples: Some(1), dims, element: Some(element.to_owned()), notes })
+}
+
+fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {
+    Layout::of(shape).map(|_| shape.payload_bytes())
 }
 
 /// A chunk on its way out, summed as it goes.
@@ -270,7 +339,7 @@ impl Adler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance;
+    use crate::{Seen, conformance};
     use model::shape::Element;
     use proptest::prelude::*;
 
@@ -346,6 +415,53 @@ mod tests {
         (FILE_LEAST..FILE_LEAST + 1100).chain(around_blocks).chain([4096, 114_244, 322_624, 2_000_003])
     }
 
+    fn facts(bytes: &[u8]) -> Result<Facts, Obstacle> {
+        let mut seen = Seen::default();
+        seen.add(0, bytes.len()).copy_from_slice(bytes);
+        Png.inspect(&Look::new(NAME, bytes.len() as u64, &seen))
+    }
+
+    #[test]
+    fn the_picture_is_found_to_be_what_it_is() {
+        let file = encoded(114_244, 1);
+        let (found, layout) = (facts(&file).unwrap(), Layout::of_size(114_244));
+        assert_eq!((&found.dims[..], found.samples), (&[layout.high, layout.wide][..], Some(1)));
+        assert_eq!(picture(5, 6, 16, 6).unwrap().dims, [6, 5, 4]);
+        assert_eq!(picture(5, 6, 16, 6).unwrap().element.as_deref(), Some("uint16"));
+        assert_eq!(picture(5, 6, 16, 3), None);
+        assert_eq!(picture(5, 0, 8, 0), None);
+        (0..60).for_each(|len| drop(facts(&file[..len])));
+    }
+
+    #[test]
+    fn an_empty_file_is_nothing_to_read() {
+        let seen = Seen::default();
+        let look = Look::new(NAME, 0, &seen);
+        let error = Png.reads(File::Foreign { look: &look, samples: 1 }, 0..1, &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("an empty file (at byte 0)"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_picture_is_said_to_be_none() {
+        let file = encoded(FILE_LEAST, 1);
+        let broken = |at: usize| {
+            let mut bytes = file.clone();
+            bytes[at] ^= 1;
+            bytes
+        };
+        let cases = [
+            (broken(1), 0, "no PNG signature"),
+            (broken(12), 8, "the first chunk"),
+            (broken(20), 29, "checksum"),
+            (file[..20].to_vec(), 8, "ends at byte 20"),
+        ];
+        for (bytes, offset, words) in cases {
+            let error = facts(&bytes).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+            assert!(matches!(&error, Obstacle::Damage(damage) if damage.offset == offset), "{error}");
+        }
+    }
+
     #[test]
     fn every_size_is_met_exactly_by_whole_rows() {
         for bytes in sizes() {
@@ -408,7 +524,7 @@ mod tests {
             (&[1 << 40, 1 << 40], Element::Uint8, 1, "too large"),
         ];
         for (dims, element, samples, words) in cases {
-            let error = Png.file_bytes(&FileShape { dims, element, samples }).unwrap_err();
+            let error = file_bytes(&FileShape { dims, element, samples }).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
         }
     }

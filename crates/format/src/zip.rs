@@ -1,6 +1,6 @@
-//! The records of a ZIP archive of stored members (APPNOTE 6.3.10): plain version 2.0 while every number fits
-//! 32 bits, zip64 for the numbers that do not. It writes records and knows their sizes; what a member holds
-//! is not its business.
+//! The records of a ZIP archive (APPNOTE 6.3.10): plain version 2.0 while every number fits 32 bits, zip64 for the
+//! numbers that do not. It writes records and knows their sizes; what a member holds, and how that is compressed, is
+//! not its business.
 
 use crate::pieces::Pieces;
 use std::io;
@@ -13,20 +13,44 @@ const ZIP64: u16 = 45;
 /// 1980-01-01, the first day the format knows: a file's bytes must not depend on when it was made.
 const DATE: u16 = (1 << 5) | 1;
 
-/// A stored member: its own place and size in the archive.
+/// How a member's data stands in the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    Stored,
+    /// Deflated, its checksum and sizes in a descriptor behind it, because they are known only then. Whether they
+    /// might not fit 32 bits must be said before.
+    Deflated {
+        long: bool,
+    },
+}
+
+/// A member: its own place and size in the archive.
 pub(crate) struct Member {
     pub(crate) name: &'static str,
     /// Offset of its local header.
     pub(crate) offset: u64,
-    /// Bytes of its data.
+    /// Bytes of its data, and those that it takes in the archive.
     pub(crate) bytes: u64,
+    pub(crate) packed: u64,
     pub(crate) crc: u32,
+    pub(crate) method: Method,
 }
 
 impl Member {
+    /// A member that is stored as it is. Its checksum is not known yet.
+    pub(crate) fn stored(name: &'static str, offset: u64, bytes: u64) -> Member {
+        Member { name, offset, bytes, packed: bytes, crc: 0, method: Method::Stored }
+    }
+
+    /// A deflated member of `bytes` bytes that become `packed`, at most.
+    pub(crate) fn deflated(name: &'static str, offset: u64, bytes: u64, packed: u64) -> Member {
+        let long = bytes >= FULL || packed >= FULL;
+        Member { name, offset, bytes, packed, crc: 0, method: Method::Deflated { long } }
+    }
+
     /// Size of the header before the data.
     pub(crate) fn local_bytes(&self) -> u64 {
-        30 + self.name.len() as u64 + if self.is_long() { 20 } else { 0 }
+        30 + self.name.len() as u64 + u64::from(self.local_extra())
     }
 
     /// Size of the entry in the central directory.
@@ -34,20 +58,33 @@ impl Member {
         46 + self.name.len() as u64 + u64::from(self.central_extra())
     }
 
-    /// Offset behind the data: where the next record starts. `None` where no number can say it.
+    /// Offset behind the data and its descriptor: where the next record starts. `None` where no number can say it.
     pub(crate) fn end(&self) -> Option<u64> {
-        self.offset.checked_add(self.local_bytes())?.checked_add(self.bytes)
+        let descriptor = match self.method {
+            Method::Stored => 0,
+            Method::Deflated { long: false } => 16,
+            Method::Deflated { long: true } => 24,
+        };
+        self.offset.checked_add(self.local_bytes())?.checked_add(self.packed)?.checked_add(descriptor)
     }
 
     fn is_long(&self) -> bool {
-        self.bytes >= FULL
+        self.bytes >= FULL || self.packed >= FULL
     }
 
     fn is_far(&self) -> bool {
         self.offset >= FULL
     }
 
-    /// Bytes of the entry's extra field, which holds only the numbers that do not fit.
+    fn local_extra(&self) -> u16 {
+        match self.method {
+            Method::Deflated { long } if long => 20,
+            Method::Stored if self.is_long() => 20,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of the entry's extra field, which holds only the numbers that do not fit; of the two sizes always both.
     fn central_extra(&self) -> u16 {
         match (self.is_long(), self.is_far()) {
             (false, false) => 0,
@@ -59,21 +96,40 @@ impl Member {
 
     pub(crate) fn write_local(&self, out: &mut Pieces<'_, '_>) -> io::Result<()> {
         out.bytes(b"PK\x03\x04")?;
-        let extra = if self.is_long() { 20 } else { 0 };
-        self.write_shared(out, extra)?;
+        let extra = self.local_extra();
+        let sizes = match self.method {
+            Method::Stored => [self.bytes, self.packed],
+            Method::Deflated { .. } => [0, 0],
+        };
+        let crc = if self.method == Method::Stored { self.crc } else { 0 };
+        self.write_shared(out, extra, crc, if extra > 0 { [FULL as u32; 2] } else { sizes.map(clipped) })?;
         out.bytes(self.name.as_bytes())?;
-        if self.is_long() {
+        if extra > 0 {
             write_extra_head(out, extra)?;
-            write_u64s(out, [self.bytes, self.bytes])?;
+            write_u64s(out, sizes)?;
         }
         Ok(())
+    }
+
+    /// Writes the record behind deflated data.
+    pub(crate) fn write_descriptor(&self, out: &mut Pieces<'_, '_>) -> io::Result<()> {
+        match self.method {
+            Method::Stored => return Ok(()),
+            Method::Deflated { .. } => out.bytes(b"PK\x07\x08")?,
+        }
+        write_u32s(out, [self.crc])?;
+        match self.method {
+            Method::Deflated { long: true } => write_u64s(out, [self.packed, self.bytes]),
+            _ => write_u32s(out, [clipped(self.packed), clipped(self.bytes)]),
+        }
     }
 
     pub(crate) fn write_central(&self, out: &mut Pieces<'_, '_>) -> io::Result<()> {
         let extra = self.central_extra();
         out.bytes(b"PK\x01\x02")?;
         write_u16s(out, [version(extra)])?;
-        self.write_shared(out, extra)?;
+        let sizes = if self.is_long() { [FULL; 2] } else { [self.bytes, self.packed] };
+        self.write_shared(out, extra, self.crc, sizes.map(clipped))?;
         // No comment, disk 0, no internal and no external attributes.
         write_u16s(out, [0; 5])?;
         write_u32s(out, [clipped(self.offset)])?;
@@ -82,7 +138,7 @@ impl Member {
             write_extra_head(out, extra)?;
         }
         if self.is_long() {
-            write_u64s(out, [self.bytes, self.bytes])?;
+            write_u64s(out, [self.bytes, self.packed])?;
         }
         if self.is_far() {
             write_u64s(out, [self.offset])?;
@@ -90,11 +146,19 @@ impl Member {
         Ok(())
     }
 
-    /// The fields that both headers have in the same order: version needed, no flags, stored, time and date,
-    /// CRC, sizes before and after compression, lengths of name and extra field.
-    fn write_shared(&self, out: &mut Pieces<'_, '_>, extra: u16) -> io::Result<()> {
-        write_u16s(out, [version(extra), 0, 0, 0, DATE])?;
-        write_u32s(out, [self.crc, clipped(self.bytes), clipped(self.bytes)])?;
+    /// The fields that both headers have in the same order: version needed, flags, method, time and date, CRC, sizes
+    /// after and before compression, lengths of name and extra field.
+    fn write_shared(
+        &self,
+        out: &mut Pieces<'_, '_>,
+        extra: u16,
+        crc: u32,
+        [bytes, packed]: [u32; 2],
+    ) -> io::Result<()> {
+        // Flag 3: a descriptor follows the data. Method 8 is deflate.
+        let (flags, method) = if self.method == Method::Stored { (0, 0) } else { (1 << 3, 8) };
+        write_u16s(out, [version(extra), flags, method, 0, DATE])?;
+        write_u32s(out, [crc, packed, bytes])?;
         write_u16s(out, [self.name.len() as u16, extra])
     }
 }
@@ -176,11 +240,16 @@ mod tests {
         let sides = [0, FULL - 1, FULL, FULL + 1, 1 << 40];
         for offset in sides {
             for bytes in sides {
-                let member = Member { name: "x.npy", offset, bytes, crc: 7 };
-                let local = written(|out| member.write_local(out));
-                let central = written(|out| member.write_central(out));
-                assert_eq!(local.len() as u64, member.local_bytes(), "{offset} {bytes}");
-                assert_eq!(central.len() as u64, member.central_bytes(), "{offset} {bytes}");
+                let members =
+                    [Member::stored("x.npy", offset, bytes), Member::deflated("x.npy", offset, 70, bytes)];
+                for member in members {
+                    let local = written(|out| member.write_local(out));
+                    let central = written(|out| member.write_central(out));
+                    let descriptor = written(|out| member.write_descriptor(out)).len() as u64;
+                    assert_eq!(local.len() as u64, member.local_bytes(), "{offset} {bytes}");
+                    assert_eq!(central.len() as u64, member.central_bytes(), "{offset} {bytes}");
+                    assert_eq!(member.end(), Some(offset + local.len() as u64 + bytes + descriptor));
+                }
             }
         }
         for directory in sides {
@@ -191,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_large_number_stands_in_the_extra_field() {
-        let member = Member { name: "x.npy", offset: FULL, bytes: FULL, crc: 7 };
+        let member = Member::stored("x.npy", FULL, FULL);
         let central = written(|out| member.write_central(out));
         assert_eq!(central[6..8], [45, 0]);
         assert_eq!(central[20..28], [0xFF; 8]);
@@ -199,7 +268,7 @@ mod tests {
         assert_eq!(central[51..55], [1, 0, 24, 0]);
         let number = FULL.to_le_bytes();
         assert_eq!(central[55..], [number, number, number].concat());
-        let near = Member { name: "x.npy", offset: FULL - 1, bytes: FULL - 1, crc: 7 };
+        let near = Member::stored("x.npy", FULL - 1, FULL - 1);
         assert_eq!(written(|out| near.write_central(out))[6..8], [20, 0]);
     }
 
@@ -217,7 +286,7 @@ mod tests {
 
     #[test]
     fn an_end_that_no_number_can_say_is_none() {
-        assert_eq!(Member { name: "x", offset: 5, bytes: u64::MAX, crc: 0 }.end(), None);
-        assert_eq!(Member { name: "x", offset: 5, bytes: 4, crc: 0 }.end(), Some(5 + 31 + 4));
+        assert_eq!(Member::stored("x", 5, u64::MAX).end(), None);
+        assert_eq!(Member::stored("x", 5, 4).end(), Some(5 + 31 + 4));
     }
 }

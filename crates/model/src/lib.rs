@@ -3,8 +3,10 @@
 
 pub mod catalog;
 pub mod digest;
+pub mod extent;
 pub mod files;
 pub mod ledger;
+pub mod manifest;
 pub mod metrics;
 pub mod names;
 pub mod order;

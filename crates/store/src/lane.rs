@@ -3,6 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
+use model::extent::Extent;
 use model::names::Name;
 
 use crate::{Done, Fetch, Lane, StoreError};
@@ -27,31 +28,70 @@ pub trait Blocking: Sync {
 /// One fetch at a time through one buffer, which is reused: bytes stream through it and are dropped, as a training
 /// job's are once they have become a batch.
 #[derive(Debug)]
-pub struct BlockingLane<'a, B> {
+pub struct BlockingLane<'a, B: Blocking> {
     backend: &'a B,
     buffer: PageAligned,
     done: Option<Done>,
+    /// The file that stayed open, for whoever goes on in it.
+    held: Option<Held<B::File>>,
+}
+
+#[derive(Debug)]
+struct Held<F> {
+    name: Name,
+    file: F,
 }
 
 impl<'a, B: Blocking> BlockingLane<'a, B> {
     pub fn new(backend: &'a B, transfer: usize) -> Self {
         // One byte more than a transfer, so that a file that goes on is seen without another call.
-        BlockingLane { backend, buffer: PageAligned::new(transfer.max(1) + 1), done: None }
+        BlockingLane { backend, buffer: PageAligned::new(transfer.max(1) + 1), done: None, held: None }
     }
 
-    fn read_range(&mut self, file: &B::File, fetch: &Fetch<'_>) -> Result<u64, StoreError> {
-        let end = fetch.offset + fetch.len;
-        let buffer = self.buffer.bytes();
-        let transfer = buffer.len() - 1;
-        let mut at = fetch.offset;
-        let mut reads = 0;
-        while at < end || reads == 0 {
+    /// The file of that name: the one that stayed open, or opened now. Says how many opens that took.
+    fn open(&mut self, name: &Name) -> Result<(B::File, u64), StoreError> {
+        match self.held.take() {
+            Some(held) if held.name == *name => return Ok((held.file, 0)),
+            Some(held) => self.backend.close(held.file, &held.name)?,
+            None => {}
+        }
+        Ok((self.backend.open(name)?, 1))
+    }
+
+    fn leave(&mut self, file: B::File, name: &Name, keep_open: bool) -> Result<(), StoreError> {
+        if keep_open {
+            self.held = Some(Held { name: name.clone(), file });
+            return Ok(());
+        }
+        self.backend.close(file, name)
+    }
+
+    fn read_ranges(&mut self, file: &B::File, fetch: &Fetch<'_>) -> Result<(u64, u64), StoreError> {
+        let (mut bytes, mut reads) = (0, 0);
+        for range in fetch.ranges {
             // Relaxed: the flag carries nothing with it.
             if reads > 0 && fetch.give_up.load(Ordering::Relaxed) {
                 return Err(StoreError::GivenUp);
             }
+            reads += self.read_range(file, *range, fetch)?;
+            bytes += range.len;
+        }
+        Ok((bytes, reads))
+    }
+
+    fn read_range(&mut self, file: &B::File, range: Extent, fetch: &Fetch<'_>) -> Result<u64, StoreError> {
+        let end = range.end();
+        let to_end = end == fetch.file_bytes;
+        let buffer = self.buffer.bytes();
+        let transfer = buffer.len() - 1;
+        let mut at = range.offset;
+        let mut reads = 0;
+        while at < end || reads == 0 {
+            if reads > 0 && fetch.give_up.load(Ordering::Relaxed) {
+                return Err(StoreError::GivenUp);
+            }
             let left = end - at;
-            let probe = usize::from(fetch.to_end && left <= transfer as u64);
+            let probe = usize::from(to_end && left <= transfer as u64);
             let ask = left.min(transfer as u64) as usize + probe;
             let got = self.backend.read_at(file, fetch.name, at, &mut buffer[..ask])? as u64;
             reads += 1;
@@ -61,6 +101,22 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
             }
             if got == 0 && at < end {
                 return Err(StoreError::Short { name: self.backend.shown(fetch.name), end: at, needed: end });
+            }
+        }
+        Ok(reads)
+    }
+
+    /// Fills `out` from `offset` on; says how many reads that took.
+    fn fill(&self, file: &B::File, name: &Name, offset: u64, out: &mut [u8]) -> Result<u64, StoreError> {
+        let (mut filled, mut reads) = (0, 0);
+        while filled < out.len() {
+            let at = offset + filled as u64;
+            let got = self.backend.read_at(file, name, at, &mut out[filled..])?;
+            reads += 1;
+            filled += got;
+            if got == 0 {
+                let needed = offset + out.len() as u64;
+                return Err(StoreError::Short { name: self.backend.shown(name), end: at, needed });
             }
         }
         Ok(reads)
@@ -78,17 +134,24 @@ where
 
     fn submit(&mut self, tag: u64, fetch: &Fetch<'_>) -> Result<(), StoreError> {
         debug_assert!(self.done.is_none());
-        let file = self.backend.open(fetch.name)?;
-        let reads = self.read_range(&file, fetch);
-        let closed = self.backend.close(file, fetch.name);
-        let reads = reads?;
-        closed?;
-        self.done = Some(Done { tag, bytes: fetch.len, opens: 1, reads });
+        let (file, opens) = self.open(fetch.name)?;
+        let outcome = self.read_ranges(&file, fetch);
+        let left = self.leave(file, fetch.name, fetch.keep_open);
+        let (bytes, reads) = outcome?;
+        left?;
+        self.done = Some(Done { tag, bytes, opens, reads });
         Ok(())
     }
 
     fn reap(&mut self) -> Result<Option<Done>, StoreError> {
         Ok(self.done.take())
+    }
+
+    fn look(&mut self, name: &Name, offset: u64, out: &mut [u8]) -> Result<Done, StoreError> {
+        let (file, opens) = self.open(name)?;
+        let outcome = self.fill(&file, name, offset, out);
+        self.leave(file, name, true)?;
+        Ok(Done { tag: 0, bytes: out.len() as u64, opens, reads: outcome? })
     }
 }
 

@@ -13,6 +13,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use model::extent::Extent;
 use model::names::Name;
 
 pub use error::{Operation, StoreError};
@@ -21,14 +22,15 @@ pub use mapped::Mapped;
 pub use null::Null;
 pub use posix::Posix;
 
-/// What a lane is asked to bring: one range of one file.
+/// What a lane is asked to bring: ranges of one file, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Fetch<'a> {
     pub name: &'a Name,
-    pub offset: u64,
-    pub len: u64,
-    /// The range must end where the file ends: a longer file is an error, as a shorter one always is.
-    pub to_end: bool,
+    pub ranges: &'a [Extent],
+    /// How long the file should be: where a range ends there, a longer file is an error, as a shorter one always is.
+    pub file_bytes: u64,
+    /// Whether the next fetch will go on in the same file, which then stays open.
+    pub keep_open: bool,
     /// Set when nobody wants the bytes any more: a long fetch looks at it between its reads and gives up.
     pub give_up: &'a AtomicBool,
 }
@@ -52,6 +54,9 @@ pub trait Lane: Send {
     fn submit(&mut self, tag: u64, fetch: &Fetch<'_>) -> Result<(), StoreError>;
     /// Waits for one completion; `None` when nothing is in flight.
     fn reap(&mut self) -> Result<Option<Done>, StoreError>;
+    /// Reads a range of a file to look at it: fills `out`, which must lie within the file. The file stays open for the
+    /// next look or fetch. Must not be called with fetches in flight.
+    fn look(&mut self, name: &Name, offset: u64, out: &mut [u8]) -> Result<Done, StoreError>;
 }
 
 /// A file under construction. It appears under its name when `finish` succeeds, whole, or never.
@@ -68,6 +73,16 @@ pub struct Capabilities {
     pub holds_files: bool,
     /// A fetch occupies its thread until it is done, so concurrency needs a thread each.
     pub blocking: bool,
+}
+
+/// What lies in a folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Files whose names begin and end as asked.
+    pub matching: u64,
+    /// Other files, hidden ones aside, and one of them.
+    pub others: u64,
+    pub example: Option<String>,
 }
 
 /// A medium that holds a data set.
@@ -87,6 +102,8 @@ pub trait Store: Send + Sync + Debug {
     fn lock(&self) -> Result<(), StoreError>;
     /// Removes what interrupted writers have left in a folder of files whose names begin and end so.
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError>;
+    /// Counts the files of a folder, not of those below it; `None` if there is no such folder.
+    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<Census>, StoreError>;
     /// Waits until all that was written is on stable storage.
     fn sync(&self) -> Result<(), StoreError>;
 }

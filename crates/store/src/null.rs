@@ -5,7 +5,7 @@ use std::path::Path;
 
 use model::names::Name;
 
-use crate::{Capabilities, Done, Fetch, Lane, Operation, Store, StoreError, Writer};
+use crate::{Capabilities, Census, Done, Fetch, Lane, Operation, Store, StoreError, Writer};
 
 /// Fetches that a lane takes on before it wants to be reaped.
 const DEPTH: usize = 64;
@@ -58,6 +58,10 @@ impl Store for Null {
         Err(Null::refuse(Operation::List, folder))
     }
 
+    fn census(&self, folder: &Name, _prefix: &str, _suffix: &str) -> Result<Option<Census>, StoreError> {
+        Err(Null::refuse(Operation::List, folder))
+    }
+
     fn sync(&self) -> Result<(), StoreError> {
         Ok(())
     }
@@ -73,8 +77,13 @@ impl Lane for NullLane {
     }
 
     fn submit(&mut self, tag: u64, fetch: &Fetch<'_>) -> Result<(), StoreError> {
-        self.done.push(Done { tag, bytes: fetch.len, opens: 1, reads: 1 });
+        let bytes = fetch.ranges.iter().map(|range| range.len).sum();
+        self.done.push(Done { tag, bytes, opens: 1, reads: fetch.ranges.len() as u64 });
         Ok(())
+    }
+
+    fn look(&mut self, name: &Name, _offset: u64, _out: &mut [u8]) -> Result<Done, StoreError> {
+        Err(Null::refuse(Operation::Read, name))
     }
 
     fn reap(&mut self) -> Result<Option<Done>, StoreError> {

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::lane::{Blocking, BlockingLane};
-use crate::{Capabilities, Lane, Operation, Store, StoreError, Writer};
+use crate::{Capabilities, Census, Lane, Operation, Store, StoreError, Writer};
 
 /// The suffix of a file that is being written. The next attempt at the same file truncates and reuses it.
 const PARTIAL: &str = ".partial";
@@ -147,6 +147,30 @@ impl Store for Posix {
         Ok(())
     }
 
+    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<Census>, StoreError> {
+        let error = |cause| self.error(Operation::List, &folder.to_string(), cause);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = match rustix::fs::openat(&self.root, folder.as_c_str(), flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            open => open.map_err(error)?,
+        };
+        let mut census = Census::default();
+        for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
+            let entry = entry.map_err(error)?;
+            let name = entry.file_name().to_bytes();
+            if name.starts_with(b".") || entry.file_type() == FileType::Directory {
+                continue;
+            }
+            if name.starts_with(prefix.as_bytes()) && name.ends_with(suffix.as_bytes()) {
+                census.matching += 1;
+            } else {
+                census.others += 1;
+                census.example.get_or_insert_with(|| String::from_utf8_lossy(name).into_owned());
+            }
+        }
+        Ok(Some(census))
+    }
+
     fn sync(&self) -> Result<(), StoreError> {
         rustix::fs::syncfs(&self.root).map_err(|cause| self.error(Operation::Sync, ".", cause))
     }
@@ -278,8 +302,10 @@ mod tests {
         )
         .unwrap();
         let name = Name::new("pipe").unwrap();
+        let whole = [model::extent::Extent { offset: 0, len: 10 }];
+        let give_up = AtomicBool::new(false);
         let fetch =
-            crate::Fetch { name: &name, offset: 0, len: 10, to_end: true, give_up: &AtomicBool::new(false) };
+            crate::Fetch { name: &name, ranges: &whole, file_bytes: 10, keep_open: false, give_up: &give_up };
         let error = store.lane(4096).submit(0, &fetch).unwrap_err();
         assert!(error.to_string().contains("pipe"), "{error}");
     }

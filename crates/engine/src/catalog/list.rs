@@ -19,6 +19,7 @@ use super::{ScanError, Skipped};
 pub(super) const BATCH: usize = 8192;
 /// A file that `feedline generate` was writing when it was interrupted.
 const PARTIAL: &[u8] = b".partial";
+const INDEX: &[u8] = b".idx";
 
 /// A folder that is being listed by one or more threads.
 #[derive(Debug)]
@@ -158,6 +159,11 @@ pub(super) fn left_out(name: &[u8], hint: FileType, suffixes: &[Vec<u8>], skippe
     }
     if name.ends_with(PARTIAL) {
         skipped.partial += 1;
+        return true;
+    }
+    // Without suffixes everything is data, except what says where data is (DALI's and DLIO's index files).
+    if suffixes.is_empty() && name.ends_with(INDEX) && hint != FileType::Unknown {
+        skipped.index += 1;
         return true;
     }
     // What may be a folder must be looked at first.

@@ -71,6 +71,8 @@ pub struct Skipped {
     pub hidden: u64,
     /// Files that end in `.partial`: generation was interrupted.
     pub partial: u64,
+    /// Index files (`.idx`), when no suffix was asked for.
+    pub index: u64,
     /// Files with another suffix than asked for.
     pub unmatched: u64,
     /// Symbolic links to folders.
@@ -83,6 +85,7 @@ impl Skipped {
     fn add(&mut self, other: Skipped) {
         self.hidden += other.hidden;
         self.partial += other.partial;
+        self.index += other.index;
         self.unmatched += other.unmatched;
         self.linked_folders += other.linked_folders;
         self.special += other.special;

@@ -1,16 +1,17 @@
 //! A reader thread: claims chunks of batches, turns positions into byte ranges, fetches them and keeps its own
 //! account of what was delivered. After warm-up it allocates nothing and takes no lock while there is work.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use format::{Extent, Format};
+use format::{Extent, File, Format, Look, Obstacle, Seen};
 use model::digest::placed_run;
 use model::files::FileList;
 use model::ledger::{PARTS, Part, Row, part_of};
 use model::names::Name;
-use model::order::EpochOrder;
+use model::order::{EpochOrder, Unit};
 use model::plan::{Data, PhasePlan, Split};
 use store::{Fetch, Lane, Store, StoreError};
 
@@ -23,6 +24,10 @@ use crate::stop::Stop;
 
 /// How long a reader sleeps before it looks whether the run should stop.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
+
+/// Bounds for finding samples in a foreign file: containers that people train from need far less.
+const MOST_LOOKS: u64 = 10_000;
+const MOST_SEEN: u64 = 256 << 20;
 
 /// What ended the work, and where.
 #[derive(Clone, Debug)]
@@ -88,8 +93,14 @@ pub(crate) fn read(job: &Job<'_>, group: usize, queues: &[usize]) -> Delivered {
         accounts: vec![Row::default(); queues.len()],
         parts: vec![Part::default(); PARTS as usize],
     };
-    let mut reader =
-        Reader { job, lane: job.store.lane(job.transfer_bytes), name: Name::default(), at: (0, 0) };
+    let mut reader = Reader {
+        job,
+        lane: job.store.lane(job.transfer_bytes),
+        name: Name::default(),
+        reads: Vec::new(),
+        seen: Seen::default(),
+        at: (0, 0),
+    };
     let outcome = catch_unwind(AssertUnwindSafe(|| reader.serve(group, queues, &mut delivered)));
     let (rank, step) = reader.at;
     match outcome {
@@ -113,6 +124,10 @@ struct Reader<'a, 'j> {
     job: &'a Job<'j>,
     lane: Box<dyn Lane + 'a>,
     name: Name,
+    /// The reads of the visit at hand.
+    reads: Vec<Extent>,
+    /// What has been seen of a foreign file's metadata.
+    seen: Seen,
     /// Rank and step at work, for the message if it fails.
     at: (u64, u64),
 }
@@ -122,8 +137,10 @@ struct Reader<'a, 'j> {
 enum ReadError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error(transparent)]
-    Format(#[from] format::FormatError),
+    #[error("{name}: {cause}")]
+    Format { name: String, cause: Obstacle },
+    #[error("{name}: more than {MOST_LOOKS} looks or {} MiB of metadata to find its samples", MOST_SEEN >> 20)]
+    Endless { name: String },
     #[error("{0}")]
     Files(String),
 }
@@ -166,14 +183,14 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Fetches the samples of one chunk. Neighbours in one file become one operation.
+    /// Fetches the samples of one chunk. Neighbours in one file are one visit to it.
     fn bring(&mut self, queue: usize, chunk: Chunk) -> Result<Row, ReadError> {
         let job = self.job;
         let rank = job.first_rank + queue as u64;
         self.at = (rank, chunk.step);
         let first = job.phase.shards.position(rank, chunk.step) + chunk.first;
         let mut account = Row::default();
-        let mut pending: Option<(u64, Wanted)> = None;
+        let mut pending: Option<Range<u64>> = None;
         let mut in_flight = 0;
         let (mut position, end) = (first, first + chunk.samples);
         while position < end {
@@ -182,22 +199,30 @@ impl Reader<'_, '_> {
             account.digest.insert_run(sample, count);
             account.order = account.order.wrapping_add(placed_run(position, sample, count));
             position += count;
-            let (file, wanted) = self.locate(sample, count)?;
-            let joined =
-                pending.filter(|(open, _)| *open == file).and_then(|(_, so_far)| so_far.join(wanted));
-            if let (Some((open, so_far)), None) = (pending, joined) {
-                self.fetch(open, so_far, &mut in_flight, &mut account)?;
+            let next = sample..sample + count;
+            match &mut pending {
+                Some(so_far) if self.go_together(so_far, &next) => so_far.end = next.end,
+                _ => {
+                    if let Some(samples) = pending.replace(next) {
+                        self.visit(&samples, &mut in_flight, &mut account)?;
+                    }
+                }
             }
-            pending = Some((file, joined.unwrap_or(wanted)));
         }
-        if let Some((file, wanted)) = pending {
-            self.fetch(file, wanted, &mut in_flight, &mut account)?;
+        if let Some(samples) = pending {
+            self.visit(&samples, &mut in_flight, &mut account)?;
         }
         while in_flight > 0 {
             self.reap(&mut in_flight, &mut account)?;
         }
         job.pulse.add(account.samples_delivered, account.bytes_read);
         Ok(account)
+    }
+
+    /// Whether the second samples follow the first in the same file.
+    fn go_together(&self, samples: &Range<u64>, next: &Range<u64>) -> bool {
+        let per_file = self.job.split.samples_per_file;
+        samples.end == next.start && !next.start.is_multiple_of(per_file)
     }
 
     /// The part of the epoch that a chunk belongs to.
@@ -207,46 +232,82 @@ impl Reader<'_, '_> {
         part_of(rank * shards.steps + chunk.step, shards.ranks * shards.steps)
     }
 
-    /// The file of `count` neighbouring samples from `sample` on, as a number within the split, and what is wanted
-    /// of it.
-    fn locate(&self, sample: u64, count: u64) -> Result<(u64, Wanted), ReadError> {
-        let job = self.job;
-        let per_file = job.split.samples_per_file;
-        if per_file == 1 {
-            return Ok((sample, Wanted::Whole));
-        }
-        let (file, index) = (sample / per_file, sample % per_file);
-        // Neighbouring samples lie one behind the other in every format, so the ends say it all.
-        let extent =
-            job.data.sizes.with_shape(job.split.first_file + file, job.data.element, per_file, |shape| {
-                let last = job.format.extent(shape, index + count - 1)?;
-                job.format.extent(shape, index).map(|first| union(first, last))
-            })?;
-        Ok((file, Wanted::Range(extent)))
-    }
-
-    fn fetch(
+    /// Reads neighbouring samples of one file.
+    fn visit(
         &mut self,
-        file: u64,
-        wanted: Wanted,
+        samples: &Range<u64>,
         in_flight: &mut usize,
         account: &mut Row,
     ) -> Result<(), ReadError> {
+        let job = self.job;
+        let per_file = job.split.samples_per_file;
+        let file = samples.start / per_file;
+        let within = samples.start - file * per_file..samples.end - file * per_file;
+        let within = if job.data.streams { within } else { whole_units(job.data.unit, &within, per_file) };
+        if within.is_empty() {
+            return Ok(());
+        }
+        let file_bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+        self.reads.clear();
+        if job.data.listed.is_some() || !job.data.exact {
+            while *in_flight > 0 {
+                self.reap(in_flight, account)?;
+            }
+            self.find(within, file_bytes, account)?;
+        } else {
+            let (number, element, reads) = (job.split.first_file + file, job.data.element, &mut self.reads);
+            job.data
+                .sizes
+                .with_shape(number, element, per_file, |shape| {
+                    job.format.reads(File::Ours(shape), within, reads)
+                })
+                .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })?;
+        }
+        if self.reads.is_empty() {
+            return Ok(());
+        }
         if *in_flight == self.lane.capacity() {
             self.reap(in_flight, account)?;
         }
-        let file_bytes = self.job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
-        let extent = match wanted {
-            Wanted::Whole => Extent { offset: 0, len: file_bytes },
-            Wanted::Range(extent) => extent,
-        };
-        let to_end = extent.offset + extent.len == file_bytes;
-        let give_up = self.job.abort.flag();
-        let fetch = Fetch { name: &self.name, offset: extent.offset, len: extent.len, to_end, give_up };
+        let (ranges, give_up) = (self.reads.as_slice(), job.abort.flag());
+        account.bytes_planned += ranges.iter().map(|range| range.len).sum::<u64>();
+        let fetch = Fetch { name: &self.name, ranges, file_bytes, keep_open: job.data.streams, give_up };
         self.lane.submit(file, &fetch)?;
         *in_flight += 1;
-        account.bytes_planned += extent.len;
         Ok(())
+    }
+
+    /// Finds the reads of a file that somebody else wrote by looking into it.
+    fn find(&mut self, samples: Range<u64>, file_bytes: u64, account: &mut Row) -> Result<(), ReadError> {
+        let (job, held) = (self.job, self.job.split.samples_per_file);
+        if !job.store.capabilities().holds_files {
+            // There is nothing to look at: every sample is an equal share of its file.
+            let share = |sample: u64| (u128::from(file_bytes) * u128::from(sample) / u128::from(held)) as u64;
+            let (offset, end) = (share(samples.start), share(samples.end));
+            self.reads.push(Extent { offset, len: end - offset });
+            return Ok(());
+        }
+        self.seen.clear();
+        for _ in 0..MOST_LOOKS {
+            let look = Look::new(job.format.name(), file_bytes, &self.seen);
+            let file = File::Foreign { look: &look, samples: held };
+            let unread = match job.format.reads(file, samples.clone(), &mut self.reads) {
+                Ok(()) => return Ok(()),
+                Err(Obstacle::Unread(extent)) => extent,
+                Err(cause) => return Err(ReadError::Format { name: self.name.to_string(), cause }),
+            };
+            self.reads.clear();
+            if self.seen.total().saturating_add(unread.len) > MOST_SEEN {
+                break;
+            }
+            let out = self.seen.add(unread.offset, unread.len as usize);
+            let done = self.lane.look(&self.name, unread.offset, out)?;
+            account.bytes_planned += unread.len;
+            account.bytes_read += done.bytes;
+            account.opens += done.opens;
+            account.reads += done.reads;
+        }
+        Err(ReadError::Endless { name: self.name.to_string() })
     }
 
     fn reap(&mut self, in_flight: &mut usize, account: &mut Row) -> Result<(), ReadError> {
@@ -264,29 +325,17 @@ impl Reader<'_, '_> {
     }
 }
 
-/// What is wanted of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
-    Whole,
-    Range(Extent),
-}
-
-impl Wanted {
-    /// Both as one fetch, where that reads nothing that neither wants.
-    fn join(self, other: Wanted) -> Option<Wanted> {
-        match (self, other) {
-            (Wanted::Range(a), Wanted::Range(b)) => {
-                let touch = b.offset <= a.offset + a.len && a.offset <= b.offset + b.len;
-                touch.then(|| Wanted::Range(union(a, b)))
-            }
-            _ => None,
-        }
-    }
-}
-
-fn union(a: Extent, b: Extent) -> Extent {
-    let offset = a.offset.min(b.offset);
-    Extent { offset, len: (a.offset + a.len).max(b.offset + b.len) - offset }
+/// The samples whose reads a visit pays for. Where the smallest part of a file that can be read is larger than a
+/// sample, a loader reads it once and takes neighbouring samples out of memory: the visit that holds a part's first
+/// sample reads all of it, the others nothing, and over an epoch each part is read once.
+fn whole_units(unit: Unit, samples: &Range<u64>, per_file: u64) -> Range<u64> {
+    let unit = match unit {
+        Unit::Sample => return samples.clone(),
+        Unit::Group(rows) => rows.clamp(1, per_file),
+        Unit::File | Unit::None => per_file,
+    };
+    let first_of = |sample: u64| sample.div_ceil(unit).saturating_mul(unit).min(per_file);
+    first_of(samples.start)..first_of(samples.end)
 }
 
 #[cfg(test)]
@@ -294,12 +343,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbouring_ranges_become_one() {
-        let at = |offset, len| Wanted::Range(Extent { offset, len });
-        assert_eq!(at(0, 10).join(at(10, 5)), Some(at(0, 15)));
-        assert_eq!(at(10, 5).join(at(0, 10)), Some(at(0, 15)));
-        assert_eq!(at(0, 10).join(at(0, 10)), Some(at(0, 10)), "the same range twice is one fetch");
-        assert_eq!(at(0, 10).join(at(11, 5)), None);
-        assert_eq!(Wanted::Whole.join(Wanted::Whole), None, "one-sample files are one fetch each");
+    fn every_unit_is_read_once_however_visits_are_cut() {
+        for (unit, per_file) in
+            [(Unit::Group(4), 10), (Unit::Group(4), 8), (Unit::File, 7), (Unit::Group(99), 5)]
+        {
+            for visit in 1..=per_file {
+                let mut paid = Vec::new();
+                for first in (0..per_file).step_by(visit as usize) {
+                    paid.extend(whole_units(unit, &(first..(first + visit).min(per_file)), per_file));
+                }
+                assert_eq!(paid, (0..per_file).collect::<Vec<_>>(), "{unit:?} in visits of {visit}");
+            }
+        }
+        assert_eq!(whole_units(Unit::Sample, &(3..5), 9), 3..5);
+        assert_eq!(whole_units(Unit::Group(4), &(1..4), 9), 4..4, "the part was read before");
     }
 }

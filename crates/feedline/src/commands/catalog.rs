@@ -92,6 +92,7 @@ fn say(flags: &CatalogFlags, summary: &Summary, span: Nanos) -> Result<(), Failu
             "skipped": {
                 "hidden": skipped.hidden,
                 "partial": skipped.partial,
+                "index": skipped.index,
                 "unmatched": skipped.unmatched,
                 "linked_folders": skipped.linked_folders,
                 "special": skipped.special,
@@ -124,6 +125,7 @@ fn left_out(skipped: &Skipped) -> String {
     let kinds = [
         (skipped.hidden, "hidden"),
         (skipped.partial, "partial"),
+        (skipped.index, "index files"),
         (skipped.unmatched, "with another suffix"),
         (skipped.linked_folders, "linked folders"),
         (skipped.special, "sockets, pipes or devices"),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::anyhow;
+use engine::catalog;
 use engine::generate::{GenerateError, Generated, Generation};
 use engine::host::Host;
 use engine::{Pulse, Stop};
@@ -14,7 +15,7 @@ use serde_json::json;
 use store::{Backend, Store, StoreError};
 
 use super::{
-    Prepared, check_folder, check_storage, data_folder, make_folder, open_store, prepare, readable_format,
+    Prepared, build_format, check_folder, check_storage, data_folder, make_folder, open_store, prepare,
 };
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::GenerateFlags;
@@ -27,15 +28,17 @@ pub fn generate(flags: &GenerateFlags) -> Ending {
     if !flags.output.quiet {
         report::warnings(&prepared.warnings);
     }
-    let data = Data::resolve(&prepared.spec, Some(&Arithmetic(format)))
+    let data = Data::resolve(&prepared.spec, Some(&Arithmetic(&*format)))
         .map_err(|error| Failure::usage(anyhow!("{error}")))?;
     let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
     let stop = super::run::stop_on_signals()?;
     let job = Job {
+        spec: &prepared.spec,
         data: &data,
-        format,
+        format: &*format,
         folder: &folder,
-        seed: prepared.spec.train.seed,
+        keep_seed: false,
+        verify: flags.verify,
         writers: flags.writers.unwrap_or_else(|| default_writers(&prepared.spec)),
         overwrite: flags.overwrite,
         show: Show::choose(flags.output.quiet),
@@ -45,7 +48,7 @@ pub fn generate(flags: &GenerateFlags) -> Ending {
     Ok(Exit::Ok)
 }
 
-fn check(prepared: &Prepared) -> Result<&'static dyn Format, Failure> {
+fn check(prepared: &Prepared) -> Result<Box<dyn Format>, Failure> {
     let workflow = &prepared.spec.workflow;
     if !workflow.train && !workflow.generate_data {
         return Err(Failure::usage(anyhow!(
@@ -54,7 +57,7 @@ fn check(prepared: &Prepared) -> Result<&'static dyn Format, Failure> {
         )));
     }
     check_storage(&prepared.spec)?;
-    readable_format(&prepared.spec)
+    build_format(&prepared.spec)
 }
 
 /// Writers when the user names none. DLIO counts 1 as unset and takes the cores; so do we.
@@ -67,10 +70,13 @@ pub fn default_writers(spec: &Spec) -> u64 {
 
 /// A data set to be written.
 pub struct Job<'a> {
+    pub spec: &'a Spec,
     pub data: &'a Data,
-    pub format: &'static dyn Format,
+    pub format: &'a dyn Format,
     pub folder: &'a Path,
-    pub seed: u64,
+    /// Whether a data set that differs only in its seed will do.
+    pub keep_seed: bool,
+    pub verify: bool,
     pub writers: u64,
     pub overwrite: bool,
     pub show: Show,
@@ -84,26 +90,47 @@ impl Job<'_> {
         make_folder(self.folder, "data folder")?;
         let backend = Backend::named("posix").ok_or_else(|| Failure::internal(anyhow!("no posix store")))?;
         let store = open_store(backend, self.folder)?;
-        self.write(&*store, stop)
+        let (done, span) = self.write(&*store, stop)?;
+        if !self.data.exact {
+            self.list(stop)?;
+        }
+        Ok((done, span))
+    }
+
+    /// Lengths of compressed files are known once they are written: they are kept in a catalog for those who read.
+    fn list(&self, stop: &Stop) -> Result<(), Failure> {
+        let suffix = format!(".{}", self.format.suffix()).into_bytes();
+        let options = catalog::Options { suffixes: vec![suffix], ..catalog::Options::default() };
+        let pulse = Pulse::default();
+        let goal = Goal { what: "listing", unit: "files", samples: 0, au: false };
+        let (outcome, _) =
+            watch(self.show, &pulse, &goal, || catalog::scan(self.folder, &options, stop, &pulse));
+        outcome.map(|_| ()).map_err(Failure::incomplete)
     }
 
     fn write(&self, store: &dyn Store, stop: &Stop) -> Result<(Generated, Nanos), Failure> {
         let pulse = Pulse::default();
         let task = Generation {
+            spec: self.spec,
             data: self.data,
             format: self.format,
             store,
-            seed: self.seed,
+            keep_seed: self.keep_seed,
             writers: self.writers,
             overwrite: self.overwrite,
+            verify: self.verify,
             stop,
             pulse: &pulse,
         };
-        let goal = Goal { what: "generating", unit: "files", samples: self.data.files(), au: false };
+        let (what, passes) = if self.verify { ("generating and verifying", 2) } else { ("generating", 1) };
+        let goal = Goal { what, unit: "files", samples: self.data.files().saturating_mul(passes), au: false };
         let (outcome, span) = watch(self.show, &pulse, &goal, || engine::generate::generate(&task));
         outcome.map(|done| (done, span)).map_err(|error| match error {
             GenerateError::Format(_) | GenerateError::Panicked(_) => Failure::internal(error),
             GenerateError::Store(StoreError::Busy { .. }) => Failure::refused(error),
+            GenerateError::OtherDataSet(_) | GenerateError::Unclaimed { .. } => Failure::refused(error),
+            GenerateError::Manifest { .. } => Failure::refused(error),
+            GenerateError::Differs { .. } | GenerateError::Miscounted { .. } => Failure::check_failed(error),
             error => Failure::incomplete(error),
         })
     }
@@ -139,6 +166,7 @@ fn say(
             "files_written": done.files_written,
             "files_kept": done.files_kept,
             "bytes_written": done.bytes_written,
+            "bytes_verified": done.bytes_verified,
             "seconds": seconds,
         }));
     }
@@ -148,8 +176,12 @@ fn say(
     } else {
         String::new()
     };
+    let verified = match done.bytes_verified {
+        0 => String::new(),
+        bytes => format!("every byte read back and right: {}\n", Bytes(bytes)),
+    };
     report::out(&format!(
-        "{}: {} files written{kept}, {} in {span}, {rate:.0} MiB/s, in {}\n",
+        "{}: {} files written{kept}, {} in {span}, {rate:.0} MiB/s, in {}\n{verified}",
         prepared.name,
         grouped(done.files_written),
         Bytes(done.bytes_written),

@@ -4,6 +4,7 @@
 pub mod catalog;
 pub mod completions;
 pub mod generate;
+pub mod inspect;
 mod listing;
 pub mod plan;
 pub mod run;
@@ -13,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use engine::host::Host;
-use format::{Arithmetic, Format};
-use model::plan::{Listed, Measure, Plan, PlanError, Request};
+use format::{Arithmetic, Format, KINDS, Kind, Options};
+use model::plan::{Listed, Plan, PlanError, Request};
 use model::spec::{self, Source, Spec, StorageType};
 use model::warning::Warning;
 use store::{Backend, Store};
@@ -44,16 +45,17 @@ pub fn prepare(flags: &WorkloadFlags) -> Result<Prepared, Failure> {
     Ok(Prepared { name: loaded.name, default_ranks: loaded.ranks, spec, warnings, counts_files })
 }
 
-/// The workload's format, if this version can write and read it.
-pub fn readable_format(spec: &Spec) -> Result<&'static dyn Format, Failure> {
-    format::named(&spec.dataset.format).ok_or_else(|| {
-        let known: Vec<&str> = format::all().iter().map(|format| format.name()).collect();
+/// The workload's format with its settings.
+pub fn build_format(spec: &Spec) -> Result<Box<dyn Format>, Failure> {
+    let kind = Kind::named(&spec.dataset.format).ok_or_else(|| {
+        let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
         Failure::refused(anyhow!(
-            "dataset.format '{}' can be planned but not yet written or read; this version has {}",
+            "dataset.format '{}' is known but cannot be written or read; the formats are {}",
             spec.dataset.format,
-            known.join(" and ")
+            known.join(", ")
         ))
-    })
+    })?;
+    kind.build(&Options::of(spec)).map_err(Failure::usage)
 }
 
 /// The backend of that name.
@@ -114,13 +116,13 @@ pub struct Site<'a> {
     pub host_memory_bytes: u64,
     pub host: &'a Host,
     pub backend: &'a Backend,
-    pub format: Option<&'static dyn Format>,
+    pub format: &'a dyn Format,
     pub listed: Option<&'a Listed>,
 }
 
 /// Settles a workload for a site.
 pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
-    let arithmetic = site.format.map(Arithmetic);
+    let arithmetic = Arithmetic(site.format);
     let request = Request {
         workload: &prepared.name,
         ranks: site.ranks.unwrap_or(prepared.default_ranks),
@@ -130,7 +132,7 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
         store: site.backend.name,
         store_blocks: site.backend.capabilities.blocking,
         entropy: engine::meter::entropy(),
-        measure: arithmetic.as_ref().map(|measure| measure as &dyn Measure),
+        measure: Some(&arithmetic),
         listed: site.listed,
     };
     Plan::resolve(&prepared.spec, &request).map_err(|error| match error {

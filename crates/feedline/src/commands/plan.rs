@@ -4,7 +4,7 @@
 use engine::host::Host;
 use model::units::Bytes;
 
-use super::{Prepared, Site, backend, check_folder, data_folder, listing, prepare, resolve};
+use super::{Prepared, Site, backend, build_format, check_folder, data_folder, listing, prepare, resolve};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::PlanFlags;
 use crate::report;
@@ -18,13 +18,14 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
     let catalog = listing::open(&prepared, &folder, backend.capabilities.holds_files)?;
     let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
+    let format = build_format(&prepared.spec)?;
     let site = Site {
         ranks: flags.ranks,
         hosts: flags.hosts,
         host_memory_bytes: memory.0,
         host: &host,
         backend,
-        format: format::named(&prepared.spec.dataset.format),
+        format: &*format,
         listed: listed.as_ref(),
     };
     let plan = resolve(&prepared, &site)?;

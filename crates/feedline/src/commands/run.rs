@@ -7,12 +7,14 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, anyhow};
 use engine::catalog::Opened;
+use engine::generate::read_manifest;
 use engine::host::{self, Host};
 use engine::meter::{self, Clock, Monotonic};
 use engine::{Files, Pulse, Rig, Stop};
-use format::Format;
+use format::{Arithmetic, Format};
 use model::ledger::{Ledger, Phase};
-use model::plan::Plan;
+use model::manifest::Manifest;
+use model::plan::{Data, Plan};
 use model::units::{Bytes, Nanos};
 use model::verdict::{self, Case, Status};
 use model::warning::Warning;
@@ -21,7 +23,7 @@ use store::{Backend, Store};
 use super::generate::{Job, default_writers};
 use super::listing::{self, Slice};
 use super::{
-    Prepared, Site, backend, check_folder, check_storage, data_folder, open_store, prepare, readable_format,
+    Prepared, Site, backend, build_format, check_folder, check_storage, data_folder, open_store, prepare,
     resolve,
 };
 use crate::exit::{Ending, Exit, Failure};
@@ -36,9 +38,14 @@ pub fn run(flags: &RunFlags) -> Ending {
     check_storage(&prepared.spec)?;
     let host = Host::look();
     let backend = backend(&flags.store)?;
-    let format = readable_format(&prepared.spec);
-    let generates = flags.generate || prepared.spec.workflow.generate_data;
+    let format = build_format(&prepared.spec)?;
     let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
+    let mut generates = flags.generate || prepared.spec.workflow.generate_data;
+    if generates && backend.capabilities.holds_files && prepared.spec.dataset.compression != "none" {
+        // How long compressed files are is known once they are written, so they come before the plan.
+        generate_compressed(flags, &prepared, &*format, &folder)?;
+        generates = false;
+    }
     let catalog = catalog(&prepared, &folder, generates, backend)?;
     let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
     let site = Site {
@@ -47,11 +54,10 @@ pub fn run(flags: &RunFlags) -> Ending {
         host_memory_bytes: host.memory_bytes,
         host: &host,
         backend,
-        format: format.as_ref().ok().copied(),
+        format: &*format,
         listed: listed.as_ref(),
     };
     let plan = resolve(&prepared, &site)?;
-    let format = format?;
     if let Some(opened) = catalog.as_ref().filter(|_| backend.capabilities.holds_files) {
         listing::check_unchanged(opened, 2 * host.cores)?;
     }
@@ -64,8 +70,32 @@ pub fn run(flags: &RunFlags) -> Ending {
         None => Files { train: &computed[0], valid: &computed[1] },
     };
     let settling = begun.now();
-    let (prepared, host, plan) = (&prepared, &host, &plan);
+    let (prepared, host, plan, format) = (&prepared, &host, &plan, &*format);
     Stage { flags, prepared, host, plan, format, backend, files, folder, generates, settling }.run()
+}
+
+fn generate_compressed(
+    flags: &RunFlags,
+    prepared: &Prepared,
+    format: &dyn Format,
+    folder: &Path,
+) -> Result<(), Failure> {
+    let spec = &prepared.spec;
+    let data = Data::resolve(spec, Some(&Arithmetic(format))).map_err(Failure::usage)?;
+    let show = Show::choose(flags.output.quiet);
+    let writers = default_writers(spec);
+    let job = Job {
+        spec,
+        data: &data,
+        format,
+        folder,
+        keep_seed: true,
+        verify: false,
+        writers,
+        overwrite: false,
+        show,
+    };
+    job.run(&stop_on_signals()?).map(|_| ())
 }
 
 /// The catalog that the run takes its files from, if any. Files that are to be generated have computed names.
@@ -92,7 +122,7 @@ struct Stage<'a> {
     prepared: &'a Prepared,
     host: &'a Host,
     plan: &'a Plan,
-    format: &'static dyn Format,
+    format: &'a dyn Format,
     backend: &'static Backend,
     files: Files<'a>,
     /// The data folder.
@@ -139,10 +169,12 @@ impl Stage<'_> {
 
     fn generate(&self, folder: &Path, show: Show, stop: &Stop) -> Result<(), Failure> {
         let job = Job {
+            spec: &self.prepared.spec,
             data: &self.plan.data,
             format: self.format,
             folder,
-            seed: self.plan.seed,
+            keep_seed: true,
+            verify: false,
             writers: default_writers(&self.prepared.spec),
             overwrite: false,
             show,
@@ -153,7 +185,10 @@ impl Stage<'_> {
     /// Sees that the data set is there, as far as a few files tell.
     fn check_data(&self, folder: &Path) -> Result<(), Failure> {
         let missing = match self.backend.open(folder) {
-            Ok(store) => engine::first_missing(&*store, self.plan, self.files).map_err(Failure::refused)?,
+            Ok(store) => match self.other_data_set(&*store)? {
+                None => engine::first_missing(&*store, self.plan, self.files).map_err(Failure::refused)?,
+                what => what,
+            },
             Err(error) => Some(error.to_string()),
         };
         let Some(what) = missing else { return Ok(()) };
@@ -168,6 +203,26 @@ impl Stage<'_> {
             format!("the data set is not there, or was generated with other settings: {what}\n{how}")
         };
         Err(Failure::refused(anyhow!(message)))
+    }
+
+    /// What the folder's manifest says against it, if it has one. The seed of the content is free: a run may shuffle by
+    /// another one.
+    fn other_data_set(&self, store: &dyn Store) -> Result<Option<String>, Failure> {
+        if self.plan.data.listed.is_some() {
+            return Ok(None);
+        }
+        if !self.plan.data.exact {
+            return Ok(Some(
+                "the lengths of compressed files are in a catalog, and there is none".to_owned(),
+            ));
+        }
+        let Some(there) = read_manifest(store).map_err(Failure::refused)? else { return Ok(None) };
+        let asked = Manifest::of(&self.prepared.spec, &self.plan.data, "");
+        let differences = there.differences(&asked);
+        if let Some(difference) = differences.iter().find(|difference| !difference.only_content()) {
+            return Ok(Some(difference.to_string()));
+        }
+        Ok((!there.complete).then(|| "its generation was interrupted".to_owned()))
     }
 
     fn how_to_make(&self, folder: &Path) -> String {
@@ -269,13 +324,7 @@ fn check_memory(plan: &Plan) -> Result<(), Failure> {
 }
 
 /// Settings that change what the storage is asked for, and that this version cannot honour yet.
-const MEASURED_SETTINGS: [&str; 5] = [
-    "reader.odirect",
-    "reader.preprocess_time",
-    "reader.transfer_size",
-    "dataset.compression",
-    "reader.reader_classname",
-];
+const MEASURED_SETTINGS: [&str; 3] = ["reader.odirect", "reader.preprocess_time", "reader.reader_classname"];
 
 /// Those of them that were given.
 fn unhonoured(prepared: &Prepared) -> Vec<String> {

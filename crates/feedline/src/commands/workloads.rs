@@ -7,6 +7,7 @@ use model::spec::{self, Source, Spec};
 use model::units::{Bytes, grouped, significant};
 use serde_json::{Value, json};
 
+use super::build_format;
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::WorkloadsFlags;
 use crate::report;
@@ -39,7 +40,8 @@ fn row(workload: &'static Workload) -> Result<Row, Failure> {
     let mut spec = spec::read(source, &[]).map_err(|error| Failure::internal(anyhow!("{error}")))?.spec;
     // The list is about mean sizes; drawing those of millions of files would only take time.
     spec.dataset.record_length_bytes_stdev = 0.0;
-    let arithmetic = format::named(&spec.dataset.format).map(Arithmetic);
+    let format = build_format(&spec).ok();
+    let arithmetic = format.as_deref().map(Arithmetic);
     let request = Request {
         workload: workload.name,
         ranks: 1,

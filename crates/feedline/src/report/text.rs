@@ -156,7 +156,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
     #[test]
     fn the_report_of_a_run_is_exact() {
         let spec = spec::read(Source { name: "snapshot", text: WORKLOAD }, &[]).unwrap().spec;
-        let format = format::named("jpeg").unwrap();
+        let format = format::plain("jpeg").unwrap();
         let request = Request {
             workload: "snapshot",
             ranks: 2,
@@ -166,14 +166,22 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             store: "null",
             store_blocks: false,
             entropy: 1,
-            measure: Some(&Arithmetic(format)),
+            measure: Some(&Arithmetic(&*format)),
             listed: None,
         };
         let plan = Plan::resolve(&spec, &request).unwrap();
         let [train, valid] = [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed(split));
         let (clock, stop, pulse) = (FakeClock::default(), Stop::default(), Pulse::default());
         let files = Files { train: &train, valid: &valid };
-        let rig = Rig { plan: &plan, format, store: &Null, files, clock: &clock, stop: &stop, pulse: &pulse };
+        let rig = Rig {
+            plan: &plan,
+            format: &*format,
+            store: &Null,
+            files,
+            clock: &clock,
+            stop: &stop,
+            pulse: &pulse,
+        };
         let ledger = engine::train(&rig);
         let verdict = judge(&Case { plan: &plan, ledger: &ledger, unhonoured: &[] });
         let outcome = Outcome {

@@ -1,20 +1,40 @@
 //! The data set of a plan: how many files, how they are called, how large each one is.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::PlanError;
 use crate::files::Computed;
 use crate::ledger::Phase;
 use crate::names::Names;
-use crate::order::Permutation;
+use crate::order::{Permutation, Unit};
 use crate::shape::{Element, FileShape};
 use crate::sizes::Sizes;
 use crate::spec::Spec;
 
 /// A format's size arithmetic, as far as a plan needs it.
 pub trait Measure: std::fmt::Debug {
-    /// The exact size of a file of this shape, or why there can be no such file.
-    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String>;
+    /// The size of a file of this shape, or why there can be no such file.
+    fn file_size(&self, shape: &FileShape<'_>) -> Result<FileSize, String>;
+    /// Bytes that are read to have these samples of a file, in one visit.
+    fn read_bytes(&self, shape: &FileShape<'_>, samples: Range<u64>) -> Result<u64, String>;
+    /// The smallest part of a file that can be read by itself.
+    fn unit(&self, shape: &FileShape<'_>) -> Unit;
+    /// Whether files are read as streams, from front to back.
+    fn streams(&self) -> bool;
+    /// How file names end.
+    fn suffix(&self) -> &str;
+}
+
+/// How long a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSize {
+    pub bytes: u64,
+    /// False for a compressed file, which is no longer than this.
+    pub exact: bool,
+    /// The small files that belong to it, together.
+    pub side_bytes: u64,
 }
 
 /// The files of one split.
@@ -97,8 +117,20 @@ pub struct Data {
     pub train: Split,
     pub valid: Split,
     pub element: Element,
-    /// False while the format cannot be written or read: then sizes are the samples' alone, without the container.
+    /// Whether sizes are to the byte. Compressed files are no longer than the sizes here; of a format that cannot be
+    /// written or read they are the samples' alone.
     pub exact: bool,
+    /// The smallest part of a file that can be read by itself.
+    pub unit: Unit,
+    /// Whether files are read as streams, from front to back.
+    pub streams: bool,
+    /// Bytes read per byte stored: above 1 where metadata is read again for each sample, below 1 where columns are left
+    /// out.
+    pub read_ratio: f64,
+    /// Bytes that are read to have the first unit of the first file.
+    pub visit_bytes: u64,
+    /// The small files that go with the data files, all together.
+    pub side_bytes: u64,
     /// The catalog that the files are taken from; without one their names are computed.
     pub listed: Option<Listed>,
     #[serde(skip, default = "no_sizes")]
@@ -122,12 +154,10 @@ impl Data {
         let set = &spec.dataset;
         // The spec has checked that no more files are read than were generated.
         let count = set.num_files_generated.unwrap_or(set.num_files_train);
-        for (phase, files) in [(Phase::Train, set.num_files_train), (Phase::Eval, set.num_files_eval)] {
-            let samples = u128::from(files) * u128::from(set.num_samples_per_file);
-            if samples > u128::from(Permutation::MAX) {
-                return Err(PlanError::TooManySamples { phase, samples });
-            }
-        }
+        check_samples(
+            &[(Phase::Train, set.num_files_train), (Phase::Eval, set.num_files_eval)],
+            set.num_samples_per_file,
+        )?;
         if set.file_prefix.is_empty() || set.file_prefix.contains(['/', '\0']) {
             return Err(PlanError::Prefix(set.file_prefix.clone()));
         }
@@ -138,18 +168,26 @@ impl Data {
             let all = u128::from(bytes) * u128::from(count + set.num_files_eval);
             u64::try_from(all).map_err(|_| PlanError::TooManyBytes(all))?;
         }
+        let suffix = measure.map_or(set.format.as_str(), |measure| measure.suffix());
         let split = |folder: &str, files, count, subfolders, first_file| Split {
-            names: names(spec, folder, count, subfolders),
+            names: names(spec, folder, count, subfolders, suffix),
             files,
             samples_per_file: set.num_samples_per_file,
             first_file,
             bytes: file_bytes.sum(first_file, files),
         };
+        let visit =
+            sizes.with_shape(0, element, set.num_samples_per_file, |shape| Visit::of(measure, shape))?;
         Ok(Data {
             train: split("train", set.num_files_train, count, set.num_subfolders_train, 0),
             valid: split("valid", set.num_files_eval, set.num_files_eval, set.num_subfolders_eval, count),
             element,
-            exact: measure.is_some(),
+            exact: visit.exact,
+            unit: visit.unit,
+            streams: visit.streams,
+            read_ratio: visit.read_ratio,
+            visit_bytes: visit.bytes,
+            side_bytes: visit.side_bytes.saturating_mul(count + set.num_files_eval),
             listed: None,
             sizes,
             file_bytes,
@@ -157,15 +195,20 @@ impl Data {
     }
 
     /// The data set that a catalog lists. Names, counts and sizes of the files are the catalog's.
-    pub(super) fn of_listed(spec: &Spec, listed: &Listed) -> Result<Data, PlanError> {
+    pub(super) fn of_listed(
+        spec: &Spec,
+        measure: Option<&dyn Measure>,
+        listed: &Listed,
+    ) -> Result<Data, PlanError> {
         let set = &spec.dataset;
-        if set.num_samples_per_file != 1 {
-            return Err(PlanError::ListedSamples(set.num_samples_per_file));
-        }
+        let samples = set.num_samples_per_file;
+        check_samples(&[(Phase::Train, listed.train.files), (Phase::Eval, listed.valid.files)], samples)?;
+        // What the files hold is found when they are read; only their number of samples is taken on trust.
+        let shape = FileShape { dims: &set.record_dims, element: set.record_element_type, samples };
         let split = |folder: &str, files: &ListedSplit, first_file| Split {
-            names: names(spec, folder, files.files, 0),
+            names: names(spec, folder, files.files, 0, &set.format),
             files: files.files,
-            samples_per_file: 1,
+            samples_per_file: samples,
             first_file,
             bytes: files.bytes,
         };
@@ -174,6 +217,11 @@ impl Data {
             valid: split("valid", &listed.valid, listed.train.files),
             element: set.record_element_type,
             exact: true,
+            unit: measure.map_or(Unit::File, |measure| measure.unit(&shape)),
+            streams: measure.is_some_and(|measure| measure.streams()),
+            read_ratio: 1.0,
+            visit_bytes: 0,
+            side_bytes: 0,
             listed: Some(listed.clone()),
             sizes: Sizes::Same(Vec::new()),
             file_bytes: FileBytes::Listed,
@@ -189,7 +237,7 @@ impl Data {
     pub fn bytes(&self) -> u64 {
         match self.file_bytes {
             FileBytes::Listed => self.train.bytes + self.valid.bytes,
-            _ => self.file_bytes.sum(0, self.files()),
+            _ => self.file_bytes.sum(0, self.files()).saturating_add(self.side_bytes),
         }
     }
 
@@ -223,20 +271,68 @@ pub(super) fn nominal_record_bytes(spec: &Spec) -> f64 {
     }
 }
 
-fn names(spec: &Spec, folder: &str, count: u64, subfolders: u64) -> Names {
+/// What one visit to a file is like.
+struct Visit {
+    exact: bool,
+    unit: Unit,
+    streams: bool,
+    read_ratio: f64,
+    bytes: u64,
+    side_bytes: u64,
+}
+
+impl Visit {
+    fn of(measure: Option<&dyn Measure>, shape: &FileShape<'_>) -> Result<Visit, PlanError> {
+        let Some(measure) = measure else {
+            let unit = Unit::Sample;
+            return Ok(Visit {
+                exact: false,
+                unit,
+                streams: false,
+                read_ratio: 1.0,
+                bytes: 0,
+                side_bytes: 0,
+            });
+        };
+        let size = measure.file_size(shape).map_err(PlanError::Format)?;
+        let (unit, streams) = (measure.unit(shape), measure.streams());
+        let (mut bytes, mut read_ratio) = (0, 1.0);
+        if size.exact {
+            // Units are read one by one where they are samples; larger ones once, by whoever comes first.
+            let together = if unit == Unit::Sample { 1 } else { shape.samples };
+            bytes = measure.read_bytes(shape, 0..together).map_err(PlanError::Format)?;
+            read_ratio = bytes as f64 / together as f64 * shape.samples as f64 / size.bytes.max(1) as f64;
+        }
+        Ok(Visit { exact: size.exact, unit, streams, read_ratio, bytes, side_bytes: size.side_bytes })
+    }
+}
+
+/// Refuses more samples than can be ordered.
+fn check_samples(phases: &[(Phase, u64)], samples_per_file: u64) -> Result<(), PlanError> {
+    for &(phase, files) in phases {
+        let samples = u128::from(files) * u128::from(samples_per_file);
+        if samples > u128::from(Permutation::MAX) {
+            return Err(PlanError::TooManySamples { phase, samples });
+        }
+    }
+    Ok(())
+}
+
+fn names(spec: &Spec, folder: &str, count: u64, subfolders: u64, suffix: &str) -> Names {
     Names {
         folder: folder.to_owned(),
         prefix: spec.dataset.file_prefix.clone(),
         count,
         subfolders,
-        suffix: spec.dataset.format.clone(),
+        suffix: suffix.to_owned(),
     }
 }
 
 fn sizes(spec: &Spec, files: u64) -> Sizes {
     let set = &spec.dataset;
     if set.record_dims.is_empty() {
-        Sizes::dlio(set.record_length_bytes, set.record_length_bytes_stdev, files)
+        let law = if set.size_law == "exact" { Sizes::exact } else { Sizes::dlio };
+        law(set.record_length_bytes, set.record_length_bytes_stdev, files)
     } else {
         Sizes::Same(set.record_dims.clone())
     }
@@ -251,7 +347,7 @@ fn file_bytes(
     let set = &spec.dataset;
     let of = |file: u64| {
         sizes.with_shape(file, set.record_element_type, set.num_samples_per_file, |shape| match measure {
-            Some(measure) => measure.file_bytes(shape).map_err(PlanError::Format),
+            Some(measure) => measure.file_size(shape).map(|size| size.bytes).map_err(PlanError::Format),
             None => Ok(shape.payload_bytes()),
         })
     };

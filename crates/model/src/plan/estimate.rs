@@ -92,7 +92,7 @@ fn memory(request: &Request<'_>, data: &Data, loader: &LoaderPlan) -> Vec<Memory
         ),
     ];
     if data.table_bytes() > 0 {
-        terms.push(term("file sizes, drawn by DLIO's law".to_owned(), data.table_bytes()));
+        terms.push(term("file sizes, drawn one by one".to_owned(), data.table_bytes()));
     }
     terms
 }
@@ -102,7 +102,7 @@ fn demand(data: &Data, train: &PhasePlan) -> Option<Demand> {
     (seconds > 0.0).then(|| {
         let samples_per_second = train.shards.batch as f64 / seconds;
         let files_per_second = samples_per_second / data.train.samples_per_file as f64;
-        let bytes_per_sample = data.train.bytes as f64 / data.train.samples().max(1) as f64;
+        let bytes_per_sample = data.read_ratio * data.train.bytes as f64 / data.train.samples().max(1) as f64;
         Demand {
             samples_per_second,
             files_per_second,

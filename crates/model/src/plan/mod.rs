@@ -1,6 +1,8 @@
 //! What will be done: frozen, complete, printable. A plan is a pure function of the spec, the ranks and the host;
 //! the engine does what stands here and decides nothing of its own.
 
+#[cfg(test)]
+pub(crate) mod bare;
 mod data;
 mod estimate;
 
@@ -8,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-pub use data::{Data, FileBytes, Listed, ListedSplit, Measure, Split};
+pub use data::{Data, FileBytes, FileSize, Listed, ListedSplit, Measure, Split};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 
 use crate::ledger::Phase;
@@ -149,11 +151,6 @@ pub enum PlanError {
     MoreReadThanGenerated { generated: u64, read: u64 },
     #[error("dataset.file_prefix '{0}' must be a plain name: not empty, without '/'")]
     Prefix(String),
-    #[error(
-        "dataset.num_samples_per_file is {0}, but files from a catalog hold one sample each in this version; \
-         set it to 1"
-    )]
-    ListedSamples(u64),
     #[error("{0}")]
     Format(String),
     #[error("{phase}: {samples} samples are more than feedline can order (2^48)")]
@@ -172,7 +169,7 @@ impl Plan {
             return Err(PlanError::NoTraining { hint: no_training_hint(spec) });
         }
         let data = match request.listed {
-            Some(listed) => Data::of_listed(spec, listed)?,
+            Some(listed) => Data::of_listed(spec, request.measure, listed)?,
             None => Data::resolve(spec, request.measure)?,
         };
         let train = train_phase(spec, request, &data)?;
@@ -275,7 +272,7 @@ fn train_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<PhaseP
         return Err(PlanError::TooManySteps { asked, possible: shards.steps });
     }
     let shards = Shards::new(shards.samples, shards.ranks, shards.batch, cap);
-    let order = order(spec, request, &data.train);
+    let order = order(spec, request, data.unit, &data.train);
     Ok(PhasePlan { phase: Phase::Train, shards, order, compute: spec.train.computation_time, barrier: true })
 }
 
@@ -285,7 +282,7 @@ fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPla
     }
     let shards = shards(Phase::Eval, &data.valid, request.ranks, spec.reader.batch_size_eval)?;
     // The seed is turned away from training's: the two splits are different files.
-    let order = order(spec, request, &data.valid);
+    let order = order(spec, request, data.unit, &data.valid);
     let order = Order { seed: mix(order.seed, u64::from_le_bytes(*b"evaluate")), ..order };
     let phase =
         PhasePlan { phase: Phase::Eval, shards, order, compute: spec.evaluation.eval_time, barrier: false };
@@ -308,13 +305,13 @@ fn shards(phase: Phase, split: &Split, ranks: u64, batch: u64) -> Result<Shards,
 /// What the shuffle keys promise, within what the format allows to move: single samples where they can be read alone,
 /// row groups of parquet; a TFRecord file is read from front to back, and the framework's shuffle buffer mixes samples
 /// after they were read, which storage does not see. `random` is fresh in each run, `seed` follows train.seed.
-fn order(spec: &Spec, request: &Request<'_>, split: &Split) -> Order {
+fn order(spec: &Spec, request: &Request<'_>, finest: Unit, split: &Split) -> Order {
     let (files, samples) = (spec.reader.file_shuffle, spec.reader.sample_shuffle);
     let whole_files = if files == Shuffle::Off { Unit::None } else { Unit::File };
-    let unit = match (samples, spec.dataset.format.as_str()) {
-        (Shuffle::Off, _) | (_, "tfrecord") => whole_files,
-        (_, "parquet") => Unit::Group(spec.dataset.parquet.row_group_size.clamp(1, split.samples_per_file)),
-        _ => Unit::Sample,
+    let unit = match (samples, finest) {
+        (Shuffle::Off, _) | (_, Unit::File | Unit::None) => whole_files,
+        (_, Unit::Group(rows)) => Unit::Group(rows.clamp(1, split.samples_per_file)),
+        (_, Unit::Sample) => Unit::Sample,
     };
     let random = files == Shuffle::Random || samples == Shuffle::Random;
     Order {
@@ -340,8 +337,12 @@ fn loader(spec: &Spec, request: &Request<'_>, data: &Data) -> LoaderPlan {
     LoaderPlan {
         readers_per_rank: readers,
         prefetch_batches,
-        chunk_samples: if by_batch { spec.reader.batch_size } else { 1 },
-        transfer_bytes: data.largest_file().next_multiple_of(4096).clamp(4096, TRANSFER_BYTES),
+        chunk_samples: if by_batch || data.streams { spec.reader.batch_size } else { 1 },
+        transfer_bytes: spec
+            .reader
+            .transfer_size
+            .unwrap_or(TRANSFER_BYTES)
+            .min(data.largest_file().next_multiple_of(4096).max(4096)),
         threads: if request.store_blocks { all_readers } else { all_readers.min(request.cores.max(1)) },
     }
 }

@@ -1,18 +1,8 @@
 //! Plans of workloads whose numbers are known, and the ways in which there can be no plan.
 
+use super::bare::Bare;
 use super::*;
-use crate::shape::FileShape;
 use crate::spec::{self, Source};
-
-/// A format without container: a file is its samples.
-#[derive(Debug)]
-struct Bare;
-
-impl Measure for Bare {
-    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String> {
-        Ok(shape.payload_bytes())
-    }
-}
 
 fn workload(name: &str) -> Spec {
     let path = format!("{}/../../workloads/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
@@ -41,7 +31,7 @@ fn request(ranks: u64) -> Request<'static> {
         store: "posix",
         store_blocks: true,
         entropy: 99,
-        measure: Some(&Bare),
+        measure: Some(&Bare(Unit::Sample)),
         listed: None,
     }
 }
@@ -93,7 +83,7 @@ fn the_data_set_is_what_was_generated_not_what_is_read() {
     let plan = plan(&small(&["dataset.num_files_generated=150", "dataset.num_files_eval=10"]), 1);
     assert_eq!((plan.data.files(), plan.data.bytes()), (160, 160 * 4096));
     assert_eq!((plan.data.train.files, plan.data.train.bytes), (100, 100 * 4096));
-    assert_eq!(plan.data.train.names.of(0), "train/img_000_of_150.jpeg");
+    assert_eq!(plan.data.train.names.of(0), "train/img_000_of_150.bare");
 }
 
 #[test]
@@ -123,17 +113,17 @@ fn shuffle_keys_choose_unit_and_seed() {
 }
 
 #[test]
-fn what_is_shuffled_is_what_the_framework_shuffles() {
-    assert_eq!(
-        plan(&workload("cosmoflow_h100"), 1).train.order.unit,
-        Unit::File,
-        "TFRecord files are read through"
-    );
+fn what_is_shuffled_is_what_the_format_lets_move() {
+    let unit = |spec: &Spec, finest| {
+        let bare = Bare(finest);
+        Plan::resolve(spec, &Request { measure: Some(&bare), ..request(1) }).unwrap().train.order.unit
+    };
+    assert_eq!(unit(&workload("cosmoflow_h100"), Unit::File), Unit::File, "streams are read through");
     let mut dlrm = workload("dlrm_b200");
-    assert_eq!(plan(&dlrm, 1).train.order.unit, Unit::File);
+    assert_eq!(unit(&dlrm, Unit::Group(6144)), Unit::File);
     dlrm.reader.sample_shuffle = Shuffle::Seed;
-    assert_eq!(plan(&dlrm, 1).train.order.unit, Unit::Group(6144), "parquet moves row groups");
-    assert_eq!(plan(&workload("unet3d_h100"), 1).train.order.unit, Unit::Sample);
+    assert_eq!(unit(&dlrm, Unit::Group(6144)), Unit::Group(6144), "row groups move");
+    assert_eq!(unit(&workload("unet3d_h100"), Unit::Sample), Unit::Sample);
 }
 
 #[test]

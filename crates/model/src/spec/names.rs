@@ -41,6 +41,9 @@ names! {
     Datatype {
         Int8 = "int8", Uint8 = "uint8", Fp16 = "fp16", Bf16 = "bf16", Fp32 = "fp32", Fp64 = "fp64",
     }
+    /// How samples are taken out of files: with the reads that the framework's own reader makes, or with reads of just
+    /// their bytes.
+    Access { Framework = "framework", Extent = "extent" }
     /// Whether the ranks of the run hold the whole model or a subset of it.
     CheckpointMode { Default = "default", Subset = "subset" }
 }
@@ -81,6 +84,7 @@ pub const FORMATS: &[&str] = &[
     "mmap_indexed_binary",
     "synthetic",
     "parquet",
+    "arrow",
 ];
 
 #[cfg(test)]

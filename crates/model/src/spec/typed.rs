@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::Setting;
 use super::error::SpecError;
-use super::names::{CheckpointMode, Datatype, Framework, Loader, Shuffle, StorageType};
+use super::names::{Access, CheckpointMode, Datatype, Framework, Loader, Shuffle, StorageType};
 use super::time::Time;
 use crate::shape::Element;
 
@@ -122,20 +122,30 @@ spec! {
         /// May have a fraction: resnet50 asks for 114660.07.
         record_length_bytes: f64 = "dataset.record_length_bytes",
         record_length_bytes_stdev: f64 = "dataset.record_length_bytes_stdev",
+        size_law: String = "dataset.size_law",
+        /// Share of the content that a compressor can take away, 0 to 0.95.
+        compressible: f64 = "dataset.compressible",
         /// Empty: the length decides.
         record_dims: Vec<u64> = "dataset.record_dims",
         record_element_type: Element = "dataset.record_element_type",
+        /// What a format makes of it is the format registry's to say.
+        compression: String = "dataset.compression",
+        compression_level: u64 = "dataset.compression_level",
         ;
+        hdf5: Hdf5,
         parquet: Parquet,
+    }
+    Hdf5 {
+        /// Empty: the data is one piece.
+        chunk_dims: Vec<u64> = "dataset.hdf5.chunk_dims",
+        num_dset_per_record: u64 = "dataset.hdf5.num_dset_per_record",
+        /// Empty: it cannot grow.
+        max_shape: Vec<u64> = "dataset.hdf5.max_shape",
     }
     Parquet {
         /// Empty: one column `data` of bytes.
         columns: Vec<Column> = "dataset.parquet.columns",
         row_group_size: u64 = "dataset.parquet.row_group_size",
-        read_mode: String = "dataset.parquet.read_mode",
-        partition_by: Option<String> = "dataset.parquet.partition_by",
-        /// 0: a row group.
-        generation_batch_size: u64 = "dataset.parquet.generation_batch_size",
     }
     Reader {
         data_loader: Loader = "reader.data_loader",
@@ -148,6 +158,7 @@ spec! {
         file_shuffle: Shuffle = "reader.file_shuffle",
         sample_shuffle: Shuffle = "reader.sample_shuffle",
         transfer_size: Option<u64> = "reader.transfer_size",
+        access: Access = "reader.access",
         odirect: bool = "reader.odirect",
         /// Per sample.
         preprocess_time: Time = "reader.preprocess_time",
@@ -236,7 +247,7 @@ macro_rules! word_fields {
         }
     )+ };
 }
-word_fields! { Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element }
+word_fields! { Access, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element }
 
 /// Counts fit in `i64` by the bounds of their kinds.
 fn signed(count: u64) -> i64 {

@@ -1,6 +1,8 @@
 //! The spec as a workload file again: every key that has an effect, and those of later versions that differ from
 //! their default. Reading the text gives the same spec.
 
+use std::collections::BTreeMap;
+
 use super::check::Setting;
 use super::schema::{Found, Status, look_up};
 use super::settle::default_setting;
@@ -24,6 +26,16 @@ impl Spec {
             open = groups;
         }
         text
+    }
+}
+
+impl Spec {
+    /// The settings of some keys, as a workload file writes them.
+    pub fn texts(&self, keys: &[&'static str]) -> BTreeMap<&'static str, String> {
+        let mut settings = Vec::new();
+        self.write(&mut settings);
+        let wanted = settings.into_iter().filter(|(key, _)| keys.contains(key));
+        wanted.map(|(key, setting)| (key, yaml(&setting))).collect()
     }
 }
 

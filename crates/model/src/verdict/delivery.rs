@@ -83,14 +83,16 @@ pub(super) fn bytes_as_planned(case: &Case<'_>) -> (Outcome, String) {
     (Outcome::Pass, format!("{} bytes", grouped(bytes)))
 }
 
-/// The bytes of a whole epoch, where the plan alone can tell: one sample per file, sizes by law.
+/// The bytes of a whole epoch, where the plan alone can tell: one sample per file, and either all visits alike or files
+/// that are read whole.
 fn expected_bytes(plan: &Plan, phase: &PhasePlan, epoch: u64) -> Option<u64> {
     let (split, shards) = (plan.split(phase.phase), phase.shards);
-    if split.samples_per_file != 1 {
+    if split.samples_per_file != 1 || !plan.data.exact {
         return None;
     }
     match &plan.data.file_bytes {
-        FileBytes::Same(bytes) => Some(shards.delivered() * bytes),
+        FileBytes::Same(_) => Some(shards.delivered() * plan.data.visit_bytes),
+        FileBytes::Each(bytes) if bytes.first() != Some(&plan.data.visit_bytes) => None,
         FileBytes::Listed => None,
         FileBytes::Each(bytes) => {
             let order = phase.order.epoch(epoch);

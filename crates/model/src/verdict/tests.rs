@@ -4,19 +4,10 @@ use super::*;
 use crate::digest::Digest;
 use crate::ledger::{Calibration, Fault, NodeRow, PARTS, Part, Row, Window, part_of};
 use crate::order::Unit;
-use crate::plan::{Measure, Request};
-use crate::shape::FileShape;
+use crate::plan::Request;
+use crate::plan::bare::Bare;
 use crate::spec::{self, Source};
 use crate::units::Nanos;
-
-#[derive(Debug)]
-struct Bare;
-
-impl Measure for Bare {
-    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, String> {
-        Ok(shape.payload_bytes())
-    }
-}
 
 fn plan() -> Plan {
     let text = "
@@ -34,7 +25,7 @@ train: {epochs: 2, computation_time: 0.01}
         store: "posix",
         store_blocks: true,
         entropy: 1,
-        measure: Some(&Bare),
+        measure: Some(&Bare(Unit::Sample)),
         listed: None,
     };
     Plan::resolve(&spec::read(Source { name: "test", text }, &[]).unwrap().spec, &request).unwrap()

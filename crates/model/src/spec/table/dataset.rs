@@ -2,8 +2,8 @@
 
 use super::super::names::FORMATS;
 use super::super::schema::Kind::{Choice, Columns, Flag, Integer, Integers, LooseFlag, Number, Text};
-use super::super::schema::Status::{Carried, Later, NoEffect, Used};
-use super::super::schema::{Row, Status, row};
+use super::super::schema::Status::{Later, NoEffect, Used};
+use super::super::schema::{Row, row};
 use super::{COUNT, MOST};
 
 /// NumPy's names, in `Element::ALL`'s order; a test holds the two together.
@@ -11,11 +11,10 @@ const ELEMENTS: &[&str] = &[
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
     "float64",
 ];
-const COMPRESSIONS: &[&str] = &["none", "gzip", "lzf", "bz2", "zip", "xz"];
+const COMPRESSIONS: &[&str] = &["none", "gzip", "zip", "snappy", "zstd", "lz4", "lzf", "bz2", "xz"];
+/// DLIO's, in which file sizes spread by S/sqrt(2) where S was asked for, and one that gives S.
+const SIZE_LAWS: &[&str] = &["dlio", "exact"];
 
-const HDF5: Status = Later("HDF5 files are written in the plain layout for now");
-const PARQUET: Status = Carried("parquet is not there yet");
-const COMPRESSED: Status = Later("files are written uncompressed for now");
 const DEAD: &str = "DLIO itself never uses it";
 const COMPUTED: &str = "feedline computes the names of the files and never lists a folder";
 
@@ -61,6 +60,20 @@ pub(super) const ROWS: &[Row] = &[
     )
     .aliases(&["dataset.record_length_resize"])
     .quiet(&["0"]),
+    row(
+        "dataset.size_law",
+        Choice(SIZE_LAWS),
+        "dlio",
+        Used,
+        "how a spread of sizes is drawn: DLIO's way, or so that the spread is the one asked for",
+    ),
+    row(
+        "dataset.compressible",
+        Number(0.0, 0.95),
+        "0",
+        Used,
+        "share of the content that a compressor can take away",
+    ),
     row("dataset.record_dims", Integers(1), "[]", Used, "dimensions of one sample, instead of its length"),
     row("dataset.record_element_type", Choice(ELEMENTS), "uint8", Used, "NumPy type of one element"),
     row(
@@ -70,8 +83,8 @@ pub(super) const ROWS: &[Row] = &[
         NoEffect("the element type already says it"),
         "bytes of one element",
     ),
-    row("dataset.compression", Choice(COMPRESSIONS), "none", COMPRESSED, "compression of the files"),
-    row("dataset.compression_level", Integer(0, 9), "4", COMPRESSED, "level of gzip"),
+    row("dataset.compression", Choice(COMPRESSIONS), "none", Used, "compression of the files"),
+    row("dataset.compression_level", Integer(0, 9), "4", Used, "effort of the compression"),
     row("dataset.enable_chunking", Flag, "false", NoEffect(DEAD), "HDF5 chunks").quiet(&["false"]),
     row("dataset.chunk_size", Integer(0, COUNT), "0", NoEffect(DEAD), "HDF5 chunk size").quiet(&["0"]),
     row(
@@ -111,30 +124,37 @@ pub(super) const ROWS: &[Row] = &[
         NoEffect("it is a note for people; the plan says what the files take"),
         "size of the data set on disk",
     ),
-    row("dataset.hdf5.chunk_dims", Integers(1), "[]", HDF5, "HDF5 chunk shape"),
+    row("dataset.hdf5.chunk_dims", Integers(1), "[]", Used, "HDF5 chunk shape"),
     row(
         "dataset.hdf5.num_dset_per_record",
         Integer(1, COUNT),
         "1",
-        HDF5,
+        Used,
         "HDF5 datasets a sample is split over",
     ),
-    row("dataset.hdf5.max_shape", Integers(1), "[]", HDF5, "HDF5 resizable shape"),
-    row("dataset.parquet.columns", Columns, "[]", PARQUET, "columns of a row"),
-    row("dataset.parquet.row_group_size", Integer(1, COUNT), "1024", PARQUET, "rows of a row group"),
+    row("dataset.hdf5.max_shape", Integers(1), "[]", Used, "HDF5 resizable shape"),
+    row("dataset.parquet.columns", Columns, "[]", Used, "columns of a row"),
+    row("dataset.parquet.row_group_size", Integer(1, COUNT), "1024", Used, "rows of a row group"),
     row(
         "dataset.parquet.read_mode",
         Choice(&["row_group", "file"]),
         "row_group",
-        PARQUET,
+        NoEffect("a row group is what one visit reads; row_group_size and reader.access decide"),
         "what one read fetches",
+    )
+    .quiet(&["row_group"]),
+    row(
+        "dataset.parquet.partition_by",
+        Text,
+        "null",
+        Later("files are not partitioned by a column's values"),
+        "column that partitions the files",
     ),
-    row("dataset.parquet.partition_by", Text, "null", PARQUET, "column that partitions the files"),
     row(
         "dataset.parquet.generation_batch_size",
         Integer(0, COUNT),
         "0",
-        PARQUET,
+        NoEffect("feedline writes page by page in bounded memory"),
         "rows per write; 0: a row group",
     ),
     row(

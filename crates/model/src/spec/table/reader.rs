@@ -1,6 +1,6 @@
 //! Keys of `reader` (DLIO also reads them below `data_reader`): how the data set is read.
 
-use super::super::names::Loader;
+use super::super::names::{Access, Loader};
 use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Number, Shuffle, Text, Time};
 use super::super::schema::Status::{Carried, Later, NoEffect, Used};
 use super::super::schema::{Row, row};
@@ -51,8 +51,15 @@ pub(super) const ROWS: &[Row] = &[
         "reader.transfer_size",
         Integer(1, COUNT),
         "null",
-        Carried("the size of one read is chosen by the format for now"),
-        "bytes of one read",
+        Used,
+        "bytes of one read, where a reader streams a file (tfrecord, csv); the largest read elsewhere",
+    ),
+    row(
+        "reader.access",
+        Choice(Access::NAMES),
+        "framework",
+        Used,
+        "reads as the framework's own reader makes them, or just the bytes of the samples",
     ),
     row("reader.odirect", Flag, "false", Carried("O_DIRECT is not there yet"), "read past the page cache"),
     row(

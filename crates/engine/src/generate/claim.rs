@@ -1,0 +1,177 @@
+//! Whose folder this is: the manifest in it says which data set it holds. A generator writes it before the first file
+//! and completes it after the last, and refuses a folder that holds something else.
+
+use std::fmt::Write;
+
+use format::Format;
+use model::manifest::{Difference, Manifest};
+use model::names::{Name, Names};
+use serde_json::json;
+use store::{Store, StoreError};
+
+use super::{GenerateError, Generation};
+use crate::meter;
+
+/// The hidden folder below a data folder that holds what feedline keeps about it.
+const FOLDER: &str = ".feedline";
+const MANIFEST: &str = ".feedline/dataset.json";
+/// What mlpstorage looks for in a data folder.
+const MLPSTORAGE: &str = ".mlps-datagen-manifest.json";
+/// A manifest is about a page; more is none.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Reads the manifest of a data folder, if it has one.
+pub fn read_manifest(store: &dyn Store) -> Result<Option<Manifest>, GenerateError> {
+    let name = Name::new(MANIFEST).unwrap_or_default();
+    let Some(bytes) = store.size(&name)? else { return Ok(None) };
+    let unreadable = |cause: String| GenerateError::Manifest { name: MANIFEST.to_owned(), cause };
+    if bytes > MOST_BYTES {
+        return Err(unreadable(format!("it has {bytes} bytes")));
+    }
+    let mut text = vec![0; bytes as usize];
+    store.lane(1 << 16).look(&name, 0, &mut text)?;
+    serde_json::from_slice(&text).map(Some).map_err(|error| unreadable(error.to_string()))
+}
+
+/// How a folder was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    /// Seed of the content: the one that is there already, where that may be kept.
+    pub(super) seed: u64,
+    /// Every file must be written again.
+    pub(super) rewrite: bool,
+    /// The folder is known to be complete.
+    complete: bool,
+}
+
+/// Takes the folder for the task's data set, or says what is in the way.
+pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
+    let seed = task.spec.train.seed;
+    let asked = manifest(task);
+    let claim = match read_manifest(task.store)? {
+        None => {
+            refuse_unclaimed(task)?;
+            Claim { seed, rewrite: task.overwrite, complete: false }
+        }
+        Some(there) => {
+            let differences = there.differences(&asked);
+            let seed_may_differ = task.keep_seed && differences.iter().all(Difference::is_seed);
+            if differences.is_empty() || seed_may_differ {
+                let seed = there.seed().unwrap_or(seed);
+                return Ok(Claim { seed, rewrite: task.overwrite, complete: there.complete });
+            }
+            if !(task.overwrite && differences.iter().all(Difference::only_content)) {
+                return Err(GenerateError::OtherDataSet(explain(&differences)));
+            }
+            Claim { seed, rewrite: true, complete: false }
+        }
+    };
+    put(task.store, FOLDER, None)?;
+    write_manifest(task, claim.seed, false)?;
+    Ok(claim)
+}
+
+/// Files that are there without a manifest were made by somebody else, or by a version before manifests: keeping them
+/// would claim content that nobody checked, adding to them would mix two data sets.
+fn refuse_unclaimed(task: &Generation<'_>) -> Result<(), GenerateError> {
+    for names in [&task.data.train.names, &task.data.valid.names] {
+        let found = census(task.store, names, task.format)?;
+        let files = found.matching + found.others;
+        if found.others > 0 || (files > 0 && !task.overwrite) {
+            let example = found.example.unwrap_or_else(|| names.of(0));
+            return Err(GenerateError::Unclaimed { folder: names.folder.clone(), files, example });
+        }
+    }
+    Ok(())
+}
+
+/// Counts a split's files over its folders. Index files that go with them are not counted.
+fn census(store: &dyn Store, names: &Names, format: &dyn Format) -> Result<store::Census, StoreError> {
+    let pattern = names.pattern();
+    let (prefix, tail) = pattern.ends();
+    let mut sum = store::Census::default();
+    for folder in names.folders() {
+        let Some(name) = Name::new(&folder) else { continue };
+        let Some(found) = store.census(&name, prefix, tail)? else { continue };
+        sum.matching += found.matching;
+        sum.others += found.others;
+        sum.example = sum.example.or(found.example.map(|example| format!("{folder}/{example}")));
+        for side in format.sides().iter().filter(|side| side.folder.is_none()) {
+            let beside = store.census(&name, prefix, &format!("{tail}{}", side.suffix))?.unwrap_or_default();
+            sum.others = sum.others.saturating_sub(beside.matching);
+        }
+    }
+    if sum.others == 0 {
+        sum.example = None;
+    }
+    Ok(sum)
+}
+
+/// Sees that every file is there and completes the manifest.
+pub(super) fn complete(task: &Generation<'_>, claim: Claim) -> Result<(), GenerateError> {
+    for names in [&task.data.train.names, &task.data.valid.names] {
+        let found = census(task.store, names, task.format)?;
+        if found.matching != names.count || found.others > 0 {
+            let (planned, there) = (names.count, found.matching + found.others);
+            let folder = names.folder.clone();
+            return Err(GenerateError::Miscounted { folder, planned, there, example: found.example });
+        }
+    }
+    if claim.complete {
+        return Ok(());
+    }
+    write_manifest(task, claim.seed, true)?;
+    let text = mlpstorage(task);
+    put(task.store, MLPSTORAGE, Some(&text)).map_err(GenerateError::from)
+}
+
+/// What the folder is to hold.
+fn manifest(task: &Generation<'_>) -> Manifest {
+    Manifest::of(task.spec, task.data, env!("CARGO_PKG_VERSION"))
+}
+
+fn write_manifest(task: &Generation<'_>, seed: u64, complete: bool) -> Result<(), GenerateError> {
+    let manifest = Manifest { complete, ..manifest(task).with_seed(seed) };
+    let mut text = serde_json::to_string_pretty(&manifest)
+        .map_err(|error| GenerateError::Manifest { name: MANIFEST.to_owned(), cause: error.to_string() })?;
+    text.push('\n');
+    Ok(put(task.store, MANIFEST, Some(&text))?)
+}
+
+/// The manifest that mlpstorage reads before it runs on a data set. Keys that only mlpstorage can fill are left out.
+fn mlpstorage(task: &Generation<'_>) -> String {
+    let names = &task.data.train.names;
+    let manifest = json!({
+        "created_at": meter::timestamp(),
+        "dataset_format": task.format.name(),
+        "model": task.spec.model.name,
+        "num_files_train": names.count,
+        "num_samples_per_file": task.data.train.samples_per_file,
+        "num_subfolders_train": names.subfolders,
+        "record_length_bytes": task.spec.dataset.record_length_bytes as u64,
+        "schema_version": 1,
+    });
+    format!("{manifest:#}\n")
+}
+
+/// Writes a small file, or makes a folder.
+fn put(store: &dyn Store, name: &str, text: Option<&str>) -> Result<(), StoreError> {
+    let name = Name::new(name).unwrap_or_default();
+    let Some(text) = text else { return store.create_folder(&name) };
+    let mut writer = store.create(&name)?;
+    writer.write(text.as_bytes())?;
+    writer.finish()
+}
+
+fn explain(differences: &[Difference]) -> String {
+    let mut text = String::new();
+    for difference in differences {
+        let _ = write!(text, "\n  {difference}");
+    }
+    text.push_str(if differences.iter().all(Difference::only_content) {
+        "\nwrite every file again with --overwrite, or choose another folder with --data-dir"
+    } else {
+        "\nchoose another folder with --data-dir, or remove this one"
+    });
+    text
+}

@@ -1,0 +1,333 @@
+//! Writes a data set: files are independent, so any number of writers share them out by a counter, and the same seed
+//! gives the same bytes whatever their number. A file appears whole or not at all; what is there already is kept; a
+//! manifest says whose folder it is.
+
+mod claim;
+mod verify;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use format::{Content, EncodeError, Format, FormatError, Side, Sink};
+use model::names::{Name, Names, Pattern};
+use model::plan::Data;
+use model::spec::Spec;
+use store::{Lane, Store, StoreError};
+use thiserror::Error;
+
+pub use claim::read_manifest;
+
+use crate::pulse::Pulse;
+use crate::stop::Stop;
+
+/// What to write and with what.
+#[derive(Clone, Copy, Debug)]
+pub struct Generation<'a> {
+    pub spec: &'a Spec,
+    pub data: &'a Data,
+    pub format: &'a dyn Format,
+    pub store: &'a dyn Store,
+    /// Whether a data set that is there and differs only in its seed will do.
+    pub keep_seed: bool,
+    pub writers: u64,
+    /// Write files again that exist with the right size.
+    pub overwrite: bool,
+    /// Read everything back and compare it.
+    pub verify: bool,
+    pub stop: &'a Stop,
+    pub pulse: &'a Pulse,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Generated {
+    pub files_written: u64,
+    pub files_kept: u64,
+    pub bytes_written: u64,
+    pub bytes_verified: u64,
+}
+
+#[derive(Debug, Error)]
+pub enum GenerateError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    #[error("the folder holds another data set:{0}")]
+    OtherDataSet(String),
+    #[error(
+        "{folder}/ holds {files} files that no feedline manifest speaks of, such as {example}; choose another folder \
+         with --data-dir or remove them (--overwrite replaces files of the same names)"
+    )]
+    Unclaimed { folder: String, files: u64, example: String },
+    #[error(
+        "{folder}/ should hold {planned} files and holds {there}{}",
+        example.as_ref().map_or(String::new(), |name| format!(", such as {name}"))
+    )]
+    Miscounted { folder: String, planned: u64, there: u64, example: Option<String> },
+    #[error("{name} is no manifest of feedline: {cause}; remove it if the folder is yours")]
+    Manifest { name: String, cause: String },
+    #[error(
+        "{name} is not what its settings make: byte {offset} differs; write it again with 'feedline generate \
+         --overwrite'"
+    )]
+    Differs { name: String, offset: u64 },
+    #[error("cannot start writer thread: {0}")]
+    Thread(std::io::Error),
+    #[error("interrupted; the files that were finished stay, and the same command goes on from there")]
+    Interrupted,
+    #[error("a writer panicked while writing {0}")]
+    Panicked(String),
+}
+
+/// Writes what is missing, and compares all of it with what it should be, if that is wanted.
+pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
+    task.store.lock()?;
+    let claim = claim::claim(task)?;
+    for names in [&task.data.train.names, &task.data.valid.names] {
+        make_folders(task, names)?;
+    }
+    let content = Content::new(claim.seed).compressible(task.spec.dataset.compressible);
+    let mut total = Crew::new(task, content, Pass::Write { rewrite: claim.rewrite }).work()?;
+    task.store.sync()?;
+    claim::complete(task, claim)?;
+    if task.verify {
+        total.add(Crew::new(task, content, Pass::Verify).work()?);
+    }
+    Ok(total)
+}
+
+/// Makes the folders of a split and takes away what interrupted writers have left in them.
+fn make_folders(task: &Generation<'_>, names: &Names) -> Result<(), GenerateError> {
+    let pattern = names.pattern();
+    let (prefix, tail) = pattern.ends();
+    let sides = task.format.sides();
+    for folder in names.folders() {
+        let folder = Name::new(&folder).unwrap_or_default();
+        task.store.create_folder(&folder)?;
+        task.store.remove_leftovers(&folder, prefix, tail)?;
+        for side in sides.iter().filter(|side| side.folder.is_none()) {
+            task.store.remove_leftovers(&folder, prefix, &format!("{tail}{}", side.suffix))?;
+        }
+    }
+    for (side, parent) in sides.iter().filter_map(|side| Some((side, side.folder?))) {
+        let parent_name = Name::new(parent).unwrap_or_default();
+        let folder = Name::new(&format!("{parent}/{}", names.folder)).unwrap_or_default();
+        task.store.create_folder(&parent_name)?;
+        task.store.create_folder(&folder)?;
+        task.store.remove_leftovers(&folder, prefix, &format!("{tail}{}", side.suffix))?;
+    }
+    Ok(())
+}
+
+/// The name of a side file. Folders of their own are flat: sub-folders of the data files are not repeated there.
+fn side_name(name: &Name, side: Side) -> Name {
+    let text = name.as_str();
+    let full = match side.folder {
+        None => format!("{text}{}", side.suffix),
+        Some(folder) => {
+            let split = text.split('/').next().unwrap_or_default();
+            let file = text.rsplit('/').next().unwrap_or_default();
+            format!("{folder}/{split}/{file}{}", side.suffix)
+        }
+    };
+    Name::new(&full).unwrap_or_default()
+}
+
+impl Generated {
+    fn add(&mut self, other: Generated) {
+        self.files_written += other.files_written;
+        self.files_kept += other.files_kept;
+        self.bytes_written += other.bytes_written;
+        self.bytes_verified += other.bytes_verified;
+    }
+}
+
+/// What is done with each file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// Write it, if it is not there or is to be written again.
+    Write { rewrite: bool },
+    /// Read it and compare.
+    Verify,
+}
+
+/// Threads that share out the files of a data set, and what they share.
+struct Crew<'a> {
+    task: &'a Generation<'a>,
+    content: Content,
+    pass: Pass,
+    train: Pattern,
+    valid: Pattern,
+    next: AtomicU64,
+    failure: Mutex<Option<GenerateError>>,
+    abort: Stop,
+}
+
+/// What one of them keeps from file to file.
+struct Hands<'a> {
+    name: Name,
+    scratch: Vec<u8>,
+    lane: Option<Box<dyn Lane + 'a>>,
+    done: Generated,
+}
+
+impl<'a> Crew<'a> {
+    fn new(task: &'a Generation<'a>, content: Content, pass: Pass) -> Crew<'a> {
+        Crew {
+            task,
+            content,
+            pass,
+            train: task.data.train.names.pattern(),
+            valid: task.data.valid.names.pattern(),
+            next: AtomicU64::new(0),
+            failure: Mutex::new(None),
+            abort: Stop::default(),
+        }
+    }
+
+    fn work(self) -> Result<Generated, GenerateError> {
+        let total = std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for _ in 0..self.task.writers.max(1) {
+                let builder = std::thread::Builder::new().name("writer".to_owned());
+                match builder.spawn_scoped(scope, || self.work_alone()) {
+                    Ok(thread) => threads.push(thread),
+                    Err(cause) => self.fail(GenerateError::Thread(cause)),
+                }
+            }
+            let mut total = Generated::default();
+            for thread in threads {
+                match thread.join() {
+                    Ok(part) => total.add(part),
+                    Err(_) => self.fail(GenerateError::Panicked("a file".to_owned())),
+                }
+            }
+            total
+        });
+        match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None if self.task.stop.wished() => Err(GenerateError::Interrupted),
+            None => Ok(total),
+        }
+    }
+
+    fn fail(&self, error: GenerateError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.abort.wish();
+    }
+
+    fn work_alone(&self) -> Generated {
+        let lane = (self.pass == Pass::Verify).then(|| self.task.store.lane(1));
+        let mut hands =
+            Hands { name: Name::default(), scratch: Vec::new(), lane, done: Generated::default() };
+        let count = self.task.data.files();
+        while !self.task.stop.wished() && !self.abort.wished() {
+            // Relaxed: the counter hands out numbers and carries nothing else.
+            let file = self.next.fetch_add(1, Ordering::Relaxed);
+            if file >= count {
+                break;
+            }
+            match file.checked_sub(self.task.data.valid.first_file) {
+                Some(index) => self.valid.write(index, &mut hands.name),
+                None => self.train.write(file, &mut hands.name),
+            }
+            if let Err(error) = self.treat(file, &mut hands) {
+                self.fail(error);
+            }
+        }
+        hands.done
+    }
+
+    fn treat(&self, file: u64, hands: &mut Hands<'_>) -> Result<(), GenerateError> {
+        let task = self.task;
+        let Hands { name, scratch, lane, done } = hands;
+        let bytes = match (self.pass, lane) {
+            (Pass::Write { rewrite }, _) if !rewrite && self.is_there(file, name)? => {
+                done.files_kept += 1;
+                task.data.file_bytes.of(file)
+            }
+            (Pass::Verify, Some(lane)) => {
+                let bytes = verify::check_file(task, &self.content, file, name, &mut **lane, scratch)?;
+                done.bytes_verified += bytes;
+                bytes
+            }
+            _ => {
+                let bytes = self.write(file, name, scratch)?;
+                done.files_written += 1;
+                done.bytes_written += bytes;
+                bytes
+            }
+        };
+        task.pulse.add(1, bytes);
+        Ok(())
+    }
+
+    /// Whether a file and what goes with it are there. Files appear whole, so a compressed one, whose length nobody
+    /// knows beforehand, is right if it is there at all.
+    fn is_there(&self, file: u64, name: &Name) -> Result<bool, GenerateError> {
+        let task = self.task;
+        let planned = task.data.file_bytes.of(file);
+        let right = match task.store.size(name)? {
+            None => false,
+            Some(size) => size == planned || !task.data.exact && (1..=planned).contains(&size),
+        };
+        if !right {
+            return Ok(false);
+        }
+        let Data { sizes, element, train, .. } = task.data;
+        for (number, side) in task.format.sides().iter().enumerate() {
+            let bytes = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
+                task.format.side_bytes(number, shape)
+            });
+            if task.store.size(&side_name(name, *side))? != bytes.ok() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes a file and, before it, its side files. Returns the bytes of all.
+    fn write(&self, file: u64, name: &Name, scratch: &mut Vec<u8>) -> Result<u64, GenerateError> {
+        let task = self.task;
+        let Data { sizes, element, train, .. } = task.data;
+        let mut bytes = 0;
+        for (number, side) in task.format.sides().iter().enumerate() {
+            bytes += self.put(&side_name(name, *side), |sink| {
+                sizes.with_shape(file, *element, train.samples_per_file, |shape| {
+                    task.format.encode_side(number, shape, sink)
+                })
+            })?;
+        }
+        let data = self.put(name, |sink| {
+            sizes.with_shape(file, *element, train.samples_per_file, |shape| {
+                task.format.encode(shape, &self.content, file, scratch, sink)
+            })
+        })?;
+        Ok(bytes + data)
+    }
+
+    /// Writes one file with the bytes that `encode` hands over.
+    fn put(
+        &self,
+        name: &Name,
+        encode: impl FnOnce(&mut Sink<'_>) -> Result<(), EncodeError>,
+    ) -> Result<u64, GenerateError> {
+        let mut writer = self.task.store.create(name)?;
+        let mut refused: Option<StoreError> = None;
+        let mut written = 0;
+        let encoded = encode(&mut |bytes| {
+            written += bytes.len() as u64;
+            writer.write(bytes).map_err(|error| {
+                refused = Some(error);
+                std::io::Error::other("refused by the store")
+            })
+        });
+        match (refused, encoded) {
+            (Some(error), _) => Err(error.into()),
+            (None, Err(EncodeError::Shape(error))) => Err(error.into()),
+            (None, Err(EncodeError::Sink(_))) => Err(GenerateError::Interrupted),
+            (None, Ok(())) => writer.finish().map(|()| written).map_err(GenerateError::from),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Reads a data set back and compares every byte with what its settings make. Nothing is kept: content is a function,
+//! so each file is made again beside the one that is read.
+
+use format::{Content, EncodeError};
+use model::names::Name;
+use model::plan::Data;
+use store::{Lane, StoreError};
+
+use super::{GenerateError, Generation, side_name};
+
+/// Compares file number `file` and its side files with what they should be. Returns the bytes that were read.
+pub(super) fn check_file(
+    task: &Generation<'_>,
+    content: &Content,
+    file: u64,
+    name: &Name,
+    lane: &mut dyn Lane,
+    scratch: &mut Vec<u8>,
+) -> Result<u64, GenerateError> {
+    let Data { sizes, element, train, .. } = task.data;
+    let mut comparison = Comparison::new(name, lane);
+    let encoded = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
+        task.format.encode(shape, content, file, scratch, &mut |bytes| comparison.compare(bytes))
+    });
+    let mut bytes = comparison.finish(task, encoded)?;
+    for (number, side) in task.format.sides().iter().enumerate() {
+        let name = side_name(name, *side);
+        let mut comparison = Comparison::new(&name, lane);
+        let encoded = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
+            task.format.encode_side(number, shape, &mut |bytes| comparison.compare(bytes))
+        });
+        bytes += comparison.finish(task, encoded)?;
+    }
+    Ok(bytes)
+}
+
+struct Comparison<'a> {
+    name: &'a Name,
+    lane: &'a mut dyn Lane,
+    buffer: Vec<u8>,
+    at: u64,
+    verdict: Result<(), GenerateError>,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(name: &'a Name, lane: &'a mut dyn Lane) -> Comparison<'a> {
+        Comparison { name, lane, buffer: Vec::new(), at: 0, verdict: Ok(()) }
+    }
+
+    /// Compares the file's next bytes with those that should stand there. A difference ends the encoding.
+    fn compare(&mut self, expected: &[u8]) -> std::io::Result<()> {
+        self.buffer.resize(expected.len(), 0);
+        self.verdict = match self.lane.look(self.name, self.at, &mut self.buffer) {
+            Err(error) => Err(error.into()),
+            Ok(_) => match self.buffer.iter().zip(expected).position(|(found, expected)| found != expected) {
+                Some(place) => Err(GenerateError::Differs {
+                    name: self.name.to_string(),
+                    offset: self.at + place as u64,
+                }),
+                None => Ok(()),
+            },
+        };
+        self.at += expected.len() as u64;
+        self.verdict.as_ref().map(|_| ()).map_err(|_| std::io::Error::other("another byte"))
+    }
+
+    /// The bytes that were compared, if all were right and the file ends there.
+    fn finish(self, task: &Generation<'_>, encoded: Result<(), EncodeError>) -> Result<u64, GenerateError> {
+        self.verdict?;
+        encoded.map_err(|error| match error {
+            EncodeError::Shape(error) => GenerateError::Format(error),
+            EncodeError::Sink(_) => GenerateError::Interrupted,
+        })?;
+        match task.store.size(self.name)? {
+            Some(size) if size > self.at => {
+                Err(StoreError::Long { name: self.name.to_string(), planned: self.at }.into())
+            }
+            _ => Ok(self.at),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! `feedline inspect`: what data files hold, by their own bytes, and where their samples are.
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use engine::{InspectError, Inspection};
+use format::{Extent, Facts, Format, KINDS, Kind, Options};
+use model::names::Name;
+use model::spec::Access;
+use model::units::grouped;
+use serde_json::{Value, json};
+use store::{Backend, StoreError};
+
+use super::open_store;
+use crate::exit::{Ending, Exit, Failure};
+use crate::flags::InspectFlags;
+use crate::report;
+
+pub fn inspect(flags: &InspectFlags) -> Ending {
+    let access = Access::named(&flags.access).ok_or_else(|| {
+        Failure::usage(anyhow!("--access must be {}, not '{}'", Access::NAMES.join(" or "), flags.access))
+    })?;
+    let mut found = Vec::new();
+    for path in &flags.files {
+        found.push(look(flags, access, path)?);
+    }
+    if flags.json {
+        report::out_json(&Value::Array(found.iter().map(Found::json).collect()))?;
+    } else {
+        report::out(&found.iter().map(Found::text).collect::<String>())?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// What was found in a file.
+struct Found<'a> {
+    path: &'a Path,
+    format: &'static str,
+    bytes: u64,
+    facts: Facts,
+    /// The samples that were asked for, and their reads.
+    reads: Vec<(u64, Vec<Extent>)>,
+}
+
+fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Found<'a>, Failure> {
+    let format = format_of(flags, access, path)?;
+    let folder = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(Name::new);
+    let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is no file name", path.display())))?;
+    let backend = Backend::named("posix").ok_or_else(|| Failure::internal(anyhow!("no posix store")))?;
+    let store = open_store(backend, folder)?;
+    let failure = |error: InspectError| match error {
+        InspectError::Store(StoreError::Missing { .. } | StoreError::Folder { .. }) => Failure::usage(error),
+        InspectError::Store(_) => Failure::refused(error),
+        InspectError::Format { .. } | InspectError::TooMuch { .. } => Failure::check_failed(error),
+    };
+    let mut inspection = Inspection::new(&*store, &*format, &name).map_err(failure)?;
+    let facts = inspection.facts().map_err(failure)?;
+    let mut reads = Vec::new();
+    if !flags.sample.is_empty() {
+        let held = flags.samples.or(facts.samples).ok_or_else(|| {
+            Failure::usage(anyhow!(
+                "{}: the file does not say how many samples it holds; add --samples",
+                path.display()
+            ))
+        })?;
+        for &sample in &flags.sample {
+            let next = sample
+                .checked_add(1)
+                .ok_or_else(|| Failure::usage(anyhow!("there is no sample {sample}")))?;
+            reads.push((sample, inspection.reads(sample..next, held).map_err(failure)?));
+        }
+    }
+    Ok(Found { path, format: format.name(), bytes: inspection.bytes, facts, reads })
+}
+
+fn format_of(flags: &InspectFlags, access: Access, path: &Path) -> Result<Box<dyn Format>, Failure> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let options = Options { access, ..Options::default() };
+    let known = || KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
+    let kind = match &flags.format {
+        Some(format) => Kind::named(format).ok_or_else(|| {
+            Failure::usage(anyhow!("there is no format '{format}'; the formats are {}", known()))
+        }),
+        None => {
+            KINDS.iter().find(|kind| kind.suffixes().any(|suffix| name.ends_with(&suffix))).ok_or_else(|| {
+                Failure::usage(anyhow!("{}: name its format with --format: {}", path.display(), known()))
+            })
+        }
+    }?;
+    let compression = if name.ends_with(".gz") { "gzip" } else { "none" }.to_owned();
+    kind.build(&Options { compression, ..options }).map_err(Failure::usage)
+}
+
+impl Found<'_> {
+    fn json(&self) -> Value {
+        let reads = |reads: &[Extent]| -> Vec<Value> {
+            reads.iter().map(|read| json!({"offset": read.offset, "len": read.len})).collect()
+        };
+        let samples: Vec<Value> =
+            self.reads.iter().map(|(sample, list)| json!({"sample": sample, "reads": reads(list)})).collect();
+        json!({
+            "file": self.path,
+            "format": self.format,
+            "bytes": self.bytes,
+            "samples": self.facts.samples,
+            "sample_dims": self.facts.dims,
+            "element": self.facts.element,
+            "notes": self.facts.notes,
+            "reads": samples,
+        })
+    }
+
+    fn text(&self) -> String {
+        let facts = &self.facts;
+        let samples = facts.samples.map_or("an unknown number of".to_owned(), grouped);
+        let dims: Vec<String> = facts.dims.iter().map(u64::to_string).collect();
+        let shape = if dims.is_empty() { String::new() } else { format!(" of {}", dims.join(" x ")) };
+        let element = facts.element.as_ref().map_or(String::new(), |element| format!(" {element}"));
+        let mut text = format!(
+            "{}: {}, {} bytes, {samples} samples{shape}{element}\n",
+            self.path.display(),
+            self.format,
+            grouped(self.bytes)
+        );
+        for note in &facts.notes {
+            text.push_str(&format!("  {note}\n"));
+        }
+        for (sample, reads) in &self.reads {
+            text.push_str(&format!("  sample {sample}:"));
+            for read in reads {
+                text.push_str(&format!(" {}+{}", read.offset, read.len));
+            }
+            text.push('\n');
+        }
+        text
+    }
+}

@@ -1,0 +1,173 @@
+//! csv: one line per sample, its values in decimal with commas between them, no header: what DLIO writes with pandas.
+//! The text's size follows from the number of values alone (see `text`). Gzipped, the file's name ends in `csv.gz`. It
+//! must not hold the file in memory.
+
+mod lines;
+mod text;
+
+use std::ops::Range;
+
+use model::order::Unit;
+use model::shape::FileShape;
+use model::spec::Access;
+
+use crate::buffered::{BUFFER, front_to_back};
+use crate::deflate::{self, Deflate};
+use crate::pieces::Pieces;
+use crate::{
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Sink,
+    Size, error, within,
+};
+
+const NAME: &str = "csv";
+
+/// Bytes that `pandas.read_csv` asks for at once: its C parser's chunk.
+const PIECE: u64 = 1 << 18;
+/// A gzip member (RFC 1952): deflate, no flags, no time, no extra flags, made on an unknown system.
+const GZIP: [u8; 10] = [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 255];
+/// CRC-32 and length behind the stream.
+const GZIP_END: u64 = 8;
+
+pub(crate) const KIND: Kind = Kind {
+    name: NAME,
+    summary: "text: a line per sample, its values in decimal, commas between them",
+    compressions: &["gzip"],
+    build: |options| Ok(Box::new(Csv::of(options))),
+};
+
+#[derive(Debug)]
+pub(crate) struct Csv {
+    access: Access,
+    /// Level of gzip, where files are gzipped.
+    level: Option<u32>,
+}
+
+/// A file's numbers.
+struct Layout {
+    /// Values of one sample, which is a line.
+    line: u64,
+    /// Values of the file.
+    values: u64,
+    text: u64,
+}
+
+impl Layout {
+    fn of(shape: &FileShape<'_>) -> Result<Layout, FormatError> {
+        let values = error::payload(NAME, shape)? / shape.element.size();
+        let text = error::whole(NAME, shape, text::bytes(shape.element, values))?;
+        Ok(Layout { line: values / shape.samples, values, text })
+    }
+}
+
+impl Csv {
+    fn of(options: &Options) -> Csv {
+        let level = (options.compression == "gzip").then_some(options.compression_level);
+        Csv { access: options.access, level }
+    }
+
+    fn file_bytes(&self, shape: &FileShape<'_>) -> Result<u64, FormatError> {
+        let text = Layout::of(shape)?.text;
+        let Some(level) = self.level else { return Ok(text) };
+        let most = deflate::most(text, level).and_then(|most| most.checked_add(GZIP.len() as u64 + GZIP_END));
+        error::whole(NAME, shape, most)
+    }
+
+    /// The reads of one who reads all of a file of `len` bytes.
+    fn whole(&self, len: u64, reads: &mut Vec<Extent>) {
+        match (self.access, self.level) {
+            (Access::Framework, None) => front_to_back(len, PIECE, reads),
+            // Python's gzip takes the file through Python's buffer.
+            (Access::Framework, Some(_)) => front_to_back(len, BUFFER, reads),
+            (Access::Extent, _) => reads.push(Extent { offset: 0, len }),
+        }
+    }
+}
+
+impl Format for Csv {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn suffix(&self) -> &'static str {
+        if self.level.is_some() { "csv.gz" } else { NAME }
+    }
+
+    fn unit(&self, shape: &FileShape<'_>) -> Unit {
+        match (self.access, self.level) {
+            (Access::Extent, None) => Unit::Sample,
+            _ if shape.samples == 1 => Unit::Sample,
+            _ => Unit::File,
+        }
+    }
+
+    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+        let bytes = self.file_bytes(shape)?;
+        Ok(if self.level.is_some() { Size::AtMost(bytes) } else { Size::Exact(bytes) })
+    }
+
+    fn encode(
+        &self,
+        shape: &FileShape<'_>,
+        content: &Content,
+        file: u64,
+        scratch: &mut Vec<u8>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), EncodeError> {
+        self.file_bytes(shape)?;
+        let layout = Layout::of(shape)?;
+        let text =
+            text::Text { element: shape.element, content, file, line: layout.line, values: layout.values };
+        let mut out = Pieces::new(scratch, sink);
+        match self.level {
+            None => text.write(|part| out.bytes(part))?,
+            Some(level) => {
+                let mut deflate = Deflate::new(level);
+                out.bytes(&GZIP)?;
+                text.write(|part| deflate.write(&mut out, part))?;
+                let end = deflate.finish(&mut out)?;
+                out.bytes(&end.crc.to_le_bytes())?;
+                // The length modulo 2^32.
+                out.bytes(&(end.bytes as u32).to_le_bytes())?;
+            }
+        }
+        Ok(out.finish()?)
+    }
+
+    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+        match (file, self.access, self.level) {
+            (File::Ours(shape), Access::Extent, None) => {
+                let layout = Layout::of(shape)?;
+                within(NAME, &samples, shape.samples)?;
+                // Not beyond the text, whose size is a number.
+                let at = |sample| text::bytes(shape.element, sample * layout.line).unwrap_or(layout.text);
+                let (offset, end) = (at(samples.start), at(samples.end));
+                reads.push(Extent { offset, len: end - offset });
+            }
+            (File::Ours(shape), ..) => {
+                let len = self.file_bytes(shape)?;
+                within(NAME, &samples, shape.samples)?;
+                self.whole(len, reads);
+            }
+            // Who reads all of it need not know where lines end.
+            (File::Foreign { look, samples: held }, Access::Framework, _)
+            | (File::Foreign { look, samples: held }, _, Some(_)) => {
+                within(NAME, &samples, held)?;
+                if look.len == 0 {
+                    return Err(look.damage(0, "an empty file").into());
+                }
+                self.whole(look.len, reads);
+            }
+            (File::Foreign { look, samples: held }, Access::Extent, None) => {
+                lines::find(look, held, &samples, reads)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+        lines::inspect(look, self.level.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests;

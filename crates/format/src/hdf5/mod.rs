@@ -1,0 +1,144 @@
+//! hdf5: what h5py writes with `libver="latest"` and DLIO reads: datasets `records_0`, `records_1` and so on of shape
+//! (samples, *dims), and `labels`. It answers for the settings and for which reads a visit makes; where things stand
+//! in files of ours is `plan`'s business, their bytes that of `write` and `encode`, and other people's files that of
+//! `read`.
+//!
+//! DLIO leaves out a first dimension of 1; here a sample keeps the dimensions that the workload names, the bytes are
+//! the same. DLIO stores one array in every dataset; here each has content of its own. More than seven datasets
+//! per sample would make h5py move the links out of the group's header; here they stay in it.
+
+mod checksum;
+mod encode;
+mod grid;
+mod plan;
+mod read;
+mod visit;
+mod write;
+
+use crate::{
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Sink,
+    Size, error, within,
+};
+use model::order::Unit;
+use model::shape::FileShape;
+use model::spec::Access;
+use plan::Plan;
+use std::ops::Range;
+
+const NAME: &str = "hdf5";
+
+pub(crate) const KIND: Kind = Kind {
+    name: NAME,
+    summary: "HDF5: datasets records_0.. of the samples, dataset labels; contiguous or in chunks",
+    compressions: &["gzip"],
+    build: |options| Ok(Box::new(Hdf5 { access: options.access, settings: Settings::of(options)? })),
+};
+
+#[derive(Debug)]
+pub(crate) struct Hdf5 {
+    access: Access,
+    settings: Settings,
+}
+
+/// The options that shape a file.
+#[derive(Debug)]
+struct Settings {
+    /// Datasets that a sample is split over, at least 1.
+    sets: u64,
+    chunk_dims: Vec<u64>,
+    max_shape: Vec<u64>,
+    /// The level of compression, if there is any.
+    gzip: Option<u32>,
+}
+
+impl Settings {
+    fn of(options: &Options) -> Result<Settings, FormatError> {
+        let refused = |what: String| Err(FormatError::Setting { format: NAME, what });
+        let (hdf5, level) = (&options.hdf5, options.compression_level);
+        let sets = hdf5.datasets_per_sample.max(1);
+        if sets > write::MOST_SETS {
+            let most = write::MOST_SETS;
+            return refused(format!(
+                "dataset.hdf5.num_dset_per_record {sets} is more than a file can name; choose at most {most}"
+            ));
+        }
+        if hdf5.chunk_dims.contains(&0) {
+            return refused(format!(
+                "dataset.hdf5.chunk_dims {:?} makes empty chunks; make every number at least 1",
+                hdf5.chunk_dims
+            ));
+        }
+        let gzip = (options.compression == "gzip").then_some(level);
+        if gzip.is_some_and(|level| level > 9) {
+            return refused(format!("dataset.compression_level {level} is not one of gzip's; choose 0 to 9"));
+        }
+        let (chunk_dims, max_shape) = (hdf5.chunk_dims.clone(), hdf5.max_shape.clone());
+        Ok(Settings { sets, chunk_dims, max_shape, gzip })
+    }
+
+    /// As h5py does it: any of these makes a dataset chunked.
+    fn is_chunked(&self) -> bool {
+        self.gzip.is_some() || !self.chunk_dims.is_empty() || !self.max_shape.is_empty()
+    }
+}
+
+impl Hdf5 {
+    fn planned(&self, shape: &FileShape<'_>) -> Result<(Plan, Size), FormatError> {
+        let plan = Plan::of(&self.settings, shape)?;
+        if !plan.filtered {
+            return Ok((plan, Size::Exact(plan.end)));
+        }
+        let most = encode::most_deflated(plan.grid.chunk_bytes())
+            .and_then(|chunk| chunk.checked_mul(plan.grid.chunks()?))
+            .and_then(|set| set.checked_mul(plan.sets))
+            .and_then(|all| all.checked_add(plan.data + plan.label_bytes));
+        Ok((plan, Size::AtMost(error::whole(NAME, shape, most)?)))
+    }
+}
+
+impl Format for Hdf5 {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn unit(&self, _: &FileShape<'_>) -> Unit {
+        Unit::Sample
+    }
+
+    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+        self.planned(shape).map(|(_, size)| size)
+    }
+
+    fn encode(
+        &self,
+        shape: &FileShape<'_>,
+        content: &Content,
+        file: u64,
+        scratch: &mut Vec<u8>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), EncodeError> {
+        let (plan, _) = self.planned(shape)?;
+        encode::file(&plan, self.settings.gzip, shape, content, file, scratch, sink)
+    }
+
+    /// Of a compressed file that is known by its shape alone this is an estimate, as if nothing had been saved: its
+    /// own bytes tell.
+    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+        match file {
+            File::Ours(shape) => {
+                let (plan, _) = self.planned(shape)?;
+                within(NAME, &samples, shape.samples)?;
+                visit::ours(&plan, self.access, &samples, reads);
+                Ok(())
+            }
+            File::Foreign { look, .. } => visit::foreign(look, self.access, &samples, reads),
+        }
+    }
+
+    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+        read::facts(look)
+    }
+}
+
+#[cfg(test)]
+mod tests;

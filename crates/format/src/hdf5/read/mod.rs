@@ -1,0 +1,137 @@
+//! Other people's HDF5 files, as far as libhdf5 and h5py write them: which datasets are the samples, and where their
+//! bytes are, without reading any. Every number of the file is doubted: nothing is followed in circles, nothing is
+//! held that is larger than the file. The chunks' contents are none of its business.
+
+mod cursor;
+mod extensible;
+mod group;
+mod header;
+mod heap;
+mod index;
+mod message;
+mod tree;
+
+use crate::{Facts, Look, Obstacle};
+pub(super) use cursor::Container;
+use group::Link;
+pub(super) use message::{Dataset, Storage};
+
+/// What DLIO calls the samples' datasets, with a number behind it.
+const RECORDS: &str = "records_";
+/// Datasets that are looked at in search of the largest, where none is called so.
+const MOST_CANDIDATES: usize = 4096;
+
+/// An opened file.
+pub(super) struct Opened<'a> {
+    pub container: Container<'a>,
+    /// The version of its superblock.
+    version: u8,
+    /// The samples, part by part: at least one dataset.
+    pub sets: Vec<Dataset>,
+    pub samples: u64,
+}
+
+pub(super) fn open<'a>(look: &'a Look<'a>) -> Result<Opened<'a>, Obstacle> {
+    let header::Superblock { container, version, root } = header::superblock(look)?;
+    let links = group::links(&container, &header::messages(&container, root)?)?;
+    let mut records: Vec<&Link> = links.iter().filter(|link| link.name.starts_with(RECORDS)).collect();
+    records.sort_by_key(|link| (number(&link.name), &link.name));
+    let mut sets = Vec::new();
+    for link in records {
+        sets.extend(dataset(&container, link)?);
+    }
+    if sets.is_empty() {
+        sets.extend(largest(&container, &links)?);
+    }
+    let samples = sets.iter().map(|set| set.dims[0]).min();
+    match samples {
+        Some(samples) => Ok(Opened { container, version, sets, samples }),
+        None => Err(container.damage(root, "its root group holds no dataset")),
+    }
+}
+
+fn number(name: &str) -> u64 {
+    name.strip_prefix(RECORDS).and_then(|number| number.parse().ok()).unwrap_or(u64::MAX)
+}
+
+fn dataset(container: &Container<'_>, link: &Link) -> Result<Option<Dataset>, Obstacle> {
+    Dataset::of(container, &link.name, link.at, &header::messages(container, link.at)?)
+}
+
+/// The dataset with the most bytes. One that cannot be understood is passed over if another can.
+fn largest(container: &Container<'_>, links: &[Link]) -> Result<Option<Dataset>, Obstacle> {
+    let (mut best, mut damage) = (None::<Dataset>, None);
+    for link in links.iter().take(MOST_CANDIDATES) {
+        match dataset(container, link) {
+            Ok(Some(set)) if best.as_ref().is_none_or(|best| set.bytes() > best.bytes()) => best = Some(set),
+            Ok(_) => {}
+            Err(unread @ Obstacle::Unread(_)) => return Err(unread),
+            Err(other) => damage = Some(other),
+        }
+    }
+    match (best, damage) {
+        (None, Some(damage)) => Err(damage),
+        (best, _) => Ok(best),
+    }
+}
+
+/// What a file holds.
+pub(super) fn facts(look: &Look<'_>) -> Result<Facts, Obstacle> {
+    let file = open(look)?;
+    let first = &file.sets[0];
+    let mut dims = first.dims[1..].to_vec();
+    let alike = file.sets.iter().all(|set| set.dims == first.dims);
+    if let Some(dim) = dims.first_mut().filter(|_| alike) {
+        *dim = dim.saturating_mul(file.sets.len() as u64);
+    }
+    let mut notes = vec![format!("superblock version {}", file.version)];
+    match &file.sets[..] {
+        [only] => notes.push(format!("dataset {}", only.name)),
+        [first, .., last] => {
+            notes.push(format!("{} datasets per sample, {} to {}", file.sets.len(), first.name, last.name));
+        }
+        [] => {}
+    }
+    notes.push(match &first.storage {
+        Storage::Contiguous(_) => "contiguous".to_owned(),
+        Storage::Chunked { grid, index } => {
+            format!("chunks of shape {:?}, {}", &grid.chunk[..], index.name())
+        }
+    });
+    if let Storage::Chunked { grid, .. } = &first.storage
+        && grid.most != grid.dims
+    {
+        let most = |most: &u64| if *most == u64::MAX { "any".to_owned() } else { most.to_string() };
+        let most: Vec<String> = grid.most.iter().map(most).collect();
+        notes.push(format!("may grow to shape [{}]", most.join(", ")));
+    }
+    if first.is_filtered() {
+        let names: Vec<String> = first.filters.iter().map(|filter| filter_name(*filter)).collect();
+        notes.push(format!("filters {}", names.join(", ")));
+    }
+    if first.element.big_endian {
+        notes.push("elements with the highest byte first".to_owned());
+    }
+    if first.element.name.is_none() {
+        notes.push(format!("elements of {} bytes that NumPy has no simple type for", first.element.bytes));
+    }
+    Ok(Facts { samples: Some(file.samples), dims, element: first.element.name.map(str::to_owned), notes })
+}
+
+/// The registered name of a filter (specification IV.A.2.l, and The HDF Group's list of others).
+fn filter_name(filter: u16) -> String {
+    match filter {
+        1 => "gzip".to_owned(),
+        2 => "shuffle".to_owned(),
+        3 => "fletcher32".to_owned(),
+        4 => "szip".to_owned(),
+        5 => "nbit".to_owned(),
+        6 => "scaleoffset".to_owned(),
+        32000 => "lzf".to_owned(),
+        32001 => "blosc".to_owned(),
+        32004 => "lz4".to_owned(),
+        32008 => "bitshuffle".to_owned(),
+        32015 => "zstd".to_owned(),
+        other => format!("number {other}"),
+    }
+}

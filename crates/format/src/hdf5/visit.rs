@@ -1,0 +1,173 @@
+//! The reads of one visit: what h5py asks the operating system for when it opens a file and takes some samples, or
+//! the samples' bytes alone. One set of rules for files of ours, whose addresses are arithmetic, and of others, whose
+//! addresses `read` finds.
+
+use super::NAME;
+use super::grid::{Axes, Grid};
+use super::plan::{INDEX_HEADER, Plan, SUPERBLOCK};
+use super::read::{self, Storage};
+use crate::{Extent, Look, Obstacle, within};
+use model::spec::Access;
+use std::convert::Infallible;
+use std::ops::Range;
+
+/// The signature, which libhdf5 looks for before anything else.
+const SIGNATURE: u64 = 8;
+/// What libhdf5 reads of an object header before it knows its length (H5O_SPEC_READ_SIZE).
+pub(super) const SPECULATIVE: u64 = 512;
+/// Smaller requests to contiguous data are made this long, up to the dataset's end (the sieve buffer's default).
+const SIEVE: u64 = 64 << 10;
+/// A chunk that is longer than h5py's cache of chunks, and not filtered, is read in just the pieces that are wanted.
+const CHUNK_CACHE: u64 = 1 << 20;
+/// More reads for one visit are not planned: somebody else's numbers must not fill the memory.
+const MOST_READS: usize = 1 << 22;
+
+/// The reads of a visit to a file of ours.
+pub(super) fn ours(plan: &Plan, access: Access, samples: &Range<u64>, reads: &mut Vec<Extent>) {
+    let mut visit = Visit { access, samples, first: reads.len(), reads };
+    if visit.is_framework() {
+        visit.push(0, SIGNATURE);
+        visit.push(0, SUPERBLOCK);
+        visit.header(SUPERBLOCK, plan.root, plan.end);
+    }
+    for set in 0..plan.sets {
+        if visit.is_framework() {
+            visit.header(plan.header_at(set), plan.header, plan.end);
+        }
+        match plan.chunked {
+            true => our_chunks(plan, set, &mut visit),
+            false => visit.contiguous(plan.data_at(set), plan.set_bytes, plan.grid.dims[0]),
+        }
+    }
+}
+
+fn our_chunks(plan: &Plan, set: u64, visit: &mut Visit<'_>) {
+    let (grid, index) = (&plan.grid, &plan.index);
+    let block = plan.index_at(set) + INDEX_HEADER;
+    if visit.is_framework() {
+        visit.push(plan.index_at(set), INDEX_HEADER);
+        visit.push(block, index.first_block());
+    }
+    let (counts, most) = (grid.counts(), grid.most_counts());
+    let (chunk_bytes, first) = (grid.chunk_bytes(), plan.data_at(set));
+    let mut page_read = None;
+    let samples = visit.samples;
+    let done: Result<(), Infallible> = grid.each_chunk(samples, |at| {
+        let (page, place) = index.page_of(number(at, &most));
+        if visit.is_framework() && index.is_paged() && page_read != Some(page) {
+            visit.push(block + index.first_block() + place.offset, place.len);
+            page_read = Some(page);
+        }
+        let chunk = Extent { offset: first + number(at, &counts) * chunk_bytes, len: chunk_bytes };
+        visit.chunk(grid, at, plan.filtered, chunk);
+        Ok(())
+    });
+    let Ok(()) = done;
+}
+
+/// The number of a place in a grid of such counts, the last axis running fastest.
+fn number(at: &Axes, counts: &Axes) -> u64 {
+    at.iter().zip(counts.iter()).fold(0, |number, (at, count)| number * count + at)
+}
+
+/// The reads of a visit to somebody else's file, those of the metadata excepted.
+pub(super) fn foreign(
+    look: &Look<'_>,
+    access: Access,
+    samples: &Range<u64>,
+    reads: &mut Vec<Extent>,
+) -> Result<(), Obstacle> {
+    let first = reads.len();
+    let result = foreign_sets(look, Visit { access, samples, first, reads });
+    if result.is_err() {
+        // The caller will ask again.
+        reads.truncate(first);
+    }
+    result
+}
+
+fn foreign_sets(look: &Look<'_>, mut visit: Visit<'_>) -> Result<(), Obstacle> {
+    let file = read::open(look)?;
+    within(NAME, visit.samples, file.samples)?;
+    for set in &file.sets {
+        match &set.storage {
+            Storage::Contiguous(data) => visit.contiguous(data.offset, data.len, set.dims[0]),
+            Storage::Chunked { grid, index } => {
+                let touched = grid.touched(visit.samples);
+                if touched.is_none_or(|touched| touched > look.len) {
+                    let what = format!("its dataset {} has more chunks than the file has bytes", set.name);
+                    return Err(look.damage(set.at, what).into());
+                }
+                let finder = index.finder(&file.container, grid, set.is_filtered())?;
+                let samples = visit.samples;
+                grid.each_chunk(samples, |at| {
+                    if let Some(chunk) = finder.find(at)? {
+                        visit.chunk(grid, at, set.is_filtered(), chunk);
+                    }
+                    match visit.reads.len() - visit.first > MOST_READS {
+                        true => Err(Obstacle::from(look.damage(set.at, "it takes too many reads"))),
+                        false => Ok(()),
+                    }
+                })?;
+            }
+        }
+    }
+    if visit.is_framework() {
+        visit.reads.splice(visit.first..visit.first, file.container.read_again());
+    }
+    Ok(())
+}
+
+/// A visit whose reads are being gathered.
+struct Visit<'a> {
+    access: Access,
+    samples: &'a Range<u64>,
+    /// Reads before this are other people's.
+    first: usize,
+    reads: &'a mut Vec<Extent>,
+}
+
+impl Visit<'_> {
+    fn is_framework(&self) -> bool {
+        self.access == Access::Framework
+    }
+
+    fn push(&mut self, offset: u64, len: u64) {
+        if len > 0 {
+            self.reads.push(Extent { offset, len });
+        }
+    }
+
+    /// Data, which are one read where they touch, unless each chunk is to be a request of its own.
+    fn push_data(&mut self, offset: u64, len: u64) {
+        let joins = !self.is_framework() && self.reads.len() > self.first;
+        match self.reads.last_mut().filter(|last| joins && last.end() == offset) {
+            Some(last) => last.len += len,
+            None => self.push(offset, len),
+        }
+    }
+
+    /// A header's first bytes, and the others if there are more.
+    fn header(&mut self, offset: u64, len: u64, end: u64) {
+        let first = SPECULATIVE.min(end.saturating_sub(offset));
+        self.push(offset, first);
+        self.push(offset + first, len.saturating_sub(first));
+    }
+
+    /// A dataset of so many samples in one piece.
+    fn contiguous(&mut self, start: u64, bytes: u64, samples: u64) {
+        let sample = bytes / samples;
+        let skip = self.samples.start * sample;
+        let wanted = (self.samples.end - self.samples.start) * sample;
+        let sieved = if self.is_framework() { SIEVE.min(bytes - skip) } else { 0 };
+        self.push_data(start + skip, wanted.max(sieved));
+    }
+
+    fn chunk(&mut self, grid: &Grid, at: &Axes, filtered: bool, chunk: Extent) {
+        if !self.is_framework() || filtered || chunk.len <= CHUNK_CACHE {
+            return self.push_data(chunk.offset, chunk.len);
+        }
+        let samples = self.samples;
+        grid.each_run(at, samples, |run| self.push(chunk.offset + run.chunk_offset, run.len));
+    }
+}

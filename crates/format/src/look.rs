@@ -1,0 +1,183 @@
+//! Looking into files that somebody else wrote, without touching them: a format asks for bytes, and where they have
+//! not been read yet it is told to stop; whoever reads files brings them and asks again. Parsing starts over each
+//! time, which costs little because only metadata is looked at, and so parsers read straight down, know nothing of
+//! I/O and work for media that answer later.
+
+use std::cell::Cell;
+
+use crate::{Extent, FormatError};
+
+/// The most bytes of metadata that are looked at in one piece: a container that claims more is damaged, or was not
+/// made for training.
+pub const MOST_AT_ONCE: u64 = 64 << 20;
+
+/// Why a format cannot say yet, or never will, where a file's samples are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// These bytes must be read first.
+    #[error("bytes {} to {} have not been read", .0.offset, .0.offset.saturating_add(.0.len))]
+    Unread(Extent),
+    #[error(transparent)]
+    Damage(#[from] Damage),
+    #[error(transparent)]
+    Shape(#[from] FormatError),
+}
+
+/// What is wrong with a file, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a valid {format} file: {what} (at byte {offset})")]
+pub struct Damage {
+    pub format: &'static str,
+    pub offset: u64,
+    pub what: String,
+}
+
+impl Damage {
+    pub(crate) fn new(format: &'static str, offset: u64, what: impl Into<String>) -> Damage {
+        Damage { format, offset, what: what.into() }
+    }
+}
+
+/// Pieces of one file that have been read. Kept and reused from file to file.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    bytes: Vec<u8>,
+    /// Offset in the file and in `bytes`, and length.
+    pieces: Vec<(u64, usize, usize)>,
+}
+
+impl Seen {
+    /// Forgets everything, for the next file.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.pieces.clear();
+    }
+
+    /// Room for `len` bytes of the file from `offset` on, which the caller must fill.
+    pub fn add(&mut self, offset: u64, len: usize) -> &mut [u8] {
+        let start = self.bytes.len();
+        self.bytes.resize(start + len, 0);
+        self.pieces.push((offset, start, len));
+        &mut self.bytes[start..]
+    }
+
+    /// All bytes that are held.
+    pub fn total(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn get(&self, offset: u64, len: u64) -> Option<&[u8]> {
+        self.pieces.iter().find_map(|&(from, start, held)| {
+            let skip = offset.checked_sub(from)?;
+            let end = skip.checked_add(len)?;
+            (end <= held as u64).then(|| &self.bytes[start + skip as usize..start + end as usize])
+        })
+    }
+}
+
+/// A file to be looked into: its length, and what has been read of it.
+#[derive(Debug)]
+pub struct Look<'a> {
+    pub format: &'static str,
+    /// Length of the file.
+    pub len: u64,
+    seen: &'a Seen,
+    /// What was asked for and not there, for parsers whose errors cannot carry it.
+    missing: Cell<Option<Extent>>,
+}
+
+impl<'a> Look<'a> {
+    pub fn new(format: &'static str, len: u64, seen: &'a Seen) -> Look<'a> {
+        Look { format, len, seen, missing: Cell::new(None) }
+    }
+
+    /// Bytes of the file. Asking beyond its end, or for an absurd amount, is the file's damage: its own numbers led
+    /// there.
+    pub fn at(&self, offset: u64, len: u64) -> Result<&'a [u8], Obstacle> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            let what = format!("it ends at byte {}, where {len} bytes from {offset} on should be", self.len);
+            return Err(self.damage(offset, what).into());
+        }
+        if len == 0 {
+            return Ok(&[]);
+        }
+        if len > MOST_AT_ONCE {
+            return Err(self.damage(offset, format!("it claims {len} bytes of metadata")).into());
+        }
+        self.seen.get(offset, len).ok_or_else(|| {
+            let wanted = Extent { offset, len };
+            self.missing.set(Some(wanted));
+            Obstacle::Unread(wanted)
+        })
+    }
+
+    /// What the last failed [`Look::at`] asked for.
+    pub fn missing(&self) -> Option<Extent> {
+        self.missing.get()
+    }
+
+    pub fn damage(&self, offset: u64, what: impl Into<String>) -> Damage {
+        Damage::new(self.format, offset, what)
+    }
+}
+
+/// Bytes of a small record, out of the page that it is on where it is on one: whoever walks records of a file asks for
+/// few pieces then.
+pub(crate) fn peek<'a>(look: &Look<'a>, offset: u64, len: u64) -> Result<&'a [u8], Obstacle> {
+    const PAGE: u64 = 4096;
+    let page = offset - offset % PAGE;
+    let inside = offset - page;
+    // Beyond the file, or over two pages: as it is.
+    if inside + len > PAGE || offset.checked_add(len).is_none_or(|end| end > look.len) {
+        return look.at(offset, len);
+    }
+    let bytes = look.at(page, PAGE.min(look.len - page))?;
+    Ok(&bytes[inside as usize..(inside + len) as usize])
+}
+
+/// What a format has found in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// How many there are, where the file itself says (an index beside it is another file).
+    pub samples: Option<u64>,
+    /// Dimensions of one sample, where the container says.
+    pub dims: Vec<u64>,
+    /// Name of the element type, where the container says.
+    pub element: Option<String>,
+    /// Compression, chunks, columns: what else there is to say, for people.
+    pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_is_found_and_the_rest_is_asked_for() {
+        let mut seen = Seen::default();
+        seen.add(100, 4).copy_from_slice(b"abcd");
+        seen.add(0, 2).copy_from_slice(b"xy");
+        let look = Look::new("npz", 200, &seen);
+        assert_eq!(look.at(101, 2).unwrap(), b"bc");
+        assert_eq!(look.at(0, 2).unwrap(), b"xy");
+        assert_eq!(look.at(200, 0), Ok(&[] as &[u8]));
+        assert_eq!(
+            look.at(1, 2),
+            Err(Obstacle::Unread(Extent { offset: 1, len: 2 })),
+            "half of it is not it"
+        );
+        assert_eq!(look.missing(), Some(Extent { offset: 1, len: 2 }));
+    }
+
+    #[test]
+    fn numbers_that_lead_out_of_the_file_are_damage() {
+        let seen = Seen::default();
+        let look = Look::new("parquet", 200, &seen);
+        for (offset, len) in [(199, 2), (u64::MAX, 2), (0, u64::MAX)] {
+            let error = look.at(offset, len).unwrap_err();
+            assert!(matches!(&error, Obstacle::Damage(damage) if damage.offset == offset), "{error}");
+        }
+        let huge = Look::new("parquet", u64::MAX, &seen);
+        assert!(huge.at(0, MOST_AT_ONCE + 1).unwrap_err().to_string().contains("metadata"));
+    }
+}

@@ -1,0 +1,205 @@
+//! Where the array `x` of an archive is, whoever made it, and which requests `numpy.load(file)["x"]` makes to get it
+//! (Python 3.11, NumPy 2). It must not write, and inflates no more than an array's header.
+
+use std::ops::Range;
+
+use flate2::{Decompress, FlushDecompress};
+use model::shape::FileShape;
+use model::spec::Access;
+
+use super::{Layout, NAME};
+use crate::buffered::{BUFFER, Buffered};
+use crate::npy_header::{self, Array, Found};
+use crate::unzip::{self, Ends, Fetch, Stored};
+use crate::{Extent, Facts, Look, Obstacle, within};
+
+/// Bytes that `zipfile` takes from a member at least (`ZipExtFile.MIN_READ_SIZE`).
+const MEMBER_LEAST: u64 = 4096;
+/// Bytes that NumPy asks a member for at once (`numpy.lib.format.BUFFER_SIZE`).
+const ARRAY_MOST: u64 = 1 << 18;
+/// Bytes that tell a NumPy array, and a ZIP archive.
+const MAGIC: u64 = 6;
+
+/// What decides which requests are made.
+pub(super) struct Place {
+    file_bytes: u64,
+    ends: Ends,
+    x: Stored,
+    array: Array,
+}
+
+impl Place {
+    /// Of an archive that is not compressed.
+    pub(super) fn ours(layout: &Layout, shape: &FileShape<'_>) -> Place {
+        let head = layout.x.local_bytes();
+        let name = layout.x.name.len() as u64;
+        let x = Stored {
+            header: layout.x.offset,
+            name,
+            extra: head - 30 - name,
+            data: Extent { offset: layout.x.offset + head, len: layout.x.bytes },
+            bytes: layout.x.bytes,
+            deflated: false,
+        };
+        let directory = Extent { offset: layout.directory, len: layout.directory_bytes };
+        let ends = Ends::plain(layout.file_bytes, directory);
+        Place { file_bytes: layout.file_bytes, ends, x, array: layout.array(shape) }
+    }
+
+    fn found(fetch: &mut Fetch<'_, '_>) -> Result<(Place, Found), Obstacle> {
+        let look = fetch.look;
+        let ends = unzip::ends(fetch)?;
+        let x = unzip::member(fetch, &ends, "x.npy", ".npy")?;
+        let found = npy_header::read(look, x.data.offset, x.bytes, |count| first(fetch, &x, count))?;
+        Ok((Place { file_bytes: look.len, ends, x, array: found.array.clone() }, found))
+    }
+
+    /// Appends the requests of NumPy, without those that are `known`: they have been made.
+    pub(super) fn replay(&self, known: Vec<Extent>, reads: &mut Vec<Extent>) {
+        let mut file = Buffered::new(self.file_bytes, known, reads);
+        file.read(MAGIC);
+        file.seek_anew(self.file_bytes.saturating_sub(22));
+        file.read_all();
+        if self.ends.commented {
+            file.seek_anew(unzip::comment_start(self.file_bytes));
+            file.read_all();
+        }
+        if let Some(locator) = unzip::locator(self.ends.record) {
+            file.seek_anew(locator);
+            file.read(20);
+        }
+        if let (true, Some(end)) = (self.ends.zip64, unzip::end64(self.ends.record)) {
+            file.seek_anew(end);
+            file.read(56);
+        }
+        file.seek(self.ends.directory.offset);
+        file.read(self.ends.directory.len);
+        file.seek(self.x.header);
+        file.read(30);
+        file.read(self.x.name);
+        file.read(self.x.extra);
+        self.replay_array(&mut Member::new(&self.x, file));
+    }
+
+    fn replay_array(&self, member: &mut Member<'_>) {
+        // The signature is read twice, and the header in parts; all of it is in the member's first bytes.
+        member.read(MAGIC);
+        member.read(self.array.header - MAGIC);
+        let at_once = ARRAY_MOST - ARRAY_MOST % self.array.item.min(ARRAY_MOST);
+        let mut left = self.array.payload();
+        while left > 0 {
+            let count = left.min(at_once.max(self.array.item));
+            member.read(count);
+            left -= count;
+        }
+    }
+}
+
+/// `zipfile.ZipExtFile`. Where a deflated member is read on depends on how its parts inflate; here all inflate alike.
+struct Member<'a> {
+    file: Buffered<'a>,
+    packed: u64,
+    bytes: u64,
+    deflated: bool,
+    /// Bytes of the data that have been taken from the file, and that they have become.
+    taken: u64,
+    made: u64,
+    /// Made, and not asked for yet.
+    ahead: u64,
+}
+
+impl<'a> Member<'a> {
+    fn new(x: &Stored, file: Buffered<'a>) -> Member<'a> {
+        let (packed, bytes) = (x.data.len, x.bytes);
+        Member { file, packed, bytes, deflated: x.deflated, taken: 0, made: 0, ahead: 0 }
+    }
+
+    fn read(&mut self, count: u64) {
+        let mut wanted = count.saturating_sub(self.ahead);
+        self.ahead = self.ahead.saturating_sub(count);
+        while wanted > 0 {
+            let Some(made) = self.make(wanted) else { return };
+            self.ahead = made.saturating_sub(wanted);
+            wanted = wanted.saturating_sub(made);
+        }
+    }
+
+    /// `_read1`: takes what is missing for `wanted` bytes, but not too little, and makes of it what it can.
+    fn make(&mut self, wanted: u64) -> Option<u64> {
+        let unused = self.taken - self.used();
+        let missing = if wanted > unused { (wanted - unused).max(MEMBER_LEAST) } else { 0 };
+        let take = missing.min(self.packed - self.taken);
+        self.file.read(take);
+        self.taken += take;
+        let most = if self.deflated { wanted.max(MEMBER_LEAST) } else { u64::MAX };
+        let made = (scaled(self.taken, self.bytes, self.packed) - self.made).min(most);
+        self.made += made;
+        (take > 0 || made > 0).then_some(made)
+    }
+
+    /// Bytes of the data that what has been made was made of.
+    fn used(&self) -> u64 {
+        scaled(self.made, self.packed, self.bytes).min(self.taken)
+    }
+}
+
+/// `part` of `from` in the scale of `to`.
+fn scaled(part: u64, to: u64, from: u64) -> u64 {
+    // Not more than `to`, since a part is not more than the whole.
+    (u128::from(part) * u128::from(to) / u128::from(from.max(1))) as u64
+}
+
+/// The first `count` bytes of the member's array.
+fn first(fetch: &mut Fetch<'_, '_>, x: &Stored, count: u64) -> Result<Vec<u8>, Obstacle> {
+    if !x.deflated {
+        return fetch.get(x.data.offset, count);
+    }
+    // A header is text that mostly shrinks; if not, it grows by less than this, the code's tables included.
+    let len = (count + count / 4 + 1024).min(x.data.len);
+    let packed = fetch.get(x.data.offset, len)?;
+    let mut bytes = vec![0; count as usize];
+    let mut inflate = Decompress::new(false);
+    let damage =
+        |what: String| fetch.look.damage(x.data.offset, format!("member x cannot be inflated: {what}"));
+    inflate
+        .decompress(&packed, &mut bytes, FlushDecompress::None)
+        .map_err(|error| damage(error.to_string()))?;
+    match inflate.total_out() == count {
+        true => Ok(bytes),
+        false => Err(damage(format!("{} bytes instead of {count}", inflate.total_out())).into()),
+    }
+}
+
+pub(super) fn foreign(
+    look: &Look<'_>,
+    access: Access,
+    expected: u64,
+    samples: &Range<u64>,
+    reads: &mut Vec<Extent>,
+) -> Result<(), Obstacle> {
+    let mut fetch = Fetch::new(look, access == Access::Framework);
+    if access == Access::Framework {
+        fetch.request(0, BUFFER)?;
+    }
+    let (place, _) = Place::found(&mut fetch)?;
+    let held = place.array.held(expected);
+    within(NAME, samples, held)?;
+    match access {
+        Access::Framework => place.replay(fetch.made, reads),
+        Access::Extent if place.x.deflated => reads.push(place.x.data),
+        Access::Extent => {
+            let within_x = place.array.stretch(samples, held);
+            reads.push(Extent { offset: place.x.data.offset + within_x.offset, len: within_x.len });
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
+    let (place, found) = Place::found(&mut Fetch::new(look, false))?;
+    let notes = match place.x.deflated {
+        true => vec![format!("deflated from {} to {} bytes", place.x.bytes, place.x.data.len)],
+        false => Vec::new(),
+    };
+    Ok(found.facts(notes))
+}

@@ -1,0 +1,202 @@
+//! Files of any make: the reads of their columns, and what there is to say about them.
+
+use super::access::Join;
+use super::footer::{Chunk, Footer, Leaf};
+use super::{NAME, Parquet, arrow_schema, codec};
+use crate::{Extent, Facts, Look, Obstacle, within};
+use model::shape::Element;
+use model::spec::Access;
+use std::ops::Range;
+
+/// Columns that are listed; more are counted.
+const LISTED: usize = 16;
+/// Letters of a name that are shown.
+const SHOWN: usize = 60;
+
+impl Parquet {
+    /// Column chunks are read whole, because only decoding them tells where in them a row is.
+    pub(super) fn reads_foreign(
+        &self,
+        look: &Look<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
+        let (mut footer, selected) = self.open_selected(look)?;
+        within(NAME, &samples, footer.rows)?;
+        let (mut chunks, mut join, mut first) = (Vec::new(), Join::new(self.access), 0_u64);
+        for _ in 0..footer.groups {
+            let rows = footer.group(look, &mut chunks)?;
+            let end = first.saturating_add(rows);
+            if samples.start < end && first < samples.end {
+                let mut wanted = selected.iter();
+                chunks.retain(|_| wanted.next().is_some_and(|selected| *selected));
+                chunks.sort_by_key(|chunk| chunk.extent.offset);
+                chunks.iter().for_each(|chunk| join.push(chunk.extent, reads));
+                if self.access == Access::Framework {
+                    join.finish(reads);
+                }
+            }
+            first = end;
+            if first >= samples.end {
+                break;
+            }
+        }
+        join.finish(reads);
+        match first >= samples.end {
+            true => Ok(()),
+            false => Err(fewer_rows(look, &footer, first)),
+        }
+    }
+
+    /// The footer, and which of the columns a workload reads.
+    fn open_selected<'a>(&self, look: &Look<'a>) -> Result<(Footer<'a>, Vec<bool>), Obstacle> {
+        let mut missing: Vec<&str> =
+            self.leaves.iter().filter(|leaf| leaf.read).map(|leaf| &*leaf.name).collect();
+        let wanted = missing.clone();
+        let (mut selected, mut there) = (Vec::new(), Names::default());
+        let footer = Footer::open(look, |leaf| {
+            // By its name, or by that of a group that it is in, as pyarrow does it.
+            let found = wanted.iter().find(|name| is_within(leaf.path, name.as_bytes()));
+            if let Some(found) = found {
+                missing.retain(|name| name != found);
+            }
+            selected.push(wanted.is_empty() || found.is_some());
+            there.add(&leaf.path[..leaf.top]);
+        })?;
+        match missing.first() {
+            None => Ok((footer, selected)),
+            Some(name) => {
+                let what = format!("it has no column '{name}' to read; it has {there}");
+                Err(look.damage(footer.at, what).into())
+            }
+        }
+    }
+}
+
+fn is_within(path: &[u8], name: &[u8]) -> bool {
+    path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+}
+
+fn fewer_rows(look: &Look<'_>, footer: &Footer<'_>, found: u64) -> Obstacle {
+    let what = format!("its row groups hold {found} rows, and it should have {}", footer.rows);
+    look.damage(footer.at, what).into()
+}
+
+/// Names for a message: the first few, each once where it comes in a row.
+#[derive(Default)]
+struct Names {
+    first: Vec<String>,
+    last: Vec<u8>,
+    more: usize,
+}
+
+impl Names {
+    fn add(&mut self, name: &[u8]) {
+        if self.last == name && !(self.first.is_empty() && name.is_empty()) {
+            return;
+        }
+        self.last.clear();
+        self.last.extend_from_slice(name);
+        match self.first.len() < LISTED {
+            true => self.first.push(shown(name)),
+            false => self.more += 1,
+        }
+    }
+}
+
+impl std::fmt::Display for Names {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.first.is_empty(), self.more) {
+            (true, _) => write!(out, "none"),
+            (_, 0) => write!(out, "{}", self.first.join(", ")),
+            (_, more) => write!(out, "{} and {more} more", self.first.join(", ")),
+        }
+    }
+}
+
+/// A name of a file's own, fit for a line.
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).chars().take(SHOWN).filter(|letter| !letter.is_control()).collect()
+}
+
+/// What is gathered about columns on the way.
+#[derive(Default)]
+struct Columns {
+    notes: Vec<String>,
+    count: usize,
+    /// Type and lists of the last.
+    only: Option<(&'static str, u32)>,
+}
+
+impl Columns {
+    fn add(&mut self, leaf: Leaf<'_>) {
+        self.count += 1;
+        self.only = Some((leaf.type_name, leaf.lists));
+        if self.count <= LISTED {
+            let lists = "list of ".repeat(leaf.lists.min(3) as usize);
+            // The names that lists have inside say nothing (LogicalTypes.md, lists).
+            let inner: [&[u8]; 2] = [b".list.element", b".list.item"];
+            let path = inner.iter().find_map(|inner| leaf.path.strip_suffix(*inner)).unwrap_or(leaf.path);
+            self.notes.push(format!("column {}: {lists}{}", shown(path), leaf.type_name));
+        }
+    }
+}
+
+pub(super) fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
+    let mut columns = Columns::default();
+    let mut footer = Footer::open(look, |leaf| columns.add(leaf))?;
+    let (mut chunks, mut rows, mut codecs) = (Vec::new(), 0_u64, Vec::new());
+    let mut items = Items::Unknown;
+    for _ in 0..footer.groups {
+        let group_rows = footer.group(look, &mut chunks)?;
+        rows = rows.saturating_add(group_rows);
+        for chunk in &chunks {
+            let name = codec::name(chunk.codec);
+            if !codecs.contains(&name) {
+                codecs.push(name);
+            }
+        }
+        items = items.and(group_rows, &chunks);
+    }
+    if rows != footer.rows {
+        return Err(fewer_rows(look, &footer, rows));
+    }
+    let tail = footer.tail().map_err(|malformed| footer.damage(look, malformed))?;
+    let plural = if footer.groups == 1 { "" } else { "s" };
+    let mut notes = vec![format!("{} row group{plural}", footer.groups)];
+    notes.append(&mut columns.notes);
+    if columns.count > LISTED {
+        notes.push(format!("and {} more columns", columns.count - LISTED));
+    }
+    notes.push(format!("compression {}", codecs.join(" and ")));
+    notes.extend(tail.created_by.map(|writer| format!("written by {}", shown(writer))));
+    let (mut dims, mut element) = (Vec::new(), None);
+    if let (1, Some((type_name, lists))) = (columns.count, columns.only) {
+        element = Element::named(type_name).map(|element| element.name().to_owned());
+        match (lists, items, tail.arrow_schema.and_then(arrow_schema::fixed_list)) {
+            (1, Items::Each(items), Some(length)) if items == length => dims.push(items),
+            (1.., ..) => notes.push("rows may differ in length".to_owned()),
+            _ => {}
+        }
+    }
+    Ok(Facts { samples: Some(rows), dims, element, notes })
+}
+
+/// How many values a row has, by the totals of row groups.
+#[derive(Clone, Copy)]
+enum Items {
+    Unknown,
+    Each(u64),
+    Differ,
+}
+
+impl Items {
+    fn and(self, rows: u64, chunks: &[Chunk]) -> Items {
+        let Some(values) = chunks.first().map(|chunk| chunk.values).filter(|_| rows > 0) else { return self };
+        match (self, values / rows) {
+            (Items::Unknown, each) if values % rows == 0 => Items::Each(each),
+            (Items::Each(before), each) if values % rows == 0 && before == each => self,
+            _ => Items::Differ,
+        }
+    }
+}

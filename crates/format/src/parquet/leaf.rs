@@ -1,0 +1,295 @@
+//! A column: what its values are, how many bytes they take on the way from the content stream to a page, and the
+//! making of them. It must not know where in a file they stand.
+
+use crate::{Content, FormatError, array};
+use model::shape::Element;
+use model::spec::Column;
+use std::borrow::Cow;
+
+use super::NAME;
+
+/// Text is `s_` and so many digits, so that with its length of four bytes it takes sixteen.
+const DIGITS: usize = 10;
+const DIGITS_RANGE: u64 = 10_u64.pow(DIGITS as u32);
+const TEXT: usize = LENGTH + 2 + DIGITS;
+/// Before each value of varying length stands its length (Encodings.md, plain).
+const LENGTH: usize = 4;
+
+/// The values of a column. Parquet has no integers below 32 bits, so that narrow ones are stored in their own ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Stored as it is in memory: 32 and 64 bits, and floats.
+    Plain(Element),
+    /// Eight bits: the values' bytes are numbers of entries of a dictionary of all 256.
+    Byte(Element),
+    /// Sixteen bits, in 32.
+    Wide(Element),
+    /// Eight to a byte.
+    Bits,
+    /// `s_` and a number.
+    Text,
+    /// So many bytes.
+    Blob(u64),
+}
+
+impl Value {
+    pub(super) fn of(element: Element) -> Value {
+        match element {
+            Element::Bool => Value::Bits,
+            Element::Int8 | Element::Uint8 => Value::Byte(element),
+            Element::Int16 | Element::Uint16 => Value::Wide(element),
+            _ => Value::Plain(element),
+        }
+    }
+
+    /// Bytes of so many values in a page.
+    pub(super) fn stored(self, values: u64) -> Option<u64> {
+        match self {
+            Value::Plain(element) | Value::Byte(element) => values.checked_mul(element.size()),
+            Value::Wide(_) => values.checked_mul(4),
+            Value::Bits => Some(values.div_ceil(8)),
+            Value::Text => values.checked_mul(TEXT as u64),
+            Value::Blob(size) => values.checked_mul(size.checked_add(LENGTH as u64)?),
+        }
+    }
+
+    /// Bytes of so many values in the content stream.
+    pub(super) fn drawn(self, values: u64) -> Option<u64> {
+        match self {
+            Value::Wide(_) => values.checked_mul(2),
+            Value::Bits => Some(values),
+            other => other.stored(values),
+        }
+    }
+
+    /// What offsets in the content stream must be multiples of, so that no float is cut.
+    pub(super) fn align(self) -> u64 {
+        match self {
+            Value::Plain(element) | Value::Wide(element) => element.size(),
+            _ => 1,
+        }
+    }
+}
+
+/// A column of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Leaf {
+    pub(super) name: Cow<'static, str>,
+    pub(super) value: Value,
+    /// How many values a row has, if it is a list of them.
+    pub(super) items: Option<u64>,
+    pub(super) read: bool,
+}
+
+impl Leaf {
+    /// What a workload's column is.
+    pub(super) fn of(column: &Column) -> Result<Leaf, FormatError> {
+        let Column { name, dtype, size, read } = column;
+        if *size == 0 {
+            let what = format!("column '{name}' of dataset.parquet.columns has size 0; make it at least 1");
+            return Err(FormatError::Setting { format: NAME, what });
+        }
+        let list = (*size > 1).then_some(*size);
+        let (value, items) = match (dtype.as_str(), Element::named(dtype)) {
+            (_, Some(element)) => (Value::of(element), list),
+            ("string", _) => (Value::Text, list),
+            ("binary", _) => (Value::Blob(*size), None),
+            _ => (Value::Plain(Element::Float32), Some(*size)),
+        };
+        Ok(Leaf { name: Cow::Owned(name.clone()), value, items, read: *read })
+    }
+
+    /// The one column of files whose workload names none: the samples' elements.
+    pub(super) fn of_samples(element: Element, items: u64) -> Leaf {
+        Leaf { name: Cow::Borrowed("data"), value: Value::of(element), items: Some(items), read: true }
+    }
+
+    /// Values of so many rows.
+    pub(super) fn values(&self, rows: u64) -> Option<u64> {
+        rows.checked_mul(self.items.unwrap_or(1))
+    }
+}
+
+/// Writes bytes of values as pages store them, from `offset` of them on; the first value is drawn from offset `start`
+/// of the file's content.
+pub(super) fn fill(value: Value, content: &Content, file: u64, start: u64, offset: u64, out: &mut [u8]) {
+    match value {
+        Value::Plain(element) | Value::Byte(element) => {
+            array::fill_samples(element, content, file, start + offset, out);
+        }
+        Value::Wide(element) => fill_wide(element == Element::Int16, content, file, start, offset, out),
+        Value::Bits => fill_bits(content, file, start + offset * 8, out),
+        Value::Text => fill_text(content, file, start, offset, out),
+        Value::Blob(size) => {
+            content.fill(file, start + offset, out);
+            put_lengths(size, offset, out);
+        }
+    }
+}
+
+/// Values that are drawn at a time before they are mapped.
+const AT_ONCE: usize = 1024;
+
+/// 16-bit values in 32 bits. A call may start and end in the middle of a value, since pieces of a file do.
+fn fill_wide(signed: bool, content: &Content, file: u64, start: u64, offset: u64, out: &mut [u8]) {
+    let wide = |narrow: [u8; 2]| match signed {
+        true => i32::from(i16::from_le_bytes(narrow)).to_le_bytes(),
+        false => u32::from(u16::from_le_bytes(narrow)).to_le_bytes(),
+    };
+    let mut drawn = [0; 2 * AT_ONCE];
+    by_slots::<4>(offset, out, |slot, words| {
+        for (many, words) in words.chunks_mut(AT_ONCE).enumerate() {
+            let first = slot + (many * AT_ONCE) as u64;
+            let drawn = &mut drawn[..2 * words.len()];
+            content.fill(file, start + 2 * first, drawn);
+            words.iter_mut().zip(drawn.as_chunks().0).for_each(|(word, narrow)| *word = wide(*narrow));
+        }
+    });
+}
+
+/// Eight values of a byte each, of which the lowest bit counts, in one byte; the first is the lowest (Encodings.md).
+fn fill_bits(content: &Content, file: u64, start: u64, out: &mut [u8]) {
+    let mut drawn = [0; 8 * AT_ONCE];
+    for (many, bytes) in out.chunks_mut(AT_ONCE).enumerate() {
+        let drawn = &mut drawn[..8 * bytes.len()];
+        content.fill(file, start + (many * 8 * AT_ONCE) as u64, drawn);
+        for (byte, flags) in bytes.iter_mut().zip(drawn.as_chunks().0) {
+            // The product gathers the eight lowest bits in its top byte.
+            let flags = u64::from_le_bytes(*flags) & 0x0101_0101_0101_0101;
+            *byte = (flags.wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
+        }
+    }
+}
+
+fn fill_text(content: &Content, file: u64, start: u64, offset: u64, out: &mut [u8]) {
+    by_slots::<TEXT>(offset, out, |slot, texts| {
+        content.fill(file, start + slot * TEXT as u64, texts.as_flattened_mut());
+        for text in texts {
+            let [low, ..] = text.as_chunks::<8>().0 else { continue };
+            let mut number = u64::from_le_bytes(*low) % DIGITS_RANGE;
+            text[..LENGTH].copy_from_slice(&((TEXT - LENGTH) as u32).to_le_bytes());
+            text[LENGTH..LENGTH + 2].copy_from_slice(b"s_");
+            for digit in text[LENGTH + 2..].iter_mut().rev() {
+                *digit = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+        }
+    });
+}
+
+/// Calls `make` with the number of the first of some whole slots and with room for them. A slot that `out` holds
+/// only a part of is made beside it.
+fn by_slots<const SLOT: usize>(offset: u64, out: &mut [u8], mut make: impl FnMut(u64, &mut [[u8; SLOT]])) {
+    let (mut slot, skip) = (offset / SLOT as u64, (offset % SLOT as u64) as usize);
+    let mut rest = out;
+    let mut beside = [[0; SLOT]];
+    if skip > 0 {
+        let (head, tail) = rest.split_at_mut(rest.len().min(SLOT - skip));
+        make(slot, &mut beside);
+        head.copy_from_slice(&beside[0][skip..skip + head.len()]);
+        (slot, rest) = (slot + 1, tail);
+    }
+    let (whole, tail) = rest.as_chunks_mut::<SLOT>();
+    make(slot, whole);
+    if !tail.is_empty() {
+        make(slot + whole.len() as u64, &mut beside);
+        tail.copy_from_slice(&beside[0][..tail.len()]);
+    }
+}
+
+/// Writes the lengths that stand before values of `size` bytes, as far as they lie in `out`, which begins at `offset`.
+fn put_lengths(size: u64, offset: u64, out: &mut [u8]) {
+    let length = (size as u32).to_le_bytes();
+    let stride = size + LENGTH as u64;
+    let mut at = offset - offset % stride;
+    let end = offset + out.len() as u64;
+    while at < end {
+        for (byte, place) in length.iter().zip(at..) {
+            // Not in `out` where the difference is negative or beyond its end.
+            let place = place.checked_sub(offset).and_then(|place| usize::try_from(place).ok());
+            if let Some(target) = place.and_then(|place| out.get_mut(place)) {
+                *target = *byte;
+            }
+        }
+        at += stride;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn made(value: Value, offset: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0xEE; len];
+        fill(value, &Content::new(5), 3, 8 * 1000, offset, &mut out);
+        out
+    }
+
+    const VALUES: [Value; 9] = [
+        Value::Plain(Element::Float64),
+        Value::Byte(Element::Int8),
+        Value::Wide(Element::Int16),
+        Value::Wide(Element::Uint16),
+        Value::Bits,
+        Value::Text,
+        Value::Blob(1),
+        Value::Blob(61),
+        Value::Blob(5000),
+    ];
+
+    #[test]
+    fn text_is_a_number_with_its_length() {
+        let texts = made(Value::Text, 0, 160);
+        for text in texts.as_chunks::<16>().0 {
+            assert_eq!(text[..6], *b"\x0c\0\0\0s_");
+            assert!(text[6..].iter().all(u8::is_ascii_digit), "{text:?}");
+        }
+        assert_ne!(texts[..16], texts[16..32]);
+    }
+
+    #[test]
+    fn narrow_values_are_those_of_the_stream() {
+        let mut stream = [0; 64];
+        Content::new(5).fill(3, 8000, &mut stream);
+        let wide = made(Value::Wide(Element::Int16), 0, 128);
+        for (wide, narrow) in wide.as_chunks().0.iter().zip(stream.as_chunks().0) {
+            assert_eq!(i32::from_le_bytes(*wide), i32::from(i16::from_le_bytes(*narrow)));
+        }
+        let bits = made(Value::Bits, 0, 8);
+        for (index, byte) in stream.iter().enumerate() {
+            assert_eq!(bits[index / 8] >> (index % 8) & 1, byte & 1);
+        }
+    }
+
+    #[test]
+    fn columns_are_what_dlio_makes_of_them() {
+        let leaf = |dtype: &str, size| {
+            let leaf = Leaf::of(&Column { name: "c".into(), dtype: dtype.into(), size, read: true })?;
+            Ok::<_, FormatError>((leaf.value, leaf.items))
+        };
+        assert_eq!(leaf("int8", 1), Ok((Value::Byte(Element::Int8), None)));
+        assert_eq!(leaf("float16", 3), Ok((Value::Plain(Element::Float16), Some(3))));
+        assert_eq!(leaf("uint16", 3), Ok((Value::Wide(Element::Uint16), Some(3))));
+        assert_eq!(leaf("bool", 1), Ok((Value::Bits, None)));
+        assert_eq!(leaf("string", 1), Ok((Value::Text, None)));
+        assert_eq!(leaf("binary", 9), Ok((Value::Blob(9), None)));
+        assert_eq!(leaf("list", 1), Ok((Value::Plain(Element::Float32), Some(1))));
+        assert!(leaf("int8", 0).unwrap_err().to_string().contains("'c'"));
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_agree_however_they_are_cut(
+            which in 0..VALUES.len(), cuts in prop::collection::vec(1_usize..3000, 1..20)
+        ) {
+            let len = cuts.iter().sum();
+            let whole = made(VALUES[which], 0, len);
+            let mut cut = Vec::new();
+            for size in cuts {
+                cut.extend(made(VALUES[which], cut.len() as u64, size));
+            }
+            prop_assert_eq!(whole, cut);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The structures of parquet.thrift that are written: page headers and the footer's parts. Each function writes one
+//! and, given something that counts, says how long it is. It must not know where pages and chunks stand.
+
+use super::codec::Codec;
+use super::leaf::{Leaf, Value};
+use super::thrift::{self, Compact, Count, Put};
+use model::shape::Element;
+
+pub(super) const MAGIC: &[u8; 4] = b"PAR1";
+/// Who wrote the file. Without a version: the same data set has the same bytes under every version.
+const CREATED_BY: &[u8] = b"feedline";
+/// Where readers that know Arrow look for a schema more exact than parquet's.
+pub(super) const ARROW_SCHEMA: &[u8] = b"ARROW:schema";
+/// Format version 2: logical types are meant.
+const VERSION: u32 = 2;
+
+// Enumerations of parquet.thrift.
+const PAGE_DATA: u32 = 0;
+const PAGE_DICTIONARY: u32 = 2;
+const ENCODING_PLAIN: u32 = 0;
+const ENCODING_RLE: u32 = 3;
+const ENCODING_DICTIONARY: u32 = 8;
+const REQUIRED: u32 = 0;
+const REPEATED: u32 = 2;
+const TYPE_BYTE_ARRAY: u32 = 6;
+const TYPE_FIXED_BYTES: u32 = 7;
+
+/// Entries of the dictionary of a column of 8-bit integers: all there are.
+pub(super) const ENTRIES: u32 = 256;
+
+/// How a thing looks to whoever needs only its length.
+pub(super) fn length(write: impl FnOnce(&mut Count)) -> u64 {
+    let mut count = Count::default();
+    write(&mut count);
+    count.0
+}
+
+/// The header of a data page, version 1: before compression it has `raw` bytes, and `stored` behind it.
+pub(super) fn data_page(out: &mut impl Put, value: Value, values: u32, raw: u32, stored: u32) {
+    let encoding = if matches!(value, Value::Byte(_)) { ENCODING_DICTIONARY } else { ENCODING_PLAIN };
+    let mut header = page(out, PAGE_DATA, raw, stored);
+    let mut data = header.nested(5);
+    data.i32(1, values);
+    data.i32(2, encoding);
+    data.i32(3, ENCODING_RLE); // of definition levels
+    data.i32(4, ENCODING_RLE); // of repetition levels
+    data.stop();
+    header.stop();
+}
+
+/// The header of the page of the dictionary.
+pub(super) fn dictionary_page(out: &mut impl Put, raw: u32, stored: u32) {
+    let mut header = page(out, PAGE_DICTIONARY, raw, stored);
+    let mut dictionary = header.nested(7);
+    dictionary.i32(1, ENTRIES);
+    dictionary.i32(2, ENCODING_PLAIN);
+    dictionary.stop();
+    header.stop();
+}
+
+fn page<P: Put>(out: &mut P, kind: u32, raw: u32, stored: u32) -> Compact<'_, P> {
+    let mut header = Compact::new(out);
+    header.i32(1, kind);
+    header.i32(2, raw);
+    header.i32(3, stored);
+    header
+}
+
+/// The footer up to its row groups.
+pub(super) fn head(out: &mut impl Put, leaves: &[Leaf], rows: u64, groups: u64) {
+    let lists = leaves.iter().filter(|leaf| leaf.items.is_some()).count();
+    let mut footer = Compact::new(out);
+    footer.i32(1, VERSION);
+    footer.list(2, thrift::STRUCT, 1 + leaves.len() as u64 + 2 * lists as u64);
+    let mut root = footer.element();
+    root.binary(4, b"schema");
+    // As many columns as a workload can name fit in 32 bits.
+    root.i32(5, leaves.len() as u32);
+    root.stop();
+    for leaf in leaves {
+        match leaf.items {
+            None => values(footer.element(), leaf.value, leaf.name.as_bytes()),
+            Some(_) => list(&mut footer, leaf),
+        }
+    }
+    footer.i64(3, rows);
+    footer.list(4, thrift::STRUCT, groups);
+}
+
+/// A list in three levels (LogicalTypes.md, lists).
+fn list(footer: &mut Compact<'_, impl Put>, leaf: &Leaf) {
+    let mut outer = footer.element();
+    outer.i32(3, REQUIRED);
+    outer.binary(4, leaf.name.as_bytes());
+    outer.i32(5, 1);
+    outer.i32(6, 3); // LIST, as older readers know it
+    let mut logical = outer.nested(10);
+    logical.nested(3).stop();
+    logical.stop();
+    outer.stop();
+    let mut middle = footer.element();
+    middle.i32(3, REPEATED);
+    middle.binary(4, b"list");
+    middle.i32(5, 1);
+    middle.stop();
+    values(footer.element(), leaf.value, b"element");
+}
+
+fn values(mut schema: Compact<'_, impl Put>, value: Value, name: &[u8]) {
+    schema.i32(1, physical(value));
+    if physical(value) == TYPE_FIXED_BYTES {
+        schema.i32(2, 2); // of float16
+    }
+    schema.i32(3, REQUIRED);
+    schema.binary(4, name);
+    match value {
+        Value::Plain(Element::Float16) => annotate(&mut schema, None, 15),
+        Value::Text => annotate(&mut schema, Some(0), 1),
+        Value::Plain(element) | Value::Byte(element) | Value::Wide(element) => {
+            if let Some((converted, signed)) = narrow_or_unsigned(element) {
+                schema.i32(6, converted);
+                let mut logical = schema.nested(10);
+                let mut integer = logical.nested(10);
+                integer.i8(1, (8 * element.size()) as u8);
+                integer.flag(2, signed);
+                integer.stop();
+                logical.stop();
+            }
+        }
+        Value::Bits | Value::Blob(_) => {}
+    }
+    schema.stop();
+}
+
+/// A logical type without parameters, and how older readers know it.
+fn annotate(schema: &mut Compact<'_, impl Put>, converted: Option<u32>, logical: u8) {
+    if let Some(converted) = converted {
+        schema.i32(6, converted);
+    }
+    let mut union = schema.nested(10);
+    union.nested(logical).stop();
+    union.stop();
+}
+
+/// ConvertedType of an integer that its physical type does not tell, and whether it is signed.
+fn narrow_or_unsigned(element: Element) -> Option<(u32, bool)> {
+    match element {
+        Element::Uint8 => Some((11, false)),
+        Element::Uint16 => Some((12, false)),
+        Element::Uint32 => Some((13, false)),
+        Element::Uint64 => Some((14, false)),
+        Element::Int8 => Some((15, true)),
+        Element::Int16 => Some((16, true)),
+        _ => None,
+    }
+}
+
+/// Parquet's number of the type that values are stored as.
+fn physical(value: Value) -> u32 {
+    match value {
+        Value::Bits | Value::Plain(Element::Bool) => 0,
+        Value::Byte(_) | Value::Wide(_) => 1,
+        Value::Text | Value::Blob(_) => TYPE_BYTE_ARRAY,
+        Value::Plain(Element::Int64 | Element::Uint64) => 2,
+        Value::Plain(Element::Float32) => 4,
+        Value::Plain(Element::Float64) => 5,
+        Value::Plain(Element::Float16) => TYPE_FIXED_BYTES,
+        Value::Plain(_) => 1,
+    }
+}
+
+/// A row group up to its columns.
+pub(super) fn group_head(out: &mut impl Put, columns: u64) {
+    Compact::new(out).list(1, thrift::STRUCT, columns);
+}
+
+/// A row group after its columns.
+pub(super) fn group_tail(out: &mut impl Put, raw_bytes: u64, rows: u64) {
+    let mut group = Compact::resumed(out, 1);
+    group.i64(2, raw_bytes);
+    group.i64(3, rows);
+    group.stop();
+}
+
+/// Where a column chunk is and what is in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunkFacts {
+    pub(super) values: u64,
+    /// Bytes with page headers, before and after compression.
+    pub(super) raw: u64,
+    pub(super) stored: u64,
+    pub(super) data_at: u64,
+    pub(super) dictionary_at: Option<u64>,
+}
+
+pub(super) fn column_chunk(out: &mut impl Put, leaf: &Leaf, codec: Codec, facts: ChunkFacts) {
+    let mut chunk = Compact::new(out);
+    chunk.i64(2, 0); // once the place of a copy of what follows, required and meaningless today
+    let mut meta = chunk.nested(3);
+    meta.i32(1, physical(leaf.value));
+    let encodings: &[u32] = match facts.dictionary_at {
+        Some(_) => &[ENCODING_PLAIN, ENCODING_RLE, ENCODING_DICTIONARY],
+        None => &[ENCODING_PLAIN, ENCODING_RLE],
+    };
+    meta.list(2, thrift::I32, encodings.len() as u64);
+    encodings.iter().for_each(|encoding| meta.element_i32(*encoding));
+    meta.list(3, thrift::BINARY, if leaf.items.is_some() { 3 } else { 1 });
+    meta.element_binary(leaf.name.as_bytes());
+    if leaf.items.is_some() {
+        meta.element_binary(b"list");
+        meta.element_binary(b"element");
+    }
+    meta.i32(4, codec.number());
+    meta.i64(5, facts.values);
+    meta.i64(6, facts.raw);
+    meta.i64(7, facts.stored);
+    meta.i64(9, facts.data_at);
+    if let Some(dictionary_at) = facts.dictionary_at {
+        meta.i64(11, dictionary_at);
+    }
+    meta.stop();
+    chunk.stop();
+}
+
+/// The footer after its row groups. The schema is in base64 already.
+pub(super) fn tail(out: &mut impl Put, arrow_schema: &[u8]) {
+    let mut footer = Compact::resumed(out, 4);
+    footer.list(5, thrift::STRUCT, 1);
+    let mut pair = footer.element();
+    pair.binary(1, ARROW_SCHEMA);
+    pair.binary(2, arrow_schema);
+    pair.stop();
+    footer.binary(6, CREATED_BY);
+    footer.stop();
+}
+
+/// How long [`tail`] is with a schema of so many bytes.
+pub(super) fn tail_length(arrow_schema: u64) -> u64 {
+    length(|out| tail(out, &[])) - 1 + thrift::varint_len(arrow_schema) + arrow_schema
+}

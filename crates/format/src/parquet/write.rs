@@ -1,0 +1,286 @@
+//! The bytes of a file, from first to last, as `layout` has planned them. Memory is the caller's scratch; with a codec
+//! also one page, and the sizes that the footer must tell.
+
+use super::codec::Codec;
+use super::layout::{Chunk, DICTIONARY_RAW, Layout, Page, Repetition, packed_head, run_head};
+use super::leaf::{self, Leaf, Value};
+use super::metadata::{self, ChunkFacts, ENTRIES, MAGIC};
+use super::thrift::put_varint;
+use crate::pieces::Pieces;
+use crate::{Content, Sink};
+use model::shape::Element;
+use std::io;
+
+/// Scratch for the page that is to be compressed: as much as is made at a time.
+const PART: usize = 16 * 1024;
+
+/// Bytes of a column chunk.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    raw: u64,
+    stored: u64,
+    dictionary: u64,
+}
+
+/// Where content comes from.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    content: &'a Content,
+    file: u64,
+}
+
+/// What a page is compressed with and in.
+struct Press {
+    codec: Codec,
+    level: u32,
+    part: Vec<u8>,
+    raw: Vec<u8>,
+    packed: Vec<u8>,
+    sizes: Vec<Sizes>,
+}
+
+pub(super) fn write(
+    layout: &Layout<'_>,
+    arrow_schema: &[u8],
+    level: u32,
+    (content, file): (&Content, u64),
+    scratch: &mut Vec<u8>,
+    sink: &mut Sink<'_>,
+) -> io::Result<()> {
+    let source = Source { content, file };
+    let mut out = Pieces::new(scratch, sink);
+    out.bytes(MAGIC)?;
+    let mut press = (layout.codec != Codec::None).then(|| Press {
+        codec: layout.codec,
+        level,
+        part: vec![0; PART],
+        raw: Vec::new(),
+        packed: Vec::new(),
+        sizes: Vec::new(),
+    });
+    let (starts, stride) = streams(layout);
+    for group in 0..layout.groups() {
+        let (_, rows) = layout.group(group);
+        for ((leaf, chunk, _), start) in layout.chunks(rows).zip(&starts) {
+            let start = start + group * stride;
+            match &mut press {
+                None => write_chunk(&mut out, leaf, &chunk, source, start)?,
+                Some(press) => press.write_chunk(&mut out, leaf, &chunk, source, start)?,
+            }
+        }
+    }
+    write_footer(&mut out, layout, arrow_schema, press.map(|press| press.sizes))?;
+    out.finish()
+}
+
+/// Where in the file's content each column of a row group begins, and the content of a group: one column after the
+/// other, so that nothing is drawn twice.
+fn streams(layout: &Layout<'_>) -> (Vec<u64>, u64) {
+    let mut at = 0_u64;
+    let mut align = 1;
+    let mut starts = Vec::with_capacity(layout.leaves().len());
+    for leaf in layout.leaves() {
+        at = at.next_multiple_of(leaf.value.align());
+        align = align.max(leaf.value.align());
+        starts.push(at);
+        // A file of more content than 64 bits can number has no size and is refused before.
+        let drawn = leaf.values(layout.group_rows).and_then(|values| leaf.value.drawn(values));
+        at = at.saturating_add(drawn.unwrap_or(0));
+    }
+    (starts, at.next_multiple_of(align))
+}
+
+fn write_chunk(
+    out: &mut Pieces<'_, '_>,
+    leaf: &Leaf,
+    chunk: &Chunk,
+    source: Source<'_>,
+    start: u64,
+) -> io::Result<()> {
+    let mut head = Vec::with_capacity(64);
+    if let Value::Byte(element) = leaf.value {
+        metadata::dictionary_page(&mut head, DICTIONARY_RAW as u32, DICTIONARY_RAW as u32);
+        head.extend(dictionary(element));
+        out.bytes(&head)?;
+    }
+    let mut start = start;
+    for page in chunk.pages() {
+        head.clear();
+        metadata::data_page(&mut head, leaf.value, page.values as u32, page.raw as u32, page.stored as u32);
+        out.bytes(&head)?;
+        write_page(out, leaf, &page, source, start)?;
+        start += leaf.value.drawn(page.values).unwrap_or(0);
+    }
+    Ok(())
+}
+
+/// All values of eight bits, in the order of their bits, so that a value is the number of its entry.
+fn dictionary(element: Element) -> impl Iterator<Item = u8> {
+    (0..ENTRIES).flat_map(move |entry| match element {
+        Element::Int8 => i32::from(entry as u8 as i8).to_le_bytes(),
+        _ => entry.to_le_bytes(),
+    })
+}
+
+/// What stands behind a page's header.
+fn write_page(
+    out: &mut Pieces<'_, '_>,
+    leaf: &Leaf,
+    page: &Page,
+    source: Source<'_>,
+    start: u64,
+) -> io::Result<()> {
+    let mut head = Vec::with_capacity(32);
+    if let Some((kind, bytes)) = page.repetition {
+        out.bytes(&(bytes as u32).to_le_bytes())?;
+        write_repetition(out, kind, leaf.items.unwrap_or(1), page)?;
+        head.extend_from_slice(&(page.definition as u32).to_le_bytes());
+        put_varint(&mut head, run_head(page.values));
+        head.push(1);
+    }
+    if let Value::Byte(_) = leaf.value {
+        head.push(8); // bits of an entry's number
+        put_varint(&mut head, packed_head(page.values.div_ceil(8)));
+    }
+    out.bytes(&head)?;
+    out.produce(page.payload, |offset, part| {
+        leaf::fill(leaf.value, source.content, source.file, start, offset, part);
+    })?;
+    out.produce(page.raw - page.before - page.payload, |_, part| part.fill(0))
+}
+
+fn write_repetition(out: &mut Pieces<'_, '_>, kind: Repetition, items: u64, page: &Page) -> io::Result<()> {
+    let mut runs = Vec::with_capacity(16);
+    match kind {
+        Repetition::Zeros => {
+            put_varint(&mut runs, run_head(page.rows));
+            runs.push(0);
+            out.bytes(&runs)
+        }
+        Repetition::Packed { bytes } => {
+            put_varint(&mut runs, packed_head(bytes));
+            out.bytes(&runs)?;
+            out.produce(bytes, |offset, part| pack_repetition(items, offset, part))
+        }
+        Repetition::Runs { .. } => {
+            put_varint(&mut runs, run_head(1));
+            runs.push(0);
+            put_varint(&mut runs, run_head(items - 1));
+            runs.push(1);
+            (0..page.rows).try_for_each(|_| out.bytes(&runs))
+        }
+    }
+}
+
+/// A bit a value, all set but those of each row's first; `out` begins with byte `offset` of them.
+fn pack_repetition(items: u64, offset: u64, out: &mut [u8]) {
+    out.fill(0xFF);
+    let first = offset * 8;
+    let end = first + 8 * out.len() as u64;
+    let mut bit = first.next_multiple_of(items);
+    while bit < end {
+        let place = bit - first;
+        out[(place / 8) as usize] &= !(1 << (place % 8));
+        bit += items;
+    }
+}
+
+impl Press {
+    fn write_chunk(
+        &mut self,
+        out: &mut Pieces<'_, '_>,
+        leaf: &Leaf,
+        chunk: &Chunk,
+        source: Source<'_>,
+        start: u64,
+    ) -> io::Result<()> {
+        let mut sizes = Sizes { raw: 0, stored: 0, dictionary: 0 };
+        let mut head = Vec::with_capacity(64);
+        if let Value::Byte(element) = leaf.value {
+            self.raw.clear();
+            self.raw.extend(dictionary(element));
+            self.codec.compress(self.level, &self.raw, &mut self.packed)?;
+            metadata::dictionary_page(&mut head, DICTIONARY_RAW as u32, self.packed.len() as u32);
+            self.put(out, &head, &mut sizes)?;
+            sizes.dictionary = sizes.stored;
+        }
+        let mut start = start;
+        for page in chunk.pages() {
+            self.make(leaf, &page, source, start)?;
+            head.clear();
+            let (raw, stored) = (self.raw.len() as u32, self.packed.len() as u32);
+            metadata::data_page(&mut head, leaf.value, page.values as u32, raw, stored);
+            self.put(out, &head, &mut sizes)?;
+            start += leaf.value.drawn(page.values).unwrap_or(0);
+        }
+        self.sizes.push(sizes);
+        Ok(())
+    }
+
+    /// Makes a page and compresses it.
+    fn make(&mut self, leaf: &Leaf, page: &Page, source: Source<'_>, start: u64) -> io::Result<()> {
+        let Press { part, raw, .. } = self;
+        raw.clear();
+        let mut gather = |piece: &[u8]| {
+            raw.extend_from_slice(piece);
+            Ok(())
+        };
+        let mut pieces = Pieces::new(part, &mut gather);
+        write_page(&mut pieces, leaf, page, source, start)?;
+        pieces.finish()?;
+        self.codec.compress(self.level, &self.raw, &mut self.packed)
+    }
+
+    fn put(&self, out: &mut Pieces<'_, '_>, head: &[u8], sizes: &mut Sizes) -> io::Result<()> {
+        sizes.raw += (head.len() + self.raw.len()) as u64;
+        sizes.stored += (head.len() + self.packed.len()) as u64;
+        out.bytes(head)?;
+        out.bytes(&self.packed)
+    }
+}
+
+/// The footer, a column chunk at a time: there may be hundreds of thousands.
+fn write_footer(
+    out: &mut Pieces<'_, '_>,
+    layout: &Layout<'_>,
+    arrow_schema: &[u8],
+    sizes: Option<Vec<Sizes>>,
+) -> io::Result<()> {
+    let start = out.position();
+    let mut bytes = Vec::new();
+    metadata::head(&mut bytes, layout.leaves(), layout.rows, layout.groups());
+    out.bytes(&bytes)?;
+    let mut sizes = sizes.map(Vec::into_iter);
+    let mut at = MAGIC.len() as u64;
+    for group in 0..layout.groups() {
+        let (_, rows) = layout.group(group);
+        bytes.clear();
+        metadata::group_head(&mut bytes, layout.leaves().len() as u64);
+        let mut group_raw = 0;
+        for (leaf, chunk, _) in layout.chunks(rows) {
+            let plain = Sizes { raw: chunk.bytes, stored: chunk.bytes, dictionary: chunk.dictionary };
+            let size = sizes.as_mut().and_then(Iterator::next).unwrap_or(plain);
+            let facts = ChunkFacts {
+                values: leaf.values(rows).unwrap_or(0),
+                raw: size.raw,
+                stored: size.stored,
+                data_at: at + size.dictionary,
+                dictionary_at: (size.dictionary > 0).then_some(at),
+            };
+            metadata::column_chunk(&mut bytes, leaf, layout.codec, facts);
+            out.bytes(&bytes)?;
+            bytes.clear();
+            at += size.stored;
+            group_raw += size.raw;
+        }
+        metadata::group_tail(&mut bytes, group_raw, rows);
+        out.bytes(&bytes)?;
+    }
+    bytes.clear();
+    metadata::tail(&mut bytes, arrow_schema);
+    out.bytes(&bytes)?;
+    // Longer footers are refused before.
+    let footer = (out.position() - start) as u32;
+    out.bytes(&footer.to_le_bytes())?;
+    out.bytes(MAGIC)
+}

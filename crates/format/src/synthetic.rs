@@ -1,0 +1,135 @@
+//! synthetic: files that stand for samples which are made in memory. Each holds its own number as text and nothing
+//! else, and no reader ever opens one: what is measured is everything but the storage.
+
+use std::ops::Range;
+
+use model::order::Unit;
+use model::shape::FileShape;
+
+use crate::{
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size, error,
+    within,
+};
+
+const NAME: &str = "synthetic";
+/// Digits of the largest number of 64 bits. DLIO writes as many as a number has; here each has so many, with zeros
+/// before it, so that a file's size does not depend on which file it is.
+const DIGITS: usize = 20;
+
+pub(crate) const KIND: Kind = Kind {
+    name: NAME,
+    summary: "no data: each file holds its own number, readers open none",
+    compressions: &[],
+    build: |_| Ok(Box::new(Synthetic)),
+};
+
+#[derive(Debug)]
+pub(crate) struct Synthetic;
+
+impl Format for Synthetic {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn unit(&self, _: &FileShape<'_>) -> Unit {
+        Unit::Sample
+    }
+
+    fn holds_samples(&self) -> bool {
+        false
+    }
+
+    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+        error::payload(NAME, shape).map(|_| Size::Exact(DIGITS as u64))
+    }
+
+    fn encode(
+        &self,
+        shape: &FileShape<'_>,
+        _: &Content,
+        file: u64,
+        scratch: &mut Vec<u8>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), EncodeError> {
+        self.size(shape)?;
+        let mut text = [b'0'; DIGITS];
+        let mut rest = file;
+        for digit in text.iter_mut().rev() {
+            *digit += (rest % 10) as u8;
+            rest /= 10;
+        }
+        let mut out = crate::pieces::Pieces::new(scratch, sink);
+        out.bytes(&text)?;
+        Ok(out.finish()?)
+    }
+
+    fn reads(&self, file: File<'_>, samples: Range<u64>, _: &mut Vec<Extent>) -> Result<(), Obstacle> {
+        let held = match file {
+            File::Ours(shape) => self.size(shape).map(|_| shape.samples)?,
+            File::Foreign { samples, .. } => samples,
+        };
+        Ok(within(NAME, &samples, held)?)
+    }
+
+    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+        if look.len == 0 {
+            return Err(look.damage(0, "an empty file, where its number should be").into());
+        }
+        let text = look.at(0, look.len.min(DIGITS as u64 + 1))?;
+        let wrong = text.iter().position(|byte| !byte.is_ascii_digit());
+        if let Some(wrong) = wrong.or((text.len() > DIGITS).then_some(DIGITS)) {
+            return Err(look.damage(wrong as u64, "not the number of a file").into());
+        }
+        let notes = vec!["no data: samples are made in memory".to_owned()];
+        Ok(Facts { samples: None, dims: Vec::new(), element: None, notes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Seen, conformance};
+    use model::shape::Element;
+    use proptest::prelude::*;
+
+    fn facts(text: &[u8]) -> Result<Facts, Obstacle> {
+        let mut seen = Seen::default();
+        seen.add(0, text.len()).copy_from_slice(text);
+        Synthetic.inspect(&Look::new(NAME, text.len() as u64, &seen))
+    }
+
+    #[test]
+    fn a_file_is_its_number_and_nothing_is_read() {
+        let shape = FileShape { dims: &[64, 64], element: Element::Uint8, samples: 3 };
+        let mut bytes = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        };
+        Synthetic.encode(&shape, &Content::new(1), u64::MAX, &mut Vec::new(), &mut sink).unwrap();
+        assert_eq!(bytes, u64::MAX.to_string().as_bytes());
+        let mut reads = Vec::new();
+        Synthetic.reads(File::Ours(&shape), 0..3, &mut reads).unwrap();
+        assert_eq!(reads, []);
+    }
+
+    #[test]
+    fn numbers_of_any_length_are_told_from_other_files() {
+        for text in ["0", "00000000000000000007", "1234"] {
+            assert_eq!(facts(text.as_bytes()).unwrap().samples, None);
+        }
+        let cases = [("", 0), ("12x", 2), ("000000000000000000007", 20), ("-1", 0)];
+        for (text, offset) in cases {
+            let error = facts(text.as_bytes()).unwrap_err();
+            assert!(matches!(&error, Obstacle::Damage(damage) if damage.offset == offset), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn conforms(dims in prop::collection::vec(0_u64..24, 0..4), samples in 0_u64..6, seed: u64, file: u64) {
+            let shape = FileShape { dims: &dims, element: Element::Uint8, samples };
+            conformance::check(&Synthetic, &shape, seed, file)?;
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! A `tf.train.Example` in protobuf's wire form: the two features that a sample is written as, and a reader that
+//! names the features of any other. It must not know how records are framed, and it never fails: bytes that are
+//! no Example are simply none.
+
+/// Protobuf messages are at most this long, whatever carries them (protobuf documentation, "total size").
+pub(super) const MOST_MESSAGE: u64 = i32::MAX as u64;
+/// Features that are named at most: notes are for people.
+const MOST_NAMED: usize = 64;
+
+/// Tags: field number shifted left by three, wire type 2 (length-delimited).
+const FIELD_1: u8 = 0x0A;
+const FIELD_2: u8 = 0x12;
+const FIELD_3: u8 = 0x1A;
+
+/// A few bytes without allocation, since they are made for every file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Short {
+    bytes: [u8; Short::ROOM],
+    len: usize,
+}
+
+impl Short {
+    /// Six tags and varints of at most ten bytes, and a name of five, fit.
+    const ROOM: usize = 80;
+
+    fn new() -> Short {
+        Short { bytes: [0; Short::ROOM], len: 0 }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        if let Some(room) = self.bytes.get_mut(self.len..end) {
+            room.copy_from_slice(bytes);
+            self.len = end;
+        }
+    }
+
+    fn tag(&mut self, tag: u8, len: u64) {
+        self.push(&[tag]);
+        self.varint(len);
+    }
+
+    /// Seven bits per byte, lowest first, the top bit set on all but the last.
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.push(&[value as u8 | 0x80]);
+            value >>= 7;
+        }
+        self.push(&[value as u8]);
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn len(&self) -> u64 {
+        self.len as u64
+    }
+}
+
+/// What stands around a sample's bytes in its Example: feature `image` with them, feature `size` with their number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Example {
+    pub(super) head: Short,
+    pub(super) tail: Short,
+    /// Length of the whole message.
+    pub(super) len: u64,
+}
+
+impl Example {
+    /// The Example of a sample of so many bytes, if a message can be that long.
+    pub(super) fn of(sample_bytes: u64) -> Option<Example> {
+        if sample_bytes > MOST_MESSAGE {
+            return None;
+        }
+        let tail = size_entry(sample_bytes);
+        let field = |inner: u64| 1 + varint_len(inner) + inner;
+        let list = field(sample_bytes);
+        let feature = field(list);
+        let entry = 2 + 5 + field(feature);
+        let features = field(entry) + tail.len();
+        let len = field(features);
+        let mut head = Short::new();
+        head.tag(FIELD_1, features);
+        head.tag(FIELD_1, entry);
+        head.tag(FIELD_1, 5);
+        head.push(b"image");
+        head.tag(FIELD_2, feature);
+        head.tag(FIELD_1, list);
+        head.tag(FIELD_1, sample_bytes);
+        (len <= MOST_MESSAGE).then_some(Example { head, tail, len })
+    }
+}
+
+/// The map entry `size`: an int64_list of one packed value.
+fn size_entry(value: u64) -> Short {
+    let packed = varint_len(value);
+    let mut entry = Short::new();
+    // Nothing here reaches 128, so every length is one byte.
+    entry.tag(FIELD_1, 2 + 4 + 2 + 2 + 2 + packed);
+    entry.tag(FIELD_1, 4);
+    entry.push(b"size");
+    entry.tag(FIELD_2, 2 + 2 + packed);
+    entry.tag(FIELD_3, 2 + packed);
+    entry.tag(FIELD_1, packed);
+    entry.varint(value);
+    entry
+}
+
+fn varint_len(value: u64) -> u64 {
+    u64::from((64 - (value | 1).leading_zeros()).div_ceil(7))
+}
+
+/// What an Example of any make says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Named {
+    /// `name (kind)` of each feature, in the order of the message.
+    pub(super) features: Vec<String>,
+    /// The value of an int64 feature `size`.
+    pub(super) size: Option<u64>,
+}
+
+/// The features of an Example; none where the bytes are no such message.
+pub(super) fn named(message: &[u8]) -> Option<Named> {
+    let mut found = Named::default();
+    for features in (Fields { rest: message }) {
+        let (1, Value::Bytes(features)) = features? else { continue };
+        for entry in (Fields { rest: features }) {
+            let (1, Value::Bytes(entry)) = entry? else { continue };
+            name_entry(entry, &mut found)?;
+        }
+    }
+    (!found.features.is_empty()).then_some(found)
+}
+
+fn name_entry(entry: &[u8], found: &mut Named) -> Option<()> {
+    let (mut name, mut feature): (&[u8], &[u8]) = (&[], &[]);
+    for field in (Fields { rest: entry }) {
+        match field? {
+            (1, Value::Bytes(bytes)) => name = bytes,
+            (2, Value::Bytes(bytes)) => feature = bytes,
+            _ => {}
+        }
+    }
+    let name = str::from_utf8(name).ok()?;
+    let mut kind = "empty";
+    for field in (Fields { rest: feature }) {
+        let (number, Value::Bytes(list)) = field? else { continue };
+        kind = match number {
+            1 => "bytes",
+            2 => "float",
+            3 => "int64",
+            _ => continue,
+        };
+        if number == 3 && name == "size" {
+            found.size = first_int(list);
+        }
+    }
+    if found.features.len() < MOST_NAMED {
+        found.features.push(format!("{} ({kind})", name.escape_debug()));
+    }
+    Some(())
+}
+
+/// The first value of an int64_list, packed or not.
+fn first_int(list: &[u8]) -> Option<u64> {
+    match (Fields { rest: list }).next()?? {
+        (1, Value::Bytes(mut packed)) => varint(&mut packed),
+        (1, Value::Number(value)) => Some(value),
+        _ => None,
+    }
+}
+
+enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// The fields of one message, from first to last; a `None` inside stands for bytes that are no field, and ends it.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Option<(u64, Value<'a>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_none() {
+            self.rest = &[];
+        }
+        Some(field)
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn field(&mut self) -> Option<(u64, Value<'a>)> {
+        let tag = varint(&mut self.rest)?;
+        let value = match tag & 7 {
+            0 => Value::Number(varint(&mut self.rest)?),
+            1 => Value::Bytes(self.take(8)?),
+            2 => {
+                let len = varint(&mut self.rest)?;
+                Value::Bytes(self.take(len)?)
+            }
+            5 => Value::Bytes(self.take(4)?),
+            _ => return None,
+        };
+        Some((tag >> 3, value))
+    }
+
+    fn take(&mut self, len: u64) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(usize::try_from(len).ok()?)?;
+        self.rest = rest;
+        Some(taken)
+    }
+}
+
+/// A varint of at most ten bytes, taken off the front.
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..70).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        // The tenth byte has one bit that counts; protobuf drops what does not fit.
+        value |= u64::from(byte & 0x7F).wrapping_shl(shift);
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(sample: &[u8]) -> Vec<u8> {
+        let example = Example::of(sample.len() as u64).unwrap();
+        let message = [example.head.as_slice(), sample, example.tail.as_slice()].concat();
+        assert_eq!(message.len() as u64, example.len);
+        message
+    }
+
+    #[test]
+    fn the_overhead_is_what_dlio_writes() {
+        for (bytes, overhead) in [(2_500, 38), (4_096, 38), (114_244, 44), (2_825_761, 50)] {
+            assert_eq!(Example::of(bytes).unwrap().len, bytes + overhead);
+        }
+    }
+
+    #[test]
+    fn a_message_has_protobufs_limit() {
+        assert!(Example::of(MOST_MESSAGE - 100).is_some());
+        assert!(Example::of(MOST_MESSAGE).is_none());
+        assert!(Example::of(u64::MAX).is_none());
+        let largest = Example::of(MOST_MESSAGE - 60).unwrap();
+        assert!(largest.head.as_slice().len() < Short::ROOM && largest.tail.as_slice().len() < Short::ROOM);
+    }
+
+    #[test]
+    fn what_was_written_is_named_in_any_order() {
+        let wanted =
+            Named { features: vec!["image (bytes)".to_owned(), "size (int64)".to_owned()], size: Some(300) };
+        let whole = message(&[7; 300]);
+        assert_eq!(named(&whole), Some(wanted));
+        let example = Example::of(300).unwrap();
+        let (image, size) = whole.split_at(whole.len() - example.tail.as_slice().len());
+        let turned = [&image[..3], size, &image[3..]].concat();
+        assert_eq!(named(&turned).unwrap().features, ["size (int64)", "image (bytes)"]);
+    }
+
+    #[test]
+    fn a_list_that_is_not_packed_and_fields_of_other_kinds_are_read_over() {
+        let list = [0x08, 0xAC, 0x02, 0x08, 0x01];
+        assert_eq!(first_int(&list), Some(300));
+        assert_eq!(first_int(&[]), None);
+        assert_eq!(varint(&mut &[0xFF_u8; 10][..]), None);
+        assert_eq!(named(b"\x15abcd\x09abcdefgh\x18\x05"), None);
+        assert_eq!(named(b"\x0B"), None, "groups were never used");
+        assert_eq!(named(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_upset_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..60), at: u8, to: u8) {
+            named(&bytes);
+            let mut flipped = message(&bytes);
+            let place = usize::from(at) % flipped.len();
+            flipped[place] = to;
+            named(&flipped);
+        }
+
+        #[test]
+        fn lengths_are_right_for_every_size(bytes in 1_u64..40_000) {
+            message(&vec![1; bytes as usize]);
+        }
+    }
+}

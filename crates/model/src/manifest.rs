@@ -1,0 +1,195 @@
+//! What a data folder holds, as its generator wrote it down: the settings that its files follow from. Two data sets are
+//! the same if these agree; a run and a generator compare them before they touch anything.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::Data;
+use crate::spec::{Column, Spec};
+
+/// The version of this document.
+const SCHEMA_VERSION: u32 = 1;
+/// The version of the content: counts up when the same settings give other bytes.
+pub const CONTENT_VERSION: u32 = 1;
+
+/// Settings that every data set follows from.
+const KEYS: [&str; 11] = [
+    "dataset.format",
+    "dataset.file_prefix",
+    "dataset.num_files_train",
+    "dataset.num_files_eval",
+    "dataset.num_samples_per_file",
+    "dataset.num_subfolders_train",
+    "dataset.num_subfolders_eval",
+    "dataset.record_element_type",
+    "dataset.record_dims",
+    "dataset.compressible",
+    "dataset.compression",
+];
+/// Those that count without dimensions.
+const LENGTH_KEYS: [&str; 3] =
+    ["dataset.record_length_bytes", "dataset.record_length_bytes_stdev", "dataset.size_law"];
+const HDF5_KEYS: [&str; 3] =
+    ["dataset.hdf5.chunk_dims", "dataset.hdf5.num_dset_per_record", "dataset.hdf5.max_shape"];
+const COLUMN_KEYS: [&str; 2] = ["dataset.parquet.columns", "dataset.parquet.row_group_size"];
+/// Settings that change what files contain and not which files there are or how long they are.
+const CONTENT_KEYS: [&str; 2] = [SEED, "dataset.compressible"];
+const SEED: &str = "train.seed";
+
+/// The manifest of a data folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub schema_version: u32,
+    pub content_version: u32,
+    /// The version of feedline that wrote the files.
+    pub feedline_version: String,
+    /// Every setting that the files follow from, in the words of a workload file.
+    pub settings: BTreeMap<String, String>,
+    pub files: u64,
+    /// Bytes of all files; at most so many if they are compressed.
+    pub bytes: u64,
+    /// False from the first file on until the last one is there.
+    pub complete: bool,
+}
+
+/// A setting in which two data sets differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    pub key: String,
+    pub there: String,
+    pub asked: String,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} is {} there, {} was asked for", self.key, self.there, self.asked)
+    }
+}
+
+impl Difference {
+    /// Whether only bytes inside the files differ, which writing every file again would settle.
+    pub fn only_content(&self) -> bool {
+        CONTENT_KEYS.contains(&self.key.as_str())
+    }
+
+    pub fn is_seed(&self) -> bool {
+        self.key == SEED
+    }
+}
+
+impl Manifest {
+    /// The manifest of the data set that a workload describes, before its first file is written.
+    pub fn of(spec: &Spec, data: &Data, feedline_version: &str) -> Manifest {
+        let mut spec = spec.clone();
+        spec.dataset.num_files_train = data.train.names.count;
+        // Whether a column is read is no property of the files.
+        spec.dataset.parquet.columns.iter_mut().for_each(|column: &mut Column| column.read = true);
+        let mut keys = vec![SEED];
+        keys.extend(KEYS);
+        if spec.dataset.record_dims.is_empty() {
+            keys.extend(LENGTH_KEYS);
+        }
+        if spec.dataset.compression != "none" {
+            keys.push("dataset.compression_level");
+        }
+        match spec.dataset.format.as_str() {
+            "hdf5" => keys.extend(HDF5_KEYS),
+            "parquet" | "arrow" => keys.extend(COLUMN_KEYS),
+            _ => {}
+        }
+        Manifest {
+            schema_version: SCHEMA_VERSION,
+            content_version: CONTENT_VERSION,
+            feedline_version: feedline_version.to_owned(),
+            settings: spec.texts(&keys).into_iter().map(|(key, text)| (key.to_owned(), text)).collect(),
+            files: data.files(),
+            bytes: data.bytes(),
+            complete: false,
+        }
+    }
+
+    /// In what this data set, which is there, differs from one that is asked for.
+    pub fn differences(&self, asked: &Manifest) -> Vec<Difference> {
+        let keys =
+            self.settings.keys().chain(asked.settings.keys().filter(|key| !self.settings.contains_key(*key)));
+        let text = |manifest: &Manifest, key: &String| {
+            manifest.settings.get(key).cloned().unwrap_or_else(|| "not set".to_owned())
+        };
+        let mut differences: Vec<Difference> = keys
+            .map(|key| Difference { key: key.clone(), there: text(self, key), asked: text(asked, key) })
+            .filter(|difference| difference.there != difference.asked)
+            .collect();
+        if self.content_version != asked.content_version {
+            let version = |manifest: &Manifest| format!("version {}", manifest.content_version);
+            let key = "the content".to_owned();
+            differences.push(Difference { key, there: version(self), asked: version(asked) });
+        }
+        differences
+    }
+
+    /// The same data set with content of another seed.
+    pub fn with_seed(mut self, seed: u64) -> Manifest {
+        self.settings.insert(SEED.to_owned(), seed.to_string());
+        self
+    }
+
+    /// The seed of the content.
+    pub fn seed(&self) -> Option<u64> {
+        self.settings.get(SEED).and_then(|seed| seed.parse().ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{self, Source};
+
+    fn manifest(text: &str) -> Manifest {
+        let spec = spec::read(Source { name: "x", text }, &[]).unwrap().spec;
+        let data = Data::resolve(&spec, None).unwrap();
+        Manifest::of(&spec, &data, "1")
+    }
+
+    #[test]
+    fn what_is_read_of_a_data_set_is_not_what_it_is() {
+        let one = manifest(
+            "dataset: {format: npz, num_files_train: 4, num_files_generated: 9}\nreader: {batch_size: 2}",
+        );
+        let other = manifest("dataset: {format: npz, num_files_train: 9}\nreader: {read_threads: 5}");
+        assert_eq!(one.differences(&other), []);
+        let columns = |read| {
+            manifest(&format!(
+                "dataset: {{format: parquet, parquet: {{columns: [{{name: a, dtype: int8, size: 1, read: {read}}}]}}}}"
+            ))
+        };
+        assert_eq!(columns(true).differences(&columns(false)), []);
+    }
+
+    #[test]
+    fn every_difference_is_named() {
+        let there = manifest("dataset: {format: npz, num_files_train: 4}\ntrain: {seed: 5}");
+        let asked = manifest("dataset: {format: jpeg, num_files_train: 5}\ntrain: {seed: 6}");
+        let differences = there.differences(&asked);
+        let texts: Vec<String> = differences.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            [
+                "dataset.format is npz there, jpeg was asked for",
+                "dataset.num_files_train is 4 there, 5 was asked for",
+                "train.seed is 5 there, 6 was asked for",
+            ]
+        );
+        assert!(differences[2].is_seed() && differences[2].only_content() && !differences[0].only_content());
+        assert_eq!(there.seed(), Some(5));
+        let chunked = manifest("dataset: {format: hdf5, hdf5: {chunk_dims: [2, 2]}}");
+        assert_eq!(chunked.differences(&manifest("dataset: {format: hdf5}")).len(), 1);
+    }
+
+    #[test]
+    fn a_manifest_survives_being_written() {
+        let manifest = manifest("dataset: {format: npz}");
+        let text = serde_json::to_string(&manifest).unwrap();
+        assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+    }
+}

@@ -1,0 +1,59 @@
+//! Feeds garbage to the parser of one format, the one that FEEDLINE_FUZZ_FORMAT names: whatever the bytes are, it must
+//! answer or refuse, without panic, endless work or memory out of proportion.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use format::{File, Format, Kind, Look, Obstacle, Options, Seen};
+use libfuzzer_sys::fuzz_target;
+use model::spec::Access;
+
+static FORMATS: LazyLock<[Box<dyn Format>; 2]> = LazyLock::new(|| {
+    let name = std::env::var("FEEDLINE_FUZZ_FORMAT").expect("FEEDLINE_FUZZ_FORMAT names the format");
+    let kind = Kind::named(&name).expect("a format of that name");
+    [Access::Framework, Access::Extent]
+        .map(|access| kind.build(&Options { access, ..Options::default() }).expect("default options"))
+});
+
+/// More looks than this into a short file are endless work.
+const MOST_LOOKS: usize = 10_000;
+
+/// Asks as the engine does: bytes are read when they are asked for.
+fn ask<T>(format: &dyn Format, data: &[u8], question: impl Fn(&Look<'_>) -> Result<T, Obstacle>) -> Option<T> {
+    let mut seen = Seen::default();
+    for _ in 0..MOST_LOOKS {
+        match question(&Look::new(format.name(), data.len() as u64, &seen)) {
+            Ok(answer) => return Some(answer),
+            Err(Obstacle::Unread(unread)) => {
+                let (start, len) = (unread.offset as usize, unread.len as usize);
+                let bytes = &data[start..start + len];
+                seen.add(unread.offset, len).copy_from_slice(bytes);
+            }
+            Err(obstacle) => {
+                assert!(!obstacle.to_string().is_empty());
+                return None;
+            }
+        }
+    }
+    panic!("more than {MOST_LOOKS} looks into {} bytes", data.len());
+}
+
+fuzz_target!(|data: &[u8]| {
+    for format in FORMATS.iter() {
+        let facts = ask(&**format, data, |look| format.inspect(look));
+        let held = facts.and_then(|facts| facts.samples).unwrap_or(3);
+        for first in [0, held / 2, held.saturating_sub(1)] {
+            let Some(end) = first.checked_add(1) else { continue };
+            let reads = ask(&**format, data, |look| {
+                let mut reads = Vec::new();
+                format.reads(File::Foreign { look, samples: held }, first..end, &mut reads)?;
+                Ok(reads)
+            });
+            for read in reads.into_iter().flatten() {
+                let inside = read.offset.checked_add(read.len).is_some_and(|end| end <= data.len() as u64);
+                assert!(inside, "{read:?} of {} bytes", data.len());
+            }
+        }
+    }
+});
