@@ -18,6 +18,8 @@ mod faults;
 mod generate;
 // numpy and Pillow read what we write.
 mod interop;
+// Whose folder it is, and whether its bytes are right.
+mod manifest;
 // Seeded mistakes in workload files and flags: each its own message, before any I/O.
 mod mistakes;
 // The result of a run: its files, keys, counts and sums.

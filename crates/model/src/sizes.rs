@@ -181,4 +181,21 @@ mod tests {
             assert_eq!(Sizes::dlio(record, 0.0, 1_000_000), Sizes::Same(vec![side, side]));
         }
     }
+
+    #[test]
+    fn the_exact_law_gives_mean_and_spread_as_asked_and_dlios_gives_less() {
+        let (mean, spread) = (146_600_628.0, 40_000_000.0);
+        let of = |sizes: &Sizes| {
+            let sizes: Vec<f64> = bytes(sizes, 14_000).into_iter().map(|size| size as f64).collect();
+            let average = sizes.iter().sum::<f64>() / sizes.len() as f64;
+            let variance =
+                sizes.iter().map(|size| (size - average).powi(2)).sum::<f64>() / sizes.len() as f64;
+            (average / mean, variance.sqrt() / spread)
+        };
+        let (average, deviation) = of(&Sizes::exact(mean, spread, 14_000));
+        assert!((average - 1.0).abs() < 0.01 && (deviation - 1.0).abs() < 0.02, "{average} {deviation}");
+        let (_, deviation) = of(&Sizes::dlio(mean, spread, 14_000));
+        assert!((deviation - 0.707).abs() < 0.02, "{deviation}");
+        assert_eq!(Sizes::exact(1000.0, 0.0, 5), Sizes::dlio(1000.0, 0.0, 5));
+    }
 }

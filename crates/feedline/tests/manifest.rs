@@ -1,0 +1,198 @@
+//! Whose folder it is: a data set is not mixed with another, not claimed without proof, and checked byte by byte on
+//! request.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::util::{Dir, Done};
+
+const MANIFEST: &str = "data/.feedline/dataset.json";
+
+fn generate(dir: &Dir, flags: &[&str], settings: &[&str]) -> Done {
+    dir.feedline(&["generate", "w.yaml", "--quiet", "--json"]).args(flags).set(settings).run()
+}
+
+fn manifest(dir: &Dir) -> Value {
+    dir.json(MANIFEST)
+}
+
+#[test]
+fn a_folder_says_what_it_holds() {
+    let dir = Dir::small_with_data();
+    let manifest = manifest(&dir);
+    assert_eq!((&manifest["complete"], &manifest["files"]), (&true.into(), &24.into()));
+    assert_eq!(manifest["settings"]["dataset.format"], "npz");
+    assert_eq!(manifest["settings"]["train.seed"], "123");
+    let mlpstorage = dir.json("data/.mlps-datagen-manifest.json");
+    let keys: Vec<&String> = mlpstorage.as_object().unwrap().keys().collect();
+    assert!(keys.is_sorted(), "{keys:?}");
+    for (key, value) in [
+        ("schema_version", Value::from(1)),
+        ("model", "default".into()),
+        ("num_files_train", 24.into()),
+        ("num_samples_per_file", 1.into()),
+        ("record_length_bytes", 4096.into()),
+        ("dataset_format", "npz".into()),
+        ("num_subfolders_train", 0.into()),
+    ] {
+        assert_eq!(mlpstorage[key], value, "{key}");
+    }
+}
+
+#[test]
+fn another_data_set_is_refused_and_nothing_changes() {
+    let dir = Dir::small_with_data();
+    let before = dir.listing();
+    for (setting, says) in [
+        ("dataset.format=jpeg", "dataset.format is npz there, jpeg was asked for"),
+        ("dataset.num_files_train=25", "dataset.num_files_train is 24 there, 25 was asked for"),
+        ("dataset.num_subfolders_train=2", "dataset.num_subfolders_train is 0 there, 2"),
+        ("dataset.record_element_type=float32", "dataset.record_element_type is uint8 there"),
+        ("dataset.compression=zip", "dataset.compression is none there, zip was asked for"),
+    ] {
+        generate(&dir, &[], &[setting]).exits(3).one_error().says(says).says("another folder");
+        generate(&dir, &["--overwrite"], &[setting]).exits(3).one_error().says(says);
+        assert_eq!(dir.listing(), before, "{setting}");
+    }
+}
+
+#[test]
+fn another_seed_is_another_data_set_unless_all_of_it_is_written() {
+    let dir = Dir::small_with_data();
+    let before = dir.tree("data");
+    generate(&dir, &[], &["train.seed=7"]).exits(3).says("train.seed is 123 there, 7").says("--overwrite");
+    assert_eq!(dir.tree("data"), before);
+    generate(&dir, &["--overwrite"], &["train.seed=7"]).exits(0);
+    assert_ne!(dir.tree("data"), before);
+    assert_eq!(manifest(&dir)["settings"]["train.seed"], "7");
+    generate(&dir, &[], &["train.seed=7"]).exits(0);
+    // A run shuffles by its seed; the content is what it is, also where the run would generate.
+    dir.feedline(&["run", "w.yaml", "--quiet", "--set", "train.seed=8"]).run().exits(0);
+    dir.feedline(&["run", "w.yaml", "--quiet", "--generate", "--set", "train.seed=9"]).run().exits(0);
+    assert_eq!(manifest(&dir)["settings"]["train.seed"], "7");
+    generate(&dir, &["--verify"], &["train.seed=7"]).exits(0);
+}
+
+#[test]
+fn files_that_nobody_speaks_of_are_not_claimed() {
+    let dir = Dir::small_with_data();
+    fs::remove_file(dir.path(MANIFEST)).unwrap();
+    let before = dir.listing();
+    generate(&dir, &[], &[]).exits(3).one_error().says("24 files that no feedline manifest speaks of");
+    assert_eq!(dir.listing(), before);
+    generate(&dir, &["--overwrite"], &[]).exits(0);
+    assert_eq!(manifest(&dir)["complete"], true);
+    let dir = Dir::small();
+    dir.write("data/train/holiday.jpg", "mine");
+    generate(&dir, &["--overwrite"], &[]).exits(3).one_error().says("train/holiday.jpg");
+    assert_eq!(dir.tree("data").len(), 1);
+}
+
+#[test]
+fn a_file_too_many_is_noticed() {
+    let dir = Dir::small_with_data();
+    dir.write("data/train/img_24_of_24.npz", "one more");
+    generate(&dir, &[], &[]).exits(5).one_error().says("train/ should hold 24 files and holds 25");
+}
+
+#[test]
+fn a_manifest_that_is_none_is_an_error_with_its_name() {
+    let dir = Dir::small_with_data();
+    for text in ["", "{", "[]", "{\"complete\": 3}"] {
+        dir.write(MANIFEST, text);
+        generate(&dir, &[], &[])
+            .exits(3)
+            .one_error()
+            .says(".feedline/dataset.json is no manifest of feedline");
+        dir.feedline(&["run", "w.yaml", "--quiet"]).run().exits(3).one_error().says("dataset.json");
+    }
+}
+
+#[test]
+fn an_interrupted_generation_is_not_trained_on() {
+    let dir = Dir::small_with_data();
+    let text = dir.read(MANIFEST).replace("\"complete\": true", "\"complete\": false");
+    dir.write(MANIFEST, text);
+    dir.feedline(&["run", "w.yaml", "--quiet"]).run().exits(3).one_error().says("generation was interrupted");
+    generate(&dir, &[], &[]).exits(0);
+    dir.feedline(&["run", "w.yaml", "--quiet"]).run().exits(0);
+}
+
+#[test]
+fn verify_finds_one_flipped_bit() {
+    for format in ["npz", "tfrecord", "indexed_binary"] {
+        let dir = Dir::small();
+        let set = [format!("dataset.format={format}"), "framework=tensorflow".into(), LOADER.into()];
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let done = generate(&dir, &["--verify"], &set).exits(0).json();
+        let on_disk: u64 = dir.tree("data").values().map(|file| file.len() as u64).sum();
+        assert_eq!(done["bytes_verified"], on_disk, "{format}");
+        let name = format!("data/train/img_07_of_24.{format}");
+        let mut bytes = fs::read(dir.path(&name)).unwrap();
+        bytes[3000] ^= 4;
+        dir.write(&name, bytes);
+        let done = generate(&dir, &["--verify"], &set).exits(5).one_error();
+        done.says(&format!("train/img_07_of_24.{format}")).says("byte 3000 differs");
+    }
+}
+
+const LOADER: &str = "reader.data_loader=tensorflow";
+
+#[test]
+fn index_files_are_made_again_when_they_are_missing() {
+    let dir = Dir::small();
+    for (format, side) in [
+        ("tfrecord", "index/train/img_05_of_24.tfrecord.idx"),
+        ("indexed_binary", "train/img_05_of_24.indexed_binary.sz.idx"),
+    ] {
+        let set = [&*format!("dataset.format={format}"), "framework=tensorflow", LOADER];
+        let set: Vec<&str> = set.into_iter().chain(["dataset.data_folder=data"]).collect();
+        let _ = fs::remove_dir_all(dir.path("data"));
+        generate(&dir, &[], &set).exits(0);
+        let whole = dir.tree("data");
+        fs::remove_file(dir.path("data").join(side)).unwrap();
+        let done = generate(&dir, &[], &set).exits(0).json();
+        assert_eq!((&done["files_written"], &done["files_kept"]), (&1.into(), &23.into()));
+        assert_eq!(dir.tree("data"), whole);
+    }
+}
+
+#[test]
+fn compressed_data_sets_are_generated_and_read_through_their_catalog() {
+    for (format, compression) in
+        [("npz", "zip"), ("csv", "gzip"), ("hdf5", "gzip"), ("parquet", "snappy"), ("parquet", "zstd")]
+    {
+        let dir = Dir::small();
+        let set = [
+            &*format!("dataset.format={format}"),
+            &format!("dataset.compression={compression}"),
+            "dataset.compressible=0.5",
+            "dataset.num_samples_per_file=2",
+        ];
+        dir.feedline(&["run", "w.yaml", "--quiet"]).set(&set).run().exits(3).one_error();
+        let run = ["run", "w.yaml", "--quiet", "--json", "--generate"];
+        let summary = dir.feedline(&run).set(&set).run().exits(0).json();
+        for rule in summary["feedline"]["verdict"]["rules"].as_array().unwrap() {
+            assert_ne!(rule["outcome"], "fail", "{format}: {rule}");
+        }
+        assert_eq!(summary["feedline"]["epochs"][1]["samples_delivered"], 48);
+        let again = dir.feedline(&run[..4]).set(&set).run().exits(0).json();
+        assert_eq!(
+            again["feedline"]["epochs"][0]["bytes_read"], summary["feedline"]["epochs"][0]["bytes_read"],
+            "{format}"
+        );
+        generate(&dir, &["--verify"], &set).exits(0);
+    }
+}
+
+#[test]
+fn a_compression_that_a_format_cannot_do_is_refused_before_anything_is_written() {
+    let dir = Dir::small();
+    for (format, compression) in [("npz", "gzip"), ("jpeg", "gzip"), ("hdf5", "lzf"), ("parquet", "xz")] {
+        let set = [&*format!("dataset.format={format}"), &format!("dataset.compression={compression}")];
+        let done = generate(&dir, &[], &set).exits(2).one_error();
+        done.says(&format!("dataset.compression '{compression}'")).says("choose none");
+        assert!(!dir.path("data").exists());
+    }
+}
