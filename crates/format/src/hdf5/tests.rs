@@ -354,7 +354,8 @@ fn a_header_that_continues_itself_ends() {
 
 /// Options and a shape, most of which make a file.
 fn cases() -> impl Strategy<Value = (Asked, Vec<u64>, u64)> {
-    let dims = prop::collection::vec(1_u64..12, 0..4);
+    let extent = prop_oneof![30 => 1_u64..12, 1 => Just(0_u64)];
+    let dims = prop::collection::vec(extent, 0..4);
     let numbers = || prop::collection::vec(1_u64..16, 0..5);
     let max = prop_oneof![3 => Just(0_u64), 1 => 1_u64..9];
     (dims, numbers(), max, 0_u64..4, prop::option::of(0_u32..=9), 1_u64..9).prop_map(

@@ -2,7 +2,6 @@
 //! addresses are and which of its blocks have been found sound. It must not know what the numbers mean.
 
 use super::super::checksum::lookup3;
-use super::super::plan::CHECKSUM;
 use crate::{Extent, Look, Obstacle};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -23,7 +22,7 @@ pub(in crate::hdf5) struct Container<'a> {
     pub group_node: u64,
     pub chunk_node: u64,
     /// Blocks whose checksums were right a moment ago: a search comes back to the same few for every chunk.
-    sound: Cell<[(u64, u64); 8]>,
+    sound: Cell<[(u64, usize); 8]>,
     next_sound: Cell<usize>,
     asked: RefCell<Asked>,
 }
@@ -58,7 +57,7 @@ impl<'a> Container<'a> {
     pub(super) fn at(&self, offset: u64, len: u64) -> Result<&'a [u8], Obstacle> {
         let bytes = self.look.at(offset, len)?;
         let mut asked = self.asked.borrow_mut();
-        if asked.known.insert((offset, len)) {
+        if len > 0 && asked.known.insert((offset, len)) {
             asked.pieces.push(Extent { offset, len });
         }
         Ok(bytes)
@@ -102,19 +101,7 @@ impl<'a> Container<'a> {
     /// Bytes with a checksum at their end, which must be right.
     pub(super) fn sealed(&self, offset: u64, len: u64) -> Result<Cursor<'a, 'a>, Obstacle> {
         let bytes = self.at(offset, len)?;
-        let mut sound = self.sound.get();
-        let body = match sound.contains(&(offset, len)) {
-            true => &bytes[..bytes.len().saturating_sub(CHECKSUM as usize)],
-            false => {
-                let body = self.checked(offset, bytes)?;
-                let next = self.next_sound.get() % sound.len();
-                sound[next] = (offset, len);
-                self.sound.set(sound);
-                self.next_sound.set(next + 1);
-                body
-            }
-        };
-        Ok(self.cursor(offset, body))
+        Ok(self.cursor(offset, self.checked(offset, bytes)?))
     }
 
     /// The bytes before a checksum, which must be right.
@@ -122,14 +109,21 @@ impl<'a> Container<'a> {
         let Some((body, sum)) = bytes.split_last_chunk::<4>() else {
             return Err(self.damage(offset, "a block without room for its checksum"));
         };
-        let (noted, right) = (u32::from_le_bytes(*sum), lookup3(body));
-        match noted == right {
-            true => Ok(body),
-            false => Err(self.damage(
-                offset,
-                format!("the checksum of {} bytes of metadata is {noted:08x}, not {right:08x}", bytes.len()),
-            )),
+        let (mut sound, block) = (self.sound.get(), (offset, bytes.len()));
+        if sound.contains(&block) {
+            return Ok(body);
         }
+        let (noted, right) = (u32::from_le_bytes(*sum), lookup3(body));
+        if noted != right {
+            let what =
+                format!("the checksum of {} bytes of metadata is {noted:08x}, not {right:08x}", block.1);
+            return Err(self.damage(offset, what));
+        }
+        let next = self.next_sound.get() % sound.len();
+        sound[next] = block;
+        self.sound.set(sound);
+        self.next_sound.set(next + 1);
+        Ok(body)
     }
 }
 

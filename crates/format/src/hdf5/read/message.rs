@@ -45,7 +45,7 @@ pub(in crate::hdf5) struct Datatype {
 }
 
 impl Dataset {
-    /// The dataset whose header these messages are; none if they are another object's.
+    /// The dataset whose header these messages are; none if they are another object's, or if it holds no samples.
     pub(super) fn of(
         container: &Container<'_>,
         name: &str,
@@ -64,10 +64,12 @@ impl Dataset {
         let (dims, most) = dataspace(container, space)?;
         let filters = find(FILTERS).map_or(Ok(Vec::new()), |message| filters(container, message))?;
         let bytes = dims.product().and_then(|all| all.checked_mul(element.bytes));
-        let Some(bytes) = bytes.filter(|bytes| *bytes > 0 && !dims.is_empty()) else {
-            let what = format!("dataset {name} of shape {:?} holds no samples", &dims[..]);
-            return Err(container.damage(space.at, what));
+        let Some(bytes) = bytes else {
+            return Err(container.damage(space.at, format!("dataset {name} of absurd shape {:?}", &dims[..])));
         };
+        if bytes == 0 || dims.is_empty() {
+            return Ok(None);
+        }
         let space = Space { name, dims, most, bytes, element: element.bytes, filtered: !filters.is_empty() };
         let storage = space.storage(container, layout)?;
         Ok(Some(Dataset { name: name.to_owned(), at, dims, element, filters, storage }))

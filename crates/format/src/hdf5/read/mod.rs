@@ -37,16 +37,16 @@ pub(super) fn open<'a>(look: &'a Look<'a>) -> Result<Opened<'a>, Obstacle> {
     let mut records: Vec<&Link> = links.iter().filter(|link| link.name.starts_with(RECORDS)).collect();
     records.sort_by_key(|link| (number(&link.name), &link.name));
     let mut sets = Vec::new();
-    for link in records {
+    for link in &records {
         sets.extend(dataset(&container, link)?);
     }
-    if sets.is_empty() {
+    if records.is_empty() {
         sets.extend(largest(&container, &links)?);
     }
     let samples = sets.iter().map(|set| set.dims[0]).min();
     match samples {
         Some(samples) => Ok(Opened { container, version, sets, samples }),
-        None => Err(container.damage(root, "its root group holds no dataset")),
+        None => Err(container.damage(root, "its root group holds no dataset of samples")),
     }
 }
 
@@ -58,21 +58,16 @@ fn dataset(container: &Container<'_>, link: &Link) -> Result<Option<Dataset>, Ob
     Dataset::of(container, &link.name, link.at, &header::messages(container, link.at)?)
 }
 
-/// The dataset with the most bytes. One that cannot be understood is passed over if another can.
+/// The dataset with the most bytes.
 fn largest(container: &Container<'_>, links: &[Link]) -> Result<Option<Dataset>, Obstacle> {
-    let (mut best, mut damage) = (None::<Dataset>, None);
+    let mut best = None::<Dataset>;
     for link in links.iter().take(MOST_CANDIDATES) {
-        match dataset(container, link) {
-            Ok(Some(set)) if best.as_ref().is_none_or(|best| set.bytes() > best.bytes()) => best = Some(set),
-            Ok(_) => {}
-            Err(unread @ Obstacle::Unread(_)) => return Err(unread),
-            Err(other) => damage = Some(other),
+        let set = dataset(container, link)?;
+        if best.as_ref().map(Dataset::bytes) < set.as_ref().map(Dataset::bytes) {
+            best = set;
         }
     }
-    match (best, damage) {
-        (None, Some(damage)) => Err(damage),
-        (best, _) => Ok(best),
-    }
+    Ok(best)
 }
 
 /// What a file holds.
