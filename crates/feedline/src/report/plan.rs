@@ -71,8 +71,7 @@ impl PlanReport<'_> {
 
     fn data_lines(&self) -> Vec<(String, String)> {
         let data = &self.plan.data;
-        let exact =
-            if data.exact { "" } else { " (samples alone: this version cannot write the format yet)" };
+        let exact = if data.exact { "" } else { " at most, before compression" };
         let mut lines = vec![
             line("format", &self.plan.format),
             line(
@@ -85,6 +84,11 @@ impl PlanReport<'_> {
             ),
             self.names_line(),
         ];
+        // Not worth a line while it is the data set itself.
+        if (data.read_ratio - 1.0).abs() > 0.01 {
+            let read = Bytes((data.train.bytes as f64 * data.read_ratio) as u64);
+            lines.push(line("read per epoch", &format!("{read}, {:.2} x what is stored", data.read_ratio)));
+        }
         if data.valid.files > 0 {
             let valid = format!("{}, {}", grouped(data.valid.files), Bytes(data.valid.bytes));
             lines.push(line("validation files", &valid));
