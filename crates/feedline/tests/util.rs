@@ -41,6 +41,9 @@ train:
   computation_time: 0
 ";
 
+/// Settings with which `SMALL` can be read as tfrecord.
+pub const TENSORFLOW: [&str; 2] = ["framework=tensorflow", "reader.data_loader=tensorflow"];
+
 /// A folder that is removed with everything in it.
 pub struct Dir {
     folder: TempDir,
@@ -152,6 +155,19 @@ impl Dir {
             command.command.uid(NOBODY).gid(NOBODY);
         }
         command
+    }
+
+    /// A script of tests/python, by the interpreter of scripts/test.
+    pub fn python(&self, script: &str, args: &[&str]) -> Cmd<'_> {
+        let python = std::env::var("FEEDLINE_TEST_PYTHON")
+            .expect("FEEDLINE_TEST_PYTHON is not set: run scripts/test, which makes the virtual environment");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script);
+        let mut command = self.command(Path::new(&python), &[script.to_str().unwrap()]);
+        command.command.env("FEEDLINE_TEST_PROGRAM", env!("CARGO_BIN_EXE_feedline"));
+        // Neither compiled copies beside the scripts, nor TensorFlow's notes on stderr.
+        command.command.env("PYTHONDONTWRITEBYTECODE", "1").env("TF_CPP_MIN_LOG_LEVEL", "3");
+        command.command.env("TF_ENABLE_ONEDNN_OPTS", "0").env("CUDA_VISIBLE_DEVICES", "-1");
+        command.args(args)
     }
 
     pub fn command(&self, program: &Path, args: &[&str]) -> Cmd<'_> {
