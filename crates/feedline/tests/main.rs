@@ -6,6 +6,8 @@
 // Folders, commands with a time limit, and failure messages with everything one needs to see.
 mod util;
 
+// What a run asks of the kernel is what the frameworks' own readers ask.
+mod access;
 // Foreign data sets: the catalog against what is on disk, and everything that can be wrong with it.
 mod catalog;
 // What the command line promises: help, lists, JSON, quiet, completions, hints.
@@ -16,7 +18,7 @@ mod exactly_once;
 mod faults;
 // The data set on disk: reproducible, whole, of the planned size.
 mod generate;
-// numpy and Pillow read what we write.
+// Every format that we write is read by the library that training reads it with.
 mod interop;
 // Whose folder it is, and whether its bytes are right.
 mod manifest;

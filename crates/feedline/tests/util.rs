@@ -197,6 +197,16 @@ impl<'a> Cmd<'a> {
         self
     }
 
+    /// The same below strace, which writes these calls of it and its threads to a file of the folder.
+    pub fn traced(self, calls: &str, into: &str) -> Self {
+        let mut command = Command::new("strace");
+        command.args(["-f", "-y", "-s", "0", "-o", into, "-e", &format!("trace={calls}"), "--"]);
+        command.arg(self.command.get_program()).args(self.command.get_args());
+        let set = self.command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        command.envs(set).current_dir(self.dir.folder.path()).stdin(Stdio::null());
+        Cmd { command, dir: self.dir }
+    }
+
     pub fn run(self) -> Done {
         self.start().wait()
     }
