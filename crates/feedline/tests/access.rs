@@ -111,7 +111,9 @@ fn requests(trace: &str) -> Vec<(String, Request)> {
             positions.insert(result.to_owned(), 0);
             continue;
         }
-        let (Ok(came), Some((descriptor, _))) = (number.parse::<u64>(), args.split_once('>')) else { continue };
+        let (Ok(came), Some((descriptor, _))) = (number.parse::<u64>(), args.split_once('>')) else {
+            continue;
+        };
         let descriptor = format!("{descriptor}>");
         let at = positions.entry(descriptor.clone()).or_default();
         if name == "lseek" {
@@ -268,7 +270,12 @@ fn hdf5_is_read_as_h5py_reads_it() {
             case("hdf5 300 kB", &["dataset.record_length_bytes=300000"], 2, 1),
             case("hdf5 3 MB", &["dataset.record_length_bytes=3000000"], 1, 1),
             case("hdf5 chunks", chunks, 3, 1),
-            case("hdf5 two datasets", &["dataset.record_dims=[64,64]", "dataset.hdf5.num_dset_per_record=2"], 2, 1),
+            case(
+                "hdf5 two datasets",
+                &["dataset.record_dims=[64,64]", "dataset.hdf5.num_dset_per_record=2"],
+                2,
+                1,
+            ),
         ],
     );
 }
@@ -314,7 +321,9 @@ fn a_run_reads_the_extents_that_inspect_names() {
         let (run, named) = (merged(&run[&file]), merged(&named));
         if format == "parquet" {
             // Where values are within a column's pages a footer does not say: whole columns are named.
-            let inside = |&(at, len): &Request| named.iter().any(|place| place.0 <= at && at + len <= place.0 + place.1);
+            let inside = |&(at, len): &Request| {
+                named.iter().any(|place| place.0 <= at && at + len <= place.0 + place.1)
+            };
             assert!(run.iter().all(inside), "{run:?} in {named:?}");
         } else if ["npy", "npz"].contains(&format) {
             // One sample's elements stand between another's: they are read once, all together.

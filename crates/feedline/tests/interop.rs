@@ -276,7 +276,10 @@ fn tables(format: &'static str) -> Vec<Case> {
         case().samples(6).group_rows(2),
         case().samples(5).group_rows(1).dtype("float32"),
         case().samples(1).columns(&[("x", "float32", 1)]),
-        case().samples(3000).columns(&[("x", "uint8", 1), ("y", "int64", 1), ("z", "string", 1)]).group_rows(1000),
+        case()
+            .samples(3000)
+            .columns(&[("x", "uint8", 1), ("y", "int64", 1), ("z", "string", 1)])
+            .group_rows(1000),
         case().samples(3).columns(&[("x", "uint8", 100_000), ("y", "float32", 100_000)]).group_rows(2),
     ]);
     cases

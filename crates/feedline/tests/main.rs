@@ -12,10 +12,14 @@ mod access;
 mod catalog;
 // What the command line promises: help, lists, JSON, quiet, completions, hints.
 mod cli;
+// Bad files are refused with their name and a place, without a crash, in little memory.
+mod damage;
 // Each planned sample is delivered once, whatever the shape of the run.
 mod exactly_once;
 // Storage, disks and users that misbehave: one clear error, the right exit code, nothing half-written.
 mod faults;
+// Files that others wrote are understood and trained on.
+mod foreign;
 // The data set on disk: reproducible, whole, of the planned size.
 mod generate;
 // Every format that we write is read by the library that training reads it with.
