@@ -92,7 +92,8 @@ impl Leaf {
         let list = (*size > 1).then_some(*size);
         let (value, items) = match (dtype.as_str(), Element::named(dtype)) {
             (_, Some(element)) => (Value::of(element), list),
-            ("string", _) => (Value::Text, list),
+            // One text per row whatever its size, as in arrow and in DLIO.
+            ("string", _) => (Value::Text, None),
             ("binary", _) => (Value::Blob(*size), None),
             _ => (Value::Plain(Element::Float32), Some(*size)),
         };
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(leaf("float16", 3), Ok((Value::Plain(Element::Float16), Some(3))));
         assert_eq!(leaf("uint16", 3), Ok((Value::Wide(Element::Uint16), Some(3))));
         assert_eq!(leaf("bool", 1), Ok((Value::Bits, None)));
-        assert_eq!(leaf("string", 1), Ok((Value::Text, None)));
+        assert_eq!(leaf("string", 4), Ok((Value::Text, None)));
         assert_eq!(leaf("binary", 9), Ok((Value::Blob(9), None)));
         assert_eq!(leaf("list", 1), Ok((Value::Plain(Element::Float32), Some(1))));
         assert!(leaf("int8", 0).unwrap_err().to_string().contains("'c'"));
