@@ -2,6 +2,7 @@
 //! a ledger; it never prints.
 
 mod accelerators;
+mod asking;
 mod bell;
 mod calibrate;
 pub mod catalog;
@@ -16,8 +17,9 @@ mod stop;
 mod train;
 mod world;
 
+pub use asking::AskError;
 pub use calibrate::calibrate;
-pub use inspect::{InspectError, Inspection};
+pub use inspect::Inspection;
 pub use probe::first_missing;
 pub use pulse::{Progress, Pulse};
 pub use stop::Stop;

@@ -101,6 +101,11 @@ pub trait Format: Send + Sync + Debug {
         true
     }
 
+    /// The same of a file that somebody else wrote, where its own bytes may tell otherwise.
+    fn unit_of(&self, _look: &Look<'_>, expected: Unit) -> Result<Unit, Obstacle> {
+        Ok(expected)
+    }
+
     /// Whether a file is read as a stream, from front to back, each visit going on where the one before it stopped.
     fn streams(&self) -> bool {
         false

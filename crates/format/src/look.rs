@@ -3,8 +3,6 @@
 //! time, which costs little because only metadata is looked at, and so parsers read straight down, know nothing of
 //! I/O and work for media that answer later.
 
-use std::cell::Cell;
-
 use crate::{Extent, FormatError};
 
 /// The most bytes of metadata that are looked at in one piece: a container that claims more is damaged, or was not
@@ -82,13 +80,11 @@ pub struct Look<'a> {
     /// Length of the file.
     pub len: u64,
     seen: &'a Seen,
-    /// What was asked for and not there, for parsers whose errors cannot carry it.
-    missing: Cell<Option<Extent>>,
 }
 
 impl<'a> Look<'a> {
     pub fn new(format: &'static str, len: u64, seen: &'a Seen) -> Look<'a> {
-        Look { format, len, seen, missing: Cell::new(None) }
+        Look { format, len, seen }
     }
 
     /// Bytes of the file. Asking beyond its end, or for an absurd amount, is the file's damage: its own numbers led
@@ -104,16 +100,7 @@ impl<'a> Look<'a> {
         if len > MOST_AT_ONCE {
             return Err(self.damage(offset, format!("it claims {len} bytes of metadata")).into());
         }
-        self.seen.get(offset, len).ok_or_else(|| {
-            let wanted = Extent { offset, len };
-            self.missing.set(Some(wanted));
-            Obstacle::Unread(wanted)
-        })
-    }
-
-    /// What the last failed [`Look::at`] asked for.
-    pub fn missing(&self) -> Option<Extent> {
-        self.missing.get()
+        self.seen.get(offset, len).ok_or(Obstacle::Unread(Extent { offset, len }))
     }
 
     pub fn damage(&self, offset: u64, what: impl Into<String>) -> Damage {
@@ -166,7 +153,6 @@ mod tests {
             Err(Obstacle::Unread(Extent { offset: 1, len: 2 })),
             "half of it is not it"
         );
-        assert_eq!(look.missing(), Some(Extent { offset: 1, len: 2 }));
     }
 
     #[test]

@@ -35,6 +35,7 @@ const HDF5_KEYS: [&str; 3] =
 const COLUMN_KEYS: [&str; 2] = ["dataset.parquet.columns", "dataset.parquet.row_group_size"];
 /// Settings that change what files contain and not which files there are or how long they are.
 const CONTENT_KEYS: [&str; 2] = [SEED, "dataset.compressible"];
+const VALIDATION_KEYS: [&str; 2] = ["dataset.num_files_eval", "dataset.num_subfolders_eval"];
 const SEED: &str = "train.seed";
 
 /// The manifest of a data folder.
@@ -51,6 +52,9 @@ pub struct Manifest {
     pub bytes: u64,
     /// False from the first file on until the last one is there.
     pub complete: bool,
+    /// Whether files of other content may still be among them: then none that is there counts.
+    #[serde(default)]
+    pub rewriting: bool,
 }
 
 /// A setting in which two data sets differ.
@@ -71,6 +75,16 @@ impl Difference {
     /// Whether only bytes inside the files differ, which writing every file again would settle.
     pub fn only_content(&self) -> bool {
         CONTENT_KEYS.contains(&self.key.as_str())
+    }
+
+    /// Whether it is about validation files, which a run without evaluation does not read.
+    pub fn only_validation(&self) -> bool {
+        VALIDATION_KEYS.contains(&self.key.as_str())
+    }
+
+    /// Whether it is the number of training files, of which a run may read less than there are.
+    pub fn is_count(&self) -> bool {
+        self.key == "dataset.num_files_train"
     }
 
     pub fn is_seed(&self) -> bool {
@@ -106,7 +120,13 @@ impl Manifest {
             files: data.files(),
             bytes: data.bytes(),
             complete: false,
+            rewriting: false,
         }
+    }
+
+    /// Whether a later version wrote it, whose words may mean something else.
+    pub fn is_from_the_future(&self) -> bool {
+        self.schema_version > SCHEMA_VERSION
     }
 
     /// In what this data set, which is there, differs from one that is asked for.

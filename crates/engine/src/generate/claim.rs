@@ -15,6 +15,7 @@ use crate::meter;
 /// The hidden folder below a data folder that holds what feedline keeps about it.
 const FOLDER: &str = ".feedline";
 const MANIFEST: &str = ".feedline/dataset.json";
+const CATALOG: &str = ".feedline/catalog";
 /// What mlpstorage looks for in a data folder.
 const MLPSTORAGE: &str = ".mlps-datagen-manifest.json";
 /// A manifest is about a page; more is none.
@@ -30,7 +31,12 @@ pub fn read_manifest(store: &dyn Store) -> Result<Option<Manifest>, GenerateErro
     }
     let mut text = vec![0; bytes as usize];
     store.lane(1 << 16).look(&name, 0, &mut text)?;
-    serde_json::from_slice(&text).map(Some).map_err(|error| unreadable(error.to_string()))
+    let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
+    if manifest.is_from_the_future() {
+        let version = manifest.feedline_version;
+        return Err(unreadable(format!("feedline {version} wrote it, which is newer than this one")));
+    }
+    Ok(Some(manifest))
 }
 
 /// How a folder was taken.
@@ -58,7 +64,8 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
             let seed_may_differ = task.keep_seed && differences.iter().all(Difference::is_seed);
             if differences.is_empty() || seed_may_differ {
                 let seed = there.seed().unwrap_or(seed);
-                return Ok(Claim { seed, rewrite: task.overwrite, complete: there.complete });
+                let rewrite = task.overwrite || there.rewriting;
+                return Ok(Claim { seed, rewrite, complete: there.complete });
             }
             if !(task.overwrite && differences.iter().all(Difference::only_content)) {
                 return Err(GenerateError::OtherDataSet(explain(&differences)));
@@ -67,19 +74,29 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
         }
     };
     put(task.store, FOLDER, None)?;
-    write_manifest(task, claim.seed, false)?;
+    write_manifest(task, claim, false)?;
     Ok(claim)
 }
 
 /// Files that are there without a manifest were made by somebody else, or by a version before manifests: keeping them
 /// would claim content that nobody checked, adding to them would mix two data sets.
 fn refuse_unclaimed(task: &Generation<'_>) -> Result<(), GenerateError> {
+    let catalog = Name::new(CATALOG).unwrap_or_default();
+    if task.store.size(&catalog)?.is_some() {
+        return Err(GenerateError::Catalogued);
+    }
     for names in [&task.data.train.names, &task.data.valid.names] {
         let found = census(task.store, names, task.format)?;
         let files = found.matching + found.others;
         if found.others > 0 || (files > 0 && !task.overwrite) {
             let example = found.example.unwrap_or_else(|| names.of(0));
-            return Err(GenerateError::Unclaimed { folder: names.folder.clone(), files, example });
+            let overwritable = found.others == 0;
+            return Err(GenerateError::Unclaimed {
+                folder: names.folder.clone(),
+                files,
+                example,
+                overwritable,
+            });
         }
     }
     Ok(())
@@ -120,7 +137,7 @@ pub(super) fn complete(task: &Generation<'_>, claim: Claim) -> Result<(), Genera
     if claim.complete {
         return Ok(());
     }
-    write_manifest(task, claim.seed, true)?;
+    write_manifest(task, claim, true)?;
     let text = mlpstorage(task);
     put(task.store, MLPSTORAGE, Some(&text)).map_err(GenerateError::from)
 }
@@ -130,8 +147,9 @@ fn manifest(task: &Generation<'_>) -> Manifest {
     Manifest::of(task.spec, task.data, env!("CARGO_PKG_VERSION"))
 }
 
-fn write_manifest(task: &Generation<'_>, seed: u64, complete: bool) -> Result<(), GenerateError> {
-    let manifest = Manifest { complete, ..manifest(task).with_seed(seed) };
+fn write_manifest(task: &Generation<'_>, claim: Claim, complete: bool) -> Result<(), GenerateError> {
+    let rewriting = claim.rewrite && !complete;
+    let manifest = Manifest { complete, rewriting, ..manifest(task).with_seed(claim.seed) };
     let mut text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| GenerateError::Manifest { name: MANIFEST.to_owned(), cause: error.to_string() })?;
     text.push('\n');

@@ -57,9 +57,15 @@ pub enum GenerateError {
     OtherDataSet(String),
     #[error(
         "{folder}/ holds {files} files that no feedline manifest speaks of, such as {example}; choose another folder \
-         with --data-dir or remove them (--overwrite replaces files of the same names)"
+         with --data-dir, or remove them{}",
+        if *overwritable { ", or replace them with --overwrite" } else { "" }
     )]
-    Unclaimed { folder: String, files: u64, example: String },
+    Unclaimed { folder: String, files: u64, example: String, overwritable: bool },
+    #[error(
+        "the folder holds a data set that somebody else made: it has a catalog and no manifest; choose another folder \
+         with --data-dir"
+    )]
+    Catalogued,
     #[error(
         "{folder}/ should hold {planned} files and holds {there}{}",
         example.as_ref().map_or(String::new(), |name| format!(", such as {name}"))
@@ -280,7 +286,8 @@ impl<'a> Crew<'a> {
             let bytes = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
                 task.format.side_bytes(number, shape)
             });
-            if task.store.size(&side_name(name, *side))? != bytes.ok() {
+            let there = task.store.size(&side_name(name, *side))?;
+            if there.is_none() || there != bytes.ok() {
                 return Ok(false);
             }
         }

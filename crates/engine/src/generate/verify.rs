@@ -51,6 +51,9 @@ impl<'a> Comparison<'a> {
     fn compare(&mut self, expected: &[u8]) -> std::io::Result<()> {
         self.buffer.resize(expected.len(), 0);
         self.verdict = match self.lane.look(self.name, self.at, &mut self.buffer) {
+            Err(StoreError::Short { end: offset, .. }) => {
+                Err(GenerateError::Differs { name: self.name.to_string(), offset })
+            }
             Err(error) => Err(error.into()),
             Ok(_) => match self.buffer.iter().zip(expected).position(|(found, expected)| found != expected) {
                 Some(place) => Err(GenerateError::Differs {
@@ -73,7 +76,7 @@ impl<'a> Comparison<'a> {
         })?;
         match task.store.size(self.name)? {
             Some(size) if size > self.at => {
-                Err(StoreError::Long { name: self.name.to_string(), planned: self.at }.into())
+                Err(GenerateError::Differs { name: self.name.to_string(), offset: self.at })
             }
             _ => Ok(self.at),
         }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use format::{Extent, File, Format, Look, Obstacle, Seen};
+use format::{Extent, File, Format, Obstacle, Seen};
 use model::digest::placed_run;
 use model::files::FileList;
 use model::ledger::{PARTS, Part, Row, part_of};
@@ -17,6 +17,7 @@ use store::{Fetch, Lane, Store, StoreError};
 
 use super::Queue;
 use super::queue::Chunk;
+use crate::asking::{AskError, Cost, Subject, ask};
 use crate::bell::Bell;
 use crate::meter::Clock;
 use crate::pulse::Pulse;
@@ -24,10 +25,6 @@ use crate::stop::Stop;
 
 /// How long a reader sleeps before it looks whether the run should stop.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
-
-/// Bounds for finding samples in a foreign file: containers that people train from need far less.
-const MOST_LOOKS: u64 = 10_000;
-const MOST_SEEN: u64 = 256 << 20;
 
 /// What ended the work, and where.
 #[derive(Clone, Debug)]
@@ -99,6 +96,7 @@ pub(crate) fn read(job: &Job<'_>, group: usize, queues: &[usize]) -> Delivered {
         name: Name::default(),
         reads: Vec::new(),
         seen: Seen::default(),
+        seen_of: None,
         at: (0, 0),
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| reader.serve(group, queues, &mut delivered)));
@@ -126,8 +124,9 @@ struct Reader<'a, 'j> {
     name: Name,
     /// The reads of the visit at hand.
     reads: Vec<Extent>,
-    /// What has been seen of a foreign file's metadata.
+    /// What has been seen of a foreign file's metadata, and which file that is.
     seen: Seen,
+    seen_of: Option<u64>,
     /// Rank and step at work, for the message if it fails.
     at: (u64, u64),
 }
@@ -139,8 +138,8 @@ enum ReadError {
     Store(#[from] StoreError),
     #[error("{name}: {cause}")]
     Format { name: String, cause: Obstacle },
-    #[error("{name}: more than {MOST_LOOKS} looks or {} MiB of metadata to find its samples", MOST_SEEN >> 20)]
-    Endless { name: String },
+    #[error(transparent)]
+    Foreign(#[from] AskError),
     #[error("{0}")]
     Files(String),
 }
@@ -191,6 +190,8 @@ impl Reader<'_, '_> {
         let first = job.phase.shards.position(rank, chunk.step) + chunk.first;
         let mut account = Row::default();
         let mut pending: Option<Range<u64>> = None;
+        // What a rank begins in the middle of, another rank has read, in another process: it must read it itself.
+        let mut begins = chunk.step == 0 && chunk.first == 0;
         let mut in_flight = 0;
         let (mut position, end) = (first, first + chunk.samples);
         while position < end {
@@ -204,13 +205,14 @@ impl Reader<'_, '_> {
                 Some(so_far) if self.go_together(so_far, &next) => so_far.end = next.end,
                 _ => {
                     if let Some(samples) = pending.replace(next) {
-                        self.visit(&samples, &mut in_flight, &mut account)?;
+                        self.visit(&samples, begins, &mut in_flight, &mut account)?;
+                        begins = false;
                     }
                 }
             }
         }
         if let Some(samples) = pending {
-            self.visit(&samples, &mut in_flight, &mut account)?;
+            self.visit(&samples, begins, &mut in_flight, &mut account)?;
         }
         while in_flight > 0 {
             self.reap(&mut in_flight, &mut account)?;
@@ -236,6 +238,7 @@ impl Reader<'_, '_> {
     fn visit(
         &mut self,
         samples: &Range<u64>,
+        begins: bool,
         in_flight: &mut usize,
         account: &mut Row,
     ) -> Result<(), ReadError> {
@@ -243,23 +246,23 @@ impl Reader<'_, '_> {
         let per_file = job.split.samples_per_file;
         let file = samples.start / per_file;
         let within = samples.start - file * per_file..samples.end - file * per_file;
-        let within = if job.data.streams { within } else { whole_units(job.data.unit, &within, per_file) };
-        if within.is_empty() {
-            return Ok(());
-        }
         let file_bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
         self.reads.clear();
         if job.data.listed.is_some() || !job.data.exact {
             while *in_flight > 0 {
                 self.reap(in_flight, account)?;
             }
-            self.find(within, file_bytes, account)?;
+            self.find(file, &within, begins, file_bytes, account)?;
         } else {
+            let paid = paid(job.data.streams, job.data.unit, &within, per_file, begins);
+            if paid.is_empty() {
+                return Ok(());
+            }
             let (number, element, reads) = (job.split.first_file + file, job.data.element, &mut self.reads);
             job.data
                 .sizes
                 .with_shape(number, element, per_file, |shape| {
-                    job.format.reads(File::Ours(shape), within, reads)
+                    job.format.reads(File::Ours(shape), paid, reads)
                 })
                 .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })?;
         }
@@ -278,7 +281,14 @@ impl Reader<'_, '_> {
     }
 
     /// Finds the reads of a file that somebody else wrote by looking into it.
-    fn find(&mut self, samples: Range<u64>, file_bytes: u64, account: &mut Row) -> Result<(), ReadError> {
+    fn find(
+        &mut self,
+        file: u64,
+        samples: &Range<u64>,
+        begins: bool,
+        file_bytes: u64,
+        account: &mut Row,
+    ) -> Result<(), ReadError> {
         let (job, held) = (self.job, self.job.split.samples_per_file);
         if !job.store.capabilities().holds_files {
             // There is nothing to look at: every sample is an equal share of its file.
@@ -287,27 +297,27 @@ impl Reader<'_, '_> {
             self.reads.push(Extent { offset, len: end - offset });
             return Ok(());
         }
-        self.seen.clear();
-        for _ in 0..MOST_LOOKS {
-            let look = Look::new(job.format.name(), file_bytes, &self.seen);
-            let file = File::Foreign { look: &look, samples: held };
-            let unread = match job.format.reads(file, samples.clone(), &mut self.reads) {
-                Ok(()) => return Ok(()),
-                Err(Obstacle::Unread(extent)) => extent,
-                Err(cause) => return Err(ReadError::Format { name: self.name.to_string(), cause }),
-            };
-            self.reads.clear();
-            if self.seen.total().saturating_add(unread.len) > MOST_SEEN {
-                break;
-            }
-            let out = self.seen.add(unread.offset, unread.len as usize);
-            let done = self.lane.look(&self.name, unread.offset, out)?;
-            account.bytes_planned += unread.len;
-            account.bytes_read += done.bytes;
-            account.opens += done.opens;
-            account.reads += done.reads;
+        // A reader that stays in a file keeps what it knows of it.
+        if self.seen_of.replace(file) != Some(file) {
+            self.seen.clear();
         }
-        Err(ReadError::Endless { name: self.name.to_string() })
+        let subject = Subject { format: job.format.name(), name: &self.name, bytes: file_bytes };
+        let (lane, seen, reads) = (&mut *self.lane, &mut self.seen, &mut self.reads);
+        let mut cost = Cost::default();
+        let found = ask(lane, subject, seen, &mut cost, |look| {
+            reads.clear();
+            let unit = job.format.unit_of(look, job.data.unit)?;
+            let paid = paid(job.data.streams, unit, samples, held, begins);
+            match paid.is_empty() {
+                true => Ok(()),
+                false => job.format.reads(File::Foreign { look, samples: held }, paid, reads),
+            }
+        });
+        account.bytes_planned += cost.bytes;
+        account.bytes_read += cost.bytes;
+        account.opens += cost.opens;
+        account.reads += cost.reads;
+        Ok(found?)
     }
 
     fn reap(&mut self, in_flight: &mut usize, account: &mut Row) -> Result<(), ReadError> {
@@ -327,15 +337,18 @@ impl Reader<'_, '_> {
 
 /// The samples whose reads a visit pays for. Where the smallest part of a file that can be read is larger than a
 /// sample, a loader reads it once and takes neighbouring samples out of memory: the visit that holds a part's first
-/// sample reads all of it, the others nothing, and over an epoch each part is read once.
-fn whole_units(unit: Unit, samples: &Range<u64>, per_file: u64) -> Range<u64> {
+/// sample reads all of it, the others nothing. A rank that `begins` in the middle of a part reads it, too, so that
+/// each part is read once by each rank that delivers samples of it. A stream is shared out by its format.
+fn paid(streams: bool, unit: Unit, samples: &Range<u64>, per_file: u64, begins: bool) -> Range<u64> {
     let unit = match unit {
+        _ if streams => return samples.clone(),
         Unit::Sample => return samples.clone(),
         Unit::Group(rows) => rows.clamp(1, per_file),
         Unit::File | Unit::None => per_file,
     };
     let first_of = |sample: u64| sample.div_ceil(unit).saturating_mul(unit).min(per_file);
-    first_of(samples.start)..first_of(samples.end)
+    let start = if begins { samples.start / unit * unit } else { first_of(samples.start) };
+    start..first_of(samples.end)
 }
 
 #[cfg(test)]
@@ -348,14 +361,17 @@ mod tests {
             [(Unit::Group(4), 10), (Unit::Group(4), 8), (Unit::File, 7), (Unit::Group(99), 5)]
         {
             for visit in 1..=per_file {
-                let mut paid = Vec::new();
+                let mut all = Vec::new();
                 for first in (0..per_file).step_by(visit as usize) {
-                    paid.extend(whole_units(unit, &(first..(first + visit).min(per_file)), per_file));
+                    let samples = first..(first + visit).min(per_file);
+                    all.extend(paid(false, unit, &samples, per_file, first == 0));
                 }
-                assert_eq!(paid, (0..per_file).collect::<Vec<_>>(), "{unit:?} in visits of {visit}");
+                assert_eq!(all, (0..per_file).collect::<Vec<_>>(), "{unit:?} in visits of {visit}");
             }
         }
-        assert_eq!(whole_units(Unit::Sample, &(3..5), 9), 3..5);
-        assert_eq!(whole_units(Unit::Group(4), &(1..4), 9), 4..4, "the part was read before");
+        assert_eq!(paid(false, Unit::Sample, &(3..5), 9, true), 3..5);
+        assert_eq!(paid(false, Unit::Group(4), &(1..4), 9, false), 4..4, "the part was read before");
+        assert_eq!(paid(false, Unit::Group(4), &(1..4), 9, true), 0..4, "by another rank");
+        assert_eq!(paid(false, Unit::File, &(3..5), 9, true), 0..9);
     }
 }

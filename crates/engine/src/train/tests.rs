@@ -170,7 +170,7 @@ fn on_the_null_store_every_step_computes_and_nothing_else() {
                 (row.window.steps, millis(row.window.compute_ns), millis(row.window.time_ns)),
                 (3, 30.0, 30.0)
             );
-            assert_eq!((row.opens, row.bytes_read), (20, 20 * plan.data.visit_bytes));
+            assert_eq!((row.opens, row.bytes_read), (20, 20 * plan.data.visit_bytes.unwrap()));
         }
     }
     let figures = Figures::new(&plan, &ledger, Phase::Train).unwrap();

@@ -129,6 +129,7 @@ impl Job<'_> {
             GenerateError::Format(_) | GenerateError::Panicked(_) => Failure::internal(error),
             GenerateError::Store(StoreError::Busy { .. }) => Failure::refused(error),
             GenerateError::OtherDataSet(_) | GenerateError::Unclaimed { .. } => Failure::refused(error),
+            GenerateError::Catalogued => Failure::refused(error),
             GenerateError::Manifest { .. } => Failure::refused(error),
             GenerateError::Differs { .. } | GenerateError::Miscounted { .. } => Failure::check_failed(error),
             error => Failure::incomplete(error),

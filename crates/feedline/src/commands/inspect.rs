@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use engine::{InspectError, Inspection};
-use format::{Extent, Facts, Format, KINDS, Kind, Options};
+use engine::{AskError, Inspection};
+use format::{Extent, Facts, Format, FormatError, KINDS, Kind, Obstacle, Options};
 use model::names::Name;
 use model::spec::Access;
 use model::units::grouped;
@@ -21,15 +21,23 @@ pub fn inspect(flags: &InspectFlags) -> Ending {
         Failure::usage(anyhow!("--access must be {}, not '{}'", Access::NAMES.join(" or "), flags.access))
     })?;
     let mut found = Vec::new();
+    let mut failure = None;
     for path in &flags.files {
-        found.push(look(flags, access, path)?);
+        match look(flags, access, path) {
+            Ok(finding) => found.push(finding),
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
     }
-    if flags.json {
+    // What was found before is told all the same.
+    if flags.json && !found.is_empty() {
         report::out_json(&Value::Array(found.iter().map(Found::json).collect()))?;
     } else {
         report::out(&found.iter().map(Found::text).collect::<String>())?;
     }
-    Ok(Exit::Ok)
+    failure.map_or(Ok(Exit::Ok), Err)
 }
 
 /// What was found in a file.
@@ -52,10 +60,13 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Foun
     let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is no file name", path.display())))?;
     let backend = Backend::named("posix").ok_or_else(|| Failure::internal(anyhow!("no posix store")))?;
     let store = open_store(backend, folder)?;
-    let failure = |error: InspectError| match error {
-        InspectError::Store(StoreError::Missing { .. } | StoreError::Folder { .. }) => Failure::usage(error),
-        InspectError::Store(_) => Failure::refused(error),
-        InspectError::Format { .. } | InspectError::TooMuch { .. } => Failure::check_failed(error),
+    let failure = |error: AskError| match error {
+        AskError::Store(StoreError::Missing { .. } | StoreError::Folder { .. }) => Failure::usage(error),
+        AskError::Format { cause: Obstacle::Shape(FormatError::NoSuchSample { .. }), .. } => {
+            Failure::usage(error)
+        }
+        AskError::Store(_) => Failure::refused(error),
+        AskError::Format { .. } | AskError::Endless { .. } => Failure::check_failed(error),
     };
     let mut inspection = Inspection::new(&*store, &*format, &name).map_err(failure)?;
     let facts = inspection.facts().map_err(failure)?;
@@ -71,10 +82,10 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Foun
             let next = sample
                 .checked_add(1)
                 .ok_or_else(|| Failure::usage(anyhow!("there is no sample {sample}")))?;
-            reads.push((sample, inspection.reads(sample..next, held).map_err(failure)?));
+            reads.push((sample, inspection.reads(&(sample..next), held).map_err(failure)?));
         }
     }
-    Ok(Found { path, format: format.name(), bytes: inspection.bytes, facts, reads })
+    Ok(Found { path, format: format.name(), bytes: inspection.bytes(), facts, reads })
 }
 
 fn format_of(flags: &InspectFlags, access: Access, path: &Path) -> Result<Box<dyn Format>, Failure> {

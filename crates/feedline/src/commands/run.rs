@@ -13,7 +13,7 @@ use engine::meter::{self, Clock, Monotonic};
 use engine::{Files, Pulse, Rig, Stop};
 use format::{Arithmetic, Format};
 use model::ledger::{Ledger, Phase};
-use model::manifest::Manifest;
+use model::manifest::{Difference, Manifest};
 use model::plan::{Data, Plan};
 use model::units::{Bytes, Nanos};
 use model::verdict::{self, Case, Status};
@@ -42,7 +42,25 @@ pub fn run(flags: &RunFlags) -> Ending {
     let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
     let mut generates = flags.generate || prepared.spec.workflow.generate_data;
     if generates && backend.capabilities.holds_files && prepared.spec.dataset.compression != "none" {
-        // How long compressed files are is known once they are written, so they come before the plan.
+        // How long compressed files are is known once they are written, so they come before the plan; what can be
+        // refused is refused before.
+        let site = Site {
+            ranks: flags.ranks,
+            hosts: 1,
+            host_memory_bytes: host.memory_bytes,
+            host: &host,
+            backend,
+            format: &*format,
+            listed: None,
+        };
+        resolve(&prepared, &site)?;
+        if let Some(catalog) = &prepared.spec.dataset.catalog {
+            return Err(Failure::usage(anyhow!(
+                "dataset.catalog is {catalog}, but compressed data that is to be generated is read through a catalog \
+                 of its own; take dataset.catalog away"
+            )));
+        }
+        check_folder(&results_folder(flags, &prepared), "results folder")?;
         generate_compressed(flags, &prepared, &*format, &folder)?;
         generates = false;
     }
@@ -72,6 +90,11 @@ pub fn run(flags: &RunFlags) -> Ending {
     let settling = begun.now();
     let (prepared, host, plan, format) = (&prepared, &host, &plan, &*format);
     Stage { flags, prepared, host, plan, format, backend, files, folder, generates, settling }.run()
+}
+
+fn results_folder(flags: &RunFlags, prepared: &Prepared) -> PathBuf {
+    let configured = prepared.spec.output.folder.as_ref().map(PathBuf::from);
+    flags.results_dir.clone().or(configured).unwrap_or_else(|| PathBuf::from("feedline-results"))
 }
 
 fn generate_compressed(
@@ -136,7 +159,7 @@ struct Stage<'a> {
 impl Stage<'_> {
     fn run(&self) -> Ending {
         let show = Show::choose(self.flags.output.quiet);
-        let results = self.results_folder();
+        let results = results_folder(self.flags, self.prepared);
         let data = &self.folder;
         check_folder(&results, "results folder")?;
         check_folder(data, "data folder")?;
@@ -160,11 +183,6 @@ impl Stage<'_> {
         let (mut ledger, times) = self.train(&*store, show, &stop);
         ledger.calibration = calibration;
         self.conclude(&ledger, times, store.name(), &results)
-    }
-
-    fn results_folder(&self) -> PathBuf {
-        let configured = self.prepared.spec.output.folder.as_ref().map(PathBuf::from);
-        self.flags.results_dir.clone().or(configured).unwrap_or_else(|| PathBuf::from("feedline-results"))
     }
 
     fn generate(&self, folder: &Path, show: Show, stop: &Stop) -> Result<(), Failure> {
@@ -208,19 +226,35 @@ impl Stage<'_> {
     /// What the folder's manifest says against it, if it has one. The seed of the content is free: a run may shuffle by
     /// another one.
     fn other_data_set(&self, store: &dyn Store) -> Result<Option<String>, Failure> {
-        if self.plan.data.listed.is_some() {
-            return Ok(None);
-        }
         if !self.plan.data.exact {
             return Ok(Some(
                 "the lengths of compressed files are in a catalog, and there is none".to_owned(),
             ));
         }
         let Some(there) = read_manifest(store).map_err(Failure::refused)? else { return Ok(None) };
-        let asked = Manifest::of(&self.prepared.spec, &self.plan.data, "");
-        let differences = there.differences(&asked);
-        if let Some(difference) = differences.iter().find(|difference| !difference.only_content()) {
-            return Ok(Some(difference.to_string()));
+        // Asked of the spec: a catalog's plan knows nothing of names and folders.
+        let data =
+            Data::resolve(&self.prepared.spec, Some(&Arithmetic(self.format))).map_err(Failure::usage)?;
+        let asked = Manifest::of(&self.prepared.spec, &data, "");
+        let counts_files = self.prepared.counts_files || self.plan.data.listed.is_none();
+        let differences: Vec<Difference> = there
+            .differences(&asked)
+            .into_iter()
+            .filter(|difference| !difference.only_content())
+            .filter(|difference| self.plan.eval.is_some() || !difference.only_validation())
+            .filter(|difference| counts_files || !difference.is_count())
+            .collect();
+        if let Some(difference) = differences.first() {
+            let hint = if differences.iter().all(Difference::is_count) {
+                format!("; to read some of them, set dataset.num_files_generated={}", difference.there)
+            } else {
+                String::new()
+            };
+            return Err(Failure::refused(anyhow!(
+                "the data set in {} was generated with other settings: {difference}{hint}\n\
+                 choose another folder with --data-dir, or the settings that it was made with",
+                self.folder.display()
+            )));
         }
         Ok((!there.complete).then(|| "its generation was interrupted".to_owned()))
     }

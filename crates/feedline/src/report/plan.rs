@@ -71,7 +71,11 @@ impl PlanReport<'_> {
 
     fn data_lines(&self) -> Vec<(String, String)> {
         let data = &self.plan.data;
-        let exact = if data.exact { "" } else { " at most, before compression" };
+        let exact = if data.exact {
+            ""
+        } else {
+            " at most: how long compressed files are is known once they are written"
+        };
         let mut lines = vec![
             line("format", &self.plan.format),
             line(

@@ -136,7 +136,7 @@ fn walk(look: &Look<'_>, footer: &Footer, samples: &Range<u64>) -> Result<Picks,
 fn too_far(batches: usize) -> FormatError {
     let what = format!(
         "rows of {batches} record batches of uneven length can be found one after the other only, which takes too \
-         long; write the file with record batches of parquet.row_group_size rows"
+         long; write the file with record batches of dataset.parquet.row_group_size rows"
     );
     FormatError::Setting { format: NAME, what }
 }

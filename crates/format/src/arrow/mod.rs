@@ -64,7 +64,7 @@ impl Arrow {
         let columns = &options.columns;
         let refused = |what: &str| Err(FormatError::Setting { format: NAME, what: what.to_owned() });
         if columns.group_rows == 0 {
-            return refused("parquet.row_group_size is 0; make it at least 1");
+            return refused("dataset.parquet.row_group_size is 0; make it at least 1");
         }
         if !columns.columns.is_empty() && columns.columns.iter().all(|column| !column.read) {
             return refused("no column of parquet.columns is read; leave out 'read: false' for at least one");
@@ -141,7 +141,7 @@ impl<'a> Layout<'a> {
         let last_body = fits(body_bytes(fields, rows - (batches - 1) * group))?;
         let texts = fields.iter().flat_map(Field::stores).any(|store| store == schema::Store::Text);
         if texts && group.saturating_mul(schema::TEXT) > MOST_INT {
-            return Err(too_many(shape, "strings in a record batch; lower parquet.row_group_size"));
+            return Err(too_many(shape, "strings in a record batch; lower dataset.parquet.row_group_size"));
         }
         let message = arrow.batch_message;
         let first = START.len() as u64 + arrow.schema_messages[shape.element as usize];
@@ -152,8 +152,9 @@ impl<'a> Layout<'a> {
         let footer_bytes =
             footer_bytes.and_then(|bytes| bytes.checked_add(arrow.footers[shape.element as usize]));
         let footer_bytes = footer_bytes.filter(|bytes| *bytes <= MOST_INT);
-        let footer_bytes = footer_bytes
-            .ok_or_else(|| too_many(shape, "record batches for a footer; raise parquet.row_group_size"))?;
+        let footer_bytes = footer_bytes.ok_or_else(|| {
+            too_many(shape, "record batches for a footer; raise dataset.parquet.row_group_size")
+        })?;
         let footer = Extent { offset: fits(all)? + END, len: footer_bytes };
         let file_bytes = fits(footer.end().checked_add(TAIL))?;
         Ok(Layout { fields, rows, group, batches, first, message, body, last_body, footer, file_bytes })

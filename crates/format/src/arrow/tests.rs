@@ -194,8 +194,8 @@ fn shapes_and_settings_without_a_file_say_why() {
         (&whole, &[4], 0, "at least 1"),
         (&whole, &[1 << 31], 1, "Arrow counts to 2147483647"),
         (&whole, &[1 << 30], 1 << 40, "too large"),
-        (&small, &[1], 1 << 30, "raise parquet.row_group_size"),
-        (&texts, &[1], 1 << 30, "lower parquet.row_group_size"),
+        (&small, &[1], 1 << 30, "raise dataset.parquet.row_group_size"),
+        (&texts, &[1], 1 << 30, "lower dataset.parquet.row_group_size"),
         (&wide, &[1], 1 << 40, "too large"),
     ];
     for (format, dims, samples, words) in cases {
@@ -203,7 +203,7 @@ fn shapes_and_settings_without_a_file_say_why() {
         assert!(error.to_string().contains(words), "{error}");
     }
     for (group_rows, words, wanted) in [
-        (0, &[][..], "parquet.row_group_size is 0"),
+        (0, &[][..], "dataset.parquet.row_group_size is 0"),
         (1, &["a:uint8:1!"], "no column of parquet.columns is read"),
         (1, &["a:uint8:0"], "column 'a' has size 0"),
         (1, &["a:uint8:3000000000"], "lower its size"),

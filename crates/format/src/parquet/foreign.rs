@@ -4,6 +4,7 @@ use super::access::Join;
 use super::footer::{Chunk, Footer, Leaf};
 use super::{NAME, Parquet, arrow_schema, codec};
 use crate::{Extent, Facts, Look, Obstacle, within};
+use model::order::Unit;
 use model::shape::Element;
 use model::spec::Access;
 use std::ops::Range;
@@ -46,6 +47,18 @@ impl Parquet {
             true => Ok(()),
             false => Err(fewer_rows(look, &footer, first)),
         }
+    }
+
+    /// The file's own row groups, if they are all alike; else it is read in one go.
+    pub(super) fn unit_foreign(&self, look: &Look<'_>) -> Result<Unit, Obstacle> {
+        let mut footer = Footer::open(look, |_| {})?;
+        let (all, groups) = (footer.rows, footer.groups as u64);
+        if groups == 0 {
+            return Ok(Unit::File);
+        }
+        let rows = footer.group(look, &mut Vec::new())?;
+        let alike = rows > 0 && all.div_ceil(rows) == groups;
+        Ok(if alike { Unit::Group(rows) } else { Unit::File })
     }
 
     /// The footer, and which of the columns a workload reads.

@@ -146,6 +146,10 @@ impl Format for Parquet {
         Unit::Group(self.group_rows)
     }
 
+    fn unit_of(&self, look: &Look<'_>, _expected: Unit) -> Result<Unit, Obstacle> {
+        self.unit_foreign(look)
+    }
+
     fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
         let bytes = Layout::of(self, shape)?.file_bytes;
         Ok(if self.codec == Codec::None { Size::Exact(bytes) } else { Size::AtMost(bytes) })

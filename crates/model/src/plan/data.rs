@@ -98,7 +98,9 @@ impl FileBytes {
     fn sum(&self, first: u64, count: u64) -> u64 {
         match self {
             FileBytes::Same(bytes) => bytes.saturating_mul(count),
-            FileBytes::Each(bytes) => bytes[first as usize..(first + count) as usize].iter().sum(),
+            FileBytes::Each(bytes) => bytes[first as usize..(first + count) as usize]
+                .iter()
+                .fold(0, |sum, bytes| sum.saturating_add(*bytes)),
             FileBytes::Listed => 0,
         }
     }
@@ -127,8 +129,8 @@ pub struct Data {
     /// Bytes read per byte stored: above 1 where metadata is read again for each sample, below 1 where columns are left
     /// out.
     pub read_ratio: f64,
-    /// Bytes that are read to have the first unit of the first file.
-    pub visit_bytes: u64,
+    /// Bytes that are read to have the first unit of the first file; `None` where nobody counted.
+    pub visit_bytes: Option<u64>,
     /// The small files that go with the data files, all together.
     pub side_bytes: u64,
     /// The catalog that the files are taken from; without one their names are computed.
@@ -163,11 +165,7 @@ impl Data {
         }
         let element = set.record_element_type;
         let sizes = sizes(spec, count + set.num_files_eval);
-        let file_bytes = file_bytes(spec, measure, &sizes, count + set.num_files_eval)?;
-        if let FileBytes::Same(bytes) = file_bytes {
-            let all = u128::from(bytes) * u128::from(count + set.num_files_eval);
-            u64::try_from(all).map_err(|_| PlanError::TooManyBytes(all))?;
-        }
+        let (file_bytes, side_bytes) = file_bytes(spec, measure, &sizes, count + set.num_files_eval)?;
         let suffix = measure.map_or(set.format.as_str(), |measure| measure.suffix());
         let split = |folder: &str, files, count, subfolders, first_file| Split {
             names: names(spec, folder, count, subfolders, suffix),
@@ -187,7 +185,7 @@ impl Data {
             streams: visit.streams,
             read_ratio: visit.read_ratio,
             visit_bytes: visit.bytes,
-            side_bytes: visit.side_bytes.saturating_mul(count + set.num_files_eval),
+            side_bytes,
             listed: None,
             sizes,
             file_bytes,
@@ -220,7 +218,7 @@ impl Data {
             unit: measure.map_or(Unit::File, |measure| measure.unit(&shape)),
             streams: measure.is_some_and(|measure| measure.streams()),
             read_ratio: 1.0,
-            visit_bytes: 0,
+            visit_bytes: None,
             side_bytes: 0,
             listed: Some(listed.clone()),
             sizes: Sizes::Same(Vec::new()),
@@ -277,33 +275,31 @@ struct Visit {
     unit: Unit,
     streams: bool,
     read_ratio: f64,
-    bytes: u64,
-    side_bytes: u64,
+    bytes: Option<u64>,
 }
+
+/// Files above this are not gone through read by read to plan: it would take longer than it is worth.
+const MOST_COUNTED: u64 = 16 << 30;
 
 impl Visit {
     fn of(measure: Option<&dyn Measure>, shape: &FileShape<'_>) -> Result<Visit, PlanError> {
         let Some(measure) = measure else {
             let unit = Unit::Sample;
-            return Ok(Visit {
-                exact: false,
-                unit,
-                streams: false,
-                read_ratio: 1.0,
-                bytes: 0,
-                side_bytes: 0,
-            });
+            return Ok(Visit { exact: false, unit, streams: false, read_ratio: 1.0, bytes: None });
         };
-        let size = measure.file_size(shape).map_err(PlanError::Format)?;
+        let FileSize { bytes: file_bytes, exact, .. } =
+            measure.file_size(shape).map_err(PlanError::Format)?;
         let (unit, streams) = (measure.unit(shape), measure.streams());
-        let (mut bytes, mut read_ratio) = (0, 1.0);
-        if size.exact {
-            // Units are read one by one where they are samples; larger ones once, by whoever comes first.
-            let together = if unit == Unit::Sample { 1 } else { shape.samples };
-            bytes = measure.read_bytes(shape, 0..together).map_err(PlanError::Format)?;
-            read_ratio = bytes as f64 / together as f64 * shape.samples as f64 / size.bytes.max(1) as f64;
+        // Units are read one by one where they are samples; larger ones once, by whoever comes first.
+        let together = if unit == Unit::Sample { 1 } else { shape.samples };
+        let share = together as f64 / shape.samples as f64;
+        let (mut bytes, mut read_ratio) = (None, 1.0);
+        if exact && file_bytes as f64 * share <= MOST_COUNTED as f64 {
+            let read = measure.read_bytes(shape, 0..together).map_err(PlanError::Format)?;
+            read_ratio = read as f64 / (share * file_bytes.max(1) as f64);
+            bytes = Some(read);
         }
-        Ok(Visit { exact: size.exact, unit, streams, read_ratio, bytes, side_bytes: size.side_bytes })
+        Ok(Visit { exact, unit, streams, read_ratio, bytes })
     }
 }
 
@@ -338,21 +334,33 @@ fn sizes(spec: &Spec, files: u64) -> Sizes {
     }
 }
 
+/// The size of every file, and the bytes of all side files together.
 fn file_bytes(
     spec: &Spec,
     measure: Option<&dyn Measure>,
     sizes: &Sizes,
     files: u64,
-) -> Result<FileBytes, PlanError> {
+) -> Result<(FileBytes, u64), PlanError> {
     let set = &spec.dataset;
     let of = |file: u64| {
         sizes.with_shape(file, set.record_element_type, set.num_samples_per_file, |shape| match measure {
-            Some(measure) => measure.file_size(shape).map(|size| size.bytes).map_err(PlanError::Format),
-            None => Ok(shape.payload_bytes()),
+            Some(measure) => measure.file_size(shape).map_err(PlanError::Format),
+            None => Ok(FileSize { bytes: shape.payload_bytes(), exact: false, side_bytes: 0 }),
         })
     };
-    match sizes {
-        Sizes::Same(_) => of(0).map(FileBytes::Same),
-        Sizes::Drawn(_) => (0..files).map(of).collect::<Result<_, _>>().map(FileBytes::Each),
-    }
+    let (mut all, mut side_bytes) = (0, 0);
+    let mut count = |size: FileSize, files: u64| {
+        all += (u128::from(size.bytes) + u128::from(size.side_bytes)) * u128::from(files);
+        side_bytes += u128::from(size.side_bytes) * u128::from(files);
+        size.bytes
+    };
+    let file_bytes = match sizes {
+        Sizes::Same(_) => FileBytes::Same(count(of(0)?, files)),
+        Sizes::Drawn(_) => {
+            let sizes = (0..files).map(|file| Ok(count(of(file)?, 1)));
+            FileBytes::Each(sizes.collect::<Result<_, PlanError>>()?)
+        }
+    };
+    u64::try_from(all).map_err(|_| PlanError::TooManyBytes(all))?;
+    Ok((file_bytes, side_bytes as u64))
 }

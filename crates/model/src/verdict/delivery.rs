@@ -91,8 +91,8 @@ fn expected_bytes(plan: &Plan, phase: &PhasePlan, epoch: u64) -> Option<u64> {
         return None;
     }
     match &plan.data.file_bytes {
-        FileBytes::Same(_) => Some(shards.delivered() * plan.data.visit_bytes),
-        FileBytes::Each(bytes) if bytes.first() != Some(&plan.data.visit_bytes) => None,
+        FileBytes::Same(_) => plan.data.visit_bytes.map(|bytes| shards.delivered() * bytes),
+        FileBytes::Each(bytes) if bytes.first().copied() != plan.data.visit_bytes => None,
         FileBytes::Listed => None,
         FileBytes::Each(bytes) => {
             let order = phase.order.epoch(epoch);

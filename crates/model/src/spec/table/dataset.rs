@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Row] = &[
         "dataset.data_gen_method",
         Text,
         "null",
-        NoEffect("feedline's data is always generated and never compressible"),
+        NoEffect("feedline has one generator; dataset.compressible says what it makes"),
         "library that fills the files",
     ),
     row("dataset.skip_listing", LooseFlag, "false", NoEffect(COMPUTED), "build the names instead of listing")
