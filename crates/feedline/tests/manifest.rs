@@ -120,6 +120,55 @@ fn an_interrupted_generation_is_not_trained_on() {
 }
 
 #[test]
+fn what_an_interrupted_rewriting_has_left_does_not_count() {
+    let dir = Dir::small_with_data();
+    let (old, text) = (dir.tree("data"), dir.read(MANIFEST));
+    generate(&dir, &["--overwrite"], &["train.seed=7"]).exits(0);
+    let whole = dir.tree("data");
+    // As if it had been killed after a few files: the rest is of the other seed and of the right size.
+    let begun = text.replace("\"complete\": true", "\"complete\": false").replace("\"123\"", "\"7\"");
+    dir.write(MANIFEST, begun.replace("\"rewriting\": false", "\"rewriting\": true"));
+    for (name, bytes) in old.iter().skip(5) {
+        dir.write(&format!("data/{name}"), bytes);
+    }
+    let done = generate(&dir, &[], &["train.seed=7"]).exits(0).json();
+    assert_eq!(done["files_written"], 24);
+    assert_eq!(dir.tree("data"), whole);
+    assert_eq!((&manifest(&dir)["complete"], &manifest(&dir)["rewriting"]), (&true.into(), &false.into()));
+}
+
+#[test]
+fn a_manifest_of_a_newer_version_is_refused() {
+    let dir = Dir::small_with_data();
+    let text = dir.read(MANIFEST).replace("\"schema_version\": 1", "\"schema_version\": 99");
+    dir.write(MANIFEST, text);
+    generate(&dir, &[], &[]).exits(3).one_error().says("newer than this one");
+}
+
+#[test]
+fn a_folder_with_somebodys_catalog_is_not_generated_into() {
+    let dir = Dir::small();
+    dir.write("data/a.npz", "somebody's");
+    dir.feedline(&["catalog", "data", "--quiet"]).run().exits(0);
+    let before = dir.listing();
+    generate(&dir, &["--overwrite"], &[]).exits(3).one_error().says("somebody else made");
+    assert_eq!(dir.listing(), before);
+}
+
+#[test]
+fn some_of_the_files_can_be_read_and_validation_files_left_out() {
+    let dir = Dir::small();
+    generate(&dir, &[], &["dataset.num_files_eval=6"]).exits(0);
+    let run = |set: &[&str]| dir.feedline(&["run", "w.yaml", "--quiet"]).set(set).run();
+    run(&[]).exits(0);
+    run(&["dataset.num_files_train=20"]).exits(3).one_error().says("set dataset.num_files_generated=24");
+    run(&["dataset.num_files_train=20", "dataset.num_files_generated=24"]).exits(0);
+    run(&["dataset.num_files_eval=5", "workflow.evaluation=true"])
+        .exits(3)
+        .says("dataset.num_files_eval is 6 there");
+}
+
+#[test]
 fn verify_finds_one_flipped_bit() {
     for format in ["npz", "tfrecord", "indexed_binary"] {
         let dir = Dir::small();
@@ -183,6 +232,33 @@ fn compressed_data_sets_are_generated_and_read_through_their_catalog() {
             "{format}"
         );
         generate(&dir, &["--verify"], &set).exits(0);
+        for other in [
+            "dataset.num_samples_per_file=1",
+            "dataset.record_length_bytes=9000",
+            "dataset.num_files_train=20",
+        ] {
+            let done = dir.feedline(&run[..4]).set(&set).set(&[other]).run().exits(3).one_error();
+            done.says("was generated with other settings");
+        }
+        let name = dir.tree("data").keys().next().unwrap().clone();
+        let bytes = fs::read(dir.path("data").join(&name)).unwrap();
+        dir.write(&format!("data/{name}"), &bytes[..bytes.len() - 3]);
+        generate(&dir, &["--verify"], &set).exits(5).one_error().says(&name);
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_before_compressed_data_is_written() {
+    let dir = Dir::small();
+    for (setting, says) in [
+        ("reader.batch_size=5000", "batch 5000"),
+        ("dataset.catalog=off", "take dataset.catalog away"),
+        ("dataset.catalog=x", "take dataset.catalog away"),
+    ] {
+        let set = ["dataset.compression=zip", setting];
+        let run = ["run", "w.yaml", "--quiet", "--generate"];
+        dir.feedline(&run).set(&set).run().exits(2).one_error().says(says);
+        assert!(!dir.path("data").exists(), "{setting}");
     }
 }
 

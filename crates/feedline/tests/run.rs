@@ -395,6 +395,18 @@ fn several_samples_per_file() {
 }
 
 #[test]
+fn every_rank_reads_what_it_delivers() {
+    let dir = Dir::small();
+    let settings =
+        ["dataset.num_files_train=2", "dataset.num_samples_per_file=40", "reader.batch_size=5", EXTENT];
+    for (ranks, files_read) in [("1", 2), ("2", 2), ("4", 4), ("8", 8)] {
+        let summary = summary(&dir, &["--generate", "--ranks", ranks], &settings);
+        assert_eq!(epochs(&summary)[0]["samples_delivered"], 80);
+        assert_eq!(epochs(&summary)[0]["bytes_read"], files_read * 40 * 4096, "{ranks} ranks");
+    }
+}
+
+#[test]
 fn without_arguments_it_runs_the_demo() {
     let dir = Dir::new();
     let done = dir.feedline(&["run"]).run().ran();
