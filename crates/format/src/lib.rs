@@ -101,8 +101,8 @@ pub trait Format: Send + Sync + Debug {
         true
     }
 
-    /// The same of a file that somebody else wrote, where its own bytes may tell otherwise.
-    fn unit_of(&self, _look: &Look<'_>, expected: Unit) -> Result<Unit, Obstacle> {
+    /// The same of a file of `samples` samples that somebody else wrote: its own bytes may tell otherwise.
+    fn unit_of(&self, _look: &Look<'_>, _samples: u64, expected: Unit) -> Result<Unit, Obstacle> {
         Ok(expected)
     }
 

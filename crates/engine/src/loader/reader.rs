@@ -306,7 +306,7 @@ impl Reader<'_, '_> {
         let mut cost = Cost::default();
         let found = ask(lane, subject, seen, &mut cost, |look| {
             reads.clear();
-            let unit = job.format.unit_of(look, job.data.unit)?;
+            let unit = job.format.unit_of(look, held, job.data.unit)?;
             let paid = paid(job.data.streams, unit, samples, held, begins);
             match paid.is_empty() {
                 true => Ok(()),

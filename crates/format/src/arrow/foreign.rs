@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use model::order::Unit;
 use model::spec::Access;
 
 use super::footer::{Batch, Block, Column, Footer, Layout};
@@ -50,6 +51,19 @@ pub(super) fn reads(
         }
     }
     Ok(())
+}
+
+/// The file's own record batches, if they are all alike; else it is read in one go.
+pub(super) fn unit(look: &Look<'_>, group: u64, held: u64) -> Result<Unit, Obstacle> {
+    let footer = Footer::of(look)?;
+    let count = footer.batches.len() as u64;
+    if held.div_ceil(group) == count {
+        return Ok(Unit::Group(group));
+    }
+    let Some(first) = footer.batches.first() else { return Ok(Unit::File) };
+    let rows = Batch::of(look, first)?.rows;
+    let alike = rows > 0 && held.div_ceil(rows) == count;
+    Ok(if alike { Unit::Group(rows) } else { Unit::File })
 }
 
 /// Numbers of record batches and the wanted rows within each.

@@ -265,6 +265,10 @@ impl Format for Arrow {
         })
     }
 
+    fn unit_of(&self, look: &Look<'_>, samples: u64, _expected: Unit) -> Result<Unit, Obstacle> {
+        foreign::unit(look, self.group, samples)
+    }
+
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
         match file {
             File::Ours(shape) => self.with_layout(shape, |layout| {

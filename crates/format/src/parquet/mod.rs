@@ -146,7 +146,7 @@ impl Format for Parquet {
         Unit::Group(self.group_rows)
     }
 
-    fn unit_of(&self, look: &Look<'_>, _expected: Unit) -> Result<Unit, Obstacle> {
+    fn unit_of(&self, look: &Look<'_>, _samples: u64, _expected: Unit) -> Result<Unit, Obstacle> {
         self.unit_foreign(look)
     }
 
