@@ -52,7 +52,7 @@ impl Parquet {
     /// The file's own row groups, if they are all alike; else it is read in one go.
     pub(super) fn unit_foreign(&self, look: &Look<'_>) -> Result<Unit, Obstacle> {
         let mut footer = Footer::open(look, |_| {})?;
-        let (all, groups) = (footer.rows, footer.groups as u64);
+        let (all, groups) = (footer.rows, footer.groups);
         if groups == 0 {
             return Ok(Unit::File);
         }
