@@ -2,9 +2,10 @@
 //! descriptor, so the path above it is walked once and not per sample.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use model::names::Name;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -115,11 +116,23 @@ impl Store for Posix {
     }
 
     fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError> {
+        let name = name.to_string();
         let partial = format!("{name}{PARTIAL}");
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.root, &partial, flags, Mode::from_raw_mode(0o666))
-            .map_err(|cause| self.error(Operation::Create, &name.to_string(), cause))?;
-        Ok(Box::new(PosixWriter { store: self, name: name.to_string(), partial, file: Some(file) }))
+        let mode = Mode::from_raw_mode(0o666);
+        let folder = name.rsplit_once('/').map_or(".", |(folder, _)| folder);
+        let nameless = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        // A file that has no name until it is whole costs one entry in the folder instead of two and leaves nothing
+        // behind when the writer is killed. Some file systems have no such files; what is wrong otherwise shows again.
+        let file = match rustix::fs::openat(&self.root, folder, nameless, mode) {
+            Ok(file) if names_descriptors() => (file, false),
+            _ => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+                let named = rustix::fs::openat(&self.root, &partial, flags, mode);
+                (named.map_err(|cause| self.error(Operation::Create, &name, cause))?, true)
+            }
+        };
+        let (file, has_name) = (Some(file.0), file.1);
+        Ok(Box::new(PosixWriter { store: self, name, partial, has_name, written: 0, started: 0, file }))
     }
 
     fn lock(&self) -> Result<(), StoreError> {
@@ -176,10 +189,39 @@ impl Store for Posix {
     }
 }
 
+/// The disk is to work while content is made: large files are sent to it in pieces of this size, which is long enough
+/// for any disk. Small files go with the flush at the end.
+const FLUSH_BYTES: u64 = 8 << 20;
+
+/// Tells the kernel to begin with the pages from `from` to `to`. It is advice: what it cannot do is done by the flush.
+fn start_flushing(file: &OwnedFd, from: u64, to: u64) {
+    // SAFETY: the call takes a descriptor that is open and three numbers, and touches no memory of ours.
+    unsafe {
+        libc::sync_file_range(
+            file.as_raw_fd(),
+            from as libc::off64_t,
+            (to - from) as libc::off64_t,
+            libc::SYNC_FILE_RANGE_WRITE,
+        );
+    }
+}
+
+/// Whether there is the folder through which a file without a name gets one. Looked at once: it comes with /proc, which
+/// some containers lack.
+fn names_descriptors() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    *THERE.get_or_init(|| Path::new("/proc/self/fd").exists())
+}
+
 struct PosixWriter<'a> {
     store: &'a Posix,
     name: String,
     partial: String,
+    /// Whether the file stands under its partial name; else it has none.
+    has_name: bool,
+    /// Bytes that were written, and those of them that are on their way to the disk.
+    written: u64,
+    started: u64,
     /// Taken by `finish`; whatever is left when the writer goes is removed.
     file: Option<OwnedFd>,
 }
@@ -189,26 +231,63 @@ impl Writer for PosixWriter<'_> {
         let Some(file) = &self.file else { return Ok(()) };
         while !bytes.is_empty() {
             match rustix::io::write(file.as_fd(), bytes) {
-                Ok(written) => bytes = &bytes[written..],
+                Ok(written) => {
+                    bytes = &bytes[written..];
+                    self.written += written as u64;
+                }
                 Err(Errno::INTR) => {}
                 Err(cause) => return Err(self.store.error(Operation::Write, &self.name, cause)),
             }
+        }
+        if self.written - self.started >= FLUSH_BYTES {
+            start_flushing(file, self.started, self.written);
+            self.started = self.written;
         }
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), StoreError> {
         let Some(file) = self.file.take() else { return Ok(()) };
-        let outcome = close(file)
-            .map_err(|cause| self.store.error(Operation::Close, &self.name, cause))
-            .and_then(|()| {
+        let error = |operation, cause| self.store.error(operation, &self.name, cause);
+        let named = if self.has_name { Ok(false) } else { self.link(&file) };
+        let closed = close(file).map_err(|cause| error(Operation::Close, cause));
+        let outcome = match (named, closed) {
+            (Ok(true), Ok(())) => return Ok(()),
+            (Ok(true), Err(cause)) => {
+                let _ = rustix::fs::unlinkat(&self.store.root, &self.name, AtFlags::empty());
+                return Err(cause);
+            }
+            (Err(cause), _) => Err(error(Operation::Rename, cause)),
+            (Ok(false), Err(cause)) => Err(cause),
+            (Ok(false), Ok(())) => {
                 rustix::fs::renameat(&self.store.root, &self.partial, &self.store.root, &self.name)
-                    .map_err(|cause| self.store.error(Operation::Rename, &self.name, cause))
-            });
+                    .map_err(|cause| error(Operation::Rename, cause))
+            }
+        };
         if outcome.is_err() {
             self.discard();
         }
         outcome
+    }
+}
+
+impl PosixWriter<'_> {
+    /// Gives a nameless file its name, or, where a file stands under that name, its partial name, from which it can
+    /// replace the other. Says whether it has its own name now.
+    fn link(&self, file: &OwnedFd) -> Result<bool, Errno> {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let link = |name: &str| {
+            rustix::fs::linkat(rustix::fs::CWD, &path, &self.store.root, name, AtFlags::SYMLINK_FOLLOW)
+        };
+        match link(&self.name) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => {
+                // What an earlier attempt left is in the way of nothing but this.
+                let _ = rustix::fs::unlinkat(&self.store.root, &self.partial, AtFlags::empty());
+                link(&self.partial).map(|()| false)
+            }
+            Err(cause) => Err(cause),
+        }
     }
 }
 
@@ -227,7 +306,7 @@ impl PosixWriter<'_> {
 
 impl Drop for PosixWriter<'_> {
     fn drop(&mut self) {
-        if self.file.take().is_some() {
+        if self.file.take().is_some() && self.has_name {
             self.discard();
         }
     }
