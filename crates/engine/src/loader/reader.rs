@@ -13,6 +13,7 @@ use model::ledger::{PARTS, Part, Row, part_of};
 use model::names::Name;
 use model::order::{EpochOrder, Unit};
 use model::plan::{Data, PhasePlan, Split};
+use model::sizes::Sizes;
 use store::{Fetch, Lane, Store, StoreError};
 
 use super::Queue;
@@ -95,6 +96,7 @@ pub(crate) fn read(job: &Job<'_>, group: usize, queues: &[usize]) -> Delivered {
         lane: job.store.lane(job.transfer_bytes),
         name: Name::default(),
         reads: Vec::new(),
+        reads_of: None,
         seen: Seen::default(),
         seen_of: None,
         at: (0, 0),
@@ -122,8 +124,9 @@ struct Reader<'a, 'j> {
     job: &'a Job<'j>,
     lane: Box<dyn Lane + 'a>,
     name: Name,
-    /// The reads of the visit at hand.
+    /// The reads of the visit at hand, and the samples that they bring in any file, where all files are alike.
     reads: Vec<Extent>,
+    reads_of: Option<Range<u64>>,
     /// What has been seen of a foreign file's metadata, and which file that is.
     seen: Seen,
     seen_of: Option<u64>,
@@ -244,27 +247,18 @@ impl Reader<'_, '_> {
     ) -> Result<(), ReadError> {
         let job = self.job;
         let per_file = job.split.samples_per_file;
-        let file = samples.start / per_file;
+        // Most files hold one sample, and a division takes as long as the rest.
+        let file = if per_file == 1 { samples.start } else { samples.start / per_file };
         let within = samples.start - file * per_file..samples.end - file * per_file;
         let file_bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
-        self.reads.clear();
         if job.data.listed.is_some() || !job.data.exact {
             while *in_flight > 0 {
                 self.reap(in_flight, account)?;
             }
+            self.reads.clear();
             self.find(file, &within, begins, file_bytes, account)?;
         } else {
-            let paid = paid(job.data.streams, job.data.unit, &within, per_file, begins);
-            if paid.is_empty() {
-                return Ok(());
-            }
-            let (number, element, reads) = (job.split.first_file + file, job.data.element, &mut self.reads);
-            job.data
-                .sizes
-                .with_shape(number, element, per_file, |shape| {
-                    job.format.reads(File::Ours(shape), paid, reads)
-                })
-                .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })?;
+            self.compute(file, &within, begins)?;
         }
         if self.reads.is_empty() {
             return Ok(());
@@ -278,6 +272,25 @@ impl Reader<'_, '_> {
         self.lane.submit(file, &fetch)?;
         *in_flight += 1;
         Ok(())
+    }
+
+    /// Works out the reads of a file that we wrote.
+    fn compute(&mut self, file: u64, samples: &Range<u64>, begins: bool) -> Result<(), ReadError> {
+        let (job, per_file) = (self.job, self.job.split.samples_per_file);
+        let paid = paid(job.data.streams, job.data.unit, samples, per_file, begins);
+        if self.reads_of.as_ref() == Some(&paid) {
+            return Ok(());
+        }
+        self.reads.clear();
+        self.reads_of = matches!(job.data.sizes, Sizes::Same(_)).then(|| paid.clone());
+        if paid.is_empty() {
+            return Ok(());
+        }
+        let (number, element, reads) = (job.split.first_file + file, job.data.element, &mut self.reads);
+        job.data
+            .sizes
+            .with_shape(number, element, per_file, |shape| job.format.reads(File::Ours(shape), paid, reads))
+            .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })
     }
 
     /// Finds the reads of a file that somebody else wrote by looking into it.
