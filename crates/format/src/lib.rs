@@ -225,6 +225,26 @@ pub fn plain(name: &str) -> Option<Box<dyn Format>> {
     Kind::named(name)?.build(&Options::default()).ok()
 }
 
+/// The reads of formats whose samples are whole files: one, of a file that holds something.
+fn read_whole(
+    format: &'static str,
+    file: File<'_>,
+    samples: &Range<u64>,
+    own_bytes: impl FnOnce(&FileShape<'_>) -> Result<u64, FormatError>,
+    reads: &mut Vec<Extent>,
+) -> Result<(), Obstacle> {
+    let (len, held) = match file {
+        File::Ours(shape) => (own_bytes(shape)?, shape.samples),
+        File::Foreign { look, samples } => (look.len, samples),
+    };
+    within(format, samples, held)?;
+    if len == 0 {
+        return Err(Damage::new(format, 0, "an empty file").into());
+    }
+    reads.push(Extent { offset: 0, len });
+    Ok(())
+}
+
 /// The range of samples, if the file has them.
 fn within(format: &'static str, samples: &Range<u64>, held: u64) -> Result<(), FormatError> {
     match samples.end <= held && samples.start < samples.end {

@@ -8,8 +8,8 @@
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, Damage, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size,
-    error, look::peek, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size, error,
+    look::peek, read_whole,
 };
 use model::order::Unit;
 use model::shape::FileShape;
@@ -148,16 +148,7 @@ impl Format for Png {
     }
 
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
-        let (len, held) = match file {
-            File::Ours(shape) => (file_bytes(shape)?, shape.samples),
-            File::Foreign { look, samples } => (look.len, samples),
-        };
-        within(NAME, &samples, held)?;
-        if len == 0 {
-            return Err(Damage::new(NAME, 0, "an empty file").into());
-        }
-        reads.push(Extent { offset: 0, len });
-        Ok(())
+        read_whole(NAME, file, &samples, file_bytes, reads)
     }
 
     fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {

@@ -61,6 +61,21 @@ impl Element {
         Element::ALL.into_iter().find(|element| element.name() == name)
     }
 
+    /// The integer of so many bits.
+    pub fn integer(bits: u64, signed: bool) -> Option<Element> {
+        Some(match (bits, signed) {
+            (8, true) => Element::Int8,
+            (16, true) => Element::Int16,
+            (32, true) => Element::Int32,
+            (64, true) => Element::Int64,
+            (8, false) => Element::Uint8,
+            (16, false) => Element::Uint16,
+            (32, false) => Element::Uint32,
+            (64, false) => Element::Uint64,
+            _ => return None,
+        })
+    }
+
     /// Bytes of one element.
     pub fn size(self) -> u64 {
         match self {
@@ -91,5 +106,20 @@ impl FileShape<'_> {
     /// Bytes of all samples of the file, without any container around them.
     pub fn payload_bytes(&self) -> u64 {
         self.sample_bytes().saturating_mul(self.samples)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_found_by_their_bits() {
+        for element in Element::ALL {
+            let name = element.name();
+            let found = Element::integer(8 * element.size(), name.starts_with("int"));
+            assert_eq!(found == Some(element), name.contains("int"), "{name}");
+        }
+        assert_eq!(Element::integer(24, true), None);
     }
 }

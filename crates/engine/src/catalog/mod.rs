@@ -31,8 +31,8 @@ use journal::{Identity, Journal};
 use known::Known;
 
 /// The hidden folder below a data folder that holds what feedline keeps about it.
-const FOLDER: &str = ".feedline";
-const FILE: &str = "catalog";
+pub(crate) const FOLDER: &str = ".feedline";
+pub(crate) const FILE: &str = "catalog";
 
 /// How to list.
 #[derive(Clone, Debug, Default)]

@@ -10,12 +10,11 @@ use serde_json::json;
 use store::{Store, StoreError};
 
 use super::{GenerateError, Generation};
+use crate::catalog::{self, FOLDER};
 use crate::meter;
 
-/// The hidden folder below a data folder that holds what feedline keeps about it.
-const FOLDER: &str = ".feedline";
-const MANIFEST: &str = ".feedline/dataset.json";
-const CATALOG: &str = ".feedline/catalog";
+/// Lies in the hidden folder, beside the catalog where there is one.
+const MANIFEST: &str = "dataset.json";
 /// What mlpstorage looks for in a data folder.
 const MLPSTORAGE: &str = ".mlps-datagen-manifest.json";
 /// A manifest is about a page; more is none.
@@ -23,9 +22,9 @@ const MOST_BYTES: u64 = 16 << 20;
 
 /// Reads the manifest of a data folder, if it has one.
 pub fn read_manifest(store: &dyn Store) -> Result<Option<Manifest>, GenerateError> {
-    let name = Name::new(MANIFEST).unwrap_or_default();
+    let name = kept(MANIFEST);
     let Some(bytes) = store.size(&name)? else { return Ok(None) };
-    let unreadable = |cause: String| GenerateError::Manifest { name: MANIFEST.to_owned(), cause };
+    let unreadable = |cause: String| GenerateError::Manifest { name: name.to_string(), cause };
     if bytes > MOST_BYTES {
         return Err(unreadable(format!("it has {bytes} bytes")));
     }
@@ -73,7 +72,7 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
             Claim { seed, rewrite: true, complete: false }
         }
     };
-    put(task.store, FOLDER, None)?;
+    task.store.create_folder(&Name::new(FOLDER).unwrap_or_default())?;
     write_manifest(task, claim, false)?;
     Ok(claim)
 }
@@ -81,8 +80,7 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
 /// Files that are there without a manifest were made by somebody else, or by a version before manifests: keeping them
 /// would claim content that nobody checked, adding to them would mix two data sets.
 fn refuse_unclaimed(task: &Generation<'_>) -> Result<(), GenerateError> {
-    let catalog = Name::new(CATALOG).unwrap_or_default();
-    if task.store.size(&catalog)?.is_some() {
+    if task.store.size(&kept(catalog::FILE))?.is_some() {
         return Err(GenerateError::Catalogued);
     }
     for names in [&task.data.train.names, &task.data.valid.names] {
@@ -139,7 +137,7 @@ pub(super) fn complete(task: &Generation<'_>, claim: Claim) -> Result<(), Genera
     }
     write_manifest(task, claim, true)?;
     let text = mlpstorage(task);
-    put(task.store, MLPSTORAGE, Some(&text)).map_err(GenerateError::from)
+    Ok(put(task.store, &Name::new(MLPSTORAGE).unwrap_or_default(), &text)?)
 }
 
 /// What the folder is to hold.
@@ -153,7 +151,7 @@ fn write_manifest(task: &Generation<'_>, claim: Claim, complete: bool) -> Result
     let mut text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| GenerateError::Manifest { name: MANIFEST.to_owned(), cause: error.to_string() })?;
     text.push('\n');
-    Ok(put(task.store, MANIFEST, Some(&text))?)
+    Ok(put(task.store, &kept(MANIFEST), &text)?)
 }
 
 /// The manifest that mlpstorage reads before it runs on a data set. Keys that only mlpstorage can fill are left out.
@@ -172,11 +170,14 @@ fn mlpstorage(task: &Generation<'_>) -> String {
     format!("{manifest:#}\n")
 }
 
-/// Writes a small file, or makes a folder.
-fn put(store: &dyn Store, name: &str, text: Option<&str>) -> Result<(), StoreError> {
-    let name = Name::new(name).unwrap_or_default();
-    let Some(text) = text else { return store.create_folder(&name) };
-    let mut writer = store.create(&name)?;
+/// The name of a file in the hidden folder.
+fn kept(file: &str) -> Name {
+    Name::new(&format!("{FOLDER}/{file}")).unwrap_or_default()
+}
+
+/// Writes a small file.
+fn put(store: &dyn Store, name: &Name, text: &str) -> Result<(), StoreError> {
+    let mut writer = store.create(name)?;
     writer.write(text.as_bytes())?;
     writer.finish()
 }

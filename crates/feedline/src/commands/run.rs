@@ -40,20 +40,20 @@ pub fn run(flags: &RunFlags) -> Ending {
     let backend = backend(&flags.store)?;
     let format = build_format(&prepared.spec)?;
     let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
+    let site = |listed| Site {
+        ranks: flags.ranks,
+        hosts: 1,
+        host_memory_bytes: host.memory_bytes,
+        host: &host,
+        backend,
+        format: &*format,
+        listed,
+    };
     let mut generates = flags.generate || prepared.spec.workflow.generate_data;
     if generates && backend.capabilities.holds_files && prepared.spec.dataset.compression != "none" {
         // How long compressed files are is known once they are written, so they come before the plan; what can be
         // refused is refused before.
-        let site = Site {
-            ranks: flags.ranks,
-            hosts: 1,
-            host_memory_bytes: host.memory_bytes,
-            host: &host,
-            backend,
-            format: &*format,
-            listed: None,
-        };
-        resolve(&prepared, &site)?;
+        resolve(&prepared, &site(None))?;
         if let Some(catalog) = &prepared.spec.dataset.catalog {
             return Err(Failure::usage(anyhow!(
                 "dataset.catalog is {catalog}, but compressed data that is to be generated is read through a catalog \
@@ -66,16 +66,7 @@ pub fn run(flags: &RunFlags) -> Ending {
     }
     let catalog = catalog(&prepared, &folder, generates, backend)?;
     let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
-    let site = Site {
-        ranks: flags.ranks,
-        hosts: 1,
-        host_memory_bytes: host.memory_bytes,
-        host: &host,
-        backend,
-        format: &*format,
-        listed: listed.as_ref(),
-    };
-    let plan = resolve(&prepared, &site)?;
+    let plan = resolve(&prepared, &site(listed.as_ref()))?;
     if let Some(opened) = catalog.as_ref().filter(|_| backend.capabilities.holds_files) {
         listing::check_unchanged(opened, 2 * host.cores)?;
     }
@@ -232,10 +223,14 @@ impl Stage<'_> {
             ));
         }
         let Some(there) = read_manifest(store).map_err(Failure::refused)? else { return Ok(None) };
-        // Asked of the spec: a catalog's plan knows nothing of names and folders.
-        let data =
-            Data::resolve(&self.prepared.spec, Some(&Arithmetic(self.format))).map_err(Failure::usage)?;
-        let asked = Manifest::of(&self.prepared.spec, &data, "");
+        let spec = &self.prepared.spec;
+        let asked = if self.plan.data.listed.is_some() {
+            // A catalog's plan knows nothing of names and folders.
+            let data = Data::resolve(spec, Some(&Arithmetic(self.format))).map_err(Failure::usage)?;
+            Manifest::of(spec, &data, "")
+        } else {
+            Manifest::of(spec, &self.plan.data, "")
+        };
         let counts_files = self.prepared.counts_files || self.plan.data.listed.is_none();
         let differences: Vec<Difference> = there
             .differences(&asked)

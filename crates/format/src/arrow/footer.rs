@@ -5,6 +5,7 @@ use super::flat::{Broken, Table};
 use super::schema::{BOOL, FIXED_BINARY, FIXED_LIST, FLOAT, INT, RECORD_BATCH, UTF8};
 use super::{Arrow, BLOCK, MAGIC, MARKER, START, TAIL};
 use crate::{Extent, Look, Obstacle};
+use model::shape::Element;
 
 /// Columns within columns, and columns in all: more than any schema for training has.
 const MOST_DEPTH: usize = 16;
@@ -243,17 +244,7 @@ fn bits(field: &Table<'_>, number: i32) -> Result<u64, Broken> {
 }
 
 fn integer(width: i32, signed: bool) -> Option<&'static str> {
-    Some(match (width, signed) {
-        (8, true) => "int8",
-        (16, true) => "int16",
-        (32, true) => "int32",
-        (64, true) => "int64",
-        (8, false) => "uint8",
-        (16, false) => "uint16",
-        (32, false) => "uint32",
-        (64, false) => "uint64",
-        _ => return None,
-    })
+    Element::integer(u64::try_from(width).ok()?, signed).map(Element::name)
 }
 
 /// An entry of the footer that stands at `footer`: what it points to must stand before that.

@@ -2,6 +2,7 @@
 //! know what is done with them.
 
 use super::thrift::{self, Malformed, Reader};
+use model::shape::Element;
 
 /// What a type means beyond how it is stored (LogicalType of parquet.thrift).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,17 +54,8 @@ pub(super) fn type_name(physical: i64, converted: Option<i64>, logical: Option<L
 }
 
 fn integer(bits: i64, signed: bool) -> &'static str {
-    match (bits, signed) {
-        (8, true) => "int8",
-        (16, true) => "int16",
-        (32, true) => "int32",
-        (64, true) => "int64",
-        (8, false) => "uint8",
-        (16, false) => "uint16",
-        (32, false) => "uint32",
-        (64, false) => "uint64",
-        _ => "integer of odd size",
-    }
+    let element = u64::try_from(bits).ok().and_then(|bits| Element::integer(bits, signed));
+    element.map_or("integer of odd size", Element::name)
 }
 
 fn physical_name(physical: i64) -> &'static str {

@@ -15,7 +15,7 @@ pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 
 use crate::ledger::Phase;
 use crate::order::{Order, Shards, Unit, mix};
-use crate::spec::{Loader as LoaderKind, Shuffle, Spec, Time};
+use crate::spec::{Access, Loader as LoaderKind, Shuffle, Spec, Time};
 use crate::units::grouped;
 
 /// What the plan depends on besides the spec.
@@ -85,6 +85,8 @@ pub struct Plan {
     pub model: String,
     pub format: String,
     pub store: String,
+    /// How samples are taken out of files.
+    pub access: Access,
     pub ranks: u64,
     pub hosts: u64,
     pub epochs: u64,
@@ -182,6 +184,7 @@ impl Plan {
             model: spec.model.name.clone(),
             format: spec.dataset.format.clone(),
             store: request.store.to_owned(),
+            access: spec.reader.access,
             ranks: request.ranks,
             hosts: request.hosts,
             epochs: spec.train.epochs,

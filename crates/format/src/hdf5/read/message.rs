@@ -6,6 +6,7 @@ use super::cursor::{Container, Cursor};
 use super::header::Message;
 use super::index::Index;
 use crate::{Extent, Obstacle};
+use model::shape::Element;
 
 const DATASPACE: u16 = 0x01;
 const DATATYPE: u16 = 0x03;
@@ -118,14 +119,7 @@ fn datatype(container: &Container<'_>, message: &Message) -> Result<Datatype, Ob
     let (version, class) = (class >> 4, class & 15);
     let (signed, big_endian) = (bits & 8 != 0, bits & 1 != 0 && class <= 1 && bytes > 1);
     let name = match (class, bytes, signed) {
-        (0, 1, true) => Some("int8"),
-        (0, 2, true) => Some("int16"),
-        (0, 4, true) => Some("int32"),
-        (0, 8, true) => Some("int64"),
-        (0, 1, false) => Some("uint8"),
-        (0, 2, false) => Some("uint16"),
-        (0, 4, false) => Some("uint32"),
-        (0, 8, false) => Some("uint64"),
+        (0, bytes, signed) => Element::integer(8 * bytes, signed).map(Element::name),
         (1, 2, _) => Some("float16"),
         (1, 4, _) => Some("float32"),
         (1, 8, _) => Some("float64"),
