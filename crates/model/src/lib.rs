@@ -5,6 +5,7 @@ pub mod catalog;
 pub mod digest;
 pub mod extent;
 pub mod files;
+pub mod histogram;
 pub mod ledger;
 pub mod manifest;
 pub mod metrics;
