@@ -15,6 +15,7 @@ pub mod plan;
 pub mod shape;
 pub mod sizes;
 pub mod spec;
+pub mod statistics;
 pub mod timeline;
 pub mod times;
 pub mod units;

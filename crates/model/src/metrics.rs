@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::ledger::{Ledger, Phase, Row};
 use crate::plan::Plan;
+use crate::statistics;
 
 /// Mean and population standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,13 +18,9 @@ pub struct Spread {
 impl Spread {
     /// Of the values there are; `None` without any.
     pub fn of(values: &[f64]) -> Option<Spread> {
-        if values.is_empty() {
-            return None;
-        }
-        let count = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / count;
-        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
-        Some(Spread { mean, stdev: variance.sqrt() })
+        let mean = statistics::mean(values)?;
+        let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        Some(Spread { mean, stdev: (squares / values.len() as f64).sqrt() })
     }
 }
 

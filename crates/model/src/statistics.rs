@@ -1,0 +1,183 @@
+//! What repeated measurements say together: middle, spread, and how far the middle can be trusted. Everything is a pure
+//! function of the values and a seed; where the values do not carry an answer it is `None`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::order::mix;
+
+/// Resamples of a bootstrap: enough that the ends of an interval are 50 resamples away from the extremes.
+const RESAMPLES: u64 = 2000;
+/// Resamples beyond each end of an interval of 95 %.
+const BEYOND: usize = RESAMPLES as usize / 40;
+/// Fewest values that have an interval. The true median lies between the smallest and the largest of n values with
+/// probability 1 - 2^(1 - n): 75 % for three, 88 % for four, 94 % for five. Below that nothing made of these values
+/// alone deserves to be called an interval of 95 %.
+const FEWEST: usize = 5;
+
+/// An interval that holds the true value in 95 % of all cases.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Confidence {
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Confidence {
+    pub fn contains(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
+    }
+
+    /// Of resampled values; `None` if one of them is not a number.
+    fn of(mut resampled: Vec<f64>) -> Option<Confidence> {
+        resampled.sort_unstable_by(f64::total_cmp);
+        let bounds = Confidence { low: resampled[BEYOND], high: resampled[resampled.len() - 1 - BEYOND] };
+        resampled.iter().all(|value| value.is_finite()).then_some(bounds)
+    }
+}
+
+/// `None` without values.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The middle value, or the mean of the two in the middle; `None` without values.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    (!sorted.is_empty()).then(|| middle(&sorted))
+}
+
+/// Standard deviation over mean, of the population that the values are a sample of. `None` for less than two values,
+/// which have no spread, and for a mean of zero, which nothing can be a share of.
+pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
+    let mean = mean(values)?;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (values.len() >= 2 && mean != 0.0).then(|| (squares / (values.len() - 1) as f64).sqrt() / mean.abs())
+}
+
+/// How far the median of the values can be trusted: the percentile bootstrap.
+pub fn median_confidence(values: &[f64], seed: u64) -> Option<Confidence> {
+    Confidence::of(resampled_medians(values, mix(seed, 0))?)
+}
+
+/// The median of `values` over that of `reference`, and how far it can be trusted.
+pub fn ratio_confidence(values: &[f64], reference: &[f64], seed: u64) -> Option<Confidence> {
+    // Two streams: with one, equal samples would be resampled alike and their ratio would always be 1.
+    let above = resampled_medians(values, mix(seed, 1))?;
+    let below = resampled_medians(reference, mix(seed, 2))?;
+    Confidence::of(above.into_iter().zip(below).map(|(above, below)| above / below).collect())
+}
+
+/// Medians of as many values drawn from these, with repetition; `None` where there are too few to draw from.
+fn resampled_medians(values: &[f64], seed: u64) -> Option<Vec<f64>> {
+    if values.len() < FEWEST {
+        return None;
+    }
+    let mut drawn = vec![0.0; values.len()];
+    let medians = (0..RESAMPLES).map(|resample| {
+        let key = mix(seed, resample);
+        for (place, slot) in (0..).zip(drawn.iter_mut()) {
+            *slot = values[below(mix(key, place), values.len())];
+        }
+        drawn.sort_unstable_by(f64::total_cmp);
+        middle(&drawn)
+    });
+    Some(medians.collect())
+}
+
+/// A random word as a number below `count`.
+fn below(word: u64, count: usize) -> usize {
+    ((u128::from(word) * count as u128) >> 64) as usize
+}
+
+/// The median of sorted values, of which there is at least one.
+fn middle(sorted: &[f64]) -> f64 {
+    let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+    low + (high - low) / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values from a normal distribution, by Box and Muller.
+    fn normals(count: u64, mean: f64, stdev: f64, seed: u64) -> Vec<f64> {
+        let uniform = |i| (mix(seed, i) >> 11) as f64 / (1u64 << 53) as f64;
+        let normal = |i| {
+            (-2.0 * (1.0 - uniform(2 * i)).ln()).sqrt() * (std::f64::consts::TAU * uniform(2 * i + 1)).cos()
+        };
+        (0..count).map(|i| mean + stdev * normal(i)).collect()
+    }
+
+    #[test]
+    fn known_values_have_their_known_figures() {
+        for (values, center, middle, variation) in [
+            (&[][..], None, None, None),
+            (&[3.0], Some(3.0), Some(3.0), None),
+            (&[1.0, 3.0], Some(2.0), Some(2.0), Some(0.5f64.sqrt())),
+            (&[5.0, 1.0, 3.0], Some(3.0), Some(3.0), Some(2.0 / 3.0)),
+            (&[4.0, 1.0, 2.0, 100.0], Some(26.75), Some(3.0), Some(48.849258 / 26.75)),
+            (&[-1.0, 1.0], Some(0.0), Some(0.0), None),
+        ] {
+            assert_eq!((mean(values), median(values)), (center, middle), "{values:?}");
+            let found = coefficient_of_variation(values);
+            let close = found.zip(variation).is_some_and(|(a, b)| (a - b).abs() < 1e-6);
+            assert!(close || found == variation, "{values:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn few_values_have_no_interval() {
+        let five = [10.0, 11.0, 12.0, 13.0, 14.0];
+        for count in 0..FEWEST {
+            assert_eq!(median_confidence(&five[..count], 1), None);
+            assert_eq!(ratio_confidence(&five[..count], &five, 1), None);
+            assert_eq!(ratio_confidence(&five, &five[..count], 1), None);
+        }
+        // What can be said with five is their range.
+        assert_eq!(median_confidence(&five, 1), Some(Confidence { low: 10.0, high: 14.0 }));
+    }
+
+    #[test]
+    fn what_is_not_a_number_has_no_interval() {
+        assert_eq!(median_confidence(&[1.0, 2.0, f64::NAN, 4.0, 5.0], 1), None);
+        assert_eq!(ratio_confidence(&[1.0; 5], &[0.0; 5], 1), None);
+        assert_eq!(median_confidence(&[7.0; 5], 1), Some(Confidence { low: 7.0, high: 7.0 }));
+    }
+
+    #[test]
+    fn the_seed_decides_and_nothing_else() {
+        let values = normals(30, 100.0, 10.0, 5);
+        assert_eq!(median_confidence(&values, 1), median_confidence(&values, 1));
+        assert_ne!(median_confidence(&values, 1), median_confidence(&values, 2));
+    }
+
+    /// Of how many of 400 samples the interval holds what it should hold, in percent.
+    fn coverage(holds: impl Fn(u64) -> bool) -> f64 {
+        (0..400).filter(|seed| holds(*seed)).count() as f64 / 4.0
+    }
+
+    #[test]
+    fn intervals_hold_the_true_median_as_often_as_they_say() {
+        for count in [5, 6, 9, 20, 51] {
+            let holds = |seed| median_confidence(&normals(count, 50.0, 5.0, seed), 1).unwrap().contains(50.0);
+            let covered = coverage(holds);
+            assert!((91.0..=99.0).contains(&covered), "{count} values: {covered} %");
+        }
+    }
+
+    #[test]
+    fn the_ratio_of_two_samples_of_the_same_holds_one() {
+        for count in [5, 9, 20] {
+            let sample = |seed| normals(count, 50.0, 5.0, seed);
+            let same = coverage(|seed| {
+                ratio_confidence(&sample(seed), &sample(seed + 1000), 1).unwrap().contains(1.0)
+            });
+            assert!((92.0..=99.8).contains(&same), "{count} values: {same} %");
+        }
+        let double = ratio_confidence(&normals(20, 100.0, 5.0, 3), &normals(20, 50.0, 2.5, 4), 1).unwrap();
+        assert!(double.contains(2.0) && !double.contains(1.8) && !double.contains(2.2), "{double:?}");
+        let itself = normals(9, 50.0, 5.0, 7);
+        let interval = ratio_confidence(&itself, &itself, 1).unwrap();
+        assert!(interval.low < 1.0 && interval.high > 1.0, "{interval:?}");
+    }
+}
