@@ -104,6 +104,9 @@ impl Manifest {
         if spec.dataset.record_dims.is_empty() {
             keys.extend(LENGTH_KEYS);
         }
+        if spec.dataset.size_sigma.is_some() {
+            keys.push("dataset.size_sigma");
+        }
         if spec.dataset.compression != "none" {
             keys.push("dataset.compression_level");
         }
@@ -202,6 +205,12 @@ mod tests {
         );
         assert!(differences[2].is_seed() && differences[2].only_content() && !differences[0].only_content());
         assert_eq!(there.seed(), Some(5));
+        let spread = |sigma| manifest(&format!("dataset: {{size_law: lognormal, size_sigma: {sigma}}}"));
+        assert_eq!(spread(0.5).differences(&manifest("dataset: {size_law: lognormal}")), []);
+        assert_eq!(
+            spread(0.5).differences(&spread(1.0))[0].to_string(),
+            "dataset.size_sigma is 0.5 there, 1.0 was asked for"
+        );
         let chunked = manifest("dataset: {format: hdf5, hdf5: {chunk_dims: [2, 2]}}");
         assert_eq!(chunked.differences(&manifest("dataset: {format: hdf5}")).len(), 1);
     }

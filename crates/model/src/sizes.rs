@@ -1,5 +1,6 @@
 //! How large each file's samples are. DLIO's law: two sides per file, drawn from the normal distribution by NumPy's
-//! legacy generator with seed 10, so that a data set of DLIO's and one of ours have the same sizes file by file.
+//! legacy generator with seed 10, so that a data set of DLIO's and one of ours have the same sizes file by file. Two
+//! laws of our own draw from the same generator.
 
 use crate::shape::{Element, FileShape};
 
@@ -36,9 +37,23 @@ impl Sizes {
         if stdev_bytes <= 0.0 {
             return Sizes::dlio(record_bytes, 0.0, files);
         }
+        Sizes::drawn(files, |normal| record_bytes + stdev_bytes * normal)
+    }
+
+    /// Sides for `files` files whose sample sizes are as often half the median as twice the median: their logarithm is
+    /// normal with the spread `sigma`.
+    pub fn lognormal(median_bytes: f64, sigma: f64, files: u64) -> Sizes {
+        if sigma <= 0.0 {
+            return Sizes::dlio(median_bytes, 0.0, files);
+        }
+        Sizes::drawn(files, |normal| median_bytes * (sigma * normal).exp())
+    }
+
+    /// Sides for `files` files, whose sample sizes `bytes` makes of a normal value each.
+    fn drawn(files: u64, bytes: impl Fn(f64) -> f64) -> Sizes {
         let mut normal = LegacyNormal::new(DLIO_SIZE_SEED);
         let mut draw = || {
-            let bytes = (record_bytes + stdev_bytes * normal.next()).max(1.0);
+            let bytes = bytes(normal.next()).max(1.0);
             // As square as it gets; the other side makes up for what rounding takes.
             let side = bytes.sqrt().round().max(1.0);
             [side as u32, ((bytes / side).round() as u32).max(1)]
@@ -197,5 +212,20 @@ mod tests {
         let (_, deviation) = of(&Sizes::dlio(mean, spread, 14_000));
         assert!((deviation - 0.707).abs() < 0.02, "{deviation}");
         assert_eq!(Sizes::exact(1000.0, 0.0, 5), Sizes::dlio(1000.0, 0.0, 5));
+    }
+
+    #[test]
+    fn the_lognormal_law_gives_median_mean_and_sigma() {
+        let (files, median, sigma) = (16_384, 112_000.0, 0.5);
+        let mut sizes = bytes(&Sizes::lognormal(median, sigma, files), files);
+        let logarithms: Vec<f64> = sizes.iter().map(|size| (*size as f64).ln()).collect();
+        let spread = crate::metrics::Spread::of(&logarithms).unwrap();
+        assert!((spread.stdev / sigma - 1.0).abs() < 0.02, "{spread:?}");
+        let mean = sizes.iter().sum::<u64>() as f64 / files as f64;
+        assert!((mean / 126_912.6 - 1.0).abs() < 0.01, "{mean}");
+        sizes.sort_unstable();
+        let middle = sizes[files as usize / 2] as f64;
+        assert!((middle / median - 1.0).abs() < 0.01, "{middle}");
+        assert_eq!(Sizes::lognormal(1000.0, 0.0, 5), Sizes::dlio(1000.0, 0.0, 5));
     }
 }

@@ -262,7 +262,8 @@ impl Data {
 pub(super) fn nominal_record_bytes(spec: &Spec) -> f64 {
     let set = &spec.dataset;
     if set.record_dims.is_empty() {
-        set.record_length_bytes
+        // A lognormal law's mean lies above the median that it is stated by.
+        set.record_length_bytes * set.size_sigma.map_or(1.0, |sigma| (sigma * sigma / 2.0).exp())
     } else {
         FileShape { dims: &set.record_dims, element: set.record_element_type, samples: 1 }.sample_bytes()
             as f64
@@ -326,11 +327,14 @@ fn names(spec: &Spec, folder: &str, count: u64, subfolders: u64, suffix: &str) -
 
 fn sizes(spec: &Spec, files: u64) -> Sizes {
     let set = &spec.dataset;
-    if set.record_dims.is_empty() {
-        let law = if set.size_law == "exact" { Sizes::exact } else { Sizes::dlio };
-        law(set.record_length_bytes, set.record_length_bytes_stdev, files)
-    } else {
-        Sizes::Same(set.record_dims.clone())
+    if !set.record_dims.is_empty() {
+        return Sizes::Same(set.record_dims.clone());
+    }
+    let (length, stdev) = (set.record_length_bytes, set.record_length_bytes_stdev);
+    match set.size_sigma {
+        Some(sigma) => Sizes::lognormal(length, sigma, files),
+        None if set.size_law == "exact" => Sizes::exact(length, stdev, files),
+        None => Sizes::dlio(length, stdev, files),
     }
 }
 

@@ -71,6 +71,17 @@ fn demand_is_what_the_table_of_workloads_says() {
 }
 
 #[test]
+fn a_lognormal_workload_is_counted_by_the_mean_of_its_sizes() {
+    let spec = small(&["dataset.size_law=lognormal", "dataset.num_files_train=20000"]);
+    assert_eq!(spec.dataset.size_sigma, Some(0.5));
+    let plan = plan(&spec, 1);
+    assert!((plan.metric.record_length_bytes - 4641.4).abs() < 0.1, "{}", plan.metric.record_length_bytes);
+    let mean = plan.data.train.bytes as f64 / 20_000.0;
+    assert!((mean / plan.metric.record_length_bytes - 1.0).abs() < 0.01, "{mean}");
+    assert_eq!(plan.data.sizes.table_bytes(), 160_000, "sizes are kept, as other drawn ones are");
+}
+
+#[test]
 fn steps_shards_and_remainder() {
     let shards = plan(&small(&[]), 3).train.shards;
     assert_eq!((shards.steps, shards.delivered(), shards.dropped()), (8, 96, 4));

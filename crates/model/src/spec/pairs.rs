@@ -18,7 +18,7 @@ struct Rule {
 
 /// Every conflict in the spec, each at the place of the key that comes first in its rule.
 pub(super) fn check(spec: &Spec, given: &[Given]) -> Vec<Problem> {
-    let rules = [loaders(spec), images(spec), files(spec), geometry(spec)];
+    let rules = [loaders(spec), images(spec), sizes(spec), files(spec), geometry(spec)];
     rules.into_iter().flatten().filter(|rule| rule.broken).map(|rule| problem(rule, given)).collect()
 }
 
@@ -97,6 +97,31 @@ fn images(spec: &Spec) -> Vec<Rule> {
             keys: ["dataset.record_length_bytes_stdev", "dataset.record_dims"],
             what: "samples with given dimensions cannot vary in size".into(),
             help: "leave one of record_dims and record_length_bytes_stdev out",
+        },
+    ]
+}
+
+fn sizes(spec: &Spec) -> Vec<Rule> {
+    let dataset = &spec.dataset;
+    let lognormal = dataset.size_law == "lognormal";
+    vec![
+        Rule {
+            broken: lognormal && dataset.record_length_bytes_stdev > 0.0,
+            keys: ["dataset.record_length_bytes_stdev", "dataset.size_law"],
+            what: "the lognormal law spreads sizes by size_sigma, not by a deviation in bytes".into(),
+            help: "leave record_length_bytes_stdev out, or choose another size_law",
+        },
+        Rule {
+            broken: !lognormal && dataset.size_sigma.is_some(),
+            keys: ["dataset.size_sigma", "dataset.size_law"],
+            what: format!("the {} law has no sigma", dataset.size_law),
+            help: "set size_law to lognormal, or leave size_sigma out",
+        },
+        Rule {
+            broken: lognormal && !dataset.record_dims.is_empty(),
+            keys: ["dataset.size_law", "dataset.record_dims"],
+            what: "samples with given dimensions cannot vary in size".into(),
+            help: "leave one of record_dims and size_law out",
         },
     ]
 }

@@ -29,6 +29,7 @@ fn another(row: &Row) -> &'static str {
         ("dataset.num_subfolders_eval", _) => "1",
         ("checkpoint.mode", _) => "subset",
         ("model.num_layers", _) => "5",
+        ("dataset.size_sigma", _) => "1.5",
         (_, Kind::Flag | Kind::LooseFlag) => {
             if row.default == "true" {
                 "false"
@@ -83,6 +84,7 @@ fn file_with(row: &Row, value: &str) -> String {
             format!("{{checkpoint: {{mode: {value}}}, model: {{parallelism: {{data: 2}}}}}}")
         }
         "reader.odirect" => format!("{{reader: {{odirect: {value}}}, dataset: {{format: npz}}}}"),
+        "dataset.size_sigma" => format!("{{dataset: {{size_law: lognormal, size_sigma: {value}}}}}"),
         "framework" => format!("{{framework: {value}, dataset: {{format: npz}}}}"),
         _ => text,
     };
@@ -92,6 +94,7 @@ fn file_with(row: &Row, value: &str) -> String {
 fn base_of(row: &Row) -> &'static str {
     match row.key {
         "reader.odirect" | "framework" => "{dataset: {format: npz}}",
+        "dataset.size_sigma" => "{dataset: {size_law: lognormal}}",
         "checkpoint.mode" => "{checkpoint: {mode: subset}, model: {parallelism: {data: 2}}}",
         _ => "{metric: {}}",
     }

@@ -123,6 +123,8 @@ spec! {
         record_length_bytes: f64 = "dataset.record_length_bytes",
         record_length_bytes_stdev: f64 = "dataset.record_length_bytes_stdev",
         size_law: String = "dataset.size_law",
+        /// There with the lognormal law and with no other.
+        size_sigma: Option<f64> = "dataset.size_sigma",
         /// Share of the content that a compressor can take away, 0 to 0.95.
         compressible: f64 = "dataset.compressible",
         /// Empty: the length decides.
@@ -279,19 +281,23 @@ impl Field for Option<u64> {
     }
 }
 
-impl Field for Option<String> {
-    fn from_setting(setting: Setting) -> Option<Self> {
-        match setting {
-            Setting::Nothing => Some(None),
-            Setting::Text(text) => Some(Some(text)),
-            _ => None,
+/// A field that may be missing.
+macro_rules! optional_fields {
+    ($($type:ty),+ $(,)?) => { $(
+        impl Field for Option<$type> {
+            fn from_setting(setting: Setting) -> Option<Self> {
+                match setting {
+                    Setting::Nothing => Some(None),
+                    setting => <$type>::from_setting(setting).map(Some),
+                }
+            }
+            fn to_setting(&self) -> Setting {
+                self.as_ref().map_or(Setting::Nothing, Field::to_setting)
+            }
         }
-    }
-
-    fn to_setting(&self) -> Setting {
-        self.clone().map_or(Setting::Nothing, Setting::Text)
-    }
+    )+ };
 }
+optional_fields! { f64, String }
 
 impl Field for Vec<u64> {
     fn from_setting(setting: Setting) -> Option<Self> {

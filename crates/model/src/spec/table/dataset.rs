@@ -12,8 +12,9 @@ const ELEMENTS: &[&str] = &[
     "float64",
 ];
 const COMPRESSIONS: &[&str] = &["none", "gzip", "zip", "snappy", "zstd", "lz4", "lzf", "bz2", "xz"];
-/// DLIO's, in which file sizes spread by S/sqrt(2) where S was asked for, and one that gives S.
-const SIZE_LAWS: &[&str] = &["dlio", "exact"];
+/// DLIO's, in which file sizes spread by S/sqrt(2) where S was asked for, one that gives S, and one whose spread is of
+/// the sizes' logarithm, as collections of pictures have it.
+const SIZE_LAWS: &[&str] = &["dlio", "exact", "lognormal"];
 
 const DEAD: &str = "DLIO itself never uses it";
 const COMPUTED: &str = "feedline computes the names of the files and never lists a folder";
@@ -65,7 +66,14 @@ pub(super) const ROWS: &[Row] = &[
         Choice(SIZE_LAWS),
         "dlio",
         Used,
-        "how a spread of sizes is drawn: DLIO's way, or so that the spread is the one asked for",
+        "how a spread of sizes is drawn: DLIO's way, so that the spread is the one asked for, or lognormal",
+    ),
+    row(
+        "dataset.size_sigma",
+        Number(0.0, 3.0),
+        "null",
+        Used,
+        "sigma of the lognormal law, whose median is record_length_bytes; without the line 0.5",
     ),
     row(
         "dataset.compressible",
