@@ -17,6 +17,8 @@ pub enum Standing {
     WhatIf,
     /// From an earlier round, an abandoned draft, or DLIO's own examples.
     Historical,
+    /// From a published experiment; the file says what is theirs and what is ours.
+    Study,
 }
 
 impl Standing {
@@ -26,6 +28,7 @@ impl Standing {
             Standing::Sanctioned => "sanctioned",
             Standing::WhatIf => "what-if",
             Standing::Historical => "historical",
+            Standing::Study => "study",
         }
     }
 }
@@ -119,6 +122,9 @@ workloads! {
     llama_70b_zero3 Historical "checkpoint of Llama 3 70B, 911 GiB, ZeRO 3 (DLIO)" "3c53fe70d64f91d4";
     llama_405b Historical "checkpoint of Llama 3 405B, 5292 GiB, ZeRO 1 (DLIO)" "7adcfa87a5c4c8e6";
     llama_1t Historical "checkpoint of Llama 3 1T, 15427 GiB, ZeRO 1 (DLIO)";
+
+    chien2018_micro Study "input pipeline alone, jpeg files of 112 kB, batch 64 (Chien 2018)";
+    chien2018_alexnet Study "AlexNet, jpeg files of 12 kB, 704 MB checkpoint (Chien 2018)";
 }
 
 /// A workload's text, built in or from a file.
@@ -196,6 +202,8 @@ fn load_file(path: &Path) -> anyhow::Result<Loaded> {
 
 #[cfg(test)]
 mod tests {
+    use format::Arithmetic;
+    use model::plan::Data;
     use model::spec::{Source, core_config_hash, read};
 
     use super::*;
@@ -257,6 +265,28 @@ mod tests {
             let name = entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned();
             assert!(WORKLOADS.iter().any(|workload| workload.name == name), "{name} is not in the table");
         }
+    }
+
+    #[test]
+    fn the_workloads_of_the_2018_study_have_its_files() {
+        for (name, files, median, mean, steps) in [
+            ("chien2018_micro", 16_384, 112_000, 126_912.6, 256),
+            ("chien2018_alexnet", 9_144, 12_000, 13_597.8, 142),
+        ] {
+            let spec = read(source(named(name).unwrap()), &[]).unwrap().spec;
+            let format = crate::commands::build_format(&spec).unwrap();
+            let data = Data::resolve(&spec, Some(&Arithmetic(format.as_ref()))).unwrap();
+            let mut sizes: Vec<u64> = (0..files).map(|file| data.file_bytes.of(file)).collect();
+            let near = |size: f64, expected: f64| (size / expected - 1.0).abs() < 0.01;
+            let seen = sizes.iter().sum::<u64>() as f64 / files as f64;
+            assert!(data.files() == files && near(seen, mean), "{name}: mean {seen}");
+            sizes.sort_unstable();
+            let middle = sizes[sizes.len() / 2];
+            assert!(near(middle as f64, f64::from(median)), "{name}: median {middle}");
+            assert_eq!(files / spec.reader.batch_size, steps, "{name}");
+        }
+        let alexnet = read(source(named("chien2018_alexnet").unwrap()), &[]).unwrap().spec;
+        assert_eq!(alexnet.model.model_size_bytes, 58_699_238 * 4 * 3);
     }
 
     #[test]
