@@ -106,7 +106,7 @@ pub enum Command {
 }
 
 /// Which workload, and what is changed in it.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct WorkloadFlags {
     /// A built-in workload (see 'feedline workloads') or a YAML file in DLIO's format
     #[arg(default_value = "demo", value_name = "NAME|FILE")]
@@ -126,13 +126,26 @@ pub struct OutputFlags {
     pub quiet: bool,
 }
 
+/// Where a run finds its data and how it reads it.
+#[derive(Args, Debug)]
+pub struct PlaceFlags {
+    /// Folder that holds the data set's train/ and valid/ [default: the workload's storage_root/data_folder]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Write the files of the data set that are missing before training
+    #[arg(long)]
+    pub generate: bool,
+    /// How the data is read: posix (buffered reads) or null (no I/O, needs no data)
+    #[arg(long, value_name = "STORE", default_value = "posix")]
+    pub store: String,
+}
+
 #[derive(Args, Debug)]
 pub struct RunFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
-    /// Folder that holds the data set's train/ and valid/ [default: the workload's storage_root/data_folder]
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub place: PlaceFlags,
     /// Number of emulated accelerators [default: 1, for the demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
@@ -140,15 +153,9 @@ pub struct RunFlags {
     /// feedline-results]
     #[arg(long, value_name = "DIR")]
     pub results_dir: Option<PathBuf>,
-    /// Write the files of the data set that are missing before training
-    #[arg(long)]
-    pub generate: bool,
     /// Leave out the brief run on the null store that finds the instrument's own ceiling
     #[arg(long)]
     pub no_calibration: bool,
-    /// How the data is read: posix (buffered reads) or null (no I/O, needs no data)
-    #[arg(long, value_name = "STORE", default_value = "posix")]
-    pub store: String,
     #[command(flatten)]
     pub output: OutputFlags,
 }

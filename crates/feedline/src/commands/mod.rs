@@ -8,11 +8,15 @@ pub mod inspect;
 mod listing;
 pub mod plan;
 pub mod run;
+mod stage;
 pub mod workloads;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
+use engine::Stop;
 use engine::host::Host;
 use format::{Arithmetic, Format, KINDS, Kind, Options};
 use model::plan::{Listed, Plan, PlanError, Request};
@@ -20,13 +24,15 @@ use model::spec::{self, Source, Spec, StorageType};
 use model::warning::Warning;
 use store::{Backend, Store};
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::flags::WorkloadFlags;
 use crate::workloads::load;
 
 /// A workload that was read and understood.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Prepared {
+    /// What the user wrote.
+    pub asked: WorkloadFlags,
     pub name: String,
     pub default_ranks: u64,
     pub spec: Spec,
@@ -42,7 +48,8 @@ pub fn prepare(flags: &WorkloadFlags) -> Result<Prepared, Failure> {
     let read = spec::read(source, &flags.set).map_err(|error| Failure::usage(anyhow!("{error}")))?;
     let counts_files = read.origins.contains_key("dataset.num_files_train");
     let (spec, warnings) = (read.spec, read.warnings);
-    Ok(Prepared { name: loaded.name, default_ranks: loaded.ranks, spec, warnings, counts_files })
+    let (asked, name, default_ranks) = (flags.clone(), loaded.name, loaded.ranks);
+    Ok(Prepared { asked, name, default_ranks, spec, warnings, counts_files })
 }
 
 /// The workload's format with its settings.
@@ -140,4 +147,28 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
         PlanError::NoTraining { .. } if prepared.spec.workflow.checkpoint => Failure::refused(error),
         error => Failure::usage(error),
     })
+}
+
+/// A stop that Ctrl-C and a polite kill trigger. A second signal ends the process at once.
+pub fn stop_on_signals() -> Result<Stop, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let install = || -> std::io::Result<()> {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            let exit = i32::from(Exit::Incomplete.code());
+            signal_hook::flag::register_conditional_shutdown(signal, exit, Arc::clone(&flag))?;
+            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+        }
+        Ok(())
+    };
+    install().context("cannot listen for signals").map_err(Failure::internal)?;
+    Ok(Stop::on(flag))
+}
+
+/// A word as a shell takes it.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -1,0 +1,324 @@
+//! A workload made ready: settled for a store, ranks and a data folder, looked over, given its data set, trained on.
+//! What `run` does once other commands do often. Nothing here prints a report or writes a result.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use engine::catalog::Opened;
+use engine::generate::read_manifest;
+use engine::host::Host;
+use engine::meter::{self, Monotonic};
+use engine::{Files, Pulse, Rig, Stop};
+use format::{Arithmetic, Format};
+use model::ledger::{Calibration, Ledger};
+use model::manifest::{Difference, Manifest};
+use model::plan::{Data, Listed, Plan};
+use model::units::Bytes;
+use model::verdict::{self, Case, Verdict};
+use model::warning::Warning;
+use store::{Backend, Store};
+
+use super::generate::{Job, default_writers};
+use super::listing::{self, Slice};
+use super::{
+    Prepared, Site, backend, build_format, check_folder, check_storage, data_folder, open_store, quoted,
+    resolve,
+};
+use crate::exit::Failure;
+use crate::flags::PlaceFlags;
+use crate::progress::{Goal, Show, watch};
+use crate::report::result::Times;
+
+/// Where a workload is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Venue<'a> {
+    pub place: &'a PlaceFlags,
+    /// In place of the flag's store.
+    pub store: Option<&'a str>,
+    pub ranks: Option<u64>,
+    pub host: &'a Host,
+}
+
+/// Everything that is settled before a run begins.
+pub struct Stage<'a> {
+    venue: Venue<'a>,
+    pub prepared: Prepared,
+    pub plan: Plan,
+    pub backend: &'static Backend,
+    /// The data folder.
+    pub folder: PathBuf,
+    format: Box<dyn Format>,
+    /// The files' names and sizes, where they are not computed.
+    catalog: Option<(Opened, Listed)>,
+    /// Whether missing files are to be written: by the flag, or by the workload itself.
+    generates: bool,
+}
+
+impl<'a> Stage<'a> {
+    /// Settles a workload for a venue. Wrong usage is found here; the data set is not looked at.
+    pub fn settle(prepared: Prepared, venue: Venue<'a>) -> Result<Stage<'a>, Failure> {
+        check_storage(&prepared.spec)?;
+        let backend = backend(venue.store.unwrap_or(&venue.place.store))?;
+        let format = build_format(&prepared.spec)?;
+        let folder = data_folder(&prepared.spec, venue.place.data_dir.as_deref());
+        let generates = venue.place.generate || prepared.spec.workflow.generate_data;
+        let generates = generates && backend.capabilities.holds_files;
+        Stage::resolve(venue, prepared, backend, format, folder, generates)
+    }
+
+    fn resolve(
+        venue: Venue<'a>,
+        prepared: Prepared,
+        backend: &'static Backend,
+        format: Box<dyn Format>,
+        folder: PathBuf,
+        generates: bool,
+    ) -> Result<Stage<'a>, Failure> {
+        let catalog = catalog(&prepared, &folder, generates, backend)?;
+        let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
+        let site = Site {
+            ranks: venue.ranks,
+            hosts: 1,
+            host_memory_bytes: venue.host.memory_bytes,
+            host: venue.host,
+            backend,
+            format: &*format,
+            listed: listed.as_ref(),
+        };
+        let plan = resolve(&prepared, &site)?;
+        if let Some(opened) = catalog.as_ref().filter(|_| backend.capabilities.holds_files) {
+            listing::check_unchanged(opened, 2 * venue.host.cores)?;
+        }
+        let catalog = catalog.zip(listed);
+        Ok(Stage { venue, prepared, plan, backend, folder, format, catalog, generates })
+    }
+
+    /// Refuses what cannot go well on this host.
+    pub fn check_host(&self) -> Result<(), Failure> {
+        check_folder(&self.folder, "data folder")?;
+        check_memory(&self.plan)
+    }
+
+    /// Sees that the data set is there, as far as a few files tell. One that is to be generated need not be.
+    pub fn check_data(&self) -> Result<(), Failure> {
+        if !self.backend.capabilities.holds_files || self.generates {
+            return Ok(());
+        }
+        let missing = match self.backend.open(&self.folder) {
+            Ok(store) => match self.other_data_set(&*store)? {
+                None => self
+                    .with_files(|files| engine::first_missing(&*store, &self.plan, files))
+                    .map_err(Failure::refused)?,
+                what => what,
+            },
+            Err(error) => Some(error.to_string()),
+        };
+        let Some(what) = missing else { return Ok(()) };
+        // Nothing is ever to be generated into a folder that somebody else filled.
+        let message = if self.plan.data.listed.is_some() {
+            let folder = quoted(&self.folder.display().to_string());
+            format!(
+                "the data is not as the catalog says: {what}\nlist it again with: feedline catalog {folder}"
+            )
+        } else {
+            let how = self.how_to_make();
+            format!("the data set is not there, or was generated with other settings: {what}\n{how}")
+        };
+        Err(Failure::refused(anyhow!(message)))
+    }
+
+    /// What the folder's manifest says against it, if it has one. The seed of the content is free: a run may shuffle by
+    /// another one.
+    fn other_data_set(&self, store: &dyn Store) -> Result<Option<String>, Failure> {
+        if !self.plan.data.exact {
+            return Ok(Some(
+                "the lengths of compressed files are in a catalog, and there is none".to_owned(),
+            ));
+        }
+        let Some(there) = read_manifest(store).map_err(Failure::refused)? else { return Ok(None) };
+        let spec = &self.prepared.spec;
+        let asked = if self.plan.data.listed.is_some() {
+            // A catalog's plan knows nothing of names and folders.
+            let data = Data::resolve(spec, Some(&Arithmetic(&*self.format))).map_err(Failure::usage)?;
+            Manifest::of(spec, &data, "")
+        } else {
+            Manifest::of(spec, &self.plan.data, "")
+        };
+        let counts_files = self.prepared.counts_files || self.plan.data.listed.is_none();
+        let differences: Vec<Difference> = there
+            .differences(&asked)
+            .into_iter()
+            .filter(|difference| !difference.only_content())
+            .filter(|difference| self.plan.eval.is_some() || !difference.only_validation())
+            .filter(|difference| counts_files || !difference.is_count())
+            .collect();
+        if let Some(difference) = differences.first() {
+            let hint = if differences.iter().all(Difference::is_count) {
+                format!("; to read some of them, set dataset.num_files_generated={}", difference.there)
+            } else {
+                String::new()
+            };
+            return Err(Failure::refused(anyhow!(
+                "the data set in {} was generated with other settings: {difference}{hint}\n\
+                 choose another folder with --data-dir, or the settings that it was made with",
+                self.folder.display()
+            )));
+        }
+        Ok((!there.complete).then(|| "its generation was interrupted".to_owned()))
+    }
+
+    fn how_to_make(&self) -> String {
+        let mut command = format!("feedline generate {}", quoted(&self.prepared.asked.workload));
+        if self.venue.place.data_dir.is_some() {
+            command.push_str(&format!(" --data-dir {}", quoted(&self.folder.display().to_string())));
+        }
+        for setting in &self.prepared.asked.set {
+            command.push_str(&format!(" --set {}", quoted(setting)));
+        }
+        format!("make it with: {command}\nor let this run make it: add --generate")
+    }
+
+    /// Writes the files that are missing, if that was asked for. How long compressed files are is known once they are
+    /// written, so that then the plan is made anew.
+    pub fn make_data(self, show: Show, stop: &Stop) -> Result<Stage<'a>, Failure> {
+        if !self.generates {
+            return Ok(self);
+        }
+        let spec = &self.prepared.spec;
+        let job = Job {
+            spec,
+            data: &self.plan.data,
+            format: &*self.format,
+            folder: &self.folder,
+            keep_seed: true,
+            verify: false,
+            writers: default_writers(spec),
+            overwrite: false,
+            show,
+        };
+        job.run(stop)?;
+        if self.plan.data.exact {
+            return Ok(self);
+        }
+        let Stage { venue, prepared, backend, format, folder, .. } = self;
+        let stage = Stage::resolve(venue, prepared, backend, format, folder, false)?;
+        stage.check_host()?;
+        stage.check_data()?;
+        Ok(stage)
+    }
+
+    /// The instrument's own ceiling for this plan. The null store is the ceiling itself.
+    pub fn calibrate(&self, stop: &Stop) -> Option<Calibration> {
+        let calibrates = self.backend.capabilities.holds_files;
+        let brief = |files: Files<'_>| engine::calibrate(&self.plan, &*self.format, files, stop);
+        calibrates.then(|| self.with_files(brief)).flatten()
+    }
+
+    /// Trains, and judges what was seen.
+    pub fn measure(
+        &self,
+        calibration: Option<Calibration>,
+        show: Show,
+        stop: &Stop,
+    ) -> Result<Measured, Failure> {
+        let store = open_store(self.backend, &self.folder)?;
+        let (mut ledger, times) = self.with_files(|files| self.train(&*store, files, show, stop));
+        ledger.calibration = calibration;
+        let unhonoured = unhonoured(&self.prepared);
+        let verdict = verdict::judge(&Case { plan: &self.plan, ledger: &ledger, unhonoured: &unhonoured });
+        Ok(Measured { ledger, verdict, times, observed_store: store.name() })
+    }
+
+    fn train(&self, store: &dyn Store, files: Files<'_>, show: Show, stop: &Stop) -> (Ledger, Times) {
+        let (clock, pulse) = (Monotonic::new(), Pulse::default());
+        let (plan, format) = (&self.plan, &*self.format);
+        let rig = Rig { plan, format, store, files, clock: &clock, stop, pulse: &pulse };
+        let goal = Goal { what: "training", unit: "samples", samples: plan.samples(), au: true };
+        let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
+        let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));
+        let cpu_seconds = meter::cpu_seconds() - cpu_before;
+        let first_batch = pulse.first_batch();
+        (ledger, Times { start, end: meter::timestamp(), span, first_batch, cpu_seconds })
+    }
+
+    /// Does something with the files that the plan reads.
+    pub fn with_files<T>(&self, work: impl FnOnce(Files<'_>) -> T) -> T {
+        if let Some((opened, listed)) = &self.catalog {
+            let [train, valid] =
+                [listed.train.first, listed.valid.first].map(|first| Slice { opened, first });
+            return work(Files { train: &train, valid: &valid });
+        }
+        let data = &self.plan.data;
+        let [train, valid] = [&data.train, &data.valid].map(|split| data.computed(split));
+        work(Files { train: &train, valid: &valid })
+    }
+}
+
+/// What came out of a run.
+#[derive(Debug)]
+pub struct Measured {
+    pub ledger: Ledger,
+    pub verdict: Verdict,
+    /// The first batch counts from the beginning of training.
+    pub times: Times,
+    /// What the store that was read from calls itself.
+    pub observed_store: &'static str,
+}
+
+impl Measured {
+    /// What ended the run before its time, if something did.
+    pub fn fault(&self) -> Option<anyhow::Error> {
+        let fault = self.ledger.faults().first()?;
+        let place = format!("the run stopped in epoch {} ({})", fault.epoch, fault.phase);
+        Some(anyhow!("{}", fault.message).context(place))
+    }
+}
+
+/// The catalog that the run takes its files from, if any. Files that are to be generated have computed names.
+fn catalog(
+    prepared: &Prepared,
+    folder: &Path,
+    generates: bool,
+    backend: &Backend,
+) -> Result<Option<Opened>, Failure> {
+    if !generates {
+        return listing::open(prepared, folder, backend.capabilities.holds_files);
+    }
+    let dataset = &prepared.spec.dataset;
+    match dataset.catalog.as_deref() {
+        Some(catalog) if dataset.compression != "none" => Err(Failure::usage(anyhow!(
+            "dataset.catalog is {catalog}, but compressed data that is to be generated is read through a catalog \
+             of its own; take dataset.catalog away"
+        ))),
+        None | Some(listing::OFF) => Ok(None),
+        Some(path) => Err(Failure::usage(anyhow!(
+            "dataset.catalog names {path}, but the data set is to be generated; take one of the two away"
+        ))),
+    }
+}
+
+/// Refuses a plan that would not fit into the memory that is free now.
+fn check_memory(plan: &Plan) -> Result<(), Failure> {
+    let needed = plan.estimate.memory_bytes;
+    match Host::available_memory_bytes() {
+        Some(available) if available < needed => Err(Failure::refused(anyhow!(
+            "the run needs {} of memory, but only {} are available; lower --ranks or reader.read_threads",
+            Bytes(needed),
+            Bytes(available)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Settings that change what the storage is asked for, and that this version cannot honour yet.
+const MEASURED_SETTINGS: [&str; 3] = ["reader.odirect", "reader.preprocess_time", "reader.reader_classname"];
+
+/// Those of them that were given.
+fn unhonoured(prepared: &Prepared) -> Vec<String> {
+    let given = prepared.warnings.iter().flat_map(|warning| match warning {
+        Warning::NoEffect { keys, .. } => keys.as_slice(),
+        _ => &[],
+    });
+    let spelled = given.map(|at| at.key.replace("data_reader.", "reader."));
+    spelled.filter(|key| MEASURED_SETTINGS.contains(&key.as_str())).collect()
+}
