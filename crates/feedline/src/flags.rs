@@ -25,6 +25,17 @@ Examples:
   feedline run retinanet_b200 --store null --ranks 8   the instrument's own ceiling; needs no data
   feedline run mine.yaml --generate --set dataset.num_files_train=5000";
 
+const SWEEP_EXAMPLES: &str = "\
+Examples:
+  feedline sweep demo --over reader.read_threads=1,2,4,8
+  feedline sweep retinanet_b200 --data-dir /data/retinanet --over reader.read_threads=1,2,4,8 \\
+      --over reader.prefetch_size=0,2 --repeat 5
+  feedline sweep demo --over ranks=1,2,4 --over store=posix,null --json > sweep.json
+  feedline sweep demo --over reader.read_threads=1,2 --output s    given again after Ctrl-C, it goes on
+
+Each round runs every cell once, in an order of its own. The folder gets cells.jsonl (the journal), sweep.csv,
+sweep.json and sweep.svg. Values are split at commas outside brackets and quotes.";
+
 const GENERATE_EXAMPLES: &str = "\
 Examples:
   feedline generate unet3d_h100 --data-dir /mnt/fast/unet3d
@@ -85,6 +96,9 @@ pub enum Command {
     /// Train on a data set with emulated accelerators and say how busy the storage kept them
     #[command(after_help = RUN_EXAMPLES, max_term_width = 120)]
     Run(RunFlags),
+    /// Run a workload with each combination of some settings, several times, and say what each is worth
+    #[command(after_help = SWEEP_EXAMPLES, max_term_width = 120)]
+    Sweep(SweepFlags),
     /// Write a workload's data set; what is there already is kept
     #[command(after_help = GENERATE_EXAMPLES, max_term_width = 120)]
     Generate(GenerateFlags),
@@ -158,6 +172,37 @@ pub struct RunFlags {
     pub no_calibration: bool,
     #[command(flatten)]
     pub output: OutputFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct SweepFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    /// A setting and its values, or ranks=1,2,.. or store=posix,..; may be repeated, for the grid of all combinations
+    #[arg(long, value_name = "KEY=A,B,..", required = true)]
+    pub over: Vec<String>,
+    /// Runs of each cell
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub repeat: u64,
+    #[command(flatten)]
+    pub place: PlaceFlags,
+    /// Number of emulated accelerators [default: 1, for the demo 2]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub ranks: Option<u64>,
+    /// Folder below which the result is written, as sweep/WORKLOAD/TIME [default: feedline-results]
+    #[arg(long, value_name = "DIR")]
+    pub results_dir: Option<PathBuf>,
+    /// Folder for the result itself; a sweep that was interrupted there goes on [default: a new one in --results-dir]
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Leave out the brief run on the null store that finds the instrument's own ceiling
+    #[arg(long)]
+    pub no_calibration: bool,
+    /// Seed of the order within rounds, and of the intervals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    #[command(flatten)]
+    pub output_flags: OutputFlags,
 }
 
 #[derive(Args, Debug)]

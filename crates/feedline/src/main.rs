@@ -6,6 +6,7 @@ mod exit;
 mod flags;
 mod progress;
 mod report;
+mod statistics;
 mod workloads;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
 fn dispatch(cli: Cli) -> Ending {
     match cli.command {
         Command::Run(flags) => commands::run::run(&flags),
+        Command::Sweep(flags) => commands::sweep::sweep(&flags),
         Command::Generate(flags) => commands::generate::generate(&flags),
         Command::Plan(flags) => commands::plan::plan(&flags),
         Command::Catalog(flags) => commands::catalog::catalog(&flags),

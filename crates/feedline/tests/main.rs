@@ -30,5 +30,7 @@ mod manifest;
 mod mistakes;
 // The result of a run: its files, keys, counts and sums.
 mod run;
+// Grids of settings: their files, their mistakes, and what happens when they are interrupted.
+mod sweep;
 // The repository's own text keeps the house's rules.
 mod tidy;

@@ -9,6 +9,7 @@ mod listing;
 pub mod plan;
 pub mod run;
 mod stage;
+pub mod sweep;
 pub mod workloads;
 
 use std::path::{Path, PathBuf};

@@ -21,7 +21,8 @@ pub fn run(flags: &RunFlags) -> Ending {
     let prepared = prepare(&flags.workload)?;
     let results = results_folder(flags, &prepared);
     let host = Host::look();
-    let venue = Venue { place: &flags.place, store: None, ranks: flags.ranks, host: &host };
+    let (place, ranks) = (&flags.place, flags.ranks);
+    let venue = Venue { place, store: None, ranks, data_is_there: false, host: &host };
     let stage = Stage::settle(prepared, venue)?;
     let settling = begun.now();
     check_folder(&results, "results folder")?;

@@ -36,6 +36,8 @@ pub struct Venue<'a> {
     /// In place of the flag's store.
     pub store: Option<&'a str>,
     pub ranks: Option<u64>,
+    /// Whether the data set was found or made before: then it is not made again.
+    pub data_is_there: bool,
     pub host: &'a Host,
 }
 
@@ -62,7 +64,7 @@ impl<'a> Stage<'a> {
         let format = build_format(&prepared.spec)?;
         let folder = data_folder(&prepared.spec, venue.place.data_dir.as_deref());
         let generates = venue.place.generate || prepared.spec.workflow.generate_data;
-        let generates = generates && backend.capabilities.holds_files;
+        let generates = generates && !venue.data_is_there && backend.capabilities.holds_files;
         Stage::resolve(venue, prepared, backend, format, folder, generates)
     }
 

@@ -120,6 +120,6 @@ fn table(rows: &[Row]) -> String {
     format!(
         "{}\n\nMiB/s and files/s are what one accelerator asks for when it never waits. \
          'feedline workloads NAME' prints the YAML.\n",
-        report::table(header, &[3, 4, 5, 6, 7], rows.iter().map(Row::cells))
+        report::table(header, 3..8, rows.iter().map(Row::cells))
     )
 }

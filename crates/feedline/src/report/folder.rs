@@ -69,6 +69,13 @@ fn put(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(|| name.to_owned())
 }
 
+/// Writes a file under a hidden name and gives it its own when it is whole; one that stands there is replaced.
+pub fn put_whole(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    let partial = format!(".partial-{name}");
+    put(folder, &partial, text)?;
+    fs::rename(folder.join(partial), folder.join(name)).with_context(|| name.to_owned())
+}
+
 /// Gives the finished folder its name: the time, and a number if two runs end in one second.
 fn publish(parent: &Path, partial: &Path) -> anyhow::Result<PathBuf> {
     let stamp = meter::folder_stamp();
@@ -89,7 +96,7 @@ fn publish(parent: &Path, partial: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// A workload's name as one component of a path.
-fn safe_name(name: &str) -> String {
+pub fn safe_name(name: &str) -> String {
     let safe: String =
         name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
     if safe.trim_matches('.').is_empty() { "workload".to_owned() } else { safe }

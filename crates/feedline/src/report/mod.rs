@@ -3,13 +3,15 @@
 
 pub mod folder;
 pub mod plan;
+pub mod plot;
 pub mod result;
+pub mod sweep;
 pub mod text;
 
 use std::io::Write;
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, Row, Table};
 use model::warning::Warning;
 use serde_json::Value;
 
@@ -53,18 +55,23 @@ pub fn warnings(warnings: &[Warning]) {
     }
 }
 
+/// Millions of bytes per second, as the literature counts, from MiB per second.
+pub fn megabytes(mib_per_second: f64) -> f64 {
+    mib_per_second * f64::from(1 << 20) / 1e6
+}
+
 /// A table without lines. Columns whose number is in `right` are flush right.
-pub fn table<const N: usize>(
-    header: [&str; N],
-    right: &[usize],
-    rows: impl IntoIterator<Item = [String; N]>,
+pub fn table(
+    header: impl Into<Row>,
+    right: impl IntoIterator<Item = usize>,
+    rows: impl IntoIterator<Item = impl Into<Row>>,
 ) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     table.set_header(header);
     table.add_rows(rows);
     for column in right {
-        if let Some(column) = table.column_mut(*column) {
+        if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }

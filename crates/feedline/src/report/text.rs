@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use model::ledger::Phase;
+use model::ledger::{Calibration, Phase};
 use model::metrics::{EpochFigures, Figures, Spread};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::verdict::{Outcome as RuleOutcome, Status};
@@ -56,7 +56,7 @@ fn epochs_table(outcome: &Outcome<'_>, figures: &Figures) -> String {
     let header =
         ["epoch", "AU %", "samples/s", "MiB/s", "wait", "compute", "barrier", "harness", "delivered"];
     let rows = figures.epochs.iter().map(|epoch| epoch_cells(epoch, outcome.plan.ranks));
-    super::table(header, &[0, 1, 2, 3, 4, 5, 6, 7, 8], rows)
+    super::table(header, 0..9, rows)
 }
 
 /// Times are means over ranks, so that they compare with the clock on the wall.
@@ -115,18 +115,20 @@ fn verdict_lines(outcome: &Outcome<'_>) -> String {
         let _ = writeln!(text, "  all {} rules hold", outcome.verdict.rules.len());
     }
     if let Some(own) = outcome.ledger.calibration {
-        let au = own.au_percent.map_or("n/a".to_owned(), |au| format!("{au:.2} %"));
-        let harness = Nanos::from_seconds(own.harness_seconds_per_step);
-        let idle = 100.0 * own.cpu_headroom;
-        let _ = writeln!(
-            text,
-            "own ceiling on the null store: AU {au}, {harness} per step, CPU {idle:.0} % idle"
-        );
+        let _ = writeln!(text, "{}", ceiling(&own));
     }
     let memory = outcome.peak_rss_bytes.map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
     let cpu = outcome.times.cpu_seconds;
     let _ = writeln!(text, "took {}, {cpu:.1} s of CPU, {memory} of memory", outcome.times.span);
     text
+}
+
+/// What the instrument itself can do.
+pub fn ceiling(own: &Calibration) -> String {
+    let au = own.au_percent.map_or("n/a".to_owned(), |au| format!("{au:.2} %"));
+    let harness = Nanos::from_seconds(own.harness_seconds_per_step);
+    let idle = 100.0 * own.cpu_headroom;
+    format!("own ceiling on the null store: AU {au}, {harness} per step, CPU {idle:.0} % idle")
 }
 
 #[cfg(test)]

@@ -78,10 +78,9 @@ fn key(name: &str, place: Place) -> Result<String, Problem> {
 
 fn read_value(text: &str, place: Place) -> Result<Node, Problem> {
     hydra::parse(text, place).map_err(|refusal| match refusal {
-        Refusal::Sweep => {
-            refuse(place, "several values for one key are a sweep, and there is no sweep command yet")
-                .help("help: write a list as [a,b]; a comma in a text needs quotes")
-        }
+        Refusal::Sweep => refuse(place, "several values for one key are a sweep").help(
+            "help: write a list as [a,b]; quote a comma in a text; 'feedline sweep' takes --over KEY=A,B",
+        ),
         Refusal::Interpolation => {
             refuse(place, "interpolations '${...}' are not supported").help("help: write the value itself")
         }

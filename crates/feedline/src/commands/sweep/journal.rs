@@ -1,0 +1,147 @@
+//! The journal of a sweep, `cells.jsonl`: a line that says which sweep it is, then one line for each run that is over,
+//! written at once. A sweep that was interrupted goes on from what stands here.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use model::verdict::Status;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::grid::Axis;
+
+const NAME: &str = "cells.jsonl";
+
+/// Which sweep it is: two sweeps with the same header may share a journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    pub sweep: String,
+    pub over: Vec<Axis>,
+    pub set: Vec<String>,
+    pub store: String,
+    pub ranks: Option<u64>,
+    pub data_folder: PathBuf,
+    pub seed: u64,
+    /// Of the first cell's settings, every default filled in: an edited workload is another one.
+    pub spec_digest: String,
+}
+
+/// A run that is over.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    pub cell: usize,
+    pub round: u64,
+    /// The cell's settings, for those who read the file.
+    pub settings: serde_json::Map<String, Value>,
+    pub start: String,
+    pub wall_seconds: f64,
+    pub cpu_seconds: f64,
+    pub samples_per_second: Option<f64>,
+    /// Millions of bytes.
+    pub mb_per_second: Option<f64>,
+    pub au_percent: Option<f64>,
+    pub verdict: Option<Status>,
+    /// Rules of the verdict that are broken.
+    pub broken: Vec<String>,
+    /// Why there are no figures.
+    pub error: Option<String>,
+}
+
+/// The journal of one folder, open for appending. Nobody else can write to it meanwhile.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    /// By cell and round, the last entry of each: a failure is forgotten once the run has succeeded.
+    entries: BTreeMap<(usize, u64), Entry>,
+}
+
+impl Journal {
+    /// Whether the folder has one.
+    pub fn is_in(folder: &Path) -> bool {
+        folder.join(NAME).exists()
+    }
+
+    /// Opens the folder's journal, or begins one. One that belongs to another sweep is refused.
+    pub fn open(folder: &Path, header: &Header) -> anyhow::Result<Journal> {
+        let path = folder.join(NAME);
+        let options = OpenOptions::new().read(true).append(true).create(true).to_owned();
+        let mut file = options.open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => bail!("another sweep is at work in {}", folder.display()),
+            // Where a file system has no locks, nobody is kept out.
+            Ok(()) | Err(TryLockError::Error(_)) => {}
+        }
+        let entries = resume(&mut file, header).with_context(|| path.display().to_string())?;
+        let mut journal = Journal { file, path, entries: BTreeMap::new() };
+        match entries {
+            None => journal.append(header)?,
+            Some(entries) => entries.into_iter().for_each(|entry| journal.keep(entry)),
+        }
+        Ok(journal)
+    }
+
+    /// Adds a run.
+    pub fn add(&mut self, entry: Entry) -> anyhow::Result<()> {
+        self.append(&entry)?;
+        self.keep(entry);
+        Ok(())
+    }
+
+    fn keep(&mut self, entry: Entry) {
+        self.entries.insert((entry.cell, entry.round), entry);
+    }
+
+    fn append(&mut self, line: &impl Serialize) -> anyhow::Result<()> {
+        let mut text = serde_json::to_string(line).context("cannot write JSON")?;
+        text.push('\n');
+        // In one call: a line is there or is the last one and half there.
+        self.file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// Whether a run was done and need not be done again.
+    pub fn has(&self, cell: usize, round: u64) -> bool {
+        self.of(cell, round).is_some_and(|entry| entry.error.is_none())
+    }
+
+    /// What came of a run.
+    pub fn of(&self, cell: usize, round: u64) -> Option<&Entry> {
+        self.entries.get(&(cell, round))
+    }
+}
+
+/// The entries of a journal, `None` of an empty one. A last line without its end was being written when the sweep was
+/// killed: it is cut off.
+fn resume(file: &mut File, header: &Header) -> anyhow::Result<Option<Vec<Entry>>> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).context("cannot read")?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    if whole < bytes.len() {
+        file.set_len(whole as u64).context("cannot cut off the half-written last line")?;
+    }
+    let text = std::str::from_utf8(&bytes[..whole]).context("this is no journal of a sweep")?;
+    let mut lines = text.lines().enumerate();
+    let Some((_, first)) = lines.next() else { return Ok(None) };
+    check_header(first, header)?;
+    let entries = lines.map(|(number, line)| {
+        serde_json::from_str::<Entry>(line).map_err(|error| anyhow!("line {}: {error}", number + 1))
+    });
+    Ok(Some(entries.collect::<anyhow::Result<_>>()?))
+}
+
+fn check_header(line: &str, header: &Header) -> anyhow::Result<()> {
+    let there: Header = serde_json::from_str(line).map_err(|_| anyhow!("this is no journal of a sweep"))?;
+    if there == *header {
+        return Ok(());
+    }
+    let (there, asked) = (serde_json::to_value(there)?, serde_json::to_value(header)?);
+    let keys = asked.as_object().into_iter().flat_map(serde_json::Map::keys);
+    let differs: Vec<String> = keys
+        .filter(|key| there[key.as_str()] != asked[key.as_str()])
+        .map(|key| format!("{key} is {} there, {} was asked for", there[key.as_str()], asked[key.as_str()]))
+        .collect();
+    bail!("this folder holds another sweep: {}; choose another folder", differs.join("; "))
+}

@@ -1,0 +1,303 @@
+//! `feedline sweep`: a grid of settings, each cell run several times, the repeats interleaved so that what drifts on
+//! the machine meets all cells alike. Every cell is settled before the first one runs; every run is written down when
+//! it is over, and a sweep that was interrupted goes on from there.
+
+pub mod grid;
+pub mod journal;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use engine::Stop;
+use engine::host::Host;
+use engine::meter::{self, Clock, Monotonic};
+use model::ledger::{Calibration, Phase};
+use model::metrics::Figures;
+use model::order::{Permutation, mix};
+use model::units::Nanos;
+use model::verdict::Outcome;
+use model::warning::Warning;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::stage::{Measured, Stage, Venue};
+use super::{check_folder, make_folder, prepare, quoted, stop_on_signals};
+use crate::exit::{Ending, Exit, Failure};
+use crate::flags::SweepFlags;
+use crate::progress::Show;
+use crate::report;
+use crate::report::folder::{put_whole, safe_name};
+use crate::report::sweep::{Runs, SweepReport};
+use grid::Grid;
+use journal::{Entry, Header, Journal};
+
+pub fn sweep(flags: &SweepFlags) -> Ending {
+    let grid = Grid::parse(&flags.over).map_err(Failure::usage)?;
+    let host = Host::look();
+    let sweep = Sweep { flags, grid: &grid, host: &host, show: Show::choose(flags.output_flags.quiet) };
+    let Settled { header, largest } = sweep.settle_all()?;
+    let folder = sweep.folder(&header);
+    check_folder(&folder, "results folder")?;
+    let stop = stop_on_signals()?;
+    let known = Journal::is_in(&folder).then(|| open(&folder, &header)).transpose()?;
+    let refused = sweep.look_over(known.as_ref(), &stop)?;
+    let mut journal = match known {
+        Some(journal) => journal,
+        None => {
+            make_folder(&folder, "results folder")?;
+            open(&folder, &header)?
+        }
+    };
+    let turns = sweep.missing(&journal, &refused);
+    for (cell, failure) in refused {
+        let turn = Turn { cell, round: 1 };
+        journal.add(sweep.entry(turn, Err(failure))).map_err(Failure::incomplete)?;
+    }
+    let calibrates = !turns.is_empty() && !flags.no_calibration;
+    let ceiling = if calibrates { sweep.stage(largest, true)?.calibrate(&stop) } else { None };
+    sweep.run_all(&turns, &mut journal, &stop)?;
+    if stop.wished() {
+        return Err(sweep.interrupted(&folder, &journal));
+    }
+    sweep.conclude(&header, &folder, &journal, ceiling)
+}
+
+fn open(folder: &Path, header: &Header) -> Result<Journal, Failure> {
+    Journal::open(folder, header).map_err(Failure::refused)
+}
+
+/// A run that is to be done.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    cell: usize,
+    round: u64,
+}
+
+/// What is known when every cell has a plan.
+struct Settled {
+    header: Header,
+    /// The cell with the most readers on files: the one whose ceiling is the nearest.
+    largest: usize,
+}
+
+struct Sweep<'a> {
+    flags: &'a SweepFlags,
+    grid: &'a Grid,
+    host: &'a Host,
+    show: Show,
+}
+
+impl<'a> Sweep<'a> {
+    /// A cell as a stage. Stages are made when they are needed: thousands of them would hold thousands of catalogs.
+    fn stage(&self, cell: usize, data_is_there: bool) -> Result<Stage<'a>, Failure> {
+        let cell = self.grid.cell(cell);
+        let mut workload = self.flags.workload.clone();
+        workload.set.extend(cell.overrides());
+        let (ranks, store) = (cell.ranks().or(self.flags.ranks), cell.store());
+        let venue = Venue { place: &self.flags.place, store, ranks, data_is_there, host: self.host };
+        let settled = prepare(&workload).and_then(|prepared| Stage::settle(prepared, venue));
+        settled.map_err(|failure| Failure { error: failure.error.context(format!("cell {cell}")), ..failure })
+    }
+
+    /// Settles every cell, so that a mistake in the last one is not found after hours, and says which sweep this is.
+    fn settle_all(&self) -> Result<Settled, Failure> {
+        let (mut warnings, mut largest) = (Vec::new(), (0, 0));
+        for cell in 0..self.grid.cells() {
+            let stage = self.stage(cell, false)?;
+            let fresh: Vec<Warning> = stage
+                .prepared
+                .warnings
+                .iter()
+                .filter(|warning| !warnings.contains(*warning))
+                .cloned()
+                .collect();
+            warnings.extend(fresh);
+            let readers = stage.plan.ranks * stage.plan.loader.readers_per_rank;
+            if stage.backend.capabilities.holds_files && readers > largest.0 {
+                largest = (readers, cell);
+            }
+        }
+        if !self.flags.output_flags.quiet {
+            report::warnings(&warnings);
+        }
+        Ok(Settled { header: self.header()?, largest: largest.1 })
+    }
+
+    fn header(&self) -> Result<Header, Failure> {
+        let first = self.stage(0, false)?;
+        let hash = Sha256::digest(first.prepared.spec.to_yaml().as_bytes());
+        Ok(Header {
+            sweep: first.prepared.name,
+            over: self.grid.axes.clone(),
+            set: self.flags.workload.set.clone(),
+            store: self.flags.place.store.clone(),
+            ranks: self.flags.ranks,
+            data_folder: first.folder,
+            seed: self.flags.seed,
+            spec_digest: hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect(),
+        })
+    }
+
+    fn folder(&self, header: &Header) -> PathBuf {
+        if let Some(folder) = &self.flags.output {
+            return folder.clone();
+        }
+        let results = self.flags.results_dir.clone().unwrap_or_else(|| PathBuf::from("feedline-results"));
+        let parent = results.join("sweep").join(safe_name(&header.sweep));
+        let stamp = meter::folder_stamp();
+        let mut folder = parent.join(&stamp);
+        let mut attempt = 1;
+        while folder.exists() {
+            attempt += 1;
+            folder = parent.join(format!("{stamp}-{attempt}"));
+        }
+        folder
+    }
+
+    /// Sees that each cell can run, and makes its data set if that was asked for. Returns the cells that cannot; if
+    /// none can, there is no sweep.
+    fn look_over(&self, known: Option<&Journal>, stop: &Stop) -> Result<Vec<(usize, Failure)>, Failure> {
+        let mut refused = Vec::new();
+        for cell in 0..self.grid.cells() {
+            if known.is_some_and(|journal| self.rounds().all(|round| journal.has(cell, round))) {
+                continue;
+            }
+            let ready = self.stage(cell, false).and_then(|stage| {
+                stage.check_host()?;
+                stage.check_data()?;
+                stage.make_data(self.show, stop)
+            });
+            match ready {
+                Ok(_) => {}
+                Err(failure) if failure.exit == Exit::Refused => refused.push((cell, failure)),
+                Err(failure) => return Err(failure),
+            }
+        }
+        match refused.len() == self.grid.cells() {
+            true => Err(refused.swap_remove(0).1),
+            false => Ok(refused),
+        }
+    }
+
+    fn rounds(&self) -> std::ops::RangeInclusive<u64> {
+        1..=self.flags.repeat
+    }
+
+    /// The runs that the journal does not have, round by round, each round in an order of its own.
+    fn missing(&self, journal: &Journal, refused: &[(usize, Failure)]) -> Vec<Turn> {
+        let cells = self.grid.cells() as u64;
+        let turns = self.rounds().flat_map(|round| {
+            let order = Permutation::new(cells, mix(self.flags.seed, round));
+            (0..cells).map(move |at| Turn { cell: order.apply(at) as usize, round })
+        });
+        let refused = |cell| refused.iter().any(|(other, _)| *other == cell);
+        turns.filter(|turn| !journal.has(turn.cell, turn.round) && !refused(turn.cell)).collect()
+    }
+
+    /// Does the runs, one after the other, until they are done or a stop is wished.
+    fn run_all(&self, turns: &[Turn], journal: &mut Journal, stop: &Stop) -> Result<(), Failure> {
+        let clock = Monotonic::new();
+        for (done, turn) in turns.iter().enumerate() {
+            if self.show != Show::Nothing {
+                report::note(&self.announcement(*turn, done, turns.len(), clock.now()));
+            }
+            let outcome = self.stage(turn.cell, true).and_then(|stage| {
+                let measured = stage.measure(None, self.show, stop)?;
+                Ok((stage, measured))
+            });
+            if stop.wished() {
+                return Ok(());
+            }
+            journal.add(self.entry(*turn, outcome)).map_err(Failure::incomplete)?;
+        }
+        Ok(())
+    }
+
+    /// `run 3 of 40  reader.read_threads=2, round 1  3 m 20 s left`
+    fn announcement(&self, turn: Turn, done: usize, all: usize, now: Nanos) -> String {
+        let left = match done {
+            0 => String::new(),
+            _ => format!("  {} left", Nanos(now.0 / done as u64 * (all - done) as u64)),
+        };
+        format!("run {} of {all}  {}, round {}{left}", done + 1, self.grid.cell(turn.cell), turn.round)
+    }
+
+    /// A run for the journal. One that failed has a reason in place of figures.
+    fn entry(&self, turn: Turn, outcome: Result<(Stage<'_>, Measured), Failure>) -> Entry {
+        let settings = self.grid.cell(turn.cell).settings;
+        let mut entry = Entry {
+            cell: turn.cell,
+            round: turn.round,
+            settings: settings.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect(),
+            ..Entry::default()
+        };
+        match outcome {
+            Err(failure) => entry.error = Some(format!("{:#}", failure.error)),
+            Ok((stage, measured)) => fill(&mut entry, &stage, &measured),
+        }
+        entry
+    }
+
+    fn interrupted(&self, folder: &Path, journal: &Journal) -> Failure {
+        let mut command = "feedline".to_owned();
+        for word in std::env::args().skip(1) {
+            command.push_str(&format!(" {}", quoted(&word)));
+        }
+        if self.flags.output.is_none() {
+            command.push_str(&format!(" --output {}", quoted(&folder.display().to_string())));
+        }
+        let all = self.grid.cells() as u64 * self.flags.repeat;
+        let left = self.missing(journal, &[]).len() as u64;
+        Failure::incomplete(anyhow!("interrupted after {} of {all} runs; go on with: {command}", all - left))
+    }
+
+    fn conclude(
+        &self,
+        header: &Header,
+        folder: &Path,
+        journal: &Journal,
+        ceiling: Option<Calibration>,
+    ) -> Ending {
+        let cells = (0..self.grid.cells()).map(|cell| {
+            let runs = self.rounds().filter_map(|round| journal.of(cell, round)).collect();
+            let settings = self.grid.cell(cell).settings;
+            Runs { settings: settings.iter().map(|(_, value)| (*value).to_owned()).collect(), runs }
+        });
+        let report = SweepReport::new(header, cells, ceiling);
+        let json = report.json();
+        let write = || -> anyhow::Result<()> {
+            put_whole(folder, "sweep.csv", &report.csv())?;
+            put_whole(folder, "sweep.json", &report::pretty(&json)?)?;
+            put_whole(folder, "sweep.svg", &report.figure().svg())
+        };
+        let place = || format!("cannot write the result to {}", folder.display());
+        write().with_context(place).map_err(Failure::incomplete)?;
+        match self.flags.output_flags.json {
+            true => report::out_json(&json)?,
+            false => report::out(&format!("{}\nresult in {}\n", report.text(), folder.display()))?,
+        }
+        Ok(match (report.any_failed(), report.any_invalid()) {
+            (true, _) => Exit::Incomplete,
+            (false, true) => Exit::CheckFailed,
+            (false, false) => Exit::Ok,
+        })
+    }
+}
+
+fn fill(entry: &mut Entry, stage: &Stage<'_>, measured: &Measured) {
+    entry.start = measured.times.start.clone();
+    entry.wall_seconds = measured.times.span.seconds();
+    entry.cpu_seconds = measured.times.cpu_seconds;
+    entry.error = measured.fault().map(|fault| format!("{fault:#}"));
+    if entry.error.is_some() {
+        return;
+    }
+    let broken = measured.verdict.rules.iter().filter(|finding| finding.outcome == Outcome::Fail);
+    entry.broken = broken.map(|finding| finding.rule.clone()).collect();
+    entry.verdict = Some(measured.verdict.status);
+    let Some(figures) = Figures::new(&stage.plan, &measured.ledger, Phase::Train) else { return };
+    entry.samples_per_second = figures.samples_per_second.map(|rate| rate.mean);
+    entry.mb_per_second = figures.mib_per_second.map(|rate| report::megabytes(rate.mean));
+    // Without compute time there is no AU.
+    entry.au_percent = stage.plan.estimate.demand.and(figures.au_percent).map(|au| au.mean);
+}

@@ -1,0 +1,308 @@
+//! A grouped bar plot as SVG, in the manner of the literature's figures: groups along the x axis, colours for the rest,
+//! whiskers for the doubt. Pure: figures in, text out.
+
+use std::fmt::Write;
+
+use model::units::grouped;
+
+/// What is drawn.
+#[derive(Clone, Debug, Default)]
+pub struct Figure {
+    pub title: String,
+    pub x_label: String,
+    pub y_label: String,
+    /// Along the x axis.
+    pub groups: Vec<String>,
+    /// What each colour stands for.
+    pub series: Vec<String>,
+    /// For each group a bar of each colour; `None` where there is nothing to show.
+    pub bars: Vec<Vec<Option<Bar>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Bar {
+    pub value: f64,
+    /// From where to where the value may lie.
+    pub whisker: Option<(f64, f64)>,
+}
+
+/// Told apart by people who do not see all colours, and in print (Okabe and Ito's palette, without black and yellow).
+const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
+const INK: &str = "#222222";
+const GREY: &str = "#d9d9d9";
+
+/// Pixels around and within the plot.
+const LEFT: f64 = 76.0;
+const RIGHT: f64 = 24.0;
+const HEIGHT: f64 = 260.0;
+const NARROWEST: f64 = 540.0;
+const LINE: f64 = 20.0;
+/// About how wide a letter of the labels is.
+const LETTER: f64 = 7.0;
+
+impl Figure {
+    pub fn svg(&self) -> String {
+        let frame = Frame::of(self);
+        let (width, height) = (frame.right + RIGHT, frame.bottom + 3.0 * LINE);
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {width:.0} {height:.0}\" \
+             font-family=\"Helvetica, Arial, 'DejaVu Sans', sans-serif\" font-size=\"12\" fill=\"{INK}\">\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
+        );
+        text(&mut svg, LEFT, 24.0, "start", "font-size=\"15\" font-weight=\"bold\"", &self.title);
+        self.legend(&mut svg, &frame);
+        self.y_axis(&mut svg, &frame);
+        for (number, (group, bars)) in self.groups.iter().zip(&self.bars).enumerate() {
+            self.group(&mut svg, &frame, number, group, bars);
+        }
+        let middle = f64::midpoint(LEFT, frame.right);
+        text(&mut svg, middle, frame.bottom + 2.2 * LINE, "middle", "font-size=\"13\"", &self.x_label);
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{LEFT} {:.1}V{:.1}H{:.1}\" fill=\"none\" stroke=\"{INK}\"/>\n</svg>",
+            frame.top, frame.bottom, frame.right
+        );
+        svg
+    }
+
+    fn legend(&self, svg: &mut String, frame: &Frame) {
+        for (number, (x, y)) in frame.legend.iter().enumerate() {
+            let colour = colour(number);
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>",
+                y - 10.0
+            );
+            text(svg, x + 18.0, *y, "start", "", &self.series[number]);
+        }
+    }
+
+    fn y_axis(&self, svg: &mut String, frame: &Frame) {
+        let ticks = (frame.most / frame.step).round() as u64;
+        for tick in 0..=ticks {
+            let value = tick as f64 * frame.step;
+            let y = frame.y(value);
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{LEFT} {y:.1}H{:.1}\" stroke=\"{GREY}\" stroke-width=\"1\"/>",
+                frame.right
+            );
+            text(svg, LEFT - 8.0, y + 4.0, "end", "", &number(value, frame.step));
+        }
+        let middle = f64::midpoint(frame.top, frame.bottom);
+        let turned = format!("font-size=\"13\" transform=\"rotate(-90 18 {middle:.1})\"");
+        text(svg, 18.0, middle, "middle", &turned, &self.y_label);
+    }
+
+    fn group(&self, svg: &mut String, frame: &Frame, number: usize, name: &str, bars: &[Option<Bar>]) {
+        let start = LEFT + frame.group * number as f64 + frame.gap / 2.0;
+        for (series, bar) in bars.iter().enumerate() {
+            let x = start + frame.bar * series as f64;
+            match bar {
+                Some(bar) => self.bar(svg, frame, x, series, name, *bar),
+                None => text(svg, x + frame.bar / 2.0, frame.bottom - 4.0, "middle", "fill=\"#b00020\"", "x"),
+            }
+        }
+        let most = ((frame.group / LETTER) as usize).max(3);
+        let middle = LEFT + frame.group * (number as f64 + 0.5);
+        text(svg, middle, frame.bottom + 18.0, "middle", "", &shortened(name, most));
+    }
+
+    fn bar(&self, svg: &mut String, frame: &Frame, x: f64, series: usize, group: &str, bar: Bar) {
+        let top = frame.y(bar.value);
+        let inner = frame.bar - 2.0;
+        let name = self.series.get(series).filter(|name| !name.is_empty());
+        let name = name.map_or(String::new(), |name| format!(", {name}"));
+        let told = escaped(&format!(
+            "{}={group}{name}: {} {}",
+            self.x_label,
+            number(bar.value, frame.step / 100.0),
+            self.y_label
+        ));
+        let _ = writeln!(
+            svg,
+            "<rect class=\"bar\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{inner:.1}\" height=\"{:.1}\" fill=\"{}\">\
+             <title>{told}</title></rect>",
+            x + 1.0,
+            frame.bottom - top,
+            colour(series)
+        );
+        let middle = x + frame.bar / 2.0;
+        let mut above = top;
+        if let Some((low, high)) = bar.whisker {
+            above = frame.y(high);
+            let end = (inner / 4.0).min(5.0);
+            let (from, to) = (middle - end, middle + end);
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{middle:.1} {:.1}V{above:.1}M{from:.1} {above:.1}H{to:.1}M{from:.1} {:.1}H{to:.1}\" \
+                 stroke=\"{INK}\" stroke-width=\"1.2\"/>",
+                frame.y(low),
+                frame.y(low)
+            );
+        }
+        let label = number(bar.value, frame.step / 10.0);
+        // A number that does not fit over its bar would run into its neighbour's.
+        if label.len() as f64 * 5.6 <= frame.bar {
+            text(svg, middle, above - 4.0, "middle", "font-size=\"10\"", &label);
+        }
+    }
+}
+
+/// Where everything is.
+struct Frame {
+    top: f64,
+    bottom: f64,
+    right: f64,
+    /// Width of a group with its gap, of the gap, and of a bar.
+    group: f64,
+    gap: f64,
+    bar: f64,
+    /// The y axis' end and the distance of its marks.
+    most: f64,
+    step: f64,
+    /// Where each legend entry stands.
+    legend: Vec<(f64, f64)>,
+}
+
+impl Frame {
+    fn of(figure: &Figure) -> Frame {
+        let series = figure.series.len().max(1) as f64;
+        let groups = figure.groups.len().max(1) as f64;
+        let gap = 22.0;
+        let wanted = if series > 8.0 { 14.0 } else { 34.0 };
+        let title = LETTER * 1.25 * figure.title.chars().count() as f64;
+        let width = (groups * (series * wanted + gap)).max(NARROWEST - LEFT - RIGHT).max(title);
+        let group = width / groups;
+        // Wide groups of few bars would look like blocks.
+        let bar = ((group - gap) / series).min(72.0);
+        let gap = group - bar * series;
+        let right = LEFT + width;
+        let legend = legend(&figure.series, right);
+        let top = legend.last().map_or(52.0, |(_, y)| y + 26.0);
+        let reach = |bar: &Bar| bar.whisker.map_or(bar.value, |(_, high)| high.max(bar.value));
+        let highest = figure.bars.iter().flatten().flatten().map(reach).fold(0.0, f64::max);
+        let step = tick_step(highest);
+        let most = step * (highest / step).ceil().max(1.0);
+        Frame { top, bottom: top + HEIGHT, right, group, gap, bar, most, step, legend }
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        self.bottom - (self.bottom - self.top) * (value / self.most).clamp(0.0, 1.0)
+    }
+}
+
+/// Entries from left to right, in as many lines as they take. One series needs no legend.
+fn legend(series: &[String], right: f64) -> Vec<(f64, f64)> {
+    let (mut x, mut y) = (LEFT, 24.0 + 1.3 * LINE);
+    let mut places = Vec::new();
+    for name in series.iter().filter(|_| series.len() > 1) {
+        let width = 18.0 + LETTER * name.chars().count() as f64 + 16.0;
+        if x > LEFT && x + width > right {
+            (x, y) = (LEFT, y + LINE);
+        }
+        places.push((x, y));
+        x += width;
+    }
+    places
+}
+
+/// The distance of about five marks: 1, 2 or 5 times a power of ten.
+fn tick_step(highest: f64) -> f64 {
+    if !(highest > 0.0 && highest.is_finite()) {
+        return 1.0;
+    }
+    let rough = highest / 5.0;
+    let power = 10f64.powf(rough.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * power).find(|step| *step >= rough).unwrap_or(rough)
+}
+
+/// With as many digits as tell two steps apart.
+fn number(value: f64, step: f64) -> String {
+    let digits = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
+    if digits == 0 { grouped(value.round() as u64) } else { format!("{value:.digits$}") }
+}
+
+fn colour(number: usize) -> &'static str {
+    COLOURS[number % COLOURS.len()]
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most.saturating_sub(2)).chain("..".chars()).collect()
+}
+
+fn text(svg: &mut String, x: f64, y: f64, anchor: &str, more: &str, content: &str) {
+    let space = if more.is_empty() { "" } else { " " };
+    let _ = writeln!(
+        svg,
+        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{space}{more}>{}</text>",
+        escaped(content)
+    );
+}
+
+fn escaped(text: &str) -> String {
+    let plain = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    plain.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(groups: usize, series: usize) -> Figure {
+        let bar = |value: f64| Some(Bar { value, whisker: Some((value * 0.9, value * 1.1)) });
+        Figure {
+            title: "a < b & c".to_owned(),
+            x_label: "threads".to_owned(),
+            y_label: "MB/s".to_owned(),
+            groups: (0..groups).map(|group| group.to_string()).collect(),
+            series: (0..series).map(|series| format!("prefetch={series}")).collect(),
+            bars: (0..groups).map(|group| vec![bar(100.0 * (group + 1) as f64); series]).collect(),
+        }
+    }
+
+    #[test]
+    fn every_bar_is_drawn_within_the_frame() {
+        for (groups, series) in [(1, 1), (4, 2), (3, 12)] {
+            let figure = figure(groups, series);
+            let (svg, frame) = (figure.svg(), Frame::of(&figure));
+            assert_eq!(svg.matches("class=\"bar\"").count(), groups * series);
+            assert_eq!(svg.matches("stroke-width=\"1.2\"").count(), groups * series, "one whisker each");
+            let legend = if series > 1 { series } else { 0 };
+            assert_eq!(svg.matches("width=\"12\" height=\"12\"").count(), legend);
+            assert!(LEFT + frame.group * groups as f64 <= frame.right + 0.01);
+            assert!(frame.y(figure.bars[groups - 1][0].unwrap().value * 1.1) >= frame.top);
+        }
+    }
+
+    #[test]
+    fn text_is_escaped_and_what_is_missing_marked() {
+        let mut figure = figure(2, 2);
+        figure.bars[1][0] = None;
+        let svg = figure.svg();
+        assert!(svg.contains("a &lt; b &amp; c") && !svg.contains("a < b"));
+        assert_eq!(svg.matches("class=\"bar\"").count(), 3);
+        assert_eq!(svg.matches(">x</text>").count(), 1);
+    }
+
+    #[test]
+    fn a_figure_without_anything_is_still_one() {
+        assert!(Figure::default().svg().ends_with("</svg>\n"));
+        let mut figure = figure(1, 1);
+        figure.bars[0][0] = Some(Bar { value: 0.0, whisker: None });
+        assert!(!figure.svg().contains("NaN"));
+    }
+
+    #[test]
+    fn marks_are_round_numbers() {
+        for (highest, step) in [(11.0, 5.0), (9.0, 2.0), (163.0, 50.0), (0.4, 0.1), (0.0, 1.0), (5e6, 1e6)] {
+            assert!((tick_step(highest) - step).abs() < 1e-9, "{highest}: {}", tick_step(highest));
+        }
+        assert_eq!(number(12_345.0, 5000.0), "12,345");
+        assert_eq!(number(0.25, 0.05), "0.25");
+    }
+}

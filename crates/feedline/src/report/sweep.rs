@@ -1,0 +1,258 @@
+//! A sweep as people and programs read it: one row per cell with the median of its runs, the speed-up against the first
+//! cell and its interval, and what to be wary of. Made from the journal and from nothing else.
+
+use model::ledger::Calibration;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::plot::{Bar, Figure};
+use crate::commands::sweep::grid::Axis;
+use crate::commands::sweep::journal::{Entry, Header};
+use crate::statistics::{cv, interval, median, ratio_interval};
+
+/// Repeats that differ by more than this are worth a remark.
+const CV_LIMIT: f64 = 0.05;
+
+/// The same figure of each run of a cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct Repeats {
+    pub median: Option<f64>,
+    pub interval: Option<(f64, f64)>,
+    pub cv: Option<f64>,
+    pub values: Vec<f64>,
+}
+
+impl Repeats {
+    fn new(values: Vec<f64>, seed: u64) -> Repeats {
+        Repeats { median: median(&values), interval: interval(&values, seed), cv: cv(&values), values }
+    }
+}
+
+/// The runs of one cell.
+#[derive(Clone, Debug)]
+pub struct Runs<'a> {
+    /// A value for each key.
+    pub settings: Vec<String>,
+    pub runs: Vec<&'a Entry>,
+}
+
+/// What they come to.
+#[derive(Clone, Debug, Serialize)]
+pub struct CellFigures {
+    /// A value for each key.
+    pub settings: Vec<String>,
+    pub samples_per_second: Repeats,
+    pub mb_per_second: Repeats,
+    pub au_percent: Repeats,
+    /// Against the first cell, in samples per second.
+    pub speed_up: Option<f64>,
+    pub speed_up_interval: Option<(f64, f64)>,
+    pub failed: usize,
+    /// Why the last of them failed.
+    pub error: Option<String>,
+    /// Rules of the verdict that a run broke.
+    pub broken: Vec<String>,
+}
+
+impl CellFigures {
+    fn new(Runs { settings, runs }: Runs<'_>, seed: u64) -> CellFigures {
+        let repeats = |figure: fn(&Entry) -> Option<f64>| {
+            Repeats::new(runs.iter().filter_map(|run| figure(run)).collect(), seed)
+        };
+        let mut broken: Vec<String> = Vec::new();
+        for rule in runs.iter().flat_map(|run| &run.broken) {
+            if !broken.contains(rule) {
+                broken.push(rule.clone());
+            }
+        }
+        let errors: Vec<&String> = runs.iter().filter_map(|run| run.error.as_ref()).collect();
+        CellFigures {
+            settings,
+            samples_per_second: repeats(|run| run.samples_per_second),
+            mb_per_second: repeats(|run| run.mb_per_second),
+            au_percent: repeats(|run| run.au_percent),
+            speed_up: None,
+            speed_up_interval: None,
+            failed: errors.len(),
+            error: errors.last().map(ToString::to_string),
+            broken,
+        }
+    }
+
+    fn compare(&mut self, first: &Repeats, seed: u64) {
+        let own = &self.samples_per_second;
+        let base = first.median.filter(|base| *base > 0.0);
+        self.speed_up = own.median.zip(base).map(|(own, base)| own / base);
+        self.speed_up_interval = ratio_interval(&own.values, &first.values, seed);
+    }
+
+    /// What to be wary of.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(error) = &self.error {
+            notes.push(format!("{} failed: {}", self.failed, error.lines().next().unwrap_or_default()));
+        }
+        if !self.broken.is_empty() {
+            notes.push(format!("invalid: {}", self.broken.join(", ")));
+        }
+        if let Some(cv) = self.samples_per_second.cv.filter(|cv| *cv > CV_LIMIT) {
+            notes.push(format!("varies by {:.0} %", 100.0 * cv));
+        }
+        notes
+    }
+}
+
+/// A sweep that is over.
+#[derive(Debug)]
+pub struct SweepReport<'a> {
+    header: &'a Header,
+    cells: Vec<CellFigures>,
+    ceiling: Option<Calibration>,
+}
+
+impl<'a> SweepReport<'a> {
+    /// From the runs of each cell, in the grid's order.
+    pub fn new(
+        header: &'a Header,
+        cells: impl Iterator<Item = Runs<'a>>,
+        ceiling: Option<Calibration>,
+    ) -> SweepReport<'a> {
+        let mut cells: Vec<CellFigures> = cells.map(|runs| CellFigures::new(runs, header.seed)).collect();
+        if let Some((first, others)) = cells.split_first_mut() {
+            first.speed_up = first.samples_per_second.median.map(|_| 1.0);
+            others.iter_mut().for_each(|cell| cell.compare(&first.samples_per_second, header.seed));
+        }
+        SweepReport { header, cells, ceiling }
+    }
+
+    pub fn any_failed(&self) -> bool {
+        self.cells.iter().any(|cell| cell.failed > 0)
+    }
+
+    pub fn any_invalid(&self) -> bool {
+        self.cells.iter().any(|cell| !cell.broken.is_empty())
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.header.over.iter().map(|axis| axis.key.as_str())
+    }
+
+    pub fn text(&self) -> String {
+        let columns = ["samples/s", "MB/s", "AU %", "speed-up", "95 % interval", "runs", "note"];
+        let keys = self.header.over.len();
+        let rows = self.cells.iter().map(|cell| {
+            let figures = row(cell);
+            cell.settings.iter().cloned().chain(figures).collect::<Vec<_>>()
+        });
+        let table = super::table(self.keys().chain(columns), keys..keys + columns.len() - 1, rows);
+        let mut text = format!("{}\n\n{table}\n", self.header.sweep);
+        if let Some(own) = self.ceiling {
+            text.push_str(&format!("\n{}\n", super::text::ceiling(&own)));
+        }
+        text
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "sweep": self.header,
+            "calibration": self.ceiling,
+            "cells": self.cells.iter().map(|cell| self.cell_json(cell)).collect::<Vec<_>>(),
+        })
+    }
+
+    fn cell_json(&self, cell: &CellFigures) -> Value {
+        let mut value = json!(cell);
+        value["settings"] =
+            self.keys().zip(&cell.settings).map(|(key, value)| (key.to_owned(), json!(value))).collect();
+        value["notes"] = json!(cell.notes());
+        value
+    }
+
+    pub fn csv(&self) -> String {
+        let columns = "runs,failed,samples_per_second,samples_per_second_low,samples_per_second_high,cv,mb_per_second,\
+                       au_percent,speed_up,speed_up_low,speed_up_high,note";
+        let mut text: String = self.keys().map(|key| field(key) + ",").collect();
+        text.push_str(columns);
+        text.push('\n');
+        for cell in &self.cells {
+            text.push_str(&csv_line(cell));
+        }
+        text
+    }
+
+    /// The first key along the x axis, the combinations of the others as colours.
+    pub fn figure(&self) -> Figure {
+        let Some((first, others)) = self.header.over.split_first() else { return Figure::default() };
+        let series = self.cells.len() / first.values.len().max(1);
+        let bar = |cell: &CellFigures| {
+            cell.mb_per_second.median.map(|value| Bar { value, whisker: cell.mb_per_second.interval })
+        };
+        Figure {
+            title: format!("{}: median of {} runs, 95 % interval", self.header.sweep, self.most_runs()),
+            x_label: first.key.clone(),
+            y_label: "MB/s".to_owned(),
+            groups: first.values.clone(),
+            series: (0..series).map(|index| series_name(others, &self.cells[index].settings[1..])).collect(),
+            bars: self.cells.chunks(series.max(1)).map(|group| group.iter().map(bar).collect()).collect(),
+        }
+    }
+
+    fn most_runs(&self) -> usize {
+        self.cells.iter().map(|cell| cell.samples_per_second.values.len()).max().unwrap_or(0)
+    }
+}
+
+fn row(cell: &CellFigures) -> [String; 7] {
+    let figure =
+        |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
+    let interval = |bounds: Option<(f64, f64)>| {
+        bounds.map_or("-".to_owned(), |(low, high)| format!("{low:.2} to {high:.2}"))
+    };
+    [
+        figure(cell.samples_per_second.median, 1),
+        figure(cell.mb_per_second.median, 1),
+        figure(cell.au_percent.median, 2),
+        figure(cell.speed_up, 2),
+        interval(cell.speed_up_interval),
+        cell.samples_per_second.values.len().to_string(),
+        cell.notes().join("; "),
+    ]
+}
+
+fn csv_line(cell: &CellFigures) -> String {
+    let maybe = |figure: Option<f64>| figure.map_or(String::new(), |figure| figure.to_string());
+    let ends = |bounds: Option<(f64, f64)>| [maybe(bounds.map(|b| b.0)), maybe(bounds.map(|b| b.1))];
+    let [low, high] = ends(cell.samples_per_second.interval);
+    let [speed_low, speed_high] = ends(cell.speed_up_interval);
+    let figures = [
+        cell.samples_per_second.values.len().to_string(),
+        cell.failed.to_string(),
+        maybe(cell.samples_per_second.median),
+        low,
+        high,
+        maybe(cell.samples_per_second.cv),
+        maybe(cell.mb_per_second.median),
+        maybe(cell.au_percent.median),
+        maybe(cell.speed_up),
+        speed_low,
+        speed_high,
+        field(&cell.notes().join("; ")),
+    ];
+    let fields: Vec<String> = cell.settings.iter().map(|value| field(value)).chain(figures).collect();
+    fields.join(",") + "\n"
+}
+
+/// A field of CSV: quoted where it would be taken for several.
+fn field(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+fn series_name(others: &[Axis], values: &[String]) -> String {
+    let names: Vec<String> =
+        others.iter().zip(values).map(|(axis, value)| format!("{}={value}", axis.key)).collect();
+    names.join(", ")
+}
