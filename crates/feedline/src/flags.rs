@@ -36,6 +36,14 @@ Examples:
 Each round runs every cell once, in an order of its own. The folder gets cells.jsonl (the journal), sweep.csv,
 sweep.json and sweep.svg. Values are split at commas outside brackets and quotes.";
 
+const CAPACITY_EXAMPLES: &str = "\
+Examples:
+  feedline capacity retinanet_b200 --data-dir /data/retinanet
+  feedline capacity unet3d_h100 --data-dir /data/unet3d --from 4 --up-to 64
+  feedline capacity retinanet_b200 --store null            how many this host can emulate at all
+
+Short probes find the border, full runs of the workload show it: N accelerators reach its metric.au, N + 1 do not.";
+
 const GENERATE_EXAMPLES: &str = "\
 Examples:
   feedline generate unet3d_h100 --data-dir /mnt/fast/unet3d
@@ -99,6 +107,9 @@ pub enum Command {
     /// Run a workload with each combination of some settings, several times, and say what each is worth
     #[command(after_help = SWEEP_EXAMPLES, max_term_width = 120)]
     Sweep(SweepFlags),
+    /// Find the largest number of accelerators that the storage feeds at the workload's AU
+    #[command(after_help = CAPACITY_EXAMPLES, max_term_width = 120)]
+    Capacity(CapacityFlags),
     /// Write a workload's data set; what is there already is kept
     #[command(after_help = GENERATE_EXAMPLES, max_term_width = 120)]
     Generate(GenerateFlags),
@@ -203,6 +214,25 @@ pub struct SweepFlags {
     pub seed: u64,
     #[command(flatten)]
     pub output_flags: OutputFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct CapacityFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    #[command(flatten)]
+    pub place: PlaceFlags,
+    /// Number of accelerators to begin with
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub from: u64,
+    /// Look no further than this
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub up_to: Option<u64>,
+    /// Steps of a probe [default: 20 for each batch that may be ready in advance, at least 2 s of compute time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: Option<u64>,
+    #[command(flatten)]
+    pub output: OutputFlags,
 }
 
 #[derive(Args, Debug)]

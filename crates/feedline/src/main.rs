@@ -30,6 +30,7 @@ fn dispatch(cli: Cli) -> Ending {
     match cli.command {
         Command::Run(flags) => commands::run::run(&flags),
         Command::Sweep(flags) => commands::sweep::sweep(&flags),
+        Command::Capacity(flags) => commands::capacity::capacity(&flags),
         Command::Generate(flags) => commands::generate::generate(&flags),
         Command::Plan(flags) => commands::plan::plan(&flags),
         Command::Catalog(flags) => commands::catalog::catalog(&flags),

@@ -1,6 +1,7 @@
 //! One file per command. What several commands do alike stands here: read a workload, look up its format and
 //! store, find its data folder.
 
+pub mod capacity;
 pub mod catalog;
 pub mod completions;
 pub mod generate;

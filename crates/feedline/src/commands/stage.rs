@@ -14,7 +14,7 @@ use model::ledger::{Calibration, Ledger};
 use model::manifest::{Difference, Manifest};
 use model::plan::{Data, Listed, Plan};
 use model::units::Bytes;
-use model::verdict::{self, Case, Verdict};
+use model::verdict::{self, Case, Outcome, Verdict};
 use model::warning::Warning;
 use store::{Backend, Store};
 
@@ -273,6 +273,12 @@ impl Measured {
         let fault = self.ledger.faults().first()?;
         let place = format!("the run stopped in epoch {} ({})", fault.epoch, fault.phase);
         Some(anyhow!("{}", fault.message).context(place))
+    }
+
+    /// The rules of the verdict that are broken.
+    pub fn broken(&self) -> Vec<String> {
+        let broken = self.verdict.rules.iter().filter(|finding| finding.outcome == Outcome::Fail);
+        broken.map(|finding| finding.rule.clone()).collect()
     }
 }
 

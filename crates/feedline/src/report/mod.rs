@@ -1,6 +1,7 @@
 //! What people and programs get to read. A report is made from the three documents; stdout is for the report, stderr
 //! for notes, and nothing else in the program writes to either.
 
+pub mod capacity;
 pub mod folder;
 pub mod plan;
 pub mod plot;

@@ -15,7 +15,6 @@ use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::order::{Permutation, mix};
 use model::units::Nanos;
-use model::verdict::Outcome;
 use model::warning::Warning;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -292,8 +291,7 @@ fn fill(entry: &mut Entry, stage: &Stage<'_>, measured: &Measured) {
     if entry.error.is_some() {
         return;
     }
-    let broken = measured.verdict.rules.iter().filter(|finding| finding.outcome == Outcome::Fail);
-    entry.broken = broken.map(|finding| finding.rule.clone()).collect();
+    entry.broken = measured.broken();
     entry.verdict = Some(measured.verdict.status);
     let Some(figures) = Figures::new(&stage.plan, &measured.ledger, Phase::Train) else { return };
     entry.samples_per_second = figures.samples_per_second.map(|rate| rate.mean);

@@ -1,0 +1,209 @@
+//! `feedline capacity`: how many accelerators this storage feeds at the workload's AU. The number is searched with
+//! short probes and shown with full runs of it and of its neighbour, which must fail.
+
+pub mod search;
+
+use anyhow::anyhow;
+use engine::Stop;
+use engine::host::Host;
+use model::ledger::Phase;
+use model::metrics::Figures;
+use model::plan::{Plan, PlanError};
+use model::spec::Spec;
+use model::units::counted;
+
+use super::stage::{Stage, Venue};
+use super::{Prepared, backend, prepare, stop_on_signals};
+use crate::exit::{Ending, Exit, Failure};
+use crate::flags::CapacityFlags;
+use crate::progress::Show;
+use crate::report;
+use crate::report::capacity::{CapacityReport, End, trial_line};
+use search::{Bounds, Depth, Trial, search};
+
+/// A probe's steps for each batch that may be ready in advance: so many that batches read before they are asked for do
+/// not flatter.
+const STEPS_PER_BATCH_AHEAD: u64 = 20;
+/// Compute time of a probe's steps, if that makes more of them.
+const PROBE_SECONDS: f64 = 2.0;
+/// More ranks than a plan takes.
+const MOST_RANKS: u64 = 1 << 20;
+
+pub fn capacity(flags: &CapacityFlags) -> Ending {
+    if let Some(up_to) = flags.up_to.filter(|up_to| *up_to < flags.from) {
+        return Err(Failure::usage(anyhow!("--from {} lies beyond --up-to {up_to}", flags.from)));
+    }
+    let prepared = prepare(&flags.workload)?;
+    let host = Host::look();
+    let mut capacity = Capacity { flags, prepared, host: &host, steps: 0, data_is_there: false };
+    let single = capacity.settle(capacity.prepared.clone(), 1)?;
+    let demand = single.plan.estimate.demand.ok_or_else(no_compute)?.samples_per_second;
+    let target = single.plan.metric.au_target;
+    capacity.steps = flags.steps.unwrap_or_else(|| probe_steps(&single.plan));
+    let (most, end) = capacity.most_ranks()?;
+    capacity.stage(1, Depth::Probe)?;
+    single.check_host()?;
+    if !flags.output.quiet {
+        report::warnings(&single.prepared.warnings);
+    }
+    single.check_data()?;
+    let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
+    let store = single.make_data(show, &stop)?.plan.store;
+    capacity.data_is_there = true;
+    let bounds = Bounds { from: flags.from, most, demand: demand * target };
+    let answer = search(bounds, |ranks, depth| capacity.run(ranks, depth, show, &stop))?;
+    let end = if answer.ranks == most { end } else { End::Target };
+    let ceiling = match end {
+        End::Target => capacity.stage(answer.ranks + 1, Depth::Confirmed)?.calibrate(&stop),
+        End::DataSet | End::UpTo => None,
+    };
+    let workload = &capacity.prepared.name;
+    conclude(flags, &CapacityReport { workload, store: &store, target, answer, end, ceiling })
+}
+
+fn no_compute() -> Failure {
+    Failure::usage(anyhow!(
+        "accelerators that compute nothing can never be fed: train.computation_time is 0; set it to the time of a step"
+    ))
+}
+
+fn probe_steps(plan: &Plan) -> u64 {
+    let ahead = STEPS_PER_BATCH_AHEAD * (plan.loader.prefetch_batches + 1);
+    let seconds = (PROBE_SECONDS / plan.train.compute.mean()).ceil() as u64;
+    ahead.max(seconds) + plan.metric.exclude_start_steps + plan.metric.exclude_end_steps
+}
+
+fn conclude(flags: &CapacityFlags, report: &CapacityReport<'_>) -> Ending {
+    match flags.output.json {
+        true => report::out_json(&report.json())?,
+        false => report::out(&report.text())?,
+    }
+    if !report.answer.clear {
+        return Err(Failure::incomplete(anyhow!(
+            "no border was found: full runs contradict the probes; raise --steps, or see how the rate varies with \
+             'feedline sweep --over ranks=..'"
+        )));
+    }
+    Ok(if report.is_valid() { Exit::Ok } else { Exit::CheckFailed })
+}
+
+struct Capacity<'a> {
+    flags: &'a CapacityFlags,
+    prepared: Prepared,
+    host: &'a Host,
+    /// Of a probe.
+    steps: u64,
+    data_is_there: bool,
+}
+
+impl<'a> Capacity<'a> {
+    /// The workload for so many ranks: as it is, or cut down to a probe.
+    fn stage(&self, ranks: u64, depth: Depth) -> Result<Stage<'a>, Failure> {
+        let mut prepared = self.prepared.clone();
+        if self.makes_files()? {
+            add_files(&mut prepared.spec, ranks, self.steps);
+        }
+        if depth == Depth::Confirmed {
+            return self.settle(prepared, ranks);
+        }
+        (prepared.spec.train.epochs, prepared.spec.workflow.evaluation) = (1, false);
+        let possible = self.settle(prepared.clone(), ranks)?.plan.train.shards.steps;
+        prepared.spec.train.total_training_steps = Some(self.steps.min(possible));
+        self.settle(prepared, ranks)
+    }
+
+    fn settle(&self, prepared: Prepared, ranks: u64) -> Result<Stage<'a>, Failure> {
+        let (place, ranks) = (&self.flags.place, Some(ranks));
+        let venue = Venue { place, store: None, ranks, data_is_there: self.data_is_there, host: self.host };
+        Stage::settle(prepared, venue)
+    }
+
+    /// Where nothing has to be there to be read, there can be files for any number of ranks.
+    fn makes_files(&self) -> Result<bool, Failure> {
+        let holds_files = backend(&self.flags.place.store)?.capabilities.holds_files;
+        Ok(!holds_files && self.prepared.spec.dataset.catalog.is_none())
+    }
+
+    /// The most ranks that there can be, and what forbids more.
+    fn most_ranks(&self) -> Result<(u64, End), Failure> {
+        let wanted = self.flags.up_to.unwrap_or(MOST_RANKS);
+        let fits = |ranks: u64| match self.stage(ranks, Depth::Confirmed) {
+            Ok(_) => Ok(true),
+            Err(failure) if is_data_end(&failure) => Ok(false),
+            Err(failure) => Err(failure),
+        };
+        if fits(wanted)? {
+            return Ok((wanted, End::UpTo));
+        }
+        let (mut most, mut beyond) = (1, wanted);
+        while beyond - most > 1 {
+            let middle = most + (beyond - most) / 2;
+            if fits(middle)? { most = middle } else { beyond = middle }
+        }
+        Ok((most, End::DataSet))
+    }
+
+    fn run(&self, ranks: u64, depth: Depth, show: Show, stop: &Stop) -> Result<Trial, Failure> {
+        let named = |failure: Failure| {
+            let place = format!("with {}", counted(ranks, "rank"));
+            Failure { error: failure.error.context(place), ..failure }
+        };
+        let trial = self.stage(ranks, depth).and_then(|stage| {
+            stage.check_host()?;
+            trial(&stage, depth, show, stop)
+        });
+        let trial = trial.map_err(named)?;
+        if show != Show::Nothing {
+            report::note(&trial_line(&trial));
+        }
+        Ok(trial)
+    }
+}
+
+/// Trains and looks at what one wants to know of it.
+fn trial(stage: &Stage<'_>, depth: Depth, show: Show, stop: &Stop) -> Result<Trial, Failure> {
+    let measured = stage.measure(None, show, stop)?;
+    if let Some(fault) = measured.fault() {
+        return Err(Failure::incomplete(fault));
+    }
+    let plan = &stage.plan;
+    let figures = Figures::new(plan, &measured.ledger, Phase::Train);
+    let seen = figures.as_ref().and_then(|figures| {
+        let (au, rate) = (figures.au_percent?.mean, figures.samples_per_second?.mean);
+        Some((au, rate, figures.mib_per_second?.mean, figures.meets(plan.metric.au_target)?))
+    });
+    let Some((au_percent, samples_per_second, mib_per_second, met)) = seen else {
+        return Err(Failure::incomplete(anyhow!("interrupted")));
+    };
+    Ok(Trial {
+        ranks: plan.ranks,
+        depth,
+        steps: plan.train.shards.steps,
+        au_percent,
+        samples_per_second,
+        mb_per_second: report::megabytes(mib_per_second),
+        met,
+        broken: measured.broken(),
+    })
+}
+
+/// As many files as give every rank its steps; never fewer than the workload has.
+fn add_files(spec: &mut Spec, ranks: u64, steps: u64) {
+    let samples = ranks.saturating_mul(spec.reader.batch_size).saturating_mul(steps);
+    let files = samples.div_ceil(spec.dataset.num_samples_per_file.max(1));
+    spec.dataset.num_files_train = spec.dataset.num_files_train.max(files);
+    let generated = &mut spec.dataset.num_files_generated;
+    *generated = generated.map(|generated| generated.max(spec.dataset.num_files_train));
+}
+
+/// Whether the data set is too small for so many ranks, and nothing else is wrong.
+fn is_data_end(failure: &Failure) -> bool {
+    matches!(
+        failure.error.downcast_ref(),
+        Some(
+            PlanError::TooFewSamples { .. }
+                | PlanError::NothingToMeasure { .. }
+                | PlanError::TooManySteps { .. }
+        )
+    )
+}

@@ -1,0 +1,147 @@
+//! How many accelerators a storage feeds, as people and programs read it: every trial as a row, the answer in words,
+//! and whether the storage or the instrument set the border.
+
+use model::ledger::Calibration;
+use model::units::{counted, grouped};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::commands::capacity::search::{Answer, Depth, Trial};
+
+/// What ended the search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// One rank more misses the target.
+    Target,
+    /// The data set has no samples for one rank more.
+    DataSet,
+    /// Nobody wanted to know more.
+    UpTo,
+}
+
+/// A search that is over.
+#[derive(Debug)]
+pub struct CapacityReport<'a> {
+    pub workload: &'a str,
+    pub store: &'a str,
+    /// 0 to 1.
+    pub target: f64,
+    pub answer: Answer,
+    pub end: End,
+    /// The instrument's own, at one rank more than the answer.
+    pub ceiling: Option<Calibration>,
+}
+
+impl CapacityReport<'_> {
+    /// Whether the run that the answer rests on is worth something.
+    pub fn is_valid(&self) -> bool {
+        self.answer.confirmed(self.answer.ranks).is_none_or(|trial| trial.broken.is_empty())
+    }
+
+    pub fn text(&self) -> String {
+        let mut trials: Vec<&Trial> = self.answer.trials.iter().collect();
+        trials.sort_by_key(|trial| (trial.ranks, trial.depth == Depth::Confirmed));
+        let header = ["ranks", "AU %", "MB/s", "steps", "target", "run", "note"];
+        let table = super::table(header, 0..4, trials.into_iter().map(row));
+        let mut text = format!("{}, {} store\n\n{table}\n\n{}\n", self.workload, self.store, self.words());
+        if let Some(limit) = self.instrument() {
+            text.push_str(&format!("{limit}\n"));
+        }
+        text
+    }
+
+    /// The answer in one sentence.
+    fn words(&self) -> String {
+        let ranks = self.answer.ranks;
+        let target = format!("AU {:.0} %", 100.0 * self.target);
+        let seen = |ranks| self.answer.confirmed(ranks).map_or("not measured".to_owned(), au);
+        let feeds = format!("{} at {target} ({})", counted(ranks, "accelerator"), seen(ranks));
+        match self.end {
+            _ if !self.answer.clear => format!("about {feeds}: no clear border"),
+            End::Target if ranks == 0 => {
+                format!("no accelerator at {target}; even one accelerator: {}", seen(1))
+            }
+            End::Target => format!("{feeds}; with {}: {}", grouped(ranks + 1), seen(ranks + 1)),
+            End::DataSet => format!("at least {feeds}; the data set ends at {}", counted(ranks, "rank")),
+            End::UpTo => format!("at least {feeds}; the search ends at {}", counted(ranks, "rank")),
+        }
+    }
+
+    /// Who set the border, where it was not the storage.
+    fn instrument(&self) -> Option<String> {
+        if self.end != End::Target {
+            return None;
+        }
+        if self.store == "null" {
+            return Some(
+                "the null store reads nothing: this is what the instrument itself can feed here".to_owned(),
+            );
+        }
+        self.instrument_limits().filter(|limits| *limits)?;
+        let own = self.ceiling?.au_percent?;
+        let more = counted(self.answer.ranks + 1, "accelerator");
+        Some(format!(
+            "the instrument, not the storage, is the limit: with {more} the null store reaches only AU {own:.2} % on \
+             this host"
+        ))
+    }
+
+    /// Whether the instrument alone would miss the target with one rank more.
+    fn instrument_limits(&self) -> Option<bool> {
+        let own = self.ceiling?.au_percent?;
+        Some(own < 100.0 * self.target)
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "workload": self.workload,
+            "store": self.store,
+            "au_target_percent": 100.0 * self.target,
+            "accelerators": self.answer.ranks,
+            "clear": self.answer.clear,
+            "ended_by": self.end,
+            "answer": self.words(),
+            "instrument_is_the_limit": self.instrument_limits(),
+            "calibration": self.ceiling,
+            "trials": self.answer.trials,
+        })
+    }
+}
+
+fn au(trial: &Trial) -> String {
+    format!("AU {:.2} %, {} MB/s", trial.au_percent, grouped(trial.mb_per_second.round() as u64))
+}
+
+fn row(trial: &Trial) -> [String; 7] {
+    let note = match trial.broken.as_slice() {
+        [] => String::new(),
+        rules => format!("invalid: {}", rules.join(", ")),
+    };
+    [
+        grouped(trial.ranks),
+        format!("{:.2}", trial.au_percent),
+        format!("{:.1}", trial.mb_per_second),
+        grouped(trial.steps),
+        met(trial).to_owned(),
+        depth(trial).to_owned(),
+        note,
+    ]
+}
+
+/// A trial as soon as it is over: `probe      4 ranks  AU 99.10 %, 1,234 MB/s: met`
+pub fn trial_line(trial: &Trial) -> String {
+    format!("{:<9} {:>12}  {}: {}", depth(trial), counted(trial.ranks, "rank"), au(trial), met(trial))
+}
+
+fn met(trial: &Trial) -> &'static str {
+    if trial.met { "met" } else { "not met" }
+}
+
+fn depth(trial: &Trial) -> &'static str {
+    match trial.depth {
+        Depth::Probe => "probe",
+        Depth::Confirmed => "confirmed",
+    }
+}

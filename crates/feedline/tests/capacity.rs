@@ -1,0 +1,105 @@
+//! The search for the number of accelerators: its ends, its refusals and its answer in words. Where the border of real
+//! storage lies no test can know; that the search finds a border is tested beside it, on devices that are numbers.
+
+use crate::util::{Dir, SMALL};
+
+/// `SMALL` with steps of 5 ms, which storage in memory feeds without effort: 12 steps with one rank.
+fn busy() -> Dir {
+    let dir = Dir::new();
+    dir.write("w.yaml", SMALL.replace("computation_time: 0", "computation_time: 0.005"));
+    dir
+}
+
+fn busy_with_data() -> Dir {
+    let dir = busy();
+    dir.feedline(&["generate", "w.yaml", "--quiet"]).run().exits(0);
+    dir
+}
+
+/// A target that a busy machine cannot miss.
+const EASY: &str = "metric.au=0.01";
+
+#[test]
+fn the_data_set_ends_the_search() {
+    let dir = busy_with_data();
+    let done = dir.feedline(&["capacity", "w.yaml"]).set(&[EASY]).run();
+    // On a machine that is busy with other things the verdict may say so.
+    assert!([Some(0), Some(5)].contains(&done.code()), "{}", done.stderr);
+    let done = done.prints("at least 6 accelerators at AU 1 %").prints("the data set ends at 6 ranks");
+    let probed: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("probe ")).collect();
+    assert_eq!(probed.len(), 4, "1, 2, 4 and 6 ranks: {probed:?}");
+    assert_eq!(done.stdout.lines().filter(|line| line.contains(" confirmed")).count(), 1, "{}", done.stdout);
+    assert_eq!(dir.listing().iter().filter(|line| line.contains("feedline-results")).count(), 0);
+}
+
+#[test]
+fn the_wish_ends_the_search() {
+    let dir = busy_with_data();
+    let args = ["capacity", "w.yaml", "--from", "2", "--up-to", "3", "--quiet", "--json"];
+    let json = dir.feedline(&args).set(&[EASY]).run().silent().json();
+    assert_eq!((json["accelerators"].as_u64(), &json["ended_by"]), (Some(3), &"up-to".into()));
+    let trials = json["trials"].as_array().unwrap();
+    let seen: Vec<(u64, &str)> = trials
+        .iter()
+        .map(|trial| (trial["ranks"].as_u64().unwrap(), trial["depth"].as_str().unwrap()))
+        .collect();
+    assert_eq!(seen, [(2, "probe"), (3, "probe"), (3, "confirmed")]);
+    assert_eq!(trials[2]["steps"], 4, "a full run has all steps");
+}
+
+/// No storage brings a sample in a nanosecond.
+#[test]
+fn none_is_an_answer() {
+    let dir = busy_with_data();
+    let settings = ["train.computation_time=0.000000001", "metric.au=1"];
+    let done = dir.feedline(&["capacity", "w.yaml"]).set(&settings).run().exits(0);
+    let done = done.prints("no accelerator at AU 100 %; even one accelerator: AU ");
+    done.prints("the instrument, not the storage, is the limit: with 1 accelerator");
+}
+
+#[test]
+fn a_store_without_files_has_steps_for_any_number() {
+    let dir = busy();
+    let args =
+        ["capacity", "w.yaml", "--store", "null", "--from", "40", "--up-to", "40", "--steps", "5", "--json"];
+    let json = dir.feedline(&args).set(&[EASY]).run().json();
+    let trials = json["trials"].as_array().unwrap();
+    assert!(trials.iter().all(|trial| trial["ranks"] == 40 && trial["steps"] == 5), "{trials:?}");
+    assert_eq!(json["accelerators"], 40);
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_runs() {
+    let dir = busy();
+    let table: &[(&[&str], &[&str])] = &[
+        (&["--set", "train.computation_time=0"], &["train.computation_time is 0"]),
+        (&["--from", "0"], &["--from"]),
+        (&["--up-to", "0"], &["--up-to"]),
+        (&["--from", "5", "--up-to", "4"], &["--from 5 lies beyond --up-to 4"]),
+        (&["--steps", "1"], &["no step is left to measure"]),
+        (&["--ranks", "4"], &["--ranks"]),
+        (&["--store", "disc"], &["there is no store 'disc'"]),
+        (&["--set", "reader.batch_size=99"], &["1 ranks x batch 99 needs 99 samples"]),
+        (&["--set", "workflow.train=false"], &["trains on nothing"]),
+    ];
+    let before = dir.listing();
+    for (args, texts) in table {
+        let done = dir.feedline(&["capacity", "w.yaml"]).args(args).run().exits(2).one_error();
+        for text in *texts {
+            assert!(done.stderr.contains(text), "{args:?} does not say {text}:\n{}", done.stderr);
+        }
+        assert!(done.stdout.is_empty());
+    }
+    dir.feedline(&["capacity", "w.yaml"]).run().exits(3).one_error().says("feedline generate w.yaml");
+    assert_eq!(dir.listing(), before);
+}
+
+#[test]
+fn a_run_that_fails_ends_the_search() {
+    let dir = busy();
+    let many = "dataset.num_files_train=200";
+    dir.feedline(&["generate", "w.yaml", "--quiet"]).set(&[many]).run().exits(0);
+    std::fs::write(dir.path("data/train/img_001_of_200.npz"), "short").unwrap();
+    let done = dir.feedline(&["capacity", "w.yaml", "--quiet"]).set(&[many, EASY]).run().exits(4).one_error();
+    done.says("with 1 rank: the run stopped in epoch 1").says("img_001_of_200.npz");
+}
