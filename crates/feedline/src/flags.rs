@@ -44,6 +44,16 @@ Examples:
 
 Short probes find the border, full runs of the workload show it: N accelerators reach its metric.au, N + 1 do not.";
 
+const STALL_EXAMPLES: &str = "\
+Examples:
+  feedline stall demo
+  feedline stall retinanet_b200 --data-dir /data/retinanet --ranks 4
+  feedline stall unet3d_h100 --data-dir /data/unet3d --steps 50 --json
+
+Runs the same steps without data, with the page cache emptied of the files, and again with the files in it. What one
+takes longer than the other is the stall of preprocessing and of fetching. The files need not be written to; other files
+stay in the cache.";
+
 const GENERATE_EXAMPLES: &str = "\
 Examples:
   feedline generate unet3d_h100 --data-dir /mnt/fast/unet3d
@@ -110,6 +120,9 @@ pub enum Command {
     /// Find the largest number of accelerators that the storage feeds at the workload's AU
     #[command(after_help = CAPACITY_EXAMPLES, max_term_width = 120)]
     Capacity(CapacityFlags),
+    /// Say what holds the accelerators up, preprocessing or storage, and what a cache would bring
+    #[command(after_help = STALL_EXAMPLES, max_term_width = 120)]
+    Stall(StallFlags),
     /// Write a workload's data set; what is there already is kept
     #[command(after_help = GENERATE_EXAMPLES, max_term_width = 120)]
     Generate(GenerateFlags),
@@ -229,6 +242,22 @@ pub struct CapacityFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub up_to: Option<u64>,
     /// Steps of a probe [default: 20 for each batch that may be ready in advance, at least 2 s of compute time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: Option<u64>,
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct StallFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    #[command(flatten)]
+    pub place: PlaceFlags,
+    /// Number of emulated accelerators [default: 1, for the demo 2]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub ranks: Option<u64>,
+    /// Most steps of each run, of which 5 warm up [default: 10 s of compute time]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
     #[command(flatten)]

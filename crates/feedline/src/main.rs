@@ -31,6 +31,7 @@ fn dispatch(cli: Cli) -> Ending {
         Command::Run(flags) => commands::run::run(&flags),
         Command::Sweep(flags) => commands::sweep::sweep(&flags),
         Command::Capacity(flags) => commands::capacity::capacity(&flags),
+        Command::Stall(flags) => commands::stall::stall(&flags),
         Command::Generate(flags) => commands::generate::generate(&flags),
         Command::Plan(flags) => commands::plan::plan(&flags),
         Command::Catalog(flags) => commands::catalog::catalog(&flags),

@@ -32,6 +32,8 @@ mod manifest;
 mod mistakes;
 // The result of a run: its files, keys, counts and sums.
 mod run;
+// What holds the accelerators up: the parts of the time and the state of the page cache.
+mod stall;
 // Grids of settings: their files, their mistakes, and what happens when they are interrupted.
 mod sweep;
 // The repository's own text keeps the house's rules.

@@ -7,6 +7,7 @@ mod error;
 mod lane;
 mod mapped;
 mod null;
+pub mod page_cache;
 mod posix;
 
 use std::fmt::Debug;

@@ -10,6 +10,7 @@ mod listing;
 pub mod plan;
 pub mod run;
 mod stage;
+pub mod stall;
 pub mod sweep;
 pub mod workloads;
 

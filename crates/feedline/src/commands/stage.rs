@@ -209,6 +209,13 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
+    /// The same, read from another store.
+    pub fn on_store(mut self, backend: &'static Backend) -> Stage<'a> {
+        self.backend = backend;
+        backend.name.clone_into(&mut self.plan.store);
+        self
+    }
+
     /// The instrument's own ceiling for this plan. The null store is the ceiling itself.
     pub fn calibrate(&self, stop: &Stop) -> Option<Calibration> {
         let calibrates = self.backend.capabilities.holds_files;

@@ -145,3 +145,83 @@ fn depth(trial: &Trial) -> &'static str {
         Depth::Confirmed => "confirmed",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(ranks: u64, depth: Depth, au_percent: f64) -> Trial {
+        Trial {
+            ranks,
+            depth,
+            steps: 60,
+            au_percent,
+            samples_per_second: 0.0,
+            mb_per_second: 12.5 * ranks as f64,
+            met: au_percent >= 90.0,
+            broken: Vec::new(),
+        }
+    }
+
+    fn report(ranks: u64, end: End, trials: Vec<Trial>) -> CapacityReport<'static> {
+        let answer = Answer { ranks, trials, clear: true };
+        CapacityReport { workload: "snapshot", store: "posix", target: 0.9, answer, end, ceiling: None }
+    }
+
+    fn ceiling(au: f64) -> Calibration {
+        Calibration {
+            steps: 60,
+            au_percent: Some(au),
+            samples_per_second: None,
+            harness_seconds_per_step: 0.0,
+            cpu_headroom: 0.5,
+        }
+    }
+
+    #[test]
+    fn the_report_of_a_border_is_exact() {
+        use Depth::{Confirmed, Probe};
+        let seen = [(1, Probe, 99.9), (2, Probe, 80.0), (1, Confirmed, 99.5), (2, Confirmed, 81.25)];
+        let trials = seen.map(|(ranks, depth, au)| trial(ranks, depth, au)).to_vec();
+        let mut border = report(1, End::Target, trials);
+        border.ceiling = Some(ceiling(99.0));
+        assert_eq!(border.text(), EXPECTED);
+        border.ceiling = Some(ceiling(85.0));
+        let limited = "the instrument, not the storage, is the limit: with 2 accelerators the null store reaches only \
+                       AU 85.00 % on this host\n";
+        assert_eq!(border.text(), format!("{EXPECTED}{limited}"));
+        assert!(border.is_valid());
+        border.answer.trials[2].broken = vec!["on-time".to_owned()];
+        assert!(!border.is_valid());
+    }
+
+    const EXPECTED: &str = "\
+snapshot, posix store
+
+ ranks   AU %  MB/s  steps  target   run        note
+     1  99.90  12.5     60  met      probe
+     1  99.50  12.5     60  met      confirmed
+     2  80.00  25.0     60  not met  probe
+     2  81.25  25.0     60  not met  confirmed
+
+1 accelerator at AU 90 % (AU 99.50 %, 13 MB/s); with 2: AU 81.25 %, 25 MB/s
+";
+
+    #[test]
+    fn every_end_has_its_words() {
+        let full = |ranks, au| vec![trial(ranks, Depth::Confirmed, au)];
+        let words = |ranks, end, trials| report(ranks, end, trials).words();
+        assert_eq!(
+            words(0, End::Target, full(1, 79.6)),
+            "no accelerator at AU 90 %; even one accelerator: AU 79.60 %, 13 MB/s"
+        );
+        assert_eq!(
+            words(4, End::DataSet, full(4, 95.0)),
+            "at least 4 accelerators at AU 90 % (AU 95.00 %, 50 MB/s); the data set ends at 4 ranks"
+        );
+        assert_eq!(
+            words(8, End::UpTo, full(8, 95.0)),
+            "at least 8 accelerators at AU 90 % (AU 95.00 %, 100 MB/s); the search ends at 8 ranks"
+        );
+    }
+}

@@ -6,6 +6,7 @@ pub mod folder;
 pub mod plan;
 pub mod plot;
 pub mod result;
+pub mod stall;
 pub mod sweep;
 pub mod text;
 

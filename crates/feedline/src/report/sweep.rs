@@ -256,3 +256,87 @@ fn series_name(others: &[Axis], values: &[String]) -> String {
         others.iter().zip(values).map(|(axis, value)| format!("{}={value}", axis.key)).collect();
     names.join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        let axis = |key: &str, values: &[&str]| Axis {
+            key: key.to_owned(),
+            values: values.iter().map(ToString::to_string).collect(),
+        };
+        Header {
+            sweep: "snapshot".to_owned(),
+            over: vec![axis("threads", &["1", "2"]), axis("dims", &["[1,2]"])],
+            set: Vec::new(),
+            store: "posix".to_owned(),
+            ranks: None,
+            data_folder: "data".into(),
+            seed: 1,
+            spec_digest: String::new(),
+        }
+    }
+
+    fn runs(rates: &[f64], error: Option<&str>, broken: &[&str]) -> Vec<Entry> {
+        let run = |rate: &f64| Entry {
+            samples_per_second: Some(*rate),
+            mb_per_second: Some(rate / 10.0),
+            broken: broken.iter().map(ToString::to_string).collect(),
+            ..Entry::default()
+        };
+        let failed = error.map(|error| Entry { error: Some(error.to_owned()), ..Entry::default() });
+        rates.iter().map(run).chain(failed).collect()
+    }
+
+    fn with_report<T>(cells: [&[Entry]; 2], look: impl FnOnce(&SweepReport<'_>) -> T) -> T {
+        let header = header();
+        let settings = |threads: &str| vec![threads.to_owned(), "[1,2]".to_owned()];
+        let cells = ["1", "2"].into_iter().zip(cells);
+        let cells =
+            cells.map(|(threads, runs)| Runs { settings: settings(threads), runs: runs.iter().collect() });
+        look(&SweepReport::new(&header, cells, None))
+    }
+
+    #[test]
+    fn the_report_of_a_sweep_is_exact() {
+        let first = runs(&[100.0, 100.0, 100.0], None, &[]);
+        let second = runs(&[200.0, 200.0, 200.0, 300.0], Some("broken, \"quoted\"\nand more"), &["on-time"]);
+        with_report([&first, &second], |report| {
+            assert_eq!(report.text(), TEXT);
+            assert_eq!(report.csv(), CSV);
+            assert!(report.any_failed() && report.any_invalid());
+            let figure = report.figure();
+            assert_eq!(figure.groups, ["1", "2"]);
+            assert_eq!(figure.series, ["dims=[1,2]"]);
+        });
+    }
+
+    const TEXT: &str = "\
+snapshot
+
+ threads  dims   samples/s  MB/s  AU %  speed-up  95 % interval  runs  note
+ 1        [1,2]      100.0  10.0     -      1.00              -     3
+ 2        [1,2]      200.0  20.0     -      2.00   2.00 to 3.00     4  1 failed: broken, \"quoted\"; invalid: on-time; \
+varies by 22 %
+";
+
+    const CSV: &str = "\
+threads,dims,runs,failed,samples_per_second,samples_per_second_low,samples_per_second_high,cv,mb_per_second,au_percent,\
+speed_up,speed_up_low,speed_up_high,note
+1,\"[1,2]\",3,0,100,100,100,0,10,,1,,,
+2,\"[1,2]\",4,1,200,200,300,0.2222222222222222,20,,2,2,3,\"1 failed: broken, \"\"quoted\"\"; invalid: on-time; \
+varies by 22 %\"
+";
+
+    #[test]
+    fn a_first_cell_without_figures_is_no_measure() {
+        let (first, second) = (runs(&[], Some("broken"), &[]), runs(&[200.0; 3], None, &[]));
+        with_report([&first, &second], |report| {
+            assert!(
+                report.cells.iter().all(|cell| cell.speed_up.is_none() && cell.speed_up_interval.is_none())
+            );
+            assert!(report.any_failed() && !report.any_invalid());
+        });
+    }
+}

@@ -1,0 +1,184 @@
+//! Where the time goes, by differences: the same steps without data, with data in memory and with data on the storage.
+//! Arithmetic only. The method is DS-Analyzer's (Mohan et al., VLDB 2021).
+
+use serde::Serialize;
+
+/// What the runs took for the same steps, and the bytes of these steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    pub synthetic_seconds: f64,
+    pub warm_seconds: f64,
+    pub cold_seconds: f64,
+    /// Data in memory, neither preprocessed nor computed on.
+    pub memory_seconds: f64,
+    pub bytes: f64,
+}
+
+/// The time of the cold run, by cause. Rates are millions of bytes per second.
+#[derive(Clone, Debug, Serialize)]
+pub struct Attribution {
+    pub compute_seconds: f64,
+    pub prep_stall_seconds: f64,
+    pub fetch_stall_seconds: f64,
+    pub total_seconds: f64,
+    /// What the accelerators can take in; `None` if that has no limit.
+    pub ingestion_mb_per_second: Option<f64>,
+    /// What arrives when nothing has to be fetched.
+    pub prep_mb_per_second: f64,
+    /// What fetching alone would bring; `None` where it hides behind the rest.
+    pub fetch_mb_per_second: Option<f64>,
+    /// What arrived in the cold run.
+    pub cold_mb_per_second: f64,
+    /// What memory brings.
+    pub memory_mb_per_second: f64,
+    /// Differences that came out negative, by more than a trace, and count as 0.
+    pub clamped: Vec<String>,
+}
+
+/// Who holds the accelerators up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// Nobody: they compute.
+    Compute,
+    Preprocessing,
+    Fetching,
+}
+
+/// Stalls below this share of the time are not worth a remedy.
+const SMALL: f64 = 0.05;
+/// Fetching that takes less than this share of the time has no rate that can be told.
+const TELLABLE: f64 = 0.01;
+
+impl Attribution {
+    pub fn of(timed: &Timed) -> Attribution {
+        let Timed { synthetic_seconds, warm_seconds, cold_seconds, memory_seconds, bytes } = *timed;
+        let mut clamped = Vec::new();
+        let mut at_least = |seconds: f64, floor: f64, what: &str| {
+            let percent = 100.0 * (1.0 - seconds / floor);
+            if percent >= 0.05 {
+                clamped.push(format!("{what} by {percent:.1} %: counted as 0"));
+            }
+            seconds.max(floor)
+        };
+        let warm =
+            at_least(warm_seconds, synthetic_seconds, "the warm run was faster than the synthetic one");
+        let cold = at_least(cold_seconds, warm, "the cold run was faster than the warm one");
+        // Memory that is slower with nothing to do than with work is noise.
+        let memory = memory_seconds.min(warm);
+        let rate = |seconds: f64| bytes / seconds / 1e6;
+        let fetch = cold - warm;
+        Attribution {
+            compute_seconds: synthetic_seconds,
+            prep_stall_seconds: warm - synthetic_seconds,
+            fetch_stall_seconds: fetch,
+            total_seconds: cold,
+            ingestion_mb_per_second: (synthetic_seconds > 0.0).then(|| rate(synthetic_seconds)),
+            prep_mb_per_second: rate(warm),
+            fetch_mb_per_second: (fetch > TELLABLE * cold).then(|| rate(fetch)),
+            cold_mb_per_second: rate(cold),
+            memory_mb_per_second: rate(memory),
+            clamped,
+        }
+    }
+
+    pub fn limit(&self) -> Limit {
+        let (prep, fetch) = (self.prep_stall_seconds, self.fetch_stall_seconds);
+        match () {
+            () if prep.max(fetch) < SMALL * self.total_seconds => Limit::Compute,
+            () if fetch >= prep => Limit::Fetching,
+            () => Limit::Preprocessing,
+        }
+    }
+
+    /// The rate if so large a share of the bytes (0 to 1) came from memory: time adds up over bytes, and more than
+    /// accelerators and preprocessing take is of no use.
+    pub fn predict(&self, cached: f64) -> f64 {
+        let (memory, storage) = (self.memory_mb_per_second, self.cold_mb_per_second);
+        let fetched = 1.0 / (cached / memory + (1.0 - cached) / storage);
+        fetched.min(self.prep_mb_per_second)
+    }
+
+    /// The share that would have to come from memory for fetching to hold nobody up.
+    pub fn share_needed(&self) -> f64 {
+        let (memory, storage) = (self.memory_mb_per_second, self.cold_mb_per_second);
+        let needed = self.prep_mb_per_second;
+        if storage >= needed {
+            return 0.0;
+        }
+        (1.0 / storage - 1.0 / needed) / (1.0 / storage - 1.0 / memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timed(synthetic: f64, warm: f64, cold: f64) -> Timed {
+        Timed {
+            synthetic_seconds: synthetic,
+            warm_seconds: warm,
+            cold_seconds: cold,
+            memory_seconds: 0.1,
+            bytes: 800e6,
+        }
+    }
+
+    #[test]
+    fn parts_add_up_and_the_largest_stall_is_the_limit() {
+        for (synthetic, warm, cold, limit) in [
+            (2.0, 2.0, 8.0, Limit::Fetching),
+            (2.0, 7.0, 8.0, Limit::Preprocessing),
+            (2.0, 2.01, 2.05, Limit::Compute),
+            (0.001, 1.0, 3.0, Limit::Fetching),
+        ] {
+            let seen = Attribution::of(&timed(synthetic, warm, cold));
+            let sum = seen.compute_seconds + seen.prep_stall_seconds + seen.fetch_stall_seconds;
+            assert!((sum - cold).abs() < 1e-9 && seen.clamped.is_empty());
+            assert_eq!(seen.limit(), limit, "{synthetic} {warm} {cold}");
+        }
+    }
+
+    #[test]
+    fn differences_below_zero_are_zero_and_said() {
+        let seen = Attribution::of(&timed(2.0, 1.9, 1.8));
+        assert_eq!((seen.prep_stall_seconds, seen.fetch_stall_seconds, seen.total_seconds), (0.0, 0.0, 2.0));
+        assert_eq!(
+            seen.clamped,
+            [
+                "the warm run was faster than the synthetic one by 5.0 %: counted as 0",
+                "the cold run was faster than the warm one by 10.0 %: counted as 0"
+            ]
+        );
+        assert_eq!((seen.limit(), seen.fetch_mb_per_second), (Limit::Compute, None));
+    }
+
+    /// The what-if row of the acceptance table: a disk of 163 MB/s below memory of 8 GB/s.
+    #[test]
+    fn a_cached_share_is_predicted() {
+        let bytes = 1630e6;
+        let timed = Timed {
+            synthetic_seconds: 1e-6,
+            warm_seconds: bytes / 8e9,
+            cold_seconds: 10.0,
+            memory_seconds: bytes / 8e9,
+            bytes,
+        };
+        let seen = Attribution::of(&timed);
+        for (cached, rate) in [(0.0, 163.0), (0.25, 216.0), (0.5, 319.0), (0.75, 614.0), (0.9, 1377.0)] {
+            assert!((seen.predict(cached) - rate).abs() < 1.0, "{cached}: {}", seen.predict(cached));
+        }
+        assert!((seen.share_needed() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn more_than_can_be_taken_in_is_of_no_use() {
+        // 100 MB/s arrive, 400 could be taken in, memory brings 8000.
+        let seen = Attribution::of(&timed(2.0, 2.0, 8.0));
+        assert_eq!(seen.predict(0.95), 400.0);
+        let share = seen.share_needed();
+        assert!((seen.predict(share) - 400.0).abs() < 1e-6 && seen.predict(share - 0.01) < 400.0, "{share}");
+        let slow_memory = Attribution::of(&Timed { memory_seconds: 9.0, ..timed(2.0, 2.0, 8.0) });
+        assert_eq!((slow_memory.predict(1.0), slow_memory.share_needed()), (400.0, 1.0));
+    }
+}

@@ -1,0 +1,250 @@
+//! What holds the accelerators up, as people and programs read it: the parts of the time, the verdict in words with the
+//! next step to try, and what a cache would bring.
+
+use std::fmt::Write;
+
+use model::units::{counted, grouped};
+use serde_json::{Value, json};
+
+use crate::commands::stall::attribution::{Attribution, Limit};
+use crate::commands::stall::cache::State;
+
+/// Shares of the bytes that the what-if table is made for.
+const CACHED_PERCENT: [u32; 6] = [0, 25, 50, 75, 90, 95];
+
+/// An analysis that is over.
+#[derive(Debug)]
+pub struct StallReport<'a> {
+    pub workload: &'a str,
+    pub store: &'a str,
+    pub ranks: u64,
+    pub readers_per_rank: u64,
+    /// That count, and that do not.
+    pub steps: u64,
+    pub warm_up_steps: u64,
+    pub attribution: Attribution,
+    /// The page cache before the runs; `None` for a store that does not use it.
+    pub cold: Option<State>,
+    pub warm: Option<State>,
+    /// Rules that the runs broke.
+    pub broken: Vec<String>,
+}
+
+impl StallReport<'_> {
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{}: {}, {} store, {} after {} of warm-up\n\n{}\n\n",
+            self.workload,
+            counted(self.ranks, "rank"),
+            self.store,
+            counted(self.steps, "step"),
+            self.warm_up_steps,
+            self.parts()
+        );
+        for note in self.notes() {
+            let _ = writeln!(text, "{note}");
+        }
+        let _ = write!(text, "\nverdict: {}\n", self.verdict());
+        for step in self.next_steps() {
+            let _ = writeln!(text, "  try {step}");
+        }
+        let _ = write!(text, "\nif a share of the bytes came from memory\n{}\n", self.what_if());
+        text
+    }
+
+    fn parts(&self) -> String {
+        let seen = &self.attribution;
+        let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
+        let row = |part: &str, seconds: f64, mb: Option<f64>, what: &str| {
+            let percent = 100.0 * seconds / seen.total_seconds;
+            [part.to_owned(), format!("{seconds:.3}"), format!("{percent:.1}"), rate(mb), what.to_owned()]
+        };
+        let rows = [
+            row("compute", seen.compute_seconds, seen.ingestion_mb_per_second, "what accelerators take in"),
+            row(
+                "preprocessing stall",
+                seen.prep_stall_seconds,
+                Some(seen.prep_mb_per_second),
+                "what arrives from memory",
+            ),
+            row(
+                "fetch stall",
+                seen.fetch_stall_seconds,
+                seen.fetch_mb_per_second,
+                "what fetching alone brings",
+            ),
+            row("total", seen.total_seconds, Some(seen.cold_mb_per_second), "what arrived"),
+        ];
+        super::table(["part", "seconds", "%", "MB/s", ""], 1..4, rows)
+    }
+
+    /// What the figures rest on.
+    fn notes(&self) -> Vec<String> {
+        let state = |run: &str, state: &State| {
+            let doubt = if state.verified { "" } else { "unverified: " };
+            format!("{run} run: {doubt}{}", state.evidence)
+        };
+        let mut notes: Vec<String> = match (&self.cold, &self.warm) {
+            (Some(cold), Some(warm)) => vec![state("cold", cold), state("warm", warm)],
+            _ => vec![format!(
+                "the {} store has no page cache, warm is as cold: the warm run was made on the null store",
+                self.store
+            )],
+        };
+        notes.extend(self.attribution.clamped.iter().cloned());
+        notes.extend(self.broken.iter().map(|broken| format!("invalid: {broken}")));
+        notes
+    }
+
+    fn verdict(&self) -> String {
+        let seen = &self.attribution;
+        let percent = |seconds: f64| format!("{:.0} %", 100.0 * seconds / seen.total_seconds);
+        let (prep, fetch) = (percent(seen.prep_stall_seconds), percent(seen.fetch_stall_seconds));
+        match seen.limit() {
+            Limit::Compute => format!(
+                "the accelerators are the limit: they wait for preprocessing {prep} of the time and for storage \
+                 {fetch}; faster storage or more threads would change little"
+            ),
+            Limit::Preprocessing => {
+                format!("preprocessing is the limit: accelerators wait for it {prep} of the time")
+            }
+            Limit::Fetching => format!("storage is the limit: accelerators wait for it {fetch} of the time"),
+        }
+    }
+
+    fn next_steps(&self) -> Vec<String> {
+        let seen = &self.attribution;
+        let threads = format!("more readers: reader.read_threads is {}", self.readers_per_rank);
+        let megabytes = |rate: f64| format!("{} MB/s", grouped(rate.round() as u64));
+        match seen.limit() {
+            Limit::Compute => Vec::new(),
+            Limit::Preprocessing => vec![
+                format!("{threads}; where they preprocess, that is more threads for it too"),
+                "less work per sample, or more cores".to_owned(),
+            ],
+            Limit::Fetching => {
+                let (needed, there) =
+                    (megabytes(seen.prep_mb_per_second), megabytes(seen.cold_mb_per_second));
+                let share = 100.0 * seen.share_needed();
+                vec![
+                    threads,
+                    format!("faster storage: {needed} are wanted, {there} arrive"),
+                    format!("a cache: {share:.0} % of the bytes from memory would do"),
+                ]
+            }
+        }
+    }
+
+    fn what_if(&self) -> String {
+        let today = self.attribution.predict(0.0);
+        let rows = CACHED_PERCENT.map(|percent| {
+            let rate = self.attribution.predict(f64::from(percent) / 100.0);
+            [percent.to_string(), format!("{rate:.1}"), format!("{:.2}", rate / today)]
+        });
+        super::table(["cached %", "MB/s", "speed-up"], 0..3, rows)
+    }
+
+    pub fn json(&self) -> Value {
+        let predicted = CACHED_PERCENT.map(|percent| {
+            json!({
+                "cached_percent": percent,
+                "mb_per_second": self.attribution.predict(f64::from(percent) / 100.0),
+            })
+        });
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "workload": self.workload,
+            "store": self.store,
+            "ranks": self.ranks,
+            "steps": self.steps,
+            "warm_up_steps": self.warm_up_steps,
+            "parts": self.attribution,
+            "limit": self.attribution.limit(),
+            "verdict": self.verdict(),
+            "next_steps": self.next_steps(),
+            "cached_share_needed": self.attribution.share_needed(),
+            "what_if": predicted,
+            "cold_cache": self.cold,
+            "warm_cache": self.warm,
+            "invalid": self.broken,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::stall::attribution::Timed;
+
+    fn report(synthetic: f64, warm: f64, cold: f64) -> String {
+        let timed = Timed {
+            synthetic_seconds: synthetic,
+            warm_seconds: warm,
+            cold_seconds: cold,
+            memory_seconds: 0.1,
+            bytes: 800e6,
+        };
+        let state = |verified, evidence: &str| Some(State { verified, evidence: evidence.to_owned() });
+        let report = StallReport {
+            workload: "snapshot",
+            store: "posix",
+            ranks: 2,
+            readers_per_rank: 4,
+            steps: 40,
+            warm_up_steps: 5,
+            attribution: Attribution::of(&timed),
+            cold: state(true, "0 of 200,000 pages were in memory before"),
+            warm: state(false, "100,000 of 200,000 pages were in memory before"),
+            broken: Vec::new(),
+        };
+        report.text()
+    }
+
+    #[test]
+    fn the_report_of_slow_storage_is_exact() {
+        assert_eq!(report(2.0, 2.5, 8.0), EXPECTED);
+    }
+
+    const EXPECTED: &str = "\
+snapshot: 2 ranks, posix store, 40 steps after 5 of warm-up
+
+ part                 seconds      %   MB/s
+ compute                2.000   25.0  400.0  what accelerators take in
+ preprocessing stall    0.500    6.2  320.0  what arrives from memory
+ fetch stall            5.500   68.8  145.5  what fetching alone brings
+ total                  8.000  100.0  100.0  what arrived
+
+cold run: 0 of 200,000 pages were in memory before
+warm run: unverified: 100,000 of 200,000 pages were in memory before
+
+verdict: storage is the limit: accelerators wait for it 69 % of the time
+  try more readers: reader.read_threads is 4
+  try faster storage: 320 MB/s are wanted, 100 MB/s arrive
+  try a cache: 70 % of the bytes from memory would do
+
+if a share of the bytes came from memory
+ cached %   MB/s  speed-up
+        0  100.0      1.00
+       25  132.8      1.33
+       50  197.5      1.98
+       75  320.0      3.20
+       90  320.0      3.20
+       95  320.0      3.20
+";
+
+    #[test]
+    fn other_limits_have_other_words() {
+        let prep = report(2.0, 7.0, 7.1);
+        assert!(
+            prep.contains("verdict: preprocessing is the limit: accelerators wait for it 70 % of the time")
+        );
+        assert!(prep.contains("  try more readers: reader.read_threads is 4"), "{prep}");
+        let compute = report(2.0, 2.01, 2.0);
+        assert!(compute.contains("verdict: the accelerators are the limit"), "{compute}");
+        assert!(
+            compute.contains("the cold run was faster than the warm one by 0.5 %: counted as 0"),
+            "{compute}"
+        );
+        assert!(!compute.contains("  try "));
+    }
+}

@@ -1,0 +1,125 @@
+//! What holds the accelerators up: the parts and their sum, the state of the page cache before each run, and what is
+//! refused. How large a stall is no test can know; the arithmetic is tested beside it.
+
+use serde_json::Value;
+
+use crate::util::{Dir, Done, SMALL};
+
+/// `SMALL` with 100 steps, enough that some wait is left to measure.
+fn many() -> Dir {
+    let dir = Dir::new();
+    dir.write("w.yaml", SMALL.replace("num_files_train: 24", "num_files_train: 200"));
+    dir
+}
+
+fn many_with_data() -> Dir {
+    let dir = many();
+    dir.feedline(&["generate", "w.yaml", "--quiet"]).run().exits(0);
+    dir
+}
+
+/// What the file system is that the tests' folders are on: on tmpfs nothing can be evicted.
+fn is_in_memory(dir: &Dir) -> bool {
+    rustix::fs::statfs(dir.path(".").as_path()).unwrap().f_type == 0x0102_1994
+}
+
+/// On a machine that is busy with other things the verdict of a run may say so.
+fn ended(done: Done) -> Done {
+    assert!([Some(0), Some(5)].contains(&done.code()), "{}", done.stderr);
+    done
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+#[test]
+fn parts_add_up_and_the_cache_is_proven() {
+    let dir = many_with_data();
+    let json = ended(dir.feedline(&["stall", "w.yaml", "--quiet", "--json"]).run().silent()).json();
+    assert_eq!((json["steps"].as_u64(), json["warm_up_steps"].as_u64()), (Some(95), Some(5)));
+    let parts = &json["parts"];
+    let sum =
+        ["compute_seconds", "prep_stall_seconds", "fetch_stall_seconds"].map(|part| number(&parts[part]));
+    assert!((sum.iter().sum::<f64>() - number(&parts["total_seconds"])).abs() < 1e-9, "{parts}");
+    assert!(sum.iter().all(|part| *part >= 0.0));
+    let rates: Vec<f64> =
+        json["what_if"].as_array().unwrap().iter().map(|row| number(&row["mb_per_second"])).collect();
+    assert_eq!(rates.len(), 6);
+    assert!(rates.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9), "{rates:?}");
+    assert!(rates.iter().all(|rate| *rate <= number(&parts["prep_mb_per_second"]) + 1e-9), "{rates:?}");
+    assert_eq!(json["warm_cache"]["verified"], true, "{}", json["warm_cache"]);
+    assert_eq!(json["cold_cache"]["verified"], !is_in_memory(&dir), "{}", json["cold_cache"]);
+    let evidence = json["cold_cache"]["evidence"].as_str().unwrap();
+    assert!(evidence.ends_with(" of 400 pages were in memory before"), "200 files x 2 pages: {evidence}");
+}
+
+#[test]
+fn only_the_files_that_are_read_are_evicted() {
+    let dir = many_with_data();
+    let json = ended(dir.feedline(&["stall", "w.yaml", "--steps", "50", "--json"]).run()).json();
+    let evidence = json["cold_cache"]["evidence"].as_str().unwrap();
+    assert!(
+        evidence.ends_with(" of 200 pages were in memory before"),
+        "50 steps x 2 files x 2 pages: {evidence}"
+    );
+}
+
+#[test]
+fn the_table_has_its_rows_and_words() {
+    let dir = many_with_data();
+    let done = ended(dir.feedline(&["stall", "w.yaml"]).run());
+    for text in [
+        "w: 1 rank, posix store, 95 steps after 5 of warm-up",
+        "\n compute ",
+        "\n preprocessing stall ",
+        "\n fetch stall ",
+        "\n total ",
+        "\nverdict: ",
+        "\n cached %",
+    ] {
+        assert!(done.stdout.contains(text), "{text} is missing in:\n{}", done.stdout);
+    }
+    let runs: Vec<&str> =
+        done.stderr.lines().filter_map(|line| line.split_once(" run, ")).map(|line| line.0).collect();
+    assert_eq!(runs, ["synthetic", "cold", "warm", "memory"]);
+    assert!(!dir.path("feedline-results").exists());
+}
+
+#[test]
+fn a_store_without_page_cache_says_so() {
+    let dir = many();
+    let done = ended(dir.feedline(&["stall", "w.yaml", "--store", "null"]).run());
+    done.prints("the null store has no page cache, warm is as cold");
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_runs() {
+    let dir = many();
+    let table: &[(&[&str], &[&str])] = &[
+        (&["--steps", "5"], &["too few steps, 5", "--steps"]),
+        (&["--steps", "0"], &["--steps"]),
+        (&["--set", "dataset.num_files_train=10"], &["too few steps, 5", "dataset.num_files_train"]),
+        (&["--ranks", "101"], &["101 ranks x batch 2"]),
+        (&["--store", "disc"], &["there is no store 'disc'"]),
+        (&["--set", "reader.read_thread=1"], &["did you mean 'read_threads'?"]),
+    ];
+    let before = dir.listing();
+    for (args, texts) in table {
+        let done = dir.feedline(&["stall", "w.yaml"]).args(args).run().exits(2).one_error();
+        for text in *texts {
+            assert!(done.stderr.contains(text), "{args:?} does not say {text}:\n{}", done.stderr);
+        }
+        assert!(done.stdout.is_empty());
+    }
+    dir.feedline(&["stall", "w.yaml"]).run().exits(3).one_error().says("feedline generate w.yaml");
+    assert_eq!(dir.listing(), before);
+}
+
+#[test]
+fn a_run_that_fails_is_named() {
+    let dir = many_with_data();
+    std::fs::write(dir.path("data/train/img_001_of_200.npz"), "short").unwrap();
+    let done = dir.feedline(&["stall", "w.yaml", "--quiet"]).run().exits(4).one_error();
+    done.says("cold run: the run stopped in epoch 1").says("img_001_of_200.npz");
+}
