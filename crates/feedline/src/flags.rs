@@ -16,7 +16,10 @@ Examples:
   feedline plan unet3d_h100 --ranks 8            what a run would read, take and need
   feedline generate unet3d_h100 --data-dir /mnt/fast/unet3d
   feedline run unet3d_h100 --data-dir /mnt/fast/unet3d --ranks 4
-  feedline run ./mine.yaml --set reader.read_threads=8 --json > result.json";
+  feedline run ./mine.yaml --set reader.read_threads=8 --json > result.json
+  feedline sweep demo --over reader.read_threads=1,2,4,8
+  feedline capacity unet3d_h100 --data-dir /mnt/fast/unet3d
+  feedline stall unet3d_h100 --data-dir /mnt/fast/unet3d";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -213,7 +216,8 @@ pub struct SweepFlags {
     /// Number of emulated accelerators [default: 1, for the demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
-    /// Folder below which the result is written, as sweep/WORKLOAD/TIME [default: feedline-results]
+    /// Folder below which the result is written, as sweep/WORKLOAD/TIME [default: the workload's output.folder, or
+    /// feedline-results]
     #[arg(long, value_name = "DIR")]
     pub results_dir: Option<PathBuf>,
     /// Folder for the result itself; a sweep that was interrupted there goes on [default: a new one in --results-dir]

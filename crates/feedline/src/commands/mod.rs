@@ -84,6 +84,12 @@ pub fn data_folder(spec: &Spec, flag: Option<&Path>) -> PathBuf {
     }
 }
 
+/// The folder below which results are written, as flag or workload say.
+pub fn results_folder(flag: Option<&Path>, spec: &Spec) -> PathBuf {
+    let configured = spec.output.folder.as_deref().map(Path::new);
+    flag.or(configured).unwrap_or(Path::new("feedline-results")).to_owned()
+}
+
 /// Refuses storage that this version does not speak to.
 pub fn check_storage(spec: &Spec) -> Result<(), Failure> {
     match spec.storage.storage_type {

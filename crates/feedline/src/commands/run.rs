@@ -1,7 +1,7 @@
 //! `feedline run`: train on a data set with emulated accelerators, write the result, say what it is worth. Everything
 //! that can be refused is refused before the first byte is read.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use engine::host::{self, Host};
 use engine::meter::{Clock, Monotonic};
@@ -9,7 +9,7 @@ use model::ledger::Phase;
 use model::verdict::Status;
 
 use super::stage::{Measured, Stage, Venue};
-use super::{Prepared, check_folder, prepare, stop_on_signals};
+use super::{check_folder, prepare, results_folder, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::RunFlags;
 use crate::progress::Show;
@@ -19,7 +19,7 @@ use crate::report::{self, folder, text};
 pub fn run(flags: &RunFlags) -> Ending {
     let begun = Monotonic::new();
     let prepared = prepare(&flags.workload)?;
-    let results = results_folder(flags, &prepared);
+    let results = results_folder(flags.results_dir.as_deref(), &prepared.spec);
     let host = Host::look();
     let (place, ranks) = (&flags.place, flags.ranks);
     let venue = Venue { place, store: None, ranks, data_is_there: false, host: &host };
@@ -38,11 +38,6 @@ pub fn run(flags: &RunFlags) -> Ending {
     let mut measured = stage.measure(calibration, show, &stop)?;
     measured.times.first_batch = measured.times.first_batch.map(|moment| settling + moment);
     conclude(flags, &stage, &measured, &host, &results)
-}
-
-fn results_folder(flags: &RunFlags, prepared: &Prepared) -> PathBuf {
-    let configured = prepared.spec.output.folder.as_ref().map(PathBuf::from);
-    flags.results_dir.clone().or(configured).unwrap_or_else(|| PathBuf::from("feedline-results"))
 }
 
 fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Host, results: &Path) -> Ending {

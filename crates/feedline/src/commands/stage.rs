@@ -216,11 +216,17 @@ impl<'a> Stage<'a> {
         self
     }
 
-    /// The instrument's own ceiling for this plan. The null store is the ceiling itself.
+    /// Whether it reads from the null store, which is the instrument's own ceiling.
+    pub fn is_ceiling(&self) -> bool {
+        self.backend.name == "null"
+    }
+
+    /// The instrument's own ceiling for this plan.
     pub fn calibrate(&self, stop: &Stop) -> Option<Calibration> {
-        let calibrates = self.backend.capabilities.holds_files;
-        let brief = |files: Files<'_>| engine::calibrate(&self.plan, &*self.format, files, stop);
-        calibrates.then(|| self.with_files(brief)).flatten()
+        if self.is_ceiling() {
+            return None;
+        }
+        self.with_files(|files| engine::calibrate(&self.plan, &*self.format, files, stop))
     }
 
     /// Trains, and judges what was seen.

@@ -68,12 +68,8 @@ impl Figure {
 
     fn legend(&self, svg: &mut String, frame: &Frame) {
         for (number, (x, y)) in frame.legend.iter().enumerate() {
-            let colour = colour(number);
-            let _ = writeln!(
-                svg,
-                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>",
-                y - 10.0
-            );
+            let (top, fill) = (y - 10.0, fill(number));
+            let _ = writeln!(svg, "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"12\" height=\"12\" {fill}/>");
             text(svg, x + 18.0, *y, "start", "", &self.series[number]);
         }
     }
@@ -122,11 +118,11 @@ impl Figure {
         ));
         let _ = writeln!(
             svg,
-            "<rect class=\"bar\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{inner:.1}\" height=\"{:.1}\" fill=\"{}\">\
+            "<rect class=\"bar\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{inner:.1}\" height=\"{:.1}\" {}>\
              <title>{told}</title></rect>",
             x + 1.0,
             frame.bottom - top,
-            colour(series)
+            fill(series)
         );
         let middle = x + frame.bar / 2.0;
         let mut above = top;
@@ -224,8 +220,10 @@ fn number(value: f64, step: f64) -> String {
     if digits == 0 { grouped(value.round() as u64) } else { format!("{value:.digits$}") }
 }
 
-fn colour(number: usize) -> &'static str {
-    COLOURS[number % COLOURS.len()]
+/// The fill of a series; when the colours are used up they come again, paler.
+fn fill(number: usize) -> String {
+    let opacity = 0.5f64.powi((number / COLOURS.len()) as i32).max(0.1);
+    format!("fill=\"{}\" fill-opacity=\"{opacity}\"", COLOURS[number % COLOURS.len()])
 }
 
 fn shortened(text: &str, most: usize) -> String {

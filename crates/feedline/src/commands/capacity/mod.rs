@@ -172,6 +172,8 @@ fn trial(stage: &Stage<'_>, depth: Depth, show: Show, stop: &Stop) -> Result<Tri
         let (au, rate) = (figures.au_percent?.mean, figures.samples_per_second?.mean);
         Some((au, rate, figures.mib_per_second?.mean, figures.meets(plan.metric.au_target)?))
     });
+    // An epoch that was interrupted has no figures, but those before it have.
+    let seen = seen.filter(|_| !measured.ledger.interrupted);
     let Some((au_percent, samples_per_second, mib_per_second, met)) = seen else {
         return Err(Failure::incomplete(anyhow!("interrupted")));
     };

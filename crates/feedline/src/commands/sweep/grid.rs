@@ -133,8 +133,11 @@ impl<'a> Cell<'a> {
         self.of(RANKS).and_then(|value| value.parse().ok())
     }
 
+    /// Quotes keep the commas of a store's arguments together, and are no part of its name.
     pub fn store(&self) -> Option<&'a str> {
-        self.of(STORE)
+        let store = self.of(STORE)?;
+        let inner = ['\'', '"'].iter().find_map(|quote| store.strip_prefix(*quote)?.strip_suffix(*quote));
+        inner.or(Some(store))
     }
 
     /// What is set in the workload, as `--set` takes it.
@@ -192,6 +195,11 @@ mod tests {
         let cell = grid.cell(1);
         assert_eq!((cell.ranks(), cell.store()), (Some(4), Some("posix")));
         assert_eq!(cell.overrides().collect::<Vec<_>>(), ["a=1"]);
+        let quoted = self::grid(&["store='sim:latency=4ms,channels=1',null"]).unwrap();
+        assert_eq!(
+            (quoted.cell(0).store(), quoted.cell(1).store()),
+            (Some("sim:latency=4ms,channels=1"), Some("null"))
+        );
     }
 
     #[test]

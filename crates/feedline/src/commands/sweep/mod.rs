@@ -15,12 +15,11 @@ use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::order::{Permutation, mix};
 use model::units::Nanos;
-use model::warning::Warning;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::stage::{Measured, Stage, Venue};
-use super::{check_folder, make_folder, prepare, quoted, stop_on_signals};
+use super::{Prepared, check_folder, make_folder, prepare, quoted, results_folder, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::SweepFlags;
 use crate::progress::Show;
@@ -34,8 +33,7 @@ pub fn sweep(flags: &SweepFlags) -> Ending {
     let grid = Grid::parse(&flags.over).map_err(Failure::usage)?;
     let host = Host::look();
     let sweep = Sweep { flags, grid: &grid, host: &host, show: Show::choose(flags.output_flags.quiet) };
-    let Settled { header, largest } = sweep.settle_all()?;
-    let folder = sweep.folder(&header);
+    let Settled { header, folder, largest } = sweep.settle_all()?;
     check_folder(&folder, "results folder")?;
     let stop = stop_on_signals()?;
     let known = Journal::is_in(&folder).then(|| open(&folder, &header)).transpose()?;
@@ -75,8 +73,10 @@ struct Turn {
 /// What is known when every cell has a plan.
 struct Settled {
     header: Header,
-    /// The cell with the most readers on files: the one whose ceiling is the nearest.
+    /// The cell with the most readers: the one whose ceiling is the nearest.
     largest: usize,
+    /// Where the result goes.
+    folder: PathBuf,
 }
 
 struct Sweep<'a> {
@@ -103,29 +103,27 @@ impl<'a> Sweep<'a> {
         let (mut warnings, mut largest) = (Vec::new(), (0, 0));
         for cell in 0..self.grid.cells() {
             let stage = self.stage(cell, false)?;
-            let fresh: Vec<Warning> = stage
-                .prepared
-                .warnings
-                .iter()
-                .filter(|warning| !warnings.contains(*warning))
-                .cloned()
-                .collect();
-            warnings.extend(fresh);
             let readers = stage.plan.ranks * stage.plan.loader.readers_per_rank;
-            if stage.backend.capabilities.holds_files && readers > largest.0 {
+            if !stage.is_ceiling() && readers > largest.0 {
                 largest = (readers, cell);
+            }
+            for warning in stage.prepared.warnings {
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
             }
         }
         if !self.flags.output_flags.quiet {
             report::warnings(&warnings);
         }
-        Ok(Settled { header: self.header()?, largest: largest.1 })
+        let first = self.stage(0, false)?;
+        let folder = self.folder(&first.prepared);
+        Ok(Settled { header: self.header(first), folder, largest: largest.1 })
     }
 
-    fn header(&self) -> Result<Header, Failure> {
-        let first = self.stage(0, false)?;
+    fn header(&self, first: Stage<'_>) -> Header {
         let hash = Sha256::digest(first.prepared.spec.to_yaml().as_bytes());
-        Ok(Header {
+        Header {
             sweep: first.prepared.name,
             over: self.grid.axes.clone(),
             set: self.flags.workload.set.clone(),
@@ -134,15 +132,15 @@ impl<'a> Sweep<'a> {
             data_folder: first.folder,
             seed: self.flags.seed,
             spec_digest: hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect(),
-        })
+        }
     }
 
-    fn folder(&self, header: &Header) -> PathBuf {
+    fn folder(&self, prepared: &Prepared) -> PathBuf {
         if let Some(folder) = &self.flags.output {
             return folder.clone();
         }
-        let results = self.flags.results_dir.clone().unwrap_or_else(|| PathBuf::from("feedline-results"));
-        let parent = results.join("sweep").join(safe_name(&header.sweep));
+        let results = results_folder(self.flags.results_dir.as_deref(), &prepared.spec);
+        let parent = results.join("sweep").join(safe_name(&prepared.name));
         let stamp = meter::folder_stamp();
         let mut folder = parent.join(&stamp);
         let mut attempt = 1;
