@@ -1,23 +1,30 @@
-//! Feeds garbage to the parser of one format, the one that FEEDLINE_FUZZ_FORMAT names: whatever the bytes are, it must
-//! answer or refuse, without panic, endless work or memory out of proportion.
+//! Feeds garbage to the parser and the decoders of one format, the one that FEEDLINE_FUZZ_FORMAT names: whatever the
+//! bytes are, they must answer or refuse, without panic, endless work or memory out of proportion.
 
 #![no_main]
 
+use std::cell::RefCell;
 use std::sync::LazyLock;
 
 use format::{File, Format, Kind, Look, Obstacle, Options, Seen};
 use libfuzzer_sys::fuzz_target;
 use model::spec::Access;
 
-static FORMATS: LazyLock<[Box<dyn Format>; 2]> = LazyLock::new(|| {
+/// The format with each of its compressions, by both ways of access.
+static FORMATS: LazyLock<Vec<Box<dyn Format>>> = LazyLock::new(|| {
     let name = std::env::var("FEEDLINE_FUZZ_FORMAT").expect("FEEDLINE_FUZZ_FORMAT names the format");
     let kind = Kind::named(&name).expect("a format of that name");
-    [Access::Framework, Access::Extent]
-        .map(|access| kind.build(&Options { access, ..Options::default() }).expect("default options"))
+    let compressions = ["none"].iter().chain(kind.compressions);
+    let both = |word: &&str| [Access::Framework, Access::Extent].map(|access| (access, (*word).to_owned()));
+    let build = |(access, compression)| {
+        kind.build(&Options { access, compression, ..Options::default() }).expect("default options")
+    };
+    compressions.flat_map(both).map(build).collect()
 });
 
 /// More looks than this into a short file are endless work.
 const MOST_LOOKS: usize = 10_000;
+const MOST_BROUGHT: usize = 1 << 17;
 
 /// Asks as the engine does: bytes are read when they are asked for.
 fn ask<T>(format: &dyn Format, data: &[u8], question: impl Fn(&Look<'_>) -> Result<T, Obstacle>) -> Option<T> {
@@ -50,10 +57,33 @@ fuzz_target!(|data: &[u8]| {
                 format.reads(File::Foreign { look, samples: held }, first..end, &mut reads)?;
                 Ok(reads)
             });
+            let mut brought = Vec::new();
             for read in reads.into_iter().flatten() {
                 let inside = read.offset.checked_add(read.len).is_some_and(|end| end <= data.len() as u64);
                 assert!(inside, "{read:?} of {} bytes", data.len());
+                // Reads may overlap; more than this of a short file says nothing new.
+                if brought.len() < MOST_BROUGHT {
+                    brought.extend_from_slice(&data[read.offset as usize..(read.offset + read.len) as usize]);
+                }
             }
+            decode(&**format, &brought);
         }
+        // What no file leads to, too.
+        decode(&**format, data);
     }
 });
+
+thread_local! {
+    /// Used again, as in a run: the sanitizer keeps for long what is freed, and would itself fill the memory.
+    static OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+fn decode(format: &dyn Format, bytes: &[u8]) {
+    if !format.decodes() {
+        return;
+    }
+    if let Err(obstacle) = OUT.with_borrow_mut(|out| format.decode(bytes, out)) {
+        let placed = matches!(&obstacle, Obstacle::Damage(damage) if damage.offset <= bytes.len() as u64);
+        assert!(placed, "{obstacle}");
+    }
+}

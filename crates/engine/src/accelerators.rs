@@ -1,13 +1,19 @@
 //! The emulated accelerators. Each is a timeline, not a sleeping thread: a step starts at the latest of the end of
-//! the previous step, the barrier's release and the moment its batch became ready, and ends `compute` later. One host
-//! thread drives them all and sleeps to absolute deadlines; when it wakes late, no accelerator stalls or gains by it,
-//! and the lateness is booked.
+//! the previous step, the barrier's release and the moment its batch was in the accelerator's memory, and ends
+//! `compute` later. One host thread sleeps to absolute deadlines for all of them; a reader that completes a batch for
+//! which an accelerator waits moves the timelines on itself, so that nobody has to be woken for it. When someone is
+//! late, no accelerator stalls or gains by it, and the lateness is booked.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use model::histogram::Histogram;
 use model::ledger::Row;
-use model::plan::MetricPlan;
+use model::plan::{DevicePlan, MetricPlan};
+use model::timeline::Timeline;
 use model::times;
 use model::units::Nanos;
 
@@ -26,17 +32,30 @@ enum Turn {
     One(usize),
 }
 
+/// A batch in the accelerator's memory.
+#[derive(Clone, Copy, Debug)]
+struct Landed {
+    /// When it was ready in the host's memory, and when in the accelerator's.
+    ready: Nanos,
+    at: Nanos,
+}
+
 /// One accelerator's state.
 #[derive(Clone, Debug)]
 struct Accelerator {
     step: u64,
-    /// When it asked for the batch of `step`, or will.
+    /// The step whose batch it asks for next, and since when, if it has asked.
+    wants: u64,
+    asked: Option<Nanos>,
+    landed: Option<Landed>,
+    /// Whether its last step is over, and when it was, or will be.
+    free: bool,
     asks: Nanos,
-    /// When its last step ended, or will.
+    /// When its own work of the last step ended, or will.
     ends: Nanos,
-    /// Waiting and computing of the step that has begun: booked when the step is over, so that a phase that ends early
-    /// has no compute time without the time it took.
-    begun: (Nanos, Nanos),
+    /// Waiting, copying and computing of the step that has begun: booked when the step is over, so that a phase that
+    /// ends early has no compute time without the time it took.
+    begun: (Nanos, Nanos, Nanos),
     /// Load and compute time of steps outside the metric window.
     excluded: Nanos,
     row: Row,
@@ -47,139 +66,290 @@ pub(crate) struct Course<'a> {
     pub(crate) job: &'a Job<'a>,
     pub(crate) world: &'a dyn World,
     pub(crate) metric: MetricPlan,
-    pub(crate) seed: u64,
-    pub(crate) epoch: u64,
-    /// The reader group that serves each queue.
-    pub(crate) group_of: &'a [usize],
+    pub(crate) device: DevicePlan,
 }
 
-/// Runs the phase to its end, or to the moment it is stopped. Returns each rank's times.
-pub(crate) fn drive(course: &Course<'_>) -> Vec<Row> {
-    let begin = course.job.clock.now();
-    course.job.queues.iter().for_each(Queue::open);
-    course.job.work_bells.iter().for_each(|bell| bell.ring(usize::MAX));
-    let begun = (Nanos::ZERO, Nanos::ZERO);
-    let idle =
-        Accelerator { step: 0, asks: begin, ends: begin, begun, excluded: Nanos::ZERO, row: Row::default() };
-    let mut driver = Driver {
-        course,
-        ranks: vec![idle; course.job.queues.len()],
-        turns: BinaryHeap::from([Reverse((begin, Turn::All))]),
-        waiting: Vec::with_capacity(course.job.queues.len()),
-        room: vec![0; course.job.work_bells.len()],
-        arrived: 0,
-        finished: 0,
-    };
-    driver.run();
-    driver.rows(begin)
+/// What the accelerators saw of a phase.
+#[derive(Debug)]
+pub(crate) struct Times {
+    /// Rank by rank.
+    pub(crate) rows: Vec<Row>,
+    pub(crate) batch_wait: Histogram,
+    pub(crate) timeline: Timeline,
 }
 
-struct Driver<'a> {
+/// The accelerators of this process, moved on by whoever sees that they can be.
+pub(crate) struct Drive<'a> {
     course: &'a Course<'a>,
-    ranks: Vec<Accelerator>,
-    /// Moments at which accelerators ask for their next batch.
-    turns: BinaryHeap<Reverse<(Nanos, Turn)>>,
-    /// Accelerators that have asked and have no batch yet.
-    waiting: Vec<usize>,
-    /// Chunks that each reader group may take on since it was last woken.
-    room: Vec<usize>,
-    /// Accelerators whose step has begun, in a phase with barrier.
-    arrived: usize,
-    finished: usize,
+    driver: Mutex<Driver<'a>>,
+    /// Something has happened since someone last looked.
+    dirty: AtomicBool,
+    /// The sleeping thread has to look, because there is an earlier deadline or nothing left to do.
+    called: AtomicBool,
+    /// Until when it sleeps.
+    deadline: AtomicU64,
 }
 
-impl Driver<'_> {
-    fn run(&mut self) {
+impl<'a> Drive<'a> {
+    pub(crate) fn new(course: &'a Course<'a>) -> Drive<'a> {
+        let begin = course.job.begin;
+        let idle = Accelerator {
+            step: 0,
+            wants: 0,
+            asked: None,
+            landed: None,
+            free: false,
+            asks: begin,
+            ends: begin,
+            begun: (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO),
+            excluded: Nanos::ZERO,
+            row: Row::default(),
+        };
+        let ranks = course.job.queues.len();
+        let driver = Driver {
+            course,
+            ranks: vec![idle; ranks],
+            turns: BinaryHeap::from([Reverse((begin, Turn::All))]),
+            waiting: Vec::with_capacity(ranks),
+            room: Vec::with_capacity(2 * ranks),
+            arrived: 0,
+            finished: 0,
+            batch_wait: Histogram::default(),
+            timeline: Timeline::default(),
+        };
+        Drive {
+            course,
+            driver: Mutex::new(driver),
+            dirty: AtomicBool::new(false),
+            called: AtomicBool::new(false),
+            deadline: AtomicU64::new(0),
+        }
+    }
+
+    /// Moves the accelerators on as far as they go now, unless someone else is doing so, who then looks again.
+    pub(crate) fn nudge(&self) {
+        // SeqCst throughout: whoever fails to get the lock has set the flag before, and whoever gives the lock back
+        // looks at the flag after.
+        self.dirty.store(true, Ordering::SeqCst);
+        while self.dirty.load(Ordering::SeqCst) {
+            let mut driver = match self.driver.try_lock() {
+                Ok(driver) => driver,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            while self.dirty.swap(false, Ordering::SeqCst) {
+                driver.pass();
+            }
+            if driver.finished() || driver.next_turn().0 < self.deadline.load(Ordering::Relaxed) {
+                self.called.store(true, Ordering::SeqCst);
+                self.course.job.batch_bell.ring();
+            }
+        }
+    }
+
+    /// Runs the phase to its end, or to the moment it is stopped. To be called by one thread, which sleeps meanwhile.
+    pub(crate) fn run(&self) {
         let job = self.course.job;
-        while self.finished < self.ranks.len() && !job.ending() {
-            self.take_turns(job.clock.now());
-            self.take_batches();
-            self.wake_readers();
-            let next = self.turns.peek().map_or(NEVER, |Reverse((at, _))| *at);
-            if self.finished == self.ranks.len() {
-                break;
-            } else if self.waiting.is_empty() {
-                job.clock.sleep_until(next, &|| job.ending());
+        job.queues.iter().for_each(Queue::open);
+        job.wake_everybody();
+        while !job.ending() {
+            self.called.store(false, Ordering::SeqCst);
+            self.nudge();
+            let (next, waits) = {
+                let driver = self.driver();
+                if driver.finished() {
+                    break;
+                }
+                let next = driver.next_turn();
+                // Relaxed: written and read under the lock.
+                self.deadline.store(next.0, Ordering::Relaxed);
+                (next, !driver.waiting.is_empty())
+            };
+            if waits {
+                let ready = || job.ending() || self.called.load(Ordering::SeqCst);
+                job.clock.listen(Listener { bell: job.batch_bell, ready: &ready }, next);
             } else {
-                self.listen(next);
+                job.clock.sleep_until(next, &|| job.ending());
             }
         }
         // The last step takes its time too.
-        let end = self.ranks.iter().map(|rank| rank.asks).max().unwrap_or_default();
+        let end = self.driver().ranks.iter().map(|rank| rank.asks).max().unwrap_or_default();
         if !job.ending() {
             job.clock.sleep_until(end, &|| job.ending());
         }
     }
 
-    /// Lets every accelerator ask whose moment has come.
-    fn take_turns(&mut self, now: Nanos) {
+    fn driver(&self) -> MutexGuard<'_, Driver<'a>> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Each rank's times; the phase of a rank ends when it would ask for one batch more.
+    pub(crate) fn times(self) -> Times {
+        let begin = self.course.job.begin;
+        let driver = self.driver.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let rows = driver.ranks.into_iter().map(|accelerator| {
+            let mut row = accelerator.row;
+            row.window.time_ns = accelerator.asks.since(begin) - accelerator.excluded;
+            row
+        });
+        Times { rows: rows.collect(), batch_wait: driver.batch_wait, timeline: driver.timeline }
+    }
+}
+
+struct Driver<'a> {
+    course: &'a Course<'a>,
+    ranks: Vec<Accelerator>,
+    /// Moments at which accelerators are free for their next step.
+    turns: BinaryHeap<Reverse<(Nanos, Turn)>>,
+    /// Accelerators that have asked and have no batch yet.
+    waiting: Vec<usize>,
+    /// Chunks that readers may take on since they were last woken.
+    room: Vec<(usize, Range<u64>)>,
+    /// Accelerators whose step has begun, in a phase with barrier.
+    arrived: usize,
+    finished: usize,
+    batch_wait: Histogram,
+    timeline: Timeline,
+}
+
+impl Driver<'_> {
+    fn finished(&self) -> bool {
+        self.finished == self.ranks.len()
+    }
+
+    fn next_turn(&self) -> Nanos {
+        self.turns.peek().map_or(NEVER, |Reverse((at, _))| *at)
+    }
+
+    /// Does all that can be done now.
+    fn pass(&mut self) {
+        loop {
+            let turned = self.take_turns();
+            let took = self.take_batches();
+            if !turned && !took {
+                break;
+            }
+        }
+        self.wake_readers();
+    }
+
+    /// Lets every accelerator go on whose moment has come; says whether there was one.
+    fn take_turns(&mut self) -> bool {
+        let mut turned = false;
+        let now = self.course.job.clock.now();
         while let Some(Reverse((at, turn))) = self.turns.peek().copied() {
             if at > now {
-                return;
+                break;
             }
+            turned = true;
             self.turns.pop();
             match turn {
-                Turn::All => (0..self.ranks.len()).for_each(|rank| self.ask(rank)),
-                Turn::One(rank) => self.ask(rank),
+                Turn::All => (0..self.ranks.len()).for_each(|rank| self.turn(rank)),
+                Turn::One(rank) => self.turn(rank),
             }
         }
+        turned
     }
 
-    fn ask(&mut self, rank: usize) {
-        let queue = &self.course.job.queues[rank];
-        if queue.ask(self.ranks[rank].step) {
-            self.make_room(rank);
+    /// The accelerator is free: it asks for its batch, unless it has, and begins if it is there.
+    fn turn(&mut self, rank: usize) {
+        self.ranks[rank].free = true;
+        self.ask(rank, self.ranks[rank].asks);
+        if self.ranks[rank].landed.is_some() {
+            self.begin_step(rank);
         }
-        self.waiting.push(rank);
     }
 
-    /// Gives batches to all waiting accelerators whose batch is ready.
-    fn take_batches(&mut self) {
+    fn ask(&mut self, rank: usize, at: Nanos) {
+        let accelerator = &mut self.ranks[rank];
+        if accelerator.asked.is_none() {
+            accelerator.asked = Some(at);
+            let room = self.course.job.queues[rank].ask(accelerator.wants);
+            self.room.push((rank, room));
+            self.waiting.push(rank);
+        }
+    }
+
+    /// Takes all batches that are ready for accelerators that wait; says whether there was one.
+    fn take_batches(&mut self) -> bool {
+        let mut took = false;
         let mut i = 0;
         while i < self.waiting.len() {
             let rank = self.waiting[i];
-            match self.course.job.queues[rank].ready(self.ranks[rank].step) {
-                Some(ready) => {
-                    self.waiting.swap_remove(i);
-                    self.begin_step(rank, ready);
-                }
-                None => i += 1,
+            let accelerator = &self.ranks[rank];
+            let Some(ready) = self.course.job.queues[rank].ready(accelerator.wants) else {
+                i += 1;
+                continue;
+            };
+            took = true;
+            self.waiting.swap_remove(i);
+            let begins = accelerator.asked.unwrap_or_default().max(ready.at);
+            let landed = Landed { ready: ready.at, at: begins + self.copying(ready.bytes) };
+            self.ranks[rank].landed = Some(landed);
+            if self.ranks[rank].free {
+                self.begin_step(rank);
             }
         }
+        took
     }
 
-    fn begin_step(&mut self, rank: usize, ready: Nanos) {
-        let Course { job, seed, epoch, .. } = *self.course;
+    /// How long a batch takes from the host's memory to the accelerator's.
+    fn copying(&self, bytes: u64) -> Nanos {
+        let rate = self.course.device.copy_bytes_per_second;
+        rate.map_or(Nanos::ZERO, |rate| Nanos::from_seconds(bytes as f64 / rate))
+    }
+
+    fn begin_step(&mut self, rank: usize) {
+        let Course { job, device, .. } = *self.course;
         let accelerator = &mut self.ranks[rank];
+        let Some(landed) = accelerator.landed.take() else { return };
         let step = accelerator.step;
-        let start = accelerator.asks.max(ready);
-        let compute = times::draw(&job.phase.compute, seed, epoch, job.first_rank + rank as u64, step);
-        let wait = start - accelerator.asks;
+        let start = accelerator.asks.max(landed.at);
+        let compute =
+            times::draw(&job.phase.compute, job.seed, job.epoch, job.first_rank + rank as u64, step);
+        let stall = start - accelerator.asks;
+        let wait = landed.ready.since(accelerator.asks).min(stall);
         accelerator.ends = start + compute;
-        accelerator.begun = (wait, compute);
+        accelerator.begun = (wait, stall - wait, compute);
+        (accelerator.free, accelerator.asked) = (false, None);
+        accelerator.wants = step + 1;
         let late = job.clock.now().since(start);
         accelerator.row.lateness_ns_sum += late;
         accelerator.row.lateness_ns_max = accelerator.row.lateness_ns_max.max(late);
+        self.batch_wait.record(wait);
+        let asked = accelerator.asks.since(job.begin);
+        self.timeline.add_wait(asked, asked + wait);
         if step == 0 {
-            job.pulse.first_batch_at(ready);
+            job.pulse.first_batch_at(landed.ready);
         }
-        job.pulse.step(compute, wait + compute);
-        if job.queues[rank].take(step) {
-            self.make_room(rank);
+        job.pulse.step(compute, stall + compute);
+        if let Some(shelf) = job.shelves.get(rank) {
+            shelf.begin(step);
         }
+        let room = job.queues[rank].take(step);
+        self.room.push((rank, room));
+        if device.copy_bytes_per_second.is_some() && device.overlapped && step + 1 < job.phase.shards.steps {
+            self.ask(rank, start);
+        }
+        self.arrive(rank);
+    }
+
+    /// The accelerator's step has begun: with a barrier all wait for the slowest.
+    fn arrive(&mut self, rank: usize) {
+        let job = self.course.job;
         if job.phase.barrier {
             self.arrived += 1;
             if self.arrived == self.ranks.len() {
                 self.release();
             }
+            return;
+        }
+        let ends = self.ranks[rank].ends;
+        self.end_step(rank, ends);
+        if self.ranks[rank].step < job.phase.shards.steps {
+            self.turns.push(Reverse((ends, Turn::One(rank))));
         } else {
-            let ends = self.ranks[rank].ends;
-            self.end_step(rank, ends);
-            if self.ranks[rank].step < job.phase.shards.steps {
-                self.turns.push(Reverse((ends, Turn::One(rank))));
-            } else {
-                self.finished += 1;
-            }
+            self.finished += 1;
         }
     }
 
@@ -200,53 +370,29 @@ impl Driver<'_> {
     fn end_step(&mut self, rank: usize, asks: Nanos) {
         let Course { job, metric, .. } = *self.course;
         let accelerator = &mut self.ranks[rank];
-        let (wait, compute) = accelerator.begun;
+        let (wait, copy, compute) = accelerator.begun;
         let (step, steps) = (accelerator.step, job.phase.shards.steps);
         let row = &mut accelerator.row;
         row.steps += 1;
         row.wait_ns += wait;
+        row.copy_ns += copy;
         row.compute_ns += compute;
         row.barrier_ns += asks - accelerator.ends;
         if step >= metric.exclude_start_steps && step + metric.exclude_end_steps < steps {
             row.window.steps += 1;
             row.window.compute_ns += compute;
         } else {
-            accelerator.excluded += wait + compute;
+            accelerator.excluded += wait + copy + compute;
         }
         job.pulse.idle(asks - accelerator.ends);
         accelerator.asks = asks;
         accelerator.step += 1;
     }
 
-    fn make_room(&mut self, rank: usize) {
-        self.room[self.course.group_of[rank]] += self.course.job.queues[rank].chunks_per_step();
-    }
-
-    /// Waking costs a system call, so it is done once per group, after all batches that are ready have been taken.
+    /// Waking costs a system call, so it is done after all batches that are ready have been taken.
     fn wake_readers(&mut self) {
-        for (bell, room) in self.course.job.work_bells.iter().zip(&mut self.room) {
-            if *room > 0 {
-                bell.ring(std::mem::take(room));
-            }
+        for (rank, room) in self.room.drain(..) {
+            self.course.job.wake_for(rank, &room);
         }
-    }
-
-    fn listen(&self, deadline: Nanos) {
-        let job = self.course.job;
-        let ready = || {
-            job.ending()
-                || self.waiting.iter().any(|rank| job.queues[*rank].ready(self.ranks[*rank].step).is_some())
-        };
-        job.clock.listen(Listener { bell: job.batch_bell, ready: &ready }, deadline);
-    }
-
-    /// Each rank's times; the phase of a rank ends when it would ask for one batch more.
-    fn rows(self, begin: Nanos) -> Vec<Row> {
-        let rows = self.ranks.into_iter().map(|accelerator| {
-            let mut row = accelerator.row;
-            row.window.time_ns = accelerator.asks.since(begin) - accelerator.excluded;
-            row
-        });
-        rows.collect()
     }
 }

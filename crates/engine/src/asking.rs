@@ -35,6 +35,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) format: &'static str,
     pub(crate) name: &'a Name,
     pub(crate) bytes: u64,
+    /// The reader of the lane that looks.
+    pub(crate) reader: usize,
 }
 
 /// Asks until nothing more needs to be read for the answer. What is `seen` already is not read again.
@@ -54,7 +56,8 @@ pub(crate) fn ask<T>(
         if seen.total().saturating_add(unread.len) > MOST_SEEN {
             break;
         }
-        let done = lane.look(file.name, unread.offset, seen.add(unread.offset, unread.len as usize))?;
+        let done =
+            lane.look(file.reader, file.name, unread.offset, seen.add(unread.offset, unread.len as usize))?;
         cost.bytes += done.bytes;
         cost.opens += done.opens;
         cost.reads += done.reads;

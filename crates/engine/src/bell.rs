@@ -1,40 +1,62 @@
-//! Sleeping until something may have changed, without a lock on the way of those who change it: ringing costs one
-//! fence and one load while nobody sleeps.
+//! Sleeping until something may have changed, without a lock on the way of those who change it. A bell has one
+//! listener; ringing costs one fence and one load while it is awake.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+use store::Waker;
 
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    sleepers: AtomicU32,
+    asleep: AtomicBool,
     lock: Mutex<()>,
     changed: Condvar,
+    /// Ends the listener's sleep where it does not sleep here.
+    waker: OnceLock<Arc<dyn Waker>>,
 }
 
 impl Bell {
-    /// Wakes up to `count` sleepers. Call it after the change that they wait for.
-    pub(crate) fn ring(&self, count: usize) {
+    /// Wakes the listener if it sleeps; says whether it did. Call it after the change that it waits for.
+    pub(crate) fn ring(&self) -> bool {
         // Pairs with the fence in `wait`: either this load sees the sleeper, or the sleeper's check sees the change.
         fence(Ordering::SeqCst);
-        if self.sleepers.load(Ordering::Relaxed) == 0 {
-            return;
+        // Of several who ring, one wakes it. Relaxed: the fences order it.
+        if !self.asleep.load(Ordering::Relaxed) || !self.asleep.swap(false, Ordering::Relaxed) {
+            return false;
         }
-        // Taking the lock orders the notification after a sleeper's check-and-sleep, which holds it.
+        // Taking the lock orders the notification after the sleeper's check-and-sleep, which holds it.
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
-        if count == 1 { self.changed.notify_one() } else { self.changed.notify_all() }
+        self.changed.notify_one();
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+        true
     }
 
-    /// Sleeps until `ready` holds, at most `timeout`. Says whether it holds.
-    pub(crate) fn wait(&self, timeout: Duration, ready: impl Fn() -> bool) -> bool {
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
+    /// Tells the bell what ends the sleep of a listener that waits for a medium.
+    pub(crate) fn set_waker(&self, waker: Arc<dyn Waker>) {
+        let _ = self.waker.set(waker);
+    }
+
+    /// Sleeps until it rings or `ready` holds, at most `timeout`.
+    pub(crate) fn wait(&self, timeout: Duration, ready: impl Fn() -> bool) {
+        self.doze(&ready, || {
+            let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let asleep = |_: &mut ()| self.asleep.load(Ordering::Relaxed);
+            let waited = self.changed.wait_timeout_while(guard, timeout, asleep);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        });
+    }
+
+    /// Calls `sleep`, which the bell's waker ends, unless `ready` holds.
+    pub(crate) fn doze(&self, ready: impl Fn() -> bool, sleep: impl FnOnce()) {
+        self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(guard, timeout, |()| !ready());
-        let (guard, result) = waited.unwrap_or_else(PoisonError::into_inner);
-        drop(guard);
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        !result.timed_out()
+        if !ready() {
+            sleep();
+        }
+        self.asleep.store(false, Ordering::Relaxed);
     }
 }
 
@@ -49,26 +71,33 @@ mod tests {
         // Ping-pong: each side waits for the other's count; a lost wake-up would show as a wait of a minute.
         let (here, there) = (Bell::default(), Bell::default());
         let (ping, pong) = (AtomicU64::new(0), AtomicU64::new(0));
-        let minute = Duration::from_secs(60);
+        let listen = |bell: &Bell, count: &AtomicU64, round: u64| {
+            while count.load(Ordering::Acquire) < round {
+                bell.wait(Duration::from_secs(60), || count.load(Ordering::Acquire) >= round);
+            }
+        };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 1..=5000 {
-                    assert!(there.wait(minute, || ping.load(Ordering::Acquire) >= round));
+                    listen(&there, &ping, round);
                     pong.store(round, Ordering::Release);
-                    here.ring(1);
+                    here.ring();
                 }
             });
             for round in 1..=5000 {
                 ping.store(round, Ordering::Release);
-                there.ring(1);
-                assert!(here.wait(minute, || pong.load(Ordering::Acquire) >= round));
+                there.ring();
+                listen(&here, &pong, round);
             }
         });
     }
 
     #[test]
-    fn a_wait_ends_by_itself() {
-        assert!(!Bell::default().wait(Duration::from_millis(1), || false));
-        assert!(Bell::default().wait(Duration::from_secs(60), || true));
+    fn a_wait_ends_by_itself_and_nobody_is_woken_twice() {
+        let bell = Bell::default();
+        bell.wait(Duration::from_millis(1), || false);
+        bell.wait(Duration::from_secs(60), || true);
+        assert!(!bell.ring(), "nobody sleeps");
+        bell.doze(|| false, || assert!(bell.ring() && !bell.ring()));
     }
 }

@@ -6,12 +6,12 @@ use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::order::Shards;
 use model::plan::Plan;
-use model::spec::Time;
+use model::spec::{Preprocess, Time};
 use model::units::Nanos;
-use store::Null;
+use store::{Now, Null};
 
 use crate::host;
-use crate::meter::{self, Clock, Monotonic};
+use crate::meter::{self, Monotonic};
 use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::train::{Files, Rig, train};
@@ -60,6 +60,10 @@ fn brief(plan: &Plan) -> Plan {
     brief.metric.exclude_end_steps = 0;
     brief.eval = None;
     brief.epochs = 1;
+    if plan.loader.preprocess.kind == Preprocess::Decode {
+        // There is nothing to decode; what decoding costs is the workload's, not the instrument's.
+        brief.loader.preprocess.kind = Preprocess::None;
+    }
     // As many threads as the run itself has: what they cost is part of the ceiling.
     brief.store = "null".to_owned();
     brief

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use format::{Extent, Facts, File, Format, Seen};
 use model::names::Name;
-use store::{Lane, Store, StoreError};
+use store::{Lane, Store, StoreError, Traffic};
 
 use crate::asking::{AskError, Cost, Subject, ask};
 
@@ -30,9 +30,9 @@ impl<'a> Inspection<'a> {
         name: &'a Name,
     ) -> Result<Inspection<'a>, AskError> {
         let missing = || StoreError::Missing { name: name.to_string() };
-        let bytes = store.size(name)?.ok_or_else(missing)?;
-        let file = Subject { format: format.name(), name, bytes };
-        Ok(Inspection { format, file, lane: store.lane(1), seen: Seen::default() })
+        let bytes = store.files().size(name)?.ok_or_else(missing)?;
+        let file = Subject { format: format.name(), name, bytes, reader: 0 };
+        Ok(Inspection { format, file, lane: store.lane(Traffic::looks())?, seen: Seen::default() })
     }
 
     /// Length of the file.

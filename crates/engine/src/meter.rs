@@ -8,6 +8,7 @@ use std::time::Duration;
 use model::units::Nanos;
 use rustix::thread::{ClockId, NanosleepRelativeResult};
 use rustix::time::Timespec;
+use store::Now;
 
 use crate::bell::Bell;
 
@@ -19,9 +20,9 @@ const WATCH: Nanos = Nanos(60_000);
 const LOOK_AROUND: Nanos = Nanos(50_000_000);
 
 /// Time as the engine sees it.
-pub trait Clock: Sync {
-    /// Since the clock was made.
-    fn now(&self) -> Nanos;
+pub trait Clock: Now {
+    /// The clock as stores see it.
+    fn as_now(&self) -> &dyn Now;
     /// Sleeps to the absolute moment `at`, or until `ending` says that there is nothing to wait for any more.
     fn sleep_until(&self, at: Nanos, ending: &dyn Fn() -> bool);
     #[doc(hidden)]
@@ -60,9 +61,15 @@ fn kernel_now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-impl Clock for Monotonic {
+impl Now for Monotonic {
     fn now(&self) -> Nanos {
         Nanos(kernel_now() - self.origin)
+    }
+}
+
+impl Clock for Monotonic {
+    fn as_now(&self) -> &dyn Now {
+        self
     }
 
     fn sleep_until(&self, at: Nanos, ending: &dyn Fn() -> bool) {
@@ -98,9 +105,15 @@ pub struct FakeClock {
     now: AtomicU64,
 }
 
-impl Clock for FakeClock {
+impl Now for FakeClock {
     fn now(&self) -> Nanos {
         Nanos(self.now.load(Ordering::SeqCst))
+    }
+}
+
+impl Clock for FakeClock {
+    fn as_now(&self) -> &dyn Now {
+        self
     }
 
     fn sleep_until(&self, at: Nanos, _ending: &dyn Fn() -> bool) {
@@ -118,6 +131,19 @@ pub fn pause(span: Duration) {
     let request = Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) };
     if let NanosleepRelativeResult::Interrupted(_) = rustix::thread::nanosleep(&request) {
         // Whoever sleeps so looks at the world again afterwards, and may do so early.
+    }
+}
+
+/// Uses up `span` of this thread's CPU time.
+pub fn burn(span: Nanos) {
+    let used = || {
+        let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    let end = used() + span.0;
+    while used() < end {
+        // A reading of this clock is a system call; some work lies between two of them.
+        (0..200).for_each(|_| std::hint::spin_loop());
     }
 }
 

@@ -71,7 +71,7 @@ fn judge(
         Ok(bytes) => bytes,
         Err(cause) => return Ok(Some(cause)),
     };
-    Ok(match store.size(name)? {
+    Ok(match store.files().size(name)? {
         Some(size) if size == planned => None,
         Some(size) => Some(format!("{name} has {size} bytes where the plan says {planned}")),
         None => Some(format!("{name} does not exist")),

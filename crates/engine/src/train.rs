@@ -10,10 +10,10 @@ use model::plan::{PhasePlan, Plan};
 use model::units::Nanos;
 use store::Store;
 
-use crate::accelerators::{Course, drive};
+use crate::accelerators::{Course, Drive, Times};
 use crate::bell::Bell;
 use crate::host;
-use crate::loader::{Delivered, Failure, Job, Queue, read};
+use crate::loader::{Deal, Delivered, Failure, Job, Preprocessing, Queue, Shelf, read};
 use crate::meter::{self, Clock, Monotonic};
 use crate::pulse::Pulse;
 use crate::stop::Stop;
@@ -65,14 +65,13 @@ pub fn train(rig: &Rig<'_>) -> Ledger {
 fn run_phase(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, ledger: &mut Ledger) {
     let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
     let begin = rig.clock.now();
-    let Seen { rows, parts, failure } = with_readers(rig, world, phase, epoch);
+    let Seen { rows, mut node, failure } = with_readers(rig, world, phase, epoch, begin);
     let wall = rig.clock.now() - begin;
     for (rank, mut row) in world.ranks().zip(rows) {
         row.samples_planned = phase.shards.steps * phase.shards.batch;
-        row.harness_ns = wall - (row.wait_ns + row.compute_ns + row.barrier_ns);
+        row.harness_ns = wall - (row.wait_ns + row.copy_ns + row.compute_ns + row.barrier_ns);
         ledger.add(epoch, phase.phase, rank, row);
     }
-    let mut node = NodeRow { parts, ..NodeRow::default() };
     node.cpu_ns = Nanos::from_seconds(meter::cpu_seconds() - cpu_before);
     node.core_ns = Nanos(wall.0.saturating_mul(host::cores()));
     if let (Some(before), Some(after)) = (device_before, host::device_read_bytes()) {
@@ -88,116 +87,125 @@ fn run_phase(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, le
 /// What accelerators and readers saw of a phase.
 struct Seen {
     rows: Vec<Row>,
-    parts: Vec<Part>,
+    node: NodeRow,
     failure: Option<Failure>,
 }
 
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row has both their shares.
-fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64) -> Seen {
+fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, begin: Nanos) -> Seen {
     let Rig { plan, .. } = *rig;
-    let ranks = world.ranks();
+    let (ranks, loader) = (world.ranks(), &plan.loader);
     let count = (ranks.end - ranks.start) as usize;
-    let groups = reader_groups(count, plan.loader.threads as usize);
+    let deal = Deal::new(count, loader.readers_per_rank as usize, loader.threads as usize);
     let queues: Vec<Queue> =
-        (0..count).map(|_| Queue::new(phase.shards.steps, phase.shards.batch, &plan.loader)).collect();
-    let work_bells: Vec<Bell> = groups.iter().map(|_| Bell::default()).collect();
+        (0..count).map(|_| Queue::new(phase.shards.steps, phase.shards.batch, loader)).collect();
+    let shelves: Vec<Shelf> =
+        (0..count).filter(|_| loader.retained_bytes > 0).map(|_| Shelf::default()).collect();
+    let preprocessing = Preprocessing::new(&loader.preprocess, rig.format, count, deal.thread_count());
+    let work_bells: Vec<Bell> = (0..deal.thread_count()).map(|_| Bell::default()).collect();
     let (batch_bell, abort, failure) = (Bell::default(), Stop::default(), Mutex::new(None));
     let job = Job {
         phase,
         order: phase.order.epoch(epoch),
+        epoch,
+        seed: plan.seed,
         split: plan.split(phase.phase),
         files: match phase.phase {
             Phase::Train => rig.files.train,
             Phase::Eval => rig.files.valid,
         },
         data: &plan.data,
+        loader,
         format: rig.format,
         store: rig.store,
-        transfer_bytes: plan.loader.transfer_bytes as usize,
         first_rank: ranks.start,
         queues: &queues,
+        shelves: &shelves,
+        preprocessing: &preprocessing,
+        deal: &deal,
         work_bells: &work_bells,
         batch_bell: &batch_bell,
         clock: rig.clock,
+        begin,
         pulse: rig.pulse,
         stop: rig.stop,
         abort: &abort,
         failure: &failure,
     };
-    let group_of = group_of_queue(&groups, count);
-    let course =
-        Course { job: &job, world, metric: plan.metric, seed: plan.seed, epoch, group_of: &group_of };
-    let (rows, parts) = drive_with_readers(&course, &groups);
-    Seen { rows, parts, failure: failure.into_inner().unwrap_or_else(PoisonError::into_inner) }
+    let course = Course { job: &job, world, metric: plan.metric, device: plan.device };
+    let (rows, node) = drive_with_readers(&course);
+    Seen { rows, node, failure: failure.into_inner().unwrap_or_else(PoisonError::into_inner) }
 }
 
-fn drive_with_readers(course: &Course<'_>, groups: &[Group]) -> (Vec<Row>, Vec<Part>) {
+fn drive_with_readers(course: &Course<'_>) -> (Vec<Row>, NodeRow) {
     let job = course.job;
-    std::thread::scope(|scope| {
+    let drive = Drive::new(course);
+    let delivered = std::thread::scope(|scope| {
         let mut readers = Vec::new();
-        for (number, group) in groups.iter().enumerate() {
-            for _ in 0..group.threads {
-                let work = move || (number, read(job, number, &group.queues));
-                let builder =
-                    std::thread::Builder::new().name("reader".to_owned()).stack_size(READER_STACK_BYTES);
-                match builder.spawn_scoped(scope, work) {
-                    Ok(reader) => readers.push(reader),
-                    Err(cause) => {
-                        let cause = format!("cannot start reader thread {}: {cause}", readers.len() + 1);
-                        job.fail(Failure { rank: job.first_rank + group.queues[0] as u64, step: 0, cause });
-                        break;
-                    }
+        for thread in 0..job.deal.thread_count() {
+            let drive = &drive;
+            match reader_thread().spawn_scoped(scope, move || read(job, drive, thread)) {
+                Ok(reader) => readers.push(reader),
+                Err(cause) => {
+                    let cause = format!("cannot start reader thread {}: {cause}", thread + 1);
+                    job.fail(Failure { rank: job.first_rank, step: 0, cause });
+                    break;
                 }
             }
         }
-        let mut rows = drive(course);
+        for worker in 0..preprocessing_threads(job) {
+            let work = move || job.preprocessing.work_off(job);
+            if let Err(cause) = reader_thread().spawn_scoped(scope, work) {
+                let cause = format!("cannot start preprocessing thread {}: {cause}", worker + 1);
+                job.fail(Failure { rank: job.first_rank, step: 0, cause });
+                break;
+            }
+        }
+        drive.run();
         if job.ending() {
             // Readers that wait for room would wait for ever.
             job.abort.wish();
         }
-        job.work_bells.iter().for_each(|bell| bell.ring(usize::MAX));
-        let mut parts = vec![Part::default(); PARTS as usize];
-        for reader in readers {
-            // A reader catches its own panics, so joining cannot fail.
-            let Ok((number, delivered)) = reader.join() else { continue };
-            add_up(&mut rows, &mut parts, &groups[number].queues, delivered);
-        }
-        (rows, parts)
-    })
+        job.wake_everybody();
+        // A reader catches its own panics, so joining cannot fail.
+        let delivered: Vec<Delivered> = readers.into_iter().filter_map(|reader| reader.join().ok()).collect();
+        job.preprocessing.close();
+        delivered
+    });
+    add_up(drive.times(), delivered)
 }
 
-fn add_up(rows: &mut [Row], parts: &mut [Part], queues: &[usize], delivered: Delivered) {
-    for (&queue, account) in queues.iter().zip(delivered.accounts) {
-        rows[queue] += account;
+fn reader_thread() -> std::thread::Builder {
+    std::thread::Builder::new().name("reader".to_owned()).stack_size(READER_STACK_BYTES)
+}
+
+/// Threads for preprocessing that takes CPU time: as many as the plan allows to be at work at once, and never more
+/// than there are cores for each reader's own.
+fn preprocessing_threads(job: &Job<'_>) -> u64 {
+    let plan = &job.loader.preprocess;
+    if !plan.computes() {
+        return 0;
     }
-    parts.iter_mut().zip(delivered.parts).for_each(|(part, more)| *part += more);
+    let ranks = job.queues.len() as u64;
+    let readers = ranks * job.loader.readers_per_rank;
+    plan.threads_per_rank.map_or(host::cores(), |threads| threads * ranks).clamp(1, readers)
 }
 
-/// Reader threads that serve the same queues.
-#[derive(Debug, PartialEq, Eq)]
-struct Group {
-    queues: Vec<usize>,
-    threads: usize,
-}
-
-/// Deals threads to queues: several threads per queue when there are enough, several queues per thread when not.
-fn reader_groups(queues: usize, threads: usize) -> Vec<Group> {
-    let threads = threads.max(1);
-    if threads >= queues {
-        let share = |queue| threads / queues + usize::from(queue < threads % queues);
-        return (0..queues).map(|queue| Group { queues: vec![queue], threads: share(queue) }).collect();
+fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
+    let Times { mut rows, batch_wait, timeline } = times;
+    let mut node = NodeRow { parts: vec![Part::default(); PARTS as usize], timeline, ..NodeRow::default() };
+    node.latencies.batch_wait = batch_wait;
+    for more in delivered {
+        more.accounts.into_iter().for_each(|(queue, account)| rows[queue] += account);
+        node += NodeRow {
+            parts: more.parts,
+            latencies: more.latencies,
+            timeline: more.timeline,
+            most_in_flight: more.most_in_flight,
+            ..NodeRow::default()
+        };
     }
-    (0..threads)
-        .map(|first| Group { queues: (first..queues).step_by(threads).collect(), threads: 1 })
-        .collect()
-}
-
-fn group_of_queue(groups: &[Group], queues: usize) -> Vec<usize> {
-    let mut group_of = vec![0; queues];
-    for (number, group) in groups.iter().enumerate() {
-        group.queues.iter().for_each(|queue| group_of[*queue] = number);
-    }
-    group_of
+    (rows, node)
 }
 
 #[cfg(test)]

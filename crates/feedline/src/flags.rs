@@ -176,9 +176,13 @@ pub struct PlaceFlags {
     /// Write the files of the data set that are missing before training
     #[arg(long)]
     pub generate: bool,
-    /// How the data is read: posix (buffered reads) or null (no I/O, needs no data)
-    #[arg(long, value_name = "STORE", default_value = "posix")]
-    pub store: String,
+    /// How the data is read: posix, direct, mmap, uring, sim:DEVICE or null; see docs/stores.md [default: what the
+    /// workload's storage.store says; else direct with reader.odirect, posix without]
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+    /// Most memory for read buffers and kept batches, such as 2GiB: fewer batches are prefetched, reads are smaller
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
 }
 
 #[derive(Args, Debug)]
@@ -304,9 +308,12 @@ pub struct PlanFlags {
     /// Folder that holds or will hold the data set; only its free space is looked at
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// How the data would be read: posix or null
-    #[arg(long, value_name = "STORE", default_value = "posix")]
-    pub store: String,
+    /// How the data would be read: posix, direct, mmap, uring, sim:DEVICE or null [default: as for run]
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+    /// Most memory for read buffers and kept batches, such as 2GiB
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
     #[command(flatten)]
     pub output: OutputFlags,
 }

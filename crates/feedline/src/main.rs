@@ -6,7 +6,6 @@ mod exit;
 mod flags;
 mod progress;
 mod report;
-mod statistics;
 mod workloads;
 
 use std::process::ExitCode;

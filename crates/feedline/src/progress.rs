@@ -5,10 +5,11 @@ use std::io::IsTerminal;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use engine::meter::{Clock, Monotonic};
+use engine::meter::Monotonic;
 use engine::{Progress, Pulse};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::units::{Nanos, grouped, mib_per_second};
+use store::Now;
 
 use crate::report;
 

@@ -105,18 +105,18 @@ fn json_stands_alone_on_stdout() {
     let plan = dir.feedline(&["plan", "w.yaml", "--json"]).run().exits(0).json();
     assert_eq!(plan["samples_per_epoch"], 24);
     // A setting without effect is worth a warning, and the warning must not get between the JSON.
-    let run = dir.feedline(&["run", "w.yaml", "--json"]).set(&["reader.odirect=true"]).run();
+    let run = dir.feedline(&["run", "w.yaml", "--json"]).set(&["reader.reader_classname=x"]).run();
     let summary = run.json();
     assert_eq!(summary["num_accelerators"], 1);
     assert_eq!(summary, dir.json(&format!("{}/summary.json", dir.result())));
-    assert!(run.stderr.contains("warning: 'reader.odirect'"), "{}", run.stderr);
+    assert!(run.stderr.contains("warning: 'reader.reader_classname'"), "{}", run.stderr);
     run.exits(5);
 }
 
 #[test]
 fn quiet_leaves_stderr_empty() {
     let dir = Dir::small();
-    let settings = &["reader.computation_threads=4"];
+    let settings = &["reader.pin_memory=true"];
     dir.feedline(&["generate", "w.yaml"]).set(settings).run().exits(0).says("warning: ");
     for command in ["generate", "plan", "run"] {
         dir.feedline(&[command, "w.yaml", "--quiet"]).set(settings).run().exits(0).silent();
@@ -182,8 +182,11 @@ fn what_is_unknown_gets_a_hint() {
         (&["run", "w.yml"], &["w.yml", "No such file"]),
         (&["run", "."], &["no workload '.'"]),
         (&["run", "./"], &["./ is a folder"]),
-        (&["run", "w.yaml", "--store", "posic"], &["no store 'posic'", "posix and null"]),
-        (&["plan", "w.yaml", "--store", "ram"], &["no store 'ram'", "posix and null"]),
+        (
+            &["run", "w.yaml", "--store", "posic"],
+            &["no store 'posic'", "posix, direct, mmap, uring, sim, null"],
+        ),
+        (&["plan", "w.yaml", "--store", "ram"], &["no store 'ram'", "posix, direct, mmap, uring, sim, null"]),
         (&["run", "--rank", "2"], &["--rank", "--ranks"]),
         (&["run", "--ranks", "two"], &["'two'", "--ranks"]),
         (&["run", "--ranks", "-1"], &["-1"]),

@@ -57,8 +57,8 @@ fn a_grid_with_its_files() {
     let last = &json["cells"][3];
     assert_eq!(last["settings"]["reader.read_threads"], "2");
     assert_eq!(last["samples_per_second"]["values"].as_array().unwrap().len(), 3);
-    assert!(last["speed_up_interval"][0].as_f64() <= last["speed_up"].as_f64());
-    assert!(last["speed_up"].as_f64() <= last["speed_up_interval"][1].as_f64());
+    assert!(last["speed_up"].as_f64() > Some(0.0));
+    assert!(last["speed_up_interval"].is_null(), "three runs have no interval worth showing");
     let csv = dir.read("s/sweep.csv");
     assert_eq!(csv.lines().count(), 5);
     let fields = csv.lines().next().unwrap().split(',').count();

@@ -1,20 +1,21 @@
-//! How fast content and files are made, on one core into a sink that drops them: `cargo run --release -p
-//! format --example speed`. The fastest of several rounds, because the machine is shared.
+//! How fast content and files are made, on one core into a sink that drops them, and how fast pictures are decoded:
+//! `cargo run --release -p format --example speed`. The fastest of several rounds, because the machine is shared.
 #![allow(clippy::print_stdout)] // A program for the developer's terminal.
 
-use format::{Content, EncodeError};
+use format::{Content, EncodeError, Format};
 use model::shape::{Element, FileShape};
+use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
-fn main() -> Result<(), EncodeError> {
+fn main() -> Result<(), Box<dyn Error>> {
     let content = Content::new(1);
     let mut buffer = vec![0; 16 * 1024];
     report("content, 16 KiB pieces", 1 << 30, || {
         for piece in 0..1 << 16 {
             content.fill(piece >> 8, piece << 14, black_box(&mut buffer));
         }
-        Ok(())
+        Ok::<(), EncodeError>(())
     })?;
     let mut scratch = Vec::new();
     for (name, dims, files, element) in [
@@ -46,14 +47,32 @@ fn main() -> Result<(), EncodeError> {
             })
         })?;
     }
+    for (name, bytes) in [("jpeg", 112 << 10), ("jpeg", 2 << 20), ("png", 112 << 10), ("png", 2 << 20)] {
+        let Some(format) = format::plain(name) else { continue };
+        report_decoding(&*format, bytes)?;
+    }
     Ok(())
 }
 
-fn report(
+/// Bytes of files, not of pixels: what a reader must bring to keep one core busy.
+fn report_decoding(format: &dyn Format, bytes: u64) -> Result<(), Box<dyn Error>> {
+    let shape = FileShape { dims: &[bytes], element: Element::Uint8, samples: 1 };
+    let (mut file, mut out) = (Vec::new(), Vec::new());
+    format.encode(&shape, &Content::new(1), 0, &mut Vec::new(), &mut |piece| {
+        file.extend_from_slice(piece);
+        Ok(())
+    })?;
+    let files = (32 << 20) / bytes;
+    report(&format!("{} of {bytes} bytes, decoded", format.name()), bytes * files, || {
+        (0..files).try_for_each(|_| format.decode(black_box(&file), &mut out))
+    })
+}
+
+fn report<E: Error + 'static>(
     what: &str,
     bytes: u64,
-    mut run: impl FnMut() -> Result<(), EncodeError>,
-) -> Result<(), EncodeError> {
+    mut run: impl FnMut() -> Result<(), E>,
+) -> Result<(), Box<dyn Error>> {
     let mut best = f64::INFINITY;
     for _ in 0..7 {
         let start = Instant::now();

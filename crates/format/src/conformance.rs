@@ -20,6 +20,8 @@ const SCRATCHES: [usize; 4] = [0, 61, 4096, 100_003];
 /// A file shorter than this may be the same under another seed by chance: a single bool sample is one random
 /// bit.
 const TELLING_BYTES: u64 = 64;
+/// Bytes that are changed, one at a time, before a decoder sees them.
+const DAMAGES: u64 = 8;
 
 /// Encodes files of `shape` every which way and says which rule does not hold, if one does not.
 pub fn check(format: &dyn Format, shape: &FileShape<'_>, seed: u64, file: u64) -> Result<(), Breach> {
@@ -70,6 +72,7 @@ impl Case<'_> {
         self.check_difference(&first)?;
         self.check_sides()?;
         self.check_found(&first)?;
+        self.check_decoding(&first)?;
         if matches!(size, Size::Exact(_)) {
             self.check_reads(&first)?;
         }
@@ -129,6 +132,51 @@ impl Case<'_> {
         }
         check_inside(0, &self.reads(file, 0..self.shape.samples)?, bytes.len() as u64)?;
         self.check_beyond(file, self.shape.samples..self.shape.samples + 1)
+    }
+
+    /// What is read of a file can be decoded, into a buffer that holds something else, too; a part of it cannot, and
+    /// nothing makes a decoder panic. Where nothing is encoded, it comes out as it was.
+    fn check_decoding(&self, file: &[u8]) -> Result<(), String> {
+        let bytes = self.read(file)?;
+        let Some((_, cut)) = bytes.split_last() else { return Ok(()) };
+        let decoded = self.decode(&bytes, Vec::new())?;
+        let again = self.decode(&bytes, vec![0xA5; 100_003])?;
+        hold(again == decoded, || "decode leaves something of what the buffer held".to_owned())?;
+        if !self.format.decodes() {
+            return hold(decoded == bytes, || "decode changes what is not encoded".to_owned());
+        }
+        let cut = self.format.decode(cut, &mut Vec::new());
+        hold(matches!(cut, Err(Obstacle::Damage(_))), || format!("decode without the last byte: {cut:?}"))?;
+        for step in 1..=DAMAGES {
+            let mut damaged = bytes.clone();
+            let place = self.seed.wrapping_mul(step) % bytes.len() as u64;
+            damaged[place as usize] ^= 1 << (step % 8);
+            // Whether it is found out depends on what it hits.
+            let _ = self.format.decode(&damaged, &mut Vec::new());
+        }
+        if self.shape.payload_bytes() < TELLING_BYTES {
+            return Ok(());
+        }
+        let other = self.encode(self.seed.wrapping_add(1), self.file, &mut Vec::new())?;
+        let other = self.decode(&self.read(&other)?, Vec::new())?;
+        hold(other != decoded, || "another seed is decoded to the same bytes".to_owned())
+    }
+
+    fn decode(&self, bytes: &[u8], mut out: Vec<u8>) -> Result<Vec<u8>, String> {
+        self.format.decode(bytes, &mut out).map_err(|error| format!("decode: {error}"))?;
+        Ok(out)
+    }
+
+    /// What the reads of all samples bring of a file that must be looked into.
+    fn read(&self, file: &[u8]) -> Result<Vec<u8>, String> {
+        let mut seen = Seen::default();
+        seen.add(0, file.len()).copy_from_slice(file);
+        let look = Look::new(self.format.name(), file.len() as u64, &seen);
+        let reads =
+            self.reads(File::Foreign { look: &look, samples: self.shape.samples }, 0..self.shape.samples)?;
+        // That they lie in the file was checked first.
+        let parts = reads.iter().map(|read| &file[read.offset as usize..read.end() as usize]);
+        Ok(parts.collect::<Vec<_>>().concat())
     }
 
     fn reads(&self, file: File<'_>, samples: std::ops::Range<u64>) -> Result<Vec<Extent>, String> {
@@ -198,7 +246,7 @@ fn hold(holds: bool, rule: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Facts, KINDS, Sink, plain};
+    use crate::{Damage, Facts, KINDS, Sink, plain};
     use model::order::Unit;
     use model::shape::Element;
 
@@ -247,6 +295,20 @@ mod tests {
             reads.push(Extent { offset: 0, len: len + u64::from(self.0 == "sample 0") });
             Ok(())
         }
+        fn decodes(&self) -> bool {
+            matches!(self.0, "same bytes" | "the last byte")
+        }
+        fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
+            if self.0 != "held" {
+                out.clear();
+            }
+            match self.0 {
+                "same bytes" if bytes.len() != 1000 => return Err(Damage::new("faulty", 0, "cut").into()),
+                "same bytes" | "not encoded" => out.push(1),
+                _ => out.extend_from_slice(bytes),
+            }
+            Ok(())
+        }
         fn inspect(&self, _: &Look<'_>) -> Result<Facts, Obstacle> {
             let samples = Some(if self.0 == "are found" { 7 } else { 1 });
             Ok(Facts { samples, dims: Vec::new(), element: None, notes: Vec::new() })
@@ -273,7 +335,17 @@ mod tests {
     fn a_breach_is_found_and_named() {
         let shape = FileShape { dims: &[1000], element: Element::Uint8, samples: 1 };
         check(&Faulty("none"), &shape, 1, 1).unwrap();
-        for fault in ["encoded", "file number", "sample 0", "are found", "a sink"] {
+        for fault in [
+            "encoded",
+            "file number",
+            "sample 0",
+            "are found",
+            "a sink",
+            "held",
+            "not encoded",
+            "the last byte",
+            "same bytes",
+        ] {
             let breach = check(&Faulty(fault), &shape, 1, 1).unwrap_err();
             assert!(breach.rule.contains(fault), "{breach}");
         }

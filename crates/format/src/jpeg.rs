@@ -14,7 +14,7 @@
 use crate::pieces::Pieces;
 use crate::{
     Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size, error,
-    look::peek, read_whole,
+    look::peek, picture, read_whole,
 };
 use model::order::Unit;
 use model::shape::FileShape;
@@ -160,6 +160,14 @@ impl Format for Jpeg {
 
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
         read_whole(NAME, file, &samples, file_bytes, reads)
+    }
+
+    fn decodes(&self) -> bool {
+        true
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
+        Ok(picture::decode_jpeg(NAME, bytes, out)?)
     }
 
     fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {

@@ -15,6 +15,7 @@ mod error;
 mod fetching;
 mod hdf5;
 mod indexed;
+mod inflate;
 mod jpeg;
 mod look;
 mod npy;
@@ -22,6 +23,7 @@ mod npy_header;
 mod npz;
 mod options;
 mod parquet;
+mod picture;
 mod pieces;
 mod png;
 mod synthetic;
@@ -154,6 +156,20 @@ pub trait Format: Send + Sync + Debug {
     /// The reads that bring the samples `samples` (numbers within the file), in order, as the options' access wants
     /// them; appended to `reads`. Reads of metadata that the answer was found with are not among them.
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle>;
+
+    /// Whether samples are encoded, and what [`Format::reads`] brings is enough to decode them: with some ways of
+    /// access a part of it is read as metadata, or by a neighbour.
+    fn decodes(&self) -> bool {
+        false
+    }
+
+    /// Replaces `out`, which is used again from sample to sample, by what is in `bytes`: all that the reads of some
+    /// samples brought, in their order. Places of damage are counted in `bytes`. Where nothing is encoded it is a copy.
+    fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
+        out.clear();
+        out.extend_from_slice(bytes);
+        Ok(())
+    }
 
     /// What a file holds, by its own bytes. Its checksums are checked as far as metadata has any.
     fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle>;

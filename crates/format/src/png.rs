@@ -9,7 +9,7 @@
 use crate::pieces::Pieces;
 use crate::{
     Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size, error,
-    look::peek, read_whole,
+    look::peek, picture, read_whole,
 };
 use model::order::Unit;
 use model::shape::FileShape;
@@ -149,6 +149,14 @@ impl Format for Png {
 
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
         read_whole(NAME, file, &samples, file_bytes, reads)
+    }
+
+    fn decodes(&self) -> bool {
+        true
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
+        Ok(picture::decode_png(NAME, bytes, out)?)
     }
 
     fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {

@@ -2,6 +2,7 @@
 //! inflate anything, and believes no number that leads out of the file.
 
 use crate::buffered::BUFFER;
+use crate::inflate::GROWTH;
 use crate::{Extent, Look, Obstacle};
 
 /// Bytes of the fixed part of each record.
@@ -14,8 +15,6 @@ const LOCAL: u64 = 30;
 const COMMENT: u64 = 1 << 16;
 /// A field that says this has its number in the zip64 extra field.
 const FULL: u32 = 0xFFFF_FFFF;
-/// No deflate stream grows more than this when it is inflated (258 bytes for two bits, RFC 1951).
-const GROWTH: u64 = 1032;
 
 /// Bytes of a file by the requests that a reader makes, each remembered.
 pub(crate) struct Fetch<'l, 'a> {

@@ -7,6 +7,8 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::histogram::Latencies;
+use crate::timeline::Timeline;
 use crate::units::Nanos;
 
 /// The part of an epoch that a row belongs to.
@@ -51,11 +53,13 @@ pub struct Row {
     pub reads: u64,
     /// From the moment the accelerator asks for a batch to the moment it has it.
     pub wait_ns: Nanos,
+    /// From there to the moment at which the batch is in the accelerator's own memory.
+    pub copy_ns: Nanos,
     /// The emulated work.
     pub compute_ns: Nanos,
     /// From the end of its own work to the release by the slowest rank.
     pub barrier_ns: Nanos,
-    /// Wall time of the phase that is none of the three: starting and ending readers.
+    /// Wall time of the phase that is none of these: starting and ending readers.
     pub harness_ns: Nanos,
     /// How late the host handed batches over, against the accelerator's timeline.
     pub lateness_ns_sum: Nanos,
@@ -77,6 +81,7 @@ impl AddAssign for Row {
         self.opens += other.opens;
         self.reads += other.reads;
         self.wait_ns += other.wait_ns;
+        self.copy_ns += other.copy_ns;
         self.compute_ns += other.compute_ns;
         self.barrier_ns += other.barrier_ns;
         self.harness_ns += other.harness_ns;
@@ -124,6 +129,12 @@ pub struct NodeRow {
     pub core_ns: Nanos,
     /// What was delivered, part by part; empty if nothing was.
     pub parts: Vec<Part>,
+    /// How long operations took.
+    pub latencies: Latencies,
+    /// What happened when.
+    pub timeline: Timeline,
+    /// Most fetches that were in flight at once.
+    pub most_in_flight: u64,
 }
 
 impl AddAssign for NodeRow {
@@ -132,6 +143,9 @@ impl AddAssign for NodeRow {
         self.device_readings += other.device_readings;
         self.cpu_ns += other.cpu_ns;
         self.core_ns += other.core_ns;
+        self.latencies += other.latencies;
+        self.timeline += other.timeline;
+        self.most_in_flight += other.most_in_flight;
         if self.parts.len() < other.parts.len() {
             self.parts.resize(other.parts.len(), Part::default());
         }

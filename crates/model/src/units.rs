@@ -76,6 +76,43 @@ impl fmt::Display for Nanos {
     }
 }
 
+/// Why a span of time could not be understood.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SpanError {
+    #[error("'{0}' has no number in front; write a time such as 4ms, 120us or 1.5s")]
+    NoNumber(String),
+    #[error("'{0}' needs a unit: ns, us, ms, s or m")]
+    Unit(String),
+    #[error("'{0}' is negative or too long for a time")]
+    OutOfRange(String),
+}
+
+impl std::str::FromStr for Nanos {
+    type Err = SpanError;
+
+    /// Reads `4ms`, `0.5 s`, `120us`; only 0 needs no unit.
+    fn from_str(text: &str) -> Result<Nanos, SpanError> {
+        let text = text.trim();
+        let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let value: f64 = number.parse().map_err(|_| SpanError::NoNumber(text.to_owned()))?;
+        let scale = match unit.trim() {
+            "ns" => 1.0,
+            "us" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            "m" => 60e9,
+            "" if value == 0.0 => 1.0,
+            _ => return Err(SpanError::Unit(text.to_owned())),
+        };
+        // A year; longer than anyone waits.
+        if !(0.0..3.2e16).contains(&(value * scale)) {
+            return Err(SpanError::OutOfRange(text.to_owned()));
+        }
+        Ok(Nanos((value * scale).round() as u64))
+    }
+}
+
 /// A number of bytes. It prints in powers of 1024 with the unit that says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -3,12 +3,15 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test suite: a panic is its verdict")]
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use model::extent::Extent;
 use model::names::Name;
+use model::units::Nanos;
+use rustix::fs::{FileType, Mode};
 
-use crate::{Done, Fetch, Lane, Store, StoreError};
+use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Still, Store, StoreError, Traffic};
 
 /// Nobody gives up here.
 static GO_ON: AtomicBool = AtomicBool::new(false);
@@ -17,27 +20,44 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
+/// The lane of so many readers whose reads are at most `transfer` bytes.
+fn lane(store: &dyn Store, readers: usize, transfer: usize) -> Box<dyn Lane + '_> {
+    store.lane(Traffic { readers, transfer, clock: &Still, give_up: &GO_ON }).unwrap()
+}
+
 /// A fetch of one range of a file that should have `file_bytes` bytes.
 fn range<'a>(name: &'a Name, range: &'a Extent, file_bytes: u64) -> Fetch<'a> {
     let ranges = std::slice::from_ref(range);
-    Fetch { name, ranges, file_bytes, keep_open: false, give_up: &GO_ON }
+    Fetch { name, ranges, file_bytes, keep_open: false, at: Nanos::ZERO, into: None }
+}
+
+/// Waits for a fetch to end, as the engine does.
+fn reap(lane: &mut dyn Lane) -> Option<Done> {
+    loop {
+        match (lane.reap(), lane.awaits()) {
+            (Some(done), _) => return Some(done),
+            (None, Awaits::Nothing) => return None,
+            (None, Awaits::Moment(_)) => panic!("time does not pass here"),
+            (None, Awaits::Medium) => lane.wait(Nanos(1_000_000_000)),
+        }
+    }
 }
 
 fn put(store: &dyn Store, at: &str, bytes: &[u8]) {
-    let mut writer = store.create(&name(at)).unwrap();
+    let mut writer = store.files().create(&name(at)).unwrap();
     for piece in bytes.chunks(1000) {
         writer.write(piece).unwrap();
     }
     writer.finish().unwrap();
 }
 
-fn fetch_one(store: &dyn Store, transfer: usize, fetch: &Fetch<'_>) -> Result<Done, StoreError> {
-    let mut lane = store.lane(transfer);
-    lane.submit(7, fetch)?;
-    let done = lane.reap()?.expect("a submitted fetch completes");
-    assert_eq!(done.tag, 7, "the tag comes back");
-    assert_eq!(lane.reap()?, None, "nothing else is in flight");
-    Ok(done)
+fn fetch_one(store: &dyn Store, transfer: usize, fetch: Fetch<'_>) -> Result<Brought, StoreError> {
+    let mut lane = lane(store, 3, transfer);
+    lane.submit(2, fetch);
+    let done = reap(&mut *lane).expect("a submitted fetch completes");
+    assert_eq!(done.reader, 2, "the reader comes back");
+    assert!(reap(&mut *lane).is_none(), "nothing else is in flight");
+    done.outcome
 }
 
 /// Everything a store that holds files must do.
@@ -45,6 +65,7 @@ pub fn store_with_files(store: &dyn Store) {
     assert!(store.capabilities().holds_files);
     files_appear_whole(store);
     ranges_are_read_exactly(store);
+    bytes_can_be_kept(store);
     a_file_can_stay_open(store);
     wrong_sizes_are_errors(store);
     a_long_fetch_can_be_given_up(store);
@@ -52,24 +73,64 @@ pub fn store_with_files(store: &dyn Store) {
     lane_completes_every_fetch(store, &name("suite/file"), 100);
 }
 
+/// A file is written and read back: whether this store can read here at all.
+pub fn first_read(store: &dyn Store) -> Result<(), StoreError> {
+    put(store, "first", &[1; 100]);
+    fetch_one(store, 4096, range(&name("first"), &Extent { offset: 0, len: 100 }, 100)).map(|_| ())
+}
+
+/// Whoever put a pipe where a file should be gets an error, and soon.
+pub fn a_fifo_is_an_error(store: &dyn Store, root: &Path) {
+    let (place, mode) = (root.join("pipe"), Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, place, FileType::Fifo, mode, 0).unwrap();
+    let error = fetch_one(store, 4096, range(&name("pipe"), &Extent { offset: 0, len: 10 }, 10)).unwrap_err();
+    assert!(error.to_string().contains("pipe"), "{error}");
+}
+
+/// Files that end anywhere: around sectors, pages and transfers. For roads that read in granules.
+pub fn whole_files_of_odd_sizes(store: &dyn Store) {
+    const MIB: u64 = 1 << 20;
+    let file = name("odd");
+    for size in [0, 1, 511, 512, 513, 4095, 4096, 4097, MIB - 1, MIB, MIB + 1] {
+        let content: Vec<u8> = (0..size).map(|i| ((i * i) >> 5) as u8).collect();
+        put(store, "odd", &content);
+        let whole = Extent { offset: 0, len: size };
+        let mut lane = lane(store, 1, MIB as usize);
+        lane.submit(0, Fetch { into: Some(Buffer::default()), ..range(&file, &whole, size) });
+        let done = reap(&mut *lane).expect("in flight");
+        assert_eq!(done.outcome.map(|brought| brought.bytes), Ok(size));
+        assert!(done.kept.expect("it comes back").bytes() == content, "a file of {size} bytes");
+        let one_less = size.saturating_sub(1);
+        for (planned, len) in [(size + 1, size + 1), (one_less, one_less)] {
+            let outcome = fetch_one(store, MIB as usize, range(&file, &Extent { offset: 0, len }, planned));
+            match outcome {
+                Err(StoreError::Short { end, .. }) => assert!(planned > size && end == size),
+                Err(StoreError::Long { .. }) => assert!(planned < size),
+                outcome => assert_eq!((outcome.map(|brought| brought.bytes), size), (Ok(0), 0)),
+            }
+        }
+    }
+}
+
 fn files_appear_whole(store: &dyn Store) {
-    store.create_folder(&name("suite")).unwrap();
-    store.create_folder(&name("suite")).expect("making a folder twice is fine");
-    assert_eq!(store.size(&name("suite/file")), Ok(None));
+    store.files().create_folder(&name("suite")).unwrap();
+    store.files().create_folder(&name("suite")).expect("making a folder twice is fine");
+    assert_eq!(store.files().size(&name("suite/file")), Ok(None));
     put(store, "suite/file", &[1; 2500]);
-    assert_eq!(store.size(&name("suite/file")), Ok(Some(2500)));
+    assert_eq!(store.files().size(&name("suite/file")), Ok(Some(2500)));
     put(store, "suite/file", &[2; 5000]);
-    assert_eq!(store.size(&name("suite/file")), Ok(Some(5000)), "a new file replaces the old one");
-    store.sync().unwrap();
+    assert_eq!(store.files().size(&name("suite/file")), Ok(Some(5000)), "a new file replaces the old one");
+    store.files().sync().unwrap();
 }
 
 fn ranges_are_read_exactly(store: &dyn Store) {
     let file = name("suite/file");
     for transfer in [1, 7, 4096, 5000, 1 << 20] {
         for (offset, len) in [(0, 5000), (0, 1), (4999, 1), (17, 3001)] {
-            let done = fetch_one(store, transfer, &range(&file, &Extent { offset, len }, 5000)).unwrap();
+            let done = fetch_one(store, transfer, range(&file, &Extent { offset, len }, 5000)).unwrap();
             assert_eq!(done.bytes, len);
-            assert!(done.reads >= len.div_ceil(transfer as u64), "no read is larger than the transfer size");
+            let smallest = transfer.next_multiple_of(4096) as u64;
+            assert!(done.reads >= len.div_ceil(smallest), "no read is larger than the transfer size");
         }
         let ranges = [
             Extent { offset: 4000, len: 1000 },
@@ -77,76 +138,118 @@ fn ranges_are_read_exactly(store: &dyn Store) {
             Extent { offset: 5, len: 10 },
         ];
         let fetch = Fetch { ranges: &ranges, ..range(&file, &ranges[0], 5000) };
-        let done = fetch_one(store, transfer, &fetch).unwrap();
+        let done = fetch_one(store, transfer, fetch).unwrap();
         assert_eq!((done.bytes, done.opens), (1020, 1), "several ranges of one file take one open");
     }
+}
+
+/// What is asked for is what the file holds, whatever the transfers, and wherever ranges begin and end.
+fn bytes_can_be_kept(store: &dyn Store) {
+    let content: Vec<u8> = (0..70_000u64).map(|i| ((i * i) >> 7) as u8).collect();
+    put(store, "suite/kept", &content);
+    let file = name("suite/kept");
+    let ranges = [(65_000, 5000), (0, 1), (4095, 2), (8192, 4096), (13, 60_001)];
+    let ranges = ranges.map(|(offset, len)| Extent { offset, len });
+    let expected: Vec<u8> = ranges
+        .iter()
+        .flat_map(|range| &content[range.offset as usize..range.end() as usize])
+        .copied()
+        .collect();
+    let mut kept = Buffer::default();
+    for transfer in [512, 4096, 65_536, 1 << 20] {
+        let mut lane = lane(store, 1, transfer);
+        lane.submit(0, Fetch { ranges: &ranges, into: Some(kept), ..range(&file, &ranges[0], 70_000) });
+        let done = reap(&mut *lane).expect("in flight");
+        assert_eq!(done.outcome.unwrap().bytes, expected.len() as u64);
+        kept = done.kept.expect("the buffer comes back");
+        assert!(kept.bytes() == expected, "the bytes are the file's, in transfers of {transfer}");
+    }
+    let absent = name("suite/absent");
+    let mut lane = lane(store, 1, 4096);
+    lane.submit(0, Fetch { into: Some(kept), ..range(&absent, &ranges[0], 70_000) });
+    let done = reap(&mut *lane).expect("a failed fetch ends, too");
+    assert!(done.outcome.is_err() && done.kept.is_some(), "a buffer is not lost with its fetch");
 }
 
 fn a_file_can_stay_open(store: &dyn Store) {
     let (file, other) = (name("suite/file"), name("suite/other"));
     put(store, "suite/other", &[3; 10]);
-    let mut lane = store.lane(4096);
-    let opens = |lane: &mut dyn Lane, name, keep_open| {
+    let mut lane = lane(store, 2, 4096);
+    let opens = |lane: &mut dyn Lane, reader, name, keep_open| {
         let part = Extent { offset: 1, len: 4 };
         let fetch = Fetch { keep_open, ..range(name, &part, 0) };
-        lane.submit(1, &fetch).unwrap();
-        lane.reap().unwrap().unwrap().opens
+        lane.submit(reader, fetch);
+        reap(lane).unwrap().outcome.unwrap().opens
     };
-    assert_eq!(opens(&mut *lane, &file, true), 1);
-    assert_eq!(opens(&mut *lane, &file, true), 0, "it is still open");
-    assert_eq!(opens(&mut *lane, &other, false), 1, "another file");
-    assert_eq!(opens(&mut *lane, &other, false), 1, "it was closed");
+    assert_eq!(opens(&mut *lane, 0, &file, true), 1);
+    assert_eq!(opens(&mut *lane, 1, &file, true), 1, "each reader has its own");
+    assert_eq!(opens(&mut *lane, 0, &file, true), 0, "it is still open");
+    assert_eq!(opens(&mut *lane, 0, &other, false), 1, "another file");
+    assert_eq!(opens(&mut *lane, 0, &other, false), 1, "it was closed");
+    assert_eq!(opens(&mut *lane, 1, &file, false), 0, "what another reader does is nothing to it");
     let mut bytes = [0; 4];
-    assert_eq!(lane.look(&other, 6, &mut bytes).unwrap().opens, 1);
-    assert_eq!((bytes, lane.look(&other, 0, &mut bytes).unwrap().opens), ([3; 4], 0));
-    assert_eq!(opens(&mut *lane, &other, false), 0, "a look leaves it open");
-    let short = lane.look(&other, 8, &mut bytes).unwrap_err();
+    assert_eq!(lane.look(0, &other, 6, &mut bytes).unwrap().opens, 1);
+    assert_eq!((bytes, lane.look(0, &other, 0, &mut bytes).unwrap().opens), ([3; 4], 0));
+    assert_eq!(opens(&mut *lane, 0, &other, false), 0, "a look leaves it open");
+    let short = lane.look(0, &other, 8, &mut bytes).unwrap_err();
     assert!(matches!(short, StoreError::Short { end: 10, needed: 12, .. }), "{short:?}");
 }
 
 fn a_long_fetch_can_be_given_up(store: &dyn Store) {
     let file = name("suite/file");
     let whole = Extent { offset: 0, len: 5000 };
-    let fetch = Fetch { give_up: &AtomicBool::new(true), ..range(&file, &whole, 5000) };
-    assert_eq!(fetch_one(store, 7, &fetch).unwrap_err(), StoreError::GivenUp);
+    let halves = [Extent { offset: 0, len: 2500 }, Extent { offset: 2500, len: 2500 }];
+    let ended = AtomicBool::new(true);
+    let mut lane =
+        store.lane(Traffic { readers: 1, transfer: 4096, clock: &Still, give_up: &ended }).unwrap();
+    lane.submit(0, Fetch { ranges: &halves, ..range(&file, &whole, 5000) });
+    let done = reap(&mut *lane).expect("it ends");
+    assert_eq!(done.outcome.unwrap_err(), StoreError::GivenUp);
 }
 
 fn wrong_sizes_are_errors(store: &dyn Store) {
     let file = name("suite/file");
     for transfer in [7, 1 << 20] {
-        let short = fetch_one(store, transfer, &range(&file, &Extent { offset: 0, len: 5001 }, 5001));
+        let short = fetch_one(store, transfer, range(&file, &Extent { offset: 0, len: 5001 }, 5001));
         assert!(matches!(short, Err(StoreError::Short { end: 5000, needed: 5001, .. })), "{short:?}");
-        let long = fetch_one(store, transfer, &range(&file, &Extent { offset: 0, len: 4999 }, 4999));
+        let long = fetch_one(store, transfer, range(&file, &Extent { offset: 0, len: 4999 }, 4999));
         assert!(matches!(long, Err(StoreError::Long { planned: 4999, .. })), "{long:?}");
     }
 }
 
 fn missing_things_are_named(store: &dyn Store) {
     let absent = name("suite/absent");
-    let error = fetch_one(store, 4096, &range(&absent, &Extent { offset: 0, len: 1 }, 9)).unwrap_err();
+    let error = fetch_one(store, 4096, range(&absent, &Extent { offset: 0, len: 1 }, 9)).unwrap_err();
     assert!(matches!(error, StoreError::Missing { .. }), "{error:?}");
     assert!(error.to_string().contains("suite/absent"), "{error}");
-    let error = store.create(&name("nowhere/file")).err().expect("no folder, no file");
+    let error = store.files().create(&name("nowhere/file")).err().expect("no folder, no file");
     assert!(error.to_string().contains("nowhere/file"), "{error}");
 }
 
-/// A lane gives back one completion for each fetch, also when it is kept full.
+/// A lane gives back one completion for each fetch, also when all its readers have one in flight.
 pub fn lane_completes_every_fetch(store: &dyn Store, file: &Name, len: u64) {
-    let mut lane = store.lane(4096);
-    let mut tags: Vec<u64> = Vec::new();
-    let mut in_flight = 0;
-    for tag in 0..1000 {
-        if in_flight == lane.capacity() {
-            tags.push(lane.reap().unwrap().expect("in flight").tag);
-            in_flight -= 1;
+    const READERS: usize = 40;
+    let mut lane = lane(store, READERS, 4096);
+    let whole = Extent { offset: 0, len };
+    let mut left = [25; READERS];
+    let mut free: Vec<usize> = (0..READERS).collect();
+    let mut ended = 0;
+    // A blocking lane wants to be reaped after every fetch; the others are kept full.
+    let one_at_a_time = store.capabilities().threads == crate::Threads::PerReader;
+    while ended < 25 * READERS {
+        while let Some(reader) = free.pop() {
+            if left[reader] > 0 {
+                left[reader] -= 1;
+                lane.submit(reader, range(file, &whole, u64::MAX));
+                if one_at_a_time {
+                    break;
+                }
+            }
         }
-        lane.submit(tag, &range(file, &Extent { offset: 0, len }, u64::MAX)).unwrap();
-        in_flight += 1;
+        let done = reap(&mut *lane).expect("in flight");
+        assert_eq!(done.outcome.unwrap().bytes, len);
+        free.push(done.reader);
+        ended += 1;
     }
-    while let Some(done) = lane.reap().unwrap() {
-        assert_eq!(done.bytes, len);
-        tags.push(done.tag);
-    }
-    tags.sort_unstable();
-    assert_eq!(tags, (0..1000).collect::<Vec<_>>());
+    assert!(reap(&mut *lane).is_none() && left == [0; READERS]);
 }

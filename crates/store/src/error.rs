@@ -8,6 +8,7 @@ use thiserror::Error;
 pub enum Operation {
     Open,
     Read,
+    Map,
     Create,
     Write,
     Close,
@@ -17,6 +18,7 @@ pub enum Operation {
     List,
     Sync,
     Lock,
+    Advise,
     FreeSpace,
 }
 
@@ -25,6 +27,7 @@ impl std::fmt::Display for Operation {
         f.write_str(match self {
             Operation::Open => "open",
             Operation::Read => "read",
+            Operation::Map => "map into memory",
             Operation::Create => "create",
             Operation::Write => "write",
             Operation::Close => "close",
@@ -34,6 +37,7 @@ impl std::fmt::Display for Operation {
             Operation::List => "list",
             Operation::Sync => "flush",
             Operation::Lock => "lock",
+            Operation::Advise => "give advice on reading",
             Operation::FreeSpace => "ask for the free space of",
         })
     }
@@ -57,6 +61,18 @@ pub enum StoreError {
     GivenUp,
     #[error("cannot {operation} {name}: {cause}")]
     Io { operation: Operation, name: String, cause: Errno },
+    #[error(
+        "{name}: reads that leave nothing in the page cache (reader.readahead: dontcache) are not possible here; they \
+         need Linux 6.14 and a file system that has them, such as ext4 or xfs"
+    )]
+    NoDontcache { name: String },
+    #[error(
+        "{name} cannot be read past the page cache (O_DIRECT): {reason}; use --store posix, or a folder on a file \
+         system that has such reads, such as ext4 or xfs"
+    )]
+    NoDirect { name: String, reason: String },
+    #[error("{0}")]
+    Refused(String),
     #[error("the {store} store cannot {operation} {name}: it holds no files")]
     Unsupported { store: &'static str, operation: Operation, name: String },
 }

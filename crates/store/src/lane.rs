@@ -1,18 +1,21 @@
-//! The lane that a blocking backend gets for free: it opens, reads the range in transfers, closes, and has the
-//! completion ready when the caller reaps.
+//! The lane that a blocking backend gets for free: it opens, reads the ranges in transfers, closes, and has the
+//! completion ready when the caller reaps. Only one fetch is ever at work, so all its readers share one buffer.
 
 use std::sync::atomic::Ordering;
 
 use model::extent::Extent;
 use model::names::Name;
 
-use crate::{Done, Fetch, Lane, StoreError};
+use crate::buffer::Buffer;
+use crate::reading::{Reading, Transfers};
+use crate::{Awaits, Brought, Done, Fetch, Lane, Spans, StoreError, Traffic};
 
 /// What a blocking backend has to write.
 pub trait Blocking: Sync {
-    type File;
+    type File: Send;
     fn open(&self, name: &Name) -> Result<Self::File, StoreError>;
     /// Reads at `offset` into `buffer`; fewer bytes than asked for only at the end of the file or by interruption.
+    /// Offset, length and address are multiples of the granule.
     fn read_at(
         &self,
         file: &Self::File,
@@ -20,6 +23,11 @@ pub trait Blocking: Sync {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, StoreError>;
+    /// The smallest part of a file that can be read: reads begin and end at multiples of it. A power of two that
+    /// divides a page.
+    fn granule(&self) -> usize {
+        1
+    }
     /// How messages name a file.
     fn shown(&self, name: &Name) -> String;
     fn close(&self, file: Self::File, name: &Name) -> Result<(), StoreError>;
@@ -27,13 +35,16 @@ pub trait Blocking: Sync {
 
 /// One fetch at a time through one buffer, which is reused: bytes stream through it and are dropped, as a training
 /// job's are once they have become a batch.
-#[derive(Debug)]
+#[expect(missing_debug_implementations, reason = "holds a clock")]
 pub struct BlockingLane<'a, B: Blocking> {
     backend: &'a B,
-    buffer: PageAligned,
+    traffic: Traffic<'a>,
+    transfers: Transfers,
+    buffer: Buffer,
     done: Option<Done>,
-    /// The file that stayed open, for whoever goes on in it.
-    held: Option<Held<B::File>>,
+    /// The file that stayed open for each reader.
+    held: Vec<Option<Held<B::File>>>,
+    spans: Spans,
 }
 
 #[derive(Debug)]
@@ -43,75 +54,131 @@ struct Held<F> {
 }
 
 impl<'a, B: Blocking> BlockingLane<'a, B> {
-    pub fn new(backend: &'a B, transfer: usize) -> Self {
-        // One byte more than a transfer, so that a file that goes on is seen without another call.
-        BlockingLane { backend, buffer: PageAligned::new(transfer.max(1) + 1), done: None, held: None }
+    pub fn new(backend: &'a B, traffic: Traffic<'a>) -> Self {
+        let transfers = Transfers::new(traffic.transfer, backend.granule());
+        let buffer = Buffer::with_capacity(transfers.room());
+        let held = (0..traffic.readers).map(|_| None).collect();
+        BlockingLane { backend, traffic, transfers, buffer, done: None, held, spans: Spans::default() }
     }
 
-    /// The file of that name: the one that stayed open, or opened now. Says how many opens that took.
-    fn open(&mut self, name: &Name) -> Result<(B::File, u64), StoreError> {
-        match self.held.take() {
+    /// The reader's file of that name: the one that stayed open, or opened now. Says how many opens that took.
+    fn open(&mut self, reader: usize, name: &Name) -> Result<(B::File, u64), StoreError> {
+        match self.held[reader].take() {
             Some(held) if held.name == *name => return Ok((held.file, 0)),
-            Some(held) => self.backend.close(held.file, &held.name)?,
+            Some(held) => self.close(held.file, &held.name)?,
             None => {}
         }
-        Ok((self.backend.open(name)?, 1))
+        let begin = self.traffic.clock.now();
+        let file = self.backend.open(name)?;
+        self.spans.open.record(self.traffic.clock.now().since(begin));
+        Ok((file, 1))
     }
 
-    fn leave(&mut self, file: B::File, name: &Name, keep_open: bool) -> Result<(), StoreError> {
+    fn close(&mut self, file: B::File, name: &Name) -> Result<(), StoreError> {
+        let begin = self.traffic.clock.now();
+        self.backend.close(file, name)?;
+        self.spans.close.record(self.traffic.clock.now().since(begin));
+        Ok(())
+    }
+
+    fn leave(
+        &mut self,
+        reader: usize,
+        file: B::File,
+        name: &Name,
+        keep_open: bool,
+    ) -> Result<(), StoreError> {
         if keep_open {
-            self.held = Some(Held { name: name.clone(), file });
+            self.held[reader] = Some(Held { name: name.clone(), file });
             return Ok(());
         }
-        self.backend.close(file, name)
+        self.close(file, name)
     }
 
-    fn read_ranges(&mut self, file: &B::File, fetch: &Fetch<'_>) -> Result<(u64, u64), StoreError> {
+    fn bring(&mut self, reader: usize, fetch: &mut Fetch<'_>) -> Result<Brought, StoreError> {
+        let (file, opens) = self.open(reader, fetch.name)?;
+        let outcome = self.read_ranges(&file, fetch);
+        let left = self.leave(reader, file, fetch.name, fetch.keep_open);
+        let (bytes, reads) = outcome?;
+        left?;
+        Ok(Brought { bytes, opens, reads })
+    }
+
+    fn read_ranges(&mut self, file: &B::File, fetch: &mut Fetch<'_>) -> Result<(u64, u64), StoreError> {
+        let mut kept = fetch.into.take();
+        let total: u64 = fetch.ranges.iter().map(|range| range.len).sum();
+        if let Some(kept) = &mut kept {
+            kept.prepare(total as usize);
+        }
         let (mut bytes, mut reads) = (0, 0);
+        let mut outcome = Ok(());
         for range in fetch.ranges {
-            // Relaxed: the flag carries nothing with it.
-            if reads > 0 && fetch.give_up.load(Ordering::Relaxed) {
-                return Err(StoreError::GivenUp);
+            let into = kept.as_mut().map(|kept| &mut kept.room()[bytes as usize..][..range.len as usize]);
+            match self.read_range(file, *range, fetch, reads, into) {
+                Ok(more) => reads += more,
+                Err(cause) => {
+                    outcome = Err(cause);
+                    break;
+                }
             }
-            reads += self.read_range(file, *range, fetch)?;
             bytes += range.len;
         }
-        Ok((bytes, reads))
+        if let Some(kept) = &mut kept {
+            kept.set_len(bytes as usize);
+        }
+        fetch.into = kept;
+        outcome.map(|()| (bytes, reads))
     }
 
-    fn read_range(&mut self, file: &B::File, range: Extent, fetch: &Fetch<'_>) -> Result<u64, StoreError> {
-        let end = range.end();
-        let to_end = end == fetch.file_bytes;
-        let buffer = self.buffer.bytes();
-        let transfer = buffer.len() - 1;
-        let mut at = range.offset;
+    /// Reads one range in transfers and says how many that took. `before` are the reads that the fetch has made so far.
+    fn read_range(
+        &mut self,
+        file: &B::File,
+        range: Extent,
+        fetch: &Fetch<'_>,
+        before: u64,
+        mut into: Option<&mut [u8]>,
+    ) -> Result<u64, StoreError> {
+        let mut reading = Reading::new(range, fetch.file_bytes);
         let mut reads = 0;
-        while at < end || reads == 0 {
-            if reads > 0 && fetch.give_up.load(Ordering::Relaxed) {
+        while let Some(ask) = reading.next(self.transfers) {
+            // Relaxed: the flag carries nothing with it.
+            if before + reads > 0 && self.traffic.give_up.load(Ordering::Relaxed) {
                 return Err(StoreError::GivenUp);
             }
-            let left = end - at;
-            let probe = usize::from(to_end && left <= transfer as u64);
-            let ask = left.min(transfer as u64) as usize + probe;
-            let got = self.backend.read_at(file, fetch.name, at, &mut buffer[..ask])? as u64;
+            let begin = self.traffic.clock.now();
+            let room = &mut self.buffer.room()[..ask.bytes];
+            let got = self.backend.read_at(file, fetch.name, ask.offset, room)?;
+            self.spans.read.record(self.traffic.clock.now().since(begin));
             reads += 1;
-            at += got;
-            if at > end {
-                return Err(StoreError::Long { name: self.backend.shown(fetch.name), planned: end });
-            }
-            if got == 0 && at < end {
-                return Err(StoreError::Short { name: self.backend.shown(fetch.name), end: at, needed: end });
+            let part = reading.take(ask, got, || self.backend.shown(fetch.name))?;
+            if let Some(kept) = &mut into {
+                let came = &self.buffer.room()[part.skip..][..part.bytes];
+                kept[part.place..][..part.bytes].copy_from_slice(came);
             }
         }
         Ok(reads)
     }
 
     /// Fills `out` from `offset` on; says how many reads that took.
-    fn fill(&self, file: &B::File, name: &Name, offset: u64, out: &mut [u8]) -> Result<u64, StoreError> {
+    fn fill(&mut self, file: &B::File, name: &Name, offset: u64, out: &mut [u8]) -> Result<u64, StoreError> {
+        let granule = self.backend.granule() as u64;
+        let room = self.buffer.capacity() as u64;
         let (mut filled, mut reads) = (0, 0);
         while filled < out.len() {
             let at = offset + filled as u64;
-            let got = self.backend.read_at(file, name, at, &mut out[filled..])?;
+            let aligned = at / granule * granule;
+            let got = if granule == 1 {
+                self.backend.read_at(file, name, at, &mut out[filled..])?
+            } else {
+                let left = (out.len() - filled) as u64;
+                let ask = (at + left - aligned).next_multiple_of(granule).min(room) as usize;
+                let got = self.backend.read_at(file, name, aligned, &mut self.buffer.room()[..ask])?;
+                let skip = (at - aligned) as usize;
+                let of_use = got.saturating_sub(skip).min(left as usize);
+                out[filled..filled + of_use].copy_from_slice(&self.buffer.room()[skip..skip + of_use]);
+                of_use
+            };
             reads += 1;
             filled += got;
             if got == 0 {
@@ -123,56 +190,36 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
     }
 }
 
-impl<B: Blocking> Lane for BlockingLane<'_, B>
-where
-    B::File: Send,
-    B: Send,
-{
-    fn capacity(&self) -> usize {
-        1
-    }
-
-    fn submit(&mut self, tag: u64, fetch: &Fetch<'_>) -> Result<(), StoreError> {
+impl<B: Blocking> Lane for BlockingLane<'_, B> {
+    fn submit(&mut self, reader: usize, mut fetch: Fetch<'_>) {
         debug_assert!(self.done.is_none());
-        let (file, opens) = self.open(fetch.name)?;
-        let outcome = self.read_ranges(&file, fetch);
-        let left = self.leave(file, fetch.name, fetch.keep_open);
-        let (bytes, reads) = outcome?;
-        left?;
-        self.done = Some(Done { tag, bytes, opens, reads });
-        Ok(())
+        let outcome = self.bring(reader, &mut fetch);
+        let at = self.traffic.clock.now();
+        self.done = Some(Done { reader, at, outcome, kept: fetch.into });
     }
 
-    fn reap(&mut self) -> Result<Option<Done>, StoreError> {
-        Ok(self.done.take())
+    fn reap(&mut self) -> Option<Done> {
+        self.done.take()
     }
 
-    fn look(&mut self, name: &Name, offset: u64, out: &mut [u8]) -> Result<Done, StoreError> {
-        let (file, opens) = self.open(name)?;
+    fn awaits(&self) -> Awaits {
+        Awaits::Nothing
+    }
+
+    fn look(
+        &mut self,
+        reader: usize,
+        name: &Name,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<Brought, StoreError> {
+        let (file, opens) = self.open(reader, name)?;
         let outcome = self.fill(&file, name, offset, out);
-        self.leave(file, name, true)?;
-        Ok(Done { tag: 0, bytes: out.len() as u64, opens, reads: outcome? })
-    }
-}
-
-/// A buffer that begins on a page: the kernel copies faster into it than into an unaligned one.
-#[derive(Debug)]
-struct PageAligned {
-    bytes: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl PageAligned {
-    fn new(len: usize) -> PageAligned {
-        const PAGE: usize = 4096;
-        let bytes = vec![0; len + PAGE];
-        // The vector is never grown, so what is aligned now stays aligned.
-        let start = bytes.as_ptr().align_offset(PAGE).min(PAGE);
-        PageAligned { bytes, start, len }
+        self.leave(reader, file, name, true)?;
+        Ok(Brought { bytes: out.len() as u64, opens, reads: outcome? })
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + self.len]
+    fn take_spans(&mut self) -> Spans {
+        std::mem::take(&mut self.spans)
     }
 }

@@ -1,63 +1,175 @@
-//! Bytes to a medium and back. A `Store` is shared by all threads; each reader takes a `Lane` of its own from it,
-//! hands in fetches and takes completions out, which fits blocking and asynchronous media alike. This room knows
+//! Bytes to a medium and back. A `Store` is shared by all threads; each reading thread takes a `Lane` of its own from
+//! it, hands in fetches and takes completions out, which fits blocking and asynchronous media alike. This room knows
 //! names and byte ranges; what the bytes mean is a format's business, when to ask for them the engine's.
 
+mod backend;
+mod buffer;
+#[cfg(test)]
+mod child;
 pub mod conformance;
+mod direct;
 mod error;
+mod folder;
 mod lane;
+mod limits;
 mod mapped;
+mod mmap;
 mod null;
 pub mod page_cache;
+mod past_cache;
 mod posix;
+mod reading;
+mod sim;
+mod uring;
 
 use std::fmt::Debug;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use model::extent::Extent;
+use model::histogram::Histogram;
 use model::names::Name;
+use model::units::Nanos;
 
+pub use backend::{BACKENDS, Backend, Mode, Selection};
+pub use buffer::Buffer;
+pub use direct::Direct;
 pub use error::{Operation, StoreError};
+pub use folder::{existing_ancestor, free_bytes};
 pub use lane::{Blocking, BlockingLane};
+pub use limits::want_files;
 pub use mapped::Mapped;
+pub use mmap::Mmap;
+pub use model::plan::Threads;
 pub use null::Null;
 pub use posix::Posix;
+pub use sim::{Device, Sim};
+pub use uring::Uring;
+
+/// Time as the engine's clock tells it: no store reads a clock of its own.
+pub trait Now: Sync {
+    /// Since the clock was made.
+    fn now(&self) -> Nanos;
+}
+
+/// A clock that stands still, for lanes whose times nobody asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Still;
+
+impl Now for Still {
+    fn now(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}
+
+/// What a lane is made for.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "holds a clock")]
+pub struct Traffic<'a> {
+    /// Readers that share the lane. Each has at most one fetch in flight; they are numbered from 0.
+    pub readers: usize,
+    /// Largest single read.
+    pub transfer: usize,
+    pub clock: &'a dyn Now,
+    /// Set when nobody wants the bytes any more: a long fetch looks at it between its reads and gives up.
+    pub give_up: &'a AtomicBool,
+}
+
+impl Traffic<'static> {
+    /// For one who only looks into files.
+    pub fn looks() -> Traffic<'static> {
+        static GO_ON: AtomicBool = AtomicBool::new(false);
+        Traffic { readers: 1, transfer: 1 << 16, clock: &Still, give_up: &GO_ON }
+    }
+}
 
 /// What a lane is asked to bring: ranges of one file, one after the other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Fetch<'a> {
     pub name: &'a Name,
     pub ranges: &'a [Extent],
     /// How long the file should be: where a range ends there, a longer file is an error, as a shorter one always is.
     pub file_bytes: u64,
-    /// Whether the next fetch will go on in the same file, which then stays open.
+    /// Whether the reader's next fetch will go on in the same file, which then stays open.
     pub keep_open: bool,
-    /// Set when nobody wants the bytes any more: a long fetch looks at it between its reads and gives up.
-    pub give_up: &'a AtomicBool,
+    /// When the reader asks, on its own timeline; only a simulated device goes by it.
+    pub at: Nanos,
+    /// Where the bytes are to be kept. Without, they stream through the lane's own buffers and are dropped.
+    pub into: Option<Buffer>,
 }
 
-/// A fetch that is complete: every byte asked for was brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A fetch that has ended.
+#[derive(Debug)]
 pub struct Done {
-    /// The caller's mark, as given to `submit`.
-    pub tag: u64,
+    /// Whose it was.
+    pub reader: usize,
+    /// When it ended: by the clock, or by the reckoning of a simulated device.
+    pub at: Nanos,
+    pub outcome: Result<Brought, StoreError>,
+    /// The buffer that was given, with the bytes of all ranges one after the other.
+    pub kept: Option<Buffer>,
+}
+
+/// What a complete fetch brought: every byte asked for, and what that took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Brought {
     pub bytes: u64,
-    /// System calls or requests that it took.
+    /// System calls or requests.
     pub opens: u64,
     pub reads: u64,
 }
 
-/// One reader's way to the medium. Not shared: each reader has its own, with its own buffers.
+/// How long each kind of operation took, from the call to its return or from the request to its completion.
+#[derive(Clone, Debug, Default)]
+pub struct Spans {
+    pub open: Histogram,
+    pub read: Histogram,
+    pub close: Histogram,
+}
+
+/// What fetches in flight wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaits {
+    /// Nothing is in flight, or what is can be reaped now.
+    Nothing,
+    /// Time: the next one ends at this moment.
+    Moment(Nanos),
+    /// The medium: `Lane::wait` sleeps until it answers.
+    Medium,
+}
+
+/// Ends another thread's `Lane::wait` early.
+pub trait Waker: Send + Sync + Debug {
+    fn wake(&self);
+}
+
+/// One thread's way to the medium, shared by the readers that the thread plays. Not shared between threads.
 pub trait Lane: Send {
-    /// How many fetches may be in flight at once. At least one.
-    fn capacity(&self) -> usize;
-    /// Takes a fetch on. Must not be called with `capacity` fetches in flight. A blocking lane does the work here.
-    fn submit(&mut self, tag: u64, fetch: &Fetch<'_>) -> Result<(), StoreError>;
-    /// Waits for one completion; `None` when nothing is in flight.
-    fn reap(&mut self) -> Result<Option<Done>, StoreError>;
+    /// Takes on a fetch of `reader`, which must have none in flight. A blocking lane does the work here.
+    fn submit(&mut self, reader: usize, fetch: Fetch<'_>);
+    /// A fetch that has ended, if there is one now. Never waits.
+    fn reap(&mut self) -> Option<Done>;
+    /// What keeps `reap` from having one.
+    fn awaits(&self) -> Awaits;
+    /// Sleeps until a fetch may have ended, a waker was used, or `most` is over. For lanes that await the medium.
+    fn wait(&mut self, most: Nanos) {
+        let _ = most;
+    }
+    /// What ends `wait` early; `None` where there is no waiting.
+    fn waker(&self) -> Option<Arc<dyn Waker>> {
+        None
+    }
     /// Reads a range of a file to look at it: fills `out`, which must lie within the file. The file stays open for the
-    /// next look or fetch. Must not be called with fetches in flight.
-    fn look(&mut self, name: &Name, offset: u64, out: &mut [u8]) -> Result<Done, StoreError>;
+    /// reader's next look or fetch. The reader must have no fetch in flight.
+    fn look(
+        &mut self,
+        reader: usize,
+        name: &Name,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<Brought, StoreError>;
+    /// How long operations took; the lane begins anew.
+    fn take_spans(&mut self) -> Spans;
 }
 
 /// A file under construction. It appears under its name when `finish` succeeds, whole, or never.
@@ -72,8 +184,13 @@ pub trait Writer: Send {
 pub struct Capabilities {
     /// Holds files that can be written and looked at.
     pub holds_files: bool,
-    /// A fetch occupies its thread until it is done, so concurrency needs a thread each.
-    pub blocking: bool,
+    pub threads: Threads,
+    /// Brings bytes that can be kept; else it only says how long bringing them would take.
+    pub brings_bytes: bool,
+    /// Reads go through the page cache, unless O_DIRECT is asked for.
+    pub cached: bool,
+    /// Can read past the page cache.
+    pub odirect: bool,
 }
 
 /// What lies in a folder.
@@ -86,13 +203,8 @@ pub struct Census {
     pub example: Option<String>,
 }
 
-/// A medium that holds a data set.
-pub trait Store: Send + Sync + Debug {
-    /// The registry's name of the backend.
-    fn name(&self) -> &'static str;
-    fn capabilities(&self) -> Capabilities;
-    /// A lane whose reads are at most `transfer` bytes each.
-    fn lane(&self, transfer: usize) -> Box<dyn Lane + '_>;
+/// The files of a medium, beside reading them fast.
+pub trait Files: Send + Sync + Debug {
     /// Size of a file; `None` if there is none of that name.
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError>;
     /// Makes a folder; fine if it exists.
@@ -109,60 +221,14 @@ pub trait Store: Send + Sync + Debug {
     fn sync(&self) -> Result<(), StoreError>;
 }
 
-/// A backend as the registry lists it.
-#[derive(Debug)]
-pub struct Backend {
-    pub name: &'static str,
-    pub summary: &'static str,
-    pub capabilities: Capabilities,
-    open: fn(&Path) -> Result<Box<dyn Store>, StoreError>,
-}
-
-/// Every backend. A new one is one file and one line.
-pub const BACKENDS: &[Backend] = &[
-    Backend {
-        name: "posix",
-        summary: "buffered reads of local or mounted files",
-        capabilities: Posix::CAPABILITIES,
-        open: Posix::open_boxed,
-    },
-    Backend {
-        name: "null",
-        summary: "answers at once, reads nothing: the instrument's own ceiling",
-        capabilities: Null::CAPABILITIES,
-        open: Null::open_boxed,
-    },
-];
-
-impl Backend {
-    pub fn named(name: &str) -> Option<&'static Backend> {
-        BACKENDS.iter().find(|backend| backend.name == name)
-    }
-
-    /// Opens the backend on the data folder `root`.
-    pub fn open(&self, root: &Path) -> Result<Box<dyn Store>, StoreError> {
-        (self.open)(root)
-    }
-}
-
-/// The part of a path that exists: where to ask for free space before a folder is made.
-pub fn existing_ancestor(path: &Path) -> PathBuf {
-    let mut candidate = path;
-    loop {
-        if candidate.exists() {
-            return candidate.to_owned();
-        }
-        match candidate.parent() {
-            Some(parent) if parent != Path::new("") => candidate = parent,
-            _ => return PathBuf::from("."),
-        }
-    }
-}
-
-/// Bytes that an unprivileged process may still write where `path` lies or will lie.
-pub fn free_bytes(path: &Path) -> Result<u64, StoreError> {
-    let place = existing_ancestor(path);
-    let stat = rustix::fs::statvfs(&place)
-        .map_err(|cause| StoreError::io(Operation::FreeSpace, &place.display().to_string(), cause))?;
-    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+/// A medium that holds a data set, and one road to its bytes.
+pub trait Store: Send + Sync + Debug {
+    /// The registry's name of the backend.
+    fn name(&self) -> &'static str;
+    fn capabilities(&self) -> Capabilities;
+    /// A lane for these readers; refused where the medium cannot be read so.
+    fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError>;
+    fn files(&self) -> &dyn Files;
+    /// What the medium turned out to do, for the result: names and values, such as whether O_DIRECT was in force.
+    fn observed(&self) -> Vec<(&'static str, String)>;
 }

@@ -1,48 +1,49 @@
-//! Local or mounted files through the page cache: open, pread, close. Names are resolved from the data folder's own
-//! descriptor, so the path above it is walked once and not per sample.
+//! Local or mounted files through the page cache: open, pread, close.
 
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::Path;
 
 use model::names::Name;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
+use model::spec::Readahead;
+use rustix::fd::OwnedFd;
+use rustix::fs::Advice;
+use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::folder::Folder;
 use crate::lane::{Blocking, BlockingLane};
-use crate::{Capabilities, Census, Lane, Operation, Store, StoreError, Writer};
-
-/// The suffix of a file that is being written. The next attempt at the same file truncates and reuses it.
-const PARTIAL: &str = ".partial";
+use crate::{Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic};
 
 #[derive(Debug)]
 pub struct Posix {
-    root: OwnedFd,
-    root_path: PathBuf,
+    folder: Folder,
+    readahead: Readahead,
 }
 
 impl Posix {
-    pub(crate) const CAPABILITIES: Capabilities = Capabilities { holds_files: true, blocking: true };
+    pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+        holds_files: true,
+        threads: Threads::PerReader,
+        brings_bytes: true,
+        cached: true,
+        odirect: false,
+    };
 
     /// Opens the data folder, which must exist.
-    pub fn open(root: &Path) -> Result<Posix, StoreError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(root, flags, Mode::empty())
-            .map_err(|cause| StoreError::io(Operation::Open, &root.display().to_string(), cause))?;
-        Ok(Posix { root: fd, root_path: root.to_owned() })
+    pub fn open(root: &Path, mode: Mode) -> Result<Posix, StoreError> {
+        Ok(Posix { folder: Folder::open(root)?, readahead: mode.readahead })
     }
 
-    pub(crate) fn open_boxed(root: &Path) -> Result<Box<dyn Store>, StoreError> {
-        Ok(Box::new(Posix::open(root)?))
+    pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
+        selection.takes_no_arguments()?;
+        Ok(Box::new(Posix::open(root, selection.mode)?))
     }
+}
 
-    /// The error for `name`, with the whole path, which is what a person needs to find the file.
-    fn error(&self, operation: Operation, name: &str, cause: Errno) -> StoreError {
-        StoreError::io(operation, &self.path_of(name), cause)
-    }
-
-    fn path_of(&self, name: &str) -> String {
-        self.root_path.join(name).display().to_string()
+/// The advice that goes with a file when it is opened; `None` where there is none to give.
+pub(crate) fn advice(readahead: Readahead) -> Option<Advice> {
+    match readahead {
+        Readahead::Normal | Readahead::Dontcache => None,
+        Readahead::Sequential => Some(Advice::Sequential),
+        Readahead::Random => Some(Advice::Random),
     }
 }
 
@@ -50,10 +51,12 @@ impl Blocking for Posix {
     type File = OwnedFd;
 
     fn open(&self, name: &Name) -> Result<OwnedFd, StoreError> {
-        // Non-blocking: means nothing to a file, but opening a FIFO in its place would wait for a writer for ever.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        rustix::fs::openat(&self.root, name.as_c_str(), flags, Mode::empty())
-            .map_err(|cause| self.error(Operation::Open, &name.to_string(), cause))
+        let file = self.folder.open_file(name)?;
+        if let Some(advice) = advice(self.readahead) {
+            rustix::fs::fadvise(&file, 0, None, advice)
+                .map_err(|cause| self.folder.error(Operation::Advise, name, cause))?;
+        }
+        Ok(file)
     }
 
     fn read_at(
@@ -64,17 +67,25 @@ impl Blocking for Posix {
         buffer: &mut [u8],
     ) -> Result<usize, StoreError> {
         loop {
-            match rustix::io::pread(file, &mut *buffer, offset) {
-                Err(Errno::INTR) => {}
-                result => {
-                    return result.map_err(|cause| self.error(Operation::Read, &name.to_string(), cause));
+            let outcome = match self.readahead {
+                Readahead::Dontcache => {
+                    let mut pieces = [rustix::io::IoSliceMut::new(&mut *buffer)];
+                    rustix::io::preadv2(file, &mut pieces, offset, DONTCACHE)
                 }
+                _ => rustix::io::pread(file, &mut *buffer, offset),
+            };
+            match outcome {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::INVAL) if self.readahead == Readahead::Dontcache => {
+                    return Err(StoreError::NoDontcache { name: self.folder.shown(name) });
+                }
+                result => return result.map_err(|cause| self.folder.error(Operation::Read, name, cause)),
             }
         }
     }
 
     fn shown(&self, name: &Name) -> String {
-        self.path_of(&name.to_string())
+        self.folder.shown(name)
     }
 
     fn close(&self, file: OwnedFd, _name: &Name) -> Result<(), StoreError> {
@@ -83,6 +94,9 @@ impl Blocking for Posix {
         Ok(())
     }
 }
+
+/// RWF_DONTCACHE of linux/fs.h (Linux 6.14), which rustix does not name yet.
+pub(crate) const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 impl Store for Posix {
     fn name(&self) -> &'static str {
@@ -93,305 +107,50 @@ impl Store for Posix {
         Posix::CAPABILITIES
     }
 
-    fn lane(&self, transfer: usize) -> Box<dyn Lane + '_> {
-        Box::new(BlockingLane::new(self, transfer))
+    fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
+        Ok(Box::new(BlockingLane::new(self, traffic)))
     }
 
-    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
-        match rustix::fs::statat(&self.root, name.as_c_str(), AtFlags::empty()) {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
-                Err(self.error(Operation::Stat, &name.to_string(), Errno::ISDIR))
-            }
-            Ok(stat) => Ok(Some(stat.st_size as u64)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(cause) => Err(self.error(Operation::Stat, &name.to_string(), cause)),
-        }
+    fn files(&self) -> &dyn Files {
+        &self.folder
     }
 
-    fn create_folder(&self, name: &Name) -> Result<(), StoreError> {
-        match rustix::fs::mkdirat(&self.root, name.as_c_str(), Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(cause) => Err(self.error(Operation::MakeFolder, &name.to_string(), cause)),
-        }
-    }
-
-    fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError> {
-        let name = name.to_string();
-        let partial = format!("{name}{PARTIAL}");
-        let mode = Mode::from_raw_mode(0o666);
-        let folder = name.rsplit_once('/').map_or(".", |(folder, _)| folder);
-        let nameless = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-        // A file that has no name until it is whole costs one entry in the folder instead of two and leaves nothing
-        // behind when the writer is killed. Some file systems have no such files; what is wrong otherwise shows again.
-        let file = match rustix::fs::openat(&self.root, folder, nameless, mode) {
-            Ok(file) if names_descriptors() => (file, false),
-            _ => {
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-                let named = rustix::fs::openat(&self.root, &partial, flags, mode);
-                (named.map_err(|cause| self.error(Operation::Create, &name, cause))?, true)
-            }
-        };
-        let (file, has_name) = (Some(file.0), file.1);
-        Ok(Box::new(PosixWriter { store: self, name, partial, has_name, written: 0, started: 0, file }))
-    }
-
-    fn lock(&self) -> Result<(), StoreError> {
-        match rustix::fs::flock(&self.root, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => Err(StoreError::Busy { name: self.root_path.display().to_string() }),
-            // Where a file system has no locks, nobody is kept out.
-            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            Err(cause) => Err(self.error(Operation::Lock, ".", cause)),
-        }
-    }
-
-    fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError> {
-        let error = |cause| self.error(Operation::List, &folder.to_string(), cause);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = rustix::fs::openat(&self.root, folder.as_c_str(), flags, Mode::empty()).map_err(error)?;
-        let ending = format!("{suffix}{PARTIAL}");
-        for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
-            let entry = entry.map_err(error)?;
-            let name = entry.file_name().to_bytes();
-            if name.starts_with(prefix.as_bytes()) && name.ends_with(ending.as_bytes()) {
-                // What cannot be removed is no file of ours, or will be reported when its file is written.
-                let _ = rustix::fs::unlinkat(&open, entry.file_name(), AtFlags::empty());
-            }
-        }
-        Ok(())
-    }
-
-    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<Census>, StoreError> {
-        let error = |cause| self.error(Operation::List, &folder.to_string(), cause);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = match rustix::fs::openat(&self.root, folder.as_c_str(), flags, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
-            open => open.map_err(error)?,
-        };
-        let mut census = Census::default();
-        for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
-            let entry = entry.map_err(error)?;
-            let name = entry.file_name().to_bytes();
-            if name.starts_with(b".") || entry.file_type() == FileType::Directory {
-                continue;
-            }
-            if name.starts_with(prefix.as_bytes()) && name.ends_with(suffix.as_bytes()) {
-                census.matching += 1;
-            } else {
-                census.others += 1;
-                census.example.get_or_insert_with(|| String::from_utf8_lossy(name).into_owned());
-            }
-        }
-        Ok(Some(census))
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        rustix::fs::syncfs(&self.root).map_err(|cause| self.error(Operation::Sync, ".", cause))
-    }
-}
-
-/// The disk is to work while content is made: large files are sent to it in pieces of this size, which is long enough
-/// for any disk. Small files go with the flush at the end.
-const FLUSH_BYTES: u64 = 8 << 20;
-
-/// Tells the kernel to begin with the pages from `from` to `to`. It is advice: what it cannot do is done by the flush.
-fn start_flushing(file: &OwnedFd, from: u64, to: u64) {
-    // SAFETY: the call takes a descriptor that is open and three numbers, and touches no memory of ours.
-    unsafe {
-        libc::sync_file_range(
-            file.as_raw_fd(),
-            from as libc::off64_t,
-            (to - from) as libc::off64_t,
-            libc::SYNC_FILE_RANGE_WRITE,
-        );
-    }
-}
-
-/// Whether there is the folder through which a file without a name gets one. Looked at once: it comes with /proc, which
-/// some containers lack.
-fn names_descriptors() -> bool {
-    static THERE: OnceLock<bool> = OnceLock::new();
-    *THERE.get_or_init(|| Path::new("/proc/self/fd").exists())
-}
-
-struct PosixWriter<'a> {
-    store: &'a Posix,
-    name: String,
-    partial: String,
-    /// Whether the file stands under its partial name; else it has none.
-    has_name: bool,
-    /// Bytes that were written, and those of them that are on their way to the disk.
-    written: u64,
-    started: u64,
-    /// Taken by `finish`; whatever is left when the writer goes is removed.
-    file: Option<OwnedFd>,
-}
-
-impl Writer for PosixWriter<'_> {
-    fn write(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
-        let Some(file) = &self.file else { return Ok(()) };
-        while !bytes.is_empty() {
-            match rustix::io::write(file.as_fd(), bytes) {
-                Ok(written) => {
-                    bytes = &bytes[written..];
-                    self.written += written as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(cause) => return Err(self.store.error(Operation::Write, &self.name, cause)),
-            }
-        }
-        if self.written - self.started >= FLUSH_BYTES {
-            start_flushing(file, self.started, self.written);
-            self.started = self.written;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(), StoreError> {
-        let Some(file) = self.file.take() else { return Ok(()) };
-        let error = |operation, cause| self.store.error(operation, &self.name, cause);
-        let named = if self.has_name { Ok(false) } else { self.link(&file) };
-        let closed = close(file).map_err(|cause| error(Operation::Close, cause));
-        let outcome = match (named, closed) {
-            (Ok(true), Ok(())) => return Ok(()),
-            (Ok(true), Err(cause)) => {
-                let _ = rustix::fs::unlinkat(&self.store.root, &self.name, AtFlags::empty());
-                return Err(cause);
-            }
-            (Err(cause), _) => Err(error(Operation::Rename, cause)),
-            (Ok(false), Err(cause)) => Err(cause),
-            (Ok(false), Ok(())) => {
-                rustix::fs::renameat(&self.store.root, &self.partial, &self.store.root, &self.name)
-                    .map_err(|cause| error(Operation::Rename, cause))
-            }
-        };
-        if outcome.is_err() {
-            self.discard();
-        }
-        outcome
-    }
-}
-
-impl PosixWriter<'_> {
-    /// Gives a nameless file its name, or, where a file stands under that name, its partial name, from which it can
-    /// replace the other. Says whether it has its own name now.
-    fn link(&self, file: &OwnedFd) -> Result<bool, Errno> {
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let link = |name: &str| {
-            rustix::fs::linkat(rustix::fs::CWD, &path, &self.store.root, name, AtFlags::SYMLINK_FOLLOW)
-        };
-        match link(&self.name) {
-            Ok(()) => Ok(true),
-            Err(Errno::EXIST) => {
-                // What an earlier attempt left is in the way of nothing but this.
-                let _ = rustix::fs::unlinkat(&self.store.root, &self.partial, AtFlags::empty());
-                link(&self.partial).map(|()| false)
-            }
-            Err(cause) => Err(cause),
-        }
-    }
-}
-
-/// Closes a file that was written to and reports what the kernel says: network file systems tell of lost data here.
-fn close(file: OwnedFd) -> Result<(), Errno> {
-    // SAFETY: the descriptor is owned and given up here, so it is closed once and not used afterwards.
-    unsafe { rustix::io::try_close(rustix::fd::IntoRawFd::into_raw_fd(file)) }
-}
-
-impl PosixWriter<'_> {
-    fn discard(&self) {
-        // Best effort: the error that led here is the one to report, and a left-over is replaced by the next attempt.
-        let _ = rustix::fs::unlinkat(&self.store.root, &self.partial, AtFlags::empty());
-    }
-}
-
-impl Drop for PosixWriter<'_> {
-    fn drop(&mut self) {
-        if self.file.take().is_some() && self.has_name {
-            self.discard();
-        }
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        vec![("o_direct", false.to_string()), ("readahead", self.readahead.name().to_owned())]
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use super::*;
     use crate::conformance;
 
-    fn store() -> (tempfile::TempDir, Posix) {
+    fn store(readahead: Readahead) -> (tempfile::TempDir, Posix) {
         let folder = tempfile::tempdir().unwrap();
-        let store = Posix::open(folder.path()).unwrap();
+        let store = Posix::open(folder.path(), Mode { readahead, odirect: false }).unwrap();
         (folder, store)
     }
 
     #[test]
-    fn passes_the_conformance_suite() {
-        let (_folder, store) = store();
-        conformance::store_with_files(&store);
-    }
-
-    #[test]
-    fn an_unfinished_file_leaves_nothing() {
-        let (folder, store) = store();
-        let mut writer = Store::create(&store, &Name::new("a").unwrap()).unwrap();
-        writer.write(b"half").unwrap();
-        drop(writer);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn one_writer_at_a_time() {
-        let (folder, store) = store();
-        store.lock().unwrap();
-        let other = Posix::open(folder.path()).unwrap();
-        assert!(matches!(other.lock(), Err(StoreError::Busy { .. })));
-        drop(store);
-        other.lock().unwrap();
-    }
-
-    #[test]
-    fn only_our_own_leftovers_are_removed() {
-        let (folder, store) = store();
-        for name in ["img_0_of_2.npz.partial", "notes.partial", "img_1_of_2.npz"] {
-            std::fs::write(folder.path().join(name), "x").unwrap();
+    fn passes_the_conformance_suite_with_every_advice() {
+        for readahead in [Readahead::Normal, Readahead::Sequential, Readahead::Random] {
+            let (_folder, store) = store(readahead);
+            conformance::store_with_files(&store);
         }
-        store.remove_leftovers(&Name::new(".").unwrap(), "img_", "_of_2.npz").unwrap();
-        let mut left: Vec<_> =
-            std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left, ["img_1_of_2.npz", "notes.partial"]);
-    }
-
-    #[test]
-    fn a_missing_root_is_named() {
-        let error = Posix::open(Path::new("/no/such/place")).unwrap_err();
-        assert_eq!(error.to_string(), "/no/such/place does not exist");
     }
 
     #[test]
     fn a_fifo_in_the_place_of_a_file_is_an_error_and_no_hang() {
-        let (folder, store) = store();
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            folder.path().join("pipe"),
-            FileType::Fifo,
-            Mode::from_raw_mode(0o600),
-            0,
-        )
-        .unwrap();
-        let name = Name::new("pipe").unwrap();
-        let whole = [model::extent::Extent { offset: 0, len: 10 }];
-        let give_up = AtomicBool::new(false);
-        let fetch =
-            crate::Fetch { name: &name, ranges: &whole, file_bytes: 10, keep_open: false, give_up: &give_up };
-        let error = store.lane(4096).submit(0, &fetch).unwrap_err();
-        assert!(error.to_string().contains("pipe"), "{error}");
+        let (folder, store) = store(Readahead::Normal);
+        conformance::a_fifo_is_an_error(&store, folder.path());
     }
 
     #[test]
-    fn a_full_device_is_called_full() {
-        let error = StoreError::io(Operation::Write, "x", Errno::NOSPC);
-        assert_eq!(error.to_string(), "no space left on the device while writing x");
+    fn reads_that_leave_nothing_behind_work_or_say_why_not() {
+        let (_folder, store) = store(Readahead::Dontcache);
+        match conformance::first_read(&store) {
+            Ok(()) => conformance::store_with_files(&store),
+            Err(error) => assert!(error.to_string().contains("dontcache"), "{error}"),
+        }
     }
 }

@@ -7,7 +7,7 @@ use format::Format;
 use model::manifest::{Difference, Manifest};
 use model::names::{Name, Names};
 use serde_json::json;
-use store::{Store, StoreError};
+use store::{Store, StoreError, Traffic};
 
 use super::{GenerateError, Generation};
 use crate::catalog::{self, FOLDER};
@@ -23,13 +23,13 @@ const MOST_BYTES: u64 = 16 << 20;
 /// Reads the manifest of a data folder, if it has one.
 pub fn read_manifest(store: &dyn Store) -> Result<Option<Manifest>, GenerateError> {
     let name = kept(MANIFEST);
-    let Some(bytes) = store.size(&name)? else { return Ok(None) };
+    let Some(bytes) = store.files().size(&name)? else { return Ok(None) };
     let unreadable = |cause: String| GenerateError::Manifest { name: name.to_string(), cause };
     if bytes > MOST_BYTES {
         return Err(unreadable(format!("it has {bytes} bytes")));
     }
     let mut text = vec![0; bytes as usize];
-    store.lane(1 << 16).look(&name, 0, &mut text)?;
+    store.lane(Traffic::looks())?.look(0, &name, 0, &mut text)?;
     let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
     if manifest.is_from_the_future() {
         let version = manifest.feedline_version;
@@ -72,7 +72,7 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
             Claim { seed, rewrite: true, complete: false }
         }
     };
-    task.store.create_folder(&Name::new(FOLDER).unwrap_or_default())?;
+    task.store.files().create_folder(&Name::new(FOLDER).unwrap_or_default())?;
     write_manifest(task, claim, false)?;
     Ok(claim)
 }
@@ -80,7 +80,7 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
 /// Files that are there without a manifest were made by somebody else, or by a version before manifests: keeping them
 /// would claim content that nobody checked, adding to them would mix two data sets.
 fn refuse_unclaimed(task: &Generation<'_>) -> Result<(), GenerateError> {
-    if task.store.size(&kept(catalog::FILE))?.is_some() {
+    if task.store.files().size(&kept(catalog::FILE))?.is_some() {
         return Err(GenerateError::Catalogued);
     }
     for names in [&task.data.train.names, &task.data.valid.names] {
@@ -107,12 +107,13 @@ fn census(store: &dyn Store, names: &Names, format: &dyn Format) -> Result<store
     let mut sum = store::Census::default();
     for folder in names.folders() {
         let Some(name) = Name::new(&folder) else { continue };
-        let Some(found) = store.census(&name, prefix, tail)? else { continue };
+        let Some(found) = store.files().census(&name, prefix, tail)? else { continue };
         sum.matching += found.matching;
         sum.others += found.others;
         sum.example = sum.example.or(found.example.map(|example| format!("{folder}/{example}")));
         for side in format.sides().iter().filter(|side| side.folder.is_none()) {
-            let beside = store.census(&name, prefix, &format!("{tail}{}", side.suffix))?.unwrap_or_default();
+            let beside =
+                store.files().census(&name, prefix, &format!("{tail}{}", side.suffix))?.unwrap_or_default();
             sum.others = sum.others.saturating_sub(beside.matching);
         }
     }
@@ -177,7 +178,7 @@ fn kept(file: &str) -> Name {
 
 /// Writes a small file.
 fn put(store: &dyn Store, name: &Name, text: &str) -> Result<(), StoreError> {
-    let mut writer = store.create(name)?;
+    let mut writer = store.files().create(name)?;
     writer.write(text.as_bytes())?;
     writer.finish()
 }

@@ -12,7 +12,7 @@ use format::{Content, EncodeError, Format, FormatError, Side, Sink};
 use model::names::{Name, Names, Pattern};
 use model::plan::Data;
 use model::spec::Spec;
-use store::{Lane, Store, StoreError};
+use store::{Lane, Store, StoreError, Traffic};
 use thiserror::Error;
 
 pub use claim::read_manifest;
@@ -88,14 +88,14 @@ pub enum GenerateError {
 
 /// Writes what is missing, and compares all of it with what it should be, if that is wanted.
 pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
-    task.store.lock()?;
+    task.store.files().lock()?;
     let claim = claim::claim(task)?;
     for names in [&task.data.train.names, &task.data.valid.names] {
         make_folders(task, names)?;
     }
     let content = Content::new(claim.seed).compressible(task.spec.dataset.compressible);
     let mut total = Crew::new(task, content, Pass::Write { rewrite: claim.rewrite }).work()?;
-    task.store.sync()?;
+    task.store.files().sync()?;
     claim::complete(task, claim)?;
     if task.verify {
         total.add(Crew::new(task, content, Pass::Verify).work()?);
@@ -110,18 +110,18 @@ fn make_folders(task: &Generation<'_>, names: &Names) -> Result<(), GenerateErro
     let sides = task.format.sides();
     for folder in names.folders() {
         let folder = Name::new(&folder).unwrap_or_default();
-        task.store.create_folder(&folder)?;
-        task.store.remove_leftovers(&folder, prefix, tail)?;
+        task.store.files().create_folder(&folder)?;
+        task.store.files().remove_leftovers(&folder, prefix, tail)?;
         for side in sides.iter().filter(|side| side.folder.is_none()) {
-            task.store.remove_leftovers(&folder, prefix, &format!("{tail}{}", side.suffix))?;
+            task.store.files().remove_leftovers(&folder, prefix, &format!("{tail}{}", side.suffix))?;
         }
     }
     for (side, parent) in sides.iter().filter_map(|side| Some((side, side.folder?))) {
         let parent_name = Name::new(parent).unwrap_or_default();
         let folder = Name::new(&format!("{parent}/{}", names.folder)).unwrap_or_default();
-        task.store.create_folder(&parent_name)?;
-        task.store.create_folder(&folder)?;
-        task.store.remove_leftovers(&folder, prefix, &format!("{tail}{}", side.suffix))?;
+        task.store.files().create_folder(&parent_name)?;
+        task.store.files().create_folder(&folder)?;
+        task.store.files().remove_leftovers(&folder, prefix, &format!("{tail}{}", side.suffix))?;
     }
     Ok(())
 }
@@ -224,7 +224,14 @@ impl<'a> Crew<'a> {
     }
 
     fn work_alone(&self) -> Generated {
-        let lane = (self.pass == Pass::Verify).then(|| self.task.store.lane(1));
+        let lane = match (self.pass == Pass::Verify).then(|| self.task.store.lane(Traffic::looks())) {
+            Some(Err(cause)) => {
+                self.fail(cause.into());
+                return Generated::default();
+            }
+            Some(Ok(lane)) => Some(lane),
+            None => None,
+        };
         let mut hands =
             Hands { name: Name::default(), scratch: Vec::new(), lane, done: Generated::default() };
         let count = self.task.data.files();
@@ -274,7 +281,7 @@ impl<'a> Crew<'a> {
     fn is_there(&self, file: u64, name: &Name) -> Result<bool, GenerateError> {
         let task = self.task;
         let planned = task.data.file_bytes.of(file);
-        let right = match task.store.size(name)? {
+        let right = match task.store.files().size(name)? {
             None => false,
             Some(size) => size == planned || !task.data.exact && (1..=planned).contains(&size),
         };
@@ -286,7 +293,7 @@ impl<'a> Crew<'a> {
             let bytes = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
                 task.format.side_bytes(number, shape)
             });
-            let there = task.store.size(&side_name(name, *side))?;
+            let there = task.store.files().size(&side_name(name, *side))?;
             if there.is_none() || there != bytes.ok() {
                 return Ok(false);
             }
@@ -320,7 +327,7 @@ impl<'a> Crew<'a> {
         name: &Name,
         encode: impl FnOnce(&mut Sink<'_>) -> Result<(), EncodeError>,
     ) -> Result<u64, GenerateError> {
-        let mut writer = self.task.store.create(name)?;
+        let mut writer = self.task.store.files().create(name)?;
         let mut refused: Option<StoreError> = None;
         let mut written = 0;
         let encoded = encode(&mut |bytes| {

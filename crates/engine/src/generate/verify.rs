@@ -50,7 +50,7 @@ impl<'a> Comparison<'a> {
     /// Compares the file's next bytes with those that should stand there. A difference ends the encoding.
     fn compare(&mut self, expected: &[u8]) -> std::io::Result<()> {
         self.buffer.resize(expected.len(), 0);
-        self.verdict = match self.lane.look(self.name, self.at, &mut self.buffer) {
+        self.verdict = match self.lane.look(0, self.name, self.at, &mut self.buffer) {
             Err(StoreError::Short { end: offset, .. }) => {
                 Err(GenerateError::Differs { name: self.name.to_string(), offset })
             }
@@ -74,7 +74,7 @@ impl<'a> Comparison<'a> {
             EncodeError::Shape(error) => GenerateError::Format(error),
             EncodeError::Sink(_) => GenerateError::Interrupted,
         })?;
-        match task.store.size(self.name)? {
+        match task.store.files().size(self.name)? {
             Some(size) if size > self.at => {
                 Err(GenerateError::Differs { name: self.name.to_string(), offset: self.at })
             }

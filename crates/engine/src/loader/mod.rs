@@ -1,8 +1,15 @@
-//! Brings batches to the accelerators: one queue of bounded depth per rank, and readers that fill it. Nothing here
-//! outlives a phase of an epoch, so nothing can be stale in the next.
+//! Brings batches to the accelerators: one queue of bounded depth per rank, and reading threads that play the ranks'
+//! readers and fill it. Nothing here outlives a phase of an epoch, so nothing can be stale in the next.
 
+mod crew;
+mod job;
+mod preprocess;
 mod queue;
-mod reader;
+mod shelf;
+mod visit;
 
+pub(crate) use crew::{Delivered, read};
+pub(crate) use job::{Deal, Failure, Job};
+pub(crate) use preprocess::Preprocessing;
 pub(crate) use queue::Queue;
-pub(crate) use reader::{Delivered, Failure, Job, read};
+pub(crate) use shelf::Shelf;

@@ -1,9 +1,11 @@
-//! One rank's batches on their way: which chunk is read next, how far ahead readers may go, and when each batch
-//! became ready. Lock-free; batches are numbered by step and complete in any order.
+//! One rank's batches on their way: which chunk is read next and by whom, how far ahead readers may go, and when each
+//! batch became ready. Lock-free; this is the one scheduler behind all loader disciplines, which differ in the numbers
+//! of the `LoaderPlan` only.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::plan::LoaderPlan;
+use model::plan::{LoaderPlan, Window};
 use model::units::Nanos;
 
 /// A batch in the making.
@@ -11,17 +13,39 @@ use model::units::Nanos;
 struct Slot {
     /// Chunks that are still to come.
     missing: AtomicU64,
+    /// When the latest of those that have come was there.
+    latest: AtomicU64,
     /// One more than the moment of completion; 0 while the batch is incomplete.
     ready: AtomicU64,
+    /// Bytes that were read for it.
+    bytes: AtomicU64,
 }
 
 /// A piece of a batch: what one reader reads in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
+    /// Its number among the phase's chunks of this rank.
+    pub(crate) number: u64,
     pub(crate) step: u64,
     /// The first sample's place in the batch, and how many there are.
     pub(crate) first: u64,
     pub(crate) samples: u64,
+}
+
+/// What a delivered chunk changes for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// A batch is complete for which the accelerator waits.
+    pub(crate) awaited: bool,
+    /// Chunks that can be taken on now and could not before.
+    pub(crate) room: Range<u64>,
+}
+
+/// A batch that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ready {
+    pub(crate) at: Nanos,
+    pub(crate) bytes: u64,
 }
 
 /// The queue of one rank for one phase. Aligned so that no two ranks share a cache line.
@@ -32,37 +56,88 @@ pub(crate) struct Queue {
     limit: AtomicU64,
     /// Steps that the accelerator has asked for lie below this.
     asked: AtomicU64,
-    /// The next chunk to hand out.
-    next: AtomicU64,
+    /// The next chunk to hand out: one counter, or one for each reader where they take turns.
+    next: Box<[AtomicU64]>,
+    /// Chunks that are there without a gap, and one more than the numbers of those beyond that are there, too; empty
+    /// where nobody asks.
+    prefix: AtomicU64,
+    there: Box<[AtomicU64]>,
+    /// Chunks that are there, in any order.
+    delivered: AtomicU64,
     slots: Box<[Slot]>,
-    steps: u64,
+    /// Chunks of the phase, of a step, and of the lead that is read before the first is handed on.
+    chunks: u64,
+    chunks_per_step: u64,
+    lead: u64,
+    /// Chunks behind the prefetched batches that may be under way.
+    beyond: u64,
     batch: u64,
     chunk: u64,
-    chunks_per_step: u64,
+    readers: u64,
     prefetch: u64,
+    window: Window,
+    in_turn: bool,
+    ordered: bool,
 }
 
 impl Queue {
     pub(crate) fn new(steps: u64, batch: u64, loader: &LoaderPlan) -> Queue {
         let chunk = loader.chunk_samples.clamp(1, batch);
         let chunks_per_step = batch.div_ceil(chunk);
-        let prefetch = loader.prefetch_batches;
-        // At most `prefetch` batches (or the one that was asked for) are claimed and not taken. One slot more,
-        // because a reader that completes a batch for a waiting accelerator goes on before the driver has looked at it.
-        let slots = (0..=prefetch.max(1))
-            .map(|_| Slot { missing: AtomicU64::new(chunks_per_step), ready: AtomicU64::new(0) })
-            .collect();
-        Queue {
+        let chunks = steps * chunks_per_step;
+        let readers = loader.readers_per_rank;
+        let next = match loader.in_turn {
+            true => (0..readers).map(AtomicU64::new).collect(),
+            false => [AtomicU64::new(0)].into(),
+        };
+        let furthest = match loader.window {
+            Window::Open => 0,
+            Window::Chunks(chunks) => chunks,
+            Window::Batch => chunks_per_step,
+        };
+        // At most `prefetch` batches (or the one that was asked for) are claimed and not taken. One slot more, because
+        // the reader that completes a batch for a waiting accelerator goes on before anyone has looked at it.
+        let beyond = loader.beyond_samples.div_ceil(chunk);
+        let slots = (loader.prefetch_batches.max(1) + beyond.div_ceil(chunks_per_step)).min(steps) + 1;
+        let queue = Queue {
             limit: AtomicU64::new(0),
             asked: AtomicU64::new(0),
-            next: AtomicU64::new(0),
-            slots,
-            steps,
+            next,
+            prefix: AtomicU64::new(0),
+            there: (0..furthest).map(|_| AtomicU64::new(0)).collect(),
+            delivered: AtomicU64::new(0),
+            slots: (0..slots).map(|_| Slot::new()).collect(),
+            chunks,
+            chunks_per_step,
+            lead: loader.lead_samples.div_ceil(chunk),
+            beyond,
             batch,
             chunk,
-            chunks_per_step,
-            prefetch,
+            readers,
+            prefetch: loader.prefetch_batches,
+            window: loader.window,
+            in_turn: loader.in_turn,
+            ordered: loader.ordered,
+        };
+        for step in 0..slots {
+            // Relaxed: nobody else knows the queue yet.
+            queue.slot(step).missing.store(queue.chunks_for(step), Ordering::Relaxed);
         }
+        queue
+    }
+
+    /// Chunks that must be there for the batch of `step` beyond those of the steps before it.
+    fn chunks_for(&self, step: u64) -> u64 {
+        let until = |step: u64| match step {
+            0 => 0,
+            step => self.chunks.min(self.lead.saturating_add(step.saturating_mul(self.chunks_per_step))),
+        };
+        until(step + 1) - until(step)
+    }
+
+    /// The step whose batch the chunk of that number is needed for.
+    fn step_for(&self, number: u64) -> u64 {
+        number.saturating_sub(self.lead) / self.chunks_per_step
     }
 
     /// Lets readers begin with the first batches, as far ahead as the prefetch depth.
@@ -70,85 +145,148 @@ impl Queue {
         self.limit.store(self.prefetch, Ordering::Release);
     }
 
-    /// The accelerator asks for `step`. Without prefetch this is what lets readers begin with it; says whether it does.
-    pub(crate) fn ask(&self, step: u64) -> bool {
+    /// The accelerator asks for `step`. Without prefetch this is what lets readers begin; says with which chunks.
+    pub(crate) fn ask(&self, step: u64) -> Range<u64> {
         // SeqCst: pairs with `complete`. Either the driver sees the batch ready, or the reader sees that it is awaited.
         self.asked.store(step + 1, Ordering::SeqCst);
         self.raise_limit(step + 1)
     }
 
-    /// The moment at which the batch of `step` became ready, if it is.
-    pub(crate) fn ready(&self, step: u64) -> Option<Nanos> {
+    /// The batch of `step`, if it is ready.
+    pub(crate) fn ready(&self, step: u64) -> Option<Ready> {
+        if self.chunks_for(step) == 0 {
+            // Its samples came with the lead of the steps before it.
+            return Some(Ready { at: Nanos::ZERO, bytes: 0 });
+        }
+        let slot = self.slot(step);
         // SeqCst: see `ask`. Whoever sees the batch complete also sees what its readers did.
-        self.slot(step).ready.load(Ordering::SeqCst).checked_sub(1).map(Nanos)
+        let at = slot.ready.load(Ordering::SeqCst).checked_sub(1)?;
+        Some(Ready { at: Nanos(at), bytes: slot.bytes.load(Ordering::Relaxed) })
     }
 
-    /// The accelerator takes the batch of `step`, which makes room for a later one; says whether readers gain by it.
-    pub(crate) fn take(&self, step: u64) -> bool {
+    /// The accelerator takes the batch of `step`, which makes room for a later one; says for which chunks.
+    pub(crate) fn take(&self, step: u64) -> Range<u64> {
         let slot = self.slot(step);
+        let next_in_slot = step + self.slots.len() as u64;
         slot.ready.store(0, Ordering::Relaxed);
-        slot.missing.store(self.chunks_per_step, Ordering::Relaxed);
+        slot.latest.store(0, Ordering::Relaxed);
+        slot.bytes.store(0, Ordering::Relaxed);
+        slot.missing.store(self.chunks_for(next_in_slot), Ordering::Relaxed);
         self.raise_limit(step + 1 + self.prefetch)
     }
 
-    fn raise_limit(&self, limit: u64) -> bool {
+    fn raise_limit(&self, limit: u64) -> Range<u64> {
+        let before = self.bound();
         // Release: a reader that claims a freed slot sees it reset.
-        self.limit.fetch_max(limit, Ordering::AcqRel) < limit
+        self.limit.fetch_max(limit, Ordering::AcqRel);
+        before..self.bound()
     }
 
-    /// Readers that one freed slot can put to work.
-    pub(crate) fn chunks_per_step(&self) -> usize {
-        self.chunks_per_step as usize
+    /// The reader that is to take on a chunk; `None` if anyone may.
+    pub(crate) fn taker(&self, number: u64) -> Option<usize> {
+        self.in_turn.then_some((number % self.readers) as usize)
     }
 
-    /// Whether `claim` would find something now.
-    pub(crate) fn claimable(&self) -> bool {
-        self.next.load(Ordering::Relaxed) / self.chunks_per_step < self.bound()
+    /// Whether all chunks that this reader could get have been handed out.
+    pub(crate) fn exhausted(&self, reader: usize) -> bool {
+        self.counter(reader).load(Ordering::Relaxed) >= self.chunks
     }
 
-    /// Whether all chunks of the phase have been handed out.
-    pub(crate) fn exhausted(&self) -> bool {
-        self.next.load(Ordering::Relaxed) >= self.steps * self.chunks_per_step
-    }
-
-    /// Hands the next chunk to a reader, if the limit allows one.
-    pub(crate) fn claim(&self) -> Option<Chunk> {
-        let mut next = self.next.load(Ordering::Relaxed);
+    /// Hands the next chunk to a reader, if there is one for it.
+    pub(crate) fn claim(&self, reader: usize) -> Option<Chunk> {
+        let counter = self.counter(reader);
+        let mut number = counter.load(Ordering::Relaxed);
         loop {
             // Acquire (in `bound`) pairs with the release in `take`.
-            let step = next / self.chunks_per_step;
-            if step >= self.bound() {
+            if number >= self.bound() {
                 return None;
             }
-            match self.next.compare_exchange_weak(next, next + 1, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => {
-                    let first = next % self.chunks_per_step * self.chunk;
-                    return Some(Chunk { step, first, samples: self.chunk.min(self.batch - first) });
-                }
-                Err(seen) => next = seen,
+            let next = if self.in_turn { number + self.readers } else { number + 1 };
+            match counter.compare_exchange_weak(number, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(self.chunk(number)),
+                Err(seen) => number = seen,
             }
         }
     }
 
-    /// A reader has brought a chunk; `now` is asked only if that completes the batch. Says whether it does.
+    fn chunk(&self, number: u64) -> Chunk {
+        let (step, place) = (number / self.chunks_per_step, number % self.chunks_per_step);
+        let first = place * self.chunk;
+        Chunk { number, step, first, samples: self.chunk.min(self.batch - first) }
+    }
+
+    fn counter(&self, reader: usize) -> &AtomicU64 {
+        &self.next[if self.in_turn { reader } else { 0 }]
+    }
+
+    /// A reader has brought a chunk, which was there at `at`.
     ///
     /// If the accelerator waits for this very batch, it takes it at this moment: the room that makes is given to the
-    /// readers here and now, so that they do not idle until the driver has woken up.
-    pub(crate) fn complete(&self, chunk: Chunk, now: impl FnOnce() -> Nanos) -> bool {
-        let slot = self.slot(chunk.step);
+    /// readers here and now, so that they do not idle until someone has looked at it.
+    pub(crate) fn complete(&self, chunk: Chunk, at: Nanos, bytes: u64) -> Change {
+        let before = self.bound();
+        self.move_window(chunk.number);
+        let number = match self.ordered {
+            true => chunk.number,
+            // Relaxed: only how many there are counts.
+            false => self.delivered.fetch_add(1, Ordering::Relaxed),
+        };
+        let step = self.step_for(number);
+        let slot = self.slot(step);
+        slot.bytes.fetch_add(bytes, Ordering::Relaxed);
+        slot.latest.fetch_max(at.0, Ordering::Relaxed);
         // Release publishes this reader's work to the one who completes the batch, acquire lets that one see it.
-        let last = slot.missing.fetch_sub(1, Ordering::AcqRel) == 1;
-        if last {
-            slot.ready.store(now().0 + 1, Ordering::SeqCst);
-            if self.asked.load(Ordering::SeqCst) > chunk.step {
-                self.raise_limit(chunk.step + 1 + self.prefetch);
+        let complete = slot.missing.fetch_sub(1, Ordering::AcqRel) == 1;
+        let mut awaited = false;
+        if complete {
+            slot.ready.store(slot.latest.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
+            awaited = self.asked.load(Ordering::SeqCst) > step;
+            if awaited {
+                self.raise_limit(step + 1 + self.prefetch);
             }
         }
-        last
+        Change { awaited, room: before..self.bound() }
     }
 
-    fn bound(&self) -> u64 {
-        self.limit.load(Ordering::Acquire).min(self.steps)
+    /// Notes that a chunk is there.
+    fn move_window(&self, number: u64) {
+        let places = self.there.len() as u64;
+        if places == 0 {
+            return;
+        }
+        // SeqCst on the places and the prefix: of two readers who bring neighbours, at least one sees both.
+        self.there[(number % places) as usize].store(number + 1, Ordering::SeqCst);
+        loop {
+            let prefix = self.prefix.load(Ordering::SeqCst);
+            let place = &self.there[(prefix % places) as usize];
+            // Whoever takes the first missing chunk from its place moves the prefix, and nobody else can.
+            if place.compare_exchange(prefix + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+                return;
+            }
+            self.prefix.store(prefix + 1, Ordering::SeqCst);
+        }
+    }
+
+    /// The first chunk that may not be begun while the chunks before `prefix` are all that is there without a gap.
+    fn window_end(&self, prefix: u64) -> u64 {
+        match self.window {
+            Window::Open => u64::MAX,
+            Window::Chunks(chunks) => prefix + chunks,
+            Window::Batch => (prefix / self.chunks_per_step + 1) * self.chunks_per_step,
+        }
+    }
+
+    /// The first chunk that may not be handed out yet. It only grows.
+    pub(crate) fn bound(&self) -> u64 {
+        let by_prefetch = match self.limit.load(Ordering::Acquire) {
+            0 => 0,
+            steps => steps.saturating_mul(self.chunks_per_step).saturating_add(self.lead + self.beyond),
+        };
+        let bound = by_prefetch.min(self.chunks);
+        match self.window {
+            Window::Open => bound,
+            _ => bound.min(self.window_end(self.prefix.load(Ordering::SeqCst))),
+        }
     }
 
     fn slot(&self, step: u64) -> &Slot {
@@ -156,65 +294,12 @@ impl Queue {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn queue(steps: u64, batch: u64, chunk: u64, prefetch: u64) -> Queue {
-        let loader = LoaderPlan {
-            readers_per_rank: 1,
-            prefetch_batches: prefetch,
-            chunk_samples: chunk,
-            transfer_bytes: 4096,
-            threads: 1,
-        };
-        Queue::new(steps, batch, &loader)
-    }
-
-    #[test]
-    fn chunks_cover_every_batch() {
-        let queue = queue(3, 10, 4, 5);
-        queue.open();
-        let chunks: Vec<(u64, u64, u64)> = std::iter::from_fn(|| queue.claim())
-            .map(|chunk| (chunk.step, chunk.first, chunk.samples))
-            .collect();
-        let batch = |step| [(step, 0, 4), (step, 4, 4), (step, 8, 2)];
-        assert_eq!(chunks, [batch(0), batch(1), batch(2)].concat());
-        assert!(queue.exhausted());
-    }
-
-    #[test]
-    fn readers_stay_within_the_prefetch_depth() {
-        let queue = queue(10, 2, 2, 3);
-        assert_eq!(queue.claim(), None, "nothing before the start");
-        queue.open();
-        assert_eq!(std::iter::from_fn(|| queue.claim()).count(), 3);
-        assert!(!queue.ask(0), "step 0 is under way already");
-        assert!(queue.complete(Chunk { step: 0, first: 0, samples: 2 }, || Nanos(7)));
-        assert_eq!(queue.ready(0), Some(Nanos(7)));
-        assert!(!queue.take(0), "the reader has made room already: the accelerator was waiting");
-        assert_eq!(queue.claim().map(|chunk| chunk.step), Some(3));
-        assert_eq!(queue.claim(), None);
-        assert_eq!(queue.ready(3), None, "the reused slot starts afresh");
-        assert!(queue.complete(Chunk { step: 1, first: 0, samples: 2 }, || Nanos(8)));
-        assert_eq!(queue.claim(), None, "nobody waits for step 1 yet");
-        assert!(!queue.ask(1) && queue.take(1), "now there is room");
-    }
-
-    #[test]
-    fn no_prefetch_is_strictly_synchronous() {
-        let queue = queue(10, 4, 2, 0);
-        queue.open();
-        assert!(!queue.claimable());
-        for step in 0..3 {
-            assert!(queue.ask(step));
-            let chunks: Vec<Chunk> = std::iter::from_fn(|| queue.claim()).collect();
-            assert_eq!(chunks.iter().map(|chunk| chunk.step).collect::<Vec<_>>(), [step, step]);
-            assert!(!queue.complete(chunks[1], || Nanos(1)), "half a batch is no batch");
-            assert!(queue.complete(chunks[0], || Nanos(step)));
-            assert_eq!(queue.ready(step), Some(Nanos(step)));
-            queue.take(step);
-            assert!(!queue.claimable(), "nothing is read that was not asked for");
-        }
+impl Slot {
+    fn new() -> Slot {
+        let zero = || AtomicU64::new(0);
+        Slot { missing: zero(), latest: zero(), ready: zero(), bytes: zero() }
     }
 }
+
+#[cfg(test)]
+mod tests;

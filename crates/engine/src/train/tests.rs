@@ -1,6 +1,5 @@
 //! Whole runs on a fake clock: every span is exact, nothing sleeps.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use format::Arithmetic;
@@ -10,7 +9,9 @@ use model::names::Name;
 use model::plan::Request;
 use model::spec::{self, Source};
 use model::verdict::{self, Case, Outcome, Status};
-use store::{Backend, Capabilities, Census, Done, Fetch, Lane, Store, StoreError, Writer};
+use store::{
+    Awaits, Brought, Capabilities, Done, Fetch, Lane, Now, Null, Spans, Store, StoreError, Threads, Traffic,
+};
 
 use super::*;
 use crate::meter::FakeClock;
@@ -31,7 +32,9 @@ train: {epochs: 2, computation_time: 0.01}
         host_memory_bytes: 1 << 30,
         cores: 2,
         store: store.name(),
-        store_blocks: store.capabilities().blocking,
+        threads: store.capabilities().threads,
+        reads_bytes: false,
+        memory: None,
         entropy: 1,
         measure: Some(&Arithmetic(&*format::plain(&spec.dataset.format).unwrap())),
         listed: None,
@@ -59,7 +62,7 @@ fn run(plan: &Plan, store: &dyn Store, clock: &FakeClock) -> Ledger {
 }
 
 fn null() -> Box<dyn Store> {
-    Backend::named("null").unwrap().open(Path::new(".")).unwrap()
+    Box::new(Null)
 }
 
 /// A store of one channel: each fetch moves the fake clock on by its service time. From fetch `fails_at` on it
@@ -87,32 +90,37 @@ impl<'a> Slow<'a> {
 struct SlowLane<'a>(&'a Slow<'a>, Option<Done>);
 
 impl Lane for SlowLane<'_> {
-    fn capacity(&self) -> usize {
-        1
-    }
-
-    fn submit(&mut self, tag: u64, fetch: &Fetch<'_>) -> Result<(), StoreError> {
+    fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
         let store = self.0;
         let fetch_number = store.fetches.fetch_add(1, Ordering::SeqCst);
         if fetch_number >= store.stops_at {
             store.stop.wish();
         }
-        if fetch_number >= store.fails_at {
+        let outcome = if fetch_number >= store.fails_at {
             assert!(!store.panics, "as asked");
-            return Err(StoreError::Missing { name: fetch.name.to_string() });
-        }
-        store.clock.sleep_until(store.clock.now() + store.service, &|| false);
-        let bytes = fetch.ranges.iter().map(|range| range.len).sum();
-        self.1 = Some(Done { tag, bytes, opens: 1, reads: 1 });
-        Ok(())
+            Err(StoreError::Missing { name: fetch.name.to_string() })
+        } else {
+            store.clock.sleep_until(store.clock.now() + store.service, &|| false);
+            let bytes = fetch.ranges.iter().map(|range| range.len).sum();
+            Ok(Brought { bytes, opens: 1, reads: 1 })
+        };
+        self.1 = Some(Done { reader, at: store.clock.now(), outcome, kept: fetch.into });
     }
 
-    fn reap(&mut self) -> Result<Option<Done>, StoreError> {
-        Ok(self.1.take())
+    fn reap(&mut self) -> Option<Done> {
+        self.1.take()
     }
 
-    fn look(&mut self, name: &Name, _offset: u64, _out: &mut [u8]) -> Result<Done, StoreError> {
+    fn awaits(&self) -> Awaits {
+        Awaits::Nothing
+    }
+
+    fn look(&mut self, _: usize, name: &Name, _: u64, _: &mut [u8]) -> Result<Brought, StoreError> {
         Err(StoreError::Missing { name: name.to_string() })
+    }
+
+    fn take_spans(&mut self) -> Spans {
+        Spans::default()
     }
 }
 
@@ -120,32 +128,28 @@ impl Store for Slow<'_> {
     fn name(&self) -> &'static str {
         "slow"
     }
+
     fn capabilities(&self) -> Capabilities {
-        Capabilities { holds_files: false, blocking: true }
+        Capabilities {
+            holds_files: false,
+            threads: Threads::PerReader,
+            brings_bytes: false,
+            cached: false,
+            odirect: false,
+        }
     }
-    fn lane(&self, _transfer: usize) -> Box<dyn Lane + '_> {
-        Box::new(SlowLane(self, None))
+
+    fn lane<'a>(&'a self, _traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
+        Ok(Box::new(SlowLane(self, None)))
     }
-    fn size(&self, _name: &Name) -> Result<Option<u64>, StoreError> {
-        Ok(None)
+
+    fn files(&self) -> &dyn store::Files {
+        static NONE: Null = Null;
+        NONE.files()
     }
-    fn create_folder(&self, _name: &Name) -> Result<(), StoreError> {
-        Ok(())
-    }
-    fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError> {
-        Err(StoreError::Missing { name: name.to_string() })
-    }
-    fn lock(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-    fn remove_leftovers(&self, _folder: &Name, _: &str, _: &str) -> Result<(), StoreError> {
-        Ok(())
-    }
-    fn census(&self, _folder: &Name, _prefix: &str, _suffix: &str) -> Result<Option<Census>, StoreError> {
-        Ok(None)
-    }
-    fn sync(&self) -> Result<(), StoreError> {
-        Ok(())
+
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
     }
 }
 
@@ -302,18 +306,5 @@ fn utilisation_is_a_share_whenever_a_run_is_stopped() {
         }
         let figures = Figures::new(&plan, &ledger, Phase::Train).unwrap();
         assert_eq!(figures.au_percent, None, "an unfinished epoch has no AU");
-    }
-}
-
-#[test]
-fn threads_are_dealt_out_evenly() {
-    for (queues, threads) in [(1, 1), (3, 7), (8, 2), (1000, 2), (5, 5)] {
-        let groups = reader_groups(queues, threads);
-        let mut served: Vec<usize> = groups.iter().flat_map(|group| group.queues.iter().copied()).collect();
-        served.sort_unstable();
-        assert_eq!(served, (0..queues).collect::<Vec<_>>(), "each queue in one group");
-        assert_eq!(groups.iter().map(|group| group.threads).sum::<usize>(), threads);
-        let group_of = group_of_queue(&groups, queues);
-        assert!((0..queues).all(|queue| groups[group_of[queue]].queues.contains(&queue)));
     }
 }

@@ -9,11 +9,12 @@ use model::units::Nanos;
 
 pub(crate) use solo::Solo;
 
-pub(crate) trait World {
+pub(crate) trait World: Sync {
     /// The ranks that live in this process.
     fn ranks(&self) -> Range<u64>;
     /// Number of this process among the run's processes.
     fn node(&self) -> u64;
-    /// When all ranks of the run have finished a step, given when the last one here has.
+    /// When all ranks of the run have finished a step, given when the last one here has. Called by one thread at a
+    /// time, whichever that is.
     fn meet(&self, last_here: Nanos) -> Nanos;
 }

@@ -12,10 +12,10 @@ use model::plan::Data;
 use model::spec::Spec;
 use model::units::{Bytes, Nanos, grouped};
 use serde_json::json;
-use store::{Backend, Store, StoreError};
+use store::{Store, StoreError};
 
 use super::{
-    Prepared, build_format, check_folder, check_storage, data_folder, make_folder, open_store, prepare,
+    Prepared, build_format, check_folder, check_storage, data_folder, make_folder, open_folder, prepare,
 };
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::GenerateFlags;
@@ -88,9 +88,8 @@ impl Job<'_> {
         check_folder(self.folder, "data folder")?;
         check_space(self.folder, self.data)?;
         make_folder(self.folder, "data folder")?;
-        let backend = Backend::named("posix").ok_or_else(|| Failure::internal(anyhow!("no posix store")))?;
-        let store = open_store(backend, self.folder)?;
-        let (done, span) = self.write(&*store, stop)?;
+        let store = open_folder(self.folder)?;
+        let (done, span) = self.write(&store, stop)?;
         if !self.data.exact {
             self.list(stop)?;
         }

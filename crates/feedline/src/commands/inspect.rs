@@ -9,9 +9,9 @@ use model::names::Name;
 use model::spec::Access;
 use model::units::grouped;
 use serde_json::{Value, json};
-use store::{Backend, StoreError};
+use store::StoreError;
 
-use super::open_store;
+use super::open_folder;
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::InspectFlags;
 use crate::report;
@@ -58,8 +58,7 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Foun
     };
     let name = path.file_name().and_then(|name| name.to_str()).and_then(Name::new);
     let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is no file name", path.display())))?;
-    let backend = Backend::named("posix").ok_or_else(|| Failure::internal(anyhow!("no posix store")))?;
-    let store = open_store(backend, folder)?;
+    let store = open_folder(folder)?;
     let failure = |error: AskError| match error {
         AskError::Store(StoreError::Missing { .. } | StoreError::Folder { .. }) => Failure::usage(error),
         AskError::Format { cause: Obstacle::Shape(FormatError::NoSuchSample { .. }), .. } => {
@@ -68,7 +67,7 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Foun
         AskError::Store(_) => Failure::refused(error),
         AskError::Format { .. } | AskError::Endless { .. } => Failure::check_failed(error),
     };
-    let mut inspection = Inspection::new(&*store, &*format, &name).map_err(failure)?;
+    let mut inspection = Inspection::new(&store, &*format, &name).map_err(failure)?;
     let facts = inspection.facts().map_err(failure)?;
     let mut reads = Vec::new();
     if !flags.sample.is_empty() {

@@ -23,9 +23,10 @@ use engine::Stop;
 use engine::host::Host;
 use format::{Arithmetic, Format, KINDS, Kind, Options};
 use model::plan::{Listed, Plan, PlanError, Request};
-use model::spec::{self, Source, Spec, StorageType};
+use model::spec::{self, Preprocess, Source, Spec, StorageType};
+use model::units::Bytes;
 use model::warning::Warning;
-use store::{Backend, Store};
+use store::{Mode, Posix, Selection, Store};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::WorkloadFlags;
@@ -68,12 +69,39 @@ pub fn build_format(spec: &Spec) -> Result<Box<dyn Format>, Failure> {
     kind.build(&Options::of(spec)).map_err(Failure::usage)
 }
 
-/// The backend of that name.
-pub fn backend(name: &str) -> Result<&'static Backend, Failure> {
-    Backend::named(name).ok_or_else(|| {
+/// The store that flag or workload choose: the flag first, then `storage.store`, then what `reader.odirect` and
+/// `storage.storage_type` ask for.
+pub fn select(spec: &Spec, flag: Option<&str>) -> Result<Selection, Failure> {
+    let direct = spec.reader.odirect || spec.storage.storage_type == StorageType::DirectFs;
+    let named = flag.or(spec.storage.store.as_deref());
+    let text = named.unwrap_or(if direct { "direct" } else { "posix" });
+    let mode = Mode { readahead: spec.reader.readahead, odirect: direct };
+    let selection = Selection::named(text, mode).ok_or_else(|| {
         let known: Vec<&str> = store::BACKENDS.iter().map(|backend| backend.name).collect();
-        Failure::usage(anyhow!("there is no store '{name}'; the stores are {}", known.join(" and ")))
-    })
+        Failure::usage(anyhow!("there is no store '{text}'; the stores are {}", known.join(", ")))
+    })?;
+    let capabilities = selection.backend.capabilities;
+    if direct && capabilities.cached && !capabilities.odirect {
+        let what = if spec.reader.odirect { "reader.odirect" } else { "storage.storage_type: direct_fs" };
+        return Err(Failure::usage(anyhow!(
+            "{what} asks for reads past the page cache, but the store {text} reads through it; choose --store direct \
+             or uring, or take one of the two away"
+        )));
+    }
+    if spec.reader.preprocess == Preprocess::Decode && !capabilities.brings_bytes {
+        return Err(Failure::usage(anyhow!(
+            "reader.preprocess: decode needs the bytes of the samples, and the store {text} brings none"
+        )));
+    }
+    if spec.reader.preprocess == Preprocess::Decode && !build_format(spec)?.decodes() {
+        return Err(Failure::usage(anyhow!(
+            "reader.preprocess: decode has nothing to decode in files of {} read so; docs/formats.md says what it \
+             decodes",
+            spec.dataset.format
+        )));
+    }
+    selection.check().map_err(Failure::usage)?;
+    Ok(selection)
 }
 
 /// The folder that holds the data set, as flag or workload say; it need not exist.
@@ -93,7 +121,7 @@ pub fn results_folder(flag: Option<&Path>, spec: &Spec) -> PathBuf {
 /// Refuses storage that this version does not speak to.
 pub fn check_storage(spec: &Spec) -> Result<(), Failure> {
     match spec.storage.storage_type {
-        StorageType::LocalFs | StorageType::ParallelFs => Ok(()),
+        StorageType::LocalFs | StorageType::ParallelFs | StorageType::DirectFs => Ok(()),
         other => Err(Failure::refused(anyhow!(
             "storage.storage_type '{}' is not supported yet; this version reads local and mounted files (local_fs)",
             other.name()
@@ -120,8 +148,14 @@ pub fn make_folder(path: &Path, what: &str) -> Result<(), Failure> {
 }
 
 /// Opens a store on a data folder.
-pub fn open_store(backend: &Backend, folder: &Path) -> Result<Box<dyn Store>, Failure> {
-    backend.open(folder).map_err(|error| Failure::refused(anyhow!("cannot use the data folder: {error}")))
+pub fn open_store(selection: &Selection, folder: &Path) -> Result<Box<dyn Store>, Failure> {
+    selection.open(folder).map_err(|error| Failure::refused(anyhow!("cannot use the data folder: {error}")))
+}
+
+/// Opens a data folder to write into it or to look at its files.
+pub fn open_folder(folder: &Path) -> Result<Posix, Failure> {
+    let opened = Posix::open(folder, Mode::default());
+    opened.map_err(|error| Failure::refused(anyhow!("cannot use the data folder: {error}")))
 }
 
 /// What a plan is made for, beside the workload.
@@ -131,7 +165,9 @@ pub struct Site<'a> {
     pub hosts: u64,
     pub host_memory_bytes: u64,
     pub host: &'a Host,
-    pub backend: &'a Backend,
+    pub store: &'a Selection,
+    /// Most memory for buffers and batches; `None`: what they need.
+    pub memory: Option<Bytes>,
     pub format: &'a dyn Format,
     pub listed: Option<&'a Listed>,
 }
@@ -145,8 +181,10 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
         hosts: site.hosts,
         host_memory_bytes: site.host_memory_bytes,
         cores: site.host.cores,
-        store: site.backend.name,
-        store_blocks: site.backend.capabilities.blocking,
+        store: &site.store.text(),
+        threads: site.store.backend.capabilities.threads,
+        reads_bytes: site.store.backend.capabilities.brings_bytes,
+        memory: site.memory.map(|bytes| bytes.0),
         entropy: engine::meter::entropy(),
         measure: Some(&arithmetic),
         listed: site.listed,

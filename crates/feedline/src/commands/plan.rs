@@ -4,7 +4,7 @@
 use engine::host::Host;
 use model::units::Bytes;
 
-use super::{Prepared, Site, backend, build_format, check_folder, data_folder, listing, prepare, resolve};
+use super::{Prepared, Site, build_format, check_folder, data_folder, listing, prepare, resolve, select};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::PlanFlags;
 use crate::report;
@@ -14,9 +14,9 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     let prepared = prepare(&flags.workload)?;
     let host = Host::look();
     let memory = flags.host_memory.unwrap_or(Bytes(host.memory_bytes));
-    let backend = backend(&flags.store)?;
+    let store = select(&prepared.spec, flags.store.as_deref())?;
     let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
-    let catalog = listing::open(&prepared, &folder, backend.capabilities.holds_files)?;
+    let catalog = listing::open(&prepared, &folder, store.backend.capabilities.holds_files)?;
     let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
     let format = build_format(&prepared.spec)?;
     let site = Site {
@@ -24,7 +24,8 @@ pub fn plan(flags: &PlanFlags) -> Ending {
         hosts: flags.hosts,
         host_memory_bytes: memory.0,
         host: &host,
-        backend,
+        store: &store,
+        memory: flags.memory,
         format: &*format,
         listed: listed.as_ref(),
     };

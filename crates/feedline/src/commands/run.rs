@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use engine::host::{self, Host};
-use engine::meter::{Clock, Monotonic};
+use engine::meter::Monotonic;
 use model::ledger::Phase;
 use model::verdict::Status;
+use store::Now;
 
 use super::stage::{Measured, Stage, Venue};
 use super::{check_folder, prepare, results_folder, stop_on_signals};
@@ -50,7 +51,7 @@ fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Hos
         host,
         warnings: &stage.prepared.warnings,
         times: measured.times.clone(),
-        observed_store: measured.observed_store,
+        observed: &measured.observed,
         peak_rss_bytes: host::peak_rss_bytes(),
     };
     let fault = measured.fault();

@@ -16,18 +16,18 @@ use model::plan::{Data, Listed, Plan};
 use model::units::Bytes;
 use model::verdict::{self, Case, Outcome, Verdict};
 use model::warning::Warning;
-use store::{Backend, Store};
+use store::{Backend, Mode, Selection, Store};
 
 use super::generate::{Job, default_writers};
 use super::listing::{self, Slice};
 use super::{
-    Prepared, Site, backend, build_format, check_folder, check_storage, data_folder, open_store, quoted,
-    resolve,
+    Prepared, Site, build_format, check_folder, check_storage, data_folder, open_store, quoted, resolve,
+    select,
 };
 use crate::exit::Failure;
 use crate::flags::PlaceFlags;
 use crate::progress::{Goal, Show, watch};
-use crate::report::result::Times;
+use crate::report::result::{Observed, Times};
 
 /// Where a workload is to be run.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,8 @@ pub struct Stage<'a> {
     pub prepared: Prepared,
     pub plan: Plan,
     pub backend: &'static Backend,
+    /// The store with all that was said about it.
+    pub selection: Selection,
     /// The data folder.
     pub folder: PathBuf,
     format: Box<dyn Format>,
@@ -60,22 +62,23 @@ impl<'a> Stage<'a> {
     /// Settles a workload for a venue. Wrong usage is found here; the data set is not looked at.
     pub fn settle(prepared: Prepared, venue: Venue<'a>) -> Result<Stage<'a>, Failure> {
         check_storage(&prepared.spec)?;
-        let backend = backend(venue.store.unwrap_or(&venue.place.store))?;
+        let selection = select(&prepared.spec, venue.store.or(venue.place.store.as_deref()))?;
         let format = build_format(&prepared.spec)?;
         let folder = data_folder(&prepared.spec, venue.place.data_dir.as_deref());
         let generates = venue.place.generate || prepared.spec.workflow.generate_data;
-        let generates = generates && !venue.data_is_there && backend.capabilities.holds_files;
-        Stage::resolve(venue, prepared, backend, format, folder, generates)
+        let generates = generates && !venue.data_is_there && selection.backend.capabilities.holds_files;
+        Stage::resolve(venue, prepared, selection, format, folder, generates)
     }
 
     fn resolve(
         venue: Venue<'a>,
         prepared: Prepared,
-        backend: &'static Backend,
+        selection: Selection,
         format: Box<dyn Format>,
         folder: PathBuf,
         generates: bool,
     ) -> Result<Stage<'a>, Failure> {
+        let backend = selection.backend;
         let catalog = catalog(&prepared, &folder, generates, backend)?;
         let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
         let site = Site {
@@ -83,7 +86,8 @@ impl<'a> Stage<'a> {
             hosts: 1,
             host_memory_bytes: venue.host.memory_bytes,
             host: venue.host,
-            backend,
+            store: &selection,
+            memory: venue.place.memory,
             format: &*format,
             listed: listed.as_ref(),
         };
@@ -92,12 +96,17 @@ impl<'a> Stage<'a> {
             listing::check_unchanged(opened, 2 * venue.host.cores)?;
         }
         let catalog = catalog.zip(listed);
-        Ok(Stage { venue, prepared, plan, backend, folder, format, catalog, generates })
+        Ok(Stage { venue, prepared, plan, backend, selection, folder, format, catalog, generates })
     }
 
     /// Refuses what cannot go well on this host.
     pub fn check_host(&self) -> Result<(), Failure> {
         check_folder(&self.folder, "data folder")?;
+        if self.backend.capabilities.holds_files {
+            // Every reader may have a file open.
+            let readers = self.plan.ranks * self.plan.loader.readers_per_rank;
+            store::want_files(readers).map_err(Failure::refused)?;
+        }
         check_memory(&self.plan)
     }
 
@@ -106,7 +115,7 @@ impl<'a> Stage<'a> {
         if !self.backend.capabilities.holds_files || self.generates {
             return Ok(());
         }
-        let missing = match self.backend.open(&self.folder) {
+        let missing = match self.selection.open(&self.folder) {
             Ok(store) => match self.other_data_set(&*store)? {
                 None => self
                     .with_files(|files| engine::first_missing(&*store, &self.plan, files))
@@ -202,17 +211,19 @@ impl<'a> Stage<'a> {
         if self.plan.data.exact {
             return Ok(self);
         }
-        let Stage { venue, prepared, backend, format, folder, .. } = self;
-        let stage = Stage::resolve(venue, prepared, backend, format, folder, false)?;
+        let Stage { venue, prepared, selection, format, folder, .. } = self;
+        let stage = Stage::resolve(venue, prepared, selection, format, folder, false)?;
         stage.check_host()?;
         stage.check_data()?;
         Ok(stage)
     }
 
-    /// The same, read from another store.
-    pub fn on_store(mut self, backend: &'static Backend) -> Stage<'a> {
-        self.backend = backend;
-        backend.name.clone_into(&mut self.plan.store);
+    /// The same without storage: read from the null store.
+    pub fn on_null_store(mut self) -> Stage<'a> {
+        if let Some(null) = Selection::named("null", Mode::default()) {
+            self.plan.store = null.text();
+            (self.backend, self.selection) = (null.backend, null);
+        }
         self
     }
 
@@ -236,12 +247,17 @@ impl<'a> Stage<'a> {
         show: Show,
         stop: &Stop,
     ) -> Result<Measured, Failure> {
-        let store = open_store(self.backend, &self.folder)?;
+        let store = open_store(&self.selection, &self.folder)?;
         let (mut ledger, times) = self.with_files(|files| self.train(&*store, files, show, stop));
         ledger.calibration = calibration;
         let unhonoured = unhonoured(&self.prepared);
         let verdict = verdict::judge(&Case { plan: &self.plan, ledger: &ledger, unhonoured: &unhonoured });
-        Ok(Measured { ledger, verdict, times, observed_store: store.name() })
+        Ok(Measured {
+            ledger,
+            verdict,
+            times,
+            observed: Observed { store: store.name(), facts: store.observed() },
+        })
     }
 
     fn train(&self, store: &dyn Store, files: Files<'_>, show: Show, stop: &Stop) -> (Ledger, Times) {
@@ -276,8 +292,7 @@ pub struct Measured {
     pub verdict: Verdict,
     /// The first batch counts from the beginning of training.
     pub times: Times,
-    /// What the store that was read from calls itself.
-    pub observed_store: &'static str,
+    pub observed: Observed,
 }
 
 impl Measured {
@@ -332,7 +347,7 @@ fn check_memory(plan: &Plan) -> Result<(), Failure> {
 }
 
 /// Settings that change what the storage is asked for, and that this version cannot honour yet.
-const MEASURED_SETTINGS: [&str; 3] = ["reader.odirect", "reader.preprocess_time", "reader.reader_classname"];
+const MEASURED_SETTINGS: [&str; 1] = ["reader.reader_classname"];
 
 /// Those of them that were given.
 fn unhonoured(prepared: &Prepared) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use format::Arithmetic;
-use model::plan::{Plan, Request};
+use model::plan::{Plan, Request, Threads};
 use model::spec::{self, Source, Spec};
 use model::units::{Bytes, grouped, significant};
 use serde_json::{Value, json};
@@ -49,7 +49,9 @@ fn row(workload: &'static Workload) -> Result<Row, Failure> {
         host_memory_bytes: 0,
         cores: 1,
         store: "posix",
-        store_blocks: true,
+        threads: Threads::PerReader,
+        reads_bytes: true,
+        memory: None,
         entropy: 0,
         measure: arithmetic.as_ref().map(|measure| measure as _),
         listed: None,

@@ -11,6 +11,8 @@ use model::verdict::{Status, Verdict, expected_digest};
 use model::warning::Warning;
 use serde_json::{Map, Value, json};
 
+type Facts<'a> = std::collections::BTreeMap<&'a str, &'a str>;
+
 /// When the run was and how much it used.
 #[derive(Clone, Debug)]
 pub struct Times {
@@ -22,6 +24,14 @@ pub struct Times {
     pub cpu_seconds: f64,
 }
 
+/// What the store that was read from turned out to be.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// What it calls itself.
+    pub store: &'static str,
+    pub facts: Vec<(&'static str, String)>,
+}
+
 /// A run that is over, with all that is known about it.
 pub struct Outcome<'a> {
     pub plan: &'a Plan,
@@ -31,8 +41,7 @@ pub struct Outcome<'a> {
     pub host: &'a Host,
     pub warnings: &'a [Warning],
     pub times: Times,
-    /// What the store that was read from calls itself.
-    pub observed_store: &'a str,
+    pub observed: &'a Observed,
     pub peak_rss_bytes: Option<u64>,
 }
 
@@ -116,7 +125,13 @@ impl Outcome<'_> {
             "workload": self.plan.workload,
             "plan_digest": self.plan.digest(),
             "verdict": self.verdict,
-            "store": {"requested": self.plan.store, "observed": self.observed_store},
+            "store": {
+                "requested": self.plan.store,
+                "observed": self.observed.store,
+                "facts": self.observed.facts.iter().map(|(what, value)| (*what, value.as_str())).collect::<Facts<'_>>(),
+            },
+            "simulated": self.observed.store == "sim",
+            "loader": self.plan.loader,
             "memory": {
                 "peak_rss_bytes": self.peak_rss_bytes,
                 "planned_bytes": self.plan.estimate.memory_bytes,

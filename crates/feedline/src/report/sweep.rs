@@ -2,13 +2,13 @@
 //! cell and its interval, and what to be wary of. Made from the journal and from nothing else.
 
 use model::ledger::Calibration;
+use model::statistics::{Confidence, coefficient_of_variation, median, median_confidence, ratio_confidence};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::plot::{Bar, Figure};
 use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::journal::{Entry, Header};
-use crate::statistics::{cv, interval, median, ratio_interval};
 
 /// Repeats that differ by more than this are worth a remark.
 const CV_LIMIT: f64 = 0.05;
@@ -24,8 +24,17 @@ pub struct Repeats {
 
 impl Repeats {
     fn new(values: Vec<f64>, seed: u64) -> Repeats {
-        Repeats { median: median(&values), interval: interval(&values, seed), cv: cv(&values), values }
+        Repeats {
+            median: median(&values),
+            interval: median_confidence(&values, seed).map(ends),
+            cv: coefficient_of_variation(&values),
+            values,
+        }
     }
+}
+
+fn ends(interval: Confidence) -> (f64, f64) {
+    (interval.low, interval.high)
 }
 
 /// The runs of one cell.
@@ -83,7 +92,7 @@ impl CellFigures {
         let own = &self.samples_per_second;
         let base = first.median.filter(|base| *base > 0.0);
         self.speed_up = own.median.zip(base).map(|(own, base)| own / base);
-        self.speed_up_interval = ratio_interval(&own.values, &first.values, seed);
+        self.speed_up_interval = ratio_confidence(&own.values, &first.values, seed).map(ends);
     }
 
     /// What to be wary of.
@@ -222,9 +231,9 @@ fn row(cell: &CellFigures) -> [String; 7] {
 
 fn csv_line(cell: &CellFigures) -> String {
     let maybe = |figure: Option<f64>| figure.map_or(String::new(), |figure| figure.to_string());
-    let ends = |bounds: Option<(f64, f64)>| [maybe(bounds.map(|b| b.0)), maybe(bounds.map(|b| b.1))];
-    let [low, high] = ends(cell.samples_per_second.interval);
-    let [speed_low, speed_high] = ends(cell.speed_up_interval);
+    let columns = |bounds: Option<(f64, f64)>| [maybe(bounds.map(|b| b.0)), maybe(bounds.map(|b| b.1))];
+    let [low, high] = columns(cell.samples_per_second.interval);
+    let [speed_low, speed_high] = columns(cell.speed_up_interval);
     let figures = [
         cell.samples_per_second.values.len().to_string(),
         cell.failed.to_string(),
@@ -270,7 +279,7 @@ mod tests {
             sweep: "snapshot".to_owned(),
             over: vec![axis("threads", &["1", "2"]), axis("dims", &["[1,2]"])],
             set: Vec::new(),
-            store: "posix".to_owned(),
+            store: Some("posix".to_owned()),
             ranks: None,
             data_folder: "data".into(),
             seed: 1,
@@ -300,8 +309,9 @@ mod tests {
 
     #[test]
     fn the_report_of_a_sweep_is_exact() {
-        let first = runs(&[100.0, 100.0, 100.0], None, &[]);
-        let second = runs(&[200.0, 200.0, 200.0, 300.0], Some("broken, \"quoted\"\nand more"), &["on-time"]);
+        let first = runs(&[100.0; 5], None, &[]);
+        let second =
+            runs(&[200.0, 200.0, 200.0, 200.0, 300.0], Some("broken, \"quoted\"\nand more"), &["on-time"]);
         with_report([&first, &second], |report| {
             assert_eq!(report.text(), TEXT);
             assert_eq!(report.csv(), CSV);
@@ -316,17 +326,17 @@ mod tests {
 snapshot
 
  threads  dims   samples/s  MB/s  AU %  speed-up  95 % interval  runs  note
- 1        [1,2]      100.0  10.0     -      1.00              -     3
- 2        [1,2]      200.0  20.0     -      2.00   2.00 to 3.00     4  1 failed: broken, \"quoted\"; invalid: on-time; \
-varies by 22 %
+ 1        [1,2]      100.0  10.0     -      1.00              -     5
+ 2        [1,2]      200.0  20.0     -      2.00   2.00 to 3.00     5  1 failed: broken, \"quoted\"; invalid: on-time; \
+varies by 20 %
 ";
 
     const CSV: &str = "\
 threads,dims,runs,failed,samples_per_second,samples_per_second_low,samples_per_second_high,cv,mb_per_second,au_percent,\
 speed_up,speed_up_low,speed_up_high,note
-1,\"[1,2]\",3,0,100,100,100,0,10,,1,,,
-2,\"[1,2]\",4,1,200,200,300,0.2222222222222222,20,,2,2,3,\"1 failed: broken, \"\"quoted\"\"; invalid: on-time; \
-varies by 22 %\"
+1,\"[1,2]\",5,0,100,100,100,0,10,,1,,,
+2,\"[1,2]\",5,1,200,200,300,0.20327890704543544,20,,2,2,3,\"1 failed: broken, \"\"quoted\"\"; invalid: on-time; \
+varies by 20 %\"
 ";
 
     #[test]

@@ -137,12 +137,12 @@ mod tests {
     use engine::meter::FakeClock;
     use engine::{Files, Pulse, Rig, Stop};
     use format::Arithmetic;
-    use model::plan::{Plan, Request};
+    use model::plan::{Plan, Request, Threads};
     use model::spec::{self, Source};
     use model::verdict::{Case, judge};
     use store::Null;
 
-    use super::super::result::Times;
+    use super::super::result::{Observed, Times};
     use super::*;
 
     const WORKLOAD: &str = "
@@ -166,7 +166,9 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             host_memory_bytes: 1 << 34,
             cores: 2,
             store: "null",
-            store_blocks: false,
+            threads: Threads::PerCore,
+            reads_bytes: false,
+            memory: None,
             entropy: 1,
             measure: Some(&Arithmetic(&*format)),
             listed: None,
@@ -200,7 +202,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
                 first_batch: Some(Nanos(1_000_000)),
                 cpu_seconds: 0.25,
             },
-            observed_store: "null",
+            observed: &Observed { store: "null", facts: Vec::new() },
             peak_rss_bytes: Some(5 << 20),
         };
         assert_eq!(render(&outcome, Path::new("results/snapshot/now"), false), EXPECTED);

@@ -13,6 +13,7 @@ use model::spec::Access;
 
 use crate::buffered::{BUFFER, front_to_back};
 use crate::deflate::{self, Deflate};
+use crate::inflate::Frame;
 use crate::pieces::Pieces;
 use crate::{
     Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Sink,
@@ -160,6 +161,18 @@ impl Format for Csv {
             (File::Foreign { look, samples: held }, Access::Extent, None) => {
                 lines::find(look, held, &samples, reads)?;
             }
+        }
+        Ok(())
+    }
+
+    fn decodes(&self) -> bool {
+        self.level.is_some()
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
+        match self.decodes() {
+            true => Frame::Gzip.inflate_all(NAME, bytes, out)?,
+            false => bytes.clone_into(out),
         }
         Ok(())
     }

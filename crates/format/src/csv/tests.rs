@@ -198,6 +198,17 @@ fn files_that_are_too_long_to_look_through_are_refused_with_advice() {
 }
 
 #[test]
+fn a_gzipped_file_is_decoded_to_its_text() {
+    let shape = shape(&[50, 20], Element::Float32, 4);
+    let (bytes, mut out) = (encoded(&GZIPPED, &shape), Vec::new());
+    assert!(GZIPPED.decodes() && !FRAMEWORK.decodes());
+    GZIPPED.decode(&bytes, &mut out).unwrap();
+    assert!(out == encoded(&FRAMEWORK, &shape));
+    let error = GZIPPED.decode(&out, &mut Vec::new()).unwrap_err();
+    assert!(matches!(&error, Obstacle::Damage(damage) if damage.offset < 10), "{error}");
+}
+
+#[test]
 fn shapes_without_a_file_say_why() {
     let cases: [(&[u64], Element, u64, &str); 4] = [
         (&[4, 0], Element::Uint8, 1, "at least 1"),

@@ -15,6 +15,7 @@ mod read;
 mod visit;
 mod write;
 
+use crate::inflate::Frame;
 use crate::{
     Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Sink,
     Size, error, within,
@@ -133,6 +134,19 @@ impl Format for Hdf5 {
             }
             File::Foreign { look, .. } => visit::foreign(look, self.access, &samples, reads),
         }
+    }
+
+    /// h5py's requests bring headers and indexes between the chunks.
+    fn decodes(&self) -> bool {
+        self.settings.gzip.is_some() && self.access == Access::Extent
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
+        match self.decodes() {
+            true => Frame::Zlib.inflate_all(NAME, bytes, out)?,
+            false => bytes.clone_into(out),
+        }
+        Ok(())
     }
 
     fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {

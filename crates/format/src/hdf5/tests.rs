@@ -410,6 +410,26 @@ fn assembled(bytes: &[u8], asked: &Asked, shape: &FileShape<'_>, sample: u64) ->
     out
 }
 
+#[test]
+fn chunks_are_decoded_to_those_of_a_file_without_compression() {
+    let shape = shape(&[30, 41], Element::Uint16, 5);
+    let read = |gzip, access| {
+        let format =
+            build(&Asked { chunk: vec![2, 16, 16], sets: 2, gzip, ..Asked::default() }, access).unwrap();
+        let bytes = encoded(&*format, &shape);
+        let (_, reads) = foreign(access, &bytes, 1..4).unwrap();
+        (format, gathered(&bytes, &reads))
+    };
+    let (packed, bytes) = read(Some(4), Access::Extent);
+    let mut out = Vec::new();
+    assert!(packed.decodes());
+    packed.decode(&bytes, &mut out).unwrap();
+    let (plain, wanted) = read(None, Access::Extent);
+    assert!(!plain.decodes() && out == wanted);
+    // What h5py asks for holds metadata, too.
+    assert!(!read(Some(4), Access::Framework).0.decodes());
+}
+
 proptest! {
     #[test]
     fn conforms((asked, dims, samples) in cases(), element in 0..Element::ALL.len(), seed: u64, file: u64) {

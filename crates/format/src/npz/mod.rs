@@ -13,6 +13,7 @@ use model::spec::Access;
 
 use crate::array::{self, Header};
 use crate::deflate::{self, Deflate};
+use crate::inflate::Frame;
 use crate::npy_header::Array;
 use crate::pieces::{self, Pieces};
 use crate::zip::{self, Member};
@@ -161,6 +162,19 @@ impl Format for Npz {
                 reads::foreign(look, self.access, expected, &samples, reads)
             }
         }
+    }
+
+    /// NumPy's requests bring the archive's records, too, and its first is made to find the member.
+    fn decodes(&self) -> bool {
+        self.level.is_some() && self.access == Access::Extent
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
+        match self.decodes() {
+            true => Frame::Bare.inflate_all(NAME, bytes, out)?,
+            false => bytes.clone_into(out),
+        }
+        Ok(())
     }
 
     fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
@@ -436,6 +450,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_read_of_a_deflated_array_is_inflated_to_it() {
+        let (shape, mut out) = (shape(&[60, 70], Element::Float32, 3), Vec::new());
+        let deflated = Npz { access: Access::Extent, level: Some(6) };
+        let bytes = encoded(&deflated, &shape);
+        let (_, reads) = foreign(&deflated, &bytes, 3, 0..3).unwrap();
+        let [read] = reads[..] else { panic!("{reads:?}") };
+        let packed = &bytes[read.offset as usize..read.end() as usize];
+        assert!(deflated.decodes());
+        deflated.decode(packed, &mut out).unwrap();
+        let stored = encoded(&EXTENT, &shape);
+        assert!(out == stored[35..][..128 + 3 * 60 * 70 * 4]);
+        // What NumPy asks for holds the archive's records, too.
+        assert!(!Npz { access: Access::Framework, level: Some(6) }.decodes() && !EXTENT.decodes());
+        let error = deflated.decode(&packed[1000..], &mut out).unwrap_err().to_string();
+        assert!(error.starts_with("not a valid npz file: "), "{error}");
     }
 
     #[test]

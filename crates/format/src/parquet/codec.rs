@@ -1,6 +1,7 @@
-//! The codecs that pages are compressed with: their names, their bounds, and the compressing. It must not know what
-//! a page is.
+//! The codecs that pages are compressed with: their names, their bounds, the way there and the way back. It must
+//! not know what a page is.
 
+use crate::inflate::Frame;
 use std::io::{self, Write};
 
 /// What pages are compressed with.
@@ -89,6 +90,38 @@ impl Codec {
         }
         Ok(())
     }
+
+    /// Appends the `raw` bytes that were compressed, or says why these are not they.
+    pub(super) fn decompress(self, packed: &[u8], raw: usize, out: &mut Vec<u8>) -> Result<(), String> {
+        let start = out.len();
+        if self == Codec::Gzip {
+            Frame::Gzip.inflate(packed, start + raw, out).map_err(|fault| fault.what)?;
+            return right(out.len() - start, raw);
+        }
+        out.resize(start + raw, 0);
+        let room = &mut out[start..];
+        let made = match self {
+            Codec::Snappy => {
+                snap::raw::Decoder::new().decompress(packed, room).map_err(|error| error.to_string())?
+            }
+            Codec::Zstd => {
+                zstd::bulk::decompress_to_buffer(packed, room).map_err(|error| error.to_string())?
+            }
+            Codec::Lz4 => {
+                lz4_flex::block::decompress_into(packed, room).map_err(|error| error.to_string())?
+            }
+            Codec::None | Codec::Gzip => {
+                let len = packed.len().min(raw);
+                room[..len].copy_from_slice(&packed[..len]);
+                packed.len()
+            }
+        };
+        right(made, raw)
+    }
+}
+
+fn right(made: usize, raw: usize) -> Result<(), String> {
+    if made == raw { Ok(()) } else { Err(format!("{made} bytes instead of {raw}")) }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod foreign;
 mod layout;
 mod leaf;
 mod metadata;
+mod pages;
 mod thrift;
 mod types;
 mod write;
@@ -174,6 +175,18 @@ impl Format for Parquet {
             File::Ours(shape) => Ok(self.reads_ours(shape, samples, reads)?),
             File::Foreign { look, .. } => self.reads_foreign(look, samples, reads),
         }
+    }
+
+    fn decodes(&self) -> bool {
+        self.codec != Codec::None
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
+        match self.decodes() {
+            true => pages::decode(self.codec, bytes, out)?,
+            false => bytes.clone_into(out),
+        }
+        Ok(())
     }
 
     fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {

@@ -173,6 +173,11 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0, depth: 0 }
     }
 
+    /// Bytes that have been read.
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+
     pub(super) fn malformed<T>(&self, what: impl Into<String>) -> Result<T, Malformed> {
         Err(Malformed { at: self.at, what: what.into() })
     }
@@ -183,7 +188,7 @@ impl<'a> Reader<'a> {
                 self.at += 1;
                 Ok(*byte)
             }
-            None => self.malformed("the footer ends in the middle of a structure"),
+            None => self.malformed("it ends in the middle of a structure"),
         }
     }
 

@@ -1,10 +1,12 @@
 //! The order in which an epoch visits its samples: `sample = order(seed, epoch, position)`, computed where it is
 //! needed. Nobody holds a list, so memory does not depend on the number of samples.
 
+mod interleave;
 mod permutation;
 mod shard;
 mod tiny;
 
+pub use interleave::Interleave;
 pub use permutation::Permutation;
 pub use shard::{EpochOrder, Order, Shards, Unit};
 

@@ -252,6 +252,15 @@ impl Data {
         }
     }
 
+    /// Bytes that one sample takes in memory at most; of files that somebody else made, on average.
+    pub(super) fn largest_sample(&self) -> u64 {
+        let per_file = self.train.samples_per_file.max(1);
+        match &self.file_bytes {
+            FileBytes::Listed => self.train.bytes.div_ceil(self.train.samples().max(1)),
+            _ => self.largest_file().div_ceil(per_file),
+        }
+    }
+
     /// Memory that the size tables take.
     pub(super) fn table_bytes(&self) -> u64 {
         self.sizes.table_bytes() + self.file_bytes.table_bytes()

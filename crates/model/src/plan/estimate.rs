@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::data::nominal_record_bytes;
 use super::{Data, EvalPlan, LoaderPlan, PhasePlan, Request};
-use crate::spec::Spec;
+use crate::spec::{Preprocess, Spec};
 
 /// One term of the memory that a run takes on each host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ impl Estimate {
         eval: Option<&EvalPlan>,
         loader: &LoaderPlan,
     ) -> Estimate {
-        let memory = memory(request, data, loader);
+        let memory = memory(request, data, loader, spec.reader.batch_size);
         Estimate {
             memory_bytes: memory.iter().map(|term| term.bytes).sum(),
             memory,
@@ -70,30 +70,49 @@ impl Estimate {
 /// The process without readers: program text, allocator, runtime. `scripts/bench scale` shows 5.8 to 6.1 MiB resident;
 /// rounded up.
 const BASE_BYTES: u64 = 7 << 20;
-/// Stack pages that a reader thread touches, and its share of the kernel's bookkeeping.
-const READER_STACK_BYTES: u64 = 32 << 10;
+/// Stack pages that a reader thread touches, its share of the kernel's bookkeeping, and its histograms and timeline.
+const THREAD_BYTES: u64 = 192 << 10;
 /// Queue, slots and counters of one rank, beside its batch slots.
 const RANK_BYTES: u64 = 1 << 10;
 const SLOT_BYTES: u64 = 64;
+/// What is known of one reader.
+const READER_BYTES: u64 = 512;
 
-fn memory(request: &Request<'_>, data: &Data, loader: &LoaderPlan) -> Vec<MemoryTerm> {
+fn memory(request: &Request<'_>, data: &Data, loader: &LoaderPlan, batch: u64) -> Vec<MemoryTerm> {
     let ranks = request.ranks / request.hosts;
-    let buffer = if request.store_blocks { loader.transfer_bytes } else { 0 };
     let term = |what: String, bytes: u64| MemoryTerm { what, bytes };
+    let readers = ranks.saturating_mul(loader.readers_per_rank);
     let mut terms = vec![
         term("program".to_owned(), BASE_BYTES),
         term(
-            format!("{} reader threads x (buffer + stack)", loader.threads),
-            loader.threads.saturating_mul(buffer + READER_STACK_BYTES),
+            format!("{} reader threads x (stack + histograms)", loader.threads),
+            loader.threads.saturating_mul(THREAD_BYTES),
         ),
         term(
             format!("{ranks} ranks x ({} batch slots + counters)", loader.prefetch_batches + 1),
             ranks.saturating_mul(RANK_BYTES + SLOT_BYTES * (loader.prefetch_batches + 1)),
         ),
+        term(format!("{readers} readers"), readers.saturating_mul(READER_BYTES)),
     ];
-    if data.table_bytes() > 0 {
-        terms.push(term("file sizes, drawn one by one".to_owned(), data.table_bytes()));
+    let mut optional = |what: String, bytes: u64| {
+        if bytes > 0 {
+            terms.push(term(what, bytes));
+        }
+    };
+    let buffers = loader.buffers(request);
+    optional(format!("{buffers} read buffers"), buffers.saturating_mul(loader.transfer_bytes));
+    let kept = loader.kept_batches(batch);
+    optional(
+        format!("{ranks} ranks x {kept} batches that are kept"),
+        ranks.saturating_mul(kept).saturating_mul(loader.retained_bytes),
+    );
+    if loader.preprocess.kind == Preprocess::Decode {
+        optional(
+            format!("{readers} samples being decoded"),
+            readers.saturating_mul(4 * data.largest_sample()),
+        );
     }
+    optional("file sizes, drawn one by one".to_owned(), data.table_bytes());
     terms
 }
 

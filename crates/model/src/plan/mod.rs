@@ -5,6 +5,7 @@
 pub(crate) mod bare;
 mod data;
 mod estimate;
+mod loader;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -12,11 +13,12 @@ use thiserror::Error;
 
 pub use data::{Data, FileBytes, FileSize, Listed, ListedSplit, Measure, Split};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
+pub use loader::{Discipline, LoaderPlan, PreprocessPlan, Threads, Window};
 
 use crate::ledger::Phase;
-use crate::order::{Order, Shards, Unit, mix};
-use crate::spec::{Access, Loader as LoaderKind, Shuffle, Spec, Time};
-use crate::units::grouped;
+use crate::order::{Interleave, Order, Shards, Unit, mix};
+use crate::spec::{Access, Shuffle, Spec, Time};
+use crate::units::{Bytes, grouped};
 
 /// What the plan depends on besides the spec.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +32,12 @@ pub struct Request<'a> {
     pub host_memory_bytes: u64,
     pub cores: u64,
     pub store: &'a str,
-    /// Whether a fetch occupies its thread (then each reader is a thread).
-    pub store_blocks: bool,
+    /// How many threads the store needs for many readers.
+    pub threads: Threads,
+    /// Whether the store reads into buffers at all.
+    pub reads_bytes: bool,
+    /// Most memory for buffers and batches on each host; `None`: what they need.
+    pub memory: Option<u64>,
     /// Fresh per run; the seed of shuffles that are to be `random`.
     pub entropy: u64,
     /// The format's size arithmetic; `None` for a format that this version cannot write or read yet.
@@ -46,25 +52,21 @@ pub struct PhasePlan {
     pub phase: Phase,
     pub shards: Shards,
     pub order: Order,
+    /// Files that a rank takes samples from in turn.
+    pub interleave: Interleave,
     /// Emulated work per step.
     pub compute: Time,
     /// Whether all ranks meet after every step.
     pub barrier: bool,
 }
 
-/// How each rank's batches are fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoaderPlan {
-    /// Requests in flight per rank.
-    pub readers_per_rank: u64,
-    /// Batches that may be read ahead of the one the accelerator asks for; 0 reads only what was asked for.
-    pub prefetch_batches: u64,
-    /// Samples that a reader takes on at a time.
-    pub chunk_samples: u64,
-    /// Largest single read.
-    pub transfer_bytes: u64,
-    /// Threads that do the reading, on each host.
-    pub threads: u64,
+/// How batches reach an accelerator's own memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DevicePlan {
+    /// Bytes per second from host to accelerator; `None`: batches are there at once.
+    pub copy_bytes_per_second: Option<f64>,
+    /// Whether the next batch is copied while the accelerator computes.
+    pub overlapped: bool,
 }
 
 /// How steps become figures.
@@ -96,6 +98,7 @@ pub struct Plan {
     pub train: PhasePlan,
     pub eval: Option<EvalPlan>,
     pub loader: LoaderPlan,
+    pub device: DevicePlan,
     pub metric: MetricPlan,
     pub estimate: Estimate,
 }
@@ -159,6 +162,15 @@ pub enum PlanError {
     TooManySamples { phase: Phase, samples: u128 },
     #[error("the data set would have {0} bytes, more than there are addresses for (2^64)")]
     TooManyBytes(u128),
+    #[error(
+        "--memory grants {granted} for buffers and batches, but one batch per rank (of {batch}) and the smallest \
+         buffers need {needed}; grant more, or lower --ranks, reader.read_threads or reader.batch_size"
+    )]
+    TooLittleMemory { granted: Bytes, needed: Bytes, batch: Bytes },
+    #[error(
+        "reader.interleave_cycle has no effect with the {0} loader: only tensorflow takes samples from files in turn"
+    )]
+    NoInterleave(&'static str),
     #[error("this workload trains on nothing: workflow.train is false{hint}")]
     NoTraining { hint: &'static str },
 }
@@ -176,7 +188,7 @@ impl Plan {
         };
         let train = train_phase(spec, request, &data)?;
         let eval = spec.workflow.evaluation.then(|| eval_phase(spec, request, &data)).transpose()?;
-        let loader = loader(spec, request, &data);
+        let loader = LoaderPlan::resolve(spec, request, &data)?;
         let metric = metric(spec, &train)?;
         let estimate = Estimate::new(spec, request, &data, &train, eval.as_ref(), &loader);
         Ok(Plan {
@@ -193,6 +205,7 @@ impl Plan {
             train,
             eval,
             loader,
+            device: device(spec),
             metric,
             estimate,
         })
@@ -275,8 +288,16 @@ fn train_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<PhaseP
         return Err(PlanError::TooManySteps { asked, possible: shards.steps });
     }
     let shards = Shards::new(shards.samples, shards.ranks, shards.batch, cap);
-    let order = order(spec, request, data.unit, &data.train);
-    Ok(PhasePlan { phase: Phase::Train, shards, order, compute: spec.train.computation_time, barrier: true })
+    let order = order(spec, request, data, &data.train);
+    let interleave = loader::interleave(spec, data, &data.train, &order);
+    Ok(PhasePlan {
+        phase: Phase::Train,
+        shards,
+        order,
+        interleave,
+        compute: spec.train.computation_time,
+        barrier: true,
+    })
 }
 
 fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPlan, PlanError> {
@@ -285,10 +306,17 @@ fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPla
     }
     let shards = shards(Phase::Eval, &data.valid, request.ranks, spec.reader.batch_size_eval)?;
     // The seed is turned away from training's: the two splits are different files.
-    let order = order(spec, request, data.unit, &data.valid);
+    let order = order(spec, request, data, &data.valid);
     let order = Order { seed: mix(order.seed, u64::from_le_bytes(*b"evaluate")), ..order };
-    let phase =
-        PhasePlan { phase: Phase::Eval, shards, order, compute: spec.evaluation.eval_time, barrier: false };
+    let interleave = loader::interleave(spec, data, &data.valid, &order);
+    let phase = PhasePlan {
+        phase: Phase::Eval,
+        shards,
+        order,
+        interleave,
+        compute: spec.evaluation.eval_time,
+        barrier: false,
+    };
     Ok(EvalPlan {
         phase,
         first_epoch: spec.evaluation.eval_after_epoch,
@@ -308,10 +336,10 @@ fn shards(phase: Phase, split: &Split, ranks: u64, batch: u64) -> Result<Shards,
 /// What the shuffle keys promise, within what the format allows to move: single samples where they can be read alone,
 /// row groups of parquet; a TFRecord file is read from front to back, and the framework's shuffle buffer mixes samples
 /// after they were read, which storage does not see. `random` is fresh in each run, `seed` follows train.seed.
-fn order(spec: &Spec, request: &Request<'_>, finest: Unit, split: &Split) -> Order {
+fn order(spec: &Spec, request: &Request<'_>, data: &Data, split: &Split) -> Order {
     let (files, samples) = (spec.reader.file_shuffle, spec.reader.sample_shuffle);
     let whole_files = if files == Shuffle::Off { Unit::None } else { Unit::File };
-    let unit = match (samples, finest) {
+    let unit = match (samples, data.unit) {
         (Shuffle::Off, _) | (_, Unit::File | Unit::None) => whole_files,
         (_, Unit::Group(rows)) => Unit::Group(rows.clamp(1, split.samples_per_file)),
         (_, Unit::Sample) => Unit::Sample,
@@ -326,27 +354,11 @@ fn order(spec: &Spec, request: &Request<'_>, finest: Unit, split: &Split) -> Ord
     }
 }
 
-/// Largest single read; larger ones gain nothing on the file systems that we measured and cost memory per reader.
-const TRANSFER_BYTES: u64 = 1 << 20;
-
-fn loader(spec: &Spec, request: &Request<'_>, data: &Data) -> LoaderPlan {
-    let readers = spec.reader.read_threads.max(1);
-    let prefetch = spec.reader.prefetch_size;
-    // PyTorch gives each worker whole batches and the same number of them in advance, so its depth is a multiple of
-    // the workers; tf.data maps single samples and prefetches batches over all of them.
-    let by_batch = spec.reader.data_loader != LoaderKind::Tensorflow;
-    let prefetch_batches = if by_batch { prefetch.div_ceil(readers) * readers } else { prefetch };
-    let all_readers = request.ranks / request.hosts * readers;
-    LoaderPlan {
-        readers_per_rank: readers,
-        prefetch_batches,
-        chunk_samples: if by_batch || data.streams { spec.reader.batch_size } else { 1 },
-        transfer_bytes: spec
-            .reader
-            .transfer_size
-            .unwrap_or(TRANSFER_BYTES)
-            .min(data.largest_file().next_multiple_of(4096).max(4096)),
-        threads: if request.store_blocks { all_readers } else { all_readers.min(request.cores.max(1)) },
+fn device(spec: &Spec) -> DevicePlan {
+    let rate = spec.train.device_copy_rate;
+    DevicePlan {
+        copy_bytes_per_second: (rate > 0.0).then_some(rate * 1e9),
+        overlapped: spec.train.device_prefetch,
     }
 }
 

@@ -29,7 +29,9 @@ fn request(ranks: u64) -> Request<'static> {
         host_memory_bytes: 64 << 30,
         cores: 2,
         store: "posix",
-        store_blocks: true,
+        threads: Threads::PerReader,
+        reads_bytes: true,
+        memory: None,
         entropy: 99,
         measure: Some(&Bare(Unit::Sample)),
         listed: None,
@@ -141,7 +143,7 @@ fn what_is_shuffled_is_what_the_format_lets_move() {
 fn readers_become_threads_only_where_a_fetch_blocks() {
     let spec = small(&["reader.read_threads=8"]);
     assert_eq!(plan(&spec, 4).loader.threads, 32);
-    let instant = Request { store_blocks: false, ..request(4) };
+    let instant = Request { threads: Threads::PerCore, reads_bytes: false, ..request(4) };
     assert_eq!(Plan::resolve(&spec, &instant).unwrap().loader.threads, 2);
 }
 

@@ -30,7 +30,10 @@ use std::collections::BTreeMap;
 
 pub use core_config::core_config_hash;
 pub use error::{Report, SpecError};
-pub use names::{Access, CheckpointMode, Datatype, FORMATS, Framework, Loader, Shuffle, StorageType};
+pub use names::{
+    Access, CheckpointMode, Datatype, FORMATS, Framework, Loader, Preprocess, Readahead, Retain, Shuffle,
+    StorageType,
+};
 pub use schema::{Kind, Row, Status, expected};
 pub use table::rows;
 pub use time::Time;

@@ -44,6 +44,12 @@ names! {
     /// How samples are taken out of files: with the reads that the framework's own reader makes, or with reads of just
     /// their bytes.
     Access { Framework = "framework", Extent = "extent" }
+    /// What of a batch stays in memory until the accelerator takes it.
+    Retain { None = "none", Batch = "batch" }
+    /// How the time of a sample's preprocessing is spent.
+    Preprocess { None = "none", Sleep = "sleep", Burn = "burn", Decode = "decode" }
+    /// What the kernel is told about how files will be read.
+    Readahead { Normal = "normal", Sequential = "sequential", Random = "random", Dontcache = "dontcache" }
     /// Whether the ranks of the run hold the whole model or a subset of it.
     CheckpointMode { Default = "default", Subset = "subset" }
 }

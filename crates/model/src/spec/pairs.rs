@@ -46,7 +46,6 @@ fn loaders(spec: &Spec) -> Vec<Rule> {
         Framework::Pytorch => loader == Loader::Tensorflow,
     };
     let reads = spec.workflow.train || spec.workflow.evaluation;
-    let direct = matches!(spec.dataset.format.as_str(), "npy" | "npz");
     vec![
         Rule {
             broken: foreign,
@@ -59,12 +58,6 @@ fn loaders(spec: &Spec) -> Vec<Rule> {
             keys: ["dataset.format", "reader.data_loader"],
             what: "the pytorch loader cannot read tfrecord".into(),
             help: "choose another format, or the tensorflow framework and loader",
-        },
-        Rule {
-            broken: spec.reader.odirect && !direct,
-            keys: ["reader.odirect", "dataset.format"],
-            what: format!("odirect works with npy and npz only, not with {}", spec.dataset.format),
-            help: "choose npy or npz, or leave odirect out",
         },
     ]
 }

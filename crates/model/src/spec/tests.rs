@@ -30,6 +30,7 @@ fn another(row: &Row) -> &'static str {
         ("checkpoint.mode", _) => "subset",
         ("model.num_layers", _) => "5",
         ("dataset.size_sigma", _) => "1.5",
+        ("reader.transfer_size", _) => "262144",
         (_, Kind::Flag | Kind::LooseFlag) => {
             if row.default == "true" {
                 "false"
@@ -83,7 +84,6 @@ fn file_with(row: &Row, value: &str) -> String {
         "checkpoint.mode" => {
             format!("{{checkpoint: {{mode: {value}}}, model: {{parallelism: {{data: 2}}}}}}")
         }
-        "reader.odirect" => format!("{{reader: {{odirect: {value}}}, dataset: {{format: npz}}}}"),
         "dataset.size_sigma" => format!("{{dataset: {{size_law: lognormal, size_sigma: {value}}}}}"),
         "framework" => format!("{{framework: {value}, dataset: {{format: npz}}}}"),
         _ => text,
@@ -93,7 +93,7 @@ fn file_with(row: &Row, value: &str) -> String {
 
 fn base_of(row: &Row) -> &'static str {
     match row.key {
-        "reader.odirect" | "framework" => "{dataset: {format: npz}}",
+        "framework" => "{dataset: {format: npz}}",
         "dataset.size_sigma" => "{dataset: {size_law: lognormal}}",
         "checkpoint.mode" => "{checkpoint: {mode: subset}, model: {parallelism: {data: 2}}}",
         _ => "{metric: {}}",
@@ -272,8 +272,9 @@ fn notices_are_given_where_they_belong() {
             "workflow.checkpoint is on, but no checkpoint is written in this version",
         ),
         (
-            "{framework: pytorch, dataset: {format: npz}, reader: {odirect: true}}",
-            "'reader.odirect' at w.yaml:1:55 has no effect: O_DIRECT is not there yet",
+            "reader: {data_loader: custom}",
+            "'reader.data_loader' at w.yaml:1:10 has no effect: there is no such loader to emulate; \
+             the framework's own is used",
         ),
         ("logging: {verbosity: INFO}", "'logging' at w.yaml:1:1 has no effect: DLIO itself never reads it"),
     ];

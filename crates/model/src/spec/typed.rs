@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::check::Setting;
 use super::error::SpecError;
-use super::names::{Access, CheckpointMode, Datatype, Framework, Loader, Shuffle, StorageType};
+use super::names::{
+    Access, CheckpointMode, Datatype, Framework, Loader, Preprocess, Readahead, Retain, Shuffle, StorageType,
+};
 use super::time::Time;
 use crate::shape::Element;
 
@@ -162,8 +164,22 @@ spec! {
         transfer_size: Option<u64> = "reader.transfer_size",
         access: Access = "reader.access",
         odirect: bool = "reader.odirect",
+        readahead: Readahead = "reader.readahead",
+        retain: Retain = "reader.retain",
+        ordered: bool = "reader.ordered",
+        shuffle_size: u64 = "reader.shuffle_size",
+        /// `None`: by loader and format.
+        interleave_cycle: Option<u64> = "reader.interleave_cycle",
+        interleave_block: u64 = "reader.interleave_block",
+        computation_threads: u64 = "reader.computation_threads",
+        preprocess: Preprocess = "reader.preprocess",
         /// Per sample.
         preprocess_time: Time = "reader.preprocess_time",
+        /// `None`: all samples alike.
+        preprocess_bytes: Option<f64> = "reader.preprocess_bytes",
+        preprocess_threads: Option<u64> = "reader.preprocess_threads",
+        preprocess_slow_share: f64 = "reader.preprocess_slow_share",
+        preprocess_slow_factor: f64 = "reader.preprocess_slow_factor",
     }
     Train {
         epochs: u64 = "train.epochs",
@@ -173,6 +189,9 @@ spec! {
         total_training_steps: Option<u64> = "train.total_training_steps",
         seed: u64 = "train.seed",
         seed_change_epoch: bool = "train.seed_change_epoch",
+        /// GB/s from host to accelerator; 0: batches are there at once.
+        device_copy_rate: f64 = "train.device_copy_rate",
+        device_prefetch: bool = "train.device_prefetch",
     }
     Evaluation {
         /// Per step.
@@ -198,6 +217,8 @@ spec! {
     Storage {
         storage_type: StorageType = "storage.storage_type",
         storage_root: String = "storage.storage_root",
+        /// `None`: by storage_type and reader.odirect.
+        store: Option<String> = "storage.store",
     }
     Output {
         folder: Option<String> = "output.folder",
@@ -249,7 +270,9 @@ macro_rules! word_fields {
         }
     )+ };
 }
-word_fields! { Access, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element }
+word_fields! {
+    Access, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element, Preprocess, Readahead, Retain,
+}
 
 /// Counts fit in `i64` by the bounds of their kinds.
 fn signed(count: u64) -> i64 {

@@ -88,7 +88,7 @@ fn range(positions: &Range<u64>, what: &str) -> String {
 mod tests {
     use super::*;
     use crate::ledger::{Phase, part_of};
-    use crate::order::{Order, Shards, Unit};
+    use crate::order::{Interleave, Order, Shards, Unit};
     use crate::spec::Time;
 
     fn phase(files: u64, ranks: u64, batch: u64) -> PhasePlan {
@@ -96,6 +96,7 @@ mod tests {
             phase: Phase::Train,
             shards: Shards::new(files, ranks, batch, None),
             order: Order { files, samples_per_file: 1, unit: Unit::Sample, seed: 5, reshuffle: true },
+            interleave: Interleave::NONE,
             compute: Time::Constant(0.0),
             barrier: true,
         }

@@ -4,8 +4,8 @@ use super::*;
 use crate::digest::Digest;
 use crate::ledger::{Calibration, Fault, NodeRow, PARTS, Part, Row, Window, part_of};
 use crate::order::Unit;
-use crate::plan::Request;
 use crate::plan::bare::Bare;
+use crate::plan::{Request, Threads};
 use crate::spec::{self, Source};
 use crate::units::Nanos;
 
@@ -23,7 +23,9 @@ train: {epochs: 2, computation_time: 0.01}
         host_memory_bytes: 1 << 30,
         cores: 2,
         store: "posix",
-        store_blocks: true,
+        threads: Threads::PerReader,
+        reads_bytes: true,
+        memory: None,
         entropy: 1,
         measure: Some(&Bare(Unit::Sample)),
         listed: None,

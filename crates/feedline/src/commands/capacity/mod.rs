@@ -13,7 +13,7 @@ use model::spec::Spec;
 use model::units::counted;
 
 use super::stage::{Stage, Venue};
-use super::{Prepared, backend, prepare, stop_on_signals};
+use super::{Prepared, prepare, select, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::CapacityFlags;
 use crate::progress::Show;
@@ -120,7 +120,8 @@ impl<'a> Capacity<'a> {
 
     /// Where nothing has to be there to be read, there can be files for any number of ranks.
     fn makes_files(&self) -> Result<bool, Failure> {
-        let holds_files = backend(&self.flags.place.store)?.capabilities.holds_files;
+        let holds_files =
+            select(&self.prepared.spec, self.flags.place.store.as_deref())?.backend.capabilities.holds_files;
         Ok(!holds_files && self.prepared.spec.dataset.catalog.is_none())
     }
 

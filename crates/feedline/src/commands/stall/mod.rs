@@ -10,11 +10,11 @@ use engine::Stop;
 use engine::host::Host;
 use model::ledger::Phase;
 use model::plan::Plan;
-use model::spec::{Spec, Time};
-use store::Backend;
+use model::spec::{Preprocess, Spec, Time};
+use store::Selection;
 
 use super::stage::{Measured, Stage, Venue};
-use super::{Prepared, backend, prepare, stop_on_signals};
+use super::{Prepared, prepare, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::StallFlags;
 use crate::progress::Show;
@@ -110,7 +110,7 @@ fn default_steps(plan: &Plan) -> u64 {
 
 /// Batches that nobody has to make ready.
 fn without_preprocessing(spec: &mut Spec) {
-    spec.reader.preprocess_time = Time::Constant(0.0);
+    spec.reader.preprocess = Preprocess::None;
 }
 
 /// Accelerators that take all they can get, unprepared: what memory brings.
@@ -120,8 +120,8 @@ fn without_work(spec: &mut Spec) {
 }
 
 /// Whether reads of this store may be served from the page cache.
-fn has_page_cache(backend: &Backend) -> bool {
-    backend.capabilities.holds_files && backend.name != "direct"
+fn has_page_cache(selection: &Selection) -> bool {
+    selection.backend.capabilities.cached && !selection.mode.odirect
 }
 
 /// The four runs, and the state of the cache before two of them; a store without page cache has none.
@@ -141,9 +141,8 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     fn run_all(&self, stall: &Stall<'_>, stage: &Stage<'_>) -> Result<Seen, Failure> {
-        let null = backend("null")?;
-        let synthetic = self.run("synthetic", &stall.settle(without_preprocessing)?.on_store(null))?;
-        if has_page_cache(stage.backend) {
+        let synthetic = self.run("synthetic", &stall.settle(without_preprocessing)?.on_null_store())?;
+        if has_page_cache(&stage.selection) {
             let cache = Cache::of(stage)?;
             let cold_state = cache.empty()?;
             let cold = self.run("cold", stage)?;
@@ -155,8 +154,8 @@ impl Runner<'_> {
             return Ok(Seen { synthetic, cold, warm, memory, cold_state, warm_state });
         }
         let cold = self.run("cold", stage)?;
-        let warm = self.run("warm", &stall.settle(|_| {})?.on_store(null))?;
-        let memory = self.run("memory", &stall.settle(without_work)?.on_store(null))?;
+        let warm = self.run("warm", &stall.settle(|_| {})?.on_null_store())?;
+        let memory = self.run("memory", &stall.settle(without_work)?.on_null_store())?;
         Ok(Seen { synthetic, cold, warm, memory, cold_state: None, warm_state: None })
     }
 

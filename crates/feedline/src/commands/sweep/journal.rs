@@ -21,7 +21,7 @@ pub struct Header {
     pub sweep: String,
     pub over: Vec<Axis>,
     pub set: Vec<String>,
-    pub store: String,
+    pub store: Option<String>,
     pub ranks: Option<u64>,
     pub data_folder: PathBuf,
     pub seed: u64,

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use engine::Stop;
 use engine::host::Host;
-use engine::meter::{self, Clock, Monotonic};
+use engine::meter::{self, Monotonic};
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::order::{Permutation, mix};
 use model::units::Nanos;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use store::Now;
 
 use super::stage::{Measured, Stage, Venue};
 use super::{Prepared, check_folder, make_folder, prepare, quoted, results_folder, stop_on_signals};

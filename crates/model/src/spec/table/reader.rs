@@ -1,10 +1,10 @@
 //! Keys of `reader` (DLIO also reads them below `data_reader`): how the data set is read.
 
-use super::super::names::{Access, Loader};
+use super::super::names::{Access, Loader, Preprocess, Readahead, Retain};
 use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Number, Shuffle, Text, Time};
-use super::super::schema::Status::{Carried, Later, NoEffect, Used};
+use super::super::schema::Status::{NoEffect, Used};
 use super::super::schema::{Row, row};
-use super::{COUNT, LONGEST};
+use super::{COUNT, LONGEST, MOST};
 
 /// More readers in one rank than any machine has threads.
 const THREADS: i64 = 65_536;
@@ -12,7 +12,8 @@ const THREADS: i64 = 65_536;
 const FETCH_TO_MEMORY: &str = "feedline hands on the bytes it read and builds no tensor of another shape";
 const NO_PYTHON: &str = "feedline has no Python worker processes";
 const CLASS: &str = "feedline loads no Python classes";
-const TENSORFLOW: &str = "the stages of TensorFlow's pipeline are not emulated yet";
+/// Reads below a disk's sector and beyond what a reader can hold are slips of the finger.
+const TRANSFERS: (i64, i64) = (512, 1 << 30);
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -22,10 +23,7 @@ pub(super) const ROWS: &[Row] = &[
         Used,
         "data loader that is emulated; by framework",
     )
-    .later(
-        &["dali", "native_dali", "synthetic", "custom", "none"],
-        "this loader is not emulated yet; the framework's own is used",
-    ),
+    .later(&["custom", "none"], "there is no such loader to emulate; the framework's own is used"),
     row("reader.batch_size", Integer(1, COUNT), "1", Used, "samples of one training step and rank"),
     row("reader.batch_size_eval", Integer(1, COUNT), "1", Used, "samples of one evaluation step and rank"),
     row("reader.read_threads", Integer(0, THREADS), "1", Used, "readers of one rank"),
@@ -37,19 +35,19 @@ pub(super) const ROWS: &[Row] = &[
         "reader.computation_threads",
         Integer(1, THREADS),
         "1",
-        Later(TENSORFLOW),
-        "parallelism of TensorFlow's map",
+        Used,
+        "samples of a tfrecord stream that TensorFlow's map preprocesses at once",
     ),
     row(
         "reader.shuffle_size",
         Integer(0, COUNT),
         "1024",
-        Later(TENSORFLOW),
-        "samples of TensorFlow's shuffle buffer",
+        Used,
+        "samples that TensorFlow's shuffle buffer reads ahead of what it hands on",
     ),
     row(
         "reader.transfer_size",
-        Integer(1, COUNT),
+        Integer(TRANSFERS.0, TRANSFERS.1),
         "null",
         Used,
         "bytes of one read, where a reader streams a file (tfrecord, csv); the largest read elsewhere",
@@ -61,21 +59,61 @@ pub(super) const ROWS: &[Row] = &[
         Used,
         "reads as the framework's own reader makes them, or just the bytes of the samples",
     ),
-    row("reader.odirect", Flag, "false", Carried("O_DIRECT is not there yet"), "read past the page cache"),
+    row("reader.odirect", Flag, "false", Used, "read past the page cache"),
     row(
-        "reader.preprocess_time",
-        Time,
-        "0",
-        Carried("readers do not spend time on preprocessing yet"),
-        "seconds a reader works on one sample",
+        "reader.readahead",
+        Choice(Readahead::NAMES),
+        "normal",
+        Used,
+        "what the kernel is told about the reads to come; dontcache leaves nothing in the page cache",
     ),
     row(
-        "reader.preprocess_time_stdev",
-        Number(0.0, LONGEST),
+        "reader.retain",
+        Choice(Retain::NAMES),
+        "none",
+        Used,
+        "what stays in memory until the accelerator takes it: nothing, or whole batches as in a framework",
+    ),
+    row("reader.ordered", Flag, "true", Used, "deliver batches in order; else as they become ready"),
+    row(
+        "reader.interleave_cycle",
+        Integer(1, THREADS),
         "null",
-        Carried("readers do not spend time on preprocessing yet"),
-        "spread of preprocess_time",
+        Used,
+        "files that TensorFlow takes samples from in turn; by default read_threads for tfrecord, 1 elsewhere",
     ),
+    row("reader.interleave_block", Integer(1, COUNT), "1", Used, "samples that it takes from each in turn"),
+    row("reader.preprocess_time", Time, "0", Used, "seconds a reader works on one sample"),
+    row("reader.preprocess_time_stdev", Number(0.0, LONGEST), "null", Used, "spread of preprocess_time"),
+    row(
+        "reader.preprocess",
+        Choice(Preprocess::NAMES),
+        "sleep",
+        Used,
+        "how that time is spent: sleep, burn (CPU), decode (of the real bytes), none",
+    ),
+    row(
+        "reader.preprocess_bytes",
+        Number(1.0, MOST),
+        "null",
+        Used,
+        "size of the sample that preprocess_time is for; others take in proportion",
+    ),
+    row(
+        "reader.preprocess_threads",
+        Integer(1, THREADS),
+        "null",
+        Used,
+        "samples of one rank that are preprocessed at once; by default each reader does its own",
+    ),
+    row(
+        "reader.preprocess_slow_share",
+        Number(0.0, 1.0),
+        "0",
+        Used,
+        "share of the samples that take preprocess_slow_factor times as long",
+    ),
+    row("reader.preprocess_slow_factor", Number(1.0, LONGEST), "1", Used, "how much longer those take"),
     row(
         "reader.read_type",
         Choice(&["on_demand", "memory"]),

@@ -3,7 +3,7 @@
 use super::super::schema::Kind::{Choice, Flag, Integer, Map, Number, Text, Texts, Time};
 use super::super::schema::Status::{NoEffect, Used};
 use super::super::schema::{Row, row};
-use super::{COUNT, LONGEST};
+use super::{COUNT, LONGEST, MOST};
 
 const PROFILERS: &[&str] = &["none", "iostat", "darshan", "tensorboard"];
 const NO_PROFILER: &str = "feedline measures itself and starts no profiler";
@@ -39,6 +39,20 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row("train.seed", Integer(0, COUNT), "123", Used, "seed of all shuffles"),
     row("train.seed_change_epoch", Flag, "true", Used, "shuffle differently in every epoch"),
+    row(
+        "train.device_copy_rate",
+        Number(0.0, MOST),
+        "0",
+        Used,
+        "GB/s at which batches are copied to the accelerator; 0: they are there at once",
+    ),
+    row(
+        "train.device_prefetch",
+        Flag,
+        "true",
+        Used,
+        "copy the next batch to the accelerator while it computes; else between the steps",
+    ),
     row("evaluation.eval_time", Time, "0", Used, "seconds the accelerator computes per evaluation step"),
     row("evaluation.eval_time_stdev", Number(0.0, LONGEST), "null", Used, "spread of eval_time"),
     row("evaluation.eval_after_epoch", Integer(0, COUNT), "1", Used, "first epoch with an evaluation"),

@@ -1,0 +1,528 @@
+//! A reading thread: it plays one reader or many. Each reader claims chunks of batches, fetches their samples one after
+//! another and hands them over; the thread goes from one whose fetch has ended to the next and sleeps when all wait.
+//! After warm-up it allocates nothing and takes no lock while there is work.
+//!
+//! A reader has a timeline of its own: what it asks of a simulated device, or sleeps through, begins when the thing
+//! before it ended by the device's reckoning. A thread that wakes late delays nobody; how late it was shows in the
+//! ledger's lateness, when the batch is taken.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use model::digest::placed_run;
+use model::histogram::Latencies;
+use model::ledger::{PARTS, Part, Row, part_of};
+use model::plan::Discipline;
+use model::spec::Preprocess;
+use model::timeline::Timeline;
+use model::units::Nanos;
+use store::{Awaits, Brought, Buffer, Done, Fetch, Lane, StoreError, Traffic};
+
+use super::job::{Failure, Job};
+use super::preprocess::{Prepared, Task, panic_text};
+use super::queue::Chunk;
+use super::visit::{Known, ReadError, Visitor, Visits};
+use crate::accelerators::Drive;
+use crate::meter::Monotonic;
+
+/// How long a thread sleeps before it looks whether the run should stop.
+const LOOK_AROUND: Nanos = Nanos(100_000_000);
+
+/// What one thread's readers delivered: to each rank, and in each part of the epoch.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    /// By queue: counts and digests only; times are the accelerators' business.
+    pub(crate) accounts: Vec<(usize, Row)>,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) latencies: Latencies,
+    pub(crate) timeline: Timeline,
+    /// Most fetches that were in flight at once.
+    pub(crate) most_in_flight: u64,
+}
+
+/// Plays the readers of thread `thread` until the phase has no more chunks for them, and returns the account of what
+/// was delivered. A failure or a panic ends the phase for everybody and is kept in the job.
+pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered {
+    Monotonic::sharpen_this_thread();
+    let readers = job.deal.readers(thread);
+    let traffic = Traffic {
+        readers: readers.len(),
+        transfer: job.loader.transfer_bytes as usize,
+        clock: job.clock.as_now(),
+        give_up: job.abort.flag(),
+    };
+    let first = readers.first().map_or(0, |(queue, _)| *queue);
+    let mut crew = match job.store.lane(traffic) {
+        Ok(lane) => Crew::new(job, drive, thread, lane, &readers),
+        Err(cause) => {
+            job.fail(Failure { rank: job.first_rank + first as u64, step: 0, cause: cause.to_string() });
+            return Delivered::nothing();
+        }
+    };
+    let outcome = catch_unwind(AssertUnwindSafe(|| crew.serve()));
+    let (rank, step) = crew.at_work;
+    match outcome {
+        // A fetch that was given up because the phase ends is no failure of its own.
+        Ok(Ok(()) | Err(ReadError::Store(StoreError::GivenUp))) => {}
+        Ok(Err(cause)) => job.fail(Failure { rank, step, cause: cause.to_string() }),
+        Err(panic) => {
+            let cause = format!("a reader panicked: {}", panic_text(&*panic));
+            job.fail(Failure { rank, step, cause });
+        }
+    }
+    crew.finish()
+}
+
+impl Delivered {
+    fn nothing() -> Delivered {
+        Delivered {
+            accounts: Vec::new(),
+            parts: vec![Part::default(); PARTS as usize],
+            latencies: Latencies::default(),
+            timeline: Timeline::default(),
+            most_in_flight: 0,
+        }
+    }
+}
+
+/// One reader.
+#[derive(Debug)]
+struct Reader {
+    queue: usize,
+    /// Its number in its rank, and the place of its rank's account.
+    number: usize,
+    account: usize,
+    chunk: Option<Chunk>,
+    /// Positions of the chunk that are still to be visited, and the rank's stretch of the order.
+    left: Range<u64>,
+    stretch: Range<u64>,
+    /// The samples that come next, if they have been looked up already: where they stand, and which they are.
+    ahead: Option<(u64, Range<u64>)>,
+    /// The samples at work, and the size of one.
+    samples: Range<u64>,
+    each: f64,
+    begins: bool,
+    /// Its own time, and when the work at hand began.
+    at: Nanos,
+    began: Nanos,
+    tally: Row,
+    known: Known,
+    kept: Vec<Buffer>,
+    spare: Option<Buffer>,
+}
+
+/// A queue's readers without a chunk.
+#[derive(Debug)]
+struct Idle {
+    queue: usize,
+    readers: Vec<usize>,
+    /// The bound of the queue at which they found none.
+    seen: Option<u64>,
+}
+
+/// The readers that share a thread.
+struct Crew<'a, 'j, 'd> {
+    job: &'a Job<'j>,
+    drive: &'a Drive<'d>,
+    thread: usize,
+    lane: Box<dyn Lane + 'a>,
+    readers: Vec<Reader>,
+    /// Account by account.
+    idle: Vec<Idle>,
+    /// Readers that pause, and until when.
+    pauses: BinaryHeap<Reverse<(Nanos, usize)>>,
+    prepared: Vec<Prepared>,
+    visits: Visits,
+    in_flight: u64,
+    delivered: Delivered,
+    /// Rank and step at work, for the message if it fails.
+    at_work: (u64, u64),
+}
+
+impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
+    fn new(
+        job: &'a Job<'j>,
+        drive: &'a Drive<'d>,
+        thread: usize,
+        lane: Box<dyn Lane + 'a>,
+        roles: &[(usize, usize)],
+    ) -> Self {
+        if let Some(waker) = lane.waker() {
+            job.work_bells[thread].set_waker(waker);
+        }
+        let mut delivered = Delivered::nothing();
+        let mut idle: Vec<Idle> = Vec::new();
+        let mut readers = Vec::with_capacity(roles.len());
+        for (place, (queue, number)) in roles.iter().enumerate() {
+            if delivered.accounts.last().is_none_or(|(last, _)| last != queue) {
+                delivered.accounts.push((*queue, Row::default()));
+                idle.push(Idle { queue: *queue, readers: Vec::new(), seen: None });
+            }
+            let account = idle.len() - 1;
+            idle[account].readers.push(place);
+            readers.push(Reader::new(job, *queue, *number, account));
+        }
+        let pauses = BinaryHeap::with_capacity(readers.len());
+        let (prepared, visits) = (Vec::with_capacity(readers.len()), Visits::new());
+        let at_work = (job.first_rank, 0);
+        Crew {
+            job,
+            drive,
+            thread,
+            lane,
+            readers,
+            idle,
+            pauses,
+            prepared,
+            visits,
+            in_flight: 0,
+            delivered,
+            at_work,
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), ReadError> {
+        while !self.job.ending() {
+            let mut progress = self.put_idle_to_work()?;
+            // No more than one round, so that nobody waits for those who are always ready.
+            for _ in 0..self.readers.len() {
+                let Some(done) = self.lane.reap() else { break };
+                progress = true;
+                self.arrive(done)?;
+            }
+            progress |= self.end_pauses()?;
+            progress |= self.take_prepared()?;
+            if !progress {
+                if self.nothing_left() {
+                    return Ok(());
+                }
+                self.rest();
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets readers without a chunk claim one, where the queue has let more go since they asked last.
+    fn put_idle_to_work(&mut self) -> Result<bool, ReadError> {
+        let mut progress = false;
+        for account in 0..self.idle.len() {
+            let idle = &mut self.idle[account];
+            if !idle.could_claim(self.job) {
+                continue;
+            }
+            idle.seen = Some(self.job.queues[idle.queue].bound());
+            for i in (0..self.idle[account].readers.len()).rev() {
+                let place = self.idle[account].readers[i];
+                let reader = &self.readers[place];
+                if let Some(chunk) = self.job.queues[reader.queue].claim(reader.number) {
+                    self.idle[account].readers.swap_remove(i);
+                    progress = true;
+                    self.readers[place].at = self.job.clock.now();
+                    self.begin(place, chunk);
+                    self.advance(place)?;
+                }
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Goes on with a reader until it waits for something or finds no chunk.
+    fn advance(&mut self, place: usize) -> Result<(), ReadError> {
+        loop {
+            let reader = &mut self.readers[place];
+            if !reader.next_samples(self.job) {
+                if let Some(chunk) = reader.chunk.take() {
+                    self.hand_over(place, chunk);
+                }
+                let reader = &self.readers[place];
+                match self.job.queues[reader.queue].claim(reader.number) {
+                    Some(chunk) => self.begin(place, chunk),
+                    None => {
+                        let idle = &mut self.idle[reader.account];
+                        idle.readers.push(place);
+                        idle.seen = None;
+                        return Ok(());
+                    }
+                }
+            } else if self.fetch(place)? || self.preprocess(place, None) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn begin(&mut self, place: usize, chunk: Chunk) {
+        let reader = &mut self.readers[place];
+        let first = self.job.phase.shards.position(self.job.first_rank + reader.queue as u64, chunk.step);
+        reader.left = first + chunk.first..first + chunk.first + chunk.samples;
+        reader.begins = chunk.number == 0;
+        reader.chunk = Some(chunk);
+        reader.tally = Row::default();
+    }
+
+    /// Asks for the reader's samples; says whether that takes a fetch.
+    fn fetch(&mut self, place: usize) -> Result<bool, ReadError> {
+        let (job, reader) = (self.job, &mut self.readers[place]);
+        self.at_work = (job.first_rank + reader.queue as u64, reader.chunk.map_or(0, |chunk| chunk.step));
+        if job.loader.discipline == Discipline::Synthetic {
+            return Ok(false);
+        }
+        let visitor = Visitor { reader: place, begins: std::mem::take(&mut reader.begins) };
+        let visit = self.visits.prepare(
+            job,
+            &mut *self.lane,
+            visitor,
+            &reader.samples,
+            &mut reader.known,
+            &mut reader.tally,
+        )?;
+        reader.each = visit.file_bytes as f64 / job.split.samples_per_file as f64;
+        if self.visits.reads.is_empty() {
+            return Ok(false);
+        }
+        let into = match (job.shelves.get(reader.queue), job.loader.preprocess.kind) {
+            (Some(shelf), _) => Some(shelf.buffer()),
+            (None, Preprocess::Decode) => Some(reader.spare.take().unwrap_or_default()),
+            (None, _) => None,
+        };
+        reader.began = reader.at;
+        let fetch = Fetch {
+            name: &self.visits.name,
+            ranges: &self.visits.reads,
+            file_bytes: visit.file_bytes,
+            keep_open: job.data.streams,
+            at: reader.at,
+            into,
+        };
+        self.lane.submit(place, fetch);
+        self.in_flight += 1;
+        self.delivered.most_in_flight = self.delivered.most_in_flight.max(self.in_flight);
+        Ok(true)
+    }
+
+    /// A fetch has ended.
+    fn arrive(&mut self, done: Done) -> Result<(), ReadError> {
+        self.in_flight -= 1;
+        let (job, reader) = (self.job, &mut self.readers[done.reader]);
+        let rank = job.first_rank + reader.queue as u64;
+        self.at_work = (rank, reader.chunk.map_or(0, |chunk| chunk.step));
+        let Brought { bytes, opens, reads } = done.outcome?;
+        reader.tally.bytes_read += bytes;
+        reader.tally.opens += opens;
+        reader.tally.reads += reads;
+        self.delivered.latencies.sample.record(done.at.since(reader.began));
+        reader.at = done.at;
+        let samples = reader.samples.end - reader.samples.start;
+        self.delivered.timeline.add(done.at.since(job.begin), bytes, samples);
+        if self.preprocess(done.reader, done.kept) {
+            return Ok(());
+        }
+        self.advance(done.reader)
+    }
+
+    /// Lets the reader's samples be preprocessed; says whether it has to wait for that.
+    fn preprocess(&mut self, place: usize, bytes: Option<Buffer>) -> bool {
+        let (job, reader) = (self.job, &mut self.readers[place]);
+        let plan = &job.loader.preprocess;
+        reader.began = reader.at;
+        if !plan.works() {
+            reader.put_by(job, bytes);
+            return false;
+        }
+        let span = job.preprocessing.span(job.seed, job.epoch, &reader.samples, reader.each);
+        if plan.kind == Preprocess::Sleep {
+            reader.at = job.preprocessing.pause(reader.queue, reader.at, span);
+            reader.put_by(job, bytes);
+            self.pauses.push(Reverse((reader.at, place)));
+            return true;
+        }
+        let (rank, step) = self.at_work;
+        let file = reader.samples.start / job.split.samples_per_file;
+        job.preprocessing.submit(Task { thread: self.thread, reader: place, rank, step, file, span, bytes });
+        true
+    }
+
+    fn end_pauses(&mut self) -> Result<bool, ReadError> {
+        let mut progress = false;
+        while let Some(Reverse((at, place))) = self.pauses.peek().copied() {
+            if at > self.job.clock.now() {
+                break;
+            }
+            self.pauses.pop();
+            progress = true;
+            self.go_on(place)?;
+        }
+        Ok(progress)
+    }
+
+    fn take_prepared(&mut self) -> Result<bool, ReadError> {
+        if !self.job.loader.preprocess.computes() {
+            return Ok(false);
+        }
+        let mut prepared = std::mem::take(&mut self.prepared);
+        self.job.preprocessing.take(self.thread, &mut prepared);
+        let progress = !prepared.is_empty();
+        for done in prepared.drain(..) {
+            let reader = &mut self.readers[done.reader];
+            reader.at = done.at;
+            reader.put_by(self.job, done.bytes);
+            self.go_on(done.reader)?;
+        }
+        self.prepared = prepared;
+        Ok(progress)
+    }
+
+    /// The reader's samples are prepared.
+    fn go_on(&mut self, place: usize) -> Result<(), ReadError> {
+        let reader = &self.readers[place];
+        self.delivered.latencies.prep.record(reader.at.since(reader.began));
+        self.advance(place)
+    }
+
+    /// Gives a chunk to its batch, and lets whoever waits for that know.
+    fn hand_over(&mut self, place: usize, chunk: Chunk) {
+        let (job, reader) = (self.job, &mut self.readers[place]);
+        if let Some(shelf) = job.shelves.get(reader.queue) {
+            shelf.keep(chunk.step, &mut reader.kept);
+        }
+        let tally = reader.tally;
+        self.delivered.accounts[reader.account].1 += tally;
+        let rank = job.first_rank + reader.queue as u64;
+        let shards = &job.phase.shards;
+        let part = part_of(rank * shards.steps + chunk.step, shards.ranks * shards.steps);
+        self.delivered.parts[part] += Part { samples: tally.samples_delivered, digest: tally.digest };
+        job.pulse.add(tally.samples_delivered, tally.bytes_read);
+        let (queue, at) = (reader.queue, reader.at);
+        let change = job.queues[queue].complete(chunk, at, tally.bytes_read);
+        job.wake_for(queue, &change.room);
+        if change.awaited {
+            self.drive.nudge();
+        }
+    }
+
+    /// Whether no reader has anything to do any more.
+    fn nothing_left(&self) -> bool {
+        let idle: usize = self.idle.iter().map(|idle| idle.readers.len()).sum();
+        idle == self.readers.len() && self.exhausted()
+    }
+
+    fn exhausted(&self) -> bool {
+        self.readers.iter().all(|reader| self.job.queues[reader.queue].exhausted(reader.number))
+    }
+
+    /// Sleeps until something may have changed.
+    fn rest(&mut self) {
+        let (job, bell) = (self.job, &self.job.work_bells[self.thread]);
+        let pause = self.pauses.peek().map(|Reverse((at, _))| *at);
+        let awaits = self.lane.awaits();
+        let until = match awaits {
+            Awaits::Moment(at) => pause.map_or(at, |pause| pause.min(at)),
+            _ => pause.unwrap_or(Nanos(u64::MAX)),
+        };
+        let now = job.clock.now();
+        let most = until.since(now).min(LOOK_AROUND);
+        let (idle, thread) = (&self.idle, self.thread);
+        let computes = job.loader.preprocess.computes();
+        let ready = || {
+            job.ending()
+                || idle.iter().any(|idle| idle.could_claim(job))
+                || (computes && job.preprocessing.has_some(thread))
+        };
+        if awaits == Awaits::Medium {
+            let lane = &mut self.lane;
+            bell.doze(ready, || lane.wait(most));
+        } else {
+            bell.wait(Duration::from_nanos(most.0), ready);
+        }
+    }
+
+    fn finish(mut self) -> Delivered {
+        let spans = self.lane.take_spans();
+        self.delivered.latencies.open += spans.open;
+        self.delivered.latencies.read += spans.read;
+        self.delivered.latencies.close += spans.close;
+        self.delivered
+    }
+}
+
+impl Idle {
+    /// Whether the queue has let more go since its readers asked last.
+    fn could_claim(&self, job: &Job<'_>) -> bool {
+        !self.readers.is_empty() && self.seen != Some(job.queues[self.queue].bound())
+    }
+}
+
+impl Reader {
+    fn new(job: &Job<'_>, queue: usize, number: usize, account: usize) -> Reader {
+        let shards = &job.phase.shards;
+        let first = shards.position(job.first_rank + queue as u64, 0);
+        Reader {
+            queue,
+            number,
+            account,
+            chunk: None,
+            left: 0..0,
+            stretch: first..first + shards.steps * shards.batch,
+            ahead: None,
+            samples: 0..0,
+            each: 0.0,
+            begins: false,
+            at: Nanos::ZERO,
+            began: Nanos::ZERO,
+            tally: Row::default(),
+            known: Known::default(),
+            kept: Vec::new(),
+            spare: None,
+        }
+    }
+
+    /// Takes the next samples of the chunk on, neighbours in one file together; says whether there are any.
+    fn next_samples(&mut self, job: &Job<'_>) -> bool {
+        let Some((position, samples)) = self.ahead.take().or_else(|| self.look_up(job)) else { return false };
+        self.samples = samples.clone();
+        self.deliver(position, &samples);
+        let per_file = job.split.samples_per_file;
+        if per_file == 1 {
+            return true;
+        }
+        while let Some((position, samples)) = self.look_up(job) {
+            if samples.start != self.samples.end || samples.start.is_multiple_of(per_file) {
+                self.ahead = Some((position, samples));
+                break;
+            }
+            self.samples.end = samples.end;
+            self.deliver(position, &samples);
+        }
+        true
+    }
+
+    /// The next samples that stand one after another, and where in the order they stand.
+    fn look_up(&mut self, job: &Job<'_>) -> Option<(u64, Range<u64>)> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let per_file = job.split.samples_per_file;
+        let (position, run) = job.phase.interleave.place(&self.stretch, per_file, self.left.start);
+        let most = run.min(self.left.end - self.left.start);
+        let (sample, count) = job.order.run(position, most);
+        self.left.start += count;
+        Some((position, sample..sample + count))
+    }
+
+    fn deliver(&mut self, position: u64, samples: &Range<u64>) {
+        let count = samples.end - samples.start;
+        self.tally.samples_delivered += count;
+        self.tally.digest.insert_run(samples.start, count);
+        self.tally.order = self.tally.order.wrapping_add(placed_run(position, samples.start, count));
+    }
+
+    /// Keeps the bytes of the samples for the batch, or their buffer for the next ones.
+    fn put_by(&mut self, job: &Job<'_>, bytes: Option<Buffer>) {
+        match bytes {
+            Some(buffer) if !job.shelves.is_empty() => self.kept.push(buffer),
+            bytes => self.spare = bytes.or_else(|| self.spare.take()),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What all readers of one phase share, and which thread plays which reader.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use format::Format;
+use model::files::FileList;
+use model::order::EpochOrder;
+use model::plan::{Data, LoaderPlan, PhasePlan, Split};
+use model::units::Nanos;
+use store::Store;
+
+use super::{Preprocessing, Queue, Shelf};
+use crate::bell::Bell;
+use crate::meter::Clock;
+use crate::pulse::Pulse;
+use crate::stop::Stop;
+
+/// What ended the work, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) rank: u64,
+    pub(crate) step: u64,
+    pub(crate) cause: String,
+}
+
+/// Everything that the readers of one phase share.
+pub(crate) struct Job<'a> {
+    pub(crate) phase: &'a PhasePlan,
+    pub(crate) order: EpochOrder,
+    pub(crate) epoch: u64,
+    pub(crate) seed: u64,
+    pub(crate) split: &'a Split,
+    /// Names and sizes of the split's files.
+    pub(crate) files: &'a dyn FileList,
+    pub(crate) data: &'a Data,
+    pub(crate) loader: &'a LoaderPlan,
+    pub(crate) format: &'a dyn Format,
+    pub(crate) store: &'a dyn Store,
+    /// First rank of this process; queue i belongs to rank `first_rank` + i.
+    pub(crate) first_rank: u64,
+    pub(crate) queues: &'a [Queue],
+    /// Batches that are kept in memory, queue by queue; empty if none are.
+    pub(crate) shelves: &'a [Shelf],
+    pub(crate) preprocessing: &'a Preprocessing<'a>,
+    pub(crate) deal: &'a Deal,
+    /// Wakes the reading threads, one bell each.
+    pub(crate) work_bells: &'a [Bell],
+    /// Wakes the accelerators' driver.
+    pub(crate) batch_bell: &'a Bell,
+    pub(crate) clock: &'a dyn Clock,
+    /// When the phase began.
+    pub(crate) begin: Nanos,
+    pub(crate) pulse: &'a Pulse,
+    /// Asked for from outside.
+    pub(crate) stop: &'a Stop,
+    /// Asked for by a part that failed.
+    pub(crate) abort: &'a Stop,
+    pub(crate) failure: &'a Mutex<Option<Failure>>,
+}
+
+impl Job<'_> {
+    pub(crate) fn ending(&self) -> bool {
+        self.stop.wished() || self.abort.wished()
+    }
+
+    /// Keeps the first failure and ends the phase for everybody.
+    pub(crate) fn fail(&self, failure: Failure) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        self.abort.wish();
+        self.wake_everybody();
+    }
+
+    pub(crate) fn wake_everybody(&self) {
+        self.batch_bell.ring();
+        self.work_bells.iter().for_each(|bell| {
+            bell.ring();
+        });
+    }
+
+    /// Wakes those who can take on these chunks of a queue.
+    pub(crate) fn wake_for(&self, queue: usize, room: &Range<u64>) {
+        let mut left = room.end.saturating_sub(room.start);
+        if left == 0 {
+            return;
+        }
+        let threads = self.deal.threads(queue);
+        if self.queues[queue].taker(room.start).is_none() {
+            for thread in threads {
+                left -= u64::from(self.work_bells[thread].ring());
+                if left == 0 {
+                    return;
+                }
+            }
+            return;
+        }
+        for number in room.clone().take(threads.len()) {
+            if let Some(reader) = self.queues[queue].taker(number) {
+                self.work_bells[self.deal.thread(queue, reader)].ring();
+            }
+        }
+    }
+}
+
+/// Which threads play the readers of which queues: several threads per queue when there are enough, several queues
+/// per thread when not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deal {
+    queues: usize,
+    readers_per_queue: usize,
+    threads: usize,
+}
+
+impl Deal {
+    pub(crate) fn new(queues: usize, readers_per_queue: usize, threads: usize) -> Deal {
+        Deal { queues, readers_per_queue, threads: threads.clamp(1, queues * readers_per_queue) }
+    }
+
+    pub(crate) fn thread_count(&self) -> usize {
+        self.threads
+    }
+
+    /// The threads that serve a queue.
+    pub(crate) fn threads(&self, queue: usize) -> Range<usize> {
+        if self.threads < self.queues {
+            let thread = queue % self.threads;
+            return thread..thread + 1;
+        }
+        let (share, more) = (self.threads / self.queues, self.threads % self.queues);
+        let first = queue * share + queue.min(more);
+        let count = (share + usize::from(queue < more)).min(self.readers_per_queue);
+        first..first + count
+    }
+
+    /// The thread that plays a reader of a queue.
+    pub(crate) fn thread(&self, queue: usize, reader: usize) -> usize {
+        let threads = self.threads(queue);
+        threads.start + reader % threads.len()
+    }
+
+    /// The readers, as queue and number, that a thread plays.
+    pub(crate) fn readers(&self, thread: usize) -> Vec<(usize, usize)> {
+        let mine = |queue: &usize| self.threads(*queue).contains(&thread);
+        let queues = (0..self.queues).filter(mine);
+        let readers = queues.flat_map(|queue| (0..self.readers_per_queue).map(move |reader| (queue, reader)));
+        readers.filter(|(queue, reader)| self.thread(*queue, *reader) == thread).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reader_is_played_once() {
+        for (queues, readers, threads) in
+            [(1, 8, 8), (3, 2, 6), (3, 2, 4), (5, 2, 2), (1000, 8, 2), (2, 4, 99), (4, 1, 1), (3, 5, 7)]
+        {
+            let deal = Deal::new(queues, readers, threads);
+            let mut all: Vec<(usize, usize)> =
+                (0..deal.thread_count()).flat_map(|thread| deal.readers(thread)).collect();
+            let busy = (0..deal.thread_count()).filter(|thread| !deal.readers(*thread).is_empty()).count();
+            assert!(busy == deal.thread_count() || threads > queues, "{deal:?}");
+            all.sort_unstable();
+            let expected: Vec<(usize, usize)> =
+                (0..queues).flat_map(|queue| (0..readers).map(move |reader| (queue, reader))).collect();
+            assert_eq!(all, expected, "{deal:?}");
+        }
+    }
+}

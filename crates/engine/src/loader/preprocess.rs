@@ -1,0 +1,189 @@
+//! What is done with samples after they were read: nothing, a pause, CPU work or real decoding. A pause is reckoned on
+//! the reader's timeline; CPU work goes to threads of its own, so that a thread that plays many readers is not kept
+//! from them.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use format::Format;
+use model::names::Name;
+use model::order::mix;
+use model::plan::PreprocessPlan;
+use model::spec::Preprocess;
+use model::times;
+use model::units::Nanos;
+use store::Buffer;
+
+use super::job::{Failure, Job};
+use crate::meter;
+
+/// Preprocessing of one phase.
+pub(crate) struct Preprocessing<'a> {
+    plan: &'a PreprocessPlan,
+    format: &'a dyn Format,
+    /// Rank by rank, when each of its slots is free again; empty where every reader does its own.
+    slots: Vec<Mutex<BinaryHeap<Reverse<Nanos>>>>,
+    work: Mutex<Work>,
+    changed: Condvar,
+    /// What is done, thread by reading thread.
+    done: Vec<Mutex<Vec<Prepared>>>,
+}
+
+#[derive(Default)]
+struct Work {
+    tasks: VecDeque<Task>,
+    over: bool,
+}
+
+/// Samples whose preprocessing takes CPU time.
+pub(crate) struct Task {
+    /// The reading thread that waits for it, and which of its readers.
+    pub(crate) thread: usize,
+    pub(crate) reader: usize,
+    /// Where it stands, for messages.
+    pub(crate) rank: u64,
+    pub(crate) step: u64,
+    pub(crate) file: u64,
+    pub(crate) span: Nanos,
+    pub(crate) bytes: Option<Buffer>,
+}
+
+/// A task that is done.
+pub(crate) struct Prepared {
+    pub(crate) reader: usize,
+    pub(crate) at: Nanos,
+    pub(crate) bytes: Option<Buffer>,
+}
+
+impl<'a> Preprocessing<'a> {
+    pub(crate) fn new(
+        plan: &'a PreprocessPlan,
+        format: &'a dyn Format,
+        queues: usize,
+        threads: usize,
+    ) -> Self {
+        let slots = plan.threads_per_rank.filter(|_| plan.kind == Preprocess::Sleep).map_or(0, |_| queues);
+        Preprocessing {
+            plan,
+            format,
+            slots: (0..slots).map(|_| Mutex::default()).collect(),
+            work: Mutex::default(),
+            changed: Condvar::new(),
+            done: (0..threads).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// How long the samples take by the plan; `each` is the size of one of them.
+    pub(crate) fn span(&self, seed: u64, epoch: u64, samples: &Range<u64>, each: f64) -> Nanos {
+        let plan = self.plan;
+        let scale = plan.per_bytes.map_or(1.0, |bytes| each / bytes);
+        let one = |sample: u64| {
+            let span = times::draw(&plan.time, mix(seed, SALT), epoch, 0, sample).0 as f64 * scale;
+            let slow = plan.slow_share > 0.0 && share(mix(mix(seed, epoch), sample)) < plan.slow_share;
+            if slow { span * plan.slow_factor } else { span }
+        };
+        Nanos(samples.clone().map(one).sum::<f64>().round() as u64)
+    }
+
+    /// When a pause that a reader of `queue` begins at `at` is over.
+    pub(crate) fn pause(&self, queue: usize, at: Nanos, span: Nanos) -> Nanos {
+        let Some(slots) = self.slots.get(queue) else { return at + span };
+        let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = self.plan.threads_per_rank.unwrap_or(1) as usize;
+        let free =
+            if slots.len() < most { Nanos::ZERO } else { slots.pop().map_or(Nanos::ZERO, |slot| slot.0) };
+        let over = at.max(free) + span;
+        slots.push(Reverse(over));
+        over
+    }
+
+    /// Takes on CPU work.
+    pub(crate) fn submit(&self, task: Task) {
+        self.work().tasks.push_back(task);
+        self.changed.notify_one();
+    }
+
+    /// Moves what is done for a reading thread to `out`.
+    pub(crate) fn take(&self, thread: usize, out: &mut Vec<Prepared>) {
+        out.append(&mut self.done[thread].lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn has_some(&self, thread: usize) -> bool {
+        !self.done[thread].lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Nothing more will come: the working threads may go home.
+    pub(crate) fn close(&self) {
+        self.work().over = true;
+        self.changed.notify_all();
+    }
+
+    /// A working thread's day.
+    pub(crate) fn work_off(&self, job: &Job<'_>) {
+        let mut scratch = Vec::new();
+        while let Some(task) = self.next() {
+            // A decoder that panics must not leave its reader waiting for ever.
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(&task, &mut scratch)));
+            let failed = match outcome {
+                Ok(Ok(())) => None,
+                Ok(Err(cause)) => Some(format!("{}: {cause}", named(job, task.file))),
+                Err(panic) => Some(format!("preprocessing panicked: {}", panic_text(&*panic))),
+            };
+            if let Some(cause) = failed {
+                job.fail(Failure { rank: task.rank, step: task.step, cause });
+            }
+            let prepared = Prepared { reader: task.reader, at: job.clock.now(), bytes: task.bytes };
+            self.done[task.thread].lock().unwrap_or_else(PoisonError::into_inner).push(prepared);
+            job.work_bells[task.thread].ring();
+        }
+    }
+
+    fn perform(&self, task: &Task, scratch: &mut Vec<u8>) -> Result<(), String> {
+        match (self.plan.kind, &task.bytes) {
+            (Preprocess::Decode, Some(bytes)) => {
+                self.format.decode(bytes.bytes(), scratch).map_err(|cause| cause.to_string())
+            }
+            (Preprocess::Burn, _) => {
+                meter::burn(task.span);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn next(&self) -> Option<Task> {
+        let waits = |work: &mut Work| work.tasks.is_empty() && !work.over;
+        let mut work = self.changed.wait_while(self.work(), waits).unwrap_or_else(PoisonError::into_inner);
+        work.tasks.pop_front()
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The name of a file, for a message.
+fn named(job: &Job<'_>, file: u64) -> String {
+    let mut name = Name::default();
+    match job.files.entry(file, &mut name) {
+        Ok(_) => name.to_string(),
+        Err(cause) => cause,
+    }
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
+}
+
+/// Keeps the draws apart from those of the accelerators' compute times.
+const SALT: u64 = u64::from_le_bytes(*b"preproce");
+
+/// A number as a share, from 0 to 1.
+fn share(number: u64) -> f64 {
+    (number >> 11) as f64 / (1u64 << 53) as f64
+}

@@ -1,0 +1,163 @@
+//! What each number of a loader plan does to the order in which chunks are handed out.
+
+use model::plan::{Discipline, PreprocessPlan};
+use model::spec::{Preprocess, Time};
+
+use super::*;
+
+/// A plan under which anyone takes the next chunk.
+fn loader(chunk: u64, readers: u64, prefetch: u64) -> LoaderPlan {
+    LoaderPlan {
+        discipline: Discipline::Pytorch,
+        readers_per_rank: readers,
+        prefetch_batches: prefetch,
+        chunk_samples: chunk,
+        in_turn: false,
+        window: Window::Open,
+        lead_samples: 0,
+        beyond_samples: 0,
+        ordered: true,
+        transfer_bytes: 4096,
+        retained_bytes: 0,
+        threads: 1,
+        preprocess: PreprocessPlan {
+            kind: Preprocess::None,
+            time: Time::Constant(0.0),
+            per_bytes: None,
+            slow_share: 0.0,
+            slow_factor: 1.0,
+            threads_per_rank: None,
+        },
+    }
+}
+
+fn steps(queue: &Queue, reader: usize) -> Vec<u64> {
+    std::iter::from_fn(|| queue.claim(reader)).map(|chunk| chunk.step).collect()
+}
+
+fn numbers(queue: &Queue, reader: usize) -> Vec<u64> {
+    std::iter::from_fn(|| queue.claim(reader)).map(|chunk| chunk.number).collect()
+}
+
+fn complete(queue: &Queue, number: u64, at: u64) -> Change {
+    queue.complete(queue.chunk(number), Nanos(at), 10)
+}
+
+#[test]
+fn chunks_cover_every_batch() {
+    let queue = Queue::new(3, 10, &loader(4, 1, 5));
+    queue.open();
+    let chunks: Vec<(u64, u64, u64)> =
+        std::iter::from_fn(|| queue.claim(0)).map(|chunk| (chunk.step, chunk.first, chunk.samples)).collect();
+    let batch = |step| [(step, 0, 4), (step, 4, 4), (step, 8, 2)];
+    assert_eq!(chunks, [batch(0), batch(1), batch(2)].concat());
+    assert!(queue.exhausted(0));
+}
+
+#[test]
+fn readers_stay_within_the_prefetch_depth() {
+    let queue = Queue::new(10, 2, &loader(2, 1, 3));
+    assert_eq!(queue.claim(0), None, "nothing before the start");
+    queue.open();
+    assert_eq!(steps(&queue, 0), [0, 1, 2]);
+    assert!(queue.ask(0).is_empty(), "step 0 is under way already");
+    let change = complete(&queue, 0, 7);
+    assert_eq!(change, Change { awaited: true, room: 3..4 }, "the reader makes room: the accelerator waits");
+    assert_eq!(queue.ready(0), Some(Ready { at: Nanos(7), bytes: 10 }));
+    assert!(queue.take(0).is_empty());
+    assert_eq!(steps(&queue, 0), [3]);
+    assert_eq!(queue.ready(3), None, "the reused slot starts afresh");
+    assert!(!complete(&queue, 1, 8).awaited, "nobody waits for step 1 yet");
+    assert_eq!(queue.claim(0), None);
+    queue.ask(1);
+    assert_eq!(queue.take(1), 4..5, "now there is room");
+}
+
+#[test]
+fn no_prefetch_is_strictly_synchronous() {
+    let queue = Queue::new(10, 4, &loader(2, 1, 0));
+    queue.open();
+    assert_eq!(queue.claim(0), None);
+    for step in 0..3 {
+        assert_eq!(queue.ask(step), 2 * step..2 * step + 2);
+        assert_eq!(steps(&queue, 0), [step, step]);
+        assert!(!complete(&queue, 2 * step + 1, 9).awaited, "half a batch is no batch");
+        assert!(complete(&queue, 2 * step, 5).awaited);
+        assert_eq!(queue.ready(step).map(|ready| ready.at), Some(Nanos(9)), "when its last sample was there");
+        queue.take(step);
+        assert_eq!(queue.claim(0), None, "nothing is read that was not asked for");
+    }
+}
+
+#[test]
+fn in_turn_every_reader_has_its_own_chunks() {
+    let queue = Queue::new(9, 2, &LoaderPlan { in_turn: true, ..loader(2, 3, 6) });
+    queue.open();
+    assert_eq!([0, 1, 2].map(|reader| steps(&queue, reader)), [[0, 3], [1, 4], [2, 5]]);
+    queue.ask(0);
+    assert_eq!(complete(&queue, 0, 1).room, 6..7);
+    assert_eq!(queue.taker(6), Some(0));
+    assert_eq!((queue.claim(1), steps(&queue, 0)), (None, vec![6]), "nobody takes another's turn");
+}
+
+#[test]
+fn a_window_goes_on_with_the_oldest_chunk() {
+    let queue = Queue::new(4, 3, &LoaderPlan { window: Window::Chunks(2), ..loader(1, 2, 9) });
+    queue.open();
+    assert_eq!(numbers(&queue, 0), [0, 1]);
+    assert!(complete(&queue, 1, 1).room.is_empty(), "the one before it is missing");
+    assert_eq!(complete(&queue, 0, 1).room, 2..4);
+    assert_eq!(numbers(&queue, 0), [2, 3]);
+    let whole_batch = Queue::new(4, 3, &LoaderPlan { window: Window::Batch, ..loader(1, 2, 9) });
+    whole_batch.open();
+    assert_eq!(numbers(&whole_batch, 0), [0, 1, 2]);
+    complete(&whole_batch, 2, 1);
+    complete(&whole_batch, 0, 1);
+    assert_eq!(whole_batch.claim(0), None, "the batch is not whole");
+    assert_eq!(complete(&whole_batch, 1, 1).room, 3..6);
+}
+
+#[test]
+fn a_lead_is_read_before_the_first_batch_and_not_after_the_last() {
+    // Batches of 2, a shuffle buffer of 3: the first batch needs 5 samples, the last ones come out of the buffer.
+    let queue = Queue::new(4, 2, &LoaderPlan { lead_samples: 3, ..loader(1, 1, 1) });
+    queue.open();
+    assert_eq!(numbers(&queue, 0), [0, 1, 2, 3, 4]);
+    (0..4).for_each(|number| assert!(queue.ready(0).is_none() && !complete(&queue, number, 1).awaited));
+    complete(&queue, 4, 2);
+    assert!(queue.ready(0).is_some() && queue.ready(1).is_none());
+    queue.ask(0);
+    queue.take(0);
+    assert_eq!(numbers(&queue, 0), [5, 6]);
+    complete(&queue, 5, 3);
+    complete(&queue, 6, 3);
+    queue.ask(1);
+    queue.take(1);
+    assert_eq!(numbers(&queue, 0), [7]);
+    complete(&queue, 7, 4);
+    assert!(queue.ready(2).is_some());
+    queue.take(2);
+    assert_eq!(queue.ready(3), Some(Ready { at: Nanos::ZERO, bytes: 0 }), "nothing is left to read");
+}
+
+#[test]
+fn out_of_order_the_first_samples_that_come_make_the_first_batch() {
+    let queue = Queue::new(3, 2, &LoaderPlan { ordered: false, ..loader(1, 4, 3) });
+    queue.open();
+    assert_eq!(numbers(&queue, 0), [0, 1, 2, 3, 4, 5]);
+    complete(&queue, 5, 1);
+    assert_eq!(queue.ready(0), None);
+    complete(&queue, 3, 2);
+    assert_eq!(queue.ready(0).map(|ready| ready.at), Some(Nanos(2)));
+}
+
+#[test]
+fn a_map_works_across_the_border_of_the_prefetched_batches() {
+    let queue = Queue::new(5, 2, &LoaderPlan { beyond_samples: 3, ..loader(1, 3, 1) });
+    queue.open();
+    assert_eq!(numbers(&queue, 0), [0, 1, 2, 3, 4], "one batch of two, and three samples beyond");
+    for number in 0..5 {
+        complete(&queue, number, 1);
+    }
+    assert!(queue.ready(0).is_some() && queue.ready(1).is_some() && queue.ready(2).is_none());
+}

@@ -1,0 +1,67 @@
+//! One rank's batches that stay in memory until the accelerator has done with them, and the buffers that they are made
+//! of, which are used again.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use store::Buffer;
+
+#[derive(Debug, Default)]
+pub(crate) struct Shelf {
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    free: Vec<Buffer>,
+    /// The bytes of samples, and the step that they are for.
+    kept: Vec<(u64, Buffer)>,
+}
+
+impl Shelf {
+    /// A buffer to read into.
+    pub(crate) fn buffer(&self) -> Buffer {
+        self.inside().free.pop().unwrap_or_default()
+    }
+
+    /// Keeps what was read for a step.
+    pub(crate) fn keep(&self, step: u64, bytes: &mut Vec<Buffer>) {
+        self.inside().kept.extend(bytes.drain(..).map(|buffer| (step, buffer)));
+    }
+
+    /// The accelerator begins with `step`: what it worked on before is free.
+    pub(crate) fn begin(&self, step: u64) {
+        let Inside { free, kept } = &mut *self.inside();
+        let mut i = 0;
+        while i < kept.len() {
+            if kept[i].0 < step {
+                free.push(kept.swap_remove(i).1);
+            } else {
+                i += 1;
+            }
+        }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_come_back_when_their_step_is_over() {
+        let shelf = Shelf::default();
+        let mut first = vec![Buffer::with_capacity(5000), Buffer::with_capacity(6000)];
+        shelf.keep(0, &mut first);
+        shelf.keep(1, &mut vec![Buffer::with_capacity(7000)]);
+        assert!(first.is_empty());
+        assert_eq!(shelf.buffer().capacity(), 0, "all are in use");
+        shelf.begin(0);
+        assert_eq!(shelf.buffer().capacity(), 0, "the accelerator works on it");
+        shelf.begin(1);
+        assert!(shelf.buffer().capacity() >= 5000 && shelf.buffer().capacity() >= 5000);
+        assert_eq!(shelf.buffer().capacity(), 0);
+    }
+}

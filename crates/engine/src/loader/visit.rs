@@ -1,0 +1,202 @@
+//! From samples to byte ranges: which reads bring neighbouring samples of one file. Of files that we wrote they are
+//! computed, in files of somebody else's they are found.
+
+use std::ops::Range;
+
+use format::{Extent, File, Obstacle, Seen};
+use model::ledger::Row;
+use model::names::Name;
+use model::order::Unit;
+use model::sizes::Sizes;
+use store::{Lane, StoreError};
+
+use super::job::Job;
+use crate::asking::{AskError, Cost, Subject, ask};
+
+/// Why reading a sample failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{name}: {cause}")]
+    Format { name: String, cause: Obstacle },
+    #[error(transparent)]
+    Foreign(#[from] AskError),
+    #[error("{0}")]
+    Files(String),
+}
+
+/// What a reader knows of the foreign file that it is in.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    seen: Seen,
+    file: Option<u64>,
+}
+
+/// A visit to a file, ready to be fetched.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) file_bytes: u64,
+}
+
+/// Works visits out. One per thread: what does not change from file to file is worked out once.
+#[derive(Debug)]
+pub(super) struct Visits {
+    pub(super) name: Name,
+    /// The reads of the visit at hand, and the samples that they bring in any file, where all files are alike.
+    pub(super) reads: Vec<Extent>,
+    reads_of: Option<Range<u64>>,
+}
+
+/// Who visits: the reader's number in its lane, and whether its rank begins here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Visitor {
+    pub(super) reader: usize,
+    /// What a rank begins in the middle of, another rank has read, in another process: it must read it itself.
+    pub(super) begins: bool,
+}
+
+impl Visits {
+    pub(super) fn new() -> Visits {
+        Visits { name: Name::default(), reads: Vec::new(), reads_of: None }
+    }
+
+    /// Works out the reads that bring neighbouring samples of one file; they may be none.
+    pub(super) fn prepare(
+        &mut self,
+        job: &Job<'_>,
+        lane: &mut dyn Lane,
+        visitor: Visitor,
+        samples: &Range<u64>,
+        known: &mut Known,
+        account: &mut Row,
+    ) -> Result<Visit, ReadError> {
+        let per_file = job.split.samples_per_file;
+        // Most files hold one sample, and a division takes as long as the rest.
+        let file = if per_file == 1 { samples.start } else { samples.start / per_file };
+        let within = samples.start - file * per_file..samples.end - file * per_file;
+        let file_bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+        if job.data.listed.is_some() || !job.data.exact {
+            self.reads.clear();
+            self.reads_of = None;
+            let mut find = Find { job, visits: self, visitor, file, file_bytes, account };
+            find.run(lane, &within, known)?;
+        } else {
+            self.compute(job, file, &within, visitor.begins)?;
+        }
+        account.bytes_planned += self.reads.iter().map(|range| range.len).sum::<u64>();
+        Ok(Visit { file_bytes })
+    }
+
+    /// Works out the reads of a file that we wrote.
+    fn compute(
+        &mut self,
+        job: &Job<'_>,
+        file: u64,
+        samples: &Range<u64>,
+        begins: bool,
+    ) -> Result<(), ReadError> {
+        let per_file = job.split.samples_per_file;
+        let paid = paid(job.data.streams, job.data.unit, samples, per_file, begins);
+        if self.reads_of.as_ref() == Some(&paid) {
+            return Ok(());
+        }
+        self.reads.clear();
+        self.reads_of = matches!(job.data.sizes, Sizes::Same(_)).then(|| paid.clone());
+        if paid.is_empty() {
+            return Ok(());
+        }
+        let (number, element, reads) = (job.split.first_file + file, job.data.element, &mut self.reads);
+        job.data
+            .sizes
+            .with_shape(number, element, per_file, |shape| job.format.reads(File::Ours(shape), paid, reads))
+            .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })
+    }
+}
+
+/// Finding the reads of a file that somebody else wrote by looking into it.
+struct Find<'a, 'j> {
+    job: &'a Job<'j>,
+    visits: &'a mut Visits,
+    visitor: Visitor,
+    file: u64,
+    file_bytes: u64,
+    account: &'a mut Row,
+}
+
+impl Find<'_, '_> {
+    fn run(&mut self, lane: &mut dyn Lane, samples: &Range<u64>, known: &mut Known) -> Result<(), ReadError> {
+        let (job, held) = (self.job, self.job.split.samples_per_file);
+        if !job.store.capabilities().holds_files {
+            // There is nothing to look at: every sample is an equal share of its file.
+            let bytes = u128::from(self.file_bytes);
+            let share = |sample: u64| (bytes * u128::from(sample) / u128::from(held)) as u64;
+            let (offset, end) = (share(samples.start), share(samples.end));
+            self.visits.reads.push(Extent { offset, len: end - offset });
+            return Ok(());
+        }
+        // A reader that stays in a file keeps what it knows of it.
+        if known.file.replace(self.file) != Some(self.file) {
+            known.seen.clear();
+        }
+        let Visits { name, reads, .. } = &mut *self.visits;
+        let subject =
+            Subject { format: job.format.name(), name, bytes: self.file_bytes, reader: self.visitor.reader };
+        let mut cost = Cost::default();
+        let found = ask(lane, subject, &mut known.seen, &mut cost, |look| {
+            reads.clear();
+            let unit = job.format.unit_of(look, held, job.data.unit)?;
+            let paid = paid(job.data.streams, unit, samples, held, self.visitor.begins);
+            match paid.is_empty() {
+                true => Ok(()),
+                false => job.format.reads(File::Foreign { look, samples: held }, paid, reads),
+            }
+        });
+        self.account.bytes_planned += cost.bytes;
+        self.account.bytes_read += cost.bytes;
+        self.account.opens += cost.opens;
+        self.account.reads += cost.reads;
+        Ok(found?)
+    }
+}
+
+/// The samples whose reads a visit pays for. Where the smallest part of a file that can be read is larger than a
+/// sample, a loader reads it once and takes neighbouring samples out of memory: the visit that holds a part's first
+/// sample reads all of it, the others nothing. A rank that `begins` in the middle of a part reads it, too, so that
+/// each part is read once by each rank that delivers samples of it. A stream is shared out by its format.
+fn paid(streams: bool, unit: Unit, samples: &Range<u64>, per_file: u64, begins: bool) -> Range<u64> {
+    let unit = match unit {
+        _ if streams => return samples.clone(),
+        Unit::Sample => return samples.clone(),
+        Unit::Group(rows) => rows.clamp(1, per_file),
+        Unit::File | Unit::None => per_file,
+    };
+    let first_of = |sample: u64| sample.div_ceil(unit).saturating_mul(unit).min(per_file);
+    let start = if begins { samples.start / unit * unit } else { first_of(samples.start) };
+    start..first_of(samples.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_is_read_once_however_visits_are_cut() {
+        for (unit, per_file) in
+            [(Unit::Group(4), 10), (Unit::Group(4), 8), (Unit::File, 7), (Unit::Group(99), 5)]
+        {
+            for visit in 1..=per_file {
+                let mut all = Vec::new();
+                for first in (0..per_file).step_by(visit as usize) {
+                    let samples = first..(first + visit).min(per_file);
+                    all.extend(paid(false, unit, &samples, per_file, first == 0));
+                }
+                assert_eq!(all, (0..per_file).collect::<Vec<_>>(), "{unit:?} in visits of {visit}");
+            }
+        }
+        assert_eq!(paid(false, Unit::Sample, &(3..5), 9, true), 3..5);
+        assert_eq!(paid(false, Unit::Group(4), &(1..4), 9, false), 4..4, "the part was read before");
+        assert_eq!(paid(false, Unit::Group(4), &(1..4), 9, true), 0..4, "by another rank");
+        assert_eq!(paid(false, Unit::File, &(3..5), 9, true), 0..9);
+    }
+}

@@ -1,0 +1,163 @@
+//! Deflate streams (RFC 1951) back to what they were, whatever stands around them, and how much may come out of any
+//! code. The bytes may be damaged, or made to fill the memory. It must not know what it brings back.
+
+use flate2::{Decompress, FlushDecompress, Status};
+
+use crate::{Damage, MOST_AT_ONCE};
+
+/// No deflate stream grows more than this when it is inflated (258 bytes for two bits, RFC 1951).
+pub(crate) const GROWTH: u64 = 1032;
+/// Room that is made at least when there is none left.
+const ROOM: usize = 64 * 1024;
+
+/// The most that so many bytes are decoded to. Other codes can make more of them than deflate: what is small may grow
+/// beyond its bound, but not without one.
+pub(crate) fn most(len: usize) -> usize {
+    let most = (len as u64).saturating_mul(GROWTH).max(MOST_AT_ONCE);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+/// What stands around a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// Nothing, in a ZIP archive.
+    Bare,
+    /// RFC 1950, with a checksum.
+    Zlib,
+    /// RFC 1952, with a checksum and the length.
+    Gzip,
+}
+
+/// Why a stream cannot be inflated, and at which of its bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) at: usize,
+    pub(crate) what: String,
+}
+
+impl Frame {
+    fn begin(self) -> Decompress {
+        match self {
+            Frame::Bare => Decompress::new(false),
+            Frame::Zlib => Decompress::new(true),
+            // The largest window there is, 2^15 bytes: what a stream was made with need not be known.
+            Frame::Gzip => Decompress::new_gzip(15),
+        }
+    }
+
+    /// Appends what the stream at the start of `bytes` holds, up to `most` bytes in `out`; says how long the stream is.
+    pub(crate) fn inflate(self, bytes: &[u8], most: usize, out: &mut Vec<u8>) -> Result<usize, Fault> {
+        let mut stream = self.begin();
+        loop {
+            if out.len() == out.capacity() {
+                out.reserve(out.len().max(ROOM));
+            }
+            let (taken, made) = (stream.total_in() as usize, out.len());
+            let rest = bytes.get(taken..).unwrap_or_default();
+            let status = stream.decompress_vec(rest, out, FlushDecompress::None);
+            let at = stream.total_in() as usize;
+            let fault = |what: String| Err(Fault { at, what });
+            match status {
+                Err(error) => return fault(error.to_string()),
+                Ok(_) if out.len() > most => return fault(format!("it inflates to more than {most} bytes")),
+                Ok(Status::StreamEnd) => return Ok(at),
+                // There was room, so what it lacked is input.
+                Ok(_) if (at, out.len()) == (taken, made) => {
+                    return fault("it ends in the middle of a deflate stream".to_owned());
+                }
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Replaces `out` by what streams hold that stand one after another, with nothing between them.
+    pub(crate) fn inflate_all(
+        self,
+        format: &'static str,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Damage> {
+        out.clear();
+        let (most, mut at) = (most(bytes.len()), 0);
+        loop {
+            let rest = bytes.get(at..).unwrap_or_default();
+            at += self
+                .inflate(rest, most, out)
+                .map_err(|fault| Damage::new(format, (at + fault.at) as u64, fault.what))?;
+            if at >= bytes.len() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Content;
+    use flate2::Compression;
+    use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+    use std::io::Write;
+
+    const FRAMES: [Frame; 3] = [Frame::Bare, Frame::Zlib, Frame::Gzip];
+
+    fn deflated(frame: Frame, bytes: &[u8]) -> Vec<u8> {
+        let (level, mut out) = (Compression::new(4), Vec::new());
+        match frame {
+            Frame::Bare => DeflateEncoder::new(&mut out, level).write_all(bytes).unwrap(),
+            Frame::Zlib => ZlibEncoder::new(&mut out, level).write_all(bytes).unwrap(),
+            Frame::Gzip => GzEncoder::new(&mut out, level).write_all(bytes).unwrap(),
+        }
+        out
+    }
+
+    fn noise(len: usize) -> Vec<u8> {
+        let mut noise = vec![0; len];
+        Content::new(1).fill(0, 0, &mut noise);
+        noise
+    }
+
+    #[test]
+    fn streams_of_any_length_come_back_one_after_another() {
+        for frame in FRAMES {
+            let mut out = vec![1; 70_000];
+            for len in [0, 1, 1000, ROOM - 1, ROOM, ROOM + 1, 300_000] {
+                let noise = noise(len);
+                let zeros = vec![0; 3 * len];
+                let bytes = [deflated(frame, &noise), deflated(frame, &zeros)].concat();
+                frame.inflate_all("npz", &bytes, &mut out).unwrap();
+                assert!(out == [noise, zeros].concat(), "{frame:?} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_changed_is_found_with_its_place() {
+        for frame in FRAMES {
+            let good = deflated(frame, &noise(5000));
+            for len in [0, 1, good.len() / 2, good.len() - 1] {
+                let damage = frame.inflate_all("npz", &good[..len], &mut Vec::new()).unwrap_err();
+                assert_eq!(damage.offset, len as u64, "{frame:?} {len}: {damage}");
+                assert!(damage.what.contains("ends in the middle"), "{damage}");
+            }
+            if frame != Frame::Bare {
+                let mut bad = [&good[..], &good[..]].concat();
+                bad[good.len() + 2000] ^= 1;
+                let damage = frame.inflate_all("npz", &bad, &mut Vec::new()).unwrap_err();
+                assert!(damage.offset as usize > good.len(), "{frame:?}: {damage}");
+            }
+        }
+        let damage = Frame::Zlib.inflate_all("hdf5", b"no stream", &mut Vec::new()).unwrap_err();
+        assert!(damage.to_string().starts_with("not a valid hdf5 file: "), "{damage}");
+    }
+
+    #[test]
+    fn a_bound_stops_what_would_fill_the_memory() {
+        let bomb = deflated(Frame::Zlib, &vec![0; 1 << 20]);
+        let fault = Frame::Zlib.inflate(&bomb, 100_000, &mut Vec::new()).unwrap_err();
+        assert!(fault.what.contains("more than 100000 bytes"), "{fault:?}");
+        assert_eq!(most(0), 64 << 20);
+        assert_eq!(most(1 << 20), 1032 << 20);
+        assert_eq!(most(usize::MAX), usize::MAX);
+    }
+}

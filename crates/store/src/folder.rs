@@ -1,0 +1,363 @@
+//! A data folder: what stands in it, and writing into it. Every road to local or mounted files shares it. Names are
+//! resolved from the folder's own descriptor, so the path above it is walked once and not per sample.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use model::names::Name;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::{Census, Files, Operation, StoreError, Writer};
+
+/// The suffix of a file that is being written. The next attempt at the same file truncates and reuses it.
+const PARTIAL: &str = ".partial";
+
+/// How files are opened to be read. Non-blocking: means nothing to a file, but opening a FIFO in its place would wait
+/// for a writer for ever.
+pub(crate) const READ_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
+#[derive(Debug)]
+pub struct Folder {
+    root: OwnedFd,
+    root_path: PathBuf,
+}
+
+impl Folder {
+    /// Opens the data folder, which must exist.
+    pub fn open(root: &Path) -> Result<Folder, StoreError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(root, flags, Mode::empty())
+            .map_err(|cause| StoreError::io(Operation::Open, &root.display().to_string(), cause))?;
+        Ok(Folder { root: fd, root_path: root.to_owned() })
+    }
+
+    /// Opens a file to read it, with more flags than reading needs.
+    pub(crate) fn try_open(&self, name: &Name, more: OFlags) -> Result<OwnedFd, Errno> {
+        rustix::fs::openat(&self.root, name.as_c_str(), READ_FLAGS | more, Mode::empty())
+    }
+
+    pub(crate) fn open_file(&self, name: &Name) -> Result<OwnedFd, StoreError> {
+        self.try_open(name, OFlags::empty()).map_err(|cause| self.error(Operation::Open, name, cause))
+    }
+
+    pub(crate) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// How messages name a file: with the whole path, which is what a person needs to find it.
+    pub(crate) fn shown(&self, name: &Name) -> String {
+        self.path_of(&name.to_string())
+    }
+
+    /// How messages name the folder.
+    pub(crate) fn root_shown(&self) -> String {
+        self.root_path.display().to_string()
+    }
+
+    pub(crate) fn error(&self, operation: Operation, name: &Name, cause: Errno) -> StoreError {
+        StoreError::io(operation, &self.shown(name), cause)
+    }
+
+    fn failed(&self, operation: Operation, name: &str, cause: Errno) -> StoreError {
+        StoreError::io(operation, &self.path_of(name), cause)
+    }
+
+    pub(crate) fn path_of(&self, name: &str) -> String {
+        self.root_path.join(name).display().to_string()
+    }
+}
+
+impl Files for Folder {
+    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
+        match rustix::fs::statat(&self.root, name.as_c_str(), AtFlags::empty()) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                Err(self.error(Operation::Stat, name, Errno::ISDIR))
+            }
+            Ok(stat) => Ok(Some(stat.st_size as u64)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(cause) => Err(self.error(Operation::Stat, name, cause)),
+        }
+    }
+
+    fn create_folder(&self, name: &Name) -> Result<(), StoreError> {
+        match rustix::fs::mkdirat(&self.root, name.as_c_str(), Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(cause) => Err(self.error(Operation::MakeFolder, name, cause)),
+        }
+    }
+
+    fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError> {
+        let name = name.to_string();
+        let partial = format!("{name}{PARTIAL}");
+        let mode = Mode::from_raw_mode(0o666);
+        let folder = name.rsplit_once('/').map_or(".", |(folder, _)| folder);
+        let nameless = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        // A file that has no name until it is whole costs one entry in the folder instead of two and leaves nothing
+        // behind when the writer is killed. Some file systems have no such files; what is wrong otherwise shows again.
+        let file = match rustix::fs::openat(&self.root, folder, nameless, mode) {
+            Ok(file) if names_descriptors() => (file, false),
+            _ => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+                let named = rustix::fs::openat(&self.root, &partial, flags, mode);
+                (named.map_err(|cause| self.failed(Operation::Create, &name, cause))?, true)
+            }
+        };
+        let (file, has_name) = (Some(file.0), file.1);
+        Ok(Box::new(FileWriter { folder: self, name, partial, has_name, written: 0, started: 0, file }))
+    }
+
+    fn lock(&self) -> Result<(), StoreError> {
+        match rustix::fs::flock(&self.root, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Err(StoreError::Busy { name: self.root_shown() }),
+            // Where a file system has no locks, nobody is kept out.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(cause) => Err(self.failed(Operation::Lock, ".", cause)),
+        }
+    }
+
+    fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError> {
+        let error = |cause| self.error(Operation::List, folder, cause);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::openat(&self.root, folder.as_c_str(), flags, Mode::empty()).map_err(error)?;
+        let ending = format!("{suffix}{PARTIAL}");
+        for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
+            let entry = entry.map_err(error)?;
+            let name = entry.file_name().to_bytes();
+            if name.starts_with(prefix.as_bytes()) && name.ends_with(ending.as_bytes()) {
+                // What cannot be removed is no file of ours, or will be reported when its file is written.
+                let _ = rustix::fs::unlinkat(&open, entry.file_name(), AtFlags::empty());
+            }
+        }
+        Ok(())
+    }
+
+    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<Census>, StoreError> {
+        let error = |cause| self.error(Operation::List, folder, cause);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = match rustix::fs::openat(&self.root, folder.as_c_str(), flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            open => open.map_err(error)?,
+        };
+        let mut census = Census::default();
+        for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
+            let entry = entry.map_err(error)?;
+            let name = entry.file_name().to_bytes();
+            if name.starts_with(b".") || entry.file_type() == FileType::Directory {
+                continue;
+            }
+            if name.starts_with(prefix.as_bytes()) && name.ends_with(suffix.as_bytes()) {
+                census.matching += 1;
+            } else {
+                census.others += 1;
+                census.example.get_or_insert_with(|| String::from_utf8_lossy(name).into_owned());
+            }
+        }
+        Ok(Some(census))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        rustix::fs::syncfs(&self.root).map_err(|cause| self.failed(Operation::Sync, ".", cause))
+    }
+}
+
+/// The disk is to work while content is made: large files are sent to it in pieces of this size, which is long enough
+/// for any disk. Small files go with the flush at the end.
+const FLUSH_BYTES: u64 = 8 << 20;
+
+/// Tells the kernel to begin with the pages from `from` to `to`. It is advice: what it cannot do is done by the flush.
+fn start_flushing(file: &OwnedFd, from: u64, to: u64) {
+    // SAFETY: the call takes a descriptor that is open and three numbers, and touches no memory of ours.
+    unsafe {
+        libc::sync_file_range(
+            file.as_raw_fd(),
+            from as libc::off64_t,
+            (to - from) as libc::off64_t,
+            libc::SYNC_FILE_RANGE_WRITE,
+        );
+    }
+}
+
+/// Whether there is the folder through which a file without a name gets one. Looked at once: it comes with /proc, which
+/// some containers lack.
+fn names_descriptors() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    *THERE.get_or_init(|| Path::new("/proc/self/fd").exists())
+}
+
+struct FileWriter<'a> {
+    folder: &'a Folder,
+    name: String,
+    partial: String,
+    /// Whether the file stands under its partial name; else it has none.
+    has_name: bool,
+    /// Bytes that were written, and those of them that are on their way to the disk.
+    written: u64,
+    started: u64,
+    /// Taken by `finish`; whatever is left when the writer goes is removed.
+    file: Option<OwnedFd>,
+}
+
+impl Writer for FileWriter<'_> {
+    fn write(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        while !bytes.is_empty() {
+            match rustix::io::write(file.as_fd(), bytes) {
+                Ok(written) => {
+                    bytes = &bytes[written..];
+                    self.written += written as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(cause) => return Err(self.folder.failed(Operation::Write, &self.name, cause)),
+            }
+        }
+        if self.written - self.started >= FLUSH_BYTES {
+            start_flushing(file, self.started, self.written);
+            self.started = self.written;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), StoreError> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        let error = |operation, cause| self.folder.failed(operation, &self.name, cause);
+        let named = if self.has_name { Ok(false) } else { self.link(&file) };
+        let closed = close(file).map_err(|cause| error(Operation::Close, cause));
+        let outcome = match (named, closed) {
+            (Ok(true), Ok(())) => return Ok(()),
+            (Ok(true), Err(cause)) => {
+                let _ = rustix::fs::unlinkat(&self.folder.root, &self.name, AtFlags::empty());
+                return Err(cause);
+            }
+            (Err(cause), _) => Err(error(Operation::Rename, cause)),
+            (Ok(false), Err(cause)) => Err(cause),
+            (Ok(false), Ok(())) => {
+                rustix::fs::renameat(&self.folder.root, &self.partial, &self.folder.root, &self.name)
+                    .map_err(|cause| error(Operation::Rename, cause))
+            }
+        };
+        if outcome.is_err() {
+            self.discard();
+        }
+        outcome
+    }
+}
+
+impl FileWriter<'_> {
+    /// Gives a nameless file its name, or, where a file stands under that name, its partial name, from which it can
+    /// replace the other. Says whether it has its own name now.
+    fn link(&self, file: &OwnedFd) -> Result<bool, Errno> {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let link = |name: &str| {
+            rustix::fs::linkat(rustix::fs::CWD, &path, &self.folder.root, name, AtFlags::SYMLINK_FOLLOW)
+        };
+        match link(&self.name) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => {
+                // What an earlier attempt left is in the way of nothing but this.
+                let _ = rustix::fs::unlinkat(&self.folder.root, &self.partial, AtFlags::empty());
+                link(&self.partial).map(|()| false)
+            }
+            Err(cause) => Err(cause),
+        }
+    }
+}
+
+/// Closes a file that was written to and reports what the kernel says: network file systems tell of lost data here.
+fn close(file: OwnedFd) -> Result<(), Errno> {
+    // SAFETY: the descriptor is owned and given up here, so it is closed once and not used afterwards.
+    unsafe { rustix::io::try_close(rustix::fd::IntoRawFd::into_raw_fd(file)) }
+}
+
+impl FileWriter<'_> {
+    fn discard(&self) {
+        // Best effort: the error that led here is the one to report, and a left-over is replaced by the next attempt.
+        let _ = rustix::fs::unlinkat(&self.folder.root, &self.partial, AtFlags::empty());
+    }
+}
+
+impl Drop for FileWriter<'_> {
+    fn drop(&mut self) {
+        if self.file.take().is_some() && self.has_name {
+            self.discard();
+        }
+    }
+}
+
+/// The part of a path that exists: where to ask for free space before a folder is made.
+pub fn existing_ancestor(path: &Path) -> PathBuf {
+    let mut candidate = path;
+    loop {
+        if candidate.exists() {
+            return candidate.to_owned();
+        }
+        match candidate.parent() {
+            Some(parent) if parent != Path::new("") => candidate = parent,
+            _ => return PathBuf::from("."),
+        }
+    }
+}
+
+/// Bytes that an unprivileged process may still write where `path` lies or will lie.
+pub fn free_bytes(path: &Path) -> Result<u64, StoreError> {
+    let place = existing_ancestor(path);
+    let stat = rustix::fs::statvfs(&place)
+        .map_err(|cause| StoreError::io(Operation::FreeSpace, &place.display().to_string(), cause))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, Folder) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Folder::open(folder.path()).unwrap();
+        (folder, store)
+    }
+
+    #[test]
+    fn an_unfinished_file_leaves_nothing() {
+        let (folder, store) = store();
+        let mut writer = Files::create(&store, &Name::new("a").unwrap()).unwrap();
+        writer.write(b"half").unwrap();
+        drop(writer);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn one_writer_at_a_time() {
+        let (folder, store) = store();
+        store.lock().unwrap();
+        let other = Folder::open(folder.path()).unwrap();
+        assert!(matches!(other.lock(), Err(StoreError::Busy { .. })));
+        drop(store);
+        other.lock().unwrap();
+    }
+
+    #[test]
+    fn only_our_own_leftovers_are_removed() {
+        let (folder, store) = store();
+        for name in ["img_0_of_2.npz.partial", "notes.partial", "img_1_of_2.npz"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        store.remove_leftovers(&Name::new(".").unwrap(), "img_", "_of_2.npz").unwrap();
+        let mut left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["img_1_of_2.npz", "notes.partial"]);
+    }
+
+    #[test]
+    fn a_missing_root_is_named() {
+        let error = Folder::open(Path::new("/no/such/place")).unwrap_err();
+        assert_eq!(error.to_string(), "/no/such/place does not exist");
+    }
+
+    #[test]
+    fn a_full_device_is_called_full() {
+        let error = StoreError::io(Operation::Write, "x", Errno::NOSPC);
+        assert_eq!(error.to_string(), "no space left on the device while writing x");
+    }
+}

@@ -1,0 +1,253 @@
+//! Files mapped into memory, as libraries of training read them: open, map, copy out, unmap, close. The copy touches
+//! every page that was asked for, so what counts as read has been in memory.
+
+use std::path::Path;
+use std::sync::Once;
+
+use memmap2::{MmapOptions, MmapRaw};
+use model::names::Name;
+use model::spec::Readahead;
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use crate::folder::Folder;
+use crate::lane::{Blocking, BlockingLane};
+use crate::{Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic};
+
+#[derive(Debug)]
+pub struct Mmap {
+    folder: Folder,
+    readahead: Readahead,
+}
+
+impl Mmap {
+    pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+        holds_files: true,
+        threads: Threads::PerReader,
+        brings_bytes: true,
+        cached: true,
+        odirect: false,
+    };
+
+    /// Opens the data folder, which must exist.
+    pub fn open(root: &Path, mode: Mode) -> Result<Mmap, StoreError> {
+        if mode.odirect {
+            return Err(StoreError::Refused(
+                "mapped files are pages of the page cache, so reader.odirect has no meaning with --store mmap; use \
+                 --store direct or uring"
+                    .to_owned(),
+            ));
+        }
+        if mode.readahead == Readahead::Dontcache {
+            return Err(StoreError::Refused(
+                "mapped files are pages of the page cache, so reader.readahead: dontcache has no meaning with --store \
+                 mmap; use --store posix or uring"
+                    .to_owned(),
+            ));
+        }
+        explain_bus_errors();
+        Ok(Mmap { folder: Folder::open(root)?, readahead: mode.readahead })
+    }
+
+    pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
+        selection.takes_no_arguments()?;
+        Ok(Box::new(Mmap::open(root, selection.mode)?))
+    }
+
+    fn map(&self, file: &OwnedFd, bytes: usize) -> Result<MmapRaw, std::io::Error> {
+        let map = MmapOptions::new().len(bytes).map_raw_read_only(file.as_raw_fd())?;
+        match self.readahead {
+            Readahead::Normal | Readahead::Dontcache => {}
+            Readahead::Sequential => map.advise(memmap2::Advice::Sequential)?,
+            Readahead::Random => map.advise(memmap2::Advice::Random)?,
+        }
+        Ok(map)
+    }
+}
+
+/// A file and all of it in memory. An empty file maps to nothing.
+#[derive(Debug)]
+pub struct OpenMap {
+    file: OwnedFd,
+    map: Option<MmapRaw>,
+}
+
+impl Blocking for Mmap {
+    type File = OpenMap;
+
+    fn open(&self, name: &Name) -> Result<OpenMap, StoreError> {
+        let error = |cause| self.folder.error(Operation::Map, name, cause);
+        let file = self.folder.open_file(name)?;
+        let facts = rustix::fs::fstat(&file).map_err(error)?;
+        match FileType::from_raw_mode(facts.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(error(Errno::ISDIR)),
+            _ => return Err(error(Errno::NODEV)),
+        }
+        let map = match facts.st_size as usize {
+            0 => None,
+            bytes => Some(
+                self.map(&file, bytes)
+                    .map_err(|cause| error(Errno::from_io_error(&cause).unwrap_or(Errno::IO)))?,
+            ),
+        };
+        Ok(OpenMap { file, map })
+    }
+
+    fn read_at(
+        &self,
+        file: &OpenMap,
+        _name: &Name,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, StoreError> {
+        let Some(map) = &file.map else { return Ok(0) };
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(map.len());
+        let bytes = buffer.len().min(map.len() - from);
+        // SAFETY: the mapping lives as long as `file`; `from + bytes` lies within it and `bytes` within the buffer,
+        // which is ours alone. No reference into the mapping is made, so that nothing is assumed of bytes that another
+        // program may change meanwhile. If the file has become shorter the copy ends the program: see
+        // `explain_bus_errors`.
+        unsafe { std::ptr::copy_nonoverlapping(map.as_ptr().add(from), buffer.as_mut_ptr(), bytes) };
+        Ok(bytes)
+    }
+
+    fn shown(&self, name: &Name) -> String {
+        self.folder.shown(name)
+    }
+
+    fn close(&self, file: OpenMap, _name: &Name) -> Result<(), StoreError> {
+        let OpenMap { file, map } = file;
+        drop(map);
+        // Nothing was written through it, so close has nothing to report.
+        drop(file);
+        Ok(())
+    }
+}
+
+impl Store for Mmap {
+    fn name(&self) -> &'static str {
+        "mmap"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Mmap::CAPABILITIES
+    }
+
+    fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
+        Ok(Box::new(BlockingLane::new(self, traffic)))
+    }
+
+    fn files(&self) -> &dyn Files {
+        &self.folder
+    }
+
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        vec![("o_direct", false.to_string()), ("readahead", self.readahead.name().to_owned())]
+    }
+}
+
+/// What a person reads when the bytes behind a mapping are gone, and how the program ends then: "incomplete" in its
+/// list of exit codes.
+const BUS_ERROR: &[u8] =
+    b"feedline: a mapped file became shorter, or its device failed, while it was read (SIGBUS)\n";
+const INCOMPLETE: libc::c_int = 4;
+
+/// Once a file is mapped, the kernel can tell of a page that it cannot bring in one way only: a signal in the middle of
+/// the copy, from which there is no way back to the reader. So the program ends, but it says why.
+fn explain_bus_errors() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let action: extern "C" fn(libc::c_int, *const libc::siginfo_t, *const libc::c_void) = on_bus_error;
+        // SAFETY: a zeroed sigaction is a valid one (no flags, empty mask); the function has the signature that
+        // SA_SIGINFO asks for, and does only what a signal may interrupt anything with. It runs on the stack that the
+        // standard library provides for such signals.
+        unsafe {
+            let mut wanted: libc::sigaction = std::mem::zeroed();
+            wanted.sa_sigaction = action as libc::sighandler_t;
+            wanted.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            // It fails for signals that do not exist, and only then.
+            libc::sigaction(libc::SIGBUS, &wanted, std::ptr::null_mut());
+        }
+    });
+}
+
+extern "C" fn on_bus_error(signal: libc::c_int, facts: *const libc::siginfo_t, _: *const libc::c_void) {
+    // SAFETY: the kernel passes the facts with SA_SIGINFO. `write`, `_exit` and `signal` may be called here.
+    unsafe {
+        // A page that is not there is ours; anything else, such as bad memory, meets the system's own answer when the
+        // instruction is tried again.
+        if (*facts).si_code == libc::BUS_ADRERR {
+            let _ = libc::write(2, BUS_ERROR.as_ptr().cast(), BUS_ERROR.len());
+            libc::_exit(INCOMPLETE);
+        }
+        libc::signal(signal, libc::SIG_DFL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{child, conformance};
+
+    fn store(readahead: Readahead) -> (tempfile::TempDir, Mmap) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Mmap::open(folder.path(), Mode { readahead, odirect: false }).unwrap();
+        (folder, store)
+    }
+
+    #[test]
+    fn passes_the_conformance_suite_with_every_advice() {
+        for readahead in [Readahead::Normal, Readahead::Sequential, Readahead::Random] {
+            let (_folder, store) = store(readahead);
+            conformance::store_with_files(&store);
+            conformance::whole_files_of_odd_sizes(&store);
+        }
+    }
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_file_is_an_error_and_no_hang() {
+        let (folder, store) = store(Readahead::Normal);
+        conformance::a_fifo_is_an_error(&store, folder.path());
+    }
+
+    #[test]
+    fn what_has_no_meaning_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        for (readahead, odirect, named) in
+            [(Readahead::Dontcache, false, "dontcache"), (Readahead::Normal, true, "odirect")]
+        {
+            let error = Mmap::open(folder.path(), Mode { readahead, odirect }).unwrap_err().to_string();
+            assert!(error.contains(named) && error.contains("--store"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_shrinks_while_it_is_mapped_ends_the_program_with_a_message() {
+        if let Some(folder) = child::folder() {
+            return read_what_is_gone(&folder);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let test = "mmap::tests::a_file_that_shrinks_while_it_is_mapped_ends_the_program_with_a_message";
+        let ended = child::again(test, folder.path());
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(INCOMPLETE), "{said}");
+        assert!(said.contains("a mapped file became shorter"), "{said}");
+    }
+
+    /// Maps a file, cuts it, and reads behind the cut.
+    fn read_what_is_gone(folder: &Path) {
+        let path = folder.join("file");
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let store = Mmap::open(folder, Mode::default()).unwrap();
+        let mut lane = store.lane(Traffic::looks()).unwrap();
+        let name = Name::new("file").unwrap();
+        let mut bytes = [0; 4];
+        lane.look(0, &name, 0, &mut bytes).unwrap();
+        assert_eq!(bytes, [7; 4]);
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let outcome = lane.look(0, &name, 1 << 19, &mut bytes);
+        panic!("there is nothing behind the cut, but the look ended with {outcome:?}");
+    }
+}

@@ -1,0 +1,178 @@
+//! Reads past the page cache (O_DIRECT): which file systems have them, in what granules, and what is said where one has
+//! not. Every road that reads so asks here. Nothing falls back to buffered reads: a figure for the disk that was
+//! taken from memory is worse than none.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use model::names::Name;
+use model::spec::Readahead;
+use rustix::fd::AsFd;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::buffer::ALIGNMENT;
+use crate::folder::Folder;
+use crate::{Operation, StoreError};
+
+/// Where the kernel does not say: the block size of most file systems, a multiple of every disk's sector.
+const USUAL_GRANULE: usize = 4096;
+
+/// File systems that live in the page cache, by the numbers of linux/magic.h. Some accept O_DIRECT all the same.
+const IN_MEMORY: [(u64, &str); 3] =
+    [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs"), (0x9584_58f6, "hugetlbfs")];
+
+/// A folder whose files can be read past the page cache.
+#[derive(Debug)]
+pub(crate) struct PastCache {
+    granule: usize,
+    /// Whether a file has been looked at.
+    proven: AtomicBool,
+}
+
+impl PastCache {
+    /// Refuses folders in memory, and file systems that say they cannot. The granule is asked of a file without a name,
+    /// which leaves no trace; a folder that may only be read is taken to have the usual one, until a file is opened.
+    pub(crate) fn of(folder: &Folder, readahead: Readahead) -> Result<PastCache, StoreError> {
+        if readahead != Readahead::Normal {
+            return Err(StoreError::Refused(format!(
+                "reader.readahead: {} has no meaning with O_DIRECT, which reads what it is asked for and no further; \
+                 leave it at normal, or read through the page cache (--store posix)",
+                readahead.name()
+            )));
+        }
+        let place = folder.root_shown();
+        refuse_memory(folder.root(), &place)?;
+        let nameless = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let asked = rustix::fs::openat(folder.root(), ".", nameless, Mode::from_raw_mode(0o600));
+        let said = asked.ok().and_then(alignment);
+        let granule = said.map_or(Ok(USUAL_GRANULE), accepted).map_err(|reason| refused(place, reason))?;
+        Ok(PastCache { granule, proven: AtomicBool::new(false) })
+    }
+
+    /// What reads must begin and end at multiples of.
+    pub(crate) fn granule(&self) -> usize {
+        self.granule
+    }
+
+    /// Whether a file has stood `prove`. Files of one folder are alike, so one is enough, and more would cost
+    /// system calls that a plain loop does not make.
+    pub(crate) fn is_proven(&self) -> bool {
+        // Relaxed: at worst two threads look at a file each.
+        self.proven.load(Ordering::Relaxed)
+    }
+
+    /// Looks at a file that was opened with O_DIRECT: whether it lies on a disk, the flag is in force, and the granule
+    /// is the file's own. A link may lead from the folder to another file system.
+    pub(crate) fn prove(&self, folder: &Folder, name: &Name, file: impl AsFd) -> Result<(), StoreError> {
+        refuse_memory(&file, &folder.shown(name))?;
+        let flags =
+            rustix::fs::fcntl_getfl(&file).map_err(|cause| folder.error(Operation::Stat, name, cause))?;
+        let outcome = match alignment(file) {
+            _ if !flags.contains(OFlags::DIRECT) => {
+                Err("the flag was dropped when the file was opened".into())
+            }
+            Some(said) => accepted(said).and_then(|granule| match self.granule.is_multiple_of(granule) {
+                true => Ok(()),
+                false => {
+                    Err(format!("it asks for {granule} bytes at a time, its folder for {}", self.granule))
+                }
+            }),
+            None => Ok(()),
+        };
+        outcome.map_err(|reason| refused(folder.shown(name), reason))?;
+        // Relaxed: see `is_proven`.
+        self.proven.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What a failed open or read of a file means. `name` is how messages name it.
+    pub(crate) fn error(&self, operation: Operation, name: String, cause: Errno) -> StoreError {
+        match cause {
+            Errno::INVAL => {
+                let granule = self.granule;
+                refused(
+                    name,
+                    format!("its file system does not allow that, or not in blocks of {granule} bytes"),
+                )
+            }
+            cause => StoreError::io(operation, &name, cause),
+        }
+    }
+}
+
+fn refused(name: String, reason: String) -> StoreError {
+    StoreError::NoDirect { name, reason }
+}
+
+fn refuse_memory(file: impl AsFd, place: &str) -> Result<(), StoreError> {
+    let facts = rustix::fs::fstatfs(file).map_err(|cause| StoreError::io(Operation::Stat, place, cause))?;
+    match in_memory(facts.f_type as u64) {
+        None => Ok(()),
+        Some(kind) => Err(StoreError::Refused(format!(
+            "{place} is on {kind}, which keeps files in memory: O_DIRECT would read the page cache; use --store posix \
+             or a folder on a disk"
+        ))),
+    }
+}
+
+/// The name of a file system in memory.
+fn in_memory(magic: u64) -> Option<&'static str> {
+    // The kernel's word may be a signed 32 bits wide.
+    IN_MEMORY.iter().find(|(known, _)| *known == magic & 0xffff_ffff).map(|(_, kind)| *kind)
+}
+
+/// What a file demands, as the kernel says it.
+#[derive(Clone, Copy, Debug)]
+struct Alignment {
+    memory: u32,
+    offset: u32,
+}
+
+/// The alignment of a file; `None` where the kernel (before 6.1) or the file system does not say.
+fn alignment(file: impl AsFd) -> Option<Alignment> {
+    let facts = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let said = facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    said.then_some(Alignment { memory: facts.stx_dio_mem_align, offset: facts.stx_dio_offset_align })
+}
+
+/// The granule that serves an alignment, or why there is none.
+fn accepted(said: Alignment) -> Result<usize, String> {
+    let granule = said.memory.max(said.offset) as usize;
+    match said.offset {
+        0 => Err(
+            "its file system has no such reads for it, as with encryption, compression or a journal of data"
+                .into(),
+        ),
+        _ if !granule.is_power_of_two() || granule > ALIGNMENT => Err(format!(
+            "it asks for reads aligned to {granule} bytes, and {ALIGNMENT} are the most that we do"
+        )),
+        _ => Ok(granule),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_in_memory_are_known() {
+        assert_eq!(in_memory(0x0102_1994), Some("tmpfs"));
+        assert_eq!(in_memory(0x8584_58f6), Some("ramfs"));
+        assert_eq!(in_memory(0xffff_ffff_9584_58f6), Some("hugetlbfs"), "sign-extended");
+        assert_eq!(in_memory(0xef53), None, "ext4");
+    }
+
+    #[test]
+    fn the_granule_serves_memory_and_offset() {
+        for (memory, offset, granule) in
+            [(512, 512, 512), (4, 512, 512), (512, 4096, 4096), (4096, 512, 4096)]
+        {
+            assert_eq!(accepted(Alignment { memory, offset }), Ok(granule));
+        }
+        assert!(accepted(Alignment { memory: 0, offset: 0 }).unwrap_err().contains("no such reads"));
+        for odd in [65_536, 3000] {
+            let reason = accepted(Alignment { memory: 512, offset: odd }).unwrap_err();
+            assert!(reason.contains(&odd.to_string()), "{reason}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! A simulated device: bandwidth, latency and parallel channels, shared by all readers. Nothing is on disk and nothing
+//! is copied; the device reckons when each request would be done, and the caller lets that time pass.
+//!
+//! A request first occupies one of the channels for the latency, then its bytes go through one pipe of the given
+//! bandwidth, in the order in which latencies end. So one request's latency overlaps another's transfer: a disk of one
+//! channel is as fast as its arm with many small requests, and as fast as its pipe with large ones. What a fetch
+//! opens costs nothing of its own; each of its reads is a request.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use model::extent::Extent;
+use model::names::Name;
+use model::units::{Bytes, Nanos};
+
+use crate::null::NoFiles;
+use crate::{
+    Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Selection, Spans, Store,
+    StoreError, Threads, Traffic,
+};
+
+/// What a device can do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Device {
+    /// Bytes per second of the pipe.
+    pub bandwidth: f64,
+    /// What each request waits for before its bytes flow.
+    pub latency: Nanos,
+    /// Requests whose latencies may overlap.
+    pub channels: usize,
+}
+
+/// Devices of the study of 2018 (Chien et al.). Bandwidths are its IOR maxima; latencies and channels are typical
+/// magnitudes that we chose.
+const PROFILES: [(&str, Device); 4] = [
+    ("hdd", Device { bandwidth: 163e6, latency: Nanos(4_000_000), channels: 1 }),
+    ("ssd", Device { bandwidth: 280e6, latency: Nanos(120_000), channels: 16 }),
+    ("optane", Device { bandwidth: 1603e6, latency: Nanos(15_000), channels: 16 }),
+    ("lustre", Device { bandwidth: 1968e6, latency: Nanos(2_000_000), channels: 256 }),
+];
+
+/// More channels than any array of disks has.
+const MOST_CHANNELS: usize = 1 << 20;
+
+impl Device {
+    /// Reads `hdd`, `bandwidth=163MB/s,latency=4ms,channels=1`, or a profile with changes: `hdd,latency=0`.
+    pub fn parse(text: &str) -> Result<Device, String> {
+        let (mut device, mut bandwidth_given) = (None, false);
+        for (at, word) in text.split(',').map(str::trim).enumerate() {
+            match word.split_once('=') {
+                None if at == 0 => {
+                    device = Some(profile(word)?);
+                    bandwidth_given = true;
+                }
+                None => return Err(format!("'{word}' should be a setting such as latency=4ms")),
+                Some((key, value)) => {
+                    let device = device.get_or_insert(Device {
+                        bandwidth: f64::INFINITY,
+                        latency: Nanos::ZERO,
+                        channels: 1,
+                    });
+                    bandwidth_given |= key == "bandwidth";
+                    device.set(key, value)?;
+                }
+            }
+        }
+        match device {
+            Some(device) if bandwidth_given => Ok(device),
+            _ => Err("the bandwidth is missing, such as bandwidth=163MB/s".to_owned()),
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "bandwidth" => {
+                let number = value.strip_suffix("/s").unwrap_or(value);
+                let bytes: Bytes = number.parse().map_err(|error| format!("bandwidth={value}: {error}"))?;
+                if bytes.0 == 0 {
+                    return Err("bandwidth must be more than 0".to_owned());
+                }
+                self.bandwidth = bytes.0 as f64;
+            }
+            "latency" => {
+                self.latency = value.parse().map_err(|error| format!("latency={value}: {error}"))?;
+            }
+            "channels" => match value.parse() {
+                Ok(channels) if (1..=MOST_CHANNELS).contains(&channels) => self.channels = channels,
+                _ => return Err(format!("channels={value} should be a number from 1 to {MOST_CHANNELS}")),
+            },
+            _ => return Err(format!("there is no '{key}'; there are bandwidth, latency and channels")),
+        }
+        Ok(())
+    }
+}
+
+fn profile(name: &str) -> Result<Device, String> {
+    PROFILES.iter().find(|(known, _)| *known == name).map(|(_, device)| *device).ok_or_else(|| {
+        let known: Vec<&str> = PROFILES.iter().map(|(name, _)| *name).collect();
+        format!("there is no device '{name}'; the devices are {}", known.join(", "))
+    })
+}
+
+/// When each part of a device is free again.
+#[derive(Debug)]
+struct Schedule {
+    device: Device,
+    /// The channels that have been used, earliest first.
+    channels: BinaryHeap<Reverse<Nanos>>,
+    /// In nanoseconds, with fractions: a byte takes less than one.
+    pipe: f64,
+}
+
+impl Schedule {
+    /// Takes on a request that arrives at `at`; says when its last byte is there.
+    fn admit(&mut self, at: Nanos, bytes: u64) -> Nanos {
+        let free = match self.channels.len() < self.device.channels {
+            true => Nanos::ZERO,
+            false => self.channels.pop().map_or(Nanos::ZERO, |Reverse(free)| free),
+        };
+        let answered = at.max(free) + self.device.latency;
+        self.channels.push(Reverse(answered));
+        self.pipe = self.pipe.max(answered.0 as f64) + bytes as f64 / self.device.bandwidth * 1e9;
+        Nanos(self.pipe.round() as u64)
+    }
+}
+
+/// The store on a simulated device.
+#[derive(Debug)]
+pub struct Sim {
+    device: Device,
+    schedule: Mutex<Schedule>,
+}
+
+impl Sim {
+    pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+        holds_files: false,
+        threads: Threads::One,
+        brings_bytes: false,
+        cached: false,
+        odirect: false,
+    };
+
+    pub fn new(device: Device) -> Sim {
+        // All room at once: a reader must not allocate.
+        let channels = BinaryHeap::with_capacity(device.channels + 1);
+        Sim { device, schedule: Mutex::new(Schedule { device, channels, pipe: 0.0 }) }
+    }
+
+    pub(crate) fn open_boxed(_root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
+        let device = Device::parse(&selection.arguments)
+            .map_err(|mistake| StoreError::Refused(format!("the store '{}': {mistake}", selection.text())))?;
+        Ok(Box::new(Sim::new(device)))
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for Sim {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Sim::CAPABILITIES
+    }
+
+    fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
+        let readers = (0..traffic.readers).map(|_| UnderWay::default()).collect();
+        let events = BinaryHeap::with_capacity(traffic.readers);
+        Ok(Box::new(SimLane { store: self, traffic, readers, events, spans: Spans::default() }))
+    }
+
+    fn files(&self) -> &dyn Files {
+        &NoFiles { store: "sim" }
+    }
+
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        let Device { bandwidth, latency, channels } = self.device;
+        vec![
+            ("simulated", true.to_string()),
+            ("bandwidth_bytes_per_second", bandwidth.to_string()),
+            ("latency_ns", latency.0.to_string()),
+            ("channels", channels.to_string()),
+        ]
+    }
+}
+
+/// A reader's fetch on its way through the device.
+#[derive(Debug, Default)]
+struct UnderWay {
+    /// The ranges, what has been asked for of the first `range` of them, and of that one.
+    ranges: Vec<Extent>,
+    range: usize,
+    within: u64,
+    asked_at: Nanos,
+    brought: Brought,
+    kept: Option<Buffer>,
+}
+
+impl UnderWay {
+    /// Bytes of the next request; `None` when all have been asked for.
+    fn next(&mut self, transfer: u64) -> Option<u64> {
+        let range = self.ranges.get(self.range)?;
+        let bytes = (range.len - self.within).min(transfer);
+        self.within += bytes;
+        if self.within == range.len {
+            (self.range, self.within) = (self.range + 1, 0);
+        }
+        self.brought.bytes += bytes;
+        self.brought.reads += 1;
+        Some(bytes)
+    }
+}
+
+struct SimLane<'a> {
+    store: &'a Sim,
+    traffic: Traffic<'a>,
+    readers: Vec<UnderWay>,
+    /// When each request at the device is done, and whose it is.
+    events: BinaryHeap<Reverse<(Nanos, usize)>>,
+    spans: Spans,
+}
+
+impl SimLane<'_> {
+    /// Hands the reader's next request to the device; says whether there was one.
+    fn request(&mut self, reader: usize, at: Nanos) -> bool {
+        let fetch = &mut self.readers[reader];
+        let Some(bytes) = fetch.next(self.traffic.transfer.max(1) as u64) else { return false };
+        fetch.asked_at = at;
+        let done = self.store.schedule().admit(at, bytes);
+        self.events.push(Reverse((done, reader)));
+        true
+    }
+
+    fn end(&mut self, reader: usize, at: Nanos, outcome: Result<(), StoreError>) -> Done {
+        let fetch = &mut self.readers[reader];
+        let outcome = outcome.map(|()| fetch.brought);
+        Done { reader, at, outcome, kept: fetch.kept.take() }
+    }
+}
+
+impl Lane for SimLane<'_> {
+    fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
+        let under_way = &mut self.readers[reader];
+        under_way.ranges.clear();
+        under_way.ranges.extend_from_slice(fetch.ranges);
+        (under_way.range, under_way.within) = (0, 0);
+        under_way.brought = Brought { opens: 1, ..Brought::default() };
+        under_way.kept = fetch.into;
+        if !self.request(reader, fetch.at) {
+            self.events.push(Reverse((fetch.at, reader)));
+        }
+    }
+
+    fn reap(&mut self) -> Option<Done> {
+        loop {
+            let Reverse((at, reader)) = *self.events.peek()?;
+            if at > self.traffic.clock.now() {
+                return None;
+            }
+            self.events.pop();
+            self.spans.read.record(at.since(self.readers[reader].asked_at));
+            // Relaxed: the flag carries nothing with it.
+            if self.traffic.give_up.load(Ordering::Relaxed) {
+                return Some(self.end(reader, at, Err(StoreError::GivenUp)));
+            }
+            if !self.request(reader, at) {
+                return Some(self.end(reader, at, Ok(())));
+            }
+        }
+    }
+
+    fn awaits(&self) -> Awaits {
+        match self.events.peek() {
+            Some(Reverse((at, _))) => Awaits::Moment(*at),
+            None => Awaits::Nothing,
+        }
+    }
+
+    fn look(
+        &mut self,
+        _reader: usize,
+        name: &Name,
+        _offset: u64,
+        _out: &mut [u8],
+    ) -> Result<Brought, StoreError> {
+        Err(NoFiles { store: "sim" }.refuse(Operation::Read, name))
+    }
+
+    fn take_spans(&mut self) -> Spans {
+        std::mem::take(&mut self.spans)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(text: &str) -> Schedule {
+        let device = Device::parse(text).unwrap();
+        Schedule { device, channels: BinaryHeap::new(), pipe: 0.0 }
+    }
+
+    #[test]
+    fn devices_are_read() {
+        assert_eq!(Device::parse("hdd"), Device::parse("bandwidth=163MB/s,latency=4ms,channels=1"));
+        assert_eq!(Device::parse("lustre,latency=0").unwrap().latency, Nanos::ZERO);
+        assert_eq!(Device::parse("bandwidth=1GiB").unwrap().bandwidth, (1u64 << 30) as f64);
+        for (text, mistake) in [
+            ("", "there is no device ''; the devices are hdd, ssd, optane, lustre"),
+            ("tape", "there is no device 'tape'; the devices are hdd, ssd, optane, lustre"),
+            ("latency=4ms", "the bandwidth is missing, such as bandwidth=163MB/s"),
+            ("hdd,16", "'16' should be a setting such as latency=4ms"),
+            ("hdd,depth=3", "there is no 'depth'; there are bandwidth, latency and channels"),
+            ("hdd,channels=0", "channels=0 should be a number from 1 to 1048576"),
+            ("bandwidth=0", "bandwidth must be more than 0"),
+        ] {
+            assert_eq!(Device::parse(text), Err(mistake.to_owned()));
+        }
+        assert!(Device::parse("hdd,latency=4").unwrap_err().contains("unit"));
+        assert!(Device::parse("bandwidth=fast").unwrap_err().contains("number"));
+    }
+
+    #[test]
+    fn a_latency_overlaps_another_requests_transfer() {
+        let mut disk = schedule("bandwidth=1GB/s,latency=1ms,channels=1");
+        // A million bytes take a millisecond.
+        assert_eq!(disk.admit(Nanos(0), 1_000_000), Nanos(2_000_000));
+        assert_eq!(disk.admit(Nanos(0), 1_000_000), Nanos(3_000_000), "its latency passed meanwhile");
+        assert_eq!(disk.admit(Nanos(9_000_000), 0), Nanos(10_000_000));
+        let mut wide = schedule("bandwidth=1GB/s,latency=1ms,channels=2");
+        assert_eq!([0, 0, 0].map(|bytes| wide.admit(Nanos(0), bytes).0), [1_000_000, 1_000_000, 2_000_000]);
+    }
+
+    #[test]
+    fn the_pipe_keeps_fractions_of_nanoseconds() {
+        let mut pipe = schedule("bandwidth=3GB/s,latency=0");
+        let last = (0..3_000_000).map(|_| pipe.admit(Nanos(0), 1)).last();
+        assert_eq!(last, Some(Nanos(1_000_000)), "three bytes a nanosecond");
+    }
+}

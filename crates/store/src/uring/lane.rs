@@ -1,0 +1,362 @@
+//! What a ring is asked, reader by reader. A fetch is a few chains of requests: close what the reader had open, open,
+//! read; further reads; the last read with the close. Readers that are ready for their next chain queue up, and many
+//! chains go to the kernel in one call. Nothing is allocated per fetch once names and ranges have had their sizes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use model::extent::Extent;
+use model::names::Name;
+use model::units::Nanos;
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+
+use super::Uring;
+use super::reader::Reader;
+use super::ring::{Answer, Asked, Ring};
+use crate::reading::Transfers;
+use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic, Waker};
+
+/// When nothing has come for so long, readers are looked at: see `UringLane::examine`.
+const QUIET: Nanos = Nanos(500_000_000);
+
+/// How messages name a reader's file.
+fn shown(store: &Uring, ring: &Ring, reader: usize) -> String {
+    store.folder.path_of(&ring.path(reader).to_string_lossy())
+}
+
+pub(super) struct UringLane<'a> {
+    store: &'a Uring,
+    traffic: Traffic<'a>,
+    transfers: Transfers,
+    ring: Ring,
+    readers: Vec<Reader>,
+    /// Readers whose next chain is to be put together.
+    ready: VecDeque<usize>,
+    done: VecDeque<Done>,
+    busy: usize,
+    /// For how long nothing has come.
+    quiet: Nanos,
+    /// Why the ring is of no use any more.
+    lost: Option<Errno>,
+    looked: Buffer,
+    spans: Spans,
+}
+
+impl<'a> UringLane<'a> {
+    pub(super) fn new(store: &'a Uring, traffic: Traffic<'a>, transfers: Transfers, ring: Ring) -> Self {
+        let count = traffic.readers;
+        UringLane {
+            store,
+            traffic,
+            transfers,
+            ring,
+            readers: (0..count).map(|_| Reader::default()).collect(),
+            ready: VecDeque::with_capacity(count),
+            done: VecDeque::with_capacity(count),
+            busy: 0,
+            quiet: Nanos::ZERO,
+            lost: None,
+            looked: Buffer::default(),
+            spans: Spans::default(),
+        }
+    }
+
+    /// Puts the reader's next chain together.
+    fn compose(&mut self, reader: usize, now: Nanos) {
+        let this = &mut self.readers[reader];
+        let next = match this.trouble {
+            Some(_) => None,
+            None => this.next(self.transfers),
+        };
+        if this.trouble.is_none() && (this.stale || !this.open) {
+            if this.stale {
+                self.ring.close(reader);
+            }
+            self.ring.open(reader, self.store.folder.root(), self.store.open_flags());
+            if let Some(advice) = self.store.advice() {
+                self.ring.advise(reader, advice);
+            }
+        }
+        if let Some(ask) = next {
+            this.ask = ask;
+            self.ring.read(reader, ask, self.store.read_flags());
+        }
+        if !this.keep_open && next.is_none_or(|ask| ask.is_last && this.is_in_last_range()) {
+            self.ring.close(reader);
+        }
+        this.since = now;
+        this.owed = self.ring.commit();
+        if this.owed == 0 {
+            self.go_on(reader, now);
+        }
+    }
+
+    /// Hands the chains of ready readers to the kernel, in as few calls as they fit in.
+    fn flush(&mut self) {
+        while self.lost.is_none() {
+            self.queue_chains();
+            if !self.ring.has_work() {
+                return;
+            }
+            if let Err(cause) = self.ring.enter(None) {
+                self.lose(cause);
+            }
+            if self.ready.is_empty() || !self.ring.has_room() {
+                return;
+            }
+        }
+    }
+
+    fn queue_chains(&mut self) {
+        if self.ready.is_empty() {
+            return;
+        }
+        let now = self.traffic.clock.now();
+        while self.ring.has_room() {
+            let Some(reader) = self.ready.pop_front() else { return };
+            self.compose(reader, now);
+        }
+    }
+
+    /// Takes all answers that have come.
+    fn collect(&mut self) {
+        let mut now = None;
+        while let Some(answer) = self.ring.answer() {
+            let now = *now.get_or_insert_with(|| self.traffic.clock.now());
+            if !matches!(answer.asked, Asked::Bell | Asked::Cancel) && self.lost.is_none() {
+                self.quiet = Nanos::ZERO;
+                self.take(answer, now);
+            }
+        }
+    }
+
+    /// Takes one answer; when it was the last of its chain, the reader goes on.
+    fn take(&mut self, answer: Answer, now: Nanos) {
+        let Answer { reader, asked, result } = answer;
+        let this = &mut self.readers[reader];
+        this.owed -= 1;
+        match (asked, result) {
+            (Asked::Open, Ok(_)) => {
+                this.open = true;
+                this.brought.opens += 1;
+                self.spans.open.record(now.since(this.since));
+            }
+            (Asked::Read, Ok(got)) if this.trouble.is_none() => {
+                this.brought.reads += 1;
+                self.spans.read.record(now.since(this.since));
+                self.arrive(reader, got);
+            }
+            (Asked::Close, Ok(_)) => {
+                (this.open, this.stale) = (false, false);
+                self.spans.close.record(now.since(this.since));
+            }
+            // Asked again, from the open on if the chain has closed the file meanwhile.
+            (Asked::Read, Err(Errno::INTR | Errno::AGAIN)) => {}
+            (_, Err(cause)) => self.fail(reader, asked, cause),
+            _ => {}
+        }
+        let this = &mut self.readers[reader];
+        this.since = now;
+        if this.owed == 0 {
+            self.go_on(reader, now);
+        }
+    }
+
+    /// Takes note of what a read brought.
+    fn arrive(&mut self, reader: usize, got: usize) {
+        let this = &mut self.readers[reader];
+        let Some(reading) = &mut this.reading else { return };
+        match reading.take(this.ask, got, || shown(self.store, &self.ring, reader)) {
+            Err(cause) => this.trouble = Some(cause),
+            Ok(part) => {
+                if let Some(kept) = &mut this.kept {
+                    let place = this.before as usize + part.place;
+                    kept.room()[place..][..part.bytes].copy_from_slice(self.ring.came(reader, part));
+                }
+            }
+        }
+    }
+
+    /// Takes note of a request that failed. What follows it in its chain fails for that reason and is not heard.
+    fn fail(&mut self, reader: usize, asked: Asked, cause: Errno) {
+        if self.readers[reader].trouble.is_none() {
+            let name = shown(self.store, &self.ring, reader);
+            self.readers[reader].trouble = Some(match asked {
+                Asked::Open => self.store.error(Operation::Open, name, cause),
+                Asked::Advise => self.store.error(Operation::Advise, name, cause),
+                Asked::Close => self.store.error(Operation::Close, name, cause),
+                Asked::Read | Asked::Cancel | Asked::Bell => self.store.error(Operation::Read, name, cause),
+            });
+        }
+    }
+
+    /// What comes after a chain: another one, or the end of the fetch.
+    fn go_on(&mut self, reader: usize, now: Nanos) {
+        let this = &mut self.readers[reader];
+        let reads_on = this.trouble.is_none() && this.next(self.transfers).is_some();
+        // Relaxed: the flag carries nothing with it.
+        if reads_on && self.traffic.give_up.load(Ordering::Relaxed) {
+            this.trouble = Some(StoreError::GivenUp);
+        }
+        let is_over = !reads_on || this.trouble.is_some();
+        if is_over && (this.keep_open || !this.open) {
+            self.end(reader, now);
+        } else {
+            self.ready.push_back(reader);
+        }
+    }
+
+    fn end(&mut self, reader: usize, at: Nanos) {
+        let this = &mut self.readers[reader];
+        this.busy = false;
+        this.brought.bytes = this.before;
+        if let Some(kept) = &mut this.kept {
+            kept.set_len(this.before as usize);
+        }
+        let outcome = this.trouble.take().map_or(Ok(this.brought), Err);
+        self.busy -= 1;
+        self.done.push_back(Done { reader, at, outcome, kept: this.kept.take() });
+    }
+
+    /// The ring is of no use any more: all fetches end.
+    fn lose(&mut self, cause: Errno) {
+        self.lost = Some(cause);
+        self.ready.clear();
+        let now = self.traffic.clock.now();
+        for reader in 0..self.readers.len() {
+            if self.readers[reader].busy {
+                self.fail(reader, Asked::Read, cause);
+                self.end(reader, now);
+            }
+        }
+    }
+
+    /// Sleeps until an answer may have come.
+    fn sleep(&mut self, most: Nanos) {
+        self.queue_chains();
+        let most = most.min(QUIET);
+        match self.ring.enter(Some(most)) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.quiet += most;
+                if self.quiet >= QUIET {
+                    self.examine();
+                }
+            }
+            Err(cause) => self.lose(cause),
+        }
+    }
+
+    /// Waits for the end of the reader's fetch.
+    fn until_done(&mut self, reader: usize) -> Done {
+        loop {
+            self.collect();
+            let place = self.done.iter().position(|done| done.reader == reader);
+            if let Some(done) = place.and_then(|place| self.done.remove(place)) {
+                return done;
+            }
+            self.sleep(QUIET);
+        }
+    }
+
+    /// Ends the fetches of what is no file. Opening a pipe waits for one who writes to it, for ever if need be; the
+    /// flag against that makes reads fail that have to wait for the disk; and to look at every file first costs more
+    /// than it is worth. So it is done when nothing has come for a while, once per fetch.
+    fn examine(&mut self) {
+        self.quiet = Nanos::ZERO;
+        for reader in 0..self.readers.len() {
+            let this = &mut self.readers[reader];
+            if !this.busy || this.examined || this.owed == 0 || !self.ring.has_room() {
+                continue;
+            }
+            this.examined = true;
+            let folder = self.store.folder.root();
+            let facts = rustix::fs::statat(folder, self.ring.path(reader), AtFlags::empty());
+            if facts.is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile) {
+                self.fail(reader, Asked::Read, Errno::SPIPE);
+                self.ring.cancel(reader);
+            }
+        }
+    }
+}
+
+impl Lane for UringLane<'_> {
+    fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
+        debug_assert!(!self.readers[reader].busy);
+        let name = fetch.name;
+        let this = &mut self.readers[reader];
+        this.begin(fetch);
+        self.busy += 1;
+        let refused = match self.lost {
+            Some(cause) => Some(self.store.folder.error(Operation::Read, name, cause)),
+            None => self.store.prove(name).err(),
+        };
+        if refused.is_some() {
+            this.trouble = refused;
+            return self.end(reader, self.traffic.clock.now());
+        }
+        if self.ring.path(reader) != name.as_c_str() {
+            this.stale = this.open;
+            self.ring.set_path(reader, name.as_c_str());
+        }
+        self.ready.push_back(reader);
+    }
+
+    fn reap(&mut self) -> Option<Done> {
+        if self.done.is_empty() {
+            self.collect();
+        }
+        // While there are completions to hand out, new fetches gather for one call.
+        if self.done.is_empty() {
+            self.flush();
+            self.collect();
+        }
+        self.done.pop_front()
+    }
+
+    fn awaits(&self) -> Awaits {
+        match self.busy > 0 && self.done.is_empty() {
+            true => Awaits::Medium,
+            false => Awaits::Nothing,
+        }
+    }
+
+    fn wait(&mut self, most: Nanos) {
+        if self.done.is_empty() && !self.ring.was_rung() && self.lost.is_none() {
+            self.sleep(most);
+        }
+    }
+
+    fn waker(&self) -> Option<Arc<dyn Waker>> {
+        Some(self.ring.bell())
+    }
+
+    /// A look is a fetch that is waited for. What ends meanwhile is kept for `reap`.
+    fn look(
+        &mut self,
+        reader: usize,
+        name: &Name,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<Brought, StoreError> {
+        let ranges = [Extent { offset, len: out.len() as u64 }];
+        let into = Some(std::mem::take(&mut self.looked));
+        // No file ends there, so nothing is asked for behind the range.
+        let file_bytes = u64::MAX;
+        self.submit(
+            reader,
+            Fetch { name, ranges: &ranges, file_bytes, keep_open: true, at: Nanos::ZERO, into },
+        );
+        let done = self.until_done(reader);
+        self.looked = done.kept.unwrap_or_default();
+        let brought = done.outcome?;
+        out.copy_from_slice(self.looked.bytes());
+        Ok(brought)
+    }
+
+    fn take_spans(&mut self) -> Spans {
+        std::mem::take(&mut self.spans)
+    }
+}

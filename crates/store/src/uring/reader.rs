@@ -1,0 +1,68 @@
+//! A reader's state: the fetch it is about, how far that is, and what its slot in the ring holds. It asks for nothing
+//! by itself; the lane does.
+
+use model::extent::Extent;
+use model::units::Nanos;
+
+use crate::reading::{Ask, Reading, Transfers};
+use crate::{Brought, Buffer, Fetch, StoreError};
+
+/// A reader and its fetch.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    pub(super) busy: bool,
+    /// Whether a file is open in the reader's slot, and whether that is another than the fetch's.
+    pub(super) open: bool,
+    pub(super) stale: bool,
+    pub(super) ranges: Vec<Extent>,
+    /// The range at work, what remains of it, and the read that is on its way.
+    pub(super) range: usize,
+    pub(super) reading: Option<Reading>,
+    pub(super) ask: Ask,
+    pub(super) file_bytes: u64,
+    pub(super) keep_open: bool,
+    pub(super) kept: Option<Buffer>,
+    /// Bytes of the ranges before the one at work.
+    pub(super) before: u64,
+    pub(super) brought: Brought,
+    pub(super) trouble: Option<StoreError>,
+    /// Answers that the chain at work still owes.
+    pub(super) owed: usize,
+    /// When the request that is answered next began.
+    pub(super) since: Nanos,
+    pub(super) examined: bool,
+}
+
+impl Reader {
+    /// Takes on a fetch.
+    pub(super) fn begin(&mut self, fetch: Fetch<'_>) {
+        self.busy = true;
+        self.ranges.clear();
+        self.ranges.extend_from_slice(fetch.ranges);
+        self.file_bytes = fetch.file_bytes;
+        self.keep_open = fetch.keep_open;
+        self.kept = fetch.into;
+        if let Some(kept) = &mut self.kept {
+            kept.prepare(fetch.ranges.iter().map(|range| range.len).sum::<u64>() as usize);
+        }
+        (self.range, self.before, self.brought) = (0, 0, Brought::default());
+        self.reading = self.ranges.first().map(|range| Reading::new(*range, self.file_bytes));
+        (self.trouble, self.owed, self.examined) = (None, 0, false);
+    }
+
+    /// The next read of the fetch; goes on to the next range when one is complete. `None` when all are.
+    pub(super) fn next(&mut self, transfers: Transfers) -> Option<Ask> {
+        loop {
+            if let Some(ask) = self.reading?.next(transfers) {
+                return Some(ask);
+            }
+            self.before += self.ranges[self.range].len;
+            self.range += 1;
+            self.reading = self.ranges.get(self.range).map(|range| Reading::new(*range, self.file_bytes));
+        }
+    }
+
+    pub(super) fn is_in_last_range(&self) -> bool {
+        self.range + 1 == self.ranges.len()
+    }
+}

@@ -1,0 +1,92 @@
+//! Lanes are quiet: once names and ranges have had their sizes a fetch allocates nothing. One test only, since it
+//! counts what the whole process allocates.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use model::extent::Extent;
+use model::names::Name;
+use model::units::Nanos;
+use store::{Awaits, Buffer, Fetch, Lane, Mode, Selection, Still, Traffic};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged; the counter does not touch memory that it hands out.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // Relaxed: a count, read by the thread that did the counting.
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const FILES: usize = 8;
+
+/// Every file is fetched by each reader so many times; bytes are kept in buffers that come back.
+fn fetch_all(lane: &mut dyn Lane, names: &[Name], spare: &mut Vec<Buffer>, rounds: usize) {
+    let ranges = [Extent { offset: 0, len: 3000 }, Extent { offset: 6000, len: 4000 }];
+    for round in 0..rounds {
+        for reader in 0..spare.len() {
+            let name = &names[(round + reader) % names.len()];
+            let into = spare.pop();
+            lane.submit(
+                reader,
+                Fetch { name, ranges: &ranges, file_bytes: 10_000, keep_open: false, at: Nanos::ZERO, into },
+            );
+        }
+        loop {
+            match (lane.reap(), lane.awaits()) {
+                (Some(done), _) => {
+                    assert_eq!(done.outcome.map(|brought| brought.bytes), Ok(7000));
+                    spare.extend(done.kept);
+                }
+                (None, Awaits::Nothing) => break,
+                (None, _) => lane.wait(Nanos(1_000_000_000)),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fetch_allocates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let names: Vec<Name> = (0..FILES).map(|file| Name::new(&format!("file_{file}")).unwrap()).collect();
+    for name in &names {
+        std::fs::write(folder.path().join(name.as_str()), [7; 10_000]).unwrap();
+    }
+    let go_on = AtomicBool::new(false);
+    for (store, odirect, readers) in [
+        ("posix", false, 1),
+        ("direct", true, 1),
+        ("mmap", false, 1),
+        ("uring", false, 32),
+        ("uring", true, 32),
+    ] {
+        let selection = Selection::named(store, Mode { odirect, ..Mode::default() }).unwrap();
+        let store = match selection.open(folder.path()) {
+            Ok(store) => store,
+            Err(refusal) => {
+                assert!(refusal.to_string().contains("use --store"), "{refusal}");
+                continue;
+            }
+        };
+        let traffic = Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on };
+        let mut lane = store.lane(traffic).unwrap();
+        let mut spare: Vec<Buffer> = (0..readers).map(|_| Buffer::default()).collect();
+        fetch_all(&mut *lane, &names, &mut spare, 10);
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        fetch_all(&mut *lane, &names, &mut spare, 200);
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{store:?}");
+    }
+}
