@@ -35,8 +35,9 @@ enum Turn {
 /// A batch in the accelerator's memory.
 #[derive(Clone, Copy, Debug)]
 struct Landed {
-    /// When it was ready in the host's memory, and when in the accelerator's.
+    /// When it was ready in the host's memory, how long that was waited for, and when it was in the accelerator's.
     ready: Nanos,
+    waited: Nanos,
     at: Nanos,
 }
 
@@ -283,8 +284,9 @@ impl Driver<'_> {
             };
             took = true;
             self.waiting.swap_remove(i);
-            let begins = accelerator.asked.unwrap_or_default().max(ready.at);
-            let landed = Landed { ready: ready.at, at: begins + self.copying(ready.bytes) };
+            let asked = accelerator.asked.unwrap_or_default();
+            let at = asked.max(ready.at) + self.copying(ready.bytes);
+            let landed = Landed { ready: ready.at, waited: ready.at.since(asked), at };
             self.ranks[rank].landed = Some(landed);
             if self.ranks[rank].free {
                 self.begin_step(rank);
@@ -308,7 +310,8 @@ impl Driver<'_> {
         let compute =
             times::draw(&job.phase.compute, job.seed, job.epoch, job.first_rank + rank as u64, step);
         let stall = start - accelerator.asks;
-        let wait = landed.ready.since(accelerator.asks).min(stall);
+        // Whoever copies ahead waits for data before the accelerator does: what of that it feels is waiting, too.
+        let wait = landed.waited.min(stall);
         accelerator.ends = start + compute;
         accelerator.begun = (wait, stall - wait, compute);
         (accelerator.free, accelerator.asked) = (false, None);

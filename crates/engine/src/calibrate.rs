@@ -60,10 +60,9 @@ fn brief(plan: &Plan) -> Plan {
     brief.metric.exclude_end_steps = 0;
     brief.eval = None;
     brief.epochs = 1;
-    if plan.loader.preprocess.kind == Preprocess::Decode {
-        // There is nothing to decode; what decoding costs is the workload's, not the instrument's.
-        brief.loader.preprocess.kind = Preprocess::None;
-    }
+    // What preprocessing and copying cost is the workload's, not the instrument's.
+    brief.loader.preprocess.kind = Preprocess::None;
+    brief.device.copy_bytes_per_second = None;
     // As many threads as the run itself has: what they cost is part of the ceiling.
     brief.store = "null".to_owned();
     brief

@@ -1,6 +1,7 @@
 //! How long operations took, as counts of spans: three significant digits from a nanosecond to an hour, with the bins
 //! of an HDR histogram. Count, sum, smallest and largest span are exact, and histograms add up exactly in any order.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{AddAssign, Range};
 
@@ -248,6 +249,11 @@ pub struct Latencies {
 }
 
 impl Latencies {
+    /// What there is to say about each kind that occurred.
+    pub fn summaries(&self) -> BTreeMap<String, Quantiles> {
+        self.each().filter_map(|(name, spans)| Some((name.to_owned(), spans.summary()?))).collect()
+    }
+
     /// Every kind with its name, in the order of a sample's life.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
         let Latencies { open, read, close, sample, prep, batch_wait } = self;

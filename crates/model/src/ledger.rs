@@ -243,6 +243,15 @@ impl Ledger {
         })
     }
 
+    /// How long operations of a phase took, over all epochs and nodes.
+    pub fn latencies(&self, phase: Phase) -> Latencies {
+        let mut sum = Latencies::default();
+        for (_, row) in self.nodes.iter().filter(|((_, of, _), _)| *of == phase) {
+            sum += &row.latencies;
+        }
+        sum
+    }
+
     /// What the nodes saw of one phase of one epoch, added up.
     pub fn node_total(&self, epoch: u64, phase: Phase) -> NodeRow {
         self.nodes.range((epoch, phase, 0)..=(epoch, phase, u64::MAX)).fold(

@@ -1,9 +1,12 @@
 //! From ledger to figures: AU, samples per second, bytes per second, by DLIO's formulas where the figure bears DLIO's
 //! name, and the split of every rank's time beside them. "Not measurable" is `None`, never 0.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::histogram::Quantiles;
 use crate::ledger::{Ledger, Phase, Row};
 use crate::plan::Plan;
 use crate::statistics;
@@ -44,12 +47,15 @@ pub struct EpochFigures {
     /// The same in bytes that were really read.
     pub mib_per_second: Option<f64>,
     pub wait_seconds: f64,
+    pub copy_seconds: f64,
     pub compute_seconds: f64,
     pub barrier_seconds: f64,
     pub harness_seconds: f64,
     /// Mean and largest delay of the host behind the accelerators' timeline.
     pub lateness_mean_seconds: f64,
     pub lateness_max_seconds: f64,
+    /// How long operations took, kind by kind, over all ranks; kinds that did not occur are missing.
+    pub latency: BTreeMap<String, Quantiles>,
 }
 
 impl EpochFigures {
@@ -78,11 +84,13 @@ impl EpochFigures {
             samples_per_second,
             mib_per_second: samples_per_second.map(|rate| rate * bytes_per_sample / f64::from(1 << 20)),
             wait_seconds: total.wait_ns.seconds(),
+            copy_seconds: total.copy_ns.seconds(),
             compute_seconds: total.compute_ns.seconds(),
             barrier_seconds: total.barrier_ns.seconds(),
             harness_seconds: total.harness_ns.seconds(),
             lateness_mean_seconds: total.lateness_ns_sum.seconds() / total.steps.max(1) as f64,
             lateness_max_seconds: total.lateness_ns_max.seconds(),
+            latency: ledger.node_total(epoch, phase).latencies.summaries(),
         }
     }
 }
@@ -102,7 +110,7 @@ fn au_percent(row: &Row) -> Option<f64> {
 fn samples_per_second(row: &Row, batch: u64, phase: Phase) -> Option<f64> {
     let (steps, time) = match phase {
         Phase::Train => (row.window.steps, row.window.time_ns),
-        Phase::Eval => (row.steps, row.wait_ns + row.compute_ns + row.barrier_ns),
+        Phase::Eval => (row.steps, row.wait_ns + row.copy_ns + row.compute_ns + row.barrier_ns),
     };
     (steps > 0 && time.0 > 0).then(|| (steps * batch) as f64 / time.seconds())
 }

@@ -193,9 +193,10 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
 impl<B: Blocking> Lane for BlockingLane<'_, B> {
     fn submit(&mut self, reader: usize, mut fetch: Fetch<'_>) {
         debug_assert!(self.done.is_none());
+        let began = self.traffic.clock.now();
         let outcome = self.bring(reader, &mut fetch);
         let at = self.traffic.clock.now();
-        self.done = Some(Done { reader, at, outcome, kept: fetch.into });
+        self.done = Some(Done { reader, at, began, outcome, kept: fetch.into });
     }
 
     fn reap(&mut self) -> Option<Done> {

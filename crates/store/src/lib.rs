@@ -105,6 +105,8 @@ pub struct Done {
     pub reader: usize,
     /// When it ended: by the clock, or by the reckoning of a simulated device.
     pub at: Nanos,
+    /// When it began, by the same.
+    pub began: Nanos,
     pub outcome: Result<Brought, StoreError>,
     /// The buffer that was given, with the bytes of all ranges one after the other.
     pub kept: Option<Buffer>,

@@ -60,7 +60,7 @@ impl Lane for NullLane<'_> {
         let bytes = fetch.ranges.iter().map(|range| range.len).sum();
         let brought = Brought { bytes, opens: 1, reads: fetch.ranges.len() as u64 };
         let at = self.traffic.clock.now();
-        self.done.push(Done { reader, at, outcome: Ok(brought), kept: fetch.into });
+        self.done.push(Done { reader, at, began: at, outcome: Ok(brought), kept: fetch.into });
     }
 
     fn reap(&mut self) -> Option<Done> {

@@ -197,6 +197,7 @@ struct UnderWay {
     ranges: Vec<Extent>,
     range: usize,
     within: u64,
+    began: Nanos,
     asked_at: Nanos,
     brought: Brought,
     kept: Option<Buffer>,
@@ -240,7 +241,7 @@ impl SimLane<'_> {
     fn end(&mut self, reader: usize, at: Nanos, outcome: Result<(), StoreError>) -> Done {
         let fetch = &mut self.readers[reader];
         let outcome = outcome.map(|()| fetch.brought);
-        Done { reader, at, outcome, kept: fetch.kept.take() }
+        Done { reader, at, began: fetch.began, outcome, kept: fetch.kept.take() }
     }
 }
 
@@ -251,7 +252,7 @@ impl Lane for SimLane<'_> {
         under_way.ranges.extend_from_slice(fetch.ranges);
         (under_way.range, under_way.within) = (0, 0);
         under_way.brought = Brought { opens: 1, ..Brought::default() };
-        under_way.kept = fetch.into;
+        (under_way.kept, under_way.began) = (fetch.into, fetch.at);
         if !self.request(reader, fetch.at) {
             self.events.push(Reverse((fetch.at, reader)));
         }

@@ -287,7 +287,6 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             (None, Preprocess::Decode) => Some(reader.spare.take().unwrap_or_default()),
             (None, _) => None,
         };
-        reader.began = reader.at;
         let fetch = Fetch {
             name: &self.visits.name,
             ranges: &self.visits.reads,
@@ -312,7 +311,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         reader.tally.bytes_read += bytes;
         reader.tally.opens += opens;
         reader.tally.reads += reads;
-        self.delivered.latencies.sample.record(done.at.since(reader.began));
+        self.delivered.latencies.sample.record(done.at.since(done.began));
         reader.at = done.at;
         let samples = reader.samples.end - reader.samples.start;
         self.delivered.timeline.add(done.at.since(job.begin), bytes, samples);

@@ -104,7 +104,7 @@ impl Lane for SlowLane<'_> {
             let bytes = fetch.ranges.iter().map(|range| range.len).sum();
             Ok(Brought { bytes, opens: 1, reads: 1 })
         };
-        self.1 = Some(Done { reader, at: store.clock.now(), outcome, kept: fetch.into });
+        self.1 = Some(Done { reader, at: store.clock.now(), began: fetch.at, outcome, kept: fetch.into });
     }
 
     fn reap(&mut self) -> Option<Done> {
@@ -307,4 +307,32 @@ fn utilisation_is_a_share_whenever_a_run_is_stopped() {
         let figures = Figures::new(&plan, &ledger, Phase::Train).unwrap();
         assert_eq!(figures.au_percent, None, "an unfinished epoch has no AU");
     }
+}
+
+/// On a store that needs `service` for each fetch, one reader and batches of one sample of which a copy takes 4 ms.
+fn with_copies(overlapped: bool, service: u64) -> Row {
+    let clock = FakeClock::default();
+    let store = Slow::new(&clock, service);
+    let prefetch = format!("train.device_prefetch={overlapped}");
+    let settings = [
+        "reader.batch_size=1",
+        "reader.read_threads=1",
+        "reader.prefetch_size=0",
+        "train.epochs=1",
+        &prefetch,
+    ];
+    let mut plan = plan(&settings, 1, &store);
+    plan.device.copy_bytes_per_second = Some(plan.data.visit_bytes.unwrap() as f64 / 0.004);
+    run(&plan, &store, &clock).total(1, Phase::Train)
+}
+
+#[test]
+fn a_copy_to_the_accelerator_takes_its_time_or_is_hidden() {
+    // Read 3 ms, copy 4 ms, compute 10 ms, one after the other.
+    let row = with_copies(false, 3);
+    assert_eq!((row.steps, millis(row.wait_ns), millis(row.copy_ns)), (60, 60.0 * 3.0, 60.0 * 4.0));
+    // Ahead, both are over before the accelerator is; only the first batch is waited for.
+    let row = with_copies(true, 3);
+    assert_eq!((row.steps, millis(row.wait_ns), millis(row.copy_ns)), (60, 3.0, 4.0));
+    assert_eq!(millis(row.compute_ns), 600.0);
 }

@@ -130,7 +130,7 @@ impl Outcome<'_> {
                 "observed": self.observed.store,
                 "facts": self.observed.facts.iter().map(|(what, value)| (*what, value.as_str())).collect::<Facts<'_>>(),
             },
-            "simulated": self.observed.store == "sim",
+            "simulated": self.plan.is_simulated(),
             "loader": self.plan.loader,
             "memory": {
                 "peak_rss_bytes": self.peak_rss_bytes,
@@ -141,9 +141,17 @@ impl Outcome<'_> {
             "cpu_seconds": self.times.cpu_seconds,
             "wall_seconds": self.times.span.seconds(),
             "warnings": self.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "latency": self.ledger.latencies(Phase::Train).summaries(),
+            "most_in_flight": self.most_in_flight(),
             "epochs": self.epochs(Phase::Train),
             "eval_epochs": self.epochs(Phase::Eval),
         })
+    }
+
+    /// Most fetches of training that were in flight at once.
+    fn most_in_flight(&self) -> u64 {
+        let epochs = self.ledger.epochs(Phase::Train).into_iter();
+        epochs.map(|epoch| self.ledger.node_total(epoch, Phase::Train).most_in_flight).max().unwrap_or(0)
     }
 
     /// The figures of each epoch, and beside what was delivered what the plan deals out: equal if each sample came

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use model::histogram::Quantiles;
 use model::ledger::{Calibration, Phase};
 use model::metrics::{EpochFigures, Figures, Spread};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
@@ -18,6 +19,7 @@ pub fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String {
         if let Some(figures) = outcome.figures(phase) {
             let _ = write!(text, "\n{title}\n{}\n", epochs_table(outcome, &figures));
             text.push_str(&run_lines(outcome, &figures));
+            text.push_str(&latency_table(outcome, phase));
         }
     }
     text.push_str(&verdict_lines(outcome));
@@ -39,32 +41,62 @@ next
 fn heading(outcome: &Outcome<'_>) -> String {
     let plan = outcome.plan;
     format!(
-        "{}: {} x {}, {} of {}, {} store, {} x {} of {}\n",
+        "{}: {} x {}, {} of {}, {} store{}, {} x {} of {}\n",
         plan.workload,
         counted(plan.ranks, "rank"),
         counted(plan.loader.readers_per_rank, "reader"),
         counted(plan.data.train.files, "file"),
         plan.format,
         plan.store,
+        if plan.is_simulated() { " (simulated)" } else { "" },
         counted(plan.epochs, "epoch"),
         counted(plan.train.shards.steps, "step"),
         Nanos::from_seconds(plan.train.compute.mean()),
     )
 }
 
+/// How long operations took, kind by kind.
+fn latency_table(outcome: &Outcome<'_>, phase: Phase) -> String {
+    let latencies = outcome.ledger.latencies(phase);
+    let rows = latencies.each().filter_map(|(name, spans)| {
+        let Quantiles { count, p50_ns, p90_ns, p99_ns, p99_9_ns, max_ns, .. } = spans.summary()?;
+        let mut cells = vec![name.replace('_', " ")];
+        cells.extend([p50_ns, p90_ns, p99_ns, p99_9_ns, max_ns].map(|span| span.to_string()));
+        cells.push(grouped(count));
+        Some(cells)
+    });
+    let header = ["latency", "p50", "p90", "p99", "p99.9", "max", "count"];
+    format!("\n{}\n", super::table(header, 1..7, rows))
+}
+
 fn epochs_table(outcome: &Outcome<'_>, figures: &Figures) -> String {
-    let header =
-        ["epoch", "AU %", "samples/s", "MiB/s", "wait", "compute", "barrier", "harness", "delivered"];
-    let rows = figures.epochs.iter().map(|epoch| epoch_cells(epoch, outcome.plan.ranks));
-    super::table(header, 0..9, rows)
+    let mut header =
+        vec!["epoch", "AU %", "samples/s", "MiB/s", "wait", "compute", "barrier", "harness", "delivered"];
+    let copies = outcome.plan.device.copy_bytes_per_second.is_some();
+    let rows = figures.epochs.iter().map(|epoch| {
+        let mut cells = epoch_cells(epoch, outcome.plan.ranks).to_vec();
+        if copies {
+            cells.insert(5, mean_time(epoch.copy_seconds, outcome.plan.ranks));
+        }
+        cells
+    });
+    if copies {
+        header.insert(5, "copy");
+    }
+    let columns = header.len();
+    super::table(header, 0..columns, rows)
 }
 
 /// Times are means over ranks, so that they compare with the clock on the wall.
+fn mean_time(seconds: f64, ranks: u64) -> String {
+    Nanos::from_seconds(seconds / ranks as f64).to_string()
+}
+
 fn epoch_cells(epoch: &EpochFigures, ranks: u64) -> [String; 9] {
     let figure = |value: Option<f64>, digits: usize| {
         value.map_or("n/a".to_owned(), |value| format!("{value:.digits$}"))
     };
-    let time = |seconds: f64| Nanos::from_seconds(seconds / ranks as f64).to_string();
+    let time = |seconds: f64| mean_time(seconds, ranks);
     [
         epoch.epoch.to_string(),
         figure(epoch.au_percent, 2),
@@ -218,11 +250,19 @@ training
 AU 100.00 % (sd 0.00), target 90 %: met
 640 (sd 0.00) samples/s, 70.6 (sd 0.00) MiB/s
 
+ latency     p50  p90  p99  p99.9  max  count
+ sample      0 s  0 s  0 s    0 s  0 s  2,400
+ batch wait  0 s  0 s  0 s    0 s  0 s    300
+
 evaluation
  epoch    AU %  samples/s  MiB/s  wait  compute  barrier  harness  delivered
      1  100.00      800.0   88.2   0 s  50.0 ms      0 s      0 s   40 of 40
 AU 100.00 % (sd 0.00), target 90 %: met
 800 (sd 0.00) samples/s, 88.2 (sd 0.00) MiB/s
+
+ latency     p50  p90  p99  p99.9  max  count
+ sample      0 s  0 s  0 s    0 s  0 s     40
+ batch wait  0 s  0 s  0 s    0 s  0 s     10
 
 verdict: unverified
   served-by-storage (not checkable): the null store reads nothing: this is the instrument's own ceiling

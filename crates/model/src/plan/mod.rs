@@ -227,6 +227,11 @@ impl Plan {
         hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Whether the storage is a reckoning and no medium.
+    pub fn is_simulated(&self) -> bool {
+        self.store.split(':').next() == Some("sim")
+    }
+
     /// Samples that the whole run delivers.
     pub fn samples(&self) -> u64 {
         let evals = self

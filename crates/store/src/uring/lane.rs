@@ -217,7 +217,7 @@ impl<'a> UringLane<'a> {
         }
         let outcome = this.trouble.take().map_or(Ok(this.brought), Err);
         self.busy -= 1;
-        self.done.push_back(Done { reader, at, outcome, kept: this.kept.take() });
+        self.done.push_back(Done { reader, at, began: this.began, outcome, kept: this.kept.take() });
     }
 
     /// The ring is of no use any more: all fetches end.
@@ -287,7 +287,7 @@ impl Lane for UringLane<'_> {
         debug_assert!(!self.readers[reader].busy);
         let name = fetch.name;
         let this = &mut self.readers[reader];
-        this.begin(fetch);
+        this.begin(fetch, self.traffic.clock.now());
         self.busy += 1;
         let refused = match self.lost {
             Some(cause) => Some(self.store.folder.error(Operation::Read, name, cause)),

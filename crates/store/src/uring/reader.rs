@@ -28,15 +28,16 @@ pub(super) struct Reader {
     pub(super) trouble: Option<StoreError>,
     /// Answers that the chain at work still owes.
     pub(super) owed: usize,
-    /// When the request that is answered next began.
+    /// When the fetch began, and the request that is answered next.
+    pub(super) began: Nanos,
     pub(super) since: Nanos,
     pub(super) examined: bool,
 }
 
 impl Reader {
     /// Takes on a fetch.
-    pub(super) fn begin(&mut self, fetch: Fetch<'_>) {
-        self.busy = true;
+    pub(super) fn begin(&mut self, fetch: Fetch<'_>, now: Nanos) {
+        (self.busy, self.began) = (true, now);
         self.ranges.clear();
         self.ranges.extend_from_slice(fetch.ranges);
         self.file_bytes = fetch.file_bytes;
