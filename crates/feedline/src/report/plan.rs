@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use model::order::Unit;
-use model::plan::Plan;
+use model::order::{Interleave, Unit};
+use model::plan::{Discipline, Plan, Window};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::warning::Warning;
 use serde_json::{Value, json};
@@ -57,6 +57,7 @@ impl PlanReport<'_> {
         for (title, lines) in [
             ("data set", self.data_lines()),
             ("epoch", self.epoch_lines()),
+            ("loader", self.loader_lines()),
             ("demand", self.demand_lines()),
             ("memory per host", self.memory_lines()),
             ("MLPerf Storage's size rule", self.rule_lines()),
@@ -153,13 +154,59 @@ impl PlanReport<'_> {
             line("dropped remainder", &dropped),
             line("shard of a rank", &format!("{} samples, a stretch of the order", grouped(share))),
             line("order", &format!("{order}{again}")),
-            line(
-                "readers, batches ahead per rank",
-                &format!("{}, {}", plan.loader.readers_per_rank, plan.loader.prefetch_batches),
-            ),
             line("epochs", &plan.epochs.to_string()),
             line("time if storage keeps up", &time),
         ]
+    }
+
+    /// How batches are fetched and prepared; docs/loaders.md draws it.
+    fn loader_lines(&self) -> Vec<(String, String)> {
+        let (loader, batch) = (&self.plan.loader, self.plan.train.shards.batch);
+        let takes = match (loader.discipline, loader.chunk_samples >= batch) {
+            (Discipline::Synthetic, _) => "nothing is read".to_owned(),
+            (_, true) => "whole batches, their samples one after another".to_owned(),
+            (_, false) => format!("{} at a time", counted(loader.chunk_samples, "sample")),
+        };
+        let turns = if loader.in_turn { ", in turn" } else { ", whoever is free" };
+        let window = match loader.window {
+            Window::Open => String::new(),
+            Window::Chunks(chunks) => format!("; at most {chunks} ahead of the oldest that is missing"),
+            Window::Batch => "; one batch after the other".to_owned(),
+        };
+        let name = format!("{:?}", loader.discipline).to_lowercase();
+        let mut lines = vec![
+            line("discipline", &name),
+            line("readers per rank", &loader.readers_per_rank.to_string()),
+            line("a reader takes", &format!("{takes}{turns}{window}")),
+            line("batches ahead per rank", &loader.prefetch_batches.to_string()),
+            line("delivery", if loader.ordered { "in order" } else { "as batches become ready" }),
+            line("reads of at most", &Bytes(loader.transfer_bytes).to_string()),
+            line("threads per host", &loader.threads.to_string()),
+        ];
+        let Interleave { cycle, block } = self.plan.train.interleave;
+        if cycle > 1 {
+            let what = format!("{cycle} side by side, {} of each in turn", counted(block, "sample"));
+            lines.push(line("files", &what));
+        }
+        if loader.lead_samples > 0 {
+            let what =
+                format!("{} samples are read before the first is handed on", grouped(loader.lead_samples));
+            lines.push(line("shuffle buffer", &what));
+        }
+        if loader.preprocess.works() {
+            let each = Nanos::from_seconds(loader.preprocess.time.mean());
+            let threads = loader.preprocess.threads_per_rank;
+            let who = threads.map_or("by each reader".to_owned(), |n| format!("{n} at once per rank"));
+            lines.push(line(
+                "preprocessing",
+                &format!("{}, {each} a sample, {who}", loader.preprocess.kind.name()),
+            ));
+        }
+        if let Some(rate) = self.plan.device.copy_bytes_per_second {
+            let how = if self.plan.device.overlapped { "while it computes" } else { "between its steps" };
+            lines.push(line("copy to the accelerator", &format!("{} GB/s, {how}", significant(rate / 1e9))));
+        }
+        lines
     }
 
     fn demand_lines(&self) -> Vec<(String, String)> {
