@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use model::histogram::Histogram;
@@ -129,10 +129,11 @@ impl<'a> Drive<'a> {
 
     /// Moves the accelerators on as far as they go now, unless someone else is doing so, who then looks again.
     pub(crate) fn nudge(&self) {
-        // SeqCst throughout: whoever fails to get the lock has set the flag before, and whoever gives the lock back
-        // looks at the flag after.
+        // Whoever fails to get the lock has set the flag before, and whoever gives the lock back looks at the flag
+        // after. The lock itself orders less than that takes, hence a fence on either side.
         self.dirty.store(true, Ordering::SeqCst);
         while self.dirty.load(Ordering::SeqCst) {
+            fence(Ordering::SeqCst);
             let mut driver = match self.driver.try_lock() {
                 Ok(driver) => driver,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -145,6 +146,8 @@ impl<'a> Drive<'a> {
                 self.called.store(true, Ordering::SeqCst);
                 self.course.job.batch_bell.ring();
             }
+            drop(driver);
+            fence(Ordering::SeqCst);
         }
     }
 
@@ -167,7 +170,10 @@ impl<'a> Drive<'a> {
                 (next, !driver.waiting.is_empty())
             };
             if waits {
-                let ready = || job.ending() || self.called.load(Ordering::SeqCst);
+                // Also if someone did not get the lock while it was held here. The bell has the fence.
+                let ready = || {
+                    job.ending() || self.called.load(Ordering::SeqCst) || self.dirty.load(Ordering::SeqCst)
+                };
                 job.clock.listen(Listener { bell: job.batch_bell, ready: &ready }, next);
             } else {
                 job.clock.sleep_until(next, &|| job.ending());

@@ -10,6 +10,8 @@ use store::Waker;
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     asleep: AtomicBool,
+    /// Whether the listener that sleeps could take on more than it has.
+    free: AtomicBool,
     lock: Mutex<()>,
     changed: Condvar,
     /// Ends the listener's sleep where it does not sleep here.
@@ -32,6 +34,19 @@ impl Bell {
             waker.wake();
         }
         true
+    }
+
+    /// Wakes the listener if it sleeps and could take something on; says whether it did.
+    pub(crate) fn ring_if_free(&self) -> bool {
+        // As in `ring`: either this load sees the sleeper, or the sleeper's check sees what there is to take on.
+        fence(Ordering::SeqCst);
+        self.free.load(Ordering::Relaxed) && self.ring()
+    }
+
+    /// To be said before a sleep.
+    pub(crate) fn set_free(&self, free: bool) {
+        // Relaxed: the fence in `doze` comes after it.
+        self.free.store(free, Ordering::Relaxed);
     }
 
     /// Tells the bell what ends the sleep of a listener that waits for a medium.

@@ -423,6 +423,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         let now = job.clock.now();
         let most = until.since(now).min(LOOK_AROUND);
         let (idle, thread) = (&self.idle, self.thread);
+        bell.set_free(idle.iter().any(|idle| !idle.readers.is_empty()));
         let computes = job.loader.preprocess.computes();
         let ready = || {
             job.ending()

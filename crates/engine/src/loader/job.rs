@@ -80,25 +80,7 @@ impl Job<'_> {
 
     /// Wakes those who can take on these chunks of a queue.
     pub(crate) fn wake_for(&self, queue: usize, room: &Range<u64>) {
-        let mut left = room.end.saturating_sub(room.start);
-        if left == 0 {
-            return;
-        }
-        let threads = self.deal.threads(queue);
-        if self.queues[queue].taker(room.start).is_none() {
-            for thread in threads {
-                left -= u64::from(self.work_bells[thread].ring());
-                if left == 0 {
-                    return;
-                }
-            }
-            return;
-        }
-        for number in room.clone().take(threads.len()) {
-            if let Some(reader) = self.queues[queue].taker(number) {
-                self.work_bells[self.deal.thread(queue, reader)].ring();
-            }
-        }
+        self.deal.wake(self.work_bells, queue, &self.queues[queue], room);
     }
 }
 
@@ -136,6 +118,30 @@ impl Deal {
     pub(crate) fn thread(&self, queue: usize, reader: usize) -> usize {
         let threads = self.threads(queue);
         threads.start + reader % threads.len()
+    }
+
+    /// Wakes as many of a queue's threads as these chunks need.
+    pub(super) fn wake(&self, bells: &[Bell], number: usize, queue: &Queue, room: &Range<u64>) {
+        let mut left = room.end.saturating_sub(room.start);
+        if left == 0 {
+            return;
+        }
+        if queue.taker(room.start).is_none() {
+            for thread in self.threads(number) {
+                // One that sleeps until its own fetches end would take nothing on, and be counted.
+                left -= u64::from(bells[thread].ring_if_free());
+                if left == 0 {
+                    return;
+                }
+            }
+            return;
+        }
+        // Every reader of the queue comes up among so many chunks; every thread need not among fewer.
+        for chunk in room.clone().take(self.readers_per_queue) {
+            if let Some(reader) = queue.taker(chunk) {
+                bells[self.thread(number, reader)].ring();
+            }
+        }
     }
 
     /// The readers, as queue and number, that a thread plays.

@@ -177,8 +177,9 @@ impl Queue {
 
     fn raise_limit(&self, limit: u64) -> Range<u64> {
         let before = self.bound();
-        // Release: a reader that claims a freed slot sees it reset.
-        self.limit.fetch_max(limit, Ordering::AcqRel);
+        // A reader that claims a freed slot sees it reset. SeqCst, like the prefix: of two who raise one each, at least
+        // one sees both, and wakes readers for what the two let go.
+        self.limit.fetch_max(limit, Ordering::SeqCst);
         before..self.bound()
     }
 
@@ -197,7 +198,7 @@ impl Queue {
         let counter = self.counter(reader);
         let mut number = counter.load(Ordering::Relaxed);
         loop {
-            // Acquire (in `bound`) pairs with the release in `take`.
+            // The load in `bound` pairs with the store in `raise_limit`.
             if number >= self.bound() {
                 return None;
             }
@@ -278,7 +279,7 @@ impl Queue {
 
     /// The first chunk that may not be handed out yet. It only grows.
     pub(crate) fn bound(&self) -> u64 {
-        let by_prefetch = match self.limit.load(Ordering::Acquire) {
+        let by_prefetch = match self.limit.load(Ordering::SeqCst) {
             0 => 0,
             steps => steps.saturating_mul(self.chunks_per_step).saturating_add(self.lead + self.beyond),
         };

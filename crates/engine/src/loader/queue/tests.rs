@@ -4,6 +4,8 @@ use model::plan::{Discipline, PreprocessPlan};
 use model::spec::{Preprocess, Time};
 
 use super::*;
+use crate::bell::Bell;
+use crate::loader::Deal;
 
 /// A plan under which anyone takes the next chunk.
 fn loader(chunk: u64, readers: u64, prefetch: u64) -> LoaderPlan {
@@ -160,4 +162,35 @@ fn a_map_works_across_the_border_of_the_prefetched_batches() {
         complete(&queue, number, 1);
     }
     assert!(queue.ready(0).is_some() && queue.ready(1).is_some() && queue.ready(2).is_none());
+}
+
+/// Which of these sleeping threads are woken for some chunks of the one queue there is; `free` says which of them could
+/// take one on.
+fn woken(readers: usize, in_turn: bool, free: [bool; 2], room: Range<u64>) -> [bool; 2] {
+    let queue = Queue::new(20, 1, &LoaderPlan { in_turn, ..loader(1, readers as u64, 20) });
+    let bells = [Bell::default(), Bell::default()];
+    bells.iter().zip(free).for_each(|(bell, free)| bell.set_free(free));
+    let mut woken = [false; 2];
+    let wake = || {
+        Deal::new(1, readers, 2).wake(&bells, 0, &queue, &room);
+        // Who still sleeps can be woken now.
+        woken = [0, 1].map(|thread: usize| !bells[thread].ring());
+    };
+    bells[0].doze(|| false, || bells[1].doze(|| false, wake));
+    woken
+}
+
+#[test]
+fn a_thread_that_could_take_nothing_on_is_not_woken_in_the_place_of_another() {
+    assert_eq!(woken(4, false, [true, true], 0..1), [true, false], "one is enough");
+    assert_eq!(woken(4, false, [true, true], 0..2), [true, true]);
+    assert_eq!(woken(4, false, [false, true], 0..1), [false, true]);
+}
+
+#[test]
+fn every_thread_whose_turn_it_is_is_woken() {
+    // Readers 0 and 2 are played by thread 0, reader 1 by thread 1.
+    assert_eq!(woken(3, true, [true, true], 1..2), [false, true]);
+    assert_eq!(woken(3, true, [true, true], 2..4), [true, false]);
+    assert_eq!(woken(3, true, [true, true], 2..5), [true, true], "the third of them is reader 1's");
 }
