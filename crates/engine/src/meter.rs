@@ -134,14 +134,14 @@ pub fn pause(span: Duration) {
     }
 }
 
-/// Uses up `span` of this thread's CPU time.
-pub fn burn(span: Nanos) {
+/// Uses up `span` of this thread's CPU time, or what is used until `ending` says that it is in vain.
+pub fn burn(span: Nanos, ending: &dyn Fn() -> bool) {
     let used = || {
         let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     };
     let end = used() + span.0;
-    while used() < end {
+    while used() < end && !ending() {
         // A reading of this clock is a system call; some work lies between two of them.
         (0..200).for_each(|_| std::hint::spin_loop());
     }

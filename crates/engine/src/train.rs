@@ -1,6 +1,7 @@
 //! A run from its first epoch to its last: for each phase it builds a loader, lets readers and accelerators work, and
 //! adds what they saw to the ledger. A failure ends the run and stands in the ledger; nothing is printed here.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 use format::Format;
@@ -13,7 +14,7 @@ use store::Store;
 use crate::accelerators::{Course, Drive, Times};
 use crate::bell::Bell;
 use crate::host;
-use crate::loader::{Deal, Delivered, Failure, Job, Preprocessing, Queue, Shelf, read};
+use crate::loader::{Deal, Delivered, Failure, Job, Preprocessing, Queue, Shelf, panic_text, read};
 use crate::meter::{self, Clock, Monotonic};
 use crate::pulse::Pulse;
 use crate::stop::Stop;
@@ -161,7 +162,11 @@ fn drive_with_readers(course: &Course<'_>) -> (Vec<Row>, NodeRow) {
                 break;
             }
         }
-        drive.run();
+        // A panic that went on from here would wait for readers that wait for it.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drive.run())) {
+            let cause = format!("the accelerators panicked: {}", panic_text(&*panic));
+            job.fail(Failure { rank: job.first_rank, step: 0, cause });
+        }
         if job.ending() {
             // Readers that wait for room would wait for ever.
             job.abort.wish();

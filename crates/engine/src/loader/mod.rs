@@ -10,6 +10,6 @@ mod visit;
 
 pub(crate) use crew::{Delivered, read};
 pub(crate) use job::{Deal, Failure, Job};
-pub(crate) use preprocess::Preprocessing;
+pub(crate) use preprocess::{Preprocessing, panic_text};
 pub(crate) use queue::Queue;
 pub(crate) use shelf::Shelf;

@@ -126,7 +126,7 @@ impl<'a> Preprocessing<'a> {
         let mut scratch = Vec::new();
         while let Some(task) = self.next() {
             // A decoder that panics must not leave its reader waiting for ever.
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(&task, &mut scratch)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(job, &task, &mut scratch)));
             let failed = match outcome {
                 Ok(Ok(())) => None,
                 Ok(Err(cause)) => Some(format!("{}: {cause}", named(job, task.file))),
@@ -141,13 +141,15 @@ impl<'a> Preprocessing<'a> {
         }
     }
 
-    fn perform(&self, task: &Task, scratch: &mut Vec<u8>) -> Result<(), String> {
+    fn perform(&self, job: &Job<'_>, task: &Task, scratch: &mut Vec<u8>) -> Result<(), String> {
         match (self.plan.kind, &task.bytes) {
+            // Nobody waits for it any more.
+            _ if job.ending() => Ok(()),
             (Preprocess::Decode, Some(bytes)) => {
                 self.format.decode(bytes.bytes(), scratch).map_err(|cause| cause.to_string())
             }
             (Preprocess::Burn, _) => {
-                meter::burn(task.span);
+                meter::burn(task.span, &|| job.ending());
                 Ok(())
             }
             _ => Ok(()),
@@ -175,7 +177,7 @@ fn named(job: &Job<'_>, file: u64) -> String {
 }
 
 /// What a panic said.
-pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }

@@ -256,6 +256,46 @@ fn a_failing_fetch_ends_the_run_and_is_named() {
     }
 }
 
+/// A world in which nobody ever meets.
+struct Broken;
+
+impl World for Broken {
+    fn ranks(&self) -> std::ops::Range<u64> {
+        0..2
+    }
+
+    fn node(&self) -> u64 {
+        0
+    }
+
+    fn meet(&self, _last_here: Nanos) -> Nanos {
+        panic!("as asked")
+    }
+}
+
+#[test]
+fn a_panic_of_the_accelerators_ends_the_phase() {
+    let clock = FakeClock::default();
+    let store = Slow::new(&clock, 1);
+    // All that is read ahead is there before the first step ends; what is behind waits for room.
+    let plan = plan(&["reader.prefetch_size=2"], 2, &store);
+    let format = format::plain("npz").unwrap();
+    let (stop, pulse, (a, b)) = (Stop::default(), Pulse::default(), computed(&plan));
+    let files = Files { train: &a, valid: &b };
+    let rig = Rig {
+        plan: &plan,
+        format: &*format,
+        store: &store,
+        files,
+        clock: &clock,
+        stop: &stop,
+        pulse: &pulse,
+    };
+    let mut ledger = Ledger::default();
+    run_phase(&rig, &Broken, &plan.train, 1, &mut ledger);
+    assert!(ledger.faults()[0].message.contains("panicked: as asked"), "{:?}", ledger.faults());
+}
+
 #[test]
 fn a_wished_stop_ends_the_run() {
     let (store, clock) = (null(), FakeClock::default());
