@@ -87,9 +87,20 @@ fn digits(count: u64) -> usize {
 
 /// A name in a buffer that is reused from file to file, kept NUL-terminated so that the kernel can take it as it is.
 /// Computed names are text; those of a catalog are whatever bytes the file system gave.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Name {
     bytes: Vec<u8>,
+}
+
+impl Clone for Name {
+    fn clone(&self) -> Name {
+        Name { bytes: self.bytes.clone() }
+    }
+
+    /// Into the buffer that is there.
+    fn clone_from(&mut self, other: &Name) {
+        self.bytes.clone_from(&other.bytes);
+    }
 }
 
 impl Default for Name {

@@ -43,42 +43,37 @@ pub struct BlockingLane<'a, B: Blocking> {
     buffer: Buffer,
     done: Option<Done>,
     /// The file that stayed open for each reader.
-    held: Vec<Option<Held<B::File>>>,
+    held: Vec<Held<B::File>>,
     spans: Spans,
 }
 
+/// The name is kept when the file goes, so that the next one finds its room.
 #[derive(Debug)]
 struct Held<F> {
     name: Name,
-    file: F,
+    file: Option<F>,
 }
 
 impl<'a, B: Blocking> BlockingLane<'a, B> {
     pub fn new(backend: &'a B, traffic: Traffic<'a>) -> Self {
         let transfers = Transfers::new(traffic.transfer, backend.granule());
         let buffer = Buffer::with_capacity(transfers.room());
-        let held = (0..traffic.readers).map(|_| None).collect();
+        let held = (0..traffic.readers).map(|_| Held { name: Name::default(), file: None }).collect();
         BlockingLane { backend, traffic, transfers, buffer, done: None, held, spans: Spans::default() }
     }
 
     /// The reader's file of that name: the one that stayed open, or opened now. Says how many opens that took.
     fn open(&mut self, reader: usize, name: &Name) -> Result<(B::File, u64), StoreError> {
-        match self.held[reader].take() {
-            Some(held) if held.name == *name => return Ok((held.file, 0)),
-            Some(held) => self.close(held.file, &held.name)?,
+        let held = &mut self.held[reader];
+        match held.file.take() {
+            Some(file) if held.name == *name => return Ok((file, 0)),
+            Some(file) => close(self.backend, &self.traffic, &mut self.spans, file, &held.name)?,
             None => {}
         }
         let begin = self.traffic.clock.now();
         let file = self.backend.open(name)?;
         self.spans.open.record(self.traffic.clock.now().since(begin));
         Ok((file, 1))
-    }
-
-    fn close(&mut self, file: B::File, name: &Name) -> Result<(), StoreError> {
-        let begin = self.traffic.clock.now();
-        self.backend.close(file, name)?;
-        self.spans.close.record(self.traffic.clock.now().since(begin));
-        Ok(())
     }
 
     fn leave(
@@ -89,10 +84,12 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         keep_open: bool,
     ) -> Result<(), StoreError> {
         if keep_open {
-            self.held[reader] = Some(Held { name: name.clone(), file });
+            let held = &mut self.held[reader];
+            held.name.clone_from(name);
+            held.file = Some(file);
             return Ok(());
         }
-        self.close(file, name)
+        close(self.backend, &self.traffic, &mut self.spans, file, name)
     }
 
     fn bring(&mut self, reader: usize, fetch: &mut Fetch<'_>) -> Result<Brought, StoreError> {
@@ -188,6 +185,20 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         }
         Ok(reads)
     }
+}
+
+/// Closes a file and takes the time.
+fn close<B: Blocking>(
+    backend: &B,
+    traffic: &Traffic<'_>,
+    spans: &mut Spans,
+    file: B::File,
+    name: &Name,
+) -> Result<(), StoreError> {
+    let begin = traffic.clock.now();
+    backend.close(file, name)?;
+    spans.close.record(traffic.clock.now().since(begin));
+    Ok(())
 }
 
 impl<B: Blocking> Lane for BlockingLane<'_, B> {

@@ -38,7 +38,8 @@ impl Store for Null {
     }
 
     fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
-        Ok(Box::new(NullLane { traffic, done: Vec::with_capacity(traffic.readers) }))
+        let (held, done) = (Held::new(traffic.readers), Vec::with_capacity(traffic.readers));
+        Ok(Box::new(NullLane { traffic, held, done }))
     }
 
     fn files(&self) -> &dyn Files {
@@ -50,15 +51,39 @@ impl Store for Null {
     }
 }
 
+/// The name of the file that each reader would have open, and whether it has one, where there are no files: opens are
+/// counted as they would be.
+#[derive(Debug)]
+pub(crate) struct Held(Vec<(Name, bool)>);
+
+impl Held {
+    pub(crate) fn new(readers: usize) -> Held {
+        Held(vec![(Name::default(), false); readers])
+    }
+
+    /// How many opens a fetch of the reader takes.
+    pub(crate) fn open(&mut self, reader: usize, fetch: &Fetch<'_>) -> u64 {
+        let (name, is_open) = &mut self.0[reader];
+        let opens = !*is_open || name != fetch.name;
+        if fetch.keep_open && opens {
+            name.clone_from(fetch.name);
+        }
+        *is_open = fetch.keep_open;
+        u64::from(opens)
+    }
+}
+
 struct NullLane<'a> {
     traffic: Traffic<'a>,
+    held: Held,
     done: Vec<Done>,
 }
 
 impl Lane for NullLane<'_> {
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
         let bytes = fetch.ranges.iter().map(|range| range.len).sum();
-        let brought = Brought { bytes, opens: 1, reads: fetch.ranges.len() as u64 };
+        let brought =
+            Brought { bytes, opens: self.held.open(reader, &fetch), reads: fetch.ranges.len() as u64 };
         let at = self.traffic.clock.now();
         self.done.push(Done { reader, at, began: at, outcome: Ok(brought), kept: fetch.into });
     }
@@ -136,6 +161,18 @@ mod tests {
     #[test]
     fn completes_what_it_is_given() {
         conformance::lane_completes_every_fetch(&Null, &Name::new("train/any").unwrap(), 1 << 40);
+    }
+
+    #[test]
+    fn a_file_that_would_stay_open_is_opened_once() {
+        let (here, there) = (Name::new("train/here").unwrap(), Name::new("train/there").unwrap());
+        let mut held = Held::new(2);
+        let mut open = |reader, name, keep_open| {
+            let (ranges, into) = (&[][..], None);
+            held.open(reader, &Fetch { name, ranges, file_bytes: 0, keep_open, at: Default::default(), into })
+        };
+        assert_eq!([open(0, &here, true), open(0, &here, true), open(1, &here, true)], [1, 0, 1]);
+        assert_eq!([open(0, &there, true), open(0, &there, false), open(0, &there, false)], [1, 0, 1]);
     }
 
     #[test]

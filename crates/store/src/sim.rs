@@ -16,7 +16,7 @@ use model::extent::Extent;
 use model::names::Name;
 use model::units::{Bytes, Nanos};
 
-use crate::null::NoFiles;
+use crate::null::{Held, NoFiles};
 use crate::{
     Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Selection, Spans, Store,
     StoreError, Threads, Traffic,
@@ -48,7 +48,7 @@ const MOST_CHANNELS: usize = 1 << 20;
 impl Device {
     /// Reads `hdd`, `bandwidth=163MB/s,latency=4ms,channels=1`, or a profile with changes: `hdd,latency=0`.
     pub fn parse(text: &str) -> Result<Device, String> {
-        let (mut device, mut bandwidth_given) = (None, false);
+        let (mut device, mut bandwidth_given, mut seen) = (None, false, Vec::new());
         for (at, word) in text.split(',').map(str::trim).enumerate() {
             match word.split_once('=') {
                 None if at == 0 => {
@@ -56,7 +56,9 @@ impl Device {
                     bandwidth_given = true;
                 }
                 None => return Err(format!("'{word}' should be a setting such as latency=4ms")),
+                Some((key, _)) if seen.contains(&key) => return Err(format!("{key} is given twice")),
                 Some((key, value)) => {
+                    seen.push(key);
                     let device = device.get_or_insert(Device {
                         bandwidth: f64::INFINITY,
                         latency: Nanos::ZERO,
@@ -172,7 +174,8 @@ impl Store for Sim {
     fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
         let readers = (0..traffic.readers).map(|_| UnderWay::default()).collect();
         let events = BinaryHeap::with_capacity(traffic.readers);
-        Ok(Box::new(SimLane { store: self, traffic, readers, events, spans: Spans::default() }))
+        let held = Held::new(traffic.readers);
+        Ok(Box::new(SimLane { store: self, traffic, readers, held, events, spans: Spans::default() }))
     }
 
     fn files(&self) -> &dyn Files {
@@ -222,6 +225,7 @@ struct SimLane<'a> {
     store: &'a Sim,
     traffic: Traffic<'a>,
     readers: Vec<UnderWay>,
+    held: Held,
     /// When each request at the device is done, and whose it is.
     events: BinaryHeap<Reverse<(Nanos, usize)>>,
     spans: Spans,
@@ -251,7 +255,7 @@ impl Lane for SimLane<'_> {
         under_way.ranges.clear();
         under_way.ranges.extend_from_slice(fetch.ranges);
         (under_way.range, under_way.within) = (0, 0);
-        under_way.brought = Brought { opens: 1, ..Brought::default() };
+        under_way.brought = Brought { opens: self.held.open(reader, &fetch), ..Brought::default() };
         (under_way.kept, under_way.began) = (fetch.into, fetch.at);
         if !self.request(reader, fetch.at) {
             self.events.push(Reverse((fetch.at, reader)));
@@ -320,6 +324,7 @@ mod tests {
             ("hdd,depth=3", "there is no 'depth'; there are bandwidth, latency and channels"),
             ("hdd,channels=0", "channels=0 should be a number from 1 to 1048576"),
             ("bandwidth=0", "bandwidth must be more than 0"),
+            ("bandwidth=1GB/s,latency=1ms,bandwidth=2GB/s", "bandwidth is given twice"),
         ] {
             assert_eq!(Device::parse(text), Err(mistake.to_owned()));
         }

@@ -33,16 +33,18 @@ static COUNTING: Counting = Counting;
 
 const FILES: usize = 8;
 
-/// Every file is fetched by each reader so many times; bytes are kept in buffers that come back.
+/// Every file is fetched by each reader so many times, and stays open now and then; bytes are kept in buffers that
+/// come back.
 fn fetch_all(lane: &mut dyn Lane, names: &[Name], spare: &mut Vec<Buffer>, rounds: usize) {
     let ranges = [Extent { offset: 0, len: 3000 }, Extent { offset: 6000, len: 4000 }];
     for round in 0..rounds {
         for reader in 0..spare.len() {
             let name = &names[(round + reader) % names.len()];
             let into = spare.pop();
+            let keep_open = round % 3 > 0;
             lane.submit(
                 reader,
-                Fetch { name, ranges: &ranges, file_bytes: 10_000, keep_open: false, at: Nanos::ZERO, into },
+                Fetch { name, ranges: &ranges, file_bytes: 10_000, keep_open, at: Nanos::ZERO, into },
             );
         }
         loop {
