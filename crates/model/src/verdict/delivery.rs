@@ -4,7 +4,7 @@ use super::{Case, Outcome, planned_phases, proof, seen_phases};
 use crate::digest::Digest;
 use crate::ledger::Phase;
 use crate::order::Unit;
-use crate::plan::{FileBytes, PhasePlan, Plan};
+use crate::plan::{Discipline, FileBytes, PhasePlan, Plan};
 use crate::units::{counted, grouped};
 
 pub(super) fn complete(case: &Case<'_>) -> (Outcome, String) {
@@ -83,10 +83,13 @@ pub(super) fn bytes_as_planned(case: &Case<'_>) -> (Outcome, String) {
     (Outcome::Pass, format!("{} bytes", grouped(bytes)))
 }
 
-/// The bytes of a whole epoch, where the plan alone can tell: one sample per file, and either all visits alike or files
-/// that are read whole.
+/// The bytes of a whole epoch, where the plan alone can tell: none without I/O; else with one sample per file, and
+/// either all visits alike or files that are read whole.
 fn expected_bytes(plan: &Plan, phase: &PhasePlan, epoch: u64) -> Option<u64> {
     let (split, shards) = (plan.split(phase.phase), phase.shards);
+    if plan.loader.discipline == Discipline::Synthetic {
+        return Some(0);
+    }
     if split.samples_per_file != 1 || !plan.data.exact {
         return None;
     }
