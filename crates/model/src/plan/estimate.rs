@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::data::nominal_record_bytes;
 use super::{Data, EvalPlan, LoaderPlan, PhasePlan, Request};
+use crate::order::Shards;
 use crate::spec::{Preprocess, Spec};
 
 /// One term of the memory that a run takes on each host.
@@ -56,7 +57,7 @@ impl Estimate {
         eval: Option<&EvalPlan>,
         loader: &LoaderPlan,
     ) -> Estimate {
-        let memory = memory(request, data, loader, spec.reader.batch_size);
+        let memory = memory(request, data, loader, &train.shards);
         Estimate {
             memory_bytes: memory.iter().map(|term| term.bytes).sum(),
             memory,
@@ -78,10 +79,13 @@ const SLOT_BYTES: u64 = 64;
 /// What is known of one reader.
 const READER_BYTES: u64 = 512;
 
-fn memory(request: &Request<'_>, data: &Data, loader: &LoaderPlan, batch: u64) -> Vec<MemoryTerm> {
+fn memory(request: &Request<'_>, data: &Data, loader: &LoaderPlan, shards: &Shards) -> Vec<MemoryTerm> {
     let ranks = request.ranks / request.hosts;
     let term = |what: String, bytes: u64| MemoryTerm { what, bytes };
     let readers = ranks.saturating_mul(loader.readers_per_rank);
+    // Nobody reads further ahead than to the end of the epoch.
+    let slots = loader.prefetch_batches.min(shards.steps) + 1;
+    let kept = loader.kept_batches(shards.batch).min(shards.steps);
     let mut terms = vec![
         term("program".to_owned(), BASE_BYTES),
         term(
@@ -89,8 +93,8 @@ fn memory(request: &Request<'_>, data: &Data, loader: &LoaderPlan, batch: u64) -
             loader.threads.saturating_mul(THREAD_BYTES),
         ),
         term(
-            format!("{ranks} ranks x ({} batch slots + counters)", loader.prefetch_batches + 1),
-            ranks.saturating_mul(RANK_BYTES + SLOT_BYTES * (loader.prefetch_batches + 1)),
+            format!("{ranks} ranks x ({slots} batch slots + counters)"),
+            ranks.saturating_mul(SLOT_BYTES.saturating_mul(slots).saturating_add(RANK_BYTES)),
         ),
         term(format!("{readers} readers"), readers.saturating_mul(READER_BYTES)),
     ];
@@ -101,7 +105,6 @@ fn memory(request: &Request<'_>, data: &Data, loader: &LoaderPlan, batch: u64) -
     };
     let buffers = loader.buffers(request);
     optional(format!("{buffers} read buffers"), buffers.saturating_mul(loader.transfer_bytes));
-    let kept = loader.kept_batches(batch);
     optional(
         format!("{ranks} ranks x {kept} batches that are kept"),
         ranks.saturating_mul(kept).saturating_mul(loader.retained_bytes),
