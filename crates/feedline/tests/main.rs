@@ -34,6 +34,8 @@ mod mistakes;
 mod run;
 // What holds the accelerators up: the parts of the time and the state of the page cache.
 mod stall;
+// Every road to the bytes beside every loader, and what no road can do.
+mod stores;
 // Grids of settings: their files, their mistakes, and what happens when they are interrupted.
 mod sweep;
 // The repository's own text keeps the house's rules.

@@ -33,7 +33,7 @@ pub fn splits(prepared: &Prepared, opened: &Opened) -> Result<Listed, Failure> {
     let set = &prepared.spec.dataset;
     let (train, valid) = (opened.below("train"), opened.below("valid"));
     let train = if train.is_empty() { 0..opened.files() } else { train };
-    let wanted = if prepared.counts_files { set.num_files_train } else { train.end - train.start };
+    let wanted = if prepared.counts_files() { set.num_files_train } else { train.end - train.start };
     let split = |name: &str, range: std::ops::Range<u64>, files: u64| {
         let there = range.end - range.start;
         if files > there {

@@ -14,6 +14,7 @@ pub mod stall;
 pub mod sweep;
 pub mod workloads;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,11 +23,11 @@ use anyhow::{Context, anyhow, bail};
 use engine::Stop;
 use engine::host::Host;
 use format::{Arithmetic, Format, KINDS, Kind, Options};
-use model::plan::{Listed, Plan, PlanError, Request};
+use model::plan::{self as plans, Listed, Medium, Plan, PlanError, Request};
 use model::spec::{self, Preprocess, Source, Spec, StorageType};
 use model::units::Bytes;
-use model::warning::Warning;
-use store::{Mode, Posix, Selection, Store};
+use model::warning::{KeyPlace, Warning};
+use store::{Capabilities, Mode, Posix, Selection, Store};
 
 use crate::exit::{Exit, Failure};
 use crate::flags::WorkloadFlags;
@@ -41,8 +42,28 @@ pub struct Prepared {
     pub default_ranks: u64,
     pub spec: Spec,
     pub warnings: Vec<Warning>,
+    /// Where each key that was given comes from.
+    origins: BTreeMap<&'static str, String>,
+}
+
+impl Prepared {
     /// Whether the number of training files was given, and is no default.
-    pub counts_files: bool,
+    pub fn counts_files(&self) -> bool {
+        self.origins.contains_key("dataset.num_files_train")
+    }
+
+    /// Warns of the keys that were given and change nothing in this plan.
+    pub fn warn_of_idle_keys(&mut self, plan: &Plan, store: &Selection) {
+        let Capabilities { holds_files: files, brings_bytes: bytes, .. } = store.backend.capabilities;
+        for (key, why) in plans::idle(&self.spec, plan, Medium { files, bytes }) {
+            let Some(place) = self.origins.get(key) else { continue };
+            let keys = vec![KeyPlace { key: key.to_owned(), place: place.clone() }];
+            let warning = Warning::NoEffect { keys, why: why.to_owned() };
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
+    }
 }
 
 /// Reads the workload that the user named, with what they changed in it.
@@ -50,10 +71,9 @@ pub fn prepare(flags: &WorkloadFlags) -> Result<Prepared, Failure> {
     let loaded = load(&flags.workload).map_err(Failure::usage)?;
     let source = Source { name: &loaded.source, text: &loaded.text };
     let read = spec::read(source, &flags.set).map_err(|error| Failure::usage(anyhow!("{error}")))?;
-    let counts_files = read.origins.contains_key("dataset.num_files_train");
-    let (spec, warnings) = (read.spec, read.warnings);
+    let spec::Read { spec, warnings, origins } = read;
     let (asked, name, default_ranks) = (flags.clone(), loaded.name, loaded.ranks);
-    Ok(Prepared { asked, name, default_ranks, spec, warnings, counts_files })
+    Ok(Prepared { asked, name, default_ranks, spec, warnings, origins })
 }
 
 /// The workload's format with its settings.

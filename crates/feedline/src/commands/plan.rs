@@ -11,7 +11,7 @@ use crate::report;
 use crate::report::plan::{Disk, PlanReport};
 
 pub fn plan(flags: &PlanFlags) -> Ending {
-    let prepared = prepare(&flags.workload)?;
+    let mut prepared = prepare(&flags.workload)?;
     let host = Host::look();
     let memory = flags.host_memory.unwrap_or(Bytes(host.memory_bytes));
     let store = select(&prepared.spec, flags.store.as_deref())?;
@@ -30,6 +30,7 @@ pub fn plan(flags: &PlanFlags) -> Ending {
         listed: listed.as_ref(),
     };
     let plan = resolve(&prepared, &site)?;
+    prepared.warn_of_idle_keys(&plan, &store);
     let disk = disk(&prepared, flags, plan.data.bytes())?;
     let report = PlanReport { plan: &plan, disk, host_memory_bytes: memory.0, warnings: &prepared.warnings };
     if flags.output.json {

@@ -16,7 +16,7 @@ use model::plan::{Data, Listed, Plan};
 use model::units::Bytes;
 use model::verdict::{self, Case, Outcome, Verdict};
 use model::warning::Warning;
-use store::{Backend, Mode, Selection, Store};
+use store::{Backend, Mode, Selection, Store, StoreError};
 
 use super::generate::{Job, default_writers};
 use super::listing::{self, Slice};
@@ -72,7 +72,7 @@ impl<'a> Stage<'a> {
 
     fn resolve(
         venue: Venue<'a>,
-        prepared: Prepared,
+        mut prepared: Prepared,
         selection: Selection,
         format: Box<dyn Format>,
         folder: PathBuf,
@@ -92,6 +92,7 @@ impl<'a> Stage<'a> {
             listed: listed.as_ref(),
         };
         let plan = resolve(&prepared, &site)?;
+        prepared.warn_of_idle_keys(&plan, &selection);
         if let Some(opened) = catalog.as_ref().filter(|_| backend.capabilities.holds_files) {
             listing::check_unchanged(opened, 2 * venue.host.cores)?;
         }
@@ -106,8 +107,20 @@ impl<'a> Stage<'a> {
             // Every reader may have a file open.
             let readers = self.plan.ranks * self.plan.loader.readers_per_rank;
             store::want_files(readers).map_err(Failure::refused)?;
+            self.check_store()?;
         }
         check_memory(&self.plan)
+    }
+
+    /// Refuses a road that is closed where the data lies or will lie, before a data set is made for it. What else may
+    /// be wrong with the folder is said where it is needed.
+    fn check_store(&self) -> Result<(), Failure> {
+        match self.selection.open(&store::existing_ancestor(&self.folder)) {
+            Err(error @ (StoreError::Refused(_) | StoreError::NoDirect { .. })) => {
+                Err(Failure::refused(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Sees that the data set is there, as far as a few files tell. One that is to be generated need not be.
@@ -155,7 +168,7 @@ impl<'a> Stage<'a> {
         } else {
             Manifest::of(spec, &self.plan.data, "")
         };
-        let counts_files = self.prepared.counts_files || self.plan.data.listed.is_none();
+        let counts_files = self.prepared.counts_files() || self.plan.data.listed.is_none();
         let differences: Vec<Difference> = there
             .differences(&asked)
             .into_iter()
@@ -338,7 +351,8 @@ fn check_memory(plan: &Plan) -> Result<(), Failure> {
     let needed = plan.estimate.memory_bytes;
     match Host::available_memory_bytes() {
         Some(available) if available < needed => Err(Failure::refused(anyhow!(
-            "the run needs {} of memory, but only {} are available; lower --ranks or reader.read_threads",
+            "the run needs {} of memory, but only {} are available; lower --ranks, reader.read_threads or \
+             reader.prefetch_size",
             Bytes(needed),
             Bytes(available)
         ))),

@@ -168,7 +168,7 @@ impl LoaderPlan {
         let of_buffers = buffers.saturating_mul(smallest);
         let needed = batches.saturating_add(of_buffers);
         if memory < needed {
-            let batch = Bytes(self.retained_bytes);
+            let batch = (self.retained_bytes > 0).then_some(Bytes(self.retained_bytes));
             return Err(PlanError::TooLittleMemory { granted: Bytes(memory), needed: Bytes(needed), batch });
         }
         if let Some(deepest) = (memory - of_buffers).checked_div(batches) {

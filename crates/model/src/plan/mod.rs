@@ -5,6 +5,7 @@
 pub(crate) mod bare;
 mod data;
 mod estimate;
+mod idle;
 mod loader;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use thiserror::Error;
 
 pub use data::{Data, FileBytes, FileSize, Listed, ListedSplit, Measure, Split};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
+pub use idle::{Medium, idle};
 pub use loader::{Discipline, LoaderPlan, PreprocessPlan, Threads, Window};
 
 use crate::ledger::Phase;
@@ -163,10 +165,11 @@ pub enum PlanError {
     #[error("the data set would have {0} bytes, more than there are addresses for (2^64)")]
     TooManyBytes(u128),
     #[error(
-        "--memory grants {granted} for buffers and batches, but one batch per rank (of {batch}) and the smallest \
-         buffers need {needed}; grant more, or lower --ranks, reader.read_threads or reader.batch_size"
+        "--memory grants {granted} for buffers and batches, but {}the smallest buffers need {needed}; grant more, or \
+         lower --ranks, reader.read_threads or reader.batch_size",
+        batch.map(|batch| format!("one batch per rank (of {batch}) and ")).unwrap_or_default()
     )]
-    TooLittleMemory { granted: Bytes, needed: Bytes, batch: Bytes },
+    TooLittleMemory { granted: Bytes, needed: Bytes, batch: Option<Bytes> },
     #[error(
         "reader.interleave_cycle has no effect with the {0} loader: only tensorflow takes samples from files in turn"
     )]

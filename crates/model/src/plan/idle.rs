@@ -1,0 +1,107 @@
+//! Keys that are understood, and change nothing in the plan at hand: beside the loader, the format or the store that
+//! was chosen, or beside each other. What was given in vain is to be said.
+
+use super::{Discipline, Plan};
+use crate::order::Unit;
+use crate::spec::{Preprocess, Readahead, Retain, Shuffle, Spec};
+
+/// What of the store matters here.
+#[derive(Clone, Copy, Debug)]
+pub struct Medium {
+    /// It holds files, which can be opened in one way or another.
+    pub files: bool,
+    /// It brings bytes, which can be kept.
+    pub bytes: bool,
+}
+
+const NO_READS: &str = "the synthetic loader reads nothing";
+const NO_FILES: &str = "the store opens no files";
+const NO_BYTES: &str = "the store brings no bytes that could be kept";
+const NO_WORK: &str = "nothing is preprocessed in this run";
+const NO_STREAM: &str =
+    "only the tensorflow loader has such a thing, for formats that are streams (tfrecord, csv)";
+
+/// Every key whose value has no effect in this plan, and why. Whether it was given at all, the caller knows.
+pub fn idle(spec: &Spec, plan: &Plan, medium: Medium) -> Vec<(&'static str, &'static str)> {
+    let mut idle = reading(spec, plan, medium);
+    idle.extend(scheduling(spec, plan));
+    idle.extend(preprocessing(spec, plan));
+    if plan.device.copy_bytes_per_second.is_none() && !plan.device.overlapped {
+        idle.push(("train.device_prefetch", "batches are not copied: train.device_copy_rate is 0"));
+    }
+    idle
+}
+
+fn reading(spec: &Spec, plan: &Plan, medium: Medium) -> Vec<(&'static str, &'static str)> {
+    let reader = &spec.reader;
+    let reads = plan.loader.discipline != Discipline::Synthetic;
+    let why = |there: bool, without: &'static str| match (reads, there) {
+        (false, _) => Some(NO_READS),
+        (true, false) => Some(without),
+        (true, true) => None,
+    };
+    let keys = [
+        ("reader.readahead", reader.readahead != Readahead::Normal, why(medium.files, NO_FILES)),
+        ("reader.odirect", reader.odirect, why(medium.files, NO_FILES)),
+        ("reader.retain", reader.retain != Retain::None, why(medium.bytes, NO_BYTES)),
+        ("reader.transfer_size", reader.transfer_size.is_some(), why(true, "")),
+    ];
+    keys.into_iter().filter(|(_, given, _)| *given).filter_map(|(key, _, why)| Some((key, why?))).collect()
+}
+
+fn scheduling(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
+    let (reader, loader) = (&spec.reader, &plan.loader);
+    let streams = loader.discipline == Discipline::Tensorflow && plan.data.streams;
+    let takes_turns = matches!(plan.train.order.unit, Unit::None | Unit::File);
+    let mut idle = Vec::new();
+    if !streams {
+        idle.push(("reader.shuffle_size", NO_STREAM));
+    } else if reader.sample_shuffle == Shuffle::Off {
+        idle.push(("reader.shuffle_size", "samples are not shuffled: reader.sample_shuffle is off"));
+    }
+    let maps = match (streams, loader.preprocess.works(), reader.preprocess_threads) {
+        _ if reader.computation_threads == 1 => None,
+        (false, ..) => Some(NO_STREAM),
+        (true, false, _) => Some(NO_WORK),
+        (true, true, Some(_)) => Some("reader.preprocess_threads says it"),
+        (true, true, None) => None,
+    };
+    idle.extend(maps.map(|why| ("reader.computation_threads", why)));
+    if loader.discipline == Discipline::Tensorflow && !takes_turns && reader.interleave_cycle.is_some() {
+        let why = "samples are shuffled one by one, so that files have no turns";
+        idle.push(("reader.interleave_cycle", why));
+    }
+    if reader.interleave_block > 1 && !streams && plan.train.interleave.cycle <= 1 {
+        idle.push(("reader.interleave_block", "samples are not taken from files in turn"));
+    }
+    idle
+}
+
+fn preprocessing(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
+    let (reader, works) = (&spec.reader, plan.loader.preprocess.works());
+    let timed = matches!(plan.loader.preprocess.kind, Preprocess::Sleep | Preprocess::Burn);
+    let mut idle = Vec::new();
+    if !works {
+        if reader.preprocess == Preprocess::Burn {
+            idle.push(("reader.preprocess", NO_WORK));
+        }
+        if reader.preprocess_threads.is_some() {
+            idle.push(("reader.preprocess_threads", NO_WORK));
+        }
+    }
+    if !works || !timed {
+        let why = if works { "decoding takes the time that it takes" } else { NO_WORK };
+        let given = [
+            ("reader.preprocess_time", reader.preprocess_time.mean() > 0.0),
+            ("reader.preprocess_bytes", reader.preprocess_bytes.is_some()),
+            ("reader.preprocess_slow_share", reader.preprocess_slow_share > 0.0),
+            ("reader.preprocess_slow_factor", reader.preprocess_slow_factor > 1.0),
+        ];
+        idle.extend(given.into_iter().filter(|(_, given)| *given).map(|(key, _)| (key, why)));
+    } else if reader.preprocess_slow_share > 0.0 && reader.preprocess_slow_factor == 1.0 {
+        idle.push(("reader.preprocess_slow_share", "reader.preprocess_slow_factor is 1"));
+    } else if reader.preprocess_slow_share == 0.0 && reader.preprocess_slow_factor > 1.0 {
+        idle.push(("reader.preprocess_slow_factor", "reader.preprocess_slow_share is 0"));
+    }
+    idle
+}
