@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use model::digest::placed_run;
@@ -19,7 +19,7 @@ use model::plan::Discipline;
 use model::spec::Preprocess;
 use model::timeline::Timeline;
 use model::units::Nanos;
-use store::{Awaits, Brought, Buffer, Done, Fetch, Lane, StoreError, Traffic};
+use store::{Awaits, Brought, Buffer, Done, Fetch, Lane, Traffic};
 
 use super::job::{Failure, Job};
 use super::preprocess::{Prepared, Task, panic_text};
@@ -54,26 +54,25 @@ pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered
         clock: job.clock.as_now(),
         give_up: job.abort.flag(),
     };
-    let first = readers.first().map_or(0, |(queue, _)| *queue);
-    let mut crew = match job.store.lane(traffic) {
-        Ok(lane) => Crew::new(job, drive, thread, lane, &readers),
-        Err(cause) => {
-            job.fail(Failure { rank: job.first_rank + first as u64, step: 0, cause: cause.to_string() });
-            return Delivered::nothing();
-        }
-    };
-    let outcome = catch_unwind(AssertUnwindSafe(|| crew.serve()));
-    let (rank, step) = crew.at_work;
-    match outcome {
-        // A fetch that was given up because the phase ends is no failure of its own.
-        Ok(Ok(()) | Err(ReadError::Store(StoreError::GivenUp))) => {}
-        Ok(Err(cause)) => job.fail(Failure { rank, step, cause: cause.to_string() }),
-        Err(panic) => {
-            let cause = format!("a reader panicked: {}", panic_text(&*panic));
-            job.fail(Failure { rank, step, cause });
-        }
+    let (mut delivered, mut at) = (Delivered::nothing(), (job.first_rank, 0));
+    if let Some((queue, _)) = readers.first() {
+        at.0 += *queue as u64;
     }
-    crew.finish()
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut crew = Crew::new(job, drive, thread, job.store.lane(traffic)?, &readers);
+        let outcome = catch_unwind(AssertUnwindSafe(|| crew.serve()));
+        at = crew.at_work;
+        delivered = crew.finish();
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+    }));
+    let cause = match outcome {
+        // A fetch that was given up because the phase ends is no failure of its own.
+        Ok(Err(cause)) if !cause.is_given_up() => cause.to_string(),
+        Ok(_) => return delivered,
+        Err(panic) => format!("a reader panicked: {}", panic_text(&*panic)),
+    };
+    job.fail(Failure { rank: at.0, step: at.1, cause });
+    delivered
 }
 
 impl Delivered {

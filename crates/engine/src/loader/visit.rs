@@ -26,6 +26,16 @@ pub(super) enum ReadError {
     Files(String),
 }
 
+impl ReadError {
+    /// Whether it only says that nobody wants the bytes any more.
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(
+            self,
+            ReadError::Store(StoreError::GivenUp) | ReadError::Foreign(AskError::Store(StoreError::GivenUp))
+        )
+    }
+}
+
 /// What a reader knows of the foreign file that it is in.
 #[derive(Debug, Default)]
 pub(super) struct Known {
