@@ -16,6 +16,7 @@ use exit::{Ending, Failure};
 use flags::{Cli, Command};
 
 fn main() -> ExitCode {
+    engine::host::return_large_memory();
     match dispatch(Cli::parse()) {
         Ok(exit) => exit.into(),
         Err(Failure { exit, error }) => {

@@ -57,7 +57,9 @@ impl Estimate {
         eval: Option<&EvalPlan>,
         loader: &LoaderPlan,
     ) -> Estimate {
-        let memory = memory(request, data, loader, &train.shards);
+        let evals = eval.map_or(0, |eval| eval.times(spec.train.epochs));
+        let phases = spec.train.epochs.saturating_add(evals);
+        let memory = memory(request, data, loader, &train.shards, phases);
         Estimate {
             memory_bytes: memory.iter().map(|term| term.bytes).sum(),
             memory,
@@ -76,10 +78,18 @@ const THREAD_BYTES: u64 = 192 << 10;
 /// Queue, slots and counters of one rank, beside its batch slots.
 const RANK_BYTES: u64 = 1 << 10;
 const SLOT_BYTES: u64 = 64;
+/// Histograms and timeline of one phase of one epoch, which are kept for the result.
+const PHASE_BYTES: u64 = 256 << 10;
 /// What is known of one reader.
 const READER_BYTES: u64 = 512;
 
-fn memory(request: &Request<'_>, data: &Data, loader: &LoaderPlan, shards: &Shards) -> Vec<MemoryTerm> {
+fn memory(
+    request: &Request<'_>,
+    data: &Data,
+    loader: &LoaderPlan,
+    shards: &Shards,
+    phases: u64,
+) -> Vec<MemoryTerm> {
     let ranks = request.ranks / request.hosts;
     let term = |what: String, bytes: u64| MemoryTerm { what, bytes };
     let readers = ranks.saturating_mul(loader.readers_per_rank);
@@ -116,6 +126,7 @@ fn memory(request: &Request<'_>, data: &Data, loader: &LoaderPlan, shards: &Shar
         );
     }
     optional("file sizes, drawn one by one".to_owned(), data.table_bytes());
+    optional(format!("what was seen of {phases} phases"), phases.saturating_mul(PHASE_BYTES));
     terms
 }
 
