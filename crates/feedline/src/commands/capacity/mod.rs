@@ -128,6 +128,10 @@ impl<'a> Capacity<'a> {
     /// The most ranks that there can be, and what forbids more.
     fn most_ranks(&self) -> Result<(u64, End), Failure> {
         let wanted = self.flags.up_to.unwrap_or(MOST_RANKS);
+        // A plan with files for so many takes minutes where each file's size is drawn, and says nothing.
+        if self.makes_files()? {
+            return Ok((wanted, End::UpTo));
+        }
         let fits = |ranks: u64| match self.stage(ranks, Depth::Confirmed) {
             Ok(_) => Ok(true),
             Err(failure) if is_data_end(&failure) => Ok(false),
@@ -192,6 +196,7 @@ fn trial(stage: &Stage<'_>, depth: Depth, show: Show, stop: &Stop) -> Result<Tri
 
 /// As many files as give every rank its steps; never fewer than the workload has.
 fn add_files(spec: &mut Spec, ranks: u64, steps: u64) {
+    let steps = steps.max(spec.train.total_training_steps.unwrap_or(0));
     let samples = ranks.saturating_mul(spec.reader.batch_size).saturating_mul(steps);
     let files = samples.div_ceil(spec.dataset.num_samples_per_file.max(1));
     spec.dataset.num_files_train = spec.dataset.num_files_train.max(files);
