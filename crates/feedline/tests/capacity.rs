@@ -66,6 +66,11 @@ fn a_store_without_files_has_steps_for_any_number() {
     let trials = json["trials"].as_array().unwrap();
     assert!(trials.iter().all(|trial| trial["ranks"] == 40 && trial["steps"] == 5), "{trials:?}");
     assert_eq!(json["accelerators"], 40);
+    // Full runs that are longer than probes have steps for any number, too.
+    let json = dir.feedline(&args).set(&[EASY, "train.total_training_steps=9"]).run().json();
+    let steps: Vec<u64> =
+        json["trials"].as_array().unwrap().iter().map(|trial| trial["steps"].as_u64().unwrap()).collect();
+    assert_eq!((steps, json["accelerators"].as_u64()), (vec![5, 9], Some(40)));
 }
 
 #[test]
