@@ -94,6 +94,19 @@ struct Seen {
 
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row has both their shares.
 fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, begin: Nanos) -> Seen {
+    let ((rows, node), failure) = on_course(rig, world, phase, epoch, begin, drive_with_readers);
+    Seen { rows, node, failure }
+}
+
+/// Sets up what the readers and accelerators of a phase share, and lets `work` begin.
+fn on_course<T>(
+    rig: &Rig<'_>,
+    world: &dyn World,
+    phase: &PhasePlan,
+    epoch: u64,
+    begin: Nanos,
+    work: impl FnOnce(&Course<'_>) -> T,
+) -> (T, Option<Failure>) {
     let Rig { plan, .. } = *rig;
     let (ranks, loader) = (world.ranks(), &plan.loader);
     let count = (ranks.end - ranks.start) as usize;
@@ -134,8 +147,8 @@ fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64,
         failure: &failure,
     };
     let course = Course { job: &job, world, metric: plan.metric, device: plan.device };
-    let (rows, node) = drive_with_readers(&course);
-    Seen { rows, node, failure: failure.into_inner().unwrap_or_else(PoisonError::into_inner) }
+    let done = work(&course);
+    (done, failure.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 fn drive_with_readers(course: &Course<'_>) -> (Vec<Row>, NodeRow) {
@@ -213,5 +226,7 @@ fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
     (rows, node)
 }
 
+#[cfg(test)]
+mod disciplines;
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@ use store::{
 use super::*;
 use crate::meter::FakeClock;
 
-fn plan(settings: &[&str], ranks: u64, store: &dyn Store) -> Plan {
+pub(super) fn plan(settings: &[&str], ranks: u64, store: &dyn Store) -> Plan {
     let text = "
 framework: pytorch
 dataset: {format: npz, num_files_train: 60, record_length_bytes: 4096}
@@ -42,7 +42,7 @@ train: {epochs: 2, computation_time: 0.01}
     Plan::resolve(&spec, &request).unwrap()
 }
 
-fn computed(plan: &Plan) -> (Computed<'_>, Computed<'_>) {
+pub(super) fn computed(plan: &Plan) -> (Computed<'_>, Computed<'_>) {
     (plan.data.computed(&plan.data.train), plan.data.computed(&plan.data.valid))
 }
 
