@@ -18,6 +18,8 @@ mod cli;
 mod damage;
 // Each planned sample is delivered once, whatever the shape of the run.
 mod exactly_once;
+// What the literature measured, on simulated devices.
+mod experiments;
 // Storage, disks and users that misbehave: one clear error, the right exit code, nothing half-written.
 mod faults;
 // Files that others wrote are understood and trained on.
