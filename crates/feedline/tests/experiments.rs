@@ -235,8 +235,8 @@ fn a7_prefetching_hides_reading_completely() {
             DEVICES.iter().flat_map(|device| [(*device, 0), (*device, 1)]).collect();
         let runs = together(&cases, |(device, prefetch)| alexnet(device, 0.5, *prefetch));
         for ((device, runs), expected) in DEVICES.iter().zip(runs.chunks(2)).zip(expected) {
-            near(device, alexnet_seconds(&runs[0]), expected, 2.0)?;
-            near(&format!("{device}, prefetching"), alexnet_seconds(&runs[1]), 71.0, 1.0)?;
+            near(device, alexnet_seconds(&runs[0]), expected, 10.0)?;
+            near(&format!("{device}, prefetching"), alexnet_seconds(&runs[1]), 71.0, 2.0)?;
             within(&format!("AU of {device}"), runs[1].figure("au_percent"), 98.0..=100.0)?;
         }
         let waits: Vec<f64> = runs.chunks(2).map(|runs| runs[0].figure("wait_seconds")).collect();
@@ -250,11 +250,11 @@ fn a7_prefetching_hides_reading_completely() {
 fn a8_prefetching_cannot_hide_reading_that_takes_longer_than_the_step() {
     attempt(|| {
         let runs = together(&[0, 1, 4], |prefetch| alexnet("hdd", 0.1, *prefetch));
-        near("without prefetching", alexnet_seconds(&runs[0]), 50.5, 3.0)?;
-        near("AU without prefetching", runs[0].figure("au_percent"), 28.0, 3.0)?;
+        near("without prefetching", alexnet_seconds(&runs[0]), 50.5, 10.0)?;
+        near("AU without prefetching", runs[0].figure("au_percent"), 28.0, 10.0)?;
         for run in &runs[1..] {
-            near("prefetching", alexnet_seconds(run), 36.4, 3.0)?;
-            near("AU, prefetching", run.figure("au_percent"), 39.0, 3.0)?;
+            near("prefetching", alexnet_seconds(run), 36.4, 10.0)?;
+            near("AU, prefetching", run.figure("au_percent"), 39.0, 10.0)?;
         }
         Ok(())
     });

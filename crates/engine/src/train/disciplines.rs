@@ -60,7 +60,7 @@ impl Lane for RecorderLane<'_> {
         let shown = shown(&fetch);
         let bytes = fetch.ranges.iter().map(|range| range.len).sum();
         let brought = Brought { bytes, opens: 1, reads: 1 };
-        let done = Done { reader, at: fetch.at, outcome: Ok(brought), kept: fetch.into };
+        let done = Done { reader, at: fetch.at, began: fetch.at, outcome: Ok(brought), kept: fetch.into };
         if self.store.slow == Some(&*shown) {
             self.held = Some(done);
         } else {
