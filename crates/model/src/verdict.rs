@@ -41,6 +41,8 @@ impl std::fmt::Display for Status {
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     Pass,
+    /// It holds, and there is something to know: shown, and without effect on the status.
+    Note,
     Fail,
     NotCheckable,
 }
@@ -62,6 +64,22 @@ pub struct Verdict {
     pub rules: Vec<Finding>,
 }
 
+impl Verdict {
+    /// The status, and of an invalid result which rules are broken: `invalid (cache)`.
+    pub fn headline(&self) -> String {
+        match self.status {
+            Status::Invalid => format!("invalid ({})", self.broken().collect::<Vec<_>>().join(", ")),
+            status => status.to_string(),
+        }
+    }
+
+    /// The names of the rules that are broken.
+    pub fn broken(&self) -> impl Iterator<Item = &str> {
+        let broken = self.rules.iter().filter(|finding| finding.outcome == Outcome::Fail);
+        broken.map(|finding| finding.rule.as_str())
+    }
+}
+
 /// What the rules look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
@@ -74,7 +92,7 @@ pub struct Case<'a> {
 struct Rule {
     name: &'static str,
     threshold: &'static str,
-    /// What to do when the rule is broken, and when it could not be checked.
+    /// What to do when the rule is broken or there is something to know, and when it could not be checked.
     remedy: &'static str,
     unchecked: &'static str,
     check: fn(&Case<'_>) -> (Outcome, String),
@@ -161,7 +179,7 @@ fn apply(rule: &Rule, case: &Case<'_>) -> Finding {
     let (outcome, evidence) = (rule.check)(case);
     let remedy = match outcome {
         Outcome::Pass => "",
-        Outcome::Fail => rule.remedy,
+        Outcome::Note | Outcome::Fail => rule.remedy,
         Outcome::NotCheckable => rule.unchecked,
     };
     Finding {

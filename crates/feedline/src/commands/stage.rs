@@ -14,7 +14,7 @@ use model::ledger::{Calibration, Ledger};
 use model::manifest::{Difference, Manifest};
 use model::plan::{Data, Listed, Plan};
 use model::units::Bytes;
-use model::verdict::{self, Case, Outcome, Verdict};
+use model::verdict::{self, Case, Verdict};
 use model::warning::Warning;
 use store::{Backend, Mode, Selection, Store, StoreError};
 
@@ -318,8 +318,7 @@ impl Measured {
 
     /// The rules of the verdict that are broken.
     pub fn broken(&self) -> Vec<String> {
-        let broken = self.verdict.rules.iter().filter(|finding| finding.outcome == Outcome::Fail);
-        broken.map(|finding| finding.rule.clone()).collect()
+        self.verdict.broken().map(str::to_owned).collect()
     }
 }
 

@@ -131,10 +131,11 @@ fn run_lines(outcome: &Outcome<'_>, figures: &Figures) -> String {
 }
 
 fn verdict_lines(outcome: &Outcome<'_>) -> String {
-    let mut text = format!("\nverdict: {}\n", outcome.verdict.status);
+    let mut text = format!("\nverdict: {}\n", outcome.verdict.headline());
     for finding in &outcome.verdict.rules {
         let mark = match finding.outcome {
             RuleOutcome::Pass => continue,
+            RuleOutcome::Note => "note",
             RuleOutcome::Fail => "failed",
             RuleOutcome::NotCheckable => "not checkable",
         };
