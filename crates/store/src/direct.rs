@@ -193,6 +193,19 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_in_the_place_of_a_file_is_called_one() {
+        let Some((folder, store)) = store() else { return };
+        std::fs::create_dir(folder.path().join("sub")).unwrap();
+        let name = Name::new("sub").unwrap();
+        let outcome = Blocking::open(&store, &name).and_then(|file| {
+            let mut page = crate::Buffer::with_capacity(4096);
+            store.read_at(&file, &name, 0, &mut page.room()[..4096])
+        });
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.ends_with("sub is a folder where a file should be"), "{error}");
+    }
+
+    #[test]
     fn a_read_between_granules_is_refused_by_name() {
         let Some((folder, store)) = store() else { return };
         conformance::first_read(&store).unwrap();

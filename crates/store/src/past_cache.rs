@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::names::Name;
 use model::spec::Readahead;
 use rustix::fd::AsFd;
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::buffer::ALIGNMENT;
@@ -88,6 +88,8 @@ impl PastCache {
     /// What a failed open or read of a file means. `name` is how messages name it.
     pub(crate) fn error(&self, operation: Operation, name: String, cause: Errno) -> StoreError {
         match cause {
+            // What is no file has no such reads either, and the file system is not to blame for that.
+            Errno::INVAL if is_folder(&name) => StoreError::Folder { name },
             Errno::INVAL => {
                 let granule = self.granule;
                 refused(
@@ -98,6 +100,10 @@ impl PastCache {
             cause => StoreError::io(operation, &name, cause),
         }
     }
+}
+
+fn is_folder(path: &str) -> bool {
+    rustix::fs::stat(path).is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode) == FileType::Directory)
 }
 
 fn refused(name: String, reason: String) -> StoreError {

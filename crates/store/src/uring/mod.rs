@@ -10,6 +10,7 @@ use std::path::Path;
 
 use model::names::Name;
 use model::spec::Readahead;
+use model::units::counted;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -127,20 +128,20 @@ fn forbidden(cause: Errno, sysctl: &str) -> StoreError {
 
 /// Why a ring of that size cannot be had.
 fn too_large(size: Size, failed: Failed) -> StoreError {
-    let (readers, bytes) = (size.readers, size.bytes());
+    let (readers, bytes) = (counted(size.readers as u64, "reader"), size.bytes());
     match failed {
         Failed::Setup(cause) => forbidden(cause, &sysctl()),
         Failed::Lock(Errno::NOMEM | Errno::PERM) => {
             let limit =
                 getrlimit(Resource::Memlock).current.map_or("unlimited".to_owned(), |l| l.to_string());
             StoreError::Refused(format!(
-                "io_uring reads into memory that is locked: {bytes} bytes for the {readers} readers of a thread, and \
+                "io_uring reads into memory that is locked: {bytes} bytes for the {readers} of a thread, and \
                  this user may lock {limit} in all; raise the limit (ulimit -l), use fewer readers or a smaller \
                  reader.transfer_size, or use --store direct"
             ))
         }
         Failed::Lock(cause) | Failed::Room(cause) => StoreError::Refused(format!(
-            "io_uring cannot be used for {readers} readers and {bytes} bytes of memory: {cause}; or use --store direct"
+            "io_uring cannot be used for {readers} and {bytes} bytes of memory: {cause}; or use --store direct"
         )),
     }
 }
