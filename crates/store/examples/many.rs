@@ -91,7 +91,7 @@ fn read_some(
 ) -> Outcome<u64> {
     let go_on = AtomicBool::new(false);
     let transfer = files.iter().map(|(_, bytes)| *bytes).max().unwrap_or(1).min(1 << 20) as usize;
-    let mut lane = store.lane(Traffic { readers, transfer, clock, give_up: &go_on })?;
+    let mut lane = store.lane(Traffic { readers, transfer, clock, give_up: &go_on, witness: None })?;
     let mut free: Vec<usize> = (0..readers).collect();
     let mut bytes = 0;
     loop {
@@ -99,11 +99,9 @@ fn read_some(
         while let Some(reader) = free.pop() {
             let Some((name, len)) = files.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
             let ranges = [Extent { offset: 0, len: *len }];
-            let at = clock.now();
-            lane.submit(
-                reader,
-                Fetch { name, ranges: &ranges, file_bytes: *len, keep_open: false, at, into: None },
-            );
+            let (tag, file_bytes, at) = (0, *len, clock.now());
+            let fetch = Fetch { name, tag, ranges: &ranges, file_bytes, keep_open: false, at, into: None };
+            lane.submit(reader, fetch);
         }
         match (lane.reap(), lane.awaits()) {
             (Some(done), _) => {

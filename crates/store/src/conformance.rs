@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test suite: a panic is its verdict")]
 
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
 use model::extent::Extent;
@@ -11,10 +12,12 @@ use model::names::Name;
 use model::units::Nanos;
 use rustix::fs::{FileType, Mode};
 
-use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Still, Store, StoreError, Traffic};
+use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Still, Store, StoreError, Traffic, Witness};
 
 /// Nobody gives up here.
 static GO_ON: AtomicBool = AtomicBool::new(false);
+/// What fetches are marked with.
+const TAG: u64 = 77;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -22,13 +25,13 @@ fn name(text: &str) -> Name {
 
 /// The lane of so many readers whose reads are at most `transfer` bytes.
 fn lane(store: &dyn Store, readers: usize, transfer: usize) -> Box<dyn Lane + '_> {
-    store.lane(Traffic { readers, transfer, clock: &Still, give_up: &GO_ON }).unwrap()
+    store.lane(Traffic { readers, transfer, clock: &Still, give_up: &GO_ON, witness: None }).unwrap()
 }
 
 /// A fetch of one range of a file that should have `file_bytes` bytes.
 fn range<'a>(name: &'a Name, range: &'a Extent, file_bytes: u64) -> Fetch<'a> {
     let ranges = std::slice::from_ref(range);
-    Fetch { name, ranges, file_bytes, keep_open: false, at: Nanos::ZERO, into: None }
+    Fetch { name, tag: TAG, ranges, file_bytes, keep_open: false, at: Nanos::ZERO, into: None }
 }
 
 /// Waits for a fetch to end, as the engine does.
@@ -66,6 +69,7 @@ pub fn store_with_files(store: &dyn Store) {
     files_appear_whole(store);
     ranges_are_read_exactly(store);
     bytes_can_be_kept(store);
+    a_witness_sees_every_byte(store);
     a_file_can_stay_open(store);
     wrong_sizes_are_errors(store);
     a_long_fetch_can_be_given_up(store);
@@ -171,6 +175,59 @@ fn bytes_can_be_kept(store: &dyn Store) {
     assert!(done.outcome.is_err() && done.kept.is_some(), "a buffer is not lost with its fetch");
 }
 
+/// What a witness was shown: reader, tag, offset and bytes of a part.
+type Shown = (usize, u64, u64, Vec<u8>);
+
+/// Notes all that it is shown, and objects to what follows `most` bytes.
+struct Seeing {
+    seen: Mutex<Vec<Shown>>,
+    most: usize,
+}
+
+impl Witness for Seeing {
+    fn see(&self, reader: usize, tag: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut seen = self.seen.lock().unwrap();
+        seen.push((reader, tag, offset, bytes.to_vec()));
+        let count: usize = seen.iter().map(|(.., bytes)| bytes.len()).sum();
+        if count > self.most { Err(StoreError::Refused("seen enough".to_owned())) } else { Ok(()) }
+    }
+}
+
+/// A witness sees what was asked for, in its order, and nothing else; what it objects to ends the fetch.
+fn a_witness_sees_every_byte(store: &dyn Store) {
+    let content: Vec<u8> = (0..70_000u64).map(|i| ((i * i) >> 7) as u8).collect();
+    let file = name("suite/kept");
+    let ranges = [(65_000, 5000), (4095, 2), (13, 60_001)].map(|(offset, len)| Extent { offset, len });
+    for (transfer, most) in [(512, usize::MAX), (4096, usize::MAX), (1 << 20, usize::MAX), (4096, 5002)] {
+        let witness = Seeing { seen: Mutex::default(), most };
+        let traffic = Traffic { readers: 3, transfer, witness: Some(&witness), ..Traffic::looks() };
+        let mut lane = store.lane(traffic).unwrap();
+        lane.look(1, &file, 7, &mut [0; 9]).unwrap();
+        lane.submit(1, Fetch { ranges: &ranges, ..range(&file, &ranges[0], 70_000) });
+        let outcome = reap(&mut *lane).expect("in flight").outcome;
+        let mut seen = witness.seen.lock().unwrap().clone().into_iter();
+        let mut left = ranges.iter().filter(|range| most == usize::MAX || range.len < 60_000).copied();
+        let mut expected = left.next();
+        if most == usize::MAX {
+            assert_eq!(outcome.map(|brought| brought.bytes), Ok(65_003));
+        } else {
+            assert_eq!(outcome.unwrap_err(), StoreError::Refused("seen enough".to_owned()));
+        }
+        while let Some(Extent { offset, len }) = expected {
+            let (reader, tag, at, bytes) = seen.next().expect("every byte is seen");
+            assert_eq!((reader, tag, at), (1, TAG, offset), "parts follow one another");
+            assert!(bytes == content[at as usize..][..bytes.len()], "the bytes at {at} are the file's");
+            let rest = len - bytes.len() as u64;
+            expected = if rest > 0 {
+                Some(Extent { offset: offset + bytes.len() as u64, len: rest })
+            } else {
+                left.next()
+            };
+        }
+        assert!(seen.len() <= usize::from(most < usize::MAX), "nothing is shown that was not asked for");
+    }
+}
+
 fn a_file_can_stay_open(store: &dyn Store) {
     let (file, other) = (name("suite/file"), name("suite/other"));
     put(store, "suite/other", &[3; 10]);
@@ -200,8 +257,7 @@ fn a_long_fetch_can_be_given_up(store: &dyn Store) {
     let whole = Extent { offset: 0, len: 5000 };
     let halves = [Extent { offset: 0, len: 2500 }, Extent { offset: 2500, len: 2500 }];
     let ended = AtomicBool::new(true);
-    let mut lane =
-        store.lane(Traffic { readers: 1, transfer: 4096, clock: &Still, give_up: &ended }).unwrap();
+    let mut lane = store.lane(Traffic { give_up: &ended, transfer: 4096, ..Traffic::looks() }).unwrap();
     lane.submit(0, Fetch { ranges: &halves, ..range(&file, &whole, 5000) });
     let done = reap(&mut *lane).expect("it ends");
     assert_eq!(done.outcome.unwrap_err(), StoreError::GivenUp);

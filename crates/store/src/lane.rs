@@ -94,14 +94,18 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
 
     fn bring(&mut self, reader: usize, fetch: &mut Fetch<'_>) -> Result<Brought, StoreError> {
         let (file, opens) = self.open(reader, fetch.name)?;
-        let outcome = self.read_ranges(&file, fetch);
+        let outcome = self.read_ranges((reader, &file), fetch);
         let left = self.leave(reader, file, fetch.name, fetch.keep_open);
         let (bytes, reads) = outcome?;
         left?;
         Ok(Brought { bytes, opens, reads })
     }
 
-    fn read_ranges(&mut self, file: &B::File, fetch: &mut Fetch<'_>) -> Result<(u64, u64), StoreError> {
+    fn read_ranges(
+        &mut self,
+        (reader, file): (usize, &B::File),
+        fetch: &mut Fetch<'_>,
+    ) -> Result<(u64, u64), StoreError> {
         let mut kept = fetch.into.take();
         let total: u64 = fetch.ranges.iter().map(|range| range.len).sum();
         if let Some(kept) = &mut kept {
@@ -111,7 +115,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         let mut outcome = Ok(());
         for range in fetch.ranges {
             let into = kept.as_mut().map(|kept| &mut kept.room()[bytes as usize..][..range.len as usize]);
-            match self.read_range(file, *range, fetch, reads, into) {
+            match self.read_range((reader, file), *range, fetch, reads, into) {
                 Ok(more) => reads += more,
                 Err(cause) => {
                     outcome = Err(cause);
@@ -130,7 +134,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
     /// Reads one range in transfers and says how many that took. `before` are the reads that the fetch has made so far.
     fn read_range(
         &mut self,
-        file: &B::File,
+        (reader, file): (usize, &B::File),
         range: Extent,
         fetch: &Fetch<'_>,
         before: u64,
@@ -149,9 +153,12 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
             self.spans.read.record(self.traffic.clock.now().since(begin));
             reads += 1;
             let part = reading.take(ask, got, || self.backend.shown(fetch.name))?;
+            let came = &self.buffer.room()[part.skip..][..part.bytes];
             if let Some(kept) = &mut into {
-                let came = &self.buffer.room()[part.skip..][..part.bytes];
                 kept[part.place..][..part.bytes].copy_from_slice(came);
+            }
+            if let Some(witness) = self.traffic.witness {
+                witness.see(reader, fetch.tag, range.offset + part.place as u64, came)?;
             }
         }
         Ok(reads)

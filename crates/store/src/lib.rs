@@ -62,6 +62,13 @@ impl Now for Still {
     }
 }
 
+/// One who sees the bytes that come, before they are dropped: called by the lane's thread, in the order in which a
+/// fetch brings them, outside of every measured span. What it objects to ends the fetch.
+pub trait Witness: Sync {
+    /// These bytes stand at `offset` of the file that `reader` fetches; `tag` is the fetch's.
+    fn see(&self, reader: usize, tag: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError>;
+}
+
 /// What a lane is made for.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "holds a clock")]
@@ -73,13 +80,15 @@ pub struct Traffic<'a> {
     pub clock: &'a dyn Now,
     /// Set when nobody wants the bytes any more: a long fetch looks at it between its reads and gives up.
     pub give_up: &'a AtomicBool,
+    /// Sees every byte that a fetch brings; stores that bring none do not call it, and looks are not shown.
+    pub witness: Option<&'a dyn Witness>,
 }
 
 impl Traffic<'static> {
     /// For one who only looks into files.
     pub fn looks() -> Traffic<'static> {
         static GO_ON: AtomicBool = AtomicBool::new(false);
-        Traffic { readers: 1, transfer: 1 << 16, clock: &Still, give_up: &GO_ON }
+        Traffic { readers: 1, transfer: 1 << 16, clock: &Still, give_up: &GO_ON, witness: None }
     }
 }
 
@@ -87,6 +96,8 @@ impl Traffic<'static> {
 #[derive(Debug)]
 pub struct Fetch<'a> {
     pub name: &'a Name,
+    /// The number of the file, for whoever sees the bytes.
+    pub tag: u64,
     pub ranges: &'a [Extent],
     /// How long the file should be: where a range ends there, a longer file is an error, as a shorter one always is.
     pub file_bytes: u64,

@@ -169,7 +169,8 @@ mod tests {
         let mut held = Held::new(2);
         let mut open = |reader, name, keep_open| {
             let (ranges, into) = (&[][..], None);
-            held.open(reader, &Fetch { name, ranges, file_bytes: 0, keep_open, at: Default::default(), into })
+            let (tag, file_bytes, at) = (0, 0, Default::default());
+            held.open(reader, &Fetch { name, tag, ranges, file_bytes, keep_open, at, into })
         };
         assert_eq!([open(0, &here, true), open(0, &here, true), open(1, &here, true)], [1, 0, 1]);
         assert_eq!([open(0, &there, true), open(0, &there, false), open(0, &there, false)], [1, 0, 1]);

@@ -44,7 +44,7 @@ fn fetch_all(lane: &mut dyn Lane, names: &[Name], spare: &mut Vec<Buffer>, round
             let keep_open = round % 3 > 0;
             lane.submit(
                 reader,
-                Fetch { name, ranges: &ranges, file_bytes: 10_000, keep_open, at: Nanos::ZERO, into },
+                Fetch { name, tag: 0, ranges: &ranges, file_bytes: 10_000, keep_open, at: Nanos::ZERO, into },
             );
         }
         loop {
@@ -83,7 +83,7 @@ fn a_fetch_allocates_nothing() {
                 continue;
             }
         };
-        let traffic = Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on };
+        let traffic = Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on, witness: None };
         let mut lane = store.lane(traffic).unwrap();
         let mut spare: Vec<Buffer> = (0..readers).map(|_| Buffer::default()).collect();
         fetch_all(&mut *lane, &names, &mut spare, 10);

@@ -53,6 +53,7 @@ pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered
         transfer: job.loader.transfer_bytes as usize,
         clock: job.clock.as_now(),
         give_up: job.abort.flag(),
+        witness: None,
     };
     let (mut delivered, mut at) = (Delivered::nothing(), (job.first_rank, 0));
     if let Some((queue, _)) = readers.first() {
@@ -288,6 +289,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         };
         let fetch = Fetch {
             name: &self.visits.name,
+            tag: job.split.first_file + visit.file,
             ranges: &self.visits.reads,
             file_bytes: visit.file_bytes,
             keep_open: job.data.streams,

@@ -46,6 +46,8 @@ pub(super) struct Known {
 /// A visit to a file, ready to be fetched.
 #[derive(Debug)]
 pub(super) struct Visit {
+    /// Number of the file in its split.
+    pub(super) file: u64,
     pub(super) file_bytes: u64,
 }
 
@@ -95,7 +97,7 @@ impl Visits {
             self.compute(job, file, &within, visitor.begins)?;
         }
         account.bytes_planned += self.reads.iter().map(|range| range.len).sum::<u64>();
-        Ok(Visit { file_bytes })
+        Ok(Visit { file, file_bytes })
     }
 
     /// Works out the reads of a file that we wrote.

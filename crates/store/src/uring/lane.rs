@@ -41,6 +41,8 @@ pub(super) struct UringLane<'a> {
     /// Why the ring is of no use any more.
     lost: Option<Errno>,
     looked: Buffer,
+    /// The reader whose fetch is only a look, if one is.
+    looking: Option<usize>,
     spans: Spans,
 }
 
@@ -59,6 +61,7 @@ impl<'a> UringLane<'a> {
             quiet: Nanos::ZERO,
             lost: None,
             looked: Buffer::default(),
+            looking: None,
             spans: Spans::default(),
         }
     }
@@ -168,14 +171,20 @@ impl<'a> UringLane<'a> {
     fn arrive(&mut self, reader: usize, got: usize) {
         let this = &mut self.readers[reader];
         let Some(reading) = &mut this.reading else { return };
-        match reading.take(this.ask, got, || shown(self.store, &self.ring, reader)) {
-            Err(cause) => this.trouble = Some(cause),
-            Ok(part) => {
-                if let Some(kept) = &mut this.kept {
-                    let place = this.before as usize + part.place;
-                    kept.room()[place..][..part.bytes].copy_from_slice(self.ring.came(reader, part));
-                }
+        let part = match reading.take(this.ask, got, || shown(self.store, &self.ring, reader)) {
+            Ok(part) => part,
+            Err(cause) => {
+                this.trouble = Some(cause);
+                return;
             }
+        };
+        let came = self.ring.came(reader, part);
+        if let Some(kept) = &mut this.kept {
+            kept.room()[this.before as usize + part.place..][..part.bytes].copy_from_slice(came);
+        }
+        if let Some(witness) = self.traffic.witness.filter(|_| self.looking != Some(reader)) {
+            let offset = this.ranges[this.range].offset + part.place as u64;
+            this.trouble = witness.see(reader, this.tag, offset, came).err();
         }
     }
 
@@ -345,11 +354,12 @@ impl Lane for UringLane<'_> {
         let into = Some(std::mem::take(&mut self.looked));
         // No file ends there, so nothing is asked for behind the range.
         let file_bytes = u64::MAX;
-        self.submit(
-            reader,
-            Fetch { name, ranges: &ranges, file_bytes, keep_open: true, at: Nanos::ZERO, into },
-        );
+        let fetch =
+            Fetch { name, tag: 0, ranges: &ranges, file_bytes, keep_open: true, at: Nanos::ZERO, into };
+        self.looking = Some(reader);
+        self.submit(reader, fetch);
         let done = self.until_done(reader);
+        self.looking = None;
         self.looked = done.kept.unwrap_or_default();
         let brought = done.outcome?;
         out.copy_from_slice(self.looked.bytes());

@@ -203,7 +203,7 @@ mod tests {
     static GO_ON: AtomicBool = AtomicBool::new(false);
 
     fn traffic(readers: usize, transfer: usize) -> Traffic<'static> {
-        Traffic { readers, transfer, clock: &Still, give_up: &GO_ON }
+        Traffic { readers, transfer, clock: &Still, give_up: &GO_ON, witness: None }
     }
 
     /// The store on a new folder. Where the tests' kernel or file system forbids it the refusal is checked instead.
@@ -323,6 +323,7 @@ mod tests {
             for reader in 0..READERS {
                 let fetch = Fetch {
                     name: &names[reader % names.len()],
+                    tag: 0,
                     ranges: &ranges,
                     file_bytes: 5000,
                     keep_open: false,
@@ -354,6 +355,7 @@ mod tests {
         for (keep_open, opens) in [(false, 1), (true, 1), (true, 0), (false, 0)] {
             let fetch = Fetch {
                 name: &names[0],
+                tag: 0,
                 ranges: &[],
                 file_bytes: 10,
                 keep_open,
@@ -386,6 +388,7 @@ mod tests {
                 for (reader, name) in names.iter().chain(&pipe).enumerate() {
                     let fetch = Fetch {
                         name,
+                        tag: 0,
                         ranges: &ranges,
                         file_bytes: 300_000,
                         keep_open: false,

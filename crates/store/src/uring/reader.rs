@@ -14,6 +14,7 @@ pub(super) struct Reader {
     /// Whether a file is open in the reader's slot, and whether that is another than the fetch's.
     pub(super) open: bool,
     pub(super) stale: bool,
+    pub(super) tag: u64,
     pub(super) ranges: Vec<Extent>,
     /// The range at work, what remains of it, and the read that is on its way.
     pub(super) range: usize,
@@ -38,6 +39,7 @@ impl Reader {
     /// Takes on a fetch.
     pub(super) fn begin(&mut self, fetch: Fetch<'_>, now: Nanos) {
         (self.busy, self.began) = (true, now);
+        self.tag = fetch.tag;
         self.ranges.clear();
         self.ranges.extend_from_slice(fetch.ranges);
         self.file_bytes = fetch.file_bytes;
