@@ -67,6 +67,51 @@ pub fn ratio_confidence(values: &[f64], reference: &[f64], seed: u64) -> Option<
     Confidence::of(above.into_iter().zip(below).map(|(above, below)| above / below).collect())
 }
 
+/// What is smaller than this share of the median is not worth a remark, however regular it is.
+const SMALLEST: f64 = 0.01;
+
+/// The values that stand apart from the others, by their places: further from the median than values of one kind lie.
+/// Measured by the median distance, which the outliers themselves do not stretch. Of few values that distance is
+/// uncertain, so that they are allowed more of it: five to forty from a normal distribution raise a false alarm in
+/// less than 6 of 100 cases.
+pub fn outliers(values: &[f64]) -> Vec<usize> {
+    let Some(center) = median(values).filter(|_| values.len() >= FEWEST) else { return Vec::new() };
+    let distances: Vec<f64> = values.iter().map(|value| (value - center).abs()).collect();
+    // Of a normal distribution the standard deviation is 1.4826 times the median distance.
+    let deviation = 1.4826 * median(&distances).unwrap_or(0.0);
+    let limit = (deviation * (4.0 + 20.0 / values.len() as f64)).max(SMALLEST * center.abs());
+    (0..values.len()).filter(|place| distances[*place] > limit).collect()
+}
+
+/// Most values that are compared pair by pair; of longer series the means of neighbours are.
+const MOST_PAIRED: usize = 1000;
+
+/// How much values rise from the first to the last, as a share of their median; negative where they fall. `None` unless
+/// that is more than chance explains in 95 % of all cases (Mann and Kendall's test) and worth a remark. The values must
+/// be in the order in which they were measured.
+pub fn drift(values: &[f64]) -> Option<f64> {
+    let together = values.len().div_ceil(MOST_PAIRED).max(1);
+    let values: Vec<f64> = values.chunks(together).filter_map(mean).collect();
+    if values.len() < FEWEST {
+        return None;
+    }
+    let (mut rises, mut slopes) = (0i64, Vec::new());
+    for (later, y) in values.iter().enumerate() {
+        for (earlier, x) in values[..later].iter().enumerate() {
+            rises += i64::from(y > x) - i64::from(y < x);
+            slopes.push((y - x) / (later - earlier) as f64);
+        }
+    }
+    let count = values.len() as f64;
+    let deviation = (count * (count - 1.0) * (2.0 * count + 5.0) / 18.0).sqrt();
+    // One less, since the sum of signs moves in steps of two.
+    if (rises.abs() - 1) as f64 / deviation <= 1.96 {
+        return None;
+    }
+    let change = median(&slopes)? * (count - 1.0) / median(&values)?.abs();
+    (change.abs() >= SMALLEST).then_some(change)
+}
+
 /// Medians of as many values drawn from these, with repetition; `None` where there are too few to draw from.
 fn resampled_medians(values: &[f64], seed: u64) -> Option<Vec<f64>> {
     if values.len() < FEWEST {
@@ -162,6 +207,43 @@ mod tests {
             let holds = |seed| median_confidence(&normals(count, 50.0, 5.0, seed), 1).unwrap().contains(50.0);
             let covered = coverage(holds);
             assert!((91.0..=99.0).contains(&covered), "{count} values: {covered} %");
+        }
+    }
+
+    #[test]
+    fn what_stands_apart_is_found() {
+        for (values, places) in [
+            (&[10.0, 10.1, 9.9, 10.0, 14.0][..], &[4][..]),
+            (&[200.0, 200.0, 200.0, 300.0, 200.0], &[3]),
+            (&[10.0, 10.05, 9.95, 10.02, 10.09], &[]),
+            (&[10.0, 10.0, 10.0, 10.0, 10.05], &[]),
+            (&[10.0, 10.0, 10.0, 50.0], &[]),
+            (&[1.0, 2.0, 3.0, 4.0, 5.0], &[]),
+            (&[100.0, 101.0, 99.0, 100.0, 102.0, 98.0, 40.0, 100.0, 170.0, 99.0], &[6, 8]),
+        ] {
+            assert_eq!(outliers(values), places, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn what_rises_or_falls_is_found() {
+        let near = |found: Option<f64>, expected: f64| found.is_some_and(|f| (f - expected).abs() < 1e-9);
+        assert!(near(drift(&[100.0, 105.0, 110.0, 115.0, 120.0]), 20.0 / 110.0));
+        assert!(near(drift(&[120.0, 115.0, 110.0, 105.0, 100.0]), -20.0 / 110.0));
+        assert_eq!(drift(&[100.0, 110.0, 105.0, 115.0, 95.0]), None);
+        assert_eq!(drift(&[100.0, 100.1, 100.2, 100.3, 100.4]), None, "less than a hundredth");
+        assert_eq!(drift(&[1.0, 2.0, 3.0, 4.0]), None, "too few to tell");
+        assert_eq!(drift(&[5.0; 9]), None);
+        let long: Vec<f64> = (0..100_000).map(|i| 100.0 + f64::from(i) / 1000.0).collect();
+        assert!(drift(&long).is_some_and(|change| (change - 100.0 / 150.0).abs() < 0.01));
+    }
+
+    #[test]
+    fn values_of_one_kind_raise_few_alarms() {
+        for count in [5, 6, 7, 10, 20, 40] {
+            let apart = coverage(|seed| !outliers(&normals(count, 50.0, 5.0, seed)).is_empty());
+            let drifts = coverage(|seed| drift(&normals(count, 50.0, 5.0, seed)).is_some());
+            assert!(apart <= 8.0 && drifts <= 8.0, "{count} values: {apart} % apart, {drifts} % drift");
         }
     }
 

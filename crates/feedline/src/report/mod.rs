@@ -5,6 +5,7 @@ pub mod capacity;
 pub mod folder;
 pub mod plan;
 pub mod plot;
+pub mod repeats;
 pub mod result;
 pub mod stall;
 pub mod sweep;

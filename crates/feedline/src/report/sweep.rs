@@ -2,40 +2,14 @@
 //! cell and its interval, and what to be wary of. Made from the journal and from nothing else.
 
 use model::ledger::Calibration;
-use model::statistics::{Confidence, coefficient_of_variation, median, median_confidence, ratio_confidence};
+use model::statistics::ratio_confidence;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::plot::{Bar, Figure};
+use super::repeats::{Repeats, ends};
 use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::journal::{Entry, Header};
-
-/// Repeats that differ by more than this are worth a remark.
-const CV_LIMIT: f64 = 0.05;
-
-/// The same figure of each run of a cell.
-#[derive(Clone, Debug, Serialize)]
-pub struct Repeats {
-    pub median: Option<f64>,
-    pub interval: Option<(f64, f64)>,
-    pub cv: Option<f64>,
-    pub values: Vec<f64>,
-}
-
-impl Repeats {
-    fn new(values: Vec<f64>, seed: u64) -> Repeats {
-        Repeats {
-            median: median(&values),
-            interval: median_confidence(&values, seed).map(ends),
-            cv: coefficient_of_variation(&values),
-            values,
-        }
-    }
-}
-
-fn ends(interval: Confidence) -> (f64, f64) {
-    (interval.low, interval.high)
-}
 
 /// The runs of one cell.
 #[derive(Clone, Debug)]
@@ -104,9 +78,7 @@ impl CellFigures {
         if !self.broken.is_empty() {
             notes.push(format!("invalid: {}", self.broken.join(", ")));
         }
-        if let Some(cv) = self.samples_per_second.cv.filter(|cv| *cv > CV_LIMIT) {
-            notes.push(format!("varies by {:.0} %", 100.0 * cv));
-        }
+        notes.extend(self.samples_per_second.notes());
         notes
     }
 }
@@ -328,7 +300,7 @@ snapshot
  threads  dims   samples/s  MB/s  AU %  speed-up  95 % interval  runs  note
  1        [1,2]      100.0  10.0     -      1.00              -     5
  2        [1,2]      200.0  20.0     -      2.00   2.00 to 3.00     5  1 failed: broken, \"quoted\"; invalid: on-time; \
-varies by 20 %
+varies by 20 %; 1 outlier: 300
 ";
 
     const CSV: &str = "\
@@ -336,7 +308,7 @@ threads,dims,runs,failed,samples_per_second,samples_per_second_low,samples_per_s
 speed_up,speed_up_low,speed_up_high,note
 1,\"[1,2]\",5,0,100,100,100,0,10,,1,,,
 2,\"[1,2]\",5,1,200,200,300,0.20327890704543544,20,,2,2,3,\"1 failed: broken, \"\"quoted\"\"; invalid: on-time; \
-varies by 20 %\"
+varies by 20 %; 1 outlier: 300\"
 ";
 
     #[test]
