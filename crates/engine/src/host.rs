@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use model::ledger::HostSeen;
+
+use crate::meter;
+
 /// What the report says about a host, in DLIO's terms.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
@@ -30,6 +34,58 @@ impl Host {
     pub fn available_memory_bytes() -> Option<u64> {
         kib(&pairs("/proc/meminfo"), "MemAvailable")
     }
+}
+
+/// What the kernel has counted since the host was started. Two of these, taken before and after a run, say what else
+/// the host was busy with meanwhile. The load average would not: it looks back for a minute, and sees our own work.
+#[derive(Clone, Copy, Debug)]
+pub struct HostCounts {
+    ticks: u64,
+    stolen: u64,
+    busy: u64,
+    /// CPU time of this process, in ticks.
+    own: u64,
+    swapped_in: u64,
+}
+
+impl HostCounts {
+    pub fn read() -> Option<HostCounts> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let vmstat = fs::read_to_string("/proc/vmstat").ok()?;
+        let swapped_in = vmstat.lines().find_map(|line| line.strip_prefix("pswpin "))?.parse().ok()?;
+        let own = meter::cpu_seconds() * rustix::param::clock_ticks_per_second() as f64;
+        HostCounts::of(stat.lines().next()?, own as u64, swapped_in)
+    }
+
+    /// From the line that adds up all cores: `cpu user nice system idle iowait irq softirq steal ...`.
+    fn of(line: &str, own: u64, swapped_in: u64) -> Option<HostCounts> {
+        let fields = line.strip_prefix("cpu ")?.split_whitespace();
+        let ticks: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
+        let &[user, nice, system, idle, iowait, irq, softirq, stolen, ..] = ticks.as_slice() else {
+            return None;
+        };
+        let busy = user + nice + system + irq + softirq;
+        Some(HostCounts { ticks: busy + idle + iowait + stolen, stolen, busy, own, swapped_in })
+    }
+}
+
+/// What there is to say about this host and the time since `before`.
+pub fn seen_since(before: Option<HostCounts>) -> HostSeen {
+    let clock = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let mut seen = HostSeen {
+        kernels: [rustix::system::uname().release().to_string_lossy().into_owned()].into(),
+        clock_sources: clock.into_iter().map(|name| name.trim().to_owned()).collect(),
+        ..HostSeen::default()
+    };
+    if let Some((before, after)) = before.zip(HostCounts::read()) {
+        let since = |count: fn(&HostCounts) -> u64| count(&after).saturating_sub(count(&before));
+        seen.readings = 1;
+        seen.ticks = since(|counts| counts.ticks);
+        seen.stolen_ticks = since(|counts| counts.stolen);
+        seen.foreign_ticks = since(|counts| counts.busy).saturating_sub(since(|counts| counts.own));
+        seen.swapped_in_pages = since(|counts| counts.swapped_in);
+    }
+    seen
 }
 
 /// Cores that this process may use.
@@ -87,5 +143,16 @@ mod tests {
         assert!(host.cores > 0 && host.memory_bytes > 1 << 20 && !host.name.is_empty());
         assert!(peak_rss_bytes().is_some_and(|bytes| bytes > 1 << 20));
         assert!(Host::available_memory_bytes().is_some());
+        let seen = seen_since(HostCounts::read());
+        assert_eq!((seen.readings, seen.kernels.len()), (1, 1));
+        assert!(seen.foreign_ticks <= seen.ticks, "{seen:?}");
+    }
+
+    #[test]
+    fn ticks_are_told_apart() {
+        let counts = HostCounts::of("cpu  10 2 30 400 50 6 7 80 9 0", 5, 3).unwrap();
+        assert_eq!((counts.ticks, counts.busy, counts.stolen), (585, 55, 80));
+        assert!(HostCounts::of("cpu0 10 2 30 400 50 6 7 80", 0, 0).is_none(), "one core is not all");
+        assert!(HostCounts::of("cpu  10 2 30", 0, 0).is_none());
     }
 }

@@ -1,10 +1,15 @@
 //! What was seen. A ledger holds exact counts and spans per epoch, phase and rank, nothing estimated, nothing
 //! nominal; ledgers of threads, ranks and nodes add up in any order.
 
+mod conditions;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
+
+pub use conditions::{Conditions, HostSeen, Mode};
 
 use crate::digest::Digest;
 use crate::histogram::Latencies;
@@ -198,6 +203,8 @@ pub struct Ledger {
     pub interrupted: bool,
     /// What the instrument itself can do.
     pub calibration: Option<Calibration>,
+    /// What the rules need to know beside the rows.
+    pub conditions: Conditions,
 }
 
 impl Ledger {
@@ -252,15 +259,15 @@ impl Ledger {
         sum
     }
 
-    /// What the nodes saw of one phase of one epoch, added up.
-    pub fn node_total(&self, epoch: u64, phase: Phase) -> NodeRow {
-        self.nodes.range((epoch, phase, 0)..=(epoch, phase, u64::MAX)).fold(
-            NodeRow::default(),
-            |mut sum, (_, row)| {
-                sum += row.clone();
-                sum
-            },
-        )
+    /// What the nodes saw of one phase of one epoch, added up. Of one node it is that node's row itself: histograms and
+    /// timelines are large, and verdicts look at those of every epoch.
+    pub fn node_total(&self, epoch: u64, phase: Phase) -> Cow<'_, NodeRow> {
+        let mut rows = self.nodes.range((epoch, phase, 0)..=(epoch, phase, u64::MAX)).map(|(_, row)| row);
+        let first = rows.next().map_or_else(Cow::default, Cow::Borrowed);
+        rows.fold(first, |mut sum, row| {
+            *sum.to_mut() += row.clone();
+            sum
+        })
     }
 }
 
@@ -278,6 +285,7 @@ impl AddAssign for Ledger {
             (Some(here), Some(there)) => Some(here.lower(there)),
             (here, there) => here.or(there),
         };
+        self.conditions += other.conditions;
     }
 }
 
@@ -287,6 +295,7 @@ struct Written {
     interrupted: bool,
     faults: Vec<Fault>,
     calibration: Option<Calibration>,
+    conditions: Conditions,
     ranks: Vec<Keyed<Row>>,
     nodes: Vec<Keyed<NodeRow>>,
 }
@@ -312,6 +321,7 @@ impl From<Ledger> for Written {
             interrupted: ledger.interrupted,
             faults: ledger.faults,
             calibration: ledger.calibration,
+            conditions: ledger.conditions,
             ranks: ledger.ranks.into_iter().map(Keyed::new).collect(),
             nodes: ledger.nodes.into_iter().map(Keyed::new).collect(),
         }
@@ -320,8 +330,8 @@ impl From<Ledger> for Written {
 
 impl From<Written> for Ledger {
     fn from(written: Written) -> Ledger {
-        let (interrupted, calibration) = (written.interrupted, written.calibration);
-        let mut ledger = Ledger { interrupted, calibration, ..Ledger::default() };
+        let Written { interrupted, calibration, conditions, .. } = written;
+        let mut ledger = Ledger { interrupted, calibration, conditions, ..Ledger::default() };
         written.ranks.into_iter().for_each(|row| ledger.add(row.epoch, row.phase, row.index, row.seen));
         written.nodes.into_iter().for_each(|row| ledger.add_node(row.epoch, row.phase, row.index, row.seen));
         written.faults.into_iter().for_each(|fault| ledger.add_fault(fault));
@@ -361,6 +371,11 @@ mod tests {
                 phase: Phase::Train,
                 message: format!("fault {samples}"),
             });
+            ledger.conditions.unhonoured.insert(format!("key {}", samples % 3));
+            ledger.conditions.request("o_direct", &(samples % 2 == 0).to_string());
+            ledger.conditions.observe("o_direct", &(nanos % 2 == 0).to_string());
+            let host = HostSeen { readings: 1, ticks: *nanos, stolen_ticks: *samples, ..HostSeen::default() };
+            ledger.conditions.hosts.insert(format!("host {}", nanos % 2), host);
         }
         ledger
     }

@@ -60,21 +60,12 @@ pub struct EpochFigures {
 
 impl EpochFigures {
     fn new(plan: &Plan, ledger: &Ledger, phase: Phase, epoch: u64) -> EpochFigures {
-        let shards = plan.phase(phase).map(|phase| phase.shards);
-        let batch = shards.map_or(0, |shards| shards.batch);
         let total = ledger.total(epoch, phase);
-        // An epoch that did not reach its end has counts, but its rates would be of another stretch of work.
-        let whole = shards.is_some_and(|shards| total.steps == shards.steps * shards.ranks);
-        let figures = |figure: &dyn Fn(&Row) -> Option<f64>| {
-            if whole { per_rank(ledger, epoch, phase, figure) } else { Vec::new() }
-        };
-        let au = Spread::of(&figures(&au_percent));
-        let rates = figures(&|row| samples_per_second(row, batch, phase));
-        let samples_per_second = (!rates.is_empty()).then(|| rates.iter().sum::<f64>());
+        let Rates { au, samples_per_second } = Rates::new(plan, ledger, phase, epoch, total.steps);
         let bytes_per_sample = total.bytes_read as f64 / total.samples_delivered.max(1) as f64;
         EpochFigures {
             epoch,
-            samples_planned: shards.map_or(0, |shards| shards.delivered()),
+            samples_planned: plan.phase(phase).map_or(0, |phase| phase.shards.delivered()),
             samples_delivered: total.samples_delivered,
             bytes_read: total.bytes_read,
             digest: total.digest,
@@ -93,6 +84,38 @@ impl EpochFigures {
             latency: ledger.node_total(epoch, phase).latencies.summaries(),
         }
     }
+}
+
+/// What one phase of one epoch is judged by.
+struct Rates {
+    au: Option<Spread>,
+    samples_per_second: Option<f64>,
+}
+
+impl Rates {
+    /// An epoch that did not reach its end has counts, but its rates would be of another stretch of work: none.
+    fn new(plan: &Plan, ledger: &Ledger, phase: Phase, epoch: u64, steps: u64) -> Rates {
+        let shards = plan.phase(phase).map(|phase| phase.shards);
+        let Some(shards) = shards.filter(|shards| steps == shards.steps * shards.ranks) else {
+            return Rates { au: None, samples_per_second: None };
+        };
+        let au = per_rank(ledger, epoch, phase, au_percent);
+        let rates = per_rank(ledger, epoch, phase, |row| samples_per_second(row, shards.batch, phase));
+        Rates {
+            au: Spread::of(&au),
+            samples_per_second: (!rates.is_empty()).then(|| rates.iter().sum::<f64>()),
+        }
+    }
+}
+
+/// AU in percent and samples per second, as means over epochs: what `Figures` says, without the work of all the rest.
+pub fn means(plan: &Plan, ledger: &Ledger, phase: Phase) -> (Option<f64>, Option<f64>) {
+    let rates = ledger.epochs(phase).into_iter();
+    let rates = rates.map(|epoch| Rates::new(plan, ledger, phase, epoch, ledger.total(epoch, phase).steps));
+    let (au, samples): (Vec<_>, Vec<_>) =
+        rates.map(|rates| (rates.au.map(|au| au.mean), rates.samples_per_second)).unzip();
+    let over = |values: Vec<Option<f64>>| statistics::mean(&values.into_iter().flatten().collect::<Vec<_>>());
+    (over(au), over(samples))
 }
 
 fn per_rank(ledger: &Ledger, epoch: u64, phase: Phase, figure: impl Fn(&Row) -> Option<f64>) -> Vec<f64> {

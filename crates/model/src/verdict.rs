@@ -4,6 +4,7 @@
 mod conditions;
 mod delivery;
 mod proof;
+mod terms;
 
 use serde::{Deserialize, Serialize};
 
@@ -80,13 +81,11 @@ impl Verdict {
     }
 }
 
-/// What the rules look at.
+/// What the rules look at, and nothing else: so a verdict can be recomputed from a result at any time.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     pub plan: &'a Plan,
     pub ledger: &'a Ledger,
-    /// Settings that the user gave, that change what is measured, and that this version cannot honour.
-    pub unhonoured: &'a [String],
 }
 
 struct Rule {
@@ -128,6 +127,13 @@ const RULES: &[Rule] = &[
         check: delivery::order_differs,
     },
     Rule {
+        name: "window",
+        threshold: "in every epoch a step is left in the metric window, and 5 to tell something by",
+        remedy: "lower output.metric.exclude_start_steps and exclude_end_steps, or read more files",
+        unchecked: "use a longer run: read more files, or lower --ranks or reader.batch_size",
+        check: terms::window,
+    },
+    Rule {
         name: "on-time",
         threshold: "the host's lateness can have cost at most 2 % of the accelerators' time",
         remedy: "use fewer ranks per host, or a host with more cores",
@@ -142,11 +148,18 @@ const RULES: &[Rule] = &[
         check: conditions::client_not_the_limit,
     },
     Rule {
+        name: "mode-as-requested",
+        threshold: "the data was read by the store and in the mode that were asked for",
+        remedy: "this is a fault of feedline: please report it with the ledger",
+        unchecked: "run again with this version",
+        check: terms::mode_as_requested,
+    },
+    Rule {
         name: "settings-honoured",
         threshold: "every setting that changes what is measured took effect",
         remedy: "remove the settings named in the evidence",
         unchecked: "",
-        check: conditions::settings_honoured,
+        check: terms::settings_honoured,
     },
     Rule {
         name: "served-by-storage",
@@ -154,6 +167,20 @@ const RULES: &[Rule] = &[
         remedy: "read files of at least 5 times the memory, or drop the page cache before the run",
         unchecked: "read files of at least 5 times the memory, or drop the page cache before the run",
         check: conditions::served_by_storage,
+    },
+    Rule {
+        name: "data-set-size",
+        threshold: "at least MLPerf Storage's size: 500 steps and 5 times the memory of all hosts",
+        remedy: "where MLPerf's rules count: 'feedline plan' says how many files they take",
+        unchecked: "",
+        check: terms::data_set_size,
+    },
+    Rule {
+        name: "host",
+        threshold: "a clock that is quick to read, at most 5 % of CPU time stolen and 20 % used by others, no swapping",
+        remedy: "measure on a host that has nothing else to do",
+        unchecked: "",
+        check: terms::host,
     },
 ];
 

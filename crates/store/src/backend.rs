@@ -103,6 +103,17 @@ impl Selection {
         }
     }
 
+    /// What is asked of the store, in the words in which a store says what it turned out to do.
+    pub fn requested(&self) -> Vec<(&'static str, String)> {
+        let mut requested = vec![("store", self.backend.name.to_owned())];
+        let Capabilities { holds_files, cached, .. } = self.backend.capabilities;
+        if holds_files {
+            requested.push(("o_direct", (self.mode.odirect || !cached).to_string()));
+            requested.push(("readahead", self.mode.readahead.name().to_owned()));
+        }
+        requested
+    }
+
     /// Refuses what was written behind the name of a backend that has nothing to choose.
     pub(crate) fn takes_no_arguments(&self) -> Result<(), StoreError> {
         match self.arguments.as_str() {

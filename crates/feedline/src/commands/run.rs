@@ -51,7 +51,6 @@ fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Hos
         host,
         warnings: &stage.prepared.warnings,
         times: measured.times.clone(),
-        observed: &measured.observed,
         peak_rss_bytes: host::peak_rss_bytes(),
     };
     let fault = measured.fault();

@@ -1,16 +1,17 @@
 //! A workload made ready: settled for a store, ranks and a data folder, looked over, given its data set, trained on.
 //! What `run` does once other commands do often. Nothing here prints a report or writes a result.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use engine::catalog::Opened;
 use engine::generate::read_manifest;
-use engine::host::Host;
+use engine::host::{self, Host, HostCounts};
 use engine::meter::{self, Monotonic};
 use engine::{Files, Pulse, Rig, Stop};
 use format::{Arithmetic, Format};
-use model::ledger::{Calibration, Ledger};
+use model::ledger::{Calibration, Conditions, HostSeen, Ledger};
 use model::manifest::{Difference, Manifest};
 use model::plan::{Data, Listed, Plan};
 use model::units::Bytes;
@@ -27,7 +28,7 @@ use super::{
 use crate::exit::Failure;
 use crate::flags::PlaceFlags;
 use crate::progress::{Goal, Show, watch};
-use crate::report::result::{Observed, Times};
+use crate::report::result::Times;
 
 /// Where a workload is to be run.
 #[derive(Clone, Copy, Debug)]
@@ -261,16 +262,30 @@ impl<'a> Stage<'a> {
         stop: &Stop,
     ) -> Result<Measured, Failure> {
         let store = open_store(&self.selection, &self.folder)?;
+        let before = HostCounts::read();
         let (mut ledger, times) = self.with_files(|files| self.train(&*store, files, show, stop));
+        let host = host::seen_since(before);
         ledger.calibration = calibration;
-        let unhonoured = unhonoured(&self.prepared);
-        let verdict = verdict::judge(&Case { plan: &self.plan, ledger: &ledger, unhonoured: &unhonoured });
-        Ok(Measured {
-            ledger,
-            verdict,
-            times,
-            observed: Observed { store: store.name(), facts: store.observed() },
-        })
+        ledger.conditions += self.conditions(&*store, host);
+        let verdict = verdict::judge(&Case { plan: &self.plan, ledger: &ledger });
+        Ok(Measured { ledger, verdict, times })
+    }
+
+    /// What the rules need to know beside what the engine saw.
+    fn conditions(&self, store: &dyn Store, host: HostSeen) -> Conditions {
+        let mut conditions = Conditions { unhonoured: unhonoured(&self.prepared), ..Conditions::default() };
+        for (property, value) in self.selection.requested() {
+            conditions.request(property, &value);
+        }
+        conditions.observe("store", store.name());
+        for (property, value) in store.observed() {
+            conditions.observe(property, &value);
+        }
+        if self.backend.capabilities.holds_files {
+            conditions.observe("data_folder", &self.folder.display().to_string());
+        }
+        conditions.hosts.insert(self.venue.host.name.clone(), host);
+        conditions
     }
 
     fn train(&self, store: &dyn Store, files: Files<'_>, show: Show, stop: &Stop) -> (Ledger, Times) {
@@ -305,7 +320,6 @@ pub struct Measured {
     pub verdict: Verdict,
     /// The first batch counts from the beginning of training.
     pub times: Times,
-    pub observed: Observed,
 }
 
 impl Measured {
@@ -363,7 +377,7 @@ fn check_memory(plan: &Plan) -> Result<(), Failure> {
 const MEASURED_SETTINGS: [&str; 1] = ["reader.reader_classname"];
 
 /// Those of them that were given.
-fn unhonoured(prepared: &Prepared) -> Vec<String> {
+fn unhonoured(prepared: &Prepared) -> BTreeSet<String> {
     let given = prepared.warnings.iter().flat_map(|warning| match warning {
         Warning::NoEffect { keys, .. } => keys.as_slice(),
         _ => &[],

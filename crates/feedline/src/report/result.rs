@@ -1,6 +1,8 @@
 //! `summary.json`: DLIO's keys, in DLIO's order and by DLIO's formulas, and a `feedline` object beside them with what
 //! was really seen and what it is worth.
 
+use std::collections::BTreeMap;
+
 use engine::host::Host;
 use model::ledger::{Ledger, Phase};
 use model::metrics::{Figures, Spread};
@@ -10,8 +12,6 @@ use model::units::Nanos;
 use model::verdict::{Status, Verdict, expected_digest};
 use model::warning::Warning;
 use serde_json::{Map, Value, json};
-
-type Facts<'a> = std::collections::BTreeMap<&'a str, &'a str>;
 
 /// When the run was and how much it used.
 #[derive(Clone, Debug)]
@@ -24,14 +24,6 @@ pub struct Times {
     pub cpu_seconds: f64,
 }
 
-/// What the store that was read from turned out to be.
-#[derive(Clone, Debug)]
-pub struct Observed {
-    /// What it calls itself.
-    pub store: &'static str,
-    pub facts: Vec<(&'static str, String)>,
-}
-
 /// A run that is over, with all that is known about it.
 pub struct Outcome<'a> {
     pub plan: &'a Plan,
@@ -41,7 +33,6 @@ pub struct Outcome<'a> {
     pub host: &'a Host,
     pub warnings: &'a [Warning],
     pub times: Times,
-    pub observed: &'a Observed,
     pub peak_rss_bytes: Option<u64>,
 }
 
@@ -125,11 +116,7 @@ impl Outcome<'_> {
             "workload": self.plan.workload,
             "plan_digest": self.plan.digest(),
             "verdict": self.verdict,
-            "store": {
-                "requested": self.plan.store,
-                "observed": self.observed.store,
-                "facts": self.observed.facts.iter().map(|(what, value)| (*what, value.as_str())).collect::<Facts<'_>>(),
-            },
+            "store": self.store(),
             "simulated": self.plan.is_simulated(),
             "loader": self.plan.loader,
             "memory": {
@@ -146,6 +133,17 @@ impl Outcome<'_> {
             "epochs": self.epochs(Phase::Train),
             "eval_epochs": self.epochs(Phase::Eval),
         })
+    }
+
+    /// What the store was asked to be and what it turned out to be.
+    fn store(&self) -> Value {
+        let mut facts: BTreeMap<&str, String> = BTreeMap::new();
+        for (property, mode) in &self.ledger.conditions.modes {
+            let values: Vec<&str> = mode.observed.iter().map(String::as_str).collect();
+            facts.insert(property, values.join(", "));
+        }
+        let observed = facts.remove("store");
+        json!({ "requested": self.plan.store, "observed": observed, "facts": facts })
     }
 
     /// Most fetches of training that were in flight at once.

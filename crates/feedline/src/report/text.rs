@@ -8,7 +8,7 @@ use model::histogram::Quantiles;
 use model::ledger::{Calibration, Phase};
 use model::metrics::{EpochFigures, Figures, Spread};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
-use model::verdict::{Outcome as RuleOutcome, Status};
+use model::verdict::{Outcome as RuleOutcome, Status, Verdict};
 
 use super::result::Outcome;
 
@@ -130,23 +130,33 @@ fn run_lines(outcome: &Outcome<'_>, figures: &Figures) -> String {
     )
 }
 
-fn verdict_lines(outcome: &Outcome<'_>) -> String {
-    let mut text = format!("\nverdict: {}\n", outcome.verdict.headline());
-    for finding in &outcome.verdict.rules {
-        let mark = match finding.outcome {
-            RuleOutcome::Pass => continue,
-            RuleOutcome::Note => "note",
-            RuleOutcome::Fail => "failed",
-            RuleOutcome::NotCheckable => "not checkable",
-        };
-        let _ = writeln!(text, "  {} ({mark}): {}", finding.rule, finding.evidence);
+/// The outcome of a rule in a word.
+pub fn outcome(outcome: RuleOutcome) -> &'static str {
+    match outcome {
+        RuleOutcome::Pass => "pass",
+        RuleOutcome::Note => "note",
+        RuleOutcome::Fail => "failed",
+        RuleOutcome::NotCheckable => "not checkable",
+    }
+}
+
+/// The verdict, and each rule that does not simply hold with its evidence and remedy.
+pub fn verdict(verdict: &Verdict) -> String {
+    let mut text = format!("verdict: {}\n", verdict.headline());
+    for finding in verdict.rules.iter().filter(|finding| finding.outcome != RuleOutcome::Pass) {
+        let _ = writeln!(text, "  {} ({}): {}", finding.rule, outcome(finding.outcome), finding.evidence);
         if !finding.remedy.is_empty() {
             let _ = writeln!(text, "    {}", finding.remedy);
         }
     }
-    if outcome.verdict.status == Status::Valid {
-        let _ = writeln!(text, "  all {} rules hold", outcome.verdict.rules.len());
+    if verdict.status == Status::Valid {
+        let _ = writeln!(text, "  all {} rules hold", verdict.rules.len());
     }
+    text
+}
+
+fn verdict_lines(outcome: &Outcome<'_>) -> String {
+    let mut text = format!("\n{}", verdict(outcome.verdict));
     if let Some(own) = outcome.ledger.calibration {
         let _ = writeln!(text, "{}", ceiling(&own));
     }
@@ -170,12 +180,13 @@ mod tests {
     use engine::meter::FakeClock;
     use engine::{Files, Pulse, Rig, Stop};
     use format::Arithmetic;
+    use model::ledger::HostSeen;
     use model::plan::{Plan, Request, Threads};
     use model::spec::{self, Source};
     use model::verdict::{Case, judge};
     use store::Null;
 
-    use super::super::result::{Observed, Times};
+    use super::super::result::Times;
     use super::*;
 
     const WORKLOAD: &str = "
@@ -219,8 +230,11 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             stop: &stop,
             pulse: &pulse,
         };
-        let ledger = engine::train(&rig);
-        let verdict = judge(&Case { plan: &plan, ledger: &ledger, unhonoured: &[] });
+        let mut ledger = engine::train(&rig);
+        ledger.conditions.request("store", "null");
+        ledger.conditions.observe("store", "null");
+        ledger.conditions.hosts.insert("here".to_owned(), HostSeen { readings: 1, ..HostSeen::default() });
+        let verdict = judge(&Case { plan: &plan, ledger: &ledger });
         let outcome = Outcome {
             plan: &plan,
             spec: &spec,
@@ -235,7 +249,6 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
                 first_batch: Some(Nanos(1_000_000)),
                 cpu_seconds: 0.25,
             },
-            observed: &Observed { store: "null", facts: Vec::new() },
             peak_rss_bytes: Some(5 << 20),
         };
         assert_eq!(render(&outcome, Path::new("results/snapshot/now"), false), EXPECTED);

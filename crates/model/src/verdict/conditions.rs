@@ -1,8 +1,8 @@
-//! Rules about the conditions of the measurement: host, instrument, settings and cache.
+//! Rules about the instrument: whether it kept up, and whether what was measured is the storage.
 
 use super::{Case, Outcome, seen_phases};
 use crate::ledger::{Ledger, Phase};
-use crate::metrics::{Figures, Spread};
+use crate::metrics;
 use crate::units::Nanos;
 
 /// The share of the accelerators' time that the host's lateness may have cost. A batch handed over late shifts no step
@@ -72,16 +72,15 @@ pub(super) fn client_not_the_limit(case: &Case<'_>) -> (Outcome, String) {
     let Some(own) = case.ledger.calibration else {
         return (Outcome::NotCheckable, "the instrument's own ceiling was not measured".to_owned());
     };
-    let Some(seen) = Figures::new(case.plan, case.ledger, Phase::Train) else {
+    let (au_percent, Some(rate)) = metrics::means(case.plan, case.ledger, Phase::Train) else {
         return (Outcome::NotCheckable, "nothing was measured".to_owned());
     };
-    let mean = |spread: Option<Spread>| spread.map_or(0.0, |spread| spread.mean);
     match (own.au_percent, own.samples_per_second) {
         (Some(ceiling), _) => {
             // Half-way between the target and perfection: nearer to the target, the instrument decides who passes.
             let target = 100.0 * case.plan.metric.au_target;
             let needed = f64::midpoint(target, 100.0);
-            let met = mean(seen.au_percent) >= target;
+            let met = au_percent.is_some_and(|au| au >= target);
             if let Some(busy) = cpu_share(case).filter(|busy| !met && *busy > CPU_LIMIT) {
                 return (
                     Outcome::Fail,
@@ -100,18 +99,10 @@ pub(super) fn client_not_the_limit(case: &Case<'_>) -> (Outcome, String) {
             (Outcome::NotCheckable, format!("{} steps without compute time are too few to tell", own.steps))
         }
         (None, Some(ceiling)) => {
-            let rate = mean(seen.samples_per_second);
             let outcome = if rate <= NEAR_CEILING * ceiling { Outcome::Pass } else { Outcome::Fail };
             (outcome, format!("{rate:.0} samples/s, on the null store {ceiling:.0}"))
         }
         (None, None) => (Outcome::NotCheckable, "the instrument's own ceiling is not measurable".to_owned()),
-    }
-}
-
-pub(super) fn settings_honoured(case: &Case<'_>) -> (Outcome, String) {
-    match case.unhonoured {
-        [] => (Outcome::Pass, "all".to_owned()),
-        settings => (Outcome::Fail, format!("without effect in this version: {}", settings.join(", "))),
     }
 }
 

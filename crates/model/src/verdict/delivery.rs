@@ -1,5 +1,7 @@
 //! Rules about what was delivered: everything, once, of the planned size, in an order of its own.
 
+use std::collections::BTreeMap;
+
 use super::{Case, Outcome, planned_phases, proof, seen_phases};
 use crate::digest::Digest;
 use crate::ledger::Phase;
@@ -31,8 +33,7 @@ pub(super) fn exactly_once(case: &Case<'_>) -> (Outcome, String) {
     for (epoch, phase) in finished_phases(case) {
         let seen = case.ledger.total(epoch, phase.phase);
         if seen.digest != expected_digest(phase, epoch) {
-            let parts = case.ledger.node_total(epoch, phase.phase).parts;
-            let what = proof::locate(phase, epoch, &parts);
+            let what = proof::locate(phase, epoch, &case.ledger.node_total(epoch, phase.phase).parts);
             return (Outcome::Fail, format!("epoch {epoch}, {}: {what}", phase.phase));
         }
         samples += seen.samples_delivered;
@@ -47,7 +48,7 @@ pub(super) fn exactly_once(case: &Case<'_>) -> (Outcome, String) {
 }
 
 /// Phases whose every step was done; an unfinished one is the business of `complete`.
-fn finished_phases<'a>(case: &Case<'a>) -> impl Iterator<Item = (u64, &'a PhasePlan)> {
+pub(super) fn finished_phases<'a>(case: &Case<'a>) -> impl Iterator<Item = (u64, &'a PhasePlan)> {
     let ledger = case.ledger;
     seen_phases(case).filter(move |(epoch, phase)| {
         ledger.total(*epoch, phase.phase).steps == phase.shards.steps * phase.shards.ranks
@@ -102,7 +103,11 @@ fn expected_bytes(plan: &Plan, phase: &PhasePlan, epoch: u64) -> Option<u64> {
             let sum = |positions: std::ops::Range<u64>| -> u64 {
                 positions.map(|position| bytes[(split.first_file + order.sample(position)) as usize]).sum()
             };
-            Some(sum(0..shards.delivered()))
+            // As with the digest: over those that are dropped where they are fewer.
+            Some(match shards.dropped() > shards.delivered() {
+                true => sum(0..shards.delivered()),
+                false => split.bytes.saturating_sub(sum(shards.delivered()..shards.samples)),
+            })
         }
     }
 }
@@ -124,12 +129,9 @@ pub(super) fn order_differs(case: &Case<'_>) -> (Outcome, String) {
     if ln_orders < 2.0 * (case.plan.epochs as f64).ln() + CHANCE.ln() {
         return (Outcome::Pass, format!("{} pieces have too few orders to tell", grouped(pieces)));
     }
-    let orders: Vec<(u64, u64)> = finished_phases(case)
-        .filter(|(_, phase)| phase.phase == Phase::Train)
-        .map(|(epoch, _)| (epoch, case.ledger.total(epoch, Phase::Train).order))
-        .collect();
-    for (i, (epoch, order)) in orders.iter().enumerate() {
-        if let Some((earlier, _)) = orders[..i].iter().find(|(_, other)| other == order) {
+    let mut orders: BTreeMap<u64, u64> = BTreeMap::new();
+    for (epoch, _) in finished_phases(case).filter(|(_, phase)| phase.phase == Phase::Train) {
+        if let Some(earlier) = orders.insert(case.ledger.total(epoch, Phase::Train).order, epoch) {
             return (Outcome::Fail, format!("epochs {earlier} and {epoch} read in the same order"));
         }
     }

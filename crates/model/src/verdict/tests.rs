@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::digest::Digest;
-use crate::ledger::{Calibration, Fault, NodeRow, PARTS, Part, Row, Window, part_of};
+use crate::ledger::{Calibration, Fault, HostSeen, NodeRow, PARTS, Part, Row, Window, part_of};
 use crate::order::Unit;
 use crate::plan::bare::Bare;
 use crate::plan::{Request, Threads};
@@ -37,6 +37,9 @@ train: {epochs: 2, computation_time: 0.01}
 fn ledger(plan: &Plan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger {
     let mut ledger = Ledger::default();
     ledger.calibration = Some(calibration(99.9));
+    ledger.conditions.request("store", "posix");
+    ledger.conditions.observe("store", "posix");
+    ledger.conditions.hosts.insert("here".to_owned(), host());
     let shards = plan.train.shards;
     for epoch in 1..=plan.epochs {
         let order = plan.train.order.epoch(epoch);
@@ -65,6 +68,16 @@ fn ledger(plan: &Plan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger {
     ledger
 }
 
+fn host() -> HostSeen {
+    HostSeen {
+        kernels: ["6.12".to_owned()].into(),
+        clock_sources: ["tsc".to_owned()].into(),
+        readings: 1,
+        ticks: 1000,
+        ..HostSeen::default()
+    }
+}
+
 fn calibration(au_percent: f64) -> Calibration {
     Calibration {
         steps: 10,
@@ -76,7 +89,7 @@ fn calibration(au_percent: f64) -> Calibration {
 }
 
 fn finding(plan: &Plan, ledger: &Ledger, rule: &str) -> (Status, Outcome, String) {
-    let verdict = judge(&Case { plan, ledger, unhonoured: &[] });
+    let verdict = judge(&Case { plan, ledger });
     let finding = verdict.rules.into_iter().find(|finding| finding.rule == rule).unwrap();
     (verdict.status, finding.outcome, finding.evidence)
 }
@@ -84,7 +97,7 @@ fn finding(plan: &Plan, ledger: &Ledger, rule: &str) -> (Status, Outcome, String
 #[test]
 fn a_flawless_run_breaks_no_rule() {
     let plan = plan();
-    let verdict = judge(&Case { plan: &plan, ledger: &ledger(&plan, |_, p| vec![p]), unhonoured: &[] });
+    let verdict = judge(&Case { plan: &plan, ledger: &ledger(&plan, |_, p| vec![p]) });
     assert_eq!(verdict.status, Status::Unverified, "this version cannot prove the cache state");
     assert!(verdict.rules.iter().all(|finding| finding.outcome != Outcome::Fail), "{verdict:?}");
 }
@@ -194,7 +207,78 @@ fn a_client_that_could_not_reach_the_target_is_named() {
 #[test]
 fn a_setting_that_cannot_be_honoured_makes_the_run_invalid() {
     let plan = plan();
-    let ledger = ledger(&plan, |_, p| vec![p]);
-    let verdict = judge(&Case { plan: &plan, ledger: &ledger, unhonoured: &["reader.odirect".to_owned()] });
-    assert_eq!(verdict.status, Status::Invalid);
+    let mut ledger = ledger(&plan, |_, p| vec![p]);
+    ledger.conditions.unhonoured.insert("reader.odirect".to_owned());
+    let (status, _, evidence) = finding(&plan, &ledger, "settings-honoured");
+    assert_eq!(status, Status::Invalid);
+    assert_eq!(evidence, "without effect in this version: reader.odirect");
+}
+
+#[test]
+fn a_mode_that_was_not_asked_for_makes_the_run_invalid() {
+    let plan = plan();
+    let whole = ledger(&plan, |_, p| vec![p]);
+    assert_eq!(finding(&plan, &whole, "mode-as-requested").2, "store posix");
+    for (observed, words) in [
+        (&[][..], "o_direct: true was asked for, and nothing observed"),
+        (&["false"], "o_direct: true was asked for, false observed"),
+        (&["false", "true"], "o_direct: true was asked for, false and true observed"),
+    ] {
+        let mut other = whole.clone();
+        other.conditions.request("o_direct", "true");
+        observed.iter().for_each(|value| other.conditions.observe("o_direct", value));
+        let (status, outcome, evidence) = finding(&plan, &other, "mode-as-requested");
+        assert_eq!((status, outcome, evidence.as_str()), (Status::Invalid, Outcome::Fail, words));
+    }
+    let mut mute = whole.clone();
+    mute.conditions.modes.clear();
+    assert_eq!(finding(&plan, &mute, "mode-as-requested").1, Outcome::NotCheckable);
+}
+
+#[test]
+fn a_window_must_hold_some_steps() {
+    let plan = plan();
+    for (steps, outcome) in [(0, Outcome::Fail), (4, Outcome::NotCheckable), (5, Outcome::Pass)] {
+        // One rank of one epoch is enough.
+        let mut ledger = Ledger::default();
+        for (epoch, rank, left) in [(1, 0, 9), (1, 1, 9), (2, 0, 9), (2, 1, steps)] {
+            let window = Window { steps: left, compute_ns: Nanos(1), time_ns: Nanos(2) };
+            let row = Row { window, steps: plan.train.shards.steps, ..Row::default() };
+            ledger.add(epoch, Phase::Train, rank, row);
+        }
+        let (_, found, evidence) = finding(&plan, &ledger, "window");
+        assert_eq!(found, outcome, "{evidence}");
+        assert!(evidence.contains("epoch 2: ") || outcome == Outcome::Pass, "{evidence}");
+    }
+    assert_eq!(finding(&plan, &Ledger::default(), "window").1, Outcome::NotCheckable);
+}
+
+#[test]
+fn a_small_data_set_and_a_busy_host_are_noted_and_no_more() {
+    let mut plan = plan();
+    let quiet = ledger(&plan, |_, p| vec![p]);
+    let status = judge(&Case { plan: &plan, ledger: &quiet }).status;
+    let (_, outcome, evidence) = finding(&plan, &quiet, "data-set-size");
+    assert_eq!(
+        (outcome, evidence.as_str()),
+        (Outcome::Note, "103 files; 500 steps take 5,000, 5 times the memory 1,310,720")
+    );
+    plan.estimate.mlperf.satisfied = true;
+    assert_eq!(finding(&plan, &quiet, "data-set-size").1, Outcome::Pass);
+    assert_eq!(finding(&plan, &quiet, "host").1, Outcome::Pass);
+    for (seen, words) in [
+        (HostSeen { stolen_ticks: 60, ..host() }, "here: the hypervisor took 6 % of the CPU time"),
+        (HostSeen { foreign_ticks: 250, ..host() }, "here: others used 25 % of the CPU time"),
+        (HostSeen { swapped_in_pages: 1, ..host() }, "here: 1 page came back from swap"),
+        (HostSeen { readings: 0, ..host() }, "here: the kernel does not tell what else it was busy with"),
+        (
+            HostSeen { clock_sources: ["hpet".to_owned()].into(), ..host() },
+            "here: the clock is hpet, which takes long to read",
+        ),
+    ] {
+        let mut busy = quiet.clone();
+        busy.conditions.hosts.insert("here".to_owned(), seen);
+        let found = finding(&plan, &busy, "host");
+        assert_eq!((found.0, found.1, found.2.as_str()), (status, Outcome::Note, words));
+    }
 }
