@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use model::verdict::Status;
+
 /// The public list of exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -9,7 +11,8 @@ pub enum Exit {
     Ok,
     /// What was asked for is wrong: a flag, a key, a value, an impossible combination.
     Usage,
-    /// The request is sound, but not here and now: data set missing, disk or memory too small, not supported yet.
+    /// The request is sound, but not here and now: data set missing, disk or memory too small, a result that was
+    /// changed or cannot be compared, not supported yet.
     Refused,
     /// Begun and not finished: interrupted, or a failure on the way.
     Incomplete,
@@ -25,7 +28,7 @@ impl Exit {
         (Exit::Usage, "wrong usage: a flag, a key, a value, an impossible combination"),
         (
             Exit::Refused,
-            "refused before it began: data set missing, disk or memory too small, not supported yet",
+            "refused before it began: data set missing, disk or memory too small, result changed, not supported yet",
         ),
         (Exit::Incomplete, "incomplete: interrupted, or a failure on the way"),
         (Exit::CheckFailed, "a check failed: the verdict is invalid"),
@@ -40,6 +43,17 @@ impl Exit {
             Exit::Incomplete => 4,
             Exit::CheckFailed => 5,
             Exit::Internal => 70,
+        }
+    }
+}
+
+impl Exit {
+    /// How a command ends that ends with a verdict.
+    pub fn of(status: Status) -> Exit {
+        match status {
+            Status::Valid | Status::Unverified => Exit::Ok,
+            Status::Invalid => Exit::CheckFailed,
+            Status::Incomplete => Exit::Incomplete,
         }
     }
 }

@@ -57,6 +57,15 @@ Runs the same steps without data, with the page cache emptied of the files, and 
 takes longer than the other is the stall of preprocessing and of fetching. The files need not be written to; other files
 stay in the cache.";
 
+const VALIDATE_EXAMPLES: &str = "\
+Examples:
+  feedline validate feedline-results/demo/20260101_120000
+  feedline validate feedline-results/demo                  every result of that workload
+  feedline validate feedline-results/* --json
+
+Checks every byte of a result against its SHA256SUMS, then judges plan and ledger by the rules of this version. Exit
+code 3: the folder is not as it was written; 4, 5: the verdict is incomplete, invalid.";
+
 const GENERATE_EXAMPLES: &str = "\
 Examples:
   feedline generate unet3d_h100 --data-dir /mnt/fast/unet3d
@@ -126,6 +135,9 @@ pub enum Command {
     /// Say what holds the accelerators up, preprocessing or storage, and what a cache would bring
     #[command(after_help = STALL_EXAMPLES, max_term_width = 120)]
     Stall(StallFlags),
+    /// Check that results are as they were written, and judge them by the rules of this version
+    #[command(after_help = VALIDATE_EXAMPLES, max_term_width = 120)]
+    Validate(ValidateFlags),
     /// Write a workload's data set; what is there already is kept
     #[command(after_help = GENERATE_EXAMPLES, max_term_width = 120)]
     Generate(GenerateFlags),
@@ -270,6 +282,16 @@ pub struct StallFlags {
     pub steps: Option<u64>,
     #[command(flatten)]
     pub output: OutputFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct ValidateFlags {
+    /// A result, or a folder that holds several
+    #[arg(value_name = "RESULT-DIR", required = true)]
+    pub results: Vec<PathBuf>,
+    /// Print the verdicts as JSON, alone on stdout
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

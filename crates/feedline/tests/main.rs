@@ -42,3 +42,5 @@ mod stores;
 mod sweep;
 // The repository's own text keeps the house's rules.
 mod tidy;
+// Results looked at again: every changed byte, every rule, every folder that is none.
+mod validate;

@@ -9,9 +9,11 @@ pub mod inspect;
 mod listing;
 pub mod plan;
 pub mod run;
+pub mod saved;
 mod stage;
 pub mod stall;
 pub mod sweep;
+pub mod validate;
 pub mod workloads;
 
 use std::collections::BTreeMap;

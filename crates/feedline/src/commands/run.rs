@@ -6,7 +6,6 @@ use std::path::Path;
 use engine::host::{self, Host};
 use engine::meter::Monotonic;
 use model::ledger::Phase;
-use model::verdict::Status;
 use store::Now;
 
 use super::stage::{Measured, Stage, Venue};
@@ -61,11 +60,7 @@ fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Hos
     if let Some(fault) = fault {
         return Err(Failure::incomplete(fault));
     }
-    Ok(match verdict.status {
-        Status::Valid | Status::Unverified => Exit::Ok,
-        Status::Invalid => Exit::CheckFailed,
-        Status::Incomplete => Exit::Incomplete,
-    })
+    Ok(Exit::of(verdict.status))
 }
 
 fn show_result(flags: &RunFlags, outcome: &Outcome<'_>, saved: &Path) -> Result<(), Failure> {

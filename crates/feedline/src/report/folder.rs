@@ -10,8 +10,9 @@ use engine::meter;
 use model::ledger::Phase;
 use model::metrics::EpochFigures;
 
-use super::pretty;
 use super::result::Outcome;
+use super::sums::{self, Sums};
+use super::{lines, pretty};
 
 /// Makes the workload's results folder and sees that something can be written there, before a long run and not
 /// after it.
@@ -56,11 +57,17 @@ pub fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
 }
 
 fn write_files(folder: &Path, outcome: &Outcome<'_>) -> anyhow::Result<()> {
-    put(folder, "spec.yaml", &outcome.spec.to_yaml())?;
-    put(folder, "plan.json", &pretty(outcome.plan)?)?;
-    put(folder, "ledger.json", &pretty(outcome.ledger)?)?;
-    put(folder, "epochs.csv", &epochs_csv(outcome))?;
-    put(folder, "summary.json", &pretty(&outcome.summary())?)?;
+    let mut sums = Sums::default();
+    let mut put_summed = |name: &str, text: &str| {
+        sums.add(name, text.as_bytes());
+        put(folder, name, text)
+    };
+    put_summed("spec.yaml", &outcome.spec.to_yaml())?;
+    put_summed("plan.json", &pretty(outcome.plan)?)?;
+    put_summed("ledger.json", &lines(outcome.ledger)?)?;
+    put_summed("epochs.csv", &epochs_csv(outcome))?;
+    put_summed("summary.json", &pretty(&outcome.summary())?)?;
+    put(folder, sums::NAME, &sums.to_string())?;
     File::open(folder)?.sync_all().context("cannot flush the folder")
 }
 

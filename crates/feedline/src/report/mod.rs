@@ -3,20 +3,24 @@
 
 pub mod capacity;
 pub mod folder;
+mod json;
 pub mod plan;
 pub mod plot;
 pub mod repeats;
 pub mod result;
 pub mod stall;
+pub mod sums;
 pub mod sweep;
 pub mod text;
+pub mod validate;
 
 use std::io::Write;
 
-use anyhow::Context;
 use comfy_table::{CellAlignment, Row, Table};
 use model::warning::Warning;
 use serde_json::Value;
+
+pub use json::{lines, pretty};
 
 use crate::exit::Failure;
 
@@ -34,16 +38,6 @@ pub fn out(text: &str) -> Result<(), Failure> {
 /// Writes JSON to stdout, with DLIO's indent.
 pub fn out_json(value: &Value) -> Result<(), Failure> {
     out(&pretty(value).map_err(Failure::internal)?)
-}
-
-/// JSON with four spaces of indent, as DLIO writes it, and a newline at the end.
-pub fn pretty(value: &impl serde::Serialize) -> anyhow::Result<String> {
-    let mut bytes = Vec::new();
-    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"    ");
-    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
-    value.serialize(&mut serializer).context("cannot write JSON")?;
-    bytes.push(b'\n');
-    String::from_utf8(bytes).context("JSON is not text")
 }
 
 /// Writes a line to stderr. Nobody may be reading it, and that is no reason to stop.

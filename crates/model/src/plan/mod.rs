@@ -4,6 +4,7 @@
 #[cfg(test)]
 pub(crate) mod bare;
 mod data;
+mod differences;
 mod estimate;
 mod idle;
 mod loader;
@@ -13,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 pub use data::{Data, FileBytes, FileSize, Listed, ListedSplit, Measure, Split};
+pub use differences::{Difference, differences};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 pub use idle::{Medium, idle};
 pub use loader::{Discipline, LoaderPlan, PreprocessPlan, Threads, Window};
@@ -174,6 +176,8 @@ pub enum PlanError {
         "reader.interleave_cycle has no effect with the {0} loader: only tensorflow takes samples from files in turn"
     )]
     NoInterleave(&'static str),
+    #[error("data.{field} is {here} in the plan, but {there} by the workload: they are not of one run")]
+    OtherData { field: String, here: String, there: String },
     #[error("this workload trains on nothing: workflow.train is false{hint}")]
     NoTraining { hint: &'static str },
 }
@@ -212,6 +216,21 @@ impl Plan {
             metric,
             estimate,
         })
+    }
+
+    /// Gives a plan that was read back the tables that are not written with it, from the workload that it was made of.
+    /// Refused if that workload has another data set.
+    pub fn restore(&mut self, spec: &Spec, measure: Option<&dyn Measure>) -> Result<(), PlanError> {
+        if self.data.listed.is_some() {
+            self.data.file_bytes = FileBytes::Listed;
+            return Ok(());
+        }
+        let data = Data::resolve(spec, measure)?;
+        if let Some(Difference { field, here, there }) = differences(&self.data, &data).into_iter().next() {
+            return Err(PlanError::OtherData { field, here, there });
+        }
+        self.data = data;
+        Ok(())
     }
 
     /// Identifies the work: two runs with one digest did the same thing in the same order. What depends on the host

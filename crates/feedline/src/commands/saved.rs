@@ -1,0 +1,153 @@
+//! Results as they lie in folders: found, checked to the byte, read back, and ready to be judged anew. Whatever looks
+//! at a result of an earlier run goes through here.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use format::Arithmetic;
+use model::ledger::Ledger;
+use model::plan::Plan;
+use model::spec::{self, Source, Spec};
+use model::verdict::{self, Case, Verdict};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::build_format;
+use crate::report::sums;
+
+/// A result that is whole, and whose documents belong together.
+#[derive(Debug)]
+pub struct Saved {
+    pub folder: PathBuf,
+    /// The version of feedline that wrote it.
+    pub version: String,
+    /// Files that were checked.
+    pub files: usize,
+    pub plan: Plan,
+    pub ledger: Ledger,
+    /// What the version that wrote it thought of it.
+    pub recorded: Verdict,
+}
+
+/// What is needed of `summary.json`.
+#[derive(Deserialize)]
+struct Summary {
+    feedline: Own,
+}
+
+#[derive(Deserialize)]
+struct Own {
+    version: String,
+    plan_digest: String,
+    /// Understood once the version is known to be.
+    verdict: Value,
+}
+
+impl Saved {
+    pub fn open(folder: &Path) -> anyhow::Result<Saved> {
+        Saved::read(folder).with_context(|| folder.display().to_string())
+    }
+
+    fn read(folder: &Path) -> anyhow::Result<Saved> {
+        let files = sums::checked(folder)?;
+        let summary: Summary = parse(&files, "summary.json")?;
+        let Own { version, plan_digest, verdict } = summary.feedline;
+        if is_newer(&version) {
+            bail!(
+                "written by feedline {version}, which is newer than this one ({}) and may mean other things by the \
+                 same words; use that version",
+                env!("CARGO_PKG_VERSION")
+            );
+        }
+        let of_version = || format!("written by feedline {version}, and this version cannot read it");
+        let recorded = serde_json::from_value(verdict).context("summary.json").with_context(of_version)?;
+        let mut plan: Plan = parse(&files, "plan.json").with_context(of_version)?;
+        let ledger: Ledger = parse(&files, "ledger.json").with_context(of_version)?;
+        if plan.digest() != plan_digest {
+            bail!("plan.json and summary.json are not of one run: the digest of the plan is another");
+        }
+        let spec = read_spec(folder, &files).with_context(of_version)?;
+        let format = build_format(&spec).map_err(|failure| failure.error)?;
+        plan.restore(&spec, Some(&Arithmetic(&*format)))?;
+        let (folder, files) = (folder.to_owned(), files.len());
+        Ok(Saved { folder, version, files, plan, ledger, recorded })
+    }
+
+    /// What it is worth by the rules of this version.
+    pub fn judge(&self) -> Verdict {
+        verdict::judge(&Case { plan: &self.plan, ledger: &self.ledger })
+    }
+}
+
+fn bytes_of<'a>(files: &'a BTreeMap<String, Vec<u8>>, name: &str) -> anyhow::Result<&'a [u8]> {
+    files.get(name).map(Vec::as_slice).ok_or_else(|| anyhow!("{name} is missing"))
+}
+
+fn parse<T: for<'a> Deserialize<'a>>(files: &BTreeMap<String, Vec<u8>>, name: &str) -> anyhow::Result<T> {
+    serde_json::from_slice(bytes_of(files, name)?).with_context(|| name.to_owned())
+}
+
+fn read_spec(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<Spec> {
+    let text = std::str::from_utf8(bytes_of(files, "spec.yaml")?).context("spec.yaml is no text")?;
+    let name = folder.join("spec.yaml").display().to_string();
+    let read = spec::read(Source { name: &name, text }, &[]).map_err(|error| anyhow!("{error}"))?;
+    Ok(read.spec)
+}
+
+/// Whether a version comes after this one. One that cannot be read does: nobody knows what it means.
+fn is_newer(version: &str) -> bool {
+    let numbers = |version: &str| -> Option<Vec<u64>> {
+        version.split('.').map(|number| number.parse().ok()).collect()
+    };
+    numbers(version).is_none_or(|theirs| Some(theirs) > numbers(env!("CARGO_PKG_VERSION")))
+}
+
+/// Files that only a result has. One that lost another of its files is still a result, and a bad one.
+const MARKS: [&str; 4] = [sums::NAME, "summary.json", "ledger.json", "plan.json"];
+/// Files that only the folder of a sweep has.
+const SWEEP_MARKS: [&str; 2] = ["cells.jsonl", "sweep.json"];
+
+/// The results that a folder is or holds, sorted by name.
+pub fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let has = |folder: &Path, marks: &[&str]| marks.iter().any(|name| folder.join(name).exists());
+    let shown = folder.display();
+    if has(folder, &SWEEP_MARKS) {
+        bail!("{shown} is the folder of a sweep: its runs leave figures and no ledgers that could be judged");
+    }
+    if has(folder, &MARKS) {
+        return Ok(vec![folder.to_owned()]);
+    }
+    let entries = std::fs::read_dir(folder).map_err(|error| anyhow!("cannot read {shown}: {error}"))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.with_context(|| format!("cannot read {shown}"))?.path();
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if !hidden && path.is_dir() && has(&path, &MARKS) {
+            found.push(path);
+        }
+    }
+    if found.is_empty() {
+        bail!("{shown} is no result and holds none; a result is a folder RESULTS/WORKLOAD/TIME");
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_and_unreadable_versions_are_newer() {
+        for (version, newer) in [
+            (env!("CARGO_PKG_VERSION"), false),
+            ("0.0.9", false),
+            ("99.0.0", true),
+            ("0.999.0", true),
+            ("next", true),
+        ] {
+            assert_eq!(is_newer(version), newer, "{version}");
+        }
+    }
+}

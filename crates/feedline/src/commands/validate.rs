@@ -1,0 +1,52 @@
+//! `feedline validate`: is a result still what was written, and what is it worth by the rules of this version? Nothing
+//! is measured; the verdict comes from plan and ledger alone.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::saved::{self, Saved};
+use crate::exit::{Ending, Exit, Failure};
+use crate::flags::ValidateFlags;
+use crate::report;
+use crate::report::validate::Validation;
+
+/// How it ends for several results: as for the worst.
+const WORST_FIRST: [Exit; 4] = [Exit::Refused, Exit::Incomplete, Exit::CheckFailed, Exit::Ok];
+
+pub fn validate(flags: &ValidateFlags) -> Ending {
+    let mut looked_at = Vec::new();
+    for path in &flags.results {
+        match saved::find(path) {
+            Err(error) => looked_at.push(refuse(path, &error)),
+            Ok(folders) => {
+                for folder in folders {
+                    looked_at.push(look_at(&folder, flags.json)?);
+                }
+            }
+        }
+    }
+    let (exits, values): (Vec<Exit>, Vec<Value>) = looked_at.into_iter().unzip();
+    if flags.json {
+        report::out_json(&json!({ "results": values }))?;
+    }
+    Ok(WORST_FIRST.into_iter().find(|exit| exits.contains(exit)).unwrap_or(Exit::Ok))
+}
+
+/// Results are taken one by one and shown at once: there may be many, and ledgers are large.
+fn look_at(folder: &Path, json: bool) -> Result<(Exit, Value), Failure> {
+    let saved = match Saved::open(folder) {
+        Ok(saved) => saved,
+        Err(error) => return Ok(refuse(folder, &error)),
+    };
+    let validation = Validation::new(&saved);
+    if !json {
+        report::out(&validation.text())?;
+    }
+    Ok((Exit::of(validation.verdict.status), validation.json()))
+}
+
+fn refuse(folder: &Path, error: &anyhow::Error) -> (Exit, Value) {
+    report::note(&format!("error: {error:#}"));
+    (Exit::Refused, json!({ "folder": folder, "refused": format!("{error:#}") }))
+}

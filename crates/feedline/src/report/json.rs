@@ -1,0 +1,88 @@
+//! The two ways in which JSON is written: for people, and for what is mostly numbers.
+
+use std::io::{Result, Write};
+
+use anyhow::Context;
+use serde_json::ser::{Formatter, PrettyFormatter};
+
+/// JSON with four spaces of indent, as DLIO writes it, and a newline at the end.
+pub fn pretty(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    write_json(value, PrettyFormatter::with_indent(b"    "))
+}
+
+/// JSON with one line for each key, and for each entry of its lists: small, and yet it can be looked through. For
+/// documents that are mostly numbers; with an indent they would be mostly spaces.
+pub fn lines(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    write_json(value, Lines::default())
+}
+
+fn write_json(value: &impl serde::Serialize, formatter: impl Formatter) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
+    value.serialize(&mut serializer).context("cannot write JSON")?;
+    bytes.push(b'\n');
+    String::from_utf8(bytes).context("JSON is not text")
+}
+
+/// How `lines` are broken: the outermost object and the lists in it, and nothing deeper.
+#[derive(Debug, Default)]
+struct Lines {
+    depth: u32,
+}
+
+impl Lines {
+    fn separate<W: Write + ?Sized>(writer: &mut W, first: bool, broken: bool) -> Result<()> {
+        let text = match (first, broken) {
+            (true, true) => "\n",
+            (true, false) => "",
+            (false, true) => ",\n",
+            (false, false) => ",",
+        };
+        writer.write_all(text.as_bytes())
+    }
+}
+
+impl Formatter for Lines {
+    fn begin_object<W: Write + ?Sized>(&mut self, writer: &mut W) -> Result<()> {
+        self.depth += 1;
+        writer.write_all(b"{")
+    }
+
+    fn end_object<W: Write + ?Sized>(&mut self, writer: &mut W) -> Result<()> {
+        self.depth -= 1;
+        writer.write_all(b"}")
+    }
+
+    fn begin_array<W: Write + ?Sized>(&mut self, writer: &mut W) -> Result<()> {
+        self.depth += 1;
+        writer.write_all(b"[")
+    }
+
+    fn end_array<W: Write + ?Sized>(&mut self, writer: &mut W) -> Result<()> {
+        self.depth -= 1;
+        writer.write_all(b"]")
+    }
+
+    fn begin_object_key<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> Result<()> {
+        Lines::separate(writer, first, self.depth == 1)
+    }
+
+    fn begin_array_value<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> Result<()> {
+        Lines::separate(writer, first, self.depth == 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_at_the_entries_of_lists() {
+        let value = json!({"a": 1, "b": {"c": [1, 2]}, "d": [{"e": [3, 4], "f": {}}, [5]], "g": []});
+        let text = "{\n\"a\":1,\n\"b\":{\"c\":[1,2]},\n\"d\":[\n{\"e\":[3,4],\"f\":{}},\n[5]],\n\"g\":[]}\n";
+        assert_eq!(lines(&value).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Value>(text).unwrap(), value);
+    }
+}

@@ -1,0 +1,105 @@
+//! `SHA256SUMS`: what the bytes of a result folder come to, in the form that `sha256sum -c` reads. It is written last,
+//! and a folder that does not agree with it to the byte is no result.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, anyhow, bail};
+use sha2::{Digest, Sha256};
+
+pub const NAME: &str = "SHA256SUMS";
+
+/// The sum of each file, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sums(BTreeMap<String, String>);
+
+impl Sums {
+    pub fn add(&mut self, name: &str, bytes: &[u8]) {
+        let sum = Sha256::digest(bytes);
+        self.0.insert(name.to_owned(), sum.iter().map(|byte| format!("{byte:02x}")).collect());
+    }
+
+    /// What a text says, as far as it says anything.
+    fn read(text: &str) -> Sums {
+        let pairs = text.lines().filter_map(|line| line.split_once("  "));
+        Sums(pairs.map(|(sum, name)| (name.to_owned(), sum.to_owned())).collect())
+    }
+
+    /// How these, found in a folder, differ from those that were written down.
+    fn against(&self, written: &Sums) -> String {
+        let missing = written.0.keys().find(|name| !self.0.contains_key(*name));
+        let extra = self.0.keys().find(|name| !written.0.contains_key(*name));
+        let changed =
+            self.0.iter().find(|(name, sum)| written.0.get(*name).is_some_and(|other| other != *sum));
+        match (missing, extra, changed) {
+            (Some(name), ..) => format!("{name} is missing"),
+            (None, Some(name), _) => format!("{name} does not belong to the result"),
+            (None, None, Some((name, _))) => format!("{name} is not as it was written: its sum is another"),
+            (None, None, None) => format!("{NAME} is not as it was written"),
+        }
+    }
+}
+
+impl fmt::Display for Sums {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(name, sum)| writeln!(f, "{sum}  {name}"))
+    }
+}
+
+/// The files of a folder with their bytes, if these are the ones that were written, all of them and no other.
+pub fn checked(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let (mut files, mut sums) = (BTreeMap::new(), Sums::default());
+    for entry in fs::read_dir(folder).context("cannot read the folder")? {
+        let entry = entry.context("cannot read the folder")?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !entry.file_type().with_context(|| name.clone())?.is_file() {
+            bail!("{name} does not belong to the result: it is no file");
+        }
+        let bytes = fs::read(entry.path()).with_context(|| format!("cannot read {name}"))?;
+        if name != NAME {
+            sums.add(&name, &bytes);
+        }
+        files.insert(name, bytes);
+    }
+    let written = files.remove(NAME).ok_or_else(|| {
+        anyhow!("{NAME} is missing: the folder is incomplete, or of a version that did not write it")
+    })?;
+    // As a whole: then there is no second way to write the same sums.
+    if written != sums.to_string().as_bytes() {
+        bail!("{}", sums.against(&Sums::read(&String::from_utf8_lossy(&written))));
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sums(files: &[(&str, &str)]) -> Sums {
+        let mut sums = Sums::default();
+        files.iter().for_each(|(name, text)| sums.add(name, text.as_bytes()));
+        sums
+    }
+
+    #[test]
+    fn the_text_is_that_of_sha256sum() {
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(sums(&[("b", ""), ("a", "")]).to_string(), format!("{empty}  a\n{empty}  b\n"));
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let written = sums(&[("a", "1"), ("b", "2")]);
+        assert_eq!(Sums::read(&written.to_string()), written);
+        for (found, words) in [
+            (sums(&[("a", "1")]), "b is missing"),
+            (sums(&[("a", "1"), ("b", "2"), ("c", "3")]), "c does not belong to the result"),
+            (sums(&[("a", "1"), ("b", "3")]), "b is not as it was written: its sum is another"),
+            (written.clone(), "SHA256SUMS is not as it was written"),
+        ] {
+            assert_eq!(found.against(&written), words);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! A result looked at again: what it is worth by the rules of this version, and where that is not what the version that
+//! wrote it said.
+
+use std::fmt::Write;
+
+use model::units::counted;
+use model::verdict::{Finding, Outcome, Verdict};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::text;
+use crate::commands::saved::Saved;
+
+/// A rule whose outcome is another than it was; one that is new, or no longer there, has only one of the two.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    pub rule: String,
+    pub was: Option<Outcome>,
+    pub is: Option<Outcome>,
+}
+
+/// A verdict, recomputed.
+#[derive(Debug)]
+pub struct Validation<'a> {
+    saved: &'a Saved,
+    pub verdict: Verdict,
+    changes: Vec<Change>,
+}
+
+impl<'a> Validation<'a> {
+    pub fn new(saved: &'a Saved) -> Validation<'a> {
+        let verdict = saved.judge();
+        let changes = changes(&saved.recorded, &verdict);
+        Validation { saved, verdict, changes }
+    }
+
+    pub fn text(&self) -> String {
+        let Saved { folder, version, files, recorded, .. } = self.saved;
+        let files = counted(*files as u64, "file");
+        let mut text = format!("{}: {files} as written by feedline {version}\n", folder.display());
+        text.push_str(&text::verdict(&self.verdict));
+        if recorded.status != self.verdict.status || !self.changes.is_empty() {
+            let _ = writeln!(text, "the result itself says: {}", recorded.status);
+        }
+        for Change { rule, was, is } in &self.changes {
+            let word = |outcome: Option<Outcome>| outcome.map_or("no rule", text::outcome);
+            let _ = writeln!(text, "  {rule}: was {}, is {}", word(*was), word(*is));
+        }
+        text
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "folder": self.saved.folder,
+            "refused": null,
+            "version": self.saved.version,
+            "verdict": self.verdict,
+            "recorded_status": self.saved.recorded.status,
+            "changes": self.changes,
+        })
+    }
+}
+
+fn changes(recorded: &Verdict, verdict: &Verdict) -> Vec<Change> {
+    let outcome = |verdict: &Verdict, rule: &str| {
+        let finding = verdict.rules.iter().find(|finding| finding.rule == rule);
+        finding.map(|finding| finding.outcome)
+    };
+    let gone = recorded.rules.iter().filter(|finding| outcome(verdict, &finding.rule).is_none());
+    let change = |Finding { rule, .. }: &Finding| Change {
+        rule: rule.clone(),
+        was: outcome(recorded, rule),
+        is: outcome(verdict, rule),
+    };
+    verdict.rules.iter().chain(gone).map(change).filter(|change| change.was != change.is).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::verdict::Status;
+
+    use super::*;
+
+    fn verdict(rules: &[(&str, Outcome)]) -> Verdict {
+        let finding = |(rule, outcome): &(&str, Outcome)| Finding {
+            rule: (*rule).to_owned(),
+            outcome: *outcome,
+            threshold: String::new(),
+            evidence: String::new(),
+            remedy: String::new(),
+        };
+        Verdict { status: Status::Valid, rules: rules.iter().map(finding).collect() }
+    }
+
+    #[test]
+    fn rules_that_changed_came_or_went_are_named() {
+        let was = verdict(&[("same", Outcome::Pass), ("other", Outcome::Pass), ("gone", Outcome::Fail)]);
+        let is = verdict(&[("other", Outcome::Fail), ("new", Outcome::Note), ("same", Outcome::Pass)]);
+        let change = |rule: &str, was, is| Change { rule: rule.to_owned(), was, is };
+        assert_eq!(
+            changes(&was, &is),
+            [
+                change("other", Some(Outcome::Pass), Some(Outcome::Fail)),
+                change("new", None, Some(Outcome::Note)),
+                change("gone", Some(Outcome::Fail), None),
+            ]
+        );
+    }
+}
