@@ -19,7 +19,8 @@ Examples:
   feedline run ./mine.yaml --set reader.read_threads=8 --json > result.json
   feedline sweep demo --over reader.read_threads=1,2,4,8
   feedline capacity unet3d_h100 --data-dir /mnt/fast/unet3d
-  feedline stall unet3d_h100 --data-dir /mnt/fast/unet3d";
+  feedline stall unet3d_h100 --data-dir /mnt/fast/unet3d
+  feedline compare results-before results-after";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -65,6 +66,16 @@ Examples:
 
 Checks every byte of a result against its SHA256SUMS, then judges plan and ledger by the rules of this version. Exit
 code 3: the folder is not as it was written; 4, 5: the verdict is incomplete, invalid.";
+
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  feedline compare feedline-results/demo/20260101_120000 feedline-results/demo/20260102_120000
+  feedline compare before/demo after/demo                  several results of one workload on each side
+  feedline compare one/demo four/demo --across reader.read_threads --json
+
+Results that did other work, or with the page cache in another state, are refused, and the keys that differ are named;
+--across allows one that is meant. Another store, data folder or host is what there is to compare, and only noted. With
+several results on both sides a run counts as one observation, else an epoch does; 5 observations make an interval.";
 
 const GENERATE_EXAMPLES: &str = "\
 Examples:
@@ -138,6 +149,9 @@ pub enum Command {
     /// Check that results are as they were written, and judge them by the rules of this version
     #[command(after_help = VALIDATE_EXAMPLES, max_term_width = 120)]
     Validate(ValidateFlags),
+    /// Say whether two results differ, by how much, and how sure that is
+    #[command(after_help = COMPARE_EXAMPLES, max_term_width = 120)]
+    Compare(CompareFlags),
     /// Write a workload's data set; what is there already is kept
     #[command(after_help = GENERATE_EXAMPLES, max_term_width = 120)]
     Generate(GenerateFlags),
@@ -290,6 +304,25 @@ pub struct ValidateFlags {
     #[arg(value_name = "RESULT-DIR", required = true)]
     pub results: Vec<PathBuf>,
     /// Print the verdicts as JSON, alone on stdout
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct CompareFlags {
+    /// The result to compare with, or a folder that holds several of one workload
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+    /// The result to say something about, likewise
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+    /// A setting that may differ, since it is what is compared: a key, ranks or hosts; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub across: Vec<String>,
+    /// Compare invalid results, too
+    #[arg(long)]
+    pub force: bool,
+    /// Print the comparison as JSON, alone on stdout
     #[arg(long)]
     pub json: bool,
 }

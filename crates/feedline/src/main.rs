@@ -33,6 +33,7 @@ fn dispatch(cli: Cli) -> Ending {
         Command::Capacity(flags) => commands::capacity::capacity(&flags),
         Command::Stall(flags) => commands::stall::stall(&flags),
         Command::Validate(flags) => commands::validate::validate(&flags),
+        Command::Compare(flags) => commands::compare::compare(&flags),
         Command::Generate(flags) => commands::generate::generate(&flags),
         Command::Plan(flags) => commands::plan::plan(&flags),
         Command::Catalog(flags) => commands::catalog::catalog(&flags),

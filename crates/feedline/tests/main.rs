@@ -14,6 +14,8 @@ mod capacity;
 mod catalog;
 // What the command line promises: help, lists, JSON, quiet, completions, hints.
 mod cli;
+// Two results side by side: whether they differ, and whether they may be compared.
+mod compare;
 // Bad files are refused with their name and a place, without a crash, in little memory.
 mod damage;
 // Each planned sample is delivered once, whatever the shape of the run.

@@ -12,7 +12,7 @@ const BEYOND: usize = RESAMPLES as usize / 40;
 /// Fewest values that have an interval. The true median lies between the smallest and the largest of n values with
 /// probability 1 - 2^(1 - n): 75 % for three, 88 % for four, 94 % for five. Below that nothing made of these values
 /// alone deserves to be called an interval of 95 %.
-const FEWEST: usize = 5;
+pub const FEWEST: usize = 5;
 
 /// An interval that holds the true value in 95 % of all cases.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

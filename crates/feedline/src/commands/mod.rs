@@ -3,6 +3,7 @@
 
 pub mod capacity;
 pub mod catalog;
+pub mod compare;
 pub mod completions;
 pub mod generate;
 pub mod inspect;

@@ -24,6 +24,10 @@ pub struct Saved {
     pub version: String,
     /// Files that were checked.
     pub files: usize,
+    /// When the run began, as local time that sorts.
+    pub start: String,
+    pub hostname: String,
+    pub spec: Spec,
     pub plan: Plan,
     pub ledger: Ledger,
     /// What the version that wrote it thought of it.
@@ -33,6 +37,8 @@ pub struct Saved {
 /// What is needed of `summary.json`.
 #[derive(Deserialize)]
 struct Summary {
+    start: String,
+    hostname: String,
     feedline: Own,
 }
 
@@ -52,7 +58,7 @@ impl Saved {
     fn read(folder: &Path) -> anyhow::Result<Saved> {
         let files = sums::checked(folder)?;
         let summary: Summary = parse(&files, "summary.json")?;
-        let Own { version, plan_digest, verdict } = summary.feedline;
+        let Summary { start, hostname, feedline: Own { version, plan_digest, verdict } } = summary;
         if is_newer(&version) {
             bail!(
                 "written by feedline {version}, which is newer than this one ({}) and may mean other things by the \
@@ -71,7 +77,7 @@ impl Saved {
         let format = build_format(&spec).map_err(|failure| failure.error)?;
         plan.restore(&spec, Some(&Arithmetic(&*format)))?;
         let (folder, files) = (folder.to_owned(), files.len());
-        Ok(Saved { folder, version, files, plan, ledger, recorded })
+        Ok(Saved { folder, version, files, start, hostname, spec, plan, ledger, recorded })
     }
 
     /// What it is worth by the rules of this version.

@@ -2,6 +2,7 @@
 //! for notes, and nothing else in the program writes to either.
 
 pub mod capacity;
+pub mod compare;
 pub mod folder;
 mod json;
 pub mod plan;

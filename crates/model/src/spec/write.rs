@@ -30,12 +30,16 @@ impl Spec {
 }
 
 impl Spec {
-    /// The settings of some keys, as a workload file writes them.
-    pub fn texts(&self, keys: &[&'static str]) -> BTreeMap<&'static str, String> {
+    /// Every setting, as a workload file writes it.
+    pub fn settings(&self) -> BTreeMap<&'static str, String> {
         let mut settings = Vec::new();
         self.write(&mut settings);
-        let wanted = settings.into_iter().filter(|(key, _)| keys.contains(key));
-        wanted.map(|(key, setting)| (key, yaml(&setting))).collect()
+        settings.into_iter().map(|(key, setting)| (key, yaml(&setting))).collect()
+    }
+
+    /// The settings of some keys.
+    pub fn texts(&self, keys: &[&'static str]) -> BTreeMap<&'static str, String> {
+        self.settings().into_iter().filter(|(key, _)| keys.contains(key)).collect()
     }
 }
 

@@ -86,7 +86,7 @@ fn parse_axis(argument: &str) -> anyhow::Result<Axis> {
 }
 
 /// The one name of a key that has several; an unknown key has its own.
-fn canonical(key: &str) -> String {
+pub fn canonical(key: &str) -> String {
     let key = key.replace("data_reader.", "reader.");
     let row = model::spec::rows().find(|row| row.aliases.contains(&key.as_str()));
     row.map_or(key, |row| row.key.to_owned())

@@ -1,0 +1,271 @@
+//! `feedline compare`: do two results differ, and by how much? First of all, whether they may be compared: work that is
+//! not the same, results that are not whole or not valid are refused, and what differs is named.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{anyhow, bail};
+use model::plan::{Difference as Field, differences};
+use model::verdict::{Outcome, Status, Verdict};
+
+use super::saved::{self, Saved};
+use super::sweep::grid::canonical;
+use crate::exit::{Ending, Exit, Failure};
+use crate::flags::CompareFlags;
+use crate::report;
+use crate::report::compare::Comparison;
+
+pub fn compare(flags: &CompareFlags) -> Ending {
+    let across = Across::parse(&flags.across).map_err(Failure::usage)?;
+    let sides = Side::open("A", &flags.a, flags.force).and_then(|a| {
+        let b = Side::open("B", &flags.b, flags.force)?;
+        let notes = comparable(&a, &b, &across)?;
+        Ok((a, b, notes))
+    });
+    let (a, b, notes) = sides.map_err(Failure::refused)?;
+    let comparison = Comparison::new(&a, &b, notes);
+    match flags.json {
+        true => report::out_json(&comparison.json())?,
+        false => report::out(&comparison.text())?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// Settings that are compared, and so may differ.
+#[derive(Debug)]
+struct Across(Vec<String>);
+
+/// What is no setting of a workload and yet decides what is done.
+const RANKS: &str = "ranks";
+const HOSTS: &str = "hosts";
+
+impl Across {
+    fn parse(keys: &[String]) -> anyhow::Result<Across> {
+        let keys: Vec<String> = keys.iter().map(|key| canonical(key)).collect();
+        for key in &keys {
+            let known =
+                [RANKS, HOSTS].contains(&key.as_str()) || model::spec::rows().any(|row| row.key == key);
+            if !known {
+                bail!(
+                    "--across {key}: there is no such key; write one as in a workload file, or ranks or hosts"
+                );
+            }
+        }
+        Ok(Across(keys))
+    }
+
+    fn allows(&self, difference: &Difference) -> bool {
+        self.0.contains(&difference.what)
+    }
+}
+
+/// One of the two things that are compared: a result, or several of the same work.
+#[derive(Debug)]
+pub struct Side {
+    pub name: &'static str,
+    pub path: PathBuf,
+    /// In the order of time; at least one.
+    pub results: Vec<Saved>,
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Side {
+    fn open(name: &'static str, path: &Path, force: bool) -> anyhow::Result<Side> {
+        let folders = saved::find(path)?;
+        let opened = folders.iter().map(|folder| Saved::open(folder));
+        let mut results: Vec<Saved> = opened.collect::<anyhow::Result<_>>()?;
+        results.sort_by(|one, other| one.start.cmp(&other.start));
+        let verdicts: Vec<Verdict> = results.iter().map(Saved::judge).collect();
+        for (saved, verdict) in results.iter().zip(&verdicts) {
+            check_verdict(saved, verdict, force)?;
+        }
+        let side = Side { name, path: path.to_owned(), results, verdicts };
+        side.check_repeats()?;
+        Ok(side)
+    }
+
+    pub fn first(&self) -> &Saved {
+        &self.results[0]
+    }
+
+    /// Several results are one thing only if they did the same in the same place.
+    fn check_repeats(&self) -> anyhow::Result<()> {
+        let first = self.first();
+        for other in &self.results[1..] {
+            let Some(difference) = found(first, other).into_iter().find(|one| one.kind != Kind::Version)
+            else {
+                continue;
+            };
+            let Difference { what, a, b, .. } = difference;
+            let folders = [first, other].map(|saved| saved.folder.display().to_string());
+            bail!(
+                "{} holds results of different work: {what} is {a} in {}, {b} in {}; name the results themselves",
+                self.path.display(),
+                folders[0],
+                folders[1]
+            );
+        }
+        Ok(())
+    }
+}
+
+fn check_verdict(saved: &Saved, verdict: &Verdict, force: bool) -> anyhow::Result<()> {
+    let folder = saved.folder.display();
+    let broken = verdict.rules.iter().find(|finding| finding.outcome == Outcome::Fail);
+    let why = broken.map_or_else(String::new, |finding| format!("{}: {}", finding.rule, finding.evidence));
+    match verdict.status {
+        Status::Incomplete => bail!("{folder} is incomplete ({why}): there is nothing to compare"),
+        Status::Invalid if !force => {
+            bail!("{folder} is invalid ({why}); --force compares it all the same, and says so")
+        }
+        Status::Valid | Status::Unverified | Status::Invalid => Ok(()),
+    }
+}
+
+/// What a difference means for a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Other work.
+    Work,
+    /// Another place, which is what one compares.
+    Place,
+    /// Another feedline.
+    Version,
+}
+
+/// Something that is not the same in two results.
+#[derive(Clone, Debug)]
+struct Difference {
+    kind: Kind,
+    what: String,
+    a: String,
+    b: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {} in A, {} in B", self.what, self.a, self.b)
+    }
+}
+
+/// Settings that say where data and results lie and not what is done with them.
+const PLACES: [&str; 5] = [
+    "storage.store",
+    "storage.storage_type",
+    "storage.storage_root",
+    "dataset.data_folder",
+    "dataset.catalog",
+];
+/// Settings that are over before the measurement begins, or come after it.
+const APART: [&str; 2] = ["output.folder", "workflow.generate_data"];
+
+/// Everything in which two results differ that may have to do with what was measured.
+fn found(a: &Saved, b: &Saved) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut look = |kind: Kind, what: &str, a: String, b: String| {
+        if a != b {
+            found.push(Difference { kind, what: what.to_owned(), a, b });
+        }
+    };
+    let (here, mut there) = (a.spec.settings(), b.spec.settings());
+    for (key, value) in here.into_iter().filter(|(key, _)| !APART.contains(key)) {
+        let kind = if PLACES.contains(&key) { Kind::Place } else { Kind::Work };
+        look(kind, key, value, there.remove(key).unwrap_or_default());
+    }
+    look(Kind::Work, RANKS, a.plan.ranks.to_string(), b.plan.ranks.to_string());
+    look(Kind::Work, HOSTS, a.plan.hosts.to_string(), b.plan.hosts.to_string());
+    look(Kind::Place, "the store", a.plan.store.clone(), b.plan.store.clone());
+    look(Kind::Place, "the data folder", data_folder(a), data_folder(b));
+    look(Kind::Place, "the host", a.hostname.clone(), b.hostname.clone());
+    look(Kind::Version, "feedline's version", a.version.clone(), b.version.clone());
+    if found.iter().all(|one| one.kind != Kind::Work) {
+        found.extend(in_the_plan(a, b));
+    }
+    found
+}
+
+fn data_folder(saved: &Saved) -> String {
+    let mode = saved.ledger.conditions.modes.get("data_folder");
+    let folders = mode.into_iter().flat_map(|mode| &mode.observed);
+    folders.map(String::as_str).collect::<Vec<_>>().join(" and ")
+}
+
+/// Fields of a plan that depend on the host or the place, and the seed of an order that was to be random.
+const NOT_THE_WORK: [&str; 6] =
+    ["workload", "store", "estimate", "loader.threads", "train.order.seed", "eval.order.seed"];
+
+/// What is left where all settings agree: a bound on memory, other files below the same name. Another store may read in
+/// other pieces, which is its own business.
+fn in_the_plan(a: &Saved, b: &Saved) -> Vec<Difference> {
+    let other_store = a.plan.store != b.plan.store;
+    let ignored = |field: &str| {
+        NOT_THE_WORK
+            .iter()
+            .any(|name| field.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+            || (other_store && field.starts_with("loader."))
+    };
+    let fields = differences(&a.plan, &b.plan).into_iter().filter(|one| !ignored(&one.field));
+    let work = |Field { field, here, there }: Field| Difference {
+        kind: Kind::Work,
+        what: format!("{field} of the plan"),
+        a: here,
+        b: there,
+    };
+    fields.map(work).collect()
+}
+
+/// Refuses what cannot be compared; else, what is to be known about the comparison.
+fn comparable(a: &Side, b: &Side, across: &Across) -> anyhow::Result<Vec<String>> {
+    for saved in &a.results {
+        let same = |other: &&Saved| same_folder(&saved.folder, &other.folder);
+        if let Some(both) = b.results.iter().find(same) {
+            bail!("{} is on both sides", both.folder.display());
+        }
+    }
+    let found = found(a.first(), b.first());
+    let other: Vec<String> = found
+        .iter()
+        .filter(|one| one.kind == Kind::Work && !across.allows(one))
+        .map(ToString::to_string)
+        .collect();
+    if !other.is_empty() {
+        return Err(anyhow!(
+            "A and B are not comparable, they are of different work:\n  {}\n--across KEY allows a setting to differ \
+             that is what you compare",
+            other.join("\n  ")
+        ));
+    }
+    let mut notes: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let unused = across.0.iter().filter(|key| !found.iter().any(|one| one.what == **key));
+    notes.extend(unused.map(|key| format!("{key} is the same in A and B")));
+    notes.extend([a, b].into_iter().filter_map(label));
+    Ok(notes)
+}
+
+fn same_folder(a: &Path, b: &Path) -> bool {
+    let [a, b] = [a, b].map(|folder| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
+    a == b
+}
+
+/// What is to be known about the verdicts of a side that are not simply valid.
+fn label(side: &Side) -> Option<String> {
+    let of = |status: Status, outcome: Outcome| {
+        let verdicts: Vec<&Verdict> =
+            side.verdicts.iter().filter(|verdict| verdict.status == status).collect();
+        let mut rules: Vec<&str> = Vec::new();
+        for finding in verdicts.iter().flat_map(|verdict| &verdict.rules) {
+            if finding.outcome == outcome && !rules.contains(&finding.rule.as_str()) {
+                rules.push(&finding.rule);
+            }
+        }
+        let count = match (verdicts.len(), side.results.len()) {
+            (0, _) => return None,
+            (1, 1) => format!("is {status}"),
+            (some, all) => format!("has {some} of {all} results that are {status}"),
+        };
+        Some(format!("{} {count}: {}", side.name, rules.join(", ")))
+    };
+    let labels = [of(Status::Invalid, Outcome::Fail), of(Status::Unverified, Outcome::NotCheckable)];
+    let labels: Vec<String> = labels.into_iter().flatten().collect();
+    (!labels.is_empty()).then(|| labels.join("; "))
+}

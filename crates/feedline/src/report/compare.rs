@@ -1,0 +1,317 @@
+//! Two results side by side: each figure with its ratio, how sure that is, and what to be wary of.
+
+use std::fmt::Write;
+
+use model::ledger::Phase;
+use model::metrics::{EpochFigures, Figures};
+use model::statistics::{FEWEST, ratio_confidence};
+use model::units::{Nanos, counted, significant};
+use serde_json::{Map, Value, json};
+
+use super::repeats::{Repeats, ends};
+use crate::commands::compare::Side;
+use crate::commands::saved::Saved;
+
+/// Seed of the intervals: the same results give the same answer.
+const SEED: u64 = 1;
+
+/// A figure that is compared.
+struct Metric {
+    key: &'static str,
+    name: &'static str,
+    /// What it is for B to have more of it, or less.
+    more: &'static str,
+    less: &'static str,
+    of_epoch: fn(&Saved, &EpochFigures) -> Option<f64>,
+    /// Of a run as a whole.
+    of_run: fn(&Saved, &Figures) -> Option<f64>,
+    shown: fn(f64) -> String,
+}
+
+/// The latency is that of samples: every store cuts its reads as it likes, samples are the same everywhere.
+const METRICS: [Metric; 4] = [
+    Metric {
+        key: "samples_per_second",
+        name: "samples/s",
+        more: "faster",
+        less: "slower",
+        of_epoch: |_, epoch| epoch.samples_per_second,
+        of_run: |_, run| run.samples_per_second.map(|rate| rate.mean),
+        shown: significant,
+    },
+    Metric {
+        key: "mib_per_second",
+        name: "MiB/s",
+        more: "faster",
+        less: "slower",
+        of_epoch: |_, epoch| epoch.mib_per_second,
+        of_run: |_, run| run.mib_per_second.map(|rate| rate.mean),
+        shown: significant,
+    },
+    Metric {
+        key: "au_percent",
+        name: "AU %",
+        more: "higher",
+        less: "lower",
+        // Without compute time there is no AU.
+        of_epoch: |saved, epoch| saved.plan.estimate.demand.and(epoch.au_percent),
+        of_run: |saved, run| saved.plan.estimate.demand.and(run.au_percent).map(|au| au.mean),
+        shown: |value| format!("{value:.2}"),
+    },
+    Metric {
+        key: "sample_p99_ns",
+        name: "p99 of a sample",
+        more: "longer",
+        less: "shorter",
+        of_epoch: |_, epoch| epoch.latency.get("sample").map(|spans| spans.p99_ns.0 as f64),
+        of_run: |saved, _| {
+            saved.ledger.latencies(Phase::Train).sample.summary().map(|spans| spans.p99_ns.0 as f64)
+        },
+        shown: |value| Nanos(value as u64).to_string(),
+    },
+];
+
+/// What counts as one observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Units {
+    Runs,
+    /// Epochs of all runs; without the first of each run where there are others.
+    Epochs {
+        without_first: bool,
+    },
+}
+
+impl Units {
+    /// Runs are independent of one another, epochs of one run are not: they share whatever that run met. So runs count
+    /// where there are several on both sides. A run's first epoch differs by nature: folders and inodes that it looked
+    /// up are in memory for the others, whatever is done about the pages of the files.
+    fn of(a: &[Run<'_>], b: &[Run<'_>]) -> Units {
+        if a.len() > 1 && b.len() > 1 {
+            return Units::Runs;
+        }
+        let several = |runs: &[Run<'_>]| runs.iter().all(|run| run.figures.epochs.len() > 1);
+        Units::Epochs { without_first: several(a) && several(b) }
+    }
+
+    fn name(self) -> &'static str {
+        if self == Units::Runs { "runs" } else { "epochs" }
+    }
+
+    /// What is to be known about them.
+    fn notes(self) -> Vec<String> {
+        let first = match self {
+            Units::Runs => return Vec::new(),
+            Units::Epochs { without_first: true } => "is left out",
+            Units::Epochs { without_first: false } => "is among them",
+        };
+        vec![
+            format!("the first epoch of a run, which finds less in memory than others, {first}"),
+            "epochs of one run share what that run met: several runs on both sides say more".to_owned(),
+        ]
+    }
+}
+
+/// A result and its figures.
+struct Run<'a> {
+    saved: &'a Saved,
+    figures: Figures,
+}
+
+impl<'a> Run<'a> {
+    fn all(side: &'a Side) -> Vec<Run<'a>> {
+        let runs = side.results.iter().filter_map(|saved| {
+            Some(Run { saved, figures: Figures::new(&saved.plan, &saved.ledger, Phase::Train)? })
+        });
+        runs.collect()
+    }
+}
+
+fn observations(runs: &[Run<'_>], units: Units, metric: &Metric) -> Repeats {
+    let values = match units {
+        Units::Runs => runs.iter().filter_map(|run| (metric.of_run)(run.saved, &run.figures)).collect(),
+        Units::Epochs { without_first } => {
+            let epochs = runs.iter().flat_map(|run| {
+                let epochs = run.figures.epochs.iter().skip(usize::from(without_first));
+                epochs.filter_map(|epoch| (metric.of_epoch)(run.saved, epoch))
+            });
+            epochs.collect()
+        }
+    };
+    Repeats::new(values, SEED)
+}
+
+/// One figure of both sides.
+struct Pair {
+    metric: &'static Metric,
+    a: Repeats,
+    b: Repeats,
+    /// B over A.
+    ratio: Option<f64>,
+    interval: Option<(f64, f64)>,
+}
+
+impl Pair {
+    fn new(metric: &'static Metric, a: Repeats, b: Repeats) -> Pair {
+        let base = a.median.filter(|base| *base > 0.0);
+        Pair {
+            metric,
+            ratio: b.median.zip(base).map(|(b, a)| b / a),
+            interval: ratio_confidence(&b.values, &a.values, SEED).map(ends),
+            a,
+            b,
+        }
+    }
+
+    /// `None`: nobody can tell.
+    fn differs(&self) -> Option<bool> {
+        self.interval.map(|(low, high)| !(low..=high).contains(&1.0))
+    }
+
+    fn answer(&self) -> String {
+        match (self.differs(), self.ratio) {
+            (_, None) => "n/a".to_owned(),
+            (None, _) => "too few to tell".to_owned(),
+            (Some(false), _) => "no difference shown".to_owned(),
+            (Some(true), Some(ratio)) if ratio > 1.0 => self.metric.more.to_owned(),
+            (Some(true), _) => self.metric.less.to_owned(),
+        }
+    }
+
+    /// `B is 1.12 x A in samples/s (95 % 1.05 to 1.19): faster`
+    fn sentence(&self) -> Option<String> {
+        let ratio = self.ratio?;
+        let sure =
+            self.interval.map_or(String::new(), |(low, high)| format!(" (95 % {low:.2} to {high:.2})"));
+        Some(format!("B is {ratio:.2} x A in {}{sure}: {}", self.metric.name, self.answer()))
+    }
+
+    fn row(&self) -> [String; 6] {
+        let shown = |side: &Repeats| side.median.map_or("n/a".to_owned(), self.metric.shown);
+        [
+            self.metric.name.to_owned(),
+            shown(&self.a),
+            shown(&self.b),
+            self.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+            self.interval.map_or("-".to_owned(), |(low, high)| format!("{low:.2} to {high:.2}")),
+            self.answer(),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "a": self.a,
+            "b": self.b,
+            "ratio": self.ratio,
+            "interval": self.interval,
+            "differs": self.differs(),
+        })
+    }
+}
+
+/// Two results, compared.
+pub struct Comparison<'a> {
+    a: &'a Side,
+    b: &'a Side,
+    units: Units,
+    pairs: Vec<Pair>,
+    notes: Vec<String>,
+}
+
+impl<'a> Comparison<'a> {
+    /// Of sides that may be compared; `notes` says under which reserve.
+    pub fn new(a: &'a Side, b: &'a Side, mut notes: Vec<String>) -> Comparison<'a> {
+        let runs = [a, b].map(Run::all);
+        let units = Units::of(&runs[0], &runs[1]);
+        notes.extend(units.notes());
+        let pair = |metric: &'static Metric| {
+            let [a, b] = [&runs[0], &runs[1]].map(|runs| observations(runs, units, metric));
+            Pair::new(metric, a, b)
+        };
+        let pairs: Vec<Pair> = METRICS.iter().map(pair).collect();
+        // MiB/s vary as samples/s do.
+        for pair in pairs.iter().filter(|pair| pair.metric.key != "mib_per_second") {
+            for (side, repeats) in [(a, &pair.a), (b, &pair.b)] {
+                let wary = repeats.notes().into_iter();
+                notes.extend(wary.map(|note| format!("{} {note} in {}", side.name, pair.metric.name)));
+            }
+        }
+        Comparison { a, b, units, pairs, notes }
+    }
+
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for side in [self.a, self.b] {
+            let count = counted(side.results.len() as u64, "result");
+            let _ = writeln!(
+                text,
+                "{}: {count} of {} in {}",
+                side.name,
+                side.first().plan.workload,
+                side.path.display()
+            );
+        }
+        let header = ["", "A", "B", "B / A", "95 % interval", ""];
+        let rows = self.pairs.iter().map(|pair| pair.row().to_vec());
+        let _ = writeln!(text, "\n{}\n", super::table(header, 1..5, rows));
+        if let Some(sentence) = self.pairs.iter().find_map(Pair::sentence) {
+            let _ = writeln!(text, "{sentence}");
+        }
+        let [a, b] = self.counts();
+        let more = if a.min(b) < FEWEST { format!("; an interval takes {FEWEST}") } else { String::new() };
+        let _ = writeln!(text, "\nmedians of {a} and {b} {}{more}", self.units.name());
+        for note in &self.notes {
+            let _ = writeln!(text, "note: {note}");
+        }
+        text
+    }
+
+    /// Observations on each side.
+    fn counts(&self) -> [usize; 2] {
+        let most = |of: fn(&Pair) -> &Repeats| self.pairs.iter().map(|pair| of(pair).values.len()).max();
+        [most(|pair| &pair.a), most(|pair| &pair.b)].map(|count| count.unwrap_or(0))
+    }
+
+    pub fn json(&self) -> Value {
+        let side = |side: &Side| {
+            let results = side.results.iter().zip(&side.verdicts);
+            let results =
+                results.map(|(saved, verdict)| json!({ "folder": saved.folder, "status": verdict.status }));
+            json!({ "path": side.path, "results": results.collect::<Vec<_>>() })
+        };
+        let figures: Map<String, Value> =
+            self.pairs.iter().map(|pair| (pair.metric.key.to_owned(), pair.json())).collect();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "a": side(self.a),
+            "b": side(self.b),
+            "units": self.units.name(),
+            "figures": figures,
+            "answer": self.pairs.iter().find_map(Pair::sentence),
+            "notes": self.notes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(a: &[f64], b: &[f64]) -> Pair {
+        Pair::new(&METRICS[0], Repeats::new(a.to_vec(), SEED), Repeats::new(b.to_vec(), SEED))
+    }
+
+    #[test]
+    fn the_answer_is_one_sentence() {
+        let a = [100.0, 101.0, 99.0, 100.5, 99.5];
+        let faster = a.map(|value| 1.2 * value);
+        let sentence = |b: &[f64]| pair(&a, b).sentence().unwrap();
+        let text = sentence(&faster);
+        assert!(text.starts_with("B is 1.20 x A in samples/s (95 % 1.1"), "{text}");
+        assert!(text.ends_with("): faster"), "{text}");
+        assert!(sentence(&a.map(|value| 0.5 * value)).ends_with(": slower"));
+        assert!(sentence(&[100.2, 100.9, 99.1, 100.0, 99.6]).ends_with(": no difference shown"));
+        assert_eq!(sentence(&[150.0]), "B is 1.50 x A in samples/s: too few to tell");
+        assert_eq!(pair(&[0.0], &[1.0]).sentence(), None);
+        assert_eq!(pair(&[], &a).answer(), "n/a");
+    }
+}

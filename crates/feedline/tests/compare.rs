@@ -1,0 +1,160 @@
+//! Two results side by side: what differs and by how much, and what is not compared at all.
+
+use serde_json::Value;
+
+use crate::util::{Dir, Done};
+use crate::validate::{forge, sum_again};
+
+/// A simulated device, so that one is slower than another by a known factor, and seven epochs.
+const SLOW: &str = "sim:bandwidth=1MB/s,latency=1ms,channels=1";
+const FAST: &str = "sim:bandwidth=2MB/s,latency=500us,channels=1";
+
+/// Runs the small workload; results go below `name`.
+fn run(dir: &Dir, name: &str, flags: &[&str], settings: &[&str]) -> Done {
+    let args = ["run", "w.yaml", "--quiet", "--no-calibration", "--results-dir", name];
+    dir.feedline(&args).args(flags).set(&["train.epochs=7"]).set(settings).run()
+}
+
+/// The verdict of these runs is not what is tested: on a busy machine a simulated device lags behind.
+fn compare(dir: &Dir, args: &[&str]) -> Done {
+    dir.feedline(&["compare", "--force"]).args(args).run()
+}
+
+#[test]
+fn a_faster_store_is_called_faster() {
+    let dir = Dir::small();
+    run(&dir, "a", &["--store", SLOW], &[]);
+    run(&dir, "b", &["--store", FAST], &[]);
+    let json = compare(&dir, &["a/w", "b/w", "--json"]).exits(0).silent().json();
+    assert_eq!(json["units"], "epochs");
+    let rate = &json["figures"]["samples_per_second"];
+    assert_eq!(rate["a"]["values"].as_array().unwrap().len(), 6, "the first epoch is left out");
+    assert_eq!(rate["differs"], true);
+    let ratio = rate["ratio"].as_f64().unwrap();
+    assert!((1.5..2.5).contains(&ratio), "{rate}");
+    assert!(rate["interval"][0].as_f64() <= Some(ratio) && rate["interval"][1].as_f64() >= Some(ratio));
+    assert_eq!(json["figures"]["au_percent"]["ratio"], Value::Null, "there is no compute time");
+    assert!(json["figures"]["sample_p99_ns"]["ratio"].as_f64() < Some(1.0));
+    let notes = json["notes"].to_string();
+    assert!(notes.contains(&format!("the store is {SLOW} in A, {FAST} in B")), "{notes}");
+
+    let text = compare(&dir, &["b/w", "a/w"]).exits(0).silent();
+    let text = text.prints("B is 0.5").prints("samples/s (95 % ").prints("): slower\n").prints("longer");
+    text.prints("medians of 6 and 6 epochs\nnote: ").prints("less in memory than others, is left out\n");
+}
+
+#[test]
+fn runs_count_where_there_are_several() {
+    let dir = Dir::small();
+    for _ in 0..5 {
+        run(&dir, "a", &["--store", "null"], &[]);
+        run(&dir, "b", &["--store", "null"], &[]);
+    }
+    let json = compare(&dir, &["a/w", "b/w", "--json"]).exits(0).json();
+    assert_eq!(json["units"], "runs");
+    assert_eq!(json["a"]["results"].as_array().unwrap().len(), 5);
+    assert_eq!(json["figures"]["samples_per_second"]["b"]["values"].as_array().unwrap().len(), 5);
+    assert!(json["figures"]["samples_per_second"]["interval"].is_array());
+    let first = dir.results_below("a").remove(0);
+    compare(&dir, &[&first, "b/w"]).exits(0).prints("medians of 6 and 30 epochs");
+    compare(&dir, &[&first, "a/w"]).exits(3).one_error().says(&format!("{first} is on both sides"));
+}
+
+#[test]
+fn few_observations_have_no_interval() {
+    let dir = Dir::small();
+    for name in ["a", "b"] {
+        run(&dir, name, &["--store", "null"], &["train.epochs=3"]);
+    }
+    let done = compare(&dir, &["a/w", "b/w"]).exits(0).prints(": too few to tell\n");
+    done.prints("medians of 2 and 2 epochs; an interval takes 5\n");
+}
+
+#[test]
+fn other_work_is_refused_and_named() {
+    let dir = Dir::small();
+    run(&dir, "a", &["--store", "null"], &[]);
+    let cases: [(&str, &[&str], &str); 5] = [
+        ("reader.batch_size", &["--set", "reader.batch_size=3"], "reader.batch_size is 2 in A, 3 in B"),
+        ("ranks", &["--ranks", "2"], "ranks is 1 in A, 2 in B"),
+        ("train.epochs", &["--set", "train.epochs=4"], "train.epochs is 7 in A, 4 in B"),
+        ("reader.odirect", &["--set", "reader.odirect=true"], "reader.odirect is false in A, true in B"),
+        ("train.seed", &["--set", "train.seed=9"], "train.seed is 123 in A, 9 in B"),
+    ];
+    for (key, flags, words) in cases {
+        let args = ["run", "w.yaml", "--quiet", "--no-calibration", "--store", "null", "--results-dir", key];
+        dir.feedline(&args).set(&["train.epochs=7"]).args(flags).run();
+        let other = format!("{key}/w");
+        compare(&dir, &["a/w", &other]).exits(3).one_error().says("not comparable").says(words);
+        let done = compare(&dir, &["a/w", &other, "--across", key]).exits(0).silent();
+        done.prints(&format!("note: {words}"));
+        let other_key = if key == "ranks" { "hosts" } else { "ranks" };
+        compare(&dir, &["a/w", &other, "--across", other_key]).exits(3).says(words);
+    }
+    // A bound on memory is no setting, but it makes another plan.
+    let kept = ["reader.retain=batch"];
+    for (name, memory) in [("much", "1GiB"), ("little", "30KiB")] {
+        let flags = ["--generate", "--memory", memory];
+        run(&dir, name, &flags, &kept);
+    }
+    let done = compare(&dir, &["much/w", "little/w"]).exits(3).one_error();
+    assert!(done.stderr.contains(" of the plan is "), "{}", done.stderr);
+}
+
+#[test]
+fn places_are_noted_and_seeds_of_random_orders_are_no_work() {
+    let dir = Dir::small();
+    let random = ["reader.file_shuffle=random"];
+    run(&dir, "a", &["--generate", "--data-dir", "here"], &random);
+    run(&dir, "b", &["--generate", "--data-dir", "there"], &random);
+    let done = compare(&dir, &["a/w", "b/w", "--across", "ranks"]).exits(0).silent();
+    done.prints("note: the data folder is here in A, there in B")
+        .prints("note: ranks is the same in A and B");
+}
+
+#[test]
+fn a_folder_of_different_work_is_no_side() {
+    let dir = Dir::small();
+    run(&dir, "a", &["--store", "null"], &[]);
+    run(&dir, "a", &["--store", "null"], &["reader.batch_size=3"]);
+    run(&dir, "b", &["--store", "null"], &[]);
+    let done = compare(&dir, &["a/w", "b/w"]).exits(3).one_error();
+    done.says("a/w holds results of different work: reader.batch_size is ")
+        .says("name the results themselves");
+}
+
+#[test]
+fn invalid_incomplete_and_changed_results_are_refused() {
+    let dir = Dir::small();
+    run(&dir, "a", &["--generate"], &[]);
+    run(&dir, "bad", &[], &["reader.reader_classname=x"]).exits(5);
+    let plain = |args: &[&str]| dir.feedline(&["compare"]).args(args).run();
+    plain(&["a/w", "bad/w"]).exits(3).one_error().says("is invalid (settings-honoured: ").says("--force");
+    compare(&dir, &["a/w", "bad/w"]).exits(0).prints("note: B is invalid: settings-honoured");
+
+    run(&dir, "b", &[], &[]);
+    let result = dir.results_below("b").remove(0);
+    plain(&["a/w", "b/w"]).exits(0);
+    forge(&dir, &result, "ledger.json", |ledger| {
+        ledger["ranks"].as_array_mut().unwrap().pop();
+    });
+    compare(&dir, &["a/w", "b/w"])
+        .exits(3)
+        .one_error()
+        .says("is incomplete (complete: epoch 7, train: 0 of 12 steps)");
+    dir.write(&format!("{result}/epochs.csv"), "");
+    compare(&dir, &["a/w", "b/w"]).exits(3).one_error().says("epochs.csv is not as it was written");
+    sum_again(&dir, &result);
+    compare(&dir, &["a/w", "b/w"]).exits(3).says("is incomplete");
+}
+
+#[test]
+fn wrong_words_are_wrong_usage() {
+    let dir = Dir::small();
+    compare(&dir, &["a"]).exits(2);
+    compare(&dir, &["a", "b", "--across", "reader.thread"])
+        .exits(2)
+        .one_error()
+        .says("--across reader.thread");
+    compare(&dir, &["a", "b"]).exits(3).one_error().says("cannot read a");
+}
