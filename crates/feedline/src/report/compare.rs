@@ -231,8 +231,8 @@ impl<'a> Comparison<'a> {
         // MiB/s vary as samples/s do.
         for pair in pairs.iter().filter(|pair| pair.metric.key != "mib_per_second") {
             for (side, repeats) in [(a, &pair.a), (b, &pair.b)] {
-                let wary = repeats.notes().into_iter();
-                notes.extend(wary.map(|note| format!("{} {note} in {}", side.name, pair.metric.name)));
+                let wary = repeats.notes(pair.metric.shown).into_iter();
+                notes.extend(wary.map(|note| format!("{}, {}: {note}", side.name, pair.metric.name)));
             }
         }
         Comparison { a, b, units, pairs, notes }

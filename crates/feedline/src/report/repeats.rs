@@ -2,7 +2,7 @@
 //! one trusts it at all.
 
 use model::statistics::{Confidence, coefficient_of_variation, drift, median, median_confidence, outliers};
-use model::units::{counted, significant};
+use model::units::counted;
 use serde::Serialize;
 
 /// Repeats that differ by more than this are worth a remark.
@@ -33,14 +33,14 @@ impl Repeats {
         }
     }
 
-    /// What to be wary of.
-    pub fn notes(&self) -> Vec<String> {
+    /// What to be wary of; values are shown as `shown` does.
+    pub fn notes(&self, shown: fn(f64) -> String) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(cv) = self.cv.filter(|cv| *cv > CV_LIMIT) {
             notes.push(format!("varies by {:.0} %", 100.0 * cv));
         }
         if !self.outliers.is_empty() {
-            let values: Vec<String> = self.outliers.iter().map(|value| significant(*value)).collect();
+            let values: Vec<String> = self.outliers.iter().map(|value| shown(*value)).collect();
             notes.push(format!("{}: {}", counted(values.len() as u64, "outlier"), values.join(", ")));
         }
         if let Some(drift) = self.drift {
@@ -58,11 +58,13 @@ pub fn ends(interval: Confidence) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
+    use model::units::significant;
+
     use super::*;
 
     #[test]
     fn what_to_be_wary_of_is_said() {
-        let notes = |values: &[f64]| Repeats::new(values.to_vec(), 1).notes();
+        let notes = |values: &[f64]| Repeats::new(values.to_vec(), 1).notes(significant);
         assert_eq!(notes(&[100.0, 101.0, 99.0, 100.0, 100.0]), Vec::<String>::new());
         assert_eq!(notes(&[100.0, 101.0, 99.0, 100.0, 150.0]), ["varies by 20 %", "1 outlier: 150"]);
         assert_eq!(notes(&[100.0, 99.0, 98.0, 97.0, 96.0]), ["falls by 4 % from first to last"]);

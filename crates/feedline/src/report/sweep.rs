@@ -3,6 +3,7 @@
 
 use model::ledger::Calibration;
 use model::statistics::ratio_confidence;
+use model::units::significant;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -78,7 +79,7 @@ impl CellFigures {
         if !self.broken.is_empty() {
             notes.push(format!("invalid: {}", self.broken.join(", ")));
         }
-        notes.extend(self.samples_per_second.notes());
+        notes.extend(self.samples_per_second.notes(significant));
         notes
     }
 }
