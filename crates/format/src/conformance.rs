@@ -1,7 +1,7 @@
 //! What every format must hold, as one check that tests run over many shapes. It encodes into memory, so it
 //! is for small shapes; it must not know any format.
 
-use crate::{Content, EncodeError, Extent, File, Format, FormatError, Look, Obstacle, Seen, Size};
+use crate::{Content, EncodeError, Extent, File, Format, FormatError, Look, Obstacle, Parts, Seen, Size};
 use model::shape::FileShape;
 use std::io;
 
@@ -22,6 +22,8 @@ const SCRATCHES: [usize; 4] = [0, 61, 4096, 100_003];
 const TELLING_BYTES: u64 = 64;
 /// Bytes that are changed, one at a time, before a decoder sees them.
 const DAMAGES: u64 = 8;
+/// Places at which parts that are compared begin, and at which a byte is changed.
+const CUTS: u64 = 4;
 
 /// Encodes files of `shape` every which way and says which rule does not hold, if one does not.
 pub fn check(format: &dyn Format, shape: &FileShape<'_>, seed: u64, file: u64) -> Result<(), Breach> {
@@ -70,6 +72,7 @@ impl Case<'_> {
             hold(bytes == first, || format!("a scratch of {len} bytes gives other bytes"))?;
         }
         self.check_difference(&first)?;
+        self.check_comparing(&first)?;
         self.check_sides()?;
         self.check_found(&first)?;
         self.check_decoding(&first)?;
@@ -90,6 +93,39 @@ impl Case<'_> {
         }
         let by_file = self.encode(self.seed, other_file, &mut Vec::new())?;
         hold(by_file != first, || "another file number gives the same bytes".to_owned())
+    }
+
+    /// Any part of a file compares as equal with what was encoded, and unequal when one of its bytes is another.
+    fn check_comparing(&self, file: &[u8]) -> Result<(), String> {
+        let len = file.len() as u64;
+        let part = |offset: u64, most: u64| Extent { offset, len: most.min(len - offset) };
+        let whole = [part(0, len)];
+        let halves = [part(len / 2, len), part(0, len / 2)];
+        self.hold_compared(file, &whole, None)?;
+        self.hold_compared(file, &halves, None)?;
+        for step in 0..CUTS {
+            let offset = self.seed.wrapping_mul(2 * step + 1) % len;
+            for most in [1, 512] {
+                self.hold_compared(file, &[part(offset, most)], None)?;
+            }
+            let mut damaged = file.to_vec();
+            damaged[offset as usize] ^= 1 << (step % 8);
+            for ranges in [&whole[..], &halves, &[part(offset, 1)]] {
+                self.hold_compared(&damaged, ranges, Some(offset))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hold_compared(&self, file: &[u8], ranges: &[Extent], wrong: Option<u64>) -> Result<(), String> {
+        let parts = ranges.iter().map(|range| &file[range.offset as usize..range.end() as usize]);
+        let bytes = parts.collect::<Vec<_>>().concat();
+        let (content, parts) = (Content::new(self.seed), Parts { ranges, bytes: &bytes });
+        let seen = self.format.compare(self.shape, &content, self.file, parts, u64::MAX);
+        let seen = seen.map_err(|error| format!("compare: {error}"))?;
+        let found = seen.wrong.map(|wrong| wrong.offset);
+        let all = wrong.is_some() || seen.bytes == bytes.len() as u64;
+        hold(found == wrong && all, || format!("it compares as {seen:?} in {ranges:?}, wrong is {wrong:?}"))
     }
 
     /// Side files are as long as is said.
@@ -246,7 +282,7 @@ fn hold(holds: bool, rule: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Damage, Facts, KINDS, Sink, plain};
+    use crate::{Damage, Facts, KINDS, Pieces, plain};
     use model::order::Unit;
     use model::shape::Element;
 
@@ -313,18 +349,24 @@ mod tests {
             let samples = Some(if self.0 == "are found" { 7 } else { 1 });
             Ok(Facts { samples, dims: Vec::new(), element: None, notes: Vec::new() })
         }
-        fn encode(
+        fn write(
             &self,
             shape: &FileShape<'_>,
             content: &Content,
             file: u64,
-            scratch: &mut Vec<u8>,
-            sink: &mut Sink<'_>,
+            out: &mut Pieces<'_, '_>,
         ) -> Result<(), EncodeError> {
             let file = if self.0 == "file number" { 0 } else { file };
-            let mut out = crate::pieces::Pieces::new(scratch, sink);
-            out.produce(shape.payload_bytes(), |offset, part| content.fill(file, offset, part))?;
-            match out.finish() {
+            // What is made depends on the calls that came before, which a comparison does not make.
+            let mut calls = 0;
+            let written = out.produce(shape.payload_bytes(), |offset, part| {
+                content.fill(file, offset, part);
+                calls += 1;
+                if self.0 == "compares" && calls == 1 && offset > 0 {
+                    part[0] ^= 1;
+                }
+            });
+            match written {
                 Err(_) if self.0 == "a sink" => Ok(()),
                 result => Ok(result?),
             }
@@ -345,6 +387,7 @@ mod tests {
             "not encoded",
             "the last byte",
             "same bytes",
+            "compares",
         ] {
             let breach = check(&Faulty(fault), &shape, 1, 1).unwrap_err();
             assert!(breach.rule.contains(fault), "{breach}");

@@ -42,6 +42,15 @@ impl Content {
         Content { seed, random: UNIT }
     }
 
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The same of another seed.
+    pub fn with_seed(self, seed: u64) -> Content {
+        Content { seed, ..self }
+    }
+
     /// The same, of which a compressor can take away `share`, from 0 to 0.95.
     pub fn compressible(self, share: f64) -> Content {
         let random = UNIT - (UNIT as f64 * share.clamp(0.0, 0.95)).round() as usize;

@@ -77,20 +77,17 @@ impl Format for Indexed {
         error::payload(self.name, shape).map(Size::Exact)
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
         let payload = error::payload(self.name, shape)?;
-        let mut out = Pieces::new(scratch, sink);
-        out.produce(payload, |offset, part| {
+        Ok(out.produce(payload, |offset, part| {
             array::fill_samples(shape.element, content, file, offset, part);
-        })?;
-        Ok(out.finish()?)
+        })?)
     }
 
     fn sides(&self) -> &'static [Side] {

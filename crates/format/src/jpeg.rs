@@ -13,7 +13,7 @@
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size, error,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Size, error,
     look::peek, picture, read_whole,
 };
 use model::order::Unit;
@@ -135,27 +135,24 @@ impl Format for Jpeg {
         file_bytes(shape).map(Size::Exact)
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
         let layout = Layout::of(shape)?;
-        let mut out = Pieces::new(scratch, sink);
         out.bytes(&START)?;
-        write_comments(&mut out, content, file, layout.comments)?;
+        write_comments(out, content, file, layout.comments)?;
         out.bytes(&QUANTISATION)?;
         out.bytes(&layout.frame())?;
         out.bytes(&DC_TABLE)?;
-        write_comments(&mut out, content, file, COMMENT_HEAD + COMMENT_LEAST)?;
+        write_comments(out, content, file, COMMENT_HEAD + COMMENT_LEAST)?;
         out.bytes(&AC_TABLE)?;
         out.bytes(&SCAN)?;
-        write_random(&mut out, content, file, layout.wide * layout.high * BLOCK)?;
-        out.bytes(&END)?;
-        Ok(out.finish()?)
+        write_random(out, content, file, layout.wide * layout.high * BLOCK)?;
+        Ok(out.bytes(&END)?)
     }
 
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {

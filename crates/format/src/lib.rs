@@ -40,6 +40,7 @@ pub use error::{EncodeError, FormatError};
 pub use look::{Damage, Facts, Look, MOST_AT_ONCE, Obstacle, Seen};
 pub use model::extent::Extent;
 pub use options::{Columns, Hdf5, Options};
+pub use pieces::Pieces;
 
 use model::order::Unit;
 use model::shape::FileShape;
@@ -73,6 +74,33 @@ pub enum File<'a> {
     Ours(&'a FileShape<'a>),
     /// Written by somebody else, or compressed: its own bytes must tell. It should hold so many samples.
     Foreign { look: &'a Look<'a>, samples: u64 },
+}
+
+/// Parts of a file as they were found.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// Where they stand.
+    pub ranges: &'a [Extent],
+    /// The bytes of all ranges, one after the other.
+    pub bytes: &'a [u8],
+}
+
+/// What came of a comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Bytes that were as they should be.
+    pub bytes: u64,
+    /// The first that was found to be another; the comparison ends there.
+    pub wrong: Option<Wrong>,
+}
+
+/// A byte that is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    pub offset: u64,
+    /// `None`: the file should have ended before.
+    pub expected: Option<u8>,
+    pub found: u8,
 }
 
 /// A small file that belongs to each file of a data set, e.g. an index.
@@ -116,7 +144,16 @@ pub trait Format: Send + Sync + Debug {
     /// The size of a file of this shape, or why there can be no such file.
     fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError>;
 
-    /// Writes file number `file`: hands its bytes to `sink` from first to last, in pieces as long as
+    /// Writes file number `file` from first byte to last: the one place that knows what stands in it.
+    fn write(
+        &self,
+        shape: &FileShape<'_>,
+        content: &Content,
+        file: u64,
+        out: &mut Pieces<'_, '_>,
+    ) -> Result<(), EncodeError>;
+
+    /// Makes file number `file`: hands its bytes to `sink` from first to last, in pieces as long as
     /// `scratch` (the last may be shorter; an empty scratch is given 512 KiB). Memory is the scratch alone,
     /// so a caller that keeps it from file to file allocates nothing after the first.
     fn encode(
@@ -126,7 +163,32 @@ pub trait Format: Send + Sync + Debug {
         file: u64,
         scratch: &mut Vec<u8>,
         sink: &mut Sink<'_>,
-    ) -> Result<(), EncodeError>;
+    ) -> Result<(), EncodeError> {
+        let mut out = Pieces::new(scratch, sink);
+        self.write(shape, content, file, &mut out)?;
+        Ok(out.finish()?)
+    }
+
+    /// Compares parts of file number `file`, as they were found, with what should stand there. Of a compressed file
+    /// everything before the last part is made; of others little more than the parts. What takes the making of more
+    /// than `effort` other bytes, as the checksum of a long stretch does, is left out and not counted.
+    fn compare(
+        &self,
+        shape: &FileShape<'_>,
+        content: &Content,
+        file: u64,
+        parts: Parts<'_>,
+        effort: u64,
+    ) -> Result<Compared, EncodeError> {
+        let mut scratch = [0; pieces::SMALL_SCRATCH];
+        let mut out = Pieces::comparing(parts, effort, &mut scratch);
+        let written = self.write(shape, content, file, &mut out);
+        match (out.compared(), written) {
+            (Some(seen), _) => Ok(seen),
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => Ok(out.too_short()),
+        }
+    }
 
     /// The small files that go with each file.
     fn sides(&self) -> &'static [Side] {

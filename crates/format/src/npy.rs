@@ -13,8 +13,7 @@ use crate::npy_header::{self, Array};
 use crate::pieces::Pieces;
 use crate::unzip::Fetch;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size, error,
-    within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Size, error, within,
 };
 
 const NAME: &str = "npy";
@@ -62,21 +61,18 @@ impl Format for Npy {
         file_bytes(shape).map(Size::Exact)
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
         let layout = Layout::of(shape)?;
-        let mut out = Pieces::new(scratch, sink);
         out.bytes(layout.header.bytes())?;
-        out.produce(layout.payload, |offset, part| {
+        Ok(out.produce(layout.payload, |offset, part| {
             array::fill_samples(shape.element, content, file, offset, part);
-        })?;
-        Ok(out.finish()?)
+        })?)
     }
 
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {

@@ -1,8 +1,11 @@
-//! A file on its way to the sink: bytes are gathered in the caller's scratch buffer and handed over when it
-//! is full. Memory is the scratch and nothing else, whatever the file's size. It must not know any format.
+//! A file on its way, from first byte to last: to a sink, or past parts of it that were found somewhere and are
+//! compared. Formats write every file through it, once, and need not know which of the two happens: a comparison makes
+//! only the bytes that it wants and passes over the others, so that any part of a file is checked at about the cost of
+//! making that part. Memory is the scratch and nothing else, whatever the file's size. It must not know any format.
 
-use crate::Sink;
 use std::io;
+
+use crate::{Compared, Parts, Sink, Wrong};
 
 /// The scratch an encoder makes for itself when it is given an empty one: large enough that a sink's cost per
 /// call (a system call) is noise, small enough to stay in a core's second-level cache.
@@ -10,9 +13,11 @@ const SCRATCH: usize = 512 * 1024;
 /// The most that is produced in one go. What is made is usually mapped or summed at once, and 16 KiB are then
 /// still in the first-level cache.
 const STRIDE: usize = 16 * 1024;
+/// The scratch of a comparison: a block of content.
+pub(crate) const SMALL_SCRATCH: usize = 4096;
 
 /// The usable scratch: as long as the caller made it, or of the default length if it is empty.
-pub(crate) fn room(scratch: &mut Vec<u8>) -> &mut [u8] {
+fn room(scratch: &mut Vec<u8>) -> &mut [u8] {
     if scratch.is_empty() {
         scratch.resize(SCRATCH, 0);
     }
@@ -20,15 +25,10 @@ pub(crate) fn room(scratch: &mut Vec<u8>) -> &mut [u8] {
 }
 
 /// The CRC-32 of the `len` bytes that `produce(offset, out)` makes, in constant memory.
-pub(crate) fn checksum(
-    mut crc: crc32fast::Hasher,
-    scratch: &mut [u8],
-    len: u64,
-    produce: impl Fn(u64, &mut [u8]),
-) -> u32 {
-    let mut done = 0;
+pub(crate) fn checksum(mut crc: crc32fast::Hasher, len: u64, produce: impl Fn(u64, &mut [u8])) -> u32 {
+    let (mut scratch, mut done) = ([0; STRIDE], 0);
     while done < len {
-        let part = clip(scratch, STRIDE, len - done);
+        let part = clip(&mut scratch, STRIDE, len - done);
         produce(done, part);
         crc.update(part);
         done += part.len() as u64;
@@ -44,25 +44,108 @@ fn clip(buffer: &mut [u8], most: usize, wanted: u64) -> &mut [u8] {
 }
 
 /// Gathers bytes into pieces of the scratch's length; only the last piece is shorter.
-pub(crate) struct Pieces<'a, 's> {
+#[expect(missing_debug_implementations, reason = "holds a sink")]
+pub struct Pieces<'a, 's> {
     scratch: &'a mut [u8],
     filled: usize,
-    handed_over: u64,
-    sink: &'a mut Sink<'s>,
+    /// Bytes of the file before those in the scratch.
+    before: u64,
+    goal: Goal<'a, 's>,
+}
+
+/// What becomes of the bytes.
+enum Goal<'a, 's> {
+    Write(&'a mut Sink<'s>),
+    /// They are made and forgotten: what follows from them is wanted.
+    Forget,
+    Compare(Comparison<'a>),
+}
+
+/// Parts of a file that are compared, and what came of it so far.
+struct Comparison<'a> {
+    parts: Parts<'a>,
+    /// Where the last of them ends.
+    end: u64,
+    effort: u64,
+    seen: Compared,
+    /// Nothing more is wanted.
+    over: bool,
+}
+
+impl Comparison<'_> {
+    /// Compares what stands at `offset`.
+    fn check(&mut self, offset: u64, expected: &[u8], found: &[u8]) -> io::Result<()> {
+        if expected == found {
+            self.seen.bytes += expected.len() as u64;
+            return Ok(());
+        }
+        let pairs = (offset..).zip(expected.iter().zip(found));
+        let mut wrong = pairs.filter(|(_, (expected, found))| expected != found);
+        if let Some((offset, (&expected, &found))) = wrong.next() {
+            self.seen.wrong = Some(Wrong { offset, expected: Some(expected), found });
+        }
+        Err(self.enough())
+    }
+
+    /// Ends the walk: this error comes back to who began it, and is none.
+    fn enough(&mut self) -> io::Error {
+        self.over = true;
+        io::ErrorKind::Interrupted.into()
+    }
+
+    /// The first byte from `at` on that is wanted.
+    fn next(&self, at: u64) -> Option<u64> {
+        let ahead = self.parts.ranges.iter().filter(|range| range.end() > at && range.len > 0);
+        ahead.map(|range| range.offset.max(at)).min()
+    }
 }
 
 impl<'a, 's> Pieces<'a, 's> {
     pub(crate) fn new(scratch: &'a mut Vec<u8>, sink: &'a mut Sink<'s>) -> Pieces<'a, 's> {
-        Pieces { scratch: room(scratch), filled: 0, handed_over: 0, sink }
+        Pieces { scratch: room(scratch), filled: 0, before: 0, goal: Goal::Write(sink) }
+    }
+
+    /// The file goes past these parts of it. What takes the making of more than `effort` other bytes is not compared.
+    pub(crate) fn comparing(parts: Parts<'a>, effort: u64, scratch: &'a mut [u8]) -> Pieces<'a, 's> {
+        let end = parts.ranges.iter().map(|range| range.end()).max().unwrap_or(0);
+        let goal = Comparison { parts, end, effort, seen: Compared::default(), over: end == 0 };
+        Pieces { scratch, filled: 0, before: 0, goal: Goal::Compare(goal) }
+    }
+
+    /// What came of a comparison; `None` where the walk was ended by something else.
+    pub(crate) fn compared(&self) -> Option<Compared> {
+        match &self.goal {
+            Goal::Compare(goal) if goal.over => Some(goal.seen),
+            _ => None,
+        }
+    }
+
+    /// What came of a comparison with a file that ends before the parts do.
+    pub(crate) fn too_short(&self) -> Compared {
+        let Goal::Compare(goal) = &self.goal else { return Compared::default() };
+        let offset = self.before;
+        let mut found = goal.parts.bytes;
+        let mut beyond = 0;
+        for range in goal.parts.ranges {
+            let (here, rest) = found.split_at(found.len().min(range.len as usize));
+            found = rest;
+            let place = offset.max(range.offset) - range.offset;
+            beyond = here.get(place as usize).copied().unwrap_or(beyond);
+        }
+        Compared { wrong: Some(Wrong { offset, expected: None, found: beyond }), ..goal.seen }
     }
 
     /// Offset in the file of the next byte.
     pub(crate) fn position(&self) -> u64 {
-        self.handed_over + self.filled as u64
+        self.before + self.filled as u64
     }
 
-    /// Appends `len` bytes that `produce(offset, out)` makes, where `offset` counts from the first of them.
+    /// Appends `len` bytes that `produce(offset, out)` makes, where `offset` counts from the first of them. Not all of
+    /// them need be wanted, so that what the calls add up to means something only in [`Pieces::summed`].
     pub(crate) fn produce(&mut self, len: u64, mut produce: impl FnMut(u64, &mut [u8])) -> io::Result<()> {
+        if let Goal::Compare(_) = self.goal {
+            return self.compare(len, produce);
+        }
         let mut done = 0;
         while done < len {
             if self.filled == self.scratch.len() {
@@ -76,10 +159,102 @@ impl<'a, 's> Pieces<'a, 's> {
         Ok(())
     }
 
+    /// Makes those of the next `len` bytes that are wanted, and compares them.
+    fn compare(&mut self, len: u64, mut produce: impl FnMut(u64, &mut [u8])) -> io::Result<()> {
+        let (start, end) = (self.before, self.before + len);
+        if let Goal::Compare(goal) = &mut self.goal {
+            let mut found = goal.parts.bytes;
+            for range in goal.parts.ranges {
+                let (here, rest) = found.split_at(found.len().min(range.len as usize));
+                found = rest;
+                let mut at = range.offset.max(start);
+                while at < end.min(range.end()) {
+                    let part = clip(self.scratch, STRIDE, end.min(range.end()) - at);
+                    produce(at - start, part);
+                    // Within the range, whose length is that of a slice.
+                    let place = (at - range.offset) as usize;
+                    goal.check(at, part, here.get(place..place + part.len()).unwrap_or_default())?;
+                    at += part.len() as u64;
+                }
+            }
+        }
+        self.pass(len)
+    }
+
+    /// Passes over `len` bytes of a comparison.
+    fn pass(&mut self, len: u64) -> io::Result<()> {
+        self.before += len;
+        match &mut self.goal {
+            Goal::Compare(goal) if self.before >= goal.end => Err(goal.enough()),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         // `offset` is below the length of a slice, so it fits.
         self.produce(bytes.len() as u64, |offset, out| {
             out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
+        })
+    }
+
+    /// Appends `len` bytes that `write` writes and that take the making of `cost` others: only if they are wanted.
+    pub(crate) fn derived(
+        &mut self,
+        len: u64,
+        cost: u64,
+        write: impl FnOnce(&mut Self) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let at = self.before;
+        match &self.goal {
+            Goal::Compare(goal)
+                if cost > goal.effort || goal.next(at).is_none_or(|next| next >= at + len) =>
+            {
+                self.pass(len)
+            }
+            _ => write(self),
+        }
+    }
+
+    /// Appends `count` stretches of `each` bytes; `write` writes one, by its number. Those that nobody wants are
+    /// passed over without a look.
+    pub(crate) fn repeat(
+        &mut self,
+        count: u64,
+        each: u64,
+        mut write: impl FnMut(&mut Self, u64) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut number = 0;
+        while number < count {
+            if let Goal::Compare(goal) = &self.goal {
+                let ahead =
+                    goal.next(self.before).map_or(u64::MAX, |next| (next - self.before) / each.max(1));
+                let skipped = ahead.min(count - number);
+                number += skipped;
+                self.pass(skipped * each)?;
+                if number == count {
+                    break;
+                }
+            }
+            write(self, number)?;
+            number += 1;
+        }
+        Ok(())
+    }
+
+    /// Appends what `stretch` writes, and behind it what follows from all of that, such as a checksum, which it
+    /// returns. Where a comparison has passed over some of it and wants the checksum, it is made again, and forgotten.
+    pub(crate) fn summed<const N: usize>(
+        &mut self,
+        mut stretch: impl FnMut(&mut Pieces<'_, '_>) -> io::Result<[u8; N]>,
+    ) -> io::Result<()> {
+        let start = self.position();
+        let sum = stretch(self)?;
+        let Goal::Compare(_) = self.goal else { return self.bytes(&sum) };
+        let cost = self.before - start;
+        self.derived(N as u64, cost, |out| {
+            let mut scratch = [0; SMALL_SCRATCH];
+            let mut again = Pieces { scratch: &mut scratch, filled: 0, before: start, goal: Goal::Forget };
+            out.bytes(&stretch(&mut again)?)
         })
     }
 
@@ -90,8 +265,10 @@ impl<'a, 's> Pieces<'a, 's> {
 
     fn hand_over(&mut self) -> io::Result<()> {
         if self.filled > 0 {
-            (self.sink)(&self.scratch[..self.filled])?;
-            self.handed_over += self.filled as u64;
+            if let Goal::Write(sink) = &mut self.goal {
+                sink(&self.scratch[..self.filled])?;
+            }
+            self.before += self.filled as u64;
             self.filled = 0;
         }
         Ok(())
@@ -100,6 +277,10 @@ impl<'a, 's> Pieces<'a, 's> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
+    use model::extent::Extent;
+
     use super::*;
 
     fn count_up(offset: u64, out: &mut [u8]) {
@@ -137,11 +318,88 @@ mod tests {
     }
 
     #[test]
-    fn a_checksum_does_not_depend_on_the_scratch() {
+    fn a_checksum_is_that_of_all_bytes() {
         let whole: Vec<u8> = (0..50_000_u64).map(|at| at as u8).collect();
-        for scratch in [1, 7, 4096, 100_000] {
-            let sum = checksum(crc32fast::Hasher::new(), &mut vec![0; scratch], 50_000, count_up);
-            assert_eq!(sum, crc32fast::hash(&whole), "scratch of {scratch}");
+        assert_eq!(checksum(crc32fast::Hasher::new(), 50_000, count_up), crc32fast::hash(&whole));
+    }
+
+    /// A file with everything in it: 10 bytes, 50 records of 40 bytes and their sum, 5 bytes that take all others.
+    fn write(out: &mut Pieces<'_, '_>, made: &Cell<u64>) -> io::Result<()> {
+        out.bytes(b"0123456789")?;
+        out.repeat(50, 41, |out, number| {
+            out.summed(|out| {
+                let mut sum = 0_u8;
+                out.produce(40, |offset, part| {
+                    count_up(number + offset, part);
+                    made.set(made.get() + part.len() as u64);
+                    sum = part.iter().fold(sum, |sum, byte| sum.wrapping_add(*byte));
+                })?;
+                Ok([sum])
+            })
+        })?;
+        out.derived(5, 2000, |out| out.bytes(b"abcde"))
+    }
+
+    const LEN: u64 = 10 + 50 * 41 + 5;
+
+    fn whole() -> Vec<u8> {
+        let mut seen = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            seen.extend_from_slice(piece);
+            Ok(())
+        };
+        let mut scratch = vec![0; 7];
+        let mut out = Pieces::new(&mut scratch, &mut sink);
+        write(&mut out, &Cell::new(0)).unwrap();
+        out.finish().unwrap();
+        seen
+    }
+
+    /// Compares ranges of a file; also says how many bytes of records were made for it.
+    fn compared(ranges: &[(u64, u64)], file: &[u8], effort: u64) -> (Compared, u64) {
+        let ranges: Vec<Extent> = ranges.iter().map(|&(offset, len)| Extent { offset, len }).collect();
+        let parts = ranges.iter().map(|range| &file[range.offset as usize..range.end() as usize]);
+        let bytes = parts.collect::<Vec<_>>().concat();
+        let (mut scratch, made) = ([0; 16], Cell::new(0));
+        let mut out = Pieces::comparing(Parts { ranges: &ranges, bytes: &bytes }, effort, &mut scratch);
+        assert!(write(&mut out, &made).is_err(), "it ends where the last part does");
+        (out.compared().unwrap(), made.get())
+    }
+
+    #[test]
+    fn every_part_is_what_was_written_and_little_else_is_made() {
+        let file = whole();
+        assert_eq!(file.len() as u64, LEN);
+        for offset in 0..LEN {
+            for len in [1, 2, 40, 41, 42, 300].into_iter().filter(|len| offset + len <= LEN) {
+                let (seen, made) = compared(&[(offset, len)], &file, u64::MAX);
+                assert_eq!(seen, Compared { bytes: len, wrong: None }, "{len} bytes at {offset}");
+                // What is wanted, and a record once more for its checksum.
+                assert!(made <= 2 * len + 40, "{made} bytes were made for {len} at {offset}");
+            }
+        }
+        let apart = [(2000, 60), (3, 9), (700, 1), (0, 4)];
+        assert_eq!(compared(&apart, &file, u64::MAX).0, Compared { bytes: 74, wrong: None });
+    }
+
+    #[test]
+    fn what_takes_too_much_is_left_out_and_not_counted() {
+        let file = whole();
+        assert_eq!(compared(&[(0, LEN)], &file, 1999).0.bytes, LEN - 5);
+        assert_eq!(compared(&[(0, LEN)], &file, 39).0.bytes, LEN - 5 - 50);
+        assert_eq!(compared(&[(LEN - 5, 5)], &file, 0).0, Compared::default());
+    }
+
+    #[test]
+    fn one_wrong_byte_is_found_wherever_it_is() {
+        for offset in 0..LEN {
+            let mut file = whole();
+            file[offset as usize] ^= 0x10;
+            let (expected, found) = (file[offset as usize] ^ 0x10, file[offset as usize]);
+            for range in [(0, LEN), (offset, 1), (offset.saturating_sub(20), 21.min(offset + 1))] {
+                let wrong = compared(&[range], &file, u64::MAX).0.wrong;
+                assert_eq!(wrong, Some(Wrong { offset, expected: Some(expected), found }));
+            }
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size, error,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Size, error,
     look::peek, picture, read_whole,
 };
 use model::order::Unit;
@@ -126,25 +126,22 @@ impl Format for Png {
         file_bytes(shape).map(Size::Exact)
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
         let layout = Layout::of(shape)?;
-        let mut out = Pieces::new(scratch, sink);
         out.bytes(&SIGNATURE)?;
-        write_chunk(&mut out, HEADER, HEADER_BYTES as u64, |chunk| chunk.bytes(&layout.header()))?;
-        write_chunk(&mut out, FILLER, layout.filler, |chunk| {
+        write_chunk(out, HEADER, HEADER_BYTES as u64, |chunk| chunk.bytes(&layout.header()))?;
+        write_chunk(out, FILLER, layout.filler, |chunk| {
             let start = chunk.out.position();
             chunk.produce(layout.filler, |offset, part| content.fill(file, start + offset, part))
         })?;
-        write_chunk(&mut out, PIXELS, layout.zlib(), |chunk| write_pixels(chunk, &layout, content, file))?;
-        write_chunk(&mut out, END, 0, |_| Ok(()))?;
-        Ok(out.finish()?)
+        write_chunk(out, PIXELS, layout.zlib(), |chunk| write_pixels(chunk, &layout, content, file))?;
+        Ok(write_chunk(out, END, 0, |_| Ok(()))?)
     }
 
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
@@ -212,7 +209,7 @@ fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {
 /// A chunk on its way out, summed as it goes.
 struct Chunk<'o, 'a, 's> {
     out: &'o mut Pieces<'a, 's>,
-    crc: crc32fast::Hasher,
+    crc: &'o mut crc32fast::Hasher,
 }
 
 impl Chunk<'_, '_, '_> {
@@ -223,28 +220,43 @@ impl Chunk<'_, '_, '_> {
 
     /// Appends what `produce(offset, part)` makes, each part summed while it is in the cache.
     fn produce(&mut self, len: u64, mut produce: impl FnMut(u64, &mut [u8])) -> io::Result<()> {
-        let crc = &mut self.crc;
+        let crc = &mut *self.crc;
         self.out.produce(len, |offset, part| {
             produce(offset, part);
             crc.update(part);
         })
     }
+
+    /// Appends what `stretch` writes, and a sum of it that it returns.
+    fn summed(
+        &mut self,
+        mut stretch: impl FnMut(&mut Chunk<'_, '_, '_>) -> io::Result<[u8; 4]>,
+    ) -> io::Result<()> {
+        let crc = &mut *self.crc;
+        self.out.summed(|out| {
+            let sum = stretch(&mut Chunk { out, crc })?;
+            crc.update(&sum);
+            Ok(sum)
+        })
+    }
 }
 
 /// Writes a chunk whose body is the `len` bytes that `body` writes.
-fn write_chunk<'a, 's>(
-    out: &mut Pieces<'a, 's>,
+fn write_chunk(
+    out: &mut Pieces<'_, '_>,
     kind: &[u8; 4],
     len: u64,
-    body: impl FnOnce(&mut Chunk<'_, 'a, 's>) -> io::Result<()>,
+    body: impl Fn(&mut Chunk<'_, '_, '_>) -> io::Result<()>,
 ) -> io::Result<()> {
     // Layout keeps every chunk below CHUNK_MOST.
     out.bytes(&(len as u32).to_be_bytes())?;
-    let mut chunk = Chunk { out, crc: crc32fast::Hasher::new() };
-    chunk.bytes(kind)?;
-    body(&mut chunk)?;
-    let crc = chunk.crc.finalize();
-    out.bytes(&crc.to_be_bytes())
+    out.summed(|out| {
+        let mut crc = crc32fast::Hasher::new();
+        let mut chunk = Chunk { out, crc: &mut crc };
+        chunk.bytes(kind)?;
+        body(&mut chunk)?;
+        Ok(crc.finalize().to_be_bytes())
+    })
 }
 
 /// Writes the rows as a zlib stream of stored blocks: the content stream, taken at the file's own offset, with
@@ -255,21 +267,23 @@ fn write_pixels(
     content: &Content,
     file: u64,
 ) -> io::Result<()> {
-    let mut adler = Adler::new();
     chunk.bytes(&ZLIB)?;
-    for block in 0..layout.blocks() {
-        let from = block * BLOCK_MOST;
-        let len = BLOCK_MOST.min(layout.rows() - from);
-        let [low, high] = (len as u16).to_le_bytes();
-        chunk.bytes(&[u8::from(block + 1 == layout.blocks()), low, high, !low, !high])?;
-        let start = chunk.out.position();
-        chunk.produce(len, |offset, part| {
-            content.fill(file, start + offset, part);
-            clear_filters(layout.row(), from + offset, part);
-            adler.update(part);
-        })?;
-    }
-    chunk.bytes(&adler.finish().to_be_bytes())
+    chunk.summed(|chunk| {
+        let mut adler = Adler::new();
+        for block in 0..layout.blocks() {
+            let from = block * BLOCK_MOST;
+            let len = BLOCK_MOST.min(layout.rows() - from);
+            let [low, high] = (len as u16).to_le_bytes();
+            chunk.bytes(&[u8::from(block + 1 == layout.blocks()), low, high, !low, !high])?;
+            let start = chunk.out.position();
+            chunk.produce(len, |offset, part| {
+                content.fill(file, start + offset, part);
+                clear_filters(layout.row(), from + offset, part);
+                adler.update(part);
+            })?;
+        }
+        Ok(adler.finish().to_be_bytes())
+    })
 }
 
 /// Sets to 0 the first byte of each row of `row` bytes; `part` starts at `offset` within the rows.

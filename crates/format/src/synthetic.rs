@@ -7,8 +7,8 @@ use model::order::Unit;
 use model::shape::FileShape;
 
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Sink, Size, error,
-    within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Pieces, Size,
+    error, within,
 };
 
 const NAME: &str = "synthetic";
@@ -43,13 +43,12 @@ impl Format for Synthetic {
         error::payload(NAME, shape).map(|_| Size::Exact(DIGITS as u64))
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         _: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
         self.size(shape)?;
         let mut text = [b'0'; DIGITS];
@@ -58,9 +57,7 @@ impl Format for Synthetic {
             *digit += (rest % 10) as u8;
             rest /= 10;
         }
-        let mut out = crate::pieces::Pieces::new(scratch, sink);
-        out.bytes(&text)?;
-        Ok(out.finish()?)
+        Ok(out.bytes(&text)?)
     }
 
     fn reads(&self, file: File<'_>, samples: Range<u64>, _: &mut Vec<Extent>) -> Result<(), Obstacle> {

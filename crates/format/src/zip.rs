@@ -32,20 +32,21 @@ pub(crate) struct Member {
     /// Bytes of its data, and those that it takes in the archive.
     pub(crate) bytes: u64,
     pub(crate) packed: u64,
-    pub(crate) crc: u32,
+    /// Of its data, once it is known.
+    pub(crate) crc: Option<u32>,
     pub(crate) method: Method,
 }
 
 impl Member {
     /// A member that is stored as it is. Its checksum is not known yet.
     pub(crate) fn stored(name: &'static str, offset: u64, bytes: u64) -> Member {
-        Member { name, offset, bytes, packed: bytes, crc: 0, method: Method::Stored }
+        Member { name, offset, bytes, packed: bytes, crc: None, method: Method::Stored }
     }
 
     /// A deflated member of `bytes` bytes that become `packed`, at most.
     pub(crate) fn deflated(name: &'static str, offset: u64, bytes: u64, packed: u64) -> Member {
         let long = bytes >= FULL || packed >= FULL;
-        Member { name, offset, bytes, packed, crc: 0, method: Method::Deflated { long } }
+        Member { name, offset, bytes, packed, crc: None, method: Method::Deflated { long } }
     }
 
     /// Size of the header before the data.
@@ -66,6 +67,10 @@ impl Member {
             Method::Deflated { long: true } => 24,
         };
         self.offset.checked_add(self.local_bytes())?.checked_add(self.packed)?.checked_add(descriptor)
+    }
+
+    fn checksum(&self) -> u32 {
+        self.crc.unwrap_or(0)
     }
 
     fn is_long(&self) -> bool {
@@ -101,7 +106,7 @@ impl Member {
             Method::Stored => [self.bytes, self.packed],
             Method::Deflated { .. } => [0, 0],
         };
-        let crc = if self.method == Method::Stored { self.crc } else { 0 };
+        let crc = if self.method == Method::Stored { self.checksum() } else { 0 };
         self.write_shared(out, extra, crc, if extra > 0 { [FULL as u32; 2] } else { sizes.map(clipped) })?;
         out.bytes(self.name.as_bytes())?;
         if extra > 0 {
@@ -117,7 +122,7 @@ impl Member {
             Method::Stored => return Ok(()),
             Method::Deflated { .. } => out.bytes(b"PK\x07\x08")?,
         }
-        write_u32s(out, [self.crc])?;
+        write_u32s(out, [self.checksum()])?;
         match self.method {
             Method::Deflated { long: true } => write_u64s(out, [self.packed, self.bytes]),
             _ => write_u32s(out, [clipped(self.packed), clipped(self.bytes)]),
@@ -129,7 +134,7 @@ impl Member {
         out.bytes(b"PK\x01\x02")?;
         write_u16s(out, [version(extra)])?;
         let sizes = if self.is_long() { [FULL; 2] } else { [self.bytes, self.packed] };
-        self.write_shared(out, extra, self.crc, sizes.map(clipped))?;
+        self.write_shared(out, extra, self.checksum(), sizes.map(clipped))?;
         // No comment, disk 0, no internal and no external attributes.
         write_u16s(out, [0; 5])?;
         write_u32s(out, [clipped(self.offset)])?;

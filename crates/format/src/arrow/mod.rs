@@ -7,6 +7,7 @@ mod footer;
 mod foreign;
 mod schema;
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
 use model::order::Unit;
@@ -15,8 +16,8 @@ use model::spec::Access;
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Sink,
-    Size, error, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Size,
+    error, within,
 };
 use schema::Field;
 
@@ -250,19 +251,14 @@ impl Format for Arrow {
         self.with_layout(shape, |layout| Ok(Size::Exact(layout.file_bytes)))
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
-        self.with_layout(shape, |layout| {
-            let mut out = Pieces::new(scratch, sink);
-            write(layout, content, file, &mut out)?;
-            Ok(out.finish()?)
-        })
+        self.with_layout(shape, |layout| Ok(write(layout, content, file, out)?))
     }
 
     fn unit_of(&self, look: &Look<'_>, samples: u64, _expected: Unit) -> Result<Unit, Obstacle> {
@@ -293,15 +289,19 @@ impl Format for Arrow {
 
 fn write(layout: &Layout<'_>, content: &Content, file: u64, out: &mut Pieces<'_, '_>) -> std::io::Result<()> {
     out.bytes(START)?;
-    out.bytes(&schema::schema_message(layout.fields))?;
-    let message = schema::batch_message(layout.fields, layout.group, layout.body);
-    for index in 0..layout.batches {
+    out.derived(layout.first - START.len() as u64, 0, |out| {
+        out.bytes(&schema::schema_message(layout.fields))
+    })?;
+    let message = OnceCell::new();
+    let mut batch = |out: &mut Pieces<'_, '_>, index: u64| {
         let batch = layout.batch(index);
         let rows = batch.rows.end - batch.rows.start;
-        match rows == layout.group {
-            true => out.bytes(&message)?,
-            false => out.bytes(&schema::batch_message(layout.fields, rows, batch.body))?,
-        }
+        out.derived(layout.message, 0, |out| match rows == layout.group {
+            true => {
+                out.bytes(message.get_or_init(|| schema::batch_message(layout.fields, rows, layout.body)))
+            }
+            false => out.bytes(&schema::batch_message(layout.fields, rows, batch.body)),
+        })?;
         // Where a buffer stands among all bodies: no two bytes of a file come from the same place of the content.
         let mut base = index * layout.body;
         for store in layout.fields.iter().flat_map(Field::stores) {
@@ -311,12 +311,20 @@ fn write(layout: &Layout<'_>, content: &Content, file: u64, out: &mut Pieces<'_,
             out.produce(padded - len, |_, part| part.fill(0))?;
             base += padded;
         }
-    }
+        Ok(())
+    };
+    // All but the last are alike.
+    let last = layout.batches - 1;
+    out.repeat(last, layout.message + layout.body, &mut batch)?;
+    batch(out, last)?;
     out.bytes(&MARKER)?;
     out.bytes(&[0; 4])?;
     // The footer was found to fit into 31 bits, and so do its entries' number and the messages' lengths.
-    out.bytes(&schema::footer_start(layout.fields, layout.batches as u32))?;
-    out.produce(layout.batches * BLOCK, |offset, part| {
+    let entries = layout.batches * BLOCK;
+    out.derived(layout.footer.len - entries, 0, |out| {
+        out.bytes(&schema::footer_start(layout.fields, layout.batches as u32))
+    })?;
+    out.produce(entries, |offset, part| {
         schema::fill_entries(offset, part, |index| block(layout, index));
     })?;
     out.bytes(&(layout.footer.len as u32).to_le_bytes())?;

@@ -16,8 +16,8 @@ use crate::deflate::{self, Deflate};
 use crate::inflate::Frame;
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Sink,
-    Size, error, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Size,
+    error, within,
 };
 
 const NAME: &str = "csv";
@@ -106,32 +106,25 @@ impl Format for Csv {
         Ok(if self.level.is_some() { Size::AtMost(bytes) } else { Size::Exact(bytes) })
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
         self.file_bytes(shape)?;
         let layout = Layout::of(shape)?;
         let text =
             text::Text { element: shape.element, content, file, line: layout.line, values: layout.values };
-        let mut out = Pieces::new(scratch, sink);
-        match self.level {
-            None => text.write(|part| out.bytes(part))?,
-            Some(level) => {
-                let mut deflate = Deflate::new(level);
-                out.bytes(&GZIP)?;
-                text.write(|part| deflate.write(&mut out, part))?;
-                let end = deflate.finish(&mut out)?;
-                out.bytes(&end.crc.to_le_bytes())?;
-                // The length modulo 2^32.
-                out.bytes(&(end.bytes as u32).to_le_bytes())?;
-            }
-        }
-        Ok(out.finish()?)
+        let Some(level) = self.level else { return Ok(text.write(out)?) };
+        let mut deflate = Deflate::new(level);
+        out.bytes(&GZIP)?;
+        text.each(|part| deflate.write(out, part))?;
+        let end = deflate.finish(out)?;
+        out.bytes(&end.crc.to_le_bytes())?;
+        // The length modulo 2^32.
+        Ok(out.bytes(&(end.bytes as u32).to_le_bytes())?)
     }
 
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {

@@ -17,7 +17,7 @@ use std::io;
 
 use model::shape::Element;
 
-use crate::Content;
+use crate::{Content, Pieces};
 
 /// Values after which the widths repeat.
 const ROUND: usize = 256;
@@ -148,31 +148,62 @@ pub(super) struct Text<'a> {
     pub(super) values: u64,
 }
 
+/// Where some values are made: what they are drawn from, and their text.
+struct Desk {
+    draws: [u8; 2 * ROUND * ROUNDS],
+    text: [u8; ROOM],
+}
+
+impl Desk {
+    fn new() -> Desk {
+        Desk { draws: [0; 2 * ROUND * ROUNDS], text: [0; ROOM] }
+    }
+}
+
 impl Text<'_> {
+    /// Writes the text.
+    pub(super) fn write(&self, out: &mut Pieces<'_, '_>) -> io::Result<()> {
+        let (mut desk, at_once) = (Desk::new(), self.at_once());
+        let (whole, each) = (self.values / at_once, bytes(self.element, at_once).unwrap_or(0));
+        out.repeat(whole, each, |out, number| out.bytes(self.make(number * at_once, &mut desk)))?;
+        match self.values.is_multiple_of(at_once) {
+            true => Ok(()),
+            false => out.bytes(self.make(whole * at_once, &mut desk)),
+        }
+    }
+
     /// Hands the text to `part` from first to last, always cut at the same places.
-    pub(super) fn write(&self, mut part: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-        let (mut room, mut draws) = ([0; ROOM], [0; 2 * ROUND * ROUNDS]);
-        let law = law(self.element);
-        let at_once = if matches!(law, Law::Scattered) { ROUND * ROUNDS } else { BATCH } as u64;
+    pub(super) fn each(&self, mut part: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut desk = Desk::new();
         let mut first = 0;
         while first < self.values {
-            let count = at_once.min(self.values - first);
-            match law {
-                Law::Scattered => {
-                    self.content.fill(self.file, 2 * first, &mut draws);
-                    scattered(&draws, &mut room);
-                }
-                Law::Even { least, span, digits, fraction } => {
-                    let draws = &mut draws[..8 * BATCH];
-                    self.content.fill(self.file, 8 * first, draws);
-                    even(draws, least, span, digits, fraction, &mut room);
-                }
-            }
-            let len = self.end_lines(first, count, &mut room);
-            part(&room[..len])?;
-            first += count;
+            part(self.make(first, &mut desk))?;
+            first += self.at_once();
         }
         Ok(())
+    }
+
+    /// Values that are made at once. The text of so many is always equally long.
+    fn at_once(&self) -> u64 {
+        if matches!(law(self.element), Law::Scattered) { (ROUND * ROUNDS) as u64 } else { BATCH as u64 }
+    }
+
+    /// The text of the values from `first` on, as many as are made at once.
+    fn make<'d>(&self, first: u64, desk: &'d mut Desk) -> &'d [u8] {
+        let Desk { draws, text } = desk;
+        match law(self.element) {
+            Law::Scattered => {
+                self.content.fill(self.file, 2 * first, draws);
+                scattered(draws, text);
+            }
+            Law::Even { least, span, digits, fraction } => {
+                let draws = &mut draws[..8 * BATCH];
+                self.content.fill(self.file, 8 * first, draws);
+                even(draws, least, span, digits, fraction, text);
+            }
+        }
+        let len = self.end_lines(first, self.at_once().min(self.values - first), text);
+        &text[..len]
     }
 
     /// Puts line ends where lines end among `count` values from `first` on, and gives the length of their text.

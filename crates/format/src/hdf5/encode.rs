@@ -2,11 +2,11 @@
 //! is compressed is compressed twice, because the addresses of chunks stand before the chunks and content is a
 //! function; memory is the scratch, two small buffers and eight bytes per chunk.
 
-use super::grid::{Grid, Runs};
+use super::grid::{Axes, Grid, Runs};
 use super::plan::Plan;
 use super::write;
 use crate::pieces::Pieces;
-use crate::{Content, EncodeError, Sink, array};
+use crate::{Content, array};
 use flate2::{Compress, Compression, FlushCompress, Status};
 use model::shape::{Element, FileShape};
 use std::io;
@@ -55,9 +55,8 @@ pub(super) fn file(
     shape: &FileShape<'_>,
     content: &Content,
     file: u64,
-    scratch: &mut Vec<u8>,
-    sink: &mut Sink<'_>,
-) -> Result<(), EncodeError> {
+    out: &mut Pieces<'_, '_>,
+) -> io::Result<()> {
     let grid = &plan.grid;
     let logical = grid.dims.iter().product::<u64>() * grid.element;
     let source = |set| Source { content, element: shape.element, file, start: set * logical };
@@ -68,27 +67,29 @@ pub(super) fn file(
     };
     let data_bytes = sizes.as_ref().map_or(plan.set_bytes * plan.sets, |sizes| sizes.iter().sum());
     let labels_at = plan.data + data_bytes;
-    let mut out = Pieces::new(scratch, sink);
-    metadata(&mut out, plan, shape, gzip, sizes.as_deref(), labels_at)?;
+    out.derived(plan.data, 0, |out| metadata(out, plan, shape, gzip, sizes.as_deref(), labels_at))?;
     for set in 0..plan.sets {
         let source = source(set);
         match (&mut deflate, plan.chunked) {
             (_, false) => out.produce(plan.set_bytes, |offset, part| source.fill(offset, part))?,
-            (None, true) => each_chunk(grid, |runs| {
-                out.produce(grid.chunk_bytes(), |offset, part| source.fill_chunk(runs, offset, part))
+            (None, true) => each_chunk(grid, |at| {
+                out.derived(grid.chunk_bytes(), 0, |out| {
+                    let runs = grid.runs(at);
+                    out.produce(grid.chunk_bytes(), |offset, part| source.fill_chunk(&runs, offset, part))
+                })
             })?,
-            (Some(deflate), true) => each_chunk(grid, |runs| {
-                let fill = |offset, part: &mut [u8]| source.fill_chunk(runs, offset, part);
+            (Some(deflate), true) => each_chunk(grid, |at| {
+                let runs = grid.runs(at);
+                let fill = |offset, part: &mut [u8]| source.fill_chunk(&runs, offset, part);
                 deflate.chunk(grid.chunk_bytes(), fill, |bytes| out.bytes(bytes))
             })?,
         }
     }
-    out.produce(plan.label_bytes, |offset, part| array::fill_labels(content, file, offset, part))?;
-    Ok(out.finish()?)
+    out.produce(plan.label_bytes, |offset, part| array::fill_labels(content, file, offset, part))
 }
 
-fn each_chunk(grid: &Grid, mut each: impl FnMut(&Runs) -> io::Result<()>) -> io::Result<()> {
-    grid.each_chunk(&(0..grid.dims[0]), |at| each(&grid.runs(at)))
+fn each_chunk(grid: &Grid, each: impl FnMut(&Axes) -> io::Result<()>) -> io::Result<()> {
+    grid.each_chunk(&(0..grid.dims[0]), each)
 }
 
 /// The compressed bytes of every chunk, dataset after dataset.
@@ -96,9 +97,9 @@ fn sizes<'a>(plan: &Plan, deflate: &mut Deflate, source: impl Fn(u64) -> Source<
     let (grid, mut sizes) = (&plan.grid, Vec::new());
     for set in 0..plan.sets {
         let source = source(set);
-        each_chunk(grid, |runs| {
-            let mut size = 0;
-            let fill = |offset, part: &mut [u8]| source.fill_chunk(runs, offset, part);
+        each_chunk(grid, |at| {
+            let (runs, mut size) = (grid.runs(at), 0);
+            let fill = |offset, part: &mut [u8]| source.fill_chunk(&runs, offset, part);
             deflate.chunk(grid.chunk_bytes(), fill, |bytes| {
                 size += bytes.len() as u64;
                 Ok(())

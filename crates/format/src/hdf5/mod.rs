@@ -17,7 +17,7 @@ mod write;
 
 use crate::inflate::Frame;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Sink,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Pieces,
     Size, error, within,
 };
 use model::order::Unit;
@@ -110,16 +110,15 @@ impl Format for Hdf5 {
         self.planned(shape).map(|(_, size)| size)
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
         let (plan, _) = self.planned(shape)?;
-        encode::file(&plan, self.settings.gzip, shape, content, file, scratch, sink)
+        Ok(encode::file(&plan, self.settings.gzip, shape, content, file, out)?)
     }
 
     /// Of a compressed file that is known by its shape alone this is an estimate, as if nothing had been saved: its

@@ -18,8 +18,8 @@ use crate::npy_header::Array;
 use crate::pieces::{self, Pieces};
 use crate::zip::{self, Member};
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Sink,
-    Size, error, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Size,
+    error, within,
 };
 
 const NAME: &str = "npz";
@@ -121,38 +121,38 @@ impl Format for Npz {
         Ok(if self.level.is_some() { Size::AtMost(bytes) } else { Size::Exact(bytes) })
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
         let mut layout = Layout::of(shape, self.level)?;
         let samples = |offset, out: &mut [u8]| array::fill_samples(shape.element, content, file, offset, out);
         let labels = |offset, out: &mut [u8]| array::fill_labels(content, file, offset, out);
-        if self.level.is_none() {
-            layout.x.crc = checksum(&layout.x_header, &layout.x, scratch, samples);
-            layout.y.crc = checksum(&layout.y_header, &layout.y, scratch, labels);
-        }
-        let mut out = Pieces::new(scratch, sink);
         match self.level {
             None => {
-                write_member(&mut out, &layout.x_header, &layout.x, samples)?;
-                write_member(&mut out, &layout.y_header, &layout.y, labels)?;
+                store_member(out, &layout.x_header, &mut layout.x, samples)?;
+                store_member(out, &layout.y_header, &mut layout.y, labels)?;
             }
             Some(level) => {
-                deflate_member(&mut out, level, &layout.x_header, &mut layout.x, samples)?;
-                deflate_member(&mut out, level, &layout.y_header, &mut layout.y, labels)?;
+                deflate_member(out, level, &layout.x_header, &mut layout.x, samples)?;
+                deflate_member(out, level, &layout.y_header, &mut layout.y, labels)?;
                 layout.directory = out.position();
                 layout.directory_bytes = layout.x.central_bytes() + layout.y.central_bytes();
             }
         }
-        layout.x.write_central(&mut out)?;
-        layout.y.write_central(&mut out)?;
-        zip::write_end(&mut out, 2, layout.directory, layout.directory_bytes)?;
-        Ok(out.finish()?)
+        let Layout { x_header, y_header, x, y, directory, directory_bytes, .. } = &mut layout;
+        out.derived(x.central_bytes(), x.bytes, |out| {
+            sum_up(x, x_header, samples);
+            x.write_central(out)
+        })?;
+        out.derived(y.central_bytes(), y.bytes, |out| {
+            sum_up(y, y_header, labels);
+            y.write_central(out)
+        })?;
+        Ok(zip::write_end(out, 2, *directory, *directory_bytes)?)
     }
 
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
@@ -182,24 +182,25 @@ impl Format for Npz {
     }
 }
 
-fn checksum(
-    header: &Header,
-    member: &Member,
-    scratch: &mut Vec<u8>,
-    produce: impl Fn(u64, &mut [u8]),
-) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(header.bytes());
-    pieces::checksum(crc, pieces::room(scratch), member.bytes - header.bytes().len() as u64, produce)
+/// Finds a member's checksum, unless it is known.
+fn sum_up(member: &mut Member, header: &Header, produce: impl Fn(u64, &mut [u8])) {
+    member.crc.get_or_insert_with(|| {
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(header.bytes());
+        pieces::checksum(crc, member.bytes - header.bytes().len() as u64, produce)
+    });
 }
 
-fn write_member(
+fn store_member(
     out: &mut Pieces<'_, '_>,
     header: &Header,
-    member: &Member,
+    member: &mut Member,
     produce: impl Fn(u64, &mut [u8]),
 ) -> std::io::Result<()> {
-    member.write_local(out)?;
+    out.derived(member.local_bytes(), member.bytes, |out| {
+        sum_up(member, header, &produce);
+        member.write_local(out)
+    })?;
     out.bytes(header.bytes())?;
     out.produce(member.bytes - header.bytes().len() as u64, produce)
 }
@@ -226,7 +227,7 @@ fn deflate_member(
         done += part;
     }
     let end = deflate.finish(out)?;
-    (member.bytes, member.packed, member.crc) = (end.bytes, end.packed, end.crc);
+    (member.bytes, member.packed, member.crc) = (end.bytes, end.packed, Some(end.crc));
     member.write_descriptor(out)
 }
 

@@ -108,7 +108,7 @@ impl Page {
         Some(Page { rows, values, repetition, definition, before, payload, raw, stored, header })
     }
 
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.header + self.stored
     }
 }

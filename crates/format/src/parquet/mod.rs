@@ -18,7 +18,7 @@ mod write;
 mod tests;
 
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Sink,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Pieces,
     Size, within,
 };
 use access::Join;
@@ -28,8 +28,10 @@ use leaf::Leaf;
 use model::order::Unit;
 use model::shape::{Element, FileShape};
 use model::spec::Access;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::OnceLock;
+use write::Source;
 
 const NAME: &str = "parquet";
 
@@ -156,18 +158,19 @@ impl Format for Parquet {
         Ok(if self.codec == Codec::None { Size::Exact(bytes) } else { Size::AtMost(bytes) })
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
         let layout = Layout::of(self, shape)?;
-        let of_samples = self.leaves.is_empty().then(|| arrow_schema::encoded(layout.leaves()));
-        let schema = of_samples.as_ref().unwrap_or(&self.schema);
-        Ok(write::write(&layout, schema, self.level, (content, file), scratch, sink)?)
+        let schema = || match self.leaves.is_empty() {
+            true => Cow::Owned(arrow_schema::encoded(layout.leaves())),
+            false => Cow::Borrowed(self.schema.as_slice()),
+        };
+        Ok(write::write(&layout, schema, self.level, Source { content, file }, out)?)
     }
 
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {

@@ -2,13 +2,14 @@
 //! also one page, and the sizes that the footer must tell.
 
 use super::codec::Codec;
-use super::layout::{Chunk, DICTIONARY_RAW, Layout, Page, Repetition, packed_head, run_head};
+use super::layout::{Chunk, DICTIONARY_RAW, Layout, Page, Repetition, TRAILER, packed_head, run_head};
 use super::leaf::{self, Leaf, Value};
 use super::metadata::{self, ChunkFacts, ENTRIES, MAGIC};
 use super::thrift::put_varint;
+use crate::Content;
 use crate::pieces::Pieces;
-use crate::{Content, Sink};
 use model::shape::Element;
+use std::borrow::Cow;
 use std::io;
 
 /// Scratch for the page that is to be compressed: as much as is made at a time.
@@ -24,9 +25,9 @@ struct Sizes {
 
 /// Where content comes from.
 #[derive(Clone, Copy)]
-struct Source<'a> {
-    content: &'a Content,
-    file: u64,
+pub(super) struct Source<'a> {
+    pub(super) content: &'a Content,
+    pub(super) file: u64,
 }
 
 /// What a page is compressed with and in.
@@ -39,38 +40,45 @@ struct Press {
     sizes: Vec<Sizes>,
 }
 
-pub(super) fn write(
+pub(super) fn write<'s>(
     layout: &Layout<'_>,
-    arrow_schema: &[u8],
+    arrow_schema: impl FnOnce() -> Cow<'s, [u8]>,
     level: u32,
-    (content, file): (&Content, u64),
-    scratch: &mut Vec<u8>,
-    sink: &mut Sink<'_>,
+    source: Source<'_>,
+    out: &mut Pieces<'_, '_>,
 ) -> io::Result<()> {
-    let source = Source { content, file };
-    let mut out = Pieces::new(scratch, sink);
     out.bytes(MAGIC)?;
-    let mut press = (layout.codec != Codec::None).then(|| Press {
+    let (starts, stride) = streams(layout);
+    if layout.codec == Codec::None {
+        let mut group = |out: &mut Pieces<'_, '_>, group: u64| {
+            let (_, rows) = layout.group(group);
+            layout.chunks(rows).zip(&starts).try_for_each(|((leaf, chunk, _), start)| {
+                let start = start + group * stride;
+                out.derived(chunk.bytes, 0, |out| write_chunk(out, leaf, &chunk, source, start))
+            })
+        };
+        // All but the last are alike.
+        let last = layout.groups() - 1;
+        out.repeat(last, layout.group_bytes, &mut group)?;
+        group(out, last)?;
+        let footer = layout.footer_bytes + TRAILER;
+        return out.derived(footer, 0, |out| write_footer(out, layout, &arrow_schema(), None));
+    }
+    let mut press = Press {
         codec: layout.codec,
         level,
         part: vec![0; PART],
         raw: Vec::new(),
         packed: Vec::new(),
         sizes: Vec::new(),
-    });
-    let (starts, stride) = streams(layout);
+    };
     for group in 0..layout.groups() {
         let (_, rows) = layout.group(group);
         for ((leaf, chunk, _), start) in layout.chunks(rows).zip(&starts) {
-            let start = start + group * stride;
-            match &mut press {
-                None => write_chunk(&mut out, leaf, &chunk, source, start)?,
-                Some(press) => press.write_chunk(&mut out, leaf, &chunk, source, start)?,
-            }
+            press.write_chunk(out, leaf, &chunk, source, start + group * stride)?;
         }
     }
-    write_footer(&mut out, layout, arrow_schema, press.map(|press| press.sizes))?;
-    out.finish()
+    write_footer(out, layout, &arrow_schema(), Some(press.sizes))
 }
 
 /// Where in the file's content each column of a row group begins, and the content of a group: one column after the
@@ -105,10 +113,13 @@ fn write_chunk(
     }
     let mut start = start;
     for page in chunk.pages() {
-        head.clear();
-        metadata::data_page(&mut head, leaf.value, page.values as u32, page.raw as u32, page.stored as u32);
-        out.bytes(&head)?;
-        write_page(out, leaf, &page, source, start)?;
+        out.derived(page.bytes(), 0, |out| {
+            let (raw, stored) = (page.raw as u32, page.stored as u32);
+            head.clear();
+            metadata::data_page(&mut head, leaf.value, page.values as u32, raw, stored);
+            out.bytes(&head)?;
+            write_page(out, leaf, &page, source, start)
+        })?;
         start += leaf.value.drawn(page.values).unwrap_or(0);
     }
     Ok(())

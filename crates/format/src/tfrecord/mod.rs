@@ -121,32 +121,31 @@ impl Format for TfRecord {
         Ok(Size::Exact(Layout::of(shape)?.file_bytes))
     }
 
-    fn encode(
+    fn write(
         &self,
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        scratch: &mut Vec<u8>,
-        sink: &mut Sink<'_>,
+        out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError> {
         let layout = Layout::of(shape)?;
         let head = head(layout.example.len);
         let (before, behind) = (layout.example.head.as_slice(), layout.example.tail.as_slice());
         let before_sum = crc32c::crc32c(before);
-        let mut out = Pieces::new(scratch, sink);
-        for sample in 0..shape.samples {
+        Ok(out.repeat(shape.samples, layout.record_bytes, |out, sample| {
             let start = sample * layout.sample_bytes;
-            let mut sum = before_sum;
             out.bytes(&head)?;
-            out.bytes(before)?;
-            out.produce(layout.sample_bytes, |offset, part| {
-                array::fill_samples(shape.element, content, file, start + offset, part);
-                sum = crc32c::crc32c_append(sum, part);
-            })?;
-            out.bytes(behind)?;
-            out.bytes(&masked(crc32c::crc32c_append(sum, behind)).to_le_bytes())?;
-        }
-        Ok(out.finish()?)
+            out.summed(|out| {
+                let mut sum = before_sum;
+                out.bytes(before)?;
+                out.produce(layout.sample_bytes, |offset, part| {
+                    array::fill_samples(shape.element, content, file, start + offset, part);
+                    sum = crc32c::crc32c_append(sum, part);
+                })?;
+                out.bytes(behind)?;
+                Ok(masked(crc32c::crc32c_append(sum, behind)).to_le_bytes())
+            })
+        })?)
     }
 
     fn sides(&self) -> &'static [Side] {
