@@ -29,7 +29,8 @@ pub fn calibrate(plan: &Plan, format: &dyn Format, files: Files<'_>, stop: &Stop
     let brief = brief(plan);
     let (clock, pulse) = (Monotonic::new(), Pulse::default());
     let cpu_before = meter::cpu_seconds();
-    let rig = Rig { plan: &brief, format, store: &Null, files, clock: &clock, stop, pulse: &pulse };
+    let truth = None;
+    let rig = Rig { plan: &brief, format, store: &Null, files, truth, clock: &clock, stop, pulse: &pulse };
     let ledger = train(&rig);
     let (wall, cpu) = (clock.now(), meter::cpu_seconds() - cpu_before);
     if ledger.interrupted || !ledger.faults().is_empty() {

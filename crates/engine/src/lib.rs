@@ -15,6 +15,7 @@ mod probe;
 mod pulse;
 mod stop;
 mod train;
+mod truth;
 mod world;
 
 pub use asking::AskError;
@@ -24,3 +25,4 @@ pub use probe::first_missing;
 pub use pulse::{Progress, Pulse};
 pub use stop::Stop;
 pub use train::{Files, Rig, train};
+pub use truth::Truth;

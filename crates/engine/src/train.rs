@@ -18,6 +18,7 @@ use crate::loader::{Deal, Delivered, Failure, Job, Preprocessing, Queue, Shelf, 
 use crate::meter::{self, Clock, Monotonic};
 use crate::pulse::Pulse;
 use crate::stop::Stop;
+use crate::truth::Truth;
 use crate::world::{Solo, World};
 
 /// Stack of a reader thread. Readers keep their buffers on the heap; this is for calls and a panic message.
@@ -32,6 +33,8 @@ pub struct Rig<'a> {
     pub store: &'a dyn Store,
     /// Names and sizes of the files that training and evaluation read.
     pub files: Files<'a>,
+    /// What the files should hold, where that is known.
+    pub truth: Option<Truth<'a>>,
     pub clock: &'a dyn Clock,
     pub stop: &'a Stop,
     pub pulse: &'a Pulse,
@@ -130,6 +133,8 @@ fn on_course<T>(
         },
         data: &plan.data,
         loader,
+        verify: plan.verify,
+        truth: rig.truth,
         format: rig.format,
         store: rig.store,
         first_rank: ranks.start,
@@ -220,6 +225,7 @@ fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
             latencies: more.latencies,
             timeline: more.timeline,
             most_in_flight: more.most_in_flight,
+            checked: more.checked,
             ..NodeRow::default()
         };
     }

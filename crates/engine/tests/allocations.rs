@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::generate::{Generation, generate};
 use engine::meter::Monotonic;
-use engine::{Files, Pulse, Rig, Stop, train};
-use format::Arithmetic;
+use engine::{Files, Pulse, Rig, Stop, Truth, train};
+use format::{Arithmetic, Content};
+use model::ledger::Phase;
 use model::plan::{Plan, Request};
 use model::spec::{self, Source, Spec};
 use store::{BACKENDS, Mode, Selection};
@@ -80,6 +81,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
         format: &*format,
         store: &*store,
         files,
+        truth: Some(Truth { content: Content::new(plan.seed), data: &plan.data }),
         clock: &clock,
         stop: &stop,
         pulse: &pulse,
@@ -88,16 +90,19 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
     let ledger = train(&rig);
     let count = ALLOCATIONS.load(Ordering::SeqCst) - before;
     assert_eq!(ledger.faults(), []);
+    let compared = ledger.node_total(1, Phase::Train).checked.bytes > 0;
+    assert_eq!(compared, selection.backend.capabilities.brings_bytes);
     count
 }
 
 /// Settings that take other ways through the loader.
-const WAYS: [&[&str]; 6] = [
+const WAYS: [&[&str]; 7] = [
     &[],
     &["framework=tensorflow", "reader.data_loader=tensorflow"],
     &["framework=tensorflow", "reader.data_loader=tensorflow", "reader.ordered=false"],
     &["reader.data_loader=dali"],
     &["reader.retain=batch"],
+    &["reader.verify=full"],
     &["reader.preprocess_time=0.00001", "reader.preprocess_threads=1"],
 ];
 

@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use model::spec::Verify;
 use model::units::Bytes;
 
 use crate::exit::Exit;
@@ -209,6 +211,26 @@ pub struct PlaceFlags {
     /// Most memory for read buffers and kept batches, such as 2GiB: fewer batches are prefetched, reads are smaller
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
+    /// What of the data that feedline generated is compared when it is read: none, sample or full [default: what the
+    /// workload's reader.verify says, else sample]
+    #[arg(long, value_name = "HOW", value_parser = PossibleValuesParser::new(Verify::NAMES))]
+    pub verify: Option<String>,
+}
+
+impl PlaceFlags {
+    /// The flags that are another way to write a setting, as settings.
+    fn settings(&self) -> impl Iterator<Item = String> {
+        self.verify.iter().map(|verify| format!("reader.verify={verify}"))
+    }
+}
+
+impl WorkloadFlags {
+    /// The workload with what the other flags say about it, which comes last and so counts.
+    pub fn at(&self, place: &PlaceFlags) -> WorkloadFlags {
+        let mut flags = self.clone();
+        flags.set.extend(place.settings());
+        flags
+    }
 }
 
 #[derive(Args, Debug)]

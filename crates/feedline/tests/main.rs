@@ -28,6 +28,8 @@ mod faults;
 mod foreign;
 // The data set on disk: reproducible, whole, of the planned size.
 mod generate;
+// What was read is what was written: damaged, swapped and stale files are named.
+mod integrity;
 // Every format that we write is read by the library that training reads it with.
 mod interop;
 // Whose folder it is, and whether its bytes are right.

@@ -1,6 +1,7 @@
 //! What was seen. A ledger holds exact counts and spans per epoch, phase and rank, nothing estimated, nothing
 //! nominal; ledgers of threads, ranks and nodes add up in any order.
 
+mod checked;
 mod conditions;
 
 use std::borrow::Cow;
@@ -9,6 +10,7 @@ use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
+pub use checked::Checked;
 pub use conditions::{Conditions, HostSeen, Mode};
 
 use crate::digest::Digest;
@@ -140,6 +142,8 @@ pub struct NodeRow {
     pub timeline: Timeline,
     /// Most fetches that were in flight at once.
     pub most_in_flight: u64,
+    /// What was compared with what the files should hold.
+    pub checked: Checked,
 }
 
 impl AddAssign for NodeRow {
@@ -151,6 +155,7 @@ impl AddAssign for NodeRow {
         self.latencies += other.latencies;
         self.timeline += other.timeline;
         self.most_in_flight += other.most_in_flight;
+        self.checked += other.checked;
         if self.parts.len() < other.parts.len() {
             self.parts.resize(other.parts.len(), Part::default());
         }
@@ -357,7 +362,14 @@ mod tests {
         if let Some((epoch, _, samples, nanos)) = rows.first() {
             let part = Part { samples: *samples, digest: Digest::of_run(*nanos, 1) };
             let parts = vec![part; (*samples % 3) as usize];
-            let node = NodeRow { device_read_bytes: *nanos, device_readings: 1, parts, ..NodeRow::default() };
+            let checked = Checked { fetches: *samples, unknown: 1, bytes: *nanos, ..Checked::default() };
+            let node = NodeRow {
+                device_read_bytes: *nanos,
+                device_readings: 1,
+                parts,
+                checked,
+                ..NodeRow::default()
+            };
             ledger.add_node(*epoch, Phase::Train, 0, node);
             ledger.calibration = Some(Calibration {
                 steps: *samples,

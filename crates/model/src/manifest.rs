@@ -157,6 +157,17 @@ impl Manifest {
         self
     }
 
+    /// The share of the content that a compressor can take away.
+    pub fn compressible(&self) -> Option<f64> {
+        self.settings.get("dataset.compressible").and_then(|share| share.parse().ok())
+    }
+
+    /// How many files for training and for validation there are.
+    pub fn counts(&self) -> Option<(u64, u64)> {
+        let count = |key: &str| self.settings.get(key).and_then(|count| count.parse().ok());
+        count("dataset.num_files_train").zip(count("dataset.num_files_eval"))
+    }
+
     /// The seed of the content.
     pub fn seed(&self) -> Option<u64> {
         self.settings.get(SEED).and_then(|seed| seed.parse().ok())
@@ -204,7 +215,7 @@ mod tests {
             ]
         );
         assert!(differences[2].is_seed() && differences[2].only_content() && !differences[0].only_content());
-        assert_eq!(there.seed(), Some(5));
+        assert_eq!((there.seed(), there.counts(), there.compressible()), (Some(5), Some((4, 0)), Some(0.0)));
         let spread = |sigma| manifest(&format!("dataset: {{size_law: lognormal, size_sigma: {sigma}}}"));
         assert_eq!(spread(0.5).differences(&manifest("dataset: {size_law: lognormal}")), []);
         assert_eq!(

@@ -28,6 +28,7 @@ impl Names {
             subfolder_width: digits(self.subfolders),
             prefix: format!("{}_", self.prefix),
             width: digits(self.count),
+            count: self.count,
             tail: format!("_of_{}.{}", self.count, self.suffix),
         }
     }
@@ -56,6 +57,7 @@ pub struct Pattern {
     subfolder_width: usize,
     prefix: String,
     width: usize,
+    count: u64,
     tail: String,
 }
 
@@ -63,6 +65,19 @@ impl Pattern {
     /// How every file's name begins and ends, folders aside.
     pub fn ends(&self) -> (&str, &str) {
         (&self.prefix, &self.tail)
+    }
+
+    /// The index of the file of that name; `None` if no file is called so.
+    pub fn index(&self, name: &Name) -> Option<u64> {
+        let within = name.as_str().strip_prefix(self.folder.as_str())?;
+        let (folder, file) = within.split_once('/').map_or(("", within), |(folder, file)| (folder, file));
+        let digits = file.strip_prefix(self.prefix.as_str())?.strip_suffix(self.tail.as_str())?;
+        let index = digits.parse().ok().filter(|_| digits.len() == self.width)?;
+        let right = match self.subfolders {
+            0 | 1 => folder.is_empty(),
+            folders => folder.parse() == Ok(index % folders),
+        };
+        (right && index < self.count).then_some(index)
     }
 
     /// Writes the name of file `index` into `name`, relative to the data folder.
@@ -202,6 +217,31 @@ mod tests {
             (1000, 10, 123, "train/03/img_0123_of_1000.npz"),
         ] {
             assert_eq!(names(count, subfolders).of(index), expected);
+        }
+    }
+
+    #[test]
+    fn an_index_is_found_by_its_name_and_by_no_other() {
+        for (count, subfolders) in [(8, 0), (64, 2), (1000, 10)] {
+            let pattern = names(count, subfolders).pattern();
+            let mut name = Name::default();
+            for index in 0..count {
+                pattern.write(index, &mut name);
+                assert_eq!(pattern.index(&name), Some(index), "{name}");
+            }
+        }
+        let pattern = names(1000, 10).pattern();
+        for other in [
+            "train/03/img_123_of_1000.npz",
+            "train/04/img_0123_of_1000.npz",
+            "train/img_0123_of_1000.npz",
+            "valid/03/img_0123_of_1000.npz",
+            "train/03/img_0123_of_1000.npy",
+            "train/00/img_1000_of_1000.npz",
+            "train/03/pic_0123_of_1000.npz",
+            "",
+        ] {
+            assert_eq!(pattern.index(&Name::new(other).unwrap()), None, "{other}");
         }
     }
 

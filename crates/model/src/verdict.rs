@@ -3,6 +3,7 @@
 
 mod conditions;
 mod delivery;
+mod integrity;
 mod proof;
 mod terms;
 
@@ -118,6 +119,13 @@ const RULES: &[Rule] = &[
         remedy: "generate the data set again with the settings of this run",
         unchecked: "",
         check: delivery::bytes_as_planned,
+    },
+    Rule {
+        name: "data-verified",
+        threshold: "what was read is what was written",
+        remedy: "find out what changed the files; write them again with 'feedline generate --overwrite'",
+        unchecked: "compare with --verify sample or full; data sets that 'feedline generate' made can be",
+        check: integrity::data_verified,
     },
     Rule {
         name: "order-differs",

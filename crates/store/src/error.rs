@@ -53,6 +53,8 @@ pub enum StoreError {
     Short { name: String, end: u64, needed: u64 },
     #[error("{name} is too long: the plan says {planned} bytes and there are more")]
     Long { name: String, planned: u64 },
+    #[error("{name} holds other bytes than were written, from offset {offset} on: {what}")]
+    WrongBytes { name: String, offset: u64, what: String },
     #[error("no space left on the device while writing {name}")]
     Full { name: String },
     #[error("another feedline is writing to {name}; wait for it")]

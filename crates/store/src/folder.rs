@@ -70,6 +70,10 @@ impl Folder {
 }
 
 impl Files for Folder {
+    fn shown(&self, name: &Name) -> String {
+        Folder::shown(self, name)
+    }
+
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
         match rustix::fs::statat(&self.root, name.as_c_str(), AtFlags::empty()) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {

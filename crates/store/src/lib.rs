@@ -218,6 +218,8 @@ pub struct Census {
 
 /// The files of a medium, beside reading them fast.
 pub trait Files: Send + Sync + Debug {
+    /// How messages name a file.
+    fn shown(&self, name: &Name) -> String;
     /// Size of a file; `None` if there is none of that name.
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError>;
     /// Makes a folder; fine if it exists.

@@ -124,6 +124,10 @@ impl NoFiles {
 }
 
 impl Files for NoFiles {
+    fn shown(&self, name: &Name) -> String {
+        name.to_string()
+    }
+
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
         Err(self.refuse(Operation::Stat, name))
     }

@@ -12,15 +12,17 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
+use format::Extent;
 use model::digest::placed_run;
 use model::histogram::Latencies;
-use model::ledger::{PARTS, Part, Row, part_of};
+use model::ledger::{Checked, PARTS, Part, Row, part_of};
 use model::plan::Discipline;
 use model::spec::Preprocess;
 use model::timeline::Timeline;
 use model::units::Nanos;
 use store::{Awaits, Brought, Buffer, Done, Fetch, Lane, Traffic};
 
+use super::checking::Checker;
 use super::job::{Failure, Job};
 use super::preprocess::{Prepared, Task, panic_text};
 use super::queue::Chunk;
@@ -41,6 +43,7 @@ pub(crate) struct Delivered {
     pub(crate) timeline: Timeline,
     /// Most fetches that were in flight at once.
     pub(crate) most_in_flight: u64,
+    pub(crate) checked: Checked,
 }
 
 /// Plays the readers of thread `thread` until the phase has no more chunks for them, and returns the account of what
@@ -48,19 +51,20 @@ pub(crate) struct Delivered {
 pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered {
     Monotonic::sharpen_this_thread();
     let readers = job.deal.readers(thread);
+    let checker = Checker::new(job, readers.len());
     let traffic = Traffic {
         readers: readers.len(),
         transfer: job.loader.transfer_bytes as usize,
         clock: job.clock.as_now(),
         give_up: job.abort.flag(),
-        witness: None,
+        witness: checker.witness(),
     };
     let (mut delivered, mut at) = (Delivered::nothing(), (job.first_rank, 0));
     if let Some((queue, _)) = readers.first() {
         at.0 += *queue as u64;
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut crew = Crew::new(job, drive, thread, job.store.lane(traffic)?, &readers);
+        let mut crew = Crew::new(job, drive, thread, job.store.lane(traffic)?, &checker, &readers);
         let outcome = catch_unwind(AssertUnwindSafe(|| crew.serve()));
         at = crew.at_work;
         delivered = crew.finish();
@@ -84,6 +88,7 @@ impl Delivered {
             latencies: Latencies::default(),
             timeline: Timeline::default(),
             most_in_flight: 0,
+            checked: Checked::default(),
         }
     }
 }
@@ -112,6 +117,8 @@ struct Reader {
     known: Known,
     kept: Vec<Buffer>,
     spare: Option<Buffer>,
+    /// What its fetch reads, where the bytes are compared afterwards.
+    ranges: Vec<Extent>,
 }
 
 /// A queue's readers without a chunk.
@@ -129,6 +136,7 @@ struct Crew<'a, 'j, 'd> {
     drive: &'a Drive<'d>,
     thread: usize,
     lane: Box<dyn Lane + 'a>,
+    checker: &'a Checker<'a>,
     readers: Vec<Reader>,
     /// Account by account.
     idle: Vec<Idle>,
@@ -148,6 +156,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         drive: &'a Drive<'d>,
         thread: usize,
         lane: Box<dyn Lane + 'a>,
+        checker: &'a Checker<'a>,
         roles: &[(usize, usize)],
     ) -> Self {
         if let Some(waker) = lane.waker() {
@@ -173,6 +182,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             drive,
             thread,
             lane,
+            checker,
             readers,
             idle,
             pauses,
@@ -285,11 +295,15 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         let into = match (job.shelves.get(reader.queue), job.loader.preprocess.kind) {
             (Some(shelf), _) => Some(shelf.buffer()),
             (None, Preprocess::Decode) => Some(reader.spare.take().unwrap_or_default()),
+            (None, _) if self.checker.wants_whole() => Some(reader.spare.take().unwrap_or_default()),
             (None, _) => None,
         };
+        if self.checker.wants_whole() {
+            reader.ranges.clone_from(&self.visits.reads);
+        }
         let fetch = Fetch {
             name: &self.visits.name,
-            tag: job.split.first_file + visit.file,
+            tag: self.checker.begin(place, visit.file, &self.visits.name, &self.visits.reads),
             ranges: &self.visits.reads,
             file_bytes: visit.file_bytes,
             keep_open: job.data.streams,
@@ -308,11 +322,12 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         let (job, reader) = (self.job, &mut self.readers[done.reader]);
         let rank = job.first_rank + reader.queue as u64;
         self.at_work = (rank, reader.chunk.map_or(0, |chunk| chunk.step));
+        let spent = self.checker.end(&done, &reader.ranges, &mut self.delivered.checked)?;
         let Brought { bytes, opens, reads } = done.outcome?;
         reader.tally.bytes_read += bytes;
         reader.tally.opens += opens;
         reader.tally.reads += reads;
-        self.delivered.latencies.sample.record(done.at.since(done.began));
+        self.delivered.latencies.sample.record(done.at.since(done.began) - spent);
         reader.at = done.at;
         let samples = reader.samples.end - reader.samples.start;
         self.delivered.timeline.add(done.at.since(job.begin), bytes, samples);
@@ -476,6 +491,7 @@ impl Reader {
             known: Known::default(),
             kept: Vec::new(),
             spare: None,
+            ranges: Vec::new(),
         }
     }
 

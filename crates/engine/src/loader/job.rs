@@ -7,6 +7,7 @@ use format::Format;
 use model::files::FileList;
 use model::order::EpochOrder;
 use model::plan::{Data, LoaderPlan, PhasePlan, Split};
+use model::spec::Verify;
 use model::units::Nanos;
 use store::Store;
 
@@ -15,6 +16,7 @@ use crate::bell::Bell;
 use crate::meter::Clock;
 use crate::pulse::Pulse;
 use crate::stop::Stop;
+use crate::truth::Truth;
 
 /// What ended the work, and where.
 #[derive(Clone, Debug)]
@@ -35,6 +37,9 @@ pub(crate) struct Job<'a> {
     pub(crate) files: &'a dyn FileList,
     pub(crate) data: &'a Data,
     pub(crate) loader: &'a LoaderPlan,
+    /// How much of what is read is compared, and with what.
+    pub(crate) verify: Verify,
+    pub(crate) truth: Option<Truth<'a>>,
     pub(crate) format: &'a dyn Format,
     pub(crate) store: &'a dyn Store,
     /// First rank of this process; queue i belongs to rank `first_rank` + i.

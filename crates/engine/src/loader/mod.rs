@@ -1,6 +1,7 @@
 //! Brings batches to the accelerators: one queue of bounded depth per rank, and reading threads that play the ranks'
 //! readers and fill it. Nothing here outlives a phase of an epoch, so nothing can be stale in the next.
 
+mod checking;
 mod crew;
 mod job;
 mod preprocess;

@@ -154,6 +154,7 @@ fn requests(settings: &str, slow: Option<&'static str>, accelerator: Accelerator
         format: &*format,
         store: &store,
         files: Files { train: &train, valid: &valid },
+        truth: None,
         clock: &clock,
         stop: &store.rest,
         pulse: &pulse,

@@ -1,6 +1,7 @@
 //! A workload made ready: settled for a store, ranks and a data folder, looked over, given its data set, trained on.
 //! What `run` does once other commands do often. Nothing here prints a report or writes a result.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -9,11 +10,12 @@ use engine::catalog::Opened;
 use engine::generate::read_manifest;
 use engine::host::{self, Host, HostCounts};
 use engine::meter::{self, Monotonic};
-use engine::{Files, Pulse, Rig, Stop};
-use format::{Arithmetic, Format};
+use engine::{Files, Pulse, Rig, Stop, Truth};
+use format::{Arithmetic, Content, Format};
 use model::ledger::{Calibration, Conditions, HostSeen, Ledger};
 use model::manifest::{Difference, Manifest};
 use model::plan::{Data, Listed, Plan};
+use model::spec::Verify;
 use model::units::Bytes;
 use model::verdict::{self, Case, Verdict};
 use model::warning::Warning;
@@ -22,8 +24,8 @@ use store::{Backend, Mode, Selection, Store, StoreError};
 use super::generate::{Job, default_writers};
 use super::listing::{self, Slice};
 use super::{
-    Prepared, Site, build_format, check_folder, check_storage, data_folder, open_store, quoted, resolve,
-    select,
+    Prepared, Site, build_format, check_folder, check_storage, data_folder, open_folder, open_store, quoted,
+    resolve, select,
 };
 use crate::exit::Failure;
 use crate::flags::PlaceFlags;
@@ -262,8 +264,10 @@ impl<'a> Stage<'a> {
         stop: &Stop,
     ) -> Result<Measured, Failure> {
         let store = open_store(&self.selection, &self.folder)?;
+        let known = self.known_data()?;
+        let truth = known.as_ref().map(|(content, data)| Truth { content: *content, data });
         let before = HostCounts::read();
-        let (mut ledger, times) = self.with_files(|files| self.train(&*store, files, show, stop));
+        let (mut ledger, times) = self.with_files(|files| self.train(&*store, files, truth, show, stop));
         let host = host::seen_since(before);
         ledger.calibration = calibration;
         ledger.conditions += self.conditions(&*store, host);
@@ -288,10 +292,41 @@ impl<'a> Stage<'a> {
         conditions
     }
 
-    fn train(&self, store: &dyn Store, files: Files<'_>, show: Show, stop: &Stop) -> (Ledger, Times) {
+    /// What the files should hold, where they are to be compared and a manifest says how they were made.
+    fn known_data(&self) -> Result<Option<(Content, Cow<'_, Data>)>, Failure> {
+        if self.plan.verify == Verify::None || !self.backend.capabilities.holds_files {
+            return Ok(None);
+        }
+        let manifest = read_manifest(&open_folder(&self.folder)?).map_err(Failure::refused)?;
+        let Some(there) = manifest.filter(|manifest| manifest.complete) else { return Ok(None) };
+        let (Some(seed), Some(share), Some((train, valid))) =
+            (there.seed(), there.compressible(), there.counts())
+        else {
+            return Ok(None);
+        };
+        let content = Content::new(seed).compressible(share);
+        if self.plan.data.listed.is_none() {
+            return Ok(Some((content, Cow::Borrowed(&self.plan.data))));
+        }
+        // A catalog's plan knows nothing of names, shapes and numbers.
+        let mut spec = self.prepared.spec.clone();
+        let set = &mut spec.dataset;
+        (set.num_files_train, set.num_files_generated, set.num_files_eval) = (train, None, valid);
+        let data = Data::resolve(&spec, Some(&Arithmetic(&*self.format))).map_err(Failure::usage)?;
+        Ok(Some((content, Cow::Owned(data))))
+    }
+
+    fn train(
+        &self,
+        store: &dyn Store,
+        files: Files<'_>,
+        truth: Option<Truth<'_>>,
+        show: Show,
+        stop: &Stop,
+    ) -> (Ledger, Times) {
         let (clock, pulse) = (Monotonic::new(), Pulse::default());
         let (plan, format) = (&self.plan, &*self.format);
-        let rig = Rig { plan, format, store, files, clock: &clock, stop, pulse: &pulse };
+        let rig = Rig { plan, format, store, files, truth, clock: &clock, stop, pulse: &pulse };
         let goal = Goal { what: "training", unit: "samples", samples: plan.samples(), au: true };
         let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
         let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));

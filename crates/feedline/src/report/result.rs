@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use engine::host::Host;
-use model::ledger::{Ledger, Phase};
+use model::ledger::{Checked, Ledger, Phase};
 use model::metrics::{Figures, Spread};
 use model::plan::Plan;
 use model::spec::Spec;
@@ -130,6 +130,7 @@ impl Outcome<'_> {
             "warnings": self.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "latency": self.ledger.latencies(Phase::Train).summaries(),
             "most_in_flight": self.most_in_flight(),
+            "checked": self.checked(),
             "epochs": self.epochs(Phase::Train),
             "eval_epochs": self.epochs(Phase::Eval),
         })
@@ -144,6 +145,28 @@ impl Outcome<'_> {
         }
         let observed = facts.remove("store");
         json!({ "requested": self.plan.store, "observed": observed, "facts": facts })
+    }
+
+    /// What was compared with what the files should hold, over all epochs, and what that took.
+    fn checked(&self) -> Value {
+        let (mut sum, mut cpu) = (Checked::default(), Nanos::ZERO);
+        for phase in [Phase::Train, Phase::Eval] {
+            for epoch in self.ledger.epochs(phase) {
+                let node = self.ledger.node_total(epoch, phase);
+                sum += node.checked;
+                cpu += node.cpu_ns;
+            }
+        }
+        json!({
+            "verify": self.plan.verify,
+            "fetches": sum.fetches,
+            "unknown_fetches": sum.unknown,
+            "foreign_fetches": sum.foreign,
+            "wrong_fetches": sum.wrong,
+            "bytes": sum.bytes,
+            "seconds": sum.ns.seconds(),
+            "cpu_share_most": (cpu > Nanos::ZERO).then(|| sum.ns.min(cpu).seconds() / cpu.seconds()),
+        })
     }
 
     /// Most fetches of training that were in flight at once.

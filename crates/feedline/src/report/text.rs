@@ -8,7 +8,7 @@ use model::histogram::Quantiles;
 use model::ledger::{Calibration, Phase};
 use model::metrics::{EpochFigures, Figures, Spread};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
-use model::verdict::{Outcome as RuleOutcome, Status, Verdict};
+use model::verdict::{Finding, Outcome as RuleOutcome, Status, Verdict};
 
 use super::result::Outcome;
 
@@ -157,6 +157,12 @@ pub fn verdict(verdict: &Verdict) -> String {
 
 fn verdict_lines(outcome: &Outcome<'_>) -> String {
     let mut text = format!("\n{}", verdict(outcome.verdict));
+    // That it holds is no news; how much of the data that was found by, and what it took, is.
+    let compared =
+        |finding: &&Finding| finding.rule == "data-verified" && finding.outcome == RuleOutcome::Pass;
+    if let Some(finding) = outcome.verdict.rules.iter().find(compared) {
+        let _ = writeln!(text, "data: {}", finding.evidence);
+    }
     if let Some(own) = outcome.ledger.calibration {
         let _ = writeln!(text, "{}", ceiling(&own));
     }
@@ -226,6 +232,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             format: &*format,
             store: &Null,
             files,
+            truth: None,
             clock: &clock,
             stop: &stop,
             pulse: &pulse,
@@ -279,6 +286,8 @@ AU 100.00 % (sd 0.00), target 90 %: met
  batch wait  0 s  0 s  0 s    0 s  0 s     10
 
 verdict: unverified
+  data-verified (not checkable): no bytes came that could be compared
+    compare with --verify sample or full; data sets that 'feedline generate' made can be
   served-by-storage (not checkable): the null store reads nothing: this is the instrument's own ceiling
     read files of at least 5 times the memory, or drop the page cache before the run
 took 3.80 s, 0.2 s of CPU, 5.0 MiB of memory

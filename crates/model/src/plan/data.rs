@@ -239,6 +239,14 @@ impl Data {
         }
     }
 
+    /// The name of a file, by its number in the whole data set.
+    pub fn name_of(&self, file: u64) -> String {
+        match file.checked_sub(self.valid.first_file) {
+            Some(index) => self.valid.names.of(index),
+            None => self.train.names.of(file),
+        }
+    }
+
     /// The files of a split, by rule and law.
     pub fn computed(&self, split: &Split) -> Computed<'_> {
         Computed::new(split, &self.file_bytes)

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::data::nominal_record_bytes;
 use super::{Data, EvalPlan, LoaderPlan, PhasePlan, Request};
 use crate::order::Shards;
-use crate::spec::{Preprocess, Spec};
+use crate::spec::{Preprocess, Spec, Verify};
 
 /// One term of the memory that a run takes on each host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +59,8 @@ impl Estimate {
     ) -> Estimate {
         let evals = eval.map_or(0, |eval| eval.times(spec.train.epochs));
         let phases = spec.train.epochs.saturating_add(evals);
-        let memory = memory(request, data, loader, &train.shards, phases);
+        let mut memory = memory(request, data, loader, &train.shards, phases);
+        memory.extend(compared_whole(spec, request, data, loader));
         Estimate {
             memory_bytes: memory.iter().map(|term| term.bytes).sum(),
             memory,
@@ -128,6 +129,21 @@ fn memory(
     optional("file sizes, drawn one by one".to_owned(), data.table_bytes());
     optional(format!("what was seen of {phases} phases"), phases.saturating_mul(PHASE_BYTES));
     terms
+}
+
+/// Compressed files are made again to compare them, so what a reader reads of one is kept until then.
+fn compared_whole(
+    spec: &Spec,
+    request: &Request<'_>,
+    data: &Data,
+    loader: &LoaderPlan,
+) -> Option<MemoryTerm> {
+    let compressed = spec.dataset.compression != "none" && request.reads_bytes;
+    (compressed && spec.reader.verify == Verify::Full).then(|| {
+        let readers = (request.ranks / request.hosts).saturating_mul(loader.readers_per_rank);
+        let file = data.largest_sample().saturating_mul(data.train.samples_per_file);
+        MemoryTerm { what: format!("{readers} files being compared"), bytes: readers.saturating_mul(file) }
+    })
 }
 
 fn demand(data: &Data, train: &PhasePlan) -> Option<Demand> {

@@ -3,7 +3,7 @@
 
 use super::{Discipline, Plan};
 use crate::order::Unit;
-use crate::spec::{Preprocess, Readahead, Retain, Shuffle, Spec};
+use crate::spec::{Preprocess, Readahead, Retain, Shuffle, Spec, Verify};
 
 /// What of the store matters here.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,7 @@ pub struct Medium {
 const NO_READS: &str = "the synthetic loader reads nothing";
 const NO_FILES: &str = "the store opens no files";
 const NO_BYTES: &str = "the store brings no bytes that could be kept";
+const NOTHING_TO_COMPARE: &str = "the store brings no bytes that could be compared";
 const NO_WORK: &str = "nothing is preprocessed in this run";
 const NO_STREAM: &str =
     "only the tensorflow loader has such a thing, for formats that are streams (tfrecord, csv)";
@@ -44,6 +45,7 @@ fn reading(spec: &Spec, plan: &Plan, medium: Medium) -> Vec<(&'static str, &'sta
         ("reader.readahead", reader.readahead != Readahead::Normal, why(medium.files, NO_FILES)),
         ("reader.odirect", reader.odirect, why(medium.files, NO_FILES)),
         ("reader.retain", reader.retain != Retain::None, why(medium.bytes, NO_BYTES)),
+        ("reader.verify", reader.verify == Verify::Full, why(medium.bytes, NOTHING_TO_COMPARE)),
         ("reader.transfer_size", reader.transfer_size.is_some(), why(true, "")),
     ];
     keys.into_iter().filter(|(_, given, _)| *given).filter_map(|(key, _, why)| Some((key, why?))).collect()

@@ -21,7 +21,7 @@ pub use loader::{Discipline, LoaderPlan, PreprocessPlan, Threads, Window};
 
 use crate::ledger::Phase;
 use crate::order::{Interleave, Order, Shards, Unit, mix};
-use crate::spec::{Access, Shuffle, Spec, Time};
+use crate::spec::{Access, Shuffle, Spec, Time, Verify};
 use crate::units::{Bytes, grouped};
 
 /// What the plan depends on besides the spec.
@@ -98,6 +98,8 @@ pub struct Plan {
     pub epochs: u64,
     /// Seed of content and of compute-time draws.
     pub seed: u64,
+    /// How much of what is read is compared with what the files should hold.
+    pub verify: Verify,
     pub data: Data,
     pub train: PhasePlan,
     pub eval: Option<EvalPlan>,
@@ -208,6 +210,7 @@ impl Plan {
             hosts: request.hosts,
             epochs: spec.train.epochs,
             seed: spec.train.seed,
+            verify: spec.reader.verify,
             data,
             train,
             eval,

@@ -32,7 +32,7 @@ pub use core_config::core_config_hash;
 pub use error::{Report, SpecError};
 pub use names::{
     Access, CheckpointMode, Datatype, FORMATS, Framework, Loader, Preprocess, Readahead, Retain, Shuffle,
-    StorageType,
+    StorageType, Verify,
 };
 pub use schema::{Kind, Row, Status, expected};
 pub use table::rows;

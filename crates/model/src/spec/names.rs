@@ -50,6 +50,8 @@ names! {
     Preprocess { None = "none", Sleep = "sleep", Burn = "burn", Decode = "decode" }
     /// What the kernel is told about how files will be read.
     Readahead { Normal = "normal", Sequential = "sequential", Random = "random", Dontcache = "dontcache" }
+    /// How much of what is read is compared with what the files should hold.
+    Verify { None = "none", Sample = "sample", Full = "full" }
     /// Whether the ranks of the run hold the whole model or a subset of it.
     CheckpointMode { Default = "default", Subset = "subset" }
 }

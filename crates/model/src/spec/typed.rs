@@ -9,6 +9,7 @@ use super::check::Setting;
 use super::error::SpecError;
 use super::names::{
     Access, CheckpointMode, Datatype, Framework, Loader, Preprocess, Readahead, Retain, Shuffle, StorageType,
+    Verify,
 };
 use super::time::Time;
 use crate::shape::Element;
@@ -166,6 +167,7 @@ spec! {
         odirect: bool = "reader.odirect",
         readahead: Readahead = "reader.readahead",
         retain: Retain = "reader.retain",
+        verify: Verify = "reader.verify",
         ordered: bool = "reader.ordered",
         shuffle_size: u64 = "reader.shuffle_size",
         /// `None`: by loader and format.
@@ -272,6 +274,7 @@ macro_rules! word_fields {
 }
 word_fields! {
     Access, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element, Preprocess, Readahead, Retain,
+    Verify,
 }
 
 /// Counts fit in `i64` by the bounds of their kinds.

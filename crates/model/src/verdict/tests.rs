@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::digest::Digest;
-use crate::ledger::{Calibration, Fault, HostSeen, NodeRow, PARTS, Part, Row, Window, part_of};
+use crate::ledger::{Calibration, Checked, Fault, HostSeen, NodeRow, PARTS, Part, Row, Window, part_of};
 use crate::order::Unit;
 use crate::plan::bare::Bare;
 use crate::plan::{Request, Threads};
-use crate::spec::{self, Source};
+use crate::spec::{self, Source, Verify};
 use crate::units::Nanos;
 
 fn plan() -> Plan {
@@ -164,6 +164,35 @@ fn bytes_that_were_not_brought_are_noticed() {
     let (status, _, evidence) = finding(&plan, &short, "bytes-as-planned");
     assert_eq!(status, Status::Invalid);
     assert_eq!(evidence, "epoch 1, train: 409,610 bytes read, 409,600 planned");
+}
+
+#[test]
+fn data_counts_as_verified_by_what_was_compared() {
+    let mut plan = plan();
+    let seen = |checked: Checked| {
+        let mut ledger = ledger(&plan, |_, p| vec![p]);
+        ledger.add_node(1, Phase::Train, 0, NodeRow { checked, cpu_ns: Nanos(1000), ..NodeRow::default() });
+        ledger
+    };
+    let nothing = Checked::default();
+    let compared = Checked { fetches: 200, bytes: 2048, ns: Nanos(4), ..nothing };
+    let cases = [
+        (Verify::Sample, compared, Outcome::Pass, "200 fetches, 2.0 KiB of 800.0 KiB compared"),
+        (Verify::Sample, compared, Outcome::Pass, "at most 0.4 % of CPU time"),
+        (Verify::Sample, Checked { wrong: 2, ..compared }, Outcome::Fail, "wrong bytes in 2 fetches"),
+        (Verify::None, nothing, Outcome::NotCheckable, "reader.verify is none"),
+        (Verify::Full, nothing, Outcome::NotCheckable, "no bytes came"),
+        (Verify::Sample, Checked { foreign: 200, ..nothing }, Outcome::Note, "sizes are as the plan says"),
+        (Verify::Full, Checked { foreign: 200, ..nothing }, Outcome::NotCheckable, "no manifest"),
+        (Verify::Sample, Checked { unknown: 200, ..nothing }, Outcome::NotCheckable, "--verify full"),
+        (Verify::Full, Checked { unknown: 1, ..compared }, Outcome::NotCheckable, "1 of 201 fetches"),
+    ];
+    let ledgers = cases.map(|(_, checked, ..)| seen(checked));
+    for ((verify, _, outcome, words), ledger) in cases.into_iter().zip(ledgers) {
+        plan.verify = verify;
+        let (_, found, evidence) = finding(&plan, &ledger, "data-verified");
+        assert_eq!((found, evidence.contains(words)), (outcome, true), "{words}: {evidence}");
+    }
 }
 
 #[test]

@@ -91,7 +91,7 @@ impl<'a> Sweep<'a> {
     /// A cell as a stage. Stages are made when they are needed: thousands of them would hold thousands of catalogs.
     fn stage(&self, cell: usize, data_is_there: bool) -> Result<Stage<'a>, Failure> {
         let cell = self.grid.cell(cell);
-        let mut workload = self.flags.workload.clone();
+        let mut workload = self.flags.workload.at(&self.flags.place);
         workload.set.extend(cell.overrides());
         let (ranks, store) = (cell.ranks().or(self.flags.ranks), cell.store());
         let venue = Venue { place: &self.flags.place, store, ranks, data_is_there, host: self.host };

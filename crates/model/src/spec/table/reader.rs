@@ -1,6 +1,6 @@
 //! Keys of `reader` (DLIO also reads them below `data_reader`): how the data set is read.
 
-use super::super::names::{Access, Loader, Preprocess, Readahead, Retain};
+use super::super::names::{Access, Loader, Preprocess, Readahead, Retain, Verify};
 use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Number, Shuffle, Text, Time};
 use super::super::schema::Status::{NoEffect, Used};
 use super::super::schema::{Row, row};
@@ -73,6 +73,13 @@ pub(super) const ROWS: &[Row] = &[
         "none",
         Used,
         "what stays in memory until the accelerator takes it: nothing, or whole batches as in a framework",
+    ),
+    row(
+        "reader.verify",
+        Choice(Verify::NAMES),
+        "sample",
+        Used,
+        "what of the data that feedline generated is compared when it is read: nothing, a sample of it, all",
     ),
     row("reader.ordered", Flag, "true", Used, "deliver batches in order; else as they become ready"),
     row(

@@ -1,0 +1,259 @@
+//! Compares what comes with what the files should hold, as far as the plan wants it: a few hundred bytes of every MiB
+//! that a reader fetches, at places that differ from file to file and epoch to epoch, or every byte. It sees the bytes
+//! in passing and keeps none; compressed files are the exception, which can only be made again as a whole.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use format::{Compared, Extent, Parts};
+use model::ledger::Checked;
+use model::names::{Name, Pattern};
+use model::order::mix;
+use model::spec::Verify;
+use model::units::Nanos;
+use store::{Done, StoreError, Witness};
+
+use super::job::Job;
+use crate::truth::{LITTLE_EFFORT, Truth};
+
+/// A sample is compared in every stretch of so many bytes.
+const STRETCH: u64 = 1 << 20;
+/// Bytes of a sample, which begins at a multiple of it. No format has so many at such a place that are the same in
+/// every file.
+const SAMPLE: u64 = 512;
+
+/// A number that one thread counts with. A witness is shared by type, so it has to be one that could be.
+#[derive(Debug, Default)]
+struct Own(AtomicU64);
+
+impl Own {
+    // Relaxed: the thread that plays the readers is the only one that reads or writes it.
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn add(&self, more: u64) -> u64 {
+        let before = self.get();
+        self.set(before + more);
+        before
+    }
+}
+
+/// What one reader's fetch is about, and what was seen of it.
+#[derive(Debug, Default)]
+struct Watch {
+    tag: Own,
+    /// What its places are drawn from.
+    key: Own,
+    /// Bytes that it will bring, and that have come.
+    total: Own,
+    came: Own,
+    compared: Own,
+    ns: Own,
+    wrong: Own,
+}
+
+/// The checks of one thread's readers.
+pub(super) struct Checker<'a> {
+    job: &'a Job<'a>,
+    /// Whether anything is to be compared, and bytes come.
+    wanted: bool,
+    truth: Option<Truth<'a>>,
+    /// The names of a data set of ours that is read through a catalog: they tell the numbers of its files.
+    patterns: Option<[Pattern; 2]>,
+    watches: Vec<Watch>,
+}
+
+/// The tag of a file whose number nobody knows.
+const UNKNOWN: u64 = u64::MAX;
+
+impl<'a> Checker<'a> {
+    pub(super) fn new(job: &'a Job<'a>, readers: usize) -> Checker<'a> {
+        let wanted = job.verify != Verify::None && job.store.capabilities().brings_bytes;
+        let truth = job.truth.filter(|_| wanted);
+        let listed = truth.filter(|_| job.data.listed.is_some());
+        let patterns =
+            listed.map(|truth| [&truth.data.train, &truth.data.valid].map(|split| split.names.pattern()));
+        let watches = (0..readers).map(|_| Watch::default()).collect();
+        Checker { job, wanted, truth, patterns, watches }
+    }
+
+    /// Whether the bytes of a fetch must be kept together to be compared.
+    pub(super) fn wants_whole(&self) -> bool {
+        self.job.verify == Verify::Full && self.truth.is_some_and(|truth| !truth.data.exact)
+    }
+
+    /// The witness of the bytes as they come, if they are compared then.
+    pub(super) fn witness(&self) -> Option<&dyn Witness> {
+        self.truth.filter(|truth| truth.data.exact).map(|_| self as &dyn Witness)
+    }
+
+    /// A reader is about to fetch `reads` of a file of its split. Returns the file's number in the data set.
+    pub(super) fn begin(&self, reader: usize, file: u64, name: &Name, reads: &[Extent]) -> u64 {
+        let tag = self.number(file, name).unwrap_or(UNKNOWN);
+        if self.truth.is_some() {
+            let watch = &self.watches[reader];
+            let first = reads.first().map_or(0, |read| read.offset);
+            watch.tag.set(tag);
+            watch.key.set(mix(mix(self.job.seed, self.job.epoch), mix(tag, first)));
+            watch.total.set(reads.iter().map(|read| read.len).sum());
+            for number in [&watch.came, &watch.compared, &watch.ns, &watch.wrong] {
+                number.set(0);
+            }
+        }
+        tag
+    }
+
+    fn number(&self, file: u64, name: &Name) -> Option<u64> {
+        let (Some([train, valid]), Some(truth)) = (&self.patterns, self.truth) else {
+            return Some(self.job.split.first_file + file);
+        };
+        let first = truth.data.valid.first_file;
+        train.index(name).or_else(|| valid.index(name).map(|index| first + index))
+    }
+
+    /// A fetch of these ranges has ended. Adds what was seen of it to `checked`, and returns how much of the fetch's
+    /// own time that took.
+    pub(super) fn end(
+        &self,
+        done: &Done,
+        ranges: &[Extent],
+        checked: &mut Checked,
+    ) -> Result<Nanos, StoreError> {
+        if !self.wanted {
+            return Ok(Nanos::ZERO);
+        }
+        let Some(truth) = self.truth else {
+            checked.foreign += u64::from(done.outcome.is_ok());
+            return Ok(Nanos::ZERO);
+        };
+        let watch = &self.watches[done.reader];
+        let within = Nanos(watch.ns.get());
+        let mut judged = Ok(());
+        if let (true, Some(kept), Ok(_)) = (self.wants_whole(), &done.kept, &done.outcome) {
+            let (tag, parts) = (watch.tag.get(), Parts { ranges, bytes: kept.bytes() });
+            judged = if tag == UNKNOWN { Ok(()) } else { self.compare(truth, done.reader, tag, parts) };
+        }
+        let (bytes, wrong, ns) = (watch.compared.get(), watch.wrong.get(), Nanos(watch.ns.get()));
+        let whole = done.outcome.is_ok() && judged.is_ok();
+        *checked += Checked {
+            fetches: u64::from(whole && bytes > 0),
+            unknown: u64::from(whole && bytes == 0),
+            foreign: 0,
+            wrong,
+            bytes,
+            ns,
+        };
+        judged.map(|()| within)
+    }
+
+    fn compare(&self, truth: Truth<'_>, reader: usize, tag: u64, parts: Parts<'_>) -> Result<(), StoreError> {
+        let (job, watch) = (self.job, &self.watches[reader]);
+        let effort = if job.verify == Verify::Full { u64::MAX } else { LITTLE_EFFORT };
+        let begin = job.clock.now();
+        let outcome = truth.compare(job.format, tag, parts, effort);
+        watch.ns.add(job.clock.now().since(begin).0);
+        let Compared { bytes, wrong } = outcome.map_err(|error| StoreError::Refused(error.to_string()))?;
+        watch.compared.add(bytes);
+        let Some(wrong) = wrong else { return Ok(()) };
+        watch.wrong.set(1);
+        Err(truth.objection(job.format, job.store, tag, parts, wrong))
+    }
+}
+
+impl Watch {
+    /// Which of `came` bytes, which stand at `offset` of the file and come after `before` others of the fetch, are
+    /// compared of one stretch.
+    fn sample(&self, stretch: u64, before: u64, offset: u64, came: u64) -> Option<Range<usize>> {
+        let start = stretch * STRETCH;
+        let len = STRETCH.min(self.total.get().saturating_sub(start)).max(1);
+        let place = (start + mix(self.key.get(), stretch) % len).checked_sub(before)?;
+        if place >= came {
+            return None;
+        }
+        // Both ends lie within the bytes, whose length is that of a slice.
+        let sector = (offset + place) / SAMPLE * SAMPLE;
+        let from = sector.saturating_sub(offset);
+        Some(from as usize..(sector + SAMPLE - offset).min(came) as usize)
+    }
+}
+
+impl Witness for Checker<'_> {
+    fn see(&self, reader: usize, tag: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let Some(truth) = self.truth.filter(|_| tag != UNKNOWN && !bytes.is_empty()) else { return Ok(()) };
+        let watch = &self.watches[reader];
+        let before = watch.came.add(bytes.len() as u64);
+        if self.job.verify == Verify::Full {
+            let ranges = [Extent { offset, len: bytes.len() as u64 }];
+            return self.compare(truth, reader, tag, Parts { ranges: &ranges, bytes });
+        }
+        let came = bytes.len() as u64;
+        for stretch in before / STRETCH..=(before + came - 1) / STRETCH {
+            if let Some(part) = watch.sample(stretch, before, offset, came) {
+                let ranges = [Extent { offset: offset + part.start as u64, len: part.len() as u64 }];
+                self.compare(truth, reader, tag, Parts { ranges: &ranges, bytes: &bytes[part] })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where samples are taken of a fetch that begins at `offset` and comes in transfers.
+    fn places(key: u64, offset: u64, total: u64, transfer: u64) -> Vec<Range<u64>> {
+        let watch = Watch::default();
+        watch.key.set(key);
+        watch.total.set(total);
+        let mut places = Vec::new();
+        for before in (0..total).step_by(transfer as usize) {
+            let came = transfer.min(total - before);
+            for stretch in before / STRETCH..=(before + came - 1) / STRETCH {
+                let part = watch.sample(stretch, before, offset + before, came);
+                places.extend(part.map(|part| {
+                    assert!(part.start < part.end && part.end as u64 <= came);
+                    offset + before + part.start as u64..offset + before + part.end as u64
+                }));
+            }
+        }
+        places
+    }
+
+    #[test]
+    fn every_stretch_gives_one_sample_whatever_the_transfers() {
+        for total in [1, 100, 511, 4000, STRETCH - 1, STRETCH, STRETCH + 1, 5 * STRETCH + 77] {
+            for offset in [0, 35, 4096] {
+                let whole = places(3, offset, total, total);
+                assert_eq!(whole.len() as u64, total.div_ceil(STRETCH));
+                assert!(whole.iter().all(|place| place.end - place.start <= SAMPLE));
+                for transfer in [1 << 12, 1 << 16, 1 << 20, 3 << 20] {
+                    let cut = places(3, offset, total, transfer);
+                    assert_eq!(cut.len(), whole.len(), "{total} bytes in transfers of {transfer}");
+                    let inside = |(cut, whole): (&Range<u64>, &Range<u64>)| {
+                        whole.start <= cut.start && cut.end <= whole.end
+                    };
+                    assert!(cut.iter().zip(&whole).all(inside), "{cut:?} of {whole:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn places_differ_from_fetch_to_fetch_and_cover_all_of_it() {
+        const FETCH: u64 = 16 * SAMPLE;
+        let mut sectors = [0; 16];
+        for key in 0..1600 {
+            let place = places(mix(7, key), 0, FETCH, FETCH).remove(0);
+            assert_eq!(place.end - place.start, SAMPLE);
+            sectors[(place.start / SAMPLE) as usize] += 1;
+        }
+        // A hundred each, give or take ten; six times that is never chance.
+        assert!(sectors.iter().all(|count| (40..160).contains(count)), "{sectors:?}");
+    }
+}
