@@ -1,8 +1,9 @@
-//! How fast content and files are made, on one core into a sink that drops them, and how fast pictures are decoded:
-//! `cargo run --release -p format --example speed`. The fastest of several rounds, because the machine is shared.
+//! How fast content and files are made, on one core into a sink that drops them, how long a part of a file takes to
+//! compare, and how fast pictures are decoded: `cargo run --release -p format --example speed`. The fastest of several
+//! rounds, because the machine is shared.
 #![allow(clippy::print_stdout)] // A program for the developer's terminal.
 
-use format::{Content, EncodeError, Format};
+use format::{Content, EncodeError, Extent, Format, Parts};
 use model::shape::{Element, FileShape};
 use std::error::Error;
 use std::hint::black_box;
@@ -47,6 +48,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             })
         })?;
     }
+    for (name, bytes) in [("jpeg", 112 << 10), ("jpeg", 139 << 20), ("npz", 112 << 10), ("npz", 139 << 20)] {
+        let Some(format) = format::plain(name) else { continue };
+        report_comparing(&*format, bytes)?;
+    }
     for (name, bytes) in [("jpeg", 112 << 10), ("jpeg", 2 << 20), ("png", 112 << 10), ("png", 2 << 20)] {
         let Some(format) = format::plain(name) else { continue };
         report_decoding(&*format, bytes)?;
@@ -66,6 +71,31 @@ fn report_decoding(format: &dyn Format, bytes: u64) -> Result<(), Box<dyn Error>
     report(&format!("{} of {bytes} bytes, decoded", format.name()), bytes * files, || {
         (0..files).try_for_each(|_| format.decode(black_box(&file), &mut out))
     })
+}
+
+/// What it takes to compare 512 bytes in the middle of a file, as a run does with every MiB.
+fn report_comparing(format: &dyn Format, bytes: u64) -> Result<(), Box<dyn Error>> {
+    const TIMES: u64 = 100_000;
+    let shape = FileShape { dims: &[bytes], element: Element::Uint8, samples: 1 };
+    let (mut file, content) = (Vec::new(), Content::new(1));
+    format.encode(&shape, &content, 0, &mut Vec::new(), &mut |piece| {
+        file.extend_from_slice(piece);
+        Ok(())
+    })?;
+    let ranges = [Extent { offset: bytes / 1024 * 512, len: 512 }];
+    let parts = Parts { ranges: &ranges, bytes: &file[ranges[0].offset as usize..][..512] };
+    let mut best = f64::INFINITY;
+    for _ in 0..7 {
+        let start = Instant::now();
+        for _ in 0..TIMES {
+            let seen = format.compare(&shape, &content, 0, black_box(parts), 4096)?;
+            assert_eq!(black_box(seen).bytes, 512);
+        }
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    let title = format!("{} of {bytes} bytes, 512 compared", format.name());
+    println!("{title:44} {:6.0} ns", best / TIMES as f64 * 1e9);
+    Ok(())
 }
 
 fn report<E: Error + 'static>(
