@@ -181,6 +181,7 @@ impl<'a> Drive<'a> {
         }
         // The last step takes its time too.
         let end = self.driver().ranks.iter().map(|rank| rank.asks).max().unwrap_or_default();
+        self.deadline.store(end.0, Ordering::Relaxed);
         if !job.ending() {
             job.clock.sleep_until(end, &|| job.ending());
         }
@@ -188,6 +189,22 @@ impl<'a> Drive<'a> {
 
     fn driver(&self) -> MutexGuard<'_, Driver<'a>> {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a step is being computed that will end by itself. Relaxed: for one who watches.
+    pub(crate) fn computes(&self, now: Nanos) -> bool {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        now.0 < deadline && deadline < NEVER.0
+    }
+
+    /// Which ranks wait for a batch, unless someone is moving them on just now.
+    pub(crate) fn waits(&self) -> Vec<String> {
+        let Ok(driver) = self.driver.try_lock() else { return Vec::new() };
+        let first = self.course.job.first_rank;
+        let said = driver.waiting.iter().map(|rank| {
+            format!("rank {} waits for the batch of step {}", first + *rank as u64, driver.ranks[*rank].wants)
+        });
+        said.collect()
     }
 
     /// Each rank's times; the phase of a rank ends when it would ask for one batch more.

@@ -16,6 +16,7 @@ mod pulse;
 mod stop;
 mod train;
 mod truth;
+mod watchdog;
 mod world;
 
 pub use asking::AskError;

@@ -1,17 +1,36 @@
-//! The wish that a run end early, set from a signal handler or by a failing part, seen by everybody who loops.
+//! How work ends before it is done: wished from outside, by a signal handler or by a failing part, and seen by
+//! everybody who loops; or by one who watches it, when it is stuck.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-#[derive(Clone, Debug, Default)]
+use model::units::Nanos;
+
+type Abandon = Arc<dyn Fn(&str) + Send + Sync>;
+
+#[derive(Clone, Default)]
 pub struct Stop {
     wished: Arc<AtomicBool>,
+    patience: Option<Nanos>,
+    abandon: Option<Abandon>,
 }
 
 impl Stop {
     /// A stop that `flag` triggers, for instance one that a signal handler sets.
     pub fn on(flag: Arc<AtomicBool>) -> Stop {
-        Stop { wished: flag }
+        Stop { wished: flag, ..Stop::default() }
+    }
+
+    /// Names what is done about work that does not end though it should, because its threads hang in the kernel: it is
+    /// told who waits for what, and is not expected to return.
+    pub fn or_abandon(self, abandon: impl Fn(&str) + Send + Sync + 'static) -> Stop {
+        Stop { abandon: Some(Arc::new(abandon)), ..self }
+    }
+
+    /// The same with a time without any progress after which work counts as stuck; `None`: it never does.
+    pub fn with_patience(&self, patience: Option<Nanos>) -> Stop {
+        Stop { patience, ..self.clone() }
     }
 
     pub fn wish(&self) {
@@ -26,5 +45,28 @@ impl Stop {
 
     pub fn wished(&self) -> bool {
         self.wished.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn patience(&self) -> Option<Nanos> {
+        self.patience
+    }
+
+    /// Whether anything is to be done about work that is stuck.
+    pub(crate) fn is_watchful(&self) -> bool {
+        self.patience.is_some() || self.abandon.is_some()
+    }
+
+    /// Gives work up that does not end.
+    pub(crate) fn abandon(&self, message: &str) {
+        if let Some(abandon) = &self.abandon {
+            abandon(message);
+        }
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (wished, patience) = (self.wished(), self.patience);
+        f.debug_struct("Stop").field("wished", &wished).field("patience", &patience).finish_non_exhaustive()
     }
 }

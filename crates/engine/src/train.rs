@@ -1,6 +1,8 @@
 //! A run from its first epoch to its last: for each phase it builds a loader, lets readers and accelerators work, and
 //! adds what they saw to the ledger. A failure ends the run and stands in the ledger; nothing is printed here.
 
+mod vigil;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
@@ -14,12 +16,16 @@ use store::Store;
 use crate::accelerators::{Course, Drive, Times};
 use crate::bell::Bell;
 use crate::host;
-use crate::loader::{Deal, Delivered, Failure, Job, Preprocessing, Queue, Shelf, panic_text, read};
+use crate::loader::{
+    Board, Deal, Delivered, Failure, Job, Preprocessing, Queue, Shelf, Tolerance, panic_text, read,
+};
 use crate::meter::{self, Clock, Monotonic};
 use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::truth::Truth;
+use crate::watchdog::guard;
 use crate::world::{Solo, World};
+use vigil::Vigil;
 
 /// Stack of a reader thread. Readers keep their buffers on the heap; this is for calls and a panic message.
 const READER_STACK_BYTES: usize = 256 << 10;
@@ -69,7 +75,8 @@ pub fn train(rig: &Rig<'_>) -> Ledger {
 fn run_phase(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, ledger: &mut Ledger) {
     let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
     let begin = rig.clock.now();
-    let Seen { rows, mut node, failure } = with_readers(rig, world, phase, epoch, begin);
+    let standing = Standing { epoch, begin, errors: ledger.errors().count() };
+    let Seen { rows, mut node, failure } = with_readers(rig, world, phase, standing);
     let wall = rig.clock.now() - begin;
     for (rank, mut row) in world.ranks().zip(rows) {
         row.samples_planned = phase.shards.steps * phase.shards.batch;
@@ -82,9 +89,8 @@ fn run_phase(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, le
         (node.device_read_bytes, node.device_readings) = (after.saturating_sub(before), 1);
     }
     ledger.add_node(epoch, phase.phase, world.node(), node);
-    if let Some(Failure { rank, step, cause }) = failure {
-        let message = format!("rank {rank}, step {step}: {cause}");
-        ledger.add_fault(Fault { epoch, phase: phase.phase, message });
+    if let Some(failure) = failure {
+        ledger.add_fault(Fault { epoch, phase: phase.phase, message: failure.to_string() });
     }
 }
 
@@ -95,9 +101,18 @@ struct Seen {
     failure: Option<Failure>,
 }
 
+/// Where a run stands when a phase begins.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    epoch: u64,
+    begin: Nanos,
+    /// Errors that were met so far.
+    errors: u64,
+}
+
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row has both their shares.
-fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, begin: Nanos) -> Seen {
-    let ((rows, node), failure) = on_course(rig, world, phase, epoch, begin, drive_with_readers);
+fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, standing: Standing) -> Seen {
+    let ((rows, node), failure) = on_course(rig, world, phase, standing, drive_with_readers);
     Seen { rows, node, failure }
 }
 
@@ -106,11 +121,10 @@ fn on_course<T>(
     rig: &Rig<'_>,
     world: &dyn World,
     phase: &PhasePlan,
-    epoch: u64,
-    begin: Nanos,
+    standing: Standing,
     work: impl FnOnce(&Course<'_>) -> T,
 ) -> (T, Option<Failure>) {
-    let Rig { plan, .. } = *rig;
+    let (Rig { plan, .. }, Standing { epoch, begin, errors }) = (*rig, standing);
     let (ranks, loader) = (world.ranks(), &plan.loader);
     let count = (ranks.end - ranks.start) as usize;
     let deal = Deal::new(count, loader.readers_per_rank as usize, loader.threads as usize);
@@ -119,6 +133,8 @@ fn on_course<T>(
     let shelves: Vec<Shelf> =
         (0..count).filter(|_| loader.retained_bytes > 0).map(|_| Shelf::default()).collect();
     let preprocessing = Preprocessing::new(&loader.preprocess, rig.format, count, deal.thread_count());
+    let tolerance = Tolerance::new(loader.error_limit, errors);
+    let board = Board::new(&deal);
     let work_bells: Vec<Bell> = (0..deal.thread_count()).map(|_| Bell::default()).collect();
     let (batch_bell, abort, failure) = (Bell::default(), Stop::default(), Mutex::new(None));
     let job = Job {
@@ -141,6 +157,8 @@ fn on_course<T>(
         queues: &queues,
         shelves: &shelves,
         preprocessing: &preprocessing,
+        tolerance: &tolerance,
+        board: &board,
         deal: &deal,
         work_bells: &work_bells,
         batch_bell: &batch_bell,
@@ -159,10 +177,15 @@ fn on_course<T>(
 fn drive_with_readers(course: &Course<'_>) -> (Vec<Row>, NodeRow) {
     let job = course.job;
     let drive = Drive::new(course);
-    let delivered = std::thread::scope(|scope| {
+    let delivered = guard(job.stop, &Vigil { job, drive: &drive }, || play(job, &drive));
+    add_up(drive.times(), delivered)
+}
+
+/// Lets readers and accelerators work until the phase is over.
+fn play(job: &Job<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
+    std::thread::scope(|scope| {
         let mut readers = Vec::new();
         for thread in 0..job.deal.thread_count() {
-            let drive = &drive;
             match reader_thread().spawn_scoped(scope, move || read(job, drive, thread)) {
                 Ok(reader) => readers.push(reader),
                 Err(cause) => {
@@ -194,8 +217,7 @@ fn drive_with_readers(course: &Course<'_>) -> (Vec<Row>, NodeRow) {
         let delivered: Vec<Delivered> = readers.into_iter().filter_map(|reader| reader.join().ok()).collect();
         job.preprocessing.close();
         delivered
-    });
-    add_up(drive.times(), delivered)
+    })
 }
 
 fn reader_thread() -> std::thread::Builder {
@@ -226,6 +248,7 @@ fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
             timeline: more.timeline,
             most_in_flight: more.most_in_flight,
             checked: more.checked,
+            errors: more.errors,
             ..NodeRow::default()
         };
     }

@@ -57,8 +57,8 @@ fn plan(selection: &Selection, settings: &[&str], steps: u64) -> Plan {
         host_memory_bytes: 1 << 30,
         cores: 2,
         store: selection.backend.name,
-        threads: selection.backend.capabilities.threads,
-        reads_bytes: selection.backend.capabilities.brings_bytes,
+        threads: selection.capabilities().threads,
+        reads_bytes: selection.capabilities().brings_bytes,
         memory: None,
         entropy: 1,
         measure: Some(&Arithmetic(&*format::plain("jpeg").unwrap())),
@@ -126,7 +126,11 @@ fn a_longer_run_allocates_no_more_than_a_short_one() {
     })
     .unwrap();
     for backend in BACKENDS {
-        let device = if backend.name == "sim" { "sim:bandwidth=1GB/s,latency=10us" } else { backend.name };
+        let device = match backend.name {
+            "sim" => "sim:bandwidth=1GB/s,latency=10us",
+            "fault" => "fault:posix,kind=eio,file=nowhere",
+            name => name,
+        };
         let store = Selection::named(device, Mode::default()).unwrap();
         for settings in WAYS {
             let count = |steps| allocations(&store, folder.path(), settings, steps);

@@ -1,6 +1,11 @@
 //! How a command ends: the documented exit codes, and errors that know theirs. `feedline --help` lists them.
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::report;
 
 use model::verdict::Status;
 
@@ -14,7 +19,7 @@ pub enum Exit {
     /// The request is sound, but not here and now: data set missing, disk or memory too small, a result that was
     /// changed or cannot be compared, not supported yet.
     Refused,
-    /// Begun and not finished: interrupted, or a failure on the way.
+    /// Begun and not finished: interrupted, stuck, or a failure on the way.
     Incomplete,
     /// Finished, and a check failed: the verdict is invalid.
     CheckFailed,
@@ -30,7 +35,7 @@ impl Exit {
             Exit::Refused,
             "refused before it began: data set missing, disk or memory too small, result changed, not supported yet",
         ),
-        (Exit::Incomplete, "incomplete: interrupted, or a failure on the way"),
+        (Exit::Incomplete, "incomplete: interrupted, stuck, or a failure on the way"),
         (Exit::CheckFailed, "a check failed: the verdict is invalid"),
         (Exit::Internal, "internal error of feedline"),
     ];
@@ -91,6 +96,28 @@ impl Failure {
     pub fn internal(error: impl Into<anyhow::Error>) -> Failure {
         Failure { exit: Exit::Internal, error: error.into() }
     }
+}
+
+/// How long what is left behind is tidied up before a process ends that cannot be waited for: a disk that hangs would
+/// take for ever.
+const TIDYING: Duration = Duration::from_millis(500);
+
+/// Ends the process although some of its threads do not, because they hang in the kernel. What was measured so far is
+/// with them, so nothing is written.
+pub fn abandon(message: &str) {
+    static ONCE: AtomicBool = AtomicBool::new(false);
+    // Relaxed: of several who come here one goes on, and no more is shared.
+    while ONCE.swap(true, Ordering::Relaxed) {
+        std::thread::park();
+    }
+    report::note(&format!("error: {message}"));
+    let (tidied, over) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        report::folder::remove_leavings();
+        drop(tidied);
+    });
+    let _ = over.recv_timeout(TIDYING);
+    std::process::exit(i32::from(Exit::Incomplete.code()));
 }
 
 /// What a command returns.

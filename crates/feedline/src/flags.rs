@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use model::spec::Verify;
-use model::units::Bytes;
+use model::units::{Bytes, Nanos, SpanError};
 
 use crate::exit::Exit;
 
@@ -183,6 +183,27 @@ pub struct WorkloadFlags {
     /// Change a setting of the workload, in Hydra's notation; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// End with a list of who waits for what when nothing gets on for so long, such as 90s; off: wait for ever
+    /// [default: the workload's reader.stall_timeout, 60 s]
+    #[arg(long, value_name = "SPAN", value_parser = patience)]
+    pub stall_timeout: Option<Nanos>,
+}
+
+impl WorkloadFlags {
+    /// All that is changed in the workload: by flags that stand for a key, then as it was written.
+    pub fn settings(&self) -> Vec<String> {
+        let timeout = self.stall_timeout.map(|span| format!("reader.stall_timeout={}", span.seconds()));
+        timeout.into_iter().chain(self.set.iter().cloned()).collect()
+    }
+}
+
+/// A span with its unit, or seconds; `off` is 0.
+fn patience(text: &str) -> Result<Nanos, SpanError> {
+    match text.parse::<f64>() {
+        _ if text == "off" => Ok(Nanos::ZERO),
+        Ok(_) => format!("{text}s").parse(),
+        Err(_) => text.parse(),
+    }
 }
 
 #[derive(Args, Debug)]
@@ -204,8 +225,8 @@ pub struct PlaceFlags {
     /// Write the files of the data set that are missing before training
     #[arg(long)]
     pub generate: bool,
-    /// How the data is read: posix, direct, mmap, uring, sim:DEVICE or null; see docs/stores.md [default: what the
-    /// workload's storage.store says; else direct with reader.odirect, posix without]
+    /// How the data is read: posix, direct, mmap, uring, sim:DEVICE, null or fault:STORE,..; see docs/stores.md
+    /// [default: what the workload's storage.store says; else direct with reader.odirect, posix without]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
     /// Most memory for read buffers and kept batches, such as 2GiB: fewer batches are prefetched, reads are smaller
@@ -415,6 +436,9 @@ pub struct CatalogFlags {
     /// Folders listed at once [default: twice the number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub threads: Option<u16>,
+    /// End with a list of who waits for what when nothing gets on for so long, such as 90s; off: wait for ever
+    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = patience)]
+    pub stall_timeout: Nanos,
     #[command(flatten)]
     pub output_flags: OutputFlags,
 }
@@ -455,6 +479,14 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn a_timeout_is_a_span_or_off() {
+        for (text, seconds) in [("off", 0), ("0", 0), ("90", 90), ("90s", 90), ("2m", 120)] {
+            assert_eq!(patience(text), Ok(Nanos(seconds * 1_000_000_000)));
+        }
+        assert!(patience("-1").is_err() && patience("soon").is_err());
+    }
 
     #[test]
     fn the_definition_is_consistent() {

@@ -10,6 +10,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
+use anyhow::anyhow;
 use clap::Parser;
 
 use exit::{Ending, Failure};
@@ -17,7 +18,10 @@ use flags::{Cli, Command};
 
 fn main() -> ExitCode {
     engine::host::return_large_memory();
-    match dispatch(Cli::parse()) {
+    let cli = Cli::parse();
+    // A panic has said what it is; its place in the list of exit codes is all that is missing.
+    let ending = std::panic::catch_unwind(|| dispatch(cli));
+    match ending.unwrap_or_else(|_| Err(Failure::internal(anyhow!("feedline has a fault: see above")))) {
         Ok(exit) => exit.into(),
         Err(Failure { exit, error }) => {
             report::note(&format!("error: {error:#}"));

@@ -2,6 +2,7 @@
 //! asked to be quiet. It polls the engine's pulse; the work itself knows nothing of it.
 
 use std::io::IsTerminal;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -54,8 +55,8 @@ pub fn watch<T: Send>(show: Show, pulse: &Pulse, goal: &Goal, work: impl FnOnce(
     std::thread::scope(|scope| {
         match show {
             Show::Nothing => {}
-            Show::Lines => drop(scope.spawn(move || lines(pulse, goal, clock, &ended))),
-            Show::Bar => drop(scope.spawn(move || bar(pulse, goal, clock, &ended))),
+            Show::Lines => drop(scope.spawn(move || bear(|| lines(pulse, goal, clock, &ended)))),
+            Show::Bar => drop(scope.spawn(move || bear(|| bar(pulse, goal, clock, &ended)))),
         }
         let working = working;
         let value = work();
@@ -63,6 +64,11 @@ pub fn watch<T: Send>(show: Show, pulse: &Pulse, goal: &Goal, work: impl FnOnce(
         drop(working);
         (value, span)
     })
+}
+
+/// A display that panics takes no result with it: what it shows is in none.
+fn bear(display: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(display));
 }
 
 /// Waits until the next look is due; says no when the work is over.

@@ -40,8 +40,16 @@ fn stopped(done: Done, dir: &Dir, says: &[&str]) {
     for text in says {
         assert!(done.stderr.contains(text), "{text} is missing in:\n{}", done.stderr);
     }
-    assert!(done.stdout.is_empty(), "{}", done.stdout);
-    no_result(dir);
+    done.prints("verdict: incomplete");
+    // The ledger has the error, and nobody can take the result for a whole one.
+    let summary = dir.json(&format!("{}/summary.json", dir.result()));
+    assert_eq!(summary["feedline"]["verdict"]["status"], "incomplete");
+    assert_eq!((outcome(&summary, "complete"), outcome(&summary, "errors")), ("fail".into(), "fail".into()));
+    let errors = summary["feedline"]["errors"].as_object().unwrap();
+    let said: Vec<&str> = errors.values().filter_map(|met| met["examples"][0]["message"].as_str()).collect();
+    assert!(said.iter().any(|message| says.iter().all(|text| message.contains(text))), "{said:?}");
+    fs::remove_dir_all(dir.path("feedline-results/w")).unwrap();
+    dir.has_no_leftovers();
 }
 
 #[test]
@@ -155,7 +163,7 @@ fn a_bad_file_in_the_evaluation_set() {
     let bad = "data/valid/img_001_of_200.npz";
     fs::remove_file(dir.path(bad)).unwrap();
     let done = run(&dir, &settings).exits(4).one_error().says(bad).says("epoch 1 (eval)");
-    assert!(done.stdout.is_empty());
+    done.prints("verdict: incomplete").prints("errors (failed): enoent 1");
     dir.has_no_leftovers();
 }
 

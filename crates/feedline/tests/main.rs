@@ -22,6 +22,8 @@ mod damage;
 mod exactly_once;
 // What the literature measured, on simulated devices.
 mod experiments;
+// Every kind of fault beside every road and either policy.
+mod fault_matrix;
 // Storage, disks and users that misbehave: one clear error, the right exit code, nothing half-written.
 mod faults;
 // Files that others wrote are understood and trained on.

@@ -204,7 +204,12 @@ fn modes_that_exclude_each_other() {
             2,
             "reader.preprocess: decode needs the bytes of the samples, and the store sim:hdd brings none",
         ),
-        ("tape", &[], 2, "there is no store 'tape'; the stores are posix, direct, mmap, uring, sim, null"),
+        (
+            "tape",
+            &[],
+            2,
+            "there is no store 'tape'; the stores are posix, direct, mmap, uring, sim, null, fault",
+        ),
     ];
     for (store, settings, code, message) in cases {
         refused(&dir, run(&dir, &["--store", store], settings), code, message);

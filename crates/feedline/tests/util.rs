@@ -431,7 +431,8 @@ fn listing(folder: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     walk(folder, &mut |path| {
         let name = relative(folder, path);
-        let facts = fs::symlink_metadata(path).unwrap();
+        // Another command may be at work here.
+        let Ok(facts) = fs::symlink_metadata(path) else { return };
         lines.push(if facts.is_dir() { format!("{name}/") } else { format!("{name} {}", facts.len()) });
     });
     lines

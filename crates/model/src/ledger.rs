@@ -3,6 +3,7 @@
 
 mod checked;
 mod conditions;
+mod errors;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use checked::Checked;
 pub use conditions::{Conditions, HostSeen, Mode};
+pub use errors::{Errors, Example, Met};
 
 use crate::digest::Digest;
 use crate::histogram::Latencies;
@@ -56,6 +58,8 @@ pub struct Row {
     pub bytes_planned: u64,
     /// Bytes that the store brought.
     pub bytes_read: u64,
+    /// Bytes of fetches that failed and were counted instead.
+    pub bytes_failed: u64,
     pub opens: u64,
     pub reads: u64,
     /// From the moment the accelerator asks for a batch to the moment it has it.
@@ -76,6 +80,8 @@ pub struct Row {
     pub digest: Digest,
     /// At which positions they stood, modulo 2^64.
     pub order: u64,
+    /// Samples that could not be had and that the run went on without.
+    pub failed: Part,
 }
 
 impl AddAssign for Row {
@@ -85,6 +91,7 @@ impl AddAssign for Row {
         self.samples_delivered += other.samples_delivered;
         self.bytes_planned += other.bytes_planned;
         self.bytes_read += other.bytes_read;
+        self.bytes_failed += other.bytes_failed;
         self.opens += other.opens;
         self.reads += other.reads;
         self.wait_ns += other.wait_ns;
@@ -99,10 +106,12 @@ impl AddAssign for Row {
         self.window.time_ns += other.window.time_ns;
         self.digest += other.digest;
         self.order = self.order.wrapping_add(other.order);
+        self.failed += other.failed;
     }
 }
 
-/// What was delivered in one part of an epoch's batches: where to look when the whole does not come out right.
+/// Samples and which they are. Of one part of an epoch's batches it says where to look when the whole does not come out
+/// right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     pub samples: u64,
@@ -134,7 +143,7 @@ pub struct NodeRow {
     /// CPU time that the process used, and CPU time that there was: wall time x cores.
     pub cpu_ns: Nanos,
     pub core_ns: Nanos,
-    /// What was delivered, part by part; empty if nothing was.
+    /// What was delivered or failed, part by part; empty if nothing was.
     pub parts: Vec<Part>,
     /// How long operations took.
     pub latencies: Latencies,
@@ -144,6 +153,8 @@ pub struct NodeRow {
     pub most_in_flight: u64,
     /// What was compared with what the files should hold.
     pub checked: Checked,
+    /// Errors that were met, whether the run went on or not.
+    pub errors: Errors,
 }
 
 impl AddAssign for NodeRow {
@@ -156,6 +167,7 @@ impl AddAssign for NodeRow {
         self.timeline += other.timeline;
         self.most_in_flight += other.most_in_flight;
         self.checked += other.checked;
+        self.errors += other.errors;
         if self.parts.len() < other.parts.len() {
             self.parts.resize(other.parts.len(), Part::default());
         }
@@ -264,6 +276,13 @@ impl Ledger {
         sum
     }
 
+    /// The errors that were met in the whole run.
+    pub fn errors(&self) -> Errors {
+        let mut sum = Errors::default();
+        self.nodes.values().for_each(|row| sum += row.errors.clone());
+        sum
+    }
+
     /// What the nodes saw of one phase of one epoch, added up. Of one node it is that node's row itself: histograms and
     /// timelines are large, and verdicts look at those of every epoch.
     pub fn node_total(&self, epoch: u64, phase: Phase) -> Cow<'_, NodeRow> {
@@ -363,11 +382,15 @@ mod tests {
             let part = Part { samples: *samples, digest: Digest::of_run(*nanos, 1) };
             let parts = vec![part; (*samples % 3) as usize];
             let checked = Checked { fetches: *samples, unknown: 1, bytes: *nanos, ..Checked::default() };
+            let mut errors = Errors::default();
+            let example = Example { rank: 0, step: *nanos, file: "f".into(), offset: 0, message: "m".into() };
+            errors.add(["eio", "short"][(*samples % 2) as usize].to_owned(), example);
             let node = NodeRow {
                 device_read_bytes: *nanos,
                 device_readings: 1,
                 parts,
                 checked,
+                errors,
                 ..NodeRow::default()
             };
             ledger.add_node(*epoch, Phase::Train, 0, node);

@@ -33,6 +33,8 @@ pub struct EpochFigures {
     pub epoch: u64,
     pub samples_planned: u64,
     pub samples_delivered: u64,
+    /// Samples that could not be had and were left out of their batches.
+    pub samples_failed: u64,
     pub bytes_read: u64,
     /// Which samples were delivered.
     pub digest: Digest,
@@ -67,6 +69,7 @@ impl EpochFigures {
             epoch,
             samples_planned: plan.phase(phase).map_or(0, |phase| phase.shards.delivered()),
             samples_delivered: total.samples_delivered,
+            samples_failed: total.failed.samples,
             bytes_read: total.bytes_read,
             digest: total.digest,
             order: format!("{:016x}", total.order),
@@ -129,13 +132,16 @@ fn au_percent(row: &Row) -> Option<f64> {
         .then(|| 100.0 * window.compute_ns.0 as f64 / window.time_ns.0 as f64)
 }
 
-/// Samples over time. Training counts the metric window; evaluation, as in DLIO, every step.
+/// Samples over time. Training counts the metric window; evaluation, as in DLIO, every step. Where samples failed, the
+/// batches of the window count as full as all are on average.
 fn samples_per_second(row: &Row, batch: u64, phase: Phase) -> Option<f64> {
     let (steps, time) = match phase {
         Phase::Train => (row.window.steps, row.window.time_ns),
         Phase::Eval => (row.steps, row.wait_ns + row.copy_ns + row.compute_ns + row.barrier_ns),
     };
-    (steps > 0 && time.0 > 0).then(|| (steps * batch) as f64 / time.seconds())
+    let (came, failed) = (row.samples_delivered, row.failed.samples);
+    let full = if failed == 0 { 1.0 } else { came as f64 / (came + failed) as f64 };
+    (steps > 0 && time.0 > 0).then(|| (steps * batch) as f64 * full / time.seconds())
 }
 
 /// The figures of a run's training or evaluation phases.

@@ -3,6 +3,7 @@
 
 mod conditions;
 mod delivery;
+mod errors;
 mod integrity;
 mod proof;
 mod terms;
@@ -140,6 +141,20 @@ const RULES: &[Rule] = &[
         remedy: "lower output.metric.exclude_start_steps and exclude_end_steps, or read more files",
         unchecked: "use a longer run: read more files, or lower --ranks or reader.batch_size",
         check: terms::window,
+    },
+    Rule {
+        name: "errors",
+        threshold: "every read ended well",
+        remedy: "see to the storage; with reader.on_error: count a run goes on without such samples",
+        unchecked: "",
+        check: errors::errors,
+    },
+    Rule {
+        name: "no-injected-faults",
+        threshold: "nothing went wrong on purpose",
+        remedy: "leave fault: out of the store's name",
+        unchecked: "",
+        check: errors::no_injected_faults,
     },
     Rule {
         name: "on-time",

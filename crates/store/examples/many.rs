@@ -33,8 +33,7 @@ fn main() -> Outcome<()> {
     let (store, odirect) =
         store.strip_suffix("+odirect").map_or((store.as_str(), false), |store| (store, true));
     let selection = Selection::named(store, Mode { odirect, ..Mode::default() }).ok_or("no such store")?;
-    let threads =
-        if selection.backend.capabilities.threads == Threads::PerReader { readers } else { threads };
+    let threads = if selection.capabilities().threads == Threads::PerReader { readers } else { threads };
     let store = selection.open(Path::new(&folder))?;
     println!("{:?}", store.observed());
     let mut files = list(&folder)?;
@@ -91,7 +90,7 @@ fn read_some(
 ) -> Outcome<u64> {
     let go_on = AtomicBool::new(false);
     let transfer = files.iter().map(|(_, bytes)| *bytes).max().unwrap_or(1).min(1 << 20) as usize;
-    let mut lane = store.lane(Traffic { readers, transfer, clock, give_up: &go_on, witness: None })?;
+    let mut lane = store.lane(Traffic { readers, transfer, clock, give_up: &go_on, ..Traffic::looks() })?;
     let mut free: Vec<usize> = (0..readers).collect();
     let mut bytes = 0;
     loop {

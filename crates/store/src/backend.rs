@@ -5,7 +5,7 @@ use std::path::Path;
 
 use model::spec::Readahead;
 
-use crate::{Capabilities, Direct, Mmap, Null, Posix, Sim, Store, StoreError, Uring};
+use crate::{Capabilities, Direct, Fault, Mmap, Null, Posix, Sim, Store, StoreError, Uring};
 
 /// How files are to be read, where a backend leaves a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +22,16 @@ impl Default for Mode {
 }
 
 type Open = fn(&Path, &Selection) -> Result<Box<dyn Store>, StoreError>;
+type Check = fn(&Selection) -> Result<(), StoreError>;
 
 /// A backend as the registry lists it.
 #[derive(Debug)]
 pub struct Backend {
     pub name: &'static str,
     pub summary: &'static str,
+    /// Of a store around a store: what it needs of the one inside; `Selection::capabilities` knows that one.
     pub capabilities: Capabilities,
+    check: Check,
     open: Open,
 }
 
@@ -38,37 +41,50 @@ pub const BACKENDS: &[Backend] = &[
         name: "posix",
         summary: "buffered reads of local or mounted files",
         capabilities: Posix::CAPABILITIES,
+        check: Selection::takes_no_arguments,
         open: Posix::open_boxed,
     },
     Backend {
         name: "direct",
         summary: "reads past the page cache (O_DIRECT), a thread per reader",
         capabilities: Direct::CAPABILITIES,
+        check: Selection::takes_no_arguments,
         open: Direct::open_boxed,
     },
     Backend {
         name: "mmap",
         summary: "files mapped into memory, every page touched",
         capabilities: Mmap::CAPABILITIES,
+        check: Selection::takes_no_arguments,
         open: Mmap::open_boxed,
     },
     Backend {
         name: "uring",
         summary: "io_uring: many files in flight from few threads; with reader.odirect past the page cache",
         capabilities: Uring::CAPABILITIES,
+        check: Selection::takes_no_arguments,
         open: Uring::open_boxed,
     },
     Backend {
         name: "sim",
         summary: "a simulated device, such as sim:hdd or sim:bandwidth=163MB/s,latency=4ms,channels=1; needs no data",
         capabilities: Sim::CAPABILITIES,
+        check: Sim::check,
         open: Sim::open_boxed,
     },
     Backend {
         name: "null",
         summary: "answers at once, reads nothing: the instrument's own ceiling",
         capabilities: Null::CAPABILITIES,
+        check: Selection::takes_no_arguments,
         open: Null::open_boxed,
+    },
+    Backend {
+        name: "fault",
+        summary: "another store that goes wrong by rule, such as fault:posix,kind=eio,every=100; docs/stores.md",
+        capabilities: Posix::CAPABILITIES,
+        check: Fault::check,
+        open: Fault::open_boxed,
     },
 ];
 
@@ -106,7 +122,7 @@ impl Selection {
     /// What is asked of the store, in the words in which a store says what it turned out to do.
     pub fn requested(&self) -> Vec<(&'static str, String)> {
         let mut requested = vec![("store", self.backend.name.to_owned())];
-        let Capabilities { holds_files, cached, .. } = self.backend.capabilities;
+        let Capabilities { holds_files, cached, .. } = self.capabilities();
         if holds_files {
             requested.push(("o_direct", (self.mode.odirect || !cached).to_string()));
             requested.push(("readahead", self.mode.readahead.name().to_owned()));
@@ -125,12 +141,17 @@ impl Selection {
         }
     }
 
+    /// What the chosen store can do.
+    pub fn capabilities(&self) -> Capabilities {
+        match self.backend.name {
+            "fault" => Fault::inner_capabilities(self).unwrap_or(self.backend.capabilities),
+            _ => self.backend.capabilities,
+        }
+    }
+
     /// Finds mistakes in what was said, before anything is opened.
     pub fn check(&self) -> Result<(), StoreError> {
-        match self.backend.capabilities.holds_files {
-            true => self.takes_no_arguments(),
-            false => self.open(Path::new(".")).map(|_| ()),
-        }
+        (self.backend.check)(self)
     }
 
     /// Opens the backend on the data folder `root`.

@@ -12,7 +12,7 @@ use model::names::Name;
 use model::units::Nanos;
 use rustix::fs::{FileType, Mode};
 
-use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Still, Store, StoreError, Traffic, Witness};
+use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Still, Store, StoreError, Track, Traffic, Witness};
 
 /// Nobody gives up here.
 static GO_ON: AtomicBool = AtomicBool::new(false);
@@ -25,7 +25,7 @@ fn name(text: &str) -> Name {
 
 /// The lane of so many readers whose reads are at most `transfer` bytes.
 fn lane(store: &dyn Store, readers: usize, transfer: usize) -> Box<dyn Lane + '_> {
-    store.lane(Traffic { readers, transfer, clock: &Still, give_up: &GO_ON, witness: None }).unwrap()
+    store.lane(Traffic { readers, transfer, clock: &Still, give_up: &GO_ON, ..Traffic::looks() }).unwrap()
 }
 
 /// A fetch of one range of a file that should have `file_bytes` bytes.
@@ -71,6 +71,7 @@ pub fn store_with_files(store: &dyn Store) {
     bytes_can_be_kept(store);
     a_witness_sees_every_byte(store);
     a_file_can_stay_open(store);
+    tracks_tell_what_is_done(store);
     wrong_sizes_are_errors(store);
     a_long_fetch_can_be_given_up(store);
     missing_things_are_named(store);
@@ -261,6 +262,20 @@ fn a_long_fetch_can_be_given_up(store: &dyn Store) {
     lane.submit(0, Fetch { ranges: &halves, ..range(&file, &whole, 5000) });
     let done = reap(&mut *lane).expect("it ends");
     assert_eq!(done.outcome.unwrap_err(), StoreError::GivenUp);
+}
+
+fn tracks_tell_what_is_done(store: &dyn Store) {
+    put(store, "suite/tracked", &[1; 2500]);
+    let (tracks, file) = ([Track::default(), Track::default()], name("suite/tracked"));
+    let mut lane =
+        store.lane(Traffic { readers: 2, transfer: 1000, tracks: &tracks, ..Traffic::looks() }).unwrap();
+    lane.submit(1, range(&file, &Extent { offset: 0, len: 2500 }, 2500));
+    let brought = reap(&mut *lane).expect("in flight").outcome.unwrap();
+    assert!(tracks[1].ended() > brought.opens + brought.reads, "opens, reads, and the close");
+    assert_eq!((tracks[1].operation(), tracks[0].ended()), (None, 0));
+    let before = tracks[0].ended();
+    lane.look(0, &file, 7, &mut [0; 9]).unwrap();
+    assert!(tracks[0].ended() >= before + 2, "looks, too");
 }
 
 fn wrong_sizes_are_errors(store: &dyn Store) {

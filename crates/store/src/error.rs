@@ -22,6 +22,25 @@ pub enum Operation {
     FreeSpace,
 }
 
+impl Operation {
+    pub(crate) const ALL: [Operation; 14] = [
+        Operation::Open,
+        Operation::Read,
+        Operation::Map,
+        Operation::Create,
+        Operation::Write,
+        Operation::Close,
+        Operation::Rename,
+        Operation::MakeFolder,
+        Operation::Stat,
+        Operation::List,
+        Operation::Sync,
+        Operation::Lock,
+        Operation::Advise,
+        Operation::FreeSpace,
+    ];
+}
+
 impl std::fmt::Display for Operation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -79,7 +98,62 @@ pub enum StoreError {
     Unsupported { store: &'static str, operation: Operation, name: String },
 }
 
+/// Errors of the kernel that storage is known for, and the words that ledgers count them under.
+const WORDS: [(Errno, &str); 16] = [
+    (Errno::IO, "eio"),
+    (Errno::ACCESS, "eacces"),
+    (Errno::PERM, "eperm"),
+    (Errno::STALE, "estale"),
+    (Errno::TIMEDOUT, "etimedout"),
+    (Errno::LOOP, "eloop"),
+    (Errno::NOTDIR, "enotdir"),
+    (Errno::NAMETOOLONG, "enametoolong"),
+    (Errno::MFILE, "emfile"),
+    (Errno::NFILE, "enfile"),
+    (Errno::NOMEM, "enomem"),
+    (Errno::INVAL, "einval"),
+    (Errno::NXIO, "enxio"),
+    (Errno::NODEV, "enodev"),
+    (Errno::NOTCONN, "enotconn"),
+    (Errno::HOSTDOWN, "ehostdown"),
+];
+
 impl StoreError {
+    /// A short word that stays the same from version to version, for counting.
+    pub fn kind(&self) -> String {
+        let word = match self {
+            StoreError::Missing { .. } => "enoent",
+            StoreError::Folder { .. } => "eisdir",
+            StoreError::Short { .. } => "short",
+            StoreError::Long { .. } => "long",
+            StoreError::WrongBytes { .. } => "wrong-bytes",
+            StoreError::Full { .. } => "enospc",
+            StoreError::Busy { .. } => "busy",
+            StoreError::GivenUp => "given-up",
+            StoreError::Io { cause, .. } => match WORDS.iter().find(|(errno, _)| errno == cause) {
+                Some((_, word)) => word,
+                None => return format!("errno-{}", cause.raw_os_error()),
+            },
+            StoreError::NoDontcache { .. } | StoreError::NoDirect { .. } => "refused",
+            StoreError::Refused(_) | StoreError::Unsupported { .. } => "refused",
+        };
+        word.to_owned()
+    }
+
+    /// Whether it is about this file alone, so that other files may still be read. A road that is closed is closed for
+    /// all of them.
+    pub fn is_about_a_file(&self) -> bool {
+        matches!(
+            self,
+            StoreError::Missing { .. }
+                | StoreError::Folder { .. }
+                | StoreError::Short { .. }
+                | StoreError::Long { .. }
+                | StoreError::WrongBytes { .. }
+                | StoreError::Io { .. }
+        )
+    }
+
     /// The error that `cause` means for `name`.
     pub fn io(operation: Operation, name: &str, cause: Errno) -> StoreError {
         let name = name.to_owned();
@@ -88,6 +162,28 @@ impl StoreError {
             Errno::ISDIR => StoreError::Folder { name },
             Errno::NOSPC | Errno::DQUOT => StoreError::Full { name },
             cause => StoreError::Io { operation, name, cause },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_words() {
+        let io = |cause| StoreError::io(Operation::Read, "x", cause);
+        for (error, word, about_a_file) in [
+            (io(Errno::IO), "eio", true),
+            (io(Errno::NOENT), "enoent", true),
+            (io(Errno::ISDIR), "eisdir", true),
+            (io(Errno::ACCESS), "eacces", true),
+            (io(Errno::XDEV), "errno-18", true),
+            (StoreError::Short { name: "x".into(), end: 1, needed: 2 }, "short", true),
+            (StoreError::GivenUp, "given-up", false),
+            (StoreError::Refused("no".into()), "refused", false),
+        ] {
+            assert_eq!((error.kind().as_str(), error.is_about_a_file()), (word, about_a_file), "{error}");
         }
     }
 }

@@ -8,7 +8,7 @@ use model::names::Name;
 
 use crate::buffer::Buffer;
 use crate::reading::{Reading, Transfers};
-use crate::{Awaits, Brought, Done, Fetch, Lane, Spans, StoreError, Traffic};
+use crate::{Awaits, Brought, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic};
 
 /// What a blocking backend has to write.
 pub trait Blocking: Sync {
@@ -67,13 +67,15 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         let held = &mut self.held[reader];
         match held.file.take() {
             Some(file) if held.name == *name => return Ok((file, 0)),
-            Some(file) => close(self.backend, &self.traffic, &mut self.spans, file, &held.name)?,
+            Some(file) => close(self.backend, &self.traffic, &mut self.spans, reader, file, &held.name)?,
             None => {}
         }
         let begin = self.traffic.clock.now();
-        let file = self.backend.open(name)?;
+        self.traffic.begin(reader, Operation::Open, 0);
+        let file = self.backend.open(name);
+        self.traffic.end(reader);
         self.spans.open.record(self.traffic.clock.now().since(begin));
-        Ok((file, 1))
+        Ok((file?, 1))
     }
 
     fn leave(
@@ -89,7 +91,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
             held.file = Some(file);
             return Ok(());
         }
-        close(self.backend, &self.traffic, &mut self.spans, file, name)
+        close(self.backend, &self.traffic, &mut self.spans, reader, file, name)
     }
 
     fn bring(&mut self, reader: usize, fetch: &mut Fetch<'_>) -> Result<Brought, StoreError> {
@@ -149,7 +151,10 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
             }
             let begin = self.traffic.clock.now();
             let room = &mut self.buffer.room()[..ask.bytes];
-            let got = self.backend.read_at(file, fetch.name, ask.offset, room)?;
+            self.traffic.begin(reader, Operation::Read, ask.offset);
+            let got = self.backend.read_at(file, fetch.name, ask.offset, room);
+            self.traffic.end(reader);
+            let got = got?;
             self.spans.read.record(self.traffic.clock.now().since(begin));
             reads += 1;
             let part = reading.take(ask, got, || self.backend.shown(fetch.name))?;
@@ -165,13 +170,20 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
     }
 
     /// Fills `out` from `offset` on; says how many reads that took.
-    fn fill(&mut self, file: &B::File, name: &Name, offset: u64, out: &mut [u8]) -> Result<u64, StoreError> {
+    fn fill(
+        &mut self,
+        (reader, file): (usize, &B::File),
+        name: &Name,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<u64, StoreError> {
         let granule = self.backend.granule() as u64;
         let room = self.buffer.capacity() as u64;
         let (mut filled, mut reads) = (0, 0);
         while filled < out.len() {
             let at = offset + filled as u64;
             let aligned = at / granule * granule;
+            self.traffic.begin(reader, Operation::Read, aligned);
             let got = if granule == 1 {
                 self.backend.read_at(file, name, at, &mut out[filled..])?
             } else {
@@ -183,6 +195,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
                 out[filled..filled + of_use].copy_from_slice(&self.buffer.room()[skip..skip + of_use]);
                 of_use
             };
+            self.traffic.end(reader);
             reads += 1;
             filled += got;
             if got == 0 {
@@ -199,13 +212,16 @@ fn close<B: Blocking>(
     backend: &B,
     traffic: &Traffic<'_>,
     spans: &mut Spans,
+    reader: usize,
     file: B::File,
     name: &Name,
 ) -> Result<(), StoreError> {
     let begin = traffic.clock.now();
-    backend.close(file, name)?;
+    traffic.begin(reader, Operation::Close, 0);
+    let closed = backend.close(file, name);
+    traffic.end(reader);
     spans.close.record(traffic.clock.now().since(begin));
-    Ok(())
+    closed
 }
 
 impl<B: Blocking> Lane for BlockingLane<'_, B> {
@@ -233,7 +249,7 @@ impl<B: Blocking> Lane for BlockingLane<'_, B> {
         out: &mut [u8],
     ) -> Result<Brought, StoreError> {
         let (file, opens) = self.open(reader, name)?;
-        let outcome = self.fill(&file, name, offset, out);
+        let outcome = self.fill((reader, &file), name, offset, out);
         self.leave(reader, file, name, true)?;
         Ok(Brought { bytes: out.len() as u64, opens, reads: outcome? })
     }

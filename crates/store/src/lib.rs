@@ -9,6 +9,7 @@ mod child;
 pub mod conformance;
 mod direct;
 mod error;
+mod fault;
 mod folder;
 mod lane;
 mod limits;
@@ -20,6 +21,7 @@ mod past_cache;
 mod posix;
 mod reading;
 mod sim;
+mod track;
 mod uring;
 
 use std::fmt::Debug;
@@ -35,6 +37,7 @@ pub use backend::{BACKENDS, Backend, Mode, Selection};
 pub use buffer::Buffer;
 pub use direct::Direct;
 pub use error::{Operation, StoreError};
+pub use fault::Fault;
 pub use folder::{existing_ancestor, free_bytes};
 pub use lane::{Blocking, BlockingLane};
 pub use limits::want_files;
@@ -44,6 +47,7 @@ pub use model::plan::Threads;
 pub use null::Null;
 pub use posix::Posix;
 pub use sim::{Device, Sim};
+pub use track::Track;
 pub use uring::Uring;
 
 /// Time as the engine's clock tells it: no store reads a clock of its own.
@@ -82,13 +86,31 @@ pub struct Traffic<'a> {
     pub give_up: &'a AtomicBool,
     /// Sees every byte that a fetch brings; stores that bring none do not call it, and looks are not shown.
     pub witness: Option<&'a dyn Witness>,
+    /// What each reader is doing, for one who watches; empty if nobody does.
+    pub tracks: &'a [Track],
 }
 
 impl Traffic<'static> {
     /// For one who only looks into files.
     pub fn looks() -> Traffic<'static> {
         static GO_ON: AtomicBool = AtomicBool::new(false);
-        Traffic { readers: 1, transfer: 1 << 16, clock: &Still, give_up: &GO_ON, witness: None }
+        Traffic { readers: 1, transfer: 1 << 16, clock: &Still, give_up: &GO_ON, witness: None, tracks: &[] }
+    }
+}
+
+impl Traffic<'_> {
+    /// Notes that an operation of a reader begins.
+    fn begin(&self, reader: usize, operation: Operation, offset: u64) {
+        if let Some(track) = self.tracks.get(reader) {
+            track.begin(operation, offset);
+        }
+    }
+
+    /// Notes that it has ended.
+    fn end(&self, reader: usize) {
+        if let Some(track) = self.tracks.get(reader) {
+            track.end();
+        }
     }
 }
 

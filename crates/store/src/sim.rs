@@ -151,15 +151,23 @@ impl Sim {
         Sim { device, schedule: Mutex::new(Schedule { device, channels, pipe: 0.0 }) }
     }
 
+    /// Finds mistakes in the description of the device.
+    pub(crate) fn check(selection: &Selection) -> Result<(), StoreError> {
+        device(selection).map(|_| ())
+    }
+
     pub(crate) fn open_boxed(_root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        let device = Device::parse(&selection.arguments)
-            .map_err(|mistake| StoreError::Refused(format!("the store '{}': {mistake}", selection.text())))?;
-        Ok(Box::new(Sim::new(device)))
+        Ok(Box::new(Sim::new(device(selection)?)))
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn device(selection: &Selection) -> Result<Device, StoreError> {
+    Device::parse(&selection.arguments)
+        .map_err(|mistake| StoreError::Refused(format!("the store '{}': {mistake}", selection.text())))
 }
 
 impl Store for Sim {

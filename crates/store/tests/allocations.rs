@@ -83,7 +83,7 @@ fn a_fetch_allocates_nothing() {
                 continue;
             }
         };
-        let traffic = Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on, witness: None };
+        let traffic = Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on, ..Traffic::looks() };
         let mut lane = store.lane(traffic).unwrap();
         let mut spare: Vec<Buffer> = (0..readers).map(|_| Buffer::default()).collect();
         fetch_all(&mut *lane, &names, &mut spare, 10);

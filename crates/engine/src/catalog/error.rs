@@ -46,6 +46,9 @@ pub enum ScanError {
     Build { path: PathBuf, error: BuildError },
     #[error("interrupted; the folders that were finished are kept, and the same command goes on from there")]
     Interrupted,
+    /// With who waits for what.
+    #[error("{0}; the folders that were finished are kept, and the same command goes on from there")]
+    Stuck(String),
     #[error("cannot start a listing thread: {0}")]
     Thread(io::Error),
     #[error("a listing thread panicked")]

@@ -4,7 +4,7 @@
 
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use model::catalog::merge;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
+use store::Operation;
 
 use super::journal::{Journal, Record};
 use super::known::{Known, failed, join, whole};
@@ -20,6 +21,7 @@ use super::{ScanError, Skipped};
 use crate::meter;
 use crate::pulse::Pulse;
 use crate::stop::Stop;
+use crate::watchdog::{Roster, Watched, guard};
 
 /// Room for the kernel's answer to one question for names: some two thousand.
 const NAMES_BYTES: usize = 128 << 10;
@@ -33,6 +35,8 @@ const FUTURE: Duration = Duration::from_secs(24 * 3600);
 const PATIENCE: usize = 10;
 /// Files between two looks at the stop and two additions to the pulse.
 const LOOK_UP: u64 = 256;
+/// Files between two signs of life.
+const BEAT: u64 = 16;
 
 /// What to list, by which rules, for whom.
 #[derive(Clone, Copy)]
@@ -59,6 +63,9 @@ pub(super) struct Walk<'a> {
     change: Condvar,
     /// Set with the first failure, so that threads in the middle of a batch hear of it.
     abort: Stop,
+    /// Grows with what gets done, for one who watches, and who has what in hand.
+    beats: AtomicU64,
+    roster: Roster,
 }
 
 #[derive(Default)]
@@ -77,28 +84,48 @@ enum Work {
     Batch(Arc<OpenFolder>, Batch),
 }
 
+impl Work {
+    fn path(&self) -> &[u8] {
+        match self {
+            Work::Folder(path) => path,
+            Work::Batch(folder, _) => &folder.path,
+        }
+    }
+}
+
 impl<'a> Walk<'a> {
     pub(super) fn new(task: Task<'a>, known: &'a Known, journal: &'a Journal) -> Walk<'a> {
         let state = State { folders: vec![Vec::new()], ..State::default() };
         let (state, change) = (Mutex::new(state), Condvar::new());
-        Walk { task, known, journal, state, change, abort: Stop::default() }
+        let (abort, beats) = (Stop::default(), AtomicU64::new(0));
+        let roster = Roster::new("lister", task.threads.max(1));
+        Walk { task, known, journal, state, change, abort, beats, roster }
     }
 
     /// Lists everything from the root on.
     pub(super) fn run(self) -> Result<Counts, ScanError> {
-        std::thread::scope(|scope| {
-            for _ in 0..self.task.threads.max(1) {
-                let lister = std::thread::Builder::new().name("lister".to_owned());
-                if let Err(cause) = lister.spawn_scoped(scope, || self.work()) {
-                    self.fail(ScanError::Thread(cause));
-                }
-            }
-        });
+        guard(self.task.stop, &self, || self.work_together());
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.failure {
             Some(error) => Err(error),
             None => Ok(state.counts),
         }
+    }
+
+    fn work_together(&self) {
+        std::thread::scope(|scope| {
+            for thread in 0..self.task.threads.max(1) {
+                let lister = std::thread::Builder::new().name("lister".to_owned());
+                if let Err(cause) = lister.spawn_scoped(scope, move || self.work(thread)) {
+                    self.fail(ScanError::Thread(cause));
+                }
+            }
+        });
+    }
+
+    /// Notes that something was done. Relaxed: only that it changes counts.
+    fn beat(&self) {
+        self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -112,9 +139,11 @@ impl<'a> Walk<'a> {
     }
 
     /// What a thread does until nothing is left.
-    fn work(&self) {
+    fn work(&self, thread: usize) {
         let mut scratch = vec![MaybeUninit::uninit(); NAMES_BYTES];
         while let Some(work) = self.next() {
+            let path = whole(self.task.root_path, work.path());
+            self.roster.begin(thread, Operation::List, &path.to_string_lossy());
             // A panic must not leave the others waiting for work that never comes.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match work {
                 Work::Folder(path) => self.list(path, &mut scratch),
@@ -124,6 +153,7 @@ impl<'a> Walk<'a> {
                 Ok(()) => {}
                 Err(error) => self.fail(error),
             }
+            self.roster.end(thread);
             let mut state = self.state();
             state.active -= 1;
             if state.active == 0 && state.folders.is_empty() && state.batches.is_empty() {
@@ -247,6 +277,7 @@ impl<'a> Walk<'a> {
                 _ => found.skipped.special += 1,
             }
             if batch.is_full() {
+                self.beat();
                 self.check_stop()?;
                 // Relaxed: we hold a count ourselves, so it cannot reach 0 here; the queue's lock passes the
                 // batch on.
@@ -279,6 +310,9 @@ impl<'a> Walk<'a> {
         let mut found = batch.measure(self.task.root_path, folder, |size| {
             files += 1;
             bytes = bytes.saturating_add(size);
+            if files % BEAT == 0 {
+                self.beat();
+            }
             if files == LOOK_UP {
                 self.task.pulse.add(std::mem::take(&mut files), std::mem::take(&mut bytes));
                 self.check_stop()?;
@@ -323,5 +357,23 @@ impl<'a> Walk<'a> {
 
     fn failed(&self, operation: &'static str, path: &[u8], cause: Errno) -> ScanError {
         failed(operation, self.task.root_path, path, cause)
+    }
+}
+
+impl Watched for Walk<'_> {
+    fn progress(&self) -> u64 {
+        self.beats.load(Ordering::Relaxed).wrapping_add(self.roster.progress())
+    }
+
+    fn waits(&self) -> Vec<String> {
+        self.roster.waits()
+    }
+
+    fn ending(&self) -> Option<String> {
+        self.state().failure.as_ref().map(ToString::to_string)
+    }
+
+    fn end(&self, cause: String) {
+        self.fail(ScanError::Stuck(cause));
     }
 }

@@ -5,6 +5,7 @@
 mod claim;
 mod verify;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,13 +13,14 @@ use format::{Content, EncodeError, Format, FormatError, Side, Sink};
 use model::names::{Name, Names, Pattern};
 use model::plan::Data;
 use model::spec::Spec;
-use store::{Lane, Store, StoreError, Traffic};
+use store::{Lane, Operation, Store, StoreError, Traffic};
 use thiserror::Error;
 
 pub use claim::read_manifest;
 
 use crate::pulse::Pulse;
 use crate::stop::Stop;
+use crate::watchdog::{Roster, Watched, guard};
 
 /// What to write and with what.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +86,9 @@ pub enum GenerateError {
     Interrupted,
     #[error("a writer panicked while writing {0}")]
     Panicked(String),
+    /// With who waits for what.
+    #[error("{0}; the files that were finished stay, and the same command goes on from there")]
+    Stuck(String),
 }
 
 /// Writes what is missing, and compares all of it with what it should be, if that is wanted.
@@ -158,6 +163,16 @@ enum Pass {
     Verify,
 }
 
+impl Pass {
+    /// What a file is taken on for.
+    fn operation(self) -> Operation {
+        match self {
+            Pass::Write { .. } => Operation::Write,
+            Pass::Verify => Operation::Read,
+        }
+    }
+}
+
 /// Threads that share out the files of a data set, and what they share.
 struct Crew<'a> {
     task: &'a Generation<'a>,
@@ -168,10 +183,31 @@ struct Crew<'a> {
     next: AtomicU64,
     failure: Mutex<Option<GenerateError>>,
     abort: Stop,
+    roster: Roster,
+}
+
+impl Watched for Crew<'_> {
+    fn progress(&self) -> u64 {
+        self.roster.progress()
+    }
+
+    fn waits(&self) -> Vec<String> {
+        self.roster.waits()
+    }
+
+    fn ending(&self) -> Option<String> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.as_ref().map(ToString::to_string)
+    }
+
+    fn end(&self, cause: String) {
+        self.fail(GenerateError::Stuck(cause));
+    }
 }
 
 /// What one of them keeps from file to file.
 struct Hands<'a> {
+    writer: usize,
     name: Name,
     scratch: Vec<u8>,
     lane: Option<Box<dyn Lane + 'a>>,
@@ -189,28 +225,12 @@ impl<'a> Crew<'a> {
             next: AtomicU64::new(0),
             failure: Mutex::new(None),
             abort: Stop::default(),
+            roster: Roster::new("writer", task.writers.max(1) as usize),
         }
     }
 
     fn work(self) -> Result<Generated, GenerateError> {
-        let total = std::thread::scope(|scope| {
-            let mut threads = Vec::new();
-            for _ in 0..self.task.writers.max(1) {
-                let builder = std::thread::Builder::new().name("writer".to_owned());
-                match builder.spawn_scoped(scope, || self.work_alone()) {
-                    Ok(thread) => threads.push(thread),
-                    Err(cause) => self.fail(GenerateError::Thread(cause)),
-                }
-            }
-            let mut total = Generated::default();
-            for thread in threads {
-                match thread.join() {
-                    Ok(part) => total.add(part),
-                    Err(_) => self.fail(GenerateError::Panicked("a file".to_owned())),
-                }
-            }
-            total
-        });
+        let total = guard(self.task.stop, &self, || self.work_together());
         match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
             None if self.task.stop.wished() => Err(GenerateError::Interrupted),
@@ -218,12 +238,34 @@ impl<'a> Crew<'a> {
         }
     }
 
+    fn work_together(&self) -> Generated {
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for writer in 0..self.task.writers.max(1) as usize {
+                let builder = std::thread::Builder::new().name("writer".to_owned());
+                match builder.spawn_scoped(scope, move || self.work_alone(writer)) {
+                    Ok(thread) => threads.push(thread),
+                    Err(cause) => self.fail(GenerateError::Thread(cause)),
+                }
+            }
+            let mut total = Generated::default();
+            // A writer catches its own panics, so joining cannot fail.
+            threads.into_iter().filter_map(|thread| thread.join().ok()).for_each(|part| total.add(part));
+            total
+        })
+    }
+
+    /// Whether nobody wants the rest any more.
+    fn is_over(&self) -> bool {
+        self.task.stop.wished() || self.abort.wished()
+    }
+
     fn fail(&self, error: GenerateError) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.abort.wish();
     }
 
-    fn work_alone(&self) -> Generated {
+    fn work_alone(&self, writer: usize) -> Generated {
         let lane = match (self.pass == Pass::Verify).then(|| self.task.store.lane(Traffic::looks())) {
             Some(Err(cause)) => {
                 self.fail(cause.into());
@@ -233,9 +275,9 @@ impl<'a> Crew<'a> {
             None => None,
         };
         let mut hands =
-            Hands { name: Name::default(), scratch: Vec::new(), lane, done: Generated::default() };
+            Hands { writer, name: Name::default(), scratch: Vec::new(), lane, done: Generated::default() };
         let count = self.task.data.files();
-        while !self.task.stop.wished() && !self.abort.wished() {
+        while !self.is_over() {
             // Relaxed: the counter hands out numbers and carries nothing else.
             let file = self.next.fetch_add(1, Ordering::Relaxed);
             if file >= count {
@@ -245,28 +287,38 @@ impl<'a> Crew<'a> {
                 Some(index) => self.valid.write(index, &mut hands.name),
                 None => self.train.write(file, &mut hands.name),
             }
-            if let Err(error) = self.treat(file, &mut hands) {
+            self.roster.begin(writer, self.pass.operation(), hands.name.as_str());
+            // A panic must not leave the others at work for nothing.
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.treat(file, &mut hands)));
+            let panicked = || Err(GenerateError::Panicked(hands.name.to_string()));
+            if let Err(error) = outcome.unwrap_or_else(|_| panicked()) {
                 self.fail(error);
             }
+            self.roster.end(writer);
         }
         hands.done
     }
 
     fn treat(&self, file: u64, hands: &mut Hands<'_>) -> Result<(), GenerateError> {
         let task = self.task;
-        let Hands { name, scratch, lane, done } = hands;
+        let Hands { writer, name, scratch, lane, done } = hands;
         let bytes = match (self.pass, lane) {
             (Pass::Write { rewrite }, _) if !rewrite && self.is_there(file, name)? => {
                 done.files_kept += 1;
                 task.data.file_bytes.of(file)
             }
             (Pass::Verify, Some(lane)) => {
-                let bytes = verify::check_file(task, &self.content, file, name, &mut **lane, scratch)?;
+                let go_on = || {
+                    self.roster.advance(*writer);
+                    !self.is_over()
+                };
+                let bytes =
+                    verify::check_file(task, &self.content, file, name, &mut **lane, scratch, &go_on)?;
                 done.bytes_verified += bytes;
                 bytes
             }
             _ => {
-                let bytes = self.write(file, name, scratch)?;
+                let bytes = self.write(*writer, file, name, scratch)?;
                 done.files_written += 1;
                 done.bytes_written += bytes;
                 bytes
@@ -302,18 +354,24 @@ impl<'a> Crew<'a> {
     }
 
     /// Writes a file and, before it, its side files. Returns the bytes of all.
-    fn write(&self, file: u64, name: &Name, scratch: &mut Vec<u8>) -> Result<u64, GenerateError> {
+    fn write(
+        &self,
+        writer: usize,
+        file: u64,
+        name: &Name,
+        scratch: &mut Vec<u8>,
+    ) -> Result<u64, GenerateError> {
         let task = self.task;
         let Data { sizes, element, train, .. } = task.data;
         let mut bytes = 0;
         for (number, side) in task.format.sides().iter().enumerate() {
-            bytes += self.put(&side_name(name, *side), |sink| {
+            bytes += self.put(writer, &side_name(name, *side), |sink| {
                 sizes.with_shape(file, *element, train.samples_per_file, |shape| {
                     task.format.encode_side(number, shape, sink)
                 })
             })?;
         }
-        let data = self.put(name, |sink| {
+        let data = self.put(writer, name, |sink| {
             sizes.with_shape(file, *element, train.samples_per_file, |shape| {
                 task.format.encode(shape, &self.content, file, scratch, sink)
             })
@@ -324,6 +382,7 @@ impl<'a> Crew<'a> {
     /// Writes one file with the bytes that `encode` hands over.
     fn put(
         &self,
+        thread: usize,
         name: &Name,
         encode: impl FnOnce(&mut Sink<'_>) -> Result<(), EncodeError>,
     ) -> Result<u64, GenerateError> {
@@ -331,7 +390,11 @@ impl<'a> Crew<'a> {
         let mut refused: Option<StoreError> = None;
         let mut written = 0;
         let encoded = encode(&mut |bytes| {
+            if self.is_over() {
+                return Err(std::io::Error::other("interrupted"));
+            }
             written += bytes.len() as u64;
+            self.roster.advance(thread);
             writer.write(bytes).map_err(|error| {
                 refused = Some(error);
                 std::io::Error::other("refused by the store")
@@ -345,3 +408,6 @@ impl<'a> Crew<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

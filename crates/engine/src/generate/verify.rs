@@ -8,7 +8,8 @@ use store::{Lane, StoreError};
 
 use super::{GenerateError, Generation, side_name};
 
-/// Compares file number `file` and its side files with what they should be. Returns the bytes that were read.
+/// Compares file number `file` and its side files with what they should be, as long as `go_on` says so. Returns the
+/// bytes that were read.
 pub(super) fn check_file(
     task: &Generation<'_>,
     content: &Content,
@@ -16,16 +17,17 @@ pub(super) fn check_file(
     name: &Name,
     lane: &mut dyn Lane,
     scratch: &mut Vec<u8>,
+    go_on: &dyn Fn() -> bool,
 ) -> Result<u64, GenerateError> {
     let Data { sizes, element, train, .. } = task.data;
-    let mut comparison = Comparison::new(name, lane);
+    let mut comparison = Comparison::new(name, lane, go_on);
     let encoded = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
         task.format.encode(shape, content, file, scratch, &mut |bytes| comparison.compare(bytes))
     });
     let mut bytes = comparison.finish(task, encoded)?;
     for (number, side) in task.format.sides().iter().enumerate() {
         let name = side_name(name, *side);
-        let mut comparison = Comparison::new(&name, lane);
+        let mut comparison = Comparison::new(&name, lane, go_on);
         let encoded = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
             task.format.encode_side(number, shape, &mut |bytes| comparison.compare(bytes))
         });
@@ -37,18 +39,22 @@ pub(super) fn check_file(
 struct Comparison<'a> {
     name: &'a Name,
     lane: &'a mut dyn Lane,
+    go_on: &'a dyn Fn() -> bool,
     buffer: Vec<u8>,
     at: u64,
     verdict: Result<(), GenerateError>,
 }
 
 impl<'a> Comparison<'a> {
-    fn new(name: &'a Name, lane: &'a mut dyn Lane) -> Comparison<'a> {
-        Comparison { name, lane, buffer: Vec::new(), at: 0, verdict: Ok(()) }
+    fn new(name: &'a Name, lane: &'a mut dyn Lane, go_on: &'a dyn Fn() -> bool) -> Comparison<'a> {
+        Comparison { name, lane, go_on, buffer: Vec::new(), at: 0, verdict: Ok(()) }
     }
 
     /// Compares the file's next bytes with those that should stand there. A difference ends the encoding.
     fn compare(&mut self, expected: &[u8]) -> std::io::Result<()> {
+        if !(self.go_on)() {
+            return Err(std::io::Error::other("interrupted"));
+        }
         self.buffer.resize(expected.len(), 0);
         self.verdict = match self.lane.look(0, self.name, self.at, &mut self.buffer) {
             Err(StoreError::Short { end: offset, .. }) => {

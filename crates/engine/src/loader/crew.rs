@@ -6,6 +6,9 @@
 //! before it ended by the device's reckoning. A thread that wakes late delays nobody; how late it was shows in the
 //! ledger's lateness, when the batch is taken.
 
+mod loss;
+mod reader;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
@@ -13,15 +16,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use format::Extent;
-use model::digest::placed_run;
 use model::histogram::Latencies;
-use model::ledger::{Checked, PARTS, Part, Row, part_of};
+use model::ledger::{Checked, Errors, PARTS, Part, Row, part_of};
 use model::plan::Discipline;
 use model::spec::Preprocess;
 use model::timeline::Timeline;
 use model::units::Nanos;
 use store::{Awaits, Brought, Buffer, Done, Fetch, Lane, Traffic};
 
+use super::board::{Doing, Station};
 use super::checking::Checker;
 use super::job::{Failure, Job};
 use super::preprocess::{Prepared, Task, panic_text};
@@ -44,6 +47,7 @@ pub(crate) struct Delivered {
     /// Most fetches that were in flight at once.
     pub(crate) most_in_flight: u64,
     pub(crate) checked: Checked,
+    pub(crate) errors: Errors,
 }
 
 /// Plays the readers of thread `thread` until the phase has no more chunks for them, and returns the account of what
@@ -58,6 +62,7 @@ pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered
         clock: job.clock.as_now(),
         give_up: job.abort.flag(),
         witness: checker.witness(),
+        tracks: &job.board.station(thread).tracks,
     };
     let (mut delivered, mut at) = (Delivered::nothing(), (job.first_rank, 0));
     if let Some((queue, _)) = readers.first() {
@@ -89,6 +94,7 @@ impl Delivered {
             timeline: Timeline::default(),
             most_in_flight: 0,
             checked: Checked::default(),
+            errors: Errors::default(),
         }
     }
 }
@@ -109,16 +115,30 @@ struct Reader {
     /// The samples at work, and the size of one.
     samples: Range<u64>,
     each: f64,
+    /// Bytes of their fetch.
+    asked: u64,
     begins: bool,
     /// Its own time, and when the work at hand began.
     at: Nanos,
     began: Nanos,
     tally: Row,
+    /// Samples and order of the tally without the samples at work.
+    before: (Part, u64),
     known: Known,
     kept: Vec<Buffer>,
     spare: Option<Buffer>,
     /// What its fetch reads, where the bytes are compared afterwards.
     ranges: Vec<Extent>,
+}
+
+/// What asking for a reader's samples has led to.
+enum Asked {
+    /// A fetch that is under way.
+    Fetch,
+    /// They are there without one.
+    Nothing,
+    /// They cannot be had, and are left out.
+    Loss,
 }
 
 /// A queue's readers without a chunk.
@@ -135,6 +155,8 @@ struct Crew<'a, 'j, 'd> {
     job: &'a Job<'j>,
     drive: &'a Drive<'d>,
     thread: usize,
+    /// Where the readers note what they are about.
+    station: &'a Station,
     lane: Box<dyn Lane + 'a>,
     checker: &'a Checker<'a>,
     readers: Vec<Reader>,
@@ -181,6 +203,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             job,
             drive,
             thread,
+            station: job.board.station(thread),
             lane,
             checker,
             readers,
@@ -251,14 +274,19 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
                 match self.job.queues[reader.queue].claim(reader.number) {
                     Some(chunk) => self.begin(place, chunk),
                     None => {
+                        self.station.posts[place].turns_to(Doing::Nothing);
                         let idle = &mut self.idle[reader.account];
                         idle.readers.push(place);
                         idle.seen = None;
                         return Ok(());
                     }
                 }
-            } else if self.fetch(place)? || self.preprocess(place, None) {
-                return Ok(());
+                continue;
+            }
+            match self.fetch(place)? {
+                Asked::Fetch => return Ok(()),
+                Asked::Nothing if self.preprocess(place, None) => return Ok(()),
+                Asked::Nothing | Asked::Loss => {}
             }
         }
     }
@@ -272,13 +300,15 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         reader.tally = Row::default();
     }
 
-    /// Asks for the reader's samples; says whether that takes a fetch.
-    fn fetch(&mut self, place: usize) -> Result<bool, ReadError> {
+    /// Asks for the reader's samples.
+    fn fetch(&mut self, place: usize) -> Result<Asked, ReadError> {
+        self.turn_to(place);
         let (job, reader) = (self.job, &mut self.readers[place]);
-        self.at_work = (job.first_rank + reader.queue as u64, reader.chunk.map_or(0, |chunk| chunk.step));
         if job.loader.discipline == Discipline::Synthetic {
-            return Ok(false);
+            return Ok(Asked::Nothing);
         }
+        let file = reader.file(job);
+        self.station.posts[place].fetches(file, self.at_work.1, reader.at);
         let visitor = Visitor { reader: place, begins: std::mem::take(&mut reader.begins) };
         let visit = self.visits.prepare(
             job,
@@ -287,10 +317,19 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             &reader.samples,
             &mut reader.known,
             &mut reader.tally,
-        )?;
+        );
+        let visit = match visit {
+            Ok(visit) => visit,
+            Err(cause) => return self.lose(place, cause).map(|()| Asked::Loss),
+        };
         reader.each = visit.file_bytes as f64 / job.split.samples_per_file as f64;
+        reader.asked = visit.bytes;
         if self.visits.reads.is_empty() {
-            return Ok(false);
+            if !job.tolerance.has_lost(file) {
+                return Ok(Asked::Nothing);
+            }
+            reader.leave_out();
+            return Ok(Asked::Loss);
         }
         let into = match (job.shelves.get(reader.queue), job.loader.preprocess.kind) {
             (Some(shelf), _) => Some(shelf.buffer()),
@@ -313,22 +352,36 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         self.lane.submit(place, fetch);
         self.in_flight += 1;
         self.delivered.most_in_flight = self.delivered.most_in_flight.max(self.in_flight);
-        Ok(true)
+        Ok(Asked::Fetch)
+    }
+
+    /// Notes whose work is at hand, for messages.
+    fn turn_to(&mut self, place: usize) {
+        let reader = &self.readers[place];
+        let step = reader.chunk.map_or(0, |chunk| chunk.step);
+        self.at_work = (self.job.first_rank + reader.queue as u64, step);
     }
 
     /// A fetch has ended.
     fn arrive(&mut self, done: Done) -> Result<(), ReadError> {
         self.in_flight -= 1;
+        self.turn_to(done.reader);
         let (job, reader) = (self.job, &mut self.readers[done.reader]);
-        let rank = job.first_rank + reader.queue as u64;
-        self.at_work = (rank, reader.chunk.map_or(0, |chunk| chunk.step));
-        let spent = self.checker.end(&done, &reader.ranges, &mut self.delivered.checked)?;
-        let Brought { bytes, opens, reads } = done.outcome?;
+        reader.at = done.at;
+        let compared = self.checker.end(&done, &reader.ranges, &mut self.delivered.checked);
+        let outcome = compared.and_then(|spent| Ok((done.outcome?, spent)));
+        let (Brought { bytes, opens, reads }, spent) = match outcome {
+            Ok(brought) => brought,
+            Err(cause) => {
+                reader.tally.bytes_failed += reader.asked;
+                self.lose(done.reader, cause.into())?;
+                return self.advance(done.reader);
+            }
+        };
         reader.tally.bytes_read += bytes;
         reader.tally.opens += opens;
         reader.tally.reads += reads;
         self.delivered.latencies.sample.record(done.at.since(done.began) - spent);
-        reader.at = done.at;
         let samples = reader.samples.end - reader.samples.start;
         self.delivered.timeline.add(done.at.since(job.begin), bytes, samples);
         if self.preprocess(done.reader, done.kept) {
@@ -346,6 +399,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             reader.put_by(job, bytes);
             return false;
         }
+        self.station.posts[place].turns_to(Doing::Preparing);
         let span = job.preprocessing.span(job.seed, job.epoch, &reader.samples, reader.each);
         if plan.kind == Preprocess::Sleep {
             reader.at = job.preprocessing.pause(reader.queue, reader.at, span);
@@ -354,8 +408,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             return true;
         }
         let (rank, step) = self.at_work;
-        let file = reader.samples.start / job.split.samples_per_file;
-        job.preprocessing.submit(Task { thread: self.thread, reader: place, rank, step, file, span, bytes });
+        job.preprocessing.submit(Task { thread: self.thread, reader: place, rank, step, span, bytes });
         true
     }
 
@@ -382,6 +435,13 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         for done in prepared.drain(..) {
             let reader = &mut self.readers[done.reader];
             reader.at = done.at;
+            if let Some(cause) = done.damage {
+                let name = self.job.file_name(reader.file(self.job));
+                self.turn_to(done.reader);
+                self.lose(done.reader, ReadError::Damaged { name, cause })?;
+                self.advance(done.reader)?;
+                continue;
+            }
             reader.put_by(self.job, done.bytes);
             self.go_on(done.reader)?;
         }
@@ -407,8 +467,10 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         let rank = job.first_rank + reader.queue as u64;
         let shards = &job.phase.shards;
         let part = part_of(rank * shards.steps + chunk.step, shards.ranks * shards.steps);
-        self.delivered.parts[part] += Part { samples: tally.samples_delivered, digest: tally.digest };
-        job.pulse.add(tally.samples_delivered, tally.bytes_read);
+        let mut all = Part { samples: tally.samples_delivered, digest: tally.digest };
+        all += tally.failed;
+        self.delivered.parts[part] += all;
+        job.pulse.add(all.samples, tally.bytes_read);
         let (queue, at) = (reader.queue, reader.at);
         let change = job.queues[queue].complete(chunk, at, tally.bytes_read);
         job.wake_for(queue, &change.room);
@@ -433,11 +495,12 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         let pause = self.pauses.peek().map(|Reverse((at, _))| *at);
         let awaits = self.lane.awaits();
         let until = match awaits {
-            Awaits::Moment(at) => pause.map_or(at, |pause| pause.min(at)),
-            _ => pause.unwrap_or(Nanos(u64::MAX)),
+            Awaits::Moment(at) => Some(pause.map_or(at, |pause| pause.min(at))),
+            _ => pause,
         };
+        self.station.sleeps(until);
         let now = job.clock.now();
-        let most = until.since(now).min(LOOK_AROUND);
+        let most = until.map_or(LOOK_AROUND, |until| until.since(now).min(LOOK_AROUND));
         let (idle, thread) = (&self.idle, self.thread);
         bell.set_free(idle.iter().any(|idle| !idle.readers.is_empty()));
         let computes = job.loader.preprocess.computes();
@@ -467,79 +530,5 @@ impl Idle {
     /// Whether the queue has let more go since its readers asked last.
     fn could_claim(&self, job: &Job<'_>) -> bool {
         !self.readers.is_empty() && self.seen != Some(job.queues[self.queue].bound())
-    }
-}
-
-impl Reader {
-    fn new(job: &Job<'_>, queue: usize, number: usize, account: usize) -> Reader {
-        let shards = &job.phase.shards;
-        let first = shards.position(job.first_rank + queue as u64, 0);
-        Reader {
-            queue,
-            number,
-            account,
-            chunk: None,
-            left: 0..0,
-            stretch: first..first + shards.steps * shards.batch,
-            ahead: None,
-            samples: 0..0,
-            each: 0.0,
-            begins: false,
-            at: Nanos::ZERO,
-            began: Nanos::ZERO,
-            tally: Row::default(),
-            known: Known::default(),
-            kept: Vec::new(),
-            spare: None,
-            ranges: Vec::new(),
-        }
-    }
-
-    /// Takes the next samples of the chunk on, neighbours in one file together; says whether there are any.
-    fn next_samples(&mut self, job: &Job<'_>) -> bool {
-        let Some((position, samples)) = self.ahead.take().or_else(|| self.look_up(job)) else { return false };
-        self.samples = samples.clone();
-        self.deliver(position, &samples);
-        let per_file = job.split.samples_per_file;
-        if per_file == 1 {
-            return true;
-        }
-        while let Some((position, samples)) = self.look_up(job) {
-            if samples.start != self.samples.end || samples.start.is_multiple_of(per_file) {
-                self.ahead = Some((position, samples));
-                break;
-            }
-            self.samples.end = samples.end;
-            self.deliver(position, &samples);
-        }
-        true
-    }
-
-    /// The next samples that stand one after another, and where in the order they stand.
-    fn look_up(&mut self, job: &Job<'_>) -> Option<(u64, Range<u64>)> {
-        if self.left.is_empty() {
-            return None;
-        }
-        let per_file = job.split.samples_per_file;
-        let (position, run) = job.phase.interleave.place(&self.stretch, per_file, self.left.start);
-        let most = run.min(self.left.end - self.left.start);
-        let (sample, count) = job.order.run(position, most);
-        self.left.start += count;
-        Some((position, sample..sample + count))
-    }
-
-    fn deliver(&mut self, position: u64, samples: &Range<u64>) {
-        let count = samples.end - samples.start;
-        self.tally.samples_delivered += count;
-        self.tally.digest.insert_run(samples.start, count);
-        self.tally.order = self.tally.order.wrapping_add(placed_run(position, samples.start, count));
-    }
-
-    /// Keeps the bytes of the samples for the batch, or their buffer for the next ones.
-    fn put_by(&mut self, job: &Job<'_>, bytes: Option<Buffer>) {
-        match bytes {
-            Some(buffer) if !job.shelves.is_empty() => self.kept.push(buffer),
-            bytes => self.spare = bytes.or_else(|| self.spare.take()),
-        }
     }
 }

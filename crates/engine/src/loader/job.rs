@@ -5,13 +5,14 @@ use std::sync::{Mutex, PoisonError};
 
 use format::Format;
 use model::files::FileList;
+use model::names::Name;
 use model::order::EpochOrder;
 use model::plan::{Data, LoaderPlan, PhasePlan, Split};
 use model::spec::Verify;
 use model::units::Nanos;
 use store::Store;
 
-use super::{Preprocessing, Queue, Shelf};
+use super::{Board, Preprocessing, Queue, Shelf, Tolerance};
 use crate::bell::Bell;
 use crate::meter::Clock;
 use crate::pulse::Pulse;
@@ -24,6 +25,12 @@ pub(crate) struct Failure {
     pub(crate) rank: u64,
     pub(crate) step: u64,
     pub(crate) cause: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank {}, step {}: {}", self.rank, self.step, self.cause)
+    }
 }
 
 /// Everything that the readers of one phase share.
@@ -48,6 +55,8 @@ pub(crate) struct Job<'a> {
     /// Batches that are kept in memory, queue by queue; empty if none are.
     pub(crate) shelves: &'a [Shelf],
     pub(crate) preprocessing: &'a Preprocessing<'a>,
+    pub(crate) tolerance: &'a Tolerance,
+    pub(crate) board: &'a Board,
     pub(crate) deal: &'a Deal,
     /// Wakes the reading threads, one bell each.
     pub(crate) work_bells: &'a [Bell],
@@ -69,11 +78,25 @@ impl Job<'_> {
         self.stop.wished() || self.abort.wished()
     }
 
+    /// Why the phase ends, if a part has failed.
+    pub(crate) fn cause(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(ToString::to_string)
+    }
+
     /// Keeps the first failure and ends the phase for everybody.
     pub(crate) fn fail(&self, failure: Failure) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
         self.abort.wish();
         self.wake_everybody();
+    }
+
+    /// The name of a file, for a message.
+    pub(crate) fn file_name(&self, file: u64) -> String {
+        let mut name = Name::default();
+        match self.files.entry(file, &mut name) {
+            Ok(_) => name.to_string(),
+            Err(cause) => cause,
+        }
     }
 
     pub(crate) fn wake_everybody(&self) {

@@ -1,16 +1,20 @@
 //! Brings batches to the accelerators: one queue of bounded depth per rank, and reading threads that play the ranks'
 //! readers and fill it. Nothing here outlives a phase of an epoch, so nothing can be stale in the next.
 
+mod board;
 mod checking;
 mod crew;
 mod job;
 mod preprocess;
 mod queue;
 mod shelf;
+mod tolerance;
 mod visit;
 
+pub(crate) use board::Board;
 pub(crate) use crew::{Delivered, read};
 pub(crate) use job::{Deal, Failure, Job};
 pub(crate) use preprocess::{Preprocessing, panic_text};
 pub(crate) use queue::Queue;
 pub(crate) use shelf::Shelf;
+pub(crate) use tolerance::Tolerance;

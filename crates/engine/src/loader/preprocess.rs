@@ -6,10 +6,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use format::Format;
-use model::names::Name;
 use model::order::mix;
 use model::plan::PreprocessPlan;
 use model::spec::Preprocess;
@@ -30,6 +30,8 @@ pub(crate) struct Preprocessing<'a> {
     changed: Condvar,
     /// What is done, thread by reading thread.
     done: Vec<Mutex<Vec<Prepared>>>,
+    /// Tasks that are at work.
+    at_work: AtomicU64,
 }
 
 #[derive(Default)]
@@ -46,7 +48,6 @@ pub(crate) struct Task {
     /// Where it stands, for messages.
     pub(crate) rank: u64,
     pub(crate) step: u64,
-    pub(crate) file: u64,
     pub(crate) span: Nanos,
     pub(crate) bytes: Option<Buffer>,
 }
@@ -56,6 +57,8 @@ pub(crate) struct Prepared {
     pub(crate) reader: usize,
     pub(crate) at: Nanos,
     pub(crate) bytes: Option<Buffer>,
+    /// Why there is nothing to deliver, if it could not be decoded.
+    pub(crate) damage: Option<String>,
 }
 
 impl<'a> Preprocessing<'a> {
@@ -73,6 +76,7 @@ impl<'a> Preprocessing<'a> {
             work: Mutex::default(),
             changed: Condvar::new(),
             done: (0..threads).map(|_| Mutex::default()).collect(),
+            at_work: AtomicU64::new(0),
         }
     }
 
@@ -111,6 +115,11 @@ impl<'a> Preprocessing<'a> {
         out.append(&mut self.done[thread].lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Whether CPU work is done right now.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Relaxed) > 0
+    }
+
     pub(crate) fn has_some(&self, thread: usize) -> bool {
         !self.done[thread].lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
@@ -125,17 +134,18 @@ impl<'a> Preprocessing<'a> {
     pub(crate) fn work_off(&self, job: &Job<'_>) {
         let mut scratch = Vec::new();
         while let Some(task) = self.next() {
+            // Relaxed: for one who watches.
+            self.at_work.fetch_add(1, Ordering::Relaxed);
             // A decoder that panics must not leave its reader waiting for ever.
             let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(job, &task, &mut scratch)));
-            let failed = match outcome {
-                Ok(Ok(())) => None,
-                Ok(Err(cause)) => Some(format!("{}: {cause}", named(job, task.file))),
-                Err(panic) => Some(format!("preprocessing panicked: {}", panic_text(&*panic))),
-            };
-            if let Some(cause) = failed {
+            self.at_work.fetch_sub(1, Ordering::Relaxed);
+            let outcome = outcome.unwrap_or_else(|panic| {
+                let cause = format!("preprocessing panicked: {}", panic_text(&*panic));
                 job.fail(Failure { rank: task.rank, step: task.step, cause });
-            }
-            let prepared = Prepared { reader: task.reader, at: job.clock.now(), bytes: task.bytes };
+                Ok(())
+            });
+            let (reader, at, bytes, damage) = (task.reader, job.clock.now(), task.bytes, outcome.err());
+            let prepared = Prepared { reader, at, bytes, damage };
             self.done[task.thread].lock().unwrap_or_else(PoisonError::into_inner).push(prepared);
             job.work_bells[task.thread].ring();
         }
@@ -164,15 +174,6 @@ impl<'a> Preprocessing<'a> {
 
     fn work(&self) -> MutexGuard<'_, Work> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The name of a file, for a message.
-fn named(job: &Job<'_>, file: u64) -> String {
-    let mut name = Name::default();
-    match job.files.entry(file, &mut name) {
-        Ok(_) => name.to_string(),
-        Err(cause) => cause,
     }
 }
 

@@ -24,6 +24,11 @@ pub(super) enum ReadError {
     Foreign(#[from] AskError),
     #[error("{0}")]
     Files(String),
+    /// What came cannot be decoded.
+    #[error("{name}: {cause}")]
+    Damaged { name: String, cause: String },
+    #[error("{last}; more errors than reader.error_limit: {limit}")]
+    TooMany { limit: String, last: String },
 }
 
 impl ReadError {
@@ -33,6 +38,26 @@ impl ReadError {
             self,
             ReadError::Store(StoreError::GivenUp) | ReadError::Foreign(AskError::Store(StoreError::GivenUp))
         )
+    }
+
+    /// Whether other files may still be read.
+    pub(super) fn is_about_a_file(&self) -> bool {
+        match self {
+            ReadError::Store(cause) | ReadError::Foreign(AskError::Store(cause)) => cause.is_about_a_file(),
+            ReadError::Format { .. } | ReadError::Foreign(_) | ReadError::Damaged { .. } => true,
+            ReadError::Files(_) | ReadError::TooMany { .. } => false,
+        }
+    }
+
+    /// The word that it is counted under.
+    pub(super) fn kind(&self) -> String {
+        match self {
+            ReadError::Store(cause) | ReadError::Foreign(AskError::Store(cause)) => cause.kind(),
+            ReadError::Format { .. } | ReadError::Foreign(_) | ReadError::Damaged { .. } => {
+                "damaged".to_owned()
+            }
+            ReadError::Files(_) | ReadError::TooMany { .. } => "unlisted".to_owned(),
+        }
     }
 }
 
@@ -49,6 +74,8 @@ pub(super) struct Visit {
     /// Number of the file in its split.
     pub(super) file: u64,
     pub(super) file_bytes: u64,
+    /// Bytes of its reads.
+    pub(super) bytes: u64,
 }
 
 /// Works visits out. One per thread: what does not change from file to file is worked out once.
@@ -96,8 +123,9 @@ impl Visits {
         } else {
             self.compute(job, file, &within, visitor.begins)?;
         }
-        account.bytes_planned += self.reads.iter().map(|range| range.len).sum::<u64>();
-        Ok(Visit { file, file_bytes })
+        let bytes = self.reads.iter().map(|range| range.len).sum::<u64>();
+        account.bytes_planned += bytes;
+        Ok(Visit { file, file_bytes, bytes })
     }
 
     /// Works out the reads of a file that we wrote.

@@ -159,7 +159,8 @@ fn requests(settings: &str, slow: Option<&'static str>, accelerator: Accelerator
         stop: &store.rest,
         pulse: &pulse,
     };
-    let ((), failure) = on_course(&rig, &Solo::new(1), &plan.train, 1, Nanos::ZERO, |course| {
+    let standing = Standing { epoch: 1, begin: Nanos::ZERO, errors: 0 };
+    let ((), failure) = on_course(&rig, &Solo::new(1), &plan.train, standing, |course| {
         let drive = Drive::new(course);
         course.job.queues.iter().for_each(Queue::open);
         if accelerator == Takes {

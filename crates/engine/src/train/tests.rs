@@ -261,6 +261,30 @@ fn a_failing_fetch_ends_the_run_and_is_named() {
     }
 }
 
+#[test]
+fn errors_are_counted_and_their_samples_left_out() {
+    let clock = FakeClock::default();
+    let store = Slow { fails_at: 100, ..Slow::new(&clock, 1) };
+    let settings = ["reader.read_threads=3", "reader.on_error=count", "reader.error_limit=20"];
+    let plan = plan(&settings, 2, &store);
+    let ledger = run(&plan, &store, &clock);
+    assert!(ledger.faults().is_empty(), "{:?}", ledger.faults());
+    let (first, second) = (ledger.total(1, Phase::Train), ledger.total(2, Phase::Train));
+    assert_eq!((first.samples_delivered, first.failed.samples), (60, 0));
+    assert_eq!((second.samples_delivered, second.failed.samples), (40, 20));
+    assert_eq!(second.bytes_read + second.bytes_failed, second.bytes_planned);
+    assert_eq!((ledger.errors().count(), ledger.errors().to_string().as_str()), (20, "enoent 20"));
+    let verdict = verdict::judge(&Case { plan: &plan, ledger: &ledger });
+    let outcome = |rule: &str| verdict.rules.iter().find(|finding| finding.rule == rule).unwrap().outcome;
+    for rule in ["complete", "exactly-once", "bytes-as-planned"] {
+        assert_eq!(outcome(rule), Outcome::Pass, "{rule}");
+    }
+    assert_eq!(outcome("errors"), Outcome::Note);
+    let figures = Figures::new(&plan, &ledger, Phase::Train).unwrap();
+    let rates: Vec<f64> = figures.epochs.iter().filter_map(|epoch| epoch.samples_per_second).collect();
+    assert!(rates[1] < 0.9 * rates[0], "samples that did not come are in no rate: {rates:?}");
+}
+
 /// A world in which nobody ever meets.
 struct Broken;
 

@@ -20,7 +20,7 @@ pub fn catalog(flags: &CatalogFlags) -> Ending {
     if let Some(empty) = flags.suffix.iter().find(|suffix| suffix.is_empty()) {
         return Err(Failure::usage(anyhow!("--suffix {empty:?} is empty; every name ends in nothing")));
     }
-    let stop = super::stop_on_signals()?;
+    let stop = super::stop_on_signals()?.with_patience(super::unless_zero(flags.stall_timeout));
     if flags.check { check(flags, &stop) } else { list(flags, &stop) }
 }
 
@@ -67,9 +67,8 @@ fn failure(error: ScanError) -> Failure {
         }
         ScanError::Busy(_) | ScanError::Catalog { .. } | ScanError::Store(_) => Failure::refused(error),
         ScanError::Panicked | ScanError::Build { .. } => Failure::internal(error),
-        ScanError::Io { .. } | ScanError::Changed(_) | ScanError::Interrupted | ScanError::Thread(_) => {
-            Failure::incomplete(error)
-        }
+        ScanError::Io { .. } | ScanError::Changed(_) | ScanError::Thread(_) => Failure::incomplete(error),
+        ScanError::Interrupted | ScanError::Stuck(_) => Failure::incomplete(error),
     }
 }
 

@@ -15,7 +15,8 @@ use serde_json::json;
 use store::{Store, StoreError};
 
 use super::{
-    Prepared, build_format, check_folder, check_storage, data_folder, make_folder, open_folder, prepare,
+    Prepared, build_format, check_folder, check_storage, data_folder, make_folder, open_folder, patience,
+    prepare,
 };
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::GenerateFlags;
@@ -102,12 +103,14 @@ impl Job<'_> {
         let options = catalog::Options { suffixes: vec![suffix], ..catalog::Options::default() };
         let pulse = Pulse::default();
         let goal = Goal { what: "listing", unit: "files", samples: 0, au: false };
+        let stop = &stop.with_patience(patience(self.spec));
         let (outcome, _) =
             watch(self.show, &pulse, &goal, || catalog::scan(self.folder, &options, stop, &pulse));
         outcome.map(|_| ()).map_err(Failure::incomplete)
     }
 
     fn write(&self, store: &dyn Store, stop: &Stop) -> Result<(Generated, Nanos), Failure> {
+        let stop = &stop.with_patience(patience(self.spec));
         let pulse = Pulse::default();
         let task = Generation {
             spec: self.spec,

@@ -21,18 +21,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use engine::Stop;
 use engine::host::Host;
+use engine::{Stop, meter};
 use format::{Arithmetic, Format, KINDS, Kind, Options};
 use model::plan::{self as plans, Listed, Medium, Plan, PlanError, Request};
 use model::spec::{self, Preprocess, Source, Spec, StorageType};
-use model::units::Bytes;
+use model::units::{Bytes, Nanos};
 use model::warning::{KeyPlace, Warning};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use store::{Capabilities, Mode, Posix, Selection, Store};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, abandon};
 use crate::flags::WorkloadFlags;
 use crate::workloads::load;
 
@@ -57,7 +60,7 @@ impl Prepared {
 
     /// Warns of the keys that were given and change nothing in this plan.
     pub fn warn_of_idle_keys(&mut self, plan: &Plan, store: &Selection) {
-        let Capabilities { holds_files: files, brings_bytes: bytes, .. } = store.backend.capabilities;
+        let Capabilities { holds_files: files, brings_bytes: bytes, .. } = store.capabilities();
         for (key, why) in plans::idle(&self.spec, plan, Medium { files, bytes }) {
             let Some(place) = self.origins.get(key) else { continue };
             let keys = vec![KeyPlace { key: key.to_owned(), place: place.clone() }];
@@ -73,7 +76,7 @@ impl Prepared {
 pub fn prepare(flags: &WorkloadFlags) -> Result<Prepared, Failure> {
     let loaded = load(&flags.workload).map_err(Failure::usage)?;
     let source = Source { name: &loaded.source, text: &loaded.text };
-    let read = spec::read(source, &flags.set).map_err(|error| Failure::usage(anyhow!("{error}")))?;
+    let read = spec::read(source, &flags.settings()).map_err(|error| Failure::usage(anyhow!("{error}")))?;
     let spec::Read { spec, warnings, origins } = read;
     let (asked, name, default_ranks) = (flags.clone(), loaded.name, loaded.ranks);
     Ok(Prepared { asked, name, default_ranks, spec, warnings, origins })
@@ -103,7 +106,7 @@ pub fn select(spec: &Spec, flag: Option<&str>) -> Result<Selection, Failure> {
         let known: Vec<&str> = store::BACKENDS.iter().map(|backend| backend.name).collect();
         Failure::usage(anyhow!("there is no store '{text}'; the stores are {}", known.join(", ")))
     })?;
-    let capabilities = selection.backend.capabilities;
+    let capabilities = selection.capabilities();
     if direct && capabilities.cached && !capabilities.odirect {
         let what = if spec.reader.odirect { "reader.odirect" } else { "storage.storage_type: direct_fs" };
         return Err(Failure::usage(anyhow!(
@@ -205,10 +208,10 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
         host_memory_bytes: site.host_memory_bytes,
         cores: site.host.cores,
         store: &site.store.text(),
-        threads: site.store.backend.capabilities.threads,
-        reads_bytes: site.store.backend.capabilities.brings_bytes,
+        threads: site.store.capabilities().threads,
+        reads_bytes: site.store.capabilities().brings_bytes,
         memory: site.memory.map(|bytes| bytes.0),
-        entropy: engine::meter::entropy(),
+        entropy: meter::entropy(),
         measure: Some(&arithmetic),
         listed: site.listed,
     };
@@ -219,11 +222,22 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// A stop that Ctrl-C and a polite kill trigger. A second signal ends the process at once.
+/// How long work may go on after a signal. Work that is watched is given up earlier, with a list of who waits for what.
+const LATEST: Duration = Duration::from_secs(4);
+
+/// A stop that Ctrl-C and a polite kill trigger. A second signal ends the process at once, and one that nothing comes
+/// of ends it a little later.
 pub fn stop_on_signals() -> Result<Stop, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let install = || -> std::io::Result<()> {
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            if signals.forever().next().is_some() {
+                meter::pause(LATEST);
+                abandon("interrupted, and what was at work has not ended");
+            }
+        })?;
+        for signal in [SIGINT, SIGTERM] {
             let exit = i32::from(Exit::Incomplete.code());
             signal_hook::flag::register_conditional_shutdown(signal, exit, Arc::clone(&flag))?;
             signal_hook::flag::register(signal, Arc::clone(&flag))?;
@@ -231,7 +245,17 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
         Ok(())
     };
     install().context("cannot listen for signals").map_err(Failure::internal)?;
-    Ok(Stop::on(flag))
+    Ok(Stop::on(flag).or_abandon(abandon))
+}
+
+/// How long a workload's run may be without any progress; `None`: as long as it likes.
+pub fn patience(spec: &Spec) -> Option<Nanos> {
+    unless_zero(Nanos::from_seconds(spec.reader.stall_timeout))
+}
+
+/// A timeout of 0 is none.
+pub fn unless_zero(timeout: Nanos) -> Option<Nanos> {
+    (timeout > Nanos::ZERO).then_some(timeout)
 }
 
 /// A word as a shell takes it.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use engine::host::{self, Host};
 use engine::meter::Monotonic;
-use model::ledger::Phase;
+use model::ledger::{Ledger, Phase};
 use store::Now;
 
 use super::stage::{Measured, Stage, Venue};
@@ -53,7 +53,7 @@ fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Hos
         peak_rss_bytes: host::peak_rss_bytes(),
     };
     let fault = measured.fault();
-    if fault.is_none() || ledger.epochs(Phase::Train).len() > 1 {
+    if fault.is_none() || saw_something(ledger) {
         let saved = folder::write(results, &outcome).map_err(Failure::incomplete)?;
         show_result(flags, &outcome, &saved)?;
     }
@@ -61,6 +61,13 @@ fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Hos
         return Err(Failure::incomplete(fault));
     }
     Ok(Exit::of(verdict.status))
+}
+
+/// Whether there is anything to tell of a run that was stopped: a sample that came, or an error that was met.
+fn saw_something(ledger: &Ledger) -> bool {
+    let epochs = ledger.epochs(Phase::Train);
+    !ledger.errors().is_empty()
+        || epochs.into_iter().any(|epoch| ledger.total(epoch, Phase::Train).samples_delivered > 0)
 }
 
 fn show_result(flags: &RunFlags, outcome: &Outcome<'_>, saved: &Path) -> Result<(), Failure> {

@@ -24,8 +24,8 @@ use store::{Backend, Mode, Selection, Store, StoreError};
 use super::generate::{Job, default_writers};
 use super::listing::{self, Slice};
 use super::{
-    Prepared, Site, build_format, check_folder, check_storage, data_folder, open_folder, open_store, quoted,
-    resolve, select,
+    Prepared, Site, build_format, check_folder, check_storage, data_folder, open_folder, open_store,
+    patience, quoted, resolve, select,
 };
 use crate::exit::Failure;
 use crate::flags::PlaceFlags;
@@ -69,7 +69,7 @@ impl<'a> Stage<'a> {
         let format = build_format(&prepared.spec)?;
         let folder = data_folder(&prepared.spec, venue.place.data_dir.as_deref());
         let generates = venue.place.generate || prepared.spec.workflow.generate_data;
-        let generates = generates && !venue.data_is_there && selection.backend.capabilities.holds_files;
+        let generates = generates && !venue.data_is_there && selection.capabilities().holds_files;
         Stage::resolve(venue, prepared, selection, format, folder, generates)
     }
 
@@ -82,7 +82,7 @@ impl<'a> Stage<'a> {
         generates: bool,
     ) -> Result<Stage<'a>, Failure> {
         let backend = selection.backend;
-        let catalog = catalog(&prepared, &folder, generates, backend)?;
+        let catalog = catalog(&prepared, &folder, generates, &selection)?;
         let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
         let site = Site {
             ranks: venue.ranks,
@@ -96,7 +96,7 @@ impl<'a> Stage<'a> {
         };
         let plan = resolve(&prepared, &site)?;
         prepared.warn_of_idle_keys(&plan, &selection);
-        if let Some(opened) = catalog.as_ref().filter(|_| backend.capabilities.holds_files) {
+        if let Some(opened) = catalog.as_ref().filter(|_| selection.capabilities().holds_files) {
             listing::check_unchanged(opened, 2 * venue.host.cores)?;
         }
         let catalog = catalog.zip(listed);
@@ -106,7 +106,7 @@ impl<'a> Stage<'a> {
     /// Refuses what cannot go well on this host.
     pub fn check_host(&self) -> Result<(), Failure> {
         check_folder(&self.folder, "data folder")?;
-        if self.backend.capabilities.holds_files {
+        if self.selection.capabilities().holds_files {
             // Every reader may have a file open.
             let readers = self.plan.ranks * self.plan.loader.readers_per_rank;
             store::want_files(readers).map_err(Failure::refused)?;
@@ -128,7 +128,7 @@ impl<'a> Stage<'a> {
 
     /// Sees that the data set is there, as far as a few files tell. One that is to be generated need not be.
     pub fn check_data(&self) -> Result<(), Failure> {
-        if !self.backend.capabilities.holds_files || self.generates {
+        if !self.selection.capabilities().holds_files || self.generates {
             return Ok(());
         }
         let missing = match self.selection.open(&self.folder) {
@@ -285,7 +285,7 @@ impl<'a> Stage<'a> {
         for (property, value) in store.observed() {
             conditions.observe(property, &value);
         }
-        if self.backend.capabilities.holds_files {
+        if self.selection.capabilities().holds_files {
             conditions.observe("data_folder", &self.folder.display().to_string());
         }
         conditions.hosts.insert(self.venue.host.name.clone(), host);
@@ -326,6 +326,7 @@ impl<'a> Stage<'a> {
     ) -> (Ledger, Times) {
         let (clock, pulse) = (Monotonic::new(), Pulse::default());
         let (plan, format) = (&self.plan, &*self.format);
+        let stop = &stop.with_patience(patience(&self.prepared.spec));
         let rig = Rig { plan, format, store, files, truth, clock: &clock, stop, pulse: &pulse };
         let goal = Goal { what: "training", unit: "samples", samples: plan.samples(), au: true };
         let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
@@ -376,10 +377,10 @@ fn catalog(
     prepared: &Prepared,
     folder: &Path,
     generates: bool,
-    backend: &Backend,
+    store: &Selection,
 ) -> Result<Option<Opened>, Failure> {
     if !generates {
-        return listing::open(prepared, folder, backend.capabilities.holds_files);
+        return listing::open(prepared, folder, store.capabilities().holds_files);
     }
     let dataset = &prepared.spec.dataset;
     match dataset.catalog.as_deref() {

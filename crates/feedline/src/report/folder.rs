@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, anyhow};
 use engine::meter;
@@ -21,6 +22,7 @@ pub fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFol
     let made =
         FreshFolders(folder.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect());
     let shown = folder.display();
+    leave(&made.0);
     fs::create_dir_all(&folder)
         .map_err(|error| anyhow!("cannot make the results folder {shown}: {error}"))?;
     let probe = folder.join(format!(".feedline-probe-{}", std::process::id()));
@@ -42,11 +44,33 @@ impl Drop for FreshFolders {
     }
 }
 
+/// Folders that are of no use to anyone unless the program ends well.
+static LEAVINGS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn leave(folders: &[PathBuf]) {
+    LEAVINGS.lock().unwrap_or_else(PoisonError::into_inner).splice(0..0, folders.iter().cloned());
+}
+
+/// Removes what a result was to be written to, where nothing was.
+pub fn remove_leavings() {
+    for folder in LEAVINGS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let partial = folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PARTIAL));
+        // Best effort, innermost first. A folder with a result in it stays.
+        let _ = if partial { fs::remove_dir_all(folder) } else { fs::remove_dir(folder) };
+    }
+}
+
+/// How the name of a result folder begins that is not complete.
+const PARTIAL: &str = ".partial-";
+
 /// Writes the result and says where it is.
 pub fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
     let parent = results.join(safe_name(&outcome.plan.workload));
-    let partial = parent.join(format!(".partial-{}", std::process::id()));
+    let partial = parent.join(format!("{PARTIAL}{}", std::process::id()));
     let place = || format!("cannot write the result to {}", parent.display());
+    // One that was killed may have had the same number.
+    let _ = fs::remove_dir_all(&partial);
+    leave(std::slice::from_ref(&partial));
     fs::create_dir_all(&partial).with_context(place)?;
     let saved = write_files(&partial, outcome).and_then(|()| publish(&parent, &partial)).with_context(place);
     if saved.is_err() {

@@ -123,6 +123,7 @@ impl Outcome<'_> {
                 "peak_rss_bytes": self.peak_rss_bytes,
                 "planned_bytes": self.plan.estimate.memory_bytes,
             },
+            "errors": self.ledger.errors(),
             "calibration": self.ledger.calibration,
             "first_batch_seconds": self.times.first_batch.map(Nanos::seconds),
             "cpu_seconds": self.times.cpu_seconds,
@@ -181,7 +182,7 @@ impl Outcome<'_> {
         let epochs = self.figures(phase).map_or_else(Vec::new, |figures| figures.epochs);
         let planned = self.plan.phase(phase);
         let with_plan = epochs.into_iter().map(|figures| {
-            let finished = figures.samples_delivered == figures.samples_planned;
+            let finished = figures.samples_delivered + figures.samples_failed == figures.samples_planned;
             let digest = planned.filter(|_| finished).map(|planned| expected_digest(planned, figures.epoch));
             let mut value = json!(figures);
             value["digest_planned"] = json!(digest);

@@ -81,8 +81,8 @@ const RANK_BYTES: u64 = 1 << 10;
 const SLOT_BYTES: u64 = 64;
 /// Histograms and timeline of one phase of one epoch, which are kept for the result.
 const PHASE_BYTES: u64 = 256 << 10;
-/// What is known of one reader.
-const READER_BYTES: u64 = 512;
+/// What is known of one reader, and what it notes for the one who watches.
+const READER_BYTES: u64 = 640;
 
 fn memory(
     request: &Request<'_>,

@@ -3,7 +3,7 @@
 
 use super::{Discipline, Plan};
 use crate::order::Unit;
-use crate::spec::{Preprocess, Readahead, Retain, Shuffle, Spec, Verify};
+use crate::spec::{OnError, Preprocess, Readahead, Retain, Shuffle, Spec, Verify};
 
 /// What of the store matters here.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,7 @@ const NO_READS: &str = "the synthetic loader reads nothing";
 const NO_FILES: &str = "the store opens no files";
 const NO_BYTES: &str = "the store brings no bytes that could be kept";
 const NOTHING_TO_COMPARE: &str = "the store brings no bytes that could be compared";
+const NO_COUNT: &str = "the first error ends the run: reader.on_error is stop";
 const NO_WORK: &str = "nothing is preprocessed in this run";
 const NO_STREAM: &str =
     "only the tensorflow loader has such a thing, for formats that are streams (tfrecord, csv)";
@@ -47,6 +48,8 @@ fn reading(spec: &Spec, plan: &Plan, medium: Medium) -> Vec<(&'static str, &'sta
         ("reader.retain", reader.retain != Retain::None, why(medium.bytes, NO_BYTES)),
         ("reader.verify", reader.verify == Verify::Full, why(medium.bytes, NOTHING_TO_COMPARE)),
         ("reader.transfer_size", reader.transfer_size.is_some(), why(true, "")),
+        ("reader.on_error", reader.on_error != OnError::Stop, why(true, "")),
+        ("reader.error_limit", reader.on_error == OnError::Stop, Some(NO_COUNT)),
     ];
     keys.into_iter().filter(|(_, given, _)| *given).filter_map(|(key, _, why)| Some((key, why?))).collect()
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Data, PlanError, Request, Split};
 use crate::order::{Interleave, Order, Unit};
-use crate::spec::{Loader as LoaderKind, Preprocess, Retain, Shuffle, Spec, Time};
+use crate::spec::{Loader as LoaderKind, OnError, Preprocess, Retain, Shuffle, Spec, Time};
 use crate::units::Bytes;
 
 /// Whose way of fetching is emulated.
@@ -48,6 +48,8 @@ pub struct LoaderPlan {
     pub retained_bytes: u64,
     /// Threads that do the reading, on each host.
     pub threads: u64,
+    /// Errors that are counted, and whose samples are left out of their batches; `None`: the first one ends the run.
+    pub error_limit: Option<u64>,
     pub preprocess: PreprocessPlan,
 }
 
@@ -138,6 +140,7 @@ impl LoaderPlan {
                 .min(data.largest_file().next_multiple_of(4096).max(4096)),
             retained_bytes: if reader.retain == Retain::Batch { batch_bytes } else { 0 },
             threads: request.threads.of(all_readers, request.cores),
+            error_limit: (reader.on_error == OnError::Count).then_some(reader.error_limit),
             preprocess: preprocess(spec, discipline, data),
         };
         plan.within(request, reader.batch_size)

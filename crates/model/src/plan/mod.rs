@@ -257,6 +257,11 @@ impl Plan {
         self.store.split(':').next() == Some("sim")
     }
 
+    /// The rule by which the store goes wrong on purpose, if it does.
+    pub fn injected_faults(&self) -> Option<&str> {
+        self.store.strip_prefix("fault:")
+    }
+
     /// Samples that the whole run delivers.
     pub fn samples(&self) -> u64 {
         let evals = self

@@ -52,6 +52,8 @@ names! {
     Readahead { Normal = "normal", Sequential = "sequential", Random = "random", Dontcache = "dontcache" }
     /// How much of what is read is compared with what the files should hold.
     Verify { None = "none", Sample = "sample", Full = "full" }
+    /// What happens when a sample cannot be read.
+    OnError { Stop = "stop", Count = "count" }
     /// Whether the ranks of the run hold the whole model or a subset of it.
     CheckpointMode { Default = "default", Subset = "subset" }
 }

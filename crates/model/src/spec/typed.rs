@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::check::Setting;
 use super::error::SpecError;
 use super::names::{
-    Access, CheckpointMode, Datatype, Framework, Loader, Preprocess, Readahead, Retain, Shuffle, StorageType,
-    Verify,
+    Access, CheckpointMode, Datatype, Framework, Loader, OnError, Preprocess, Readahead, Retain, Shuffle,
+    StorageType, Verify,
 };
 use super::time::Time;
 use crate::shape::Element;
@@ -182,6 +182,10 @@ spec! {
         preprocess_threads: Option<u64> = "reader.preprocess_threads",
         preprocess_slow_share: f64 = "reader.preprocess_slow_share",
         preprocess_slow_factor: f64 = "reader.preprocess_slow_factor",
+        on_error: OnError = "reader.on_error",
+        error_limit: u64 = "reader.error_limit",
+        /// Seconds; 0 waits for ever.
+        stall_timeout: f64 = "reader.stall_timeout",
     }
     Train {
         epochs: u64 = "train.epochs",
@@ -273,8 +277,8 @@ macro_rules! word_fields {
     )+ };
 }
 word_fields! {
-    Access, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element, Preprocess, Readahead, Retain,
-    Verify,
+    Access, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element, OnError, Preprocess, Readahead,
+    Retain, Verify,
 }
 
 /// Counts fit in `i64` by the bounds of their kinds.

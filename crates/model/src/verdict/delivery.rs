@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::errors::delivered_and_failed;
 use super::{Case, Outcome, planned_phases, proof, seen_phases};
 use crate::digest::Digest;
 use crate::ledger::Phase;
@@ -29,20 +30,21 @@ pub(super) fn complete(case: &Case<'_>) -> (Outcome, String) {
 }
 
 pub(super) fn exactly_once(case: &Case<'_>) -> (Outcome, String) {
-    let mut samples = 0;
+    let (mut samples, mut failed) = (0, 0);
     for (epoch, phase) in finished_phases(case) {
         let seen = case.ledger.total(epoch, phase.phase);
-        if seen.digest != expected_digest(phase, epoch) {
+        if seen.digest != expected_digest(phase, epoch) - seen.failed.digest {
             let what = proof::locate(phase, epoch, &case.ledger.node_total(epoch, phase.phase).parts);
             return (Outcome::Fail, format!("epoch {epoch}, {}: {what}", phase.phase));
         }
         samples += seen.samples_delivered;
+        failed += seen.failed.samples;
     }
-    match samples {
+    match samples + failed {
         0 => (Outcome::NotCheckable, "no epoch was finished".to_owned()),
         _ => (
             Outcome::Pass,
-            format!("{} samples, digest equal to the plan's in every epoch", grouped(samples)),
+            format!("{}, digest equal to the plan's in every epoch", delivered_and_failed(samples, failed)),
         ),
     }
 }
@@ -72,7 +74,7 @@ pub(super) fn bytes_as_planned(case: &Case<'_>) -> (Outcome, String) {
         let whole = seen.steps == phase.shards.steps * phase.shards.ranks;
         let by_plan = if whole { expected_bytes(case.plan, phase, epoch) } else { None };
         let planned = by_plan.unwrap_or(seen.bytes_planned);
-        if seen.bytes_read != planned {
+        if seen.bytes_read + seen.bytes_failed != planned {
             let (read, planned) = (grouped(seen.bytes_read), grouped(planned));
             return (
                 Outcome::Fail,

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::digest::Digest;
-use crate::ledger::{Calibration, Checked, Fault, HostSeen, NodeRow, PARTS, Part, Row, Window, part_of};
+use crate::ledger::{
+    Calibration, Checked, Errors, Example, Fault, HostSeen, NodeRow, PARTS, Part, Row, Window, part_of,
+};
 use crate::order::Unit;
 use crate::plan::bare::Bare;
 use crate::plan::{Request, Threads};
@@ -193,6 +195,51 @@ fn data_counts_as_verified_by_what_was_compared() {
         let (_, found, evidence) = finding(&plan, &ledger, "data-verified");
         assert_eq!((found, evidence.contains(words)), (outcome, true), "{words}: {evidence}");
     }
+}
+
+#[test]
+fn errors_are_a_note_within_the_limit_and_a_failure_beyond() {
+    let mut plan = plan();
+    let mut seen = ledger(&plan, |_, p| vec![p]);
+    assert_eq!(finding(&plan, &seen, "errors").1, Outcome::Pass);
+    let mut errors = Errors::default();
+    let example = Example { rank: 1, step: 2, file: "f".into(), offset: 4096, message: "no".into() };
+    errors.add("eio".into(), example);
+    seen.add_node(1, Phase::Train, 0, NodeRow { errors, ..NodeRow::default() });
+    for (limit, outcome) in [(None, Outcome::Fail), (Some(0), Outcome::Fail), (Some(1), Outcome::Note)] {
+        plan.loader.error_limit = limit;
+        let (_, found, evidence) = finding(&plan, &seen, "errors");
+        assert_eq!(found, outcome, "{limit:?}");
+        let expected = "eio 1; 0 samples not delivered, such as rank 1, step 2, f at byte 4,096: no";
+        assert_eq!(evidence, expected);
+    }
+}
+
+#[test]
+fn a_sample_that_failed_is_accounted_for_once() {
+    let plan = plan();
+    let order = plan.train.order.epoch(2);
+    let missing = |epoch, p| if (epoch, p) == (2, 42) { vec![] } else { vec![p] };
+    let mut seen = ledger(&plan, missing);
+    let failed = Part { samples: 1, digest: Digest::of_run(order.sample(42), 1) };
+    seen.add(2, Phase::Train, 0, Row { failed, bytes_failed: 4096, ..Row::default() });
+    let (_, outcome, evidence) = finding(&plan, &seen, "exactly-once");
+    assert_eq!(outcome, Outcome::Pass);
+    assert_eq!(evidence, "199 samples delivered and 1 failed, digest equal to the plan's in every epoch");
+    assert_eq!(finding(&plan, &seen, "bytes-as-planned").1, Outcome::Pass);
+    let other = Part { samples: 1, digest: Digest::of_run(order.sample(43), 1) };
+    let mut wrong = ledger(&plan, missing);
+    wrong.add(2, Phase::Train, 0, Row { failed: other, ..Row::default() });
+    assert_eq!(finding(&plan, &wrong, "exactly-once").1, Outcome::Fail);
+}
+
+#[test]
+fn what_goes_wrong_on_purpose_is_never_valid() {
+    let mut plan = plan();
+    plan.store = "fault:posix,kind=delay,span=1ms".to_owned();
+    let (status, outcome, evidence) = finding(&plan, &ledger(&plan, |_, p| vec![p]), "no-injected-faults");
+    assert_eq!((status, outcome), (Status::Invalid, Outcome::Fail));
+    assert_eq!(evidence, "the store went wrong by rule: posix,kind=delay,span=1ms");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::Uring;
 use super::reader::Reader;
 use super::ring::{Answer, Asked, Ring};
-use crate::reading::Transfers;
+use crate::reading::{Ask, Transfers};
 use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic, Waker};
 
 /// When nothing has come for so long, readers are looked at: see `UringLane::examine`.
@@ -24,6 +24,15 @@ const QUIET: Nanos = Nanos(500_000_000);
 /// How messages name a reader's file.
 fn shown(store: &Uring, ring: &Ring, reader: usize) -> String {
     store.folder.path_of(&ring.path(reader).to_string_lossy())
+}
+
+/// What a chain begins with.
+fn asked(opens: bool, read: Option<Ask>) -> Operation {
+    match (opens, read) {
+        (true, _) => Operation::Open,
+        (false, Some(_)) => Operation::Read,
+        (false, None) => Operation::Close,
+    }
 }
 
 pub(super) struct UringLane<'a> {
@@ -73,7 +82,9 @@ impl<'a> UringLane<'a> {
             Some(_) => None,
             None => this.next(self.transfers),
         };
-        if this.trouble.is_none() && (this.stale || !this.open) {
+        let opens = this.trouble.is_none() && (this.stale || !this.open);
+        self.traffic.begin(reader, asked(opens, next), next.map_or(0, |ask| ask.offset));
+        if opens {
             if this.stale {
                 self.ring.close(reader);
             }
@@ -140,9 +151,11 @@ impl<'a> UringLane<'a> {
         let Answer { reader, asked, result } = answer;
         let this = &mut self.readers[reader];
         this.owed -= 1;
+        self.traffic.end(reader);
         match (asked, result) {
             (Asked::Open, Ok(_)) => {
                 this.open = true;
+                self.traffic.begin(reader, Operation::Read, this.ask.offset);
                 this.brought.opens += 1;
                 self.spans.open.record(now.since(this.since));
             }

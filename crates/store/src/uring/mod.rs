@@ -203,7 +203,7 @@ mod tests {
     static GO_ON: AtomicBool = AtomicBool::new(false);
 
     fn traffic(readers: usize, transfer: usize) -> Traffic<'static> {
-        Traffic { readers, transfer, clock: &Still, give_up: &GO_ON, witness: None }
+        Traffic { readers, transfer, clock: &Still, give_up: &GO_ON, ..Traffic::looks() }
     }
 
     /// The store on a new folder. Where the tests' kernel or file system forbids it the refusal is checked instead.

@@ -21,6 +21,7 @@ fn loader(chunk: u64, readers: u64, prefetch: u64) -> LoaderPlan {
         ordered: true,
         transfer_bytes: 4096,
         retained_bytes: 0,
+        error_limit: None,
         threads: 1,
         preprocess: PreprocessPlan {
             kind: Preprocess::None,

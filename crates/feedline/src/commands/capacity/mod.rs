@@ -121,7 +121,7 @@ impl<'a> Capacity<'a> {
     /// Where nothing has to be there to be read, there can be files for any number of ranks.
     fn makes_files(&self) -> Result<bool, Failure> {
         let holds_files =
-            select(&self.prepared.spec, self.flags.place.store.as_deref())?.backend.capabilities.holds_files;
+            select(&self.prepared.spec, self.flags.place.store.as_deref())?.capabilities().holds_files;
         Ok(!holds_files && self.prepared.spec.dataset.catalog.is_none())
     }
 

@@ -121,7 +121,7 @@ fn without_work(spec: &mut Spec) {
 
 /// Whether reads of this store may be served from the page cache.
 fn has_page_cache(selection: &Selection) -> bool {
-    selection.backend.capabilities.cached && !selection.mode.odirect
+    selection.capabilities().cached && !selection.mode.odirect
 }
 
 /// The four runs, and the state of the cache before two of them; a store without page cache has none.

@@ -1,6 +1,6 @@
 //! Keys of `reader` (DLIO also reads them below `data_reader`): how the data set is read.
 
-use super::super::names::{Access, Loader, Preprocess, Readahead, Retain, Verify};
+use super::super::names::{Access, Loader, OnError, Preprocess, Readahead, Retain, Verify};
 use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Number, Shuffle, Text, Time};
 use super::super::schema::Status::{NoEffect, Used};
 use super::super::schema::{Row, row};
@@ -121,6 +121,27 @@ pub(super) const ROWS: &[Row] = &[
         "share of the samples that take preprocess_slow_factor times as long",
     ),
     row("reader.preprocess_slow_factor", Number(1.0, LONGEST), "1", Used, "how much longer those take"),
+    row(
+        "reader.on_error",
+        Choice(OnError::NAMES),
+        "stop",
+        Used,
+        "what a sample that cannot be read does: it ends the run, or it is counted and left out of its batch",
+    ),
+    row(
+        "reader.error_limit",
+        Integer(0, COUNT),
+        "100",
+        Used,
+        "errors that are counted; one more ends the run",
+    ),
+    row(
+        "reader.stall_timeout",
+        Number(0.0, LONGEST),
+        "60",
+        Used,
+        "seconds without any progress after which a run ends and says who waits for what; 0 waits for ever",
+    ),
     row(
         "reader.read_type",
         Choice(&["on_demand", "memory"]),

@@ -1,0 +1,131 @@
+//! Writers that get stuck: whoever watches says so, and names the file.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use format::Arithmetic;
+use model::spec::{self, Source};
+use model::units::Nanos;
+use store::{Capabilities, Census, Files, Mode, Posix, Writer};
+
+use super::*;
+use crate::meter;
+
+/// A folder whose files can be begun, and written to once `released`.
+#[derive(Debug)]
+struct Stuck {
+    folder: Posix,
+    released: Arc<AtomicBool>,
+}
+
+struct StuckWriter<'a>(Box<dyn Writer + 'a>, &'a AtomicBool);
+
+impl Writer for StuckWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        while !self.1.load(Ordering::Relaxed) {
+            meter::pause(Duration::from_millis(1));
+        }
+        self.0.write(bytes)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), StoreError> {
+        self.0.finish()
+    }
+}
+
+impl Files for Stuck {
+    fn shown(&self, name: &Name) -> String {
+        name.to_string()
+    }
+
+    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
+        self.folder.files().size(name)
+    }
+
+    fn create_folder(&self, name: &Name) -> Result<(), StoreError> {
+        self.folder.files().create_folder(name)
+    }
+
+    fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError> {
+        let writer = self.folder.files().create(name)?;
+        Ok(match name.as_str().starts_with("train/") {
+            true => Box::new(StuckWriter(writer, &self.released)),
+            false => writer,
+        })
+    }
+
+    fn lock(&self) -> Result<(), StoreError> {
+        self.folder.files().lock()
+    }
+
+    fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError> {
+        self.folder.files().remove_leftovers(folder, prefix, suffix)
+    }
+
+    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<Census>, StoreError> {
+        self.folder.files().census(folder, prefix, suffix)
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        self.folder.files().sync()
+    }
+}
+
+impl Store for Stuck {
+    fn name(&self) -> &'static str {
+        "stuck"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.folder.capabilities()
+    }
+
+    fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
+        self.folder.lane(traffic)
+    }
+
+    fn files(&self) -> &dyn Files {
+        self
+    }
+
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn writers_that_get_stuck_are_named_and_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "dataset: {format: npz, num_files_train: 4, record_length_bytes: 4096}";
+    let spec = spec::read(Source { name: "test", text }, &[]).unwrap().spec;
+    let format = format::plain("npz").unwrap();
+    let data = Data::resolve(&spec, Some(&Arithmetic(&*format))).unwrap();
+    let released = Arc::new(AtomicBool::new(false));
+    let (said, release) = (Arc::new(Mutex::new(String::new())), Arc::clone(&released));
+    let words = Arc::clone(&said);
+    let stop = Stop::default().with_patience(Some(Nanos(200_000_000))).or_abandon(move |message| {
+        message.clone_into(&mut words.lock().unwrap());
+        release.store(true, Ordering::Relaxed);
+    });
+    let store = Stuck { folder: Posix::open(folder.path(), Mode::default()).unwrap(), released };
+    let outcome = generate(&Generation {
+        spec: &spec,
+        data: &data,
+        format: &*format,
+        store: &store,
+        keep_seed: false,
+        writers: 2,
+        overwrite: false,
+        verify: false,
+        stop: &stop,
+        pulse: &Pulse::default(),
+    });
+    let error = outcome.unwrap_err().to_string();
+    assert!(error.starts_with("no progress for ") && error.contains(": write train/img_"), "{error}");
+    let said = said.lock().unwrap();
+    assert!(said.contains("still not ended 3.00 s later: writer 0: write train/img_"), "{said}");
+    for file in std::fs::read_dir(folder.path().join("train")).unwrap() {
+        assert_eq!(file.unwrap().metadata().unwrap().len(), data.file_bytes.of(0), "no file is half there");
+    }
+}

@@ -1,0 +1,167 @@
+//! What every reader of a phase is about, for the one who watches: which file, for which step, since when. Readers note
+//! it in passing, in places of their own; what the store does for them is in their tracks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::units::Nanos;
+use store::Track;
+
+use super::job::Deal;
+
+/// What a reader does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Nothing,
+    /// It fetches samples, or looks where they are.
+    Fetching,
+    /// Its samples are preprocessed.
+    Preparing,
+}
+
+/// One reader. Relaxed throughout, and one thread writes: whoever watches looks at what has not changed for seconds.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Post {
+    doing: AtomicU64,
+    file: AtomicU64,
+    step: AtomicU64,
+    since: AtomicU64,
+}
+
+impl Post {
+    pub(crate) fn fetches(&self, file: u64, step: u64, at: Nanos) {
+        self.file.store(file, Ordering::Relaxed);
+        self.step.store(step, Ordering::Relaxed);
+        self.since.store(at.0, Ordering::Relaxed);
+        self.turns_to(Doing::Fetching);
+    }
+
+    pub(crate) fn turns_to(&self, doing: Doing) {
+        self.doing.store(doing as u64, Ordering::Relaxed);
+    }
+
+    fn doing(&self) -> Doing {
+        match self.doing.load(Ordering::Relaxed) {
+            1 => Doing::Fetching,
+            2 => Doing::Preparing,
+            _ => Doing::Nothing,
+        }
+    }
+}
+
+/// The readers that a thread plays.
+#[derive(Debug)]
+pub(crate) struct Station {
+    pub(crate) posts: Vec<Post>,
+    pub(crate) tracks: Vec<Track>,
+    /// Until when the thread sleeps by plan; 0 if it does not.
+    until: AtomicU64,
+}
+
+impl Station {
+    /// Notes that the thread sleeps, until a moment that it knows or until someone answers.
+    pub(crate) fn sleeps(&self, until: Option<Nanos>) {
+        self.until.store(until.map_or(0, |until| until.0), Ordering::Relaxed);
+    }
+}
+
+/// A reader that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    pub(crate) since: Nanos,
+    pub(crate) queue: usize,
+    pub(crate) reader: usize,
+    pub(crate) step: u64,
+    pub(crate) file: u64,
+    pub(crate) offset: u64,
+    /// In words.
+    pub(crate) operation: String,
+}
+
+/// All readers, thread by thread.
+#[derive(Debug)]
+pub(crate) struct Board {
+    stations: Vec<Station>,
+}
+
+impl Board {
+    pub(crate) fn new(deal: &Deal) -> Board {
+        let station = |thread| {
+            let readers = deal.readers(thread).len();
+            Station {
+                posts: (0..readers).map(|_| Post::default()).collect(),
+                tracks: (0..readers).map(|_| Track::default()).collect(),
+                until: AtomicU64::new(0),
+            }
+        };
+        Board { stations: (0..deal.thread_count()).map(station).collect() }
+    }
+
+    pub(crate) fn station(&self, thread: usize) -> &Station {
+        &self.stations[thread]
+    }
+
+    /// Changes with every operation that ends.
+    pub(crate) fn progress(&self) -> u64 {
+        let tracks = self.stations.iter().flat_map(|station| &station.tracks);
+        tracks.map(Track::ended).fold(0, u64::wrapping_add)
+    }
+
+    /// Whether a thread sleeps until a moment that is yet to come.
+    pub(crate) fn sleeps(&self, now: Nanos) -> bool {
+        self.stations.iter().any(|station| station.until.load(Ordering::Relaxed) > now.0)
+    }
+
+    /// The readers that fetch something, longest first.
+    pub(crate) fn waits(&self, deal: &Deal) -> Vec<Wait> {
+        let mut waits = Vec::new();
+        for (thread, station) in self.stations.iter().enumerate() {
+            for ((queue, reader), (post, track)) in
+                deal.readers(thread).into_iter().zip(station.posts.iter().zip(&station.tracks))
+            {
+                let operation = match (post.doing(), track.operation()) {
+                    (Doing::Nothing, _) => continue,
+                    (Doing::Fetching, Some(operation)) => operation.to_string(),
+                    (Doing::Fetching, None) => "fetch".to_owned(),
+                    (Doing::Preparing, _) => "preprocess".to_owned(),
+                };
+                let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+                let (since, step, file) = (Nanos(load(&post.since)), load(&post.step), load(&post.file));
+                waits.push(Wait { since, queue, reader, step, file, offset: track.offset(), operation });
+            }
+        }
+        waits.sort_by_key(|wait| wait.since);
+        waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::Operation;
+
+    #[test]
+    fn those_who_wait_longest_come_first() {
+        let deal = Deal::new(2, 2, 2);
+        let board = Board::new(&deal);
+        board.station(0).posts[1].fetches(17, 3, Nanos(500));
+        board.station(0).tracks[1].begin(Operation::Read, 4096);
+        board.station(1).posts[0].fetches(4, 2, Nanos(100));
+        board.station(1).posts[1].fetches(5, 2, Nanos(50));
+        board.station(1).posts[1].turns_to(Doing::Nothing);
+        let waits = board.waits(&deal);
+        let said: Vec<_> = waits.iter().map(|w| (w.queue, w.reader, w.file, w.operation.as_str())).collect();
+        assert_eq!(said, [(1, 0, 4, "fetch"), (0, 1, 17, "read")]);
+        assert_eq!((waits[1].offset, waits[1].step), (4096, 3));
+    }
+
+    #[test]
+    fn a_planned_sleep_is_seen_until_it_is_over() {
+        let board = Board::new(&Deal::new(1, 1, 1));
+        assert!(!board.sleeps(Nanos(0)));
+        board.station(0).sleeps(Some(Nanos(90)));
+        assert!(board.sleeps(Nanos(89)) && !board.sleeps(Nanos(90)));
+        board.station(0).sleeps(None);
+        assert!(!board.sleeps(Nanos(1)));
+    }
+}

@@ -1,0 +1,23 @@
+//! Samples that cannot be had: the error is noted, and either the run ends or their batch goes on without them.
+
+use model::ledger::Example;
+
+use super::super::visit::ReadError;
+use super::Crew;
+
+impl Crew<'_, '_, '_> {
+    /// The reader's samples cannot be had: they are left out, or the run ends.
+    pub(super) fn lose(&mut self, place: usize, cause: ReadError) -> Result<(), ReadError> {
+        if cause.is_given_up() {
+            return Err(cause);
+        }
+        let (job, reader) = (self.job, &mut self.readers[place]);
+        let ((rank, step), number) = (self.at_work, reader.file(job));
+        let (file, offset) = (job.file_name(number), self.station.tracks[place].offset());
+        let example = Example { rank, step, file, offset, message: cause.to_string() };
+        self.delivered.errors.add(cause.kind(), example);
+        job.tolerance.bears(number, cause)?;
+        reader.leave_out();
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! What a reader takes on: which samples come next, and the account of those that it delivers or leaves out.
+
+use std::ops::Range;
+
+use model::digest::placed_run;
+use model::ledger::{Part, Row};
+use model::units::Nanos;
+use store::Buffer;
+
+use super::super::job::Job;
+use super::super::visit::Known;
+use super::Reader;
+
+impl Reader {
+    pub(super) fn new(job: &Job<'_>, queue: usize, number: usize, account: usize) -> Reader {
+        let shards = &job.phase.shards;
+        let first = shards.position(job.first_rank + queue as u64, 0);
+        Reader {
+            queue,
+            number,
+            account,
+            chunk: None,
+            left: 0..0,
+            stretch: first..first + shards.steps * shards.batch,
+            ahead: None,
+            samples: 0..0,
+            each: 0.0,
+            asked: 0,
+            begins: false,
+            at: Nanos::ZERO,
+            began: Nanos::ZERO,
+            tally: Row::default(),
+            before: (Part::default(), 0),
+            known: Known::default(),
+            kept: Vec::new(),
+            spare: None,
+            ranges: Vec::new(),
+        }
+    }
+
+    /// Takes the next samples of the chunk on, neighbours in one file together; says whether there are any.
+    pub(super) fn next_samples(&mut self, job: &Job<'_>) -> bool {
+        let Some((position, samples)) = self.ahead.take().or_else(|| self.look_up(job)) else { return false };
+        self.samples = samples.clone();
+        let Row { samples_delivered, digest, order, .. } = self.tally;
+        self.before = (Part { samples: samples_delivered, digest }, order);
+        self.deliver(position, &samples);
+        let per_file = job.split.samples_per_file;
+        if per_file == 1 {
+            return true;
+        }
+        while let Some((position, samples)) = self.look_up(job) {
+            if samples.start != self.samples.end || samples.start.is_multiple_of(per_file) {
+                self.ahead = Some((position, samples));
+                break;
+            }
+            self.samples.end = samples.end;
+            self.deliver(position, &samples);
+        }
+        true
+    }
+
+    /// The next samples that stand one after another, and where in the order they stand.
+    fn look_up(&mut self, job: &Job<'_>) -> Option<(u64, Range<u64>)> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let per_file = job.split.samples_per_file;
+        let (position, run) = job.phase.interleave.place(&self.stretch, per_file, self.left.start);
+        let most = run.min(self.left.end - self.left.start);
+        let (sample, count) = job.order.run(position, most);
+        self.left.start += count;
+        Some((position, sample..sample + count))
+    }
+
+    fn deliver(&mut self, position: u64, samples: &Range<u64>) {
+        let count = samples.end - samples.start;
+        self.tally.samples_delivered += count;
+        self.tally.digest.insert_run(samples.start, count);
+        self.tally.order = self.tally.order.wrapping_add(placed_run(position, samples.start, count));
+    }
+
+    /// Takes back what was said of the samples at work: the batch goes on without them.
+    pub(super) fn leave_out(&mut self) {
+        let (before, order) = self.before;
+        let tally = &mut self.tally;
+        let samples = tally.samples_delivered - before.samples;
+        tally.failed += Part { samples, digest: tally.digest - before.digest };
+        (tally.samples_delivered, tally.digest, tally.order) = (before.samples, before.digest, order);
+        // What was seen of the file may be wrong.
+        self.known = Known::default();
+    }
+
+    /// The number of the file that holds the samples at work.
+    pub(super) fn file(&self, job: &Job<'_>) -> u64 {
+        match job.split.samples_per_file {
+            // Most files hold one sample, and a division takes as long as the rest.
+            1 => self.samples.start,
+            several => self.samples.start / several,
+        }
+    }
+
+    /// Keeps the bytes of the samples for the batch, or their buffer for the next ones.
+    pub(super) fn put_by(&mut self, job: &Job<'_>, bytes: Option<Buffer>) {
+        match bytes {
+            Some(buffer) if !job.shelves.is_empty() => self.kept.push(buffer),
+            bytes => self.spare = bytes.or_else(|| self.spare.take()),
+        }
+    }
+}

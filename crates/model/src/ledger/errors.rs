@@ -1,0 +1,122 @@
+//! The errors that reading met: how many of each kind, and a few of them in full. Which examples are kept does not
+//! depend on the order in which threads and nodes add theirs up.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::AddAssign;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::grouped;
+
+/// Examples that are kept of each kind.
+pub const EXAMPLES: usize = 4;
+
+/// One error: where it was met, and what was said.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Example {
+    pub rank: u64,
+    pub step: u64,
+    pub file: String,
+    /// Where in the file the store was at work.
+    pub offset: u64,
+    pub message: String,
+}
+
+impl fmt::Display for Example {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Example { rank, step, file, offset, message } = self;
+        write!(f, "rank {rank}, step {step}, {file} at byte {}: {message}", grouped(*offset))
+    }
+}
+
+/// The errors of one kind. Of all examples the first by rank, step, file and offset are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Met {
+    pub count: u64,
+    pub examples: Vec<Example>,
+}
+
+impl AddAssign for Met {
+    fn add_assign(&mut self, other: Met) {
+        self.count += other.count;
+        self.examples.extend(other.examples);
+        self.examples.sort();
+        self.examples.truncate(EXAMPLES);
+    }
+}
+
+/// Errors by kind. A kind is a short word: the kernel's name of the error, or one of ours (`short`, `long`, `damaged`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Errors {
+    kinds: BTreeMap<String, Met>,
+}
+
+impl Errors {
+    pub fn add(&mut self, kind: String, example: Example) {
+        *self.kinds.entry(kind).or_default() += Met { count: 1, examples: vec![example] };
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// Of all kinds.
+    pub fn count(&self) -> u64 {
+        self.kinds.values().map(|met| met.count).sum()
+    }
+
+    /// Kind by kind.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, &Met)> {
+        self.kinds.iter().map(|(kind, met)| (kind.as_str(), met))
+    }
+}
+
+impl AddAssign for Errors {
+    fn add_assign(&mut self, other: Errors) {
+        for (kind, met) in other.kinds {
+            *self.kinds.entry(kind).or_default() += met;
+        }
+    }
+}
+
+/// `eio 12, short 1`
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds: Vec<String> =
+            self.kinds().map(|(kind, met)| format!("{kind} {}", grouped(met.count))).collect();
+        f.write_str(&kinds.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(met: &[(&str, u64)]) -> Errors {
+        let mut errors = Errors::default();
+        for (kind, step) in met {
+            let example =
+                Example { rank: 0, step: *step, file: "a".into(), offset: 1000, message: "no".into() };
+            errors.add((*kind).to_owned(), example);
+        }
+        errors
+    }
+
+    #[test]
+    fn the_same_examples_are_kept_in_any_order() {
+        let all = [("eio", 5), ("eio", 3), ("short", 9), ("eio", 1), ("eio", 4), ("eio", 2), ("eio", 3)];
+        let whole = errors(&all);
+        for cut in 0..all.len() {
+            let (mut here, mut there) = (errors(&all[..cut]), errors(&all[cut..]));
+            there += here.clone();
+            here += errors(&all[cut..]);
+            assert_eq!((&here, &there), (&whole, &whole), "cut at {cut}");
+        }
+        assert_eq!((whole.count(), whole.to_string().as_str()), (7, "eio 6, short 1"));
+        let steps: Vec<u64> = whole.kinds["eio"].examples.iter().map(|example| example.step).collect();
+        assert_eq!(steps, [1, 2, 3, 3]);
+        assert_eq!(whole.kinds["short"].examples[0].to_string(), "rank 0, step 9, a at byte 1,000: no");
+    }
+}

@@ -1,0 +1,81 @@
+//! What a reader's lane is doing, for one who watches from another thread: noted in passing, and read when nothing
+//! seems to happen any more.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::Operation;
+
+/// One reader's operations. A line of the cache for each, so that readers of two threads do not share one.
+///
+/// Relaxed throughout, and one thread writes: whoever watches may see a moment's mixture, and looks at what has not
+/// changed for seconds.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Track {
+    /// The operation at hand, and where in the file.
+    operation: AtomicU8,
+    offset: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// No operation.
+const NONE: u8 = u8::MAX;
+
+impl Default for Track {
+    fn default() -> Track {
+        Track { operation: AtomicU8::new(NONE), offset: AtomicU64::new(0), ended: AtomicU64::new(0) }
+    }
+}
+
+impl Track {
+    pub fn begin(&self, operation: Operation, offset: u64) {
+        self.operation.store(operation as u8, Ordering::Relaxed);
+        self.offset.store(offset, Ordering::Relaxed);
+    }
+
+    pub fn end(&self) {
+        self.operation.store(NONE, Ordering::Relaxed);
+        self.count();
+    }
+
+    /// A part of the operation has ended.
+    pub fn count(&self) {
+        self.ended.store(self.ended().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Operations that have ended, and parts of them.
+    pub fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// The operation at hand.
+    pub fn operation(&self) -> Option<Operation> {
+        let number = self.operation.load(Ordering::Relaxed);
+        Operation::ALL.into_iter().find(|operation| *operation as u8 == number)
+    }
+
+    /// Where in the file the operation at hand, or the last one, is or was.
+    pub fn offset(&self) -> u64 {
+        self.offset.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_is_seen_until_it_ends() {
+        let track = Track::default();
+        assert_eq!(track.operation(), None);
+        for (count, operation) in Operation::ALL.into_iter().enumerate() {
+            track.begin(operation, 7);
+            assert_eq!(
+                (track.operation(), track.offset(), track.ended()),
+                (Some(operation), 7, count as u64)
+            );
+            track.end();
+            assert_eq!((track.operation(), track.ended()), (None, count as u64 + 1));
+        }
+    }
+}
