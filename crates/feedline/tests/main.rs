@@ -34,6 +34,8 @@ mod generate;
 mod integrity;
 // Every format that we write is read by the library that training reads it with.
 mod interop;
+// The program killed at any moment.
+mod kills;
 // Whose folder it is, and whether its bytes are right.
 mod manifest;
 // Seeded mistakes in workload files and flags: each its own message, before any I/O.
