@@ -2,9 +2,12 @@
 //! answer, within bounds that no container which people train from comes near.
 
 use format::{Look, Obstacle, Seen};
+use model::ledger::Counted;
 use model::names::Name;
 use store::{Lane, StoreError};
 use thiserror::Error;
+
+use crate::cache::book;
 
 /// Looks into one file and bytes held of it.
 const MOST_LOOKS: u64 = 10_000;
@@ -27,6 +30,7 @@ pub(crate) struct Cost {
     pub(crate) bytes: u64,
     pub(crate) opens: u64,
     pub(crate) reads: u64,
+    pub(crate) counted: Counted,
 }
 
 /// The file that a question is about.
@@ -61,6 +65,7 @@ pub(crate) fn ask<T>(
         cost.bytes += done.bytes;
         cost.opens += done.opens;
         cost.reads += done.reads;
+        book(&mut cost.counted, done.probe, done.bytes);
     }
     Err(AskError::Endless { name: file.name.to_string() })
 }

@@ -29,9 +29,10 @@ pub fn calibrate(plan: &Plan, format: &dyn Format, files: Files<'_>, stop: &Stop
     let brief = brief(plan);
     let (clock, pulse) = (Monotonic::new(), Pulse::default());
     let cpu_before = meter::cpu_seconds();
-    let truth = None;
-    let rig = Rig { plan: &brief, format, store: &Null, files, truth, clock: &clock, stop, pulse: &pulse };
-    let ledger = train(&rig);
+    let (truth, pages) = (None, None);
+    let rig =
+        Rig { plan: &brief, format, store: &Null, pages, files, truth, clock: &clock, stop, pulse: &pulse };
+    let ledger = train(&rig).ok()?;
     let (wall, cpu) = (clock.now(), meter::cpu_seconds() - cpu_before);
     if ledger.interrupted || !ledger.faults().is_empty() {
         return None;
@@ -66,5 +67,6 @@ fn brief(plan: &Plan) -> Plan {
     brief.device.copy_bytes_per_second = None;
     // As many threads as the run itself has: what they cost is part of the ceiling.
     brief.store = "null".to_owned();
+    brief.cache = None;
     brief
 }

@@ -3,7 +3,9 @@
 
 mod accelerators;
 mod asking;
+mod backing;
 mod bell;
+mod cache;
 mod calibrate;
 pub mod catalog;
 pub mod generate;
@@ -20,6 +22,7 @@ mod watchdog;
 mod world;
 
 pub use asking::AskError;
+pub use cache::{Refused, check as check_cache};
 pub use calibrate::calibrate;
 pub use inspect::Inspection;
 pub use probe::first_missing;

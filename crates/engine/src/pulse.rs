@@ -16,6 +16,8 @@ pub struct Pulse {
     time_ns: AtomicU64,
     /// One more than the moment at which the first batch was there; 0 before.
     first_batch: AtomicU64,
+    /// Files whose pages have been looked at before the phase; one more than they are while that goes on.
+    preparing: AtomicU64,
 }
 
 /// One look at the counters.
@@ -28,6 +30,8 @@ pub struct Progress {
     pub epoch: u64,
     /// Steps that rank after rank has begun, over all epochs.
     pub steps: u64,
+    /// Files that have been made ready for the next phase, while that goes on.
+    pub preparing: Option<u64>,
     /// Compute time and whole time of these steps, over all ranks.
     pub busy: Nanos,
     pub time: Nanos,
@@ -48,6 +52,20 @@ impl Pulse {
 
     pub(crate) fn begin_epoch(&self, epoch: u64) {
         self.epoch.store(epoch, Ordering::Relaxed);
+    }
+
+    pub(crate) fn begin_preparing(&self) {
+        self.preparing.store(1, Ordering::Relaxed);
+    }
+
+    /// So many files more were made ready.
+    pub(crate) fn prepare(&self, files: u64) {
+        self.preparing.fetch_add(files, Ordering::Relaxed);
+    }
+
+    /// All files are ready.
+    pub(crate) fn prepared(&self) {
+        self.preparing.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn step(&self, busy: Nanos, time: Nanos) {
@@ -77,6 +95,7 @@ impl Pulse {
             bytes: load(&self.bytes),
             epoch: load(&self.epoch),
             steps: load(&self.steps),
+            preparing: load(&self.preparing).checked_sub(1),
             busy: Nanos(load(&self.busy_ns)),
             time: Nanos(load(&self.time_ns)),
         }

@@ -8,13 +8,15 @@ use std::sync::{Mutex, PoisonError};
 
 use format::Format;
 use model::files::FileList;
-use model::ledger::{Fault, Ledger, NodeRow, PARTS, Part, Phase, Row};
+use model::ledger::{CacheSeen, Fault, Ledger, NodeRow, PARTS, Part, Phase, Row};
 use model::plan::{PhasePlan, Plan};
 use model::units::Nanos;
 use store::Store;
+use store::page_cache::PageCache;
 
 use crate::accelerators::{Course, Drive, Times};
 use crate::bell::Bell;
+use crate::cache::{Keeper, Refused};
 use crate::host;
 use crate::loader::{
     Board, Deal, Delivered, Failure, Job, Preprocessing, Queue, Shelf, Tolerance, panic_text, read,
@@ -37,6 +39,8 @@ pub struct Rig<'a> {
     pub plan: &'a Plan,
     pub format: &'a dyn Format,
     pub store: &'a dyn Store,
+    /// The page cache below the data folder; `None` for a store without files, and where nobody looks after it.
+    pub pages: Option<&'a PageCache>,
     /// Names and sizes of the files that training and evaluation read.
     pub files: Files<'a>,
     /// What the files should hold, where that is known.
@@ -54,26 +58,41 @@ pub struct Files<'a> {
     pub valid: &'a dyn FileList,
 }
 
-/// Runs the plan and returns what was seen, complete or not.
-pub fn train(rig: &Rig<'_>) -> Ledger {
+/// Runs the plan and returns what was seen, complete or not. Refused where the page cache cannot be brought into the
+/// state that the first epoch is to begin with.
+pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
     Monotonic::sharpen_this_thread();
     let mut ledger = Ledger::default();
     let world = Solo::new(rig.plan.ranks);
+    let keeper = Keeper::new(rig);
     for epoch in 1..=rig.plan.epochs {
         rig.pulse.begin_epoch(epoch);
-        for phase in rig.plan.phases(epoch) {
-            run_phase(rig, &world, phase, epoch, &mut ledger);
+        for (place, phase) in rig.plan.phases(epoch).enumerate() {
+            let made = keeper.make(phase, epoch, (epoch, place) == (1, 0))?;
+            if !rig.stop.wished() {
+                run_phase(rig, &world, phase, epoch, &keeper, &mut ledger);
+                let cache = CacheSeen { made, ..CacheSeen::default() };
+                ledger.add_node(epoch, phase.phase, world.node(), NodeRow { cache, ..NodeRow::default() });
+            }
             if rig.stop.wished() || !ledger.faults().is_empty() {
                 ledger.interrupted = rig.stop.wished();
-                return ledger;
+                return Ok(ledger);
             }
         }
     }
-    ledger
+    Ok(ledger)
 }
 
-fn run_phase(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, ledger: &mut Ledger) {
+fn run_phase(
+    rig: &Rig<'_>,
+    world: &dyn World,
+    phase: &PhasePlan,
+    epoch: u64,
+    keeper: &Keeper<'_>,
+    ledger: &mut Ledger,
+) {
     let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
+    let storage_before = keeper.read();
     let begin = rig.clock.now();
     let standing = Standing { epoch, begin, errors: ledger.errors().count() };
     let Seen { rows, mut node, failure } = with_readers(rig, world, phase, standing);
@@ -88,6 +107,7 @@ fn run_phase(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, epoch: u64, le
     if let (Some(before), Some(after)) = (device_before, host::device_read_bytes()) {
         (node.device_read_bytes, node.device_readings) = (after.saturating_sub(before), 1);
     }
+    node.cache += &keeper.seen_since(storage_before);
     ledger.add_node(epoch, phase.phase, world.node(), node);
     if let Some(failure) = failure {
         ledger.add_fault(Fault { epoch, phase: phase.phase, message: failure.to_string() });
@@ -138,6 +158,7 @@ fn on_course<T>(
     let work_bells: Vec<Bell> = (0..deal.thread_count()).map(|_| Bell::default()).collect();
     let (batch_bell, abort, failure) = (Bell::default(), Stop::default(), Mutex::new(None));
     let job = Job {
+        plan,
         phase,
         order: phase.order.epoch(epoch),
         epoch,
@@ -249,6 +270,11 @@ fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
             most_in_flight: more.most_in_flight,
             checked: more.checked,
             errors: more.errors,
+            cache: CacheSeen {
+                counted: more.counted,
+                needed_bytes: more.needed_bytes,
+                ..CacheSeen::default()
+            },
             ..NodeRow::default()
         };
     }
@@ -258,4 +284,4 @@ fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
 #[cfg(test)]
 mod disciplines;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -59,6 +59,7 @@ fn plan(selection: &Selection, settings: &[&str], steps: u64) -> Plan {
         store: selection.backend.name,
         threads: selection.capabilities().threads,
         reads_bytes: selection.capabilities().brings_bytes,
+        cached: selection.is_cached(),
         memory: None,
         entropy: 1,
         measure: Some(&Arithmetic(&*format::plain("jpeg").unwrap())),
@@ -80,6 +81,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
         plan: &plan,
         format: &*format,
         store: &*store,
+        pages: None,
         files,
         truth: Some(Truth { content: Content::new(plan.seed), data: &plan.data }),
         clock: &clock,
@@ -87,7 +89,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
         pulse: &pulse,
     };
     let before = ALLOCATIONS.load(Ordering::SeqCst);
-    let ledger = train(&rig);
+    let ledger = train(&rig).unwrap();
     let count = ALLOCATIONS.load(Ordering::SeqCst) - before;
     assert_eq!(ledger.faults(), []);
     let compared = ledger.node_total(1, Phase::Train).checked.bytes > 0;

@@ -56,9 +56,9 @@ Examples:
   feedline stall retinanet_b200 --data-dir /data/retinanet --ranks 4
   feedline stall unet3d_h100 --data-dir /data/unet3d --steps 50 --json
 
-Runs the same steps without data, with the page cache emptied of the files, and again with the files in it. What one
-takes longer than the other is the stall of preprocessing and of fetching. The files need not be written to; other files
-stay in the cache.";
+Runs the same steps without data, with the page cache emptied of the files, and again with the files in it: it sets
+reader.cache by itself. What one takes longer than the other is the stall of preprocessing and of fetching. The files
+need not be written to; other files stay in the cache.";
 
 const VALIDATE_EXAMPLES: &str = "\
 Examples:
@@ -206,6 +206,42 @@ fn patience(text: &str) -> Result<Nanos, SpanError> {
     }
 }
 
+impl WorkloadFlags {
+    /// The same with more settings, as flags that stand for a key bring them.
+    pub fn with(&self, settings: impl IntoIterator<Item = String>) -> WorkloadFlags {
+        let mut more = self.clone();
+        more.set.extend(settings);
+        more
+    }
+}
+
+/// What of the data set is in memory when an epoch begins, and how that is shown. Each flag is a key of the workload.
+#[derive(Args, Debug)]
+pub struct CacheFlags {
+    /// The page cache before each epoch: cold (emptied of the files, and what was read is given back), warm (filled
+    /// with them) or as-is; sets reader.cache; see docs/cache.md [default: cold]
+    #[arg(long, value_name = "STATE")]
+    pub cache: Option<String>,
+    /// Count the pages in memory right before they are read: exact (of every fetch), sample (of some, at random) or
+    /// none; sets reader.cache_proof [default: exact]
+    #[arg(long, value_name = "PROOF")]
+    pub cache_proof: Option<String>,
+    /// Make the cache cold by emptying the whole host's, with names and attributes of files; needs root; sets
+    /// reader.drop_caches
+    #[arg(long)]
+    pub drop_caches: bool,
+}
+
+impl CacheFlags {
+    /// The settings that the flags stand for.
+    pub fn settings(&self) -> Vec<String> {
+        let state = self.cache.as_ref().map(|state| format!("reader.cache={state}"));
+        let proof = self.cache_proof.as_ref().map(|proof| format!("reader.cache_proof={proof}"));
+        let drop = self.drop_caches.then(|| "reader.drop_caches=true".to_owned());
+        [state, proof, drop].into_iter().flatten().collect()
+    }
+}
+
 #[derive(Args, Debug)]
 pub struct OutputFlags {
     /// Print the result as JSON, alone on stdout
@@ -260,6 +296,8 @@ pub struct RunFlags {
     pub workload: WorkloadFlags,
     #[command(flatten)]
     pub place: PlaceFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Number of emulated accelerators [default: 1, for the demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
@@ -286,6 +324,8 @@ pub struct SweepFlags {
     pub repeat: u64,
     #[command(flatten)]
     pub place: PlaceFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Number of emulated accelerators [default: 1, for the demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
@@ -312,6 +352,8 @@ pub struct CapacityFlags {
     pub workload: WorkloadFlags,
     #[command(flatten)]
     pub place: PlaceFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Number of accelerators to begin with
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub from: u64,
@@ -394,6 +436,8 @@ pub struct GenerateFlags {
 pub struct PlanFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Number of emulated accelerators over all hosts [default: 1, for the demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,

@@ -115,6 +115,10 @@ fn describe(progress: &Progress, goal: &Goal, now: Nanos) -> String {
     if goal.au && progress.epoch > 0 {
         parts.push(format!("epoch {}", progress.epoch));
     }
+    if let Some(files) = progress.preparing {
+        parts.push(format!("{} files made ready in the page cache", grouped(files)));
+        return parts.join("  ");
+    }
     let done = grouped(progress.samples);
     if goal.samples == 0 {
         parts.push(format!("{done} {}", goal.unit));
@@ -145,6 +149,7 @@ mod tests {
             bytes: 50 << 20,
             epoch: 1,
             steps: 10,
+            preparing: None,
             busy: Nanos(90),
             time: Nanos(100),
         };
@@ -152,6 +157,16 @@ mod tests {
         assert_eq!(
             describe(&progress, &goal, Nanos(5_000_000_000)),
             "epoch 1  500 of 2,000 samples  100/s  10 MiB/s  AU 90.0 %  15.0 s left"
+        );
+    }
+
+    #[test]
+    fn before_an_epoch_the_cache_is_made_ready() {
+        let progress = Progress { epoch: 2, preparing: Some(1234), ..Progress::default() };
+        let goal = Goal { what: "training", unit: "samples", samples: 2000, au: true };
+        assert_eq!(
+            describe(&progress, &goal, Nanos(5_000_000_000)),
+            "epoch 2  1,234 files made ready in the page cache"
         );
     }
 

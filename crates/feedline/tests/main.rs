@@ -8,6 +8,8 @@ mod util;
 
 // What a run asks of the kernel is what the frameworks' own readers ask.
 mod access;
+// Where the bytes came from: the page cache made, counted and judged.
+mod cache;
 // How many accelerators a storage feeds: the ends of the search and its words.
 mod capacity;
 // Foreign data sets: the catalog against what is on disk, and everything that can be wrong with it.

@@ -113,7 +113,7 @@ fn the_feedline_object_has_what_is_documented() {
     let own = &summary["feedline"];
     assert_eq!(own["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(own["plan_digest"].as_str().unwrap().len(), 32);
-    assert_eq!(own["verdict"]["status"], "unverified", "this version cannot prove where bytes came from");
+    assert_eq!(own["verdict"]["status"], "unverified", "nobody measured the ceiling");
     for rule in own["verdict"]["rules"].as_array().unwrap() {
         assert_eq!(keys(rule), ["rule", "outcome", "threshold", "evidence", "remedy"]);
     }

@@ -236,8 +236,14 @@ impl TryFrom<Written> for Histogram {
 pub struct Latencies {
     /// Opening a file.
     pub open: Histogram,
+    /// Counting which pages of a sample are in memory, before they are read.
+    #[serde(default)]
+    pub probe: Histogram,
     /// One read.
     pub read: Histogram,
+    /// Giving the pages of a sample back after they were read.
+    #[serde(default)]
+    pub forget: Histogram,
     /// Closing a file.
     pub close: Histogram,
     /// A sample, from its first request to its last byte.
@@ -256,10 +262,12 @@ impl Latencies {
 
     /// Every kind with its name, in the order of a sample's life.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
-        let Latencies { open, read, close, sample, prep, batch_wait } = self;
+        let Latencies { open, probe, read, forget, close, sample, prep, batch_wait } = self;
         [
             ("open", open),
+            ("probe", probe),
             ("read", read),
+            ("forget", forget),
             ("close", close),
             ("sample", sample),
             ("prep", prep),
@@ -272,7 +280,9 @@ impl Latencies {
 impl AddAssign<&Latencies> for Latencies {
     fn add_assign(&mut self, other: &Latencies) {
         self.open += &other.open;
+        self.probe += &other.probe;
         self.read += &other.read;
+        self.forget += &other.forget;
         self.close += &other.close;
         self.sample += &other.sample;
         self.prep += &other.prep;
@@ -283,7 +293,9 @@ impl AddAssign<&Latencies> for Latencies {
 impl AddAssign for Latencies {
     fn add_assign(&mut self, other: Latencies) {
         self.open += other.open;
+        self.probe += other.probe;
         self.read += other.read;
+        self.forget += other.forget;
         self.close += other.close;
         self.sample += other.sample;
         self.prep += other.prep;
@@ -418,18 +430,20 @@ mod tests {
     fn latencies_add_up_kind_by_kind() {
         let latencies = |by: u64| Latencies {
             open: of(&[by]),
-            read: of(&[2 * by]),
-            close: of(&[3 * by]),
-            sample: of(&[4 * by]),
-            prep: of(&[5 * by]),
-            batch_wait: of(&[6 * by]),
+            probe: of(&[2 * by]),
+            read: of(&[3 * by]),
+            forget: of(&[4 * by]),
+            close: of(&[5 * by]),
+            sample: of(&[6 * by]),
+            prep: of(&[7 * by]),
+            batch_wait: of(&[8 * by]),
         };
         let (mut borrowed, mut moved) = (latencies(1), latencies(1));
         borrowed += &latencies(100);
         moved += latencies(100);
         assert_eq!(borrowed, moved);
         let found: Vec<_> = moved.each().map(|(name, spans)| (name, spans.min().0, spans.max().0)).collect();
-        let names = ["open", "read", "close", "sample", "prep", "batch_wait"];
+        let names = ["open", "probe", "read", "forget", "close", "sample", "prep", "batch_wait"];
         let expected: Vec<_> = names.iter().zip(1..).map(|(name, n)| (*name, n, 100 * n)).collect();
         assert_eq!(found, expected);
         let text = serde_json::to_string(&moved).unwrap();

@@ -1,6 +1,7 @@
 //! What was seen. A ledger holds exact counts and spans per epoch, phase and rank, nothing estimated, nothing
 //! nominal; ledgers of threads, ranks and nodes add up in any order.
 
+mod cache;
 mod checked;
 mod conditions;
 mod errors;
@@ -9,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
+pub use cache::{Amount, CacheFigures, CacheSeen, Counted, Made};
 use serde::{Deserialize, Serialize};
 
 pub use checked::Checked;
@@ -155,6 +157,9 @@ pub struct NodeRow {
     pub checked: Checked,
     /// Errors that were met, whether the run went on or not.
     pub errors: Errors,
+    /// What was seen of the page cache.
+    #[serde(default)]
+    pub cache: CacheSeen,
 }
 
 impl AddAssign for NodeRow {
@@ -168,6 +173,7 @@ impl AddAssign for NodeRow {
         self.most_in_flight += other.most_in_flight;
         self.checked += other.checked;
         self.errors += other.errors;
+        self.cache += &other.cache;
         if self.parts.len() < other.parts.len() {
             self.parts.resize(other.parts.len(), Part::default());
         }
@@ -283,6 +289,14 @@ impl Ledger {
         sum
     }
 
+    /// What the nodes saw of the page cache in one phase of one epoch, added up.
+    pub fn cache(&self, epoch: u64, phase: Phase) -> CacheSeen {
+        let mut sum = CacheSeen::default();
+        let nodes = self.nodes.range((epoch, phase, 0)..=(epoch, phase, u64::MAX));
+        nodes.for_each(|(_, row)| sum += &row.cache);
+        sum
+    }
+
     /// What the nodes saw of one phase of one epoch, added up. Of one node it is that node's row itself: histograms and
     /// timelines are large, and verdicts look at those of every epoch.
     pub fn node_total(&self, epoch: u64, phase: Phase) -> Cow<'_, NodeRow> {
@@ -385,7 +399,7 @@ mod tests {
             let mut errors = Errors::default();
             let example = Example { rank: 0, step: *nanos, file: "f".into(), offset: 0, message: "m".into() };
             errors.add(["eio", "short"][(*samples % 2) as usize].to_owned(), example);
-            let node = NodeRow {
+            let mut node = NodeRow {
                 device_read_bytes: *nanos,
                 device_readings: 1,
                 parts,
@@ -393,6 +407,11 @@ mod tests {
                 errors,
                 ..NodeRow::default()
             };
+            node.cache.counted.add(*samples, *nanos);
+            node.cache.needed_bytes = *samples;
+            node.cache.storage = Amount::new((samples % 5 > 0).then_some(*nanos));
+            node.cache.storage_is_least = samples % 7 == 0;
+            node.cache.untold.extend((samples % 3 == 0).then(|| format!("reason {nanos}")));
             ledger.add_node(*epoch, Phase::Train, 0, node);
             ledger.calibration = Some(Calibration {
                 steps: *samples,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::histogram::Quantiles;
-use crate::ledger::{Ledger, Phase, Row};
+use crate::ledger::{CacheFigures, Ledger, Phase, Row};
 use crate::plan::Plan;
 use crate::statistics;
 
@@ -58,6 +58,8 @@ pub struct EpochFigures {
     pub lateness_max_seconds: f64,
     /// How long operations took, kind by kind, over all ranks; kinds that did not occur are missing.
     pub latency: BTreeMap<String, Quantiles>,
+    /// What came from the storage, and what was in memory before it was read.
+    pub cache: CacheFigures,
 }
 
 impl EpochFigures {
@@ -85,6 +87,7 @@ impl EpochFigures {
             lateness_mean_seconds: total.lateness_ns_sum.seconds() / total.steps.max(1) as f64,
             lateness_max_seconds: total.lateness_ns_max.seconds(),
             latency: ledger.node_total(epoch, phase).latencies.summaries(),
+            cache: ledger.cache(epoch, phase).figures(plan.split(phase).bytes),
         }
     }
 }

@@ -111,6 +111,11 @@ impl Selection {
         Some(Selection { backend, arguments: arguments.to_owned(), mode })
     }
 
+    /// Whether it reads through the page cache.
+    pub fn is_cached(&self) -> bool {
+        self.capabilities().cached && !self.mode.odirect
+    }
+
     /// As it was written.
     pub fn text(&self) -> String {
         match self.arguments.as_str() {

@@ -12,10 +12,8 @@ use model::names::Name;
 use model::units::Nanos;
 use rustix::fs::{FileType, Mode};
 
-use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Still, Store, StoreError, Track, Traffic, Witness};
+use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Store, StoreError, Track, Traffic, Witness};
 
-/// Nobody gives up here.
-static GO_ON: AtomicBool = AtomicBool::new(false);
 /// What fetches are marked with.
 const TAG: u64 = 77;
 
@@ -25,7 +23,7 @@ fn name(text: &str) -> Name {
 
 /// The lane of so many readers whose reads are at most `transfer` bytes.
 fn lane(store: &dyn Store, readers: usize, transfer: usize) -> Box<dyn Lane + '_> {
-    store.lane(Traffic { readers, transfer, clock: &Still, give_up: &GO_ON, ..Traffic::looks() }).unwrap()
+    store.lane(Traffic { readers, transfer, ..Traffic::looks() }).unwrap()
 }
 
 /// A fetch of one range of a file that should have `file_bytes` bytes.

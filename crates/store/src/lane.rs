@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 
 use model::extent::Extent;
 use model::names::Name;
+use rustix::fd::BorrowedFd;
 
 use crate::buffer::Buffer;
+use crate::proof::Prover;
 use crate::reading::{Reading, Transfers};
-use crate::{Awaits, Brought, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic};
+use crate::{Awaits, Brought, Done, Fetch, Lane, Operation, Probe, Spans, StoreError, Traffic, page_cache};
 
 /// What a blocking backend has to write.
 pub trait Blocking: Sync {
@@ -28,6 +30,15 @@ pub trait Blocking: Sync {
     fn granule(&self) -> usize {
         1
     }
+    /// The file as the page cache knows it; `None` where reads go past it.
+    fn cached<'f>(&self, file: &'f Self::File) -> Option<BorrowedFd<'f>> {
+        let _ = file;
+        None
+    }
+    /// Lets go of pages that the open file itself holds on to, so that they can be given back.
+    fn let_go(&self, file: &Self::File, range: Extent) {
+        let _ = (file, range);
+    }
     /// How messages name a file.
     fn shown(&self, name: &Name) -> String;
     fn close(&self, file: Self::File, name: &Name) -> Result<(), StoreError>;
@@ -44,6 +55,7 @@ pub struct BlockingLane<'a, B: Blocking> {
     done: Option<Done>,
     /// The file that stayed open for each reader.
     held: Vec<Held<B::File>>,
+    prover: Prover,
     spans: Spans,
 }
 
@@ -59,7 +71,8 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         let transfers = Transfers::new(traffic.transfer, backend.granule());
         let buffer = Buffer::with_capacity(transfers.room());
         let held = (0..traffic.readers).map(|_| Held { name: Name::default(), file: None }).collect();
-        BlockingLane { backend, traffic, transfers, buffer, done: None, held, spans: Spans::default() }
+        let (prover, spans) = (Prover::new(traffic.proof), Spans::default());
+        BlockingLane { backend, traffic, transfers, buffer, done: None, held, prover, spans }
     }
 
     /// The reader's file of that name: the one that stayed open, or opened now. Says how many opens that took.
@@ -96,11 +109,37 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
 
     fn bring(&mut self, reader: usize, fetch: &mut Fetch<'_>) -> Result<Brought, StoreError> {
         let (file, opens) = self.open(reader, fetch.name)?;
+        let probe = self.probe(&file, fetch.ranges);
         let outcome = self.read_ranges((reader, &file), fetch);
+        self.give_back(&file, fetch.ranges);
         let left = self.leave(reader, file, fetch.name, fetch.keep_open);
         let (bytes, reads) = outcome?;
         left?;
-        Ok(Brought { bytes, opens, reads })
+        Ok(Brought { bytes, opens, reads, probe })
+    }
+
+    /// Counts the pages of a fetch that are in memory before it is read.
+    fn probe(&mut self, file: &B::File, ranges: &[Extent]) -> Probe {
+        let Some(cached) = self.backend.cached(file) else { return Probe::Unasked };
+        if let Some(known) = self.prover.draw() {
+            return known;
+        }
+        let begin = self.traffic.clock.now();
+        let probe = Prover::count(cached, ranges);
+        self.spans.probe.record(self.traffic.clock.now().since(begin));
+        probe
+    }
+
+    /// Gives the pages of a fetch back, so that an epoch leaves no cache for the next. Pages that it shares with its
+    /// neighbours may stay, and what read-ahead brought behind it does.
+    fn give_back(&mut self, file: &B::File, ranges: &[Extent]) {
+        let Some(cached) = self.backend.cached(file).filter(|_| self.prover.gives_back()) else { return };
+        let begin = self.traffic.clock.now();
+        for range in ranges {
+            self.backend.let_go(file, *range);
+            page_cache::forget(cached, *range);
+        }
+        self.spans.forget.record(self.traffic.clock.now().since(begin));
     }
 
     fn read_ranges(
@@ -249,9 +288,10 @@ impl<B: Blocking> Lane for BlockingLane<'_, B> {
         out: &mut [u8],
     ) -> Result<Brought, StoreError> {
         let (file, opens) = self.open(reader, name)?;
+        let probe = self.probe(&file, &[Extent { offset, len: out.len() as u64 }]);
         let outcome = self.fill((reader, &file), name, offset, out);
         self.leave(reader, file, name, true)?;
-        Ok(Brought { bytes: out.len() as u64, opens, reads: outcome? })
+        Ok(Brought { bytes: out.len() as u64, opens, reads: outcome?, probe })
     }
 
     fn take_spans(&mut self) -> Spans {

@@ -10,6 +10,7 @@ pub mod conformance;
 mod direct;
 mod error;
 mod fault;
+mod file_system;
 mod folder;
 mod lane;
 mod limits;
@@ -19,6 +20,7 @@ mod null;
 pub mod page_cache;
 mod past_cache;
 mod posix;
+mod proof;
 mod reading;
 mod sim;
 mod track;
@@ -38,6 +40,7 @@ pub use buffer::Buffer;
 pub use direct::Direct;
 pub use error::{Operation, StoreError};
 pub use fault::Fault;
+pub use file_system::{Counter, FileSystem};
 pub use folder::{existing_ancestor, free_bytes};
 pub use lane::{Blocking, BlockingLane};
 pub use limits::want_files;
@@ -46,6 +49,7 @@ pub use mmap::Mmap;
 pub use model::plan::Threads;
 pub use null::Null;
 pub use posix::Posix;
+pub use proof::{Probe, Proof};
 pub use sim::{Device, Sim};
 pub use track::Track;
 pub use uring::Uring;
@@ -88,13 +92,16 @@ pub struct Traffic<'a> {
     pub witness: Option<&'a dyn Witness>,
     /// What each reader is doing, for one who watches; empty if nobody does.
     pub tracks: &'a [Track],
+    /// How the page cache is looked after. A store that does not read through it does nothing about it.
+    pub proof: Proof,
 }
 
 impl Traffic<'static> {
     /// For one who only looks into files.
     pub fn looks() -> Traffic<'static> {
         static GO_ON: AtomicBool = AtomicBool::new(false);
-        Traffic { readers: 1, transfer: 1 << 16, clock: &Still, give_up: &GO_ON, witness: None, tracks: &[] }
+        let (proof, witness) = (Proof::default(), None);
+        Traffic { readers: 1, transfer: 1 << 16, clock: &Still, give_up: &GO_ON, witness, tracks: &[], proof }
     }
 }
 
@@ -152,13 +159,19 @@ pub struct Brought {
     /// System calls or requests.
     pub opens: u64,
     pub reads: u64,
+    /// What was in memory before.
+    pub probe: Probe,
 }
 
 /// How long each kind of operation took, from the call to its return or from the request to its completion.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     pub open: Histogram,
+    /// Counting pages before a fetch is read.
+    pub probe: Histogram,
     pub read: Histogram,
+    /// Giving them back.
+    pub forget: Histogram,
     pub close: Histogram,
 }
 

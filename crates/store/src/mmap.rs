@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::sync::Once;
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
+use model::extent::Extent;
 use model::names::Name;
 use model::spec::Readahead;
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
@@ -111,6 +112,23 @@ impl Blocking for Mmap {
         // `explain_bus_errors`.
         unsafe { std::ptr::copy_nonoverlapping(map.as_ptr().add(from), buffer.as_mut_ptr(), bytes) };
         Ok(bytes)
+    }
+
+    fn cached<'f>(&self, file: &'f OpenMap) -> Option<BorrowedFd<'f>> {
+        Some(file.file.as_fd())
+    }
+
+    /// Mapped pages stay in memory.
+    fn let_go(&self, file: &OpenMap, range: Extent) {
+        let Some(map) = &file.map else { return };
+        let page = rustix::param::page_size() as u64;
+        let from = (range.offset / page * page).min(map.len() as u64);
+        let end = range.end().min(map.len() as u64);
+        // SAFETY: the range lies within the mapping, which is of a file and only read: what is let go of comes back
+        // from the file when it is touched again. Where the kernel does not do it, the next count shows it.
+        let _ = unsafe {
+            map.unchecked_advise_range(UncheckedAdvice::DontNeed, from as usize, (end - from) as usize)
+        };
     }
 
     fn shown(&self, name: &Name) -> String {

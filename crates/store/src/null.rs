@@ -82,8 +82,8 @@ struct NullLane<'a> {
 impl Lane for NullLane<'_> {
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
         let bytes = fetch.ranges.iter().map(|range| range.len).sum();
-        let brought =
-            Brought { bytes, opens: self.held.open(reader, &fetch), reads: fetch.ranges.len() as u64 };
+        let (opens, reads) = (self.held.open(reader, &fetch), fetch.ranges.len() as u64);
+        let brought = Brought { bytes, opens, reads, ..Brought::default() };
         let at = self.traffic.clock.now();
         self.done.push(Done { reader, at, began: at, outcome: Ok(brought), kept: fetch.into });
     }

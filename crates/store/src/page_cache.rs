@@ -1,14 +1,18 @@
-//! What of a data set the kernel keeps in memory: taking files out of the page cache, and counting what is in it. That
-//! a file was evicted is never assumed: dirty, mapped and pinned pages stay, so whoever evicts counts afterwards.
+//! What of a data set the kernel keeps in memory: counting it, taking it out, putting it in. That a file was evicted is
+//! never assumed: dirty, mapped and pinned pages stay, so whoever evicts counts afterwards.
 
+use std::num::NonZeroU64;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 
+use model::extent::Extent;
 use model::names::Name;
-use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Advice, Mode, OFlags};
+use rustix::io::Errno;
 
-use crate::{Operation, StoreError};
+use crate::folder::READ_FLAGS;
+use crate::{FileSystem, Operation, StoreError};
 
 /// Pages of files, and those of them that are in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,35 +56,62 @@ impl PageCache {
         rustix::fs::syncfs(&self.root).map_err(|cause| self.error(Operation::Sync, ".", cause))
     }
 
-    /// Asks the kernel to forget a file.
-    pub fn evict(&self, name: &Name) -> Result<(), StoreError> {
-        let file = self.open(name)?;
-        // Advice: where it is not taken, the count shows it.
-        let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
-        Ok(())
-    }
-
-    /// Counts a file's pages; `None` where the kernel does not tell (before Linux 6.5, or forbidden).
-    pub fn pages(&self, name: &Name) -> Result<Option<Pages>, StoreError> {
-        let file = self.open(name)?;
-        let stat = rustix::fs::fstat(&file)
-            .map_err(|cause| self.error(Operation::Stat, &name.to_string(), cause))?;
-        let all = (stat.st_size as u64).div_ceil(rustix::param::page_size() as u64);
-        Ok(cached_pages(&file).map(|cached| Pages { cached, all }))
-    }
-
-    fn open(&self, name: &Name) -> Result<OwnedFd, StoreError> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        rustix::fs::openat(&self.root, name.as_c_str(), flags, Mode::empty())
+    /// A file, to ask about its pages.
+    pub fn open(&self, name: &Name) -> Result<OwnedFd, StoreError> {
+        rustix::fs::openat(&self.root, name.as_c_str(), READ_FLAGS, Mode::empty())
             .map_err(|cause| self.error(Operation::Open, &name.to_string(), cause))
     }
 
-    fn error(&self, operation: Operation, name: &str, cause: rustix::io::Errno) -> StoreError {
+    /// How messages name a file.
+    pub fn shown(&self, name: &Name) -> String {
+        self.path.join(name.to_string()).display().to_string()
+    }
+
+    /// The file system that a file lies on, which a link may have led to.
+    pub fn file_system(&self, name: &Name) -> Result<FileSystem, StoreError> {
+        FileSystem::of(self.open(name)?, &self.shown(name))
+    }
+
+    fn error(&self, operation: Operation, name: &str, cause: Errno) -> StoreError {
         StoreError::io(operation, &self.path.join(name).display().to_string(), cause)
     }
 }
 
-/// The kernel's `struct cachestat_range`; a length of 0 reaches to the end of the file.
+/// Counts the pages that a range of a file touches; `None` where the kernel does not tell (before Linux 6.5, or
+/// forbidden).
+pub fn count(file: impl AsFd, range: Extent) -> Option<Pages> {
+    let page = rustix::param::page_size() as u64;
+    let all = range.end().div_ceil(page) - range.offset / page;
+    // To the kernel, a length of 0 reaches to the end of the file.
+    if range.len == 0 {
+        return Some(Pages::default());
+    }
+    cached_pages(file, range).map(|cached| Pages { cached, all })
+}
+
+/// Asks the kernel to forget a range of a file. It keeps a page that belongs to the range in part only, which somebody
+/// may still want the rest of. It is advice: where it is not taken, the next count shows it.
+pub fn forget(file: impl AsFd, range: Extent) {
+    if let Some(len) = NonZeroU64::new(range.len) {
+        let _ = rustix::fs::fadvise(file, range.offset, Some(len), Advice::DontNeed);
+    }
+}
+
+/// Reads a range of a file through the page cache, piece by piece into `buffer`. What cannot be read is not in the
+/// cache, and the next count shows it.
+pub fn fill(file: impl AsFd, range: Extent, buffer: &mut [u8]) {
+    let mut at = range.offset;
+    while at < range.end() {
+        let piece = buffer.len().min((range.end() - at) as usize);
+        match rustix::io::pread(&file, &mut buffer[..piece], at) {
+            Ok(got) if got > 0 => at += got as u64,
+            Err(Errno::INTR) => {}
+            _ => return,
+        }
+    }
+}
+
+/// The kernel's `struct cachestat_range`.
 #[repr(C)]
 struct Range {
     offset: u64,
@@ -101,11 +132,12 @@ struct Count {
 /// Calls that are so young have the same number on every architecture; libc does not name this one on all of them.
 const CACHESTAT: libc::c_long = 451;
 
-fn cached_pages(file: &OwnedFd) -> Option<u64> {
-    let (range, mut count) = (Range { offset: 0, length: 0 }, Count::default());
+fn cached_pages(file: impl AsFd, range: Extent) -> Option<u64> {
+    let file = file.as_fd().as_raw_fd();
+    let (range, mut count) = (Range { offset: range.offset, length: range.len }, Count::default());
     // SAFETY: the descriptor is open; both pointers are to structures of the kernel's layout that outlive the call,
     // which reads the first and fills the second.
-    let answer = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut count, 0) };
+    let answer = unsafe { libc::syscall(CACHESTAT, file, &raw const range, &raw mut count, 0) };
     (answer == 0).then_some(count.cached)
 }
 
@@ -113,28 +145,56 @@ fn cached_pages(file: &OwnedFd) -> Option<u64> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_was_read_is_cached_until_it_is_evicted() {
+    const WHOLE: Extent = Extent { offset: 0, len: 20_000 };
+
+    /// A file that was just written, and whether it can leave memory.
+    fn written() -> (tempfile::TempDir, PageCache, OwnedFd, bool) {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("a"), vec![7; 20_000]).unwrap();
+        std::fs::write(folder.path().join("a"), vec![7; WHOLE.len as usize]).unwrap();
         let (cache, name) = (PageCache::below(folder.path()).unwrap(), Name::new("a").unwrap());
-        let all = 20_000u64.div_ceil(rustix::param::page_size() as u64);
-        let pages =
-            cache.pages(&name).unwrap().expect("tests need a kernel that counts cached pages, from 6.5 on");
-        assert_eq!(pages, Pages { cached: all, all });
+        let (file, can_leave) = (cache.open(&name).unwrap(), !cache.file_system(&name).unwrap().is_memory());
         cache.flush().unwrap();
-        cache.evict(&name).unwrap();
-        let left = cache.pages(&name).unwrap().unwrap();
-        // On tmpfs the pages are the file.
-        let is_memory = rustix::fs::statfs(folder.path()).unwrap().f_type == 0x0102_1994;
-        assert_eq!(left.cached, if is_memory { all } else { 0 });
+        (folder, cache, file, can_leave)
+    }
+
+    fn counted(file: &OwnedFd, range: Extent) -> Pages {
+        count(file, range).expect("tests need a kernel that counts cached pages, from 6.5 on")
+    }
+
+    #[test]
+    fn what_was_read_is_cached_until_it_is_forgotten() {
+        let (_folder, _, file, can_leave) = written();
+        let all = WHOLE.len.div_ceil(rustix::param::page_size() as u64);
+        assert_eq!(counted(&file, WHOLE), Pages { cached: all, all });
+        forget(&file, WHOLE);
+        assert_eq!(counted(&file, WHOLE).cached, if can_leave { 0 } else { all });
+        fill(&file, WHOLE, &mut [0; 4096]);
+        assert_eq!(counted(&file, WHOLE), Pages { cached: all, all });
+    }
+
+    #[test]
+    fn ranges_are_counted_by_the_pages_that_they_touch() {
+        let (_folder, _, file, _) = written();
+        let page = rustix::param::page_size() as u64;
+        for (offset, len, pages) in
+            [(0, 1, 1), (page - 1, 2, 2), (page, page, 1), (page + 1, page, 2), (5, 0, 0)]
+        {
+            let range = Extent { offset, len };
+            assert_eq!(counted(&file, range), Pages { cached: pages, all: pages }, "{range:?}");
+        }
+        forget(&file, Extent { offset: 1, len: 2 * page });
+        assert_eq!(
+            counted(&file, Extent { offset: 0, len: 1 }).cached,
+            1,
+            "what it shares with others stays"
+        );
     }
 
     #[test]
     fn a_missing_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let (cache, name) = (PageCache::below(folder.path()).unwrap(), Name::new("b").unwrap());
-        let error = cache.evict(&name).unwrap_err().to_string();
+        let error = cache.open(&name).unwrap_err().to_string();
         assert!(error.ends_with("/b does not exist"), "{error}");
         assert!(PageCache::below(&folder.path().join("c")).is_err());
     }

@@ -11,15 +11,12 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::buffer::ALIGNMENT;
+use crate::file_system::FileSystem;
 use crate::folder::Folder;
 use crate::{Operation, StoreError};
 
 /// Where the kernel does not say: the block size of most file systems, a multiple of every disk's sector.
 const USUAL_GRANULE: usize = 4096;
-
-/// File systems that live in the page cache, by the numbers of linux/magic.h. Some accept O_DIRECT all the same.
-const IN_MEMORY: [(u64, &str); 3] =
-    [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs"), (0x9584_58f6, "hugetlbfs")];
 
 /// A folder whose files can be read past the page cache.
 #[derive(Debug)]
@@ -110,21 +107,17 @@ fn refused(name: String, reason: String) -> StoreError {
     StoreError::NoDirect { name, reason }
 }
 
+/// Some file systems that live in the page cache accept O_DIRECT all the same.
 fn refuse_memory(file: impl AsFd, place: &str) -> Result<(), StoreError> {
-    let facts = rustix::fs::fstatfs(file).map_err(|cause| StoreError::io(Operation::Stat, place, cause))?;
-    match in_memory(facts.f_type as u64) {
-        None => Ok(()),
-        Some(kind) => Err(StoreError::Refused(format!(
-            "{place} is on {kind}, which keeps files in memory: O_DIRECT would read the page cache; use --store posix \
-             or a folder on a disk"
+    let file_system = FileSystem::of(file, place)?;
+    match file_system.is_memory() {
+        false => Ok(()),
+        true => Err(StoreError::Refused(format!(
+            "{place} is on {}, which keeps files in memory: O_DIRECT would read the page cache; use --store posix or \
+             a folder on a disk",
+            file_system.name
         ))),
     }
-}
-
-/// The name of a file system in memory.
-fn in_memory(magic: u64) -> Option<&'static str> {
-    // The kernel's word may be a signed 32 bits wide.
-    IN_MEMORY.iter().find(|(known, _)| *known == magic & 0xffff_ffff).map(|(_, kind)| *kind)
 }
 
 /// What a file demands, as the kernel says it.
@@ -159,14 +152,6 @@ fn accepted(said: Alignment) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn file_systems_in_memory_are_known() {
-        assert_eq!(in_memory(0x0102_1994), Some("tmpfs"));
-        assert_eq!(in_memory(0x8584_58f6), Some("ramfs"));
-        assert_eq!(in_memory(0xffff_ffff_9584_58f6), Some("hugetlbfs"), "sign-extended");
-        assert_eq!(in_memory(0xef53), None, "ext4");
-    }
 
     #[test]
     fn the_granule_serves_memory_and_offset() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use model::names::Name;
 use model::spec::Readahead;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -82,6 +82,10 @@ impl Blocking for Posix {
                 result => return result.map_err(|cause| self.folder.error(Operation::Read, name, cause)),
             }
         }
+    }
+
+    fn cached<'f>(&self, file: &'f OwnedFd) -> Option<BorrowedFd<'f>> {
+        Some(file.as_fd())
     }
 
     fn shown(&self, name: &Name) -> String {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use model::extent::Extent;
 use model::names::Name;
 use model::units::Nanos;
-use store::{Awaits, Buffer, Fetch, Lane, Mode, Selection, Still, Traffic};
+use store::{Awaits, Buffer, Fetch, Lane, Mode, Proof, Selection, Still, Traffic};
 
 struct Counting;
 
@@ -83,7 +83,10 @@ fn a_fetch_allocates_nothing() {
                 continue;
             }
         };
-        let traffic = Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on, ..Traffic::looks() };
+        // With all that can be asked of the page cache.
+        let proof = Proof { counts_one_in: 1, seed: 1, gives_back: true };
+        let traffic =
+            Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on, proof, ..Traffic::looks() };
         let mut lane = store.lane(traffic).unwrap();
         let mut spare: Vec<Buffer> = (0..readers).map(|_| Buffer::default()).collect();
         fetch_all(&mut *lane, &names, &mut spare, 10);

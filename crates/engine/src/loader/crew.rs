@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use format::Extent;
 use model::histogram::Latencies;
-use model::ledger::{Checked, Errors, PARTS, Part, Row, part_of};
+use model::ledger::{Checked, Counted, Errors, PARTS, Part, Row, part_of};
 use model::plan::Discipline;
 use model::spec::Preprocess;
 use model::timeline::Timeline;
@@ -31,6 +31,7 @@ use super::preprocess::{Prepared, Task, panic_text};
 use super::queue::Chunk;
 use super::visit::{Known, ReadError, Visitor, Visits};
 use crate::accelerators::Drive;
+use crate::cache;
 use crate::meter::Monotonic;
 
 /// How long a thread sleeps before it looks whether the run should stop.
@@ -48,6 +49,10 @@ pub(crate) struct Delivered {
     pub(crate) most_in_flight: u64,
     pub(crate) checked: Checked,
     pub(crate) errors: Errors,
+    /// What was in memory before it was read.
+    pub(crate) counted: Counted,
+    /// Bytes that were asked for, each once in a fetch.
+    pub(crate) needed_bytes: u64,
 }
 
 /// Plays the readers of thread `thread` until the phase has no more chunks for them, and returns the account of what
@@ -63,6 +68,7 @@ pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered
         give_up: job.abort.flag(),
         witness: checker.witness(),
         tracks: &job.board.station(thread).tracks,
+        proof: cache::proof(job.plan, job.epoch, thread),
     };
     let (mut delivered, mut at) = (Delivered::nothing(), (job.first_rank, 0));
     if let Some((queue, _)) = readers.first() {
@@ -95,6 +101,8 @@ impl Delivered {
             most_in_flight: 0,
             checked: Checked::default(),
             errors: Errors::default(),
+            counted: Counted::default(),
+            needed_bytes: 0,
         }
     }
 }
@@ -350,6 +358,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             into,
         };
         self.lane.submit(place, fetch);
+        self.delivered.needed_bytes += self.visits.needed_bytes;
         self.in_flight += 1;
         self.delivered.most_in_flight = self.delivered.most_in_flight.max(self.in_flight);
         Ok(Asked::Fetch)
@@ -370,7 +379,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         reader.at = done.at;
         let compared = self.checker.end(&done, &reader.ranges, &mut self.delivered.checked);
         let outcome = compared.and_then(|spent| Ok((done.outcome?, spent)));
-        let (Brought { bytes, opens, reads }, spent) = match outcome {
+        let (Brought { bytes, opens, reads, probe }, spent) = match outcome {
             Ok(brought) => brought,
             Err(cause) => {
                 reader.tally.bytes_failed += reader.asked;
@@ -378,6 +387,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
                 return self.advance(done.reader);
             }
         };
+        cache::book(&mut self.delivered.counted, probe, bytes);
         reader.tally.bytes_read += bytes;
         reader.tally.opens += opens;
         reader.tally.reads += reads;
@@ -519,8 +529,11 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
 
     fn finish(mut self) -> Delivered {
         let spans = self.lane.take_spans();
+        self.delivered.counted += self.visits.counted;
         self.delivered.latencies.open += spans.open;
+        self.delivered.latencies.probe += spans.probe;
         self.delivered.latencies.read += spans.read;
+        self.delivered.latencies.forget += spans.forget;
         self.delivered.latencies.close += spans.close;
         self.delivered
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use format::{Extent, File, Obstacle, Seen};
-use model::ledger::Row;
+use model::ledger::{Counted, Row};
 use model::names::Name;
 use model::order::Unit;
 use model::sizes::Sizes;
@@ -85,6 +85,11 @@ pub(super) struct Visits {
     /// The reads of the visit at hand, and the samples that they bring in any file, where all files are alike.
     pub(super) reads: Vec<Extent>,
     reads_of: Option<Range<u64>>,
+    /// Bytes that these reads ask for, each counted once.
+    pub(super) needed_bytes: u64,
+    sorted: Vec<Extent>,
+    /// What is known of the pages of looks.
+    pub(super) counted: Counted,
 }
 
 /// Who visits: the reader's number in its lane, and whether its rank begins here.
@@ -97,7 +102,14 @@ pub(super) struct Visitor {
 
 impl Visits {
     pub(super) fn new() -> Visits {
-        Visits { name: Name::default(), reads: Vec::new(), reads_of: None }
+        Visits {
+            name: Name::default(),
+            reads: Vec::new(),
+            reads_of: None,
+            needed_bytes: 0,
+            sorted: Vec::new(),
+            counted: Counted::default(),
+        }
     }
 
     /// Works out the reads that bring neighbouring samples of one file; they may be none.
@@ -120,6 +132,7 @@ impl Visits {
             self.reads_of = None;
             let mut find = Find { job, visits: self, visitor, file, file_bytes, account };
             find.run(lane, &within, known)?;
+            self.add_up();
         } else {
             self.compute(job, file, &within, visitor.begins)?;
         }
@@ -143,6 +156,7 @@ impl Visits {
         }
         self.reads.clear();
         self.reads_of = matches!(job.data.sizes, Sizes::Same(_)).then(|| paid.clone());
+        self.needed_bytes = 0;
         if paid.is_empty() {
             return Ok(());
         }
@@ -150,7 +164,20 @@ impl Visits {
         job.data
             .sizes
             .with_shape(number, element, per_file, |shape| job.format.reads(File::Ours(shape), paid, reads))
-            .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })
+            .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })?;
+        self.add_up();
+        Ok(())
+    }
+
+    /// Adds up what the reads ask for. Libraries read some bytes more than once, which the storage does not see.
+    fn add_up(&mut self) {
+        self.sorted.clear();
+        self.sorted.extend_from_slice(&self.reads);
+        self.sorted.sort_unstable_by_key(|read| read.offset);
+        (self.needed_bytes, _) = self.sorted.iter().fold((0, 0), |(sum, end), read| {
+            let new = read.end().saturating_sub(read.offset.max(end));
+            (sum + new, end.max(read.end()))
+        });
     }
 }
 
@@ -179,7 +206,7 @@ impl Find<'_, '_> {
         if known.file.replace(self.file) != Some(self.file) {
             known.seen.clear();
         }
-        let Visits { name, reads, .. } = &mut *self.visits;
+        let Visits { name, reads, counted, .. } = &mut *self.visits;
         let subject =
             Subject { format: job.format.name(), name, bytes: self.file_bytes, reader: self.visitor.reader };
         let mut cost = Cost::default();
@@ -192,6 +219,7 @@ impl Find<'_, '_> {
                 false => job.format.reads(File::Foreign { look, samples: held }, paid, reads),
             }
         });
+        *counted += cost.counted;
         self.account.bytes_planned += cost.bytes;
         self.account.bytes_read += cost.bytes;
         self.account.opens += cost.opens;
@@ -219,6 +247,25 @@ fn paid(streams: bool, unit: Unit, samples: &Range<u64>, per_file: u64, begins: 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_that_are_read_again_are_needed_once() {
+        let needed = |reads: &[(u64, u64)]| {
+            let mut visits = Visits::new();
+            visits.reads = reads.iter().map(|(offset, len)| Extent { offset: *offset, len: *len }).collect();
+            visits.add_up();
+            visits.needed_bytes
+        };
+        for (reads, bytes) in [
+            (&[][..], 0),
+            (&[(10, 5)], 5),
+            (&[(100, 50), (0, 20)], 70),
+            (&[(0, 100), (20, 30), (90, 20)], 110),
+            (&[(5, 0), (5, 10), (5, 10)], 10),
+        ] {
+            assert_eq!(needed(reads), bytes, "{reads:?}");
+        }
+    }
 
     #[test]
     fn every_unit_is_read_once_however_visits_are_cut() {

@@ -59,7 +59,7 @@ impl Lane for RecorderLane<'_> {
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
         let shown = shown(&fetch);
         let bytes = fetch.ranges.iter().map(|range| range.len).sum();
-        let brought = Brought { bytes, opens: 1, reads: 1 };
+        let brought = Brought { bytes, opens: 1, reads: 1, ..Brought::default() };
         let done = Done { reader, at: fetch.at, began: fetch.at, outcome: Ok(brought), kept: fetch.into };
         if self.store.slow == Some(&*shown) {
             self.held = Some(done);
@@ -153,6 +153,7 @@ fn requests(settings: &str, slow: Option<&'static str>, accelerator: Accelerator
         plan: &plan,
         format: &*format,
         store: &store,
+        pages: None,
         files: Files { train: &train, valid: &valid },
         truth: None,
         clock: &clock,

@@ -16,7 +16,7 @@ use store::{
 use super::*;
 use crate::meter::FakeClock;
 
-pub(super) fn plan(settings: &[&str], ranks: u64, store: &dyn Store) -> Plan {
+pub(crate) fn plan(settings: &[&str], ranks: u64, store: &dyn Store) -> Plan {
     let text = "
 framework: pytorch
 dataset: {format: npz, num_files_train: 60, record_length_bytes: 4096}
@@ -34,6 +34,7 @@ train: {epochs: 2, computation_time: 0.01}
         store: store.name(),
         threads: store.capabilities().threads,
         reads_bytes: false,
+        cached: store.capabilities().cached,
         memory: None,
         entropy: 1,
         measure: Some(&Arithmetic(&*format::plain(&spec.dataset.format).unwrap())),
@@ -42,7 +43,7 @@ train: {epochs: 2, computation_time: 0.01}
     Plan::resolve(&spec, &request).unwrap()
 }
 
-pub(super) fn computed(plan: &Plan) -> (Computed<'_>, Computed<'_>) {
+pub(crate) fn computed(plan: &Plan) -> (Computed<'_>, Computed<'_>) {
     (plan.data.computed(&plan.data.train), plan.data.computed(&plan.data.valid))
 }
 
@@ -50,16 +51,18 @@ fn run(plan: &Plan, store: &dyn Store, clock: &FakeClock) -> Ledger {
     let format = format::plain(&plan.format).unwrap();
     let (stop, pulse) = (Stop::default(), Pulse::default());
     let (a, b) = computed(plan);
-    train(&Rig {
+    let rig = Rig {
         plan,
         format: &*format,
         store,
+        pages: None,
         files: Files { train: &a, valid: &b },
         truth: None,
         clock,
         stop: &stop,
         pulse: &pulse,
-    })
+    };
+    train(&rig).unwrap()
 }
 
 fn null() -> Box<dyn Store> {
@@ -103,7 +106,7 @@ impl Lane for SlowLane<'_> {
         } else {
             store.clock.sleep_until(store.clock.now() + store.service, &|| false);
             let bytes = fetch.ranges.iter().map(|range| range.len).sum();
-            Ok(Brought { bytes, opens: 1, reads: 1 })
+            Ok(Brought { bytes, opens: 1, reads: 1, ..Brought::default() })
         };
         self.1 = Some(Done { reader, at: store.clock.now(), began: fetch.at, outcome, kept: fetch.into });
     }
@@ -240,7 +243,7 @@ fn a_whole_run_passes_every_rule_it_can() {
     let verdict = verdict::judge(&Case { plan: &plan, ledger: &ledger });
     assert_eq!(verdict.status, Status::Unverified);
     // The null store brings no bytes that could have come from anywhere.
-    let of_bytes = ["served-by-storage", "data-verified"];
+    let of_bytes = ["cache", "data-verified"];
     for finding in verdict.rules.iter().filter(|finding| !of_bytes.contains(&finding.rule.as_str())) {
         assert!(matches!(finding.outcome, Outcome::Pass | Outcome::Note), "{finding:?}");
     }
@@ -315,6 +318,7 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
         plan: &plan,
         format: &*format,
         store: &store,
+        pages: None,
         files,
         truth: None,
         clock: &clock,
@@ -322,7 +326,7 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
         pulse: &pulse,
     };
     let mut ledger = Ledger::default();
-    run_phase(&rig, &Broken, &plan.train, 1, &mut ledger);
+    run_phase(&rig, &Broken, &plan.train, 1, &Keeper::new(&rig), &mut ledger);
     assert!(ledger.faults()[0].message.contains("panicked: as asked"), "{:?}", ledger.faults());
 }
 
@@ -335,17 +339,18 @@ fn a_wished_stop_ends_the_run() {
     stop.wish();
     let (a, b) = computed(&plan);
     let files = Files { train: &a, valid: &b };
-    let ledger = train(&Rig {
+    let rig = Rig {
         plan: &plan,
         format: &*format,
         store: &*store,
+        pages: None,
         files,
         truth: None,
         clock: &clock,
         stop: &stop,
         pulse: &pulse,
-    });
-    assert!(ledger.interrupted);
+    };
+    assert!(train(&rig).unwrap().interrupted);
 }
 
 #[test]
@@ -363,13 +368,14 @@ fn utilisation_is_a_share_whenever_a_run_is_stopped() {
             plan: &plan,
             format: &*format,
             store: &store,
+            pages: None,
             files,
             truth: None,
             clock: &clock,
             stop: &store.stop,
             pulse: &pulse,
         };
-        let ledger = train(&rig);
+        let ledger = train(&rig).unwrap();
         assert!(ledger.interrupted);
         for (rank, row) in ledger.rows(1, Phase::Train) {
             let window = row.window;

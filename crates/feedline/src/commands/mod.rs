@@ -61,7 +61,8 @@ impl Prepared {
     /// Warns of the keys that were given and change nothing in this plan.
     pub fn warn_of_idle_keys(&mut self, plan: &Plan, store: &Selection) {
         let Capabilities { holds_files: files, brings_bytes: bytes, .. } = store.capabilities();
-        for (key, why) in plans::idle(&self.spec, plan, Medium { files, bytes }) {
+        let medium = Medium { files, bytes, cached: store.is_cached() };
+        for (key, why) in plans::idle(&self.spec, plan, medium) {
             let Some(place) = self.origins.get(key) else { continue };
             let keys = vec![KeyPlace { key: key.to_owned(), place: place.clone() }];
             let warning = Warning::NoEffect { keys, why: why.to_owned() };
@@ -210,6 +211,7 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
         store: &site.store.text(),
         threads: site.store.capabilities().threads,
         reads_bytes: site.store.capabilities().brings_bytes,
+        cached: site.store.is_cached(),
         memory: site.memory.map(|bytes| bytes.0),
         entropy: meter::entropy(),
         measure: Some(&arithmetic),

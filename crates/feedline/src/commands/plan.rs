@@ -11,7 +11,7 @@ use crate::report;
 use crate::report::plan::{Disk, PlanReport};
 
 pub fn plan(flags: &PlanFlags) -> Ending {
-    let mut prepared = prepare(&flags.workload)?;
+    let mut prepared = prepare(&flags.workload.with(flags.cache.settings()))?;
     let host = Host::look();
     let memory = flags.host_memory.unwrap_or(Bytes(host.memory_bytes));
     let store = select(&prepared.spec, flags.store.as_deref())?;

@@ -18,7 +18,7 @@ use crate::report::{self, folder, text};
 
 pub fn run(flags: &RunFlags) -> Ending {
     let begun = Monotonic::new();
-    let prepared = prepare(&flags.workload.at(&flags.place))?;
+    let prepared = prepare(&flags.workload.at(&flags.place).with(flags.cache.settings()))?;
     let results = results_folder(flags.results_dir.as_deref(), &prepared.spec);
     let host = Host::look();
     let (place, ranks) = (&flags.place, flags.ranks);

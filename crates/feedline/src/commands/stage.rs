@@ -19,6 +19,7 @@ use model::spec::Verify;
 use model::units::Bytes;
 use model::verdict::{self, Case, Verdict};
 use model::warning::Warning;
+use store::page_cache::PageCache;
 use store::{Backend, Mode, Selection, Store, StoreError};
 
 use super::generate::{Job, default_writers};
@@ -112,6 +113,7 @@ impl<'a> Stage<'a> {
             store::want_files(readers).map_err(Failure::refused)?;
             self.check_store()?;
         }
+        engine::check_cache(&self.plan).map_err(Failure::refused)?;
         check_memory(&self.plan)
     }
 
@@ -237,7 +239,7 @@ impl<'a> Stage<'a> {
     /// The same without storage: read from the null store.
     pub fn on_null_store(mut self) -> Stage<'a> {
         if let Some(null) = Selection::named("null", Mode::default()) {
-            self.plan.store = null.text();
+            (self.plan.store, self.plan.cache) = (null.text(), None);
             (self.backend, self.selection) = (null.backend, null);
         }
         self
@@ -267,7 +269,7 @@ impl<'a> Stage<'a> {
         let known = self.known_data()?;
         let truth = known.as_ref().map(|(content, data)| Truth { content: *content, data });
         let before = HostCounts::read();
-        let (mut ledger, times) = self.with_files(|files| self.train(&*store, files, truth, show, stop));
+        let (mut ledger, times) = self.with_files(|files| self.train(&*store, files, truth, show, stop))?;
         let host = host::seen_since(before);
         ledger.calibration = calibration;
         ledger.conditions += self.conditions(&*store, host);
@@ -294,7 +296,7 @@ impl<'a> Stage<'a> {
 
     /// What the files should hold, where they are to be compared and a manifest says how they were made.
     fn known_data(&self) -> Result<Option<(Content, Cow<'_, Data>)>, Failure> {
-        if self.plan.verify == Verify::None || !self.backend.capabilities.holds_files {
+        if self.plan.verify == Verify::None || !self.selection.capabilities().holds_files {
             return Ok(None);
         }
         let manifest = read_manifest(&open_folder(&self.folder)?).map_err(Failure::refused)?;
@@ -323,17 +325,22 @@ impl<'a> Stage<'a> {
         truth: Option<Truth<'_>>,
         show: Show,
         stop: &Stop,
-    ) -> (Ledger, Times) {
+    ) -> Result<(Ledger, Times), Failure> {
+        let holds_files = self.selection.capabilities().holds_files;
+        let pages =
+            holds_files.then(|| PageCache::below(&self.folder)).transpose().map_err(Failure::refused)?;
         let (clock, pulse) = (Monotonic::new(), Pulse::default());
         let (plan, format) = (&self.plan, &*self.format);
+        let pages = pages.as_ref();
         let stop = &stop.with_patience(patience(&self.prepared.spec));
-        let rig = Rig { plan, format, store, files, truth, clock: &clock, stop, pulse: &pulse };
+        let rig = Rig { plan, format, store, pages, files, truth, clock: &clock, stop, pulse: &pulse };
         let goal = Goal { what: "training", unit: "samples", samples: plan.samples(), au: true };
         let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
         let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));
         let cpu_seconds = meter::cpu_seconds() - cpu_before;
         let first_batch = pulse.first_batch();
-        (ledger, Times { start, end: meter::timestamp(), span, first_batch, cpu_seconds })
+        let times = Times { start, end: meter::timestamp(), span, first_batch, cpu_seconds };
+        Ok((ledger.map_err(Failure::refused)?, times))
     }
 
     /// Does something with the files that the plan reads.
@@ -398,11 +405,20 @@ fn catalog(
 /// Refuses a plan that would not fit into the memory that is free now.
 fn check_memory(plan: &Plan) -> Result<(), Failure> {
     let needed = plan.estimate.memory_bytes;
-    match Host::available_memory_bytes() {
+    let available = Host::available_memory_bytes();
+    let phases = std::iter::once(&plan.train).chain(plan.eval.as_ref().map(|eval| &eval.phase));
+    let warm = phases.filter_map(|phase| plan.warm_bytes(phase)).max().unwrap_or(0).saturating_add(needed);
+    match available {
         Some(available) if available < needed => Err(Failure::refused(anyhow!(
             "the run needs {} of memory, but only {} are available; lower --ranks, reader.read_threads or \
              reader.prefetch_size",
             Bytes(needed),
+            Bytes(available)
+        ))),
+        Some(available) if available < warm => Err(Failure::refused(anyhow!(
+            "the page cache cannot be made warm: the run and the files that an epoch reads are {}, but only {} of \
+             memory are available; read fewer files, or leave reader.cache at cold",
+            Bytes(warm),
             Bytes(available)
         ))),
         _ => Ok(()),

@@ -51,6 +51,7 @@ fn row(workload: &'static Workload) -> Result<Row, Failure> {
         store: "posix",
         threads: Threads::PerReader,
         reads_bytes: true,
+        cached: true,
         memory: None,
         entropy: 0,
         measure: arithmetic.as_ref().map(|measure| measure as _),

@@ -183,6 +183,9 @@ impl PlanReport<'_> {
             line("reads of at most", &Bytes(loader.transfer_bytes).to_string()),
             line("threads per host", &loader.threads.to_string()),
         ];
+        if let Some(cache) = self.plan.cache {
+            lines.push(line("page cache", &cache.in_words()));
+        }
         let Interleave { cycle, block } = self.plan.train.interleave;
         if cycle > 1 {
             let what = format!("{cycle} side by side, {} of each in turn", counted(block, "sample"));

@@ -73,13 +73,20 @@ fn epochs_table(outcome: &Outcome<'_>, figures: &Figures) -> String {
     let mut header =
         vec!["epoch", "AU %", "samples/s", "MiB/s", "wait", "compute", "barrier", "harness", "delivered"];
     let copies = outcome.plan.device.copy_bytes_per_second.is_some();
+    let counted = figures.epochs.iter().any(|epoch| epoch.cache.storage_share.is_some());
     let rows = figures.epochs.iter().map(|epoch| {
         let mut cells = epoch_cells(epoch, outcome.plan.ranks).to_vec();
+        if counted {
+            cells.insert(8, figure(epoch.cache.storage_share.map(|share| 100.0 * share), 0));
+        }
         if copies {
             cells.insert(5, mean_time(epoch.copy_seconds, outcome.plan.ranks));
         }
         cells
     });
+    if counted {
+        header.insert(8, "storage %");
+    }
     if copies {
         header.insert(5, "copy");
     }
@@ -92,10 +99,11 @@ fn mean_time(seconds: f64, ranks: u64) -> String {
     Nanos::from_seconds(seconds / ranks as f64).to_string()
 }
 
+fn figure(value: Option<f64>, digits: usize) -> String {
+    value.map_or("n/a".to_owned(), |value| format!("{value:.digits$}"))
+}
+
 fn epoch_cells(epoch: &EpochFigures, ranks: u64) -> [String; 9] {
-    let figure = |value: Option<f64>, digits: usize| {
-        value.map_or("n/a".to_owned(), |value| format!("{value:.digits$}"))
-    };
     let time = |seconds: f64| mean_time(seconds, ranks);
     [
         epoch.epoch.to_string(),
@@ -218,6 +226,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             store: "null",
             threads: Threads::PerCore,
             reads_bytes: false,
+            cached: false,
             memory: None,
             entropy: 1,
             measure: Some(&Arithmetic(&*format)),
@@ -231,13 +240,14 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             plan: &plan,
             format: &*format,
             store: &Null,
+            pages: None,
             files,
             truth: None,
             clock: &clock,
             stop: &stop,
             pulse: &pulse,
         };
-        let mut ledger = engine::train(&rig);
+        let mut ledger = engine::train(&rig).unwrap();
         ledger.conditions.request("store", "null");
         ledger.conditions.observe("store", "null");
         ledger.conditions.hosts.insert("here".to_owned(), HostSeen { readings: 1, ..HostSeen::default() });
@@ -288,8 +298,8 @@ AU 100.00 % (sd 0.00), target 90 %: met
 verdict: unverified
   data-verified (not checkable): no bytes came that could be compared
     compare with --verify sample or full; data sets that 'feedline generate' made can be
-  served-by-storage (not checkable): the null store reads nothing: this is the instrument's own ceiling
-    read files of at least 5 times the memory, or drop the page cache before the run
+  cache (not checkable): the null store reads nothing: this is the instrument's own ceiling
+    use a file system and a kernel that tell (docs/cache.md), or --store direct
 took 3.80 s, 0.2 s of CPU, 5.0 MiB of memory
 
 result in results/snapshot/now

@@ -3,7 +3,7 @@
 
 use super::{Discipline, Plan};
 use crate::order::Unit;
-use crate::spec::{OnError, Preprocess, Readahead, Retain, Shuffle, Spec, Verify};
+use crate::spec::{CacheProof, CacheState, OnError, Preprocess, Readahead, Retain, Shuffle, Spec, Verify};
 
 /// What of the store matters here.
 #[derive(Clone, Copy, Debug)]
@@ -12,10 +12,13 @@ pub struct Medium {
     pub files: bool,
     /// It brings bytes, which can be kept.
     pub bytes: bool,
+    /// They come through the page cache.
+    pub cached: bool,
 }
 
 const NO_READS: &str = "the synthetic loader reads nothing";
 const NO_FILES: &str = "the store opens no files";
+const NO_CACHE: &str = "the store does not read through the page cache";
 const NO_BYTES: &str = "the store brings no bytes that could be kept";
 const NOTHING_TO_COMPARE: &str = "the store brings no bytes that could be compared";
 const NO_COUNT: &str = "the first error ends the run: reader.on_error is stop";
@@ -45,6 +48,9 @@ fn reading(spec: &Spec, plan: &Plan, medium: Medium) -> Vec<(&'static str, &'sta
     let keys = [
         ("reader.readahead", reader.readahead != Readahead::Normal, why(medium.files, NO_FILES)),
         ("reader.odirect", reader.odirect, why(medium.files, NO_FILES)),
+        ("reader.cache", reader.cache != CacheState::Cold, why(medium.cached, NO_CACHE)),
+        ("reader.cache_proof", reader.cache_proof != CacheProof::Exact, why(medium.cached, NO_CACHE)),
+        ("reader.drop_caches", reader.drop_caches, why(medium.cached, NO_CACHE)),
         ("reader.retain", reader.retain != Retain::None, why(medium.bytes, NO_BYTES)),
         ("reader.verify", reader.verify == Verify::Full, why(medium.bytes, NOTHING_TO_COMPARE)),
         ("reader.transfer_size", reader.transfer_size.is_some(), why(true, "")),

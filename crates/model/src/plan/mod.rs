@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 pub(crate) mod bare;
+mod cache;
 mod data;
 mod differences;
 mod estimate;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+pub use cache::CachePlan;
 pub use data::{Data, FileBytes, FileSize, Listed, ListedSplit, Measure, Split};
 pub use differences::{Difference, differences};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
@@ -40,6 +42,8 @@ pub struct Request<'a> {
     pub threads: Threads,
     /// Whether the store reads into buffers at all.
     pub reads_bytes: bool,
+    /// Whether it reads through the page cache.
+    pub cached: bool,
     /// Most memory for buffers and batches on each host; `None`: what they need.
     pub memory: Option<u64>,
     /// Fresh per run; the seed of shuffles that are to be `random`.
@@ -104,6 +108,9 @@ pub struct Plan {
     pub train: PhasePlan,
     pub eval: Option<EvalPlan>,
     pub loader: LoaderPlan,
+    /// What is done about the page cache; `None` where nothing is read through it.
+    #[serde(default)]
+    pub cache: Option<CachePlan>,
     pub device: DevicePlan,
     pub metric: MetricPlan,
     pub estimate: Estimate,
@@ -180,6 +187,11 @@ pub enum PlanError {
     NoInterleave(&'static str),
     #[error("data.{field} is {here} in the plan, but {there} by the workload: they are not of one run")]
     OtherData { field: String, here: String, there: String },
+    #[error(
+        "reader.drop_caches empties the host's page cache to make it cold, but reader.cache is {0}; take one of the \
+         two away"
+    )]
+    DropsWhatIsWanted(&'static str),
     #[error("this workload trains on nothing: workflow.train is false{hint}")]
     NoTraining { hint: &'static str },
 }
@@ -200,6 +212,7 @@ impl Plan {
         let loader = LoaderPlan::resolve(spec, request, &data)?;
         let metric = metric(spec, &train)?;
         let estimate = Estimate::new(spec, request, &data, &train, eval.as_ref(), &loader);
+        let cache = CachePlan::resolve(spec, request, &loader)?;
         Ok(Plan {
             workload: request.workload.to_owned(),
             model: spec.model.name.clone(),
@@ -215,6 +228,7 @@ impl Plan {
             train,
             eval,
             loader,
+            cache,
             device: device(spec),
             metric,
             estimate,

@@ -31,6 +31,7 @@ fn request(ranks: u64) -> Request<'static> {
         store: "posix",
         threads: Threads::PerReader,
         reads_bytes: true,
+        cached: true,
         memory: None,
         entropy: 99,
         measure: Some(&Bare(Unit::Sample)),

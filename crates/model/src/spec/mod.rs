@@ -31,8 +31,8 @@ use std::collections::BTreeMap;
 pub use core_config::core_config_hash;
 pub use error::{Report, SpecError};
 pub use names::{
-    Access, CheckpointMode, Datatype, FORMATS, Framework, Loader, OnError, Preprocess, Readahead, Retain,
-    Shuffle, StorageType, Verify,
+    Access, CacheProof, CacheState, CheckpointMode, Datatype, FORMATS, Framework, Loader, OnError,
+    Preprocess, Readahead, Retain, Shuffle, StorageType, Verify,
 };
 pub use schema::{Kind, Row, Status, expected};
 pub use table::rows;

@@ -54,6 +54,10 @@ names! {
     Verify { None = "none", Sample = "sample", Full = "full" }
     /// What happens when a sample cannot be read.
     OnError { Stop = "stop", Count = "count" }
+    /// What of the data set is in the page cache when an epoch begins.
+    CacheState { Cold = "cold", Warm = "warm", AsIs = "as-is" }
+    /// Of which fetches the pages in memory are counted right before they are read.
+    CacheProof { Exact = "exact", Sample = "sample", None = "none" }
     /// Whether the ranks of the run hold the whole model or a subset of it.
     CheckpointMode { Default = "default", Subset = "subset" }
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::check::Setting;
 use super::error::SpecError;
 use super::names::{
-    Access, CheckpointMode, Datatype, Framework, Loader, OnError, Preprocess, Readahead, Retain, Shuffle,
-    StorageType, Verify,
+    Access, CacheProof, CacheState, CheckpointMode, Datatype, Framework, Loader, OnError, Preprocess,
+    Readahead, Retain, Shuffle, StorageType, Verify,
 };
 use super::time::Time;
 use crate::shape::Element;
@@ -166,6 +166,9 @@ spec! {
         access: Access = "reader.access",
         odirect: bool = "reader.odirect",
         readahead: Readahead = "reader.readahead",
+        cache: CacheState = "reader.cache",
+        cache_proof: CacheProof = "reader.cache_proof",
+        drop_caches: bool = "reader.drop_caches",
         retain: Retain = "reader.retain",
         verify: Verify = "reader.verify",
         ordered: bool = "reader.ordered",
@@ -277,8 +280,8 @@ macro_rules! word_fields {
     )+ };
 }
 word_fields! {
-    Access, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element, OnError, Preprocess, Readahead,
-    Retain, Verify,
+    Access, CacheProof, CacheState, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element, OnError,
+    Preprocess, Readahead, Retain, Verify,
 }
 
 /// Counts fit in `i64` by the bounds of their kinds.

@@ -1,7 +1,7 @@
 //! Rules about the instrument: whether it kept up, and whether what was measured is the storage.
 
 use super::{Case, Outcome, seen_phases};
-use crate::ledger::{Ledger, Phase};
+use crate::ledger::Phase;
 use crate::metrics;
 use crate::units::Nanos;
 
@@ -104,46 +104,4 @@ pub(super) fn client_not_the_limit(case: &Case<'_>) -> (Outcome, String) {
         }
         (None, None) => (Outcome::NotCheckable, "the instrument's own ceiling is not measurable".to_owned()),
     }
-}
-
-/// This version can neither choose nor prove the state of the cache; it reports the kernel's count as evidence.
-pub(super) fn served_by_storage(case: &Case<'_>) -> (Outcome, String) {
-    if case.plan.store == "null" {
-        return (
-            Outcome::NotCheckable,
-            "the null store reads nothing: this is the instrument's own ceiling".to_owned(),
-        );
-    }
-    if case.plan.is_simulated() {
-        return (
-            Outcome::NotCheckable,
-            "the device is simulated: nothing was read from any storage".to_owned(),
-        );
-    }
-    let shares: Vec<String> = case
-        .ledger
-        .epochs(Phase::Train)
-        .into_iter()
-        .filter_map(|epoch| device_share(case.ledger, epoch))
-        .map(|share| format!("{:.0} %", 100.0 * share))
-        .collect();
-    let evidence = match shares.as_slice() {
-        [] if case
-            .ledger
-            .epochs(Phase::Train)
-            .iter()
-            .all(|epoch| case.ledger.total(*epoch, Phase::Train).bytes_read == 0) =>
-        {
-            "nothing was read".to_owned()
-        }
-        [] => "the kernel's count of bytes from block devices is not available".to_owned(),
-        shares => format!("by the kernel's count, bytes from block devices per epoch: {}", shares.join(", ")),
-    };
-    (Outcome::NotCheckable, evidence)
-}
-
-fn device_share(ledger: &Ledger, epoch: u64) -> Option<f64> {
-    let device = ledger.node_total(epoch, Phase::Train);
-    let read = ledger.total(epoch, Phase::Train).bytes_read;
-    (device.device_readings > 0 && read > 0).then(|| device.device_read_bytes as f64 / read as f64)
 }

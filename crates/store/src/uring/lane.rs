@@ -1,6 +1,10 @@
 //! What a ring is asked, reader by reader. A fetch is a few chains of requests: close what the reader had open, open,
 //! read; further reads; the last read with the close. Readers that are ready for their next chain queue up, and many
 //! chains go to the kernel in one call. Nothing is allocated per fetch once names and ranges have had their sizes.
+//!
+//! Where the page cache is looked after, files are open as everywhere and not in slots, because the kernel counts and
+//! forgets the pages of a descriptor only. Then opening, reading and closing are chains of their own, and between them
+//! the thread asks by itself: counting takes about as long as a request, and a ring would hand giving back to a thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,14 +13,19 @@ use std::sync::atomic::Ordering;
 use model::extent::Extent;
 use model::names::Name;
 use model::units::Nanos;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::Uring;
 use super::reader::Reader;
 use super::ring::{Answer, Asked, Ring};
+use crate::posix::advice;
+use crate::proof::Prover;
 use crate::reading::{Ask, Transfers};
-use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic, Waker};
+use crate::{
+    Awaits, Brought, Buffer, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic, Waker, page_cache,
+};
 
 /// When nothing has come for so long, readers are looked at: see `UringLane::examine`.
 const QUIET: Nanos = Nanos(500_000_000);
@@ -52,6 +61,9 @@ pub(super) struct UringLane<'a> {
     looked: Buffer,
     /// The reader whose fetch is only a look, if one is.
     looking: Option<usize>,
+    prover: Prover,
+    /// Whether the thread has spent time since it read the clock.
+    late: bool,
     spans: Spans,
 }
 
@@ -71,12 +83,20 @@ impl<'a> UringLane<'a> {
             lost: None,
             looked: Buffer::default(),
             looking: None,
+            prover: Prover::new(traffic.proof),
+            late: false,
             spans: Spans::default(),
         }
     }
 
+    /// Whether the page cache is looked after.
+    fn looks(&self) -> bool {
+        self.store.past_cache.is_none() && self.prover.looks()
+    }
+
     /// Puts the reader's next chain together.
     fn compose(&mut self, reader: usize, now: Nanos) {
+        let looks = self.looks();
         let this = &mut self.readers[reader];
         let next = match this.trouble {
             Some(_) => None,
@@ -86,19 +106,27 @@ impl<'a> UringLane<'a> {
         self.traffic.begin(reader, asked(opens, next), next.map_or(0, |ask| ask.offset));
         if opens {
             if this.stale {
-                self.ring.close(reader);
+                self.ring.close(reader, this.give_up_file());
             }
-            self.ring.open(reader, self.store.folder.root(), self.store.open_flags());
+            let (folder, flags) = (self.store.folder.root(), self.store.open_flags());
+            if looks {
+                self.ring.open_descriptor(reader, folder, flags);
+                this.since = now;
+                this.owed = self.ring.commit();
+                return;
+            }
+            self.ring.open(reader, folder, flags);
             if let Some(advice) = self.store.advice() {
                 self.ring.advise(reader, advice);
             }
         }
         if let Some(ask) = next {
             this.ask = ask;
-            self.ring.read(reader, ask, self.store.read_flags());
+            self.ring.read(reader, this.place(), ask, self.store.read_flags());
         }
-        if !this.keep_open && next.is_none_or(|ask| ask.is_last && this.is_in_last_range()) {
-            self.ring.close(reader);
+        let reads_on = next.is_some_and(|ask| looks || !ask.is_last || !this.is_in_last_range());
+        if !this.keep_open && !reads_on {
+            self.ring.close(reader, this.give_up_file());
         }
         this.since = now;
         this.owed = self.ring.commit();
@@ -136,14 +164,51 @@ impl<'a> UringLane<'a> {
 
     /// Takes all answers that have come.
     fn collect(&mut self) {
-        let mut now = None;
+        let mut moment = None;
         while let Some(answer) = self.ring.answer() {
-            let now = *now.get_or_insert_with(|| self.traffic.clock.now());
+            let now = *moment.get_or_insert_with(|| self.traffic.clock.now());
             if !matches!(answer.asked, Asked::Bell | Asked::Cancel) && self.lost.is_none() {
                 self.quiet = Nanos::ZERO;
                 self.take(answer, now);
             }
+            if std::mem::take(&mut self.late) {
+                moment = None;
+            }
         }
+    }
+
+    /// The reader's file is open as everywhere.
+    fn opened(&mut self, reader: usize, file: OwnedFd) {
+        if let Some(advice) = advice(self.store.readahead)
+            && let Err(cause) = rustix::fs::fadvise(&file, 0, None, advice)
+        {
+            self.fail(reader, Asked::Advise, cause);
+        }
+        self.readers[reader].file = Some(file);
+        self.probe(reader);
+    }
+
+    /// Counts the pages of the reader's fetch that are in memory before it is read.
+    fn probe(&mut self, reader: usize) {
+        let this = &mut self.readers[reader];
+        let Some(file) = &this.file else { return };
+        this.brought.probe = self.prover.draw().unwrap_or_else(|| {
+            let begin = self.traffic.clock.now();
+            let probe = Prover::count(file.as_fd(), &this.ranges);
+            self.spans.probe.record(self.traffic.clock.now().since(begin));
+            self.late = true;
+            probe
+        });
+    }
+
+    /// Gives the pages of the reader's fetch back; see `BlockingLane::give_back`.
+    fn give_back(&mut self, reader: usize) {
+        let this = &self.readers[reader];
+        let Some(file) = this.file.as_ref().filter(|_| self.prover.gives_back()) else { return };
+        let begin = self.traffic.clock.now();
+        this.ranges.iter().for_each(|range| page_cache::forget(file, *range));
+        self.spans.forget.record(self.traffic.clock.now().since(begin));
+        self.late = true;
     }
 
     /// Takes one answer; when it was the last of its chain, the reader goes on.
@@ -153,11 +218,14 @@ impl<'a> UringLane<'a> {
         this.owed -= 1;
         self.traffic.end(reader);
         match (asked, result) {
-            (Asked::Open, Ok(_)) => {
+            (Asked::Open, Ok(file)) => {
                 this.open = true;
                 self.traffic.begin(reader, Operation::Read, this.ask.offset);
                 this.brought.opens += 1;
                 self.spans.open.record(now.since(this.since));
+                if self.looks() {
+                    self.opened(reader, Ring::adopt(file));
+                }
             }
             (Asked::Read, Ok(got)) if this.trouble.is_none() => {
                 this.brought.reads += 1;
@@ -223,6 +291,10 @@ impl<'a> UringLane<'a> {
             this.trouble = Some(StoreError::GivenUp);
         }
         let is_over = !reads_on || this.trouble.is_some();
+        if is_over && self.readers[reader].open {
+            self.give_back(reader);
+        }
+        let this = &self.readers[reader];
         if is_over && (this.keep_open || !this.open) {
             self.end(reader, now);
         } else {
@@ -322,6 +394,9 @@ impl Lane for UringLane<'_> {
         if self.ring.path(reader) != name.as_c_str() {
             this.stale = this.open;
             self.ring.set_path(reader, name.as_c_str());
+        }
+        if this.open && !this.stale {
+            self.probe(reader);
         }
         self.ready.push_back(reader);
     }

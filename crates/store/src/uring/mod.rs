@@ -194,16 +194,13 @@ impl Store for Uring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Awaits, Fetch, Still, child, conformance};
+    use crate::{Awaits, Fetch, child, conformance};
     use model::extent::Extent;
     use model::units::Nanos;
     use rustix::process::{Rlimit, setrlimit};
-    use std::sync::atomic::AtomicBool;
-
-    static GO_ON: AtomicBool = AtomicBool::new(false);
 
     fn traffic(readers: usize, transfer: usize) -> Traffic<'static> {
-        Traffic { readers, transfer, clock: &Still, give_up: &GO_ON, ..Traffic::looks() }
+        Traffic { readers, transfer, ..Traffic::looks() }
     }
 
     /// The store on a new folder. Where the tests' kernel or file system forbids it the refusal is checked instead.

@@ -3,7 +3,9 @@
 
 use model::extent::Extent;
 use model::units::Nanos;
+use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd};
 
+use super::ring::Place;
 use crate::reading::{Ask, Reading, Transfers};
 use crate::{Brought, Buffer, Fetch, StoreError};
 
@@ -14,6 +16,8 @@ pub(super) struct Reader {
     /// Whether a file is open in the reader's slot, and whether that is another than the fetch's.
     pub(super) open: bool,
     pub(super) stale: bool,
+    /// That file, where it is open as everywhere and not in the slot.
+    pub(super) file: Option<OwnedFd>,
     pub(super) tag: u64,
     pub(super) ranges: Vec<Extent>,
     /// The range at work, what remains of it, and the read that is on its way.
@@ -63,6 +67,16 @@ impl Reader {
             self.range += 1;
             self.reading = self.ranges.get(self.range).map(|range| Reading::new(*range, self.file_bytes));
         }
+    }
+
+    /// Where its file is open.
+    pub(super) fn place(&self) -> Place {
+        self.file.as_ref().map_or(Place::Slot, |file| Place::Descriptor(file.as_raw_fd()))
+    }
+
+    /// The same, for one who closes it.
+    pub(super) fn give_up_file(&mut self) -> Place {
+        self.file.take().map_or(Place::Slot, |file| Place::Descriptor(file.into_raw_fd()))
     }
 
     pub(super) fn is_in_last_range(&self) -> bool {

@@ -12,7 +12,7 @@ use io_uring::{IoUring, opcode};
 use memmap2::{MmapMut, MmapRaw};
 use model::units::Nanos;
 use rustix::event::EventfdFlags;
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -62,6 +62,15 @@ impl Setup {
         }
         builder.build(requests as u32).map_err(|error| errno(&error))
     }
+}
+
+/// Where the file that a request is about is open.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// In the reader's slot of the ring, which takes no descriptor and no step of its own.
+    Slot,
+    /// As everywhere, where others than the ring have something to ask about it.
+    Descriptor(RawFd),
 }
 
 /// What was asked of the ring, as it comes back with the answer.
@@ -137,6 +146,8 @@ pub(super) struct Ring {
     enabled: bool,
     /// Requests that have not been answered, those for the bell aside.
     unanswered: usize,
+    /// Whether files are opened as everywhere.
+    descriptors: bool,
 }
 
 impl Ring {
@@ -174,6 +185,7 @@ impl Ring {
             rung: false,
             enabled: false,
             unanswered: 0,
+            descriptors: false,
         })
     }
 
@@ -190,11 +202,33 @@ impl Ring {
 
     /// Opens the reader's file into its slot.
     pub(super) fn open(&mut self, reader: usize, folder: BorrowedFd<'_>, flags: OFlags) {
-        let path = self.paths[reader].as_ptr().cast();
         let slot = DestinationSlot::try_from_slot_target(reader as u32).ok();
+        self.open_at(reader, folder, flags, slot);
+    }
+
+    /// Opens the reader's file; the answer is a descriptor, for `adopt`.
+    pub(super) fn open_descriptor(&mut self, reader: usize, folder: BorrowedFd<'_>, flags: OFlags) {
+        self.descriptors = true;
+        self.open_at(reader, folder, flags | OFlags::CLOEXEC, None);
+    }
+
+    fn open_at(
+        &mut self,
+        reader: usize,
+        folder: BorrowedFd<'_>,
+        flags: OFlags,
+        slot: Option<DestinationSlot>,
+    ) {
+        let path = self.paths[reader].as_ptr().cast();
         let open =
             opcode::OpenAt::new(Fd(folder.as_raw_fd()), path).file_index(slot).flags(flags.bits() as i32);
         self.add(open.build(), Asked::Open, reader);
+    }
+
+    /// The file that the answer to `open_descriptor` is about.
+    pub(super) fn adopt(answer: usize) -> OwnedFd {
+        // SAFETY: the kernel has just opened it for us, and nobody else has seen the number.
+        unsafe { OwnedFd::from_raw_fd(answer as RawFd) }
     }
 
     /// Says how the file in the slot will be read.
@@ -202,17 +236,25 @@ impl Ring {
         self.add(opcode::Fadvise::new(Fixed(reader as u32), 0, advice).build(), Asked::Advise, reader);
     }
 
-    /// Reads from the slot into the reader's memory, which must have room for it.
-    pub(super) fn read(&mut self, reader: usize, ask: Ask, flags: i32) {
+    /// Reads into the reader's memory, which must have room for it.
+    pub(super) fn read(&mut self, reader: usize, place: Place, ask: Ask, flags: i32) {
         debug_assert!(ask.bytes <= self.stride);
         let memory = self.memory.as_mut_ptr().wrapping_add(reader * self.stride);
-        let read = opcode::ReadFixed::new(Fixed(reader as u32), memory, ask.bytes as u32, reader as u16);
+        let (bytes, part) = (ask.bytes as u32, reader as u16);
+        let read = match place {
+            Place::Slot => opcode::ReadFixed::new(Fixed(reader as u32), memory, bytes, part),
+            Place::Descriptor(file) => opcode::ReadFixed::new(Fd(file), memory, bytes, part),
+        };
         self.add(read.offset(ask.offset).rw_flags(flags).build(), Asked::Read, reader);
     }
 
-    /// Closes the file in the slot.
-    pub(super) fn close(&mut self, reader: usize) {
-        self.add(opcode::Close::new(Fixed(reader as u32)).build(), Asked::Close, reader);
+    /// Closes the reader's file.
+    pub(super) fn close(&mut self, reader: usize, place: Place) {
+        let close = match place {
+            Place::Slot => opcode::Close::new(Fixed(reader as u32)),
+            Place::Descriptor(file) => opcode::Close::new(Fd(file)),
+        };
+        self.add(close.build(), Asked::Close, reader);
     }
 
     /// Links the request to the one before it, for which it waits, also when that fails or brings less than it should.
@@ -356,7 +398,11 @@ impl Drop for Ring {
         let patience = Timespec::new().nsec(LAST_WAIT.0 as u32);
         let _ = self.ring.submitter().register_sync_cancel(Some(patience), CancelBuilder::any().all());
         for _ in 0..LAST_WAITS {
-            while self.answer().is_some() {}
+            while let Some(answer) = self.answer() {
+                if let (true, Asked::Open, Ok(file)) = (self.descriptors, answer.asked, answer.result) {
+                    drop(Ring::adopt(file));
+                }
+            }
             if self.with_kernel() == 0
                 || self.call(0, Some(LAST_WAIT)).is_err_and(|cause| cause != Errno::TIME)
             {

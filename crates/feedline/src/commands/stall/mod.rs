@@ -10,8 +10,7 @@ use engine::Stop;
 use engine::host::Host;
 use model::ledger::Phase;
 use model::plan::Plan;
-use model::spec::{Preprocess, Spec, Time};
-use store::Selection;
+use model::spec::{CacheState, Preprocess, Spec, Time};
 
 use super::stage::{Measured, Stage, Venue};
 use super::{Prepared, prepare, stop_on_signals};
@@ -21,7 +20,7 @@ use crate::progress::Show;
 use crate::report;
 use crate::report::stall::StallReport;
 use attribution::{Attribution, Timed};
-use cache::{Cache, State};
+use cache::State;
 
 /// Steps at the start that do not count: the pipeline fills.
 const WARM_UP: u64 = 5;
@@ -77,6 +76,7 @@ impl<'a> Stall<'a> {
     fn cut(&mut self) -> Result<(), Failure> {
         let spec = &mut self.prepared.spec;
         (spec.train.epochs, spec.workflow.evaluation) = (1, false);
+        with_cache(spec, CacheState::Cold);
         (spec.output.metric.exclude_start_steps, spec.output.metric.exclude_end_steps) = (0, 0);
         let plan = self.settle(|_| {})?.plan;
         let possible = plan.train.shards.steps;
@@ -119,9 +119,9 @@ fn without_work(spec: &mut Spec) {
     spec.train.computation_time = Time::Constant(0.0);
 }
 
-/// Whether reads of this store may be served from the page cache.
-fn has_page_cache(selection: &Selection) -> bool {
-    selection.capabilities().cached && !selection.mode.odirect
+/// The files in memory, or none of them.
+fn with_cache(spec: &mut Spec, state: CacheState) {
+    (spec.reader.cache, spec.reader.drop_caches) = (state, false);
 }
 
 /// The four runs, and the state of the cache before two of them; a store without page cache has none.
@@ -142,15 +142,16 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn run_all(&self, stall: &Stall<'_>, stage: &Stage<'_>) -> Result<Seen, Failure> {
         let synthetic = self.run("synthetic", &stall.settle(without_preprocessing)?.on_null_store())?;
-        if has_page_cache(&stage.selection) {
-            let cache = Cache::of(stage)?;
-            let cold_state = cache.empty()?;
+        if stage.selection.is_cached() {
+            let warm = |spec: &mut Spec| with_cache(spec, CacheState::Warm);
             let cold = self.run("cold", stage)?;
-            let state = cache.is_full()?;
-            let warm = self.run("warm", stage)?;
-            let warm_state = warm_state(state, &cold, &warm);
-            let memory = self.run("memory", &stall.settle(without_work)?)?;
-            let (cold_state, warm_state) = (Some(cold_state), Some(warm_state));
+            let warm = self.run("warm", &stall.settle(warm)?)?;
+            let memory = |spec: &mut Spec| {
+                with_cache(spec, CacheState::Warm);
+                without_work(spec);
+            };
+            let memory = self.run("memory", &stall.settle(memory)?)?;
+            let (cold_state, warm_state) = (Some(cache::empty(&cold)), Some(cache::full(&warm)));
             return Ok(Seen { synthetic, cold, warm, memory, cold_state, warm_state });
         }
         let cold = self.run("cold", stage)?;
@@ -170,19 +171,6 @@ impl Runner<'_> {
             None => Ok(measured),
         }
     }
-}
-
-/// Of files that are read in part only a part need be in memory. Then the kernel's count of bytes from devices tells,
-/// where the cold run has shown that it counts this file system.
-fn warm_state(state: State, cold: &Measured, warm: &Measured) -> State {
-    let device = |run: &Measured| run.ledger.node_total(1, Phase::Train).device_read_bytes as f64;
-    let read = warm.ledger.total(1, Phase::Train).bytes_read as f64;
-    if state.verified || device(cold) == 0.0 || read == 0.0 {
-        return state;
-    }
-    let share = device(warm) / read;
-    let evidence = format!("{}; {:.1} % of the bytes came from a device", state.evidence, 100.0 * share);
-    State { verified: share <= cache::TOLERATED, evidence }
 }
 
 impl Seen {

@@ -91,8 +91,8 @@ impl<'a> Sweep<'a> {
     /// A cell as a stage. Stages are made when they are needed: thousands of them would hold thousands of catalogs.
     fn stage(&self, cell: usize, data_is_there: bool) -> Result<Stage<'a>, Failure> {
         let cell = self.grid.cell(cell);
-        let mut workload = self.flags.workload.at(&self.flags.place);
-        workload.set.extend(cell.overrides());
+        let settings = self.flags.cache.settings();
+        let workload = self.flags.workload.at(&self.flags.place).with(settings).with(cell.overrides());
         let (ranks, store) = (cell.ranks().or(self.flags.ranks), cell.store());
         let venue = Venue { place: &self.flags.place, store, ranks, data_is_there, host: self.host };
         let settled = prepare(&workload).and_then(|prepared| Stage::settle(prepared, venue));
@@ -127,7 +127,7 @@ impl<'a> Sweep<'a> {
         Header {
             sweep: first.prepared.name,
             over: self.grid.axes.clone(),
-            set: self.flags.workload.set.clone(),
+            set: self.flags.workload.with(self.flags.cache.settings()).set,
             store: self.flags.place.store.clone(),
             ranks: self.flags.ranks,
             data_folder: first.folder,

@@ -1,6 +1,8 @@
 //! Keys of `reader` (DLIO also reads them below `data_reader`): how the data set is read.
 
-use super::super::names::{Access, Loader, OnError, Preprocess, Readahead, Retain, Verify};
+use super::super::names::{
+    Access, CacheProof, CacheState, Loader, OnError, Preprocess, Readahead, Retain, Verify,
+};
 use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Number, Shuffle, Text, Time};
 use super::super::schema::Status::{NoEffect, Used};
 use super::super::schema::{Row, row};
@@ -66,6 +68,27 @@ pub(super) const ROWS: &[Row] = &[
         "normal",
         Used,
         "what the kernel is told about the reads to come; dontcache leaves nothing in the page cache",
+    ),
+    row(
+        "reader.cache",
+        Choice(CacheState::NAMES),
+        "cold",
+        Used,
+        "what of the data set is in the page cache when an epoch begins: nothing, everything, or what happens to be",
+    ),
+    row(
+        "reader.cache_proof",
+        Choice(CacheProof::NAMES),
+        "exact",
+        Used,
+        "of which fetches the pages in memory are counted right before they are read: all, some at random, none",
+    ),
+    row(
+        "reader.drop_caches",
+        Flag,
+        "false",
+        Used,
+        "to make the cache cold, empty the whole host's, names and attributes of files included; needs root",
     ),
     row(
         "reader.retain",

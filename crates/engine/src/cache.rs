@@ -1,0 +1,343 @@
+//! The page cache around a phase: brought into the state that the plan asks for before it begins, with what that found
+//! and left counted, and the bytes that the storage delivered meanwhile. What cannot be told is said with its reason.
+
+use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use model::extent::Extent;
+use model::files::FileList;
+use model::ledger::{CacheSeen, Counted, Made, Phase};
+use model::names::Name;
+use model::order::{EpochOrder, Order, Shards, Unit, mix};
+use model::plan::{CachePlan, PhasePlan, Plan};
+use model::spec::CacheState;
+use model::units::grouped;
+use rustix::fd::OwnedFd;
+use store::page_cache::{self, PageCache};
+use store::{Probe, Proof};
+use thiserror::Error;
+
+use crate::backing::{Backing, Reading};
+use crate::meter;
+use crate::train::Rig;
+
+/// Pages that were just in use leave a moment later, so that one is patient.
+const ATTEMPTS: usize = 4;
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Files whose pages stayed that are tried again; with more than these something else is wrong.
+const MOST_RETRIED: usize = 1 << 16;
+/// The share of pages that may stay where a run is to begin cold.
+const TOLERATED: f64 = 0.05;
+/// Files at work at once: opening one on a network file system takes its time.
+const AT_ONCE: usize = 8;
+/// Files that a thread takes on at a time.
+const SOME: usize = 32;
+/// What a thread reads at a time to fill the cache.
+const PIECE: usize = 256 << 10;
+/// Writing 3 to it empties the page cache, and forgets names and attributes of files.
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// Why a run cannot begin with the cache that was asked for.
+#[derive(Debug, Error)]
+pub enum Refused {
+    #[error(
+        "the page cache cannot be emptied of the data set: {} of {} pages stay in memory, {} of them of {name}; a \
+         process that maps or locks the files keeps them there: end it, or measure with the cache as it is (--cache \
+         as-is)",
+        grouped(*.left), grouped(*.pages), grouped(*.of_file)
+    )]
+    Held { left: u64, pages: u64, of_file: u64, name: String },
+    #[error(
+        "the host's caches cannot be dropped (--drop-caches): {path}: {cause}; it needs root and a writable /proc"
+    )]
+    NoDrop { path: &'static str, cause: std::io::Error },
+}
+
+/// Refuses a plan that would drop the host's caches where that is not allowed.
+pub fn check(plan: &Plan) -> Result<(), Refused> {
+    if plan.cache.is_some_and(|cache| cache.drop_host) {
+        fs::File::options().write(true).open(DROP_CACHES).map_err(no_drop)?;
+    }
+    Ok(())
+}
+
+fn no_drop(cause: std::io::Error) -> Refused {
+    Refused::NoDrop { path: DROP_CACHES, cause }
+}
+
+/// What is asked of the lanes of one thread.
+pub(crate) fn proof(plan: &Plan, epoch: u64, thread: usize) -> Proof {
+    let Some(cache) = plan.cache else { return Proof::default() };
+    Proof {
+        counts_one_in: cache.counts_one_in(),
+        seed: mix(mix(plan.seed, epoch), thread as u64),
+        gives_back: cache.state == CacheState::Cold,
+    }
+}
+
+/// Books what is known of the pages of a fetch.
+pub(crate) fn book(counted: &mut Counted, probe: Probe, bytes: u64) {
+    match probe {
+        _ if bytes == 0 => {}
+        Probe::Counted(pages) => counted.add(pages.cached, pages.all),
+        Probe::LeftOut => counted.left_out += 1,
+        Probe::Refused => counted.refused += 1,
+        Probe::Unasked => counted.unasked += 1,
+    }
+}
+
+/// Looks after the page cache of a run's files.
+pub(crate) struct Keeper<'a> {
+    rig: &'a Rig<'a>,
+    /// `None` for stores without files.
+    ground: Option<(&'a PageCache, Backing)>,
+}
+
+impl<'a> Keeper<'a> {
+    pub(crate) fn new(rig: &'a Rig<'a>) -> Keeper<'a> {
+        Keeper { rig, ground: rig.pages.and_then(|pages| Some((pages, backing(rig, pages)?))) }
+    }
+
+    /// Makes the cache ready for a phase. `is_first`: then the run may still be refused.
+    pub(crate) fn make(&self, phase: &PhasePlan, epoch: u64, is_first: bool) -> Result<Made, Refused> {
+        let (Some((pages, backing)), Some(plan)) = (&self.ground, self.rig.plan.cache) else {
+            return Ok(Made::default());
+        };
+        let begin = self.rig.clock.now();
+        self.rig.pulse.begin_preparing();
+        let work =
+            Preparation { rig: self.rig, pages, phase, epoch, tells: backing.file_system.untold().is_none() };
+        let mut made = match plan.state {
+            CacheState::AsIs => Made::default(),
+            // It has nowhere else to be.
+            _ if backing.file_system.is_memory() => Made::default(),
+            CacheState::Cold => work.empty(plan, is_first)?,
+            CacheState::Warm => work.fill(),
+        };
+        self.rig.pulse.prepared();
+        made.time_ns = self.rig.clock.now().since(begin);
+        Ok(made)
+    }
+
+    pub(crate) fn read(&self) -> Option<Reading> {
+        self.ground.as_ref().map(|(_, backing)| backing.read())
+    }
+
+    /// What came from the storage since a reading.
+    pub(crate) fn seen_since(&self, earlier: Option<Reading>) -> CacheSeen {
+        let seen = self.ground.as_ref().zip(earlier).map(|((_, backing), then)| backing.seen_since(then));
+        seen.unwrap_or_default()
+    }
+}
+
+/// What lies below the first file. Files of one data set are alike.
+fn backing(rig: &Rig<'_>, pages: &PageCache) -> Option<Backing> {
+    let mut name = Name::default();
+    rig.files.train.entry(0, &mut name).ok()?;
+    Some(Backing::of(&pages.open(&name).ok()?, pages.file_system(&name).ok()?))
+}
+
+/// One phase's files on their way into the state that is asked for.
+struct Preparation<'a> {
+    rig: &'a Rig<'a>,
+    pages: &'a PageCache,
+    phase: &'a PhasePlan,
+    epoch: u64,
+    /// Whether the kernel's count of pages says what is in memory.
+    tells: bool,
+}
+
+/// What threads found together, and the files whose pages stayed.
+#[derive(Debug, Default)]
+struct Found {
+    made: Made,
+    stayed: Vec<Stayed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stayed {
+    file: u64,
+    pages: u64,
+}
+
+impl Preparation<'_> {
+    /// Takes the files out of the cache, and counts what stayed.
+    fn empty(&self, plan: CachePlan, is_first: bool) -> Result<Made, Refused> {
+        // What is not on the disk yet cannot leave memory. Where it cannot be sent there the count shows it.
+        let _ = self.pages.flush();
+        if plan.drop_host {
+            fs::write(DROP_CACHES, "3").map_err(no_drop)?;
+        }
+        let Found { mut made, mut stayed } = self.each(self.files(), |file, all, _| {
+            let found = self.count(file, all);
+            if found != Some(0) {
+                page_cache::forget(file, all);
+            }
+            (found, self.count(file, all))
+        });
+        made.host_drops = u64::from(plan.drop_host);
+        for _ in 1..ATTEMPTS {
+            if stayed.is_empty() || self.rig.stop.wished() {
+                break;
+            }
+            meter::pause(PATIENCE);
+            let again = std::mem::take(&mut stayed);
+            let before: u64 = again.iter().map(|stayed| stayed.pages).sum();
+            let tried = self.each(again.iter().map(|stayed| stayed.file), |file, all, _| {
+                page_cache::forget(file, all);
+                (None, self.count(file, all))
+            });
+            made.after = made.after - before + tried.made.after;
+            stayed = tried.stayed;
+        }
+        match stayed.iter().max_by_key(|stayed| stayed.pages) {
+            Some(most) if is_first && made.after as f64 > TOLERATED * made.pages as f64 => {
+                let (mut name, left, pages) = (Name::default(), made.after, made.pages);
+                let _ = self.list().entry(most.file, &mut name);
+                Err(Refused::Held { left, pages, of_file: most.pages, name: self.pages.shown(&name) })
+            }
+            _ => Ok(made),
+        }
+    }
+
+    /// Reads what is not in the cache, and counts it when all is done: a cache that is too small has lost the first
+    /// files when the last ones come.
+    fn fill(&self) -> Made {
+        let read = self.each(self.files(), |file, all, buffer| {
+            let found = self.count(file, all);
+            if found.is_none_or(|found| found < pages_of(all)) {
+                buffer.resize(PIECE, 0);
+                page_cache::fill(file, all, buffer);
+            }
+            (found, None)
+        });
+        let counted = self.each(self.files(), |file, all, _| (None, self.count(file, all)));
+        Made { after: counted.made.after, ..read.made }
+    }
+
+    fn count(&self, file: &OwnedFd, all: Extent) -> Option<u64> {
+        self.tells.then(|| page_cache::count(file, all)).flatten().map(|pages| pages.cached)
+    }
+
+    fn list(&self) -> &dyn FileList {
+        match self.phase.phase {
+            Phase::Train => self.rig.files.train,
+            Phase::Eval => self.rig.files.valid,
+        }
+    }
+
+    fn files(&self) -> Walk {
+        files_of(&self.phase.order, &self.phase.shards, self.epoch)
+    }
+
+    /// Does something with every file, on several threads, until all are done or a stop is wished; it says how many
+    /// pages were in memory before and after. What is wrong with a file the run will say, which needs it.
+    fn each(
+        &self,
+        files: impl Iterator<Item = u64> + Send,
+        work: impl Fn(&OwnedFd, Extent, &mut Vec<u8>) -> (Option<u64>, Option<u64>) + Sync,
+    ) -> Found {
+        let (files, sum) = (Mutex::new(files), Mutex::new(Found::default()));
+        let thread = || {
+            let (mut name, mut buffer, mut found) = (Name::default(), Vec::new(), Found::default());
+            while !self.rig.stop.wished() {
+                let some: Vec<u64> = lock(&files).by_ref().take(SOME).collect();
+                if some.is_empty() {
+                    break;
+                }
+                for file in &some {
+                    let Ok(bytes) = self.list().entry(*file, &mut name) else { continue };
+                    let Ok(open) = self.pages.open(&name) else { continue };
+                    let all = Extent { offset: 0, len: bytes };
+                    let (before, after) = work(&open, all, &mut buffer);
+                    found.add(*file, all, before, after);
+                }
+                self.rig.pulse.prepare(some.len() as u64);
+            }
+            lock(&sum).merge(found);
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..AT_ONCE {
+                // Fewer do as well.
+                let spawned =
+                    std::thread::Builder::new().name("cache".to_owned()).spawn_scoped(scope, thread);
+                if spawned.is_err() {
+                    break;
+                }
+            }
+            thread();
+        });
+        sum.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn pages_of(range: Extent) -> u64 {
+    range.len.div_ceil(rustix::param::page_size() as u64)
+}
+
+impl Found {
+    fn add(&mut self, file: u64, all: Extent, before: Option<u64>, after: Option<u64>) {
+        let pages = if before.is_some() || after.is_some() { pages_of(all) } else { 0 };
+        let (found, after) = (before.unwrap_or(0), after.unwrap_or(0));
+        self.made += Made { files: 1, pages, found, after, ..Made::default() };
+        if after > 0 && self.stayed.len() < MOST_RETRIED {
+            self.stayed.push(Stayed { file, pages: after });
+        }
+    }
+
+    fn merge(&mut self, other: Found) {
+        self.made += other.made;
+        let room = MOST_RETRIED.saturating_sub(self.stayed.len());
+        self.stayed.extend(other.stayed.into_iter().take(room));
+    }
+}
+
+/// The files that an epoch reads.
+fn files_of(order: &Order, shards: &Shards, epoch: u64) -> Walk {
+    let alone = matches!(order.unit, Unit::None | Unit::File) || order.samples_per_file == 1;
+    let positions = 0..shards.delivered();
+    // Samples that are shuffled one by one lead to every file, again and again.
+    let all = !alone && positions.end >= order.files;
+    let (epoch, per_file) = (order.epoch(epoch), order.samples_per_file);
+    Walk { order: epoch, per_file, positions, last: None, numbers: 0..if all { order.files } else { 0 } }
+}
+
+/// The numbers of the files that an epoch reads: run by run of its order, or all of them. Where an order comes back to
+/// a file, so does this.
+struct Walk {
+    order: EpochOrder,
+    per_file: u64,
+    positions: std::ops::Range<u64>,
+    last: Option<u64>,
+    numbers: std::ops::Range<u64>,
+}
+
+impl Iterator for Walk {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        if self.numbers.end > 0 {
+            return self.numbers.next();
+        }
+        while !self.positions.is_empty() {
+            let most = self.positions.end - self.positions.start;
+            let (sample, count) = self.order.run(self.positions.start, most);
+            // A run may go on in the next file.
+            let left = self.per_file - sample % self.per_file;
+            self.positions.start += count.min(left).max(1);
+            let file = sample / self.per_file;
+            if self.last.replace(file) != Some(file) {
+                return Some(file);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! The cache is made and proven for real files, also against a part of the engine that cheats.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use model::ledger::Ledger;
+use model::order::{Order, Shards};
+use model::verdict::{self, Case, Outcome};
+use store::{
+    Awaits, Brought, Capabilities, Done, Fetch, Lane, Mode, Posix, Spans, Store, StoreError, Traffic,
+};
+
+use super::*;
+use crate::meter::Monotonic;
+use crate::train::tests::{computed, plan};
+use crate::{Files, Pulse, Stop, train};
+
+/// Remembers what was read, and hands it out again without asking anybody.
+#[derive(Debug)]
+struct Secret {
+    files: Posix,
+    kept: Mutex<BTreeSet<String>>,
+}
+
+struct SecretLane<'a> {
+    lane: Box<dyn Lane + 'a>,
+    kept: &'a Mutex<BTreeSet<String>>,
+    done: Option<Done>,
+}
+
+impl Lane for SecretLane<'_> {
+    fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
+        if lock(self.kept).insert(fetch.name.to_string()) {
+            return self.lane.submit(reader, fetch);
+        }
+        let bytes = fetch.ranges.iter().map(|range| range.len).sum();
+        let outcome = Ok(Brought { bytes, opens: 1, reads: 1, ..Brought::default() });
+        self.done = Some(Done { reader, at: fetch.at, began: fetch.at, outcome, kept: fetch.into });
+    }
+
+    fn reap(&mut self) -> Option<Done> {
+        self.done.take().or_else(|| self.lane.reap())
+    }
+
+    fn awaits(&self) -> Awaits {
+        self.lane.awaits()
+    }
+
+    fn look(&mut self, reader: usize, name: &Name, at: u64, out: &mut [u8]) -> Result<Brought, StoreError> {
+        self.lane.look(reader, name, at, out)
+    }
+
+    fn take_spans(&mut self) -> Spans {
+        self.lane.take_spans()
+    }
+}
+
+impl Store for Secret {
+    fn name(&self) -> &'static str {
+        "posix"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.files.capabilities()
+    }
+
+    fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
+        Ok(Box::new(SecretLane { lane: self.files.lane(traffic)?, kept: &self.kept, done: None }))
+    }
+
+    fn files(&self) -> &dyn store::Files {
+        self.files.files()
+    }
+
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        self.files.observed()
+    }
+}
+
+/// Writes the files of a plan, which nobody looks into.
+fn write(plan: &Plan, folder: &Path) {
+    let (files, _) = computed(plan);
+    let mut name = Name::default();
+    for file in 0..plan.data.train.files {
+        let bytes = files.entry(file, &mut name).unwrap();
+        let path = folder.join(name.to_string());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, vec![7; bytes as usize]).unwrap();
+    }
+}
+
+fn run(plan: &Plan, store: &dyn Store, folder: &Path) -> Ledger {
+    let format = format::plain(&plan.format).unwrap();
+    let (stop, pulse, clock) = (Stop::default(), Pulse::default(), Monotonic::new());
+    let (a, b) = computed(plan);
+    let pages = PageCache::below(folder).unwrap();
+    let rig = Rig {
+        plan,
+        format: &*format,
+        store,
+        pages: Some(&pages),
+        truth: None,
+        files: Files { train: &a, valid: &b },
+        clock: &clock,
+        stop: &stop,
+        pulse: &pulse,
+    };
+    train(&rig).unwrap()
+}
+
+fn cache_rule(plan: &Plan, ledger: &Ledger) -> (Outcome, String) {
+    let verdict = verdict::judge(&Case { plan, ledger });
+    let found = verdict.rules.into_iter().find(|finding| finding.rule == "cache").unwrap();
+    (found.outcome, found.evidence)
+}
+
+const SETTINGS: [&str; 3] =
+    ["train.computation_time=0", "dataset.record_length_bytes=20000", "reader.access=extent"];
+
+#[test]
+fn a_store_that_keeps_contents_is_caught() {
+    let folder = tempfile::tempdir().unwrap();
+    let honest = Posix::open(folder.path(), Mode::default()).unwrap();
+    let plan = plan(&SETTINGS, 2, &honest);
+    write(&plan, folder.path());
+    let file_system = store::FileSystem::of(fs::File::open(folder.path()).unwrap(), "").unwrap();
+    let (outcome, evidence) = cache_rule(&plan, &run(&plan, &honest, folder.path()));
+    if file_system.untold().is_some() {
+        eprintln!("NOT TESTED as it should be: {} does not tell what is in memory", file_system.name);
+        assert_eq!(outcome, Outcome::NotCheckable, "{evidence}");
+    } else {
+        assert_eq!(outcome, Outcome::Pass, "{evidence}");
+    }
+    let secret =
+        Secret { files: Posix::open(folder.path(), Mode::default()).unwrap(), kept: Mutex::default() };
+    let ledger = run(&plan, &secret, folder.path());
+    let counted = ledger.cache(2, Phase::Train).counted;
+    assert_eq!((counted.fetches, counted.unasked), (0, 60), "nobody could count what was not read");
+    let (outcome, evidence) = cache_rule(&plan, &ledger);
+    assert_ne!(outcome, Outcome::Pass, "{evidence}");
+    if file_system.untold().is_none() && file_system.counter() == store::Counter::Process {
+        assert_eq!(outcome, Outcome::Fail, "{evidence}");
+        assert!(
+            evidence.starts_with("epoch 2, train: only 0 % of the bytes came from the storage"),
+            "{evidence}"
+        );
+    }
+}
+
+#[test]
+fn what_is_made_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Posix::open(folder.path(), Mode::default()).unwrap();
+    let cold = plan(&SETTINGS, 2, &store);
+    write(&cold, folder.path());
+    let name = Name::new(".").unwrap();
+    if let Some(why) = PageCache::below(folder.path()).unwrap().file_system(&name).unwrap().untold() {
+        eprintln!("NOT TESTED: {why}");
+        return;
+    }
+    let pages = |plan: &Plan| 60 * (plan.data.train.bytes / 60).div_ceil(4096);
+    let seen = run(&cold, &store, folder.path()).cache(1, Phase::Train);
+    let made = seen.made;
+    assert_eq!((made.files, made.pages, made.found, made.after), (60, pages(&cold), pages(&cold), 0));
+    let again = run(&cold, &store, folder.path());
+    assert_eq!(again.cache(1, Phase::Train).made.found, 0, "what was read was given back");
+    let settings = [SETTINGS.as_slice(), &["reader.cache=warm"]].concat();
+    let warm = plan(&settings, 2, &store);
+    let ledger = run(&warm, &store, folder.path());
+    for (epoch, found) in [(1, 0), (2, pages(&warm))] {
+        let seen = ledger.cache(epoch, Phase::Train);
+        assert_eq!((seen.made.found, seen.made.after), (found, pages(&warm)), "epoch {epoch}");
+        assert!(seen.counted.pages > 0 && seen.counted.resident == seen.counted.pages, "{seen:?}");
+    }
+    assert_eq!(cache_rule(&warm, &ledger).0, Outcome::Pass);
+}
+
+#[test]
+fn a_sample_counts_some_and_none_counts_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Posix::open(folder.path(), Mode::default()).unwrap();
+    let settings = |proof| [SETTINGS.as_slice(), &["dataset.num_files_train=1000", proof]].concat();
+    let sampled = plan(&settings("reader.cache_proof=sample"), 2, &store);
+    write(&sampled, folder.path());
+    let counted = run(&sampled, &store, folder.path()).cache(1, Phase::Train).counted;
+    assert_eq!(counted.fetches + counted.left_out + counted.refused, 1000);
+    assert!((20..150).contains(&(counted.fetches + counted.refused)), "{counted:?}");
+    let none = plan(&settings("reader.cache_proof=none"), 2, &store);
+    let ledger = run(&none, &store, folder.path());
+    assert_eq!(ledger.cache(1, Phase::Train).counted.unasked, 1000);
+    assert_eq!(cache_rule(&none, &ledger).0, Outcome::NotCheckable);
+}
+
+/// The files that a phase of so many files and samples of each walks through, of which `delivered` samples are read.
+fn walked(files: u64, per_file: u64, unit: Unit, delivered: u64) -> Vec<u64> {
+    let order = Order { files, samples_per_file: per_file, unit, seed: 3, reshuffle: true };
+    let shards = Shards::new(files * per_file, 1, 1, Some(delivered));
+    assert_eq!(shards.delivered(), delivered);
+    files_of(&order, &shards, 1).collect()
+}
+
+#[test]
+fn every_file_that_is_read_is_walked_through_and_no_other() {
+    let sorted = |mut files: Vec<u64>| {
+        files.sort_unstable();
+        files
+    };
+    assert_eq!(sorted(walked(50, 1, Unit::Sample, 50)), (0..50).collect::<Vec<_>>());
+    assert_eq!(walked(50, 1, Unit::Sample, 20).len(), 20);
+    assert_eq!(walked(50, 10, Unit::None, 35), [0, 1, 2, 3]);
+    assert_eq!(walked(50, 10, Unit::File, 35).len(), 4, "each once");
+    assert_eq!(sorted(walked(50, 10, Unit::File, 500)), (0..50).collect::<Vec<_>>());
+    assert_eq!(walked(50, 10, Unit::Sample, 500), (0..50).collect::<Vec<_>>(), "all of them, once");
+    assert!(walked(50, 10, Unit::Sample, 20).len() <= 20);
+}

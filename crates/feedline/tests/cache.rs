@@ -1,0 +1,309 @@
+//! Where the bytes came from: the page cache is brought into the state that was asked for, what was in it is counted,
+//! and the verdict says what that is worth. Counts are held against another program's (`fincore`).
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::fs::Advice;
+use serde_json::Value;
+
+use crate::util::{Dir, Done, walk};
+
+/// 64 files of 28 pages each, which takes milliseconds to read and is too much for chance.
+const FILES: &str = "\
+framework: pytorch
+dataset: {format: jpeg, data_folder: data, num_files_train: 64, record_length_bytes: 114688}
+reader: {data_loader: pytorch, batch_size: 4, read_threads: 2, sample_shuffle: seed}
+train: {epochs: 3, computation_time: 0}
+";
+
+/// Samples that are parts of files, which read-ahead brings before they are asked for.
+const PARTS: &str = "\
+framework: pytorch
+dataset: {format: npy, data_folder: data, num_files_train: 4, num_samples_per_file: 64, record_length_bytes: 65536}
+reader: {data_loader: pytorch, batch_size: 4, read_threads: 2, file_shuffle: seed}
+train: {epochs: 2, computation_time: 0}
+";
+
+fn with_data(workload: &str) -> Dir {
+    let dir = Dir::new();
+    dir.write("w.yaml", workload);
+    dir.feedline(&["generate", "w.yaml", "--quiet"]).run().exits(0);
+    dir
+}
+
+/// Whether the tests' file system tells what is in memory and what came from below. Where it does not, the other side
+/// is checked, and loudly so.
+#[expect(clippy::print_stderr, reason = "a test that cannot test what it should must say so")]
+fn tells(dir: &Dir) -> bool {
+    let folder = fs::File::open(dir.path(".")).unwrap();
+    let file_system = store::FileSystem::of(&folder, "the tests' folder").unwrap();
+    let tells = file_system.untold().is_none() && file_system.counter() == store::Counter::Process;
+    if !tells {
+        eprintln!(
+            "NOT TESTED as it should be: the tests' folder is on {}, which does not tell",
+            file_system.name
+        );
+    }
+    tells
+}
+
+/// Runs the workload; what a busy machine does to other rules than the cache's is not asked.
+fn run(dir: &Dir, flags: &[&str]) -> Done {
+    dir.feedline(&["run", "w.yaml", "--quiet", "--json", "--no-calibration"]).args(flags).run()
+}
+
+fn cache_rule(summary: &Value) -> (&str, &str) {
+    let rules = summary["feedline"]["verdict"]["rules"].as_array().unwrap();
+    let rule = rules.iter().find(|rule| rule["rule"] == "cache").unwrap();
+    (rule["outcome"].as_str().unwrap(), rule["evidence"].as_str().unwrap())
+}
+
+fn epochs(summary: &Value) -> Vec<&Value> {
+    summary["feedline"]["epochs"].as_array().unwrap().iter().map(|epoch| &epoch["cache"]).collect()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn data_files(dir: &Dir) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    walk(&dir.path("data/train"), &mut |path| files.push(path.to_owned()));
+    files
+}
+
+/// The share of the files' pages that is in memory, by the system's own program.
+fn fincore(dir: &Dir) -> f64 {
+    let files = data_files(dir);
+    let mut command = Command::new("fincore");
+    command.args(["--bytes", "--noheadings", "--output", "RES,SIZE"]).args(&files);
+    let output = command.output().expect("fincore is missing: run scripts/test, which installs it");
+    assert!(output.status.success(), "{output:?}");
+    let (mut resident, mut all) = (0.0, 0.0);
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let mut numbers = line.split_whitespace().map(|word| word.parse::<f64>().unwrap());
+        resident += numbers.next().unwrap();
+        all += (numbers.next().unwrap() / 4096.0).ceil() * 4096.0;
+    }
+    resident / all
+}
+
+fn evict(files: &[PathBuf]) {
+    for path in files {
+        let file = fs::File::open(path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    }
+}
+
+#[test]
+fn epochs_from_memory_are_invalid_and_cold_ones_are_not() {
+    let dir = with_data(FILES);
+    if !tells(&dir) {
+        assert_eq!(cache_rule(&run(&dir, &[]).json()).0, "not-checkable");
+        return;
+    }
+    // What was just written is in memory, and stays there.
+    let done = run(&dir, &["--cache", "as-is"]).exits(5);
+    assert!(done.failed_rules().contains(&"cache".to_owned()));
+    let as_is = done.json();
+    for cache in epochs(&as_is) {
+        assert_eq!(
+            (number(&cache["storage_share"]), number(&cache["resident_share"])),
+            (0.0, 1.0),
+            "{cache}"
+        );
+    }
+    assert!(cache_rule(&as_is).1.contains("only 0 % of the bytes came from the storage"));
+    let text = dir.feedline(&["run", "w.yaml", "--quiet", "--cache", "as-is"]).run().exits(5);
+    assert!(text.stdout.lines().any(|line| line.starts_with("verdict: invalid (") && line.contains("cache")));
+    let cold = run(&dir, &[]).ran().json();
+    assert_eq!(cache_rule(&cold).0, "pass", "{}", cache_rule(&cold).1);
+    for cache in epochs(&cold) {
+        assert!(number(&cache["storage_share"]) >= 0.95, "{cache}");
+        assert_eq!(number(&cache["resident_share"]), 0.0, "{cache}");
+        assert_eq!((number(&cache["made"]["files"]), number(&cache["made"]["after"])), (64.0, 0.0));
+        assert_eq!(number(&cache["counted"]["fetches"]), 64.0);
+    }
+    let found: Vec<f64> = epochs(&cold).iter().map(|cache| number(&cache["made"]["found"])).collect();
+    assert!(found[0] > 1000.0 && found[1..] == [0.0, 0.0], "an epoch leaves nothing for the next: {found:?}");
+    assert_eq!(fincore(&dir), 0.0);
+    // Cold before, and never again: the first epoch of a run without care is honest, the others are not.
+    let (outcome, evidence) = (run(&dir, &["--cache", "as-is"]).exits(5).json(), "epoch 2, train");
+    assert!(cache_rule(&outcome).1.starts_with(evidence), "{}", cache_rule(&outcome).1);
+}
+
+#[test]
+fn the_count_agrees_with_fincore() {
+    let dir = with_data(FILES);
+    if !tells(&dir) {
+        return;
+    }
+    for share in [0.25, 0.5, 1.0] {
+        run(&dir, &["--cache", "warm", "--set", "train.epochs=1"]).ran();
+        let files = data_files(&dir);
+        evict(&files[(64.0 * share) as usize..]);
+        let before = fincore(&dir);
+        assert!((before - share).abs() < 0.01, "{before}");
+        let summary = run(&dir, &["--cache", "as-is", "--set", "train.epochs=1"]).exits(5).json();
+        let cache = epochs(&summary)[0];
+        let counted = number(&cache["resident_share"]);
+        assert!((counted - before).abs() <= 0.02, "{counted} {before}");
+        assert!((number(&cache["storage_share"]) - (1.0 - before)).abs() <= 0.05, "{cache}");
+        assert_eq!(fincore(&dir), 1.0, "what was read as it was stays");
+    }
+}
+
+#[test]
+fn every_road_through_the_page_cache_is_cold_and_counted() {
+    let dir = with_data(FILES);
+    let tells = tells(&dir);
+    for flags in [
+        &["--store", "posix"][..],
+        &["--store", "mmap"],
+        &["--store", "uring"],
+        &["--store", "uring", "--set", "reader.readahead=random"],
+        &["--store", "posix", "--set", "reader.transfer_size=4096"],
+    ] {
+        let done = run(&dir, flags);
+        if done.code() == Some(3) && done.stderr.contains("io_uring cannot be used") {
+            eprintln!("NOT TESTED: {}", done.stderr);
+            continue;
+        }
+        let summary = done.ran().json();
+        let (outcome, evidence) = cache_rule(&summary);
+        assert_eq!(outcome, if tells { "pass" } else { "not-checkable" }, "{flags:?}: {evidence}");
+        for cache in epochs(&summary) {
+            assert_eq!(number(&cache["counted"]["fetches"]), 64.0, "{flags:?}");
+            assert_eq!(number(&cache["counted"]["unasked"]), 0.0);
+        }
+        if tells {
+            assert_eq!(fincore(&dir), 0.0, "{flags:?}: what was read was given back");
+        }
+        let latency = &summary["feedline"]["latency"];
+        assert_eq!((number(&latency["probe"]["count"]), number(&latency["forget"]["count"])), (192.0, 192.0));
+    }
+}
+
+#[test]
+fn past_the_page_cache_there_is_nothing_to_empty() {
+    let dir = with_data(FILES);
+    let done = run(&dir, &["--store", "direct"]);
+    if done.code() == Some(3) && done.stderr.contains("O_DIRECT") {
+        eprintln!("NOT TESTED: {}", done.stderr);
+        return;
+    }
+    let summary = done.ran().json();
+    if tells(&dir) {
+        assert_eq!(cache_rule(&summary).0, "pass", "{}", cache_rule(&summary).1);
+    }
+    let cache = epochs(&summary)[0];
+    assert_eq!((number(&cache["made"]["files"]), number(&cache["counted"]["pages"])), (0.0, 0.0));
+    let done = dir.feedline(&["run", "w.yaml", "--store", "direct", "--cache", "warm"]).run();
+    done.says("'reader.cache' at --set reader.cache=warm has no effect")
+        .says("does not read through the page cache");
+}
+
+#[test]
+fn what_read_ahead_brings_is_explained() {
+    let dir = with_data(PARTS);
+    let summary = run(&dir, &[]).ran().json();
+    let (outcome, evidence) = cache_rule(&summary);
+    assert_eq!(outcome, if tells(&dir) { "pass" } else { "not-checkable" }, "{evidence}");
+}
+
+#[test]
+fn files_that_another_process_holds_are_refused_by_name() {
+    let dir = with_data(FILES);
+    if !tells(&dir) {
+        return;
+    }
+    // This process is another one than the program's.
+    let held: Vec<store::Mapped> =
+        data_files(&dir).iter().map(|path| store::Mapped::open(path).unwrap()).collect();
+    let touched: u64 =
+        held.iter().flat_map(|map| map.as_ref().iter().step_by(4096)).map(|b| u64::from(*b)).sum();
+    assert!(touched > 0);
+    let done = dir.feedline(&["run", "w.yaml"]).run().exits(3).one_error();
+    for text in ["1,792 of 1,792 pages stay in memory", "28 of them of ./data/train/img_", "--cache as-is"] {
+        assert!(done.stderr.contains(text), "{text} is missing in {}", done.stderr);
+    }
+    assert!(dir.results().is_empty(), "a refused run leaves no result");
+    run(&dir, &["--cache", "as-is"]).exits(5);
+    drop(held);
+    run(&dir, &[]).ran();
+}
+
+#[test]
+fn files_in_memory_are_unverified_with_the_reason() {
+    let dir = Dir::new();
+    dir.write("w.yaml", FILES);
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let folder = memory.path().to_str().unwrap();
+    for state in ["cold", "warm", "as-is"] {
+        let flags = ["--generate", "--data-dir", folder, "--cache", state];
+        let summary = run(&dir, &flags).ran().json();
+        let (outcome, evidence) = cache_rule(&summary);
+        assert_eq!(outcome, "not-checkable", "{state}: {evidence}");
+        assert!(evidence.contains("tmpfs keeps files in memory"), "{state}: {evidence}");
+        assert_eq!(epochs(&summary)[0]["storage_share"], Value::Null, "no number where there is none");
+    }
+}
+
+#[test]
+fn a_sample_has_its_interval() {
+    let dir = with_data(FILES);
+    let summary = run(&dir, &["--cache-proof", "sample"]).ran().json();
+    let cache = epochs(&summary)[0];
+    let counted = &cache["counted"];
+    assert_eq!(number(&counted["fetches"]) + number(&counted["left_out"]), 64.0, "{cache}");
+    if number(&counted["fetches"]) > 0.0 {
+        let interval = &cache["resident_interval"];
+        assert!(number(&interval["low"]) < number(&interval["high"]), "{cache}");
+    }
+    assert_ne!(
+        cache_rule(&summary).0,
+        "pass",
+        "64 fetches are too few for a sixteenth of them to show anything"
+    );
+}
+
+#[test]
+fn the_plan_says_it_and_mistakes_are_named() {
+    let dir = Dir::new();
+    dir.write("w.yaml", FILES);
+    dir.feedline(&["plan", "w.yaml"]).run().exits(0).prints(
+        "cold: emptied of the files before each epoch, and read pages given back; pages counted before every read",
+    );
+    dir.feedline(&["plan", "w.yaml", "--cache", "as-is", "--cache-proof", "sample"])
+        .run()
+        .exits(0)
+        .prints("as-is: left as it is; pages counted before one read in 16");
+    let table: &[(&[&str], &str)] = &[
+        (&["--cache", "hot"], "'reader.cache' cannot be 'hot'"),
+        (&["--cache-proof", "all"], "reader.cache_proof"),
+        (&["--cache", "warm", "--drop-caches"], "reader.cache is warm; take one of the two away"),
+    ];
+    for (flags, text) in table {
+        let done = dir.feedline(&["run", "w.yaml"]).args(flags).run().exits(2).one_error();
+        assert!(done.stderr.contains(text), "{text} is missing in {}", done.stderr);
+    }
+}
+
+#[test]
+fn a_cache_that_is_too_small_is_refused() {
+    let dir = Dir::new();
+    dir.write("w.yaml", FILES);
+    let files = "dataset.num_files_train=1000000000";
+    let done = dir.feedline(&["run", "w.yaml", "--cache", "warm", "--set", files]).run().exits(3).one_error();
+    done.says("the page cache cannot be made warm").says("reader.cache at cold");
+}
+
+#[test]
+fn not_everybody_may_drop_the_hosts_caches() {
+    let dir = with_data(FILES);
+    let flags = ["run", "w.yaml", "--drop-caches", "--quiet"];
+    dir.feedline_unprivileged(&flags).run().exits(3).one_error().says("it needs root");
+}

@@ -1,0 +1,161 @@
+//! What is known of file systems, in one table: whether their files lie in the kernel's page cache, so that its pages
+//! can be counted and given back, and who counts the bytes that come from below. What is not known of one is said.
+
+use rustix::fd::AsFd;
+
+use crate::{Operation, StoreError};
+
+/// Where a file system keeps its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// On a block device, block by block.
+    Disk,
+    /// On a block device, where bytes may be packed or fetched by threads of the kernel's own.
+    Packed,
+    /// On a server, behind the page cache; the client counts what it delivers.
+    Nfs,
+    /// On servers, behind the page cache.
+    Remote,
+    /// Behind a cache of its own beside the page cache.
+    Own,
+    /// In another file system.
+    Stacked,
+    /// In another process.
+    Process,
+    /// In memory and nowhere else.
+    Memory,
+    Unknown,
+}
+
+/// The numbers of linux/magic.h, and of those who are not in it.
+const KNOWN: &[(u32, &str, Kind)] = &[
+    (0x0000_ef53, "ext4", Kind::Disk),
+    (0x5846_5342, "xfs", Kind::Disk),
+    (0x5265_4973, "reiserfs", Kind::Disk),
+    (0x3153_464a, "jfs", Kind::Disk),
+    (0x0000_4d44, "vfat", Kind::Disk),
+    (0x2011_bab0, "exfat", Kind::Disk),
+    (0x0000_9660, "iso9660", Kind::Disk),
+    (0x9123_683e, "btrfs", Kind::Packed),
+    (0xca45_1a4e, "bcachefs", Kind::Packed),
+    (0xf2f5_2010, "f2fs", Kind::Packed),
+    (0x7366_746e, "ntfs", Kind::Packed),
+    (0x7371_7368, "squashfs", Kind::Packed),
+    (0xe0f5_e1e2, "erofs", Kind::Packed),
+    (0x0000_6969, "nfs", Kind::Nfs),
+    (0xff53_4d42, "cifs", Kind::Remote),
+    (0xfe53_4d42, "smb2", Kind::Remote),
+    (0x00c3_6400, "ceph", Kind::Remote),
+    (0x0bd0_0bd0, "lustre", Kind::Remote),
+    (0x0102_1997, "9p", Kind::Own),
+    (0x2fc1_2fc1, "zfs", Kind::Own),
+    (0x4750_4653, "gpfs", Kind::Own),
+    (0x794c_7630, "overlay", Kind::Stacked),
+    (0x0000_f15f, "ecryptfs", Kind::Stacked),
+    (0x6573_5546, "fuse", Kind::Process),
+    (0x0102_1994, "tmpfs", Kind::Memory),
+    (0x8584_58f6, "ramfs", Kind::Memory),
+    (0x9584_58f6, "hugetlbfs", Kind::Memory),
+];
+
+/// Who counts the bytes that come from below a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// The kernel, for the process that causes them to be fetched.
+    Process,
+    /// The same, but it may miss some.
+    ProcessAtLeast,
+    /// The client of NFS, for each mount.
+    NfsMount,
+    Nobody,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    pub name: &'static str,
+    magic: u32,
+    kind: Kind,
+}
+
+impl FileSystem {
+    /// That of an open file or folder. `place` is how a message names it.
+    pub fn of(file: impl AsFd, place: &str) -> Result<FileSystem, StoreError> {
+        let facts =
+            rustix::fs::fstatfs(file).map_err(|cause| StoreError::io(Operation::Stat, place, cause))?;
+        Ok(FileSystem::numbered(facts.f_type as u64))
+    }
+
+    /// The kernel's word may be a signed 32 bits wide.
+    fn numbered(magic: u64) -> FileSystem {
+        let magic = (magic & 0xffff_ffff) as u32;
+        let known = KNOWN.iter().find(|(number, ..)| *number == magic);
+        let (name, kind) = known.map_or(("unknown", Kind::Unknown), |(_, name, kind)| (*name, *kind));
+        FileSystem { name, magic, kind }
+    }
+
+    /// Whether its files are in memory and nowhere else.
+    pub fn is_memory(&self) -> bool {
+        self.kind == Kind::Memory
+    }
+
+    /// Why the count of a file's pages does not tell what is served from memory; `None` where it does.
+    pub fn untold(&self) -> Option<String> {
+        let name = self.name;
+        Some(match self.kind {
+            Kind::Disk | Kind::Packed | Kind::Nfs | Kind::Remote => return None,
+            Kind::Own => format!("{name} has a cache of its own, which the kernel does not count"),
+            Kind::Stacked => {
+                format!("{name} reads from another file system, whose pages are not counted here")
+            }
+            Kind::Process => format!("{name} asks another process, which may have the bytes in memory"),
+            Kind::Memory => format!("{name} keeps files in memory"),
+            Kind::Unknown => {
+                format!("what the file system of number {:#x} keeps in memory is not known", self.magic)
+            }
+        })
+    }
+
+    /// Who counts the bytes that come from below.
+    pub fn counter(&self) -> Counter {
+        match self.kind {
+            Kind::Disk => Counter::Process,
+            // What a stack delivers comes from a disk in the end, or does not.
+            Kind::Packed | Kind::Stacked | Kind::Own => Counter::ProcessAtLeast,
+            Kind::Nfs => Counter::NfsMount,
+            Kind::Remote | Kind::Process | Kind::Memory | Kind::Unknown => Counter::Nobody,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_are_known_by_their_numbers() {
+        for (magic, name, is_memory, tells, counter) in [
+            (0xef53, "ext4", false, true, Counter::Process),
+            (0x9123_683e, "btrfs", false, true, Counter::ProcessAtLeast),
+            (0x6969, "nfs", false, true, Counter::NfsMount),
+            (0x0102_1994, "tmpfs", true, false, Counter::Nobody),
+            (0xffff_ffff_9584_58f6, "hugetlbfs", true, false, Counter::Nobody),
+            (0x6573_5546, "fuse", false, false, Counter::Nobody),
+            (0x794c_7630, "overlay", false, false, Counter::ProcessAtLeast),
+            (0x1234, "unknown", false, false, Counter::Nobody),
+        ] {
+            let found = FileSystem::numbered(magic);
+            assert_eq!(
+                (found.name, found.is_memory(), found.untold().is_none(), found.counter()),
+                (name, is_memory, tells, counter)
+            );
+        }
+        assert!(FileSystem::numbered(0x1234).untold().unwrap().contains("0x1234"));
+    }
+
+    #[test]
+    fn numbers_stand_once() {
+        for (i, (magic, name, _)) in KNOWN.iter().enumerate() {
+            assert!(KNOWN[..i].iter().all(|(other, ..)| other != magic), "{name}");
+        }
+    }
+}
