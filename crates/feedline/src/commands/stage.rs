@@ -12,7 +12,7 @@ use engine::host::{self, Host, HostCounts};
 use engine::meter::{self, Monotonic};
 use engine::{Files, Pulse, Rig, Stop, Truth};
 use format::{Arithmetic, Content, Format};
-use model::ledger::{Calibration, Conditions, HostSeen, Ledger};
+use model::ledger::{Calibration, Conditions, HostSeen, Ledger, Phase};
 use model::manifest::{Difference, Manifest};
 use model::plan::{Data, Listed, Plan};
 use model::spec::Verify;
@@ -338,9 +338,10 @@ impl<'a> Stage<'a> {
         let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
         let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));
         let cpu_seconds = meter::cpu_seconds() - cpu_before;
-        let first_batch = pulse.first_batch();
-        let times = Times { start, end: meter::timestamp(), span, first_batch, cpu_seconds };
-        Ok((ledger.map_err(Failure::refused)?, times))
+        let ledger = ledger.map_err(Failure::refused)?;
+        let prepared = ledger.cache(1, Phase::Train).made.time_ns;
+        let first_batch = pulse.first_batch().map(|moment| moment.since(prepared));
+        Ok((ledger, Times { start, end: meter::timestamp(), span, first_batch, cpu_seconds }))
     }
 
     /// Does something with the files that the plan reads.

@@ -75,12 +75,12 @@ impl Estimate {
 /// rounded up.
 const BASE_BYTES: u64 = 7 << 20;
 /// Stack pages that a reader thread touches, its share of the kernel's bookkeeping, and its histograms and timeline.
-const THREAD_BYTES: u64 = 192 << 10;
+const THREAD_BYTES: u64 = 224 << 10;
 /// Queue, slots and counters of one rank, beside its batch slots.
 const RANK_BYTES: u64 = 1 << 10;
 const SLOT_BYTES: u64 = 64;
 /// Histograms and timeline of one phase of one epoch, which are kept for the result.
-const PHASE_BYTES: u64 = 256 << 10;
+const PHASE_BYTES: u64 = 320 << 10;
 /// What is known of one reader, and what it notes for the one who watches.
 const READER_BYTES: u64 = 640;
 
