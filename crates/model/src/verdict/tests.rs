@@ -112,7 +112,10 @@ fn finding(plan: &Plan, ledger: &Ledger, rule: &str) -> (Status, Outcome, String
 #[test]
 fn a_flawless_run_breaks_no_rule() {
     let plan = plan();
-    let verdict = judge(&Case { plan: &plan, ledger: &ledger(&plan, |_, p| vec![p]) });
+    let mut ledger = ledger(&plan, |_, p| vec![p]);
+    let checked = Checked { fetches: 200, bytes: 2048, ..Checked::default() };
+    ledger.add_node(1, Phase::Train, 0, NodeRow { checked, ..NodeRow::default() });
+    let verdict = judge(&Case { plan: &plan, ledger: &ledger });
     assert_eq!(verdict.status, Status::Valid, "{verdict:?}");
     assert!(
         verdict.rules.iter().all(|finding| matches!(finding.outcome, Outcome::Pass | Outcome::Note)),
