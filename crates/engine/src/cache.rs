@@ -2,6 +2,7 @@
 //! and left counted, and the bytes that the storage delivered meanwhile. What cannot be told is said with its reason.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,12 +16,13 @@ use model::spec::CacheState;
 use model::units::grouped;
 use rustix::fd::OwnedFd;
 use store::page_cache::{self, PageCache};
-use store::{Probe, Proof};
+use store::{Operation, Probe, Proof};
 use thiserror::Error;
 
 use crate::backing::{Backing, Reading};
 use crate::meter;
 use crate::train::Rig;
+use crate::watchdog::{Roster, Watched, guard};
 
 /// Pages that were just in use leave a moment later, so that one is patient.
 const ATTEMPTS: usize = 4;
@@ -52,6 +54,8 @@ pub enum Refused {
         "the host's caches cannot be dropped (--drop-caches): {path}: {cause}; it needs root and a writable /proc"
     )]
     NoDrop { path: &'static str, cause: std::io::Error },
+    #[error("the page cache could not be made ready: {0}")]
+    Stuck(String),
 }
 
 /// Refuses a plan that would drop the host's caches where that is not allowed.
@@ -106,16 +110,29 @@ impl<'a> Keeper<'a> {
         };
         let begin = self.rig.clock.now();
         self.rig.pulse.begin_preparing();
-        let work =
-            Preparation { rig: self.rig, pages, phase, epoch, tells: backing.file_system.untold().is_none() };
-        let mut made = match plan.state {
-            CacheState::AsIs => Made::default(),
-            // It has nowhere else to be.
-            _ if backing.file_system.is_memory() => Made::default(),
-            CacheState::Cold => work.empty(plan, is_first)?,
-            CacheState::Warm => work.fill(),
+        let work = Preparation {
+            rig: self.rig,
+            pages,
+            phase,
+            epoch,
+            tells: backing.file_system.untold().is_none(),
+            roster: Roster::new("cache thread", AT_ONCE),
+            parts: AtomicU64::new(0),
+            flushes: AtomicBool::new(false),
+            stuck: Mutex::default(),
         };
+        let made = guard(self.rig.stop, &work, || match plan.state {
+            CacheState::AsIs => Ok(Made::default()),
+            // It has nowhere else to be.
+            _ if backing.file_system.is_memory() => Ok(Made::default()),
+            CacheState::Cold => work.empty(plan, is_first),
+            CacheState::Warm => Ok(work.fill()),
+        });
         self.rig.pulse.prepared();
+        if let Some(cause) = work.ending() {
+            return Err(Refused::Stuck(cause));
+        }
+        let mut made = made?;
         made.time_ns = self.rig.clock.now().since(begin);
         Ok(made)
     }
@@ -146,6 +163,36 @@ struct Preparation<'a> {
     epoch: u64,
     /// Whether the kernel's count of pages says what is in memory.
     tells: bool,
+    /// What each thread has in hand, and parts of files that were read.
+    roster: Roster,
+    parts: AtomicU64,
+    /// Whether dirty pages are being written out, which takes as long as it takes.
+    flushes: AtomicBool,
+    /// Why it ends before its time.
+    stuck: Mutex<Option<String>>,
+}
+
+impl Watched for Preparation<'_> {
+    fn progress(&self) -> u64 {
+        // Relaxed here and below: whoever watches may see things late.
+        self.roster.progress().wrapping_add(self.parts.load(Ordering::Relaxed))
+    }
+
+    fn is_busy(&self) -> bool {
+        self.flushes.load(Ordering::Relaxed)
+    }
+
+    fn waits(&self) -> Vec<String> {
+        self.roster.waits()
+    }
+
+    fn ending(&self) -> Option<String> {
+        lock(&self.stuck).clone()
+    }
+
+    fn end(&self, cause: String) {
+        *lock(&self.stuck) = Some(cause);
+    }
 }
 
 /// What threads found together, and the files whose pages stayed.
@@ -165,10 +212,11 @@ impl Preparation<'_> {
     /// Takes the files out of the cache, and counts what stayed.
     fn empty(&self, plan: CachePlan, is_first: bool) -> Result<Made, Refused> {
         // What is not on the disk yet cannot leave memory. Where it cannot be sent there the count shows it.
+        self.flushes.store(true, Ordering::Relaxed);
         let _ = self.pages.flush();
-        if plan.drop_host {
-            fs::write(DROP_CACHES, "3").map_err(no_drop)?;
-        }
+        let dropped = if plan.drop_host { fs::write(DROP_CACHES, "3").map_err(no_drop) } else { Ok(()) };
+        self.flushes.store(false, Ordering::Relaxed);
+        dropped?;
         let Found { mut made, mut stayed } = self.each(self.files(), |file, all, _| {
             let found = self.count(file, all);
             if found != Some(0) {
@@ -178,7 +226,7 @@ impl Preparation<'_> {
         });
         made.host_drops = u64::from(plan.drop_host);
         for _ in 1..ATTEMPTS {
-            if stayed.is_empty() || self.rig.stop.wished() {
+            if stayed.is_empty() || self.is_ending() {
                 break;
             }
             meter::pause(PATIENCE);
@@ -208,12 +256,19 @@ impl Preparation<'_> {
             let found = self.count(file, all);
             if found.is_none_or(|found| found < pages_of(all)) {
                 buffer.resize(PIECE, 0);
-                page_cache::fill(file, all, buffer);
+                for part in parts_of(all) {
+                    page_cache::fill(file, part, buffer);
+                    self.parts.fetch_add(1, Ordering::Relaxed);
+                }
             }
             (found, None)
         });
         let counted = self.each(self.files(), |file, all, _| (None, self.count(file, all)));
         Made { after: counted.made.after, ..read.made }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.rig.stop.wished() || self.ending().is_some()
     }
 
     fn count(&self, file: &OwnedFd, all: Extent) -> Option<u64> {
@@ -239,34 +294,36 @@ impl Preparation<'_> {
         work: impl Fn(&OwnedFd, Extent, &mut Vec<u8>) -> (Option<u64>, Option<u64>) + Sync,
     ) -> Found {
         let (files, sum) = (Mutex::new(files), Mutex::new(Found::default()));
-        let thread = || {
+        let thread = |number: usize| {
             let (mut name, mut buffer, mut found) = (Name::default(), Vec::new(), Found::default());
-            while !self.rig.stop.wished() {
+            while !self.is_ending() {
                 let some: Vec<u64> = lock(&files).by_ref().take(SOME).collect();
                 if some.is_empty() {
                     break;
                 }
                 for file in &some {
                     let Ok(bytes) = self.list().entry(*file, &mut name) else { continue };
-                    let Ok(open) = self.pages.open(&name) else { continue };
-                    let all = Extent { offset: 0, len: bytes };
-                    let (before, after) = work(&open, all, &mut buffer);
-                    found.add(*file, all, before, after);
+                    self.roster.begin(number, Operation::Open, name.as_str());
+                    if let Ok(open) = self.pages.open(&name) {
+                        let all = Extent { offset: 0, len: bytes };
+                        let (before, after) = work(&open, all, &mut buffer);
+                        found.add(*file, all, before, after);
+                    }
+                    self.roster.end(number);
                 }
                 self.rig.pulse.prepare(some.len() as u64);
             }
             lock(&sum).merge(found);
         };
         std::thread::scope(|scope| {
-            for _ in 1..AT_ONCE {
+            for number in 1..AT_ONCE {
+                let builder = std::thread::Builder::new().name("cache".to_owned());
                 // Fewer do as well.
-                let spawned =
-                    std::thread::Builder::new().name("cache".to_owned()).spawn_scoped(scope, thread);
-                if spawned.is_err() {
+                if builder.spawn_scoped(scope, move || thread(number)).is_err() {
                     break;
                 }
             }
-            thread();
+            thread(0);
         });
         sum.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -274,6 +331,15 @@ impl Preparation<'_> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file in parts of which each is read in a time that shows that it goes on.
+fn parts_of(all: Extent) -> impl Iterator<Item = Extent> {
+    const PART: u64 = 64 << 20;
+    (0..all.len.div_ceil(PART)).map(move |part| {
+        let offset = all.offset + part * PART;
+        Extent { offset, len: PART.min(all.end() - offset) }
+    })
 }
 
 fn pages_of(range: Extent) -> u64 {

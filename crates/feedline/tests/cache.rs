@@ -152,7 +152,8 @@ fn the_count_agrees_with_fincore() {
         let counted = number(&cache["resident_share"]);
         assert!((counted - before).abs() <= 0.02, "{counted} {before}");
         assert!((number(&cache["storage_share"]) - (1.0 - before)).abs() <= 0.05, "{cache}");
-        assert_eq!(fincore(&dir), 1.0, "what was read as it was stays");
+        // The kernel may take a page for itself meanwhile.
+        assert!(fincore(&dir) > 0.98, "what was read as it was stays");
     }
 }
 

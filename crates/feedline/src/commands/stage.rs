@@ -10,7 +10,7 @@ use engine::catalog::Opened;
 use engine::generate::read_manifest;
 use engine::host::{self, Host, HostCounts};
 use engine::meter::{self, Monotonic};
-use engine::{Files, Pulse, Rig, Stop, Truth};
+use engine::{Files, Pulse, Refused, Rig, Stop, Truth};
 use format::{Arithmetic, Content, Format};
 use model::ledger::{Calibration, Conditions, HostSeen, Ledger, Phase};
 use model::manifest::{Difference, Manifest};
@@ -338,7 +338,10 @@ impl<'a> Stage<'a> {
         let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
         let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));
         let cpu_seconds = meter::cpu_seconds() - cpu_before;
-        let ledger = ledger.map_err(Failure::refused)?;
+        let ledger = ledger.map_err(|refused| match refused {
+            Refused::Stuck(_) => Failure::incomplete(refused),
+            refused => Failure::refused(refused),
+        })?;
         let prepared = ledger.cache(1, Phase::Train).made.time_ns;
         let first_batch = pulse.first_batch().map(|moment| moment.since(prepared));
         Ok((ledger, Times { start, end: meter::timestamp(), span, first_batch, cpu_seconds }))

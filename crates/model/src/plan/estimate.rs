@@ -71,9 +71,11 @@ impl Estimate {
     }
 }
 
-/// The process without readers: program text, allocator, runtime. `scripts/bench scale` shows 5.8 to 6.1 MiB resident;
-/// rounded up.
-const BASE_BYTES: u64 = 7 << 20;
+/// The process without readers: program text, allocator, runtime, the thread that watches; rounded up from what
+/// `scripts/bench scale` shows.
+const BASE_BYTES: u64 = 15 << 19;
+/// The threads that empty or fill the page cache before an epoch: stacks, and an arena of the allocator each.
+const CACHE_BYTES: u64 = 768 << 10;
 /// Stack pages that a reader thread touches, its share of the kernel's bookkeeping, and its histograms and timeline.
 const THREAD_BYTES: u64 = 224 << 10;
 /// Queue, slots and counters of one rank, beside its batch slots.
@@ -114,6 +116,7 @@ fn memory(
             terms.push(term(what, bytes));
         }
     };
+    optional("threads for the page cache".to_owned(), if request.cached { CACHE_BYTES } else { 0 });
     let buffers = loader.buffers(request);
     optional(format!("{buffers} read buffers"), buffers.saturating_mul(loader.transfer_bytes));
     optional(
