@@ -93,7 +93,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
     let count = ALLOCATIONS.load(Ordering::SeqCst) - before;
     assert_eq!(ledger.faults(), []);
     let compared = ledger.node_total(1, Phase::Train).checked.bytes > 0;
-    assert_eq!(compared, selection.backend.capabilities.brings_bytes);
+    assert_eq!(compared, selection.capabilities().brings_bytes);
     count
 }
 

@@ -29,8 +29,8 @@ type Check = fn(&Selection) -> Result<(), StoreError>;
 pub struct Backend {
     pub name: &'static str,
     pub summary: &'static str,
-    /// Of a store around a store: what it needs of the one inside; `Selection::capabilities` knows that one.
-    pub capabilities: Capabilities,
+    /// What it can do, which for a store around a store depends on the one inside.
+    capabilities: fn(&Selection) -> Capabilities,
     check: Check,
     open: Open,
 }
@@ -40,49 +40,49 @@ pub const BACKENDS: &[Backend] = &[
     Backend {
         name: "posix",
         summary: "buffered reads of local or mounted files",
-        capabilities: Posix::CAPABILITIES,
+        capabilities: |_| Posix::CAPABILITIES,
         check: Selection::takes_no_arguments,
         open: Posix::open_boxed,
     },
     Backend {
         name: "direct",
         summary: "reads past the page cache (O_DIRECT), a thread per reader",
-        capabilities: Direct::CAPABILITIES,
+        capabilities: |_| Direct::CAPABILITIES,
         check: Selection::takes_no_arguments,
         open: Direct::open_boxed,
     },
     Backend {
         name: "mmap",
         summary: "files mapped into memory, every page touched",
-        capabilities: Mmap::CAPABILITIES,
+        capabilities: |_| Mmap::CAPABILITIES,
         check: Selection::takes_no_arguments,
         open: Mmap::open_boxed,
     },
     Backend {
         name: "uring",
         summary: "io_uring: many files in flight from few threads; with reader.odirect past the page cache",
-        capabilities: Uring::CAPABILITIES,
+        capabilities: |_| Uring::CAPABILITIES,
         check: Selection::takes_no_arguments,
         open: Uring::open_boxed,
     },
     Backend {
         name: "sim",
         summary: "a simulated device, such as sim:hdd or sim:bandwidth=163MB/s,latency=4ms,channels=1; needs no data",
-        capabilities: Sim::CAPABILITIES,
+        capabilities: |_| Sim::CAPABILITIES,
         check: Sim::check,
         open: Sim::open_boxed,
     },
     Backend {
         name: "null",
         summary: "answers at once, reads nothing: the instrument's own ceiling",
-        capabilities: Null::CAPABILITIES,
+        capabilities: |_| Null::CAPABILITIES,
         check: Selection::takes_no_arguments,
         open: Null::open_boxed,
     },
     Backend {
         name: "fault",
         summary: "another store that goes wrong by rule, such as fault:posix,kind=eio,every=100; docs/stores.md",
-        capabilities: Posix::CAPABILITIES,
+        capabilities: Fault::inner_capabilities,
         check: Fault::check,
         open: Fault::open_boxed,
     },
@@ -148,10 +148,7 @@ impl Selection {
 
     /// What the chosen store can do.
     pub fn capabilities(&self) -> Capabilities {
-        match self.backend.name {
-            "fault" => Fault::inner_capabilities(self).unwrap_or(self.backend.capabilities),
-            _ => self.backend.capabilities,
-        }
+        (self.backend.capabilities)(self)
     }
 
     /// Finds mistakes in what was said, before anything is opened.

@@ -13,8 +13,8 @@ use model::units::Nanos;
 use rustix::io::Errno;
 
 use crate::{
-    Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Selection, Spans, Store,
-    StoreError, Threads, Traffic, Waker, Witness,
+    Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Posix, Selection, Spans,
+    Store, StoreError, Threads, Traffic, Waker, Witness,
 };
 
 /// What goes wrong.
@@ -112,7 +112,7 @@ fn number(key: &str, value: &str, least: u64) -> Result<u64, String> {
 fn parse(selection: &Selection) -> Result<(Selection, Rule), String> {
     let mut words = selection.arguments.split(',');
     let name = words.next().unwrap_or_default();
-    let inner = Selection::named(name, selection.mode).filter(|inner| inner.backend.capabilities.holds_files);
+    let inner = Selection::named(name, selection.mode).filter(|inner| inner.capabilities().holds_files);
     match inner {
         Some(inner) if inner.backend.name != selection.backend.name => Ok((inner, Rule::parse(words)?)),
         _ => Err(format!("'{name}' is no store with files that it could be around, such as posix")),
@@ -137,9 +137,9 @@ impl Fault {
         parse(selection).map(|_| ()).map_err(|mistake| refused(selection, &mistake))
     }
 
-    /// What the store inside can do; `None` if there is none.
-    pub(crate) fn inner_capabilities(selection: &Selection) -> Option<Capabilities> {
-        parse(selection).ok().map(|(inner, _)| inner.backend.capabilities)
+    /// What the store inside can do; where none is named well, which `check` says, what it would have to.
+    pub(crate) fn inner_capabilities(selection: &Selection) -> Capabilities {
+        parse(selection).map_or(Posix::CAPABILITIES, |(inner, _)| inner.capabilities())
     }
 
     pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {

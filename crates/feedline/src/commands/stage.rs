@@ -20,7 +20,7 @@ use model::units::Bytes;
 use model::verdict::{self, Case, Verdict};
 use model::warning::Warning;
 use store::page_cache::PageCache;
-use store::{Backend, Mode, Selection, Store, StoreError};
+use store::{Mode, Selection, Store, StoreError};
 
 use super::generate::{Job, default_writers};
 use super::listing::{self, Slice};
@@ -50,7 +50,6 @@ pub struct Stage<'a> {
     venue: Venue<'a>,
     pub prepared: Prepared,
     pub plan: Plan,
-    pub backend: &'static Backend,
     /// The store with all that was said about it.
     pub selection: Selection,
     /// The data folder.
@@ -82,7 +81,6 @@ impl<'a> Stage<'a> {
         folder: PathBuf,
         generates: bool,
     ) -> Result<Stage<'a>, Failure> {
-        let backend = selection.backend;
         let catalog = catalog(&prepared, &folder, generates, &selection)?;
         let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
         let site = Site {
@@ -101,7 +99,7 @@ impl<'a> Stage<'a> {
             listing::check_unchanged(opened, 2 * venue.host.cores)?;
         }
         let catalog = catalog.zip(listed);
-        Ok(Stage { venue, prepared, plan, backend, selection, folder, format, catalog, generates })
+        Ok(Stage { venue, prepared, plan, selection, folder, format, catalog, generates })
     }
 
     /// Refuses what cannot go well on this host.
@@ -240,14 +238,14 @@ impl<'a> Stage<'a> {
     pub fn on_null_store(mut self) -> Stage<'a> {
         if let Some(null) = Selection::named("null", Mode::default()) {
             (self.plan.store, self.plan.cache) = (null.text(), None);
-            (self.backend, self.selection) = (null.backend, null);
+            self.selection = null;
         }
         self
     }
 
     /// Whether it reads from the null store, which is the instrument's own ceiling.
     pub fn is_ceiling(&self) -> bool {
-        self.backend.name == "null"
+        self.selection.backend.name == "null"
     }
 
     /// The instrument's own ceiling for this plan.
