@@ -108,6 +108,10 @@ impl<'a> Keeper<'a> {
         let (Some((pages, backing)), Some(plan)) = (&self.ground, self.rig.plan.cache) else {
             return Ok(Made::default());
         };
+        // Files in memory have nowhere else to be.
+        if plan.state == CacheState::AsIs || backing.file_system.is_memory() {
+            return Ok(Made::default());
+        }
         let begin = self.rig.clock.now();
         self.rig.pulse.begin_preparing();
         let work = Preparation {
@@ -121,12 +125,8 @@ impl<'a> Keeper<'a> {
             flushes: AtomicBool::new(false),
             stuck: Mutex::default(),
         };
-        let made = guard(self.rig.stop, &work, || match plan.state {
-            CacheState::AsIs => Ok(Made::default()),
-            // It has nowhere else to be.
-            _ if backing.file_system.is_memory() => Ok(Made::default()),
-            CacheState::Cold => work.empty(plan, is_first),
-            CacheState::Warm => Ok(work.fill()),
+        let made = guard(self.rig.stop, &work, || {
+            if plan.state == CacheState::Warm { Ok(work.fill()) } else { work.empty(plan, is_first) }
         });
         self.rig.pulse.prepared();
         if let Some(cause) = work.ending() {
@@ -301,7 +301,7 @@ impl Preparation<'_> {
                 if some.is_empty() {
                     break;
                 }
-                for file in &some {
+                for file in some.iter().take_while(|_| !self.is_ending()) {
                     let Ok(bytes) = self.list().entry(*file, &mut name) else { continue };
                     self.roster.begin(number, Operation::Open, name.as_str());
                     if let Ok(open) = self.pages.open(&name) {

@@ -68,7 +68,17 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
     for epoch in 1..=rig.plan.epochs {
         rig.pulse.begin_epoch(epoch);
         for (place, phase) in rig.plan.phases(epoch).enumerate() {
-            let made = keeper.make(phase, epoch, (epoch, place) == (1, 0))?;
+            let is_first = (epoch, place) == (1, 0);
+            let made = match keeper.make(phase, epoch, is_first) {
+                Ok(made) => made,
+                Err(refused) if is_first => return Err(refused),
+                Err(refused) => {
+                    // What was seen before is not lost over it.
+                    let message = refused.to_string();
+                    ledger.add_fault(Fault { epoch, phase: phase.phase, message });
+                    return Ok(ledger);
+                }
+            };
             if !rig.stop.wished() {
                 run_phase(rig, &world, phase, epoch, &keeper, &mut ledger);
                 let cache = CacheSeen { made, ..CacheSeen::default() };

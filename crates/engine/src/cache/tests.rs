@@ -5,6 +5,7 @@ use std::path::Path;
 
 use model::ledger::Ledger;
 use model::order::{Order, Shards};
+use model::units::Nanos;
 use model::verdict::{self, Case, Outcome};
 use store::{
     Awaits, Brought, Capabilities, Done, Fetch, Lane, Mode, Posix, Spans, Store, StoreError, Traffic,
@@ -12,8 +13,8 @@ use store::{
 
 use super::*;
 use crate::meter::Monotonic;
-use crate::train::tests::{computed, plan};
-use crate::{Files, Pulse, Stop, train};
+use crate::train::tests::{computed, plan, with_rig};
+use crate::{Files, Stop, train};
 
 /// Remembers what was read, and hands it out again without asking anybody.
 #[derive(Debug)]
@@ -90,22 +91,10 @@ fn write(plan: &Plan, folder: &Path) {
 }
 
 fn run(plan: &Plan, store: &dyn Store, folder: &Path) -> Ledger {
-    let format = format::plain(&plan.format).unwrap();
-    let (stop, pulse, clock) = (Stop::default(), Pulse::default(), Monotonic::new());
-    let (a, b) = computed(plan);
     let pages = PageCache::below(folder).unwrap();
-    let rig = Rig {
-        plan,
-        format: &*format,
-        store,
-        pages: Some(&pages),
-        truth: None,
-        files: Files { train: &a, valid: &b },
-        clock: &clock,
-        stop: &stop,
-        pulse: &pulse,
-    };
-    train(&rig).unwrap()
+    with_rig(plan, store, &Monotonic::new(), &Stop::default(), |rig| {
+        train(&Rig { pages: Some(&pages), ..*rig }).unwrap()
+    })
 }
 
 fn cache_rule(plan: &Plan, ledger: &Ledger) -> (Outcome, String) {
@@ -191,6 +180,60 @@ fn a_sample_counts_some_and_none_counts_none() {
     let ledger = run(&none, &store, folder.path());
     assert_eq!(ledger.cache(1, Phase::Train).counted.unasked, 1000);
     assert_eq!(cache_rule(&none, &ledger).0, Outcome::NotCheckable);
+}
+
+/// A list that takes its time over one of the questions it is asked.
+struct Lingering<'a> {
+    files: &'a dyn FileList,
+    asked: AtomicU64,
+    at: u64,
+}
+
+/// Long enough to count as stuck, and short enough to come back before the work is given up.
+const LINGERS: Duration = Duration::from_millis(2500);
+const IMPATIENT: Nanos = Nanos(500_000_000);
+
+impl FileList for Lingering<'_> {
+    fn entry(&self, file: u64, name: &mut Name) -> Result<u64, String> {
+        if self.asked.fetch_add(1, Ordering::SeqCst) == self.at {
+            std::thread::sleep(LINGERS);
+        }
+        self.files.entry(file, name)
+    }
+}
+
+/// A run of two epochs over 60 files whose list lingers at one question, watched by somebody without patience.
+fn run_stuck_at(at: u64) -> Option<Result<Ledger, Refused>> {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Posix::open(folder.path(), Mode::default()).unwrap();
+    let plan = plan(&SETTINGS, 2, &store);
+    write(&plan, folder.path());
+    let pages = PageCache::below(folder.path()).unwrap();
+    if pages.file_system(&Name::new(".").unwrap()).unwrap().is_memory() {
+        eprintln!("NOT TESTED: the files are in memory, where nothing is evicted");
+        return None;
+    }
+    let stop = Stop::default().with_patience(Some(IMPATIENT));
+    Some(with_rig(&plan, &store, &Monotonic::new(), &stop, |rig| {
+        let list = Lingering { files: rig.files.train, asked: AtomicU64::new(0), at };
+        train(&Rig { pages: Some(&pages), files: Files { train: &list, ..rig.files }, ..*rig })
+    }))
+}
+
+#[test]
+fn eviction_that_gets_stuck_ends_and_loses_nothing() {
+    // One question for the ground, then one for each file that is evicted.
+    if let Some(outcome) = run_stuck_at(30) {
+        let refused = outcome.unwrap_err();
+        assert!(matches!(&refused, Refused::Stuck(why) if why.starts_with("no progress for")), "{refused}");
+    }
+    // Behind them one for each that is read: the first epoch is over.
+    if let Some(outcome) = run_stuck_at(1 + 2 * 60 + 30) {
+        let ledger = outcome.unwrap();
+        let message = &ledger.faults()[0].message;
+        assert!(message.starts_with("the page cache could not be made ready: no progress"), "{message}");
+        assert_eq!(ledger.total(1, Phase::Train).samples_delivered, 60, "what was seen before is there");
+    }
 }
 
 /// The files that a phase of so many files and samples of each walks through, of which `delivered` samples are read.

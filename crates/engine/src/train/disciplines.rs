@@ -14,7 +14,7 @@ use store::{
     Awaits, Brought, Capabilities, Done, Fetch, Lane, Null, Spans, Store, StoreError, Threads, Traffic,
 };
 
-use super::tests::{computed, plan};
+use super::tests::{plan, with_rig};
 use super::*;
 use crate::meter::FakeClock;
 
@@ -147,27 +147,16 @@ fn requests(settings: &str, slow: Option<&'static str>, accelerator: Accelerator
                 train.computation_time=0";
     let settings: Vec<&str> = calm.split_whitespace().chain(settings.split_whitespace()).collect();
     let plan = plan(&settings, 1, &store);
-    let format = format::plain(&plan.format).unwrap();
-    let ((train, valid), pulse, clock) = (computed(&plan), Pulse::default(), FakeClock::default());
-    let rig = Rig {
-        plan: &plan,
-        format: &*format,
-        store: &store,
-        pages: None,
-        files: Files { train: &train, valid: &valid },
-        truth: None,
-        clock: &clock,
-        stop: &store.rest,
-        pulse: &pulse,
-    };
     let standing = Standing { epoch: 1, begin: Nanos::ZERO, errors: 0 };
-    let ((), failure) = on_course(&rig, &Solo::new(1), &plan.train, standing, |course| {
-        let drive = Drive::new(course);
-        course.job.queues.iter().for_each(Queue::open);
-        if accelerator == Takes {
-            drive.nudge();
-        }
-        read(course.job, &drive, 0);
+    let ((), failure) = with_rig(&plan, &store, &FakeClock::default(), &store.rest, |rig| {
+        on_course(rig, &Solo::new(1), &plan.train, standing, |course| {
+            let drive = Drive::new(course);
+            course.job.queues.iter().for_each(Queue::open);
+            if accelerator == Takes {
+                drive.nudge();
+            }
+            read(course.job, &drive, 0);
+        })
     });
     assert!(failure.is_none(), "{failure:?}");
     store.requests.into_inner().unwrap().join(" ")

@@ -47,22 +47,23 @@ pub(crate) fn computed(plan: &Plan) -> (Computed<'_>, Computed<'_>) {
     (plan.data.computed(&plan.data.train), plan.data.computed(&plan.data.valid))
 }
 
-fn run(plan: &Plan, store: &dyn Store, clock: &FakeClock) -> Ledger {
+/// Does something with all that a run of a plan needs.
+pub(crate) fn with_rig<T>(
+    plan: &Plan,
+    store: &dyn Store,
+    clock: &dyn Clock,
+    stop: &Stop,
+    work: impl FnOnce(&Rig<'_>) -> T,
+) -> T {
     let format = format::plain(&plan.format).unwrap();
-    let (stop, pulse) = (Stop::default(), Pulse::default());
-    let (a, b) = computed(plan);
-    let rig = Rig {
-        plan,
-        format: &*format,
-        store,
-        pages: None,
-        files: Files { train: &a, valid: &b },
-        truth: None,
-        clock,
-        stop: &stop,
-        pulse: &pulse,
-    };
-    train(&rig).unwrap()
+    let ((train, valid), pulse) = (computed(plan), Pulse::default());
+    let files = Files { train: &train, valid: &valid };
+    let (pages, truth, pulse) = (None, None, &pulse);
+    work(&Rig { plan, format: &*format, store, pages, files, truth, clock, stop, pulse })
+}
+
+fn run(plan: &Plan, store: &dyn Store, clock: &FakeClock) -> Ledger {
+    with_rig(plan, store, clock, &Stop::default(), |rig| train(rig).unwrap())
 }
 
 fn null() -> Box<dyn Store> {
@@ -311,22 +312,10 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
     let store = Slow::new(&clock, 1);
     // All that is read ahead is there before the first step ends; what is behind waits for room.
     let plan = plan(&["reader.prefetch_size=2"], 2, &store);
-    let format = format::plain("npz").unwrap();
-    let (stop, pulse, (a, b)) = (Stop::default(), Pulse::default(), computed(&plan));
-    let files = Files { train: &a, valid: &b };
-    let rig = Rig {
-        plan: &plan,
-        format: &*format,
-        store: &store,
-        pages: None,
-        files,
-        truth: None,
-        clock: &clock,
-        stop: &stop,
-        pulse: &pulse,
-    };
     let mut ledger = Ledger::default();
-    run_phase(&rig, &Broken, &plan.train, 1, &Keeper::new(&rig), &mut ledger);
+    with_rig(&plan, &store, &clock, &Stop::default(), |rig| {
+        run_phase(rig, &Broken, &plan.train, 1, &Keeper::new(rig), &mut ledger);
+    });
     assert!(ledger.faults()[0].message.contains("panicked: as asked"), "{:?}", ledger.faults());
 }
 
@@ -334,23 +323,9 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
 fn a_wished_stop_ends_the_run() {
     let (store, clock) = (null(), FakeClock::default());
     let plan = plan(&[], 2, &*store);
-    let format = format::plain("npz").unwrap();
-    let (stop, pulse) = (Stop::default(), Pulse::default());
+    let stop = Stop::default();
     stop.wish();
-    let (a, b) = computed(&plan);
-    let files = Files { train: &a, valid: &b };
-    let rig = Rig {
-        plan: &plan,
-        format: &*format,
-        store: &*store,
-        pages: None,
-        files,
-        truth: None,
-        clock: &clock,
-        stop: &stop,
-        pulse: &pulse,
-    };
-    assert!(train(&rig).unwrap().interrupted);
+    assert!(with_rig(&plan, &*store, &clock, &stop, |rig| train(rig).unwrap()).interrupted);
 }
 
 #[test]
@@ -361,21 +336,7 @@ fn utilisation_is_a_share_whenever_a_run_is_stopped() {
         let settings =
             ["reader.prefetch_size=0", "reader.read_threads=1", "output.metric.exclude_start_steps=0"];
         let plan = plan(&settings, 3, &store);
-        let format = format::plain("npz").unwrap();
-        let ((a, b), pulse) = (computed(&plan), Pulse::default());
-        let files = Files { train: &a, valid: &b };
-        let rig = Rig {
-            plan: &plan,
-            format: &*format,
-            store: &store,
-            pages: None,
-            files,
-            truth: None,
-            clock: &clock,
-            stop: &store.stop,
-            pulse: &pulse,
-        };
-        let ledger = train(&rig).unwrap();
+        let ledger = with_rig(&plan, &store, &clock, &store.stop, |rig| train(rig).unwrap());
         assert!(ledger.interrupted);
         for (rank, row) in ledger.rows(1, Phase::Train) {
             let window = row.window;
