@@ -2,6 +2,7 @@
 //! nothing: no file, no clock, no thread, no environment.
 
 pub mod catalog;
+pub mod checkpoint;
 pub mod digest;
 pub mod extent;
 pub mod files;

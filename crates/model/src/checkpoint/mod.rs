@@ -1,0 +1,340 @@
+//! What a checkpoint consists of: which rank writes which files, and how many bytes each has, as functions of the model
+//! and of how it is spread over ranks (tensor, pipeline and data parallelism, ZeRO). Names and sizes are DLIO's.
+
+mod layers;
+
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::spec::{CheckpointMode, Datatype, Framework, Spec};
+use crate::units::Bytes;
+
+use layers::Layers;
+
+/// A file of a checkpoint: its name within the checkpoint's folder, and its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    pub name: String,
+    pub bytes: u64,
+}
+
+/// A model's share of what it weighs: `1/64` keeps every file and makes each that much smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scale {
+    pub numerator: u64,
+    pub denominator: u64,
+}
+
+impl Scale {
+    pub const WHOLE: Scale = Scale { numerator: 1, denominator: 1 };
+
+    /// A file never becomes empty: what holds nothing is not read back.
+    fn of(self, bytes: u64) -> u64 {
+        let scaled = u128::from(bytes) * u128::from(self.numerator) / u128::from(self.denominator.max(1));
+        (scaled as u64).max(u64::from(bytes > 0))
+    }
+}
+
+/// Why ranks and model do not go together.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GeometryError {
+    #[error(
+        "the model is spread over tensor {tensor} x pipeline {pipeline} = {group} ranks, so that a checkpoint needs a \
+         multiple of {group} ranks, and there are {ranks}; choose --ranks {group}, or checkpoint.mode=subset with \
+         model.parallelism.data"
+    )]
+    NotAMultiple { ranks: u64, tensor: u64, pipeline: u64, group: u64 },
+    #[error(
+        "checkpoint.mode: subset of {whole} ranks (data x tensor x pipeline) has at most that many, not {ranks}"
+    )]
+    TooManyRanks { ranks: u64, whole: u64 },
+    #[error("the checkpoint would have more than 2^64 bytes")]
+    TooLarge,
+    #[error(
+        "the model has nothing to save: set model.model_size_bytes, or model.num_layers of a transformer"
+    )]
+    Nothing,
+}
+
+/// Which file of a rank it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// A flat model state, whatever the model is.
+    Flat,
+    /// All layers of the rank in one file, or one layer.
+    Layers,
+    Layer(u64),
+    Optimizer,
+}
+
+/// Where a rank stands in the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    rank: u64,
+    /// Among the ranks that share a copy of the model, and the number of that copy.
+    within: u64,
+    copy: u64,
+    stage: u64,
+}
+
+/// The shape of a model's checkpoints on so many ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Geometry {
+    pub ranks: u64,
+    pub tensor: u64,
+    pub pipeline: u64,
+    /// Copies of the model that the optimizer states are spread over.
+    pub data: u64,
+    pub zero: u64,
+    pub scale: Scale,
+    pub framework: Framework,
+    /// Bytes of a flat model state; 0: none.
+    flat_bytes: u64,
+    layers: Option<Layers>,
+    /// Bytes of the optimizer states of one rank; 0: none.
+    optimizer_bytes: u64,
+    /// Parameters of a transformer.
+    pub parameters: Option<u64>,
+    /// Whether layers and optimizer groups were listed tensor by tensor, in DLIO's older way.
+    listed: bool,
+}
+
+/// Tensors of the optimizer for each parameter: the parameter itself, its momentum and its variance.
+const OPTIMIZER_TENSORS: u64 = 3;
+
+impl Geometry {
+    /// The geometry of the spec's model on `ranks` ranks.
+    pub fn resolve(spec: &Spec, ranks: u64, scale: Scale) -> Result<Geometry, GeometryError> {
+        let model = &spec.model;
+        let spread = &model.parallelism;
+        let group = spread.tensor.checked_mul(spread.pipeline).ok_or(GeometryError::TooLarge)?;
+        let data = copies(spec, ranks, group)?;
+        let is_transformer = model.r#type.as_deref() == Some("transformer");
+        let layers = Layers::of(spec, data)?;
+        let parameters = layers.as_ref().and_then(Layers::parameters);
+        let listed = !model.layer_parameters.is_empty() || !model.optimization_groups.is_empty();
+        let geometry = Geometry {
+            ranks,
+            tensor: spread.tensor,
+            pipeline: spread.pipeline,
+            data,
+            zero: spread.zero_stage,
+            scale,
+            framework: spec.framework,
+            flat_bytes: if is_transformer { 0 } else { model.model_size_bytes },
+            optimizer_bytes: optimizer_bytes(spec, parameters, group, data)?,
+            layers,
+            parameters,
+            listed,
+        };
+        match geometry.checked_bytes() {
+            None => Err(GeometryError::TooLarge),
+            Some(0) => Err(GeometryError::Nothing),
+            Some(_) => Ok(geometry),
+        }
+    }
+
+    /// The ranks that share one copy of the model.
+    pub fn group(&self) -> u64 {
+        self.tensor * self.pipeline
+    }
+
+    /// The files that a rank writes, in the order in which it does.
+    pub fn files(&self, rank: u64) -> Vec<File> {
+        let place = self.place(rank);
+        let mut files = Vec::new();
+        for part in self.parts(place) {
+            let (name, bytes) = (self.name(place, part), self.scale.of(self.part_bytes(place, part)));
+            match self.framework {
+                Framework::Pytorch => files.push(File { name: format!("{name}.pt"), bytes }),
+                Framework::Tensorflow => files.extend(three_files(&name, bytes)),
+            }
+        }
+        files
+    }
+
+    /// What a rank writes.
+    pub fn rank_bytes(&self, rank: u64) -> u64 {
+        self.files(rank).iter().map(|file| file.bytes).sum()
+    }
+
+    /// What all ranks write, model states and optimizer states.
+    pub fn total_bytes(&self) -> u64 {
+        (0..self.ranks).map(|rank| self.rank_bytes(rank)).sum()
+    }
+
+    pub fn file_count(&self) -> u64 {
+        (0..self.ranks).map(|rank| self.files(rank).len() as u64).sum()
+    }
+
+    /// Bytes of the optimizer states of all ranks, before scaling.
+    pub fn optimizer_total_bytes(&self) -> u64 {
+        let writers = (0..self.ranks).filter(|rank| self.writes(self.place(*rank))).count() as u64;
+        writers * self.optimizer_bytes
+    }
+
+    /// Bytes of the model states of all ranks, before scaling.
+    pub fn model_total_bytes(&self) -> u64 {
+        let model = |place| -> u64 {
+            let parts = self.parts(place).into_iter().filter(|part| *part != Part::Optimizer);
+            parts.map(|part| self.part_bytes(place, part)).sum()
+        };
+        (0..self.ranks).map(|rank| model(self.place(rank))).sum()
+    }
+
+    /// What DLIO calls the checkpoint's size: tensors that are listed one by one are not in it, and of a model that is
+    /// no transformer only its flat state, once.
+    pub fn reported_bytes(&self) -> u64 {
+        match (self.flat_bytes, self.listed) {
+            (0, true) => 0,
+            (0, false) => self.total_bytes(),
+            (flat, true) => self.scale.of(flat),
+            (flat, false) => self.scale.of(flat).saturating_add(self.scale.of(self.optimizer_total_bytes())),
+        }
+    }
+
+    fn checked_bytes(&self) -> Option<u64> {
+        let mut sum = 0u64;
+        for rank in 0..self.ranks {
+            for file in self.files(rank) {
+                sum = sum.checked_add(file.bytes)?;
+            }
+        }
+        Some(sum)
+    }
+
+    fn place(&self, rank: u64) -> Place {
+        let group = self.group();
+        Place { rank, within: rank % group, copy: rank / group, stage: rank / self.tensor % self.pipeline }
+    }
+
+    /// Without ZeRO all copies are alike, and the first one's ranks write it.
+    fn writes(&self, place: Place) -> bool {
+        self.zero > 0 || place.copy == 0
+    }
+
+    fn parts(&self, place: Place) -> Vec<Part> {
+        let mut parts = Vec::new();
+        if !self.writes(place) {
+            return parts;
+        }
+        if self.flat_bytes > 0 {
+            parts.push(Part::Flat);
+        }
+        if let Some(layers) = &self.layers {
+            let splits = matches!(self.zero, 1 | 2);
+            match splits {
+                true if place.copy > 0 => {}
+                true if self.pipeline > 1 => parts.extend(layers.of_stage(place.stage).map(Part::Layer)),
+                _ => parts.push(Part::Layers),
+            }
+        }
+        if self.optimizer_bytes > 0 {
+            parts.push(Part::Optimizer);
+        }
+        parts
+    }
+
+    fn part_bytes(&self, place: Place, part: Part) -> u64 {
+        let layer_bytes = |layer| self.layers.as_ref().map_or(0, |layers| layers.bytes(layer));
+        match part {
+            Part::Flat => self.flat_bytes,
+            Part::Layer(layer) => layer_bytes(layer),
+            Part::Layers => self.stage_layers(place.stage).map_or(0, |stage| stage.map(layer_bytes).sum()),
+            Part::Optimizer => self.optimizer_bytes,
+        }
+    }
+
+    fn stage_layers(&self, stage: u64) -> Option<RangeInclusive<u64>> {
+        self.layers.as_ref().map(|layers| layers.of_stage(stage))
+    }
+
+    fn name(&self, place: Place, part: Part) -> String {
+        let Place { rank, within, copy, .. } = place;
+        match part {
+            Part::Flat => format!("model_states-{rank}"),
+            Part::Layer(layer) => format!("layer_{layer}-model_{within}_model_states"),
+            Part::Layers if matches!(self.zero, 1 | 2) => format!("model_{within}_model_states"),
+            Part::Layers => format!("zero_pp_rank_{copy}_mp_rank_{within}_model_states"),
+            Part::Optimizer => format!("zero_pp_rank_{copy}_mp_rank_{within}_optim_states"),
+        }
+    }
+}
+
+/// Bytes of the files with which TensorFlow describes a checkpoint: the graph, and where each tensor is. They do not
+/// grow with the tensors; these are sizes as a network of a hundred layers has them.
+const META_BYTES: u64 = 1 << 20;
+const INDEX_BYTES: u64 = 8 << 10;
+
+/// TensorFlow's form of a checkpoint.
+fn three_files(name: &str, bytes: u64) -> [File; 3] {
+    [("meta", META_BYTES), ("index", INDEX_BYTES), ("data-00000-of-00001", bytes)]
+        .map(|(ending, bytes)| File { name: format!("{name}.{ending}"), bytes })
+}
+
+/// How many copies of the model there are. That a subset says of how many is seen to by the spec.
+fn copies(spec: &Spec, ranks: u64, group: u64) -> Result<u64, GeometryError> {
+    let spread = &spec.model.parallelism;
+    let given = u64::try_from(spread.data).ok().filter(|data| *data > 0);
+    match (spec.checkpoint.mode, given) {
+        (CheckpointMode::Subset, Some(data)) => {
+            let whole = data.checked_mul(group).ok_or(GeometryError::TooLarge)?;
+            if ranks > whole { Err(GeometryError::TooManyRanks { ranks, whole }) } else { Ok(data) }
+        }
+        _ if !ranks.is_multiple_of(group) || ranks == 0 => {
+            let (tensor, pipeline) = (spread.tensor, spread.pipeline);
+            Err(GeometryError::NotAMultiple { ranks, tensor, pipeline, group })
+        }
+        _ => Ok(ranks / group),
+    }
+}
+
+/// The optimizer states of one rank.
+fn optimizer_bytes(
+    spec: &Spec,
+    parameters: Option<u64>,
+    group: u64,
+    data: u64,
+) -> Result<u64, GeometryError> {
+    let model = &spec.model;
+    if !model.optimization_groups.is_empty() {
+        // DLIO's older way: single bytes; each group twice, and once more in one piece with the others.
+        let sum = model.optimization_groups.iter().try_fold(0u64, |sum, group| sum.checked_add(*group));
+        return sum.and_then(|sum| sum.checked_mul(3)).ok_or(GeometryError::TooLarge);
+    }
+    let Some(parameters) = parameters else { return Ok(0) };
+    let sharers = if model.parallelism.zero_stage > 0 { group * data } else { group };
+    let share = parameters / sharers;
+    let elements = OPTIMIZER_TENSORS * (share + 5 * model.transformer.hidden_size);
+    elements.checked_mul(element_bytes(model.optimizer_datatype)).ok_or(GeometryError::TooLarge)
+}
+
+/// Bytes of one element.
+fn element_bytes(datatype: Datatype) -> u64 {
+    match datatype {
+        Datatype::Int8 | Datatype::Uint8 => 1,
+        Datatype::Fp16 | Datatype::Bf16 => 2,
+        Datatype::Fp32 => 4,
+        Datatype::Fp64 => 8,
+    }
+}
+
+impl std::fmt::Display for Scale {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.denominator {
+            1 => write!(f, "{}", self.numerator),
+            _ => write!(f, "{}/{}", self.numerator, self.denominator),
+        }
+    }
+}
+
+impl std::fmt::Display for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.name, Bytes(self.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests;
