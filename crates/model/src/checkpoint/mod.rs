@@ -1,7 +1,10 @@
 //! What a checkpoint consists of: which rank writes which files, and how many bytes each has, as functions of the model
 //! and of how it is spread over ranks (tensor, pipeline and data parallelism, ZeRO). Names and sizes are DLIO's.
 
+pub mod advice;
 mod layers;
+pub mod manifest;
+mod schedule;
 
 use std::ops::RangeInclusive;
 
@@ -12,6 +15,7 @@ use crate::spec::{CheckpointMode, Datatype, Framework, Spec};
 use crate::units::Bytes;
 
 use layers::Layers;
+pub use schedule::Schedule;
 
 /// A file of a checkpoint: its name within the checkpoint's folder, and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
