@@ -20,6 +20,7 @@ pub enum Operation {
     Lock,
     Advise,
     FreeSpace,
+    Remove,
 }
 
 impl Operation {
@@ -57,6 +58,7 @@ impl std::fmt::Display for Operation {
             Operation::Sync => "flush",
             Operation::Lock => "lock",
             Operation::Advise => "give advice on reading",
+            Operation::Remove => "remove",
             Operation::FreeSpace => "ask for the free space of",
         })
     }

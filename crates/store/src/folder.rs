@@ -171,7 +171,7 @@ impl Files for Folder {
 const FLUSH_BYTES: u64 = 8 << 20;
 
 /// Tells the kernel to begin with the pages from `from` to `to`. It is advice: what it cannot do is done by the flush.
-fn start_flushing(file: &OwnedFd, from: u64, to: u64) {
+pub(crate) fn start_flushing(file: &OwnedFd, from: u64, to: u64) {
     // SAFETY: the call takes a descriptor that is open and three numbers, and touches no memory of ours.
     unsafe {
         libc::sync_file_range(
@@ -269,7 +269,7 @@ impl FileWriter<'_> {
 }
 
 /// Closes a file that was written to and reports what the kernel says: network file systems tell of lost data here.
-fn close(file: OwnedFd) -> Result<(), Errno> {
+pub(crate) fn close(file: OwnedFd) -> Result<(), Errno> {
     // SAFETY: the descriptor is owned and given up here, so it is closed once and not used afterwards.
     unsafe { rustix::io::try_close(rustix::fd::IntoRawFd::into_raw_fd(file)) }
 }

@@ -23,6 +23,7 @@ mod posix;
 mod proof;
 mod reading;
 mod sim;
+mod tier;
 mod track;
 mod uring;
 
@@ -51,6 +52,7 @@ pub use null::Null;
 pub use posix::Posix;
 pub use proof::{Probe, Proof};
 pub use sim::{Device, Sim};
+pub use tier::{CHUNK_GRANULE, Disk, SimTier, Sink, Tier};
 pub use track::Track;
 pub use uring::Uring;
 

@@ -27,6 +27,8 @@ use crate::{
 pub struct Device {
     /// Bytes per second of the pipe.
     pub bandwidth: f64,
+    /// The same for what is written, where that is another rate; all bytes go through the one pipe.
+    pub write_bandwidth: Option<f64>,
     /// What each request waits for before its bytes flow.
     pub latency: Nanos,
     /// Requests whose latencies may overlap.
@@ -36,10 +38,10 @@ pub struct Device {
 /// Devices of the study of 2018 (Chien et al.). Bandwidths are its IOR maxima; latencies and channels are typical
 /// magnitudes that we chose.
 const PROFILES: [(&str, Device); 4] = [
-    ("hdd", Device { bandwidth: 163e6, latency: Nanos(4_000_000), channels: 1 }),
-    ("ssd", Device { bandwidth: 280e6, latency: Nanos(120_000), channels: 16 }),
-    ("optane", Device { bandwidth: 1603e6, latency: Nanos(15_000), channels: 16 }),
-    ("lustre", Device { bandwidth: 1968e6, latency: Nanos(2_000_000), channels: 256 }),
+    ("hdd", Device { bandwidth: 163e6, latency: Nanos(4_000_000), channels: 1, write_bandwidth: None }),
+    ("ssd", Device { bandwidth: 280e6, latency: Nanos(120_000), channels: 16, write_bandwidth: None }),
+    ("optane", Device { bandwidth: 1603e6, latency: Nanos(15_000), channels: 16, write_bandwidth: None }),
+    ("lustre", Device { bandwidth: 1968e6, latency: Nanos(2_000_000), channels: 256, write_bandwidth: None }),
 ];
 
 /// More channels than any array of disks has.
@@ -63,6 +65,7 @@ impl Device {
                         bandwidth: f64::INFINITY,
                         latency: Nanos::ZERO,
                         channels: 1,
+                        write_bandwidth: None,
                     });
                     bandwidth_given |= key == "bandwidth";
                     device.set(key, value)?;
@@ -77,14 +80,8 @@ impl Device {
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
-            "bandwidth" => {
-                let number = value.strip_suffix("/s").unwrap_or(value);
-                let bytes: Bytes = number.parse().map_err(|error| format!("bandwidth={value}: {error}"))?;
-                if bytes.0 == 0 {
-                    return Err("bandwidth must be more than 0".to_owned());
-                }
-                self.bandwidth = bytes.0 as f64;
-            }
+            "bandwidth" => self.bandwidth = rate(key, value)?,
+            "write" => self.write_bandwidth = Some(rate(key, value)?),
             "latency" => {
                 self.latency = value.parse().map_err(|error| format!("latency={value}: {error}"))?;
             }
@@ -92,9 +89,21 @@ impl Device {
                 Ok(channels) if (1..=MOST_CHANNELS).contains(&channels) => self.channels = channels,
                 _ => return Err(format!("channels={value} should be a number from 1 to {MOST_CHANNELS}")),
             },
-            _ => return Err(format!("there is no '{key}'; there are bandwidth, latency and channels")),
+            _ => {
+                return Err(format!("there is no '{key}'; there are bandwidth, write, latency and channels"));
+            }
         }
         Ok(())
+    }
+}
+
+/// Reads `163MB/s`.
+fn rate(key: &str, value: &str) -> Result<f64, String> {
+    let number = value.strip_suffix("/s").unwrap_or(value);
+    let bytes: Bytes = number.parse().map_err(|error| format!("{key}={value}: {error}"))?;
+    match bytes.0 {
+        0 => Err(format!("{key} must be more than 0")),
+        bytes => Ok(bytes as f64),
     }
 }
 
@@ -116,15 +125,20 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// Takes on a request that arrives at `at`; says when its last byte is there.
+    /// Takes on a read that arrives at `at`; says when its last byte is there.
     fn admit(&mut self, at: Nanos, bytes: u64) -> Nanos {
+        self.pass(at, bytes, self.device.bandwidth)
+    }
+
+    /// Takes on a request whose bytes go through the pipe at this rate.
+    fn pass(&mut self, at: Nanos, bytes: u64, bandwidth: f64) -> Nanos {
         let free = match self.channels.len() < self.device.channels {
             true => Nanos::ZERO,
             false => self.channels.pop().map_or(Nanos::ZERO, |Reverse(free)| free),
         };
         let answered = at.max(free) + self.device.latency;
         self.channels.push(Reverse(answered));
-        self.pipe = self.pipe.max(answered.0 as f64) + bytes as f64 / self.device.bandwidth * 1e9;
+        self.pipe = self.pipe.max(answered.0 as f64) + bytes as f64 / bandwidth * 1e9;
         Nanos(self.pipe.round() as u64)
     }
 }
@@ -151,13 +165,26 @@ impl Sim {
         Sim { device, schedule: Mutex::new(Schedule { device, channels, pipe: 0.0 }) }
     }
 
+    /// The device of these arguments, as they follow `sim:`.
+    pub(crate) fn parse(arguments: &str) -> Result<Sim, StoreError> {
+        let device = Device::parse(arguments)
+            .map_err(|mistake| StoreError::Refused(format!("the store 'sim:{arguments}': {mistake}")))?;
+        Ok(Sim::new(device))
+    }
+
     /// Finds mistakes in the description of the device.
     pub(crate) fn check(selection: &Selection) -> Result<(), StoreError> {
-        device(selection).map(|_| ())
+        Sim::parse(&selection.arguments).map(|_| ())
     }
 
     pub(crate) fn open_boxed(_root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        Ok(Box::new(Sim::new(device(selection)?)))
+        Ok(Box::new(Sim::parse(&selection.arguments)?))
+    }
+
+    /// Takes on a write that arrives at `at`; says when it is done.
+    pub(crate) fn write(&self, at: Nanos, bytes: u64) -> Nanos {
+        let bandwidth = self.device.write_bandwidth.unwrap_or(self.device.bandwidth);
+        self.schedule().pass(at, bytes, bandwidth)
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -191,7 +218,7 @@ impl Store for Sim {
     }
 
     fn observed(&self) -> Vec<(&'static str, String)> {
-        let Device { bandwidth, latency, channels } = self.device;
+        let Device { bandwidth, latency, channels, .. } = self.device;
         vec![
             ("simulated", true.to_string()),
             ("bandwidth_bytes_per_second", bandwidth.to_string()),
@@ -329,7 +356,7 @@ mod tests {
             ("tape", "there is no device 'tape'; the devices are hdd, ssd, optane, lustre"),
             ("latency=4ms", "the bandwidth is missing, such as bandwidth=163MB/s"),
             ("hdd,16", "'16' should be a setting such as latency=4ms"),
-            ("hdd,depth=3", "there is no 'depth'; there are bandwidth, latency and channels"),
+            ("hdd,depth=3", "there is no 'depth'; there are bandwidth, write, latency and channels"),
             ("hdd,channels=0", "channels=0 should be a number from 1 to 1048576"),
             ("bandwidth=0", "bandwidth must be more than 0"),
             ("bandwidth=1GB/s,latency=1ms,bandwidth=2GB/s", "bandwidth is given twice"),

@@ -50,7 +50,7 @@ impl Uring {
     pub fn open(root: &Path, mode: Mode) -> Result<Uring, StoreError> {
         let folder = Folder::open(root)?;
         let past_cache = mode.odirect.then(|| PastCache::of(&folder, mode.readahead)).transpose()?;
-        let setup = Setup::probe().map_err(|cause| forbidden(cause, &sysctl()))?;
+        let setup = Setup::probe().map_err(forbidden)?;
         Ok(Uring { folder, readahead: mode.readahead, past_cache, setup })
     }
 
@@ -110,7 +110,11 @@ fn sysctl() -> String {
 }
 
 /// Why there are no rings, and what can be done.
-fn forbidden(cause: Errno, sysctl: &str) -> StoreError {
+pub(crate) fn forbidden(cause: Errno) -> StoreError {
+    why_forbidden(cause, &sysctl())
+}
+
+fn why_forbidden(cause: Errno, sysctl: &str) -> StoreError {
     let reason = match (cause, sysctl) {
         (Errno::PERM | Errno::ACCESS, "1" | "2") => format!(
             "it is switched off here (sysctl kernel.io_uring_disabled is {sysctl}); an administrator can allow it with \
@@ -130,7 +134,7 @@ fn forbidden(cause: Errno, sysctl: &str) -> StoreError {
 fn too_large(size: Size, failed: Failed) -> StoreError {
     let (readers, bytes) = (counted(size.readers as u64, "reader"), size.bytes());
     match failed {
-        Failed::Setup(cause) => forbidden(cause, &sysctl()),
+        Failed::Setup(cause) => forbidden(cause),
         Failed::Lock(Errno::NOMEM | Errno::PERM) => {
             let limit =
                 getrlimit(Resource::Memlock).current.map_or("unlimited".to_owned(), |l| l.to_string());
@@ -435,7 +439,7 @@ mod tests {
             (Errno::NOSYS, "", "seccomp"),
             (Errno::INVAL, "0", "Linux 5.19"),
         ] {
-            let error = forbidden(cause, sysctl).to_string();
+            let error = why_forbidden(cause, sysctl).to_string();
             assert!(error.contains(expected) && error.contains("--store posix"), "{error}");
         }
     }

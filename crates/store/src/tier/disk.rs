@@ -1,0 +1,260 @@
+//! Checkpoints in a folder: buffered writes, writes past the page cache, or either of them through a ring.
+
+use std::path::Path;
+
+use model::names::Name;
+use model::spec::Readahead;
+use model::units::Nanos;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::ring::RingSink;
+use super::{CHUNK_GRANULE, Sink, Tier};
+use crate::folder::{Folder, start_flushing};
+use crate::past_cache::PastCache;
+use crate::{Buffer, Files, Now, Operation, StoreError};
+
+/// How bytes get to the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Road {
+    Buffered,
+    PastCache,
+    Ring { past_cache: bool },
+}
+
+impl Road {
+    fn is_past_cache(self) -> bool {
+        matches!(self, Road::PastCache | Road::Ring { past_cache: true })
+    }
+}
+
+/// A folder that holds checkpoints.
+#[derive(Debug)]
+pub struct Disk {
+    folder: Folder,
+    road: Road,
+}
+
+impl Disk {
+    pub(super) fn open(root: &Path, road: Road) -> Result<Disk, StoreError> {
+        std::fs::create_dir_all(root).map_err(|error| {
+            let cause = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            StoreError::io(Operation::MakeFolder, &root.display().to_string(), cause)
+        })?;
+        let folder = Folder::open(root)?;
+        if road.is_past_cache() {
+            // Refuses where it is not possible, before anything is written.
+            PastCache::of(&folder, Readahead::Normal)?;
+        }
+        if matches!(road, Road::Ring { .. }) {
+            RingSink::probe()?;
+        }
+        Ok(Disk { folder, road })
+    }
+
+    fn failed(&self, operation: Operation, name: &Name, cause: Errno) -> StoreError {
+        self.folder.error(operation, name, cause)
+    }
+}
+
+impl Tier for Disk {
+    fn shown(&self, name: &Name) -> String {
+        self.folder.shown(name)
+    }
+
+    fn holds_files(&self) -> bool {
+        true
+    }
+
+    fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
+        self.folder.create_folder(folder)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let there = rustix::fs::openat(self.folder.root(), folder.as_c_str(), flags, Mode::empty());
+        there.map(drop).map_err(|cause| self.failed(Operation::MakeFolder, folder, cause))
+    }
+
+    fn create<'a>(
+        &'a self,
+        name: &Name,
+        bytes: u64,
+        clock: &'a dyn Now,
+    ) -> Result<Box<dyn Sink + 'a>, StoreError> {
+        let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        if self.road.is_past_cache() {
+            flags |= OFlags::DIRECT;
+        }
+        let open = rustix::fs::openat(self.folder.root(), name.as_c_str(), flags, Mode::from_raw_mode(0o666));
+        let file = open.map_err(|cause| self.failed(Operation::Create, name, cause))?;
+        reserve(&file, bytes).map_err(|cause| self.failed(Operation::Write, name, cause))?;
+        let target = Target { disk: self, name: name.clone(), file, bytes, clock };
+        Ok(match self.road {
+            Road::Ring { .. } => Box::new(RingSink::new(target)?),
+            _ => Box::new(FileSink { target, at: 0, started: 0 }),
+        })
+    }
+
+    fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
+        let partial = Name::new(&format!("{name}.partial")).unwrap_or_default();
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+        let open =
+            rustix::fs::openat(self.folder.root(), partial.as_c_str(), flags, Mode::from_raw_mode(0o666));
+        let file = open.map_err(|cause| self.failed(Operation::Create, name, cause))?;
+        write_all(&file, bytes, 0)
+            .and_then(|()| rustix::fs::fsync(&file))
+            .map_err(|cause| self.failed(Operation::Write, name, cause))?;
+        let root = self.folder.root();
+        rustix::fs::renameat(root, partial.as_c_str(), root, name.as_c_str())
+            .map_err(|cause| self.failed(Operation::Rename, name, cause))?;
+        self.sync_folder(&parent(name))
+    }
+
+    fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError> {
+        match std::fs::read(self.folder.shown(name)) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                Err(self.failed(Operation::Read, name, Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+            }
+        }
+    }
+
+    fn sync_folder(&self, folder: &Name) -> Result<(), StoreError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::openat(self.folder.root(), folder.as_c_str(), flags, Mode::empty());
+        open.and_then(rustix::fs::fsync).map_err(|cause| self.failed(Operation::Sync, folder, cause))
+    }
+
+    fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError> {
+        let error = |cause| self.failed(Operation::List, folder, cause);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = match rustix::fs::openat(self.folder.root(), folder.as_c_str(), flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            open => open.map_err(error)?,
+        };
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
+            let name = entry.map_err(error)?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn remove(&self, name: &Name) -> Result<(), StoreError> {
+        match rustix::fs::unlinkat(self.folder.root(), name.as_c_str(), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(cause) => Err(self.failed(Operation::Remove, name, cause)),
+        }
+    }
+
+    fn remove_folder(&self, folder: &Name) -> Result<(), StoreError> {
+        for entry in self.entries(folder)? {
+            self.remove(&Name::new(&format!("{folder}/{entry}")).unwrap_or_default())?;
+        }
+        match rustix::fs::unlinkat(self.folder.root(), folder.as_c_str(), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(cause) => Err(self.failed(Operation::Remove, folder, cause)),
+        }
+    }
+}
+
+/// The folder that a file is in.
+fn parent(name: &Name) -> Name {
+    let text = name.as_str();
+    Name::new(text.rsplit_once('/').map_or(".", |(folder, _)| folder)).unwrap_or_default()
+}
+
+/// Takes the room on the disk at once, so that a full one shows before time is spent, and in few pieces.
+fn reserve(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        // Not every file system can.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn write_all(file: &OwnedFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(file.as_fd(), bytes, at) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                at += written as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(cause) => return Err(cause),
+        }
+    }
+    Ok(())
+}
+
+/// A file that is being written.
+pub(super) struct Target<'a> {
+    disk: &'a Disk,
+    name: Name,
+    pub(super) file: OwnedFd,
+    bytes: u64,
+    clock: &'a dyn Now,
+}
+
+impl Target<'_> {
+    pub(super) fn failed(&self, operation: Operation, cause: Errno) -> StoreError {
+        self.disk.failed(operation, &self.name, cause)
+    }
+
+    /// Fills a chunk up to a whole granule where it goes past the page cache; the file is cut to its size in the end.
+    pub(super) fn pad(&self, chunk: &mut Buffer) {
+        if self.disk.road.is_past_cache() {
+            chunk.set_len(chunk.bytes().len().next_multiple_of(CHUNK_GRANULE));
+        }
+    }
+
+    /// The last steps: the right size, the medium, the close that may tell of lost data.
+    pub(super) fn finish(self, durable: bool) -> Result<Nanos, StoreError> {
+        let cut = self.disk.road.is_past_cache() && !self.bytes.is_multiple_of(CHUNK_GRANULE as u64);
+        if cut {
+            rustix::fs::ftruncate(&self.file, self.bytes)
+                .map_err(|cause| self.failed(Operation::Write, cause))?;
+        }
+        if durable {
+            rustix::fs::fsync(&self.file).map_err(|cause| self.failed(Operation::Sync, cause))?;
+        }
+        let Target { disk, name, file, clock, .. } = self;
+        crate::folder::close(file).map_err(|cause| disk.failed(Operation::Close, &name, cause))?;
+        Ok(clock.now())
+    }
+}
+
+/// One write after the other.
+struct FileSink<'a> {
+    target: Target<'a>,
+    at: u64,
+    /// Bytes whose way to the disk has begun.
+    started: u64,
+}
+
+impl Sink for FileSink<'_> {
+    fn write(&mut self, mut chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
+        let bytes = chunk.bytes().len() as u64;
+        self.target.pad(&mut chunk);
+        write_all(&self.target.file, chunk.bytes(), self.at)
+            .map_err(|cause| self.target.failed(Operation::Write, cause))?;
+        self.at += bytes;
+        if self.target.disk.road == Road::Buffered {
+            // The disk is to work while the next chunk is made, and not only when it is waited for.
+            start_flushing(&self.target.file, self.started, self.at);
+            self.started = self.at;
+        }
+        Ok(Some(chunk))
+    }
+
+    fn finish(self: Box<Self>, durable: bool, _spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
+        self.target.finish(durable)
+    }
+}

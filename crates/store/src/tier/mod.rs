@@ -1,0 +1,163 @@
+//! Where checkpoints are kept: a folder that is written by one of three roads, or a simulated device. Files are written
+//! in chunks that go in and come back, so that the memory of a save is that of the chunks. Nothing here knows what makes
+//! a checkpoint complete; that is the engine's business.
+
+mod disk;
+mod ring;
+mod sim;
+
+use std::fmt::Debug;
+use std::path::Path;
+
+use model::names::Name;
+use model::units::Nanos;
+
+use crate::{Buffer, Now, Selection, StoreError};
+
+pub use disk::Disk;
+pub use sim::SimTier;
+
+/// Chunks are multiples of this but for a file's last one, whose buffer has room for the whole multiple.
+pub const CHUNK_GRANULE: usize = crate::buffer::ALIGNMENT;
+
+/// A place for checkpoints. Names are relative to it; folders are one level deep.
+pub trait Tier: Send + Sync + Debug {
+    /// How messages name a file or folder.
+    fn shown(&self, name: &Name) -> String;
+    /// Whether what is written can be read back; else only the time that it would take passes.
+    fn holds_files(&self) -> bool;
+    /// Makes a folder; fine if it exists.
+    fn make_folder(&self, folder: &Name) -> Result<(), StoreError>;
+    /// Begins a file that will have so many bytes, in place of what may stand there.
+    fn create<'a>(
+        &'a self,
+        name: &Name,
+        bytes: u64,
+        clock: &'a dyn Now,
+    ) -> Result<Box<dyn Sink + 'a>, StoreError>;
+    /// Writes a small file so that it is there with all its bytes after a crash at any moment, or not at all.
+    fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError>;
+    /// The bytes of a small file; `None` if there is none of that name.
+    fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Sees that the names in a folder survive a crash.
+    fn sync_folder(&self, folder: &Name) -> Result<(), StoreError>;
+    /// What is in a folder; nothing if it does not exist.
+    fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError>;
+    /// Removes a file; fine if there is none.
+    fn remove(&self, name: &Name) -> Result<(), StoreError>;
+    /// Removes a folder with its files; fine if there is none.
+    fn remove_folder(&self, folder: &Name) -> Result<(), StoreError>;
+}
+
+/// A file on its way to a tier.
+pub trait Sink: Send {
+    /// Takes the next chunk on. Gives a buffer back once it is written, not necessarily this one; `None` while more
+    /// chunks may be in flight.
+    fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError>;
+    /// Waits until all is written, and with `durable` until it would survive a crash. Says when that was, by the clock or
+    /// by the reckoning of a simulated device; buffers go to `spare`.
+    fn finish(self: Box<Self>, durable: bool, spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError>;
+}
+
+impl Selection {
+    /// The backend as a place for checkpoints, in the folder `root`, which is made if it is missing.
+    pub fn tier(&self, root: &Path) -> Result<Box<dyn Tier>, StoreError> {
+        match self.backend.name {
+            "posix" => Ok(Box::new(Disk::open(root, disk::Road::Buffered)?)),
+            "direct" => Ok(Box::new(Disk::open(root, disk::Road::PastCache)?)),
+            "uring" => Ok(Box::new(Disk::open(root, disk::Road::Ring { past_cache: self.mode.odirect })?)),
+            "sim" => Ok(Box::new(SimTier::parse(&self.arguments)?)),
+            other => Err(StoreError::Refused(format!(
+                "checkpoints cannot be written by the store {other}; choose posix, direct, uring or sim:DEVICE"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mode, Still};
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    /// The disk tiers; those that the test's file system refuses are left out, never posix.
+    fn tiers(root: &Path) -> Vec<(&'static str, Box<dyn Tier>)> {
+        let mut tiers = Vec::new();
+        for (store, odirect) in [("posix", false), ("direct", true), ("uring", false), ("uring", true)] {
+            let selection = Selection::named(store, Mode { odirect, ..Mode::default() }).unwrap();
+            match selection.tier(root) {
+                Ok(tier) => tiers.push((store, tier)),
+                Err(error) => assert!(store != "posix", "{error}"),
+            }
+        }
+        tiers
+    }
+
+    fn fill(at: u64, bytes: usize) -> Buffer {
+        let mut chunk = Buffer::default();
+        chunk.prepare(bytes.next_multiple_of(CHUNK_GRANULE));
+        chunk.room()[..bytes].iter_mut().zip(at..).for_each(|(byte, at)| *byte = (at * at >> 7) as u8);
+        chunk.set_len(bytes);
+        chunk
+    }
+
+    #[test]
+    fn files_of_any_size_come_out_as_they_went_in() {
+        let folder = tempfile::tempdir().unwrap();
+        for (store, tier) in tiers(folder.path()) {
+            tier.make_folder(&name("one")).unwrap();
+            for bytes in [0u64, 1, 4095, 4096, 4097, 3 << 16, (3 << 16) + 17] {
+                let mut sink = tier.create(&name("one/file"), bytes, &Still).unwrap();
+                let (mut at, mut back) = (0, 0);
+                while at < bytes {
+                    let chunk = (bytes - at).min(1 << 16);
+                    back += usize::from(sink.write(fill(at, chunk as usize)).unwrap().is_some());
+                    at += chunk;
+                }
+                let mut spare = Vec::new();
+                sink.finish(true, &mut spare).unwrap();
+                assert_eq!(back + spare.len(), bytes.div_ceil(1 << 16) as usize, "every buffer comes back");
+                let there = std::fs::read(folder.path().join("one/file")).unwrap();
+                let expected: Vec<u8> = (0..bytes).map(|at| (at * at >> 7) as u8).collect();
+                assert!(there == expected, "{store}, {bytes} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn small_files_and_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        for (_, tier) in tiers(folder.path()) {
+            assert_eq!(tier.entries(&name("gone")).unwrap(), Vec::<String>::new());
+            tier.make_folder(&name("two")).unwrap();
+            assert_eq!(tier.get(&name("two/list")).unwrap(), None);
+            tier.put(&name("two/list"), b"first").unwrap();
+            tier.put(&name("two/list"), b"second").unwrap();
+            assert_eq!(tier.get(&name("two/list")).unwrap().unwrap(), b"second");
+            tier.sync_folder(&name("two")).unwrap();
+            assert_eq!(tier.entries(&name("two")).unwrap(), ["list"]);
+            tier.remove(&name("two/list")).unwrap();
+            tier.remove(&name("two/list")).unwrap();
+            tier.put(&name("two/other"), b"x").unwrap();
+            tier.remove_folder(&name("two")).unwrap();
+            tier.remove_folder(&name("two")).unwrap();
+            assert!(!folder.path().join("two").exists());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        for (_, tier) in tiers(folder.path()) {
+            let error = tier.create(&name("no/file"), 10, &Still).err().unwrap().to_string();
+            assert!(error.contains("no/file"), "{error}");
+            std::fs::write(folder.path().join("flat"), "x").unwrap();
+            assert!(tier.make_folder(&name("flat")).unwrap_err().to_string().contains("flat"));
+        }
+        let null = Selection::named("null", Mode::default()).unwrap();
+        assert!(null.tier(folder.path()).unwrap_err().to_string().contains("checkpoints cannot be written"));
+    }
+}

@@ -1,0 +1,159 @@
+//! Several chunks of one file in flight at once, through an io_uring of the file's own.
+
+use io_uring::types::Fd;
+use io_uring::{IoUring, opcode};
+use model::units::Nanos;
+use rustix::fd::{AsRawFd, RawFd};
+use rustix::io::Errno;
+
+use super::Sink;
+use super::disk::Target;
+use crate::{Buffer, Operation, StoreError};
+
+/// Chunks of a file that are in flight at once.
+const DEPTH: usize = 4;
+
+/// A chunk in flight.
+struct Flight {
+    chunk: Buffer,
+    at: u64,
+    /// Bytes of the write, and those of them that are done.
+    bytes: usize,
+    done: usize,
+}
+
+/// The writes of one file.
+struct Writes {
+    ring: IoUring,
+    file: RawFd,
+    flights: [Option<Flight>; DEPTH],
+}
+
+impl Writes {
+    fn in_flight(&self) -> usize {
+        self.flights.iter().flatten().count()
+    }
+
+    fn begin(&mut self, chunk: Buffer, at: u64) -> Result<(), Errno> {
+        let slot = self.flights.iter().position(Option::is_none).ok_or(Errno::BUSY)?;
+        let bytes = chunk.bytes().len();
+        self.flights[slot] = Some(Flight { chunk, at, bytes, done: 0 });
+        self.submit(slot)
+    }
+
+    /// Hands what is left of a chunk to the kernel.
+    fn submit(&mut self, slot: usize) -> Result<(), Errno> {
+        let Some(flight) = &self.flights[slot] else { return Ok(()) };
+        let rest = &flight.chunk.bytes()[flight.done..flight.bytes];
+        let entry = opcode::Write::new(Fd(self.file), rest.as_ptr(), rest.len() as u32)
+            .offset(flight.at + flight.done as u64)
+            .build()
+            .user_data(slot as u64);
+        // SAFETY: the chunk's memory is on the heap and stays in its slot until the completion of this request has been
+        // seen (`take`), also when the file is given up (`drop`); the file is open as long. The queue has room for one
+        // request per slot, and a slot has one at a time.
+        unsafe { self.ring.submission().push(&entry) }.map_err(|_| Errno::BUSY)?;
+        loop {
+            match self.ring.submit() {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                outcome => return outcome.map(drop).map_err(|error| errno(&error)),
+            }
+        }
+    }
+
+    /// Waits for a chunk to be written and gives its buffer back.
+    fn take(&mut self) -> Result<Buffer, Errno> {
+        loop {
+            let Some(completion) = self.ring.completion().next() else {
+                match self.ring.submit_and_wait(1) {
+                    Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
+                        return Err(errno(&error));
+                    }
+                    _ => continue,
+                }
+            };
+            let slot = completion.user_data() as usize;
+            match (u32::try_from(completion.result()), &mut self.flights[slot]) {
+                (_, None) => {}
+                (Ok(written), Some(flight)) if written > 0 => {
+                    flight.done += written as usize;
+                    if flight.done < flight.bytes {
+                        self.submit(slot)?;
+                    } else if let Some(flight) = self.flights[slot].take() {
+                        return Ok(flight.chunk);
+                    }
+                }
+                (_, Some(_)) => {
+                    let cause = Errno::from_raw_os_error(-completion.result().min(-5));
+                    if !matches!(cause, Errno::INTR | Errno::AGAIN) {
+                        self.flights[slot] = None;
+                        return Err(cause);
+                    }
+                    self.submit(slot)?;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        // The kernel reads from the chunks until it has said that it is done.
+        for _ in 0..DEPTH {
+            if self.in_flight() > 0 {
+                let _ = self.take();
+            }
+        }
+        // A ring that does not answer may still be reading: then the memory is left to it.
+        self.flights.iter_mut().for_each(|flight| std::mem::forget(flight.take()));
+    }
+}
+
+pub(super) struct RingSink<'a> {
+    writes: Writes,
+    target: Target<'a>,
+    at: u64,
+}
+
+impl<'a> RingSink<'a> {
+    /// Whether the kernel lets us have a ring.
+    pub(super) fn probe() -> Result<(), StoreError> {
+        ring().map(drop)
+    }
+
+    pub(super) fn new(target: Target<'a>) -> Result<RingSink<'a>, StoreError> {
+        let file = target.file.as_raw_fd();
+        Ok(RingSink { writes: Writes { ring: ring()?, file, flights: Default::default() }, target, at: 0 })
+    }
+}
+
+impl Sink for RingSink<'_> {
+    fn write(&mut self, mut chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
+        let bytes = chunk.bytes().len() as u64;
+        self.target.pad(&mut chunk);
+        let free = match self.writes.in_flight() {
+            DEPTH => Some(self.writes.take()),
+            _ => None,
+        };
+        let free = free.transpose().map_err(|cause| self.target.failed(Operation::Write, cause))?;
+        self.writes.begin(chunk, self.at).map_err(|cause| self.target.failed(Operation::Write, cause))?;
+        self.at += bytes;
+        Ok(free)
+    }
+
+    fn finish(mut self: Box<Self>, durable: bool, spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
+        while self.writes.in_flight() > 0 {
+            let chunk = self.writes.take().map_err(|cause| self.target.failed(Operation::Write, cause))?;
+            spare.push(chunk);
+        }
+        self.target.finish(durable)
+    }
+}
+
+fn ring() -> Result<IoUring, StoreError> {
+    IoUring::new(DEPTH as u32).map_err(|error| crate::uring::forbidden(errno(&error)))
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}

@@ -1,0 +1,209 @@
+//! Checkpoints on a simulated device: what is written is counted and takes its time, and small files are kept in memory,
+//! so that a save, a drain and a restore find what they would find on a disk.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use model::names::Name;
+use model::units::Nanos;
+
+use super::{Sink, Tier};
+use crate::sim::Sim;
+use crate::{Buffer, Now, StoreError};
+
+/// What would stand under a name.
+#[derive(Clone, Debug)]
+enum Entry {
+    Folder,
+    File { bytes: u64 },
+    Small(Vec<u8>),
+}
+
+/// A simulated device that holds checkpoints.
+#[derive(Debug)]
+pub struct SimTier {
+    device: Arc<Sim>,
+    entries: Mutex<BTreeMap<String, Entry>>,
+}
+
+impl SimTier {
+    /// On a device that others may use, too: all share its time.
+    pub fn on(device: Arc<Sim>) -> SimTier {
+        SimTier { device, entries: Mutex::default() }
+    }
+
+    pub(super) fn parse(arguments: &str) -> Result<SimTier, StoreError> {
+        Ok(SimTier::on(Arc::new(Sim::parse(arguments)?)))
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn must_have_folder(&self, name: &Name) -> Result<(), StoreError> {
+        let there = match name.as_str().rsplit_once('/') {
+            None => true,
+            Some((folder, _)) => matches!(self.names().get(folder), Some(Entry::Folder)),
+        };
+        if there { Ok(()) } else { Err(StoreError::Missing { name: self.shown(name) }) }
+    }
+
+    /// Bytes of a file that was written; `None` if there is none.
+    pub fn size(&self, name: &Name) -> Option<u64> {
+        match self.names().get(name.as_str()) {
+            Some(Entry::File { bytes }) => Some(*bytes),
+            _ => None,
+        }
+    }
+}
+
+impl Tier for SimTier {
+    fn shown(&self, name: &Name) -> String {
+        format!("simulated {name}")
+    }
+
+    fn holds_files(&self) -> bool {
+        false
+    }
+
+    fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
+        self.names().insert(folder.to_string(), Entry::Folder);
+        Ok(())
+    }
+
+    fn create<'a>(
+        &'a self,
+        name: &Name,
+        _bytes: u64,
+        clock: &'a dyn Now,
+    ) -> Result<Box<dyn Sink + 'a>, StoreError> {
+        self.must_have_folder(name)?;
+        Ok(Box::new(SimSink { tier: self, name: name.to_string(), bytes: 0, at: clock.now(), clock }))
+    }
+
+    fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
+        self.must_have_folder(name)?;
+        self.names().insert(name.to_string(), Entry::Small(bytes.to_vec()));
+        Ok(())
+    }
+
+    fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(match self.names().get(name.as_str()) {
+            Some(Entry::Small(bytes)) => Some(bytes.clone()),
+            _ => None,
+        })
+    }
+
+    fn sync_folder(&self, _folder: &Name) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError> {
+        let prefix = if folder.as_str() == "." { String::new() } else { format!("{folder}/") };
+        let names = self.names();
+        let inside = names.keys().filter_map(|name| name.strip_prefix(&prefix));
+        Ok(inside.filter(|name| !name.contains('/')).map(str::to_owned).collect())
+    }
+
+    fn remove(&self, name: &Name) -> Result<(), StoreError> {
+        self.names().remove(name.as_str());
+        Ok(())
+    }
+
+    fn remove_folder(&self, folder: &Name) -> Result<(), StoreError> {
+        let prefix = format!("{folder}/");
+        self.names().retain(|name, _| name != folder.as_str() && !name.starts_with(&prefix));
+        Ok(())
+    }
+}
+
+/// A file on its way to the device. Each chunk begins when the one before it ended by the device's reckoning, so that
+/// a thread that wakes late delays nothing.
+struct SimSink<'a> {
+    tier: &'a SimTier,
+    name: String,
+    bytes: u64,
+    at: Nanos,
+    clock: &'a dyn Now,
+}
+
+impl SimSink<'_> {
+    fn sleep(&self) {
+        let left = self.at.since(self.clock.now());
+        if left > Nanos::ZERO {
+            std::thread::sleep(Duration::from_nanos(left.0));
+        }
+    }
+}
+
+impl Sink for SimSink<'_> {
+    fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
+        let bytes = chunk.bytes().len() as u64;
+        self.bytes += bytes;
+        self.at = self.tier.device.write(self.at, bytes);
+        self.sleep();
+        Ok(Some(chunk))
+    }
+
+    fn finish(self: Box<Self>, _durable: bool, _spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
+        self.sleep();
+        let bytes = self.bytes;
+        self.tier.names().insert(self.name.clone(), Entry::File { bytes });
+        Ok(self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock that is always late enough: nobody sleeps.
+    struct Far;
+
+    impl Now for Far {
+        fn now(&self) -> Nanos {
+            Nanos(1 << 50)
+        }
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    #[test]
+    fn writes_take_the_device_s_time_and_share_it() {
+        let tier = SimTier::parse("bandwidth=100MB/s,latency=1ms,channels=1").unwrap();
+        tier.make_folder(&name("one")).unwrap();
+        let begin = Far.now();
+        let chunk = || {
+            let mut chunk = Buffer::with_capacity(1 << 20);
+            chunk.set_len(1_000_000);
+            chunk
+        };
+        let mut sink = tier.create(&name("one/file"), 2_000_000, &Far).unwrap();
+        sink.write(chunk()).unwrap();
+        sink.write(chunk()).unwrap();
+        let end = sink.finish(true, &mut Vec::new()).unwrap();
+        assert_eq!(end.since(begin), Nanos(22_000_000), "twice 1 ms and 10 ms");
+        assert_eq!(tier.size(&name("one/file")), Some(2_000_000));
+        let slow = SimTier::parse("bandwidth=100MB/s,write=50MB/s").unwrap();
+        slow.make_folder(&name("x")).unwrap();
+        let mut sink = slow.create(&name("x/y"), 1_000_000, &Far).unwrap();
+        sink.write(chunk()).unwrap();
+        assert_eq!(sink.finish(true, &mut Vec::new()).unwrap().since(begin), Nanos(20_000_000));
+    }
+
+    #[test]
+    fn names_behave_as_on_a_disk() {
+        let tier = SimTier::parse("hdd").unwrap();
+        assert!(tier.put(&name("a/list"), b"x").unwrap_err().to_string().contains("a/list"));
+        tier.make_folder(&name("a")).unwrap();
+        tier.put(&name("a/list"), b"x").unwrap();
+        assert_eq!(tier.entries(&name("a")).unwrap(), ["list"]);
+        assert_eq!(tier.entries(&name(".")).unwrap(), ["a"]);
+        assert_eq!(tier.get(&name("a/list")).unwrap().unwrap(), b"x");
+        tier.remove_folder(&name("a")).unwrap();
+        assert!(tier.entries(&name(".")).unwrap().is_empty());
+    }
+}
