@@ -32,7 +32,7 @@ impl Buffer {
     }
 
     /// All of it, in use or not.
-    pub(crate) fn room(&mut self) -> &mut [u8] {
+    pub fn room(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.capacity]
     }
 
@@ -45,7 +45,7 @@ impl Buffer {
     }
 
     /// Says how many bytes are in use.
-    pub(crate) fn set_len(&mut self, len: usize) {
+    pub fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity);
     }
 }

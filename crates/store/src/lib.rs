@@ -52,7 +52,7 @@ pub use null::Null;
 pub use posix::Posix;
 pub use proof::{Probe, Proof};
 pub use sim::{Device, Sim};
-pub use tier::{CHUNK_GRANULE, Disk, SimTier, Sink, Tier};
+pub use tier::{CHUNK_GRANULE, Disk, SimTier, Sink, Source, Tier};
 pub use track::Track;
 pub use uring::Uring;
 

@@ -181,6 +181,11 @@ impl Sim {
         Ok(Box::new(Sim::parse(&selection.arguments)?))
     }
 
+    /// Takes on a read that arrives at `at`; says when it is done.
+    pub(crate) fn read(&self, at: Nanos, bytes: u64) -> Nanos {
+        self.schedule().admit(at, bytes)
+    }
+
     /// Takes on a write that arrives at `at`; says when it is done.
     pub(crate) fn write(&self, at: Nanos, bytes: u64) -> Nanos {
         let bandwidth = self.device.write_bandwidth.unwrap_or(self.device.bandwidth);
@@ -190,11 +195,6 @@ impl Sim {
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn device(selection: &Selection) -> Result<Device, StoreError> {
-    Device::parse(&selection.arguments)
-        .map_err(|mistake| StoreError::Refused(format!("the store '{}': {mistake}", selection.text())))
 }
 
 impl Store for Sim {

@@ -6,12 +6,13 @@ use model::names::Name;
 use model::spec::Readahead;
 use model::units::Nanos;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::ring::RingSink;
-use super::{CHUNK_GRANULE, Sink, Tier};
+use super::{CHUNK_GRANULE, Sink, Source, Tier};
 use crate::folder::{Folder, start_flushing};
+use crate::page_cache::{PageCache, Pages};
 use crate::past_cache::PastCache;
 use crate::{Buffer, Files, Now, Operation, StoreError};
 
@@ -33,6 +34,7 @@ impl Road {
 #[derive(Debug)]
 pub struct Disk {
     folder: Folder,
+    cache: PageCache,
     road: Road,
 }
 
@@ -50,7 +52,7 @@ impl Disk {
         if matches!(road, Road::Ring { .. }) {
             RingSink::probe()?;
         }
-        Ok(Disk { folder, road })
+        Ok(Disk { folder, cache: PageCache::below(root)?, road })
     }
 
     fn failed(&self, operation: Operation, name: &Name, cause: Errno) -> StoreError {
@@ -92,6 +94,26 @@ impl Tier for Disk {
             Road::Ring { .. } => Box::new(RingSink::new(target)?),
             _ => Box::new(FileSink { target, at: 0, started: 0 }),
         })
+    }
+
+    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
+        let more = if self.road.is_past_cache() { OFlags::DIRECT } else { OFlags::empty() };
+        let open = self.folder.try_open(name, more);
+        let file = open.map_err(|cause| self.failed(Operation::Open, name, cause))?;
+        if !self.road.is_past_cache() {
+            // Advice: without it the kernel finds out by itself.
+            let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
+        }
+        Ok(Box::new(FileSource { disk: self, name: name.clone(), file, at: 0, clock }))
+    }
+
+    fn evict(&self, name: &Name) -> Result<Option<Pages>, StoreError> {
+        self.cache.evict(name)?;
+        self.cache.pages(name)
+    }
+
+    fn cached(&self, name: &Name) -> Result<Option<Pages>, StoreError> {
+        self.cache.pages(name)
     }
 
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
@@ -256,5 +278,43 @@ impl Sink for FileSink<'_> {
 
     fn finish(self: Box<Self>, durable: bool, _spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
         self.target.finish(durable)
+    }
+}
+
+/// One read after the other.
+struct FileSource<'a> {
+    disk: &'a Disk,
+    name: Name,
+    file: OwnedFd,
+    at: u64,
+    clock: &'a dyn Now,
+}
+
+impl Source for FileSource<'_> {
+    fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError> {
+        let mut filled = 0;
+        chunk.set_len(0);
+        while filled < chunk.capacity() {
+            match rustix::io::pread(&self.file, &mut chunk.room()[filled..], self.at) {
+                Ok(0) => break,
+                Ok(got) => {
+                    filled += got;
+                    self.at += got as u64;
+                    // Past the page cache a read that ends inside a granule ends with the file.
+                    if self.disk.road.is_past_cache() && !got.is_multiple_of(CHUNK_GRANULE) {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::INVAL) if self.disk.road.is_past_cache() && !self.at.is_multiple_of(4096) => break,
+                Err(cause) => return Err(self.disk.failed(Operation::Read, &self.name, cause)),
+            }
+        }
+        chunk.set_len(filled);
+        Ok(())
+    }
+
+    fn at(&self) -> Nanos {
+        self.clock.now()
     }
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 use model::names::Name;
 use model::units::Nanos;
 
+use crate::page_cache::Pages;
 use crate::{Buffer, Now, Selection, StoreError};
 
 pub use disk::Disk;
@@ -35,6 +36,12 @@ pub trait Tier: Send + Sync + Debug {
         bytes: u64,
         clock: &'a dyn Now,
     ) -> Result<Box<dyn Sink + 'a>, StoreError>;
+    /// Opens a file to read it from its beginning.
+    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError>;
+    /// Takes a file out of the page cache and says what stayed; `None` where nobody can tell.
+    fn evict(&self, name: &Name) -> Result<Option<Pages>, StoreError>;
+    /// What of a file is in the page cache; `None` where nobody can tell.
+    fn cached(&self, name: &Name) -> Result<Option<Pages>, StoreError>;
     /// Writes a small file so that it is there with all its bytes after a crash at any moment, or not at all.
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError>;
     /// The bytes of a small file; `None` if there is none of that name.
@@ -57,6 +64,14 @@ pub trait Sink: Send {
     /// Waits until all is written, and with `durable` until it would survive a crash. Says when that was, by the clock or
     /// by the reckoning of a simulated device; buffers go to `spare`.
     fn finish(self: Box<Self>, durable: bool, spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError>;
+}
+
+/// A file that is read from front to back.
+pub trait Source: Send {
+    /// Replaces what is in `chunk` by the next bytes, as many as it has room for; none at the end of the file.
+    fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError>;
+    /// When the last read was done, by the clock or by the reckoning of a simulated device.
+    fn at(&self) -> Nanos;
 }
 
 impl Selection {
@@ -99,9 +114,22 @@ mod tests {
     fn fill(at: u64, bytes: usize) -> Buffer {
         let mut chunk = Buffer::default();
         chunk.prepare(bytes.next_multiple_of(CHUNK_GRANULE));
-        chunk.room()[..bytes].iter_mut().zip(at..).for_each(|(byte, at)| *byte = (at * at >> 7) as u8);
+        chunk.room()[..bytes].iter_mut().zip(at..).for_each(|(byte, at)| *byte = ((at * at) >> 7) as u8);
         chunk.set_len(bytes);
         chunk
+    }
+
+    /// All bytes of a file, in chunks.
+    fn read(tier: &dyn Tier, file: &str) -> Vec<u8> {
+        let (mut source, mut all) = (tier.open(&name(file), &Still).unwrap(), Vec::new());
+        let mut chunk = Buffer::with_capacity(1 << 16);
+        loop {
+            source.read(&mut chunk).unwrap();
+            if chunk.bytes().is_empty() {
+                return all;
+            }
+            all.extend_from_slice(chunk.bytes());
+        }
     }
 
     #[test]
@@ -121,8 +149,12 @@ mod tests {
                 sink.finish(true, &mut spare).unwrap();
                 assert_eq!(back + spare.len(), bytes.div_ceil(1 << 16) as usize, "every buffer comes back");
                 let there = std::fs::read(folder.path().join("one/file")).unwrap();
-                let expected: Vec<u8> = (0..bytes).map(|at| (at * at >> 7) as u8).collect();
+                let expected: Vec<u8> = (0..bytes).map(|at| ((at * at) >> 7) as u8).collect();
                 assert!(there == expected, "{store}, {bytes} bytes");
+                assert!(read(&*tier, "one/file") == expected, "{store}, {bytes} bytes");
+                if let Some(pages) = tier.evict(&name("one/file")).unwrap() {
+                    assert!(pages.cached <= pages.all);
+                }
             }
         }
     }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use model::names::Name;
 use model::units::Nanos;
 
-use super::{Sink, Tier};
+use super::{Sink, Source, Tier};
+use crate::page_cache::Pages;
 use crate::sim::Sim;
 use crate::{Buffer, Now, StoreError};
 
@@ -82,6 +83,19 @@ impl Tier for SimTier {
         Ok(Box::new(SimSink { tier: self, name: name.to_string(), bytes: 0, at: clock.now(), clock }))
     }
 
+    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
+        let bytes = self.size(name).ok_or_else(|| StoreError::Missing { name: self.shown(name) })?;
+        Ok(Box::new(SimSource { tier: self, left: bytes, at: clock.now(), clock }))
+    }
+
+    fn evict(&self, _name: &Name) -> Result<Option<Pages>, StoreError> {
+        Ok(None)
+    }
+
+    fn cached(&self, _name: &Name) -> Result<Option<Pages>, StoreError> {
+        Ok(None)
+    }
+
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
         self.must_have_folder(name)?;
         self.names().insert(name.to_string(), Entry::Small(bytes.to_vec()));
@@ -128,12 +142,11 @@ struct SimSink<'a> {
     clock: &'a dyn Now,
 }
 
-impl SimSink<'_> {
-    fn sleep(&self) {
-        let left = self.at.since(self.clock.now());
-        if left > Nanos::ZERO {
-            std::thread::sleep(Duration::from_nanos(left.0));
-        }
+/// Lets the time until a moment pass.
+fn sleep_until(at: Nanos, clock: &dyn Now) {
+    let left = at.since(clock.now());
+    if left > Nanos::ZERO {
+        std::thread::sleep(Duration::from_nanos(left.0));
     }
 }
 
@@ -142,15 +155,39 @@ impl Sink for SimSink<'_> {
         let bytes = chunk.bytes().len() as u64;
         self.bytes += bytes;
         self.at = self.tier.device.write(self.at, bytes);
-        self.sleep();
+        sleep_until(self.at, self.clock);
         Ok(Some(chunk))
     }
 
     fn finish(self: Box<Self>, _durable: bool, _spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
-        self.sleep();
         let bytes = self.bytes;
         self.tier.names().insert(self.name.clone(), Entry::File { bytes });
         Ok(self.at)
+    }
+}
+
+/// A file on its way from the device, which brings no bytes.
+struct SimSource<'a> {
+    tier: &'a SimTier,
+    left: u64,
+    at: Nanos,
+    clock: &'a dyn Now,
+}
+
+impl Source for SimSource<'_> {
+    fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError> {
+        let bytes = self.left.min(chunk.capacity() as u64);
+        self.left -= bytes;
+        if bytes > 0 {
+            self.at = self.tier.device.read(self.at, bytes);
+            sleep_until(self.at, self.clock);
+        }
+        chunk.set_len(bytes as usize);
+        Ok(())
+    }
+
+    fn at(&self) -> Nanos {
+        self.at
     }
 }
 
