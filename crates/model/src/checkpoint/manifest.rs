@@ -37,8 +37,8 @@ pub struct Entry {
     pub name: String,
     pub rank: u64,
     pub bytes: u64,
-    /// CRC-32C of all its bytes.
-    pub crc32c: u32,
+    /// CRC-32 of all its bytes, zip's.
+    pub crc32: u32,
 }
 
 /// The list of a checkpoint's files.
@@ -113,7 +113,7 @@ mod tests {
             name: "model_states-0.pt".into(),
             rank: 0,
             bytes: 10_240,
-            crc32c: 0xdead_beef,
+            crc32: 0xdead_beef,
         });
         manifest
     }

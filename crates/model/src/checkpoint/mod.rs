@@ -4,7 +4,9 @@
 pub mod advice;
 mod layers;
 pub mod manifest;
+mod plan;
 mod schedule;
+mod seen;
 
 use std::ops::RangeInclusive;
 
@@ -15,7 +17,9 @@ use crate::spec::{CheckpointMode, Datatype, Framework, Spec};
 use crate::units::Bytes;
 
 use layers::Layers;
+pub use plan::CheckpointPlan;
 pub use schedule::Schedule;
+pub use seen::{Restored, Saved};
 
 /// A file of a checkpoint: its name within the checkpoint's folder, and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]

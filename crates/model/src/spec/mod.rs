@@ -32,7 +32,7 @@ pub use core_config::core_config_hash;
 pub use error::{Report, SpecError};
 pub use names::{
     Access, CacheProof, CacheState, CheckpointMode, Datatype, FORMATS, Framework, Loader, OnError,
-    Preprocess, Readahead, Retain, Shuffle, StorageType, Verify,
+    Preprocess, Readahead, Retain, SaveMode, Shuffle, StorageType, Verify,
 };
 pub use schema::{Kind, Row, Status, expected};
 pub use table::rows;

@@ -60,6 +60,8 @@ names! {
     CacheProof { Exact = "exact", Sample = "sample", None = "none" }
     /// Whether the ranks of the run hold the whole model or a subset of it.
     CheckpointMode { Default = "default", Subset = "subset" }
+    /// What training waits for when it saves: the last tier, a copy in memory, or a fast tier in front.
+    SaveMode { Direct = "direct", Async = "async", BurstBuffer = "burst-buffer" }
 }
 
 impl Loader {

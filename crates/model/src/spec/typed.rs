@@ -9,7 +9,7 @@ use super::check::Setting;
 use super::error::SpecError;
 use super::names::{
     Access, CacheProof, CacheState, CheckpointMode, Datatype, Framework, Loader, OnError, Preprocess,
-    Readahead, Retain, Shuffle, StorageType, Verify,
+    Readahead, Retain, SaveMode, Shuffle, StorageType, Verify,
 };
 use super::time::Time;
 use crate::shape::Element;
@@ -222,6 +222,20 @@ spec! {
         rank_sync: bool = "checkpoint.rank_sync",
         mode: CheckpointMode = "checkpoint.mode",
         randomize_tensor: bool = "checkpoint.randomize_tensor",
+        mode_of_save: SaveMode = "checkpoint.mode_of_save",
+        /// The fast tier in front.
+        burst_folder: Option<String> = "checkpoint.burst_folder",
+        /// How it is written; `None`: as the last tier.
+        burst_store: Option<String> = "checkpoint.burst_store",
+        burst_slots: u64 = "checkpoint.burst_slots",
+        /// Bytes per second; `None`: as fast as it goes.
+        drain_rate: Option<u64> = "checkpoint.drain_rate",
+        pool_size: u64 = "checkpoint.pool_size",
+        /// `None`: all.
+        keep_last: Option<u64> = "checkpoint.keep_last",
+        files_in_flight: u64 = "checkpoint.files_in_flight",
+        chunk_size: u64 = "checkpoint.chunk_size",
+        serialize_time: f64 = "checkpoint.serialize_time",
     }
     Storage {
         storage_type: StorageType = "storage.storage_type",
@@ -281,7 +295,7 @@ macro_rules! word_fields {
 }
 word_fields! {
     Access, CacheProof, CacheState, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element, OnError,
-    Preprocess, Readahead, Retain, Verify,
+    Preprocess, Readahead, Retain, SaveMode, Verify,
 }
 
 /// Counts fit in `i64` by the bounds of their kinds.

@@ -1,6 +1,6 @@
 //! Keys of `framework`, `model` and `checkpoint`: what is trained, and what its checkpoints weigh.
 
-use super::super::names::{CheckpointMode, Datatype, Framework};
+use super::super::names::{CheckpointMode, Datatype, Framework, SaveMode};
 use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Map, Number, Text};
 use super::super::schema::Status::{Carried, Later, NoEffect, Used};
 use super::super::schema::{Row, row};
@@ -117,6 +117,58 @@ pub(super) const CHECKPOINT: &[Row] = &[
         "null",
         NoEffect(CLASS),
         "Python class that writes",
+    ),
+    row(
+        "checkpoint.mode_of_save",
+        Choice(SaveMode::NAMES),
+        "direct",
+        CKPT,
+        "what training waits for: durable files, a copy in memory, or a fast tier that is drained later",
+    ),
+    row("checkpoint.burst_folder", Text, "null", CKPT, "folder of the fast tier, for burst-buffer"),
+    row(
+        "checkpoint.burst_store",
+        Text,
+        "null",
+        CKPT,
+        "how the fast tier is written, such as uring or sim:optane",
+    ),
+    row(
+        "checkpoint.burst_slots",
+        Integer(1, COUNT),
+        "2",
+        CKPT,
+        "checkpoints on the fast tier that wait for their drain",
+    ),
+    row("checkpoint.drain_rate", Integer(1, COUNT), "null", CKPT, "most bytes per second of a drain"),
+    row(
+        "checkpoint.pool_size",
+        Integer(1, COUNT),
+        "4294967296",
+        CKPT,
+        "most bytes of snapshots in memory, for async",
+    ),
+    row(
+        "checkpoint.keep_last",
+        Integer(1, COUNT),
+        "null",
+        CKPT,
+        "complete checkpoints that are kept; older ones go",
+    ),
+    row(
+        "checkpoint.files_in_flight",
+        Integer(1, 64),
+        "2",
+        CKPT,
+        "files of one rank that are written or read at once",
+    ),
+    row("checkpoint.chunk_size", Integer(4096, 1 << 30), "4194304", CKPT, "bytes of one write"),
+    row(
+        "checkpoint.serialize_time",
+        Number(0.0, LONGEST),
+        "0",
+        CKPT,
+        "seconds that gathering the tensors takes",
     ),
     row("checkpoint.ksm", Map, "null", Later(NOT_YET_CHECKPOINTS), "kernel same-page merging of the tensors"),
 ];
