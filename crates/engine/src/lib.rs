@@ -8,6 +8,7 @@ mod bell;
 mod cache;
 mod calibrate;
 pub mod catalog;
+pub mod checkpoint;
 pub mod generate;
 pub mod host;
 mod inspect;

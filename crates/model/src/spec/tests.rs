@@ -38,6 +38,7 @@ fn another(row: &Row) -> &'static str {
                 "true"
             }
         }
+        ("checkpoint.chunk_size", _) => "8192",
         (_, Kind::Integer(..)) => {
             if row.default == "2" {
                 "3"

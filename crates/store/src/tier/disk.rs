@@ -314,7 +314,7 @@ impl Source for FileSource<'_> {
         Ok(())
     }
 
-    fn at(&self) -> Nanos {
+    fn ended(&self) -> Nanos {
         self.clock.now()
     }
 }

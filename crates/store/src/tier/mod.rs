@@ -71,7 +71,7 @@ pub trait Source: Send {
     /// Replaces what is in `chunk` by the next bytes, as many as it has room for; none at the end of the file.
     fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError>;
     /// When the last read was done, by the clock or by the reckoning of a simulated device.
-    fn at(&self) -> Nanos;
+    fn ended(&self) -> Nanos;
 }
 
 impl Selection {

@@ -144,14 +144,14 @@ struct Requests<'a> {
     done: VecDeque<Nanos>,
     /// When there was last room for a request, and when the last one is done.
     at: Nanos,
-    last: Nanos,
+    ended: Nanos,
     clock: &'a dyn Now,
 }
 
 impl<'a> Requests<'a> {
     fn new(device: &'a Sim, clock: &'a dyn Now) -> Requests<'a> {
         let now = clock.now();
-        Requests { device, done: VecDeque::with_capacity(DEPTH), at: now, last: now, clock }
+        Requests { device, done: VecDeque::with_capacity(DEPTH), at: now, ended: now, clock }
     }
 
     /// Hands a request over as soon as there is room for it.
@@ -160,14 +160,14 @@ impl<'a> Requests<'a> {
             self.at = self.done.pop_front().map_or(self.at, |done| done.max(self.at));
             sleep_until(self.at, self.clock);
         }
-        self.last = pass(self.device, self.at);
-        self.done.push_back(self.last);
+        self.ended = pass(self.device, self.at);
+        self.done.push_back(self.ended);
     }
 
     /// Waits for all of them.
     fn finish(&self) -> Nanos {
-        sleep_until(self.last, self.clock);
-        self.last
+        sleep_until(self.ended, self.clock);
+        self.ended
     }
 }
 
@@ -220,8 +220,8 @@ impl Source for SimSource<'_> {
         Ok(())
     }
 
-    fn at(&self) -> Nanos {
-        self.requests.last
+    fn ended(&self) -> Nanos {
+        self.requests.ended
     }
 }
 

@@ -1,0 +1,205 @@
+//! Saves and restores checkpoints. A keeper is there for as long as a run: it writes what training waits for, and does
+//! in the background what training does not wait for, persisting snapshots and draining the fast tier. A checkpoint
+//! counts as complete on a tier once its manifest stands there, which is written when everything else is safe.
+
+mod content;
+mod drain;
+mod files;
+mod restore;
+mod save;
+mod snapshot;
+mod tiers;
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use model::checkpoint::manifest::Moment;
+use model::checkpoint::{CheckpointPlan, Saved};
+use model::units::Nanos;
+use store::{StoreError, Tier};
+use thiserror::Error;
+
+use crate::meter::Clock;
+use crate::stop::Stop;
+use files::{Crew, Item};
+use snapshot::Snapshot;
+
+pub use restore::RestoreWish;
+
+/// Why a save, a drain or a restore did not come out right.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CheckpointError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{0} is damaged: its checksum is not that of its manifest")]
+    Checksum(String),
+    #[error("{name}: {what}")]
+    Content { name: String, what: String },
+    #[error("{name} has {there} bytes, its manifest says {listed}")]
+    Size { name: String, there: u64, listed: u64 },
+    #[error("there is no complete checkpoint in {0}")]
+    None(String),
+    #[error("the checkpoint in {folder} is of {there}, and {asked} is to be restored")]
+    Other { folder: String, there: String, asked: String },
+    #[error("no slot on the fast tier is free, since draining fails: {0}")]
+    NoSlot(String),
+    #[error("cannot start a thread: {0}")]
+    Thread(String),
+    #[error("a checkpoint thread panicked: {0}")]
+    Panicked(String),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// What a keeper works with.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a bundle of references, one of them a clock")]
+pub struct Setup<'a> {
+    pub plan: &'a CheckpointPlan,
+    /// The model's name, for manifests.
+    pub model: &'a str,
+    pub seed: u64,
+    /// The tier in front, where there is one, and the last tier.
+    pub fast: Option<&'a dyn Tier>,
+    pub last: &'a dyn Tier,
+    pub clock: &'a dyn Clock,
+    pub stop: &'a Stop,
+}
+
+/// What the background has to do.
+enum Job {
+    Drain(Moment),
+    Persist(Snapshot),
+}
+
+/// What the run and the background share.
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Checkpoints on the fast tier that are not on the last one.
+    undrained: u64,
+    /// Why the last drain failed, until one succeeds.
+    drain_failure: Option<String>,
+    /// Bytes of snapshots in memory.
+    pool_used: u64,
+    saved: Vec<Saved>,
+    closing: bool,
+}
+
+/// Saves, drains and restores for as long as a run takes.
+#[expect(missing_debug_implementations, reason = "holds a clock")]
+pub struct Keeper<'a> {
+    setup: Setup<'a>,
+    items: Vec<Item>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// How long somebody waits before looking whether the run should stop.
+const LOOK_AROUND: Duration = Duration::from_millis(50);
+
+/// Lets `work` save and restore, finishes what goes on in the background, and says what was seen of every save. What an
+/// earlier run left unfinished on the tiers is put in order first.
+pub fn keep<'a, T>(
+    setup: Setup<'a>,
+    work: impl FnOnce(&Keeper<'a>) -> T,
+) -> Result<(T, Vec<Saved>), CheckpointError> {
+    let keeper = Keeper {
+        setup,
+        items: files::items(&setup.plan.geometry),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+    };
+    keeper.recover()?;
+    let done = std::thread::scope(|scope| -> Result<T, CheckpointError> {
+        let builder = std::thread::Builder::new().name("keeper".to_owned());
+        let background = builder
+            .spawn_scoped(scope, || keeper.work_in_background())
+            .map_err(|cause| CheckpointError::Thread(cause.to_string()))?;
+        let closes = Closes(&keeper);
+        let done = work(&keeper);
+        drop(closes);
+        // It catches the panics of its workers; one of its own would be a fault to see.
+        if let Err(panic) = background.join() {
+            std::panic::resume_unwind(panic);
+        }
+        Ok(done)
+    })?;
+    let saved = keeper.state.into_inner().unwrap_or_else(PoisonError::into_inner).saved;
+    Ok((done, saved))
+}
+
+/// Tells the background that nothing more will come, also when the run panics.
+struct Closes<'k, 'a>(&'k Keeper<'a>);
+
+impl Drop for Closes<'_, '_> {
+    fn drop(&mut self) {
+        self.0.state().closing = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<'a> Keeper<'a> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Nanos {
+        self.setup.clock.now()
+    }
+
+    fn crew(&self) -> Crew<'a> {
+        let plan = self.setup.plan;
+        Crew {
+            threads: plan.writers() as usize,
+            chunk_bytes: plan.chunk_bytes as usize,
+            clock: self.setup.clock,
+            stop: self.setup.stop,
+        }
+    }
+
+    /// Waits until something has changed, or a moment.
+    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        let waited = self.changed.wait_timeout(state, LOOK_AROUND);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Changes what is known of a save.
+    fn note(&self, moment: Moment, change: impl FnOnce(&mut Saved)) {
+        let mut state = self.state();
+        if let Some(saved) = state.saved.iter_mut().rev().find(|saved| saved.moment == moment) {
+            change(saved);
+        }
+    }
+
+    fn push(&self, job: Job) {
+        self.state().jobs.push_back(job);
+        self.changed.notify_all();
+    }
+
+    /// Does what training does not wait for, one thing after the other, until nothing more will come.
+    fn work_in_background(&self) {
+        loop {
+            let mut state = self.state();
+            let job = loop {
+                if let Some(job) = state.jobs.pop_front() {
+                    break job;
+                }
+                if state.closing {
+                    return;
+                }
+                state = self.wait(state);
+            };
+            drop(state);
+            match job {
+                Job::Drain(moment) => self.drain(moment),
+                Job::Persist(snapshot) => self.persist(snapshot),
+            }
+            self.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
