@@ -24,7 +24,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    pub(crate) const ALL: [Operation; 14] = [
+    pub(crate) const ALL: [Operation; 15] = [
         Operation::Open,
         Operation::Read,
         Operation::Map,
@@ -39,6 +39,7 @@ impl Operation {
         Operation::Lock,
         Operation::Advise,
         Operation::FreeSpace,
+        Operation::Remove,
     ];
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use model::extent::Extent;
 use model::names::Name;
 use model::spec::Readahead;
 use model::units::Nanos;
@@ -12,7 +13,7 @@ use rustix::io::Errno;
 use super::ring::RingSink;
 use super::{CHUNK_GRANULE, Sink, Source, Tier};
 use crate::folder::{Folder, start_flushing};
-use crate::page_cache::{PageCache, Pages};
+use crate::page_cache::{self, Pages};
 use crate::past_cache::PastCache;
 use crate::{Buffer, Files, Now, Operation, StoreError};
 
@@ -34,7 +35,6 @@ impl Road {
 #[derive(Debug)]
 pub struct Disk {
     folder: Folder,
-    cache: PageCache,
     road: Road,
 }
 
@@ -52,7 +52,15 @@ impl Disk {
         if matches!(road, Road::Ring { .. }) {
             RingSink::probe()?;
         }
-        Ok(Disk { folder, cache: PageCache::below(root)?, road })
+        Ok(Disk { folder, road })
+    }
+
+    /// A file and the extent of all its bytes.
+    fn whole(&self, name: &Name) -> Result<(OwnedFd, Extent), StoreError> {
+        let open = self.folder.try_open(name, OFlags::empty());
+        let file = open.map_err(|cause| self.failed(Operation::Open, name, cause))?;
+        let stat = rustix::fs::fstat(&file).map_err(|cause| self.failed(Operation::Stat, name, cause))?;
+        Ok((file, Extent { offset: 0, len: u64::try_from(stat.st_size).unwrap_or(0) }))
     }
 
     fn failed(&self, operation: Operation, name: &Name, cause: Errno) -> StoreError {
@@ -108,12 +116,16 @@ impl Tier for Disk {
     }
 
     fn evict(&self, name: &Name) -> Result<Option<Pages>, StoreError> {
-        self.cache.evict(name)?;
-        self.cache.pages(name)
+        let (file, whole) = self.whole(name)?;
+        // Dirty pages stay whatever the advice.
+        rustix::fs::fsync(&file).map_err(|cause| self.failed(Operation::Sync, name, cause))?;
+        page_cache::forget(&file, whole);
+        Ok(page_cache::count(&file, whole))
     }
 
     fn cached(&self, name: &Name) -> Result<Option<Pages>, StoreError> {
-        self.cache.pages(name)
+        let (file, whole) = self.whole(name)?;
+        Ok(page_cache::count(&file, whole))
     }
 
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
