@@ -84,6 +84,8 @@ struct State {
     /// Bytes of snapshots in memory.
     pool_used: u64,
     saved: Vec<Saved>,
+    /// The number of the newest checkpoint on any tier.
+    serial: u64,
     closing: bool,
 }
 

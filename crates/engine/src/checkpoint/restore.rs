@@ -64,7 +64,7 @@ impl Keeper<'_> {
                 None => tiers::all_complete(tier)?.pop(),
             };
             let Some(found) = found else { continue };
-            if best.as_ref().is_none_or(|(_, other, _)| found.moment > other.moment) {
+            if best.as_ref().is_none_or(|(_, other, _)| found.serial > other.serial) {
                 best = Some((tier, found, is_fast));
             }
         }

@@ -2,7 +2,7 @@
 //! front, until it is durable there; or until a copy of it is in memory.
 
 use model::checkpoint::Saved;
-use model::checkpoint::manifest::{Manifest, Moment};
+use model::checkpoint::manifest::{Manifest, Moment, SCHEMA_VERSION};
 use model::spec::SaveMode;
 use model::units::Nanos;
 use store::Tier;
@@ -110,14 +110,21 @@ impl Keeper<'_> {
 
     /// The list of the files, with what was found out about them while they were written.
     pub(super) fn manifest(&self, moment: Moment, ended: &[Ended]) -> Manifest {
-        let plan = self.setup.plan;
-        let scale = plan.geometry.scale.to_string();
-        let mut manifest =
-            Manifest::new(moment, self.setup.seed, plan.geometry.ranks, self.setup.model, scale);
+        let geometry = &self.setup.plan.geometry;
         let mut ended: Vec<&Ended> = ended.iter().collect();
         ended.sort_unstable_by_key(|end| self.items[end.place].number);
-        manifest.files = ended.into_iter().map(|end| self.items[end.place].entry(end.crc32)).collect();
-        manifest
+        let mut state = self.state();
+        state.serial += 1;
+        Manifest {
+            schema_version: SCHEMA_VERSION,
+            serial: state.serial,
+            moment,
+            seed: self.setup.seed,
+            ranks: geometry.ranks,
+            model: self.setup.model.to_owned(),
+            scale: geometry.scale.to_string(),
+            files: ended.into_iter().map(|end| self.items[end.place].entry(end.crc32)).collect(),
+        }
     }
 
     pub(super) fn book_ranks(&self, moment: Moment, ended: &[Ended], began: Nanos) {

@@ -185,6 +185,17 @@ fn only_the_newest_are_kept() {
 }
 
 #[test]
+fn the_newest_is_the_one_that_was_saved_last_whatever_its_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = direct(&["checkpoint.keep_last=2"], folder.path());
+    bench.keep(|keeper| (keeper.save(at(9)), keeper.save(at(10))));
+    bench.keep(|keeper| keeper.save(at(1)));
+    assert_eq!(complete(folder.path()), ["global_epoch1_step1", "global_epoch1_step10"]);
+    let (restored, _) = bench.keep(|keeper| keeper.restore(newest()).unwrap());
+    assert_eq!(restored.moment, at(1));
+}
+
+#[test]
 fn a_drain_that_was_cut_off_is_redone() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // A run that saved to the fast tier and was killed in the middle of its drain.

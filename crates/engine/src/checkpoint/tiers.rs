@@ -20,12 +20,9 @@ fn root() -> Name {
     Name::new(".").unwrap_or_default()
 }
 
-/// The checkpoints that have a folder, oldest first.
+/// The checkpoints that have a folder.
 fn moments(tier: &dyn Tier) -> Result<Vec<Moment>, CheckpointError> {
-    let mut moments: Vec<Moment> =
-        tier.entries(&root())?.iter().filter_map(|name| Moment::of_folder(name)).collect();
-    moments.sort_unstable();
-    Ok(moments)
+    Ok(tier.entries(&root())?.iter().filter_map(|name| Moment::of_folder(name)).collect())
 }
 
 /// The manifest of a checkpoint that is complete; `None` if it is not.
@@ -39,7 +36,10 @@ pub(super) fn complete(tier: &dyn Tier, moment: Moment) -> Result<Option<Manifes
 /// The checkpoints that are complete, oldest first.
 pub(super) fn all_complete(tier: &dyn Tier) -> Result<Vec<Manifest>, CheckpointError> {
     let manifests = moments(tier)?.into_iter().map(|moment| complete(tier, moment));
-    Ok(manifests.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    let mut complete: Vec<Manifest> =
+        manifests.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+    complete.sort_by_key(|manifest| manifest.serial);
+    Ok(complete)
 }
 
 /// Makes room for a checkpoint: what stands in its folder is none any more.
@@ -75,8 +75,9 @@ impl Keeper<'_> {
         let tiers = [self.setup.fast, Some(self.setup.last)];
         for tier in tiers.into_iter().flatten() {
             for moment in moments(tier)? {
-                if complete(tier, moment)?.is_none() {
-                    remove(tier, moment)?;
+                match complete(tier, moment)? {
+                    None => remove(tier, moment)?,
+                    Some(manifest) => self.count_from(manifest.serial),
                 }
             }
         }
@@ -90,6 +91,11 @@ impl Keeper<'_> {
             }
         }
         Ok(())
+    }
+
+    fn count_from(&self, serial: u64) {
+        let mut state = self.state();
+        state.serial = state.serial.max(serial);
     }
 
     /// Removes the oldest of more complete checkpoints on the last tier than are to be kept.

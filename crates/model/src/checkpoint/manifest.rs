@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 pub const MANIFEST: &str = "checkpoint.json";
 
 /// The version of this document.
-const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// Which checkpoint it is. Later ones are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub schema_version: u32,
+    /// Counts the checkpoints of a folder, over all runs: the newest has the highest. Names do not tell, since a run may
+    /// begin at step 1 again.
+    pub serial: u64,
     pub moment: Moment,
     /// What the content of the files follows from.
     pub seed: u64,
@@ -67,11 +70,6 @@ pub enum ManifestError {
 }
 
 impl Manifest {
-    pub fn new(moment: Moment, seed: u64, ranks: u64, model: &str, scale: String) -> Manifest {
-        let model = model.to_owned();
-        Manifest { schema_version: SCHEMA_VERSION, moment, seed, ranks, model, scale, files: Vec::new() }
-    }
-
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
@@ -108,14 +106,17 @@ mod tests {
     use super::*;
 
     fn manifest() -> Manifest {
-        let mut manifest = Manifest::new(Moment { epoch: 1, step: 20 }, 7, 8, "llama_8b", "1/64".to_owned());
-        manifest.files.push(Entry {
-            name: "model_states-0.pt".into(),
-            rank: 0,
-            bytes: 10_240,
-            crc32: 0xdead_beef,
-        });
-        manifest
+        let file = Entry { name: "model_states-0.pt".into(), rank: 0, bytes: 10_240, crc32: 0xdead_beef };
+        Manifest {
+            schema_version: SCHEMA_VERSION,
+            serial: 3,
+            moment: Moment { epoch: 1, step: 20 },
+            seed: 7,
+            ranks: 8,
+            model: "llama_8b".to_owned(),
+            scale: "1/64".to_owned(),
+            files: vec![file],
+        }
     }
 
     #[test]
