@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use model::checkpoint::Scale;
 use model::spec::Verify;
 use model::units::{Bytes, Nanos, SpanError};
 
@@ -29,7 +30,10 @@ Examples:
   feedline run                                         the demo
   feedline run retinanet_b200 --data-dir /data/retinanet --ranks 4
   feedline run retinanet_b200 --store null --ranks 8   the instrument's own ceiling; needs no data
-  feedline run mine.yaml --generate --set dataset.num_files_train=5000";
+  feedline run mine.yaml --generate --set dataset.num_files_train=5000
+  feedline run llama3_8b --scale 1/64 --checkpoint-dir /mnt/fast/llama     save 10 checkpoints, restore them
+  feedline run llama3_8b --scale 1/64 --save burst-buffer --set checkpoint.burst_folder=/mnt/nvme/llama
+  feedline run unet3d_h100 --set workflow.checkpoint=true --advise 24h";
 
 const SWEEP_EXAMPLES: &str = "\
 Examples:
@@ -97,7 +101,8 @@ Examples:
 const PLAN_EXAMPLES: &str = "\
 Examples:
   feedline plan unet3d_b200 --ranks 8 --hosts 4 --host-memory 256GiB
-  feedline plan ./mine.yaml --set reader.batch_size=32 --json";
+  feedline plan ./mine.yaml --set reader.batch_size=32 --json
+  feedline plan llama3_405b                                files, bytes and memory of its checkpoints";
 
 const CATALOG_EXAMPLES: &str = "\
 Examples:
@@ -290,6 +295,31 @@ impl WorkloadFlags {
     }
 }
 
+/// How checkpoints are taken.
+#[derive(Args, Debug)]
+pub struct CheckpointFlags {
+    /// Take checkpoints of so much of the model, such as 1/64: the same files, each that much smaller
+    #[arg(long, value_name = "SHARE", default_value = "1")]
+    pub scale: Scale,
+    /// What training waits for: direct (durable files), async (a copy in memory) or burst-buffer (durable on
+    /// checkpoint.burst_folder, drained later); sets checkpoint.mode_of_save [default: direct]
+    #[arg(long, value_name = "HOW")]
+    pub save: Option<String>,
+    /// Folder of the checkpoints; sets checkpoint.checkpoint_folder [default: the workload's, or ./checkpoints/]
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint_dir: Option<String>,
+}
+
+impl CheckpointFlags {
+    /// The settings that the flags stand for.
+    pub fn settings(&self) -> Vec<String> {
+        let save = self.save.as_ref().map(|save| format!("checkpoint.mode_of_save={save}"));
+        let folder =
+            self.checkpoint_dir.as_ref().map(|folder| format!("checkpoint.checkpoint_folder='{folder}'"));
+        [save, folder].into_iter().flatten().collect()
+    }
+}
+
 #[derive(Args, Debug)]
 pub struct RunFlags {
     #[command(flatten)]
@@ -298,7 +328,12 @@ pub struct RunFlags {
     pub place: PlaceFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
-    /// Number of emulated accelerators [default: 1, for the demo 2]
+    #[command(flatten)]
+    pub checkpoints: CheckpointFlags,
+    /// Say how often to save, by the figures of this run and the job's mean time between failures, such as 24h
+    #[arg(long, value_name = "SPAN", value_parser = patience)]
+    pub advise: Option<Nanos>,
+    /// Number of emulated accelerators [default: what the workload is made for: 1, for the demo 2, for llama3_8b 8]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
     /// Folder below which the result is written, as WORKLOAD/TIME [default: the workload's output.folder, or
@@ -438,7 +473,9 @@ pub struct PlanFlags {
     pub workload: WorkloadFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
-    /// Number of emulated accelerators over all hosts [default: 1, for the demo 2]
+    #[command(flatten)]
+    pub checkpoints: CheckpointFlags,
+    /// Number of emulated accelerators over all hosts [default: what the workload is made for: 1, for the demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
     /// Number of hosts that the ranks are spread over

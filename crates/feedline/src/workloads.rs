@@ -108,20 +108,20 @@ workloads! {
     flux_a100 Historical "FLUX, jpeg files, A100 (abandoned draft)";
 
     bert_v100 Historical "BERT pre-training, TFRecord, V100 (v0.5)";
-    megatron_deepspeed_LLNL Historical "Megatron-DeepSpeed, 40 layers, with checkpoints";
+    megatron_deepspeed_LLNL Historical "Megatron-DeepSpeed, 40 layers, with checkpoints" ranks 32;
     default Historical "DLIO's default: small npz files with evaluation";
 
-    llama3_8b Sanctioned "checkpoint of Llama 3 8B, 105 GiB, 8 ranks, ZeRO 3" "68df04b7240e3fb0";
-    llama3_70b Sanctioned "checkpoint of Llama 3 70B, 911 GiB, 64 ranks, ZeRO 3" "3c53fe70d64f91d4";
-    llama3_405b Sanctioned "checkpoint of Llama 3 405B, 5292 GiB, 512 ranks, ZeRO 1" "7adcfa87a5c4c8e6";
-    llama3_1t Sanctioned "checkpoint of Llama 3 1T, 15427 GiB, 1024 ranks, ZeRO 1" "45fd627ad9dc5f4c";
+    llama3_8b Sanctioned "checkpoint of Llama 3 8B, 105 GiB, 8 ranks, ZeRO 3" "68df04b7240e3fb0" ranks 8;
+    llama3_70b Sanctioned "checkpoint of Llama 3 70B, 911 GiB, 64 ranks, ZeRO 3" "3c53fe70d64f91d4" ranks 64;
+    llama3_405b Sanctioned "checkpoint of Llama 3 405B, 5292 GiB, 512 ranks, ZeRO 1" "7adcfa87a5c4c8e6" ranks 512;
+    llama3_1t Sanctioned "checkpoint of Llama 3 1T, 15427 GiB, 1024 ranks, ZeRO 1" "45fd627ad9dc5f4c" ranks 1024;
     llama_7b Historical "checkpoint of Llama 7B, 88 GiB, ZeRO 1 (DLIO)";
-    llama_7b_zero3 Historical "checkpoint of Llama 7B, 88 GiB, ZeRO 3 (DLIO)";
-    llama_8b_zero3 Historical "checkpoint of Llama 3 8B, 105 GiB, ZeRO 3 (DLIO)";
-    llama_70b Historical "checkpoint of Llama 3 70B, 8 x 4 layout, ZeRO 1 (DLIO)";
-    llama_70b_zero3 Historical "checkpoint of Llama 3 70B, 911 GiB, ZeRO 3 (DLIO)" "3c53fe70d64f91d4";
-    llama_405b Historical "checkpoint of Llama 3 405B, 5292 GiB, ZeRO 1 (DLIO)" "7adcfa87a5c4c8e6";
-    llama_1t Historical "checkpoint of Llama 3 1T, 15427 GiB, ZeRO 1 (DLIO)";
+    llama_7b_zero3 Historical "checkpoint of Llama 7B, 88 GiB, ZeRO 3 (DLIO)" ranks 8;
+    llama_8b_zero3 Historical "checkpoint of Llama 3 8B, 105 GiB, ZeRO 3 (DLIO)" ranks 8;
+    llama_70b Historical "checkpoint of Llama 3 70B, 8 x 4 layout, ZeRO 1 (DLIO)" ranks 32;
+    llama_70b_zero3 Historical "checkpoint of Llama 3 70B, 911 GiB, ZeRO 3 (DLIO)" "3c53fe70d64f91d4" ranks 64;
+    llama_405b Historical "checkpoint of Llama 3 405B, 5292 GiB, ZeRO 1 (DLIO)" "7adcfa87a5c4c8e6" ranks 512;
+    llama_1t Historical "checkpoint of Llama 3 1T, 15427 GiB, ZeRO 1 (DLIO)" ranks 1024;
 
     chien2018_micro Study "input pipeline alone, jpeg files of 112 kB, batch 64 (Chien 2018)";
     chien2018_alexnet Study "AlexNet, jpeg files of 12 kB, 704 MB checkpoint (Chien 2018)";

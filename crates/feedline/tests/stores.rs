@@ -222,7 +222,7 @@ fn devices_that_cannot_be() {
     for (store, mistake) in [
         ("sim", "there is no device ''; the devices are hdd, ssd, optane, lustre"),
         ("sim:tape", "there is no device 'tape'; the devices are hdd, ssd, optane, lustre"),
-        ("sim:hdd,latency=4", "latency=4: '4' needs a unit: ns, us, ms, s or m"),
+        ("sim:hdd,latency=4", "latency=4: '4' needs a unit: ns, us, ms, s, m, h or d"),
         ("sim:latency=4ms", "the bandwidth is missing, such as bandwidth=163MB/s"),
         ("sim:bandwidth=0", "bandwidth must be more than 0"),
         ("sim:hdd,latency=1ms,latency=2ms", "latency is given twice"),

@@ -17,6 +17,7 @@ pub use checked::Checked;
 pub use conditions::{Conditions, HostSeen, Mode};
 pub use errors::{Errors, Example, Met};
 
+use crate::checkpoint::Checkpoints;
 use crate::digest::Digest;
 use crate::histogram::Latencies;
 use crate::timeline::Timeline;
@@ -72,6 +73,9 @@ pub struct Row {
     pub compute_ns: Nanos,
     /// From the end of its own work to the release by the slowest rank.
     pub barrier_ns: Nanos,
+    /// Waiting for a checkpoint between steps, which is no part of the metric window.
+    #[serde(default)]
+    pub checkpoint_ns: Nanos,
     /// Wall time of the phase that is none of these: starting and ending readers.
     pub harness_ns: Nanos,
     /// How late the host handed batches over, against the accelerator's timeline.
@@ -100,6 +104,7 @@ impl AddAssign for Row {
         self.copy_ns += other.copy_ns;
         self.compute_ns += other.compute_ns;
         self.barrier_ns += other.barrier_ns;
+        self.checkpoint_ns += other.checkpoint_ns;
         self.harness_ns += other.harness_ns;
         self.lateness_ns_sum += other.lateness_ns_sum;
         self.lateness_ns_max = self.lateness_ns_max.max(other.lateness_ns_max);
@@ -228,6 +233,7 @@ pub struct Ledger {
     pub calibration: Option<Calibration>,
     /// What the rules need to know beside the rows.
     pub conditions: Conditions,
+    pub checkpoints: Checkpoints,
 }
 
 impl Ledger {
@@ -324,6 +330,7 @@ impl AddAssign for Ledger {
             (here, there) => here.or(there),
         };
         self.conditions += other.conditions;
+        self.checkpoints += other.checkpoints;
     }
 }
 
@@ -334,6 +341,8 @@ struct Written {
     faults: Vec<Fault>,
     calibration: Option<Calibration>,
     conditions: Conditions,
+    #[serde(default, skip_serializing_if = "Checkpoints::is_empty")]
+    checkpoints: Checkpoints,
     ranks: Vec<Keyed<Row>>,
     nodes: Vec<Keyed<NodeRow>>,
 }
@@ -360,6 +369,7 @@ impl From<Ledger> for Written {
             faults: ledger.faults,
             calibration: ledger.calibration,
             conditions: ledger.conditions,
+            checkpoints: ledger.checkpoints,
             ranks: ledger.ranks.into_iter().map(Keyed::new).collect(),
             nodes: ledger.nodes.into_iter().map(Keyed::new).collect(),
         }
@@ -368,8 +378,8 @@ impl From<Ledger> for Written {
 
 impl From<Written> for Ledger {
     fn from(written: Written) -> Ledger {
-        let Written { interrupted, calibration, conditions, .. } = written;
-        let mut ledger = Ledger { interrupted, calibration, conditions, ..Ledger::default() };
+        let Written { interrupted, calibration, conditions, checkpoints, .. } = written;
+        let mut ledger = Ledger { interrupted, calibration, conditions, checkpoints, ..Ledger::default() };
         written.ranks.into_iter().for_each(|row| ledger.add(row.epoch, row.phase, row.index, row.seen));
         written.nodes.into_iter().for_each(|row| ledger.add_node(row.epoch, row.phase, row.index, row.seen));
         written.faults.into_iter().for_each(|fault| ledger.add_fault(fault));

@@ -81,7 +81,7 @@ impl fmt::Display for Nanos {
 pub enum SpanError {
     #[error("'{0}' has no number in front; write a time such as 4ms, 120us or 1.5s")]
     NoNumber(String),
-    #[error("'{0}' needs a unit: ns, us, ms, s or m")]
+    #[error("'{0}' needs a unit: ns, us, ms, s, m, h or d")]
     Unit(String),
     #[error("'{0}' is negative or too long for a time")]
     OutOfRange(String),
@@ -102,6 +102,8 @@ impl std::str::FromStr for Nanos {
             "ms" => 1e6,
             "s" => 1e9,
             "m" => 60e9,
+            "h" => 3600e9,
+            "d" => 86_400e9,
             "" if value == 0.0 => 1.0,
             _ => return Err(SpanError::Unit(text.to_owned())),
         };

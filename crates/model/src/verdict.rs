@@ -2,6 +2,7 @@
 //! its remedy; the verdict follows from the rules and from nothing else.
 
 mod cache;
+mod checkpoints;
 mod conditions;
 mod delivery;
 mod errors;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use delivery::expected_digest;
 
+use crate::checkpoint::CheckpointPlan;
 use crate::ledger::{Ledger, Phase};
 use crate::plan::{PhasePlan, Plan};
 
@@ -91,16 +93,26 @@ pub struct Case<'a> {
     pub ledger: &'a Ledger,
 }
 
-struct Rule {
+/// What the rules of checkpoints look at.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckpointCase<'a> {
+    pub plan: &'a CheckpointPlan,
+    pub ledger: &'a Ledger,
+}
+
+struct Rule<Check> {
     name: &'static str,
     threshold: &'static str,
     /// What to do when the rule is broken or there is something to know, and when it could not be checked.
     remedy: &'static str,
     unchecked: &'static str,
-    check: fn(&Case<'_>) -> (Outcome, String),
+    check: Check,
 }
 
-const RULES: &[Rule] = &[
+type OfTraining = fn(&Case<'_>) -> (Outcome, String);
+type OfCheckpoints = fn(&CheckpointCase<'_>) -> (Outcome, String);
+
+const RULES: &[Rule<OfTraining>] = &[
     Rule {
         name: "complete",
         threshold: "every planned epoch and step",
@@ -183,7 +195,7 @@ const RULES: &[Rule] = &[
         threshold: "every setting that changes what is measured took effect",
         remedy: "remove the settings named in the evidence",
         unchecked: "",
-        check: terms::settings_honoured,
+        check: |case| terms::settings_honoured(case.ledger),
     },
     Rule {
         name: "cache",
@@ -211,13 +223,100 @@ const RULES: &[Rule] = &[
         threshold: "a clock that is quick to read, at most 5 % of CPU time stolen and 20 % used by others, no swapping",
         remedy: "measure on a host that has nothing else to do",
         unchecked: "",
-        check: terms::host,
+        check: |case| terms::host(case.ledger),
     },
 ];
 
-/// Applies every rule.
+/// The rules of checkpoints, with training and without.
+const CHECKPOINT_RULES: &[Rule<OfCheckpoints>] = &[
+    Rule {
+        name: "checkpoints-saved",
+        threshold: "every checkpoint became complete on the tier where it is to stay",
+        remedy: "remove the cause named in the evidence and run again",
+        unchecked: "",
+        check: checkpoints::saved,
+    },
+    Rule {
+        name: "checkpoints-durable",
+        threshold: "a save ends when its bytes would survive a crash",
+        remedy: "set checkpoint.fsync, which MLPerf Storage asks for",
+        unchecked: "",
+        check: checkpoints::durable,
+    },
+    Rule {
+        name: "restored-right",
+        threshold: "every byte that was restored is the one that was saved",
+        remedy: "find out what changed or lost the bytes; the evidence names the first place",
+        unchecked: "use a store that holds files",
+        check: checkpoints::restored_right,
+    },
+    Rule {
+        name: "restored-from-storage",
+        threshold: "at most 5 % of what was restored was in memory before",
+        remedy: "leave reader.cache at cold, or use --store direct",
+        unchecked: "use a file system and a kernel that tell (docs/cache.md), or --store direct",
+        check: checkpoints::restored_from_storage,
+    },
+    Rule {
+        name: "whole-model",
+        threshold: "checkpoints have the size of the model",
+        remedy: "leave --scale out where the figures are to stand for the model",
+        unchecked: "",
+        check: checkpoints::whole_model,
+    },
+];
+
+/// What else is looked at where there is no training.
+const ALONE_RULES: &[Rule<OfCheckpoints>] = &[
+    Rule {
+        name: "complete",
+        threshold: "every planned save and restore",
+        remedy: "remove the cause named in the evidence and run again",
+        unchecked: "",
+        check: checkpoints::complete,
+    },
+    Rule {
+        name: "client-not-the-limit",
+        threshold: "the host's cores were busy at most 95 % of the time",
+        remedy: "use fewer ranks per host, or a host with more cores",
+        unchecked: "",
+        check: checkpoints::client_not_the_limit,
+    },
+    Rule {
+        name: "settings-honoured",
+        threshold: "every setting that changes what is measured took effect",
+        remedy: "remove the settings named in the evidence",
+        unchecked: "",
+        check: |case| terms::settings_honoured(case.ledger),
+    },
+    Rule {
+        name: "host",
+        threshold: "a clock that is quick to read, at most 5 % of CPU time stolen and 20 % used by others, no swapping",
+        remedy: "measure on a host that has nothing else to do",
+        unchecked: "",
+        check: |case| terms::host(case.ledger),
+    },
+];
+
+/// Applies every rule to a run that trains.
 pub fn judge(case: &Case<'_>) -> Verdict {
-    let rules: Vec<Finding> = RULES.iter().map(|rule| apply(rule, case)).collect();
+    let mut rules: Vec<Finding> = RULES.iter().map(|rule| finding(rule, (rule.check)(case))).collect();
+    if let Some(plan) = &case.plan.checkpoint {
+        rules.extend(apply(CHECKPOINT_RULES, &CheckpointCase { plan, ledger: case.ledger }));
+    }
+    conclude(rules)
+}
+
+/// Applies the rules to a run that only saves and restores.
+pub fn judge_checkpoints(case: &CheckpointCase<'_>) -> Verdict {
+    conclude([ALONE_RULES, CHECKPOINT_RULES].into_iter().flat_map(|rules| apply(rules, case)).collect())
+}
+
+fn apply(rules: &[Rule<OfCheckpoints>], case: &CheckpointCase<'_>) -> Vec<Finding> {
+    rules.iter().map(|rule| finding(rule, (rule.check)(case))).collect()
+}
+
+fn conclude(rules: Vec<Finding>) -> Verdict {
     let outcome_of =
         |name: &str| rules.iter().find(|finding| finding.rule == name).map(|finding| finding.outcome);
     let any = |outcome| rules.iter().any(|finding| finding.outcome == outcome);
@@ -233,8 +332,7 @@ pub fn judge(case: &Case<'_>) -> Verdict {
     Verdict { status, rules }
 }
 
-fn apply(rule: &Rule, case: &Case<'_>) -> Finding {
-    let (outcome, evidence) = (rule.check)(case);
+fn finding<Check>(rule: &Rule<Check>, (outcome, evidence): (Outcome, String)) -> Finding {
     let remedy = match outcome {
         Outcome::Pass => "",
         Outcome::Note | Outcome::Fail => rule.remedy,

@@ -24,8 +24,6 @@ pub enum Warning {
     OtherSpelling { at: KeyPlace, key: String },
     /// `read_threads: 0` asks for reading inside the training process.
     NoReaders { at: KeyPlace },
-    /// The workload asks for checkpoints, which this version does not write.
-    NoCheckpoints { with_train: bool },
 }
 
 impl Warning {
@@ -36,9 +34,6 @@ impl Warning {
             Warning::NoEffect { .. } => "remove them, or expect no effect".into(),
             Warning::OtherSpelling { key, .. } => format!("write '{key}', so that DLIO reads the same"),
             Warning::NoReaders { .. } => "set reader.read_threads to 1 or more".into(),
-            Warning::NoCheckpoints { .. } => {
-                "set workflow.checkpoint to false, or compare without checkpoints".into()
-            }
         }
     }
 }
@@ -52,12 +47,6 @@ impl fmt::Display for Warning {
             }
             Warning::NoReaders { at } => {
                 write!(f, "'{}' at {} is 0; one reader is used all the same", at.key, at.place)
-            }
-            Warning::NoCheckpoints { with_train: true } => {
-                write!(f, "workflow.checkpoint is on, but no checkpoint is written in this version")
-            }
-            Warning::NoCheckpoints { with_train: false } => {
-                write!(f, "the workload only writes checkpoints, which this version does not do")
             }
         }
     }

@@ -13,7 +13,7 @@ use model::units::Nanos;
 use rustix::io::Errno;
 
 use crate::{
-    Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Posix, Selection, Spans,
+    Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Posix, Selection, Sim, Spans,
     Store, StoreError, Threads, Traffic, Waker, Witness,
 };
 
@@ -184,6 +184,10 @@ fn refused(selection: &Selection, mistake: &str) -> StoreError {
 
 #[deny(clippy::missing_trait_methods)]
 impl Store for Fault {
+    fn simulated(&self) -> Option<Sim> {
+        self.inner.simulated()
+    }
+
     fn name(&self) -> &'static str {
         "fault"
     }

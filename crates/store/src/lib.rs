@@ -283,4 +283,8 @@ pub trait Store: Send + Sync + Debug {
     fn files(&self) -> &dyn Files;
     /// What the medium turned out to do, for the result: names and values, such as whether O_DIRECT was in force.
     fn observed(&self) -> Vec<(&'static str, String)>;
+    /// The device, if it is a simulated one: whoever else uses it shares its time.
+    fn simulated(&self) -> Option<Sim> {
+        None
+    }
 }

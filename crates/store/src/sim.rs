@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::extent::Extent;
 use model::names::Name;
@@ -143,11 +143,11 @@ impl Schedule {
     }
 }
 
-/// The store on a simulated device.
-#[derive(Debug)]
+/// The store on a simulated device. Clones are the same device.
+#[derive(Clone, Debug)]
 pub struct Sim {
     device: Device,
-    schedule: Mutex<Schedule>,
+    schedule: Arc<Mutex<Schedule>>,
 }
 
 impl Sim {
@@ -162,7 +162,14 @@ impl Sim {
     pub fn new(device: Device) -> Sim {
         // All room at once: a reader must not allocate.
         let channels = BinaryHeap::with_capacity(device.channels + 1);
-        Sim { device, schedule: Mutex::new(Schedule { device, channels, pipe: 0.0 }) }
+        let schedule = Arc::new(Mutex::new(Schedule { device, channels, pipe: 0.0 }));
+        Sim { device, schedule }
+    }
+
+    /// A device that answers at once.
+    pub(crate) fn idle() -> Sim {
+        let (bandwidth, write_bandwidth) = (f64::INFINITY, None);
+        Sim::new(Device { bandwidth, write_bandwidth, latency: Nanos::ZERO, channels: 1 })
     }
 
     /// The device of these arguments, as they follow `sim:`.
@@ -198,6 +205,10 @@ impl Sim {
 }
 
 impl Store for Sim {
+    fn simulated(&self) -> Option<Sim> {
+        Some(self.clone())
+    }
+
     fn name(&self) -> &'static str {
         "sim"
     }

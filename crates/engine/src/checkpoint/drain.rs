@@ -61,10 +61,19 @@ impl Keeper<'_> {
         tiers::finish(last, &manifest)?;
         let reckoned = ended.iter().map(|end| end.at).max().unwrap_or(began);
         let end = if last.holds_files() { self.now() } else { reckoned };
-        self.note(moment, |saved| {
+        self.completed(moment, false, |saved| {
             saved.drain_ns = Some(end.since(began));
             saved.durable_ns = Some(end.since(saved.began));
         });
+        let mut state = self.state();
+        while state.restoring > 0 && !self.setup.stop.wished() {
+            state = self.wait(state);
+        }
+        // One that somebody is still reading is removed by the next run.
+        if state.restoring > 0 {
+            return Ok(());
+        }
+        drop(state);
         tiers::remove(fast, moment)
     }
 }

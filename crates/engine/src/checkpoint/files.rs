@@ -14,6 +14,7 @@ use store::{Buffer, Tier};
 use super::CheckpointError;
 use crate::loader::panic_text;
 use crate::meter::Clock;
+use crate::pulse::Pulse;
 use crate::stop::Stop;
 
 /// One file of a checkpoint.
@@ -60,6 +61,7 @@ pub(super) struct Crew<'a> {
     pub(super) chunk_bytes: usize,
     pub(super) clock: &'a dyn Clock,
     pub(super) stop: &'a Stop,
+    pub(super) pulse: &'a Pulse,
 }
 
 /// A file that was worked on: which one, when that ended, and its checksum.
@@ -171,8 +173,10 @@ pub(super) fn write(
         if let Some(free) = sink.write(chunk)? {
             hands.put_back(free);
         }
+        crew.pulse.add(0, len as u64);
         at += len as u64;
     }
+    crew.pulse.add(1, 0);
     Ok((sink.finish(durable, hands.spare())?, crc.finalize()))
 }
 

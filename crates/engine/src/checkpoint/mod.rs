@@ -2,6 +2,7 @@
 //! in the background what training does not wait for, persisting snapshots and draining the fast tier. A checkpoint
 //! counts as complete on a tier once its manifest stands there, which is written when everything else is safe.
 
+mod alone;
 mod content;
 mod drain;
 mod files;
@@ -21,10 +22,12 @@ use store::{StoreError, Tier};
 use thiserror::Error;
 
 use crate::meter::Clock;
+use crate::pulse::Pulse;
 use crate::stop::Stop;
 use files::{Crew, Item};
 use snapshot::Snapshot;
 
+pub use alone::alone;
 pub use restore::RestoreWish;
 
 /// Why a save, a drain or a restore did not come out right.
@@ -40,6 +43,8 @@ pub enum CheckpointError {
     Size { name: String, there: u64, listed: u64 },
     #[error("there is no complete checkpoint in {0}")]
     None(String),
+    #[error("{asked} checkpoints are to be restored, but there are only {there} in {folder}")]
+    TooFew { folder: String, there: u64, asked: u64 },
     #[error("the checkpoint in {folder} is of {there}, and {asked} is to be restored")]
     Other { folder: String, there: String, asked: String },
     #[error("no slot on the fast tier is free, since draining fails: {0}")]
@@ -65,6 +70,17 @@ pub struct Setup<'a> {
     pub last: &'a dyn Tier,
     pub clock: &'a dyn Clock,
     pub stop: &'a Stop,
+    pub pulse: &'a Pulse,
+    /// Told of every checkpoint that becomes complete, at that moment.
+    pub tell: &'a (dyn Fn(Completed) + Sync),
+}
+
+/// A checkpoint that has become complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completed {
+    pub moment: Moment,
+    /// On the fast tier, from where it is still to be drained.
+    pub on_fast: bool,
 }
 
 /// What the background has to do.
@@ -77,6 +93,10 @@ enum Job {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// Whether the background is at work.
+    at_work: bool,
+    /// Restores that may be reading from the fast tier, where nothing is removed meanwhile.
+    restoring: u64,
     /// Checkpoints on the fast tier that are not on the last one.
     undrained: u64,
     /// Why the last drain failed, until one succeeds.
@@ -158,6 +178,7 @@ impl<'a> Keeper<'a> {
             chunk_bytes: plan.chunk_bytes as usize,
             clock: self.setup.clock,
             stop: self.setup.stop,
+            pulse: self.setup.pulse,
         }
     }
 
@@ -175,6 +196,25 @@ impl<'a> Keeper<'a> {
         }
     }
 
+    /// Notes that a checkpoint is complete, and tells it.
+    fn completed(&self, moment: Moment, on_fast: bool, change: impl FnOnce(&mut Saved)) {
+        self.note(moment, change);
+        (self.setup.tell)(Completed { moment, on_fast });
+    }
+
+    /// Whether something goes on that training does not wait for.
+    pub fn is_at_work(&self) -> bool {
+        let state = self.state();
+        state.at_work || !state.jobs.is_empty()
+    }
+
+    /// Waits until nothing goes on in the background.
+    fn settle(&self) {
+        while self.is_at_work() && !self.setup.stop.wished() {
+            drop(self.wait(self.state()));
+        }
+    }
+
     fn push(&self, job: Job) {
         self.state().jobs.push_back(job);
         self.changed.notify_all();
@@ -186,6 +226,7 @@ impl<'a> Keeper<'a> {
             let mut state = self.state();
             let job = loop {
                 if let Some(job) = state.jobs.pop_front() {
+                    state.at_work = true;
                     break job;
                 }
                 if state.closing {
@@ -198,6 +239,7 @@ impl<'a> Keeper<'a> {
                 Job::Drain(moment) => self.drain(moment),
                 Job::Persist(snapshot) => self.persist(snapshot),
             }
+            self.state().at_work = false;
             self.changed.notify_all();
         }
     }

@@ -14,7 +14,9 @@ use store::page_cache::Pages;
 use super::content::FileContent;
 use super::drain::listed;
 use super::files::{self, Crew, Hands, Item};
+use super::save::cpu_since;
 use super::{CheckpointError, Keeper, tiers};
+use crate::meter;
 
 /// What is to be restored, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,29 +30,37 @@ pub struct RestoreWish {
 impl Keeper<'_> {
     /// Restores a checkpoint and says what that brought and took.
     pub fn restore(&self, wish: RestoreWish) -> Result<Restored, CheckpointError> {
+        self.state().restoring += 1;
+        let restored = self.restore_undisturbed(wish);
+        self.state().restoring -= 1;
+        self.changed.notify_all();
+        restored
+    }
+
+    fn restore_undisturbed(&self, wish: RestoreWish) -> Result<Restored, CheckpointError> {
         let (tier, manifest, from_fast) = self.find(wish.moment)?;
         self.must_fit(tier, &manifest)?;
         let moment = manifest.moment;
         let items = self.shifted(&manifest);
         let pages = self.prepare(tier, &items, moment, wish.cold)?;
         let crew = self.crew();
-        let began = self.now();
+        let (began, cpu) = (self.now(), meter::cpu_seconds());
         let ended = crew.each(&items, |item, hands| read(&crew, tier, item, &manifest, hands))?;
         let (slowest, first) = files::rank_times(&items, &ended, began);
         let took = if tier.holds_files() { self.now().since(began) } else { slowest };
         let bytes = manifest.bytes();
         Ok(Restored {
-            moment,
             from_fast,
             bytes,
             files: items.len() as u64,
-            began,
             took_ns: took,
             slowest_rank_ns: slowest,
             first_rank_ns: if self.setup.plan.rank_sync { slowest } else { first },
             pages: pages.map(|pages| pages.all),
             pages_cached: pages.map(|pages| pages.cached),
             verified_bytes: if tier.holds_files() { bytes } else { 0 },
+            cpu: cpu_since(cpu, took),
+            ..Restored::new(moment, began)
         })
     }
 
@@ -72,6 +82,19 @@ impl Keeper<'_> {
             let place = wished.map_or(".".to_owned(), Moment::folder);
             CheckpointError::None(self.setup.last.shown(&Name::new(&place).unwrap_or_default()))
         })
+    }
+
+    /// The checkpoints that are complete on any tier, oldest first.
+    pub(super) fn complete(&self) -> Result<Vec<Moment>, CheckpointError> {
+        let mut all = Vec::new();
+        for tier in [self.setup.fast, Some(self.setup.last)].into_iter().flatten() {
+            all.extend(
+                tiers::all_complete(tier)?.into_iter().map(|manifest| (manifest.serial, manifest.moment)),
+            );
+        }
+        all.sort_unstable();
+        all.dedup();
+        Ok(all.into_iter().map(|(_, moment)| moment).collect())
     }
 
     /// Refuses a checkpoint of another model, of other ranks, or of another scale.
@@ -148,11 +171,13 @@ fn read(
             let checked = content.check(at, chunk.bytes(), &mut hands.scratch);
             checked.map_err(|what| CheckpointError::Content { name: tier.shown(&path), what })?;
         }
+        crew.pulse.add(0, chunk.bytes().len() as u64);
         at += chunk.bytes().len() as u64;
     }
     hands.put_back(chunk);
     if at != item.bytes {
         return Err(CheckpointError::Size { name: tier.shown(&path), there: at, listed: item.bytes });
     }
+    crew.pulse.add(1, 0);
     Ok((source.ended(), item.crc32.unwrap_or(0)))
 }

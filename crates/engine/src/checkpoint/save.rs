@@ -1,8 +1,8 @@
 //! Saving: what training waits for. Directly, until the checkpoint is durable on the last tier; through a fast tier in
 //! front, until it is durable there; or until a copy of it is in memory.
 
-use model::checkpoint::Saved;
 use model::checkpoint::manifest::{Manifest, Moment, SCHEMA_VERSION};
+use model::checkpoint::{Cpu, Saved};
 use model::spec::SaveMode;
 use model::units::Nanos;
 use store::Tier;
@@ -10,12 +10,19 @@ use store::Tier;
 use super::content::FileContent;
 use super::files::{self, Ended};
 use super::{CheckpointError, Job, Keeper, tiers};
+use crate::{host, meter};
+
+/// CPU time of the process since it had used `before` seconds, in a span.
+pub(super) fn cpu_since(before: f64, span: Nanos) -> Cpu {
+    let used_ns = Nanos::from_seconds(meter::cpu_seconds() - before);
+    Cpu { used_ns, core_ns: Nanos(span.0.saturating_mul(host::cores())) }
+}
 
 impl Keeper<'_> {
     /// Saves a checkpoint. Says when training may go on; what went wrong stands in what was seen of the save, and is no
     /// reason to stop training.
     pub fn save(&self, moment: Moment) -> Nanos {
-        let began = self.now();
+        let (began, cpu) = (self.now(), meter::cpu_seconds());
         self.state().saved.push(Saved {
             bytes: self.items.iter().map(|item| item.bytes).sum(),
             files: self.items.len() as u64,
@@ -34,13 +41,14 @@ impl Keeper<'_> {
                 self.now()
             }
         };
-        self.note(moment, |saved| saved.blocked_ns = end.since(began));
+        let cpu = cpu_since(cpu, end.since(began));
+        self.note(moment, |saved| (saved.blocked_ns, saved.cpu) = (end.since(began), cpu));
         end
     }
 
     fn save_to_last(&self, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
         let end = self.write_to(self.setup.last, moment, began)?;
-        self.note(moment, |saved| saved.durable_ns = Some(end.since(began)));
+        self.completed(moment, false, |saved| saved.durable_ns = Some(end.since(began)));
         self.retain()?;
         Ok(end)
     }
@@ -50,7 +58,7 @@ impl Keeper<'_> {
         self.take_slot(moment)?;
         match self.write_to(fast, moment, began) {
             Ok(end) => {
-                self.note(moment, |saved| saved.fast_ns = Some(end.since(began)));
+                self.completed(moment, true, |saved| saved.fast_ns = Some(end.since(began)));
                 self.push(Job::Drain(moment));
                 Ok(end)
             }
@@ -71,6 +79,7 @@ impl Keeper<'_> {
     fn take_slot(&self, moment: Moment) -> Result<(), CheckpointError> {
         let began = self.now();
         let mut state = self.state();
+        let mut waited = false;
         while state.undrained >= self.setup.plan.slots {
             if let Some(cause) = &state.drain_failure {
                 return Err(CheckpointError::NoSlot(cause.clone()));
@@ -78,12 +87,15 @@ impl Keeper<'_> {
             if self.setup.stop.wished() {
                 return Err(CheckpointError::Interrupted);
             }
+            waited = true;
             state = self.wait(state);
         }
         state.undrained += 1;
         drop(state);
-        let waited = self.now().since(began);
-        self.note(moment, |saved| saved.back_pressure_ns += waited);
+        if waited {
+            let span = self.now().since(began);
+            self.note(moment, |saved| saved.back_pressure_ns += span);
+        }
         Ok(())
     }
 

@@ -94,7 +94,7 @@ impl Keeper<'_> {
             file.try_iter().for_each(|chunk| self.give_memory(chunk.bytes().len() as u64));
         }
         match outcome {
-            Ok(end) => self.note(moment, |saved| saved.durable_ns = Some(end.since(began))),
+            Ok(end) => self.completed(moment, false, |saved| saved.durable_ns = Some(end.since(began))),
             Err(cause) => self.note(moment, |saved| saved.troubles.push(cause.to_string())),
         }
     }

@@ -4,13 +4,18 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use model::checkpoint::manifest::MANIFEST;
-use model::checkpoint::{Geometry, Restored, Scale, Schedule};
+use model::checkpoint::{Geometry, Restored, SaveRequest, Scale, Schedule, TierPlan};
 use model::names::Name;
 use model::spec::{self, SaveMode, Source};
 use store::{Mode, Now, Selection};
 
 use super::*;
 use crate::meter::Monotonic;
+
+fn request(ranks: u64, scale: Scale) -> SaveRequest {
+    let last = TierPlan { store: "posix".to_owned(), holds_files: true, past_cache: false };
+    SaveRequest { ranks, scale, last, fast: None }
+}
 
 fn plan(overrides: &[&str], ranks: u64, scale: u64) -> CheckpointPlan {
     const TEXT: &str = "
@@ -26,7 +31,7 @@ checkpoint: {num_checkpoints_write: 1, fsync: true, chunk_size: 65536}
     let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
     let spec = spec::read(Source { name: "test", text: TEXT }, &overrides).unwrap().spec;
     let scale = Scale { numerator: 1, denominator: scale };
-    CheckpointPlan::resolve(&spec, ranks, scale).unwrap().unwrap()
+    CheckpointPlan::resolve(&spec, &request(ranks, scale)).unwrap().unwrap()
 }
 
 fn tier(store: &str, root: &Path) -> Box<dyn Tier> {
@@ -55,6 +60,8 @@ impl Bench {
             last: &*self.last,
             clock: &clock,
             stop: &self.stop,
+            pulse: &Pulse::default(),
+            tell: &|_| {},
         };
         keep(setup, work).unwrap()
     }
@@ -335,7 +342,7 @@ checkpoint: {num_checkpoints_write: 1, fsync: true, chunk_size: 1048576}
 ";
     let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
     let spec = spec::read(Source { name: "test", text: TEXT }, &overrides).unwrap().spec;
-    let mut plan = CheckpointPlan::resolve(&spec, 1, Scale::WHOLE).unwrap().unwrap();
+    let mut plan = CheckpointPlan::resolve(&spec, &request(1, Scale::WHOLE)).unwrap().unwrap();
     plan.save = mode;
     assert!(matches!(plan.schedule, Schedule::Alone { .. }));
     let (fast, last) = ("sim:bandwidth=1603MB/s", "sim:bandwidth=163MB/s");

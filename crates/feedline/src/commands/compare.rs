@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use model::plan::{Difference as Field, differences};
+use model::plan::{Difference as Field, Plan, differences};
 use model::verdict::{Outcome, Status, Verdict};
 
 use super::saved::{self, Saved};
@@ -65,7 +65,7 @@ pub struct Side {
     pub name: &'static str,
     pub path: PathBuf,
     /// In the order of time; at least one.
-    pub results: Vec<Saved>,
+    pub results: Vec<Saved<Plan>>,
     pub verdicts: Vec<Verdict>,
 }
 
@@ -79,12 +79,13 @@ impl Side {
         for (saved, verdict) in results.iter().zip(&verdicts) {
             check_verdict(saved, verdict, force)?;
         }
+        let results = results.into_iter().map(Saved::trained).collect::<anyhow::Result<_>>()?;
         let side = Side { name, path: path.to_owned(), results, verdicts };
         side.check_repeats()?;
         Ok(side)
     }
 
-    pub fn first(&self) -> &Saved {
+    pub fn first(&self) -> &Saved<Plan> {
         &self.results[0]
     }
 
@@ -160,7 +161,7 @@ const PLACES: [&str; 5] = [
 const APART: [&str; 2] = ["output.folder", "workflow.generate_data"];
 
 /// Everything in which two results differ that may have to do with what was measured.
-fn found(a: &Saved, b: &Saved) -> Vec<Difference> {
+fn found(a: &Saved<Plan>, b: &Saved<Plan>) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut look = |kind: Kind, what: &str, a: String, b: String| {
         if a != b {
@@ -184,7 +185,7 @@ fn found(a: &Saved, b: &Saved) -> Vec<Difference> {
     found
 }
 
-fn data_folder(saved: &Saved) -> String {
+fn data_folder(saved: &Saved<Plan>) -> String {
     let mode = saved.ledger.conditions.modes.get("data_folder");
     let folders = mode.into_iter().flat_map(|mode| &mode.observed);
     folders.map(String::as_str).collect::<Vec<_>>().join(" and ")
@@ -196,7 +197,7 @@ const NOT_THE_WORK: [&str; 6] =
 
 /// What is left where all settings agree: a bound on memory, other files below the same name. Another store may read in
 /// other pieces, which is its own business.
-fn in_the_plan(a: &Saved, b: &Saved) -> Vec<Difference> {
+fn in_the_plan(a: &Saved<Plan>, b: &Saved<Plan>) -> Vec<Difference> {
     let other_store = a.plan.store != b.plan.store;
     let ignored = |field: &str| {
         NOT_THE_WORK
@@ -217,7 +218,7 @@ fn in_the_plan(a: &Saved, b: &Saved) -> Vec<Difference> {
 /// Refuses what cannot be compared; else, what is to be known about the comparison.
 fn comparable(a: &Side, b: &Side, across: &Across) -> anyhow::Result<Vec<String>> {
     for saved in &a.results {
-        let same = |other: &&Saved| same_folder(&saved.folder, &other.folder);
+        let same = |other: &&Saved<Plan>| same_folder(&saved.folder, &other.folder);
         if let Some(both) = b.results.iter().find(same) {
             bail!("{} is on both sides", both.folder.display());
         }

@@ -3,6 +3,7 @@
 
 pub mod capacity;
 pub mod catalog;
+pub mod checkpoint;
 pub mod compare;
 pub mod completions;
 pub mod generate;
@@ -14,6 +15,7 @@ pub mod saved;
 mod stage;
 pub mod stall;
 pub mod sweep;
+mod tiers;
 pub mod validate;
 pub mod workloads;
 
@@ -27,7 +29,7 @@ use anyhow::{Context, anyhow, bail};
 use engine::host::Host;
 use engine::{Stop, meter};
 use format::{Arithmetic, Format, KINDS, Kind, Options};
-use model::plan::{self as plans, Listed, Medium, Plan, PlanError, Request};
+use model::plan::{self as plans, Listed, Medium, Plan, Request};
 use model::spec::{self, Preprocess, Source, Spec, StorageType};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyPlace, Warning};
@@ -53,6 +55,11 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Whether it only saves and restores checkpoints.
+    pub fn is_checkpoints_alone(&self) -> bool {
+        self.spec.workflow.checkpoint && !self.spec.workflow.train
+    }
+
     /// Whether the number of training files was given, and is no default.
     pub fn counts_files(&self) -> bool {
         self.origins.contains_key("dataset.num_files_train")
@@ -217,11 +224,7 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
         measure: Some(&arithmetic),
         listed: site.listed,
     };
-    Plan::resolve(&prepared.spec, &request).map_err(|error| match error {
-        // Nothing is wrong with a checkpoint workload; this version cannot do it.
-        PlanError::NoTraining { .. } if prepared.spec.workflow.checkpoint => Failure::refused(error),
-        error => Failure::usage(error),
-    })
+    Plan::resolve(&prepared.spec, &request).map_err(Failure::usage)
 }
 
 /// How long work may go on after a signal. Work that is watched is given up earlier, with a list of who waits for what.

@@ -4,14 +4,20 @@
 use engine::host::Host;
 use model::units::Bytes;
 
-use super::{Prepared, Site, build_format, check_folder, data_folder, listing, prepare, resolve, select};
+use super::{
+    Prepared, Site, build_format, check_folder, checkpoint, data_folder, listing, prepare, resolve, select,
+};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::PlanFlags;
 use crate::report;
-use crate::report::plan::{Disk, PlanReport};
+use crate::report::plan::{AloneReport, Disk, PlanReport};
 
 pub fn plan(flags: &PlanFlags) -> Ending {
-    let mut prepared = prepare(&flags.workload.with(flags.cache.settings()))?;
+    let settings = [flags.cache.settings(), flags.checkpoints.settings()].concat();
+    let mut prepared = prepare(&flags.workload.with(settings))?;
+    if prepared.is_checkpoints_alone() {
+        return plan_alone(flags, &prepared);
+    }
     let host = Host::look();
     let memory = flags.host_memory.unwrap_or(Bytes(host.memory_bytes));
     let store = select(&prepared.spec, flags.store.as_deref())?;
@@ -33,6 +39,24 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     prepared.warn_of_idle_keys(&plan, &store);
     let disk = disk(&prepared, flags, plan.data.bytes())?;
     let report = PlanReport { plan: &plan, disk, host_memory_bytes: memory.0, warnings: &prepared.warnings };
+    if flags.output.json {
+        report::out_json(&report.json())?;
+    } else {
+        if !flags.output.quiet {
+            report::warnings(&prepared.warnings);
+        }
+        report::out(&report.text())?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn plan_alone(flags: &PlanFlags, prepared: &Prepared) -> Ending {
+    let ranks = flags.ranks.unwrap_or(prepared.default_ranks);
+    let (plan, tiers) =
+        checkpoint::settle(prepared, ranks, flags.hosts, flags.store.as_deref(), &flags.checkpoints)?;
+    let free_bytes = store::free_bytes(&tiers.last.folder).ok();
+    let report =
+        AloneReport { plan: &plan, folder: &tiers.last.folder, free_bytes, warnings: &prepared.warnings };
     if flags.output.json {
         report::out_json(&report.json())?;
     } else {

@@ -9,7 +9,7 @@ use model::ledger::{Ledger, Phase};
 use store::Now;
 
 use super::stage::{Measured, Stage, Venue};
-use super::{check_folder, prepare, results_folder, stop_on_signals};
+use super::{check_folder, checkpoint, prepare, results_folder, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::RunFlags;
 use crate::progress::Show;
@@ -18,7 +18,11 @@ use crate::report::{self, folder, text};
 
 pub fn run(flags: &RunFlags) -> Ending {
     let begun = Monotonic::new();
-    let prepared = prepare(&flags.workload.at(&flags.place).with(flags.cache.settings()))?;
+    let settings = [flags.cache.settings(), flags.checkpoints.settings()].concat();
+    let prepared = prepare(&flags.workload.at(&flags.place).with(settings))?;
+    if prepared.is_checkpoints_alone() {
+        return checkpoint::run(flags, &prepared);
+    }
     let results = results_folder(flags.results_dir.as_deref(), &prepared.spec);
     let host = Host::look();
     let (place, ranks) = (&flags.place, flags.ranks);
@@ -54,7 +58,8 @@ fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Hos
     };
     let fault = measured.fault();
     if fault.is_none() || saw_something(ledger) {
-        let saved = folder::write(results, &outcome).map_err(Failure::incomplete)?;
+        let documents = folder::documents(&outcome).map_err(Failure::internal)?;
+        let saved = folder::write(results, &stage.plan.workload, &documents).map_err(Failure::incomplete)?;
         show_result(flags, &outcome, &saved)?;
     }
     if let Some(fault) = fault {

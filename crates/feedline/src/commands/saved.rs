@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use format::Arithmetic;
+use model::checkpoint::AlonePlan;
 use model::ledger::Ledger;
 use model::plan::Plan;
 use model::spec::{self, Source, Spec};
-use model::verdict::{self, Case, Verdict};
+use model::verdict::{self, Case, CheckpointCase, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ use crate::report::sums;
 
 /// A result that is whole, and whose documents belong together.
 #[derive(Debug)]
-pub struct Saved {
+pub struct Saved<P = Work> {
     pub folder: PathBuf,
     /// The version of feedline that wrote it.
     pub version: String,
@@ -28,10 +29,18 @@ pub struct Saved {
     pub start: String,
     pub hostname: String,
     pub spec: Spec,
-    pub plan: Plan,
+    pub plan: P,
     pub ledger: Ledger,
     /// What the version that wrote it thought of it.
     pub recorded: Verdict,
+}
+
+/// What a result is of.
+#[derive(Debug)]
+pub enum Work {
+    Training(Box<Plan>),
+    /// Saving and restoring without training.
+    Checkpoints(Box<AlonePlan>),
 }
 
 /// What is needed of `summary.json`.
@@ -68,21 +77,63 @@ impl Saved {
         }
         let of_version = || format!("written by feedline {version}, and this version cannot read it");
         let recorded = serde_json::from_value(verdict).context("summary.json").with_context(of_version)?;
-        let mut plan: Plan = parse(&files, "plan.json").with_context(of_version)?;
         let ledger: Ledger = parse(&files, "ledger.json").with_context(of_version)?;
-        if plan.digest() != plan_digest {
+        let spec = read_spec(folder, &files).with_context(of_version)?;
+        let work = match spec.workflow.train {
+            true => Work::Training(parse(&files, "plan.json").with_context(of_version)?),
+            false => Work::Checkpoints(parse(&files, "plan.json").with_context(of_version)?),
+        };
+        if work.digest() != plan_digest {
             bail!("plan.json and summary.json are not of one run: the digest of the plan is another");
         }
-        let spec = read_spec(folder, &files).with_context(of_version)?;
-        let format = build_format(&spec).map_err(|failure| failure.error)?;
-        plan.restore(&spec, Some(&Arithmetic(&*format)))?;
+        let plan = work.restore(&spec)?;
         let (folder, files) = (folder.to_owned(), files.len());
         Ok(Saved { folder, version, files, start, hostname, spec, plan, ledger, recorded })
     }
 
+    /// The result of a run that trains; one that does not is refused.
+    pub fn trained(self) -> anyhow::Result<Saved<Plan>> {
+        let Saved { folder, version, files, start, hostname, spec, plan, ledger, recorded } = self;
+        match plan {
+            Work::Training(plan) => {
+                Ok(Saved { folder, version, files, start, hostname, spec, plan: *plan, ledger, recorded })
+            }
+            Work::Checkpoints(_) => {
+                bail!("{} is of checkpoints without training, which cannot be compared yet", folder.display())
+            }
+        }
+    }
+
     /// What it is worth by the rules of this version.
     pub fn judge(&self) -> Verdict {
-        verdict::judge(&Case { plan: &self.plan, ledger: &self.ledger })
+        let ledger = &self.ledger;
+        match &self.plan {
+            Work::Training(plan) => verdict::judge(&Case { plan, ledger }),
+            Work::Checkpoints(alone) => {
+                verdict::judge_checkpoints(&CheckpointCase { plan: &alone.checkpoint, ledger })
+            }
+        }
+    }
+}
+
+impl Work {
+    fn digest(&self) -> String {
+        match self {
+            Work::Training(plan) => plan.digest(),
+            Work::Checkpoints(plan) => plan.digest(),
+        }
+    }
+
+    /// Gives a plan the tables that are not written with it.
+    fn restore(self, spec: &Spec) -> anyhow::Result<Work> {
+        match self {
+            Work::Training(mut plan) => {
+                let format = build_format(spec).map_err(|failure| failure.error)?;
+                plan.restore(spec, Some(&Arithmetic(&*format)))?;
+                Ok(Work::Training(plan))
+            }
+            alone => Ok(alone),
+        }
     }
 }
 

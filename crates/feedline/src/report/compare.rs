@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use model::ledger::Phase;
 use model::metrics::{EpochFigures, Figures};
+use model::plan::Plan;
 use model::statistics::{FEWEST, ratio_confidence};
 use model::units::{Nanos, counted, significant};
 use serde_json::{Map, Value, json};
@@ -22,9 +23,9 @@ struct Metric {
     /// What it is for B to have more of it, or less.
     more: &'static str,
     less: &'static str,
-    of_epoch: fn(&Saved, &EpochFigures) -> Option<f64>,
+    of_epoch: fn(&Saved<Plan>, &EpochFigures) -> Option<f64>,
     /// Of a run as a whole.
-    of_run: fn(&Saved, &Figures) -> Option<f64>,
+    of_run: fn(&Saved<Plan>, &Figures) -> Option<f64>,
     shown: fn(f64) -> String,
 }
 
@@ -113,7 +114,7 @@ impl Units {
 
 /// A result and its figures.
 struct Run<'a> {
-    saved: &'a Saved,
+    saved: &'a Saved<Plan>,
     figures: Figures,
 }
 

@@ -63,16 +63,20 @@ pub fn remove_leavings() {
 /// How the name of a result folder begins that is not complete.
 const PARTIAL: &str = ".partial-";
 
+/// A file of a result: its name and its text.
+pub type Document = (&'static str, String);
+
 /// Writes the result and says where it is.
-pub fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
-    let parent = results.join(safe_name(&outcome.plan.workload));
+pub fn write(results: &Path, workload: &str, documents: &[Document]) -> anyhow::Result<PathBuf> {
+    let parent = results.join(safe_name(workload));
     let partial = parent.join(format!("{PARTIAL}{}", std::process::id()));
     let place = || format!("cannot write the result to {}", parent.display());
     // One that was killed may have had the same number.
     let _ = fs::remove_dir_all(&partial);
     leave(std::slice::from_ref(&partial));
     fs::create_dir_all(&partial).with_context(place)?;
-    let saved = write_files(&partial, outcome).and_then(|()| publish(&parent, &partial)).with_context(place);
+    let saved =
+        write_files(&partial, documents).and_then(|()| publish(&parent, &partial)).with_context(place);
     if saved.is_err() {
         // The error is what matters; a left-over is hidden and recognisable.
         let _ = fs::remove_dir_all(&partial);
@@ -80,17 +84,23 @@ pub fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
     saved
 }
 
-fn write_files(folder: &Path, outcome: &Outcome<'_>) -> anyhow::Result<()> {
+/// The files of the result of a run that trains.
+pub fn documents(outcome: &Outcome<'_>) -> anyhow::Result<Vec<Document>> {
+    Ok(vec![
+        ("spec.yaml", outcome.spec.to_yaml()),
+        ("plan.json", pretty(outcome.plan)?),
+        ("ledger.json", lines(outcome.ledger)?),
+        ("epochs.csv", epochs_csv(outcome)),
+        ("summary.json", pretty(&outcome.summary())?),
+    ])
+}
+
+fn write_files(folder: &Path, documents: &[Document]) -> anyhow::Result<()> {
     let mut sums = Sums::default();
-    let mut put_summed = |name: &str, text: &str| {
+    for (name, text) in documents {
         sums.add(name, text.as_bytes());
-        put(folder, name, text)
-    };
-    put_summed("spec.yaml", &outcome.spec.to_yaml())?;
-    put_summed("plan.json", &pretty(outcome.plan)?)?;
-    put_summed("ledger.json", &lines(outcome.ledger)?)?;
-    put_summed("epochs.csv", &epochs_csv(outcome))?;
-    put_summed("summary.json", &pretty(&outcome.summary())?)?;
+        put(folder, name, text)?;
+    }
     put(folder, sums::NAME, &sums.to_string())?;
     File::open(folder)?.sync_all().context("cannot flush the folder")
 }

@@ -1,13 +1,16 @@
 //! A plan as a person or a program reads it.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use model::checkpoint::{AlonePlan, Schedule};
 use model::order::{Interleave, Unit};
 use model::plan::{Discipline, Plan, Window};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::warning::Warning;
 use serde_json::{Value, json};
+
+use super::checkpoints::geometry_lines;
 
 /// The disk that the data set would lie on.
 #[derive(Debug)]
@@ -62,10 +65,10 @@ impl PlanReport<'_> {
             ("memory per host", self.memory_lines()),
             ("MLPerf Storage's size rule", self.rule_lines()),
         ] {
-            let _ = writeln!(text, "\n{title}");
-            for (name, value) in lines {
-                let _ = writeln!(text, "  {name:<40} {value}");
-            }
+            push_section(&mut text, title, lines);
+        }
+        if let Some(checkpoint) = &self.plan.checkpoint {
+            push_section(&mut text, "checkpoint", geometry_lines(checkpoint));
         }
         text
     }
@@ -261,6 +264,59 @@ impl PlanReport<'_> {
                 ),
             ),
         ]
+    }
+}
+
+/// The plan of a run that takes checkpoints and does not train.
+#[derive(Debug)]
+pub struct AloneReport<'a> {
+    pub plan: &'a AlonePlan,
+    pub folder: &'a Path,
+    pub free_bytes: Option<u64>,
+    pub warnings: &'a [Warning],
+}
+
+impl AloneReport<'_> {
+    pub fn json(&self) -> Value {
+        let mut value = serde_json::to_value(self.plan).unwrap_or_default();
+        let geometry = &self.plan.checkpoint.geometry;
+        let rank_bytes: Vec<u64> = (0..geometry.ranks).map(|rank| geometry.rank_bytes(rank)).collect();
+        if let Some(map) = value.as_object_mut() {
+            map.insert("plan_digest".to_owned(), json!(self.plan.digest()));
+            map.insert("files".to_owned(), json!(geometry.file_count()));
+            map.insert("bytes".to_owned(), json!(geometry.total_bytes()));
+            map.insert("model_bytes".to_owned(), json!(geometry.model_total_bytes()));
+            map.insert("optimizer_bytes".to_owned(), json!(geometry.optimizer_total_bytes()));
+            map.insert("rank_bytes".to_owned(), json!(rank_bytes));
+            let disk = json!({ "folder": self.folder, "free_bytes": self.free_bytes });
+            map.insert("disk".to_owned(), disk);
+            let warnings: Vec<String> = self.warnings.iter().map(ToString::to_string).collect();
+            map.insert("warnings".to_owned(), json!(warnings));
+        }
+        value
+    }
+
+    pub fn text(&self) -> String {
+        let plan = self.plan;
+        let (ranks, hosts) = (counted(plan.ranks, "rank"), counted(plan.hosts, "host"));
+        let mut text = format!("{}: checkpoints of {ranks} on {hosts}\n", plan.workload);
+        let mut lines = geometry_lines(&plan.checkpoint);
+        if let Schedule::Alone { saves, restores, pause } = plan.checkpoint.schedule {
+            let what = format!("{saves} saved, {restores} restored, each after {pause}");
+            lines.push(line("checkpoints", &what));
+            let all = plan.checkpoint.geometry.total_bytes().saturating_mul(saves);
+            let free = self.free_bytes.map_or(String::new(), |free| format!(", {} are free", Bytes(free)));
+            lines.push(line("disk", &format!("{} in {}{free}", Bytes(all), self.folder.display())));
+        }
+        push_section(&mut text, "checkpoint", lines);
+        text
+    }
+}
+
+fn push_section(text: &mut String, title: &str, lines: Vec<(String, String)>) {
+    let _ = writeln!(text, "\n{title}");
+    for (name, value) in lines {
+        let _ = writeln!(text, "  {name:<40} {value}");
     }
 }
 

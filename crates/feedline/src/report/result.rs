@@ -68,8 +68,8 @@ impl Outcome<'_> {
             "host_cpu_count": [self.host.cores],
             "host_processor_name": "",
             "potential_caching": [u8::from(memory > nominal)],
-            "host_cpuinfo": map(&self.host.cpuinfo),
-            "host_meminfo": map(&self.host.meminfo),
+            "host_cpuinfo": host_map(&self.host.cpuinfo),
+            "host_meminfo": host_map(&self.host.meminfo),
             "host_memory_GB": [memory / GIB],
             "data_size_per_host_GB": nominal / GIB,
             "epochs": epochs,
@@ -116,7 +116,7 @@ impl Outcome<'_> {
             "workload": self.plan.workload,
             "plan_digest": self.plan.digest(),
             "verdict": self.verdict,
-            "store": self.store(),
+            "store": observed_store(&self.plan.store, self.ledger),
             "simulated": self.plan.is_simulated(),
             "loader": self.plan.loader,
             "memory": {
@@ -135,17 +135,6 @@ impl Outcome<'_> {
             "epochs": self.epochs(Phase::Train),
             "eval_epochs": self.epochs(Phase::Eval),
         })
-    }
-
-    /// What the store was asked to be and what it turned out to be.
-    fn store(&self) -> Value {
-        let mut facts: BTreeMap<&str, String> = BTreeMap::new();
-        for (property, mode) in &self.ledger.conditions.modes {
-            let values: Vec<&str> = mode.observed.iter().map(String::as_str).collect();
-            facts.insert(property, values.join(", "));
-        }
-        let observed = facts.remove("store");
-        json!({ "requested": self.plan.store, "observed": observed, "facts": facts })
     }
 
     /// What was compared with what the files should hold, over all epochs, and what that took.
@@ -192,6 +181,18 @@ impl Outcome<'_> {
     }
 }
 
-fn map(pairs: &[(String, String)]) -> Value {
+/// What the store was asked to be and what it turned out to be.
+pub fn observed_store(requested: &str, ledger: &Ledger) -> Value {
+    let mut facts: BTreeMap<&str, String> = BTreeMap::new();
+    for (property, mode) in &ledger.conditions.modes {
+        let values: Vec<&str> = mode.observed.iter().map(String::as_str).collect();
+        facts.insert(property, values.join(", "));
+    }
+    let observed = facts.remove("store");
+    json!({ "requested": requested, "observed": observed, "facts": facts })
+}
+
+/// Names and values as the host gives them.
+pub fn host_map(pairs: &[(String, String)]) -> Value {
     Value::Object(pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect())
 }

@@ -17,9 +17,9 @@ use crate::spec::{CheckpointMode, Datatype, Framework, Spec};
 use crate::units::Bytes;
 
 use layers::Layers;
-pub use plan::CheckpointPlan;
+pub use plan::{AlonePlan, CheckpointPlan, SaveRequest, TierPlan};
 pub use schedule::Schedule;
-pub use seen::{Restored, Saved};
+pub use seen::{Checkpoints, Cpu, Restored, Saved, Steps};
 
 /// A file of a checkpoint: its name within the checkpoint's folder, and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,10 @@ pub struct Scale {
 
 impl Scale {
     pub const WHOLE: Scale = Scale { numerator: 1, denominator: 1 };
+
+    pub fn is_whole(self) -> bool {
+        self.numerator == self.denominator
+    }
 
     /// A file never becomes empty: what holds nothing is not read back.
     fn of(self, bytes: u64) -> u64 {
@@ -332,8 +336,23 @@ fn element_bytes(datatype: Datatype) -> u64 {
 impl std::fmt::Display for Scale {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.denominator {
-            1 => write!(f, "{}", self.numerator),
+            denominator if denominator == self.numerator => f.write_str("1"),
             _ => write!(f, "{}/{}", self.numerator, self.denominator),
+        }
+    }
+}
+
+impl std::str::FromStr for Scale {
+    type Err = String;
+
+    /// Reads `1/64`, or 1.
+    fn from_str(text: &str) -> Result<Scale, String> {
+        let (numerator, denominator) = text.split_once('/').unwrap_or((text, "1"));
+        match (numerator.trim().parse(), denominator.trim().parse()) {
+            (Ok(numerator), Ok(denominator)) if numerator > 0 && numerator <= denominator => {
+                Ok(Scale { numerator, denominator })
+            }
+            _ => Err(format!("'{text}' should be a share of the model, such as 1/64")),
         }
     }
 }

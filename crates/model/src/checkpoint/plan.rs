@@ -3,14 +3,42 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Geometry, GeometryError, Scale, Schedule};
-use crate::spec::{SaveMode, Spec};
+use crate::plan::digest;
+use crate::spec::{CacheState, CheckpointMode, SaveMode, Spec};
 use crate::units::Nanos;
+
+/// What the plan depends on besides the spec.
+#[derive(Clone, Debug)]
+pub struct SaveRequest {
+    pub ranks: u64,
+    pub scale: Scale,
+    /// The tier where checkpoints stay, and the one in front of it, if there is one.
+    pub last: TierPlan,
+    pub fast: Option<TierPlan>,
+}
+
+/// A place for checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierPlan {
+    /// How it is written and read, as a user names it.
+    pub store: String,
+    /// Whether it holds files, or only reckons the time that they would take.
+    pub holds_files: bool,
+    /// Whether bytes go past the page cache.
+    pub past_cache: bool,
+}
 
 /// How a run saves and restores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointPlan {
+    pub last: TierPlan,
+    pub fast: Option<TierPlan>,
+    /// Whether files are taken out of memory before they are restored.
+    pub restore_cold: bool,
     pub geometry: Geometry,
     pub schedule: Schedule,
+    /// Whether the ranks are a part of those that the model is spread over.
+    pub subset: bool,
     pub save: SaveMode,
     /// Whether a save ends when its bytes would survive a crash, or when the kernel has them.
     pub fsync: bool,
@@ -34,13 +62,17 @@ pub struct CheckpointPlan {
 }
 
 impl CheckpointPlan {
-    /// The plan of a workload on so many ranks; `None` if it takes no checkpoints.
-    pub fn resolve(spec: &Spec, ranks: u64, scale: Scale) -> Result<Option<CheckpointPlan>, GeometryError> {
+    /// The plan of a workload; `None` if it takes no checkpoints.
+    pub fn resolve(spec: &Spec, request: &SaveRequest) -> Result<Option<CheckpointPlan>, GeometryError> {
         let Some(schedule) = Schedule::of(spec) else { return Ok(None) };
         let asked = &spec.checkpoint;
         Ok(Some(CheckpointPlan {
-            geometry: Geometry::resolve(spec, ranks, scale)?,
+            last: request.last.clone(),
+            fast: request.fast.clone(),
+            restore_cold: spec.reader.cache == CacheState::Cold,
+            geometry: Geometry::resolve(spec, request.ranks, request.scale)?,
             schedule,
+            subset: asked.mode == CheckpointMode::Subset,
             save: asked.mode_of_save,
             fsync: asked.fsync,
             rank_shift: u64::from(asked.recovery_rank_shift),
@@ -53,6 +85,12 @@ impl CheckpointPlan {
             keep_last: asked.keep_last,
             serialize: Nanos::from_seconds(asked.serialize_time),
         }))
+    }
+
+    /// The tier that a restore came from.
+    pub fn tier(&self, is_fast: bool) -> &TierPlan {
+        let fast = if is_fast { self.fast.as_ref() } else { None };
+        fast.unwrap_or(&self.last)
     }
 
     /// Memory that saving and restoring take at most.
@@ -76,3 +114,26 @@ impl CheckpointPlan {
 const CHUNKS_PER_WRITER: u64 = 5;
 /// More threads than this bring nothing on one host.
 const MOST_WRITERS: u64 = 64;
+
+/// A run that saves and restores and does not train.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AlonePlan {
+    pub workload: String,
+    pub model: String,
+    pub ranks: u64,
+    pub hosts: u64,
+    pub checkpoint: CheckpointPlan,
+    pub memory_bytes: u64,
+}
+
+impl AlonePlan {
+    /// Identifies the work: two runs with one digest did the same thing.
+    pub fn digest(&self) -> String {
+        digest(self, &["workload", "memory_bytes"])
+    }
+
+    /// Whether the storage is a reckoning and no medium.
+    pub fn is_simulated(&self) -> bool {
+        !self.checkpoint.last.holds_files
+    }
+}

@@ -1,12 +1,22 @@
-//! What was seen of saves and restores: the four times of a save, and what a restore brought.
+//! What was seen of saves and restores: the four times of a save, what a restore brought, and what steps of training
+//! took while something went on in the background.
+
+use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
 use super::manifest::Moment;
 use crate::units::Nanos;
 
+/// CPU time that the process used in a span, and CPU time that there was: the span times the cores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cpu {
+    pub used_ns: Nanos,
+    pub core_ns: Nanos,
+}
+
 /// One save.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Saved {
     pub moment: Moment,
     pub bytes: u64,
@@ -25,6 +35,8 @@ pub struct Saved {
     /// The slowest rank's time for writing its files, and rank 0's, which is what DLIO reports.
     pub slowest_rank_ns: Nanos,
     pub first_rank_ns: Nanos,
+    /// While training waited.
+    pub cpu: Cpu,
     /// What went wrong on the way, whether or not it came out right in the end.
     pub troubles: Vec<String>,
 }
@@ -43,6 +55,7 @@ impl Saved {
             drain_ns: None,
             slowest_rank_ns: Nanos::ZERO,
             first_rank_ns: Nanos::ZERO,
+            cpu: Cpu::default(),
             troubles: Vec::new(),
         }
     }
@@ -54,7 +67,7 @@ impl Saved {
 }
 
 /// One restore.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Restored {
     pub moment: Moment,
     /// Whether it came from the fast tier.
@@ -70,9 +83,89 @@ pub struct Restored {
     pub pages_cached: Option<u64>,
     /// Bytes that were compared with what was saved.
     pub verified_bytes: u64,
+    pub cpu: Cpu,
+    /// Why it came to nothing, if it did.
+    pub failure: Option<String>,
+}
+
+/// How long steps of training took, from the end of the last to their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steps {
+    pub count: u64,
+    pub time_ns: Nanos,
+}
+
+impl Steps {
+    pub fn add(&mut self, time: Nanos) {
+        self.count += 1;
+        self.time_ns += time;
+    }
+
+    fn mean_seconds(self) -> Option<f64> {
+        (self.count > 0).then(|| self.time_ns.seconds() / self.count as f64)
+    }
+}
+
+impl AddAssign for Steps {
+    fn add_assign(&mut self, other: Steps) {
+        self.count += other.count;
+        self.time_ns += other.time_ns;
+    }
+}
+
+/// All that was seen of checkpoints in a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoints {
+    pub saves: Vec<Saved>,
+    pub restores: Vec<Restored>,
+    /// Steps while a checkpoint was on its way in the background, and all others.
+    pub steps_beside: Steps,
+    pub steps_apart: Steps,
+}
+
+impl Checkpoints {
+    pub fn is_empty(&self) -> bool {
+        *self == Checkpoints::default()
+    }
+
+    /// By how much steps take longer while a checkpoint is on its way in the background: 1 is not at all.
+    pub fn step_slowdown(&self) -> Option<f64> {
+        let (beside, apart) = (self.steps_beside.mean_seconds()?, self.steps_apart.mean_seconds()?);
+        (apart > 0.0).then(|| beside / apart)
+    }
+}
+
+impl AddAssign for Checkpoints {
+    fn add_assign(&mut self, other: Checkpoints) {
+        // Kept sorted, so that addition commutes.
+        self.saves.extend(other.saves);
+        self.saves.sort();
+        self.restores.extend(other.restores);
+        self.restores.sort();
+        self.steps_beside += other.steps_beside;
+        self.steps_apart += other.steps_apart;
+    }
 }
 
 impl Restored {
+    pub fn new(moment: Moment, began: Nanos) -> Restored {
+        Restored {
+            moment,
+            from_fast: false,
+            bytes: 0,
+            files: 0,
+            began,
+            took_ns: Nanos::ZERO,
+            slowest_rank_ns: Nanos::ZERO,
+            first_rank_ns: Nanos::ZERO,
+            pages: None,
+            pages_cached: None,
+            verified_bytes: 0,
+            cpu: Cpu::default(),
+            failure: None,
+        }
+    }
+
     /// The share that came from memory, 0 to 1; `None` where nobody can tell.
     pub fn cached_share(&self) -> Option<f64> {
         let (pages, cached) = (self.pages?, self.pages_cached?);

@@ -86,6 +86,14 @@ const PHASE_BYTES: u64 = 320 << 10;
 /// What is known of one reader, and what it notes for the one who watches.
 const READER_BYTES: u64 = 640;
 
+impl Estimate {
+    /// One more thing that takes memory on each host.
+    pub(super) fn add_memory(&mut self, what: &str, bytes: u64) {
+        self.memory.push(MemoryTerm { what: what.to_owned(), bytes });
+        self.memory_bytes = self.memory_bytes.saturating_add(bytes);
+    }
+}
+
 fn memory(
     request: &Request<'_>,
     data: &Data,

@@ -21,6 +21,7 @@ pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 pub use idle::{Medium, idle};
 pub use loader::{Discipline, LoaderPlan, PreprocessPlan, Threads, Window};
 
+use crate::checkpoint::CheckpointPlan;
 use crate::ledger::Phase;
 use crate::order::{Interleave, Order, Shards, Unit, mix};
 use crate::spec::{Access, Shuffle, Spec, Time, Verify};
@@ -114,6 +115,9 @@ pub struct Plan {
     pub device: DevicePlan,
     pub metric: MetricPlan,
     pub estimate: Estimate,
+    /// Checkpoints that training pauses for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointPlan>,
 }
 
 /// Evaluation and the epochs after which it happens.
@@ -199,7 +203,7 @@ pub enum PlanError {
 impl Plan {
     /// Settles everything.
     pub fn resolve(spec: &Spec, request: &Request<'_>) -> Result<Plan, PlanError> {
-        check_ranks(request)?;
+        check_ranks(request.ranks, request.hosts)?;
         if !spec.workflow.train {
             return Err(PlanError::NoTraining { hint: no_training_hint(spec) });
         }
@@ -232,6 +236,7 @@ impl Plan {
             device: device(spec),
             metric,
             estimate,
+            checkpoint: None,
         })
     }
 
@@ -253,17 +258,16 @@ impl Plan {
     /// Identifies the work: two runs with one digest did the same thing in the same order. What depends on the host
     /// alone (estimates, threads) and the run's name are left out.
     pub fn digest(&self) -> String {
-        let mut value = serde_json::to_value(self).unwrap_or_default();
-        if let Some(map) = value.as_object_mut() {
-            for key in ["estimate", "workload"] {
-                map.remove(key);
-            }
-            map.get_mut("loader")
-                .and_then(|loader| loader.as_object_mut())
-                .map(|loader| loader.remove("threads"));
+        digest(self, &["estimate", "workload", "loader.threads"])
+    }
+
+    /// The same with checkpoints, which take memory.
+    #[must_use]
+    pub fn with_checkpoints(mut self, checkpoint: Option<CheckpointPlan>) -> Plan {
+        if let Some(plan) = &checkpoint {
+            self.estimate.add_memory("checkpoint buffers", plan.memory_bytes());
         }
-        let hash = Sha256::digest(value.to_string().as_bytes());
-        hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+        Plan { checkpoint, ..self }
     }
 
     /// Whether the storage is a reckoning and no medium.
@@ -308,11 +312,26 @@ impl Plan {
     }
 }
 
+/// A hash of a plan as it is written, without the fields of these paths.
+pub(crate) fn digest(plan: &impl Serialize, without: &[&str]) -> String {
+    let mut value = serde_json::to_value(plan).unwrap_or_default();
+    for path in without {
+        let (parent, key) = path.split_once('.').map_or((None, *path), |(parent, key)| (Some(parent), key));
+        let map = match parent {
+            Some(parent) => value.get_mut(parent).and_then(|value| value.as_object_mut()),
+            None => value.as_object_mut(),
+        };
+        map.map(|map| map.remove(key));
+    }
+    let hash = Sha256::digest(value.to_string().as_bytes());
+    hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// More accelerators than any machine has; beyond this a number of ranks is a slip of the finger.
 const MOST_RANKS: u64 = 1 << 20;
 
-fn check_ranks(request: &Request<'_>) -> Result<(), PlanError> {
-    let Request { ranks, hosts, .. } = *request;
+/// Refuses numbers of ranks and hosts that cannot be.
+pub fn check_ranks(ranks: u64, hosts: u64) -> Result<(), PlanError> {
     if !(1..=MOST_RANKS).contains(&ranks) {
         return Err(PlanError::Ranks(ranks));
     }
@@ -324,7 +343,7 @@ fn check_ranks(request: &Request<'_>) -> Result<(), PlanError> {
 
 fn no_training_hint(spec: &Spec) -> &'static str {
     match (spec.workflow.generate_data, spec.workflow.checkpoint) {
-        (_, true) => "; it writes checkpoints only, which this version cannot do yet",
+        (_, true) => "; it writes checkpoints only: use 'feedline run' or 'feedline plan'",
         (true, false) => "; to make its data set use 'feedline generate'",
         (false, false) => " and workflow.generate_data is false too",
     }

@@ -35,8 +35,8 @@ pub enum Kind {
 pub enum Status {
     /// It has its effect.
     Used,
-    /// It is in the `Spec`, for a version to come; until then a value other than the default warns.
-    Carried(&'static str),
+    /// It has its effect where checkpoints are taken; elsewhere a value other than the default warns.
+    WithCheckpoints,
     /// It is understood and dropped, for a version to come; a value other than the default warns.
     Later(&'static str),
     /// It has no meaning here and never will; giving it warns.

@@ -129,10 +129,6 @@ fn warnings(given: &[Given], checked: &Checked, texts: &Texts<'_>) -> Vec<Warnin
             }
         }
     }
-    if checkpoint {
-        let with_train = is_true(checked, "workflow.train", true);
-        warnings.push(Warning::NoCheckpoints { with_train });
-    }
     let grouped = without_effect.into_iter().map(|(why, keys)| Warning::NoEffect { keys, why: why.into() });
     warnings.extend(grouped);
     warnings
@@ -165,8 +161,8 @@ fn reason(row: &Row, setting: &Setting, checkpoint: bool) -> Option<&'static str
     match row.status {
         Status::Used => None,
         Status::NoEffect(why) => Some(why),
-        Status::Carried(_) | Status::Later(_) if is(row.default) => None,
-        Status::Carried(table::NOT_YET_CHECKPOINTS) if !checkpoint => Some("workflow.checkpoint is off"),
-        Status::Carried(why) | Status::Later(why) => Some(why),
+        Status::WithCheckpoints | Status::Later(_) if is(row.default) => None,
+        Status::WithCheckpoints => (!checkpoint).then_some("workflow.checkpoint is off"),
+        Status::Later(why) => Some(why),
     }
 }

@@ -221,8 +221,9 @@ spec! {
         recovery_rank_shift: bool = "checkpoint.recovery_rank_shift",
         rank_sync: bool = "checkpoint.rank_sync",
         mode: CheckpointMode = "checkpoint.mode",
-        randomize_tensor: bool = "checkpoint.randomize_tensor",
         mode_of_save: SaveMode = "checkpoint.mode_of_save",
+        /// `None`: the store of the run.
+        store: Option<String> = "checkpoint.store",
         /// The fast tier in front.
         burst_folder: Option<String> = "checkpoint.burst_folder",
         /// How it is written; `None`: as the last tier.

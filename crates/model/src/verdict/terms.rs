@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::delivery::finished_phases;
 use super::{Case, Outcome};
-use crate::ledger::{HostSeen, Phase};
+use crate::ledger::{HostSeen, Ledger, Phase};
 use crate::units::{counted, grouped};
 
 pub(super) fn mode_as_requested(case: &Case<'_>) -> (Outcome, String) {
@@ -27,8 +27,8 @@ pub(super) fn mode_as_requested(case: &Case<'_>) -> (Outcome, String) {
     }
 }
 
-pub(super) fn settings_honoured(case: &Case<'_>) -> (Outcome, String) {
-    let settings: Vec<&str> = case.ledger.conditions.unhonoured.iter().map(String::as_str).collect();
+pub(super) fn settings_honoured(ledger: &Ledger) -> (Outcome, String) {
+    let settings: Vec<&str> = ledger.conditions.unhonoured.iter().map(String::as_str).collect();
     match settings.is_empty() {
         true => (Outcome::Pass, "all".to_owned()),
         false => (Outcome::Fail, format!("without effect in this version: {}", settings.join(", "))),
@@ -74,8 +74,8 @@ const QUICK_CLOCKS: [&str; 4] = ["tsc", "arch_sys_counter", "kvm-clock", "hyperv
 const STOLEN_LIMIT: f64 = 0.05;
 const FOREIGN_LIMIT: f64 = 0.20;
 
-pub(super) fn host(case: &Case<'_>) -> (Outcome, String) {
-    let hosts = &case.ledger.conditions.hosts;
+pub(super) fn host(ledger: &Ledger) -> (Outcome, String) {
+    let hosts = &ledger.conditions.hosts;
     if hosts.is_empty() {
         return (Outcome::Note, "the ledger says nothing about it".to_owned());
     }

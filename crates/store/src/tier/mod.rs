@@ -8,12 +8,13 @@ mod sim;
 
 use std::fmt::Debug;
 use std::path::Path;
+use std::sync::Arc;
 
 use model::names::Name;
 use model::units::Nanos;
 
 use crate::page_cache::Pages;
-use crate::{Buffer, Now, Selection, StoreError};
+use crate::{Buffer, Now, Selection, Sim, StoreError};
 
 pub use disk::Disk;
 pub use sim::SimTier;
@@ -82,8 +83,10 @@ impl Selection {
             "direct" => Ok(Box::new(Disk::open(root, disk::Road::PastCache)?)),
             "uring" => Ok(Box::new(Disk::open(root, disk::Road::Ring { past_cache: self.mode.odirect })?)),
             "sim" => Ok(Box::new(SimTier::parse(&self.arguments)?)),
+            "null" => Ok(Box::new(SimTier::on(Arc::new(Sim::idle())))),
             other => Err(StoreError::Refused(format!(
-                "checkpoints cannot be written by the store {other}; choose posix, direct, uring or sim:DEVICE"
+                "checkpoints cannot be written by the store {other}; set checkpoint.store to posix, direct, uring, \
+                 sim:DEVICE or null"
             ))),
         }
     }
@@ -189,7 +192,7 @@ mod tests {
             std::fs::write(folder.path().join("flat"), "x").unwrap();
             assert!(tier.make_folder(&name("flat")).unwrap_err().to_string().contains("flat"));
         }
-        let null = Selection::named("null", Mode::default()).unwrap();
-        assert!(null.tier(folder.path()).unwrap_err().to_string().contains("checkpoints cannot be written"));
+        let mmap = Selection::named("mmap", Mode::default()).unwrap();
+        assert!(mmap.tier(folder.path()).unwrap_err().to_string().contains("checkpoints cannot be written"));
     }
 }

@@ -17,8 +17,6 @@ pub(super) const COUNT: i64 = 1 << 53;
 /// Longest time: ten years in seconds. A larger value is a wrong unit.
 const LONGEST: f64 = 315_360_000.0;
 
-pub(super) const NOT_YET_CHECKPOINTS: &str = "checkpoints are not written yet";
-
 /// All rows, in the order of a well-sorted workload file.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
     let sections = [

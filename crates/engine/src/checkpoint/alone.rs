@@ -1,0 +1,76 @@
+//! A run without training: so many checkpoints are saved, then so many restored, each after a pause.
+
+use model::checkpoint::manifest::Moment;
+use model::checkpoint::{Restored, Schedule};
+use model::ledger::Ledger;
+use model::names::Name;
+use model::units::Nanos;
+
+use super::{CheckpointError, Keeper, RestoreWish, Setup, keep};
+
+/// Does what the plan says and returns what was seen, complete or not. Refused where there is nothing to restore.
+pub fn alone(setup: Setup<'_>) -> Result<Ledger, CheckpointError> {
+    let Schedule::Alone { saves, restores, pause } = setup.plan.schedule else {
+        return Ok(Ledger::default());
+    };
+    let mut ledger = Ledger::default();
+    let (restored, saved) = keep(setup, |keeper| {
+        for step in 1..=saves {
+            keeper.pause(pause);
+            if setup.stop.wished() {
+                return Ok(Vec::new());
+            }
+            keeper.save(Moment { epoch: 1, step });
+        }
+        if restores == 0 {
+            return Ok(Vec::new());
+        }
+        if saves > 0 {
+            // What is still on its way would be measured with the restore.
+            keeper.settle();
+        }
+        keeper.restore_many(saves, restores, pause)
+    })?;
+    (ledger.checkpoints.saves, ledger.checkpoints.restores) = (saved, restored?);
+    ledger.interrupted = setup.stop.wished();
+    Ok(ledger)
+}
+
+impl Keeper<'_> {
+    fn pause(&self, span: Nanos) {
+        self.setup.clock.sleep_until(self.now() + span, &|| self.setup.stop.wished());
+    }
+
+    /// Restores the newest checkpoints, each once, and from the first again if there are fewer.
+    fn restore_many(
+        &self,
+        saves: u64,
+        restores: u64,
+        pause: Nanos,
+    ) -> Result<Vec<Restored>, CheckpointError> {
+        let there = self.complete()?;
+        if saves == 0 && (there.len() as u64) < restores {
+            let folder = self.setup.last.shown(&Name::new(".").unwrap_or_default());
+            let folder = folder.trim_end_matches("/.").to_owned();
+            return Err(match there.len() {
+                0 => CheckpointError::None(folder),
+                there => CheckpointError::TooFew { folder, there: there as u64, asked: restores },
+            });
+        }
+        let newest = &there[there.len().saturating_sub(restores as usize)..];
+        let mut seen = Vec::new();
+        for moment in newest.iter().cycle().take(restores as usize) {
+            self.pause(pause);
+            let (began, cold) = (self.now(), self.setup.plan.restore_cold);
+            match self.restore(RestoreWish { moment: Some(*moment), cold }) {
+                _ if self.setup.stop.wished() => break,
+                Ok(restored) => seen.push(restored),
+                Err(cause) => {
+                    let failure = Some(cause.to_string());
+                    seen.push(Restored { failure, ..Restored::new(*moment, began) });
+                }
+            }
+        }
+        Ok(seen)
+    }
+}

@@ -1,0 +1,163 @@
+//! `feedline run` of a workload that does not train: it saves checkpoints, restores them, writes the result and says
+//! what it is worth.
+
+use anyhow::anyhow;
+use engine::checkpoint::{self, CheckpointError, Completed, Setup};
+use engine::host::{self, Host, HostCounts};
+use engine::meter::{self, Monotonic};
+use engine::{Pulse, Stop};
+use model::checkpoint::{AlonePlan, CheckpointPlan, Schedule};
+use model::ledger::Ledger;
+use model::order::mix;
+use model::plan::check_ranks;
+use model::units::Bytes;
+use model::verdict::{CheckpointCase, judge_checkpoints};
+
+use super::tiers::Tiers;
+use super::{Prepared, check_folder, check_storage, patience, results_folder, select, stop_on_signals};
+use crate::exit::{Ending, Exit, Failure};
+use crate::flags::{CheckpointFlags, RunFlags};
+use crate::progress::{Goal, Show, watch};
+use crate::report;
+use crate::report::alone::AloneOutcome;
+use crate::report::folder;
+use crate::report::result::Times;
+
+pub fn run(flags: &RunFlags, prepared: &Prepared) -> Ending {
+    let host = Host::look();
+    let ranks = flags.ranks.unwrap_or(prepared.default_ranks);
+    let (plan, tiers) = settle(prepared, ranks, 1, flags.place.store.as_deref(), &flags.checkpoints)?;
+    let results = results_folder(flags.results_dir.as_deref(), &prepared.spec);
+    check_folder(&results, "results folder")?;
+    tiers.check(&plan.checkpoint, 0, 0)?;
+    check_memory(&plan)?;
+    if !flags.output.quiet {
+        report::warnings(&prepared.warnings);
+    }
+    let _fresh = folder::check_writable(&results, &plan.workload).map_err(Failure::refused)?;
+    let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
+    let stop = stop.with_patience(patience(&prepared.spec));
+    let before = HostCounts::read();
+    let (mut ledger, times) = measure(&plan, &tiers, prepared.spec.train.seed, show, &stop)?;
+    ledger.conditions.hosts.insert(host.name.clone(), host::seen_since(before));
+    observe(&mut ledger, &tiers);
+    let verdict = judge_checkpoints(&CheckpointCase { plan: &plan.checkpoint, ledger: &ledger });
+    let outcome = AloneOutcome {
+        plan: &plan,
+        spec: &prepared.spec,
+        ledger: &ledger,
+        verdict: &verdict,
+        host: &host,
+        warnings: &prepared.warnings,
+        times,
+        peak_rss_bytes: host::peak_rss_bytes(),
+        between_failures: flags.advise,
+    };
+    let documents = outcome.documents().map_err(Failure::internal)?;
+    let saved = folder::write(&results, &plan.workload, &documents).map_err(Failure::incomplete)?;
+    if flags.output.json {
+        report::out_json(&outcome.summary())?;
+    } else {
+        report::out(&outcome.render(&saved))?;
+    }
+    Ok(Exit::of(verdict.status))
+}
+
+/// Settles a workload that does not train.
+pub fn settle(
+    prepared: &Prepared,
+    ranks: u64,
+    hosts: u64,
+    store: Option<&str>,
+    flags: &CheckpointFlags,
+) -> Result<(AlonePlan, Tiers), Failure> {
+    let spec = &prepared.spec;
+    check_ranks(ranks, hosts).map_err(Failure::usage)?;
+    check_storage(spec)?;
+    let tiers = Tiers::choose(spec, &select(spec, store)?)?;
+    let plan = CheckpointPlan::resolve(spec, &tiers.request(ranks, flags.scale)).map_err(Failure::usage)?;
+    let nothing =
+        |plan: &CheckpointPlan| matches!(plan.schedule, Schedule::Alone { saves: 0, restores: 0, .. });
+    let Some(checkpoint) = plan.filter(|plan| !nothing(plan)) else {
+        return Err(Failure::usage(anyhow!(
+            "there is nothing to do: set checkpoint.num_checkpoints_write or checkpoint.num_checkpoints_read"
+        )));
+    };
+    let memory_bytes = checkpoint.memory_bytes();
+    let (workload, model) = (prepared.name.clone(), spec.model.name.clone());
+    Ok((AlonePlan { workload, model, ranks, hosts, checkpoint, memory_bytes }, tiers))
+}
+
+fn measure(
+    plan: &AlonePlan,
+    tiers: &Tiers,
+    seed: u64,
+    show: Show,
+    stop: &Stop,
+) -> Result<(Ledger, Times), Failure> {
+    let open = tiers.open(None)?;
+    let (clock, pulse) = (Monotonic::new(), Pulse::default());
+    let setup = Setup {
+        plan: &plan.checkpoint,
+        model: &plan.model,
+        // Another one in every run, so that what an earlier one left is not taken for what this one saved.
+        seed: mix(seed, meter::entropy()),
+        fast: open.fast.as_deref(),
+        last: &*open.last,
+        clock: &clock,
+        stop,
+        pulse: &pulse,
+        tell: &|completed| tell(show, completed),
+    };
+    let goal = Goal { what: "checkpoints", unit: "files", samples: files(&plan.checkpoint), au: false };
+    let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
+    let (ledger, span) = watch(show, &pulse, &goal, || checkpoint::alone(setup));
+    let cpu_seconds = meter::cpu_seconds() - cpu_before;
+    let ledger = ledger.map_err(refusal)?;
+    Ok((ledger, Times { start, end: meter::timestamp(), span, first_batch: None, cpu_seconds }))
+}
+
+/// Files that are written or read in all.
+fn files(plan: &CheckpointPlan) -> u64 {
+    let Schedule::Alone { saves, restores, .. } = plan.schedule else { return 0 };
+    let drains = if plan.fast.is_some() { saves } else { 0 };
+    plan.geometry.file_count().saturating_mul(saves.saturating_add(drains).saturating_add(restores))
+}
+
+/// How an error of the tiers ends a run that has not begun.
+pub fn refusal(error: CheckpointError) -> Failure {
+    match error {
+        CheckpointError::Interrupted => Failure::incomplete(error),
+        error => Failure::refused(error),
+    }
+}
+
+/// Says that a checkpoint is safe; on a terminal the bar is in that place.
+pub fn tell(show: Show, Completed { moment, on_fast }: Completed) {
+    if show == Show::Lines {
+        let place = if on_fast { " on the fast tier" } else { "" };
+        report::note(&format!("checkpoint {} complete{place}", moment.folder()));
+    }
+}
+
+/// Notes where the checkpoints were.
+pub fn observe(ledger: &mut Ledger, tiers: &Tiers) {
+    let fast = tiers.fast.iter().map(|site| ("burst_folder", site));
+    for (property, site) in [("checkpoint_folder", &tiers.last)].into_iter().chain(fast) {
+        if site.selection.capabilities().holds_files {
+            ledger.conditions.observe(property, &site.folder.display().to_string());
+        }
+    }
+}
+
+fn check_memory(plan: &AlonePlan) -> Result<(), Failure> {
+    match Host::available_memory_bytes() {
+        Some(available) if available < plan.memory_bytes => Err(Failure::refused(anyhow!(
+            "the run needs {} of memory, but only {} are available; lower checkpoint.pool_size, \
+             checkpoint.files_in_flight or checkpoint.chunk_size",
+            Bytes(plan.memory_bytes),
+            Bytes(available)
+        ))),
+        _ => Ok(()),
+    }
+}

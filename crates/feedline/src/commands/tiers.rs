@@ -1,0 +1,200 @@
+//! Where checkpoints go: the tiers that flags and workload choose, and whether there is room on them. What cannot go
+//! well is refused before anything is written.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use model::checkpoint::manifest::Moment;
+use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule, TierPlan};
+use model::spec::{SaveMode, Spec};
+use model::units::{Bytes, counted};
+use store::{Selection, Sim, SimTier, Store, Tier};
+
+use super::check_folder;
+use crate::exit::Failure;
+
+/// One place for checkpoints.
+#[derive(Clone, Debug)]
+pub struct Site {
+    pub selection: Selection,
+    pub folder: PathBuf,
+}
+
+/// The places that a run uses.
+#[derive(Clone, Debug)]
+pub struct Tiers {
+    pub last: Site,
+    pub fast: Option<Site>,
+}
+
+/// The places, opened.
+#[derive(Debug)]
+pub struct OpenTiers {
+    pub last: Box<dyn Tier>,
+    pub fast: Option<Box<dyn Tier>>,
+}
+
+impl Tiers {
+    /// What the workload says, for a run that reads from `store`.
+    pub fn choose(spec: &Spec, store: &Selection) -> Result<Tiers, Failure> {
+        let asked = &spec.checkpoint;
+        let folder = PathBuf::from(&asked.checkpoint_folder);
+        let last = Site { selection: named(asked.store.as_deref(), store, "checkpoint.store")?, folder };
+        let fast = match asked.mode_of_save {
+            SaveMode::BurstBuffer => Some(fast_site(spec, store)?),
+            _ => None,
+        };
+        Ok(Tiers { last, fast })
+    }
+
+    fn sites(&self) -> impl Iterator<Item = &Site> {
+        self.fast.iter().chain([&self.last])
+    }
+
+    /// What the plan needs to know of them.
+    pub fn request(&self, ranks: u64, scale: Scale) -> SaveRequest {
+        let fast = self.fast.as_ref().map(Site::plan);
+        SaveRequest { ranks, scale, last: self.last.plan(), fast }
+    }
+
+    /// Refuses folders that are none, and disks that are too small.
+    pub fn check(&self, plan: &CheckpointPlan, epochs: u64, steps: u64) -> Result<(), Failure> {
+        for site in self.sites().filter(|site| site.holds_files()) {
+            check_folder(&site.folder, "checkpoint folder")?;
+        }
+        let bytes = plan.geometry.total_bytes();
+        let taken = saves(&plan.schedule, epochs, steps);
+        // One more than are kept stands there until the oldest goes.
+        let at_once = plan.keep_last.map_or(taken, |keep| taken.min(keep.saturating_add(1)));
+        let replaced = match plan.schedule {
+            Schedule::Alone { saves, .. } => replaced_bytes(&self.last.folder, saves),
+            _ => 0,
+        };
+        self.last.check_room(bytes, at_once, replaced, plan.geometry.scale)?;
+        match &self.fast {
+            Some(fast) => fast.check_room(bytes, taken.min(plan.slots), 0, plan.geometry.scale),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens them. A simulated device that is named twice, here or by the run's store, is one device.
+    pub fn open(&self, beside: Option<(&str, &dyn Store)>) -> Result<OpenTiers, Failure> {
+        let mut devices: Vec<(String, Sim)> = Vec::new();
+        if let Some((text, store)) = beside {
+            devices.extend(store.simulated().map(|device| (text.to_owned(), device)));
+        }
+        let last = self.last.open(&mut devices)?;
+        let fast = self.fast.as_ref().map(|fast| fast.open(&mut devices)).transpose()?;
+        Ok(OpenTiers { last, fast })
+    }
+}
+
+impl Site {
+    fn holds_files(&self) -> bool {
+        self.selection.capabilities().holds_files
+    }
+
+    fn plan(&self) -> TierPlan {
+        TierPlan {
+            store: self.selection.text(),
+            holds_files: self.holds_files(),
+            past_cache: self.holds_files() && !self.selection.is_cached(),
+        }
+    }
+
+    fn open(&self, devices: &mut Vec<(String, Sim)>) -> Result<Box<dyn Tier>, Failure> {
+        let text = self.selection.text();
+        if let Some((_, device)) = devices.iter().find(|(known, _)| *known == text) {
+            return Ok(Box::new(SimTier::on(Arc::new(device.clone()))));
+        }
+        if self.selection.backend.name == "sim" {
+            let store = self.selection.open(&self.folder).map_err(Failure::usage)?;
+            devices.extend(store.simulated().map(|device| (text, device)));
+            return self.open(devices);
+        }
+        self.selection
+            .tier(&self.folder)
+            .map_err(|error| Failure::refused(anyhow!("cannot use the checkpoint folder: {error}")))
+    }
+
+    /// Refuses a disk that has no room for so many checkpoints, besides what they replace.
+    fn check_room(&self, bytes: u64, count: u64, replaced: u64, scale: Scale) -> Result<(), Failure> {
+        if !self.holds_files() || count == 0 {
+            return Ok(());
+        }
+        // Where the file system does not tell, a full disk shows when it is.
+        let Ok(free) = store::free_bytes(&self.folder) else { return Ok(()) };
+        let needed = u128::from(bytes) * u128::from(count);
+        let room = u128::from(free) + u128::from(replaced);
+        if needed <= room {
+            return Ok(());
+        }
+        let fits = scale_that_fits(needed, room, scale);
+        Err(Failure::refused(anyhow!(
+            "{} would take {} in {}, where {} are free; choose another --checkpoint-dir{fits}, or fewer at once \
+             (checkpoint.num_checkpoints_write, checkpoint.keep_last)",
+            counted(count, "checkpoint"),
+            Bytes(u64::try_from(needed).unwrap_or(u64::MAX)),
+            self.folder.display(),
+            Bytes(free),
+        )))
+    }
+}
+
+fn named(text: Option<&str>, default: &Selection, key: &str) -> Result<Selection, Failure> {
+    let Some(text) = text else { return Ok(default.clone()) };
+    let selection = Selection::named(text, default.mode).ok_or_else(|| {
+        Failure::usage(anyhow!(
+            "{key}: there is no store '{text}'; for checkpoints there are posix, direct, uring, sim:DEVICE and null"
+        ))
+    })?;
+    selection.check().map_err(Failure::usage)?;
+    Ok(selection)
+}
+
+fn fast_site(spec: &Spec, store: &Selection) -> Result<Site, Failure> {
+    let asked = &spec.checkpoint;
+    let site = Site {
+        selection: named(asked.burst_store.as_deref(), store, "checkpoint.burst_store")?,
+        folder: PathBuf::from(asked.burst_folder.as_deref().unwrap_or_default()),
+    };
+    let missing = asked.burst_folder.is_none() && site.holds_files();
+    let same = site.holds_files() && site.folder == Path::new(&asked.checkpoint_folder);
+    match (missing, same) {
+        (true, _) => Err(Failure::usage(anyhow!(
+            "--save burst-buffer needs a fast tier: set checkpoint.burst_folder, or checkpoint.burst_store to \
+             sim:DEVICE"
+        ))),
+        (false, true) => Err(Failure::usage(anyhow!(
+            "checkpoint.burst_folder is the checkpoint folder itself; the fast tier needs a folder of its own"
+        ))),
+        (false, false) => Ok(site),
+    }
+}
+
+/// How many checkpoints a run takes.
+pub fn saves(schedule: &Schedule, epochs: u64, steps: u64) -> u64 {
+    match schedule {
+        Schedule::Alone { saves, .. } => *saves,
+        Schedule::Steps { every } => epochs.saturating_mul(steps / every),
+        Schedule::Epochs { first, every } => (epochs + every).saturating_sub(*first) / every,
+    }
+}
+
+/// Bytes of the checkpoints of an earlier run that one without training replaces.
+fn replaced_bytes(folder: &Path, saves: u64) -> u64 {
+    let folders = (1..=saves).map(|step| folder.join(Moment { epoch: 1, step }.folder()));
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+    files.filter_map(|file| file.metadata().ok()).map(|facts| facts.len()).sum()
+}
+
+/// A smaller scale with which it would fit, in words.
+fn scale_that_fits(needed: u128, room: u128, scale: Scale) -> String {
+    let mut denominator = 2u64;
+    while needed / u128::from(denominator) > room / 2 && denominator < 1 << 40 {
+        denominator *= 2;
+    }
+    let smaller = Scale { denominator: scale.denominator.saturating_mul(denominator), ..scale };
+    format!(" or a smaller --scale such as {smaller}")
+}

@@ -1,0 +1,119 @@
+//! The result of a run that saves and restores and does not train: `summary.json` with DLIO's keys, and the report.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use engine::host::Host;
+use model::checkpoint::AlonePlan;
+use model::ledger::Ledger;
+use model::spec::Spec;
+use model::units::{Bytes, Nanos, counted};
+use model::verdict::Verdict;
+use model::warning::Warning;
+use serde_json::{Map, Value, json};
+
+use super::checkpoints::CheckpointReport;
+use super::folder::Document;
+use super::result::{Times, host_map, observed_store};
+use super::{lines, pretty, text};
+
+/// A run that is over, with all that is known about it.
+#[derive(Debug)]
+pub struct AloneOutcome<'a> {
+    pub plan: &'a AlonePlan,
+    pub spec: &'a Spec,
+    pub ledger: &'a Ledger,
+    pub verdict: &'a Verdict,
+    pub host: &'a Host,
+    pub warnings: &'a [Warning],
+    pub times: Times,
+    pub peak_rss_bytes: Option<u64>,
+    pub between_failures: Option<Nanos>,
+}
+
+impl AloneOutcome<'_> {
+    fn report(&self) -> CheckpointReport<'_> {
+        CheckpointReport {
+            plan: &self.plan.checkpoint,
+            seen: &self.ledger.checkpoints,
+            between_failures: self.between_failures,
+            step: None,
+        }
+    }
+
+    /// The content of `summary.json`.
+    pub fn summary(&self) -> Value {
+        let mut metric = Map::new();
+        self.report().dlio_metric(&mut metric);
+        json!({
+            "start": self.times.start,
+            "num_accelerators": self.plan.ranks,
+            "num_hosts": self.plan.hosts,
+            "hostname": self.host.name,
+            "metric": metric,
+            "host_cpu_count": [self.host.cores],
+            "host_processor_name": "",
+            "host_cpuinfo": host_map(&self.host.cpuinfo),
+            "host_meminfo": host_map(&self.host.meminfo),
+            "host_memory_GB": [self.host.memory_bytes as f64 / f64::from(1 << 30)],
+            "epochs": 0,
+            "end": self.times.end,
+            "feedline": self.feedline(),
+        })
+    }
+
+    fn feedline(&self) -> Value {
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "workload": self.plan.workload,
+            "plan_digest": self.plan.digest(),
+            "verdict": self.verdict,
+            "store": observed_store(&self.plan.checkpoint.last.store, self.ledger),
+            "simulated": self.plan.is_simulated(),
+            "memory": {
+                "peak_rss_bytes": self.peak_rss_bytes,
+                "planned_bytes": self.plan.memory_bytes,
+            },
+            "cpu_seconds": self.times.cpu_seconds,
+            "wall_seconds": self.times.span.seconds(),
+            "warnings": self.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "checkpoint": self.report().json(),
+        })
+    }
+
+    /// The files of the result.
+    pub fn documents(&self) -> anyhow::Result<Vec<Document>> {
+        Ok(vec![
+            ("spec.yaml", self.spec.to_yaml()),
+            ("plan.json", pretty(self.plan)?),
+            ("ledger.json", lines(self.ledger)?),
+            ("summary.json", pretty(&self.summary())?),
+        ])
+    }
+
+    pub fn render(&self, saved: &Path) -> String {
+        let plan = &self.plan.checkpoint;
+        let geometry = &plan.geometry;
+        let scale = match geometry.scale.is_whole() {
+            true => String::new(),
+            false => format!(", {} of the model", geometry.scale),
+        };
+        let mut text = format!(
+            "{}: {}, {} of {} a checkpoint{scale}, saved {}, {} store{}\n",
+            self.plan.workload,
+            counted(self.plan.ranks, "rank"),
+            counted(geometry.file_count(), "file"),
+            Bytes(geometry.total_bytes()),
+            plan.save.name(),
+            plan.last.store,
+            if self.plan.is_simulated() { " (simulated)" } else { "" },
+        );
+        text.push_str(&self.report().text());
+        let _ = write!(text, "\n{}", text::verdict(self.verdict));
+        let memory = self.peak_rss_bytes.map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
+        let (span, cpu) = (self.times.span, self.times.cpu_seconds);
+        let _ = writeln!(text, "took {span}, {cpu:.1} s of CPU, {memory} of memory");
+        let _ = writeln!(text, "\nresult in {}", saved.display());
+        text
+    }
+}
