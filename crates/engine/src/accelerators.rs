@@ -10,6 +10,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use model::checkpoint::manifest::Moment;
+use model::checkpoint::{Checkpoints, Schedule};
 use model::histogram::Histogram;
 use model::ledger::Row;
 use model::plan::{DevicePlan, MetricPlan};
@@ -17,6 +19,7 @@ use model::timeline::Timeline;
 use model::times;
 use model::units::Nanos;
 
+use crate::checkpoint::Keeper;
 use crate::loader::{Job, Queue};
 use crate::meter::Listener;
 use crate::world::World;
@@ -68,6 +71,8 @@ pub(crate) struct Course<'a> {
     pub(crate) world: &'a dyn World,
     pub(crate) metric: MetricPlan,
     pub(crate) device: DevicePlan,
+    /// Who takes checkpoints between steps, and when.
+    pub(crate) saving: Option<(&'a Keeper<'a>, Schedule)>,
 }
 
 /// What the accelerators saw of a phase.
@@ -77,6 +82,15 @@ pub(crate) struct Times {
     pub(crate) rows: Vec<Row>,
     pub(crate) batch_wait: Histogram,
     pub(crate) timeline: Timeline,
+    /// How long steps took beside checkpoints, where there are any.
+    pub(crate) pace: Checkpoints,
+}
+
+/// All ranks have finished a step and wait for a checkpoint.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    step: u64,
+    at: Nanos,
 }
 
 /// The accelerators of this process, moved on by whoever sees that they can be.
@@ -117,6 +131,8 @@ impl<'a> Drive<'a> {
             finished: 0,
             batch_wait: Histogram::default(),
             timeline: Timeline::default(),
+            due: None,
+            pace: Checkpoints::default(),
         };
         Drive {
             course,
@@ -142,7 +158,7 @@ impl<'a> Drive<'a> {
             while self.dirty.swap(false, Ordering::SeqCst) {
                 driver.pass();
             }
-            if driver.finished() || driver.next_turn().0 < self.deadline.load(Ordering::Relaxed) {
+            if driver.is_idle() || driver.next_turn().0 < self.deadline.load(Ordering::Relaxed) {
                 self.called.store(true, Ordering::SeqCst);
                 self.course.job.batch_bell.ring();
             }
@@ -161,6 +177,11 @@ impl<'a> Drive<'a> {
             self.nudge();
             let (next, waits) = {
                 let driver = self.driver();
+                if let Some(due) = driver.due {
+                    drop(driver);
+                    self.save(due);
+                    continue;
+                }
                 if driver.finished() {
                     break;
                 }
@@ -187,6 +208,20 @@ impl<'a> Drive<'a> {
         }
     }
 
+    /// Takes a checkpoint for which all ranks wait, and lets them go on.
+    fn save(&self, Due { step, at }: Due) {
+        let Some((keeper, _)) = self.course.saving else { return };
+        let job = self.course.job;
+        // The step before it takes its time.
+        self.deadline.store(at.0, Ordering::Relaxed);
+        job.clock.sleep_until(at, &|| job.ending());
+        if job.ending() {
+            return;
+        }
+        let end = keeper.save(Moment { epoch: job.epoch, step });
+        self.driver().go_on(at, end);
+    }
+
     fn driver(&self) -> MutexGuard<'_, Driver<'a>> {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -210,13 +245,16 @@ impl<'a> Drive<'a> {
     /// Each rank's times; the phase of a rank ends when it would ask for one batch more.
     pub(crate) fn times(self) -> Times {
         let begin = self.course.job.begin;
-        let driver = self.driver.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let rows = driver.ranks.into_iter().map(|accelerator| {
+        let mut driver = self.driver.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let ranks = std::mem::take(&mut driver.ranks).into_iter();
+        let rows = ranks.map(|accelerator| {
             let mut row = accelerator.row;
             row.window.time_ns = accelerator.asks.since(begin) - accelerator.excluded;
             row
         });
-        Times { rows: rows.collect(), batch_wait: driver.batch_wait, timeline: driver.timeline }
+        let rows = rows.collect();
+        let Driver { batch_wait, timeline, pace, .. } = driver;
+        Times { rows, batch_wait, timeline, pace }
     }
 }
 
@@ -234,11 +272,18 @@ struct Driver<'a> {
     finished: usize,
     batch_wait: Histogram,
     timeline: Timeline,
+    due: Option<Due>,
+    pace: Checkpoints,
 }
 
 impl Driver<'_> {
     fn finished(&self) -> bool {
         self.finished == self.ranks.len()
+    }
+
+    /// Whether no accelerator goes on by itself: they are done, or wait for a checkpoint.
+    fn is_idle(&self) -> bool {
+        self.finished() || self.due.is_some()
     }
 
     fn next_turn(&self) -> Nanos {
@@ -383,13 +428,47 @@ impl Driver<'_> {
     fn release(&mut self) {
         let last = self.ranks.iter().map(|rank| rank.ends).max().unwrap_or_default();
         let release = self.course.world.meet(last);
+        if let Some((keeper, schedule)) = self.course.saving {
+            let Accelerator { step, asks, .. } = self.ranks[0];
+            self.book_pace(release.since(asks), step, keeper.was_at_work_since(asks));
+            let done = step + 1;
+            self.due = schedule.after_step(done).then_some(Due { step: done, at: release });
+        }
         (0..self.ranks.len()).for_each(|rank| self.end_step(rank, release));
         self.arrived = 0;
+        if self.due.is_none() {
+            self.all_ask(release);
+        }
+    }
+
+    /// All ranks ask for their next batch, or are done.
+    fn all_ask(&mut self, at: Nanos) {
         if self.ranks[0].step < self.course.job.phase.shards.steps {
-            self.turns.push(Reverse((release, Turn::All)));
+            self.turns.push(Reverse((at, Turn::All)));
         } else {
             self.finished = self.ranks.len();
         }
+    }
+
+    /// How long a step took. An epoch's first one waits for a pipeline that is still empty.
+    fn book_pace(&mut self, took: Nanos, step: u64, beside: bool) {
+        match (step, beside) {
+            (0, _) => {}
+            (_, true) => self.pace.steps_beside.add(took),
+            (_, false) => self.pace.steps_apart.add(took),
+        }
+    }
+
+    /// The checkpoint that all ranks waited for since `began` is taken.
+    fn go_on(&mut self, began: Nanos, end: Nanos) {
+        self.due = None;
+        let pause = end.since(began);
+        for accelerator in &mut self.ranks {
+            accelerator.asks += pause;
+            accelerator.excluded += pause;
+            accelerator.row.checkpoint_ns += pause;
+        }
+        self.all_ask(end);
     }
 
     /// Books the step and lets the accelerator ask for its next batch at `asks`.

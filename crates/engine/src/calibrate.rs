@@ -30,8 +30,18 @@ pub fn calibrate(plan: &Plan, format: &dyn Format, files: Files<'_>, stop: &Stop
     let (clock, pulse) = (Monotonic::new(), Pulse::default());
     let cpu_before = meter::cpu_seconds();
     let (truth, pages) = (None, None);
-    let rig =
-        Rig { plan: &brief, format, store: &Null, pages, files, truth, clock: &clock, stop, pulse: &pulse };
+    let rig = Rig {
+        plan: &brief,
+        format,
+        store: &Null,
+        pages,
+        files,
+        truth,
+        checkpoints: None,
+        clock: &clock,
+        stop,
+        pulse: &pulse,
+    };
     let ledger = train(&rig).ok()?;
     let (wall, cpu) = (clock.now(), meter::cpu_seconds() - cpu_before);
     if ledger.interrupted || !ledger.faults().is_empty() {

@@ -7,6 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 use format::Format;
+use model::checkpoint::Checkpoints;
+use model::checkpoint::manifest::Moment;
 use model::files::FileList;
 use model::ledger::{CacheSeen, Fault, Ledger, NodeRow, PARTS, Part, Phase, Row};
 use model::plan::{PhasePlan, Plan};
@@ -17,6 +19,7 @@ use store::page_cache::PageCache;
 use crate::accelerators::{Course, Drive, Times};
 use crate::bell::Bell;
 use crate::cache::{Keeper, Refused};
+use crate::checkpoint;
 use crate::host;
 use crate::loader::{
     Board, Deal, Delivered, Failure, Job, Preprocessing, Queue, Shelf, Tolerance, panic_text, read,
@@ -45,6 +48,8 @@ pub struct Rig<'a> {
     pub files: Files<'a>,
     /// What the files should hold, where that is known.
     pub truth: Option<Truth<'a>>,
+    /// Who takes the checkpoints of the plan; `None`: none are taken.
+    pub checkpoints: Option<&'a checkpoint::Keeper<'a>>,
     pub clock: &'a dyn Clock,
     pub stop: &'a Stop,
     pub pulse: &'a Pulse,
@@ -83,6 +88,7 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
                 run_phase(rig, &world, phase, epoch, &keeper, &mut ledger);
                 let cache = CacheSeen { made, ..CacheSeen::default() };
                 ledger.add_node(epoch, phase.phase, world.node(), NodeRow { cache, ..NodeRow::default() });
+                save_after(rig, phase, epoch, &ledger);
             }
             if rig.stop.wished() || !ledger.faults().is_empty() {
                 ledger.interrupted = rig.stop.wished();
@@ -91,6 +97,15 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
         }
     }
     Ok(ledger)
+}
+
+/// Takes the checkpoint that follows a finished epoch of training, if one does.
+fn save_after(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64, ledger: &Ledger) {
+    let (Some(plan), Some(keeper)) = (&rig.plan.checkpoint, rig.checkpoints) else { return };
+    let is_finished = ledger.faults().is_empty() && !rig.stop.wished();
+    if phase.phase == Phase::Train && is_finished && plan.schedule.after_epoch(epoch) {
+        keeper.save(Moment { epoch, step: phase.shards.steps });
+    }
 }
 
 fn run_phase(
@@ -105,11 +120,13 @@ fn run_phase(
     let storage_before = keeper.read();
     let begin = rig.clock.now();
     let standing = Standing { epoch, begin, errors: ledger.errors().count() };
-    let Seen { rows, mut node, failure } = with_readers(rig, world, phase, standing);
+    let Seen { rows, mut node, pace, failure } = with_readers(rig, world, phase, standing);
+    ledger.checkpoints += pace;
     let wall = rig.clock.now() - begin;
     for (rank, mut row) in world.ranks().zip(rows) {
         row.samples_planned = phase.shards.steps * phase.shards.batch;
-        row.harness_ns = wall - (row.wait_ns + row.copy_ns + row.compute_ns + row.barrier_ns);
+        row.harness_ns =
+            wall - (row.wait_ns + row.copy_ns + row.compute_ns + row.barrier_ns + row.checkpoint_ns);
         ledger.add(epoch, phase.phase, rank, row);
     }
     node.cpu_ns = Nanos::from_seconds(meter::cpu_seconds() - cpu_before);
@@ -128,6 +145,8 @@ fn run_phase(
 struct Seen {
     rows: Vec<Row>,
     node: NodeRow,
+    /// How long steps took, where checkpoints are taken.
+    pace: Checkpoints,
     failure: Option<Failure>,
 }
 
@@ -142,8 +161,8 @@ struct Standing {
 
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row has both their shares.
 fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, standing: Standing) -> Seen {
-    let ((rows, node), failure) = on_course(rig, world, phase, standing, drive_with_readers);
-    Seen { rows, node, failure }
+    let ((rows, node, pace), failure) = on_course(rig, world, phase, standing, drive_with_readers);
+    Seen { rows, node, pace, failure }
 }
 
 /// Sets up what the readers and accelerators of a phase share, and lets `work` begin.
@@ -200,16 +219,21 @@ fn on_course<T>(
         abort: &abort,
         failure: &failure,
     };
-    let course = Course { job: &job, world, metric: plan.metric, device: plan.device };
+    let keeper = rig.checkpoints.filter(|_| phase.phase == Phase::Train);
+    let saving = keeper.zip(plan.checkpoint.as_ref().map(|checkpoint| checkpoint.schedule));
+    let course = Course { job: &job, world, metric: plan.metric, device: plan.device, saving };
     let done = work(&course);
     (done, failure.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn drive_with_readers(course: &Course<'_>) -> (Vec<Row>, NodeRow) {
+fn drive_with_readers(course: &Course<'_>) -> (Vec<Row>, NodeRow, Checkpoints) {
     let job = course.job;
     let drive = Drive::new(course);
     let delivered = guard(job.stop, &Vigil { job, drive: &drive }, || play(job, &drive));
-    add_up(drive.times(), delivered)
+    let times = drive.times();
+    let pace = times.pace.clone();
+    let (rows, node) = add_up(times, delivered);
+    (rows, node, pace)
 }
 
 /// Lets readers and accelerators work until the phase is over.
@@ -268,7 +292,7 @@ fn preprocessing_threads(job: &Job<'_>) -> u64 {
 }
 
 fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
-    let Times { mut rows, batch_wait, timeline } = times;
+    let Times { mut rows, batch_wait, timeline, .. } = times;
     let mut node = NodeRow { parts: vec![Part::default(); PARTS as usize], timeline, ..NodeRow::default() };
     node.latencies.batch_wait = batch_wait;
     for more in delivered {

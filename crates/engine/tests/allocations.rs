@@ -84,6 +84,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
         pages: None,
         files,
         truth: Some(Truth { content: Content::new(plan.seed), data: &plan.data }),
+        checkpoints: None,
         clock: &clock,
         stop: &stop,
         pulse: &pulse,

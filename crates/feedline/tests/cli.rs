@@ -59,7 +59,7 @@ fn the_list_has_every_workload() {
 }
 
 #[test]
-fn every_workload_that_trains_can_be_saved_and_planned() {
+fn every_workload_can_be_saved_and_planned() {
     let dir = Dir::new();
     let list = dir.feedline(&["workloads", "--json"]).run().exits(0).json();
     for row in list.as_array().unwrap() {
@@ -70,15 +70,12 @@ fn every_workload_that_trains_can_be_saved_and_planned() {
         let plan = |workload: &str| {
             // A random shuffle makes every plan another one.
             let seeded = ["reader.file_shuffle=seed", "reader.sample_shuffle=seed"];
-            dir.feedline(&["plan", workload, "--json", "--ranks", "1"]).set(&seeded).run()
+            // As many as the largest of the models is spread over, where there is a model.
+            let ranks = if row["trains"] == true && !yaml.contains("parallelism") { "1" } else { "1024" };
+            dir.feedline(&["plan", workload, "--json", "--ranks", ranks]).set(&seeded).run()
         };
-        let by_file = plan(&file);
-        if row["trains"] == true {
-            let by_name = plan(name).exits(0).json();
-            assert_eq!(by_file.exits(0).json()["plan_digest"], by_name["plan_digest"], "{name}");
-        } else {
-            by_file.exits(3).says("trains on nothing").one_error();
-        }
+        let by_name = plan(name).exits(0).json();
+        assert_eq!(plan(&file).exits(0).json()["plan_digest"], by_name["plan_digest"], "{name}");
     }
 }
 

@@ -52,6 +52,9 @@ pub struct EpochFigures {
     pub copy_seconds: f64,
     pub compute_seconds: f64,
     pub barrier_seconds: f64,
+    /// Waiting for checkpoints between steps, which is outside of the metric window.
+    #[serde(default)]
+    pub checkpoint_seconds: f64,
     pub harness_seconds: f64,
     /// Mean and largest delay of the host behind the accelerators' timeline.
     pub lateness_mean_seconds: f64,
@@ -83,6 +86,7 @@ impl EpochFigures {
             copy_seconds: total.copy_ns.seconds(),
             compute_seconds: total.compute_ns.seconds(),
             barrier_seconds: total.barrier_ns.seconds(),
+            checkpoint_seconds: total.checkpoint_ns.seconds(),
             harness_seconds: total.harness_ns.seconds(),
             lateness_mean_seconds: total.lateness_ns_sum.seconds() / total.steps.max(1) as f64,
             lateness_max_seconds: total.lateness_ns_max.seconds(),

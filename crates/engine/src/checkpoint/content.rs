@@ -35,8 +35,8 @@ impl FileContent {
         }
     }
 
-    /// Compares bytes from `offset` on, a multiple of the block, with what they should be; `scratch` is as long. Says what
-    /// is wrong.
+    /// Compares bytes from `offset` on, a multiple of the block, with what they should be; `scratch` is as long. Says
+    /// what is wrong.
     pub(super) fn check(&self, offset: u64, bytes: &[u8], scratch: &mut [u8]) -> Result<(), String> {
         let expected = &mut scratch[..bytes.len()];
         self.fill(offset, expected);

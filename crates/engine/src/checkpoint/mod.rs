@@ -95,6 +95,8 @@ struct State {
     jobs: VecDeque<Job>,
     /// Whether the background is at work.
     at_work: bool,
+    /// When it last came to rest.
+    rested: Nanos,
     /// Restores that may be reading from the fast tier, where nothing is removed meanwhile.
     restoring: u64,
     /// Checkpoints on the fast tier that are not on the last one.
@@ -202,16 +204,17 @@ impl<'a> Keeper<'a> {
         (self.setup.tell)(Completed { moment, on_fast });
     }
 
-    /// Whether something goes on that training does not wait for.
-    pub fn is_at_work(&self) -> bool {
+    /// Whether something that training does not wait for goes on, or went on after this moment.
+    pub(crate) fn was_at_work_since(&self, moment: Nanos) -> bool {
         let state = self.state();
-        state.at_work || !state.jobs.is_empty()
+        state.at_work || !state.jobs.is_empty() || state.rested > moment
     }
 
     /// Waits until nothing goes on in the background.
     fn settle(&self) {
-        while self.is_at_work() && !self.setup.stop.wished() {
-            drop(self.wait(self.state()));
+        let mut state = self.state();
+        while (state.at_work || !state.jobs.is_empty()) && !self.setup.stop.wished() {
+            state = self.wait(state);
         }
     }
 
@@ -239,7 +242,9 @@ impl<'a> Keeper<'a> {
                 Job::Drain(moment) => self.drain(moment),
                 Job::Persist(snapshot) => self.persist(snapshot),
             }
-            self.state().at_work = false;
+            let mut state = self.state();
+            (state.at_work, state.rested) = (false, self.now());
+            drop(state);
             self.changed.notify_all();
         }
     }

@@ -1,5 +1,5 @@
-//! Restoring: the newest checkpoint that is complete on any tier, or a given one, read by all ranks, every byte compared
-//! with what was saved. Whether the bytes came from the medium is part of the answer.
+//! Restoring: the newest checkpoint that is complete on any tier, or a given one, read by all ranks, every byte
+//! compared with what was saved. Whether the bytes came from the medium is part of the answer.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;

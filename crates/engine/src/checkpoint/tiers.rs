@@ -1,6 +1,6 @@
 //! What stands on a tier: which checkpoints are complete, how one becomes so, and how old or broken ones go. The order
-//! of steps is what a crash at any moment is survived by: files, then the names of files, then the manifest; and the other
-//! way round when one is removed.
+//! of steps is what a crash at any moment is survived by: files, then the names of files, then the manifest; and the
+//! other way round when one is removed.
 
 use model::checkpoint::manifest::{MANIFEST, Manifest, Moment};
 use model::names::Name;

@@ -6,6 +6,7 @@ use model::units::Bytes;
 
 use super::{
     Prepared, Site, build_format, check_folder, checkpoint, data_folder, listing, prepare, resolve, select,
+    tiers,
 };
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::PlanFlags;
@@ -36,6 +37,7 @@ pub fn plan(flags: &PlanFlags) -> Ending {
         listed: listed.as_ref(),
     };
     let plan = resolve(&prepared, &site)?;
+    let (plan, _) = tiers::with_checkpoints(plan, &prepared.spec, &store, flags.checkpoints.scale)?;
     prepared.warn_of_idle_keys(&plan, &store);
     let disk = disk(&prepared, flags, plan.data.bytes())?;
     let report = PlanReport { plan: &plan, disk, host_memory_bytes: memory.0, warnings: &prepared.warnings };

@@ -26,7 +26,8 @@ pub fn run(flags: &RunFlags) -> Ending {
     let results = results_folder(flags.results_dir.as_deref(), &prepared.spec);
     let host = Host::look();
     let (place, ranks) = (&flags.place, flags.ranks);
-    let venue = Venue { place, store: None, ranks, data_is_there: false, host: &host };
+    let checkpoints = Some(flags.checkpoints.scale);
+    let venue = Venue { place, store: None, ranks, data_is_there: false, checkpoints, host: &host };
     let stage = Stage::settle(prepared, venue)?;
     let settling = begun.now();
     check_folder(&results, "results folder")?;
@@ -55,6 +56,7 @@ fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Hos
         warnings: &stage.prepared.warnings,
         times: measured.times.clone(),
         peak_rss_bytes: host::peak_rss_bytes(),
+        between_failures: flags.advise,
     };
     let fault = measured.fault();
     if fault.is_none() || saw_something(ledger) {

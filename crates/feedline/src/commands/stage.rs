@@ -7,13 +7,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use engine::catalog::Opened;
+use engine::checkpoint;
 use engine::generate::read_manifest;
 use engine::host::{self, Host, HostCounts};
 use engine::meter::{self, Monotonic};
 use engine::{Files, Pulse, Refused, Rig, Stop, Truth};
 use format::{Arithmetic, Content, Format};
+use model::checkpoint::Scale;
 use model::ledger::{Calibration, Conditions, HostSeen, Ledger, Phase};
 use model::manifest::{Difference, Manifest};
+use model::order::mix;
 use model::plan::{Data, Listed, Plan};
 use model::spec::Verify;
 use model::units::Bytes;
@@ -24,6 +27,7 @@ use store::{Mode, Selection, Store, StoreError};
 
 use super::generate::{Job, default_writers};
 use super::listing::{self, Slice};
+use super::tiers::{self, Tiers};
 use super::{
     Prepared, Site, build_format, check_folder, check_storage, data_folder, open_folder, open_store,
     patience, quoted, resolve, select,
@@ -42,6 +46,8 @@ pub struct Venue<'a> {
     pub ranks: Option<u64>,
     /// Whether the data set was found or made before: then it is not made again.
     pub data_is_there: bool,
+    /// The share of the model that checkpoints are taken of; `None`: none are taken, whatever the workload says.
+    pub checkpoints: Option<Scale>,
     pub host: &'a Host,
 }
 
@@ -57,6 +63,8 @@ pub struct Stage<'a> {
     format: Box<dyn Format>,
     /// The files' names and sizes, where they are not computed.
     catalog: Option<(Opened, Listed)>,
+    /// Where checkpoints go, if any are taken.
+    tiers: Option<Tiers>,
     /// Whether missing files are to be written: by the flag, or by the workload itself.
     generates: bool,
 }
@@ -94,12 +102,16 @@ impl<'a> Stage<'a> {
             listed: listed.as_ref(),
         };
         let plan = resolve(&prepared, &site)?;
+        let (plan, tiers) = match venue.checkpoints {
+            Some(scale) => tiers::with_checkpoints(plan, &prepared.spec, &selection, scale)?,
+            None => (plan, None),
+        };
         prepared.warn_of_idle_keys(&plan, &selection);
         if let Some(opened) = catalog.as_ref().filter(|_| selection.capabilities().holds_files) {
             listing::check_unchanged(opened, 2 * venue.host.cores)?;
         }
         let catalog = catalog.zip(listed);
-        Ok(Stage { venue, prepared, plan, selection, folder, format, catalog, generates })
+        Ok(Stage { venue, prepared, plan, selection, folder, format, catalog, tiers, generates })
     }
 
     /// Refuses what cannot go well on this host.
@@ -110,6 +122,9 @@ impl<'a> Stage<'a> {
             let readers = self.plan.ranks * self.plan.loader.readers_per_rank;
             store::want_files(readers).map_err(Failure::refused)?;
             self.check_store()?;
+        }
+        if let Some((tiers, plan)) = self.tiers.as_ref().zip(self.plan.checkpoint.as_ref()) {
+            tiers.check(plan, self.plan.epochs, self.plan.train.shards.steps)?;
         }
         engine::check_cache(&self.plan).map_err(Failure::refused)?;
         check_memory(&self.plan)
@@ -238,6 +253,7 @@ impl<'a> Stage<'a> {
     pub fn on_null_store(mut self) -> Stage<'a> {
         if let Some(null) = Selection::named("null", Mode::default()) {
             (self.plan.store, self.plan.cache) = (null.text(), None);
+            (self.plan.checkpoint, self.tiers) = (None, None);
             self.selection = null;
         }
         self
@@ -331,18 +347,56 @@ impl<'a> Stage<'a> {
         let (plan, format) = (&self.plan, &*self.format);
         let pages = pages.as_ref();
         let stop = &stop.with_patience(patience(&self.prepared.spec));
-        let rig = Rig { plan, format, store, pages, files, truth, clock: &clock, stop, pulse: &pulse };
+        let rig = Rig {
+            plan,
+            format,
+            store,
+            pages,
+            files,
+            truth,
+            checkpoints: None,
+            clock: &clock,
+            stop,
+            pulse: &pulse,
+        };
         let goal = Goal { what: "training", unit: "samples", samples: plan.samples(), au: true };
         let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
-        let (ledger, span) = watch(show, &pulse, &goal, || engine::train(&rig));
+        let (trained, span) = watch(show, &pulse, &goal, || self.train_and_save(&rig, show));
         let cpu_seconds = meter::cpu_seconds() - cpu_before;
-        let ledger = ledger.map_err(|refused| match refused {
+        let ledger = trained?.map_err(|refused| match refused {
             Refused::Stuck(_) => Failure::incomplete(refused),
             refused => Failure::refused(refused),
         })?;
         let prepared = ledger.cache(1, Phase::Train).made.time_ns;
         let first_batch = pulse.first_batch().map(|moment| moment.since(prepared));
         Ok((ledger, Times { start, end: meter::timestamp(), span, first_batch, cpu_seconds }))
+    }
+
+    /// Trains, and takes the checkpoints that the plan asks for.
+    fn train_and_save(&self, rig: &Rig<'_>, show: Show) -> Result<Result<Ledger, Refused>, Failure> {
+        let (Some(tiers), Some(plan)) = (&self.tiers, &self.plan.checkpoint) else {
+            return Ok(engine::train(rig));
+        };
+        let open = tiers.open(Some((&self.selection.text(), rig.store)))?;
+        let setup = checkpoint::Setup {
+            plan,
+            model: &self.plan.model,
+            seed: mix(self.plan.seed, meter::entropy()),
+            fast: open.fast.as_deref(),
+            last: &*open.last,
+            clock: rig.clock,
+            stop: rig.stop,
+            pulse: &Pulse::default(),
+            tell: &|completed| super::checkpoint::tell(show, completed),
+        };
+        let work =
+            |keeper: &checkpoint::Keeper<'_>| engine::train(&Rig { checkpoints: Some(keeper), ..*rig });
+        let (trained, saves) = checkpoint::keep(setup, work).map_err(super::checkpoint::refusal)?;
+        Ok(trained.map(|mut ledger| {
+            ledger.checkpoints.saves = saves;
+            super::checkpoint::observe(&mut ledger, tiers);
+            ledger
+        }))
     }
 
     /// Does something with the files that the plan reads.

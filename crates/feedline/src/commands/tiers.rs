@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use model::checkpoint::manifest::Moment;
 use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule, TierPlan};
+use model::plan::Plan;
 use model::spec::{SaveMode, Spec};
 use model::units::{Bytes, counted};
 use store::{Selection, Sim, SimTier, Store, Tier};
@@ -140,6 +141,22 @@ impl Site {
             Bytes(free),
         )))
     }
+}
+
+/// A plan with the checkpoints that the workload asks for, and where they go.
+pub fn with_checkpoints(
+    plan: Plan,
+    spec: &Spec,
+    store: &Selection,
+    scale: Scale,
+) -> Result<(Plan, Option<Tiers>), Failure> {
+    if !spec.workflow.checkpoint {
+        return Ok((plan, None));
+    }
+    let tiers = Tiers::choose(spec, store)?;
+    let request = tiers.request(plan.ranks, scale);
+    let checkpoint = CheckpointPlan::resolve(spec, &request).map_err(Failure::usage)?;
+    Ok((plan.with_checkpoints(checkpoint), Some(tiers)))
 }
 
 fn named(text: Option<&str>, default: &Selection, key: &str) -> Result<Selection, Failure> {

@@ -13,6 +13,8 @@ use model::verdict::{Status, Verdict, expected_digest};
 use model::warning::Warning;
 use serde_json::{Map, Value, json};
 
+use super::checkpoints::CheckpointReport;
+
 /// When the run was and how much it used.
 #[derive(Clone, Debug)]
 pub struct Times {
@@ -34,6 +36,8 @@ pub struct Outcome<'a> {
     pub warnings: &'a [Warning],
     pub times: Times,
     pub peak_rss_bytes: Option<u64>,
+    /// Mean time between failures of the job, if advice on checkpoints is wanted.
+    pub between_failures: Option<Nanos>,
 }
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -85,7 +89,22 @@ impl Outcome<'_> {
                 self.dlio_metric(prefix, &figures, &mut metric);
             }
         }
+        if let Some(checkpoints) = self.checkpoints() {
+            checkpoints.dlio_metric(&mut metric);
+        }
         Value::Object(metric)
+    }
+
+    /// What is known of the run's checkpoints, if it was to take any.
+    pub fn checkpoints(&self) -> Option<CheckpointReport<'_>> {
+        let seen = &self.ledger.checkpoints;
+        let step = Nanos::from_seconds(self.plan.train.compute.mean());
+        Some(CheckpointReport {
+            plan: self.plan.checkpoint.as_ref()?,
+            seen,
+            between_failures: self.between_failures,
+            step: Some(seen.steps_apart.mean().unwrap_or(step)),
+        })
     }
 
     /// DLIO's metric keys for one phase. Its MB are MiB and its bytes per sample nominal; the real
@@ -134,6 +153,7 @@ impl Outcome<'_> {
             "checked": self.checked(),
             "epochs": self.epochs(Phase::Train),
             "eval_epochs": self.epochs(Phase::Eval),
+            "checkpoint": self.checkpoints().map(|checkpoints| checkpoints.json()),
         })
     }
 

@@ -22,6 +22,9 @@ pub fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String {
             text.push_str(&latency_table(outcome, phase));
         }
     }
+    if let Some(checkpoints) = outcome.checkpoints() {
+        text.push_str(&checkpoints.text());
+    }
     text.push_str(&verdict_lines(outcome));
     let _ = writeln!(text, "\nresult in {}", saved.display());
     if demo {
@@ -74,10 +77,14 @@ fn epochs_table(outcome: &Outcome<'_>, figures: &Figures) -> String {
         vec!["epoch", "AU %", "samples/s", "MiB/s", "wait", "compute", "barrier", "harness", "delivered"];
     let copies = outcome.plan.device.copy_bytes_per_second.is_some();
     let counted = figures.epochs.iter().any(|epoch| epoch.cache.storage_share.is_some());
+    let saves = figures.epochs.iter().any(|epoch| epoch.checkpoint_seconds > 0.0);
     let rows = figures.epochs.iter().map(|epoch| {
         let mut cells = epoch_cells(epoch, outcome.plan.ranks).to_vec();
         if counted {
             cells.insert(8, figure(epoch.cache.storage_share.map(|share| 100.0 * share), 0));
+        }
+        if saves {
+            cells.insert(7, mean_time(epoch.checkpoint_seconds, outcome.plan.ranks));
         }
         if copies {
             cells.insert(5, mean_time(epoch.copy_seconds, outcome.plan.ranks));
@@ -86,6 +93,9 @@ fn epochs_table(outcome: &Outcome<'_>, figures: &Figures) -> String {
     });
     if counted {
         header.insert(8, "storage %");
+    }
+    if saves {
+        header.insert(7, "checkpoint");
     }
     if copies {
         header.insert(5, "copy");
@@ -243,6 +253,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             pages: None,
             files,
             truth: None,
+            checkpoints: None,
             clock: &clock,
             stop: &stop,
             pulse: &pulse,
@@ -267,6 +278,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
                 cpu_seconds: 0.25,
             },
             peak_rss_bytes: Some(5 << 20),
+            between_failures: None,
         };
         assert_eq!(render(&outcome, Path::new("results/snapshot/now"), false), EXPECTED);
     }

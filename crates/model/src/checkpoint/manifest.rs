@@ -45,8 +45,8 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub schema_version: u32,
-    /// Counts the checkpoints of a folder, over all runs: the newest has the highest. Names do not tell, since a run may
-    /// begin at step 1 again.
+    /// Counts the checkpoints of a folder, over all runs: the newest has the highest. Names do not tell, since a run
+    /// may begin at step 1 again.
     pub serial: u64,
     pub moment: Moment,
     /// What the content of the files follows from.

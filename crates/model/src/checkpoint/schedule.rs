@@ -95,7 +95,8 @@ mod tests {
         assert_eq!((0..=12).filter(|step| steps.after_step(*step)).collect::<Vec<_>>(), [4, 8, 12]);
         assert!(!steps.after_epoch(4));
         assert_eq!(steps.saves(3, 10), 6);
-        let alone = "workflow: {train: false, checkpoint: true}\ncheckpoint: {num_checkpoints_write: 3, num_checkpoints_read: 2}";
+        let alone = "workflow: {train: false, checkpoint: true}\n\
+            checkpoint: {num_checkpoints_write: 3, num_checkpoints_read: 2}";
         assert_eq!(
             schedule(alone),
             Some(Schedule::Alone { saves: 3, restores: 2, pause: Nanos(1_000_000_000) })

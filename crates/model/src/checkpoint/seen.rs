@@ -101,8 +101,8 @@ impl Steps {
         self.time_ns += time;
     }
 
-    fn mean_seconds(self) -> Option<f64> {
-        (self.count > 0).then(|| self.time_ns.seconds() / self.count as f64)
+    pub fn mean(self) -> Option<Nanos> {
+        self.time_ns.0.checked_div(self.count).map(Nanos)
     }
 }
 
@@ -130,8 +130,8 @@ impl Checkpoints {
 
     /// By how much steps take longer while a checkpoint is on its way in the background: 1 is not at all.
     pub fn step_slowdown(&self) -> Option<f64> {
-        let (beside, apart) = (self.steps_beside.mean_seconds()?, self.steps_apart.mean_seconds()?);
-        (apart > 0.0).then(|| beside / apart)
+        let (beside, apart) = (self.steps_beside.mean()?, self.steps_apart.mean()?);
+        (apart > Nanos::ZERO).then(|| beside.seconds() / apart.seconds())
     }
 }
 

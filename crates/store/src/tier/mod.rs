@@ -1,6 +1,6 @@
 //! Where checkpoints are kept: a folder that is written by one of three roads, or a simulated device. Files are written
-//! in chunks that go in and come back, so that the memory of a save is that of the chunks. Nothing here knows what makes
-//! a checkpoint complete; that is the engine's business.
+//! in chunks that go in and come back, so that the memory of a save is that of the chunks. Nothing here knows what
+//! makes a checkpoint complete; that is the engine's business.
 
 mod disk;
 mod ring;
@@ -62,8 +62,8 @@ pub trait Sink: Send {
     /// Takes the next chunk on. Gives a buffer back once it is written, not necessarily this one; `None` while more
     /// chunks may be in flight.
     fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError>;
-    /// Waits until all is written, and with `durable` until it would survive a crash. Says when that was, by the clock or
-    /// by the reckoning of a simulated device; buffers go to `spare`.
+    /// Waits until all is written, and with `durable` until it would survive a crash. Says when that was, by the clock
+    /// or by the reckoning of a simulated device; buffers go to `spare`.
     fn finish(self: Box<Self>, durable: bool, spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError>;
 }
 

@@ -1,5 +1,5 @@
-//! Checkpoints on a simulated device: what is written is counted and takes its time, and small files are kept in memory,
-//! so that a save, a drain and a restore find what they would find on a disk.
+//! Checkpoints on a simulated device: what is written is counted and takes its time, and small files are kept in
+//! memory, so that a save, a drain and a restore find what they would find on a disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

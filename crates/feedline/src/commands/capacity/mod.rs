@@ -114,7 +114,14 @@ impl<'a> Capacity<'a> {
 
     fn settle(&self, prepared: Prepared, ranks: u64) -> Result<Stage<'a>, Failure> {
         let (place, ranks) = (&self.flags.place, Some(ranks));
-        let venue = Venue { place, store: None, ranks, data_is_there: self.data_is_there, host: self.host };
+        let venue = Venue {
+            place,
+            store: None,
+            ranks,
+            data_is_there: self.data_is_there,
+            checkpoints: None,
+            host: self.host,
+        };
         Stage::settle(prepared, venue)
     }
 

@@ -97,7 +97,14 @@ impl<'a> Stall<'a> {
         let mut prepared = self.prepared.clone();
         change(&mut prepared.spec);
         let (place, ranks) = (&self.flags.place, self.flags.ranks);
-        let venue = Venue { place, store: None, ranks, data_is_there: self.data_is_there, host: self.host };
+        let venue = Venue {
+            place,
+            store: None,
+            ranks,
+            data_is_there: self.data_is_there,
+            checkpoints: None,
+            host: self.host,
+        };
         Stage::settle(prepared, venue)
     }
 }

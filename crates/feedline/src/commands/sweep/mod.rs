@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow};
 use engine::Stop;
 use engine::host::Host;
 use engine::meter::{self, Monotonic};
+use model::checkpoint::Scale;
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::order::{Permutation, mix};
@@ -94,7 +95,9 @@ impl<'a> Sweep<'a> {
         let settings = self.flags.cache.settings();
         let workload = self.flags.workload.at(&self.flags.place).with(settings).with(cell.overrides());
         let (ranks, store) = (cell.ranks().or(self.flags.ranks), cell.store());
-        let venue = Venue { place: &self.flags.place, store, ranks, data_is_there, host: self.host };
+        let checkpoints = Some(Scale::WHOLE);
+        let venue =
+            Venue { place: &self.flags.place, store, ranks, data_is_there, checkpoints, host: self.host };
         let settled = prepare(&workload).and_then(|prepared| Stage::settle(prepared, venue));
         settled.map_err(|failure| Failure { error: failure.error.context(format!("cell {cell}")), ..failure })
     }
