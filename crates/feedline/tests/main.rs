@@ -14,6 +14,7 @@ mod cache;
 mod capacity;
 // Foreign data sets: the catalog against what is on disk, and everything that can be wrong with it.
 mod catalog;
+mod checkpoints;
 // What the command line promises: help, lists, JSON, quiet, completions, hints.
 mod cli;
 // Two results side by side: whether they differ, and whether they may be compared.

@@ -333,7 +333,8 @@ impl Done {
     /// the accelerators' timeline, and the verdict says so.
     #[track_caller]
     pub fn ran(self) -> Done {
-        let late = self.code() == Some(5) && self.failed_rules() == ["on-time"];
+        let of_the_host = |rule: &String| ["on-time", "client-not-the-limit"].contains(&rule.as_str());
+        let late = self.code() == Some(5) && self.failed_rules().iter().all(of_the_host);
         if self.code() != Some(0) && !late {
             self.fail("expected a run to its end");
         }

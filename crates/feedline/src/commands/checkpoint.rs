@@ -23,10 +23,11 @@ use crate::report::alone::AloneOutcome;
 use crate::report::folder;
 use crate::report::result::Times;
 
-pub fn run(flags: &RunFlags, prepared: &Prepared) -> Ending {
+pub fn run(flags: &RunFlags, mut prepared: Prepared) -> Ending {
     let host = Host::look();
     let ranks = flags.ranks.unwrap_or(prepared.default_ranks);
-    let (plan, tiers) = settle(prepared, ranks, 1, flags.place.store.as_deref(), &flags.checkpoints)?;
+    let (plan, tiers) = settle(&prepared, ranks, 1, flags.place.store.as_deref(), &flags.checkpoints)?;
+    prepared.warn_of_idle_checkpoint_keys(&plan.checkpoint);
     let results = results_folder(flags.results_dir.as_deref(), &prepared.spec);
     check_folder(&results, "results folder")?;
     tiers.check(&plan.checkpoint, 0, 0)?;

@@ -29,6 +29,7 @@ use anyhow::{Context, anyhow, bail};
 use engine::host::Host;
 use engine::{Stop, meter};
 use format::{Arithmetic, Format, KINDS, Kind, Options};
+use model::checkpoint::CheckpointPlan;
 use model::plan::{self as plans, Listed, Medium, Plan, Request};
 use model::spec::{self, Preprocess, Source, Spec, StorageType};
 use model::units::{Bytes, Nanos};
@@ -70,12 +71,30 @@ impl Prepared {
         let Capabilities { holds_files: files, brings_bytes: bytes, .. } = store.capabilities();
         let medium = Medium { files, bytes, cached: store.is_cached() };
         for (key, why) in plans::idle(&self.spec, plan, medium) {
-            let Some(place) = self.origins.get(key) else { continue };
-            let keys = vec![KeyPlace { key: key.to_owned(), place: place.clone() }];
-            let warning = Warning::NoEffect { keys, why: why.to_owned() };
-            if !self.warnings.contains(&warning) {
-                self.warnings.push(warning);
+            self.warn_of(key, why);
+        }
+        if let Some(checkpoint) = &plan.checkpoint {
+            self.warn_of_idle_checkpoint_keys(checkpoint);
+        }
+    }
+
+    /// Warns of the keys that were given and change nothing about these checkpoints.
+    pub fn warn_of_idle_checkpoint_keys(&mut self, plan: &CheckpointPlan) {
+        let given: Vec<&'static str> = self.origins.keys().copied().collect();
+        for key in given {
+            if let Some(why) = model::checkpoint::idle(plan, key) {
+                self.warn_of(key, why);
             }
+        }
+    }
+
+    /// Warns of a key, if it was given.
+    fn warn_of(&mut self, key: &str, why: &str) {
+        let Some(place) = self.origins.get(key) else { return };
+        let keys = vec![KeyPlace { key: key.to_owned(), place: place.clone() }];
+        let warning = Warning::NoEffect { keys, why: why.to_owned() };
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
         }
     }
 }

@@ -17,7 +17,7 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     let settings = [flags.cache.settings(), flags.checkpoints.settings()].concat();
     let mut prepared = prepare(&flags.workload.with(settings))?;
     if prepared.is_checkpoints_alone() {
-        return plan_alone(flags, &prepared);
+        return plan_alone(flags, prepared);
     }
     let host = Host::look();
     let memory = flags.host_memory.unwrap_or(Bytes(host.memory_bytes));
@@ -52,10 +52,11 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     Ok(Exit::Ok)
 }
 
-fn plan_alone(flags: &PlanFlags, prepared: &Prepared) -> Ending {
+fn plan_alone(flags: &PlanFlags, mut prepared: Prepared) -> Ending {
     let ranks = flags.ranks.unwrap_or(prepared.default_ranks);
     let (plan, tiers) =
-        checkpoint::settle(prepared, ranks, flags.hosts, flags.store.as_deref(), &flags.checkpoints)?;
+        checkpoint::settle(&prepared, ranks, flags.hosts, flags.store.as_deref(), &flags.checkpoints)?;
+    prepared.warn_of_idle_checkpoint_keys(&plan.checkpoint);
     let free_bytes = store::free_bytes(&tiers.last.folder).ok();
     let report =
         AloneReport { plan: &plan, folder: &tiers.last.folder, free_bytes, warnings: &prepared.warnings };

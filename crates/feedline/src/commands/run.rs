@@ -21,7 +21,7 @@ pub fn run(flags: &RunFlags) -> Ending {
     let settings = [flags.cache.settings(), flags.checkpoints.settings()].concat();
     let prepared = prepare(&flags.workload.at(&flags.place).with(settings))?;
     if prepared.is_checkpoints_alone() {
-        return checkpoint::run(flags, &prepared);
+        return checkpoint::run(flags, prepared);
     }
     let results = results_folder(flags.results_dir.as_deref(), &prepared.spec);
     let host = Host::look();

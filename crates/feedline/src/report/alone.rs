@@ -45,17 +45,27 @@ impl AloneOutcome<'_> {
     pub fn summary(&self) -> Value {
         let mut metric = Map::new();
         self.report().dlio_metric(&mut metric);
+        // DLIO describes the data set of a run that reads none.
+        let set = &self.spec.dataset;
+        let samples = set.num_files_train.saturating_mul(set.num_samples_per_file);
+        let (memory, nominal) = (self.host.memory_bytes as f64, samples as f64 * set.record_length_bytes);
+        let gib = f64::from(1 << 30);
         json!({
             "start": self.times.start,
             "num_accelerators": self.plan.ranks,
             "num_hosts": self.plan.hosts,
             "hostname": self.host.name,
             "metric": metric,
+            "num_files_train": set.num_files_train,
+            "num_files_eval": set.num_files_eval,
+            "num_samples_per_file": set.num_samples_per_file,
             "host_cpu_count": [self.host.cores],
             "host_processor_name": "",
+            "potential_caching": [u8::from(memory > nominal)],
             "host_cpuinfo": host_map(&self.host.cpuinfo),
             "host_meminfo": host_map(&self.host.meminfo),
-            "host_memory_GB": [self.host.memory_bytes as f64 / f64::from(1 << 30)],
+            "host_memory_GB": [memory / gib],
+            "data_size_per_host_GB": nominal / gib,
             "epochs": 0,
             "end": self.times.end,
             "feedline": self.feedline(),

@@ -2,6 +2,7 @@
 //! and of how it is spread over ranks (tensor, pipeline and data parallelism, ZeRO). Names and sizes are DLIO's.
 
 pub mod advice;
+mod idle;
 mod layers;
 pub mod manifest;
 mod plan;
@@ -16,6 +17,7 @@ use thiserror::Error;
 use crate::spec::{CheckpointMode, Datatype, Framework, Spec};
 use crate::units::Bytes;
 
+pub use idle::idle;
 use layers::Layers;
 pub use plan::{AlonePlan, CheckpointPlan, SaveRequest, TierPlan};
 pub use schedule::Schedule;
