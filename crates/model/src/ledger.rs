@@ -392,6 +392,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::checkpoint::manifest::Moment;
+    use crate::checkpoint::{Restored, Saved};
 
     fn ledger(rows: &[(u64, u64, u64, u64)]) -> Ledger {
         let mut ledger = Ledger::default();
@@ -438,6 +440,10 @@ mod tests {
             ledger.conditions.unhonoured.insert(format!("key {}", samples % 3));
             ledger.conditions.request("o_direct", &(samples % 2 == 0).to_string());
             ledger.conditions.observe("o_direct", &(nanos % 2 == 0).to_string());
+            let moment = Moment { epoch: *epoch, step: *samples };
+            ledger.checkpoints.saves.push(Saved::new(moment, Nanos(*nanos)));
+            ledger.checkpoints.restores.push(Restored::new(moment, Nanos(*nanos)));
+            ledger.checkpoints.steps_apart.add(Nanos(*nanos));
             let host = HostSeen { readings: 1, ticks: *nanos, stolen_ticks: *samples, ..HostSeen::default() };
             ledger.conditions.hosts.insert(format!("host {}", nanos % 2), host);
         }

@@ -89,7 +89,7 @@ impl Prepared {
     }
 
     /// Warns of a key, if it was given.
-    fn warn_of(&mut self, key: &str, why: &str) {
+    pub fn warn_of(&mut self, key: &str, why: &str) {
         let Some(place) = self.origins.get(key) else { return };
         let keys = vec![KeyPlace { key: key.to_owned(), place: place.clone() }];
         let warning = Warning::NoEffect { keys, why: why.to_owned() };

@@ -106,6 +106,9 @@ impl<'a> Stage<'a> {
             Some(scale) => tiers::with_checkpoints(plan, &prepared.spec, &selection, scale)?,
             None => (plan, None),
         };
+        if prepared.spec.workflow.checkpoint && tiers.is_none() {
+            prepared.warn_of("workflow.checkpoint", "this command takes no checkpoints");
+        }
         prepared.warn_of_idle_keys(&plan, &selection);
         if let Some(opened) = catalog.as_ref().filter(|_| selection.capabilities().holds_files) {
             listing::check_unchanged(opened, 2 * venue.host.cores)?;

@@ -35,6 +35,9 @@ pub fn idle(plan: &CheckpointPlan, key: &str) -> Option<&'static str> {
     }
     match plan.schedule {
         Schedule::Alone { .. } if of(OF_EPOCHS) || of(OF_STEPS) => Some("there is no training"),
+        Schedule::Alone { .. } if key == "workflow.generate_data" => {
+            Some("without training no data is read; 'feedline generate' makes it")
+        }
         Schedule::Steps { .. } if of(OF_EPOCHS) => Some("checkpoint.steps_between_checkpoints says when"),
         Schedule::Steps { .. } | Schedule::Epochs { .. } if of(OF_ALONE) => {
             Some("it is for checkpoints without training")

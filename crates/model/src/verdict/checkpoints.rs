@@ -113,3 +113,80 @@ pub(super) fn client_not_the_limit(case: &CheckpointCase<'_>) -> (Outcome, Strin
     let outcome = if share <= CPU_LIMIT { Outcome::Pass } else { Outcome::Fail };
     (outcome, format!("the host's cores were busy {:.0} % of the time", 100.0 * share))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::manifest::Moment;
+    use crate::checkpoint::{CheckpointPlan, Cpu, SaveRequest, Saved, Scale, TierPlan};
+    use crate::ledger::Ledger;
+    use crate::spec::{Source, read};
+    use crate::verdict::{Status, Verdict, judge_checkpoints};
+
+    fn plan(more: &str) -> CheckpointPlan {
+        let text = format!(
+            "workflow: {{train: false, checkpoint: true}}\n\
+             checkpoint: {{num_checkpoints_write: 1, num_checkpoints_read: 1, fsync: true{more}}}"
+        );
+        let spec = read(Source { name: "test", text: &text }, &[]).unwrap().spec;
+        let last = TierPlan { store: "posix".to_owned(), holds_files: true, past_cache: false };
+        let request = SaveRequest { ranks: 1, scale: Scale::WHOLE, last, fast: None };
+        CheckpointPlan::resolve(&spec, &request).unwrap().unwrap()
+    }
+
+    fn ledger() -> Ledger {
+        let (mut ledger, moment) = (Ledger::default(), Moment { epoch: 1, step: 1 });
+        let cpu = Cpu { used_ns: Nanos(10), core_ns: Nanos(100) };
+        let save = Saved { durable_ns: Some(Nanos(5)), bytes: 10, cpu, ..Saved::new(moment, Nanos(0)) };
+        let pages = (Some(100), Some(0));
+        let restored = Restored { bytes: 10, verified_bytes: 10, cpu, ..Restored::new(moment, Nanos(9)) };
+        ledger.checkpoints.saves.push(save);
+        ledger.checkpoints.restores.push(Restored { pages: pages.0, pages_cached: pages.1, ..restored });
+        ledger
+    }
+
+    fn judge(plan: &CheckpointPlan, change: impl FnOnce(&mut Ledger)) -> Verdict {
+        let mut ledger = ledger();
+        change(&mut ledger);
+        judge_checkpoints(&CheckpointCase { plan, ledger: &ledger })
+    }
+
+    #[test]
+    fn a_flawless_run_is_valid_and_every_flaw_is_found() {
+        type Change = fn(&mut Ledger);
+        let flaws: [(Change, &str); 6] = [
+            (|ledger| ledger.checkpoints.saves[0].durable_ns = None, "checkpoints-saved"),
+            (|ledger| ledger.checkpoints.restores[0].pages_cached = Some(6), "restored-from-storage"),
+            (|ledger| ledger.checkpoints.restores[0].failure = Some("byte 7".to_owned()), "restored-right"),
+            (|ledger| ledger.checkpoints.saves[0].cpu.used_ns = Nanos(190), "client-not-the-limit"),
+            (|ledger| ledger.checkpoints.restores.clear(), "complete"),
+            (|ledger| ledger.interrupted = true, "complete"),
+        ];
+        let whole = plan("");
+        assert_eq!(judge(&whole, |_| {}).status, Status::Valid, "{:?}", judge(&whole, |_| {}));
+        for (change, rule) in flaws {
+            let verdict = judge(&whole, change);
+            assert_eq!(verdict.broken().collect::<Vec<_>>(), [rule], "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_not_called_right() {
+        let whole = plan("");
+        for change in [
+            (|ledger: &mut Ledger| ledger.checkpoints.restores[0].pages = None) as fn(&mut Ledger),
+            |ledger| ledger.checkpoints.restores[0].verified_bytes = 0,
+        ] {
+            assert_eq!(judge(&whole, change).status, Status::Unverified);
+        }
+        let trouble = judge(&whole, |ledger| ledger.checkpoints.saves[0].troubles.push("once".to_owned()));
+        assert_eq!(trouble.status, Status::Valid, "what ended well is a note");
+        let loose = CheckpointPlan { fsync: false, ..whole };
+        assert_eq!(judge(&loose, |_| {}).broken().collect::<Vec<_>>(), ["checkpoints-durable"]);
+        let direct = CheckpointPlan { last: TierPlan { past_cache: true, ..loose.last.clone() }, ..plan("") };
+        assert_eq!(
+            judge(&direct, |ledger| ledger.checkpoints.restores[0].pages = None).status,
+            Status::Valid
+        );
+    }
+}
