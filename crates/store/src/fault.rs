@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use model::extent::Extent;
@@ -12,174 +12,48 @@ use model::names::Name;
 use model::units::Nanos;
 use rustix::io::Errno;
 
+use crate::rule::{self, Kind, Strikes, Use};
 use crate::{
     Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Posix, Selection, Sim, Spans,
     Store, StoreError, Threads, Traffic, Waker, Witness,
 };
-
-/// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// The read fails.
-    Eio,
-    /// The file is not there.
-    Enoent,
-    /// The file ends too early.
-    Short,
-    /// A bit of the first byte that comes is wrong.
-    WrongBytes,
-    /// It takes `span` longer.
-    Delay,
-    /// It never ends.
-    Hang,
-}
-
-const KINDS: [(&str, Kind); 6] = [
-    ("eio", Kind::Eio),
-    ("enoent", Kind::Enoent),
-    ("short", Kind::Short),
-    ("wrong-bytes", Kind::WrongBytes),
-    ("delay", Kind::Delay),
-    ("hang", Kind::Hang),
-];
-
-/// Which fetches something happens to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Rule {
-    kind: Kind,
-    span: Nanos,
-    /// Fetches of files whose names contain this are counted; the others are left alone.
-    file: String,
-    /// The first so many of them are left alone, then every so-many-th is struck, at most so often.
-    after: u64,
-    every: u64,
-    limit: u64,
-}
-
-impl Rule {
-    /// Reads `kind=delay,span=20ms,every=100`.
-    fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Rule, String> {
-        let (mut kind, mut span, mut seen) = (None, None, Vec::new());
-        let (mut file, mut after, mut every, mut limit) = (String::new(), 0, 1, u64::MAX);
-        for word in words.map(str::trim) {
-            let Some((key, value)) = word.split_once('=') else {
-                return Err(format!("'{word}' should be a setting such as kind=eio"));
-            };
-            if seen.contains(&key) {
-                return Err(format!("{key} is given twice"));
-            }
-            seen.push(key);
-            match key {
-                "kind" => kind = Some(named(value)?),
-                "span" => span = Some(value.parse().map_err(|error| format!("span={value}: {error}"))?),
-                "file" => file = value.to_owned(),
-                "after" => after = number(key, value, 0)?,
-                "every" => every = number(key, value, 1)?,
-                "limit" => limit = number(key, value, 1)?,
-                _ => {
-                    return Err(format!(
-                        "there is no '{key}'; there are kind, span, file, after, every and limit"
-                    ));
-                }
-            }
-        }
-        let kind = kind.ok_or("the kind is missing, such as kind=eio")?;
-        let span = match (kind, span) {
-            (Kind::Delay, None) => return Err("a delay needs a span, such as span=20ms".to_owned()),
-            (Kind::Delay, Some(span)) => span,
-            (_, Some(_)) => return Err("span is for kind=delay".to_owned()),
-            (_, None) => Nanos::ZERO,
-        };
-        Ok(Rule { kind, span, file, after, every, limit })
-    }
-}
-
-fn named(word: &str) -> Result<Kind, String> {
-    KINDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind).ok_or_else(|| {
-        let known: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
-        format!("there is no kind '{word}'; the kinds are {}", known.join(", "))
-    })
-}
-
-fn number(key: &str, value: &str, least: u64) -> Result<u64, String> {
-    match value.parse() {
-        Ok(number) if number >= least => Ok(number),
-        _ => Err(format!("{key}={value} should be a number of at least {least}")),
-    }
-}
-
-/// The store that a selection of this one is around, and what happens to its fetches.
-fn parse(selection: &Selection) -> Result<(Selection, Rule), String> {
-    let mut words = selection.arguments.split(',');
-    let name = words.next().unwrap_or_default();
-    let inner = Selection::named(name, selection.mode).filter(|inner| inner.capabilities().holds_files);
-    match inner {
-        Some(inner) if inner.backend.name != selection.backend.name => Ok((inner, Rule::parse(words)?)),
-        _ => Err(format!("'{name}' is no store with files that it could be around, such as posix")),
-    }
-}
 
 /// A store whose fetches go wrong by rule.
 #[derive(Debug)]
 pub struct Fault {
     inner: Box<dyn Store>,
     root: PathBuf,
-    rule: Rule,
+    strikes: Strikes,
     text: String,
-    /// Fetches that the rule is about, and those that it has struck.
-    counted: AtomicU64,
-    struck: AtomicU64,
 }
 
 impl Fault {
     /// Finds mistakes in the rule.
     pub(crate) fn check(selection: &Selection) -> Result<(), StoreError> {
-        parse(selection).map(|_| ()).map_err(|mistake| refused(selection, &mistake))
+        rule::parse(selection).map(drop)
     }
 
     /// What the store inside can do; where none is named well, which `check` says, what it would have to.
     pub(crate) fn inner_capabilities(selection: &Selection) -> Capabilities {
-        parse(selection).map_or(Posix::CAPABILITIES, |(inner, _)| inner.capabilities())
+        rule::parse(selection).map_or(Posix::CAPABILITIES, |(inner, _)| inner.capabilities())
     }
 
     pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        let (inner, rule) = parse(selection).map_err(|mistake| refused(selection, &mistake))?;
-        Ok(Box::new(Fault {
-            inner: inner.open(root)?,
-            root: root.to_owned(),
-            rule,
-            text: selection.arguments.clone(),
-            counted: AtomicU64::new(0),
-            struck: AtomicU64::new(0),
-        }))
-    }
-
-    /// Whether something happens to a fetch of this file. Relaxed: the counters carry nothing with them.
-    fn strikes(&self, name: &Name) -> bool {
-        let Rule { file, after, every, limit, .. } = &self.rule;
-        if !name.as_str().contains(file) {
-            return false;
-        }
-        let number = self.counted.fetch_add(1, Ordering::Relaxed) + 1;
-        let due = number > *after && (number - after).is_multiple_of(*every);
-        let one_more = |struck: u64| (struck < *limit).then_some(struck + 1);
-        due && self.struck.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+        let (inner, strikes) = rule::parse_for(selection, Use::Fetches)?;
+        let (inner, text) = (inner.open(root)?, selection.arguments.clone());
+        Ok(Box::new(Fault { inner, root: root.to_owned(), strikes, text }))
     }
 
     /// The error that a fetch ends in.
     fn error(&self, fetch: &Fetch<'_>) -> StoreError {
         let name = self.root.join(fetch.name.as_str()).display().to_string();
         let range = fetch.ranges.first().copied().unwrap_or(Extent { offset: 0, len: 0 });
-        match self.rule.kind {
+        match self.strikes.rule.kind {
             Kind::Enoent => StoreError::io(Operation::Open, &name, Errno::NOENT),
             Kind::Short => StoreError::Short { name, end: range.offset + range.len / 2, needed: range.end() },
             _ => StoreError::io(Operation::Read, &name, Errno::IO),
         }
     }
-}
-
-fn refused(selection: &Selection, mistake: &str) -> StoreError {
-    StoreError::Refused(format!("the store '{}': {mistake}", selection.text()))
 }
 
 #[deny(clippy::missing_trait_methods)]
@@ -224,7 +98,7 @@ impl Store for Fault {
     fn observed(&self) -> Vec<(&'static str, String)> {
         let mut facts = self.inner.observed();
         facts.push(("faults", self.text.clone()));
-        facts.push(("faults_injected", self.struck.load(Ordering::Relaxed).to_string()));
+        facts.push(("faults_injected", self.strikes.count().to_string()));
         facts
     }
 }
@@ -285,11 +159,11 @@ struct FaultLane<'a> {
 
 impl FaultLane<'_> {
     fn strike(&mut self, reader: usize, mut fetch: Fetch<'_>) {
-        let (kind, now) = (self.store.rule.kind, self.traffic.clock.now());
+        let (kind, now) = (self.store.strikes.rule.kind, self.traffic.clock.now());
         let blocks = self.store.capabilities().threads == Threads::PerReader;
         let offset = fetch.ranges.first().map_or(0, |range| range.offset);
         match kind {
-            Kind::Eio | Kind::Enoent | Kind::Short => {
+            Kind::Eio | Kind::Enoent | Kind::Short | Kind::Full => {
                 let (outcome, kept) = (Err(self.store.error(&fetch)), fetch.into.take());
                 self.traffic.begin(reader, Operation::Read, offset);
                 self.traffic.end(reader);
@@ -311,11 +185,11 @@ impl FaultLane<'_> {
                 self.began[reader] = Some(now);
                 self.traffic.begin(reader, Operation::Read, offset);
                 if blocks {
-                    std::thread::sleep(Duration::from_nanos(self.store.rule.span.0));
+                    std::thread::sleep(Duration::from_nanos(self.store.strikes.rule.span.0));
                     return self.inner.submit(reader, fetch);
                 }
                 self.delayed.push(Delayed {
-                    due: now + self.store.rule.span,
+                    due: now + self.store.strikes.rule.span,
                     reader,
                     name: fetch.name.clone(),
                     tag: fetch.tag,
@@ -346,7 +220,7 @@ impl FaultLane<'_> {
 #[deny(clippy::missing_trait_methods)]
 impl Lane for FaultLane<'_> {
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
-        match self.store.strikes(fetch.name) {
+        match self.store.strikes.strike(fetch.name) {
             true => self.strike(reader, fetch),
             false => self.inner.submit(reader, fetch),
         }
@@ -402,12 +276,10 @@ impl Lane for FaultLane<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
     use crate::{Mode, conformance};
-
-    fn rule(text: &str) -> Result<Rule, String> {
-        Rule::parse(text.split(','))
-    }
 
     fn store(arguments: &str) -> (tempfile::TempDir, Box<dyn Store>) {
         let folder = tempfile::tempdir().unwrap();
@@ -415,38 +287,6 @@ mod tests {
         selection.check().unwrap();
         let store = selection.open(folder.path()).unwrap();
         (folder, store)
-    }
-
-    #[test]
-    fn rules_are_read() {
-        let read = rule("kind=delay,span=20ms,every=100,file=train/,after=3,limit=2").unwrap();
-        assert_eq!((read.kind, read.span, read.every, read.after, read.limit), {
-            (Kind::Delay, Nanos(20_000_000), 100, 3, 2)
-        });
-        for (text, mistake) in [
-            ("every=2", "the kind is missing, such as kind=eio"),
-            (
-                "kind=fire",
-                "there is no kind 'fire'; the kinds are eio, enoent, short, wrong-bytes, delay, hang",
-            ),
-            ("kind=eio,eio", "'eio' should be a setting such as kind=eio"),
-            ("kind=eio,kind=eio", "kind is given twice"),
-            ("kind=eio,every=0", "every=0 should be a number of at least 1"),
-            ("kind=eio,span=1s", "span is for kind=delay"),
-            ("kind=delay", "a delay needs a span, such as span=20ms"),
-            ("kind=eio,when=1", "there is no 'when'; there are kind, span, file, after, every and limit"),
-        ] {
-            assert_eq!(rule(text), Err(mistake.to_owned()));
-        }
-    }
-
-    #[test]
-    fn it_goes_around_stores_with_files_only() {
-        for inner in ["", "null", "sim:hdd", "tape", "fault:posix"] {
-            let text = format!("fault:{inner},kind=eio");
-            let error = Selection::named(&text, Mode::default()).unwrap().check().unwrap_err().to_string();
-            assert!(error.contains("is no store with files"), "{error}");
-        }
     }
 
     #[test]

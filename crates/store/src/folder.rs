@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::{Census, Files, Operation, StoreError, Writer};
 
 /// The suffix of a file that is being written. The next attempt at the same file truncates and reuses it.
-const PARTIAL: &str = ".partial";
+pub const PARTIAL: &str = ".partial";
 
 /// How files are opened to be read. Non-blocking: means nothing to a file, but opening a FIFO in its place would wait
 /// for a writer for ever.
@@ -40,6 +40,20 @@ impl Folder {
 
     pub(crate) fn open_file(&self, name: &Name) -> Result<OwnedFd, StoreError> {
         self.try_open(name, OFlags::empty()).map_err(|cause| self.error(Operation::Open, name, cause))
+    }
+
+    /// Keeps out those who would write, and lets in those who only read.
+    pub(crate) fn lock_shared(&self) -> Result<(), StoreError> {
+        self.lock_by(FlockOperation::NonBlockingLockShared)
+    }
+
+    fn lock_by(&self, operation: FlockOperation) -> Result<(), StoreError> {
+        match rustix::fs::flock(&self.root, operation) {
+            Err(Errno::WOULDBLOCK) => Err(StoreError::Busy { name: self.root_shown() }),
+            // Where a file system has no locks, nobody is kept out.
+            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(cause) => Err(self.failed(Operation::Lock, ".", cause)),
+        }
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
@@ -113,12 +127,7 @@ impl Files for Folder {
     }
 
     fn lock(&self) -> Result<(), StoreError> {
-        match rustix::fs::flock(&self.root, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => Err(StoreError::Busy { name: self.root_shown() }),
-            // Where a file system has no locks, nobody is kept out.
-            Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-            Err(cause) => Err(self.failed(Operation::Lock, ".", cause)),
-        }
+        self.lock_by(FlockOperation::NonBlockingLockExclusive)
     }
 
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError> {

@@ -10,71 +10,78 @@ use model::units::Nanos;
 use store::{Buffer, Source, Tier};
 
 use super::files::{self, Crew, Hands, Item};
-use super::{CheckpointError, Keeper, tiers};
+use super::tiers::{self, Standing};
+use super::{CheckpointError, Job, Keeper};
 
-/// How often a drain is tried before the next checkpoint gets its turn, and how long a pause there is in between.
+/// How often a drain is tried before it counts as failing, and how long a pause there is in between.
 const ATTEMPTS: u32 = 5;
-const PAUSE: Nanos = Nanos(500_000_000);
+const PAUSE: Nanos = Nanos(if cfg!(test) { 2_000_000 } else { 500_000_000 });
 
 impl Keeper<'_> {
     /// Brings a checkpoint to the last tier. One that cannot be brought stays on the fast tier, complete, and keeps its
-    /// slot; the next run tries again.
-    pub(super) fn drain(&self, moment: Moment) {
+    /// slot; it is tried again for as long as the run takes, then by the next one.
+    pub(super) fn drain(&self, moment: Moment, tries: u32) {
         let Some(fast) = self.setup.fast else { return };
-        for attempt in 1..=ATTEMPTS {
-            match self.try_drain(fast, moment) {
-                Ok(()) => {
-                    let mut state = self.state();
-                    state.undrained -= 1;
-                    state.drain_failure = None;
-                    drop(state);
-                    if let Err(cause) = self.retain() {
-                        self.note(moment, |saved| saved.troubles.push(cause.to_string()));
-                    }
-                    return;
-                }
-                Err(CheckpointError::Interrupted) => return,
-                Err(cause) => {
-                    let text = format!("drain, attempt {attempt} of {ATTEMPTS}: {cause}");
-                    self.note(moment, |saved| saved.troubles.push(text));
-                    if attempt == ATTEMPTS {
-                        self.state().drain_failure = Some(cause.to_string());
-                        return;
-                    }
-                    let until = self.now() + PAUSE;
-                    self.setup.clock.sleep_until(until, &|| self.setup.stop.wished());
-                }
+        let cause = match self.try_drain(fast, moment) {
+            Ok(()) => {
+                self.state().drain_failure = None;
+                self.give_slot(moment);
+                return self.retain_after(moment);
             }
+            Err(CheckpointError::Interrupted) => return,
+            Err(cause) => cause,
+        };
+        self.trouble(moment, format!("drain: {cause}"));
+        let tries = tries + 1;
+        // What is damaged does not get better.
+        let worth_it = matches!(cause, CheckpointError::Store(_) | CheckpointError::Foreign(_));
+        let mut state = self.state();
+        if tries >= ATTEMPTS || !worth_it {
+            state.drain_failure = Some(cause.to_string());
+        }
+        let over = state.closing && tries >= ATTEMPTS;
+        drop(state);
+        if worth_it && !over {
+            let until = self.now() + PAUSE;
+            self.setup.clock.sleep_until(until, &|| self.setup.stop.wished());
+            self.push(Job::Drain { moment, tries });
         }
     }
 
     fn try_drain(&self, fast: &dyn Tier, moment: Moment) -> Result<(), CheckpointError> {
-        let began = self.now();
-        let Some(manifest) = tiers::complete(fast, moment)? else {
+        let Some(Standing { folder, manifest }) = tiers::complete(fast, moment)? else {
             return Err(CheckpointError::None(fast.shown(&Name::new(&moment.folder()).unwrap_or_default())));
         };
-        let last = self.setup.last;
-        tiers::begin(last, moment)?;
-        let (crew, items) = (self.crew(), listed(&manifest));
+        // A drain whose end was all that was missing needs no more than that.
+        if !tiers::holds(self.setup.last, &manifest)? {
+            tiers::begin(self.setup.last, &manifest)?;
+            self.copy(fast, &folder, &manifest).inspect_err(|_| tiers::abandon(self.setup.last, moment))?;
+        }
+        let _nobody_reads = self.reading();
+        tiers::remove(fast, &folder)
+    }
+
+    /// Copies all files of a checkpoint to the last tier and makes it complete there.
+    fn copy(&self, fast: &dyn Tier, folder: &str, manifest: &Manifest) -> Result<(), CheckpointError> {
+        let (began, moment, last) = (self.now(), manifest.moment, self.setup.last);
+        let (crew, items) = (self.crew(), listed(manifest));
         let pace = Pace::new(self.setup.plan.drain_bytes_per_second, began);
-        let ended = crew.each(&items, |item, hands| copy(&crew, [fast, last], item, moment, &pace, hands))?;
-        tiers::finish(last, &manifest)?;
+        let target = moment.folder();
+        let ended = crew.each(&items, |item, hands| {
+            copy(&crew, [(fast, item.path(folder)), (last, item.path(&target))], item, &pace, hands)
+        })?;
+        tiers::finish(last, manifest)?;
         let reckoned = ended.iter().map(|end| end.at).max().unwrap_or(began);
         let end = if last.holds_files() { self.now() } else { reckoned };
         self.completed(moment, false, |saved| {
             saved.drain_ns = Some(end.since(began));
             saved.durable_ns = Some(end.since(saved.began));
         });
-        let mut state = self.state();
-        while state.restoring > 0 && !self.setup.stop.wished() {
-            state = self.wait(state);
-        }
-        // One that somebody is still reading is removed by the next run.
-        if state.restoring > 0 {
-            return Ok(());
-        }
-        drop(state);
-        tiers::remove(fast, moment)
+        self.completed(moment, false, |saved| {
+            saved.drain_ns = Some(end.since(began));
+            saved.durable_ns = Some(end.since(saved.began));
+        });
+        Ok(())
     }
 }
 
@@ -91,16 +98,14 @@ pub(super) fn listed(manifest: &Manifest) -> Vec<Item> {
 /// Copies a file; the copy counts only if its checksum is the one that was written down when it was saved.
 fn copy(
     crew: &Crew<'_>,
-    [from, to]: [&dyn Tier; 2],
+    [(from, path), (to, target)]: [(&dyn Tier, Name); 2],
     item: &Item,
-    moment: Moment,
     pace: &Pace,
     hands: &mut Hands,
 ) -> Result<(Nanos, u32), CheckpointError> {
-    let path = item.path(moment);
     let mut source = from.open(&path, crew.clock.as_now())?;
     let mut read = |chunk: &mut Buffer, len: usize| read_exactly(&mut *source, from, &path, item, chunk, len);
-    let (end, crc32) = files::write(crew, to, &path, item.bytes, true, hands, |_, chunk, len| {
+    let (end, crc32) = files::write(crew, to, &target, item.bytes, true, hands, |_, chunk, len| {
         read(chunk, len)?;
         pace.wait(len as u64, crew);
         Ok(())

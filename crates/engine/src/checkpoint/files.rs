@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use model::checkpoint::Geometry;
-use model::checkpoint::manifest::{Entry, Moment};
+use model::checkpoint::manifest::Entry;
 use model::names::Name;
 use model::units::Nanos;
 use store::{Buffer, Tier};
 
-use super::CheckpointError;
+use super::{CheckpointError, tiers};
 use crate::loader::panic_text;
 use crate::meter::Clock;
 use crate::pulse::Pulse;
@@ -30,12 +30,13 @@ pub(super) struct Item {
 }
 
 impl Item {
-    pub(super) fn path(&self, moment: Moment) -> Name {
-        Name::new(&format!("{}/{}", moment.folder(), self.name)).unwrap_or_default()
+    pub(super) fn path(&self, folder: &str) -> Name {
+        tiers::path(folder, &self.name)
     }
 
-    pub(super) fn entry(&self, crc32: u32) -> Entry {
-        Entry { name: self.name.clone(), rank: self.rank, bytes: self.bytes, crc32 }
+    /// How a manifest lists it; the checksum follows.
+    pub(super) fn entry(&self) -> Entry {
+        Entry { name: self.name.clone(), rank: self.rank, bytes: self.bytes, crc32: 0 }
     }
 }
 

@@ -11,12 +11,12 @@ mod save;
 mod snapshot;
 mod tiers;
 
-use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use model::checkpoint::manifest::Moment;
-use model::checkpoint::{CheckpointPlan, Saved};
+use model::checkpoint::manifest::{Manifest, Moment};
+use model::checkpoint::{CheckpointPlan, Saved, Schedule};
 use model::units::Nanos;
 use store::{StoreError, Tier};
 use thiserror::Error;
@@ -25,7 +25,8 @@ use crate::meter::Clock;
 use crate::pulse::Pulse;
 use crate::stop::Stop;
 use files::{Crew, Item};
-use snapshot::Snapshot;
+use save::Written;
+use snapshot::{Pool, Snapshot};
 
 pub use alone::alone;
 pub use restore::RestoreWish;
@@ -47,6 +48,12 @@ pub enum CheckpointError {
     TooFew { folder: String, there: u64, asked: u64 },
     #[error("the checkpoint in {folder} is of {there}, and {asked} is to be restored")]
     Other { folder: String, there: String, asked: String },
+    #[error(
+        "{0} holds files that feedline did not write, or cannot read; move it away or choose another folder"
+    )]
+    Foreign(String),
+    #[error("{0} cannot be the fast tier and the last one at once; choose another checkpoint.burst_folder")]
+    SameFolder(String),
     #[error("no slot on the fast tier is free, since draining fails: {0}")]
     NoSlot(String),
     #[error("cannot start a thread: {0}")]
@@ -85,8 +92,21 @@ pub struct Completed {
 
 /// What the background has to do.
 enum Job {
-    Drain(Moment),
+    /// Brings a checkpoint to the last tier; that was tried so often.
+    Drain {
+        moment: Moment,
+        tries: u32,
+    },
     Persist(Snapshot),
+    /// Makes a checkpoint complete for which training did not wait until it was safe.
+    Seal(Written),
+}
+
+impl Job {
+    /// Whether there is one more complete checkpoint afterwards.
+    fn completes(&self) -> bool {
+        !matches!(self, Job::Drain { .. })
+    }
 }
 
 /// What the run and the background share.
@@ -97,14 +117,12 @@ struct State {
     at_work: bool,
     /// When it last came to rest.
     rested: Nanos,
-    /// Restores that may be reading from the fast tier, where nothing is removed meanwhile.
-    restoring: u64,
+    /// Jobs after which there is one more complete checkpoint, including the one that is being done.
+    completing: u64,
     /// Checkpoints on the fast tier that are not on the last one.
-    undrained: u64,
-    /// Why the last drain failed, until one succeeds.
+    undrained: BTreeSet<Moment>,
+    /// Why drains fail, until one succeeds.
     drain_failure: Option<String>,
-    /// Bytes of snapshots in memory.
-    pool_used: u64,
     saved: Vec<Saved>,
     /// The number of the newest checkpoint on any tier.
     serial: u64,
@@ -118,6 +136,10 @@ pub struct Keeper<'a> {
     items: Vec<Item>,
     state: Mutex<State>,
     changed: Condvar,
+    /// Held by who reads a complete checkpoint or removes one.
+    reading: Mutex<()>,
+    /// Memory of snapshots.
+    pool: Arc<Pool>,
 }
 
 /// How long somebody waits before looking whether the run should stop.
@@ -134,7 +156,10 @@ pub fn keep<'a, T>(
         items: files::items(&setup.plan.geometry),
         state: Mutex::default(),
         changed: Condvar::new(),
+        reading: Mutex::default(),
+        pool: Arc::new(Pool::new(setup.plan.pool_bytes)),
     };
+    let _alone = keeper.lock()?;
     keeper.recover()?;
     let done = std::thread::scope(|scope| -> Result<T, CheckpointError> {
         let builder = std::thread::Builder::new().name("keeper".to_owned());
@@ -204,22 +229,55 @@ impl<'a> Keeper<'a> {
         (self.setup.tell)(Completed { moment, on_fast });
     }
 
+    /// Notes what went wrong with a save, once for each cause.
+    fn trouble(&self, moment: Moment, text: String) {
+        self.note(moment, |saved| {
+            if !saved.troubles.contains(&text) {
+                saved.troubles.push(text);
+            }
+        });
+    }
+
     /// Whether something that training does not wait for goes on, or went on after this moment.
     pub(crate) fn was_at_work_since(&self, moment: Nanos) -> bool {
         let state = self.state();
         state.at_work || !state.jobs.is_empty() || state.rested > moment
     }
 
-    /// Waits until nothing goes on in the background.
+    /// Waits until nothing goes on in the background, or only what does not get better.
     fn settle(&self) {
         let mut state = self.state();
-        while (state.at_work || !state.jobs.is_empty()) && !self.setup.stop.wished() {
+        while (state.at_work || !state.jobs.is_empty())
+            && (state.completing > 0 || state.drain_failure.is_none())
+            && !self.setup.stop.wished()
+        {
             state = self.wait(state);
         }
     }
 
+    /// Keeps complete checkpoints from going while one is read, and from being read while they go.
+    fn reading(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the run saves nothing.
+    fn only_reads(&self) -> bool {
+        matches!(self.setup.plan.schedule, Schedule::Alone { saves: 0, .. })
+    }
+
+    /// Whether a checkpoint is of the model, ranks and scale of this run.
+    fn is_ours(&self, manifest: &Manifest) -> bool {
+        let geometry = &self.setup.plan.geometry;
+        manifest.model == self.setup.model
+            && manifest.ranks == geometry.ranks
+            && manifest.scale == geometry.scale.to_string()
+    }
+
     fn push(&self, job: Job) {
-        self.state().jobs.push_back(job);
+        let mut state = self.state();
+        state.completing += u64::from(job.completes());
+        state.jobs.push_back(job);
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -238,12 +296,15 @@ impl<'a> Keeper<'a> {
                 state = self.wait(state);
             };
             drop(state);
+            let completes = job.completes();
             match job {
-                Job::Drain(moment) => self.drain(moment),
+                Job::Drain { moment, tries } => self.drain(moment, tries),
                 Job::Persist(snapshot) => self.persist(snapshot),
+                Job::Seal(written) => self.seal_later(&written),
             }
             let mut state = self.state();
             (state.at_work, state.rested) = (false, self.now());
+            state.completing -= u64::from(completes);
             drop(state);
             self.changed.notify_all();
         }

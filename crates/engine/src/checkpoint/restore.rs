@@ -1,6 +1,7 @@
 //! Restoring: the newest checkpoint that is complete on any tier, or a given one, read by all ranks, every byte
 //! compared with what was saved. Whether the bytes came from the medium is part of the answer.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
@@ -15,7 +16,8 @@ use super::content::FileContent;
 use super::drain::listed;
 use super::files::{self, Crew, Hands, Item};
 use super::save::cpu_since;
-use super::{CheckpointError, Keeper, tiers};
+use super::tiers::{self, Standing};
+use super::{CheckpointError, Keeper};
 use crate::meter;
 
 /// What is to be restored, and how.
@@ -30,22 +32,17 @@ pub struct RestoreWish {
 impl Keeper<'_> {
     /// Restores a checkpoint and says what that brought and took.
     pub fn restore(&self, wish: RestoreWish) -> Result<Restored, CheckpointError> {
-        self.state().restoring += 1;
-        let restored = self.restore_undisturbed(wish);
-        self.state().restoring -= 1;
-        self.changed.notify_all();
-        restored
-    }
-
-    fn restore_undisturbed(&self, wish: RestoreWish) -> Result<Restored, CheckpointError> {
-        let (tier, manifest, from_fast) = self.find(wish.moment)?;
-        self.must_fit(tier, &manifest)?;
+        self.wait_for_saves()?;
+        let _nobody_removes = self.reading();
+        let (tier, standing, from_fast) = self.find(wish.moment)?;
+        self.must_fit(tier, &standing)?;
+        let manifest = &standing.manifest;
         let moment = manifest.moment;
-        let items = self.shifted(&manifest);
-        let pages = self.prepare(tier, &items, moment, wish.cold)?;
+        let items = self.shifted(manifest);
+        let pages = self.prepare(tier, &items, &standing.folder, wish.cold)?;
         let crew = self.crew();
         let (began, cpu) = (self.now(), meter::cpu_seconds());
-        let ended = crew.each(&items, |item, hands| read(&crew, tier, item, &manifest, hands))?;
+        let ended = crew.each(&items, |item, hands| read(&crew, tier, item, &standing, hands))?;
         let (slowest, first) = files::rank_times(&items, &ended, began);
         let took = if tier.holds_files() { self.now().since(began) } else { slowest };
         let bytes = manifest.bytes();
@@ -64,9 +61,21 @@ impl Keeper<'_> {
         })
     }
 
+    /// Waits until the saves that go on in the background have come to their end: what is newest then stays so.
+    fn wait_for_saves(&self) -> Result<(), CheckpointError> {
+        let mut state = self.state();
+        while state.completing > 0 {
+            if self.setup.stop.wished() {
+                return Err(CheckpointError::Interrupted);
+            }
+            state = self.wait(state);
+        }
+        Ok(())
+    }
+
     /// The checkpoint that is to be restored, and where it is: on the fast tier, if it is on both.
-    fn find(&self, wished: Option<Moment>) -> Result<(&dyn Tier, Manifest, bool), CheckpointError> {
-        let mut best: Option<(&dyn Tier, Manifest, bool)> = None;
+    fn find(&self, wished: Option<Moment>) -> Result<(&dyn Tier, Standing, bool), CheckpointError> {
+        let mut best: Option<(&dyn Tier, Standing, bool)> = None;
         for (tier, is_fast) in [(self.setup.fast, true), (Some(self.setup.last), false)] {
             let Some(tier) = tier else { continue };
             let found = match wished {
@@ -74,7 +83,7 @@ impl Keeper<'_> {
                 None => tiers::all_complete(tier)?.pop(),
             };
             let Some(found) = found else { continue };
-            if best.as_ref().is_none_or(|(_, other, _)| found.serial > other.serial) {
+            if best.as_ref().is_none_or(|(_, other, _)| found.manifest.serial > other.manifest.serial) {
                 best = Some((tier, found, is_fast));
             }
         }
@@ -86,28 +95,33 @@ impl Keeper<'_> {
 
     /// The checkpoints that are complete on any tier, oldest first.
     pub(super) fn complete(&self) -> Result<Vec<Moment>, CheckpointError> {
-        let mut all = Vec::new();
-        for tier in [self.setup.fast, Some(self.setup.last)].into_iter().flatten() {
-            all.extend(
-                tiers::all_complete(tier)?.into_iter().map(|manifest| (manifest.serial, manifest.moment)),
-            );
+        let mut newest = BTreeMap::new();
+        for tier in self.tiers() {
+            for Standing { manifest, .. } in tiers::all_complete(tier)? {
+                let serial = newest.entry(manifest.moment).or_insert(manifest.serial);
+                *serial = manifest.serial.max(*serial);
+            }
         }
-        all.sort_unstable();
-        all.dedup();
-        Ok(all.into_iter().map(|(_, moment)| moment).collect())
+        let mut moments: Vec<Moment> = newest.keys().copied().collect();
+        moments.sort_by_key(|moment| newest[moment]);
+        Ok(moments)
     }
 
     /// Refuses a checkpoint of another model, of other ranks, or of another scale.
-    fn must_fit(&self, tier: &dyn Tier, manifest: &Manifest) -> Result<(), CheckpointError> {
+    fn must_fit(
+        &self,
+        tier: &dyn Tier,
+        Standing { folder, manifest }: &Standing,
+    ) -> Result<(), CheckpointError> {
+        if self.is_ours(manifest) {
+            return Ok(());
+        }
         let plan = self.setup.plan;
         let shown =
             |model: &str, ranks: u64, scale: &str| format!("{model} on {ranks} ranks at scale {scale}");
         let there = shown(&manifest.model, manifest.ranks, &manifest.scale);
         let asked = shown(self.setup.model, plan.geometry.ranks, &plan.geometry.scale.to_string());
-        if there == asked {
-            return Ok(());
-        }
-        let folder = tier.shown(&Name::new(&manifest.moment.folder()).unwrap_or_default());
+        let folder = tier.shown(&Name::new(folder).unwrap_or_default());
         Err(CheckpointError::Other { folder, there, asked })
     }
 
@@ -124,12 +138,12 @@ impl Keeper<'_> {
         &self,
         tier: &dyn Tier,
         items: &[Item],
-        moment: Moment,
+        folder: &str,
         cold: bool,
     ) -> Result<Option<Pages>, CheckpointError> {
         let sum = Mutex::new(Some(Pages::default()));
         self.crew().each(items, |item, _| {
-            let path = item.path(moment);
+            let path = item.path(folder);
             let pages = if cold { tier.evict(&path)? } else { tier.cached(&path)? };
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
             *sum = match (*sum, pages) {
@@ -150,10 +164,10 @@ fn read(
     crew: &Crew<'_>,
     tier: &dyn Tier,
     item: &Item,
-    manifest: &Manifest,
+    Standing { folder, manifest }: &Standing,
     hands: &mut Hands,
 ) -> Result<(Nanos, u32), CheckpointError> {
-    let path = item.path(manifest.moment);
+    let path = item.path(folder);
     let content = FileContent::new(manifest.seed, manifest.moment, item.number);
     let mut source = tier.open(&path, crew.clock.as_now())?;
     let mut chunk = hands.buffer(crew.chunk_bytes);

@@ -8,7 +8,7 @@ use model::units::Nanos;
 use store::Tier;
 
 use super::content::FileContent;
-use super::files::{self, Ended};
+use super::files::{self, Ended, Hands, Item};
 use super::{CheckpointError, Job, Keeper, tiers};
 use crate::{host, meter};
 
@@ -16,6 +16,15 @@ use crate::{host, meter};
 pub(super) fn cpu_since(before: f64, span: Nanos) -> Cpu {
     let used_ns = Nanos::from_seconds(meter::cpu_seconds() - before);
     Cpu { used_ns, core_ns: Nanos(span.0.saturating_mul(host::cores())) }
+}
+
+/// A checkpoint whose files are written.
+pub(super) struct Written {
+    manifest: Manifest,
+    on_fast: bool,
+    /// When the save began, and when the last file was written.
+    began: Nanos,
+    pub(super) end: Nanos,
 }
 
 impl Keeper<'_> {
@@ -37,7 +46,7 @@ impl Keeper<'_> {
         let end = match outcome {
             Ok(end) => end,
             Err(cause) => {
-                self.note(moment, |saved| saved.troubles.push(cause.to_string()));
+                self.trouble(moment, cause.to_string());
                 self.now()
             }
         };
@@ -47,40 +56,32 @@ impl Keeper<'_> {
     }
 
     fn save_to_last(&self, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
-        let end = self.write_to(self.setup.last, moment, began)?;
-        self.completed(moment, false, |saved| saved.durable_ns = Some(end.since(began)));
-        self.retain()?;
-        Ok(end)
+        let written = self.write(self.setup.last, moment, began)?;
+        self.arrive(written)
     }
 
     /// Saves to the tier in front, and to the last one where that does not go.
     fn save_to_fast(&self, fast: &dyn Tier, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
         self.take_slot(moment)?;
-        match self.write_to(fast, moment, began) {
-            Ok(end) => {
-                self.completed(moment, true, |saved| saved.fast_ns = Some(end.since(began)));
-                self.push(Job::Drain(moment));
-                Ok(end)
+        let arrived = self
+            .write(fast, moment, began)
+            .and_then(|written| self.arrive(Written { on_fast: true, ..written }));
+        match arrived {
+            Err(cause) if cause != CheckpointError::Interrupted => {
+                self.give_slot(moment);
+                self.trouble(moment, format!("fast tier: {cause}"));
+                self.save_to_last(moment, began)
             }
-            Err(cause) => {
-                self.state().undrained -= 1;
-                self.note(moment, |saved| saved.troubles.push(format!("fast tier: {cause}")));
-                // What is left there takes room and is of no use to anybody.
-                let _ = tiers::remove(fast, moment);
-                match cause {
-                    CheckpointError::Store(_) => self.save_to_last(moment, began),
-                    cause => Err(cause),
-                }
-            }
+            arrived => arrived,
         }
     }
 
-    /// Waits until the fast tier holds fewer checkpoints that are not drained than it may.
+    /// Waits until the fast tier holds fewer checkpoints that are not drained than it may, and none of this name.
     fn take_slot(&self, moment: Moment) -> Result<(), CheckpointError> {
         let began = self.now();
         let mut state = self.state();
         let mut waited = false;
-        while state.undrained >= self.setup.plan.slots {
+        while state.undrained.len() as u64 >= self.setup.plan.slots || state.undrained.contains(&moment) {
             if let Some(cause) = &state.drain_failure {
                 return Err(CheckpointError::NoSlot(cause.clone()));
             }
@@ -90,7 +91,7 @@ impl Keeper<'_> {
             waited = true;
             state = self.wait(state);
         }
-        state.undrained += 1;
+        state.undrained.insert(moment);
         drop(state);
         if waited {
             let span = self.now().since(began);
@@ -99,32 +100,49 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Writes a checkpoint to a tier and makes it complete there; says when that was.
-    fn write_to(&self, tier: &dyn Tier, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
-        tiers::begin(tier, moment)?;
-        let (crew, durable) = (self.crew(), self.setup.plan.fsync);
-        let ended = crew.each(&self.items, |item, hands| {
+    pub(super) fn give_slot(&self, moment: Moment) {
+        self.state().undrained.remove(&moment);
+        self.changed.notify_all();
+    }
+
+    /// Writes the files of a checkpoint to a tier.
+    fn write(&self, tier: &dyn Tier, moment: Moment, began: Nanos) -> Result<Written, CheckpointError> {
+        let (crew, durable, folder) = (self.crew(), self.setup.plan.fsync, moment.folder());
+        self.fill(tier, moment, began, |item, hands| {
             let content = FileContent::new(self.setup.seed, moment, item.number);
-            let path = item.path(moment);
-            files::write(&crew, tier, &path, item.bytes, durable, hands, |at, chunk, len| {
+            files::write(&crew, tier, &item.path(&folder), item.bytes, durable, hands, |at, chunk, len| {
                 if tier.holds_files() {
                     content.fill(at, &mut chunk.room()[..len]);
                 }
                 Ok(())
             })
-        })?;
-        tiers::finish(tier, &self.manifest(moment, &ended))?;
-        self.book_ranks(moment, &ended, began);
-        // A simulated device is done when it says so, which nobody has to wake up for in time.
-        let last = ended.iter().map(|end| end.at).max().unwrap_or(began);
-        Ok(if tier.holds_files() { self.now() } else { last })
+        })
     }
 
-    /// The list of the files, with what was found out about them while they were written.
-    pub(super) fn manifest(&self, moment: Moment, ended: &[Ended]) -> Manifest {
+    /// Fills the folder of a checkpoint on a tier with files that `work` writes.
+    pub(super) fn fill(
+        &self,
+        tier: &dyn Tier,
+        moment: Moment,
+        began: Nanos,
+        work: impl Fn(&Item, &mut Hands) -> Result<(Nanos, u32), CheckpointError> + Sync,
+    ) -> Result<Written, CheckpointError> {
+        let mut manifest = self.draft(moment);
+        tiers::begin(tier, &manifest)?;
+        let ended = self.crew().each(&self.items, work).inspect_err(|_| tiers::abandon(tier, moment))?;
+        for end in &ended {
+            manifest.files[self.items[end.place].number as usize].crc32 = end.crc32;
+        }
+        self.book_ranks(moment, &ended, began);
+        let end = ended.iter().map(|end| end.at).max().unwrap_or(began);
+        Ok(Written { manifest, on_fast: false, began, end })
+    }
+
+    /// The list of the files, in the order of their numbers, without checksums.
+    fn draft(&self, moment: Moment) -> Manifest {
         let geometry = &self.setup.plan.geometry;
-        let mut ended: Vec<&Ended> = ended.iter().collect();
-        ended.sort_unstable_by_key(|end| self.items[end.place].number);
+        let mut items: Vec<&Item> = self.items.iter().collect();
+        items.sort_unstable_by_key(|item| item.number);
         let mut state = self.state();
         state.serial += 1;
         Manifest {
@@ -135,11 +153,69 @@ impl Keeper<'_> {
             ranks: geometry.ranks,
             model: self.setup.model.to_owned(),
             scale: geometry.scale.to_string(),
-            files: ended.into_iter().map(|end| self.items[end.place].entry(end.crc32)).collect(),
+            files: items.into_iter().map(Item::entry).collect(),
         }
     }
 
-    pub(super) fn book_ranks(&self, moment: Moment, ended: &[Ended], began: Nanos) {
+    /// What follows when the files are written. Says when training may go on: at once, if it is not to wait until they
+    /// are safe. The checkpoint is complete only when they are, whoever waits.
+    fn arrive(&self, written: Written) -> Result<Nanos, CheckpointError> {
+        if self.setup.plan.fsync {
+            return self.seal(&written);
+        }
+        let end = written.end;
+        self.push(Job::Seal(written));
+        Ok(end)
+    }
+
+    /// Makes files safe that training did not wait for, and then the checkpoint complete.
+    pub(super) fn seal_later(&self, written: &Written) {
+        let Written { manifest, on_fast, .. } = written;
+        let (tier, moment) = (self.tier(*on_fast), manifest.moment);
+        let folder = moment.folder();
+        let safe =
+            manifest.files.iter().try_for_each(|file| tier.sync_file(&tiers::path(&folder, &file.name)));
+        let sealed = match safe {
+            Ok(()) => self.seal(written).map(drop),
+            Err(cause) => {
+                tiers::abandon(tier, moment);
+                Err(cause.into())
+            }
+        };
+        if let Err(cause) = sealed {
+            if *on_fast {
+                self.give_slot(moment);
+            }
+            self.trouble(moment, cause.to_string());
+        }
+    }
+
+    /// Makes a checkpoint complete whose files are safe; says when it was.
+    pub(super) fn seal(&self, written: &Written) -> Result<Nanos, CheckpointError> {
+        let Written { manifest, on_fast, began, end } = written;
+        let (tier, moment) = (self.tier(*on_fast), manifest.moment);
+        tiers::finish(tier, manifest).inspect_err(|_| tiers::abandon(tier, moment))?;
+        // A simulated device is done when it says so, which nobody has to wake up for in time.
+        let end = if tier.holds_files() { self.now() } else { *end };
+        let took = Some(end.since(*began));
+        if *on_fast {
+            self.completed(moment, true, |saved| saved.fast_ns = took);
+            self.push(Job::Drain { moment, tries: 0 });
+        } else {
+            self.completed(moment, false, |saved| saved.durable_ns = took);
+            self.retain_after(moment);
+        }
+        Ok(end)
+    }
+
+    fn tier(&self, on_fast: bool) -> &dyn Tier {
+        match self.setup.fast {
+            Some(fast) if on_fast => fast,
+            _ => self.setup.last,
+        }
+    }
+
+    fn book_ranks(&self, moment: Moment, ended: &[Ended], began: Nanos) {
         let (slowest, first) = files::rank_times(&self.items, ended, began);
         let synced = self.setup.plan.rank_sync;
         self.note(moment, |saved| {

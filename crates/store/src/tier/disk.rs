@@ -1,6 +1,7 @@
 //! Checkpoints in a folder: buffered writes, writes past the page cache, or either of them through a ring.
 
-use std::path::Path;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use model::extent::Extent;
 use model::names::Name;
@@ -11,8 +12,8 @@ use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::ring::RingSink;
-use super::{CHUNK_GRANULE, Sink, Source, Tier};
-use crate::folder::{Folder, start_flushing};
+use super::{CHUNK_GRANULE, Lock, Sink, Source, Tier};
+use crate::folder::{Folder, PARTIAL, existing_ancestor, start_flushing};
 use crate::page_cache::{self, Pages};
 use crate::past_cache::PastCache;
 use crate::{Buffer, Files, Now, Operation, StoreError};
@@ -34,13 +35,13 @@ impl Road {
 /// A folder that holds checkpoints.
 #[derive(Debug)]
 pub struct Disk {
-    folder: Folder,
+    root: PathBuf,
     road: Road,
 }
 
 impl Disk {
     pub(super) fn open(root: &Path, road: Road) -> Result<Disk, StoreError> {
-        std::fs::create_dir_all(root).map_err(|error| {
+        make_root(root).map_err(|error| {
             let cause = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             StoreError::io(Operation::MakeFolder, &root.display().to_string(), cause)
         })?;
@@ -52,36 +53,62 @@ impl Disk {
         if matches!(road, Road::Ring { .. }) {
             RingSink::probe()?;
         }
-        Ok(Disk { folder, road })
+        Ok(Disk { root: root.to_owned(), road })
+    }
+
+    /// The folder as it is now: one that was away and came back, such as a mount, is another than it was.
+    fn now(&self) -> Result<Folder, StoreError> {
+        Folder::open(&self.root)
+    }
+
+    /// Opens a file for writing that is empty.
+    fn begin(&self, name: &Name, more: OFlags) -> Result<OwnedFd, StoreError> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | more;
+        let root = self.now()?;
+        rustix::fs::openat(root.root(), name.as_c_str(), flags, Mode::from_raw_mode(0o666))
+            .map_err(|cause| self.failed(Operation::Create, name, cause))
+    }
+
+    /// Opens a folder to list or flush it.
+    fn open_folder(&self, folder: &Name) -> Result<Result<OwnedFd, Errno>, StoreError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(self.now()?.root(), folder.as_c_str(), flags, Mode::empty()))
     }
 
     /// A file and the extent of all its bytes.
     fn whole(&self, name: &Name) -> Result<(OwnedFd, Extent), StoreError> {
-        let open = self.folder.try_open(name, OFlags::empty());
-        let file = open.map_err(|cause| self.failed(Operation::Open, name, cause))?;
+        let file = self.now()?.open_file(name)?;
         let stat = rustix::fs::fstat(&file).map_err(|cause| self.failed(Operation::Stat, name, cause))?;
         Ok((file, Extent { offset: 0, len: u64::try_from(stat.st_size).unwrap_or(0) }))
     }
 
     fn failed(&self, operation: Operation, name: &Name, cause: Errno) -> StoreError {
-        self.folder.error(operation, name, cause)
+        StoreError::io(operation, &self.shown(name), cause)
     }
 }
 
 impl Tier for Disk {
     fn shown(&self, name: &Name) -> String {
-        self.folder.shown(name)
+        self.root.join(name.as_str()).display().to_string()
     }
 
     fn holds_files(&self) -> bool {
         true
     }
 
+    fn lock(&self, shared: bool) -> Result<Lock, StoreError> {
+        let folder = self.now()?;
+        if shared { folder.lock_shared() } else { folder.lock() }?;
+        Ok(Lock { _folder: Some(folder) })
+    }
+
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        self.folder.create_folder(folder)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let there = rustix::fs::openat(self.folder.root(), folder.as_c_str(), flags, Mode::empty());
-        there.map(drop).map_err(|cause| self.failed(Operation::MakeFolder, folder, cause))
+        self.now()?.create_folder(folder)?;
+        self.open_folder(folder)?.map(drop).map_err(|cause| self.failed(Operation::MakeFolder, folder, cause))
     }
 
     fn create<'a>(
@@ -90,12 +117,8 @@ impl Tier for Disk {
         bytes: u64,
         clock: &'a dyn Now,
     ) -> Result<Box<dyn Sink + 'a>, StoreError> {
-        let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        if self.road.is_past_cache() {
-            flags |= OFlags::DIRECT;
-        }
-        let open = rustix::fs::openat(self.folder.root(), name.as_c_str(), flags, Mode::from_raw_mode(0o666));
-        let file = open.map_err(|cause| self.failed(Operation::Create, name, cause))?;
+        let more = if self.road.is_past_cache() { OFlags::DIRECT } else { OFlags::empty() };
+        let file = self.begin(name, more)?;
         reserve(&file, bytes).map_err(|cause| self.failed(Operation::Write, name, cause))?;
         let target = Target { disk: self, name: name.clone(), file, bytes, clock };
         Ok(match self.road {
@@ -106,7 +129,7 @@ impl Tier for Disk {
 
     fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
         let more = if self.road.is_past_cache() { OFlags::DIRECT } else { OFlags::empty() };
-        let open = self.folder.try_open(name, more);
+        let open = self.now()?.try_open(name, more);
         let file = open.map_err(|cause| self.failed(Operation::Open, name, cause))?;
         if !self.road.is_past_cache() {
             // Advice: without it the kernel finds out by itself.
@@ -129,40 +152,45 @@ impl Tier for Disk {
     }
 
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
-        let partial = Name::new(&format!("{name}.partial")).unwrap_or_default();
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let open =
-            rustix::fs::openat(self.folder.root(), partial.as_c_str(), flags, Mode::from_raw_mode(0o666));
-        let file = open.map_err(|cause| self.failed(Operation::Create, name, cause))?;
+        let partial = Name::new(&format!("{name}{PARTIAL}")).unwrap_or_default();
+        let file = self.begin(&partial, OFlags::empty())?;
         write_all(&file, bytes, 0)
             .and_then(|()| rustix::fs::fsync(&file))
             .map_err(|cause| self.failed(Operation::Write, name, cause))?;
-        let root = self.folder.root();
-        rustix::fs::renameat(root, partial.as_c_str(), root, name.as_c_str())
-            .map_err(|cause| self.failed(Operation::Rename, name, cause))?;
+        self.rename(&partial, name)?;
         self.sync_folder(&parent(name))
     }
 
     fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError> {
-        match std::fs::read(self.folder.shown(name)) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => {
-                Err(self.failed(Operation::Read, name, Errno::from_io_error(&error).unwrap_or(Errno::IO)))
-            }
+        let failed = |cause| self.failed(Operation::Read, name, cause);
+        let file = match self.now()?.try_open(name, OFlags::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            open => open.map_err(failed)?,
+        };
+        let mut bytes = Vec::new();
+        match std::fs::File::from(file).read_to_end(&mut bytes) {
+            Ok(_) => Ok(Some(bytes)),
+            Err(error) => Err(failed(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
         }
     }
 
+    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
+        self.now()?.size(name)
+    }
+
+    fn sync_file(&self, name: &Name) -> Result<(), StoreError> {
+        let file = self.now()?.open_file(name)?;
+        rustix::fs::fsync(&file).map_err(|cause| self.failed(Operation::Sync, name, cause))
+    }
+
     fn sync_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = rustix::fs::openat(self.folder.root(), folder.as_c_str(), flags, Mode::empty());
-        open.and_then(rustix::fs::fsync).map_err(|cause| self.failed(Operation::Sync, folder, cause))
+        let synced = self.open_folder(folder)?.and_then(rustix::fs::fsync);
+        synced.map_err(|cause| self.failed(Operation::Sync, folder, cause))
     }
 
     fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError> {
         let error = |cause| self.failed(Operation::List, folder, cause);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = match rustix::fs::openat(self.folder.root(), folder.as_c_str(), flags, Mode::empty()) {
+        let open = match self.open_folder(folder)? {
             Err(Errno::NOENT) => return Ok(Vec::new()),
             open => open.map_err(error)?,
         };
@@ -177,22 +205,39 @@ impl Tier for Disk {
         Ok(names)
     }
 
+    fn rename(&self, from: &Name, to: &Name) -> Result<(), StoreError> {
+        let root = self.now()?;
+        rustix::fs::renameat(root.root(), from.as_c_str(), root.root(), to.as_c_str())
+            .map_err(|cause| self.failed(Operation::Rename, from, cause))
+    }
+
     fn remove(&self, name: &Name) -> Result<(), StoreError> {
-        match rustix::fs::unlinkat(self.folder.root(), name.as_c_str(), AtFlags::empty()) {
+        match rustix::fs::unlinkat(self.now()?.root(), name.as_c_str(), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(cause) => Err(self.failed(Operation::Remove, name, cause)),
         }
     }
 
     fn remove_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        for entry in self.entries(folder)? {
-            self.remove(&Name::new(&format!("{folder}/{entry}")).unwrap_or_default())?;
-        }
-        match rustix::fs::unlinkat(self.folder.root(), folder.as_c_str(), AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
+        match rustix::fs::unlinkat(self.now()?.root(), folder.as_c_str(), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
             Err(cause) => Err(self.failed(Operation::Remove, folder, cause)),
         }
     }
+}
+
+/// Makes the folder of a tier, and sees that the names on the way to it survive a crash.
+fn make_root(root: &Path) -> std::io::Result<()> {
+    if root.is_dir() {
+        return Ok(());
+    }
+    let there = existing_ancestor(root).canonicalize()?;
+    std::fs::create_dir_all(root)?;
+    let made = root.canonicalize()?;
+    for folder in made.ancestors().skip(1).take_while(|folder| folder.starts_with(&there)) {
+        std::fs::File::open(folder)?.sync_all()?;
+    }
+    Ok(())
 }
 
 /// The folder that a file is in.

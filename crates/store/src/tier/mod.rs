@@ -3,6 +3,7 @@
 //! makes a checkpoint complete; that is the engine's business.
 
 mod disk;
+mod fault;
 mod ring;
 mod sim;
 
@@ -13,10 +14,12 @@ use std::sync::Arc;
 use model::names::Name;
 use model::units::Nanos;
 
+use crate::folder::Folder;
 use crate::page_cache::Pages;
 use crate::{Buffer, Now, Selection, Sim, StoreError};
 
 pub use disk::Disk;
+pub use fault::FaultTier;
 pub use sim::SimTier;
 
 /// Chunks are multiples of this but for a file's last one, whose buffer has room for the whole multiple.
@@ -28,6 +31,10 @@ pub trait Tier: Send + Sync + Debug {
     fn shown(&self, name: &Name) -> String;
     /// Whether what is written can be read back; else only the time that it would take passes.
     fn holds_files(&self) -> bool;
+    /// Keeps other runs out; with `shared` those that only read are let in.
+    fn lock(&self, shared: bool) -> Result<Lock, StoreError>;
+    /// What it turned out to do that a result should tell.
+    fn observed(&self) -> Vec<(&'static str, String)>;
     /// Makes a folder; fine if it exists.
     fn make_folder(&self, folder: &Name) -> Result<(), StoreError>;
     /// Begins a file that will have so many bytes, in place of what may stand there.
@@ -47,14 +54,26 @@ pub trait Tier: Send + Sync + Debug {
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError>;
     /// The bytes of a small file; `None` if there is none of that name.
     fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Bytes of a file; `None` if there is none of that name.
+    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError>;
+    /// Sees that a file that was finished without that survives a crash.
+    fn sync_file(&self, name: &Name) -> Result<(), StoreError>;
     /// Sees that the names in a folder survive a crash.
     fn sync_folder(&self, folder: &Name) -> Result<(), StoreError>;
     /// What is in a folder; nothing if it does not exist.
     fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError>;
+    /// Gives a file or a folder another name in one step. A file takes the place of one that has the name.
+    fn rename(&self, from: &Name, to: &Name) -> Result<(), StoreError>;
     /// Removes a file; fine if there is none.
     fn remove(&self, name: &Name) -> Result<(), StoreError>;
-    /// Removes a folder with its files; fine if there is none.
+    /// Removes a folder that is empty; one that is not stays, and none is fine.
     fn remove_folder(&self, folder: &Name) -> Result<(), StoreError>;
+}
+
+/// Others are kept out until this goes, also when the process is killed.
+#[derive(Debug, Default)]
+pub struct Lock {
+    _folder: Option<Folder>,
 }
 
 /// A file on its way to a tier.
@@ -84,9 +103,10 @@ impl Selection {
             "uring" => Ok(Box::new(Disk::open(root, disk::Road::Ring { past_cache: self.mode.odirect })?)),
             "sim" => Ok(Box::new(SimTier::parse(&self.arguments)?)),
             "null" => Ok(Box::new(SimTier::on(Arc::new(Sim::idle())))),
+            "fault" => Ok(Box::new(FaultTier::open(root, self)?)),
             other => Err(StoreError::Refused(format!(
                 "checkpoints cannot be written by the store {other}; set checkpoint.store to posix, direct, uring, \
-                 sim:DEVICE or null"
+                 sim:DEVICE, null or fault:STORE"
             ))),
         }
     }
@@ -177,9 +197,48 @@ mod tests {
             tier.remove(&name("two/list")).unwrap();
             tier.remove(&name("two/list")).unwrap();
             tier.put(&name("two/other"), b"x").unwrap();
+            assert_eq!(tier.size(&name("two/other")).unwrap(), Some(1));
+            assert_eq!(tier.size(&name("two/list")).unwrap(), None);
+            tier.sync_file(&name("two/other")).unwrap();
             tier.remove_folder(&name("two")).unwrap();
-            tier.remove_folder(&name("two")).unwrap();
-            assert!(!folder.path().join("two").exists());
+            tier.rename(&name("two"), &name("three")).unwrap();
+            assert_eq!(tier.entries(&name("three")).unwrap(), ["other"], "what is not empty stays");
+            tier.remove(&name("three/other")).unwrap();
+            tier.remove_folder(&name("three")).unwrap();
+            tier.remove_folder(&name("three")).unwrap();
+            assert!(!folder.path().join("three").exists());
+        }
+    }
+
+    #[test]
+    fn who_writes_is_alone_and_who_reads_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let tier = Selection::named("posix", Mode::default()).unwrap().tier(folder.path()).unwrap();
+        let writes = tier.lock(false).unwrap();
+        assert!(tier.lock(true).unwrap_err().to_string().contains("another feedline"));
+        drop(writes);
+        let _two_read = (tier.lock(true).unwrap(), tier.lock(true).unwrap());
+        assert!(matches!(tier.lock(false), Err(StoreError::Busy { .. })));
+    }
+
+    #[test]
+    fn a_folder_that_was_away_is_used_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("deep/root");
+        for (_, tier) in tiers(&root) {
+            std::fs::rename(&root, folder.path().join("away")).unwrap();
+            for error in [
+                tier.entries(&name(".")).unwrap_err(),
+                tier.get(&name("list")).unwrap_err(),
+                tier.make_folder(&name("one")).unwrap_err(),
+            ] {
+                assert!(error.to_string().ends_with("deep/root does not exist"), "{error}");
+            }
+            std::fs::remove_dir(folder.path().join("away")).unwrap();
+            std::fs::create_dir(&root).unwrap();
+            tier.make_folder(&name("one")).unwrap();
+            assert_eq!(tier.entries(&name(".")).unwrap(), ["one"]);
+            tier.remove_folder(&name("one")).unwrap();
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use model::names::Name;
 use model::units::Nanos;
 
-use super::{Sink, Source, Tier};
+use super::{Lock, Sink, Source, Tier};
 use crate::page_cache::Pages;
 use crate::sim::Sim;
 use crate::{Buffer, Now, StoreError};
@@ -51,9 +51,10 @@ impl SimTier {
     }
 
     /// Bytes of a file that was written; `None` if there is none.
-    pub fn size(&self, name: &Name) -> Option<u64> {
+    fn written(&self, name: &Name) -> Option<u64> {
         match self.names().get(name.as_str()) {
             Some(Entry::File { bytes }) => Some(*bytes),
+            Some(Entry::Small(bytes)) => Some(bytes.len() as u64),
             _ => None,
         }
     }
@@ -66,6 +67,15 @@ impl Tier for SimTier {
 
     fn holds_files(&self) -> bool {
         false
+    }
+
+    /// It is this process's alone.
+    fn lock(&self, _shared: bool) -> Result<Lock, StoreError> {
+        Ok(Lock::default())
+    }
+
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
     }
 
     fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
@@ -85,7 +95,7 @@ impl Tier for SimTier {
     }
 
     fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
-        let bytes = self.size(name).ok_or_else(|| StoreError::Missing { name: self.shown(name) })?;
+        let bytes = self.written(name).ok_or_else(|| StoreError::Missing { name: self.shown(name) })?;
         Ok(Box::new(SimSource { left: bytes, requests: Requests::new(&self.device, clock) }))
     }
 
@@ -110,6 +120,14 @@ impl Tier for SimTier {
         })
     }
 
+    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
+        Ok(self.written(name))
+    }
+
+    fn sync_file(&self, _name: &Name) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     fn sync_folder(&self, _folder: &Name) -> Result<(), StoreError> {
         Ok(())
     }
@@ -121,14 +139,35 @@ impl Tier for SimTier {
         Ok(inside.filter(|name| !name.contains('/')).map(str::to_owned).collect())
     }
 
+    fn rename(&self, from: &Name, to: &Name) -> Result<(), StoreError> {
+        let mut names = self.names();
+        let moved = |name: &str| match name.strip_prefix(from.as_str())? {
+            rest if rest.is_empty() || rest.starts_with('/') => Some(format!("{to}{rest}")),
+            _ => None,
+        };
+        let old: Vec<(String, String)> =
+            names.keys().filter_map(|name| Some((name.clone(), moved(name)?))).collect();
+        if old.is_empty() {
+            return Err(StoreError::Missing { name: self.shown(from) });
+        }
+        for (old, new) in old {
+            if let Some(entry) = names.remove(&old) {
+                names.insert(new, entry);
+            }
+        }
+        Ok(())
+    }
+
     fn remove(&self, name: &Name) -> Result<(), StoreError> {
         self.names().remove(name.as_str());
         Ok(())
     }
 
     fn remove_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        let prefix = format!("{folder}/");
-        self.names().retain(|name, _| name != folder.as_str() && !name.starts_with(&prefix));
+        let (mut names, inside) = (self.names(), format!("{folder}/"));
+        if !names.keys().any(|name| name.starts_with(&inside)) {
+            names.remove(folder.as_str());
+        }
         Ok(())
     }
 }
@@ -261,7 +300,7 @@ mod tests {
             Nanos(21_000_000),
             "1 ms, and twice 10 ms: the second latency is overlapped"
         );
-        assert_eq!(tier.size(&name("one/file")), Some(2_000_000));
+        assert_eq!(tier.size(&name("one/file")), Ok(Some(2_000_000)));
         let slow = SimTier::parse("bandwidth=100MB/s,write=50MB/s").unwrap();
         slow.make_folder(&name("x")).unwrap();
         let mut sink = slow.create(&name("x/y"), 1_000_000, &Far).unwrap();
@@ -278,7 +317,11 @@ mod tests {
         assert_eq!(tier.entries(&name("a")).unwrap(), ["list"]);
         assert_eq!(tier.entries(&name(".")).unwrap(), ["a"]);
         assert_eq!(tier.get(&name("a/list")).unwrap().unwrap(), b"x");
-        tier.remove_folder(&name("a")).unwrap();
+        tier.rename(&name("a"), &name("b")).unwrap();
+        tier.remove_folder(&name("b")).unwrap();
+        assert_eq!(tier.get(&name("b/list")).unwrap().unwrap(), b"x", "what is not empty stays");
+        tier.remove(&name("b/list")).unwrap();
+        tier.remove_folder(&name("b")).unwrap();
         assert!(tier.entries(&name(".")).unwrap().is_empty());
     }
 }

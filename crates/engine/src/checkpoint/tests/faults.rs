@@ -1,0 +1,302 @@
+//! Tiers that fail, are full, or go away and come back: training goes on where it can, the error is named, and no
+//! complete checkpoint is lost. Whose files they are, and who may change them.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use super::*;
+
+/// A model whose checkpoints take milliseconds, and more settings.
+pub(super) fn tiny(overrides: &[&str]) -> CheckpointPlan {
+    const SMALL: [&str; 5] = [
+        "model.transformer.vocab_size=100",
+        "model.transformer.hidden_size=32",
+        "model.transformer.ffn_hidden_size=64",
+        "checkpoint.chunk_size=16384",
+        "checkpoint.files_in_flight=1",
+    ];
+    plan(&[&SMALL, overrides].concat(), 2, 1)
+}
+
+/// Both tiers, named as a user would, and the settings of a burst buffer.
+pub(super) fn bench(overrides: &[&str], fast: Option<Box<dyn Tier>>, last: Box<dyn Tier>) -> Bench {
+    let mode: &[&str] = if fast.is_some() { &["checkpoint.mode_of_save=burst-buffer"] } else { &[] };
+    Bench { plan: tiny(&[mode, overrides].concat()), fast, last, stop: Stop::default() }
+}
+
+pub(super) fn posix(root: &Path) -> Box<dyn Tier> {
+    tier("posix", root)
+}
+
+fn faulty(rule: &str, root: &Path) -> Box<dyn Tier> {
+    tier(&format!("fault:posix,{rule}"), root)
+}
+
+/// Every file below a folder with its bytes, and every folder.
+pub(super) fn tree(root: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            found.insert(name, path.is_file().then(|| fs::read(&path).unwrap()));
+            if path.is_dir() {
+                open.push(path);
+            }
+        }
+    }
+    found
+}
+
+fn troubles(saved: &Saved) -> String {
+    saved.troubles.join("; ")
+}
+
+#[test]
+fn a_drain_that_fails_for_a_while_comes_through() {
+    let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let slow = faulty("kind=eio,file=optim,limit=3", last.path());
+    let bench = bench(&[], Some(posix(fast.path())), slow);
+    let (_, saved) = bench.keep(|keeper| keeper.save(at(1)));
+    assert!(troubles(&saved[0]).contains("optim_states.pt: "), "{}", troubles(&saved[0]));
+    assert!(saved[0].durable_ns.is_some() && saved[0].drain_ns.is_some());
+    assert_eq!(complete(last.path()), ["global_epoch1_step1"]);
+    assert_eq!(tree(fast.path()).len(), 0);
+}
+
+#[test]
+fn a_last_tier_that_keeps_failing_costs_slots_and_no_checkpoint() {
+    for (rule, words) in [("kind=eio,file=optim", "Input/output"), ("kind=full", "no space left")] {
+        let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let slow = faulty(rule, last.path());
+        let failing = bench(&["checkpoint.burst_slots=2"], Some(posix(fast.path())), slow);
+        let (_, saved) = failing.keep(|keeper| (1..=4).map(|step| keeper.save(at(step))).max());
+        for seen in &saved[..2] {
+            assert!(seen.fast_ns.is_some() && seen.durable_ns.is_none(), "{seen:?}");
+            assert!(troubles(seen).contains(words), "{}", troubles(seen));
+            assert!(seen.troubles.len() <= 2, "the same cause is told once for a file");
+        }
+        for seen in &saved[2..] {
+            assert!(!seen.is_complete());
+            let told = troubles(seen);
+            assert!(told.starts_with("no slot on the fast tier") && told.contains(words), "{told}");
+        }
+        assert_eq!(complete(fast.path()), ["global_epoch1_step1", "global_epoch1_step2"]);
+        if rule == "kind=full" {
+            assert_eq!(tree(last.path()).len(), 0, "nothing half is left there");
+        }
+        // The next run, on a tier that works, finishes what was begun.
+        let mended = bench(&[], Some(posix(fast.path())), posix(last.path()));
+        let (restored, _) = mended.keep(|keeper| keeper.restore(newest()).unwrap());
+        assert_eq!(restored.moment, at(2));
+        assert_eq!(complete(last.path()), ["global_epoch1_step1", "global_epoch1_step2"]);
+        assert_eq!(tree(fast.path()).len(), 0);
+    }
+}
+
+#[test]
+fn a_full_last_tier_keeps_what_it_has() {
+    let last = tempfile::tempdir().unwrap();
+    bench(&[], None, posix(last.path())).keep(|keeper| keeper.save(at(1)));
+    let before = tree(last.path());
+    for (mode, step) in [("direct", 2), ("async", 2), ("direct", 1), ("async", 1)] {
+        // Full from the beginning, in the middle of the files, and when the manifest is written.
+        for rule in ["kind=full", "kind=full,file=optim", "kind=full,file=checkpoint.json"] {
+            let mode = format!("checkpoint.mode_of_save={mode}");
+            let full = bench(&[&mode], None, faulty(rule, last.path()));
+            let (_, saved) = full.keep(|keeper| keeper.save(at(step)));
+            assert!(troubles(&saved[0]).starts_with("no space left"), "{rule}: {saved:?}");
+            assert!(!saved[0].is_complete());
+            assert!(
+                tree(last.path()) == before,
+                "{mode}, {rule}: what stood there stands, nothing else does"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_last_tier_that_was_away_gets_all_that_it_missed() {
+    let (fast, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (last, away) = (place.path().join("last"), place.path().join("away"));
+    let bench = bench(&["checkpoint.burst_slots=2"], Some(posix(fast.path())), posix(&last));
+    let (_, saved) = bench.keep(|keeper| {
+        keeper.save(at(1));
+        while keeper.state().undrained.contains(&at(1)) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fs::rename(&last, &away).unwrap();
+        keeper.save(at(2));
+        keeper.save(at(3));
+        // Longer than it takes for a drain to count as failing.
+        let told = |state: &State| state.saved[1..3].iter().all(|seen| !seen.troubles.is_empty());
+        while keeper.state().drain_failure.is_none() || !told(&keeper.state()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        keeper.save(at(4));
+        fs::rename(&away, &last).unwrap();
+        while !keeper.state().undrained.is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        keeper.save(at(5));
+    });
+    for seen in [&saved[1], &saved[2]] {
+        assert!(troubles(seen).ends_with("last does not exist"), "{}", troubles(seen));
+        assert!(seen.durable_ns.is_some());
+    }
+    assert!(troubles(&saved[3]).contains("draining fails") && !saved[3].is_complete());
+    assert!(saved[4].troubles.is_empty() && saved[4].durable_ns.is_some());
+    let there = [1, 2, 3, 5].map(|step| format!("global_epoch1_step{step}"));
+    assert_eq!(complete(&last), there);
+}
+
+#[test]
+fn a_restore_that_fails_is_named_and_spoils_nothing() {
+    let last = tempfile::tempdir().unwrap();
+    bench(&[], None, posix(last.path())).keep(|keeper| keeper.save(at(1)));
+    let before = tree(last.path());
+    for rule in ["kind=eio,file=optim,after=1", "kind=eio,file=checkpoint.json"] {
+        let reads = ["checkpoint.num_checkpoints_write=0", "checkpoint.num_checkpoints_read=1"];
+        let failing = bench(&reads, None, faulty(rule, last.path()));
+        let error = failing.keep(|keeper| keeper.restore(newest())).0.unwrap_err().to_string();
+        assert!(error.starts_with("cannot read ") && error.contains("global_epoch1_step1/"), "{error}");
+        assert!(tree(last.path()) == before);
+    }
+    let (restored, _) = bench(&[], None, posix(last.path())).keep(|keeper| keeper.restore(newest()).unwrap());
+    assert_eq!(restored.moment, at(1));
+}
+
+#[test]
+fn a_drain_whose_end_was_missing_copies_nothing_again() {
+    let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for place in [&fast, &last] {
+        bench(&[], None, posix(place.path())).keep(|keeper| keeper.save(at(1)));
+    }
+    // It could not copy anything.
+    let full = || bench(&[], Some(posix(fast.path())), faulty("kind=full", last.path()));
+    full().keep(|_| ());
+    assert_eq!(tree(fast.path()).len(), 0);
+    // But where a file on the last tier is not what it was, the fast tier has the only good one.
+    bench(&[], None, posix(fast.path())).keep(|keeper| keeper.save(at(1)));
+    let file = last.path().join("global_epoch1_step1/zero_pp_rank_0_mp_rank_0_optim_states.pt");
+    fs::write(&file, "short").unwrap();
+    full().keep(|_| ());
+    assert_eq!(complete(fast.path()), ["global_epoch1_step1"]);
+    bench(&[], Some(posix(fast.path())), posix(last.path())).keep(|_| ());
+    assert!(fs::metadata(&file).unwrap().len() > 5 && tree(fast.path()).is_empty());
+}
+
+#[test]
+fn without_fsync_a_checkpoint_is_complete_when_it_is_safe_all_the_same() {
+    let last = tempfile::tempdir().unwrap();
+    let unsafe_save = ["checkpoint.fsync=false"];
+    let (restored, saved) = bench(&unsafe_save, None, posix(last.path())).keep(|keeper| {
+        keeper.save(at(1));
+        keeper.restore(newest()).unwrap()
+    });
+    assert_eq!(restored.moment, at(1), "a restore waits for what is on its way");
+    assert!(saved[0].durable_ns.unwrap() >= saved[0].blocked_ns);
+    // The write is fine and the flush is not: training noticed nothing, and there is no checkpoint.
+    let plan = tiny(&unsafe_save);
+    let file = plan.geometry.files(1).into_iter().find(|file| file.name.contains("optim")).unwrap();
+    let writes = file.bytes.div_ceil(plan.chunk_bytes);
+    let rule = format!("kind=eio,file={},after={},limit=1", file.name, 1 + writes + 1);
+    let failing = bench(&unsafe_save, None, faulty(&rule, last.path()));
+    let (_, saved) = failing.keep(|keeper| keeper.save(at(2)));
+    assert!(troubles(&saved[0]).starts_with("cannot flush"), "{saved:?}");
+    assert!(!saved[0].is_complete());
+    assert_eq!(complete(last.path()), ["global_epoch1_step1"]);
+    assert!(!last.path().join("global_epoch1_step2").exists());
+    // Through a fast tier, too.
+    let fast = tempfile::tempdir().unwrap();
+    let through = bench(&unsafe_save, Some(posix(fast.path())), posix(last.path()));
+    let (_, saved) = through.keep(|keeper| keeper.save(at(3)));
+    assert!(saved[0].fast_ns.is_some() && saved[0].durable_ns > saved[0].fast_ns, "{saved:?}");
+    assert_eq!(complete(last.path()), ["global_epoch1_step1", "global_epoch1_step3"]);
+}
+
+#[test]
+fn what_is_not_ours_is_never_touched() {
+    let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let keep_one = || bench(&["checkpoint.keep_last=1"], Some(posix(fast.path())), posix(last.path()));
+    // A checkpoint of another program, whose folder has a name like ours; notes; a note in a checkpoint of ours.
+    for root in [fast.path(), last.path()] {
+        fs::create_dir(root.join("global_epoch1_step7")).unwrap();
+        fs::write(root.join("global_epoch1_step7/zero_pp_rank_0_mp_rank_0_optim_states.pt"), "theirs")
+            .unwrap();
+        fs::write(root.join("notes.partial"), "theirs").unwrap();
+    }
+    let before = (tree(fast.path()), tree(last.path()));
+    keep_one().keep(|keeper| keeper.save(at(1)));
+    fs::write(last.path().join("global_epoch1_step1/note"), "theirs").unwrap();
+    let (_, saved) = keep_one().keep(|keeper| (keeper.save(at(2)), keeper.save(at(7))));
+    assert!(saved[0].troubles.is_empty());
+    assert!(
+        troubles(&saved[1]).contains("global_epoch1_step7 holds files that feedline did not"),
+        "{saved:?}"
+    );
+    let ours: Vec<String> = tree(last.path().join("global_epoch1_step1").as_path()).into_keys().collect();
+    assert_eq!(ours, ["note"]);
+    assert_eq!(complete(last.path()), ["global_epoch1_step2"]);
+    fs::remove_dir_all(last.path().join("global_epoch1_step1")).unwrap();
+    fs::remove_dir_all(last.path().join("global_epoch1_step2")).unwrap();
+    assert!((tree(fast.path()), tree(last.path())) == before);
+}
+
+#[test]
+fn another_model_s_checkpoints_do_not_count_and_do_not_go() {
+    let last = tempfile::tempdir().unwrap();
+    let other = Bench { plan: plan(&[], 4, 64), ..bench(&[], None, posix(last.path())) };
+    other.keep(|keeper| keeper.save(at(1)));
+    let keep_one = bench(&["checkpoint.keep_last=1"], None, posix(last.path()));
+    keep_one.keep(|keeper| (keeper.save(at(2)), keeper.save(at(3))));
+    assert_eq!(complete(last.path()), ["global_epoch1_step1", "global_epoch1_step3"]);
+}
+
+#[test]
+fn one_run_at_a_time_writes_and_many_read() {
+    let last = tempfile::tempdir().unwrap();
+    let (writes, again) = (bench(&[], None, posix(last.path())), bench(&[], None, posix(last.path())));
+    let reads = || {
+        let only = ["checkpoint.num_checkpoints_write=0", "checkpoint.num_checkpoints_read=1"];
+        bench(&only, None, posix(last.path()))
+    };
+    writes.keep(|keeper| {
+        keeper.save(at(1));
+        let error = again.try_keep(|_| ()).unwrap_err().to_string();
+        assert!(error.starts_with("another feedline is writing to"), "{error}");
+        assert!(reads().try_keep(|_| ()).is_err());
+    });
+    reads().keep(|keeper| {
+        keeper.restore(newest()).unwrap();
+        reads().keep(|keeper| keeper.restore(newest()).unwrap());
+        assert!(again.try_keep(|_| ()).is_err());
+    });
+    let same = bench(&[], Some(posix(last.path())), posix(last.path()));
+    assert!(same.try_keep(|_| ()).unwrap_err().to_string().contains("cannot be the fast tier and the last"));
+}
+
+#[test]
+fn who_only_restores_changes_nothing() {
+    let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    bench(&[], None, posix(fast.path())).keep(|keeper| keeper.save(at(2)));
+    // Left by a run that was killed: half a checkpoint, and the one that it was to take the place of.
+    bench(&[], None, posix(last.path())).keep(|keeper| keeper.save(at(1)));
+    fs::rename(last.path().join("global_epoch1_step1"), last.path().join("global_epoch1_step1.replaced"))
+        .unwrap();
+    fs::create_dir(last.path().join("global_epoch1_step1")).unwrap();
+    fs::write(last.path().join("global_epoch1_step1/checkpoint.draft.partial"), "").unwrap();
+    let before = (tree(fast.path()), tree(last.path()));
+    let only = ["checkpoint.num_checkpoints_write=0", "checkpoint.num_checkpoints_read=1"];
+    let reads = bench(&only, Some(posix(fast.path())), posix(last.path()));
+    let wish = |moment| RestoreWish { moment: Some(moment), cold: false };
+    let ((two, one), _) =
+        reads.keep(|keeper| (keeper.restore(wish(at(2))).unwrap(), keeper.restore(wish(at(1))).unwrap()));
+    assert_eq!((two.from_fast, one.from_fast), (true, false));
+    assert!((tree(fast.path()), tree(last.path())) == before);
+    // Who saves puts it in order.
+    bench(&[], Some(posix(fast.path())), posix(last.path())).keep(|_| ());
+    assert_eq!(complete(last.path()), ["global_epoch1_step1", "global_epoch1_step2"]);
+    assert_eq!(fs::read_dir(last.path()).unwrap().count(), 2);
+}

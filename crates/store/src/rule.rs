@@ -1,0 +1,232 @@
+//! When something goes wrong on purpose, and what: the rule behind the name of a store that is around another one, such
+//! as `fault:posix,kind=eio,every=100`. What that means for a fetch or for a checkpoint is said elsewhere.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::names::Name;
+use model::units::Nanos;
+
+use crate::{Selection, StoreError};
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It fails.
+    Eio,
+    /// The file is not there.
+    Enoent,
+    /// The file ends too early.
+    Short,
+    /// A bit of the first byte that comes is wrong.
+    WrongBytes,
+    /// It takes `span` longer.
+    Delay,
+    /// It never ends.
+    Hang,
+    /// There is no room.
+    Full,
+}
+
+/// What the store that goes wrong is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Fetches,
+    Checkpoints,
+}
+
+use Use::{Checkpoints, Fetches};
+
+/// The kinds, and what each of them can happen to.
+const KINDS: [(&str, Kind, &[Use]); 7] = [
+    ("eio", Kind::Eio, &[Fetches, Checkpoints]),
+    ("enoent", Kind::Enoent, &[Fetches]),
+    ("short", Kind::Short, &[Fetches]),
+    ("wrong-bytes", Kind::WrongBytes, &[Fetches]),
+    ("delay", Kind::Delay, &[Fetches, Checkpoints]),
+    ("hang", Kind::Hang, &[Fetches]),
+    ("full", Kind::Full, &[Checkpoints]),
+];
+
+/// What happens to which operations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) kind: Kind,
+    pub(crate) span: Nanos,
+    /// Operations on files whose names contain this are counted; the others are left alone.
+    file: String,
+    /// The first so many of them are left alone, then every so-many-th is struck, at most so often.
+    after: u64,
+    every: u64,
+    limit: u64,
+}
+
+impl Rule {
+    /// Reads `kind=delay,span=20ms,every=100`.
+    fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Rule, String> {
+        let (mut kind, mut span, mut seen) = (None, None, Vec::new());
+        let (mut file, mut after, mut every, mut limit) = (String::new(), 0, 1, u64::MAX);
+        for word in words.map(str::trim) {
+            let Some((key, value)) = word.split_once('=') else {
+                return Err(format!("'{word}' should be a setting such as kind=eio"));
+            };
+            if seen.contains(&key) {
+                return Err(format!("{key} is given twice"));
+            }
+            seen.push(key);
+            match key {
+                "kind" => kind = Some(named(value)?),
+                "span" => span = Some(value.parse().map_err(|error| format!("span={value}: {error}"))?),
+                "file" => file = value.to_owned(),
+                "after" => after = number(key, value, 0)?,
+                "every" => every = number(key, value, 1)?,
+                "limit" => limit = number(key, value, 1)?,
+                _ => {
+                    return Err(format!(
+                        "there is no '{key}'; there are kind, span, file, after, every and limit"
+                    ));
+                }
+            }
+        }
+        let kind = kind.ok_or("the kind is missing, such as kind=eio")?;
+        let span = match (kind, span) {
+            (Kind::Delay, None) => return Err("a delay needs a span, such as span=20ms".to_owned()),
+            (Kind::Delay, Some(span)) => span,
+            (_, Some(_)) => return Err("span is for kind=delay".to_owned()),
+            (_, None) => Nanos::ZERO,
+        };
+        Ok(Rule { kind, span, file, after, every, limit })
+    }
+}
+
+fn named(word: &str) -> Result<Kind, String> {
+    KINDS.iter().find(|(name, ..)| *name == word).map(|(_, kind, _)| *kind).ok_or_else(|| {
+        let known: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
+        format!("there is no kind '{word}'; the kinds are {}", known.join(", "))
+    })
+}
+
+fn number(key: &str, value: &str, least: u64) -> Result<u64, String> {
+    match value.parse() {
+        Ok(number) if number >= least => Ok(number),
+        _ => Err(format!("{key}={value} should be a number of at least {least}")),
+    }
+}
+
+/// The store that a selection is around, and what goes wrong with it.
+pub(crate) fn parse(selection: &Selection) -> Result<(Selection, Rule), StoreError> {
+    let refused = |mistake: String| refused(selection, &mistake);
+    let mut words = selection.arguments.split(',');
+    let name = words.next().unwrap_or_default();
+    let inner = Selection::named(name, selection.mode).filter(|inner| inner.capabilities().holds_files);
+    match inner {
+        Some(inner) if inner.backend.name != selection.backend.name => {
+            Ok((inner, Rule::parse(words).map_err(refused)?))
+        }
+        _ => Err(refused(format!("'{name}' is no store with files that it could be around, such as posix"))),
+    }
+}
+
+/// The same, for a use to which not everything can happen.
+pub(crate) fn parse_for(selection: &Selection, usage: Use) -> Result<(Selection, Strikes), StoreError> {
+    let (inner, rule) = parse(selection)?;
+    let possible = |(_, _, uses): &&(&str, Kind, &[Use])| uses.contains(&usage);
+    if KINDS.iter().filter(possible).any(|(_, kind, _)| *kind == rule.kind) {
+        return Ok((inner, Strikes { rule, counted: AtomicU64::new(0), struck: AtomicU64::new(0) }));
+    }
+    let known: Vec<&str> = KINDS.iter().filter(possible).map(|(name, ..)| *name).collect();
+    let what = match usage {
+        Fetches => "reading data",
+        Checkpoints => "checkpoints",
+    };
+    Err(refused(selection, &format!("that cannot happen to {what}; what can is {}", known.join(", "))))
+}
+
+fn refused(selection: &Selection, mistake: &str) -> StoreError {
+    StoreError::Refused(format!("the store '{}': {mistake}", selection.text()))
+}
+
+/// A rule and how far it has come.
+#[derive(Debug)]
+pub(crate) struct Strikes {
+    pub(crate) rule: Rule,
+    /// Operations that the rule is about, and those that it has struck.
+    counted: AtomicU64,
+    struck: AtomicU64,
+}
+
+impl Strikes {
+    /// Whether something happens to an operation on this file. Relaxed: the counters carry nothing with them.
+    pub(crate) fn strike(&self, name: &Name) -> bool {
+        let Rule { file, after, every, limit, .. } = &self.rule;
+        if !name.as_str().contains(file) {
+            return false;
+        }
+        let number = self.counted.fetch_add(1, Ordering::Relaxed) + 1;
+        let due = number > *after && (number - after).is_multiple_of(*every);
+        let one_more = |struck: u64| (struck < *limit).then_some(struck + 1);
+        due && self.struck.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    /// How often it has struck.
+    pub(crate) fn count(&self) -> u64 {
+        self.struck.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Mode;
+
+    fn rule(text: &str) -> Result<Rule, String> {
+        Rule::parse(text.split(','))
+    }
+
+    #[test]
+    fn rules_are_read() {
+        let read = rule("kind=delay,span=20ms,every=100,file=train/,after=3,limit=2").unwrap();
+        assert_eq!((read.kind, read.span, read.every, read.after, read.limit), {
+            (Kind::Delay, Nanos(20_000_000), 100, 3, 2)
+        });
+        for (text, mistake) in [
+            ("every=2", "the kind is missing, such as kind=eio"),
+            (
+                "kind=fire",
+                "there is no kind 'fire'; the kinds are eio, enoent, short, wrong-bytes, delay, hang, \
+                 full",
+            ),
+            ("kind=eio,eio", "'eio' should be a setting such as kind=eio"),
+            ("kind=eio,kind=eio", "kind is given twice"),
+            ("kind=eio,every=0", "every=0 should be a number of at least 1"),
+            ("kind=eio,span=1s", "span is for kind=delay"),
+            ("kind=delay", "a delay needs a span, such as span=20ms"),
+            ("kind=eio,when=1", "there is no 'when'; there are kind, span, file, after, every and limit"),
+        ] {
+            assert_eq!(rule(text), Err(mistake.to_owned()));
+        }
+    }
+
+    #[test]
+    fn it_goes_around_stores_with_files_only() {
+        for inner in ["", "null", "sim:hdd", "tape", "fault:posix"] {
+            let text = format!("fault:{inner},kind=eio");
+            let error = Selection::named(&text, Mode::default()).unwrap().check().unwrap_err().to_string();
+            assert!(error.contains("is no store with files"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_happen_is_refused() {
+        for (kind, usage, message) in [
+            ("full", Fetches, "reading data; what can is eio, enoent, short, wrong-bytes, delay, hang"),
+            ("hang", Checkpoints, "checkpoints; what can is eio, delay, full"),
+        ] {
+            let selection = Selection::named(&format!("fault:posix,kind={kind}"), Mode::default()).unwrap();
+            let error = parse_for(&selection, usage).err().unwrap().to_string();
+            assert_eq!(
+                error,
+                format!("the store 'fault:posix,kind={kind}': that cannot happen to {message}")
+            );
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! A place for checkpoints that goes wrong by rule: what a save, a drain and a restore do about errors, a full device
+//! and delays can be seen without a broken disk. Every operation on a name counts, so that each can be the one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use model::names::Name;
+use model::units::Nanos;
+use rustix::io::Errno;
+
+use super::{Lock, Sink, Source, Tier};
+use crate::page_cache::Pages;
+use crate::rule::{self, Kind, Strikes, Use};
+use crate::{Buffer, Now, Operation, Selection, StoreError};
+
+/// A tier whose operations go wrong by rule.
+#[derive(Debug)]
+pub struct FaultTier {
+    inner: Box<dyn Tier>,
+    strikes: Strikes,
+    text: String,
+}
+
+impl FaultTier {
+    pub(super) fn open(root: &Path, selection: &Selection) -> Result<FaultTier, StoreError> {
+        let (inner, strikes) = rule::parse_for(selection, Use::Checkpoints)?;
+        Ok(FaultTier { inner: inner.tier(root)?, strikes, text: selection.arguments.clone() })
+    }
+
+    /// Lets happen what the rule says. A device that is full still gives back and forgets what it has.
+    fn pass(&self, operation: Operation, name: &Name) -> Result<(), StoreError> {
+        let takes_room = matches!(operation, Operation::Create | Operation::Write | Operation::MakeFolder);
+        let kind = self.strikes.rule.kind;
+        if (kind == Kind::Full && !takes_room) || !self.strikes.strike(name) {
+            return Ok(());
+        }
+        let cause = match kind {
+            Kind::Delay => {
+                std::thread::sleep(Duration::from_nanos(self.strikes.rule.span.0));
+                return Ok(());
+            }
+            Kind::Full => Errno::NOSPC,
+            _ => Errno::IO,
+        };
+        Err(StoreError::io(operation, &self.inner.shown(name), cause))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Tier for FaultTier {
+    fn shown(&self, name: &Name) -> String {
+        self.inner.shown(name)
+    }
+
+    fn holds_files(&self) -> bool {
+        self.inner.holds_files()
+    }
+
+    fn lock(&self, shared: bool) -> Result<Lock, StoreError> {
+        self.inner.lock(shared)
+    }
+
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        let mut facts = self.inner.observed();
+        facts.push(("faults", self.text.clone()));
+        facts.push(("faults_injected", self.strikes.count().to_string()));
+        facts
+    }
+
+    fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
+        self.pass(Operation::MakeFolder, folder)?;
+        self.inner.make_folder(folder)
+    }
+
+    fn create<'a>(
+        &'a self,
+        name: &Name,
+        bytes: u64,
+        clock: &'a dyn Now,
+    ) -> Result<Box<dyn Sink + 'a>, StoreError> {
+        self.pass(Operation::Create, name)?;
+        let inner = self.inner.create(name, bytes, clock)?;
+        Ok(Box::new(FaultSink { tier: self, name: name.clone(), inner }))
+    }
+
+    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
+        self.pass(Operation::Open, name)?;
+        let inner = self.inner.open(name, clock)?;
+        Ok(Box::new(FaultSource { tier: self, name: name.clone(), inner }))
+    }
+
+    fn evict(&self, name: &Name) -> Result<Option<Pages>, StoreError> {
+        self.inner.evict(name)
+    }
+
+    fn cached(&self, name: &Name) -> Result<Option<Pages>, StoreError> {
+        self.inner.cached(name)
+    }
+
+    fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
+        self.pass(Operation::Write, name)?;
+        self.inner.put(name, bytes)?;
+        // What is written may still not be safe.
+        self.pass(Operation::Sync, name)
+    }
+
+    fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError> {
+        self.pass(Operation::Read, name)?;
+        self.inner.get(name)
+    }
+
+    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
+        self.pass(Operation::Stat, name)?;
+        self.inner.size(name)
+    }
+
+    fn sync_file(&self, name: &Name) -> Result<(), StoreError> {
+        self.pass(Operation::Sync, name)?;
+        self.inner.sync_file(name)
+    }
+
+    fn sync_folder(&self, folder: &Name) -> Result<(), StoreError> {
+        self.pass(Operation::Sync, folder)?;
+        self.inner.sync_folder(folder)
+    }
+
+    fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError> {
+        self.pass(Operation::List, folder)?;
+        self.inner.entries(folder)
+    }
+
+    fn rename(&self, from: &Name, to: &Name) -> Result<(), StoreError> {
+        self.pass(Operation::Rename, from)?;
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &Name) -> Result<(), StoreError> {
+        self.pass(Operation::Remove, name)?;
+        self.inner.remove(name)
+    }
+
+    fn remove_folder(&self, folder: &Name) -> Result<(), StoreError> {
+        self.pass(Operation::Remove, folder)?;
+        self.inner.remove_folder(folder)
+    }
+}
+
+struct FaultSink<'a> {
+    tier: &'a FaultTier,
+    name: Name,
+    inner: Box<dyn Sink + 'a>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Sink for FaultSink<'_> {
+    fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
+        self.tier.pass(Operation::Write, &self.name)?;
+        self.inner.write(chunk)
+    }
+
+    fn finish(self: Box<Self>, durable: bool, spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
+        self.tier.pass(Operation::Sync, &self.name)?;
+        self.inner.finish(durable, spare)
+    }
+}
+
+struct FaultSource<'a> {
+    tier: &'a FaultTier,
+    name: Name,
+    inner: Box<dyn Source + 'a>,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Source for FaultSource<'_> {
+    fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError> {
+        self.tier.pass(Operation::Read, &self.name)?;
+        self.inner.read(chunk)
+    }
+
+    fn ended(&self) -> Nanos {
+        self.inner.ended()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Mode, Still};
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn tier(rule: &str, root: &Path) -> Box<dyn Tier> {
+        Selection::named(&format!("fault:posix,{rule}"), Mode::default()).unwrap().tier(root).unwrap()
+    }
+
+    #[test]
+    fn every_operation_can_be_the_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut failed = Vec::new();
+        for number in 0..16 {
+            let tier = tier(&format!("kind=eio,after={number},limit=1"), folder.path());
+            let work = || -> Result<(), StoreError> {
+                tier.make_folder(&name("a"))?;
+                let sink = tier.create(&name("a/x"), 0, &Still)?;
+                sink.finish(true, &mut Vec::new())?;
+                tier.sync_file(&name("a/x"))?;
+                tier.sync_folder(&name("a"))?;
+                tier.put(&name("a/list"), b"x")?;
+                tier.get(&name("a/list"))?;
+                tier.size(&name("a/list"))?;
+                tier.open(&name("a/x"), &Still)?.read(&mut Buffer::with_capacity(4096))?;
+                tier.rename(&name("a/list"), &name("a/old"))?;
+                tier.remove(&name("a/old"))?;
+                tier.entries(&name("a"))?;
+                tier.remove(&name("a/x"))?;
+                tier.remove_folder(&name("a"))
+            };
+            failed.push(work().unwrap_err().to_string());
+            assert!(tier.observed().contains(&("faults_injected", "1".to_owned())));
+        }
+        assert!(failed.iter().all(|error| error.starts_with("cannot ")), "{failed:?}");
+        let flushed = folder.path().join("a/x");
+        assert!(failed[2].starts_with(&format!("cannot flush {}", flushed.display())), "{}", failed[2]);
+    }
+
+    #[test]
+    fn a_full_device_gives_back_and_forgets() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("x"), "old").unwrap();
+        let tier = tier("kind=full", folder.path());
+        for error in [
+            tier.make_folder(&name("a")).unwrap_err(),
+            tier.create(&name("y"), 1, &Still).err().unwrap(),
+            tier.put(&name("y"), b"new").unwrap_err(),
+        ] {
+            assert!(error.to_string().starts_with("no space left on the device while writing"), "{error}");
+        }
+        assert_eq!(tier.get(&name("x")).unwrap().unwrap(), b"old");
+        tier.remove(&name("x")).unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_can_only_happen_to_reads_is_refused() {
+        let selection = Selection::named("fault:posix,kind=hang", Mode::default()).unwrap();
+        let error = selection.tier(Path::new(".")).unwrap_err().to_string();
+        assert!(error.contains("that cannot happen to checkpoints"), "{error}");
+    }
+}
