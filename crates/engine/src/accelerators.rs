@@ -103,6 +103,8 @@ pub(crate) struct Drive<'a> {
     called: AtomicBool,
     /// Until when it sleeps.
     deadline: AtomicU64,
+    /// It takes a checkpoint, which somebody else watches.
+    saves: AtomicBool,
 }
 
 impl<'a> Drive<'a> {
@@ -140,6 +142,7 @@ impl<'a> Drive<'a> {
             dirty: AtomicBool::new(false),
             called: AtomicBool::new(false),
             deadline: AtomicU64::new(0),
+            saves: AtomicBool::new(false),
         }
     }
 
@@ -218,7 +221,10 @@ impl<'a> Drive<'a> {
         if job.ending() {
             return;
         }
+        // Relaxed: for one who watches.
+        self.saves.store(true, Ordering::Relaxed);
         let end = keeper.save(Moment { epoch: job.epoch, step });
+        self.saves.store(false, Ordering::Relaxed);
         self.driver().go_on(at, end);
     }
 
@@ -226,10 +232,11 @@ impl<'a> Drive<'a> {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a step is being computed that will end by itself. Relaxed: for one who watches.
+    /// Whether a step is being computed that will end by itself, or a checkpoint taken. Relaxed: for one who watches.
     pub(crate) fn computes(&self, now: Nanos) -> bool {
         let deadline = self.deadline.load(Ordering::Relaxed);
-        now.0 < deadline && deadline < NEVER.0
+        let computes = now.0 < deadline && deadline < NEVER.0;
+        computes || self.saves.load(Ordering::Relaxed)
     }
 
     /// Which ranks wait for a batch, unless someone is moving them on just now.

@@ -280,6 +280,25 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_write_that_gets_stuck_is_named() {
+    let dir = tiny();
+    let flags = [
+        "--json",
+        "--store",
+        "fault:posix,kind=delay,span=2500ms,limit=1,file=optim",
+        "--stall-timeout",
+        "1",
+    ];
+    let sets = ["checkpoint.num_checkpoints_write=1", "checkpoint.num_checkpoints_read=0"];
+    let summary = run(&dir, &flags).set(&sets).run().exits(5).json();
+    let evidence = evidence(&summary, "checkpoints-saved");
+    assert!(
+        evidence.contains("no progress for 1.") && evidence.contains("write ck/global_epoch1_step1/"),
+        "{evidence}"
+    );
+}
+
+#[test]
 fn only_the_newest_stay() {
     let dir = tiny();
     let sets = ["checkpoint.num_checkpoints_write=5", "checkpoint.keep_last=2"];

@@ -283,6 +283,13 @@ const ALONE_RULES: &[Rule<OfCheckpoints>] = &[
         check: checkpoints::client_not_the_limit,
     },
     Rule {
+        name: "no-injected-faults",
+        threshold: "nothing went wrong on purpose",
+        remedy: "leave fault: out of the store's name",
+        unchecked: "",
+        check: |case| errors::injected(case.plan.injected_faults()),
+    },
+    Rule {
         name: "settings-honoured",
         threshold: "every setting that changes what is measured took effect",
         remedy: "remove the settings named in the evidence",

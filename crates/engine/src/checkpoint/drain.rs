@@ -101,7 +101,7 @@ fn copy(
     [(from, path), (to, target)]: [(&dyn Tier, Name); 2],
     item: &Item,
     pace: &Pace,
-    hands: &mut Hands,
+    hands: &mut Hands<'_>,
 ) -> Result<(Nanos, u32), CheckpointError> {
     let mut source = from.open(&path, crew.clock.as_now())?;
     let mut read = |chunk: &mut Buffer, len: usize| read_exactly(&mut *source, from, &path, item, chunk, len);

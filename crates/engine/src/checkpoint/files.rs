@@ -9,13 +9,14 @@ use model::checkpoint::Geometry;
 use model::checkpoint::manifest::Entry;
 use model::names::Name;
 use model::units::Nanos;
-use store::{Buffer, Tier};
+use store::{Buffer, Operation, Tier};
 
 use super::{CheckpointError, tiers};
 use crate::loader::panic_text;
 use crate::meter::Clock;
 use crate::pulse::Pulse;
 use crate::stop::Stop;
+use crate::watchdog::{Roster, Watched, guard};
 
 /// One file of a checkpoint.
 #[derive(Clone, Debug)]
@@ -63,6 +64,8 @@ pub(super) struct Crew<'a> {
     pub(super) clock: &'a dyn Clock,
     pub(super) stop: &'a Stop,
     pub(super) pulse: &'a Pulse,
+    /// Whether time passes by plan: on a simulated device, or at a limited rate.
+    pub(super) unhurried: bool,
 }
 
 /// A file that was worked on: which one, when that ended, and its checksum.
@@ -73,24 +76,99 @@ pub(super) struct Ended {
     pub(super) crc32: u32,
 }
 
-/// A thread's buffers.
-#[derive(Debug, Default)]
-pub(super) struct Hands {
-    spare: Vec<Buffer>,
-    pub(super) scratch: Vec<u8>,
+/// What the threads that work on some files share, and what the one sees who watches them.
+struct Shift<'a> {
+    roster: Roster,
+    /// Files on their way to the medium, which takes as long as it takes.
+    flushing: AtomicUsize,
+    next: AtomicUsize,
+    failure: Mutex<Option<CheckpointError>>,
+    abort: Stop,
+    crew: &'a Crew<'a>,
 }
 
-impl Hands {
+impl Shift<'_> {
+    fn fail(&self, cause: CheckpointError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
+        self.abort.wish();
+    }
+
+    fn is_over(&self) -> bool {
+        self.abort.wished() || self.crew.stop.wished()
+    }
+}
+
+impl Watched for Shift<'_> {
+    fn progress(&self) -> u64 {
+        self.roster.progress()
+    }
+
+    fn is_busy(&self) -> bool {
+        // Relaxed: for one who looks now and then.
+        self.crew.unhurried || self.flushing.load(Ordering::Relaxed) > 0
+    }
+
+    fn waits(&self) -> Vec<String> {
+        self.roster.waits()
+    }
+
+    fn ending(&self) -> Option<String> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.as_ref().map(ToString::to_string)
+    }
+
+    fn end(&self, cause: String) {
+        self.fail(CheckpointError::Stuck(cause));
+    }
+}
+
+/// A thread's buffers, and what it has in hand.
+pub(super) struct Hands<'s> {
+    spare: Vec<Buffer>,
+    pub(super) scratch: Vec<u8>,
+    /// For how long it had to wait for memory.
+    pub(super) waited: Nanos,
+    shift: &'s Shift<'s>,
+    thread: usize,
+}
+
+impl<'s> Hands<'s> {
+    fn new(shift: &'s Shift<'s>, thread: usize) -> Hands<'s> {
+        Hands { spare: Vec::new(), scratch: Vec::new(), waited: Nanos::ZERO, shift, thread }
+    }
+
+    /// Takes a file on.
+    pub(super) fn begin(&self, operation: Operation, name: &str) {
+        self.shift.roster.begin(self.thread, operation, name);
+    }
+
+    /// A piece of it is done; says whether there is any use in going on.
+    pub(super) fn advance(&self, bytes: usize) -> Result<(), CheckpointError> {
+        self.shift.roster.advance(self.thread);
+        self.shift.crew.pulse.add(0, bytes as u64);
+        if self.shift.is_over() { Err(CheckpointError::Interrupted) } else { Ok(()) }
+    }
+
+    /// All of it is done.
+    fn end(&self) {
+        self.shift.roster.end(self.thread);
+    }
+
+    /// Waits for what may take long without any sign of progress.
+    pub(super) fn flush<T>(&self, wait: impl FnOnce() -> T) -> T {
+        // Relaxed: see above.
+        self.shift.flushing.fetch_add(1, Ordering::Relaxed);
+        let done = wait();
+        self.shift.flushing.fetch_sub(1, Ordering::Relaxed);
+        done
+    }
+
     pub(super) fn buffer(&mut self, bytes: usize) -> Buffer {
         self.spare.pop().unwrap_or_else(|| Buffer::with_capacity(bytes))
     }
 
     pub(super) fn put_back(&mut self, buffer: Buffer) {
         self.spare.push(buffer);
-    }
-
-    pub(super) fn spare(&mut self) -> &mut Vec<Buffer> {
-        &mut self.spare
     }
 }
 
@@ -99,53 +177,72 @@ impl Crew<'_> {
     pub(super) fn each(
         &self,
         items: &[Item],
-        work: impl Fn(&Item, &mut Hands) -> Result<(Nanos, u32), CheckpointError> + Sync,
+        work: impl Fn(&Item, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync,
     ) -> Result<Vec<Ended>, CheckpointError> {
-        let (next, abort) = (AtomicUsize::new(0), Stop::default());
-        let failure: Mutex<Option<CheckpointError>> = Mutex::new(None);
-        let one = || {
-            let (mut hands, mut ended) = (Hands::default(), Vec::new());
-            loop {
-                // Relaxed: the number is all that is shared.
-                let place = next.fetch_add(1, Ordering::Relaxed);
-                let Some(item) = items.get(place).filter(|_| !abort.wished()) else { return ended };
-                let outcome =
-                    match self.stop.wished() {
-                        true => Err(CheckpointError::Interrupted),
-                        false => catch_unwind(AssertUnwindSafe(|| work(item, &mut hands))).unwrap_or_else(
-                            |panic| Err(CheckpointError::Panicked(panic_text(&*panic).to_owned())),
-                        ),
-                    };
-                match outcome {
-                    Ok((at, crc32)) => ended.push(Ended { place, at, crc32 }),
-                    Err(cause) => {
-                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
-                        abort.wish();
-                        return ended;
-                    }
-                }
-            }
+        let threads = self.threads.clamp(1, items.len().max(1));
+        let shift = Shift {
+            roster: Roster::new("checkpoint thread", threads),
+            flushing: AtomicUsize::new(0),
+            next: AtomicUsize::new(0),
+            failure: Mutex::new(None),
+            abort: Stop::default(),
+            crew: self,
         };
-        let ended = std::thread::scope(|scope| -> Result<Vec<Ended>, CheckpointError> {
-            let mut threads = Vec::new();
-            for _ in 0..self.threads.clamp(1, items.len().max(1)) {
-                let builder = std::thread::Builder::new().name("checkpoint".to_owned());
-                match builder.spawn_scoped(scope, one) {
-                    Ok(thread) => threads.push(thread),
-                    Err(cause) if threads.is_empty() => {
-                        return Err(CheckpointError::Thread(cause.to_string()));
-                    }
-                    // Fewer will do.
-                    Err(_) => break,
-                }
-            }
-            Ok(threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect())
-        })?;
-        match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let one = |thread: usize| shift.work_off(thread, items, &work);
+        let ended = guard(self.stop, &shift, || together(threads, one))?;
+        match shift.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(cause) => Err(cause),
             None => Ok(ended),
         }
     }
+}
+
+impl Shift<'_> {
+    /// Takes on one file after the other until there is none left.
+    fn work_off(
+        &self,
+        thread: usize,
+        items: &[Item],
+        work: &(impl Fn(&Item, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync),
+    ) -> Vec<Ended> {
+        let (mut hands, mut ended) = (Hands::new(self, thread), Vec::new());
+        loop {
+            // Relaxed: the number is all that is shared.
+            let place = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(place).filter(|_| !self.abort.wished()) else { return ended };
+            let outcome = match self.crew.stop.wished() {
+                true => Err(CheckpointError::Interrupted),
+                false => catch_unwind(AssertUnwindSafe(|| work(item, &mut hands)))
+                    .unwrap_or_else(|panic| Err(CheckpointError::Panicked(panic_text(&*panic).to_owned()))),
+            };
+            hands.end();
+            match outcome {
+                Ok((at, crc32)) => ended.push(Ended { place, at, crc32 }),
+                Err(cause) => {
+                    self.fail(cause);
+                    return ended;
+                }
+            }
+        }
+    }
+}
+
+/// Does `one` in so many threads, or in as many as there can be.
+fn together(threads: usize, one: impl Fn(usize) -> Vec<Ended> + Sync) -> Result<Vec<Ended>, CheckpointError> {
+    let one = &one;
+    std::thread::scope(|scope| {
+        let mut started = Vec::new();
+        for thread in 0..threads {
+            let builder = std::thread::Builder::new().name("checkpoint".to_owned());
+            match builder.spawn_scoped(scope, move || one(thread)) {
+                Ok(thread) => started.push(thread),
+                Err(cause) if started.is_empty() => return Err(CheckpointError::Thread(cause.to_string())),
+                // Fewer will do.
+                Err(_) => break,
+            }
+        }
+        Ok(started.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect())
+    })
 }
 
 /// Writes one file: `fill` makes its bytes, chunk by chunk.
@@ -155,15 +252,13 @@ pub(super) fn write(
     path: &Name,
     bytes: u64,
     durable: bool,
-    hands: &mut Hands,
+    hands: &mut Hands<'_>,
     mut fill: impl FnMut(u64, &mut Buffer, usize) -> Result<(), CheckpointError>,
 ) -> Result<(Nanos, u32), CheckpointError> {
+    hands.begin(Operation::Write, &tier.shown(path));
     let mut sink = tier.create(path, bytes, crew.clock.as_now())?;
     let (mut at, mut crc) = (0, crc32fast::Hasher::new());
     while at < bytes {
-        if crew.stop.wished() {
-            return Err(CheckpointError::Interrupted);
-        }
         let len = (bytes - at).min(crew.chunk_bytes as u64) as usize;
         let mut chunk = hands.buffer(crew.chunk_bytes);
         fill(at, &mut chunk, len)?;
@@ -174,11 +269,14 @@ pub(super) fn write(
         if let Some(free) = sink.write(chunk)? {
             hands.put_back(free);
         }
-        crew.pulse.add(0, len as u64);
+        hands.advance(len)?;
         at += len as u64;
     }
+    let mut spare = std::mem::take(&mut hands.spare);
+    let ended = hands.flush(|| sink.finish(durable, &mut spare));
+    hands.spare = spare;
     crew.pulse.add(1, 0);
-    Ok((sink.finish(durable, hands.spare())?, crc.finalize()))
+    Ok((ended?, crc.finalize()))
 }
 
 /// The time of the slowest rank and of rank 0, from `began` on.

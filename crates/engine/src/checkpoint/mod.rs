@@ -60,6 +60,8 @@ pub enum CheckpointError {
     Thread(String),
     #[error("a checkpoint thread panicked: {0}")]
     Panicked(String),
+    #[error("{0}")]
+    Stuck(String),
     #[error("interrupted")]
     Interrupted,
 }
@@ -206,6 +208,7 @@ impl<'a> Keeper<'a> {
             clock: self.setup.clock,
             stop: self.setup.stop,
             pulse: self.setup.pulse,
+            unhurried: plan.drain_bytes_per_second.is_some() || self.tiers().any(|tier| !tier.holds_files()),
         }
     }
 

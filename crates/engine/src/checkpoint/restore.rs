@@ -9,8 +9,8 @@ use model::checkpoint::Restored;
 use model::checkpoint::manifest::{Manifest, Moment};
 use model::names::Name;
 use model::units::Nanos;
-use store::Tier;
 use store::page_cache::Pages;
+use store::{Operation, Tier};
 
 use super::content::FileContent;
 use super::drain::listed;
@@ -142,9 +142,10 @@ impl Keeper<'_> {
         cold: bool,
     ) -> Result<Option<Pages>, CheckpointError> {
         let sum = Mutex::new(Some(Pages::default()));
-        self.crew().each(items, |item, _| {
+        self.crew().each(items, |item, hands| {
             let path = item.path(folder);
-            let pages = if cold { tier.evict(&path)? } else { tier.cached(&path)? };
+            hands.begin(Operation::Sync, &tier.shown(&path));
+            let pages = hands.flush(|| if cold { tier.evict(&path) } else { tier.cached(&path) })?;
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
             *sum = match (*sum, pages) {
                 (Some(mut sum), Some(pages)) => {
@@ -165,18 +166,16 @@ fn read(
     tier: &dyn Tier,
     item: &Item,
     Standing { folder, manifest }: &Standing,
-    hands: &mut Hands,
+    hands: &mut Hands<'_>,
 ) -> Result<(Nanos, u32), CheckpointError> {
     let path = item.path(folder);
     let content = FileContent::new(manifest.seed, manifest.moment, item.number);
+    hands.begin(Operation::Read, &tier.shown(&path));
     let mut source = tier.open(&path, crew.clock.as_now())?;
     let mut chunk = hands.buffer(crew.chunk_bytes);
     hands.scratch.resize(crew.chunk_bytes, 0);
     let mut at = 0;
     loop {
-        if crew.stop.wished() {
-            return Err(CheckpointError::Interrupted);
-        }
         source.read(&mut chunk)?;
         if chunk.bytes().is_empty() {
             break;
@@ -185,7 +184,7 @@ fn read(
             let checked = content.check(at, chunk.bytes(), &mut hands.scratch);
             checked.map_err(|what| CheckpointError::Content { name: tier.shown(&path), what })?;
         }
-        crew.pulse.add(0, chunk.bytes().len() as u64);
+        hands.advance(chunk.bytes().len())?;
         at += chunk.bytes().len() as u64;
     }
     hands.put_back(chunk);

@@ -125,7 +125,7 @@ impl Keeper<'_> {
         tier: &dyn Tier,
         moment: Moment,
         began: Nanos,
-        work: impl Fn(&Item, &mut Hands) -> Result<(Nanos, u32), CheckpointError> + Sync,
+        work: impl Fn(&Item, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync,
     ) -> Result<Written, CheckpointError> {
         let mut manifest = self.draft(moment);
         tiers::begin(tier, &manifest)?;

@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use model::checkpoint::manifest::Moment;
 use model::units::Nanos;
-use store::Buffer;
+use store::{Buffer, Operation};
 
 use super::content::FileContent;
-use super::files::{self, Item};
+use super::files::{self, Hands, Item};
 use super::{CheckpointError, Job, Keeper, LOOK_AROUND};
 use crate::stop::Stop;
 
@@ -90,22 +90,29 @@ impl Keeper<'_> {
             senders.into_iter().map(|sender| Mutex::new(Some(sender))).collect();
         // Files are taken on in the order in which the writers take them, so that whoever waits for memory waits for
         // somebody who is being written.
-        let copied = self.crew().each(&self.items, |item, _| {
+        let copied = self.crew().each(&self.items, |item, hands| {
             let sender = senders[self.place_of(item)].lock().unwrap_or_else(PoisonError::into_inner).take();
-            sender.map_or(Ok(()), |sender| self.copy_file(moment, item, &sender))?;
+            sender.map_or(Ok(()), |sender| self.copy_file(moment, item, &sender, hands))?;
             Ok((self.now(), 0))
         });
         copied.map(|_| self.now())
     }
 
     /// Puts the chunks of a file into memory, one after the other.
-    fn copy_file(&self, moment: Moment, item: &Item, sender: &Sender<Chunk>) -> Result<(), CheckpointError> {
+    fn copy_file(
+        &self,
+        moment: Moment,
+        item: &Item,
+        sender: &Sender<Chunk>,
+        hands: &mut Hands<'_>,
+    ) -> Result<(), CheckpointError> {
+        hands.begin(Operation::Write, &format!("{} to memory", item.name));
         let content = FileContent::new(self.setup.seed, moment, item.number);
         let chunk_bytes = self.crew().chunk_bytes;
         let mut at = 0;
         while at < item.bytes {
             let len = (item.bytes - at).min(chunk_bytes as u64);
-            let loan = self.take_memory(moment, len)?;
+            let loan = self.take_memory(moment, len, hands)?;
             let mut buffer = Buffer::with_capacity(chunk_bytes);
             if self.setup.last.holds_files() {
                 content.fill(at, &mut buffer.room()[..len as usize]);
@@ -115,6 +122,7 @@ impl Keeper<'_> {
                 // The writers have given up and say why; the copy is of no use.
                 return Ok(());
             }
+            hands.advance(0)?;
             at += len;
         }
         Ok(())
@@ -124,13 +132,18 @@ impl Keeper<'_> {
         self.items.iter().position(|other| other.number == item.number).unwrap_or(0)
     }
 
-    fn take_memory(&self, moment: Moment, bytes: u64) -> Result<Loan, CheckpointError> {
+    fn take_memory(
+        &self,
+        moment: Moment,
+        bytes: u64,
+        hands: &mut Hands<'_>,
+    ) -> Result<Loan, CheckpointError> {
         let began = self.now();
         let (loan, waited) = self.pool.lend(bytes, self.setup.stop)?;
         if waited {
-            let span = self.now().since(began);
-            // Several wait at once; the longest is what training waited.
-            self.note(moment, |saved| saved.back_pressure_ns = saved.back_pressure_ns.max(span));
+            hands.waited += self.now().since(began);
+            // Several wait at once; the one that waits longest is the one that training waits for.
+            self.note(moment, |saved| saved.back_pressure_ns = saved.back_pressure_ns.max(hands.waited));
         }
         Ok(loan)
     }

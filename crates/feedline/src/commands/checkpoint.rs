@@ -13,7 +13,7 @@ use model::plan::check_ranks;
 use model::units::Bytes;
 use model::verdict::{CheckpointCase, judge_checkpoints};
 
-use super::tiers::Tiers;
+use super::tiers::{OpenTiers, Tiers};
 use super::{Prepared, check_folder, check_storage, patience, results_folder, select, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::{CheckpointFlags, RunFlags};
@@ -41,7 +41,6 @@ pub fn run(flags: &RunFlags, mut prepared: Prepared) -> Ending {
     let before = HostCounts::read();
     let (mut ledger, times) = measure(&plan, &tiers, prepared.spec.train.seed, show, &stop)?;
     ledger.conditions.hosts.insert(host.name.clone(), host::seen_since(before));
-    observe(&mut ledger, &tiers);
     let verdict = judge_checkpoints(&CheckpointCase { plan: &plan.checkpoint, ledger: &ledger });
     let outcome = AloneOutcome {
         plan: &plan,
@@ -114,7 +113,8 @@ fn measure(
     let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
     let (ledger, span) = watch(show, &pulse, &goal, || checkpoint::alone(setup));
     let cpu_seconds = meter::cpu_seconds() - cpu_before;
-    let ledger = ledger.map_err(refusal)?;
+    let mut ledger = ledger.map_err(refusal)?;
+    observe(&mut ledger, tiers, &open);
     Ok((ledger, Times { start, end: meter::timestamp(), span, first_batch: None, cpu_seconds }))
 }
 
@@ -141,8 +141,11 @@ pub fn tell(show: Show, Completed { moment, on_fast }: Completed) {
     }
 }
 
-/// Notes where the checkpoints were.
-pub fn observe(ledger: &mut Ledger, tiers: &Tiers) {
+/// Notes where the checkpoints were, and what else is known of the places.
+pub fn observe(ledger: &mut Ledger, tiers: &Tiers, open: &OpenTiers) {
+    for (property, value) in open.fast.iter().chain([&open.last]).flat_map(|tier| tier.observed()) {
+        ledger.conditions.observe(&format!("checkpoint_{property}"), &value);
+    }
     let fast = tiers.fast.iter().map(|site| ("burst_folder", site));
     for (property, site) in [("checkpoint_folder", &tiers.last)].into_iter().chain(fast) {
         if site.selection.capabilities().holds_files {

@@ -397,7 +397,7 @@ impl<'a> Stage<'a> {
         let (trained, saves) = checkpoint::keep(setup, work).map_err(super::checkpoint::refusal)?;
         Ok(trained.map(|mut ledger| {
             ledger.checkpoints.saves = saves;
-            super::checkpoint::observe(&mut ledger, tiers);
+            super::checkpoint::observe(&mut ledger, tiers, &open);
             ledger
         }))
     }

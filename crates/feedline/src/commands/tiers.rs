@@ -69,7 +69,8 @@ impl Tiers {
         // One more than are kept stands there until the oldest goes.
         let at_once = plan.keep_last.map_or(taken, |keep| taken.min(keep.saturating_add(1)));
         let replaced = match plan.schedule {
-            Schedule::Alone { saves, .. } => replaced_bytes(&self.last.folder, saves),
+            // The one that is being replaced stands there until the new one is complete.
+            Schedule::Alone { saves, .. } => replaced_bytes(&self.last.folder, saves).saturating_sub(bytes),
             _ => 0,
         };
         self.last.check_room(bytes, at_once, replaced, plan.geometry.scale)?;

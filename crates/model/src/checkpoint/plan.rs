@@ -87,6 +87,12 @@ impl CheckpointPlan {
         }))
     }
 
+    /// The rule by which a tier goes wrong on purpose, if one does.
+    pub fn injected_faults(&self) -> Option<&str> {
+        let tiers = self.fast.iter().chain([&self.last]);
+        tiers.filter_map(|tier| tier.store.strip_prefix("fault:")).next()
+    }
+
     /// The tier that a restore came from.
     pub fn tier(&self, is_fast: bool) -> &TierPlan {
         let fast = if is_fast { self.fast.as_ref() } else { None };

@@ -1,6 +1,7 @@
 //! Rules about what went wrong on the way: errors that were met, and errors that somebody asked for.
 
 use super::{Case, Outcome};
+use crate::checkpoint::CheckpointPlan;
 use crate::ledger::Phase;
 use crate::units::{counted, grouped};
 
@@ -25,7 +26,13 @@ pub(super) fn errors(case: &Case<'_>) -> (Outcome, String) {
 
 /// What goes wrong on purpose says nothing about the storage, so such a run is never valid, whatever came of it.
 pub(super) fn no_injected_faults(case: &Case<'_>) -> (Outcome, String) {
-    match case.plan.injected_faults() {
+    let checkpoints = case.plan.checkpoint.as_ref().and_then(CheckpointPlan::injected_faults);
+    injected(case.plan.injected_faults().or(checkpoints))
+}
+
+/// Whether a store went wrong on purpose.
+pub(super) fn injected(rule: Option<&str>) -> (Outcome, String) {
+    match rule {
         Some(rule) => (Outcome::Fail, format!("the store went wrong by rule: {rule}")),
         None => (Outcome::Pass, "none".to_owned()),
     }
