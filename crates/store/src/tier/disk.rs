@@ -123,7 +123,7 @@ impl Tier for Disk {
         let target = Target { disk: self, name: name.clone(), file, bytes, clock };
         Ok(match self.road {
             Road::Ring { .. } => Box::new(RingSink::new(target)?),
-            _ => Box::new(FileSink { target, at: 0, started: 0 }),
+            _ => Box::new(FileSink { target, at: 0 }),
         })
     }
 
@@ -294,6 +294,14 @@ impl Target<'_> {
         }
     }
 
+    /// Sends written bytes on their way: the disk is to work while the next chunk is made, and not only when it is
+    /// waited for.
+    pub(super) fn send_off(&self, at: u64, bytes: u64) {
+        if !self.disk.road.is_past_cache() {
+            start_flushing(&self.file, at, at + bytes);
+        }
+    }
+
     /// The last steps: the right size, the medium, the close that may tell of lost data.
     pub(super) fn finish(self, durable: bool) -> Result<Nanos, StoreError> {
         let cut = self.disk.road.is_past_cache() && !self.bytes.is_multiple_of(CHUNK_GRANULE as u64);
@@ -314,8 +322,6 @@ impl Target<'_> {
 struct FileSink<'a> {
     target: Target<'a>,
     at: u64,
-    /// Bytes whose way to the disk has begun.
-    started: u64,
 }
 
 impl Sink for FileSink<'_> {
@@ -324,12 +330,8 @@ impl Sink for FileSink<'_> {
         self.target.pad(&mut chunk);
         write_all(&self.target.file, chunk.bytes(), self.at)
             .map_err(|cause| self.target.failed(Operation::Write, cause))?;
+        self.target.send_off(self.at, bytes);
         self.at += bytes;
-        if self.target.disk.road == Road::Buffered {
-            // The disk is to work while the next chunk is made, and not only when it is waited for.
-            start_flushing(&self.target.file, self.started, self.at);
-            self.started = self.at;
-        }
         Ok(Some(chunk))
     }
 

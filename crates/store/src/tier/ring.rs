@@ -61,8 +61,8 @@ impl Writes {
         }
     }
 
-    /// Waits for a chunk to be written and gives its buffer back.
-    fn take(&mut self) -> Result<Buffer, Errno> {
+    /// Waits for a chunk to be written and gives it back.
+    fn take(&mut self) -> Result<Flight, Errno> {
         loop {
             let Some(completion) = self.ring.completion().next() else {
                 match self.ring.submit_and_wait(1) {
@@ -80,7 +80,7 @@ impl Writes {
                     if flight.done < flight.bytes {
                         self.submit(slot)?;
                     } else if let Some(flight) = self.flights[slot].take() {
-                        return Ok(flight.chunk);
+                        return Ok(flight);
                     }
                 }
                 (_, Some(_)) => {
@@ -125,6 +125,13 @@ impl<'a> RingSink<'a> {
         let file = target.file.as_raw_fd();
         Ok(RingSink { writes: Writes { ring: ring()?, file, flights: Default::default() }, target, at: 0 })
     }
+
+    /// Waits for a chunk to be written and gives its buffer back.
+    fn take(&mut self) -> Result<Buffer, StoreError> {
+        let flight = self.writes.take().map_err(|cause| self.target.failed(Operation::Write, cause))?;
+        self.target.send_off(flight.at, flight.bytes as u64);
+        Ok(flight.chunk)
+    }
 }
 
 impl Sink for RingSink<'_> {
@@ -132,10 +139,9 @@ impl Sink for RingSink<'_> {
         let bytes = chunk.bytes().len() as u64;
         self.target.pad(&mut chunk);
         let free = match self.writes.in_flight() {
-            DEPTH => Some(self.writes.take()),
+            DEPTH => Some(self.take()?),
             _ => None,
         };
-        let free = free.transpose().map_err(|cause| self.target.failed(Operation::Write, cause))?;
         self.writes.begin(chunk, self.at).map_err(|cause| self.target.failed(Operation::Write, cause))?;
         self.at += bytes;
         Ok(free)
@@ -143,8 +149,7 @@ impl Sink for RingSink<'_> {
 
     fn finish(mut self: Box<Self>, durable: bool, spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
         while self.writes.in_flight() > 0 {
-            let chunk = self.writes.take().map_err(|cause| self.target.failed(Operation::Write, cause))?;
-            spare.push(chunk);
+            spare.push(self.take()?);
         }
         self.target.finish(durable)
     }

@@ -224,7 +224,7 @@ pub(super) const CHECKPOINT: &[Row] = &[
         WithCheckpoints,
         "files of one rank that are written or read at once",
     ),
-    row("checkpoint.chunk_size", Integer(4096, 1 << 30), "4194304", WithCheckpoints, "bytes of one write"),
+    row("checkpoint.chunk_size", Integer(4096, 1 << 30), "1048576", WithCheckpoints, "bytes of one write"),
     row(
         "checkpoint.serialize_time",
         Number(0.0, LONGEST),
