@@ -16,7 +16,7 @@ use super::{CHUNK_GRANULE, Lock, Sink, Source, Tier};
 use crate::folder::{Folder, PARTIAL, existing_ancestor, start_flushing};
 use crate::page_cache::{self, Pages};
 use crate::past_cache::PastCache;
-use crate::{Buffer, Files, Now, Operation, StoreError};
+use crate::{Buffer, FileSystem, Files, Now, Operation, StoreError};
 
 /// How bytes get to the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,12 @@ impl Disk {
         Folder::open(&self.root)
     }
 
+    /// The pages of a file that are in memory; `None` where their count does not tell what is served from there.
+    fn count(&self, file: &OwnedFd, whole: Extent, name: &Name) -> Result<Option<Pages>, StoreError> {
+        let file_system = FileSystem::of(file, &self.shown(name))?;
+        Ok(file_system.untold().map_or_else(|| page_cache::count(file, whole), |_| None))
+    }
+
     /// Opens a file for writing that is empty.
     fn begin(&self, name: &Name, more: OFlags) -> Result<OwnedFd, StoreError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | more;
@@ -103,7 +109,10 @@ impl Tier for Disk {
     }
 
     fn observed(&self) -> Vec<(&'static str, String)> {
-        Vec::new()
+        // Where it cannot be asked, there is nothing to say.
+        let file_system =
+            self.now().and_then(|folder| FileSystem::of(folder.root(), &self.root.display().to_string()));
+        file_system.map_or_else(|_| Vec::new(), |known| vec![("file_system", known.name.to_owned())])
     }
 
     fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
@@ -143,12 +152,12 @@ impl Tier for Disk {
         // Dirty pages stay whatever the advice.
         rustix::fs::fsync(&file).map_err(|cause| self.failed(Operation::Sync, name, cause))?;
         page_cache::forget(&file, whole);
-        Ok(page_cache::count(&file, whole))
+        self.count(&file, whole, name)
     }
 
     fn cached(&self, name: &Name) -> Result<Option<Pages>, StoreError> {
         let (file, whole) = self.whole(name)?;
-        Ok(page_cache::count(&file, whole))
+        self.count(&file, whole, name)
     }
 
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
