@@ -326,8 +326,11 @@ fn a_burst_buffer_brings_what_the_bandwidths_say() {
     let apart = Nanos(400_000_000);
     let slow = simulated(&[], SaveMode::Direct, 2, apart);
     let fast = simulated(&[], SaveMode::BurstBuffer, 2, apart);
-    assert!((mean_blocked(&slow) / 0.368 - 1.0).abs() < 0.05, "{}", mean_blocked(&slow));
-    assert!((mean_blocked(&fast) / 0.0374 - 1.0).abs() < 0.1, "{}", mean_blocked(&fast));
+    // A busy host begins late; no host makes a device faster than it is.
+    for (saves, seconds) in [(&slow, 0.368), (&fast, 0.0374)] {
+        let blocked = mean_blocked(saves);
+        assert!((0.99 * seconds..1.5 * seconds).contains(&blocked), "{blocked} for {seconds}");
+    }
     for save in &fast {
         assert!(save.durable_ns.unwrap().seconds() >= 0.368, "durable on the slow tier later");
     }
