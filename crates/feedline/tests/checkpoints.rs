@@ -183,7 +183,16 @@ fn every_way_of_saving_ends_on_the_last_tier() {
             let saves = summary["feedline"]["checkpoint"]["saves"].as_array().unwrap();
             for seen in saves {
                 assert_eq!(seen["troubles"], json!([]), "{save} {store}");
-                assert!(seen["durable_ns"].as_u64() >= seen["blocked_ns"].as_u64(), "{save} {store}: {seen}");
+                let (durable, blocked) =
+                    (seen["durable_ns"].as_u64().unwrap(), seen["blocked_ns"].as_u64().unwrap());
+                assert!(
+                    save != "direct" || durable <= blocked,
+                    "{store}: training waits until it is durable"
+                );
+                assert!(
+                    seen["fast_ns"].as_u64().is_none_or(|fast| fast <= durable),
+                    "{save} {store}: {seen}"
+                );
                 assert_eq!(seen["fast_ns"].is_null(), save != "burst-buffer", "{save} {store}");
             }
             if save == "burst-buffer" {

@@ -44,7 +44,9 @@ impl Keeper<'_> {
             _ => self.save_to_last(moment, began),
         };
         let end = match outcome {
-            Ok(end) => end,
+            // A simulated device is done when it says so. On files whatever else is done here is waited for, too.
+            Ok(end) if self.tiers().any(|tier| !tier.holds_files()) => end,
+            Ok(_) => self.now(),
             Err(cause) => {
                 self.trouble(moment, cause.to_string());
                 self.now()

@@ -113,7 +113,9 @@ fn what_is_saved_is_restored_with_every_mode() {
         for seen in &saved {
             assert!(seen.troubles.is_empty(), "{mode}: {:?}", seen.troubles);
             assert_eq!(seen.bytes, bench.plan.geometry.total_bytes());
-            assert!(seen.durable_ns.unwrap() >= seen.blocked_ns, "{mode}");
+            let durable = seen.durable_ns.unwrap();
+            assert!(mode != "direct" || durable <= seen.blocked_ns, "training waits until it is durable");
+            assert!(seen.fast_ns.is_none_or(|fast| fast <= durable), "{mode}");
             assert_eq!(seen.fast_ns.is_some(), mode == "burst-buffer");
             assert!(seen.slowest_rank_ns >= seen.first_rank_ns && seen.first_rank_ns > Nanos::ZERO);
         }
