@@ -77,10 +77,6 @@ impl Keeper<'_> {
             saved.drain_ns = Some(end.since(began));
             saved.durable_ns = Some(end.since(saved.began));
         });
-        self.completed(moment, false, |saved| {
-            saved.drain_ns = Some(end.since(began));
-            saved.durable_ns = Some(end.since(saved.began));
-        });
         Ok(())
     }
 }
