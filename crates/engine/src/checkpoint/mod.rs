@@ -126,6 +126,8 @@ struct State {
     /// Why drains fail, until one succeeds.
     drain_failure: Option<String>,
     saved: Vec<Saved>,
+    /// What went wrong with checkpoints of earlier runs.
+    old_troubles: Vec<String>,
     /// The number of the newest checkpoint on any tier.
     serial: u64,
     closing: bool,
@@ -177,7 +179,12 @@ pub fn keep<'a, T>(
         }
         Ok(done)
     })?;
-    let saved = keeper.state.into_inner().unwrap_or_else(PoisonError::into_inner).saved;
+    let State { mut saved, old_troubles, .. } =
+        keeper.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // They have no save of their own to be told with.
+    if let Some(last) = saved.last_mut() {
+        last.troubles.extend(old_troubles.into_iter().map(|text| format!("of an earlier run: {text}")));
+    }
     Ok((done, saved))
 }
 
@@ -234,11 +241,13 @@ impl<'a> Keeper<'a> {
 
     /// Notes what went wrong with a save, once for each cause.
     fn trouble(&self, moment: Moment, text: String) {
-        self.note(moment, |saved| {
-            if !saved.troubles.contains(&text) {
-                saved.troubles.push(text);
-            }
-        });
+        let mut state = self.state();
+        let State { saved, old_troubles, .. } = &mut *state;
+        let seen = saved.iter_mut().rev().find(|saved| saved.moment == moment);
+        let troubles = seen.map_or(old_troubles, |saved| &mut saved.troubles);
+        if !troubles.contains(&text) {
+            troubles.push(text);
+        }
     }
 
     /// Whether something that training does not wait for goes on, or went on after this moment.

@@ -5,7 +5,7 @@
 
 use model::checkpoint::manifest::{MANIFEST, Manifest, Moment};
 use model::names::Name;
-use store::{Lock, PARTIAL, Tier};
+use store::{Lock, PARTIAL, StoreError, Tier};
 
 use super::{CheckpointError, Job, Keeper};
 
@@ -181,11 +181,18 @@ impl Keeper<'_> {
 
     /// Keeps others away from the tiers: all of them, or from one who only restores those who save.
     pub(super) fn lock(&self) -> Result<Vec<Lock>, CheckpointError> {
-        let last = self.setup.last.shown(&root());
-        if self.setup.fast.is_some_and(|fast| fast.holds_files() && fast.shown(&root()) == last) {
-            return Err(CheckpointError::SameFolder(last));
+        let (last, shared) = (self.setup.last, self.only_reads());
+        let fast = self.setup.fast.map(|fast| fast.lock(shared)).transpose()?;
+        match last.lock(shared) {
+            Ok(last) => Ok(fast.into_iter().chain([last]).collect()),
+            Err(busy @ StoreError::Busy { .. }) => {
+                // It may be ourselves who are in the way.
+                drop(fast);
+                let ourselves = last.lock(shared).is_ok();
+                Err(if ourselves { CheckpointError::SameFolder(last.shown(&root())) } else { busy.into() })
+            }
+            Err(cause) => Err(cause.into()),
         }
-        self.tiers().map(|tier| Ok(tier.lock(self.only_reads())?)).collect()
     }
 
     /// Puts in order what an earlier run left: what is not complete goes, what was not drained is drained. Who only

@@ -85,6 +85,10 @@ fn a_last_tier_that_keeps_failing_costs_slots_and_no_checkpoint() {
         assert_eq!(complete(fast.path()), ["global_epoch1_step1", "global_epoch1_step2"]);
         if rule == "kind=full" {
             assert_eq!(tree(last.path()).len(), 0, "nothing half is left there");
+            // A run that finds them there says why they stay.
+            let (_, saved) = failing.keep(|keeper| keeper.save(at(5)));
+            let told = troubles(&saved[0]);
+            assert!(told.contains("of an earlier run: drain: ") && told.contains(words), "{told}");
         }
         // The next run, on a tier that works, finishes what was begun.
         let mended = bench(&[], Some(posix(fast.path())), posix(last.path()));
@@ -149,6 +153,22 @@ fn a_last_tier_that_was_away_gets_all_that_it_missed() {
     assert!(saved[4].troubles.is_empty() && saved[4].durable_ns.is_some());
     let there = [1, 2, 3, 5].map(|step| format!("global_epoch1_step{step}"));
     assert_eq!(complete(&last), there);
+}
+
+#[test]
+fn a_save_that_is_interrupted_leaves_what_was_there() {
+    let last = tempfile::tempdir().unwrap();
+    bench(&[], None, posix(last.path())).keep(|keeper| keeper.save(at(1)));
+    let before = tree(last.path());
+    for mode in ["direct", "async"] {
+        let stopped = bench(&[&format!("checkpoint.mode_of_save={mode}")], None, posix(last.path()));
+        let (_, saved) = stopped.keep(|keeper| {
+            stopped.stop.wish();
+            (keeper.save(at(1)), keeper.save(at(2)))
+        });
+        assert!(saved.iter().all(|seen| !seen.is_complete() && troubles(seen) == "interrupted"), "{saved:?}");
+        assert!(tree(last.path()) == before, "{mode}");
+    }
 }
 
 #[test]
