@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::util::{Dir, Running, outcome, walk};
+use crate::util::{Dir, Done, Running, outcome, walk};
 
 /// Kills while generating, and as many while running.
 const KILLS: u64 = 100;
@@ -38,35 +38,42 @@ fn run(dir: &Dir) -> Running<'_> {
 }
 
 /// Kills commands at moments all over the time that they take. That time is found on the way: a command that was
-/// over before the kill shortens it, one that was not lengthens it, so that about half of the kills come in time.
-struct Killer {
+/// over before the kill shortens it, one that was not lengthens it, so that about four of five kills come in time.
+pub struct Killer {
     chance: Chance,
     span: Duration,
-    killed: u64,
+    pub killed: u64,
 }
 
 impl Killer {
-    fn new(seed: u64, span: Duration) -> Killer {
+    pub fn new(seed: u64, span: Duration) -> Killer {
         Killer { chance: Chance(seed), span, killed: 0 }
     }
 
     /// Kills a command at some moment; says whether it was still at work.
     fn kill(&mut self, running: Running<'_>) -> bool {
-        std::thread::sleep(self.chance.below(self.span));
-        running.signal(Signal::KILL);
-        let done = running.wait();
+        let done = self.end(running);
         let killed = done.signal().is_some();
         if !killed {
             done.ran();
         }
-        self.killed += u64::from(killed);
-        self.span = self.span.mul_f64(if killed { 1.15 } else { 0.85 });
         killed
+    }
+
+    /// Kills a command at some moment, or sees it end before.
+    pub fn end(&mut self, running: Running<'_>) -> Done {
+        std::thread::sleep(self.chance.below(self.span));
+        running.signal(Signal::KILL);
+        let done = running.wait();
+        let killed = done.signal().is_some();
+        self.killed += u64::from(killed);
+        self.span = self.span.mul_f64(if killed { 1.05 } else { 0.8 });
+        done
     }
 }
 
 /// How long a piece of work takes on this machine, now.
-fn span(work: impl FnOnce()) -> Duration {
+pub fn span(work: impl FnOnce()) -> Duration {
     let begin = Instant::now();
     work();
     begin.elapsed()

@@ -14,6 +14,11 @@ mod cache;
 mod capacity;
 // Foreign data sets: the catalog against what is on disk, and everything that can be wrong with it.
 mod catalog;
+// Tiers that are full, gone, somebody else's, or in use: what is complete stays, and the error is named.
+mod checkpoint_faults;
+// Saves, drains, removals and restores killed at any moment.
+mod checkpoint_kills;
+// What is saved, three ways, and what a restore proves.
 mod checkpoints;
 // What the command line promises: help, lists, JSON, quiet, completions, hints.
 mod cli;

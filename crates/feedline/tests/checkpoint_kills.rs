@@ -1,0 +1,227 @@
+//! The program killed at any moment while it saves, drains, removes and restores checkpoints: the newest one that it ever
+//! called complete is there with every byte, nothing else is offered, and what is left over does not add up.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::kills::{Killer, span};
+use crate::util::{Dir, Done, Running, outcome, walk};
+
+/// Kills of each way to save: of runs that save and restore, and of runs that only restore.
+const KILLS: u64 = 80;
+const RESTORE_KILLS: u64 = 20;
+
+/// Complete checkpoints that are kept, and those that may wait for their drain.
+const KEPT: usize = 2;
+const SLOTS: usize = 2;
+
+/// A transformer whose checkpoints have 8 files and 8 MB, on 4 ranks.
+const WORKLOAD: &str = "
+framework: pytorch
+model:
+  name: tiny
+  type: transformer
+  num_layers: 2
+  parallelism: {zero_stage: 3}
+  transformer: {vocab_size: 1000, hidden_size: 128, ffn_hidden_size: 256, num_attention_heads: 8, num_kv_heads: 8}
+workflow: {train: false, checkpoint: true}
+checkpoint:
+  checkpoint_folder: last
+  num_checkpoints_write: 3
+  num_checkpoints_read: 1
+  time_between_checkpoints: 0
+  chunk_size: 262144
+  keep_last: 2
+  burst_slots: 2
+  fsync: true
+";
+
+/// A complete checkpoint, as its manifest tells.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Standing {
+    serial: u64,
+    step: u64,
+    bytes: u64,
+}
+
+/// Where checkpoints are saved one way.
+struct Site {
+    dir: Dir,
+    mode: &'static str,
+    /// In memory, where there is such a place: faster than the other tier.
+    fast: TempDir,
+}
+
+impl Site {
+    fn new(mode: &'static str) -> Site {
+        let (dir, memory) = (Dir::new(), Path::new("/dev/shm"));
+        dir.write("w.yaml", WORKLOAD);
+        let fast = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        Site { dir, mode, fast: fast.unwrap() }
+    }
+
+    fn start(&self, settings: &[&str]) -> Running<'_> {
+        let args = ["run", "w.yaml", "--ranks", "4", "--json", "--save", self.mode];
+        let fast = format!("checkpoint.burst_folder={}", self.fast.path().display());
+        let fast: &[&str] = if self.mode == "burst-buffer" { &[&fast] } else { &[] };
+        self.dir.feedline(&args).set(fast).set(settings).start()
+    }
+
+    fn saves(&self) -> Running<'_> {
+        self.start(&[])
+    }
+
+    fn restores(&self) -> Running<'_> {
+        self.start(&["checkpoint.num_checkpoints_write=0"])
+    }
+
+    fn tiers(&self) -> [PathBuf; 2] {
+        [self.dir.path("last"), self.fast.path().to_owned()]
+    }
+
+    /// Every file and folder of both tiers, with sizes.
+    fn listing(&self) -> Vec<(PathBuf, u64)> {
+        let mut found = Vec::new();
+        for tier in self.tiers() {
+            walk(&tier, &mut |path| {
+                let bytes = if path.is_file() { fs::metadata(path).unwrap().len() } else { 0 };
+                found.push((path.to_owned(), bytes));
+            });
+        }
+        found
+    }
+
+    /// The newest complete checkpoint; all of them have the files that their manifests list.
+    fn newest(&self) -> Standing {
+        self.tiers().iter().flat_map(|tier| standing(tier)).max().unwrap()
+    }
+
+    /// Whatever was killed, at most so much is there: what is kept, one more, one in the making beside the one whose
+    /// name it takes, and one on its way out.
+    fn is_bounded(&self) {
+        let [last, fast] = self.tiers().map(|tier| fs::read_dir(tier).unwrap().count());
+        assert!(last <= KEPT + 3, "{last} folders in {:?}", self.listing());
+        assert!(fast <= SLOTS + 2, "{fast} folders in {:?}", self.listing());
+    }
+
+    /// After a run that came to its end there is what is kept, complete, and nothing else.
+    fn is_in_order(&self) {
+        let [last, fast] = self.tiers();
+        assert_eq!((standing(&last).len(), fs::read_dir(&last).unwrap().count()), (KEPT, KEPT));
+        assert_eq!(fs::read_dir(fast).unwrap().count(), 0);
+        for (path, _) in self.listing() {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(!name.ends_with(".partial") && !name.ends_with(".draft"), "left behind: {path:?}");
+        }
+    }
+
+    /// A run that only restores finds this checkpoint, and every byte of it, and changes nothing.
+    fn is_restored(&self, newest: &Standing) {
+        let before = self.listing();
+        let done = ended(self.restores().wait());
+        let summary = done.json();
+        let restored = &summary["feedline"]["checkpoint"]["restores"][0];
+        assert_eq!(
+            (restored["moment"]["step"].as_u64(), &restored["failure"]),
+            (Some(newest.step), &Value::Null)
+        );
+        assert_eq!(restored["verified_bytes"].as_u64(), Some(newest.bytes));
+        assert_eq!(outcome(&summary, "restored-right"), "pass");
+        assert_eq!(self.listing(), before);
+    }
+}
+
+/// The complete checkpoints of a tier, whose files must be there with the sizes that are listed.
+fn standing(tier: &Path) -> Vec<Standing> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(tier).into_iter().flatten() {
+        let folder = entry.unwrap().path();
+        let Ok(text) = fs::read_to_string(folder.join("checkpoint.json")) else { continue };
+        let list: Value = serde_json::from_str(text.rsplit_once("\nsha256 ").unwrap().0).unwrap();
+        let mut bytes = 0;
+        for file in list["files"].as_array().unwrap() {
+            let size = fs::metadata(folder.join(file["name"].as_str().unwrap())).unwrap().len();
+            assert_eq!(file["bytes"].as_u64(), Some(size), "{file} in {folder:?}");
+            bytes += size;
+        }
+        let number = |value: &Value| value.as_u64().unwrap();
+        found.push(Standing {
+            serial: number(&list["serial"]),
+            step: number(&list["moment"]["step"]),
+            bytes,
+        });
+    }
+    found
+}
+
+/// A run that came to its end. That a restore came from memory, or took all of a busy machine, is no matter here.
+fn ended(done: Done) -> Done {
+    let of_speed = |rule: &String| ["restored-from-storage", "client-not-the-limit"].contains(&rule.as_str());
+    let only_slow = done.code() == Some(5) && done.failed_rules().iter().all(of_speed);
+    if done.code() != Some(0) && !only_slow {
+        done.fail("expected a run to its end");
+    }
+    done
+}
+
+/// The last step that a run saved and called complete. On the last tier a drain may tell of one of an earlier run.
+fn promised(done: &Done, mode: &str) -> Option<u64> {
+    let place = if mode == "burst-buffer" { "complete on the fast tier" } else { "complete" };
+    let steps = done.stderr.lines().filter_map(|line| {
+        let (name, told) = line.strip_prefix("checkpoint global_epoch1_step")?.split_once(' ')?;
+        assert!(["complete", "complete on the fast tier"].contains(&told), "{line}");
+        (told == place).then(|| name.parse().unwrap())
+    });
+    steps.max()
+}
+
+fn is_killed_at_any_moment(mode: &'static str, seed: u64) {
+    let site = Site::new(mode);
+    let mut killer = Killer::new(seed, span(|| drop(ended(site.saves().wait()))));
+    let mut newest = site.newest();
+    let (mut runs, mut in_time) = (0, 0);
+    while killer.killed < KILLS {
+        let done = killer.end(site.saves());
+        let now = site.newest();
+        // What stood before, or what this run made complete: at least what it said.
+        assert!(now >= newest, "{now:?} after {newest:?}");
+        if let Some(step) = promised(&done, mode) {
+            assert!(now.serial > newest.serial && now.step >= step, "{now:?}, {step} was promised");
+            in_time += u64::from(done.signal().is_some());
+        }
+        newest = now;
+        site.is_bounded();
+        match done.signal() {
+            Some(_) => site.is_restored(&newest),
+            None => drop((ended(done), site.is_in_order())),
+        }
+        runs += 1;
+        assert!(runs < 4 * KILLS, "{} of {runs} runs were killed", killer.killed);
+    }
+    assert!(in_time > KILLS / 4, "{in_time} runs had completed a checkpoint when they were killed");
+    let (mut killer, before) = (Killer::new(seed, span(|| site.is_restored(&newest))), site.listing());
+    while killer.killed < RESTORE_KILLS {
+        killer.end(site.restores());
+        assert_eq!(site.listing(), before, "a restore changes nothing");
+    }
+    ended(site.saves().wait());
+    site.is_in_order();
+}
+
+#[test]
+fn saving_directly_is_killed_at_any_moment() {
+    is_killed_at_any_moment("direct", 3);
+}
+
+#[test]
+fn saving_in_the_background_is_killed_at_any_moment() {
+    is_killed_at_any_moment("async", 5);
+}
+
+#[test]
+fn saving_through_a_burst_buffer_is_killed_at_any_moment() {
+    is_killed_at_any_moment("burst-buffer", 7);
+}
