@@ -98,6 +98,15 @@ pub struct Case<'a> {
 pub struct CheckpointCase<'a> {
     pub plan: &'a CheckpointPlan,
     pub ledger: &'a Ledger,
+    /// Checkpoints that are to be saved.
+    planned: u64,
+}
+
+impl<'a> CheckpointCase<'a> {
+    /// Of a run that does not train.
+    pub fn alone(plan: &'a CheckpointPlan, ledger: &'a Ledger) -> CheckpointCase<'a> {
+        CheckpointCase { plan, ledger, planned: plan.schedule.saves(0, 0) }
+    }
 }
 
 struct Rule<Check> {
@@ -309,7 +318,8 @@ const ALONE_RULES: &[Rule<OfCheckpoints>] = &[
 pub fn judge(case: &Case<'_>) -> Verdict {
     let mut rules: Vec<Finding> = RULES.iter().map(|rule| finding(rule, (rule.check)(case))).collect();
     if let Some(plan) = &case.plan.checkpoint {
-        rules.extend(apply(CHECKPOINT_RULES, &CheckpointCase { plan, ledger: case.ledger }));
+        let planned = plan.schedule.saves(case.plan.epochs, case.plan.train.shards.steps);
+        rules.extend(apply(CHECKPOINT_RULES, &CheckpointCase { plan, ledger: case.ledger, planned }));
     }
     conclude(rules)
 }

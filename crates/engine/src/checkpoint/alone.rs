@@ -52,10 +52,12 @@ impl Keeper<'_> {
         if saves == 0 && (there.len() as u64) < restores {
             let folder = self.setup.last.shown(&Name::new(".").unwrap_or_default());
             let folder = folder.trim_end_matches("/.").to_owned();
-            return Err(match there.len() {
-                0 => CheckpointError::None(folder),
-                there => CheckpointError::TooFew { folder, there: there as u64, asked: restores },
-            });
+            // There may be others, and then it is better to say what is wrong with them.
+            if there.is_empty() {
+                self.newest()?;
+            }
+            let there = there.len() as u64;
+            return Err(CheckpointError::TooFew { folder, there, asked: restores });
         }
         let newest = &there[there.len().saturating_sub(restores as usize)..];
         let mut seen = Vec::new();

@@ -33,15 +33,17 @@ impl Keeper<'_> {
         };
         self.trouble(moment, format!("drain: {cause}"));
         let tries = tries + 1;
-        // What is damaged does not get better.
-        let worth_it = matches!(cause, CheckpointError::Store(_) | CheckpointError::Foreign(_));
+        if is_damage(&cause) {
+            // It does not get better, and is no reason to keep others waiting.
+            return self.give_slot(moment);
+        }
         let mut state = self.state();
-        if tries >= ATTEMPTS || !worth_it {
+        if tries >= ATTEMPTS {
             state.drain_failure = Some(cause.to_string());
         }
         let over = state.closing && tries >= ATTEMPTS;
         drop(state);
-        if worth_it && !over {
+        if !over {
             let until = self.now() + PAUSE;
             self.setup.clock.sleep_until(until, &|| self.setup.stop.wished());
             self.push(Job::Drain { moment, tries });
@@ -52,8 +54,11 @@ impl Keeper<'_> {
         let Some(Standing { folder, manifest }) = tiers::complete(fast, moment)? else {
             return Err(CheckpointError::None(fast.shown(&Name::new(&moment.folder()).unwrap_or_default())));
         };
+        // A newer one of its name, saved past the fast tier, is not to be replaced by this one.
+        let newer = tiers::complete(self.setup.last, moment)?
+            .is_some_and(|there| there.manifest.serial > manifest.serial);
         // A drain whose end was all that was missing needs no more than that.
-        if !tiers::holds(self.setup.last, &manifest)? {
+        if !newer && !tiers::holds(self.setup.last, &manifest)? {
             tiers::begin(self.setup.last, &manifest)?;
             self.copy(fast, &folder, &manifest).inspect_err(|_| tiers::abandon(self.setup.last, moment))?;
         }
@@ -63,22 +68,36 @@ impl Keeper<'_> {
 
     /// Copies all files of a checkpoint to the last tier and makes it complete there.
     fn copy(&self, fast: &dyn Tier, folder: &str, manifest: &Manifest) -> Result<(), CheckpointError> {
-        let (began, moment, last) = (self.now(), manifest.moment, self.setup.last);
-        let (crew, items) = (self.crew(), listed(manifest));
+        let (began, last) = (self.now(), self.setup.last);
+        let limited = self.setup.plan.drain_bytes_per_second.is_some();
+        let crew = self.background_crew();
+        let crew = Crew { unhurried: crew.unhurried || limited, ..crew };
+        let items = listed(manifest);
         let pace = Pace::new(self.setup.plan.drain_bytes_per_second, began);
-        let target = moment.folder();
+        let target = manifest.moment.folder();
         let ended = crew.each(&items, |item, hands| {
             copy(&crew, [(fast, item.path(folder)), (last, item.path(&target))], item, &pace, hands)
         })?;
         tiers::finish(last, manifest)?;
         let reckoned = ended.iter().map(|end| end.at).max().unwrap_or(began);
         let end = if last.holds_files() { self.now() } else { reckoned };
-        self.completed(moment, false, |saved| {
+        self.completed(manifest, false, |saved| {
             saved.drain_ns = Some(end.since(began));
             saved.durable_ns = Some(end.since(saved.began));
         });
         Ok(())
     }
+}
+
+/// Whether a checkpoint cannot be brought because of what it is.
+fn is_damage(cause: &CheckpointError) -> bool {
+    matches!(
+        cause,
+        CheckpointError::Checksum(_)
+            | CheckpointError::Size { .. }
+            | CheckpointError::Content { .. }
+            | CheckpointError::None(_)
+    )
 }
 
 /// The files of a checkpoint as its manifest lists them.

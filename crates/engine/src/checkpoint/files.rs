@@ -1,6 +1,7 @@
 //! Files of one checkpoint, many at once: threads that share them out, write them from content that is made on the way,
 //! copy them from tier to tier, or read and check them. Memory is that of the chunks in flight.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -41,19 +42,32 @@ impl Item {
     }
 }
 
-/// The files of a checkpoint in the order in which they are begun: every rank's first one, every rank's second one, and
-/// so on, so that all ranks are at work from the beginning to the end.
+/// The files of a checkpoint in the order in which they are begun.
 pub(super) fn items(geometry: &Geometry) -> Vec<Item> {
-    let mut items = Vec::new();
-    let mut number = 0;
-    for rank in 0..geometry.ranks {
-        for (place, file) in geometry.files(rank).into_iter().enumerate() {
-            items.push((place, Item { number, rank, name: file.name, bytes: file.bytes, crc32: None }));
-            number += 1;
-        }
+    let files =
+        (0..geometry.ranks).flat_map(|rank| geometry.files(rank).into_iter().map(move |file| (rank, file)));
+    let items = files.zip(0..).map(|((rank, file), number)| Item {
+        number,
+        rank,
+        name: file.name,
+        bytes: file.bytes,
+        crc32: None,
+    });
+    in_turn(items.collect())
+}
+
+/// Every rank's first file, every rank's second one, and so on, so that all ranks are at work from the beginning to the
+/// end.
+pub(super) fn in_turn(items: Vec<Item>) -> Vec<Item> {
+    let mut places: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut placed: Vec<(usize, Item)> = Vec::new();
+    for item in items {
+        let place = places.entry(item.rank).or_default();
+        placed.push((*place, item));
+        *place += 1;
     }
-    items.sort_by_key(|(place, item)| (*place, item.rank));
-    items.into_iter().map(|(_, item)| item).collect()
+    placed.sort_by_key(|(place, item)| (*place, item.rank));
+    placed.into_iter().map(|(_, item)| item).collect()
 }
 
 /// What threads that work on files share.
@@ -66,6 +80,8 @@ pub(super) struct Crew<'a> {
     pub(super) pulse: &'a Pulse,
     /// Whether time passes by plan: on a simulated device, or at a limited rate.
     pub(super) unhurried: bool,
+    /// Of threads in the background: how many wait for them.
+    pub(super) awaited: Option<&'a AtomicUsize>,
 }
 
 /// A file that was worked on: which one, when that ended, and its checksum.
@@ -105,16 +121,20 @@ impl Watched for Shift<'_> {
 
     fn is_busy(&self) -> bool {
         // Relaxed: for one who looks now and then.
-        self.crew.unhurried || self.flushing.load(Ordering::Relaxed) > 0
+        let nobody_waits = self.crew.awaited.is_some_and(|awaited| awaited.load(Ordering::Relaxed) == 0);
+        self.crew.unhurried || nobody_waits || self.flushing.load(Ordering::Relaxed) > 0
     }
 
     fn waits(&self) -> Vec<String> {
         self.roster.waits()
     }
 
+    /// A file that failed is no reason to give up those that are still being flushed: only what is stuck is.
     fn ending(&self) -> Option<String> {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.as_ref().map(ToString::to_string)
+        match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(CheckpointError::Stuck(cause)) => Some(cause.clone()),
+            _ => None,
+        }
     }
 
     fn end(&self, cause: String) {

@@ -12,6 +12,7 @@ mod snapshot;
 mod tiers;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -144,6 +145,8 @@ pub struct Keeper<'a> {
     reading: Mutex<()>,
     /// Memory of snapshots.
     pool: Arc<Pool>,
+    /// Those who wait for what goes on in the background.
+    awaited: AtomicUsize,
 }
 
 /// How long somebody waits before looking whether the run should stop.
@@ -162,6 +165,7 @@ pub fn keep<'a, T>(
         changed: Condvar::new(),
         reading: Mutex::default(),
         pool: Arc::new(Pool::new(setup.plan.pool_bytes)),
+        awaited: AtomicUsize::new(0),
     };
     let _alone = keeper.lock()?;
     keeper.recover()?;
@@ -194,6 +198,8 @@ struct Closes<'k, 'a>(&'k Keeper<'a>);
 impl Drop for Closes<'_, '_> {
     fn drop(&mut self) {
         self.0.state().closing = true;
+        // Relaxed: for one who watches. Now everybody waits for what is left.
+        self.0.awaited.fetch_add(1, Ordering::Relaxed);
         self.0.changed.notify_all();
     }
 }
@@ -207,7 +213,8 @@ impl<'a> Keeper<'a> {
         self.setup.clock.now()
     }
 
-    fn crew(&self) -> Crew<'a> {
+    /// Threads for what training waits for.
+    fn crew(&self) -> Crew<'_> {
         let plan = self.setup.plan;
         Crew {
             threads: plan.writers() as usize,
@@ -215,8 +222,23 @@ impl<'a> Keeper<'a> {
             clock: self.setup.clock,
             stop: self.setup.stop,
             pulse: self.setup.pulse,
-            unhurried: plan.drain_bytes_per_second.is_some() || self.tiers().any(|tier| !tier.holds_files()),
+            unhurried: self.tiers().any(|tier| !tier.holds_files()),
+            awaited: None,
         }
+    }
+
+    /// Threads for what goes on in the background: nobody minds if they get nowhere, until somebody waits for them.
+    fn background_crew(&self) -> Crew<'_> {
+        Crew { awaited: Some(&self.awaited), ..self.crew() }
+    }
+
+    /// Waits for something of the background.
+    fn awaiting<T>(&self, wait: impl FnOnce() -> T) -> T {
+        // Relaxed: for one who watches.
+        self.awaited.fetch_add(1, Ordering::Relaxed);
+        let done = wait();
+        self.awaited.fetch_sub(1, Ordering::Relaxed);
+        done
     }
 
     /// Waits until something has changed, or a moment.
@@ -225,7 +247,7 @@ impl<'a> Keeper<'a> {
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Changes what is known of a save.
+    /// Changes what is known of the last save of a moment.
     fn note(&self, moment: Moment, change: impl FnOnce(&mut Saved)) {
         let mut state = self.state();
         if let Some(saved) = state.saved.iter_mut().rev().find(|saved| saved.moment == moment) {
@@ -233,10 +255,14 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Notes that a checkpoint is complete, and tells it.
-    fn completed(&self, moment: Moment, on_fast: bool, change: impl FnOnce(&mut Saved)) {
-        self.note(moment, change);
-        (self.setup.tell)(Completed { moment, on_fast });
+    /// Notes that a checkpoint is complete, and tells it. One of an earlier run is no save of this one.
+    fn completed(&self, manifest: &Manifest, on_fast: bool, change: impl FnOnce(&mut Saved)) {
+        let mut state = self.state();
+        if let Some(saved) = state.saved.iter_mut().find(|saved| saved.serial == manifest.serial) {
+            change(saved);
+        }
+        drop(state);
+        (self.setup.tell)(Completed { moment: manifest.moment, on_fast });
     }
 
     /// Notes what went wrong with a save, once for each cause.
@@ -258,13 +284,15 @@ impl<'a> Keeper<'a> {
 
     /// Waits until nothing goes on in the background, or only what does not get better.
     fn settle(&self) {
-        let mut state = self.state();
-        while (state.at_work || !state.jobs.is_empty())
-            && (state.completing > 0 || state.drain_failure.is_none())
-            && !self.setup.stop.wished()
-        {
-            state = self.wait(state);
-        }
+        self.awaiting(|| {
+            let mut state = self.state();
+            while (state.at_work || !state.jobs.is_empty())
+                && (state.completing > 0 || state.drain_failure.is_none())
+                && !self.setup.stop.wished()
+            {
+                state = self.wait(state);
+            }
+        });
     }
 
     /// Keeps complete checkpoints from going while one is read, and from being read while they go.
@@ -277,18 +305,19 @@ impl<'a> Keeper<'a> {
         matches!(self.setup.plan.schedule, Schedule::Alone { saves: 0, .. })
     }
 
-    /// Whether a checkpoint is of the model, ranks and scale of this run.
+    /// Whether a checkpoint is of the model of this run, spread and scaled as here.
     fn is_ours(&self, manifest: &Manifest) -> bool {
-        let geometry = &self.setup.plan.geometry;
-        manifest.model == self.setup.model
-            && manifest.ranks == geometry.ranks
-            && manifest.scale == geometry.scale.to_string()
+        manifest.model == self.setup.model && manifest.geometry == self.setup.plan.geometry.digest()
     }
 
     fn push(&self, job: Job) {
         let mut state = self.state();
         state.completing += u64::from(job.completes());
-        state.jobs.push_back(job);
+        match job {
+            // It is quickly done, and until then a crash loses the checkpoint.
+            Job::Seal(_) => state.jobs.push_front(job),
+            job => state.jobs.push_back(job),
+        }
         drop(state);
         self.changed.notify_all();
     }

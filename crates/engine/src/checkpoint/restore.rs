@@ -15,7 +15,6 @@ use store::{Operation, Tier};
 use super::content::FileContent;
 use super::drain::listed;
 use super::files::{self, Crew, Hands, Item};
-use super::save::cpu_since;
 use super::tiers::{self, Standing};
 use super::{CheckpointError, Keeper};
 use crate::meter;
@@ -56,7 +55,7 @@ impl Keeper<'_> {
             pages: pages.map(|pages| pages.all),
             pages_cached: pages.map(|pages| pages.cached),
             verified_bytes: if tier.holds_files() { bytes } else { 0 },
-            cpu: cpu_since(cpu, took),
+            cpu: self.cpu_since(cpu, took),
             ..Restored::new(moment, began)
         })
     }
@@ -97,7 +96,9 @@ impl Keeper<'_> {
     pub(super) fn complete(&self) -> Result<Vec<Moment>, CheckpointError> {
         let mut newest = BTreeMap::new();
         for tier in self.tiers() {
-            for Standing { manifest, .. } in tiers::all_complete(tier)? {
+            let ours =
+                tiers::all_complete(tier)?.into_iter().filter(|standing| self.is_ours(&standing.manifest));
+            for Standing { manifest, .. } in ours {
                 let serial = newest.entry(manifest.moment).or_insert(manifest.serial);
                 *serial = manifest.serial.max(*serial);
             }
@@ -105,6 +106,13 @@ impl Keeper<'_> {
         let mut moments: Vec<Moment> = newest.keys().copied().collect();
         moments.sort_by_key(|moment| newest[moment]);
         Ok(moments)
+    }
+
+    /// The newest checkpoint, if it can be restored here.
+    pub(super) fn newest(&self) -> Result<Moment, CheckpointError> {
+        let (tier, standing, _) = self.find(None)?;
+        self.must_fit(tier, &standing)?;
+        Ok(standing.manifest.moment)
     }
 
     /// Refuses a checkpoint of another model, of other ranks, or of another scale.
@@ -120,7 +128,10 @@ impl Keeper<'_> {
         let shown =
             |model: &str, ranks: u64, scale: &str| format!("{model} on {ranks} ranks at scale {scale}");
         let there = shown(&manifest.model, manifest.ranks, &manifest.scale);
-        let asked = shown(self.setup.model, plan.geometry.ranks, &plan.geometry.scale.to_string());
+        let mut asked = shown(self.setup.model, plan.geometry.ranks, &plan.geometry.scale.to_string());
+        if asked == there {
+            asked.push_str(", spread or stored in another way,");
+        }
         let folder = tier.shown(&Name::new(folder).unwrap_or_default());
         Err(CheckpointError::Other { folder, there, asked })
     }
@@ -130,7 +141,7 @@ impl Keeper<'_> {
         let (ranks, shift) = (manifest.ranks.max(1), self.setup.plan.rank_shift);
         let mut items = listed(manifest);
         items.iter_mut().for_each(|item| item.rank = (item.rank + ranks - shift % ranks) % ranks);
-        items
+        files::in_turn(items)
     }
 
     /// Takes the files out of memory, if that is wanted, and counts what of them is in memory.

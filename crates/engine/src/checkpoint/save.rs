@@ -8,15 +8,9 @@ use model::units::Nanos;
 use store::Tier;
 
 use super::content::FileContent;
-use super::files::{self, Ended, Hands, Item};
+use super::files::{self, Crew, Ended, Hands, Item};
 use super::{CheckpointError, Job, Keeper, tiers};
 use crate::{host, meter};
-
-/// CPU time of the process since it had used `before` seconds, in a span.
-pub(super) fn cpu_since(before: f64, span: Nanos) -> Cpu {
-    let used_ns = Nanos::from_seconds(meter::cpu_seconds() - before);
-    Cpu { used_ns, core_ns: Nanos(span.0.saturating_mul(host::cores())) }
-}
 
 /// A checkpoint whose files are written.
 pub(super) struct Written {
@@ -32,11 +26,16 @@ impl Keeper<'_> {
     /// reason to stop training.
     pub fn save(&self, moment: Moment) -> Nanos {
         let (began, cpu) = (self.now(), meter::cpu_seconds());
-        self.state().saved.push(Saved {
+        let mut state = self.state();
+        state.serial += 1;
+        let serial = state.serial;
+        state.saved.push(Saved {
+            serial,
             bytes: self.items.iter().map(|item| item.bytes).sum(),
             files: self.items.len() as u64,
             ..Saved::new(moment, began)
         });
+        drop(state);
         self.setup.clock.sleep_until(began + self.setup.plan.serialize, &|| self.setup.stop.wished());
         let outcome = match (self.setup.plan.save, self.setup.fast) {
             (SaveMode::BurstBuffer, Some(fast)) => self.save_to_fast(fast, moment, began),
@@ -52,9 +51,16 @@ impl Keeper<'_> {
                 self.now()
             }
         };
-        let cpu = cpu_since(cpu, end.since(began));
+        let cpu = self.cpu_since(cpu, end.since(began));
         self.note(moment, |saved| (saved.blocked_ns, saved.cpu) = (end.since(began), cpu));
         end
+    }
+
+    /// CPU time of the process since it had used `before` seconds, in a span, and what its threads could have used.
+    pub(super) fn cpu_since(&self, before: f64, span: Nanos) -> Cpu {
+        let used_ns = Nanos::from_seconds(meter::cpu_seconds() - before);
+        let cores = host::cores().min(self.setup.plan.writers());
+        Cpu { used_ns, core_ns: Nanos(span.0.saturating_mul(cores)) }
     }
 
     fn save_to_last(&self, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
@@ -91,7 +97,7 @@ impl Keeper<'_> {
                 return Err(CheckpointError::Interrupted);
             }
             waited = true;
-            state = self.wait(state);
+            state = self.awaiting(|| self.wait(state));
         }
         state.undrained.insert(moment);
         drop(state);
@@ -110,7 +116,7 @@ impl Keeper<'_> {
     /// Writes the files of a checkpoint to a tier.
     fn write(&self, tier: &dyn Tier, moment: Moment, began: Nanos) -> Result<Written, CheckpointError> {
         let (crew, durable, folder) = (self.crew(), self.setup.plan.fsync, moment.folder());
-        self.fill(tier, moment, began, |item, hands| {
+        self.fill(tier, moment, began, &crew, |item, hands| {
             let content = FileContent::new(self.setup.seed, moment, item.number);
             files::write(&crew, tier, &item.path(&folder), item.bytes, durable, hands, |at, chunk, len| {
                 if tier.holds_files() {
@@ -127,11 +133,12 @@ impl Keeper<'_> {
         tier: &dyn Tier,
         moment: Moment,
         began: Nanos,
+        crew: &Crew<'_>,
         work: impl Fn(&Item, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync,
     ) -> Result<Written, CheckpointError> {
         let mut manifest = self.draft(moment);
         tiers::begin(tier, &manifest)?;
-        let ended = self.crew().each(&self.items, work).inspect_err(|_| tiers::abandon(tier, moment))?;
+        let ended = crew.each(&self.items, work).inspect_err(|_| tiers::abandon(tier, moment))?;
         for end in &ended {
             manifest.files[self.items[end.place].number as usize].crc32 = end.crc32;
         }
@@ -145,16 +152,17 @@ impl Keeper<'_> {
         let geometry = &self.setup.plan.geometry;
         let mut items: Vec<&Item> = self.items.iter().collect();
         items.sort_unstable_by_key(|item| item.number);
-        let mut state = self.state();
-        state.serial += 1;
+        let mut serial = 0;
+        self.note(moment, |saved| serial = saved.serial);
         Manifest {
             schema_version: SCHEMA_VERSION,
-            serial: state.serial,
+            serial,
             moment,
             seed: self.setup.seed,
             ranks: geometry.ranks,
             model: self.setup.model.to_owned(),
             scale: geometry.scale.to_string(),
+            geometry: geometry.digest(),
             files: items.into_iter().map(Item::entry).collect(),
         }
     }
@@ -201,10 +209,10 @@ impl Keeper<'_> {
         let end = if tier.holds_files() { self.now() } else { *end };
         let took = Some(end.since(*began));
         if *on_fast {
-            self.completed(moment, true, |saved| saved.fast_ns = took);
+            self.completed(manifest, true, |saved| saved.fast_ns = took);
             self.push(Job::Drain { moment, tries: 0 });
         } else {
-            self.completed(moment, false, |saved| saved.durable_ns = took);
+            self.completed(manifest, false, |saved| saved.durable_ns = took);
             self.retain_after(moment);
         }
         Ok(end)

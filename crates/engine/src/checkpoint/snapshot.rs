@@ -32,6 +32,8 @@ pub(super) struct Pool {
     most: u64,
     used: Mutex<u64>,
     given: Condvar,
+    /// Buffers that were used and can be again.
+    spare: Mutex<Vec<Buffer>>,
 }
 
 /// Memory of the pool, which has it back when this goes, whoever held it last.
@@ -43,11 +45,24 @@ struct Loan {
 
 impl Pool {
     pub(super) fn new(most: u64) -> Pool {
-        Pool { most, used: Mutex::default(), given: Condvar::new() }
+        Pool { most, used: Mutex::default(), given: Condvar::new(), spare: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, u64> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Buffer>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A buffer for memory that was lent.
+    fn buffer(&self, bytes: usize) -> Buffer {
+        self.spare().pop().unwrap_or_else(|| Buffer::with_capacity(bytes))
+    }
+
+    fn put_back(&self, buffer: Buffer) {
+        self.spare().push(buffer);
     }
 
     /// Bytes that are lent.
@@ -113,7 +128,7 @@ impl Keeper<'_> {
         while at < item.bytes {
             let len = (item.bytes - at).min(chunk_bytes as u64);
             let loan = self.take_memory(moment, len, hands)?;
-            let mut buffer = Buffer::with_capacity(chunk_bytes);
+            let mut buffer = self.pool.buffer(chunk_bytes);
             if self.setup.last.holds_files() {
                 content.fill(at, &mut buffer.room()[..len as usize]);
             }
@@ -139,7 +154,9 @@ impl Keeper<'_> {
         hands: &mut Hands<'_>,
     ) -> Result<Loan, CheckpointError> {
         let began = self.now();
-        let (loan, waited) = self.pool.lend(bytes, self.setup.stop)?;
+        // Who waits here waits for the writers, who are watched.
+        let lend = || self.awaiting(|| self.pool.lend(bytes, self.setup.stop));
+        let (loan, waited) = hands.flush(lend)?;
         if waited {
             hands.waited += self.now().since(began);
             // Several wait at once; the one that waits longest is the one that training waits for.
@@ -162,13 +179,14 @@ impl Keeper<'_> {
         began: Nanos,
         chunks: &[Mutex<Receiver<Chunk>>],
     ) -> Result<Nanos, CheckpointError> {
-        let (last, crew, folder) = (self.setup.last, self.crew(), moment.folder());
-        let written = self.fill(last, moment, began, |item, hands| {
+        let (last, crew, folder) = (self.setup.last, self.background_crew(), moment.folder());
+        let written = self.fill(last, moment, began, &crew, |item, hands| {
             let file = chunks[self.place_of(item)].lock().unwrap_or_else(PoisonError::into_inner);
             // Nobody waits for these writes, so they are always safe when they end.
             files::write(&crew, last, &item.path(&folder), item.bytes, true, hands, |_, chunk, _| {
                 // The chunk leaves the pool when it is handed to the tier, which holds few of them.
-                *chunk = file.recv().map_err(|_| CheckpointError::Interrupted)?.buffer;
+                let copied = file.recv().map_err(|_| CheckpointError::Interrupted)?;
+                self.pool.put_back(std::mem::replace(chunk, copied.buffer));
                 Ok(())
             })
         })?;

@@ -41,7 +41,7 @@ pub fn run(flags: &RunFlags, mut prepared: Prepared) -> Ending {
     let before = HostCounts::read();
     let (mut ledger, times) = measure(&plan, &tiers, prepared.spec.train.seed, show, &stop)?;
     ledger.conditions.hosts.insert(host.name.clone(), host::seen_since(before));
-    let verdict = judge_checkpoints(&CheckpointCase { plan: &plan.checkpoint, ledger: &ledger });
+    let verdict = judge_checkpoints(&CheckpointCase::alone(&plan.checkpoint, &ledger));
     let outcome = AloneOutcome {
         plan: &plan,
         spec: &prepared.spec,

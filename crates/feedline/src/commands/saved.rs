@@ -110,7 +110,7 @@ impl Saved {
         match &self.plan {
             Work::Training(plan) => verdict::judge(&Case { plan, ledger }),
             Work::Checkpoints(alone) => {
-                verdict::judge_checkpoints(&CheckpointCase { plan: &alone.checkpoint, ledger })
+                verdict::judge_checkpoints(&CheckpointCase::alone(&alone.checkpoint, ledger))
             }
         }
     }

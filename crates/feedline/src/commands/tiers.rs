@@ -10,7 +10,7 @@ use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule, TierPlan};
 use model::plan::Plan;
 use model::spec::{SaveMode, Spec};
 use model::units::{Bytes, counted};
-use store::{Selection, Sim, SimTier, Store, Tier};
+use store::{Capabilities, Selection, Sim, SimTier, Store, Tier};
 
 use super::check_folder;
 use crate::exit::Failure;
@@ -43,7 +43,7 @@ impl Tiers {
         let folder = PathBuf::from(&asked.checkpoint_folder);
         let last = Site { selection: named(asked.store.as_deref(), store, "checkpoint.store")?, folder };
         let fast = match asked.mode_of_save {
-            SaveMode::BurstBuffer => Some(fast_site(spec, store)?),
+            SaveMode::BurstBuffer => Some(fast_site(spec, &last)?),
             _ => None,
         };
         Ok(Tiers { last, fast })
@@ -65,7 +65,7 @@ impl Tiers {
             check_folder(&site.folder, "checkpoint folder")?;
         }
         let bytes = plan.geometry.total_bytes();
-        let taken = saves(&plan.schedule, epochs, steps);
+        let taken = plan.schedule.saves(epochs, steps);
         // One more than are kept stands there until the oldest goes.
         let at_once = plan.keep_last.map_or(taken, |keep| taken.min(keep.saturating_add(1)));
         let replaced = match plan.schedule {
@@ -101,7 +101,7 @@ impl Site {
         TierPlan {
             store: self.selection.text(),
             holds_files: self.holds_files(),
-            past_cache: self.holds_files() && !self.selection.is_cached(),
+            past_cache: self.holds_files() && is_past_cache(&self.selection),
         }
     }
 
@@ -171,12 +171,26 @@ fn named(text: Option<&str>, default: &Selection, key: &str) -> Result<Selection
     Ok(selection)
 }
 
-fn fast_site(spec: &Spec, store: &Selection) -> Result<Site, Failure> {
+/// Whether files are read and written past the page cache.
+fn is_past_cache(selection: &Selection) -> bool {
+    let Capabilities { cached, odirect, .. } = selection.capabilities();
+    !cached || (odirect && selection.mode.odirect)
+}
+
+fn fast_site(spec: &Spec, last: &Site) -> Result<Site, Failure> {
     let asked = &spec.checkpoint;
     let site = Site {
-        selection: named(asked.burst_store.as_deref(), store, "checkpoint.burst_store")?,
+        selection: named(asked.burst_store.as_deref(), &last.selection, "checkpoint.burst_store")?,
         folder: PathBuf::from(asked.burst_folder.as_deref().unwrap_or_default()),
     };
+    if site.holds_files() != last.holds_files() {
+        return Err(Failure::usage(anyhow!(
+            "the fast tier is {} and the last one {}: of two tiers both hold files or both are simulated; set \
+             checkpoint.burst_store or checkpoint.store",
+            site.selection.text(),
+            last.selection.text()
+        )));
+    }
     let missing = asked.burst_folder.is_none() && site.holds_files();
     let same = site.holds_files() && site.folder == Path::new(&asked.checkpoint_folder);
     match (missing, same) {
@@ -188,15 +202,6 @@ fn fast_site(spec: &Spec, store: &Selection) -> Result<Site, Failure> {
             "checkpoint.burst_folder is the checkpoint folder itself; the fast tier needs a folder of its own"
         ))),
         (false, false) => Ok(site),
-    }
-}
-
-/// How many checkpoints a run takes.
-pub fn saves(schedule: &Schedule, epochs: u64, steps: u64) -> u64 {
-    match schedule {
-        Schedule::Alone { saves, .. } => *saves,
-        Schedule::Steps { every } => epochs.saturating_mul(steps / every),
-        Schedule::Epochs { first, every } => (epochs + every).saturating_sub(*first) / every,
     }
 }
 

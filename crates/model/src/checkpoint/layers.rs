@@ -122,12 +122,10 @@ impl Layers {
         } else if layer == self.count + 2 {
             norm
         } else {
-            2 * norm
-                + matrix(whole.attention_in)
-                + matrix(whole.attention_out)
-                + matrix(whole.feed_in)
-                + matrix(whole.feed_out)
+            let parts = [whole.attention_in, whole.attention_out, whole.feed_in, whole.feed_out];
+            parts.map(matrix).into_iter().fold(2 * norm, u64::saturating_add)
         };
-        elements * element_bytes
+        // What does not fit is too large together, and found to be so.
+        elements.saturating_mul(element_bytes)
     }
 }

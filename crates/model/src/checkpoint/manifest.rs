@@ -55,6 +55,8 @@ pub struct Manifest {
     /// The model that was saved, and what share of it.
     pub model: String,
     pub scale: String,
+    /// Identifies the shape: how the model is spread over the ranks, and what its elements are.
+    pub geometry: String,
     pub files: Vec<Entry>,
 }
 
@@ -115,6 +117,7 @@ mod tests {
             ranks: 8,
             model: "llama_8b".to_owned(),
             scale: "1/64".to_owned(),
+            geometry: "0a1b".to_owned(),
             files: vec![file],
         }
     }

@@ -14,6 +14,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::plan::digest;
 use crate::spec::{CheckpointMode, Datatype, Framework, Spec};
 use crate::units::Bytes;
 
@@ -150,6 +151,11 @@ impl Geometry {
         }
     }
 
+    /// Identifies the shape: checkpoints of one digest have the same files.
+    pub fn digest(&self) -> String {
+        digest(self, &[])
+    }
+
     /// The ranks that share one copy of the model.
     pub fn group(&self) -> u64 {
         self.tensor * self.pipeline
@@ -256,7 +262,9 @@ impl Geometry {
         match part {
             Part::Flat => self.flat_bytes,
             Part::Layer(layer) => layer_bytes(layer),
-            Part::Layers => self.stage_layers(place.stage).map_or(0, |stage| stage.map(layer_bytes).sum()),
+            Part::Layers => self
+                .stage_layers(place.stage)
+                .map_or(0, |stage| stage.map(layer_bytes).fold(0, u64::saturating_add)),
             Part::Optimizer => self.optimizer_bytes,
         }
     }
@@ -319,10 +327,12 @@ fn optimizer_bytes(
         return sum.and_then(|sum| sum.checked_mul(3)).ok_or(GeometryError::TooLarge);
     }
     let Some(parameters) = parameters else { return Ok(0) };
-    let sharers = if model.parallelism.zero_stage > 0 { group * data } else { group };
+    let sharers = if model.parallelism.zero_stage > 0 { group.saturating_mul(data) } else { group };
     let share = parameters / sharers;
-    let elements = OPTIMIZER_TENSORS * (share + 5 * model.transformer.hidden_size);
-    elements.checked_mul(element_bytes(model.optimizer_datatype)).ok_or(GeometryError::TooLarge)
+    let bytes = u128::from(OPTIMIZER_TENSORS)
+        * (u128::from(share) + 5 * u128::from(model.transformer.hidden_size))
+        * u128::from(element_bytes(model.optimizer_datatype));
+    u64::try_from(bytes).map_err(|_| GeometryError::TooLarge)
 }
 
 /// Bytes of one element.

@@ -67,7 +67,7 @@ impl Schedule {
         match self {
             Schedule::Epochs { first, every } if epochs >= *first => (epochs - first) / every + 1,
             Schedule::Epochs { .. } => 0,
-            Schedule::Steps { every } => steps / every * epochs,
+            Schedule::Steps { every } => (steps / every).saturating_mul(epochs),
             Schedule::Alone { saves, .. } => *saves,
         }
     }

@@ -19,6 +19,9 @@ pub struct Cpu {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Saved {
     pub moment: Moment,
+    /// Its number among all checkpoints of the folder.
+    #[serde(default)]
+    pub serial: u64,
     pub bytes: u64,
     pub files: u64,
     /// When it began, on the run's clock.
@@ -45,6 +48,7 @@ impl Saved {
     pub fn new(moment: Moment, began: Nanos) -> Saved {
         Saved {
             moment,
+            serial: 0,
             bytes: 0,
             files: 0,
             began,

@@ -84,7 +84,10 @@ impl Writes {
                     }
                 }
                 (_, Some(_)) => {
-                    let cause = Errno::from_raw_os_error(-completion.result().min(-5));
+                    let cause = match completion.result() {
+                        0 => Errno::IO,
+                        error => Errno::from_raw_os_error(-error),
+                    };
                     if !matches!(cause, Errno::INTR | Errno::AGAIN) {
                         self.flights[slot] = None;
                         return Err(cause);
