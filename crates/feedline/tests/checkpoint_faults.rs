@@ -63,9 +63,9 @@ fn restores(dir: &Dir, step: u64, from_fast: bool) {
     assert_eq!(outcome(&summary, "restored-right"), "pass");
 }
 
-/// Lets a run save three checkpoints, a second apart, with the folder `small` on a disk of its own that is full from the
-/// moment on at which the first one is complete on the last tier. Then there is room again, and `afterwards` is run. The
-/// disk is a tmpfs in a mount namespace, so it goes away with the process, however that ends.
+/// Lets a run save three checkpoints, a second apart, with the folder `small` on a disk of its own that is full from
+/// the moment on at which the first one is complete on the last tier. Then there is room again, and `afterwards` is
+/// run. The disk is a tmpfs in a mount namespace, so it goes away with the process, however that ends.
 fn with_a_disk_that_fills_up(dir: &Dir, small: &str, afterwards: &str) -> Done {
     fs::create_dir(dir.path(small)).unwrap();
     let program = env!("CARGO_BIN_EXE_feedline");

@@ -1,5 +1,5 @@
-//! The program killed at any moment while it saves, drains, removes and restores checkpoints: the newest one that it ever
-//! called complete is there with every byte, nothing else is offered, and what is left over does not add up.
+//! The program killed at any moment while it saves, drains, removes and restores checkpoints: the newest one that it
+//! ever called complete is there with every byte, nothing else is offered, and what is left over does not add up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
