@@ -21,6 +21,7 @@ workflow: {train: false, checkpoint: true}
 checkpoint:
   checkpoint_folder: last
   burst_folder: fast
+  burst_store: posix
   mode_of_save: burst-buffer
   num_checkpoints_write: 3
   num_checkpoints_read: 0

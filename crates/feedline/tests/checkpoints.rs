@@ -268,7 +268,7 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
     let dir = tiny();
     dir.write("file", "x");
     let there = dir.listing();
-    let table: [(&[&str], &[&str], i32, &str); 12] = [
+    let table: [(&[&str], &[&str], i32, &str); 14] = [
         (&["--save", "nonsense"], &[], 2, "nonsense"),
         (&["--scale", "0"], &[], 2, "such as 1/64"),
         (&["--scale", "3/2"], &[], 2, "such as 1/64"),
@@ -276,6 +276,13 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
         (&["--save", "burst-buffer"], &[], 2, "set checkpoint.burst_folder"),
         (&["--save", "burst-buffer"], &["checkpoint.burst_folder=ck"], 2, "a folder of its own"),
         (&[], &["checkpoint.store=floppy"], 2, "there is no store 'floppy'"),
+        (
+            &["--save", "burst-buffer"],
+            &["checkpoint.burst_store=sim:optane"],
+            2,
+            "both hold files or both are simulated",
+        ),
+        (&["--advise", "1h"], &["workflow.checkpoint=false"], 2, "this run takes none"),
         (&["--store", "mmap"], &[], 3, "set checkpoint.store to"),
         (&[], &["model.parallelism.tensor=3"], 2, "needs a multiple of 3 ranks"),
         (&["--checkpoint-dir", "file"], &[], 2, "is a file, not a folder"),

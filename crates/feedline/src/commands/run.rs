@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use anyhow::anyhow;
 use engine::host::{self, Host};
 use engine::meter::Monotonic;
 use model::ledger::{Ledger, Phase};
@@ -20,6 +21,12 @@ pub fn run(flags: &RunFlags) -> Ending {
     let begun = Monotonic::new();
     let settings = [flags.cache.settings(), flags.checkpoints.settings()].concat();
     let prepared = prepare(&flags.workload.at(&flags.place).with(settings))?;
+    if !prepared.spec.workflow.checkpoint && (flags.advise.is_some() || !flags.checkpoints.scale.is_whole()) {
+        let what = if flags.advise.is_some() { "--advise" } else { "--scale" };
+        return Err(Failure::usage(anyhow!(
+            "{what} is about checkpoints, and this run takes none; set workflow.checkpoint=true"
+        )));
+    }
     if prepared.is_checkpoints_alone() {
         return checkpoint::run(flags, prepared);
     }

@@ -42,10 +42,9 @@ impl Tiers {
         let asked = &spec.checkpoint;
         let folder = PathBuf::from(&asked.checkpoint_folder);
         let last = Site { selection: named(asked.store.as_deref(), store, "checkpoint.store")?, folder };
-        let fast = match asked.mode_of_save {
-            SaveMode::BurstBuffer => Some(fast_site(spec, &last)?),
-            _ => None,
-        };
+        // One that is named counts in every mode: a run that used it may have left something there.
+        let two = asked.mode_of_save == SaveMode::BurstBuffer || asked.burst_folder.is_some();
+        let fast = two.then(|| fast_site(spec, &last)).transpose()?;
         Ok(Tiers { last, fast })
     }
 
@@ -75,8 +74,10 @@ impl Tiers {
         };
         self.last.check_room(bytes, at_once, replaced, plan.geometry.scale)?;
         match &self.fast {
-            Some(fast) => fast.check_room(bytes, taken.min(plan.slots), 0, plan.geometry.scale),
-            None => Ok(()),
+            Some(fast) if plan.save == SaveMode::BurstBuffer => {
+                fast.check_room(bytes, taken.min(plan.slots), 0, plan.geometry.scale)
+            }
+            _ => Ok(()),
         }
     }
 

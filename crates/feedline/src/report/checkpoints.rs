@@ -127,7 +127,7 @@ impl CheckpointReport<'_> {
 
     fn saves_table(&self) -> String {
         let mut header = vec!["checkpoint", "blocked", "durable", "slowest rank", "GiB/s"];
-        let two_tiers = self.plan.fast.is_some();
+        let two_tiers = self.plan.save == SaveMode::BurstBuffer;
         let in_background = self.plan.save != SaveMode::Direct;
         if in_background {
             header.insert(2, "back-pressure");
@@ -141,8 +141,8 @@ impl CheckpointReport<'_> {
                 save.moment.folder(),
                 save.blocked_ns.to_string(),
                 maybe(save.durable_ns),
-                save.slowest_rank_ns.to_string(),
-                figure(rate(save.bytes, save.slowest_rank_ns)),
+                if save.is_complete() { save.slowest_rank_ns.to_string() } else { "n/a".to_owned() },
+                figure(rate(save.bytes, save.slowest_rank_ns).filter(|_| save.is_complete())),
             ];
             if in_background {
                 cells.insert(2, save.back_pressure_ns.to_string());
@@ -160,13 +160,22 @@ impl CheckpointReport<'_> {
     fn restores_table(&self) -> String {
         let header = ["checkpoint", "from", "took", "slowest rank", "GiB/s", "in memory %", "compared"];
         let rows = self.seen.restores.iter().map(|restore| {
-            [
-                restore.moment.folder(),
+            let moment = restore.moment.folder();
+            if restore.failure.is_some() {
+                return [moment, "failed".to_owned()]
+                    .into_iter()
+                    .chain(["n/a"; 5].map(str::to_owned))
+                    .collect();
+            }
+            let share =
+                restore.cached_share().map_or("n/a".to_owned(), |share| format!("{:.1}", 100.0 * share));
+            vec![
+                moment,
                 if restore.from_fast { "fast tier" } else { "last tier" }.to_owned(),
                 restore.took_ns.to_string(),
                 restore.slowest_rank_ns.to_string(),
                 figure(rate(restore.bytes, restore.slowest_rank_ns)),
-                restore.cached_share().map_or("n/a".to_owned(), |share| format!("{:.1}", 100.0 * share)),
+                share,
                 Bytes(restore.verified_bytes).to_string(),
             ]
         });

@@ -304,7 +304,8 @@ impl AloneReport<'_> {
         if let Schedule::Alone { saves, restores, pause } = plan.checkpoint.schedule {
             let what = format!("{saves} saved, {restores} restored, each after {pause}");
             lines.push(line("checkpoints", &what));
-            let all = plan.checkpoint.geometry.total_bytes().saturating_mul(saves);
+            let kept = plan.checkpoint.keep_last.map_or(saves, |keep| saves.min(keep.saturating_add(1)));
+            let all = plan.checkpoint.geometry.total_bytes().saturating_mul(kept);
             let free = self.free_bytes.map_or(String::new(), |free| format!(", {} are free", Bytes(free)));
             lines.push(line("disk", &format!("{} in {}{free}", Bytes(all), self.folder.display())));
         }

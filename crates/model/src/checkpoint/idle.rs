@@ -5,8 +5,7 @@ use crate::spec::SaveMode;
 
 type Keys = &'static [&'static str];
 
-const OF_BURST_BUFFER: Keys =
-    &["checkpoint.burst_folder", "checkpoint.burst_store", "checkpoint.burst_slots", "checkpoint.drain_rate"];
+const OF_TWO_TIERS: Keys = &["checkpoint.burst_store", "checkpoint.burst_slots", "checkpoint.drain_rate"];
 const OF_ASYNC: Keys = &["checkpoint.pool_size"];
 const OF_EPOCHS: Keys = &["checkpoint.checkpoint_after_epoch", "checkpoint.epochs_between_checkpoints"];
 const OF_STEPS: Keys = &["checkpoint.steps_between_checkpoints"];
@@ -25,9 +24,7 @@ pub fn idle(plan: &CheckpointPlan, key: &str) -> Option<&'static str> {
     let of = |keys: Keys| keys.contains(&key);
     let alone = matches!(plan.schedule, Schedule::Alone { .. });
     match plan.save {
-        SaveMode::Direct | SaveMode::Async if of(OF_BURST_BUFFER) => {
-            return Some("checkpoint.mode_of_save is not burst-buffer");
-        }
+        _ if plan.fast.is_none() && of(OF_TWO_TIERS) => return Some("there is no fast tier"),
         SaveMode::Direct | SaveMode::BurstBuffer if of(OF_ASYNC) => {
             return Some("checkpoint.mode_of_save is not async");
         }
@@ -66,7 +63,7 @@ mod tests {
         let alone = plan("workflow: {train: false, checkpoint: true}");
         let steps = plan("workflow: {checkpoint: true}\ncheckpoint: {steps_between_checkpoints: 5}");
         for (plan, key, why) in [
-            (&alone, "checkpoint.drain_rate", Some("checkpoint.mode_of_save is not burst-buffer")),
+            (&alone, "checkpoint.drain_rate", Some("there is no fast tier")),
             (&alone, "checkpoint.pool_size", Some("checkpoint.mode_of_save is not async")),
             (&alone, "checkpoint.steps_between_checkpoints", Some("there is no training")),
             (&alone, "reader.read_threads", Some("there is no training")),
