@@ -6,18 +6,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::util::{Dir, Done, Running, outcome};
+use crate::util::{Dir, Done, Running, TINY_MODEL, outcome};
 
 /// A model whose checkpoints have 8 files and 8 MB, saved three times.
 const WORKLOAD: &str = "
-framework: pytorch
-model:
-  name: tiny
-  type: transformer
-  num_layers: 2
-  parallelism: {zero_stage: 3}
-  transformer: {vocab_size: 1000, hidden_size: 128, ffn_hidden_size: 256, num_attention_heads: 8, num_kv_heads: 8}
-workflow: {train: false, checkpoint: true}
 checkpoint:
   checkpoint_folder: last
   burst_folder: fast
@@ -35,7 +27,7 @@ const RESTORE: [&str; 2] = ["checkpoint.num_checkpoints_write=0", "checkpoint.nu
 
 fn site() -> Dir {
     let dir = Dir::new();
-    dir.write("w.yaml", WORKLOAD);
+    dir.write("w.yaml", format!("{TINY_MODEL}{WORKLOAD}"));
     dir
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::kills::{Killer, span};
-use crate::util::{Dir, Done, Running, outcome, walk};
+use crate::util::{Dir, Done, Running, TINY_MODEL, outcome, walk};
 
 /// Kills of each way to save: of runs that save and restore, and of runs that only restore.
 const KILLS: u64 = 80;
@@ -20,14 +20,6 @@ const SLOTS: usize = 2;
 
 /// A transformer whose checkpoints have 8 files and 8 MB, on 4 ranks.
 const WORKLOAD: &str = "
-framework: pytorch
-model:
-  name: tiny
-  type: transformer
-  num_layers: 2
-  parallelism: {zero_stage: 3}
-  transformer: {vocab_size: 1000, hidden_size: 128, ffn_hidden_size: 256, num_attention_heads: 8, num_kv_heads: 8}
-workflow: {train: false, checkpoint: true}
 checkpoint:
   checkpoint_folder: last
   num_checkpoints_write: 3
@@ -58,7 +50,7 @@ struct Site {
 impl Site {
     fn new(mode: &'static str) -> Site {
         let (dir, memory) = (Dir::new(), Path::new("/dev/shm"));
-        dir.write("w.yaml", WORKLOAD);
+        dir.write("w.yaml", format!("{TINY_MODEL}{WORKLOAD}"));
         let fast = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         Site { dir, mode, fast: fast.unwrap() }
     }

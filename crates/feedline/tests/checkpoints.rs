@@ -7,18 +7,10 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::util::{Cmd, Dir, outcome};
+use crate::util::{Cmd, Dir, TINY_MODEL, outcome};
 
 /// A transformer of a few MB on few ranks, saved and restored without pauses.
 const TINY: &str = "
-framework: pytorch
-model:
-  name: tiny
-  type: transformer
-  num_layers: 2
-  parallelism: {zero_stage: 3}
-  transformer: {vocab_size: 1000, hidden_size: 256, ffn_hidden_size: 512, num_attention_heads: 8, num_kv_heads: 8}
-workflow: {train: false, checkpoint: true}
 checkpoint:
   checkpoint_folder: ck
   fsync: true
@@ -29,7 +21,7 @@ checkpoint:
 
 fn tiny() -> Dir {
     let dir = Dir::new();
-    dir.write("tiny.yaml", TINY);
+    dir.write("tiny.yaml", format!("{TINY_MODEL}{TINY}"));
     dir
 }
 

@@ -44,6 +44,18 @@ train:
 /// Settings with which `SMALL` can be read as tfrecord.
 pub const TENSORFLOW: [&str; 2] = ["framework=tensorflow", "reader.data_loader=tensorflow"];
 
+/// A transformer whose checkpoints have a few MB: framework, model and workflow of a workload without training.
+pub const TINY_MODEL: &str = "
+framework: pytorch
+model:
+  name: tiny
+  type: transformer
+  num_layers: 2
+  parallelism: {zero_stage: 3}
+  transformer: {vocab_size: 1000, hidden_size: 128, ffn_hidden_size: 256, num_attention_heads: 8, num_kv_heads: 8}
+workflow: {train: false, checkpoint: true}
+";
+
 /// A folder that is removed with everything in it.
 pub struct Dir {
     folder: TempDir,

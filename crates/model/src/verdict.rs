@@ -171,13 +171,7 @@ const RULES: &[Rule<OfTraining>] = &[
         unchecked: "",
         check: errors::errors,
     },
-    Rule {
-        name: "no-injected-faults",
-        threshold: "nothing went wrong on purpose",
-        remedy: "leave fault: out of the store's name",
-        unchecked: "",
-        check: errors::no_injected_faults,
-    },
+    no_injected_faults::<OfTraining>(errors::no_injected_faults),
     Rule {
         name: "on-time",
         threshold: "the host's lateness can have cost at most 2 % of the accelerators' time",
@@ -199,13 +193,7 @@ const RULES: &[Rule<OfTraining>] = &[
         unchecked: "run again with this version",
         check: terms::mode_as_requested,
     },
-    Rule {
-        name: "settings-honoured",
-        threshold: "every setting that changes what is measured took effect",
-        remedy: "remove the settings named in the evidence",
-        unchecked: "",
-        check: |case| terms::settings_honoured(case.ledger),
-    },
+    settings_honoured::<OfTraining>(|case| terms::settings_honoured(case.ledger)),
     Rule {
         name: "cache",
         threshold: "bytes came from where they were to come from, the storage or memory, at least 95 % of them",
@@ -227,13 +215,7 @@ const RULES: &[Rule<OfTraining>] = &[
         unchecked: "",
         check: terms::data_set_size,
     },
-    Rule {
-        name: "host",
-        threshold: "a clock that is quick to read, at most 5 % of CPU time stolen and 20 % used by others, no swapping",
-        remedy: "measure on a host that has nothing else to do",
-        unchecked: "",
-        check: |case| terms::host(case.ledger),
-    },
+    host::<OfTraining>(|case| terms::host(case.ledger)),
 ];
 
 /// The rules of checkpoints, with training and without.
@@ -291,28 +273,40 @@ const ALONE_RULES: &[Rule<OfCheckpoints>] = &[
         unchecked: "",
         check: checkpoints::client_not_the_limit,
     },
+    no_injected_faults::<OfCheckpoints>(|case| errors::injected(case.plan.injected_faults())),
+    settings_honoured::<OfCheckpoints>(|case| terms::settings_honoured(case.ledger)),
+    host::<OfCheckpoints>(|case| terms::host(case.ledger)),
+];
+
+const fn no_injected_faults<Check: Copy>(check: Check) -> Rule<Check> {
     Rule {
         name: "no-injected-faults",
         threshold: "nothing went wrong on purpose",
         remedy: "leave fault: out of the store's name",
         unchecked: "",
-        check: |case| errors::injected(case.plan.injected_faults()),
-    },
+        check,
+    }
+}
+
+const fn settings_honoured<Check: Copy>(check: Check) -> Rule<Check> {
     Rule {
         name: "settings-honoured",
         threshold: "every setting that changes what is measured took effect",
         remedy: "remove the settings named in the evidence",
         unchecked: "",
-        check: |case| terms::settings_honoured(case.ledger),
-    },
+        check,
+    }
+}
+
+const fn host<Check: Copy>(check: Check) -> Rule<Check> {
     Rule {
         name: "host",
         threshold: "a clock that is quick to read, at most 5 % of CPU time stolen and 20 % used by others, no swapping",
         remedy: "measure on a host that has nothing else to do",
         unchecked: "",
-        check: |case| terms::host(case.ledger),
-    },
-];
+        check,
+    }
+}
 
 /// Applies every rule to a run that trains.
 pub fn judge(case: &Case<'_>) -> Verdict {

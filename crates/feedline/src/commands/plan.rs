@@ -3,13 +3,15 @@
 
 use engine::host::Host;
 use model::units::Bytes;
+use model::warning::Warning;
+use serde_json::Value;
 
 use super::{
     Prepared, Site, build_format, check_folder, checkpoint, data_folder, listing, prepare, resolve, select,
     tiers,
 };
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::PlanFlags;
+use crate::flags::{OutputFlags, PlanFlags};
 use crate::report;
 use crate::report::plan::{AloneReport, Disk, PlanReport};
 
@@ -41,15 +43,7 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     prepared.warn_of_idle_keys(&plan, &store);
     let disk = disk(&prepared, flags, plan.data.bytes())?;
     let report = PlanReport { plan: &plan, disk, host_memory_bytes: memory.0, warnings: &prepared.warnings };
-    if flags.output.json {
-        report::out_json(&report.json())?;
-    } else {
-        if !flags.output.quiet {
-            report::warnings(&prepared.warnings);
-        }
-        report::out(&report.text())?;
-    }
-    Ok(Exit::Ok)
+    show(&flags.output, &prepared.warnings, || report.json(), || report.text())
 }
 
 fn plan_alone(flags: &PlanFlags, mut prepared: Prepared) -> Ending {
@@ -60,13 +54,23 @@ fn plan_alone(flags: &PlanFlags, mut prepared: Prepared) -> Ending {
     let free_bytes = store::free_bytes(&tiers.last.folder).ok();
     let report =
         AloneReport { plan: &plan, folder: &tiers.last.folder, free_bytes, warnings: &prepared.warnings };
-    if flags.output.json {
-        report::out_json(&report.json())?;
+    show(&flags.output, &prepared.warnings, || report.json(), || report.text())
+}
+
+/// Shows a plan to a person or to a program.
+fn show(
+    output: &OutputFlags,
+    warnings: &[Warning],
+    json: impl FnOnce() -> Value,
+    text: impl FnOnce() -> String,
+) -> Ending {
+    if output.json {
+        report::out_json(&json())?;
     } else {
-        if !flags.output.quiet {
-            report::warnings(&prepared.warnings);
+        if !output.quiet {
+            report::warnings(warnings);
         }
-        report::out(&report.text())?;
+        report::out(&text())?;
     }
     Ok(Exit::Ok)
 }
