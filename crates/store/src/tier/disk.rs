@@ -128,7 +128,9 @@ impl Tier for Disk {
     ) -> Result<Box<dyn Sink + 'a>, StoreError> {
         let more = if self.road.is_past_cache() { OFlags::DIRECT } else { OFlags::empty() };
         let file = self.begin(name, more)?;
-        reserve(&file, bytes).map_err(|cause| self.failed(Operation::Write, name, cause))?;
+        if self.road == (Road::Ring { past_cache: true }) {
+            reserve(&file, bytes).map_err(|cause| self.failed(Operation::Write, name, cause))?;
+        }
         let target = Target { disk: self, name: name.clone(), file, bytes, clock };
         Ok(match self.road {
             Road::Ring { .. } => Box::new(RingSink::new(target)?),
@@ -255,7 +257,9 @@ fn parent(name: &Name) -> Name {
     Name::new(text.rsplit_once('/').map_or(".", |(folder, _)| folder)).unwrap_or_default()
 }
 
-/// Takes the room on the disk at once, so that a full one shows before time is spent, and in few pieces.
+/// Gives a file its size at once. Past the page cache, writes that make a file longer wait for each other, and several
+/// within its size do not; but room that was reserved is booked as written with every write, which one write after the
+/// other only loses by.
 fn reserve(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
     if bytes == 0 {
         return Ok(());
