@@ -459,3 +459,87 @@ fn a_known_service_time_is_reported() {
     }
     assert_eq!(run.summary["feedline"]["simulated"], true);
 }
+
+/// A tenth of the state that the study saved, and the seconds that it takes on the hard disk and on Optane.
+const STATE: &str = "
+framework: pytorch
+model: {name: state, type: cnn, model_size_bytes: 60000000}
+workflow: {train: false, checkpoint: true}
+checkpoint: {fsync: true, num_checkpoints_read: 0}
+";
+const ON_SLOW: f64 = 60.0 / 163.0;
+const ON_FAST: f64 = 60.0 / 1603.0;
+
+/// Saves to the hard disk, by themselves or through Optane: seconds that each blocked, waited for a slot, and took
+/// until it was on the hard disk.
+fn saves(save: &str, count: u64, pause: f64, serialize: f64) -> Vec<[f64; 3]> {
+    let dir = Dir::new();
+    dir.write("state.yaml", STATE);
+    let settings = [
+        format!("checkpoint.num_checkpoints_write={count}"),
+        format!("checkpoint.time_between_checkpoints={pause}"),
+        format!("checkpoint.serialize_time={serialize}"),
+    ];
+    let mut settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    settings.extend((save == "burst-buffer").then_some("checkpoint.burst_store=sim:optane"));
+    let args = ["run", "state.yaml", "--json", "--store", "sim:hdd", "--save", save];
+    let summary = ended(&dir.feedline(&args).set(&settings).run());
+    let saves = summary["feedline"]["checkpoint"]["saves"].as_array().unwrap().clone();
+    let seconds = |save: &Value, key: &str| save[key].as_f64().unwrap() / 1e9;
+    saves
+        .iter()
+        .map(|save| ["blocked_ns", "back_pressure_ns", "durable_ns"].map(|key| seconds(save, key)))
+        .collect()
+}
+
+fn mean(saves: &[[f64; 3]], figure: usize) -> f64 {
+    saves.iter().map(|save| save[figure]).sum::<f64>() / saves.len() as f64
+}
+
+/// A9 and A10: what a burst buffer brings follows from the bandwidths, and the disk gets its bytes afterwards.
+#[test]
+fn a_burst_buffer_gains_what_the_bandwidths_say() {
+    attempt(|| {
+        for serialize in [0.0, 0.169] {
+            let [direct, buffered] =
+                ["direct", "burst-buffer"].map(|save| thread::spawn(move || saves(save, 5, 0.5, serialize)));
+            let (direct, buffered) = (direct.join().unwrap(), buffered.join().unwrap());
+            near("direct", mean(&direct, 0), serialize + ON_SLOW, 5.0)?;
+            let gain = mean(&direct, 0) / mean(&buffered, 0);
+            near("gain", gain, (serialize + ON_SLOW) / (serialize + ON_FAST), 5.0)?;
+            let [blocked, waited, durable] = buffered[4];
+            near("from the end of a save to the slow tier", durable - blocked, ON_SLOW, 6.0)?;
+            within("back-pressure", waited, 0.0..=0.0)?;
+        }
+        Ok(())
+    });
+}
+
+/// What a save blocks and waits on average, reckoned: it begins when fewer than two are not drained, drains take turns,
+/// and the fast device feeds a drain while it is written to.
+fn reckoned(count: usize, pause: f64) -> [f64; 2] {
+    let (mut now, mut drained, mut blocked, mut waited) = (0.0, Vec::<f64>::new(), 0.0, 0.0);
+    for number in 0..count {
+        let asked = now + pause;
+        let begin = if number >= 2 { f64::max(asked, drained[number - 2]) } else { asked };
+        let last = drained.last().copied().unwrap_or(0.0);
+        now = begin + if last > begin { ON_FAST / (1.0 - ON_FAST / ON_SLOW) } else { ON_FAST };
+        drained.push(f64::max(now, last) + ON_SLOW);
+        blocked += now - asked;
+        waited += begin - asked;
+    }
+    [blocked, waited].map(|sum| sum / count as f64)
+}
+
+/// A11: saves that come faster than drains wait for a slot.
+#[test]
+fn a_full_burst_buffer_makes_training_wait() {
+    attempt(|| {
+        for pause in [0.2, 0.1] {
+            let (seen, [blocked, waited]) = (saves("burst-buffer", 12, pause, 0.0), reckoned(12, pause));
+            near("blocked", mean(&seen, 0), blocked, 5.0)?;
+            near("back-pressure", mean(&seen, 1), waited, 6.0)?;
+        }
+        Ok(())
+    });
+}

@@ -174,8 +174,10 @@ impl Sim {
 
     /// The device of these arguments, as they follow `sim:`.
     pub(crate) fn parse(arguments: &str) -> Result<Sim, StoreError> {
-        let device = Device::parse(arguments)
-            .map_err(|mistake| StoreError::Refused(format!("the store 'sim:{arguments}': {mistake}")))?;
+        let device = Device::parse(arguments).map_err(|mistake| {
+            let colon = if arguments.is_empty() { "" } else { ":" };
+            StoreError::Refused(format!("the store 'sim{colon}{arguments}': {mistake}"))
+        })?;
         Ok(Sim::new(device))
     }
 

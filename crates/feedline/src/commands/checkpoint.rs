@@ -63,6 +63,9 @@ pub fn run(flags: &RunFlags, mut prepared: Prepared) -> Ending {
     Ok(Exit::of(verdict.status))
 }
 
+/// What the program takes beside its buffers: itself, stacks, rings.
+const PROGRAM_BYTES: u64 = 12 << 20;
+
 /// Settles a workload that does not train.
 pub fn settle(
     prepared: &Prepared,
@@ -83,7 +86,7 @@ pub fn settle(
             "there is nothing to do: set checkpoint.num_checkpoints_write or checkpoint.num_checkpoints_read"
         )));
     };
-    let memory_bytes = checkpoint.memory_bytes();
+    let memory_bytes = checkpoint.memory_bytes().saturating_add(PROGRAM_BYTES);
     let (workload, model) = (prepared.name.clone(), spec.model.name.clone());
     Ok((AlonePlan { workload, model, ranks, hosts, checkpoint, memory_bytes }, tiers))
 }
