@@ -213,6 +213,11 @@ impl<'a> Keeper<'a> {
         self.setup.clock.now()
     }
 
+    /// Whether no bytes are kept and time is reckoned; of two tiers both are so, or none.
+    fn is_simulated(&self) -> bool {
+        !self.setup.last.holds_files()
+    }
+
     /// Threads for what training waits for.
     fn crew(&self) -> Crew<'_> {
         let plan = self.setup.plan;
@@ -222,7 +227,7 @@ impl<'a> Keeper<'a> {
             clock: self.setup.clock,
             stop: self.setup.stop,
             pulse: self.setup.pulse,
-            unhurried: self.tiers().any(|tier| !tier.holds_files()),
+            unhurried: self.is_simulated(),
             awaited: None,
         }
     }

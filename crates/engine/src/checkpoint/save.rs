@@ -44,7 +44,7 @@ impl Keeper<'_> {
         };
         let end = match outcome {
             // A simulated device is done when it says so. On files whatever else is done here is waited for, too.
-            Ok(end) if self.tiers().any(|tier| !tier.holds_files()) => end,
+            Ok(end) if self.is_simulated() => end,
             Ok(_) => self.now(),
             Err(cause) => {
                 self.trouble(moment, cause.to_string());

@@ -13,7 +13,7 @@ use super::files::{self, Hands, Item};
 use super::{CheckpointError, Job, Keeper, LOOK_AROUND};
 use crate::stop::Stop;
 
-/// A checkpoint on its way from memory to the last tier: the chunks of each file, in the order of the files.
+/// A checkpoint on its way from memory to the last tier: the chunks of each file, by the file's number.
 pub(super) struct Snapshot {
     moment: Moment,
     began: Nanos,
@@ -106,7 +106,7 @@ impl Keeper<'_> {
         // Files are taken on in the order in which the writers take them, so that whoever waits for memory waits for
         // somebody who is being written.
         let copied = self.crew().each(&self.items, |item, hands| {
-            let sender = senders[self.place_of(item)].lock().unwrap_or_else(PoisonError::into_inner).take();
+            let sender = senders[item.number as usize].lock().unwrap_or_else(PoisonError::into_inner).take();
             sender.map_or(Ok(()), |sender| self.copy_file(moment, item, &sender, hands))?;
             Ok((self.now(), 0))
         });
@@ -143,10 +143,6 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    fn place_of(&self, item: &Item) -> usize {
-        self.items.iter().position(|other| other.number == item.number).unwrap_or(0)
-    }
-
     fn take_memory(
         &self,
         moment: Moment,
@@ -181,7 +177,7 @@ impl Keeper<'_> {
     ) -> Result<Nanos, CheckpointError> {
         let (last, crew, folder) = (self.setup.last, self.background_crew(), moment.folder());
         let written = self.fill(last, moment, began, &crew, |item, hands| {
-            let file = chunks[self.place_of(item)].lock().unwrap_or_else(PoisonError::into_inner);
+            let file = chunks[item.number as usize].lock().unwrap_or_else(PoisonError::into_inner);
             // Nobody waits for these writes, so they are always safe when they end.
             files::write(&crew, last, &item.path(&folder), item.bytes, true, hands, |_, chunk, _| {
                 // The chunk leaves the pool when it is handed to the tier, which holds few of them.

@@ -10,6 +10,7 @@ use model::checkpoint::{AlonePlan, CheckpointPlan, Schedule};
 use model::ledger::Ledger;
 use model::order::mix;
 use model::plan::check_ranks;
+use model::spec::SaveMode;
 use model::units::Bytes;
 use model::verdict::{CheckpointCase, judge_checkpoints};
 
@@ -103,8 +104,7 @@ fn measure(
     let setup = Setup {
         plan: &plan.checkpoint,
         model: &plan.model,
-        // Another one in every run, so that what an earlier one left is not taken for what this one saved.
-        seed: mix(seed, meter::entropy()),
+        seed: content_seed(seed),
         fast: open.fast.as_deref(),
         last: &*open.last,
         clock: &clock,
@@ -121,10 +121,16 @@ fn measure(
     Ok((ledger, Times { start, end: meter::timestamp(), span, first_batch: None, cpu_seconds }))
 }
 
+/// The seed of what is saved: another one in every run, so that what an earlier one left is not taken for what this
+/// one saved.
+pub fn content_seed(seed: u64) -> u64 {
+    mix(seed, meter::entropy())
+}
+
 /// Files that are written or read in all.
 fn files(plan: &CheckpointPlan) -> u64 {
     let Schedule::Alone { saves, restores, .. } = plan.schedule else { return 0 };
-    let drains = if plan.fast.is_some() { saves } else { 0 };
+    let drains = if plan.save == SaveMode::BurstBuffer { saves } else { 0 };
     plan.geometry.file_count().saturating_mul(saves.saturating_add(drains).saturating_add(restores))
 }
 

@@ -16,7 +16,6 @@ use format::{Arithmetic, Content, Format};
 use model::checkpoint::Scale;
 use model::ledger::{Calibration, Conditions, HostSeen, Ledger, Phase};
 use model::manifest::{Difference, Manifest};
-use model::order::mix;
 use model::plan::{Data, Listed, Plan};
 use model::spec::Verify;
 use model::units::Bytes;
@@ -384,7 +383,7 @@ impl<'a> Stage<'a> {
         let setup = checkpoint::Setup {
             plan,
             model: &self.plan.model,
-            seed: mix(self.plan.seed, meter::entropy()),
+            seed: super::checkpoint::content_seed(self.plan.seed),
             fast: open.fast.as_deref(),
             last: &*open.last,
             clock: rig.clock,

@@ -65,14 +65,12 @@ impl Tiers {
         }
         let bytes = plan.geometry.total_bytes();
         let taken = plan.schedule.saves(epochs, steps);
-        // One more than are kept stands there until the oldest goes.
-        let at_once = plan.keep_last.map_or(taken, |keep| taken.min(keep.saturating_add(1)));
         let replaced = match plan.schedule {
             // The one that is being replaced stands there until the new one is complete.
             Schedule::Alone { saves, .. } => replaced_bytes(&self.last.folder, saves).saturating_sub(bytes),
             _ => 0,
         };
-        self.last.check_room(bytes, at_once, replaced, plan.geometry.scale)?;
+        self.last.check_room(bytes, plan.at_once(taken), replaced, plan.geometry.scale)?;
         match &self.fast {
             Some(fast) if plan.save == SaveMode::BurstBuffer => {
                 fast.check_room(bytes, taken.min(plan.slots), 0, plan.geometry.scale)

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::checkpoints::CheckpointReport;
 use super::folder::Document;
-use super::result::{Times, host_map, observed_store};
+use super::result::{Described, Times, observed_store};
 use super::{lines, pretty, text};
 
 /// A run that is over, with all that is known about it.
@@ -41,35 +41,24 @@ impl AloneOutcome<'_> {
         }
     }
 
-    /// The content of `summary.json`.
+    /// The content of `summary.json`. DLIO describes the data set also of a run that reads none.
     pub fn summary(&self) -> Value {
         let mut metric = Map::new();
         self.report().dlio_metric(&mut metric);
-        // DLIO describes the data set of a run that reads none.
         let set = &self.spec.dataset;
         let samples = set.num_files_train.saturating_mul(set.num_samples_per_file);
-        let (memory, nominal) = (self.host.memory_bytes as f64, samples as f64 * set.record_length_bytes);
-        let gib = f64::from(1 << 30);
-        json!({
-            "start": self.times.start,
-            "num_accelerators": self.plan.ranks,
-            "num_hosts": self.plan.hosts,
-            "hostname": self.host.name,
-            "metric": metric,
-            "num_files_train": set.num_files_train,
-            "num_files_eval": set.num_files_eval,
-            "num_samples_per_file": set.num_samples_per_file,
-            "host_cpu_count": [self.host.cores],
-            "host_processor_name": "",
-            "potential_caching": [u8::from(memory > nominal)],
-            "host_cpuinfo": host_map(&self.host.cpuinfo),
-            "host_meminfo": host_map(&self.host.meminfo),
-            "host_memory_GB": [memory / gib],
-            "data_size_per_host_GB": nominal / gib,
-            "epochs": 0,
-            "end": self.times.end,
-            "feedline": self.feedline(),
-        })
+        let described = Described {
+            times: &self.times,
+            host: self.host,
+            ranks: self.plan.ranks,
+            hosts: self.plan.hosts,
+            files_train: set.num_files_train,
+            files_eval: set.num_files_eval,
+            samples_per_file: set.num_samples_per_file,
+            bytes: samples as f64 * set.record_length_bytes,
+            epochs: 0,
+        };
+        described.summary(&Value::Object(metric), &self.feedline())
     }
 
     fn feedline(&self) -> Value {

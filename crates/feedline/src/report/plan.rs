@@ -304,8 +304,8 @@ impl AloneReport<'_> {
         if let Schedule::Alone { saves, restores, pause } = plan.checkpoint.schedule {
             let what = format!("{saves} saved, {restores} restored, each after {pause}");
             lines.push(line("checkpoints", &what));
-            let kept = plan.checkpoint.keep_last.map_or(saves, |keep| saves.min(keep.saturating_add(1)));
-            let all = plan.checkpoint.geometry.total_bytes().saturating_mul(kept);
+            let at_once = plan.checkpoint.at_once(saves);
+            let all = plan.checkpoint.geometry.total_bytes().saturating_mul(at_once);
             let free = self.free_bytes.map_or(String::new(), |free| format!(", {} are free", Bytes(free)));
             lines.push(line("disk", &format!("{} in {}{free}", Bytes(all), self.folder.display())));
         }

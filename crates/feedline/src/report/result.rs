@@ -56,30 +56,19 @@ impl Outcome<'_> {
 
     /// The content of `summary.json`.
     pub fn summary(&self) -> Value {
-        let plan = self.plan;
-        let nominal = plan.data.train.samples() as f64 * plan.metric.record_length_bytes;
-        let memory = self.host.memory_bytes as f64;
-        let epochs = self.ledger.epochs(Phase::Train).len();
-        json!({
-            "start": self.times.start,
-            "num_accelerators": plan.ranks,
-            "num_hosts": plan.hosts,
-            "hostname": self.host.name,
-            "metric": self.metric(),
-            "num_files_train": plan.data.train.files,
-            "num_files_eval": plan.data.valid.files,
-            "num_samples_per_file": plan.data.train.samples_per_file,
-            "host_cpu_count": [self.host.cores],
-            "host_processor_name": "",
-            "potential_caching": [u8::from(memory > nominal)],
-            "host_cpuinfo": host_map(&self.host.cpuinfo),
-            "host_meminfo": host_map(&self.host.meminfo),
-            "host_memory_GB": [memory / GIB],
-            "data_size_per_host_GB": nominal / GIB,
-            "epochs": epochs,
-            "end": self.times.end,
-            "feedline": self.feedline(),
-        })
+        let Plan { ranks, hosts, data, metric, .. } = self.plan;
+        let described = Described {
+            times: &self.times,
+            host: self.host,
+            ranks: *ranks,
+            hosts: *hosts,
+            files_train: data.train.files,
+            files_eval: data.valid.files,
+            samples_per_file: data.train.samples_per_file,
+            bytes: data.train.samples() as f64 * metric.record_length_bytes,
+            epochs: self.ledger.epochs(Phase::Train).len(),
+        };
+        described.summary(&self.metric(), &self.feedline())
     }
 
     fn metric(&self) -> Value {
@@ -201,6 +190,47 @@ impl Outcome<'_> {
     }
 }
 
+/// What DLIO's summary says of a run beside its figures.
+pub struct Described<'a> {
+    pub times: &'a Times,
+    pub host: &'a Host,
+    pub ranks: u64,
+    pub hosts: u64,
+    pub files_train: u64,
+    pub files_eval: u64,
+    pub samples_per_file: u64,
+    /// Nominal size of the data set.
+    pub bytes: f64,
+    pub epochs: usize,
+}
+
+impl Described<'_> {
+    /// DLIO's keys in DLIO's order, and feedline's own object behind them.
+    pub fn summary(&self, metric: &Value, feedline: &Value) -> Value {
+        let memory = self.host.memory_bytes as f64;
+        json!({
+            "start": self.times.start,
+            "num_accelerators": self.ranks,
+            "num_hosts": self.hosts,
+            "hostname": self.host.name,
+            "metric": metric,
+            "num_files_train": self.files_train,
+            "num_files_eval": self.files_eval,
+            "num_samples_per_file": self.samples_per_file,
+            "host_cpu_count": [self.host.cores],
+            "host_processor_name": "",
+            "potential_caching": [u8::from(memory > self.bytes)],
+            "host_cpuinfo": map(&self.host.cpuinfo),
+            "host_meminfo": map(&self.host.meminfo),
+            "host_memory_GB": [memory / GIB],
+            "data_size_per_host_GB": self.bytes / GIB,
+            "epochs": self.epochs,
+            "end": self.times.end,
+            "feedline": feedline,
+        })
+    }
+}
+
 /// What the store was asked to be and what it turned out to be.
 pub fn observed_store(requested: &str, ledger: &Ledger) -> Value {
     let mut facts: BTreeMap<&str, String> = BTreeMap::new();
@@ -212,7 +242,6 @@ pub fn observed_store(requested: &str, ledger: &Ledger) -> Value {
     json!({ "requested": requested, "observed": observed, "facts": facts })
 }
 
-/// Names and values as the host gives them.
-pub fn host_map(pairs: &[(String, String)]) -> Value {
+fn map(pairs: &[(String, String)]) -> Value {
     Value::Object(pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect())
 }

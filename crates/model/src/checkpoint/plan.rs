@@ -99,6 +99,12 @@ impl CheckpointPlan {
         fast.unwrap_or(&self.last)
     }
 
+    /// Of so many checkpoints, those that stand on the last tier at once: one more than are kept, until the oldest
+    /// goes.
+    pub fn at_once(&self, saves: u64) -> u64 {
+        self.keep_last.map_or(saves, |keep| saves.min(keep.saturating_add(1)))
+    }
+
     /// Memory that saving and restoring take at most.
     pub fn memory_bytes(&self) -> u64 {
         let writers = self.writers() * CHUNKS_PER_WRITER * self.chunk_bytes;
