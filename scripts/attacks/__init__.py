@@ -1,0 +1,143 @@
+"""What the attacks share: the registry of cases, the binary, scratch folders, mounts that are undone again.
+
+A topic is a module in this folder. Each of its cases is a function with `@case("what is tried")`, which takes an
+`Attack` and returns a short sentence of what held. It raises `Failed` (or any other exception) if feedline was fooled,
+did not end or touched a file that is not its own, and `NotTried` if this machine cannot run it.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import pkgutil
+import shutil
+import subprocess
+import tempfile
+import time
+import traceback
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE", ROOT / "target/release/feedline")).resolve()
+# feedline's exit codes (`feedline --help`).
+OK, USAGE, REFUSED, INCOMPLETE, INVALID = 0, 2, 3, 4, 5
+
+
+class Failed(Exception):
+    """feedline did not hold."""
+
+
+class NotTried(Exception):
+    """This machine cannot run the case."""
+
+
+def case(what, long_only=False):
+    """Marks a function as a case of its topic."""
+
+    def mark(function):
+        function.what, function.long_only = what, long_only
+        return function
+
+    return mark
+
+
+def check(held, message):
+    if not held:
+        raise Failed(message)
+
+
+class Attack:
+    """What a case works with: an empty scratch folder on the disk, and the means to undo what it sets up."""
+
+    def __init__(self, scratch, is_long, stack):
+        self.scratch, self.is_long, self._stack = scratch, is_long, stack
+
+    def defer(self, function, *arguments):
+        """Calls this when the case ends, however it ends; last in, first out."""
+        self._stack.callback(function, *arguments)
+
+    def feedline(self, *arguments, timeout=120, **options):
+        """Runs feedline in the scratch folder and returns the finished process, with its output as text."""
+        options = {"cwd": self.scratch, "capture_output": True, "text": True, **options}
+        return subprocess.run([FEEDLINE, *map(str, arguments)], timeout=timeout, **options)
+
+    def command(self, *arguments, **options):
+        """Runs a program that the case needs; without it, or if it is refused, the case is not tried."""
+        try:
+            return subprocess.run(list(map(str, arguments)), check=True, capture_output=True, text=True, **options)
+        except FileNotFoundError:
+            raise NotTried(f"{arguments[0]} is not installed")
+        except subprocess.CalledProcessError as error:
+            raise NotTried(f"{' '.join(map(str, arguments))}: {error.stderr.strip()}")
+
+    def mount(self, *arguments):
+        """Mounts something on a new folder, which is unmounted when the case ends."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.scratch, prefix="mount-"))
+        self.command("mount", *arguments, folder)
+        self.defer(lambda: subprocess.run(["umount", "--lazy", folder], check=False))
+        return folder
+
+    def loop_device(self, backing, size):
+        """A loop device on a new sparse file `backing`."""
+        with open(backing, "xb") as file:
+            file.truncate(size)
+        device = self.command("losetup", "--find", "--show", backing).stdout.strip()
+        self.defer(lambda: subprocess.run(["losetup", "--detach", device], check=False))
+        return device
+
+    def verdict(self, *arguments, **options):
+        """Runs `feedline run ... --json` and returns its verdict and the finished process."""
+        done = self.feedline("run", *arguments, "--json", "--quiet", **options)
+        check(done.stdout.startswith("{"), f"no result (exit code {done.returncode}): {done.stderr.strip()}")
+        return json.loads(done.stdout)["feedline"]["verdict"], done
+
+
+def topics():
+    """The modules of this folder, by name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+
+
+def cases(module):
+    return [value for value in vars(module).values() if hasattr(value, "long_only")]
+
+
+def show(chosen):
+    for name, module in chosen.items():
+        print(f"{name}: {module.__doc__.splitlines()[0]}")
+        for function in cases(module):
+            print(f"  {function.what}{' (long form only)' if function.long_only else ''}")
+
+
+def run(chosen, is_long):
+    """Runs the cases one after the other; returns the exit code."""
+    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
+    held = failed = not_tried = 0
+    for name, module in chosen.items():
+        print(f"\n{name}: {module.__doc__.splitlines()[0]}", flush=True)
+        for function in cases(module):
+            if function.long_only and not is_long:
+                continue
+            begin = time.monotonic()
+            outcome, words = attempt(function, is_long)
+            print(f"  {outcome:<9} {function.what}: {words} ({time.monotonic() - begin:.0f} s)", flush=True)
+            held, failed, not_tried = (
+                held + (outcome == "held"), failed + (outcome == "FAILED"), not_tried + (outcome == "not tried")
+            )
+    print(f"\n{held} held, {failed} failed, {not_tried} not tried", flush=True)
+    return 1 if failed else 0
+
+
+def attempt(function, is_long):
+    scratch = pathlib.Path(tempfile.mkdtemp(prefix="feedline-attack-", dir="/var/tmp"))
+    try:
+        with contextlib.ExitStack() as stack:
+            return "held", function(Attack(scratch, is_long, stack)) or "as promised"
+    except NotTried as error:
+        return "not tried", str(error)
+    except Failed as error:
+        return "FAILED", str(error)
+    except Exception:  # Whatever goes wrong in a case is reported, and the others still run.
+        return "FAILED", traceback.format_exc()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
