@@ -1,13 +1,11 @@
-//! What lies below the files of a data set, and the kernel's counts of the bytes that come from there: for this
-//! process, for the block device, for a mount of NFS. What cannot be found out is `None`, never a guess.
+//! The kernel's counts of the bytes that come from below the files of a data set: for this process, for the block
+//! devices, for a mount of NFS. What cannot be found out is `None`, never a guess.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use model::ledger::{Amount, CacheSeen};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, StatxFlags};
-use store::{Counter, FileSystem};
+use store::{BlockDevice, Counter, Ground};
 
 use crate::host;
 
@@ -16,11 +14,9 @@ const SECTOR: u64 = 512;
 
 #[derive(Debug)]
 pub(crate) struct Backing {
-    pub(crate) file_system: FileSystem,
-    /// The device's own counters.
-    device: Option<PathBuf>,
-    /// Where the file system is mounted, as /proc spells it.
-    mount_point: Option<String>,
+    pub(crate) ground: Ground,
+    /// The devices' own counters.
+    devices: Vec<PathBuf>,
 }
 
 /// What was counted up to one moment.
@@ -31,23 +27,22 @@ pub(crate) struct Reading {
 }
 
 impl Backing {
-    /// What lies below an open file.
-    pub(crate) fn of(file: &OwnedFd, file_system: FileSystem) -> Backing {
-        let mount = mount_of(file, &fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
-        let device = device_of(file).or_else(|| mount.as_ref().and_then(Mount::device));
-        Backing { file_system, device, mount_point: mount.map(|mount| mount.point) }
+    pub(crate) fn new(ground: Ground) -> Backing {
+        let devices = ground.devices.iter().filter_map(BlockDevice::counters).collect();
+        Backing { ground, devices }
     }
 
     pub(crate) fn read(&self) -> Reading {
-        let storage = match self.file_system.counter() {
-            Counter::Process | Counter::ProcessAtLeast => host::device_read_bytes(),
+        let storage = match self.ground.file_system.counter() {
+            Counter::Process | Counter::ProcessAtLeast => host::data_read_bytes(),
             Counter::NfsMount => {
                 let stats = fs::read_to_string("/proc/self/mountstats").unwrap_or_default();
-                self.mount_point.as_ref().and_then(|point| nfs_bytes(&stats, point))
+                self.ground.mount_point.as_ref().and_then(|point| nfs_bytes(&stats, point))
             }
             Counter::Nobody => None,
         };
-        let device = self.device.as_ref().and_then(|path| sectors_read(&fs::read_to_string(path).ok()?));
+        let sectors = self.devices.iter().map(|path| sectors_read(&fs::read_to_string(path).ok()?));
+        let device = sectors.sum::<Option<u64>>().filter(|_| !self.devices.is_empty());
         Reading { storage, device: device.map(|sectors| sectors * SECTOR) }
     }
 
@@ -59,55 +54,11 @@ impl Backing {
         };
         CacheSeen {
             storage: between(now.storage, earlier.storage),
-            storage_is_least: self.file_system.counter() == Counter::ProcessAtLeast,
+            storage_is_least: self.ground.file_system.counter() == Counter::ProcessAtLeast,
             device: between(now.device, earlier.device),
-            untold: self.file_system.untold().into_iter().collect(),
             ..CacheSeen::default()
         }
     }
-}
-
-/// The counters of a device by its number.
-fn counters(major: u32, minor: u32) -> Option<PathBuf> {
-    // Number 0 is that of file systems that lie on no device of their own.
-    let path = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
-    (major != 0 && path.exists()).then_some(path)
-}
-
-fn device_of(file: impl AsFd) -> Option<PathBuf> {
-    let device = rustix::fs::fstat(file).ok()?.st_dev;
-    counters(rustix::fs::major(device), rustix::fs::minor(device))
-}
-
-/// One line of mountinfo.
-#[derive(Debug, PartialEq, Eq)]
-struct Mount {
-    point: String,
-    source: String,
-}
-
-impl Mount {
-    /// `36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/root rw`: the number of the mount, and what is wanted.
-    fn parse(line: &str) -> Option<(u64, Mount)> {
-        let (mount, file_system) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ');
-        let (number, point) = (mount.next()?.parse().ok()?, mount.nth(3)?.to_owned());
-        let source = file_system.split(' ').nth(1)?.to_owned();
-        Some((number, Mount { point, source }))
-    }
-
-    fn device(&self) -> Option<PathBuf> {
-        let facts = rustix::fs::stat(Path::new(&self.source)).ok()?;
-        counters(rustix::fs::major(facts.st_rdev), rustix::fs::minor(facts.st_rdev))
-    }
-}
-
-/// The mount that an open file was reached through, by its number: the device's number of a file need not be that of
-/// its mount (btrfs).
-fn mount_of(file: impl AsFd, mountinfo: &str) -> Option<Mount> {
-    let facts = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
-    let mut mounts = mountinfo.lines().filter_map(Mount::parse);
-    mounts.find(|(number, _)| *number == facts.stx_mnt_id).map(|(_, mount)| mount)
 }
 
 /// The third number: reads, reads merged, sectors read.
@@ -131,12 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_and_devices_are_found() {
-        let line =
-            "36 35 0:45 /a /mnt/with\\040space rw,noatime shared:1 master:2 - btrfs /dev/sdb2 rw,subvol=/a";
-        let expected = Mount { point: "/mnt/with\\040space".to_owned(), source: "/dev/sdb2".to_owned() };
-        assert_eq!(Mount::parse(line), Some((36, expected)));
-        assert_eq!(Mount::parse("36 35"), None);
+    fn sectors_are_the_third_number() {
         assert_eq!(sectors_read("  264 11 18352 3 0 0 0 0 0 4 3\n"), Some(18352));
     }
 
@@ -157,13 +103,5 @@ device server:/c mounted on /mnt/c with fstype nfs statvers=1.1
             [of("/mnt/a"), of("/mnt/b"), of("/mnt/c"), of("/mnt"), of("/proc")],
             [Some(500), Some(9000), None, None, None]
         );
-    }
-
-    #[test]
-    fn the_mount_of_a_file_is_there() {
-        let file = OwnedFd::from(fs::File::open("/proc/self/mountinfo").unwrap());
-        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        assert_eq!(mount_of(&file, &mountinfo).unwrap().point, "/proc");
-        assert_eq!(device_of(&file), None, "it lies on no device");
     }
 }

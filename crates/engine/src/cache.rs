@@ -15,11 +15,12 @@ use model::plan::{CachePlan, PhasePlan, Plan};
 use model::spec::CacheState;
 use model::units::grouped;
 use rustix::fd::OwnedFd;
-use store::page_cache::{self, PageCache};
-use store::{Operation, Probe, Proof};
+use store::page_cache::{self, Denied, PageCache};
+use store::{Count, Footprint, Ground, Operation, Probe, Proof};
 use thiserror::Error;
 
 use crate::backing::{Backing, Reading};
+use crate::loader::Job;
 use crate::meter;
 use crate::train::Rig;
 use crate::watchdog::{Roster, Watched, guard};
@@ -71,12 +72,13 @@ fn no_drop(cause: std::io::Error) -> Refused {
 }
 
 /// What is asked of the lanes of one thread.
-pub(crate) fn proof(plan: &Plan, epoch: u64, thread: usize) -> Proof {
-    let Some(cache) = plan.cache else { return Proof::default() };
+pub(crate) fn proof<'a>(job: &Job<'a>, thread: usize) -> Proof<'a> {
+    let Some(cache) = job.plan.cache else { return Proof::default() };
     Proof {
         counts_one_in: cache.counts_one_in(),
-        seed: mix(mix(plan.seed, epoch), thread as u64),
+        seed: mix(mix(job.plan.seed, job.epoch), thread as u64),
         gives_back: cache.state == CacheState::Cold,
+        footprint: job.footprint,
     }
 }
 
@@ -84,9 +86,17 @@ pub(crate) fn proof(plan: &Plan, epoch: u64, thread: usize) -> Proof {
 pub(crate) fn book(counted: &mut Counted, probe: Probe, bytes: u64) {
     match probe {
         _ if bytes == 0 => {}
-        Probe::Counted(pages) => counted.add(pages.cached, pages.all),
+        Probe::Counted(Count { pages, is_part, followed }) => {
+            counted.add(pages.cached, pages.all);
+            counted.in_part += u64::from(is_part);
+            counted.followed += followed.all;
+            counted.foreign += followed.cached;
+        }
         Probe::LeftOut => counted.left_out += 1,
-        Probe::Refused => counted.refused += 1,
+        Probe::Refused(denied) => {
+            counted.refused += 1;
+            counted.not_permitted += u64::from(denied == Denied::NotPermitted);
+        }
         Probe::Unasked => counted.unasked += 1,
     }
 }
@@ -103,38 +113,54 @@ impl<'a> Keeper<'a> {
         Keeper { rig, ground: rig.pages.and_then(|pages| Some((pages, backing(rig, pages)?))) }
     }
 
-    /// Makes the cache ready for a phase. `is_first`: then the run may still be refused.
-    pub(crate) fn make(&self, phase: &PhasePlan, epoch: u64, is_first: bool) -> Result<Made, Refused> {
-        let (Some((pages, backing)), Some(plan)) = (&self.ground, self.rig.plan.cache) else {
-            return Ok(Made::default());
-        };
+    /// Looks at some of the files of a phase and makes the cache ready for it. `is_first`: then the run may still be
+    /// refused.
+    pub(crate) fn make(&self, phase: &PhasePlan, epoch: u64, is_first: bool) -> Result<CacheSeen, Refused> {
+        let Some((pages, backing)) = &self.ground else { return Ok(CacheSeen::default()) };
         // Files in memory have nowhere else to be.
-        if plan.state == CacheState::AsIs || backing.file_system.is_memory() {
-            return Ok(Made::default());
-        }
+        let plan = self.rig.plan.cache.filter(|_| !backing.ground.file_system.is_memory());
         let begin = self.rig.clock.now();
-        self.rig.pulse.begin_preparing();
         let work = Preparation {
             rig: self.rig,
             pages,
             phase,
             epoch,
-            tells: backing.file_system.untold().is_none(),
+            ground: &backing.ground,
             roster: Roster::new("cache thread", AT_ONCE),
             parts: AtomicU64::new(0),
             flushes: AtomicBool::new(false),
             stuck: Mutex::default(),
         };
-        let made = guard(self.rig.stop, &work, || {
-            if plan.state == CacheState::Warm { Ok(work.fill()) } else { work.empty(plan, is_first) }
+        let done = guard(self.rig.stop, &work, || {
+            let seen = work.survey();
+            self.rig.pulse.begin_preparing();
+            let made = match plan {
+                None | Some(CachePlan { state: CacheState::AsIs, .. }) => Made::default(),
+                Some(CachePlan { state: CacheState::Warm, .. }) => work.fill(),
+                // Where it is unknown what is served from memory, the verdict says so.
+                Some(plan) => work.empty(plan, is_first && seen.untold.is_empty())?,
+            };
+            Ok(CacheSeen { made, ..seen })
         });
         self.rig.pulse.prepared();
         if let Some(cause) = work.ending() {
             return Err(Refused::Stuck(cause));
         }
-        let mut made = made?;
-        made.time_ns = self.rig.clock.now().since(begin);
-        Ok(made)
+        let mut seen = done?;
+        seen.made.time_ns = self.rig.clock.now().since(begin);
+        Ok(seen)
+    }
+
+    /// What is to be remembered of a phase's own reads: something only where they come back to a file.
+    pub(crate) fn footprint(&self, phase: &PhasePlan, epoch: u64) -> Option<Footprint> {
+        let plan = self.rig.plan;
+        let ((_, backing), one_in) = (self.ground.as_ref()?, plan.cache?.counts_one_in());
+        let split = plan.split(phase.phase);
+        let comes_back = split.samples_per_file > 1 || plan.data.listed.is_some() || !plan.data.exact;
+        // A fetch has about two ranges: metadata and samples.
+        let (ranges, window) = (phase.shards.delivered().saturating_mul(2), backing.ground.readahead_bytes);
+        let seed = mix(plan.seed, epoch);
+        (comes_back && one_in > 0).then(|| Footprint::new(split.bytes, ranges, one_in, window, seed))
     }
 
     pub(crate) fn read(&self) -> Option<Reading> {
@@ -148,11 +174,11 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// What lies below the first file. Files of one data set are alike.
+/// What lies below the first file, whose counters are read. Others may lie elsewhere: see `Preparation::survey`.
 fn backing(rig: &Rig<'_>, pages: &PageCache) -> Option<Backing> {
     let mut name = Name::default();
     rig.files.train.entry(0, &mut name).ok()?;
-    Some(Backing::of(&pages.open(&name).ok()?, pages.file_system(&name).ok()?))
+    Some(Backing::new(pages.ground(&name).ok()?))
 }
 
 /// One phase's files on their way into the state that is asked for.
@@ -161,8 +187,7 @@ struct Preparation<'a> {
     pages: &'a PageCache,
     phase: &'a PhasePlan,
     epoch: u64,
-    /// Whether the kernel's count of pages says what is in memory.
-    tells: bool,
+    ground: &'a Ground,
     /// What each thread has in hand, and parts of files that were read.
     roster: Roster,
     parts: AtomicU64,
@@ -209,8 +234,8 @@ struct Stayed {
 }
 
 impl Preparation<'_> {
-    /// Takes the files out of the cache, and counts what stayed.
-    fn empty(&self, plan: CachePlan, is_first: bool) -> Result<Made, Refused> {
+    /// Takes the files out of the cache, and counts what stayed; refused if that is too much and `must_leave`.
+    fn empty(&self, plan: CachePlan, must_leave: bool) -> Result<Made, Refused> {
         // What is not on the disk yet cannot leave memory. Where it cannot be sent there the count shows it.
         self.flushes.store(true, Ordering::Relaxed);
         let _ = self.pages.flush();
@@ -240,7 +265,7 @@ impl Preparation<'_> {
             stayed = tried.stayed;
         }
         match stayed.iter().max_by_key(|stayed| stayed.pages) {
-            Some(most) if is_first && made.after as f64 > TOLERATED * made.pages as f64 => {
+            Some(most) if must_leave && made.after as f64 > TOLERATED * made.pages as f64 => {
                 let (mut name, left, pages) = (Name::default(), made.after, made.pages);
                 let _ = self.list().entry(most.file, &mut name);
                 Err(Refused::Held { left, pages, of_file: most.pages, name: self.pages.shown(&name) })
@@ -267,12 +292,36 @@ impl Preparation<'_> {
         Made { after: counted.made.after, ..read.made }
     }
 
+    /// Looks at some files: how they are stored, and what they stand on. Enough of them that a twentieth of the files
+    /// with another answer is overlooked once in 700 times.
+    fn survey(&self) -> CacheSeen {
+        const SOME_FILES: u64 = 128;
+        let (order, delivered) = (self.phase.order.epoch(self.epoch), self.phase.shards.delivered());
+        let (per_file, seed) = (self.phase.order.samples_per_file, mix(self.rig.plan.seed, self.epoch));
+        let drawn =
+            (0..SOME_FILES.min(delivered)).map(|i| order.run(mix(seed, i) % delivered, 1).0 / per_file);
+        let sum = Mutex::new(CacheSeen {
+            untold: self.ground.untold().into_iter().collect(),
+            ..CacheSeen::default()
+        });
+        self.each(drawn, |file, all, _| {
+            let layout = store::layout(file, all.len).unwrap_or_default();
+            let elsewhere = rustix::fs::fstat(file).is_ok_and(|facts| facts.st_dev != self.ground.number);
+            let ground = elsewhere.then(|| Ground::of(file, "").ok()).flatten();
+            let untold = ground.and_then(|ground| ground.untold()).into_iter().collect();
+            *lock(&sum) += &CacheSeen { layout, untold, ..CacheSeen::default() };
+            (None, None)
+        });
+        sum.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn is_ending(&self) -> bool {
         self.rig.stop.wished() || self.ending().is_some()
     }
 
     fn count(&self, file: &OwnedFd, all: Extent) -> Option<u64> {
-        self.tells.then(|| page_cache::count(file, all)).flatten().map(|pages| pages.cached)
+        let tells = self.ground.file_system.untold().is_none();
+        tells.then(|| page_cache::count(file, all).ok()).flatten().map(|pages| pages.cached)
     }
 
     fn list(&self) -> &dyn FileList {

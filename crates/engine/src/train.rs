@@ -13,8 +13,8 @@ use model::files::FileList;
 use model::ledger::{CacheSeen, Fault, Ledger, NodeRow, PARTS, Part, Phase, Row};
 use model::plan::{PhasePlan, Plan};
 use model::units::Nanos;
-use store::Store;
 use store::page_cache::PageCache;
+use store::{Footprint, Store};
 
 use crate::accelerators::{Course, Drive, Times};
 use crate::bell::Bell;
@@ -74,8 +74,8 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
         rig.pulse.begin_epoch(epoch);
         for (place, phase) in rig.plan.phases(epoch).enumerate() {
             let is_first = (epoch, place) == (1, 0);
-            let made = match keeper.make(phase, epoch, is_first) {
-                Ok(made) => made,
+            let cache = match keeper.make(phase, epoch, is_first) {
+                Ok(cache) => cache,
                 Err(refused) if is_first => return Err(refused),
                 Err(refused) => {
                     // What was seen before is not lost over it.
@@ -86,7 +86,6 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
             };
             if !rig.stop.wished() {
                 run_phase(rig, &world, phase, epoch, &keeper, &mut ledger);
-                let cache = CacheSeen { made, ..CacheSeen::default() };
                 ledger.add_node(epoch, phase.phase, world.node(), NodeRow { cache, ..NodeRow::default() });
                 save_after(rig, phase, epoch, &ledger);
             }
@@ -119,7 +118,8 @@ fn run_phase(
     let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
     let storage_before = keeper.read();
     let begin = rig.clock.now();
-    let standing = Standing { epoch, begin, errors: ledger.errors().count() };
+    let footprint = keeper.footprint(phase, epoch);
+    let standing = Standing { epoch, begin, errors: ledger.errors().count(), footprint: footprint.as_ref() };
     let Seen { rows, mut node, pace, failure } = with_readers(rig, world, phase, standing);
     ledger.checkpoints += pace;
     let wall = rig.clock.now() - begin;
@@ -152,15 +152,17 @@ struct Seen {
 
 /// Where a run stands when a phase begins.
 #[derive(Clone, Copy, Debug)]
-struct Standing {
+struct Standing<'a> {
     epoch: u64,
     begin: Nanos,
     /// Errors that were met so far.
     errors: u64,
+    /// What the phase's reads are noted in, where it comes back to a file.
+    footprint: Option<&'a Footprint>,
 }
 
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row has both their shares.
-fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, standing: Standing) -> Seen {
+fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, standing: Standing<'_>) -> Seen {
     let ((rows, node, pace), failure) = on_course(rig, world, phase, standing, drive_with_readers);
     Seen { rows, node, pace, failure }
 }
@@ -170,10 +172,10 @@ fn on_course<T>(
     rig: &Rig<'_>,
     world: &dyn World,
     phase: &PhasePlan,
-    standing: Standing,
+    standing: Standing<'_>,
     work: impl FnOnce(&Course<'_>) -> T,
 ) -> (T, Option<Failure>) {
-    let (Rig { plan, .. }, Standing { epoch, begin, errors }) = (*rig, standing);
+    let (Rig { plan, .. }, Standing { epoch, begin, errors, footprint }) = (*rig, standing);
     let (ranks, loader) = (world.ranks(), &plan.loader);
     let count = (ranks.end - ranks.start) as usize;
     let deal = Deal::new(count, loader.readers_per_rank as usize, loader.threads as usize);
@@ -203,6 +205,7 @@ fn on_course<T>(
         truth: rig.truth,
         format: rig.format,
         store: rig.store,
+        footprint,
         first_rank: ranks.start,
         queues: &queues,
         shelves: &shelves,
@@ -307,6 +310,7 @@ fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
             cache: CacheSeen {
                 counted: more.counted,
                 needed_bytes: more.needed_bytes,
+                repeats: more.repeats,
                 ..CacheSeen::default()
             },
             ..NodeRow::default()

@@ -4,6 +4,9 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use rustix::fs::Advice;
 use serde_json::Value;
@@ -38,13 +41,10 @@ fn with_data(workload: &str) -> Dir {
 #[expect(clippy::print_stderr, reason = "a test that cannot test what it should must say so")]
 fn tells(dir: &Dir) -> bool {
     let folder = fs::File::open(dir.path(".")).unwrap();
-    let file_system = store::FileSystem::of(&folder, "the tests' folder").unwrap();
-    let tells = file_system.untold().is_none() && file_system.counter() == store::Counter::Process;
+    let ground = store::Ground::of(&folder, "the tests' folder").unwrap();
+    let tells = ground.untold().is_none() && ground.file_system.counter() == store::Counter::Process;
     if !tells {
-        eprintln!(
-            "NOT TESTED as it should be: the tests' folder is on {}, which does not tell",
-            file_system.name
-        );
+        eprintln!("NOT TESTED as it should be: {:?} does not tell where bytes come from", ground);
     }
     tells
 }
@@ -213,6 +213,94 @@ fn what_read_ahead_brings_is_explained() {
     let summary = run(&dir, &[]).ran().json();
     let (outcome, evidence) = cache_rule(&summary);
     assert_eq!(outcome, if tells(&dir) { "pass" } else { "not-checkable" }, "{evidence}");
+}
+
+/// Reads files again and again until it is dropped, as a process other than feedline.
+struct OtherReader {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OtherReader {
+    fn start(files: Vec<PathBuf>) -> OtherReader {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let read_all = move || {
+            while !flag.load(Ordering::Relaxed) {
+                files.iter().for_each(|path| drop(fs::read(path)));
+            }
+        };
+        OtherReader { stop, thread: Some(std::thread::spawn(read_all)) }
+    }
+}
+
+impl Drop for OtherReader {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+#[test]
+fn pages_that_another_process_loads_do_not_count_for_the_storage() {
+    let dir = with_data(&PARTS.replace("computation_time: 0", "computation_time: 0.002"));
+    if !tells(&dir) {
+        return;
+    }
+    let reader = OtherReader::start(data_files(&dir));
+    for flags in [&["--store", "posix"][..], &["--store", "posix", "--set", "reader.sample_shuffle=seed"]] {
+        let summary = run(&dir, flags).exits(5).json();
+        assert_eq!(cache_rule(&summary).0, "fail", "{:?}", cache_rule(&summary));
+    }
+    drop(reader);
+    let summary = run(&dir, &[]).json();
+    assert_eq!(cache_rule(&summary).0, "pass", "{:?}", cache_rule(&summary));
+    assert!(epochs(&summary).iter().all(|cache| number(&cache["foreign_share"]) < 0.01));
+}
+
+#[test]
+fn files_of_another_user_are_counted_all_the_same() {
+    // A sample of fewer files would be too small.
+    let dir = with_data(&FILES.replace("num_files_train: 64", "num_files_train: 256"));
+    if !tells(&dir) || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    fs::create_dir(dir.path("results")).unwrap();
+    dir.set_mode("results", 0o777);
+    let flags = ["run", "w.yaml", "--quiet", "--json", "--no-calibration", "--results-dir", "results"];
+    let cold = dir.feedline_unprivileged(&flags).run().json();
+    assert_eq!(cache_rule(&cold).0, "pass", "{:?}", cache_rule(&cold));
+    for path in data_files(&dir) {
+        fs::read(path).unwrap();
+    }
+    let memory = dir.feedline_unprivileged(&flags).args(&["--cache", "as-is"]).run().exits(5).json();
+    assert_eq!(cache_rule(&memory).0, "fail");
+    for cache in epochs(&memory) {
+        assert_eq!(number(&cache["resident_share"]), 1.0, "{cache}");
+        assert!(number(&cache["counted"]["in_part"]) > 0.0, "only some pages can be asked about: {cache}");
+    }
+}
+
+#[test]
+fn holes_are_read_from_no_storage() {
+    let dir = with_data(FILES);
+    for path in data_files(&dir) {
+        let file = fs::File::options().write(true).open(path).unwrap();
+        let bytes = file.metadata().unwrap().len();
+        file.set_len(4096).unwrap();
+        file.set_len(bytes).unwrap();
+    }
+    // With O_DIRECT too, where there is no page to count.
+    for store in ["posix", "direct"] {
+        let done = run(&dir, &["--verify", "none", "--store", store]);
+        if done.code() == Some(3) {
+            continue;
+        }
+        let summary = done.json();
+        let holes: f64 = epochs(&summary).iter().map(|cache| number(&cache["layout"]["hole_bytes"])).sum();
+        assert!(holes > 0.0, "{store}");
+        assert_ne!(cache_rule(&summary).0, "pass", "{:?}", cache_rule(&summary));
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-pub use cache::{Amount, CacheFigures, CacheSeen, Counted, Made};
+pub use cache::{Amount, CacheFigures, CacheSeen, Counted, Layout, Made, Repeats};
 use serde::{Deserialize, Serialize};
 
 pub use checked::Checked;

@@ -8,7 +8,7 @@ use model::names::Name;
 use rustix::fd::BorrowedFd;
 
 use crate::buffer::Buffer;
-use crate::proof::Prover;
+use crate::proof::{Prover, Subject};
 use crate::reading::{Reading, Transfers};
 use crate::{Awaits, Brought, Done, Fetch, Lane, Operation, Probe, Spans, StoreError, Traffic, page_cache};
 
@@ -55,7 +55,7 @@ pub struct BlockingLane<'a, B: Blocking> {
     done: Option<Done>,
     /// The file that stayed open for each reader.
     held: Vec<Held<B::File>>,
-    prover: Prover,
+    prover: Prover<'a>,
     spans: Spans,
 }
 
@@ -109,7 +109,8 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
 
     fn bring(&mut self, reader: usize, fetch: &mut Fetch<'_>) -> Result<Brought, StoreError> {
         let (file, opens) = self.open(reader, fetch.name)?;
-        let probe = self.probe(&file, fetch.ranges);
+        let (name, ranges) = (fetch.name.as_str().as_bytes(), fetch.ranges);
+        let probe = self.probe(&file, Subject { name, ranges, file_bytes: fetch.file_bytes });
         let outcome = self.read_ranges((reader, &file), fetch);
         self.give_back(&file, fetch.ranges);
         let left = self.leave(reader, file, fetch.name, fetch.keep_open);
@@ -119,13 +120,13 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
     }
 
     /// Counts the pages of a fetch that are in memory before it is read.
-    fn probe(&mut self, file: &B::File, ranges: &[Extent]) -> Probe {
+    fn probe(&mut self, file: &B::File, subject: Subject<'_>) -> Probe {
         let Some(cached) = self.backend.cached(file) else { return Probe::Unasked };
-        if let Some(known) = self.prover.draw() {
+        if let Some(known) = self.prover.draw(subject) {
             return known;
         }
         let begin = self.traffic.clock.now();
-        let probe = Prover::count(cached, ranges);
+        let probe = self.prover.count(cached, subject);
         self.spans.probe.record(self.traffic.clock.now().since(begin));
         probe
     }
@@ -288,7 +289,9 @@ impl<B: Blocking> Lane for BlockingLane<'_, B> {
         out: &mut [u8],
     ) -> Result<Brought, StoreError> {
         let (file, opens) = self.open(reader, name)?;
-        let probe = self.probe(&file, &[Extent { offset, len: out.len() as u64 }]);
+        let (ranges, file_bytes) = ([Extent { offset, len: out.len() as u64 }], u64::MAX);
+        let probe =
+            self.probe(&file, Subject { name: name.as_str().as_bytes(), ranges: &ranges, file_bytes });
         let outcome = self.fill((reader, &file), name, offset, out);
         self.leave(reader, file, name, true)?;
         Ok(Brought { bytes: out.len() as u64, opens, reads: outcome?, probe })

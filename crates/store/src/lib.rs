@@ -7,12 +7,16 @@ mod buffer;
 #[cfg(test)]
 mod child;
 pub mod conformance;
+mod device;
 mod direct;
 mod error;
 mod fault;
 mod file_system;
 mod folder;
+mod footprint;
+mod ground;
 mod lane;
+mod layout;
 mod limits;
 mod mapped;
 mod mmap;
@@ -39,19 +43,23 @@ use model::units::Nanos;
 
 pub use backend::{BACKENDS, Backend, Mode, Selection};
 pub use buffer::Buffer;
+pub use device::BlockDevice;
 pub use direct::Direct;
 pub use error::{Operation, StoreError};
 pub use fault::Fault;
 pub use file_system::{Counter, FileSystem};
 pub use folder::{PARTIAL, existing_ancestor, free_bytes};
+pub use footprint::Footprint;
+pub use ground::Ground;
 pub use lane::{Blocking, BlockingLane};
+pub use layout::layout;
 pub use limits::want_files;
 pub use mapped::Mapped;
 pub use mmap::Mmap;
 pub use model::plan::Threads;
 pub use null::Null;
 pub use posix::Posix;
-pub use proof::{Probe, Proof};
+pub use proof::{Count, Probe, Proof};
 pub use sim::{Device, Sim};
 pub use tier::{CHUNK_GRANULE, Disk, FaultTier, Lock, SimTier, Sink, Source, Tier};
 pub use track::Track;
@@ -96,7 +104,7 @@ pub struct Traffic<'a> {
     /// What each reader is doing, for one who watches; empty if nobody does.
     pub tracks: &'a [Track],
     /// How the page cache is looked after. A store that does not read through it does nothing about it.
-    pub proof: Proof,
+    pub proof: Proof<'a>,
 }
 
 impl Traffic<'static> {

@@ -1,6 +1,9 @@
 //! What of a data set the kernel keeps in memory: counting it, taking it out, putting it in. That a file was evicted is
 //! never assumed: dirty, mapped and pinned pages stay, so whoever evicts counts afterwards.
 
+mod mincore;
+
+use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
@@ -9,10 +12,10 @@ use model::extent::Extent;
 use model::names::Name;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Advice, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::folder::READ_FLAGS;
-use crate::{FileSystem, Operation, StoreError};
+use crate::{Ground, Operation, StoreError};
 
 /// Pages of files, and those of them that are in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,9 +70,9 @@ impl PageCache {
         self.path.join(name.to_string()).display().to_string()
     }
 
-    /// The file system that a file lies on, which a link may have led to.
-    pub fn file_system(&self, name: &Name) -> Result<FileSystem, StoreError> {
-        FileSystem::of(self.open(name)?, &self.shown(name))
+    /// What a file stands on, which a link may have led to.
+    pub fn ground(&self, name: &Name) -> Result<Ground, StoreError> {
+        Ground::of(self.open(name)?, &self.shown(name))
     }
 
     fn error(&self, operation: Operation, name: &str, cause: Errno) -> StoreError {
@@ -77,16 +80,49 @@ impl PageCache {
     }
 }
 
-/// Counts the pages that a range of a file touches; `None` where the kernel does not tell (before Linux 6.5, or
-/// forbidden).
-pub fn count(file: impl AsFd, range: Extent) -> Option<Pages> {
+/// Why the kernel does not say which pages of a file are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// It says so to the owner of the file, to those who may write to it, and to root.
+    NotPermitted,
+    /// It has no call for that, or none for this file system.
+    Unsupported,
+}
+
+/// The pages that a range touches.
+pub fn pages_of(range: Extent) -> u64 {
     let page = rustix::param::page_size() as u64;
-    let all = range.end().div_ceil(page) - range.offset / page;
+    // An empty range touches none, wherever it lies.
+    if range.len == 0 { 0 } else { range.end().div_ceil(page) - range.offset / page }
+}
+
+/// Counts the pages that a range of a file touches. Leaves the cache as it is.
+pub fn count(file: impl AsFd, range: Extent) -> Result<Pages, Denied> {
+    let all = pages_of(range);
     // To the kernel, a length of 0 reaches to the end of the file.
     if range.len == 0 {
-        return Some(Pages::default());
+        return Ok(Pages::default());
     }
-    cached_pages(file, range).map(|cached| Pages { cached, all })
+    let cached = match cachestat(&file, range) {
+        // Before Linux 6.5 there is no such call, and filters may refuse it.
+        Err(Errno::NOSYS) => mincore::count(file.as_fd(), range)?,
+        Err(Errno::PERM) => return Err(Denied::NotPermitted),
+        Err(_) => return Err(Denied::Unsupported),
+        Ok(cached) => cached,
+    };
+    Ok(Pages { cached, all })
+}
+
+/// Whether the page at `offset` of a file is in memory, for a user who may only read it. A page that is not is
+/// requested by the question itself: this is for one who reads it right afterwards. `None` where the file system cannot
+/// tell.
+pub(crate) fn is_cached(file: impl AsFd, offset: u64) -> Option<bool> {
+    let mut byte = [0];
+    match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) {
+        Ok(got) => Some(got > 0),
+        Err(Errno::AGAIN) => Some(false),
+        Err(_) => None,
+    }
 }
 
 /// Asks the kernel to forget a range of a file. It keeps a page that belongs to the range in part only, which somebody
@@ -132,13 +168,19 @@ struct Count {
 /// Calls that are so young have the same number on every architecture; libc does not name this one on all of them.
 const CACHESTAT: libc::c_long = 451;
 
-fn cached_pages(file: impl AsFd, range: Extent) -> Option<u64> {
+fn cachestat(file: impl AsFd, range: Extent) -> Result<u64, Errno> {
     let file = file.as_fd().as_raw_fd();
     let (range, mut count) = (Range { offset: range.offset, length: range.len }, Count::default());
     // SAFETY: the descriptor is open; both pointers are to structures of the kernel's layout that outlive the call,
     // which reads the first and fills the second.
     let answer = unsafe { libc::syscall(CACHESTAT, file, &raw const range, &raw mut count, 0) };
-    (answer == 0).then_some(count.cached)
+    match answer {
+        0 => Ok(count.cached),
+        // Never zero after a failed call.
+        _ => {
+            Err(std::io::Error::last_os_error().raw_os_error().map_or(Errno::NOSYS, Errno::from_raw_os_error))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -152,13 +194,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), vec![7; WHOLE.len as usize]).unwrap();
         let (cache, name) = (PageCache::below(folder.path()).unwrap(), Name::new("a").unwrap());
-        let (file, can_leave) = (cache.open(&name).unwrap(), !cache.file_system(&name).unwrap().is_memory());
+        let (file, can_leave) =
+            (cache.open(&name).unwrap(), !cache.ground(&name).unwrap().file_system.is_memory());
         cache.flush().unwrap();
         (folder, cache, file, can_leave)
     }
 
     fn counted(file: &OwnedFd, range: Extent) -> Pages {
-        count(file, range).expect("tests need a kernel that counts cached pages, from 6.5 on")
+        count(file, range).expect("tests own their files")
     }
 
     #[test]
@@ -188,6 +231,22 @@ mod tests {
             1,
             "what it shares with others stays"
         );
+    }
+
+    #[test]
+    fn other_calls_give_the_same_answer() {
+        let (_folder, _, file, _) = written();
+        let page = rustix::param::page_size() as u64;
+        // Only the second page is in memory.
+        forget(&file, WHOLE);
+        rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
+        fill(&file, Extent { offset: page, len: 1 }, &mut [0]);
+        for range in [WHOLE, Extent { offset: page + 7, len: 1 }, Extent { offset: 2 * page, len: page }] {
+            assert_eq!(mincore::count(file.as_fd(), range), Ok(counted(&file, range).cached), "{range:?}");
+        }
+        let expected = counted(&file, Extent { offset: 2 * page, len: 1 }).cached == 1;
+        assert_eq!(is_cached(&file, page + 9), Some(true));
+        assert_eq!(is_cached(&file, 2 * page), Some(expected));
     }
 
     #[test]

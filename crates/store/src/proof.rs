@@ -1,71 +1,123 @@
 //! What a lane asks of the page cache around a fetch: how many of its pages are in memory right before they are read,
-//! and that they be given back afterwards. Both lanes, blocking and asynchronous, ask through here.
+//! which of these this process did not bring there itself, and that pages are given back afterwards. Both lanes,
+//! blocking and asynchronous, ask through here.
+
+use std::ops::AddAssign;
 
 use model::extent::Extent;
 use model::order::mix;
 use rustix::fd::BorrowedFd;
 
-use crate::page_cache::{self, Pages};
+use crate::footprint::{Footprint, key_of};
+use crate::page_cache::{self, Denied, Pages};
+
+/// Pages of a range that are asked about where they can only be asked about one by one.
+const SINGLE_PAGES: u64 = 8;
 
 /// Whether and how the pages of fetches are looked after.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Proof {
-    /// Of so many fetches one, drawn at random, has its pages counted; 0: none has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Proof<'a> {
+    /// Of this many fetches one, drawn at random, has its pages counted; 0: none has.
     pub counts_one_in: u64,
     /// Of the draw.
     pub seed: u64,
     /// Whether pages are given back once they were read.
     pub gives_back: bool,
+    /// What this process has read since the epoch began, where files are read more than once in it.
+    pub footprint: Option<&'a Footprint>,
 }
 
 /// What is known of the pages of a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Probe {
-    /// Nobody asked.
+    /// They were not to be counted.
     #[default]
     Unasked,
     /// It was not drawn.
     LeftOut,
     /// The kernel did not say.
-    Refused,
-    Counted(Pages),
+    Refused(Denied),
+    Counted(Count),
+}
+
+/// The pages of a fetch right before they are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    pub pages: Pages,
+    /// Only some of its pages were asked about.
+    pub is_part: bool,
+    /// Those of the pages that the footprint follows, and those of them that were in memory without an earlier read of
+    /// this process that explains it.
+    pub followed: Pages,
+}
+
+/// A fetch as a prover sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) ranges: &'a [Extent],
+    /// Where the file ends, or `u64::MAX`.
+    pub(crate) file_bytes: u64,
 }
 
 /// Does what a proof asks for, fetch by fetch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Prover {
-    proof: Proof,
+pub(crate) struct Prover<'a> {
+    proof: Proof<'a>,
     fetches: u64,
 }
 
-impl Prover {
-    pub(crate) fn new(proof: Proof) -> Prover {
+impl<'a> Prover<'a> {
+    pub(crate) fn new(proof: Proof<'a>) -> Prover<'a> {
         Prover { proof, fetches: 0 }
     }
 
     /// Whether it will ever look at a file.
     pub(crate) fn looks(&self) -> bool {
-        self.proof != Proof { counts_one_in: 0, gives_back: false, ..self.proof }
+        self.proof.counts_one_in > 0 || self.proof.gives_back
     }
 
     /// Draws the next fetch: whether its pages are to be counted, or what is known of them without.
-    pub(crate) fn draw(&mut self) -> Option<Probe> {
+    pub(crate) fn draw(&mut self, subject: Subject<'_>) -> Option<Probe> {
         self.fetches += 1;
-        match self.proof.counts_one_in {
-            0 => Some(Probe::Unasked),
-            one_in if !mix(self.proof.seed, self.fetches).is_multiple_of(one_in) => Some(Probe::LeftOut),
-            _ => None,
-        }
+        let Proof { counts_one_in, seed, footprint, .. } = self.proof;
+        let drawn = match (counts_one_in, footprint) {
+            (0, _) => return Some(Probe::Unasked),
+            (1, _) => true,
+            // Where files are read again, whole regions are drawn: what one fetch brought explains another.
+            (_, Some(print)) => {
+                let Subject { name, ranges, file_bytes } = subject;
+                let (file, first) = (key_of(name), ranges.first().map_or(0, |range| range.offset));
+                let drawn = print.follows(file, first);
+                if !drawn {
+                    ranges.iter().for_each(|range| print.mark(file, *range, file_bytes));
+                }
+                drawn
+            }
+            (one_in, None) => mix(seed, self.fetches).is_multiple_of(one_in),
+        };
+        (!drawn).then_some(Probe::LeftOut)
     }
 
     /// Counts the pages of all ranges before the first is read: read-ahead of one brings those of the next.
-    pub(crate) fn count(file: BorrowedFd<'_>, ranges: &[Extent]) -> Probe {
-        let mut sum = Pages::default();
-        for range in ranges {
-            match page_cache::count(file, *range) {
-                Some(pages) => sum += pages,
-                None => return Probe::Refused,
+    pub(crate) fn count(&self, file: BorrowedFd<'_>, subject: Subject<'_>) -> Probe {
+        let Subject { name, ranges, file_bytes } = subject;
+        let print = self.proof.footprint;
+        let key = if print.is_some() { key_of(name) } else { 0 };
+        let (mut sum, mut foreign) = (Count::default(), 0_u64);
+        for (i, range) in ranges.iter().enumerate() {
+            let mut tally = Tally { print, key, sum: Count::default() };
+            if let Err(denied) = tally.count(file, *range) {
+                return Probe::Refused(denied);
             }
+            foreign |= u64::from(tally.is_foreign()) << i.min(63);
+            sum += tally.sum;
+        }
+        // The reads that follow bring these ranges and their read-ahead. One that finds all of its pages in memory, put
+        // there by something else, brings nothing.
+        if let Some(print) = print {
+            let brings = ranges.iter().enumerate().filter(|(i, _)| foreign >> i.min(&63) & 1 == 0);
+            brings.for_each(|(_, range)| print.mark(key, *range, file_bytes));
         }
         Probe::Counted(sum)
     }
@@ -75,13 +127,69 @@ impl Prover {
     }
 }
 
+/// The count of a range while it is made.
+struct Tally<'a> {
+    print: Option<&'a Footprint>,
+    key: u64,
+    sum: Count,
+}
+
+impl Tally<'_> {
+    fn count(&mut self, file: BorrowedFd<'_>, range: Extent) -> Result<(), Denied> {
+        match page_cache::count(file, range) {
+            Ok(pages) => self.add(range, pages),
+            Err(Denied::NotPermitted) => self.count_single_pages(file, range)?,
+            Err(denied) => return Err(denied),
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, range: Extent, pages: Pages) {
+        self.sum.pages += pages;
+        let Some(print) = self.print.filter(|print| print.follows(self.key, range.offset)) else { return };
+        let own = if pages.cached > 0 { print.pages(self.key, range) } else { 0 };
+        self.sum.followed += Pages { cached: pages.cached.saturating_sub(own), all: pages.all };
+    }
+
+    /// Asks about some of a range's pages, one by one. The last one first: a page that is not in memory is requested by
+    /// the question, together with those behind it.
+    fn count_single_pages(&mut self, file: BorrowedFd<'_>, range: Extent) -> Result<(), Denied> {
+        let (all, page) = (page_cache::pages_of(range), rustix::param::page_size() as u64);
+        let asked = all.min(SINGLE_PAGES);
+        self.sum.is_part |= asked < all;
+        for part in (0..asked).rev() {
+            let offset = (range.offset / page + part * all / asked) * page;
+            let cached = page_cache::is_cached(file, offset).ok_or(Denied::NotPermitted)?;
+            self.add(Extent { offset, len: 1 }, Pages { cached: u64::from(cached), all: 1 });
+        }
+        Ok(())
+    }
+
+    /// Whether all that was counted was put into memory by something else.
+    fn is_foreign(&self) -> bool {
+        let Count { pages, followed, .. } = self.sum;
+        followed == pages && pages.all > 0 && followed.cached == followed.all
+    }
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Count) {
+        let Count { pages, is_part, followed } = other;
+        self.pages += pages;
+        self.is_part |= is_part;
+        self.followed += followed;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn drawn(counts_one_in: u64, seed: u64) -> Vec<bool> {
-        let mut prover = Prover::new(Proof { counts_one_in, seed, gives_back: false });
-        (0..16_000).map(|_| prover.draw().is_none()).collect()
+        let mut prover = Prover::new(Proof { counts_one_in, seed, ..Proof::default() });
+        (0..16_000)
+            .map(|_| prover.draw(Subject { name: b"a", ranges: &[], file_bytes: 0 }).is_none())
+            .collect()
     }
 
     #[test]

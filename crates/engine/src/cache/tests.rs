@@ -112,10 +112,10 @@ fn a_store_that_keeps_contents_is_caught() {
     let honest = Posix::open(folder.path(), Mode::default()).unwrap();
     let plan = plan(&SETTINGS, 2, &honest);
     write(&plan, folder.path());
-    let file_system = store::FileSystem::of(fs::File::open(folder.path()).unwrap(), "").unwrap();
+    let ground = Ground::of(fs::File::open(folder.path()).unwrap(), "").unwrap();
     let (outcome, evidence) = cache_rule(&plan, &run(&plan, &honest, folder.path()));
-    if file_system.untold().is_some() {
-        eprintln!("NOT TESTED as it should be: {} does not tell what is in memory", file_system.name);
+    if ground.untold().is_some() {
+        eprintln!("NOT TESTED as it should be: {} does not tell what is in memory", ground.file_system.name);
         assert_eq!(outcome, Outcome::NotCheckable, "{evidence}");
     } else {
         assert_eq!(outcome, Outcome::Pass, "{evidence}");
@@ -129,7 +129,7 @@ fn a_store_that_keeps_contents_is_caught() {
     assert_ne!(outcome, Outcome::Pass, "{evidence}");
     // Where tests share a process, another one's reads count as this one's; then the pages that nobody counted tell.
     let alone = ledger.node_total(2, Phase::Train).device_read_bytes == 0;
-    if alone && file_system.untold().is_none() && file_system.counter() == store::Counter::Process {
+    if alone && ground.untold().is_none() && ground.file_system.counter() == store::Counter::Process {
         assert_eq!(outcome, Outcome::Fail, "{evidence}");
         assert!(
             evidence.starts_with("epoch 2, train: only 0 % of the bytes came from the storage"),
@@ -145,7 +145,7 @@ fn what_is_made_is_counted() {
     let cold = plan(&SETTINGS, 2, &store);
     write(&cold, folder.path());
     let name = Name::new(".").unwrap();
-    if let Some(why) = PageCache::below(folder.path()).unwrap().file_system(&name).unwrap().untold() {
+    if let Some(why) = PageCache::below(folder.path()).unwrap().ground(&name).unwrap().untold() {
         eprintln!("NOT TESTED: {why}");
         return;
     }
@@ -209,7 +209,7 @@ fn run_stuck_at(at: u64) -> Option<Result<Ledger, Refused>> {
     let plan = plan(&SETTINGS, 2, &store);
     write(&plan, folder.path());
     let pages = PageCache::below(folder.path()).unwrap();
-    if pages.file_system(&Name::new(".").unwrap()).unwrap().is_memory() {
+    if pages.ground(&Name::new(".").unwrap()).unwrap().file_system.is_memory() {
         eprintln!("NOT TESTED: the files are in memory, where nothing is evicted");
         return None;
     }
@@ -222,13 +222,13 @@ fn run_stuck_at(at: u64) -> Option<Result<Ledger, Refused>> {
 
 #[test]
 fn eviction_that_gets_stuck_ends_and_loses_nothing() {
-    // One question for the ground, then one for each file that is evicted.
-    if let Some(outcome) = run_stuck_at(30) {
+    // One question for the ground, then one for each file that is examined, evicted and read.
+    if let Some(outcome) = run_stuck_at(1 + 60 + 30) {
         let refused = outcome.unwrap_err();
         assert!(matches!(&refused, Refused::Stuck(why) if why.starts_with("no progress for")), "{refused}");
     }
-    // Behind them one for each that is read: the first epoch is over.
-    if let Some(outcome) = run_stuck_at(1 + 2 * 60 + 30) {
+    // In the second epoch.
+    if let Some(outcome) = run_stuck_at(1 + 3 * 60 + 60 + 30) {
         let ledger = outcome.unwrap();
         let message = &ledger.faults()[0].message;
         assert!(message.starts_with("the page cache could not be made ready: no progress"), "{message}");

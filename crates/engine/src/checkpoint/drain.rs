@@ -12,6 +12,7 @@ use store::{Buffer, Source, Tier};
 use super::files::{self, Crew, Hands, Item};
 use super::tiers::{self, Standing};
 use super::{CheckpointError, Job, Keeper};
+use crate::host;
 
 /// How often a drain is tried before it counts as failing, and how long a pause there is in between.
 const ATTEMPTS: u32 = 5;
@@ -142,7 +143,7 @@ fn read_exactly(
     chunk: &mut Buffer,
     len: usize,
 ) -> Result<(), CheckpointError> {
-    source.read(chunk)?;
+    host::aside(|| source.read(chunk))?;
     match chunk.bytes().len() {
         there if there >= len => Ok(()),
         there => Err(CheckpointError::Size {

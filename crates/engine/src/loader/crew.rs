@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use format::Extent;
 use model::histogram::Latencies;
-use model::ledger::{Checked, Counted, Errors, PARTS, Part, Row, part_of};
+use model::ledger::{Checked, Counted, Errors, PARTS, Part, Repeats, Row, part_of};
 use model::plan::Discipline;
 use model::spec::Preprocess;
 use model::timeline::Timeline;
@@ -53,6 +53,7 @@ pub(crate) struct Delivered {
     pub(crate) counted: Counted,
     /// Bytes that were asked for, each once in a fetch.
     pub(crate) needed_bytes: u64,
+    pub(crate) repeats: Repeats,
 }
 
 /// Plays the readers of thread `thread` until the phase has no more chunks for them, and returns the account of what
@@ -68,7 +69,7 @@ pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered
         give_up: job.abort.flag(),
         witness: checker.witness(),
         tracks: &job.board.station(thread).tracks,
-        proof: cache::proof(job.plan, job.epoch, thread),
+        proof: cache::proof(job, thread),
     };
     let (mut delivered, mut at) = (Delivered::nothing(), (job.first_rank, 0));
     if let Some((queue, _)) = readers.first() {
@@ -103,6 +104,7 @@ impl Delivered {
             errors: Errors::default(),
             counted: Counted::default(),
             needed_bytes: 0,
+            repeats: Repeats::default(),
         }
     }
 }
@@ -359,6 +361,9 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         };
         self.lane.submit(place, fetch);
         self.delivered.needed_bytes += self.visits.needed_bytes;
+        if let Some(footprint) = job.footprint {
+            self.delivered.repeats += self.visits.repeats(footprint, visit.file);
+        }
         self.in_flight += 1;
         self.delivered.most_in_flight = self.delivered.most_in_flight.max(self.in_flight);
         Ok(Asked::Fetch)

@@ -10,7 +10,7 @@ use model::order::EpochOrder;
 use model::plan::{Data, LoaderPlan, PhasePlan, Plan, Split};
 use model::spec::Verify;
 use model::units::Nanos;
-use store::Store;
+use store::{Footprint, Store};
 
 use super::{Board, Preprocessing, Queue, Shelf, Tolerance};
 use crate::bell::Bell;
@@ -50,6 +50,8 @@ pub(crate) struct Job<'a> {
     pub(crate) truth: Option<Truth<'a>>,
     pub(crate) format: &'a dyn Format,
     pub(crate) store: &'a dyn Store,
+    /// What the phase has read so far, where it reads files more than once.
+    pub(crate) footprint: Option<&'a Footprint>,
     /// First rank of this process; queue i belongs to rank `first_rank` + i.
     pub(crate) first_rank: u64,
     pub(crate) queues: &'a [Queue],

@@ -4,11 +4,11 @@
 use std::ops::Range;
 
 use format::{Extent, File, Obstacle, Seen};
-use model::ledger::{Counted, Row};
+use model::ledger::{Counted, Repeats, Row};
 use model::names::Name;
 use model::order::Unit;
 use model::sizes::Sizes;
-use store::{Lane, StoreError};
+use store::{Footprint, Lane, StoreError};
 
 use super::job::Job;
 use crate::asking::{AskError, Cost, Subject, ask};
@@ -87,7 +87,8 @@ pub(super) struct Visits {
     reads_of: Option<Range<u64>>,
     /// Bytes that these reads ask for, each counted once.
     pub(super) needed_bytes: u64,
-    sorted: Vec<Extent>,
+    /// The same as ranges that do not overlap.
+    needed: Vec<Extent>,
     /// What is known of the pages of looks.
     pub(super) counted: Counted,
 }
@@ -107,7 +108,7 @@ impl Visits {
             reads: Vec::new(),
             reads_of: None,
             needed_bytes: 0,
-            sorted: Vec::new(),
+            needed: Vec::new(),
             counted: Counted::default(),
         }
     }
@@ -157,6 +158,7 @@ impl Visits {
         self.reads.clear();
         self.reads_of = matches!(job.data.sizes, Sizes::Same(_)).then(|| paid.clone());
         self.needed_bytes = 0;
+        self.needed.clear();
         if paid.is_empty() {
             return Ok(());
         }
@@ -171,13 +173,27 @@ impl Visits {
 
     /// Adds up what the reads ask for. Libraries read some bytes more than once, which the storage does not see.
     fn add_up(&mut self) {
-        self.sorted.clear();
-        self.sorted.extend_from_slice(&self.reads);
-        self.sorted.sort_unstable_by_key(|read| read.offset);
-        (self.needed_bytes, _) = self.sorted.iter().fold((0, 0), |(sum, end), read| {
-            let new = read.end().saturating_sub(read.offset.max(end));
-            (sum + new, end.max(read.end()))
-        });
+        self.needed.clear();
+        self.needed.extend_from_slice(&self.reads);
+        self.needed.sort_unstable_by_key(|read| read.offset);
+        let mut end = 0;
+        for read in &mut self.needed {
+            let offset = read.offset.max(end);
+            end = end.max(read.end());
+            *read = Extent { offset, len: end - offset };
+        }
+        self.needed_bytes = self.needed.iter().map(|range| range.len).sum();
+    }
+
+    /// Which of the needed ranges the phase has asked for before, as far as they are followed; adds them to those.
+    pub(super) fn repeats(&self, footprint: &Footprint, file: u64) -> Repeats {
+        let mut sum = Repeats::default();
+        for range in self.needed.iter().filter(|range| range.len > 0 && footprint.follows(file, range.offset))
+        {
+            sum.needed_bytes += range.len;
+            sum.repeated_bytes += if footprint.repeats(file, *range) { range.len } else { 0 };
+        }
+        sum
     }
 }
 

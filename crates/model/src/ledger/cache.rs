@@ -17,6 +17,12 @@ pub struct CacheSeen {
     /// Bytes that fetches asked for, those that a fetch asks for more than once counted once: libraries read parts of
     /// a file again, which no storage sees.
     pub needed_bytes: u64,
+    /// Where files are read more than once in an epoch, how much of that was asked for before.
+    #[serde(default)]
+    pub repeats: Repeats,
+    /// How some of the files are stored.
+    #[serde(default)]
+    pub layout: Layout,
     /// What came from the storage, by the kernel's counter that fits its file system.
     pub storage: Amount,
     /// Whether that counter may miss some of it: then a small number shows nothing.
@@ -41,6 +47,28 @@ pub struct Made {
     pub time_ns: Nanos,
 }
 
+/// Ranges of files that an epoch asks for again, which the storage need not deliver twice. Where there are too many to
+/// remember, those of a random subset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeats {
+    /// Bytes of the subset that were needed, as in `needed_bytes`.
+    pub needed_bytes: u64,
+    /// Those of them that an earlier fetch of the epoch had asked for, in exactly the same range.
+    pub repeated_bytes: u64,
+}
+
+/// How files are stored. Some are looked at before each phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    pub files: u64,
+    pub bytes: u64,
+    /// Holes, and blocks that were reserved but never written: both are read as zeros, from no storage.
+    pub hole_bytes: u64,
+    pub compressed_bytes: u64,
+    /// Stored inside the file's metadata.
+    pub inline_bytes: u64,
+}
+
 /// Fetches that brought bytes, by what is known of their pages; and the pages of those that were counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
@@ -49,13 +77,25 @@ pub struct Counted {
     pub left_out: u64,
     /// The kernel did not say.
     pub refused: u64,
-    /// Nobody asked: who knows where these bytes came from.
+    /// Of these, the fetches of files that belong to another user.
+    #[serde(default)]
+    pub not_permitted: u64,
+    /// Not counted by a lane that should have: it is unknown where these bytes came from.
     pub unasked: u64,
+    /// Of `fetches`, those of which only some pages could be asked about.
+    #[serde(default)]
+    pub in_part: u64,
     pub pages: u64,
     /// In memory right before they were read.
     pub resident: u64,
     /// The sum of squares of the pages of each fetch, which says what a sample of unequal fetches is worth.
     pub pages_squared: u64,
+    /// Where files are read more than once in an epoch: the pages that were compared with this process's own earlier
+    /// reads, and those of them that were in memory though none of these reads explains it.
+    #[serde(default)]
+    pub followed: u64,
+    #[serde(default)]
+    pub foreign: u64,
 }
 
 /// A number of bytes that not everyone could tell.
@@ -80,7 +120,7 @@ impl Amount {
 }
 
 impl Counted {
-    /// Adds a fetch whose pages were counted.
+    /// Adds a fetch all of whose pages were counted.
     pub fn add(&mut self, resident: u64, pages: u64) {
         let pages_squared = pages.saturating_mul(pages);
         *self += Counted { fetches: 1, pages, resident, pages_squared, ..Counted::default() };
@@ -91,19 +131,36 @@ impl Counted {
         (self.pages > 0).then(|| self.resident as f64 / self.pages as f64)
     }
 
-    /// Where that share lies. Of all fetches it is known; of a sample it is Wilson's interval for as many fetches as
-    /// unequal ones are worth (Kish): each fetch's share lies between 0 and 1, so it varies at most as a coin does.
+    /// Where that share lies: it is exact if all pages of all fetches were counted. A sample of unequal fetches is
+    /// worth as much as this many equal ones (Kish): each fetch's share lies between 0 and 1, so it varies at most as a
+    /// coin does.
     pub fn resident_interval(&self) -> Option<Confidence> {
-        let share = self.resident_share()?;
-        if self.left_out == 0 {
-            return Some(Confidence { low: share, high: share });
-        }
         let worth = (self.pages as f64).powi(2) / self.pages_squared.max(1) as f64;
+        Some(Counted::interval(self.resident_share()?, worth, self.left_out > 0 || self.in_part > 0))
+    }
+
+    /// The share of the followed pages that something else than this process has brought into memory.
+    pub fn foreign_share(&self) -> Option<f64> {
+        (self.followed > 0).then(|| self.foreign as f64 / self.followed as f64)
+    }
+
+    /// Where that share lies. Pages are followed in groups of about `group` neighbours, which may all be alike.
+    pub fn foreign_interval(&self, group: u64) -> Option<Confidence> {
+        let worth = (self.followed as f64 / group.max(1) as f64).max(1.0);
+        let is_sample = self.left_out > 0 || self.in_part > 0 || self.followed < self.pages;
+        Some(Counted::interval(self.foreign_share()?, worth, is_sample))
+    }
+
+    /// Wilson's interval for a share of a sample of this size.
+    fn interval(share: f64, worth: f64, is_sample: bool) -> Confidence {
+        if !is_sample {
+            return Confidence { low: share, high: share };
+        }
         let squared = NORMAL_95 * NORMAL_95;
         let middle = (share + squared / (2.0 * worth)) / (1.0 + squared / worth);
         let variance = share * (1.0 - share) / worth + squared / (4.0 * worth * worth);
         let reach = NORMAL_95 * variance.sqrt() / (1.0 + squared / worth);
-        Some(Confidence { low: (middle - reach).max(0.0), high: (middle + reach).min(1.0) })
+        Confidence { low: (middle - reach).max(0.0), high: (middle + reach).min(1.0) }
     }
 }
 
@@ -120,8 +177,11 @@ pub struct CacheFigures {
     /// Share of the pages in memory right before they were read, and its interval where a sample was counted.
     pub resident_share: Option<f64>,
     pub resident_interval: Option<Confidence>,
+    /// Share of the pages in memory that no earlier read of this process explains, where files are read again.
+    pub foreign_share: Option<f64>,
     pub made: Made,
     pub counted: Counted,
+    pub layout: Layout,
     pub untold: BTreeSet<String>,
 }
 
@@ -134,61 +194,121 @@ impl CacheSeen {
             device_bytes: self.device.known(),
             resident_share: self.counted.resident_share(),
             resident_interval: self.counted.resident_interval().filter(|_| self.counted.left_out > 0),
+            foreign_share: self.counted.foreign_share(),
             made: self.made,
             counted: self.counted,
+            layout: self.layout,
             untold: self.untold.clone(),
         }
     }
 
-    /// What came from the storage over what had to come from there: what was asked for, but never more than there is,
-    /// since an epoch needs no byte twice. `None` if nothing was needed, or nobody knows.
+    /// What came from the storage over what had to come from there. `None` if nothing was needed, or it is not known.
     pub fn storage_share(&self, stored: u64) -> Option<f64> {
-        let needed = self.needed_bytes.min(stored);
-        self.storage.known().filter(|_| needed > 0).map(|bytes| bytes as f64 / needed as f64)
+        let needed = self.distinct_bytes(stored);
+        self.storage.known().filter(|_| needed > 0.0).map(|bytes| bytes as f64 / needed)
+    }
+
+    /// What had to come from the storage: what was asked for, without what was asked for again, and never more than
+    /// there is.
+    fn distinct_bytes(&self, stored: u64) -> f64 {
+        let Repeats { needed_bytes, repeated_bytes } = self.repeats;
+        let once = 1.0 - repeated_bytes as f64 / needed_bytes.max(1) as f64;
+        (self.needed_bytes as f64 * once).min(stored as f64)
     }
 }
 
 impl AddAssign<&CacheSeen> for CacheSeen {
     fn add_assign(&mut self, other: &CacheSeen) {
-        self.made += other.made;
-        self.counted += other.counted;
-        self.needed_bytes += other.needed_bytes;
-        self.storage += other.storage;
-        self.storage_is_least |= other.storage_is_least;
-        self.device += other.device;
-        self.untold.extend(other.untold.iter().cloned());
+        let CacheSeen {
+            made,
+            counted,
+            needed_bytes,
+            repeats,
+            layout,
+            storage,
+            storage_is_least,
+            device,
+            untold,
+        } = other;
+        self.made += *made;
+        self.counted += *counted;
+        self.needed_bytes += needed_bytes;
+        self.repeats += *repeats;
+        self.layout += *layout;
+        self.storage += *storage;
+        self.storage_is_least |= storage_is_least;
+        self.device += *device;
+        self.untold.extend(untold.iter().cloned());
     }
 }
 
 impl AddAssign for Made {
     fn add_assign(&mut self, other: Made) {
-        self.files += other.files;
-        self.pages += other.pages;
-        self.found += other.found;
-        self.after += other.after;
-        self.host_drops += other.host_drops;
-        self.time_ns += other.time_ns;
+        let Made { files, pages, found, after, host_drops, time_ns } = other;
+        self.files += files;
+        self.pages += pages;
+        self.found += found;
+        self.after += after;
+        self.host_drops += host_drops;
+        self.time_ns += time_ns;
+    }
+}
+
+impl AddAssign for Repeats {
+    fn add_assign(&mut self, other: Repeats) {
+        let Repeats { needed_bytes, repeated_bytes } = other;
+        self.needed_bytes += needed_bytes;
+        self.repeated_bytes += repeated_bytes;
+    }
+}
+
+impl AddAssign for Layout {
+    fn add_assign(&mut self, other: Layout) {
+        let Layout { files, bytes, hole_bytes, compressed_bytes, inline_bytes } = other;
+        self.files += files;
+        self.bytes += bytes;
+        self.hole_bytes += hole_bytes;
+        self.compressed_bytes += compressed_bytes;
+        self.inline_bytes += inline_bytes;
     }
 }
 
 impl AddAssign for Counted {
     fn add_assign(&mut self, other: Counted) {
-        self.fetches += other.fetches;
-        self.left_out += other.left_out;
-        self.refused += other.refused;
-        self.unasked += other.unasked;
-        self.pages += other.pages;
-        self.resident += other.resident;
+        let Counted {
+            fetches,
+            left_out,
+            refused,
+            not_permitted,
+            unasked,
+            in_part,
+            pages,
+            resident,
+            pages_squared,
+            followed,
+            foreign,
+        } = other;
+        self.fetches += fetches;
+        self.left_out += left_out;
+        self.refused += refused;
+        self.not_permitted += not_permitted;
+        self.unasked += unasked;
+        self.in_part += in_part;
+        self.pages += pages;
+        self.resident += resident;
         // Saturating still commutes and associates; beyond it a sample is worth no less than it says.
-        self.pages_squared = self.pages_squared.saturating_add(other.pages_squared);
+        self.pages_squared = self.pages_squared.saturating_add(pages_squared);
+        self.followed += followed;
+        self.foreign += foreign;
     }
 }
 
 impl AddAssign for Amount {
     fn add_assign(&mut self, other: Amount) {
-        self.bytes += other.bytes;
-        self.told += other.told;
-        self.untold += other.untold;
+        let Amount { bytes, told, untold } = other;
+        self.bytes += bytes;
+        self.told += told;
+        self.untold += untold;
     }
 }
 

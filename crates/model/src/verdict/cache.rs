@@ -1,13 +1,15 @@
 //! Rules about where bytes came from: the storage or memory, and how many more of them came than were asked for.
 //!
-//! Two witnesses are heard. The kernel's counters say how many bytes the storage delivered; read-ahead makes that more
-//! than was asked for, so a large number alone does not show that nothing came from memory. The count of pages says
-//! what was in memory right before it was read; read-ahead of the same epoch puts pages there, too, so a large number
-//! alone does not show that they were there from before. Only together, and beside a cache that was seen to be empty
-//! when the epoch began, do they leave nothing open.
+//! Two observations decide, and both must hold. The kernel's counters say how many bytes the storage delivered to this
+//! process: at least what the epoch needed, each byte once. Read-ahead makes that more than was asked for, so a large
+//! number alone does not show that nothing came from memory. The count of pages says what was in memory right before it
+//! was read. Where an epoch reads a file more than once, its own earlier reads put pages there; those count for the
+//! storage, and the others (`foreign`) do not.
+//!
+//! Neither shows anything about bytes that no storage holds (holes) or that are stored in another form.
 
 use super::{Case, Outcome, seen_phases};
-use crate::ledger::{CacheSeen, Phase};
+use crate::ledger::{CacheSeen, Layout, Phase};
 use crate::plan::{CachePlan, PhasePlan, Plan};
 use crate::spec::CacheState;
 use crate::statistics::Confidence;
@@ -20,12 +22,17 @@ const ENOUGH: f64 = 0.95;
 const AMPLIFIED: f64 = 1.1;
 /// Epochs that are shown one by one.
 const SHOWN: usize = 8;
+/// The size of a page for an estimate of how alike neighbouring pages are, and the most pages that are followed
+/// together (`store::footprint::REGION`).
+const PAGE: u64 = 4096;
+const GROUP: u64 = (16 << 20) / PAGE;
 
 /// One phase of one epoch that read something.
 struct Seen<'a> {
     epoch: u64,
     phase: &'a PhasePlan,
-    /// Bytes of all its files.
+    /// Its files, and their bytes.
+    files: u64,
     stored: u64,
     cache: CacheSeen,
 }
@@ -40,10 +47,13 @@ impl Seen<'_> {
         self.storage_share().filter(|share| !self.cache.storage_is_least || *share >= ENOUGH)
     }
 
-    /// Whether the cache was seen to hold nothing of these files when the epoch began.
-    fn began_empty(&self) -> bool {
-        let made = &self.cache.made;
-        made.pages > 0 && made.after == 0
+    /// Where the share of the pages lies that were in memory without this process having brought them there. A file
+    /// that is read once has no earlier read: all of its pages in memory are such pages.
+    fn foreign(&self) -> Confidence {
+        let pages_of_file = self.stored / self.files.max(1) / PAGE;
+        let followed = self.cache.counted.foreign_interval(pages_of_file.clamp(1, GROUP));
+        // There are some pages: see `uncounted`.
+        followed.or(self.cache.counted.resident_interval()).unwrap_or(Confidence { low: 0.0, high: 1.0 })
     }
 
     fn place(&self) -> String {
@@ -71,7 +81,7 @@ pub(super) fn served_as_asked(case: &Case<'_>) -> (Outcome, String) {
     let figures = figures(&seen);
     let (mut explained, mut open) = (None, None);
     for phase in &seen {
-        match examine(case.plan, phase) {
+        match examine(case.plan.cache, phase) {
             Finding::Holds => {}
             Finding::Explained(why) => {
                 explained.get_or_insert_with(|| format!("{}: {why}", phase.place()));
@@ -101,17 +111,52 @@ fn no_storage(plan: &Plan) -> Option<&'static str> {
 fn read_phases<'a>(case: &Case<'a>) -> impl Iterator<Item = Seen<'a>> {
     let (plan, ledger) = (case.plan, case.ledger);
     let seen = seen_phases(case).map(move |(epoch, phase)| {
-        let stored = plan.split(phase.phase).bytes;
-        Seen { epoch, phase, stored, cache: ledger.cache(epoch, phase.phase) }
+        let split = plan.split(phase.phase);
+        Seen {
+            epoch,
+            phase,
+            files: split.files,
+            stored: split.bytes,
+            cache: ledger.cache(epoch, phase.phase),
+        }
     });
     seen.filter(|seen| seen.cache.needed_bytes > 0)
 }
 
-fn examine(plan: &Plan, seen: &Seen<'_>) -> Finding {
-    match plan.cache {
-        None => past_the_cache(seen),
-        Some(CachePlan { state: CacheState::Warm, .. }) => warm(seen),
-        Some(_) => from_storage(plan, seen),
+fn examine(plan: Option<CachePlan>, seen: &Seen<'_>) -> Finding {
+    if let Some(CachePlan { state: CacheState::Warm, .. }) = plan {
+        return warm(seen);
+    }
+    let served = if plan.is_some() { from_storage(seen) } else { past_the_cache(seen) };
+    match (served, unstored(seen)) {
+        (Finding::Broken(why), _) | (_, Some(Finding::Broken(why))) => Finding::Broken(why),
+        (Finding::Open(why), _) | (_, Some(Finding::Open(why))) => Finding::Open(why),
+        (served, _) => served,
+    }
+}
+
+/// Files whose bytes are not stored as they are read.
+fn unstored(seen: &Seen<'_>) -> Option<Finding> {
+    let Layout { files, bytes, hole_bytes, compressed_bytes, inline_bytes } = seen.cache.layout;
+    let share = |part: u64| part as f64 / bytes.max(1) as f64;
+    let of = |part: u64| {
+        let files = if files == 1 { "one file".to_owned() } else { format!("{} files", grouped(files)) };
+        format!("{} of the bytes of {files} that were examined are", percent(share(part)))
+    };
+    let much = |part: u64| share(part) > 1.0 - ENOUGH;
+    match () {
+        () if much(hole_bytes) => {
+            Some(Finding::Broken(format!("{} holes, which are read from no storage", of(hole_bytes))))
+        }
+        () if much(compressed_bytes) => Some(Finding::Open(format!(
+            "{} compressed by the file system: the storage delivered fewer bytes than were read",
+            of(compressed_bytes)
+        ))),
+        () if much(inline_bytes) => Some(Finding::Open(format!(
+            "{} stored inside the metadata of the file system, whose cache is not counted",
+            of(inline_bytes)
+        ))),
+        () => None,
     }
 }
 
@@ -122,7 +167,7 @@ fn past_the_cache(seen: &Seen<'_>) -> Finding {
         (_, Some(why)) => Finding::Open(why.clone()),
         (Some(_), None) => Finding::Holds,
         (None, None) => {
-            Finding::Explained("read past the page cache; nobody counts the bytes there".to_owned())
+            Finding::Explained("read past the page cache; the bytes below it are not counted here".to_owned())
         }
     }
 }
@@ -135,8 +180,9 @@ fn warm(seen: &Seen<'_>) -> Finding {
     if let Some(why) = uncounted(seen) {
         return Finding::Open(why);
     }
-    let Confidence { low, high } = resident(seen);
-    let share = percent(seen.cache.counted.resident_share().unwrap_or(0.0));
+    let counted = &seen.cache.counted;
+    let Confidence { low, high } = counted.resident_interval().unwrap_or(Confidence { low: 0.0, high: 1.0 });
+    let share = percent(counted.resident_share().unwrap_or(0.0));
     match () {
         () if high < ENOUGH => Finding::Broken(format!("only {share} of the pages were in memory")),
         () if low < ENOUGH => Finding::Open(too_small_a_sample(&share, low, high)),
@@ -144,44 +190,39 @@ fn warm(seen: &Seen<'_>) -> Finding {
     }
 }
 
-fn from_storage(plan: &Plan, seen: &Seen<'_>) -> Finding {
+fn from_storage(seen: &Seen<'_>) -> Finding {
     let share = seen.proven_share();
-    let uncounted = uncounted(seen);
     if let Some(share) = share.filter(|share| *share < ENOUGH) {
-        let missing = 1.0 - seen.cache.counted.resident_share().unwrap_or(0.0);
-        let again = uncounted.is_none() && reads_again(plan, seen) && seen.began_empty();
-        return match again && share >= ENOUGH * missing {
-            true => Finding::Explained(format!(
-                "{} of the bytes came from the storage, and the rest had come from there since the epoch began: the \
-                 cache was empty then",
-                percent(share)
-            )),
-            false => Finding::Broken(too_few(share)),
-        };
+        return Finding::Broken(too_few(share));
     }
-    if let Some(why) = uncounted {
+    if let Some(why) = uncounted(seen) {
         return Finding::Open(why);
     }
-    let Confidence { low, high } = resident(seen);
-    let found = percent(seen.cache.counted.resident_share().unwrap_or(1.0));
-    let before = format!("{found} of the pages were in memory before they were read");
-    match () {
-        () if high <= 1.0 - ENOUGH => Finding::Holds,
-        () if low <= 1.0 - ENOUGH => Finding::Open(too_small_a_sample(&found, low, high)),
-        () if share.is_some() && seen.began_empty() => Finding::Explained(format!(
-            "{before}, brought there by read-ahead since the epoch began: the cache was empty then"
-        )),
-        // Read-ahead does not go on in the next file, so pages of files that are read once were there from before.
-        () if share.is_none() && reads_again(plan, seen) => {
-            Finding::Open(format!("{before}, by read-ahead or from before: nobody counts the bytes there"))
+    let (few, counted) = (1.0 - ENOUGH, &seen.cache.counted);
+    let resident = counted.resident_share().unwrap_or(1.0);
+    let Confidence { low, high } = seen.foreign();
+    let before = format!("{} of the pages were in memory before they were read", percent(resident));
+    match counted.foreign_share() {
+        _ if high > few && low <= few => {
+            let found = percent(counted.foreign_share().unwrap_or(resident));
+            Finding::Open(too_small_a_sample(&found, low, high))
         }
-        () => Finding::Broken(before),
+        None if high > few => Finding::Broken(before),
+        Some(foreign) if high > few => Finding::Broken(format!(
+            "{before}, {} without an earlier read of this run: another process loaded them, or they were left from \
+             before",
+            percent(foreign)
+        )),
+        None => Finding::Holds,
+        Some(_) if resident <= few => Finding::Holds,
+        // Own reads reach further than they need to, so that only a count of bytes shows that they did.
+        Some(_) if share.is_none() => Finding::Open(format!(
+            "{before}, where earlier reads of this run may have put them; bytes are not counted"
+        )),
+        Some(_) => {
+            Finding::Explained(format!("{before}, where earlier reads of the same epoch had put them"))
+        }
     }
-}
-
-/// Whether a file is read more than once in an epoch, so that one read may bring pages of the next.
-fn reads_again(plan: &Plan, seen: &Seen<'_>) -> bool {
-    plan.split(seen.phase.phase).samples_per_file > 1 || plan.data.listed.is_some()
 }
 
 /// Why the count of pages shows nothing, if so.
@@ -191,19 +232,25 @@ fn uncounted(seen: &Seen<'_>) -> Option<String> {
     if let Some(why) = seen.cache.untold.first() {
         return Some(why.clone());
     }
+    if counted.not_permitted > 0 {
+        return Some(
+            "the kernel does not show this user which pages are in memory: the files belong to another user and their \
+             file system cannot be asked in another way; run as their owner, with write permission, or as root"
+                .to_owned(),
+        );
+    }
     if counted.refused > 0 {
-        return Some("this kernel does not tell which pages are in memory (cachestat, Linux 6.5)".to_owned());
+        return Some(
+            "the kernel does not show which pages of these files are in memory (cachestat needs Linux 6.5, mincore \
+             needs files that can be mapped)"
+                .to_owned(),
+        );
     }
     if counted.unasked > 0 {
         let (unasked, all) = (grouped(counted.unasked), grouped(all));
         return Some(format!("{unasked} of {all} fetches brought bytes whose pages were not counted"));
     }
     (counted.pages == 0).then(|| "no pages were counted".to_owned())
-}
-
-/// Where the share of pages in memory lies. There are some: see `uncounted`.
-fn resident(seen: &Seen<'_>) -> Confidence {
-    seen.cache.counted.resident_interval().unwrap_or(Confidence { low: 0.0, high: 1.0 })
 }
 
 fn too_small_a_sample(share: &str, low: f64, high: f64) -> String {
@@ -264,7 +311,7 @@ pub(super) fn read_amplification(case: &Case<'_>) -> (Outcome, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Amount, Counted, Ledger, NodeRow, Row};
+    use crate::ledger::{Amount, Counted, Ledger, NodeRow, Repeats, Row};
     use crate::spec::CacheProof;
     use crate::verdict::tests::plan;
 
@@ -332,39 +379,117 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_read_ahead_brought_is_no_fault_where_the_cache_was_empty() {
-        let plan = with_state(CacheState::Cold);
-        let (outcome, evidence) = judged(&plan, &[seen(&cold(1.3, 400))]);
-        assert_eq!(outcome, Outcome::Pass);
-        assert!(
-            evidence.contains(
-                "40 % of the pages were in memory before they were read, brought there by read-ahead"
-            )
-        );
-        let left = Epoch { left: Some(1), ..cold(1.3, 400) };
-        assert_eq!(judged(&plan, &[seen(&left)]).0, Outcome::Fail, "a page had stayed");
+    /// The same epoch of files that are read several times: `foreign` of the pages in memory are not explained.
+    fn followed(epoch: &Epoch, foreign: u64) -> CacheSeen {
+        let mut seen = seen(epoch);
+        (seen.counted.followed, seen.counted.foreign) = (PAGES, foreign);
+        seen
     }
 
     #[test]
-    fn what_an_epoch_reads_again_comes_from_memory_and_that_is_no_fault() {
-        let mut plan = with_state(CacheState::Cold);
-        assert_eq!(judged(&plan, &[seen(&cold(0.7, 300))]).0, Outcome::Fail, "files that are read once");
-        plan.data.train.samples_per_file = 10;
-        assert_eq!(judged(&plan, &[seen(&cold(0.7, 300))]).0, Outcome::Pass);
-        assert_eq!(judged(&plan, &[seen(&cold(0.7, 100))]).0, Outcome::Fail, "and who brought the others?");
+    fn pages_in_memory_before_a_file_is_read_once_are_a_fault() {
+        let plan = with_state(CacheState::Cold);
+        assert_eq!(
+            judged(&plan, &[seen(&cold(1.3, 400))]).0,
+            Outcome::Fail,
+            "read-ahead does not cross files"
+        );
+        assert_eq!(judged(&plan, &[seen(&cold(0.7, 300))]).0, Outcome::Fail);
+    }
+
+    #[test]
+    fn what_own_reads_brought_counts_for_the_storage_and_what_others_brought_does_not() {
+        let plan = with_state(CacheState::Cold);
+        for (share, resident, foreign, outcome) in [
+            (1.0, 400, 0, Outcome::Pass),
+            (1.0, 400, 50, Outcome::Pass),
+            // Another process read the files right after each eviction.
+            (0.12, 880, 880, Outcome::Fail),
+            (0.12, 880, 0, Outcome::Fail),
+            // Read-ahead made more bytes than were needed, which hides nothing.
+            (2.5, 500, 500, Outcome::Fail),
+        ] {
+            let (found, evidence) = judged(&plan, &[followed(&cold(share, resident), foreign)]);
+            assert_eq!(found, outcome, "{share} {resident} {foreign}: {evidence}");
+        }
+        let (_, evidence) = judged(&plan, &[followed(&cold(1.0, 400), 0)]);
+        assert!(
+            evidence.ends_with("before they were read, where earlier reads of the same epoch had put them")
+        );
+        let (_, evidence) = judged(&plan, &[followed(&cold(2.5, 500), 400)]);
+        assert!(evidence.contains("40 % without an earlier read of this run"), "{evidence}");
+    }
+
+    #[test]
+    fn what_an_epoch_asks_for_again_need_not_come_twice() {
+        let plan = with_state(CacheState::Cold);
+        let again = |repeated_bytes| {
+            let mut seen = followed(&cold(0.7, 300), 0);
+            seen.repeats = Repeats { needed_bytes: 1000, repeated_bytes };
+            judged(&plan, &[seen]).0
+        };
+        assert_eq!([again(300), again(100)], [Outcome::Pass, Outcome::Fail]);
         let twice = CacheSeen { needed_bytes: 2 * PAGES * 4096, ..seen(&cold(1.0, 0)) };
-        assert_eq!(judged(&plan, &[twice]).0, Outcome::Pass, "no epoch needs a byte twice");
+        assert_eq!(judged(&plan, &[twice]).0, Outcome::Pass, "no epoch needs more than the files have");
+    }
+
+    #[test]
+    fn a_subset_that_was_followed_must_be_large_enough() {
+        let mut plan = with_state(CacheState::Cold);
+        plan.data.train.files = 10;
+        let part = |pages, foreign| {
+            let mut seen = followed(&cold(1.0, 100), foreign);
+            seen.counted.followed = pages;
+            judged(&plan, &[seen]).0
+        };
+        // Files of 100 pages are followed as a whole: 300 pages are three of them.
+        assert_eq!(part(300, 0), Outcome::NotCheckable);
+        assert_eq!(part(300, 290), Outcome::Fail);
     }
 
     #[test]
     fn without_a_count_of_bytes_pages_must_speak_for_themselves() {
-        let mut plan = with_state(CacheState::Cold);
-        let uncounted = |resident| seen(&Epoch { share: None, ..cold(1.0, resident) });
-        assert_eq!(judged(&plan, &[uncounted(0)]).0, Outcome::Pass);
-        assert_eq!(judged(&plan, &[uncounted(400)]).0, Outcome::Fail, "files that are read once");
-        plan.data.train.samples_per_file = 10;
-        assert_eq!(judged(&plan, &[uncounted(400)]).0, Outcome::NotCheckable, "files that are read on");
+        let plan = with_state(CacheState::Cold);
+        let uncounted = |resident| Epoch { share: None, ..cold(1.0, resident) };
+        assert_eq!(judged(&plan, &[seen(&uncounted(0))]).0, Outcome::Pass);
+        assert_eq!(judged(&plan, &[seen(&uncounted(400))]).0, Outcome::Fail, "files that are read once");
+        assert_eq!(judged(&plan, &[followed(&uncounted(400), 0)]).0, Outcome::NotCheckable, "read on");
+    }
+
+    #[test]
+    fn bytes_that_are_not_stored_as_they_are_read_are_no_proof() {
+        let plan = with_state(CacheState::Cold);
+        let direct = Plan { cache: None, ..with_state(CacheState::Cold) };
+        let with = |layout| CacheSeen { layout, ..seen(&cold(1.0, 0)) };
+        let of = |bytes: [u64; 3]| {
+            let [hole_bytes, compressed_bytes, inline_bytes] = bytes;
+            Layout { files: 3, bytes: 100, hole_bytes, compressed_bytes, inline_bytes }
+        };
+        for (parts, outcome) in [
+            ([5, 5, 5], Outcome::Pass),
+            ([6, 0, 0], Outcome::Fail),
+            ([0, 6, 0], Outcome::NotCheckable),
+            ([0, 0, 100], Outcome::NotCheckable),
+        ] {
+            for plan in [&plan, &direct] {
+                let (found, evidence) = judged(plan, &[with(of(parts))]);
+                assert_eq!(found, outcome, "{parts:?}: {evidence}");
+            }
+        }
+        let (_, evidence) = judged(&plan, &[with(of([60, 0, 0]))]);
+        assert!(evidence.contains("60 % of the bytes of 3 files that were examined are holes"), "{evidence}");
+        let sparse_and_cached = CacheSeen { layout: of([60, 0, 0]), ..seen(&cold(0.0, 0)) };
+        assert_eq!(judged(&plan, &[sparse_and_cached]).0, Outcome::Fail);
+    }
+
+    #[test]
+    fn the_cause_is_named_where_pages_are_not_shown() {
+        let plan = with_state(CacheState::Cold);
+        let mut seen = seen(&cold(1.0, 0));
+        (seen.counted.refused, seen.counted.not_permitted) = (3, 3);
+        let (outcome, evidence) = judged(&plan, &[seen]);
+        assert_eq!(outcome, Outcome::NotCheckable);
+        assert!(evidence.contains("belong to another user") && !evidence.contains("6.5"), "{evidence}");
     }
 
     #[test]

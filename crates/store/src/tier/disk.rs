@@ -16,7 +16,7 @@ use super::{CHUNK_GRANULE, Lock, Sink, Source, Tier};
 use crate::folder::{Folder, PARTIAL, existing_ancestor, start_flushing};
 use crate::page_cache::{self, Pages};
 use crate::past_cache::PastCache;
-use crate::{Buffer, FileSystem, Files, Now, Operation, StoreError};
+use crate::{Buffer, FileSystem, Files, Ground, Now, Operation, StoreError};
 
 /// How bytes get to the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +63,8 @@ impl Disk {
 
     /// The pages of a file that are in memory; `None` where their count does not tell what is served from there.
     fn count(&self, file: &OwnedFd, whole: Extent, name: &Name) -> Result<Option<Pages>, StoreError> {
-        let file_system = FileSystem::of(file, &self.shown(name))?;
-        Ok(file_system.untold().map_or_else(|| page_cache::count(file, whole), |_| None))
+        let ground = Ground::of(file, &self.shown(name))?;
+        Ok(ground.untold().is_none().then(|| page_cache::count(file, whole).ok()).flatten())
     }
 
     /// Opens a file for writing that is empty.

@@ -21,7 +21,7 @@ use super::Uring;
 use super::reader::Reader;
 use super::ring::{Answer, Asked, Ring};
 use crate::posix::advice;
-use crate::proof::Prover;
+use crate::proof::{Prover, Subject};
 use crate::reading::{Ask, Transfers};
 use crate::{
     Awaits, Brought, Buffer, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic, Waker, page_cache,
@@ -61,7 +61,7 @@ pub(super) struct UringLane<'a> {
     looked: Buffer,
     /// The reader whose fetch is only a look, if one is.
     looking: Option<usize>,
-    prover: Prover,
+    prover: Prover<'a>,
     /// Whether the thread has spent time since it read the clock.
     late: bool,
     spans: Spans,
@@ -192,9 +192,11 @@ impl<'a> UringLane<'a> {
     fn probe(&mut self, reader: usize) {
         let this = &mut self.readers[reader];
         let Some(file) = &this.file else { return };
-        this.brought.probe = self.prover.draw().unwrap_or_else(|| {
+        let name = self.ring.path(reader).to_bytes();
+        let subject = Subject { name, ranges: &this.ranges, file_bytes: this.file_bytes };
+        this.brought.probe = self.prover.draw(subject).unwrap_or_else(|| {
             let begin = self.traffic.clock.now();
-            let probe = Prover::count(file.as_fd(), &this.ranges);
+            let probe = self.prover.count(file.as_fd(), subject);
             self.spans.probe.record(self.traffic.clock.now().since(begin));
             self.late = true;
             probe

@@ -1,0 +1,188 @@
+//! Which parts of which files this process's own reads can have brought into the page cache since an epoch began. A
+//! file that is read several times in an epoch is partly in memory by then, by earlier reads and their read-ahead.
+//! Pages that were in memory but lie outside of this footprint were loaded by something else.
+//!
+//! The footprint is a set of blocks in a Bloom filter of fixed size, so memory does not depend on the data set. Where
+//! the data set has more blocks than the filter can hold, only a random subset of its regions is followed. A false
+//! positive takes a page for one of ours; at the filter's capacity that happens to one block in thousands.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::extent::Extent;
+use model::order::mix;
+
+use crate::page_cache;
+
+/// The smallest unit of the footprint: half of the read-ahead window that Linux uses by default. With larger windows it
+/// is larger, so that a read marks about a dozen blocks.
+const LEAST_BLOCK: u64 = 64 << 10;
+const BLOCKS_AHEAD: u64 = 8;
+/// The unit in which a subset is drawn.
+const REGION: u64 = 16 << 20;
+/// 1 MiB. Each key sets 4 bits of one word; with two keys per word 8 of 64 bits are set, and (8/64)^4 is 1 in 4,096.
+const WORDS: usize = 1 << 17;
+const CAPACITY: u64 = 2 * WORDS as u64;
+
+/// Keys of blocks and keys of ranges share the filter.
+const BLOCKS: u64 = 0x626c_6f63;
+const RANGES: u64 = 0x7261_6e67;
+const REGIONS: u64 = 0x7265_6769;
+
+#[derive(Debug)]
+pub struct Footprint {
+    words: Vec<AtomicU64>,
+    block: u64,
+    /// How far read-ahead reaches behind a range that is read, and half as far read-around before it.
+    reach: u64,
+    /// Of this many regions one is followed.
+    one_in: u64,
+    seed: u64,
+}
+
+impl Footprint {
+    /// For an epoch that reads at most `ranges` ranges of files with `bytes` bytes in all. `at_least_one_in`: follow no
+    /// more than one region in this many. `readahead`: the largest read-ahead window.
+    pub fn new(bytes: u64, ranges: u64, at_least_one_in: u64, readahead: u64, seed: u64) -> Footprint {
+        // The kernel starts the next window while the one before is being read, and doubles both for a file with the
+        // advice to read it from front to back.
+        let reach = readahead.saturating_mul(4);
+        let block = (reach / BLOCKS_AHEAD).checked_next_power_of_two().unwrap_or(REGION);
+        let block = block.clamp(LEAST_BLOCK, REGION);
+        let keys = (bytes / block).saturating_mul(2).saturating_add(ranges);
+        Footprint {
+            words: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
+            block,
+            reach,
+            one_in: keys.div_ceil(CAPACITY).max(at_least_one_in).max(1),
+            seed,
+        }
+    }
+
+    /// Whether everything is followed.
+    pub fn is_whole(&self) -> bool {
+        self.one_in == 1
+    }
+
+    /// Whether the region is followed that holds `offset` of a file.
+    pub fn follows(&self, file: u64, offset: u64) -> bool {
+        self.is_whole() || mix(mix(self.seed ^ REGIONS, file), offset / REGION).is_multiple_of(self.one_in)
+    }
+
+    /// Adds exactly this range of a file; says whether it was there before.
+    pub fn repeats(&self, file: u64, range: Extent) -> bool {
+        self.add(mix(mix(mix(self.seed ^ RANGES, file), range.offset), range.len))
+    }
+
+    /// Adds what a read of this range of a file can bring into memory.
+    pub(crate) fn mark(&self, file: u64, range: Extent, file_bytes: u64) {
+        let end = range.end().saturating_add(self.reach).min(file_bytes).max(range.end());
+        for block in range.offset.saturating_sub(self.reach / 2) / self.block..end.div_ceil(self.block) {
+            if self.follows(file, block * self.block) {
+                self.add(self.key(file, block));
+            }
+        }
+    }
+
+    /// How many pages of a range lie in blocks of the footprint.
+    pub(crate) fn pages(&self, file: u64, range: Extent) -> u64 {
+        let blocks = range.offset / self.block..range.end().div_ceil(self.block);
+        let known = blocks.filter(|block| self.has(self.key(file, *block)));
+        known.map(|block| page_cache::pages_of(self.part(range, block))).sum()
+    }
+
+    /// What a range has in one block.
+    fn part(&self, range: Extent, block: u64) -> Extent {
+        let offset = range.offset.max(block * self.block);
+        Extent { offset, len: range.end().min((block + 1) * self.block) - offset }
+    }
+
+    fn key(&self, file: u64, block: u64) -> u64 {
+        mix(mix(self.seed ^ BLOCKS, file), block)
+    }
+
+    /// Relaxed here and below: bits are only ever set, and carry nothing with them.
+    fn add(&self, key: u64) -> bool {
+        let (word, bits) = self.place(key);
+        word.fetch_or(bits, Ordering::Relaxed) & bits == bits
+    }
+
+    fn has(&self, key: u64) -> bool {
+        let (word, bits) = self.place(key);
+        word.load(Ordering::Relaxed) & bits == bits
+    }
+
+    fn place(&self, key: u64) -> (&AtomicU64, u64) {
+        let bits = (0..4).fold(0, |bits, i| bits | 1 << (key >> (6 * i) & 63));
+        (&self.words[(key >> 24) as usize % WORDS], bits)
+    }
+}
+
+/// A number for a file, by its name (FNV-1a).
+pub(crate) fn key_of(name: &[u8]) -> u64 {
+    name.iter()
+        .fold(0xcbf2_9ce4_8422_2325, |key, byte| (key ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(offset: u64, len: u64) -> Extent {
+        Extent { offset, len }
+    }
+
+    #[test]
+    fn a_read_covers_itself_its_read_ahead_and_nothing_else() {
+        let print = Footprint::new(1 << 30, 1000, 1, 64 << 10, 7);
+        assert!(print.is_whole());
+        print.mark(1, range(10 << 20, 4096), 1 << 30);
+        for (file, offset, covered) in [
+            (1, 10 << 20, 1),
+            (1, (10 << 20) + (256 << 10), 1),
+            (1, (10 << 20) + (512 << 10), 0),
+            (1, (10 << 20) - (128 << 10), 1),
+            (1, (10 << 20) - (256 << 10), 0),
+            (2, 10 << 20, 0),
+        ] {
+            assert_eq!(print.pages(file, range(offset, 1)), covered, "{file} {offset}");
+        }
+        let page = rustix::param::page_size() as u64;
+        let long = range((10 << 20) + (256 << 10), 1 << 20);
+        assert_eq!(print.pages(1, long), print.block / page, "up to the end of the last block");
+        assert_eq!(print.pages(1, range(10 << 20, 0)), 0);
+        print.mark(3, range(0, 4096), 4096);
+        assert_eq!(print.pages(3, range(64 << 10, 1)), 0, "no read-ahead behind the end of a file");
+    }
+
+    #[test]
+    fn a_range_repeats_when_it_is_the_same() {
+        let print = Footprint::new(1 << 30, 1000, 1, 0, 7);
+        let answers = [(1, 0, 10), (1, 0, 11), (1, 0, 10), (2, 0, 10), (1, 0, 11)]
+            .map(|(file, offset, len)| print.repeats(file, range(offset, len)));
+        assert_eq!(answers, [false, false, true, false, true]);
+    }
+
+    #[test]
+    fn a_large_data_set_is_followed_in_part_and_the_filter_stays_sparse() {
+        let bytes = 1 << 40;
+        let print = Footprint::new(bytes, 10_000_000, 1, 128 << 10, 3);
+        assert!(!print.is_whole());
+        let mut followed = 0;
+        for region in 0..bytes / REGION {
+            if print.follows(5, region * REGION) {
+                followed += 1;
+                print.mark(5, range(region * REGION, REGION), bytes);
+            }
+        }
+        let expected = (bytes / REGION / print.one_in) as f64;
+        assert!((followed as f64 / expected - 1.0).abs() < 0.1, "{followed} of {expected}");
+        let wrong = (0..100_000).filter(|block| print.pages(6, range(block * LEAST_BLOCK, 1)) > 0).count();
+        assert!(wrong < 200, "{wrong} of 100,000 blocks of a file that was never read");
+        assert_eq!(Footprint::new(4096, 1, 16, 0, 3).one_in, 16);
+    }
+
+    #[test]
+    fn names_have_numbers_of_their_own() {
+        assert_ne!(key_of(b"train/img_1"), key_of(b"train/img_2"));
+    }
+}

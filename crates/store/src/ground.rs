@@ -1,0 +1,150 @@
+//! What a file stands on: its file system, the mount through which it was reached, and the block devices below. One
+//! place says whether the bytes of a file can be told apart by where they came from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::fs::{AtFlags, StatxFlags};
+
+use crate::device::{BlockDevice, devices_in};
+use crate::{FileSystem, StoreError};
+
+/// The largest read-ahead window that a file system uses by default (btrfs).
+const LARGEST_READAHEAD: u64 = 4 << 20;
+
+#[derive(Clone, Debug)]
+pub struct Ground {
+    pub file_system: FileSystem,
+    /// The number of the file system, as stat says it.
+    pub number: u64,
+    /// Where the file system is mounted, as /proc spells it.
+    pub mount_point: Option<String>,
+    /// The block devices that hold it; none if it has none, or /sys does not show them.
+    pub devices: Vec<BlockDevice>,
+    /// The largest read-ahead window.
+    pub readahead_bytes: u64,
+}
+
+impl Ground {
+    /// What an open file stands on. `place` is how a message names it.
+    pub fn of(file: impl AsFd, place: &str) -> Result<Ground, StoreError> {
+        let file_system = FileSystem::of(&file, place)?;
+        let mount = mount_of(&file, &fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+        let number = rustix::fs::fstat(&file).map_or(0, |facts| facts.st_dev);
+        let devices = match BlockDevice::numbered(number) {
+            Some(device) => vec![device],
+            None => btrfs_devices(&file)
+                .or_else(|| mount.as_ref().and_then(Mount::device).map(|device| vec![device]))
+                .unwrap_or_default(),
+        };
+        let readahead_bytes = readahead(number).unwrap_or(LARGEST_READAHEAD);
+        let mount_point = mount.map(|mount| mount.point);
+        Ok(Ground { file_system, number, mount_point, devices, readahead_bytes })
+    }
+
+    /// Why what is served from memory cannot be told here; `None` where it can.
+    pub fn untold(&self) -> Option<String> {
+        self.file_system.untold().or_else(|| self.devices.iter().find_map(BlockDevice::untold))
+    }
+}
+
+/// The window of the device or network mount with this number.
+fn readahead(number: u64) -> Option<u64> {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let text = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).ok()?;
+    text.trim().parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+/// One line of mountinfo.
+#[derive(Debug, PartialEq, Eq)]
+struct Mount {
+    point: String,
+    source: String,
+}
+
+impl Mount {
+    /// `36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/root rw`: the number of the mount, and what is wanted.
+    fn parse(line: &str) -> Option<(u64, Mount)> {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ');
+        let (number, point) = (mount.next()?.parse().ok()?, mount.nth(3)?.to_owned());
+        let source = file_system.split(' ').nth(1)?.to_owned();
+        Some((number, Mount { point, source }))
+    }
+
+    fn device(&self) -> Option<BlockDevice> {
+        BlockDevice::numbered(rustix::fs::stat(Path::new(&self.source)).ok()?.st_rdev)
+    }
+}
+
+/// The mount that an open file was reached through, by its number: the device's number of a file need not be that of
+/// its mount (btrfs).
+fn mount_of(file: impl AsFd, mountinfo: &str) -> Option<Mount> {
+    let facts = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    let mut mounts = mountinfo.lines().filter_map(Mount::parse);
+    mounts.find(|(number, _)| *number == facts.stx_mnt_id).map(|(_, mount)| mount)
+}
+
+/// `struct btrfs_ioctl_fs_info_args` of linux/btrfs.h: the largest device number, their count, and the file system's
+/// id.
+#[repr(C)]
+struct BtrfsInfo {
+    max_id: u64,
+    num_devices: u64,
+    id: [u8; 16],
+    rest: [u64; 124],
+}
+
+/// BTRFS_IOC_FS_INFO, `_IOR(0x94, 31, 1024)`.
+const BTRFS_INFO: libc::Ioctl = 0x8400_941f_u32 as libc::Ioctl;
+
+/// All devices of a btrfs; `None` if the file is not on one.
+fn btrfs_devices(file: impl AsFd) -> Option<Vec<BlockDevice>> {
+    let mut info = BtrfsInfo { max_id: 0, num_devices: 0, id: [0; 16], rest: [0; 124] };
+    // SAFETY: the descriptor is open, and the call fills at most the 1024 bytes of the structure that it is given.
+    let answer = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), BTRFS_INFO, &raw mut info) };
+    if answer != 0 {
+        return None;
+    }
+    let devices = devices_in(&PathBuf::from(format!("/sys/fs/btrfs/{}/devices", dashed(&info.id))));
+    (!devices.is_empty()).then_some(devices)
+}
+
+/// An id as /sys spells it.
+fn dashed(id: &[u8; 16]) -> String {
+    let mut text = String::new();
+    for (i, byte) in id.iter().enumerate() {
+        text.push_str(if matches!(i, 4 | 6 | 8 | 10) { "-" } else { "" });
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_found() {
+        let line =
+            "36 35 0:45 /a /mnt/with\\040space rw,noatime shared:1 master:2 - btrfs /dev/sdb2 rw,subvol=/a";
+        let expected = Mount { point: "/mnt/with\\040space".to_owned(), source: "/dev/sdb2".to_owned() };
+        assert_eq!(Mount::parse(line), Some((36, expected)));
+        assert_eq!(Mount::parse("36 35"), None);
+    }
+
+    #[test]
+    fn a_file_of_proc_has_a_mount_and_no_device() {
+        let ground = Ground::of(fs::File::open("/proc/self/mountinfo").unwrap(), "").unwrap();
+        assert_eq!(ground.mount_point.as_deref(), Some("/proc"));
+        assert!(ground.devices.is_empty() && ground.untold().is_some());
+    }
+
+    #[test]
+    fn ids_are_spelled_as_in_sys() {
+        let id = std::array::from_fn(|i| i as u8 * 0x11);
+        assert_eq!(dashed(&id), "00112233-4455-6677-8899-aabbccddeeff");
+        assert_eq!(size_of::<BtrfsInfo>(), 1024);
+    }
+}
