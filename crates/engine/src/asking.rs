@@ -60,8 +60,8 @@ pub(crate) fn ask<T>(
         if seen.total().saturating_add(unread.len) > MOST_SEEN {
             break;
         }
-        let done =
-            lane.look(file.reader, file.name, unread.offset, seen.add(unread.offset, unread.len as usize))?;
+        let out = seen.add(unread.offset, unread.len as usize);
+        let done = lane.look(file.reader, (file.name, file.bytes), unread.offset, out)?;
         cost.bytes += done.bytes;
         cost.opens += done.opens;
         cost.reads += done.reads;

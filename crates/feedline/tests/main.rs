@@ -48,6 +48,8 @@ mod kills;
 mod manifest;
 // Seeded mistakes in workload files and flags: each its own message, before any I/O.
 mod mistakes;
+// Sizes of files, and counts and spans of reads: alike on every store.
+mod reads;
 // The result of a run: its files, keys, counts and sums.
 mod run;
 // What holds the accelerators up: the parts of the time and the state of the page cache.

@@ -71,9 +71,11 @@ pub fn store_with_files(store: &dyn Store) {
     a_file_can_stay_open(store);
     tracks_tell_what_is_done(store);
     wrong_sizes_are_errors(store);
+    every_read_is_timed(store);
     a_long_fetch_can_be_given_up(store);
     missing_things_are_named(store);
-    lane_completes_every_fetch(store, &name("suite/file"), 100);
+    put(store, "suite/small", &[4; 100]);
+    lane_completes_every_fetch(store, &name("suite/small"), 100);
 }
 
 /// A file is written and read back: whether this store can read here at all.
@@ -201,7 +203,7 @@ fn a_witness_sees_every_byte(store: &dyn Store) {
         let witness = Seeing { seen: Mutex::default(), most };
         let traffic = Traffic { readers: 3, transfer, witness: Some(&witness), ..Traffic::looks() };
         let mut lane = store.lane(traffic).unwrap();
-        lane.look(1, &file, 7, &mut [0; 9]).unwrap();
+        lane.look(1, (&file, 70_000), 7, &mut [0; 9]).unwrap();
         lane.submit(1, Fetch { ranges: &ranges, ..range(&file, &ranges[0], 70_000) });
         let outcome = reap(&mut *lane).expect("in flight").outcome;
         let mut seen = witness.seen.lock().unwrap().clone().into_iter();
@@ -231,9 +233,10 @@ fn a_file_can_stay_open(store: &dyn Store) {
     let (file, other) = (name("suite/file"), name("suite/other"));
     put(store, "suite/other", &[3; 10]);
     let mut lane = lane(store, 2, 4096);
-    let opens = |lane: &mut dyn Lane, reader, name, keep_open| {
+    let opens = |lane: &mut dyn Lane, reader, name: &Name, keep_open| {
         let part = Extent { offset: 1, len: 4 };
-        let fetch = Fetch { keep_open, ..range(name, &part, 0) };
+        let file_bytes = if *name == file { 5000 } else { 10 };
+        let fetch = Fetch { keep_open, ..range(name, &part, file_bytes) };
         lane.submit(reader, fetch);
         reap(lane).unwrap().outcome.unwrap().opens
     };
@@ -244,10 +247,10 @@ fn a_file_can_stay_open(store: &dyn Store) {
     assert_eq!(opens(&mut *lane, 0, &other, false), 1, "it was closed");
     assert_eq!(opens(&mut *lane, 1, &file, false), 0, "what another reader does is nothing to it");
     let mut bytes = [0; 4];
-    assert_eq!(lane.look(0, &other, 6, &mut bytes).unwrap().opens, 1);
-    assert_eq!((bytes, lane.look(0, &other, 0, &mut bytes).unwrap().opens), ([3; 4], 0));
+    assert_eq!(lane.look(0, (&other, 10), 6, &mut bytes).unwrap().opens, 1);
+    assert_eq!((bytes, lane.look(0, (&other, 10), 0, &mut bytes).unwrap().opens), ([3; 4], 0));
     assert_eq!(opens(&mut *lane, 0, &other, false), 0, "a look leaves it open");
-    let short = lane.look(0, &other, 8, &mut bytes).unwrap_err();
+    let short = lane.look(0, (&other, 10), 8, &mut bytes).unwrap_err();
     assert!(matches!(short, StoreError::Short { end: 10, needed: 12, .. }), "{short:?}");
 }
 
@@ -272,7 +275,7 @@ fn tracks_tell_what_is_done(store: &dyn Store) {
     assert!(tracks[1].ended() > brought.opens + brought.reads, "opens, reads, and the close");
     assert_eq!((tracks[1].operation(), tracks[0].ended()), (None, 0));
     let before = tracks[0].ended();
-    lane.look(0, &file, 7, &mut [0; 9]).unwrap();
+    lane.look(0, (&file, 2500), 7, &mut [0; 9]).unwrap();
     assert!(tracks[0].ended() >= before + 2, "looks, too");
 }
 
@@ -282,8 +285,52 @@ fn wrong_sizes_are_errors(store: &dyn Store) {
         let short = fetch_one(store, transfer, range(&file, &Extent { offset: 0, len: 5001 }, 5001));
         assert!(matches!(short, Err(StoreError::Short { end: 5000, needed: 5001, .. })), "{short:?}");
         let long = fetch_one(store, transfer, range(&file, &Extent { offset: 0, len: 4999 }, 4999));
-        assert!(matches!(long, Err(StoreError::Long { planned: 4999, .. })), "{long:?}");
+        assert!(matches!(long, Err(StoreError::Long { planned: 4999, found: 5000, .. })), "{long:?}");
     }
+    for (planned, len) in [(5001, 100), (4999, 4998), (1 << 20, 5000), (0, 1), (1, 0)] {
+        parts_of_a_file_of_another_size_are_refused(store, planned, len);
+    }
+}
+
+/// Whichever part of a file is fetched or looked at, and whether it was to stay open or not, its size is checked.
+fn parts_of_a_file_of_another_size_are_refused(store: &dyn Store, planned: u64, len: u64) {
+    let (file, part) = (name("suite/file"), Extent { offset: 0, len });
+    let is_refused = |outcome: Result<Brought, StoreError>| match outcome {
+        Err(StoreError::Short { end: 5000, needed, .. }) => assert_eq!(needed, planned),
+        Err(StoreError::Long { found: 5000, planned: said, .. }) => assert_eq!(said, planned),
+        outcome => panic!("a file of 5000 bytes that should have {planned}: {outcome:?}"),
+    };
+    let mut lane = lane(store, 1, 4096);
+    for keep_open in [false, true, true] {
+        lane.submit(0, Fetch { keep_open, ..range(&file, &part, planned) });
+        is_refused(reap(&mut *lane).expect("in flight").outcome);
+        is_refused(lane.look(0, (&file, planned), 0, &mut vec![0; len as usize]));
+    }
+    lane.submit(0, range(&file, &Extent { offset: 0, len: 100 }, 5000));
+    assert_eq!(reap(&mut *lane).expect("in flight").outcome.map(|brought| brought.bytes), Ok(100));
+}
+
+/// Every open and read of fetches and looks is counted and has its span, in the same number on every backend.
+fn every_read_is_timed(store: &dyn Store) {
+    put(store, "suite/timed", &vec![5; 200_000]);
+    let file = name("suite/timed");
+    let ranges = [(0, 150_000), (196_608, 3392), (0, 10)].map(|(offset, len)| Extent { offset, len });
+    let mut lane = lane(store, 2, 1 << 16);
+    let (mut opens, mut reads) = (0, 0);
+    let mut count = |brought: Brought, expected: u64| {
+        assert_eq!(brought.reads, expected, "reads of at most 64 KiB");
+        opens += brought.opens;
+        reads += brought.reads;
+    };
+    count(lane.look(0, (&file, 200_000), 0, &mut vec![0; 150_000]).unwrap(), 3);
+    count(lane.look(0, (&file, 200_000), 199_000, &mut [0; 1000]).unwrap(), 1);
+    for keep_open in [true, false] {
+        lane.submit(0, Fetch { ranges: &ranges, keep_open, ..range(&file, &ranges[0], 200_000) });
+        count(reap(&mut *lane).expect("in flight").outcome.unwrap(), 5);
+    }
+    let spans = lane.take_spans();
+    assert_eq!((spans.open.count(), spans.read.count(), spans.close.count()), (opens, reads, 1));
+    assert_eq!((opens, reads), (1, 14));
 }
 
 fn missing_things_are_named(store: &dyn Store) {
@@ -309,7 +356,7 @@ pub fn lane_completes_every_fetch(store: &dyn Store, file: &Name, len: u64) {
         while let Some(reader) = free.pop() {
             if left[reader] > 0 {
                 left[reader] -= 1;
-                lane.submit(reader, range(file, &whole, u64::MAX));
+                lane.submit(reader, range(file, &whole, len));
                 if one_at_a_time {
                     break;
                 }

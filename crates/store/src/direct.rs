@@ -11,7 +11,9 @@ use rustix::io::Errno;
 use crate::folder::Folder;
 use crate::lane::{Blocking, BlockingLane};
 use crate::past_cache::PastCache;
-use crate::{Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic};
+use crate::{
+    Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic, size,
+};
 
 #[derive(Debug)]
 pub struct Direct {
@@ -70,6 +72,10 @@ impl Blocking for Direct {
                 result => return result.map_err(|cause| self.error(Operation::Read, name, cause)),
             }
         }
+    }
+
+    fn size(&self, file: &OwnedFd) -> Result<u64, Errno> {
+        size::size_of(file)
     }
 
     fn granule(&self) -> usize {

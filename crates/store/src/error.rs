@@ -73,8 +73,8 @@ pub enum StoreError {
     Folder { name: String },
     #[error("{name} is too short: it ends at byte {end}, the plan needs {needed} bytes")]
     Short { name: String, end: u64, needed: u64 },
-    #[error("{name} is too long: the plan says {planned} bytes and there are more")]
-    Long { name: String, planned: u64 },
+    #[error("{name} is too long: it has {found} bytes, the plan says {planned}")]
+    Long { name: String, found: u64, planned: u64 },
     #[error("{name} holds other bytes than were written, from offset {offset} on: {what}")]
     WrongBytes { name: String, offset: u64, what: String },
     #[error("no space left on the device while writing {name}")]

@@ -262,11 +262,11 @@ impl Lane for FaultLane<'_> {
     fn look(
         &mut self,
         reader: usize,
-        name: &Name,
+        file: (&Name, u64),
         offset: u64,
         out: &mut [u8],
     ) -> Result<Brought, StoreError> {
-        self.inner.look(reader, name, offset, out)
+        self.inner.look(reader, file, offset, out)
     }
 
     fn take_spans(&mut self) -> Spans {

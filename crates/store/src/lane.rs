@@ -5,12 +5,16 @@ use std::sync::atomic::Ordering;
 
 use model::extent::Extent;
 use model::names::Name;
+use model::units::Nanos;
 use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
 
 use crate::buffer::Buffer;
 use crate::proof::{Prover, Subject};
 use crate::reading::{Reading, Transfers};
-use crate::{Awaits, Brought, Done, Fetch, Lane, Operation, Probe, Spans, StoreError, Traffic, page_cache};
+use crate::{
+    Awaits, Brought, Done, Fetch, Lane, Operation, Probe, Spans, StoreError, Traffic, page_cache, size,
+};
 
 /// What a blocking backend has to write.
 pub trait Blocking: Sync {
@@ -25,6 +29,8 @@ pub trait Blocking: Sync {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, StoreError>;
+    /// The size of an open file; an error for what is not a regular file.
+    fn size(&self, file: &Self::File) -> Result<u64, Errno>;
     /// The smallest part of a file that can be read: reads begin and end at multiples of it. A power of two that
     /// divides a page.
     fn granule(&self) -> usize {
@@ -75,8 +81,9 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         BlockingLane { backend, traffic, transfers, buffer, done: None, held, prover, spans }
     }
 
-    /// The reader's file of that name: the one that stayed open, or opened now. Says how many opens that took.
-    fn open(&mut self, reader: usize, name: &Name) -> Result<(B::File, u64), StoreError> {
+    /// The reader's file for this fetch: the one that stayed open, or opened now. Says how many opens that took.
+    fn open(&mut self, reader: usize, fetch: &Fetch<'_>) -> Result<(B::File, u64), StoreError> {
+        let name = fetch.name;
         let held = &mut self.held[reader];
         match held.file.take() {
             Some(file) if held.name == *name => return Ok((file, 0)),
@@ -88,7 +95,24 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         let file = self.backend.open(name);
         self.traffic.end(reader);
         self.spans.open.record(self.traffic.clock.now().since(begin));
-        Ok((file?, 1))
+        let file = file?;
+        if !fetch.shows_size()
+            && let Err(cause) = self.check_size(reader, &file, fetch)
+        {
+            close(self.backend, &self.traffic, &mut self.spans, reader, file, name)?;
+            return Err(cause);
+        }
+        Ok((file, 1))
+    }
+
+    /// Compares the size of a file that was just opened with the planned one. No part of the span of the open.
+    fn check_size(&self, reader: usize, file: &B::File, fetch: &Fetch<'_>) -> Result<(), StoreError> {
+        let shown = || self.backend.shown(fetch.name);
+        self.traffic.begin(reader, Operation::Stat, 0);
+        let found = self.backend.size(file);
+        self.traffic.end(reader);
+        let found = found.map_err(|cause| StoreError::io(Operation::Stat, &shown(), cause))?;
+        size::compare(found, fetch.file_bytes, shown)
     }
 
     fn leave(
@@ -108,12 +132,11 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
     }
 
     fn bring(&mut self, reader: usize, fetch: &mut Fetch<'_>) -> Result<Brought, StoreError> {
-        let (file, opens) = self.open(reader, fetch.name)?;
-        let (name, ranges) = (fetch.name.as_str().as_bytes(), fetch.ranges);
-        let probe = self.probe(&file, Subject { name, ranges, file_bytes: fetch.file_bytes });
+        let (file, opens) = self.open(reader, fetch)?;
+        let probe = self.probe(&file, Subject::of(fetch));
         let outcome = self.read_ranges((reader, &file), fetch);
         self.give_back(&file, fetch.ranges);
-        let left = self.leave(reader, file, fetch.name, fetch.keep_open);
+        let left = self.leave(reader, file, fetch.name, fetch.keep_open && outcome.is_ok());
         let (bytes, reads) = outcome?;
         left?;
         Ok(Brought { bytes, opens, reads, probe })
@@ -197,50 +220,15 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
             let got = got?;
             self.spans.read.record(self.traffic.clock.now().since(begin));
             reads += 1;
-            let part = reading.take(ask, got, || self.backend.shown(fetch.name))?;
+            let part = reading
+                .take(ask, got, || self.backend.shown(fetch.name))
+                .map_err(|seen| size::explain(seen, self.backend.size(file), fetch.file_bytes))?;
             let came = &self.buffer.room()[part.skip..][..part.bytes];
             if let Some(kept) = &mut into {
                 kept[part.place..][..part.bytes].copy_from_slice(came);
             }
             if let Some(witness) = self.traffic.witness {
                 witness.see(reader, fetch.tag, range.offset + part.place as u64, came)?;
-            }
-        }
-        Ok(reads)
-    }
-
-    /// Fills `out` from `offset` on; says how many reads that took.
-    fn fill(
-        &mut self,
-        (reader, file): (usize, &B::File),
-        name: &Name,
-        offset: u64,
-        out: &mut [u8],
-    ) -> Result<u64, StoreError> {
-        let granule = self.backend.granule() as u64;
-        let room = self.buffer.capacity() as u64;
-        let (mut filled, mut reads) = (0, 0);
-        while filled < out.len() {
-            let at = offset + filled as u64;
-            let aligned = at / granule * granule;
-            self.traffic.begin(reader, Operation::Read, aligned);
-            let got = if granule == 1 {
-                self.backend.read_at(file, name, at, &mut out[filled..])?
-            } else {
-                let left = (out.len() - filled) as u64;
-                let ask = (at + left - aligned).next_multiple_of(granule).min(room) as usize;
-                let got = self.backend.read_at(file, name, aligned, &mut self.buffer.room()[..ask])?;
-                let skip = (at - aligned) as usize;
-                let of_use = got.saturating_sub(skip).min(left as usize);
-                out[filled..filled + of_use].copy_from_slice(&self.buffer.room()[skip..skip + of_use]);
-                of_use
-            };
-            self.traffic.end(reader);
-            reads += 1;
-            filled += got;
-            if got == 0 {
-                let needed = offset + out.len() as u64;
-                return Err(StoreError::Short { name: self.backend.shown(name), end: at, needed });
             }
         }
         Ok(reads)
@@ -284,17 +272,21 @@ impl<B: Blocking> Lane for BlockingLane<'_, B> {
     fn look(
         &mut self,
         reader: usize,
-        name: &Name,
+        (name, file_bytes): (&Name, u64),
         offset: u64,
         out: &mut [u8],
     ) -> Result<Brought, StoreError> {
-        let (file, opens) = self.open(reader, name)?;
-        let (ranges, file_bytes) = ([Extent { offset, len: out.len() as u64 }], u64::MAX);
-        let probe =
-            self.probe(&file, Subject { name: name.as_str().as_bytes(), ranges: &ranges, file_bytes });
-        let outcome = self.fill((reader, &file), name, offset, out);
-        self.leave(reader, file, name, true)?;
-        Ok(Brought { bytes: out.len() as u64, opens, reads: outcome?, probe })
+        let range = Extent { offset, len: out.len() as u64 };
+        let ranges = &[range];
+        let fetch = Fetch { name, tag: 0, ranges, file_bytes, keep_open: true, at: Nanos::ZERO, into: None };
+        let (file, opens) = self.open(reader, &fetch)?;
+        let probe = self.probe(&file, Subject::of(&fetch));
+        // Looks are not shown to the witness.
+        let witness = self.traffic.witness.take();
+        let outcome = self.read_range((reader, &file), range, &fetch, 0, Some(out));
+        self.traffic.witness = witness;
+        self.leave(reader, file, name, outcome.is_ok())?;
+        Ok(Brought { bytes: range.len, opens, reads: outcome?, probe })
     }
 
     fn take_spans(&mut self) -> Spans {

@@ -28,6 +28,7 @@ mod proof;
 mod reading;
 mod rule;
 mod sim;
+mod size;
 mod tier;
 mod track;
 mod uring;
@@ -139,7 +140,7 @@ pub struct Fetch<'a> {
     /// The number of the file, for whoever sees the bytes.
     pub tag: u64,
     pub ranges: &'a [Extent],
-    /// How long the file should be: where a range ends there, a longer file is an error, as a shorter one always is.
+    /// How long the file should be. A file of another size is an error, whichever part of it is fetched.
     pub file_bytes: u64,
     /// Whether the reader's next fetch will go on in the same file, which then stays open.
     pub keep_open: bool,
@@ -218,12 +219,13 @@ pub trait Lane: Send {
     fn waker(&self) -> Option<Arc<dyn Waker>> {
         None
     }
-    /// Reads a range of a file to look at it: fills `out`, which must lie within the file. The file stays open for the
-    /// reader's next look or fetch. The reader must have no fetch in flight.
+    /// Reads a range of a file to look at it: fills `out`, which must lie within the file. `file` is its name and how
+    /// long it should be. The file stays open for the reader's next look or fetch. The reader must have no fetch in
+    /// flight. Its reads are counted and timed as those of a fetch.
     fn look(
         &mut self,
         reader: usize,
-        name: &Name,
+        file: (&Name, u64),
         offset: u64,
         out: &mut [u8],
     ) -> Result<Brought, StoreError>;

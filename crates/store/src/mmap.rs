@@ -9,12 +9,13 @@ use model::extent::Extent;
 use model::names::Name;
 use model::spec::Readahead;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::folder::Folder;
 use crate::lane::{Blocking, BlockingLane};
-use crate::{Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic};
+use crate::{
+    Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic, size,
+};
 
 #[derive(Debug)]
 pub struct Mmap {
@@ -80,13 +81,7 @@ impl Blocking for Mmap {
     fn open(&self, name: &Name) -> Result<OpenMap, StoreError> {
         let error = |cause| self.folder.error(Operation::Map, name, cause);
         let file = self.folder.open_file(name)?;
-        let facts = rustix::fs::fstat(&file).map_err(error)?;
-        match FileType::from_raw_mode(facts.st_mode) {
-            FileType::RegularFile => {}
-            FileType::Directory => return Err(error(Errno::ISDIR)),
-            _ => return Err(error(Errno::NODEV)),
-        }
-        let map = match facts.st_size as usize {
+        let map = match size::size_of(&file).map_err(error)? as usize {
             0 => None,
             bytes => Some(
                 self.map(&file, bytes)
@@ -112,6 +107,11 @@ impl Blocking for Mmap {
         // `explain_bus_errors`.
         unsafe { std::ptr::copy_nonoverlapping(map.as_ptr().add(from), buffer.as_mut_ptr(), bytes) };
         Ok(bytes)
+    }
+
+    /// The size when the file was mapped.
+    fn size(&self, file: &OpenMap) -> Result<u64, Errno> {
+        Ok(file.map.as_ref().map_or(0, |map| map.len() as u64))
     }
 
     fn cached<'f>(&self, file: &'f OpenMap) -> Option<BorrowedFd<'f>> {
@@ -262,10 +262,10 @@ mod tests {
         let mut lane = store.lane(Traffic::looks()).unwrap();
         let name = Name::new("file").unwrap();
         let mut bytes = [0; 4];
-        lane.look(0, &name, 0, &mut bytes).unwrap();
+        lane.look(0, (&name, 1 << 20), 0, &mut bytes).unwrap();
         assert_eq!(bytes, [7; 4]);
         std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
-        let outcome = lane.look(0, &name, 1 << 19, &mut bytes);
+        let outcome = lane.look(0, (&name, 1 << 20), 1 << 19, &mut bytes);
         panic!("there is nothing behind the cut, but the look ended with {outcome:?}");
     }
 }

@@ -99,7 +99,7 @@ impl Lane for NullLane<'_> {
     fn look(
         &mut self,
         _reader: usize,
-        name: &Name,
+        (name, _): (&Name, u64),
         _offset: u64,
         _out: &mut [u8],
     ) -> Result<Brought, StoreError> {

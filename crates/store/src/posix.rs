@@ -10,7 +10,9 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::folder::Folder;
 use crate::lane::{Blocking, BlockingLane};
-use crate::{Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic};
+use crate::{
+    Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic, size,
+};
 
 #[derive(Debug)]
 pub struct Posix {
@@ -82,6 +84,10 @@ impl Blocking for Posix {
                 result => return result.map_err(|cause| self.folder.error(Operation::Read, name, cause)),
             }
         }
+    }
+
+    fn size(&self, file: &OwnedFd) -> Result<u64, Errno> {
+        size::size_of(file)
     }
 
     fn cached<'f>(&self, file: &'f OwnedFd) -> Option<BorrowedFd<'f>> {

@@ -8,6 +8,7 @@ use model::extent::Extent;
 use model::order::mix;
 use rustix::fd::BorrowedFd;
 
+use crate::Fetch;
 use crate::footprint::{Footprint, key_of};
 use crate::page_cache::{self, Denied, Pages};
 
@@ -56,8 +57,13 @@ pub struct Count {
 pub(crate) struct Subject<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) ranges: &'a [Extent],
-    /// Where the file ends, or `u64::MAX`.
     pub(crate) file_bytes: u64,
+}
+
+impl<'a> Subject<'a> {
+    pub(crate) fn of(fetch: &Fetch<'a>) -> Subject<'a> {
+        Subject { name: fetch.name.as_str().as_bytes(), ranges: fetch.ranges, file_bytes: fetch.file_bytes }
+    }
 }
 
 /// Does what a proof asks for, fetch by fetch.

@@ -85,7 +85,7 @@ impl Reading {
         // What lies before and behind the range comes along with its granules and is nobody's.
         let seen = ask.offset + got as u64;
         if seen > end && self.ends_file {
-            return Err(StoreError::Long { name: name(), planned: end });
+            return Err(StoreError::Long { name: name(), found: seen, planned: end });
         }
         if seen <= self.at && self.at < end {
             return Err(StoreError::Short { name: name(), end: seen, needed: end });
@@ -167,9 +167,9 @@ mod tests {
             let short = read((0, 5001), 5000, 5001, transfers);
             assert_eq!(short, Err(StoreError::Short { name: "x".into(), end: 5000, needed: 5001 }));
             let long = read((0, 4999), 5000, 4999, transfers);
-            assert_eq!(long, Err(StoreError::Long { name: "x".into(), planned: 4999 }));
+            assert_eq!(long, Err(StoreError::Long { name: "x".into(), found: 5000, planned: 4999 }));
             let long = read((0, 0), 1, 0, transfers);
-            assert_eq!(long, Err(StoreError::Long { name: "x".into(), planned: 0 }));
+            assert_eq!(long, Err(StoreError::Long { name: "x".into(), found: 1, planned: 0 }));
             assert_eq!(read((0, 0), 0, 0, transfers).unwrap().1, 0);
         }
     }

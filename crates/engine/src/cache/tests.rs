@@ -47,8 +47,14 @@ impl Lane for SecretLane<'_> {
         self.lane.awaits()
     }
 
-    fn look(&mut self, reader: usize, name: &Name, at: u64, out: &mut [u8]) -> Result<Brought, StoreError> {
-        self.lane.look(reader, name, at, out)
+    fn look(
+        &mut self,
+        reader: usize,
+        file: (&Name, u64),
+        at: u64,
+        out: &mut [u8],
+    ) -> Result<Brought, StoreError> {
+        self.lane.look(reader, file, at, out)
     }
 
     fn take_spans(&mut self) -> Spans {

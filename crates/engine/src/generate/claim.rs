@@ -29,7 +29,7 @@ pub fn read_manifest(store: &dyn Store) -> Result<Option<Manifest>, GenerateErro
         return Err(unreadable(format!("it has {bytes} bytes")));
     }
     let mut text = vec![0; bytes as usize];
-    store.lane(Traffic::looks())?.look(0, &name, 0, &mut text)?;
+    store.lane(Traffic::looks())?.look(0, (&name, bytes), 0, &mut text)?;
     let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
     if manifest.is_from_the_future() {
         let version = manifest.feedline_version;

@@ -20,24 +20,26 @@ pub(super) fn check_file(
     go_on: &dyn Fn() -> bool,
 ) -> Result<u64, GenerateError> {
     let Data { sizes, element, train, .. } = task.data;
-    let mut comparison = Comparison::new(name, lane, go_on);
+    let mut comparison = Comparison::new(task, name, lane, go_on)?;
     let encoded = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
         task.format.encode(shape, content, file, scratch, &mut |bytes| comparison.compare(bytes))
     });
-    let mut bytes = comparison.finish(task, encoded)?;
+    let mut bytes = comparison.finish(encoded)?;
     for (number, side) in task.format.sides().iter().enumerate() {
         let name = side_name(name, *side);
-        let mut comparison = Comparison::new(&name, lane, go_on);
+        let mut comparison = Comparison::new(task, &name, lane, go_on)?;
         let encoded = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
             task.format.encode_side(number, shape, &mut |bytes| comparison.compare(bytes))
         });
-        bytes += comparison.finish(task, encoded)?;
+        bytes += comparison.finish(encoded)?;
     }
     Ok(bytes)
 }
 
 struct Comparison<'a> {
     name: &'a Name,
+    /// Size of the file that is there.
+    size: u64,
     lane: &'a mut dyn Lane,
     go_on: &'a dyn Fn() -> bool,
     buffer: Vec<u8>,
@@ -46,8 +48,15 @@ struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    fn new(name: &'a Name, lane: &'a mut dyn Lane, go_on: &'a dyn Fn() -> bool) -> Comparison<'a> {
-        Comparison { name, lane, go_on, buffer: Vec::new(), at: 0, verdict: Ok(()) }
+    fn new(
+        task: &Generation<'_>,
+        name: &'a Name,
+        lane: &'a mut dyn Lane,
+        go_on: &'a dyn Fn() -> bool,
+    ) -> Result<Comparison<'a>, StoreError> {
+        let files = task.store.files();
+        let size = files.size(name)?.ok_or_else(|| StoreError::Missing { name: files.shown(name) })?;
+        Ok(Comparison { name, size, lane, go_on, buffer: Vec::new(), at: 0, verdict: Ok(()) })
     }
 
     /// Compares the file's next bytes with those that should stand there. A difference ends the encoding.
@@ -56,7 +65,7 @@ impl<'a> Comparison<'a> {
             return Err(std::io::Error::other("interrupted"));
         }
         self.buffer.resize(expected.len(), 0);
-        self.verdict = match self.lane.look(0, self.name, self.at, &mut self.buffer) {
+        self.verdict = match self.lane.look(0, (self.name, self.size), self.at, &mut self.buffer) {
             Err(StoreError::Short { end: offset, .. }) => {
                 Err(GenerateError::Differs { name: self.name.to_string(), offset })
             }
@@ -74,17 +83,15 @@ impl<'a> Comparison<'a> {
     }
 
     /// The bytes that were compared, if all were right and the file ends there.
-    fn finish(self, task: &Generation<'_>, encoded: Result<(), EncodeError>) -> Result<u64, GenerateError> {
+    fn finish(self, encoded: Result<(), EncodeError>) -> Result<u64, GenerateError> {
         self.verdict?;
         encoded.map_err(|error| match error {
             EncodeError::Shape(error) => GenerateError::Format(error),
             EncodeError::Sink(_) => GenerateError::Interrupted,
         })?;
-        match task.store.files().size(self.name)? {
-            Some(size) if size > self.at => {
-                Err(GenerateError::Differs { name: self.name.to_string(), offset: self.at })
-            }
-            _ => Ok(self.at),
+        match self.size > self.at {
+            true => Err(GenerateError::Differs { name: self.name.to_string(), offset: self.at }),
+            false => Ok(self.at),
         }
     }
 }

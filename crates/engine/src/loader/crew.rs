@@ -29,7 +29,7 @@ use super::checking::Checker;
 use super::job::{Failure, Job};
 use super::preprocess::{Prepared, Task, panic_text};
 use super::queue::Chunk;
-use super::visit::{Known, ReadError, Visitor, Visits};
+use super::visit::{Known, Looked, ReadError, Visitor, Visits};
 use crate::accelerators::Drive;
 use crate::cache;
 use crate::meter::Monotonic;
@@ -125,8 +125,9 @@ struct Reader {
     /// The samples at work, and the size of one.
     samples: Range<u64>,
     each: f64,
-    /// Bytes of their fetch.
+    /// Bytes of their fetch, and the looks before it.
     asked: u64,
+    looked: Option<Looked>,
     begins: bool,
     /// Its own time, and when the work at hand began.
     at: Nanos,
@@ -333,8 +334,10 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             Err(cause) => return self.lose(place, cause).map(|()| Asked::Loss),
         };
         reader.each = visit.file_bytes as f64 / job.split.samples_per_file as f64;
-        reader.asked = visit.bytes;
+        (reader.asked, reader.looked) = (visit.bytes, visit.looked);
         if self.visits.reads.is_empty() {
+            self.end_looks(place);
+            let reader = &mut self.readers[place];
             if !job.tolerance.has_lost(file) {
                 return Ok(Asked::Nothing);
             }
@@ -369,6 +372,15 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         Ok(Asked::Fetch)
     }
 
+    /// Books looks that no fetch follows: the reader's samples are there when these have ended.
+    fn end_looks(&mut self, place: usize) {
+        let (job, reader) = (self.job, &mut self.readers[place]);
+        let Some(Looked { began, bytes }) = reader.looked.take() else { return };
+        reader.at = job.clock.now();
+        self.delivered.latencies.sample.record(reader.at.since(began));
+        self.delivered.timeline.add(reader.at.since(job.begin), bytes, 0);
+    }
+
     /// Notes whose work is at hand, for messages.
     fn turn_to(&mut self, place: usize) {
         let reader = &self.readers[place];
@@ -396,9 +408,10 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         reader.tally.bytes_read += bytes;
         reader.tally.opens += opens;
         reader.tally.reads += reads;
-        self.delivered.latencies.sample.record(done.at.since(done.began) - spent);
+        let looked = reader.looked.take().unwrap_or(Looked { began: done.began, bytes: 0 });
+        self.delivered.latencies.sample.record(done.at.since(looked.began) - spent);
         let samples = reader.samples.end - reader.samples.start;
-        self.delivered.timeline.add(done.at.since(job.begin), bytes, samples);
+        self.delivered.timeline.add(done.at.since(job.begin), bytes + looked.bytes, samples);
         if self.preprocess(done.reader, done.kept) {
             return Ok(());
         }

@@ -8,6 +8,7 @@ use model::ledger::{Counted, Repeats, Row};
 use model::names::Name;
 use model::order::Unit;
 use model::sizes::Sizes;
+use model::units::Nanos;
 use store::{Footprint, Lane, StoreError};
 
 use super::job::Job;
@@ -76,6 +77,15 @@ pub(super) struct Visit {
     pub(super) file_bytes: u64,
     /// Bytes of its reads.
     pub(super) bytes: u64,
+    /// The looks that it took to find these reads.
+    pub(super) looked: Option<Looked>,
+}
+
+/// Looks into a file before it is fetched from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looked {
+    pub(super) began: Nanos,
+    pub(super) bytes: u64,
 }
 
 /// Works visits out. One per thread: what does not change from file to file is worked out once.
@@ -128,18 +138,19 @@ impl Visits {
         let file = if per_file == 1 { samples.start } else { samples.start / per_file };
         let within = samples.start - file * per_file..samples.end - file * per_file;
         let file_bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+        let mut looked = None;
         if job.data.listed.is_some() || !job.data.exact {
             self.reads.clear();
             self.reads_of = None;
             let mut find = Find { job, visits: self, visitor, file, file_bytes, account };
-            find.run(lane, &within, known)?;
+            looked = find.run(lane, &within, known)?;
             self.add_up();
         } else {
             self.compute(job, file, &within, visitor.begins)?;
         }
         let bytes = self.reads.iter().map(|range| range.len).sum::<u64>();
         account.bytes_planned += bytes;
-        Ok(Visit { file, file_bytes, bytes })
+        Ok(Visit { file, file_bytes, bytes, looked })
     }
 
     /// Works out the reads of a file that we wrote.
@@ -208,7 +219,13 @@ struct Find<'a, 'j> {
 }
 
 impl Find<'_, '_> {
-    fn run(&mut self, lane: &mut dyn Lane, samples: &Range<u64>, known: &mut Known) -> Result<(), ReadError> {
+    /// Finds the reads; returns the looks that this took, if any.
+    fn run(
+        &mut self,
+        lane: &mut dyn Lane,
+        samples: &Range<u64>,
+        known: &mut Known,
+    ) -> Result<Option<Looked>, ReadError> {
         let (job, held) = (self.job, self.job.split.samples_per_file);
         if !job.store.capabilities().holds_files {
             // There is nothing to look at: every sample is an equal share of its file.
@@ -216,7 +233,7 @@ impl Find<'_, '_> {
             let share = |sample: u64| (bytes * u128::from(sample) / u128::from(held)) as u64;
             let (offset, end) = (share(samples.start), share(samples.end));
             self.visits.reads.push(Extent { offset, len: end - offset });
-            return Ok(());
+            return Ok(None);
         }
         // A reader that stays in a file keeps what it knows of it.
         if known.file.replace(self.file) != Some(self.file) {
@@ -225,7 +242,7 @@ impl Find<'_, '_> {
         let Visits { name, reads, counted, .. } = &mut *self.visits;
         let subject =
             Subject { format: job.format.name(), name, bytes: self.file_bytes, reader: self.visitor.reader };
-        let mut cost = Cost::default();
+        let (began, mut cost) = (job.clock.now(), Cost::default());
         let found = ask(lane, subject, &mut known.seen, &mut cost, |look| {
             reads.clear();
             let unit = job.format.unit_of(look, held, job.data.unit)?;
@@ -240,7 +257,8 @@ impl Find<'_, '_> {
         self.account.bytes_read += cost.bytes;
         self.account.opens += cost.opens;
         self.account.reads += cost.reads;
-        Ok(found?)
+        found?;
+        Ok((cost.reads > 0).then_some(Looked { began, bytes: cost.bytes }))
     }
 }
 

@@ -89,7 +89,13 @@ impl Lane for RecorderLane<'_> {
         }
     }
 
-    fn look(&mut self, _: usize, name: &Name, _: u64, _: &mut [u8]) -> Result<Brought, StoreError> {
+    fn look(
+        &mut self,
+        _: usize,
+        (name, _): (&Name, u64),
+        _: u64,
+        _: &mut [u8],
+    ) -> Result<Brought, StoreError> {
         Err(StoreError::Missing { name: name.to_string() })
     }
 

@@ -120,7 +120,13 @@ impl Lane for SlowLane<'_> {
         Awaits::Nothing
     }
 
-    fn look(&mut self, _: usize, name: &Name, _: u64, _: &mut [u8]) -> Result<Brought, StoreError> {
+    fn look(
+        &mut self,
+        _: usize,
+        (name, _): (&Name, u64),
+        _: u64,
+        _: &mut [u8],
+    ) -> Result<Brought, StoreError> {
         Err(StoreError::Missing { name: name.to_string() })
     }
 

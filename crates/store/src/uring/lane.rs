@@ -5,6 +5,7 @@
 //! Where the page cache is looked after, files are open as everywhere and not in slots, because the kernel counts and
 //! forgets the pages of a descriptor only. Then opening, reading and closing are chains of their own, and between them
 //! the thread asks by itself: counting takes about as long as a request, and a ring would hand giving back to a thread.
+//! Likewise where the size of a file must be asked for, which the kernel does not tell of a slot.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::proof::{Prover, Subject};
 use crate::reading::{Ask, Transfers};
 use crate::{
     Awaits, Brought, Buffer, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic, Waker, page_cache,
+    size,
 };
 
 /// When nothing has come for so long, readers are looked at: see `UringLane::examine`.
@@ -109,7 +111,7 @@ impl<'a> UringLane<'a> {
                 self.ring.close(reader, this.give_up_file());
             }
             let (folder, flags) = (self.store.folder.root(), self.store.open_flags());
-            if looks {
+            if looks || this.checks_size {
                 self.ring.open_descriptor(reader, folder, flags);
                 this.since = now;
                 this.owed = self.ring.commit();
@@ -184,14 +186,32 @@ impl<'a> UringLane<'a> {
         {
             self.fail(reader, Asked::Advise, cause);
         }
+        if self.readers[reader].checks_size {
+            self.check_size(reader, &file);
+        }
         self.readers[reader].file = Some(file);
         self.probe(reader);
     }
 
+    /// Compares the size of the reader's file with the planned one; see `BlockingLane::check_size`.
+    fn check_size(&mut self, reader: usize, file: &OwnedFd) {
+        self.traffic.begin(reader, Operation::Stat, 0);
+        let found = size::size_of(file);
+        self.traffic.end(reader);
+        self.late = true;
+        let (planned, shown) = (self.readers[reader].file_bytes, || shown(self.store, &self.ring, reader));
+        let outcome = match found {
+            Ok(found) => size::compare(found, planned, shown),
+            Err(cause) => Err(self.store.error(Operation::Stat, shown(), cause)),
+        };
+        self.readers[reader].trouble = self.readers[reader].trouble.take().or(outcome.err());
+    }
+
     /// Counts the pages of the reader's fetch that are in memory before it is read.
     fn probe(&mut self, reader: usize) {
+        let looks = self.looks();
         let this = &mut self.readers[reader];
-        let Some(file) = &this.file else { return };
+        let Some(file) = this.file.as_ref().filter(|_| looks) else { return };
         let name = self.ring.path(reader).to_bytes();
         let subject = Subject { name, ranges: &this.ranges, file_bytes: this.file_bytes };
         this.brought.probe = self.prover.draw(subject).unwrap_or_else(|| {
@@ -206,7 +226,8 @@ impl<'a> UringLane<'a> {
     /// Gives the pages of the reader's fetch back; see `BlockingLane::give_back`.
     fn give_back(&mut self, reader: usize) {
         let this = &self.readers[reader];
-        let Some(file) = this.file.as_ref().filter(|_| self.prover.gives_back()) else { return };
+        let gives_back = self.looks() && self.prover.gives_back();
+        let Some(file) = this.file.as_ref().filter(|_| gives_back) else { return };
         let begin = self.traffic.clock.now();
         this.ranges.iter().for_each(|range| page_cache::forget(file, *range));
         self.spans.forget.record(self.traffic.clock.now().since(begin));
@@ -220,13 +241,13 @@ impl<'a> UringLane<'a> {
         this.owed -= 1;
         self.traffic.end(reader);
         match (asked, result) {
-            (Asked::Open, Ok(file)) => {
+            (Asked::Open | Asked::OpenDescriptor, Ok(file)) => {
                 this.open = true;
-                self.traffic.begin(reader, Operation::Read, this.ask.offset);
                 this.brought.opens += 1;
                 self.spans.open.record(now.since(this.since));
-                if self.looks() {
-                    self.opened(reader, Ring::adopt(file));
+                match asked {
+                    Asked::OpenDescriptor => self.opened(reader, Ring::adopt(file)),
+                    _ => self.traffic.begin(reader, Operation::Read, this.ask.offset),
                 }
             }
             (Asked::Read, Ok(got)) if this.trouble.is_none() => {
@@ -256,8 +277,10 @@ impl<'a> UringLane<'a> {
         let Some(reading) = &mut this.reading else { return };
         let part = match reading.take(this.ask, got, || shown(self.store, &self.ring, reader)) {
             Ok(part) => part,
-            Err(cause) => {
-                this.trouble = Some(cause);
+            Err(seen) => {
+                let facts =
+                    rustix::fs::statat(self.store.folder.root(), self.ring.path(reader), AtFlags::empty());
+                this.trouble = Some(size::explain(seen, facts.and_then(size::regular), this.file_bytes));
                 return;
             }
         };
@@ -276,7 +299,7 @@ impl<'a> UringLane<'a> {
         if self.readers[reader].trouble.is_none() {
             let name = shown(self.store, &self.ring, reader);
             self.readers[reader].trouble = Some(match asked {
-                Asked::Open => self.store.error(Operation::Open, name, cause),
+                Asked::Open | Asked::OpenDescriptor => self.store.error(Operation::Open, name, cause),
                 Asked::Advise => self.store.error(Operation::Advise, name, cause),
                 Asked::Close => self.store.error(Operation::Close, name, cause),
                 Asked::Read | Asked::Cancel | Asked::Bell => self.store.error(Operation::Read, name, cause),
@@ -293,6 +316,8 @@ impl<'a> UringLane<'a> {
             this.trouble = Some(StoreError::GivenUp);
         }
         let is_over = !reads_on || this.trouble.is_some();
+        // What is wrong with the file is found again only if it is opened again.
+        this.keep_open &= this.trouble.is_none();
         if is_over && self.readers[reader].open {
             self.give_back(reader);
         }
@@ -436,14 +461,12 @@ impl Lane for UringLane<'_> {
     fn look(
         &mut self,
         reader: usize,
-        name: &Name,
+        (name, file_bytes): (&Name, u64),
         offset: u64,
         out: &mut [u8],
     ) -> Result<Brought, StoreError> {
         let ranges = [Extent { offset, len: out.len() as u64 }];
         let into = Some(std::mem::take(&mut self.looked));
-        // No file ends there, so nothing is asked for behind the range.
-        let file_bytes = u64::MAX;
         let fetch =
             Fetch { name, tag: 0, ranges: &ranges, file_bytes, keep_open: true, at: Nanos::ZERO, into };
         self.looking = Some(reader);

@@ -267,7 +267,7 @@ mod tests {
     fn refusal(store: &Uring) -> String {
         let name = Name::new("pipe").unwrap();
         let mut lane = store.lane(traffic(1, 4096)).unwrap();
-        lane.look(0, &name, 0, &mut [0; 10]).unwrap_err().to_string()
+        lane.look(0, (&name, 10), 0, &mut [0; 10]).unwrap_err().to_string()
     }
 
     fn make_fifo(folder: &Path, name: &str) {
@@ -410,7 +410,7 @@ mod tests {
         let Some((_folder, store)) = store(Readahead::Normal, false) else { return };
         conformance::first_read(&store).unwrap();
         let mut lane = store.lane(traffic(1, 4096)).unwrap();
-        let look = || lane.look(0, &Name::new("first").unwrap(), 50, &mut [0; 50]);
+        let look = || lane.look(0, (&Name::new("first").unwrap(), 100), 50, &mut [0; 50]);
         let brought = std::thread::scope(|scope| scope.spawn(look).join().unwrap());
         assert_eq!(brought.unwrap().bytes, 50);
     }

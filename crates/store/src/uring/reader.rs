@@ -25,6 +25,8 @@ pub(super) struct Reader {
     pub(super) reading: Option<Reading>,
     pub(super) ask: Ask,
     pub(super) file_bytes: u64,
+    /// Whether the size of the file must be asked for when it is opened, because no read of the fetch shows it.
+    pub(super) checks_size: bool,
     pub(super) keep_open: bool,
     pub(super) kept: Option<Buffer>,
     /// Bytes of the ranges before the one at work.
@@ -46,7 +48,7 @@ impl Reader {
         self.tag = fetch.tag;
         self.ranges.clear();
         self.ranges.extend_from_slice(fetch.ranges);
-        self.file_bytes = fetch.file_bytes;
+        (self.file_bytes, self.checks_size) = (fetch.file_bytes, !fetch.shows_size());
         self.keep_open = fetch.keep_open;
         self.kept = fetch.into;
         if let Some(kept) = &mut self.kept {

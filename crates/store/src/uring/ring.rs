@@ -76,7 +76,10 @@ pub(super) enum Place {
 /// What was asked of the ring, as it comes back with the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
+    /// Into the reader's slot.
     Open,
+    /// As everywhere: the answer is a descriptor, for `Ring::adopt`.
+    OpenDescriptor,
     Advise,
     Read,
     Close,
@@ -85,7 +88,18 @@ pub(super) enum Asked {
     Bell,
 }
 
-const KINDS: [Asked; 6] = [Asked::Open, Asked::Advise, Asked::Read, Asked::Close, Asked::Cancel, Asked::Bell];
+const KINDS: [Asked; 7] = [
+    Asked::Open,
+    Asked::OpenDescriptor,
+    Asked::Advise,
+    Asked::Read,
+    Asked::Close,
+    Asked::Cancel,
+    Asked::Bell,
+];
+
+/// What a reader may have with the kernel that can wait for ever, and that is cancelled then.
+const CANCELLED: [Asked; 3] = [Asked::Open, Asked::OpenDescriptor, Asked::Read];
 
 impl Asked {
     /// The mark that a request of a reader carries.
@@ -146,15 +160,13 @@ pub(super) struct Ring {
     enabled: bool,
     /// Requests that have not been answered, those for the bell aside.
     unanswered: usize,
-    /// Whether files are opened as everywhere.
-    descriptors: bool,
 }
 
 impl Ring {
     pub(super) fn new(setup: Setup, size: Size) -> Result<Ring, Failed> {
         let requests = (size.readers * LONGEST_CHAIN + 1).next_power_of_two().min(MOST_SUBMISSIONS);
-        // Every request of every reader, two cancellations each, and the bell have room, so that none is held back.
-        let answers = size.readers * (LONGEST_CHAIN + 2) + 1;
+        // Every request of every reader, its cancellations, and the bell have room, so that none is held back.
+        let answers = size.readers * (LONGEST_CHAIN + CANCELLED.len()) + 1;
         let ring = setup.build(requests, answers.next_power_of_two().max(requests)).map_err(Failed::Setup)?;
         let mut memory =
             MmapMut::map_anon(size.bytes().max(1)).map_err(|error| Failed::Room(errno(&error)))?;
@@ -185,7 +197,6 @@ impl Ring {
             rung: false,
             enabled: false,
             unanswered: 0,
-            descriptors: false,
         })
     }
 
@@ -203,13 +214,12 @@ impl Ring {
     /// Opens the reader's file into its slot.
     pub(super) fn open(&mut self, reader: usize, folder: BorrowedFd<'_>, flags: OFlags) {
         let slot = DestinationSlot::try_from_slot_target(reader as u32).ok();
-        self.open_at(reader, folder, flags, slot);
+        self.open_at(reader, folder, flags, slot, Asked::Open);
     }
 
     /// Opens the reader's file; the answer is a descriptor, for `adopt`.
     pub(super) fn open_descriptor(&mut self, reader: usize, folder: BorrowedFd<'_>, flags: OFlags) {
-        self.descriptors = true;
-        self.open_at(reader, folder, flags | OFlags::CLOEXEC, None);
+        self.open_at(reader, folder, flags | OFlags::CLOEXEC, None, Asked::OpenDescriptor);
     }
 
     fn open_at(
@@ -218,11 +228,12 @@ impl Ring {
         folder: BorrowedFd<'_>,
         flags: OFlags,
         slot: Option<DestinationSlot>,
+        asked: Asked,
     ) {
         let path = self.paths[reader].as_ptr().cast();
         let open =
             opcode::OpenAt::new(Fd(folder.as_raw_fd()), path).file_index(slot).flags(flags.bits() as i32);
-        self.add(open.build(), Asked::Open, reader);
+        self.add(open.build(), asked, reader);
     }
 
     /// The file that the answer to `open_descriptor` is about.
@@ -281,7 +292,7 @@ impl Ring {
 
     /// Asks the kernel to let go of what the reader has with it. There must be room.
     pub(super) fn cancel(&mut self, reader: usize) {
-        for asked in [Asked::Open, Asked::Read] {
+        for asked in CANCELLED {
             let cancel = opcode::AsyncCancel::new(asked.mark(reader)).build();
             self.chain.push(cancel.user_data(Asked::Cancel.mark(reader)));
         }
@@ -399,7 +410,7 @@ impl Drop for Ring {
         let _ = self.ring.submitter().register_sync_cancel(Some(patience), CancelBuilder::any().all());
         for _ in 0..LAST_WAITS {
             while let Some(answer) = self.answer() {
-                if let (true, Asked::Open, Ok(file)) = (self.descriptors, answer.asked, answer.result) {
+                if let (Asked::OpenDescriptor, Ok(file)) = (answer.asked, answer.result) {
                     drop(Ring::adopt(file));
                 }
             }

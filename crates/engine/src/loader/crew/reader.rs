@@ -26,6 +26,7 @@ impl Reader {
             samples: 0..0,
             each: 0.0,
             asked: 0,
+            looked: None,
             begins: false,
             at: Nanos::ZERO,
             began: Nanos::ZERO,
