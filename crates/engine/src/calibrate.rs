@@ -54,7 +54,7 @@ pub fn calibrate(plan: &Plan, format: &dyn Format, files: Files<'_>, stop: &Stop
         au_percent: figures.au_percent.map(|au| au.mean).filter(|_| seen.compute_ns > Nanos::ZERO),
         samples_per_second: figures.samples_per_second.map(|rate| rate.mean),
         harness_seconds_per_step: (seen.wait_ns + seen.lateness_ns_sum).seconds() / seen.steps.max(1) as f64,
-        cpu_headroom: (1.0 - cpu / (wall.seconds() * host::cores() as f64)).clamp(0.0, 1.0),
+        cpu_headroom: (1.0 - cpu / host::core_time(wall).seconds()).clamp(0.0, 1.0),
     })
 }
 

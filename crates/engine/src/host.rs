@@ -1,19 +1,32 @@
-//! Facts about the machine we run on, as the kernel tells them. What cannot be found out is `None`, never a guess.
+//! Facts about the machine we run on, as the kernel tells them, and as far as this process may use it: limits of control
+//! groups and CPU affinity count as the machine's own. What cannot be found out is `None`, never a guess.
 
-use std::collections::BTreeMap;
+mod limits;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::ledger::HostSeen;
+use model::units::{Bytes, Nanos, significant};
+use rustix::process::{Resource, getrlimit};
 
 use crate::meter;
+use limits::{CpuLimit, Limits, MemoryLimit};
 
 /// What the report says about a host, in DLIO's terms.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     pub name: String,
+    /// Cores that this process may use.
     pub cores: u64,
+    /// Memory that it may use, page cache included.
     pub memory_bytes: u64,
+    /// What limits it to less than the machine has: one text for each resource.
+    pub limits: BTreeSet<String>,
+    /// The one of these that limits memory.
+    pub memory_limit: Option<String>,
     /// /proc/cpuinfo, flattened; of several processors the last one counts, as in DLIO.
     pub cpuinfo: Vec<(String, String)>,
     pub meminfo: Vec<(String, String)>,
@@ -22,19 +35,82 @@ pub struct Host {
 impl Host {
     pub fn look() -> Host {
         let meminfo = pairs("/proc/meminfo");
+        let total = kib(&meminfo, "MemTotal").unwrap_or(0);
+        let limit = memory_limits(total).into_iter().min_by_key(|limit| limit.bytes);
+        let memory_limit = limit.as_ref().map(|limit| limited("memory", Bytes(limit.bytes), &limit.group));
         Host {
             name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             cores: cores(),
-            memory_bytes: kib(&meminfo, "MemTotal").unwrap_or(0),
+            memory_bytes: limit.map_or(total, |limit| limit.bytes),
+            limits: cpu_limits().into_iter().chain(memory_limit.clone()).collect(),
+            memory_limit,
             cpuinfo: pairs("/proc/cpuinfo").into_iter().filter(|(key, _)| key != "processor").collect(),
             meminfo,
         }
     }
 
-    /// Memory that a new process could use without swapping; reclaimable cache counts as free.
-    pub fn available_memory_bytes() -> Option<u64> {
-        kib(&pairs("/proc/meminfo"), "MemAvailable")
+    /// Memory that this process and the page cache can still use without swapping; reclaimable cache counts as free.
+    pub fn room() -> Option<Room> {
+        let meminfo = pairs("/proc/meminfo");
+        let host = kib(&meminfo, "MemAvailable").map(|bytes| Room { bytes, limit: None });
+        let of_groups = memory_limits(u64::MAX).into_iter().map(|limit| Room {
+            bytes: limit.unused,
+            limit: Some(limited("memory", Bytes(limit.bytes), &limit.group)),
+        });
+        host.into_iter().chain(of_groups).min_by_key(|room| room.bytes)
     }
+
+    /// The part of it that this process itself can use.
+    pub fn own_room() -> Option<Room> {
+        Host::room().into_iter().chain(address_space()).min_by_key(|room| room.bytes)
+    }
+}
+
+/// Memory that is left, and what limits it if that is not the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub bytes: u64,
+    limit: Option<String>,
+}
+
+impl std::fmt::Display for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let limit = self.limit.as_ref().map(|limit| format!(" (limit: {limit})")).unwrap_or_default();
+        write!(f, "{} of memory are available{limit}", Bytes(self.bytes))
+    }
+}
+
+/// What `ulimit -v` leaves.
+fn address_space() -> Option<Room> {
+    let bytes = getrlimit(Resource::As).current?;
+    let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()?;
+    let used = pages.saturating_mul(rustix::param::page_size() as u64);
+    let limit = format!("address space {}, set with ulimit -v", Bytes(bytes));
+    Some(Room { bytes: bytes.saturating_sub(used), limit: Some(limit) })
+}
+
+/// The limits on memory that are below `total`.
+fn memory_limits(total: u64) -> Vec<MemoryLimit> {
+    let mut limits = Limits::read(Path::new("/")).memory;
+    limits.retain(|limit| limit.bytes < total);
+    limits
+}
+
+/// What limits CPU time to less than all cores.
+fn cpu_limits() -> Vec<String> {
+    let online = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let is_core = |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| !rest.starts_with(' '));
+    let online = online.lines().filter(is_core).count() as u64;
+    let affine = affine_cores();
+    let affinity = (affine < online).then(|| format!("{affine} of {online} cores (CPU affinity or cpuset)"));
+    let quota = cpu_quota().filter(|limit| limit.cores < affine as f64);
+    let quota =
+        quota.map(|limit| limited("CPU time", format!("{} cores", significant(limit.cores)), &limit.group));
+    affinity.into_iter().chain(quota).collect()
+}
+
+fn limited(what: &str, most: impl std::fmt::Display, group: &Path) -> String {
+    format!("{what} {most}, control group {}", group.display())
 }
 
 /// What the kernel has counted since the host was started. Two of these, taken before and after a run, say what else
@@ -75,6 +151,7 @@ pub fn seen_since(before: Option<HostCounts>) -> HostSeen {
     let clock = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let mut seen = HostSeen {
         kernels: [rustix::system::uname().release().to_string_lossy().into_owned()].into(),
+        limits: Host::look().limits,
         clock_sources: clock.into_iter().map(|name| name.trim().to_owned()).collect(),
         ..HostSeen::default()
     };
@@ -89,9 +166,33 @@ pub fn seen_since(before: Option<HostCounts>) -> HostSeen {
     seen
 }
 
-/// Cores that this process may use.
+/// Cores that this process may use: those that it may run on, and of a quota the whole ones.
 pub fn cores() -> u64 {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
+    (core_share().floor() as u64).max(1)
+}
+
+/// The CPU time that this process may use in a span of time.
+pub fn core_time(span: Nanos) -> Nanos {
+    Nanos((span.0 as f64 * core_share()) as u64)
+}
+
+/// CPU time per time that this process may use.
+fn core_share() -> f64 {
+    let affine = affine_cores() as f64;
+    cpu_quota().map_or(affine, |limit| limit.cores.min(affine))
+}
+
+/// Cores that this process may run on, by its affinity and its cpuset.
+fn affine_cores() -> u64 {
+    match rustix::thread::sched_getaffinity(None) {
+        Ok(cores) => u64::from(cores.count()),
+        // More than 1,024.
+        Err(_) => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
+    }
+}
+
+fn cpu_quota() -> Option<CpuLimit> {
+    Limits::read(Path::new("/")).cpu
 }
 
 /// Bytes that this process has caused to be fetched from block devices. Not counted for network file systems.
@@ -190,7 +291,8 @@ mod tests {
         let host = Host::look();
         assert!(host.cores > 0 && host.memory_bytes > 1 << 20 && !host.name.is_empty());
         assert!(peak_rss_bytes().is_some_and(|bytes| bytes > 1 << 20));
-        assert!(Host::available_memory_bytes().is_some());
+        assert!(Host::room().is_some_and(|room| room.bytes > 0));
+        assert!(Host::own_room().is_some_and(|room| room.bytes > 0));
         let seen = seen_since(HostCounts::read());
         assert_eq!((seen.readings, seen.kernels.len()), (1, 1));
         assert!(seen.foreign_ticks <= seen.ticks, "{seen:?}");

@@ -130,7 +130,7 @@ fn run_phase(
         ledger.add(epoch, phase.phase, rank, row);
     }
     node.cpu_ns = Nanos::from_seconds(meter::cpu_seconds() - cpu_before);
-    node.core_ns = Nanos(wall.0.saturating_mul(host::cores()));
+    node.core_ns = host::core_time(wall);
     if let (Some(before), Some(after)) = (device_before, host::device_read_bytes()) {
         (node.device_read_bytes, node.device_readings) = (after.saturating_sub(before), 1);
     }

@@ -218,7 +218,7 @@ fn suffixes(options: &Options, before: Option<&Opened>) -> Result<Vec<Vec<u8>>, 
 
 fn threads(asked: usize) -> usize {
     match asked {
-        0 => std::thread::available_parallelism().map_or(2, |cores| cores.get() * 2),
+        0 => crate::host::cores() as usize * 2,
         asked => asked,
     }
 }

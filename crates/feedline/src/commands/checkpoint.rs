@@ -164,13 +164,12 @@ pub fn observe(ledger: &mut Ledger, tiers: &Tiers, open: &OpenTiers) {
 }
 
 fn check_memory(plan: &AlonePlan) -> Result<(), Failure> {
-    match Host::available_memory_bytes() {
-        Some(available) if available < plan.memory_bytes => Err(Failure::refused(anyhow!(
-            "the run needs {} of memory, but only {} are available; lower checkpoint.pool_size, \
-             checkpoint.files_in_flight or checkpoint.chunk_size",
+    match Host::own_room().filter(|room| room.bytes < plan.memory_bytes) {
+        Some(room) => Err(Failure::refused(anyhow!(
+            "the run needs {}, but only {room}; lower checkpoint.pool_size, checkpoint.files_in_flight or \
+             checkpoint.chunk_size",
             Bytes(plan.memory_bytes),
-            Bytes(available)
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }

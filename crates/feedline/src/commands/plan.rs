@@ -42,7 +42,13 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     let (plan, _) = tiers::with_checkpoints(plan, &prepared.spec, &store, flags.checkpoints.scale)?;
     prepared.warn_of_idle_keys(&plan, &store);
     let disk = disk(&prepared, flags, plan.data.bytes())?;
-    let report = PlanReport { plan: &plan, disk, host_memory_bytes: memory.0, warnings: &prepared.warnings };
+    let report = PlanReport {
+        plan: &plan,
+        disk,
+        host_memory_bytes: memory.0,
+        memory_limit: host.memory_limit.as_deref().filter(|_| flags.host_memory.is_none()),
+        warnings: &prepared.warnings,
+    };
     show(&flags.output, &prepared.warnings, || report.json(), || report.text())
 }
 

@@ -463,23 +463,21 @@ fn catalog(
 /// Refuses a plan that would not fit into the memory that is free now.
 fn check_memory(plan: &Plan) -> Result<(), Failure> {
     let needed = plan.estimate.memory_bytes;
-    let available = Host::available_memory_bytes();
     let phases = std::iter::once(&plan.train).chain(plan.eval.as_ref().map(|eval| &eval.phase));
     let warm = phases.filter_map(|phase| plan.warm_bytes(phase)).max().unwrap_or(0).saturating_add(needed);
-    match available {
-        Some(available) if available < needed => Err(Failure::refused(anyhow!(
-            "the run needs {} of memory, but only {} are available; lower --ranks, reader.read_threads or \
-             reader.prefetch_size",
+    if let Some(room) = Host::own_room().filter(|room| room.bytes < needed) {
+        return Err(Failure::refused(anyhow!(
+            "the run needs {}, but only {room}; lower --ranks, reader.read_threads or reader.prefetch_size",
             Bytes(needed),
-            Bytes(available)
-        ))),
-        Some(available) if available < warm => Err(Failure::refused(anyhow!(
-            "the page cache cannot be made warm: the run and the files that an epoch reads are {}, but only {} of \
-             memory are available; read fewer files, or leave reader.cache at cold",
+        )));
+    }
+    match Host::room().filter(|room| room.bytes < warm) {
+        Some(room) => Err(Failure::refused(anyhow!(
+            "the page cache cannot be made warm: the run and the files that an epoch reads are {}, but only {room}; \
+             read fewer files, or leave reader.cache at cold",
             Bytes(warm),
-            Bytes(available)
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

@@ -73,6 +73,7 @@ impl AloneOutcome<'_> {
                 "peak_rss_bytes": self.peak_rss_bytes,
                 "planned_bytes": self.plan.memory_bytes,
             },
+            "limits": self.host.limits,
             "cpu_seconds": self.times.cpu_seconds,
             "wall_seconds": self.times.span.seconds(),
             "warnings": self.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -26,6 +26,8 @@ pub struct PlanReport<'a> {
     pub plan: &'a Plan,
     pub disk: Disk,
     pub host_memory_bytes: u64,
+    /// What limits it, if that is not the host itself.
+    pub memory_limit: Option<&'a str>,
     pub warnings: &'a [Warning],
 }
 
@@ -35,6 +37,7 @@ impl PlanReport<'_> {
         if let Some(map) = value.as_object_mut() {
             map.insert("plan_digest".to_owned(), json!(self.plan.digest()));
             map.insert("host_memory_bytes".to_owned(), json!(self.host_memory_bytes));
+            map.insert("host_memory_limit".to_owned(), json!(self.memory_limit));
             let train = &self.plan.train.shards;
             map.insert("samples_per_epoch".to_owned(), json!(train.samples));
             map.insert("steps_per_epoch".to_owned(), json!(train.steps));
@@ -246,6 +249,7 @@ impl PlanReport<'_> {
             "together",
             &format!("{} of {}", Bytes(estimate.memory_bytes), Bytes(self.host_memory_bytes)),
         ));
+        lines.extend(self.memory_limit.map(|limit| line("limit", limit)));
         lines
     }
 

@@ -134,6 +134,7 @@ impl Outcome<'_> {
             "errors": self.ledger.errors(),
             "calibration": self.ledger.calibration,
             "first_batch_seconds": self.times.first_batch.map(Nanos::seconds),
+            "limits": self.host.limits,
             "cpu_seconds": self.times.cpu_seconds,
             "wall_seconds": self.times.span.seconds(),
             "warnings": self.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),

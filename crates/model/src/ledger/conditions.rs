@@ -30,6 +30,9 @@ pub struct Mode {
 pub struct HostSeen {
     pub kernels: BTreeSet<String>,
     pub clock_sources: BTreeSet<String>,
+    /// What limited the run to less memory or CPU time than the host has, such as a control group.
+    #[serde(default)]
+    pub limits: BTreeSet<String>,
     /// How often the counts below were taken; zero means that they are not known.
     pub readings: u64,
     /// CPU time of all cores in the kernel's ticks: all there was, what the hypervisor gave to others, and what others
@@ -69,12 +72,23 @@ impl AddAssign for Conditions {
 
 impl AddAssign for HostSeen {
     fn add_assign(&mut self, other: HostSeen) {
-        self.kernels.extend(other.kernels);
-        self.clock_sources.extend(other.clock_sources);
-        self.readings += other.readings;
-        self.ticks += other.ticks;
-        self.stolen_ticks += other.stolen_ticks;
-        self.foreign_ticks += other.foreign_ticks;
-        self.swapped_in_pages += other.swapped_in_pages;
+        let HostSeen {
+            kernels,
+            clock_sources,
+            limits,
+            readings,
+            ticks,
+            stolen_ticks,
+            foreign_ticks,
+            swapped_in_pages,
+        } = other;
+        self.kernels.extend(kernels);
+        self.clock_sources.extend(clock_sources);
+        self.limits.extend(limits);
+        self.readings += readings;
+        self.ticks += ticks;
+        self.stolen_ticks += stolen_ticks;
+        self.foreign_ticks += foreign_ticks;
+        self.swapped_in_pages += swapped_in_pages;
     }
 }

@@ -113,7 +113,11 @@ fn complaints(seen: &HostSeen) -> Vec<String> {
 
 fn usual(seen: &HostSeen) -> String {
     let (kernels, clocks) = (listed(&seen.kernels), listed(&seen.clock_sources));
-    format!("kernel {kernels}, clock {clocks}, nobody in the way")
+    let limits = match seen.limits.is_empty() {
+        true => String::new(),
+        false => format!(", limited: {}", listed(&seen.limits)),
+    };
+    format!("kernel {kernels}, clock {clocks}, nobody in the way{limits}")
 }
 
 fn listed(values: &BTreeSet<String>) -> String {

@@ -360,6 +360,12 @@ fn a_small_data_set_and_a_busy_host_are_noted_and_no_more() {
     );
     plan.estimate.mlperf.satisfied = true;
     assert_eq!(finding(&plan, &quiet, "data-set-size").1, Outcome::Pass);
+    let mut limited = quiet.clone();
+    let limits = ["memory 128 MiB, control group /x".to_owned()].into();
+    limited.conditions.hosts.insert("here".to_owned(), HostSeen { limits, ..host() });
+    let (_, outcome, evidence) = finding(&plan, &limited, "host");
+    assert_eq!(outcome, Outcome::Pass);
+    assert!(evidence.ends_with("limited: memory 128 MiB, control group /x"), "{evidence}");
     assert_eq!(finding(&plan, &quiet, "host").1, Outcome::Pass);
     for (seen, words) in [
         (HostSeen { stolen_ticks: 60, ..host() }, "here: the hypervisor took 6 % of the CPU time"),
