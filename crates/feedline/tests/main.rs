@@ -44,6 +44,8 @@ mod integrity;
 mod interop;
 // The program killed at any moment.
 mod kills;
+// What a process may use of its host is what its plans go by.
+mod limits;
 // Whose folder it is, and whether its bytes are right.
 mod manifest;
 // Seeded mistakes in workload files and flags: each its own message, before any I/O.

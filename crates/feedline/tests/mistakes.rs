@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use model::spec::{Kind, Row, Status, rows};
+
 use crate::util::Dir;
 
 /// Which commands meet the mistake.
@@ -301,7 +303,27 @@ const MISTAKES: &[Mistake] = &[
     flag(
         "more samples than can be ordered",
         &["--set", "dataset.num_files_train=9007199254740992"],
-        &["9007199254740992 samples are more than feedline can order"],
+        &["9007199254740992 samples are more than feedline can order", "lower dataset.num_files_train"],
+    ),
+    flag(
+        "more epochs than can be recorded",
+        &["--set", "train.epochs=1e12"],
+        &["'train.epochs' cannot be 1000000000000", "from 1 to 1000000"],
+    ),
+    flag(
+        "a copy that never ends",
+        &["--set", "train.device_copy_rate=1e-300"],
+        &["'train.device_copy_rate' cannot be 1e-300", "0, or a number from 1e-6 to 1000000"],
+    ),
+    flag(
+        "more bytes than there are addresses",
+        &[
+            "--set",
+            "dataset.num_files_generated=9007199254740992",
+            "--set",
+            "dataset.record_length_bytes=1e6",
+        ],
+        &["more than there are addresses for", "num_files_generated"],
     ),
 ];
 
@@ -362,4 +384,62 @@ fn an_error_in_a_built_in_workload_names_the_override() {
         .exits(2)
         .says("--set reader.read_threds=2")
         .says("did you mean 'read_threads'?");
+}
+
+/// A training job that takes checkpoints, so that most keys have a meaning.
+const WITH_CHECKPOINTS: &str = "\
+framework: pytorch
+model: {name: tiny, type: transformer, num_layers: 2}
+workflow: {checkpoint: true, evaluation: true}
+dataset: {format: npz, data_folder: data, num_files_train: 24, num_files_eval: 8, record_length_bytes: 4096}
+reader: {batch_size: 2, retain: batch}
+";
+
+/// Values of a key that have a number: at the ends of its range, and outside of it.
+fn extremes(row: &Row) -> (Vec<String>, Vec<String>) {
+    const MOST: i64 = 1 << 53;
+    let texts = |numbers: &[f64]| numbers.iter().map(|number| format!("{number:?}")).collect::<Vec<_>>();
+    match row.kind {
+        Kind::Integer(min, max) => {
+            let (within, outside) = ([min, max], [min - 1, max + 1]);
+            (
+                within.map(|number| number.to_string()).to_vec(),
+                outside.map(|number| number.to_string()).to_vec(),
+            )
+        }
+        Kind::Number(min, max) => (texts(&[min, max]), texts(&[min - 1.0, max * 2.0])),
+        Kind::NumberOrZero(min, max) => {
+            (texts(&[0.0, min, max]), texts(&[-min, 1e-300, min / 2.0, max * 2.0]))
+        }
+        Kind::Time => (texts(&[0.0, 1e-9, 315_360_000.0]), texts(&[-1.0, 1e-300, 1e12])),
+        Kind::Integers(min) => {
+            let outside = [format!("[{}]", min - 1), format!("[{}]", MOST + 1)];
+            (vec![format!("[{MOST}]"), format!("[{MOST},{MOST}]")], outside.to_vec())
+        }
+        _ => (Vec::new(), Vec::new()),
+    }
+}
+
+#[test]
+fn every_number_in_its_range_gives_a_plan_or_an_error_that_names_its_key() {
+    let dir = Dir::new();
+    dir.write("w.yaml", WITH_CHECKPOINTS);
+    let plan = |key: &str, value: &str| {
+        dir.feedline(&["plan", "w.yaml", "--quiet"]).set(&[&format!("{key}={value}")]).run()
+    };
+    let used = rows().filter(|row| matches!(row.status, Status::Used | Status::WithCheckpoints));
+    for row in used {
+        let (within, outside) = extremes(row);
+        for value in within {
+            let done = plan(row.key, &value);
+            if done.code() != Some(0) {
+                let (section, name) = row.key.rsplit_once('.').unwrap();
+                let named = if section.contains('.') && !done.stderr.contains(name) { section } else { name };
+                done.exits(2).one_error().says(named);
+            }
+        }
+        for value in outside {
+            plan(row.key, &value).exits(2).one_error().says(&format!("'{}' cannot be ", row.key));
+        }
+    }
 }

@@ -25,7 +25,8 @@ pub enum FormatError {
 
     #[error(
         "{format}: a file of {samples} samples of {sample_bytes} bytes is too large, the largest has {most} \
-         bytes; lower dataset.num_samples_per_file or dataset.record_length_bytes"
+         bytes; lower dataset.num_samples_per_file, or the size of a sample (dataset.record_length_bytes, \
+         record_length_bytes_stdev or record_dims)"
     )]
     TooLarge { format: &'static str, samples: u64, sample_bytes: u64, most: u64 },
 

@@ -466,10 +466,10 @@ fn check_memory(plan: &Plan) -> Result<(), Failure> {
     let phases = std::iter::once(&plan.train).chain(plan.eval.as_ref().map(|eval| &eval.phase));
     let warm = phases.filter_map(|phase| plan.warm_bytes(phase)).max().unwrap_or(0).saturating_add(needed);
     if let Some(room) = Host::own_room().filter(|room| room.bytes < needed) {
-        return Err(Failure::refused(anyhow!(
-            "the run needs {}, but only {room}; lower --ranks, reader.read_threads or reader.prefetch_size",
-            Bytes(needed),
-        )));
+        let largest = plan.estimate.largest_memory().map_or(String::new(), |term| {
+            format!("; most of it is {} for {}: lower {}", Bytes(term.bytes), term.what, term.lower)
+        });
+        return Err(Failure::refused(anyhow!("the run needs {}, but only {room}{largest}", Bytes(needed))));
     }
     match Host::room().filter(|room| room.bytes < warm) {
         Some(room) => Err(Failure::refused(anyhow!(

@@ -44,7 +44,7 @@ struct Whole {
 impl Whole {
     fn of(shape: &Transformer) -> Option<Whole> {
         let hidden = shape.hidden_size;
-        let keys = hidden / shape.num_attention_heads * shape.num_kv_heads;
+        let keys = (hidden / shape.num_attention_heads).checked_mul(shape.num_kv_heads)?;
         let feed_out = hidden.checked_mul(shape.ffn_hidden_size)?;
         Some(Whole {
             embedding: shape.vocab_size.checked_mul(hidden)?,

@@ -65,7 +65,10 @@ pub enum GeometryError {
         "checkpoint.mode: subset of {whole} ranks (data x tensor x pipeline) has at most that many, not {ranks}"
     )]
     TooManyRanks { ranks: u64, whole: u64 },
-    #[error("the checkpoint would have more than 2^64 bytes")]
+    #[error(
+        "the checkpoint would have more than 2^64 bytes; lower model.num_layers, the sizes in model.transformer, \
+         model.model_size_bytes, model.layer_parameters, model.optimization_groups or model.parallelism"
+    )]
     TooLarge,
     #[error(
         "the model has nothing to save: set model.model_size_bytes, or model.num_layers of a transformer"

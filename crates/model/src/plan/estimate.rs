@@ -13,6 +13,9 @@ use crate::spec::{Preprocess, Spec, Verify};
 pub struct MemoryTerm {
     pub what: String,
     pub bytes: u64,
+    /// What makes it smaller: keys of the workload and flags; empty if nothing does.
+    #[serde(default)]
+    pub lower: String,
 }
 
 /// What one accelerator asks of storage when it never waits.
@@ -62,7 +65,7 @@ impl Estimate {
         let mut memory = memory(request, data, loader, &train.shards, phases);
         memory.extend(compared_whole(spec, request, data, loader));
         Estimate {
-            memory_bytes: memory.iter().map(|term| term.bytes).sum(),
+            memory_bytes: memory.iter().fold(0, |sum, term| sum.saturating_add(term.bytes)),
             memory,
             demand: demand(data, train),
             compute_seconds: compute_seconds(spec, train, eval),
@@ -85,12 +88,19 @@ const SLOT_BYTES: u64 = 64;
 const PHASE_BYTES: u64 = 320 << 10;
 /// What is known of one reader, and what it notes for the one who watches.
 const READER_BYTES: u64 = 640;
+/// What gives the number of readers.
+const READERS: &str = "--ranks or reader.read_threads";
 
 impl Estimate {
     /// One more thing that takes memory on each host.
-    pub(super) fn add_memory(&mut self, what: &str, bytes: u64) {
-        self.memory.push(MemoryTerm { what: what.to_owned(), bytes });
+    pub(super) fn add_memory(&mut self, what: &str, bytes: u64, lower: &str) {
+        self.memory.push(MemoryTerm { what: what.to_owned(), bytes, lower: lower.to_owned() });
         self.memory_bytes = self.memory_bytes.saturating_add(bytes);
+    }
+
+    /// The largest part of the memory that a setting can make smaller.
+    pub fn largest_memory(&self) -> Option<&MemoryTerm> {
+        self.memory.iter().filter(|term| !term.lower.is_empty()).max_by_key(|term| term.bytes)
     }
 }
 
@@ -102,43 +112,51 @@ fn memory(
     phases: u64,
 ) -> Vec<MemoryTerm> {
     let ranks = request.ranks / request.hosts;
-    let term = |what: String, bytes: u64| MemoryTerm { what, bytes };
+    let term = |what: String, bytes: u64, lower: &str| MemoryTerm { what, bytes, lower: lower.to_owned() };
     let readers = ranks.saturating_mul(loader.readers_per_rank);
     // Nobody reads further ahead than to the end of the epoch.
     let slots = loader.prefetch_batches.min(shards.steps) + 1;
     let kept = loader.kept_batches(shards.batch).min(shards.steps);
     let mut terms = vec![
-        term("program".to_owned(), BASE_BYTES),
+        term("program".to_owned(), BASE_BYTES, ""),
         term(
             format!("{} reader threads x (stack + histograms)", loader.threads),
             loader.threads.saturating_mul(THREAD_BYTES),
+            READERS,
         ),
         term(
             format!("{ranks} ranks x ({slots} batch slots + counters)"),
             ranks.saturating_mul(SLOT_BYTES.saturating_mul(slots).saturating_add(RANK_BYTES)),
+            "--ranks or reader.prefetch_size",
         ),
-        term(format!("{readers} readers"), readers.saturating_mul(READER_BYTES)),
+        term(format!("{readers} readers"), readers.saturating_mul(READER_BYTES), READERS),
     ];
-    let mut optional = |what: String, bytes: u64| {
+    let mut optional = |what: String, bytes: u64, lower: &str| {
         if bytes > 0 {
-            terms.push(term(what, bytes));
+            terms.push(term(what, bytes, lower));
         }
     };
-    optional("threads for the page cache".to_owned(), if request.cached { CACHE_BYTES } else { 0 });
+    optional("threads for the page cache".to_owned(), if request.cached { CACHE_BYTES } else { 0 }, "");
     let buffers = loader.buffers(request);
-    optional(format!("{buffers} read buffers"), buffers.saturating_mul(loader.transfer_bytes));
+    optional(
+        format!("{buffers} read buffers"),
+        buffers.saturating_mul(loader.transfer_bytes),
+        "--ranks, reader.read_threads or reader.transfer_size",
+    );
     optional(
         format!("{ranks} ranks x {kept} batches that are kept"),
         ranks.saturating_mul(kept).saturating_mul(loader.retained_bytes),
+        "--ranks, reader.prefetch_size or reader.batch_size",
     );
     if loader.preprocess.kind == Preprocess::Decode {
         optional(
             format!("{readers} samples being decoded"),
-            readers.saturating_mul(4 * data.largest_sample()),
+            readers.saturating_mul(data.largest_sample().saturating_mul(4)),
+            READERS,
         );
     }
-    optional("file sizes, drawn one by one".to_owned(), data.table_bytes());
-    optional(format!("what was seen of {phases} phases"), phases.saturating_mul(PHASE_BYTES));
+    optional("file sizes, drawn one by one".to_owned(), data.table_bytes(), "dataset.num_files_train");
+    optional(format!("what was seen of {phases} phases"), phases.saturating_mul(PHASE_BYTES), "train.epochs");
     terms
 }
 
@@ -153,7 +171,8 @@ fn compared_whole(
     (compressed && spec.reader.verify == Verify::Full).then(|| {
         let readers = (request.ranks / request.hosts).saturating_mul(loader.readers_per_rank);
         let file = data.largest_sample().saturating_mul(data.train.samples_per_file);
-        MemoryTerm { what: format!("{readers} files being compared"), bytes: readers.saturating_mul(file) }
+        let (what, bytes) = (format!("{readers} files being compared"), readers.saturating_mul(file));
+        MemoryTerm { what, bytes, lower: READERS.to_owned() }
     })
 }
 

@@ -132,7 +132,11 @@ impl LoaderPlan {
             in_turn,
             window,
             lead_samples: if buffers { reader.shuffle_size.saturating_sub(1) } else { 0 },
-            beyond_samples: if maps && prefetch_batches > 0 { readers * chunk_samples } else { 0 },
+            beyond_samples: if maps && prefetch_batches > 0 {
+                readers.saturating_mul(chunk_samples)
+            } else {
+                0
+            },
             ordered: reader.ordered,
             transfer_bytes: reader
                 .transfer_size

@@ -151,13 +151,15 @@ pub enum PlanError {
     UnevenHosts { ranks: u64, hosts: u64 },
     #[error(
         "{phase}: one step of {ranks} ranks x batch {batch} needs {} samples, but there are only {} \
-         ({files} files x {samples_per_file}); lower --ranks or the batch size, or raise the number of files",
-        grouped(ranks.saturating_mul(*batch)), grouped(files.saturating_mul(*samples_per_file))
+         ({files} files x {samples_per_file}); lower --ranks or {}, or raise {}",
+        grouped(ranks.saturating_mul(*batch)), grouped(files.saturating_mul(*samples_per_file)),
+        batch_key(*phase), files_key(*phase)
     )]
     TooFewSamples { phase: Phase, ranks: u64, batch: u64, files: u64, samples_per_file: u64 },
     #[error(
         "train: an epoch has {steps} steps, and output.metric excludes {start} at the start and {end} at the end: no \
-         step is left to measure; lower output.metric.exclude_start_steps or raise dataset.num_files_train"
+         step is left to measure; lower output.metric.exclude_start_steps or exclude_end_steps, or raise \
+         dataset.num_files_train or train.total_training_steps"
     )]
     NothingToMeasure { steps: u64, start: u64, end: u64 },
     #[error(
@@ -175,9 +177,16 @@ pub enum PlanError {
     Prefix(String),
     #[error("{0}")]
     Format(String),
-    #[error("{phase}: {samples} samples are more than feedline can order (2^48)")]
+    #[error(
+        "{phase}: {samples} samples are more than feedline can order (2^48); lower {} or dataset.num_samples_per_file",
+        files_key(*phase)
+    )]
     TooManySamples { phase: Phase, samples: u128 },
-    #[error("the data set would have {0} bytes, more than there are addresses for (2^64)")]
+    #[error(
+        "the data set would have {0} bytes, more than there are addresses for (2^64); lower dataset.num_files_train, \
+         num_files_eval or num_files_generated, or the size of a file (dataset.num_samples_per_file, \
+         record_length_bytes, record_dims)"
+    )]
     TooManyBytes(u128),
     #[error(
         "--memory grants {granted} for buffers and batches, but {}the smallest buffers need {needed}; grant more, or \
@@ -198,6 +207,21 @@ pub enum PlanError {
     DropsWhatIsWanted(&'static str),
     #[error("this workload trains on nothing: workflow.train is false{hint}")]
     NoTraining { hint: &'static str },
+}
+
+/// The keys that give the size of a batch and the number of files of a phase.
+fn batch_key(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Train => "reader.batch_size",
+        Phase::Eval => "reader.batch_size_eval",
+    }
+}
+
+fn files_key(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Train => "dataset.num_files_train",
+        Phase::Eval => "dataset.num_files_eval",
+    }
 }
 
 impl Plan {
@@ -265,7 +289,8 @@ impl Plan {
     #[must_use]
     pub fn with_checkpoints(mut self, checkpoint: Option<CheckpointPlan>) -> Plan {
         if let Some(plan) = &checkpoint {
-            self.estimate.add_memory("checkpoint buffers", plan.memory_bytes());
+            let keys = "checkpoint.pool_size, checkpoint.files_in_flight or checkpoint.chunk_size";
+            self.estimate.add_memory("checkpoint buffers", plan.memory_bytes(), keys);
         }
         Plan { checkpoint, ..self }
     }

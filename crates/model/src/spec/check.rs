@@ -3,8 +3,9 @@
 use super::error::{Fault, Problem};
 use super::names::Shuffle;
 use super::schema::{Kind, Row, expected, nearest};
+use super::table::COUNT;
 use super::time::Time;
-use super::value::{Entry, Node, Value, shorten};
+use super::value::{Entry, Node, Value, shorten, shown};
 use crate::spec::typed::Column;
 
 /// A checked value.
@@ -32,12 +33,15 @@ pub(super) fn check(row: &Row, node: &Node) -> Result<Setting, Problem> {
         Kind::Flag => flag(row, node).map(Setting::Flag),
         Kind::LooseFlag => loose_flag(row, node).map(Setting::Flag),
         Kind::Integer(min, max) => integer(row, node, min, max).map(Setting::Integer),
-        Kind::Number(min, max) => number(row, node, min, max).map(Setting::Number),
+        Kind::Number(min, max) => number(row, node, |number| (min..=max).contains(&number)),
+        Kind::NumberOrZero(min, max) => {
+            number(row, node, |number| number == 0.0 || (min..=max).contains(&number))
+        }
         Kind::Text => text(row, node).map(Setting::Text),
         Kind::Choice(words) => choice(row, node, words).map(Setting::Text),
         Kind::Shuffle => shuffle(row, node).map(Setting::Text),
         Kind::Integers(min) => {
-            let item = |item| integer(row, item, min, i64::MAX);
+            let item = |item| integer(row, item, min, COUNT);
             list(row, node)?.iter().map(item).collect::<Result<_, _>>().map(Setting::Integers)
         }
         Kind::Texts => {
@@ -76,7 +80,7 @@ fn wrong(row: &Row, node: &Node) -> Problem {
 fn article(kind: Kind) -> String {
     match kind {
         Kind::Integer(..) => "an integer".into(),
-        Kind::Number(..) => "a number".into(),
+        Kind::Number(..) | Kind::NumberOrZero(..) => "a number".into(),
         Kind::Integers(_) => "a list of integers".into(),
         other => expected(other),
     }
@@ -140,14 +144,14 @@ fn integer(row: &Row, node: &Node, min: i64, max: i64) -> Result<i64, Problem> {
     }
 }
 
-fn number(row: &Row, node: &Node, min: f64, max: f64) -> Result<f64, Problem> {
+fn number(row: &Row, node: &Node, allowed: impl Fn(f64) -> bool) -> Result<Setting, Problem> {
     let number = match &node.value {
         Value::Int(number) => *number as f64,
         Value::Float(number) => *number,
         _ => return Err(wrong(row, node)),
     };
     // A NaN is in no range.
-    if (min..=max).contains(&number) { Ok(number) } else { Err(out_of_range(row, node, &number)) }
+    if allowed(number) { Ok(Setting::Number(number)) } else { Err(out_of_range(row, node, &shown(number))) }
 }
 
 fn text(row: &Row, node: &Node) -> Result<String, Problem> {
@@ -213,8 +217,8 @@ fn column(row: &Row, node: &Node) -> Result<Column, Problem> {
                 column.dtype = choice(&part, node, COLUMN_TYPES)?;
             }
             "size" => {
-                let part = part("dataset.parquet.columns.size", Kind::Integer(1, i64::MAX));
-                column.size = integer(&part, node, 1, i64::MAX)?.unsigned_abs();
+                let part = part("dataset.parquet.columns.size", Kind::Integer(1, COUNT));
+                column.size = integer(&part, node, 1, COUNT)?.unsigned_abs();
             }
             "read" => column.read = flag(&part("dataset.parquet.columns.read", Kind::Flag), node)?,
             _ => return Err(unknown_column_key(row, entry)),

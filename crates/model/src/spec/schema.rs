@@ -2,6 +2,7 @@
 //! kinds and defaults stand only there.
 
 use super::table;
+use super::value::shown;
 
 /// What a key's value may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,6 +14,8 @@ pub enum Kind {
     Integer(i64, i64),
     /// A finite number from the first to the second bound.
     Number(f64, f64),
+    /// The same, or 0, which switches something off. A number close to 0 would not do that.
+    NumberOrZero(f64, f64),
     Text,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -95,6 +98,7 @@ pub fn expected(kind: Kind) -> String {
         Kind::Flag | Kind::LooseFlag => "true or false".into(),
         Kind::Integer(min, max) => format!("an integer {}", bounds(&min, &max, max >= table::COUNT)),
         Kind::Number(min, max) => format!("a number {}", bounds(&min, &max, max >= table::MOST)),
+        Kind::NumberOrZero(min, max) => format!("0, or a number from {} to {}", shown(min), shown(max)),
         Kind::Text => "a text".into(),
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
         Kind::Shuffle => "one of off, seed, random".into(),

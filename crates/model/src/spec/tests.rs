@@ -46,7 +46,7 @@ fn another(row: &Row) -> &'static str {
                 "2"
             }
         }
-        (_, Kind::Number(_, max)) => {
+        (_, Kind::Number(_, max) | Kind::NumberOrZero(_, max)) => {
             if max <= 1.0 {
                 "0.5"
             } else {
@@ -68,6 +68,7 @@ fn another(row: &Row) -> &'static str {
 fn refused(row: &Row) -> &'static str {
     match row.kind {
         Kind::Text | Kind::Flag | Kind::LooseFlag | Kind::Integer(..) | Kind::Number(..) => "[[]]",
+        Kind::NumberOrZero(..) => "1e-300",
         Kind::Integers(_) => "[x]",
         Kind::Texts => "[1]",
         Kind::Columns => "[{}]",

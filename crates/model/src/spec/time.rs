@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Fault, Problem};
 use super::schema::nearest;
-use super::value::{Node, Place, Value};
+use super::table::{LONGEST, SHORTEST};
+use super::value::{Node, Place, Value, shown};
 
 /// Seconds per step or sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,8 +41,6 @@ const FORMS: [(&str, &[&str]); 5] = [
     ("exponential", &["scale"]),
     ("poisson", &["lam"]),
 ];
-/// Ten years; a longer time is a wrong unit.
-const LONGEST: f64 = 315_360_000.0;
 
 impl Time {
     /// Reads a number or a distribution map. `key` only names it in errors.
@@ -180,12 +179,12 @@ fn seconds(key: &str, node: &Node) -> Result<f64, Problem> {
 }
 
 fn in_range(key: &str, place: Place, number: f64) -> Result<f64, Problem> {
-    if number.is_finite() && (0.0..=LONGEST).contains(&number) {
+    if number == 0.0 || (SHORTEST..=LONGEST).contains(&number) {
         return Ok(number);
     }
-    Err(Problem::new(Fault::OutOfRange, place, format!("'{key}' cannot be {number}"))
+    Err(Problem::new(Fault::OutOfRange, place, format!("'{key}' cannot be {}", shown(number)))
         .key(key)
-        .help(format!("allowed: a time in seconds, from 0 to {LONGEST}")))
+        .help(format!("allowed: 0, or a time in seconds, from {} to {LONGEST}", shown(SHORTEST))))
 }
 
 #[cfg(test)]
@@ -229,6 +228,8 @@ mod tests {
             "{mean: -1}",
             "true",
             "1e12",
+            "1e-300",
+            "{type: exponential, scale: 1e-300}",
         ] {
             assert!(read(text).is_err(), "{text}");
         }

@@ -93,6 +93,14 @@ impl Node {
     }
 }
 
+/// A number as messages show it: very small and very large ones with an exponent.
+pub(super) fn shown(number: f64) -> String {
+    match number == 0.0 || !number.is_finite() || (1e-4..1e16).contains(&number.abs()) {
+        true => number.to_string(),
+        false => format!("{number:e}"),
+    }
+}
+
 /// A text cut to a length that fits an error message.
 pub(super) fn shorten(text: &str) -> String {
     const LONGEST: usize = 60;

@@ -1,12 +1,14 @@
 //! Keys of `framework`, `model` and `checkpoint`: what is trained, and what its checkpoints weigh.
 
 use super::super::names::{CheckpointMode, Datatype, Framework, SaveMode};
-use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Map, Number, Text};
+use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Map, Number, NumberOrZero, Text};
 use super::super::schema::Status::{NoEffect, Used, WithCheckpoints};
 use super::super::schema::{Row, row};
-use super::{COUNT, LONGEST};
+use super::{COUNT, LONGEST, RECORDED, SHORTEST};
 
 const NO_TENSORS: &str = "no tensors are kept in memory that could be merged";
+/// Every layer has its own entry in the files of a checkpoint.
+const LAYERS: i64 = 1_000_000;
 const CLASS: &str = "feedline loads no Python classes";
 
 pub(super) const ROWS: &[Row] = &[
@@ -42,7 +44,7 @@ pub(super) const ROWS: &[Row] = &[
         WithCheckpoints,
         "explicit optimizer tensors, in elements",
     ),
-    row("model.num_layers", Integer(-1, COUNT), "-1", WithCheckpoints, "layers; -1: no layer state"),
+    row("model.num_layers", Integer(-1, LAYERS), "-1", WithCheckpoints, "layers; -1: no layer state"),
     row(
         "model.layer_parameters",
         Integers(0),
@@ -112,14 +114,14 @@ pub(super) const CHECKPOINT: &[Row] = &[
     ),
     row(
         "checkpoint.num_checkpoints_write",
-        Integer(-1, COUNT),
+        Integer(-1, RECORDED),
         "-1",
         WithCheckpoints,
         "checkpoints to write, without training",
     ),
     row(
         "checkpoint.num_checkpoints_read",
-        Integer(-1, COUNT),
+        Integer(-1, RECORDED),
         "-1",
         WithCheckpoints,
         "checkpoints to read, without training",
@@ -227,7 +229,7 @@ pub(super) const CHECKPOINT: &[Row] = &[
     row("checkpoint.chunk_size", Integer(4096, 1 << 30), "1048576", WithCheckpoints, "bytes of one write"),
     row(
         "checkpoint.serialize_time",
-        Number(0.0, LONGEST),
+        NumberOrZero(SHORTEST, LONGEST),
         "0",
         WithCheckpoints,
         "seconds that gathering the tensors takes",

@@ -3,7 +3,9 @@
 use super::super::names::{
     Access, CacheProof, CacheState, Loader, OnError, Preprocess, Readahead, Retain, Verify,
 };
-use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Number, Shuffle, Text, Time};
+use super::super::schema::Kind::{
+    Choice, Flag, Integer, Integers, Number, NumberOrZero, Shuffle, Text, Time,
+};
 use super::super::schema::Status::{NoEffect, Used};
 use super::super::schema::{Row, row};
 use super::{COUNT, LONGEST, MOST};
@@ -16,6 +18,8 @@ const NO_PYTHON: &str = "feedline has no Python worker processes";
 const CLASS: &str = "feedline loads no Python classes";
 /// Reads below a disk's sector and beyond what a reader can hold are slips of the finger.
 const TRANSFERS: (i64, i64) = (512, 1 << 30);
+/// Seconds. Any run has pauses as short as this.
+const SHORTEST_STALL: f64 = 0.001;
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -160,7 +164,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row(
         "reader.stall_timeout",
-        Number(0.0, LONGEST),
+        NumberOrZero(SHORTEST_STALL, LONGEST),
         "60",
         Used,
         "seconds without any progress after which a run ends and says who waits for what; 0 waits for ever",

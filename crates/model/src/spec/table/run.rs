@@ -1,11 +1,13 @@
 //! Keys of the run as a whole: workflow, train, evaluation, metric, output, profiling, logging.
 
-use super::super::schema::Kind::{Choice, Flag, Integer, Map, Number, Text, Texts, Time};
+use super::super::schema::Kind::{Choice, Flag, Integer, Map, Number, NumberOrZero, Text, Texts, Time};
 use super::super::schema::Status::{NoEffect, Used};
 use super::super::schema::{Row, row};
-use super::{COUNT, LONGEST, MOST};
+use super::{COUNT, LONGEST, RECORDED};
 
 const PROFILERS: &[&str] = &["none", "iostat", "darshan", "tensorboard"];
+/// GB/s, from a serial line to more than any bus has. Others are a wrong unit.
+const COPY_RATES: (f64, f64) = (1e-6, 1e6);
 const NO_PROFILER: &str = "feedline measures itself and starts no profiler";
 
 pub(super) const WORKFLOW: &[Row] = &[
@@ -27,7 +29,7 @@ pub(super) const WORKFLOW: &[Row] = &[
 ];
 
 pub(super) const ROWS: &[Row] = &[
-    row("train.epochs", Integer(1, COUNT), "1", Used, "passes over the training set"),
+    row("train.epochs", Integer(1, RECORDED), "1", Used, "passes over the training set"),
     row("train.computation_time", Time, "0", Used, "seconds the accelerator computes per step"),
     row("train.computation_time_stdev", Number(0.0, LONGEST), "null", Used, "spread of computation_time"),
     row(
@@ -41,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
     row("train.seed_change_epoch", Flag, "true", Used, "shuffle differently in every epoch"),
     row(
         "train.device_copy_rate",
-        Number(0.0, MOST),
+        NumberOrZero(COPY_RATES.0, COPY_RATES.1),
         "0",
         Used,
         "GB/s at which batches are copied to the accelerator; 0: they are there at once",
