@@ -315,6 +315,9 @@ fn a_run_refuses_a_catalog_that_does_not_fit() {
     run_foreign(&dir, &["dataset.num_samples_per_file=2", "dataset.format=npz", "dataset.catalog=off"])
         .exits(3);
     assert!(dir.results().is_empty() || dir.results().len() == 1, "{:?}", dir.results());
+    // What is no catalog may be somebody's.
+    catalog(&dir, &[]).exits(2).one_error().says("is not a catalog").says("remove it");
+    fs::remove_file(dir.path(PLACE)).unwrap();
     // A file that shrank in place does not change its folder: it is named when it is read.
     json(&dir, &[]);
     dir.write("data/train/1/img_001.jpg", "");

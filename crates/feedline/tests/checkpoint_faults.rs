@@ -231,8 +231,8 @@ fn what_is_called_complete_would_survive_a_power_failure() {
                 };
                 let named = calls.iter().position(|call| {
                     call.contains("rename")
-                        && call.contains(&format!("<{}>", root.display()))
-                        && call.contains("\"global_epoch1_step1/checkpoint.json\"")
+                        && call.contains(&format!("<{}>", folder.display()))
+                        && call.contains("\"checkpoint.json\"")
                 });
                 let named = named.unwrap_or_else(|| panic!("{mode}: no manifest on {tier}"));
                 for entry in fs::read_dir(dir.path("last/global_epoch1_step1")).unwrap() {

@@ -46,6 +46,8 @@ mod interop;
 mod kills;
 // What a process may use of its host is what its plans go by.
 mod limits;
+// Links, pipes and files of other people at the names that we write and remove.
+mod links;
 // Whose folder it is, and whether its bytes are right.
 mod manifest;
 // Seeded mistakes in workload files and flags: each its own message, before any I/O.

@@ -81,6 +81,10 @@ pub enum StoreError {
     Full { name: String },
     #[error("another feedline is writing to {name}; wait for it")]
     Busy { name: String },
+    #[error(
+        "{name} is {what} that feedline did not make and does not touch; remove it, or choose another folder"
+    )]
+    NotOurs { name: String, what: &'static str },
     #[error("given up, because the run ends")]
     GivenUp,
     #[error("cannot {operation} {name}: {cause}")]
@@ -132,6 +136,7 @@ impl StoreError {
             StoreError::WrongBytes { .. } => "wrong-bytes",
             StoreError::Full { .. } => "enospc",
             StoreError::Busy { .. } => "busy",
+            StoreError::NotOurs { .. } => "not-ours",
             StoreError::GivenUp => "given-up",
             StoreError::Io { cause, .. } => match WORDS.iter().find(|(errno, _)| errno == cause) {
                 Some((_, word)) => word,

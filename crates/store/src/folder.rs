@@ -1,18 +1,18 @@
 //! A data folder: what stands in it, and writing into it. Every road to local or mounted files shares it. Names are
 //! resolved from the folder's own descriptor, so the path above it is walked once and not per sample.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use model::names::Name;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::held::{self, FILE_MODE, Held, PARTIAL};
 use crate::{Census, Files, Operation, StoreError, Writer};
-
-/// The suffix of a file that is being written. The next attempt at the same file truncates and reuses it.
-pub const PARTIAL: &str = ".partial";
 
 /// How files are opened to be read. Non-blocking: means nothing to a file, but opening a FIFO in its place would wait
 /// for a writer for ever.
@@ -20,22 +20,20 @@ pub(crate) const READ_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).unio
 
 #[derive(Debug)]
 pub struct Folder {
-    root: OwnedFd,
-    root_path: PathBuf,
+    root: Held,
+    /// Folders below it that lie on other file systems, one of each.
+    mounted: Mutex<Vec<Held>>,
 }
 
 impl Folder {
     /// Opens the data folder, which must exist.
     pub fn open(root: &Path) -> Result<Folder, StoreError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(root, flags, Mode::empty())
-            .map_err(|cause| StoreError::io(Operation::Open, &root.display().to_string(), cause))?;
-        Ok(Folder { root: fd, root_path: root.to_owned() })
+        Ok(Folder { root: Held::open(root)?, mounted: Mutex::default() })
     }
 
     /// Opens a file to read it, with more flags than reading needs.
     pub(crate) fn try_open(&self, name: &Name, more: OFlags) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat(&self.root, name.as_c_str(), READ_FLAGS | more, Mode::empty())
+        rustix::fs::openat(self.root(), name.as_c_str(), READ_FLAGS | more, Mode::empty())
     }
 
     pub(crate) fn open_file(&self, name: &Name) -> Result<OwnedFd, StoreError> {
@@ -48,7 +46,7 @@ impl Folder {
     }
 
     fn lock_by(&self, operation: FlockOperation) -> Result<(), StoreError> {
-        match rustix::fs::flock(&self.root, operation) {
+        match rustix::fs::flock(self.root(), operation) {
             Err(Errno::WOULDBLOCK) => Err(StoreError::Busy { name: self.root_shown() }),
             // Where a file system has no locks, nobody is kept out.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
@@ -57,7 +55,7 @@ impl Folder {
     }
 
     pub(crate) fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
+        self.root.fd()
     }
 
     /// How messages name a file: with the whole path, which is what a person needs to find it.
@@ -67,7 +65,7 @@ impl Folder {
 
     /// How messages name the folder.
     pub(crate) fn root_shown(&self) -> String {
-        self.root_path.display().to_string()
+        self.root.path().display().to_string()
     }
 
     pub(crate) fn error(&self, operation: Operation, name: &Name, cause: Errno) -> StoreError {
@@ -79,7 +77,7 @@ impl Folder {
     }
 
     pub(crate) fn path_of(&self, name: &str) -> String {
-        self.root_path.join(name).display().to_string()
+        self.root.shown(name)
     }
 }
 
@@ -89,7 +87,7 @@ impl Files for Folder {
     }
 
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
-        match rustix::fs::statat(&self.root, name.as_c_str(), AtFlags::empty()) {
+        match rustix::fs::statat(self.root(), name.as_c_str(), AtFlags::empty()) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
                 Err(self.error(Operation::Stat, name, Errno::ISDIR))
             }
@@ -100,30 +98,35 @@ impl Files for Folder {
     }
 
     fn create_folder(&self, name: &Name) -> Result<(), StoreError> {
-        match rustix::fs::mkdirat(&self.root, name.as_c_str(), Mode::from_raw_mode(0o777)) {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(cause) => Err(self.error(Operation::MakeFolder, name, cause)),
+        let (parent, folder) = self.root.parent_of(name, Operation::MakeFolder)?;
+        parent.make_folder(folder)?;
+        let made = parent.below(folder)?;
+        let mut mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
+        if !mounted.iter().chain([&self.root]).any(|other| other.is_beside(&made)) {
+            mounted.push(made);
         }
+        Ok(())
     }
 
     fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError> {
-        let name = name.to_string();
-        let partial = format!("{name}{PARTIAL}");
-        let mode = Mode::from_raw_mode(0o666);
-        let folder = name.rsplit_once('/').map_or(".", |(folder, _)| folder);
+        let (folder, name) = self.root.parent_of(name, Operation::Create)?;
+        let partial = held::partial(name);
         let nameless = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
         // A file that has no name until it is whole costs one entry in the folder instead of two and leaves nothing
         // behind when the writer is killed. Some file systems have no such files; what is wrong otherwise shows again.
-        let file = match rustix::fs::openat(&self.root, folder, nameless, mode) {
+        let (file, has_name) = match rustix::fs::openat(folder.fd(), ".", nameless, FILE_MODE) {
             Ok(file) if names_descriptors() => (file, false),
-            _ => {
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-                let named = rustix::fs::openat(&self.root, &partial, flags, mode);
-                (named.map_err(|cause| self.failed(Operation::Create, &name, cause))?, true)
-            }
+            _ => (folder.create_temporary(&partial)?.into(), true),
         };
-        let (file, has_name) = (Some(file.0), file.1);
-        Ok(Box::new(FileWriter { folder: self, name, partial, has_name, written: 0, started: 0, file }))
+        let (name, file) = (name.to_owned(), Some(file));
+        Ok(Box::new(FileWriter { folder, name, partial, has_name, written: 0, started: 0, file }))
+    }
+
+    fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
+        let (folder, file) = self.root.parent_of(name, Operation::Create)?;
+        folder.put(file, bytes)?;
+        // The folder may be new.
+        self.root.sync()
     }
 
     fn lock(&self) -> Result<(), StoreError> {
@@ -132,15 +135,14 @@ impl Files for Folder {
 
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError> {
         let error = |cause| self.error(Operation::List, folder, cause);
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = rustix::fs::openat(&self.root, folder.as_c_str(), flags, Mode::empty()).map_err(error)?;
+        let open = self.root.below(held::path(folder))?;
         let ending = format!("{suffix}{PARTIAL}");
-        for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
+        for entry in rustix::fs::Dir::read_from(open.fd()).map_err(error)? {
             let entry = entry.map_err(error)?;
             let name = entry.file_name().to_bytes();
             if name.starts_with(prefix.as_bytes()) && name.ends_with(ending.as_bytes()) {
                 // What cannot be removed is no file of ours, or will be reported when its file is written.
-                let _ = rustix::fs::unlinkat(&open, entry.file_name(), AtFlags::empty());
+                let _ = open.reclaim(OsStr::from_bytes(name));
             }
         }
         Ok(())
@@ -149,7 +151,7 @@ impl Files for Folder {
     fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<Census>, StoreError> {
         let error = |cause| self.error(Operation::List, folder, cause);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = match rustix::fs::openat(&self.root, folder.as_c_str(), flags, Mode::empty()) {
+        let open = match rustix::fs::openat(self.root(), folder.as_c_str(), flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             open => open.map_err(error)?,
         };
@@ -171,7 +173,8 @@ impl Files for Folder {
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        rustix::fs::syncfs(&self.root).map_err(|cause| self.failed(Operation::Sync, ".", cause))
+        let mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
+        mounted.iter().chain([&self.root]).try_for_each(Held::sync_file_system)
     }
 }
 
@@ -199,10 +202,10 @@ fn names_descriptors() -> bool {
     *THERE.get_or_init(|| Path::new("/proc/self/fd").exists())
 }
 
-struct FileWriter<'a> {
-    folder: &'a Folder,
-    name: String,
-    partial: String,
+struct FileWriter {
+    folder: Held,
+    name: OsString,
+    partial: OsString,
     /// Whether the file stands under its partial name; else it has none.
     has_name: bool,
     /// Bytes that were written, and those of them that are on their way to the disk.
@@ -212,7 +215,7 @@ struct FileWriter<'a> {
     file: Option<OwnedFd>,
 }
 
-impl Writer for FileWriter<'_> {
+impl Writer for FileWriter {
     fn write(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
         let Some(file) = &self.file else { return Ok(()) };
         while !bytes.is_empty() {
@@ -234,66 +237,50 @@ impl Writer for FileWriter<'_> {
 
     fn finish(mut self: Box<Self>) -> Result<(), StoreError> {
         let Some(file) = self.file.take() else { return Ok(()) };
-        let error = |operation, cause| self.folder.failed(operation, &self.name, cause);
-        let named = if self.has_name { Ok(false) } else { self.link(&file) };
-        let closed = close(file).map_err(|cause| error(Operation::Close, cause));
-        let outcome = match (named, closed) {
-            (Ok(true), Ok(())) => return Ok(()),
-            (Ok(true), Err(cause)) => {
-                let _ = rustix::fs::unlinkat(&self.folder.root, &self.name, AtFlags::empty());
-                return Err(cause);
-            }
-            (Err(cause), _) => Err(error(Operation::Rename, cause)),
-            (Ok(false), Err(cause)) => Err(cause),
-            (Ok(false), Ok(())) => {
-                rustix::fs::renameat(&self.folder.root, &self.partial, &self.folder.root, &self.name)
-                    .map_err(|cause| error(Operation::Rename, cause))
-            }
+        let has_own_name = !self.has_name && self.link(&file)?;
+        let closed =
+            held::close(file).map_err(|cause| self.folder.failed(Operation::Close, &self.name, cause));
+        let outcome = match (closed, has_own_name) {
+            (Ok(()), true) => Ok(()),
+            (Ok(()), false) => self.folder.rename(&self.partial, &self.name),
+            (Err(cause), _) => Err(cause),
         };
         if outcome.is_err() {
-            self.discard();
+            self.discard(if has_own_name { &self.name } else { &self.partial });
         }
         outcome
     }
 }
 
-impl FileWriter<'_> {
+impl FileWriter {
     /// Gives a nameless file its name, or, where a file stands under that name, its partial name, from which it can
     /// replace the other. Says whether it has its own name now.
-    fn link(&self, file: &OwnedFd) -> Result<bool, Errno> {
+    fn link(&self, file: &OwnedFd) -> Result<bool, StoreError> {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let link = |name: &str| {
-            rustix::fs::linkat(rustix::fs::CWD, &path, &self.folder.root, name, AtFlags::SYMLINK_FOLLOW)
+        let link = |name: &OsStr| {
+            rustix::fs::linkat(rustix::fs::CWD, &path, self.folder.fd(), name, AtFlags::SYMLINK_FOLLOW)
         };
+        let error = |cause| self.folder.failed(Operation::Rename, &self.name, cause);
         match link(&self.name) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => {
-                // What an earlier attempt left is in the way of nothing but this.
-                let _ = rustix::fs::unlinkat(&self.folder.root, &self.partial, AtFlags::empty());
-                link(&self.partial).map(|()| false)
+                self.folder.reclaim(&self.partial)?;
+                link(&self.partial).map(|()| false).map_err(error)
             }
-            Err(cause) => Err(cause),
+            Err(cause) => Err(error(cause)),
         }
     }
-}
 
-/// Closes a file that was written to and reports what the kernel says: network file systems tell of lost data here.
-pub(crate) fn close(file: OwnedFd) -> Result<(), Errno> {
-    // SAFETY: the descriptor is owned and given up here, so it is closed once and not used afterwards.
-    unsafe { rustix::io::try_close(rustix::fd::IntoRawFd::into_raw_fd(file)) }
-}
-
-impl FileWriter<'_> {
-    fn discard(&self) {
+    fn discard(&self, name: &OsStr) {
         // Best effort: the error that led here is the one to report, and a left-over is replaced by the next attempt.
-        let _ = rustix::fs::unlinkat(&self.folder.root, &self.partial, AtFlags::empty());
+        let _ = self.folder.remove(name);
     }
 }
 
-impl Drop for FileWriter<'_> {
+impl Drop for FileWriter {
     fn drop(&mut self) {
         if self.file.take().is_some() && self.has_name {
-            self.discard();
+            self.discard(&self.partial);
         }
     }
 }

@@ -15,6 +15,7 @@ mod file_system;
 mod folder;
 mod footprint;
 mod ground;
+mod held;
 mod lane;
 mod layout;
 mod limits;
@@ -49,9 +50,10 @@ pub use direct::Direct;
 pub use error::{Operation, StoreError};
 pub use fault::Fault;
 pub use file_system::{Counter, FileSystem};
-pub use folder::{PARTIAL, existing_ancestor, free_bytes};
+pub use folder::{existing_ancestor, free_bytes};
 pub use footprint::Footprint;
 pub use ground::Ground;
+pub use held::{Held, Made, PARTIAL, make_path};
 pub use lane::{Blocking, BlockingLane};
 pub use layout::layout;
 pub use limits::want_files;
@@ -270,10 +272,12 @@ pub trait Files: Send + Sync + Debug {
     fn shown(&self, name: &Name) -> String;
     /// Size of a file; `None` if there is none of that name.
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError>;
-    /// Makes a folder; fine if it exists.
+    /// Makes a folder; fine if it exists, unless it is a link.
     fn create_folder(&self, name: &Name) -> Result<(), StoreError>;
-    /// Begins a file, replacing what may stand there once it is finished.
+    /// Begins a file, which replaces a regular file of its name once it is finished.
     fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError>;
+    /// Writes a small file so that it is there with all its bytes after a power failure at any moment, or not at all.
+    fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError>;
     /// Keeps other writers out until the store is closed, where the medium can do that.
     fn lock(&self) -> Result<(), StoreError>;
     /// Removes what interrupted writers have left in a folder of files whose names begin and end so.

@@ -22,7 +22,9 @@ impl Mapped {
     /// argument inside.
     pub fn open(path: &Path) -> Result<Mapped, StoreError> {
         let name = path.display().to_string();
-        let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        // Non-blocking: to open a named pipe would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let fd = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|cause| StoreError::io(Operation::Open, &name, cause))?;
         let file = File::from(fd);
         let facts = file.metadata().map_err(|error| io(Operation::Stat, &name, &error))?;

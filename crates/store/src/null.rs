@@ -140,6 +140,10 @@ impl Files for NoFiles {
         Err(self.refuse(Operation::Create, name))
     }
 
+    fn put(&self, name: &Name, _bytes: &[u8]) -> Result<(), StoreError> {
+        Err(self.refuse(Operation::Create, name))
+    }
+
     fn lock(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -32,7 +32,8 @@ pub enum ScanError {
         .0.display()
     )]
     OutputInside(PathBuf),
-    #[error("{} is there and is not a catalog; it is not replaced", .0.display())]
+    #[error("{} is there and is not a catalog; it is not replaced: remove it, or choose another place with \
+         --output", .0.display())]
     InTheWay(PathBuf),
     #[error("another 'feedline catalog' is at work on {}; wait for it", .0.display())]
     Busy(PathBuf),
@@ -41,7 +42,7 @@ pub enum ScanError {
     #[error("{}: {error}", path.display())]
     Catalog { path: PathBuf, error: CatalogError },
     #[error("cannot use the catalog: {0}")]
-    Store(#[from] StoreError),
+    Store(StoreError),
     #[error("{} cannot stand in a catalog: {error}", path.display())]
     Build { path: PathBuf, error: BuildError },
     #[error("interrupted; the folders that were finished are kept, and the same command goes on from there")]
@@ -55,8 +56,24 @@ pub enum ScanError {
     Panicked,
 }
 
+impl From<StoreError> for ScanError {
+    fn from(cause: StoreError) -> ScanError {
+        ScanError::Store(cause)
+    }
+}
+
 impl ScanError {
     pub(super) fn io(operation: &'static str, path: &Path, cause: io::Error) -> ScanError {
         ScanError::Io { operation, path: path.to_owned(), cause }
+    }
+
+    /// A folder into which no catalog can be written: another place may do.
+    pub(super) fn unwritable(folder: &Path, cause: StoreError) -> ScanError {
+        match cause {
+            StoreError::Io { cause, .. } => {
+                ScanError::Unwritable { folder: folder.to_owned(), cause: cause.into() }
+            }
+            cause => ScanError::Store(cause),
+        }
     }
 }

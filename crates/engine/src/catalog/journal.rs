@@ -6,9 +6,10 @@
 //! use.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -16,12 +17,15 @@ use model::catalog::{Assembler, EncodedFolder, HEADER, path_order, put_varint, t
 use rustix::fd::AsFd;
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
+use store::{Held, StoreError};
 
 use super::ScanError;
 use super::list::mtime_ns;
 
 /// Changes with the form of the records; a journal of another form is begun anew.
 const MAGIC: [u8; 8] = *b"\x89FLJRN\x01\n";
+/// How a journal of any form begins.
+const ANY_FORM: usize = 6;
 /// Length and checksum before each payload.
 const PREFIX: usize = 12;
 
@@ -114,6 +118,8 @@ fn seal(out: &mut [u8]) {
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
+    folder: Held,
+    name: OsString,
     path: PathBuf,
     /// When the listing began, by the file system's own clock.
     pub(super) begun_ns: i64,
@@ -128,20 +134,24 @@ struct Tail {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, begun anew if it is not of this listing, and says which folders it has.
+    /// Opens the journal of this name, begun anew if it is not of this listing, and says which folders it has.
     pub(super) fn open(
-        path: &Path,
+        folder: Held,
+        name: OsString,
         identity: &Identity,
     ) -> Result<(Journal, HashMap<Vec<u8>, Finished>), ScanError> {
-        let mut options = std::fs::OpenOptions::new();
-        let file =
-            options.read(true).write(true).create(true).truncate(false).open(path).map_err(|cause| {
-                let folder = path.parent().unwrap_or(path).to_owned();
-                ScanError::Unwritable { folder, cause }
-            })?;
-        lock(&file, path)?;
-        let begun_ns = touch(&file).map_err(|cause| ScanError::io("touch", path, cause.into()))?;
-        let journal = Journal { file, path: path.to_owned(), begun_ns, tail: Mutex::default() };
+        let path = folder.path().join(&name);
+        let file = folder
+            .open_or_create(&name, false)
+            .map_err(|cause| ScanError::unwritable(folder.path(), cause))?;
+        lock(&file, &path)?;
+        // Another listing may have finished and removed the file between our opening and locking it.
+        if !folder.is_named(&name, &file) {
+            return Err(ScanError::Busy(path));
+        }
+        refuse_others(&file, &path)?;
+        let begun_ns = touch(&file).map_err(|cause| ScanError::io("touch", &path, cause.into()))?;
+        let journal = Journal { file, folder, name, path, begun_ns, tail: Mutex::default() };
         let finished = journal.resume(identity)?;
         Ok((journal, finished))
     }
@@ -215,12 +225,12 @@ impl Journal {
         self.tail().folders.push((path, finished));
     }
 
-    /// Writes the catalog of all folders of this listing to `path` and flushes it.
-    pub(super) fn assemble(&self, suffixes: &[Vec<u8>], path: &Path) -> Result<(), ScanError> {
-        let failed = |cause| ScanError::io("write", path, cause);
+    /// Writes the catalog of all folders of this listing to a new file beside the journal and flushes it.
+    pub(super) fn assemble(&self, suffixes: &[Vec<u8>], name: &OsStr) -> Result<(), ScanError> {
+        let failed = |cause| ScanError::io("write", &self.folder.path().join(name), cause);
         let mut folders = std::mem::take(&mut self.tail().folders);
         folders.sort_unstable_by(|(a, _), (b, _)| path_order(a, b));
-        let file = File::create(path).map_err(failed)?;
+        let file = self.folder.create_temporary(name)?;
         let mut out = BufWriter::with_capacity(1 << 18, &file);
         out.write_all(&[0; HEADER as usize]).map_err(failed)?;
         let mut assembler = Assembler::new(suffixes);
@@ -239,7 +249,9 @@ impl Journal {
 
     /// Removes the file. Best effort: a journal that stays is only checked again by the next listing.
     pub(super) fn remove(&self) {
-        let _ = std::fs::remove_file(&self.path);
+        if self.folder.is_named(&self.name, &self.file) {
+            let _ = self.folder.remove(&self.name);
+        }
     }
 
     fn tail(&self) -> std::sync::MutexGuard<'_, Tail> {
@@ -266,11 +278,17 @@ fn lock(file: &File, path: &Path) -> Result<(), ScanError> {
         Err(Errno::WOULDBLOCK) => return Err(ScanError::Busy(path.to_owned())),
         Err(cause) => return Err(ScanError::io("lock", path, cause.into())),
     }
-    // Another listing may have finished and removed the file between our opening and locking it.
-    let opened = file.metadata().map_err(|cause| ScanError::io("look at", path, cause))?;
-    match std::fs::metadata(path) {
-        Ok(there) if there.ino() == opened.ino() && there.dev() == opened.dev() => Ok(()),
-        _ => Err(ScanError::Busy(path.to_owned())),
+    Ok(())
+}
+
+/// Refuses a file that is no journal: it is somebody else's, and would be emptied.
+fn refuse_others(file: &File, path: &Path) -> Result<(), ScanError> {
+    let mut start = [0; ANY_FORM];
+    let length = file.metadata().map_err(|cause| ScanError::io("look at", path, cause))?.len();
+    match file.read_exact_at(&mut start, 0) {
+        Ok(()) if start == MAGIC[..ANY_FORM] => Ok(()),
+        _ if length == 0 => Ok(()),
+        _ => Err(StoreError::NotOurs { name: path.display().to_string(), what: "a file" }.into()),
     }
 }
 
@@ -287,8 +305,13 @@ mod tests {
         Record { path: path.into(), mtime_ns: -5, subfolders, folder: encoder.finish() }
     }
 
+    fn try_open(path: &Path, identity: &[u8]) -> Result<(Journal, HashMap<Vec<u8>, Finished>), ScanError> {
+        let folder = Held::open(path.parent().unwrap()).unwrap();
+        Journal::open(folder, path.file_name().unwrap().to_owned(), &Identity(identity.to_vec()))
+    }
+
     fn open(path: &Path, identity: &[u8]) -> (Journal, HashMap<Vec<u8>, Finished>) {
-        Journal::open(path, &Identity(identity.to_vec())).unwrap()
+        try_open(path, identity).unwrap()
     }
 
     #[test]
@@ -328,8 +351,20 @@ mod tests {
         drop(journal);
         assert!(open(&path, b"other").1.is_empty());
         assert!(open(&path, b"id").1.is_empty());
-        std::fs::write(&path, b"garbage of any kind").unwrap();
+        std::fs::write(&path, [&MAGIC[..ANY_FORM], b"\x02 of another version"].concat()).unwrap();
         assert!(open(&path, b"id").1.is_empty());
+        std::fs::write(&path, b"").unwrap();
+        assert!(open(&path, b"id").1.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_no_journal_is_not_emptied() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("j");
+        std::fs::write(&path, b"garbage of any kind").unwrap();
+        let error = try_open(&path, b"id").unwrap_err().to_string();
+        assert!(error.contains("feedline did not make"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"garbage of any kind");
     }
 
     #[test]
@@ -337,7 +372,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
         let (_journal, _) = open(&path, b"id");
-        let second = Journal::open(&path, &Identity(b"id".to_vec()));
+        let second = try_open(&path, b"id");
         assert!(matches!(second, Err(ScanError::Busy(_))));
     }
 }

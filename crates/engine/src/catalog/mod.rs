@@ -13,6 +13,7 @@ mod known;
 mod list;
 mod walk;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use model::catalog::{Catalog, CatalogError, Folder};
@@ -20,7 +21,7 @@ use model::names::Name;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use store::Mapped;
+use store::{Held, Mapped};
 
 pub use check::{Change, Changes, changed_folders};
 pub use error::ScanError;
@@ -171,19 +172,19 @@ pub fn scan(root: &Path, options: &Options, stop: &Stop, pulse: &Pulse) -> Resul
     let place = Place::settle(root, options)?;
     let before = if options.refresh { Some(Opened::open(&place.path, root)?) } else { None };
     let suffixes = suffixes(options, before.as_ref())?;
-    let (journal, finished) = Journal::open(&place.journal(), &Identity::of(&fd, root, &suffixes)?)?;
+    let identity = Identity::of(&fd, root, &suffixes)?;
+    let (journal, finished) = Journal::open(place.folder.below(".")?, place.beside(".partial"), &identity)?;
     let known = Known { finished, catalog: before.map(|opened| opened.catalog) };
     let threads = threads(options.threads);
     let task = walk::Task { root: &fd, root_path: root, suffixes: &suffixes, threads, stop, pulse };
     let counts = walk::Walk::new(task, &known, &journal).run()?;
     let new = place.beside(".new");
     let written = journal.assemble(&suffixes, &new);
-    let opened = match written.and_then(|()| Opened::open(&new, root)) {
+    let opened = match written.and_then(|()| Opened::open(&place.folder.path().join(&new), root)) {
         Ok(opened) if opened.files() > 0 => opened,
         outcome => {
-            // Best effort: what led here is the error to report.
-            let _ = std::fs::remove_file(&new);
-            outcome?;
+            outcome.inspect_err(|_| place.discard(&new))?;
+            place.discard(&new);
             place.leave(&journal);
             return Err(ScanError::Empty { root: root.to_owned(), filtered: counts.skipped.unmatched > 0 });
         }
@@ -235,21 +236,16 @@ fn open_root(root: &Path) -> Result<OwnedFd, ScanError> {
 /// Where the catalog goes.
 struct Place {
     path: PathBuf,
-    /// The hidden folder in the data folder, if that is where.
-    own_folder: Option<PathBuf>,
+    /// The folder that it lies in, and its name there.
+    folder: Held,
+    name: OsString,
+    /// The data folder, if it goes into the hidden folder there.
+    root: Option<Held>,
 }
 
 impl Place {
     fn settle(root: &Path, options: &Options) -> Result<Place, ScanError> {
-        let Some(path) = &options.output else {
-            let folder = root.join(FOLDER);
-            return match std::fs::create_dir(&folder) {
-                Err(cause) if cause.kind() != std::io::ErrorKind::AlreadyExists => {
-                    Err(ScanError::Unwritable { folder: root.to_owned(), cause })
-                }
-                _ => Ok(Place { path: folder.join(FILE), own_folder: Some(folder) }),
-            };
-        };
+        let Some(path) = &options.output else { return Place::beside_data(root)?.spare_others() };
         let folder = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -258,49 +254,62 @@ impl Place {
         let hidden = |part: std::path::Component<'_>| part.as_os_str().as_encoded_bytes().starts_with(b".");
         match whole(folder)?.strip_prefix(whole(root)?) {
             Ok(inside) if !inside.components().any(hidden) => Err(ScanError::OutputInside(path.clone())),
-            _ => Place { path: path.clone(), own_folder: None }.spare_others(),
+            _ => {
+                let name = path.file_name().ok_or_else(|| ScanError::InTheWay(path.clone()))?.to_owned();
+                Place { path: path.clone(), folder: Held::open(folder)?, name, root: None }.spare_others()
+            }
         }
+    }
+
+    /// In the hidden folder, which is made if it is missing.
+    fn beside_data(root: &Path) -> Result<Place, ScanError> {
+        let held = Held::open(root)?;
+        let made = held.make_folder(FOLDER).map_err(|cause| ScanError::unwritable(root, cause))?;
+        if made {
+            held.sync()?;
+        }
+        let folder = held.below(FOLDER)?;
+        Ok(Place { path: default_place(root), folder, name: FILE.into(), root: Some(held) })
     }
 
     /// Refuses to replace a file that is something else: a mistyped path must not cost anybody a file.
     fn spare_others(self) -> Result<Place, ScanError> {
+        if self.path.is_dir() {
+            return Err(ScanError::InTheWay(self.path));
+        }
+        self.folder.check_replaceable(&self.name)?;
         match Opened::open(&self.path, Path::new("")) {
             Err(ScanError::Catalog { error: CatalogError::NotACatalog, path }) => {
                 Err(ScanError::InTheWay(path))
             }
-            _ if self.path.is_dir() => Err(ScanError::InTheWay(self.path)),
             _ => Ok(self),
         }
     }
 
-    fn beside(&self, ending: &str) -> PathBuf {
-        let mut name = self.path.as_os_str().to_owned();
+    /// The name of a file beside the catalog.
+    fn beside(&self, ending: &str) -> OsString {
+        let mut name = self.name.clone();
         name.push(ending);
-        PathBuf::from(name)
-    }
-
-    fn journal(&self) -> PathBuf {
-        self.beside(".partial")
+        name
     }
 
     /// Gives the finished catalog its name.
-    fn publish(&self, new: &Path) -> Result<(), ScanError> {
-        std::fs::rename(new, &self.path).map_err(|cause| ScanError::io("write", &self.path, cause))?;
-        if let Some(parent) = self.path.parent() {
-            // Some file systems cannot flush a folder; the catalog is whole whether its name survives a crash
-            // or not.
-            let parent = if parent == Path::new("") { Path::new(".") } else { parent };
-            let _ = std::fs::File::open(parent).and_then(|folder| folder.sync_all());
-        }
-        Ok(())
+    fn publish(&self, new: &OsString) -> Result<(), ScanError> {
+        self.folder.rename(new, &self.name)?;
+        Ok(self.folder.sync()?)
+    }
+
+    /// Removes a catalog that was not finished. Best effort: what led here is the error to report.
+    fn discard(&self, new: &OsString) {
+        let _ = self.folder.reclaim(new);
     }
 
     /// Removes what stands there for a catalog that will not come.
     fn leave(&self, journal: &Journal) {
         journal.remove();
-        if let Some(folder) = &self.own_folder {
+        if let Some(root) = &self.root {
             // Stays if something else is in it.
-            let _ = std::fs::remove_dir(folder);
+            let _ = root.remove_folder(FOLDER);
         }
     }
 }

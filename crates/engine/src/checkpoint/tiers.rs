@@ -5,7 +5,7 @@
 
 use model::checkpoint::manifest::{MANIFEST, Manifest, Moment};
 use model::names::Name;
-use store::{Lock, PARTIAL, StoreError, Tier};
+use store::{CHUNK_GRANULE, Lock, PARTIAL, StoreError, Tier};
 
 use super::{CheckpointError, Job, Keeper};
 
@@ -121,18 +121,41 @@ pub(super) fn abandon(tier: &dyn Tier, moment: Moment) {
 
 /// Removes a checkpoint, so that it is never seen with files missing.
 pub(super) fn remove(tier: &dyn Tier, folder: &str) -> Result<(), CheckpointError> {
-    if standing(tier, folder.to_owned())?.is_some() {
-        tier.rename(&path(folder, MANIFEST), &path(folder, DRAFT))?;
+    let complete = standing(tier, folder.to_owned())?.is_some();
+    if complete {
+        let draft = path(folder, DRAFT);
+        remove_draft(tier, folder)?;
+        if tier.size(&draft)?.is_some() {
+            return Err(StoreError::NotOurs { name: tier.shown(&draft), what: "a file" }.into());
+        }
+        tier.rename(&path(folder, MANIFEST), &draft)?;
         tier.sync_folder(&named(folder))?;
     }
-    clear(tier, folder)
+    clear(tier, folder, complete)
+}
+
+/// Removes a draft that is not needed any more.
+fn remove_draft(tier: &dyn Tier, folder: &str) -> Result<(), CheckpointError> {
+    match list(tier, folder, DRAFT)? {
+        Some(_) => Ok(tier.remove(&path(folder, DRAFT))?),
+        None => Ok(()),
+    }
 }
 
 /// Removes what is ours in the folder of a checkpoint that is not complete, and the folder if nothing is left in it.
-fn clear(tier: &dyn Tier, folder: &str) -> Result<(), CheckpointError> {
+/// A file is ours if the draft lists it and its size fits: it is the one that is listed if the files were `whole` until
+/// now, and at most that, in granules, if they were not.
+fn clear(tier: &dyn Tier, folder: &str, whole: bool) -> Result<(), CheckpointError> {
     let partial = |file: &str| path(folder, &format!("{file}{PARTIAL}"));
     if let Some(draft) = list(tier, folder, DRAFT)? {
-        draft.files.iter().try_for_each(|file| tier.remove(&path(folder, &file.name)))?;
+        for file in &draft.files {
+            let name = path(folder, &file.name);
+            let most = file.bytes.next_multiple_of(CHUNK_GRANULE as u64);
+            let fits = |bytes| if whole { bytes == file.bytes } else { bytes <= most };
+            if tier.size(&name)?.is_some_and(fits) {
+                tier.remove(&name)?;
+            }
+        }
         tier.remove(&partial(MANIFEST))?;
         // The list outlives what it lists.
         tier.sync_folder(&named(folder))?;
@@ -146,12 +169,12 @@ fn clear(tier: &dyn Tier, folder: &str) -> Result<(), CheckpointError> {
 fn tidy(tier: &dyn Tier, moment: Moment) -> Result<(), CheckpointError> {
     let (folder, aside) = (moment.folder(), aside(moment));
     if standing(tier, folder.clone())?.is_some() {
-        tier.remove(&path(&folder, DRAFT))?;
+        remove_draft(tier, &folder)?;
         return remove(tier, &aside);
     }
-    clear(tier, &folder)?;
+    clear(tier, &folder, false)?;
     if standing(tier, aside.clone())?.is_none() {
-        return clear(tier, &aside);
+        return clear(tier, &aside, false);
     }
     tier.rename(&named(&aside), &named(&folder))?;
     Ok(tier.sync_folder(&root())?)

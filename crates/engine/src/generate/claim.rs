@@ -59,6 +59,8 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
             Claim { seed, rewrite: task.overwrite, complete: false }
         }
         Some(there) => {
+            task.store.files().remove_leftovers(&beside(FOLDER), MANIFEST, "")?;
+            task.store.files().remove_leftovers(&beside("."), MLPSTORAGE, "")?;
             let differences = there.differences(&asked);
             let seed_may_differ = task.keep_seed && differences.iter().all(Difference::is_seed);
             if differences.is_empty() || seed_may_differ {
@@ -72,7 +74,7 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
             Claim { seed, rewrite: true, complete: false }
         }
     };
-    task.store.files().create_folder(&Name::new(FOLDER).unwrap_or_default())?;
+    task.store.files().create_folder(&beside(FOLDER))?;
     write_manifest(task, claim, false)?;
     Ok(claim)
 }
@@ -96,6 +98,10 @@ fn refuse_unclaimed(task: &Generation<'_>) -> Result<(), GenerateError> {
                 overwritable,
             });
         }
+    }
+    if !task.overwrite && task.store.files().size(&beside(MLPSTORAGE))?.is_some() {
+        let (folder, example) = (".".to_owned(), MLPSTORAGE.to_owned());
+        return Err(GenerateError::Unclaimed { folder, files: 1, example, overwritable: true });
     }
     Ok(())
 }
@@ -136,9 +142,9 @@ pub(super) fn complete(task: &Generation<'_>, claim: Claim) -> Result<(), Genera
     if claim.complete {
         return Ok(());
     }
-    write_manifest(task, claim, true)?;
-    let text = mlpstorage(task);
-    Ok(put(task.store, &Name::new(MLPSTORAGE).unwrap_or_default(), &text)?)
+    // The other tool's manifest first: once ours says that all is there, nothing is written any more.
+    put(task.store, &beside(MLPSTORAGE), &mlpstorage(task))?;
+    write_manifest(task, claim, true)
 }
 
 /// What the folder is to hold.
@@ -176,11 +182,15 @@ fn kept(file: &str) -> Name {
     Name::new(&format!("{FOLDER}/{file}")).unwrap_or_default()
 }
 
-/// Writes a small file.
+/// The name of something beside the splits.
+fn beside(file: &str) -> Name {
+    Name::new(file).unwrap_or_default()
+}
+
+/// Writes a small file, flushed before it gets its name and its name flushed after that: what it says about the folder
+/// must not be lost in a power failure.
 fn put(store: &dyn Store, name: &Name, text: &str) -> Result<(), StoreError> {
-    let mut writer = store.files().create(name)?;
-    writer.write(text.as_bytes())?;
-    writer.finish()
+    store.files().put(name, text.as_bytes())
 }
 
 fn explain(differences: &[Difference]) -> String {

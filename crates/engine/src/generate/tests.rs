@@ -55,6 +55,10 @@ impl Files for Stuck {
         })
     }
 
+    fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
+        self.folder.files().put(name, bytes)
+    }
+
     fn lock(&self) -> Result<(), StoreError> {
         self.folder.files().lock()
     }

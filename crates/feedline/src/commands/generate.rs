@@ -129,7 +129,9 @@ impl Job<'_> {
         let (outcome, span) = watch(self.show, &pulse, &goal, || engine::generate::generate(&task));
         outcome.map(|done| (done, span)).map_err(|error| match error {
             GenerateError::Format(_) | GenerateError::Panicked(_) => Failure::internal(error),
-            GenerateError::Store(StoreError::Busy { .. }) => Failure::refused(error),
+            GenerateError::Store(StoreError::Busy { .. } | StoreError::NotOurs { .. }) => {
+                Failure::refused(error)
+            }
             GenerateError::OtherDataSet(_) | GenerateError::Unclaimed { .. } => Failure::refused(error),
             GenerateError::Catalogued => Failure::refused(error),
             GenerateError::Manifest { .. } => Failure::refused(error),

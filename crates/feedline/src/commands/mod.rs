@@ -194,9 +194,10 @@ pub fn check_folder(path: &Path, what: &str) -> Result<(), Failure> {
     check().map_err(Failure::usage)
 }
 
-/// Makes a folder with its parents.
+/// Makes a folder with its parents, whose names survive a power failure.
 pub fn make_folder(path: &Path, what: &str) -> Result<(), Failure> {
-    std::fs::create_dir_all(path)
+    store::make_path(path)
+        .map(drop)
         .map_err(|error| Failure::refused(anyhow!("cannot make the {what} {}: {error}", path.display())))
 }
 

@@ -1,15 +1,15 @@
 //! The result folder, `RESULTS/WORKLOAD/TIME/`: written under a hidden name, flushed, and renamed into place, so that
 //! it is there completely or not at all.
 
-use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, anyhow};
 use engine::meter;
 use model::ledger::Phase;
 use model::metrics::EpochFigures;
+use store::{Held, Made, make_path};
 
 use super::result::Outcome;
 use super::sums::{self, Sums};
@@ -18,46 +18,52 @@ use super::{lines, pretty};
 /// Makes the workload's results folder and sees that something can be written there, before a long run and not
 /// after it.
 pub fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFolders> {
-    let folder = results.join(safe_name(workload));
-    let made =
-        FreshFolders(folder.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect());
-    let shown = folder.display();
-    leave(&made.0);
-    fs::create_dir_all(&folder)
-        .map_err(|error| anyhow!("cannot make the results folder {shown}: {error}"))?;
-    let probe = folder.join(format!(".feedline-probe-{}", std::process::id()));
-    File::create(&probe).map_err(|error| anyhow!("cannot write to the results folder {shown}: {error}"))?;
-    fs::remove_file(&probe).with_context(|| format!("cannot remove {}", probe.display()))?;
+    let name = safe_name(workload);
+    let cannot = |what: &str| format!("cannot {what} the results folder {}", results.join(&name).display());
+    let mut made = FreshFolders::default();
+    made.add(make_path(results).with_context(|| cannot("make"))?);
+    let parent = Held::open(results).with_context(|| cannot("make"))?;
+    made.add(Made::new(&parent, &name).with_context(|| cannot("make"))?);
+    parent.sync().with_context(|| cannot("flush"))?;
+    let folder = parent.below(&name).with_context(|| cannot("use"))?;
+    let probe = format!(".feedline-probe-{}", std::process::id());
+    folder.create_temporary(&probe).with_context(|| cannot("write to"))?;
+    folder.remove(&probe).with_context(|| cannot("write to"))?;
     Ok(made)
 }
 
-/// Folders that were made for a result. Those that are still empty when this goes are removed: a run that leaves no
-/// result leaves no trace.
-#[derive(Debug)]
+/// Folders that were made for a result, innermost first. Those that are still empty when this goes are removed: a run
+/// that leaves no result leaves no trace.
+#[derive(Debug, Default)]
 #[must_use]
-pub struct FreshFolders(Vec<PathBuf>);
+pub struct FreshFolders(Vec<Arc<Made>>);
+
+impl FreshFolders {
+    fn add(&mut self, made: impl IntoIterator<Item = Made>) {
+        for folder in made.into_iter().map(Arc::new) {
+            leave(&folder);
+            self.0.insert(0, folder);
+        }
+    }
+}
 
 impl Drop for FreshFolders {
     fn drop(&mut self) {
-        // Innermost first; a folder with something in it stays, which is the point.
-        self.0.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+        // A folder with something in it stays, which is the point.
+        self.0.iter().for_each(|folder| folder.undo());
     }
 }
 
-/// Folders that are of no use to anyone unless the program ends well.
-static LEAVINGS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// Folders that are of no use to anyone unless the program ends well, innermost first.
+static LEAVINGS: Mutex<Vec<Arc<Made>>> = Mutex::new(Vec::new());
 
-fn leave(folders: &[PathBuf]) {
-    LEAVINGS.lock().unwrap_or_else(PoisonError::into_inner).splice(0..0, folders.iter().cloned());
+fn leave(folder: &Arc<Made>) {
+    LEAVINGS.lock().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::clone(folder));
 }
 
-/// Removes what a result was to be written to, where nothing was.
+/// Removes what a result was to be written to, where nothing was. A folder with a result in it stays.
 pub fn remove_leavings() {
-    for folder in LEAVINGS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        let partial = folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PARTIAL));
-        // Best effort, innermost first. A folder with a result in it stays.
-        let _ = if partial { fs::remove_dir_all(folder) } else { fs::remove_dir(folder) };
-    }
+    LEAVINGS.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|folder| folder.undo());
 }
 
 /// How the name of a result folder begins that is not complete.
@@ -68,20 +74,35 @@ pub type Document = (&'static str, String);
 
 /// Writes the result and says where it is.
 pub fn write(results: &Path, workload: &str, documents: &[Document]) -> anyhow::Result<PathBuf> {
-    let parent = results.join(safe_name(workload));
-    let partial = parent.join(format!("{PARTIAL}{}", std::process::id()));
-    let place = || format!("cannot write the result to {}", parent.display());
-    // One that was killed may have had the same number.
-    let _ = fs::remove_dir_all(&partial);
-    leave(std::slice::from_ref(&partial));
-    fs::create_dir_all(&partial).with_context(place)?;
-    let saved =
-        write_files(&partial, documents).and_then(|()| publish(&parent, &partial)).with_context(place);
-    if saved.is_err() {
-        // The error is what matters; a left-over is hidden and recognisable.
-        let _ = fs::remove_dir_all(&partial);
+    let name = safe_name(workload);
+    let place = || format!("cannot write the result to {}", results.join(&name).display());
+    // They were there when the run began.
+    make_path(results).with_context(place)?;
+    let results_folder = Held::open(results).with_context(place)?;
+    results_folder.make_folder(&name).with_context(place)?;
+    let parent = results_folder.below(&name).with_context(place)?;
+    let partial = Arc::new(make_partial(&parent).with_context(place)?);
+    leave(&partial);
+    let saved = write_files(&partial, documents).and_then(|()| publish(&partial)).with_context(place);
+    match saved {
+        Ok(stamp) => Ok(results.join(&name).join(stamp)),
+        Err(error) => {
+            partial.undo();
+            Err(error)
+        }
     }
-    saved
+}
+
+/// Makes a folder for a result that is not complete. One that was killed may have had the same number.
+fn make_partial(parent: &Held) -> anyhow::Result<Made> {
+    let number = std::process::id();
+    for attempt in 1..1000 {
+        let more = if attempt == 1 { String::new() } else { format!("-{attempt}") };
+        if let Some(made) = Made::new(parent, format!("{PARTIAL}{number}{more}"))? {
+            return Ok(made);
+        }
+    }
+    Err(anyhow!("too many folders {PARTIAL}{number}; remove them"))
 }
 
 /// The files of the result of a run that trains.
@@ -95,42 +116,28 @@ pub fn documents(outcome: &Outcome<'_>) -> anyhow::Result<Vec<Document>> {
     ])
 }
 
-fn write_files(folder: &Path, documents: &[Document]) -> anyhow::Result<()> {
+fn write_files(folder: &Made, documents: &[Document]) -> anyhow::Result<()> {
     let mut sums = Sums::default();
     for (name, text) in documents {
         sums.add(name, text.as_bytes());
         put(folder, name, text)?;
     }
     put(folder, sums::NAME, &sums.to_string())?;
-    File::open(folder)?.sync_all().context("cannot flush the folder")
+    folder.folder().sync().context("cannot flush the folder")
 }
 
-fn put(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
-    let mut file = File::create(folder.join(name)).with_context(|| name.to_owned())?;
+fn put(folder: &Made, name: &str, text: &str) -> anyhow::Result<()> {
+    let mut file = folder.create(name)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(|| name.to_owned())
 }
 
-/// Writes a file under a hidden name and gives it its own when it is whole; one that stands there is replaced.
-pub fn put_whole(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
-    let partial = format!(".partial-{name}");
-    put(folder, &partial, text)?;
-    fs::rename(folder.join(partial), folder.join(name)).with_context(|| name.to_owned())
-}
-
-/// Gives the finished folder its name: the time, and a number if two runs end in one second.
-fn publish(parent: &Path, partial: &Path) -> anyhow::Result<PathBuf> {
+/// Gives the finished folder its name: the time, and a number if two runs end in one second. Says which it is.
+fn publish(partial: &Made) -> anyhow::Result<String> {
     let stamp = meter::folder_stamp();
     for attempt in 1..1000 {
         let name = if attempt == 1 { stamp.clone() } else { format!("{stamp}-{attempt}") };
-        let folder = parent.join(name);
-        // Renaming onto an existing folder fails unless it is empty, and ours never are.
-        match fs::rename(partial, &folder) {
-            Ok(()) => {
-                File::open(parent)?.sync_all()?;
-                return Ok(folder);
-            }
-            Err(_) if folder.exists() => {}
-            Err(error) => return Err(error.into()),
+        if partial.publish(&name)? {
+            return Ok(name);
         }
     }
     Err(anyhow!("too many results with the time {stamp}"))

@@ -1,5 +1,6 @@
 //! Checkpoints in a folder: buffered writes, writes past the page cache, or either of them through a ring.
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -7,13 +8,14 @@ use model::extent::Extent;
 use model::names::Name;
 use model::spec::Readahead;
 use model::units::Nanos;
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Advice, AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::ring::RingSink;
 use super::{CHUNK_GRANULE, Lock, Sink, Source, Tier};
-use crate::folder::{Folder, PARTIAL, existing_ancestor, start_flushing};
+use crate::folder::{Folder, READ_FLAGS, start_flushing};
+use crate::held::{Held, close, is_file, make_path, path, split, write_all};
 use crate::page_cache::{self, Pages};
 use crate::past_cache::PastCache;
 use crate::{Buffer, FileSystem, Files, Ground, Now, Operation, StoreError};
@@ -41,10 +43,7 @@ pub struct Disk {
 
 impl Disk {
     pub(super) fn open(root: &Path, road: Road) -> Result<Disk, StoreError> {
-        make_root(root).map_err(|error| {
-            let cause = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-            StoreError::io(Operation::MakeFolder, &root.display().to_string(), cause)
-        })?;
+        make_path(root)?;
         let folder = Folder::open(root)?;
         if road.is_past_cache() {
             // Refuses where it is not possible, before anything is written.
@@ -57,8 +56,25 @@ impl Disk {
     }
 
     /// The folder as it is now: one that was away and came back, such as a mount, is another than it was.
-    fn now(&self) -> Result<Folder, StoreError> {
-        Folder::open(&self.root)
+    fn now(&self) -> Result<Held, StoreError> {
+        Held::open(&self.root)
+    }
+
+    /// Holds the folder that something is in, and gives its name there; `None` if there is no such folder. A link to
+    /// one is none: it leads to what somebody else keeps.
+    fn known_parent<'a>(&self, name: &'a Name) -> Result<Option<(Held, &'a OsStr)>, StoreError> {
+        let (root, (folder, file)) = (self.now()?, split(name));
+        match root.below(folder) {
+            Err(StoreError::Missing { .. } | StoreError::NotOurs { .. }) => Ok(None),
+            held => held.map(|held| Some((held, file))),
+        }
+    }
+
+    /// Opens a file to read it.
+    fn open_file(&self, name: &Name, more: OFlags) -> Result<OwnedFd, StoreError> {
+        let (folder, file) = self.now()?.parent_of(name, Operation::Open)?;
+        rustix::fs::openat(folder.fd(), file, READ_FLAGS | OFlags::NOFOLLOW | more, Mode::empty())
+            .map_err(|cause| self.failed(Operation::Open, name, cause))
     }
 
     /// The pages of a file that are in memory; `None` where their count does not tell what is served from there.
@@ -67,23 +83,9 @@ impl Disk {
         Ok(ground.untold().is_none().then(|| page_cache::count(file, whole).ok()).flatten())
     }
 
-    /// Opens a file for writing that is empty.
-    fn begin(&self, name: &Name, more: OFlags) -> Result<OwnedFd, StoreError> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | more;
-        let root = self.now()?;
-        rustix::fs::openat(root.root(), name.as_c_str(), flags, Mode::from_raw_mode(0o666))
-            .map_err(|cause| self.failed(Operation::Create, name, cause))
-    }
-
-    /// Opens a folder to list or flush it.
-    fn open_folder(&self, folder: &Name) -> Result<Result<OwnedFd, Errno>, StoreError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(self.now()?.root(), folder.as_c_str(), flags, Mode::empty()))
-    }
-
     /// A file and the extent of all its bytes.
     fn whole(&self, name: &Name) -> Result<(OwnedFd, Extent), StoreError> {
-        let file = self.now()?.open_file(name)?;
+        let file = self.open_file(name, OFlags::empty())?;
         let stat = rustix::fs::fstat(&file).map_err(|cause| self.failed(Operation::Stat, name, cause))?;
         Ok((file, Extent { offset: 0, len: u64::try_from(stat.st_size).unwrap_or(0) }))
     }
@@ -103,7 +105,7 @@ impl Tier for Disk {
     }
 
     fn lock(&self, shared: bool) -> Result<Lock, StoreError> {
-        let folder = self.now()?;
+        let folder = Folder::open(&self.root)?;
         if shared { folder.lock_shared() } else { folder.lock() }?;
         Ok(Lock { _folder: Some(folder) })
     }
@@ -111,13 +113,13 @@ impl Tier for Disk {
     fn observed(&self) -> Vec<(&'static str, String)> {
         // Where it cannot be asked, there is nothing to say.
         let file_system =
-            self.now().and_then(|folder| FileSystem::of(folder.root(), &self.root.display().to_string()));
+            self.now().and_then(|folder| FileSystem::of(folder.fd(), &self.root.display().to_string()));
         file_system.map_or_else(|_| Vec::new(), |known| vec![("file_system", known.name.to_owned())])
     }
 
     fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        self.now()?.create_folder(folder)?;
-        self.open_folder(folder)?.map(drop).map_err(|cause| self.failed(Operation::MakeFolder, folder, cause))
+        let (parent, folder) = self.now()?.parent_of(folder, Operation::MakeFolder)?;
+        parent.make_folder(folder).map(drop)
     }
 
     fn create<'a>(
@@ -127,7 +129,8 @@ impl Tier for Disk {
         clock: &'a dyn Now,
     ) -> Result<Box<dyn Sink + 'a>, StoreError> {
         let more = if self.road.is_past_cache() { OFlags::DIRECT } else { OFlags::empty() };
-        let file = self.begin(name, more)?;
+        let (folder, file) = self.now()?.parent_of(name, Operation::Create)?;
+        let file = folder.create_new(file, more)?;
         if self.road == (Road::Ring { past_cache: true }) {
             reserve(&file, bytes).map_err(|cause| self.failed(Operation::Write, name, cause))?;
         }
@@ -140,8 +143,7 @@ impl Tier for Disk {
 
     fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
         let more = if self.road.is_past_cache() { OFlags::DIRECT } else { OFlags::empty() };
-        let open = self.now()?.try_open(name, more);
-        let file = open.map_err(|cause| self.failed(Operation::Open, name, cause))?;
+        let file = self.open_file(name, more)?;
         if !self.road.is_past_cache() {
             // Advice: without it the kernel finds out by itself.
             let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
@@ -163,50 +165,46 @@ impl Tier for Disk {
     }
 
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
-        let partial = Name::new(&format!("{name}{PARTIAL}")).unwrap_or_default();
-        let file = self.begin(&partial, OFlags::empty())?;
-        write_all(&file, bytes, 0)
-            .and_then(|()| rustix::fs::fsync(&file))
-            .map_err(|cause| self.failed(Operation::Write, name, cause))?;
-        self.rename(&partial, name)?;
-        self.sync_folder(&parent(name))
+        let (folder, file) = self.now()?.parent_of(name, Operation::Create)?;
+        folder.put(file, bytes)
     }
 
     fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError> {
-        let failed = |cause| self.failed(Operation::Read, name, cause);
-        let file = match self.now()?.try_open(name, OFlags::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
-            open => open.map_err(failed)?,
-        };
+        if self.size(name)?.is_none() {
+            return Ok(None);
+        }
         let mut bytes = Vec::new();
+        let file = self.open_file(name, OFlags::empty())?;
         match std::fs::File::from(file).read_to_end(&mut bytes) {
             Ok(_) => Ok(Some(bytes)),
-            Err(error) => Err(failed(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
+            Err(error) => {
+                Err(self.failed(Operation::Read, name, Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+            }
         }
     }
 
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
-        self.now()?.size(name)
+        let Some((folder, file)) = self.known_parent(name)? else { return Ok(None) };
+        Ok(folder.look(file)?.filter(is_file).map(|there| there.st_size as u64))
     }
 
     fn sync_file(&self, name: &Name) -> Result<(), StoreError> {
-        let file = self.now()?.open_file(name)?;
+        let file = self.open_file(name, OFlags::empty())?;
         rustix::fs::fsync(&file).map_err(|cause| self.failed(Operation::Sync, name, cause))
     }
 
     fn sync_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        let synced = self.open_folder(folder)?.and_then(rustix::fs::fsync);
-        synced.map_err(|cause| self.failed(Operation::Sync, folder, cause))
+        self.now()?.below(path(folder))?.sync()
     }
 
     fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError> {
         let error = |cause| self.failed(Operation::List, folder, cause);
-        let open = match self.open_folder(folder)? {
-            Err(Errno::NOENT) => return Ok(Vec::new()),
-            open => open.map_err(error)?,
+        let held = match self.now()?.below(path(folder)) {
+            Err(StoreError::Missing { .. }) => return Ok(Vec::new()),
+            held => held?,
         };
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
+        for entry in rustix::fs::Dir::read_from(held.fd()).map_err(error)? {
             let name = entry.map_err(error)?.file_name().to_string_lossy().into_owned();
             if name != "." && name != ".." {
                 names.push(name);
@@ -217,44 +215,19 @@ impl Tier for Disk {
     }
 
     fn rename(&self, from: &Name, to: &Name) -> Result<(), StoreError> {
-        let root = self.now()?;
-        rustix::fs::renameat(root.root(), from.as_c_str(), root.root(), to.as_c_str())
-            .map_err(|cause| self.failed(Operation::Rename, from, cause))
+        let (folder, from) = self.now()?.parent_of(from, Operation::Rename)?;
+        folder.rename(from, split(to).1)
     }
 
     fn remove(&self, name: &Name) -> Result<(), StoreError> {
-        match rustix::fs::unlinkat(self.now()?.root(), name.as_c_str(), AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(cause) => Err(self.failed(Operation::Remove, name, cause)),
-        }
+        let Some((folder, file)) = self.known_parent(name)? else { return Ok(()) };
+        folder.remove(file)
     }
 
     fn remove_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        match rustix::fs::unlinkat(self.now()?.root(), folder.as_c_str(), AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
-            Err(cause) => Err(self.failed(Operation::Remove, folder, cause)),
-        }
+        let Some((parent, folder)) = self.known_parent(folder)? else { return Ok(()) };
+        parent.remove_folder(folder)
     }
-}
-
-/// Makes the folder of a tier, and sees that the names on the way to it survive a crash.
-fn make_root(root: &Path) -> std::io::Result<()> {
-    if root.is_dir() {
-        return Ok(());
-    }
-    let there = existing_ancestor(root).canonicalize()?;
-    std::fs::create_dir_all(root)?;
-    let made = root.canonicalize()?;
-    for folder in made.ancestors().skip(1).take_while(|folder| folder.starts_with(&there)) {
-        std::fs::File::open(folder)?.sync_all()?;
-    }
-    Ok(())
-}
-
-/// The folder that a file is in.
-fn parent(name: &Name) -> Name {
-    let text = name.as_str();
-    Name::new(text.rsplit_once('/').map_or(".", |(folder, _)| folder)).unwrap_or_default()
 }
 
 /// Gives a file its size at once. Past the page cache, writes that make a file longer wait for each other, and several
@@ -269,21 +242,6 @@ fn reserve(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         outcome => outcome,
     }
-}
-
-fn write_all(file: &OwnedFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match rustix::io::pwrite(file.as_fd(), bytes, at) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(written) => {
-                bytes = &bytes[written..];
-                at += written as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(cause) => return Err(cause),
-        }
-    }
-    Ok(())
 }
 
 /// A file that is being written.
@@ -326,7 +284,7 @@ impl Target<'_> {
             rustix::fs::fsync(&self.file).map_err(|cause| self.failed(Operation::Sync, cause))?;
         }
         let Target { disk, name, file, clock, .. } = self;
-        crate::folder::close(file).map_err(|cause| disk.failed(Operation::Close, &name, cause))?;
+        close(file).map_err(|cause| disk.failed(Operation::Close, &name, cause))?;
         Ok(clock.now())
     }
 }

@@ -197,9 +197,9 @@ mod tests {
 
     #[test]
     fn every_operation_can_be_the_one() {
-        let folder = tempfile::tempdir().unwrap();
         let mut failed = Vec::new();
         for number in 0..16 {
+            let folder = tempfile::tempdir().unwrap();
             let tier = tier(&format!("kind=eio,after={number},limit=1"), folder.path());
             let work = || -> Result<(), StoreError> {
                 tier.make_folder(&name("a"))?;
@@ -221,8 +221,7 @@ mod tests {
             assert!(tier.observed().contains(&("faults_injected", "1".to_owned())));
         }
         assert!(failed.iter().all(|error| error.starts_with("cannot ")), "{failed:?}");
-        let flushed = folder.path().join("a/x");
-        assert!(failed[2].starts_with(&format!("cannot flush {}", flushed.display())), "{}", failed[2]);
+        assert!(failed[2].starts_with("cannot flush ") && failed[2].contains("/a/x:"), "{}", failed[2]);
     }
 
     #[test]

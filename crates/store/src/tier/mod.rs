@@ -35,9 +35,9 @@ pub trait Tier: Send + Sync + Debug {
     fn lock(&self, shared: bool) -> Result<Lock, StoreError>;
     /// What it turned out to do that a result should tell.
     fn observed(&self) -> Vec<(&'static str, String)>;
-    /// Makes a folder; fine if it exists.
+    /// Makes a folder; fine if it exists, unless it is a link.
     fn make_folder(&self, folder: &Name) -> Result<(), StoreError>;
-    /// Begins a file that will have so many bytes, in place of what may stand there.
+    /// Begins a file that will have so many bytes. Its name must be free.
     fn create<'a>(
         &'a self,
         name: &Name,
@@ -52,9 +52,9 @@ pub trait Tier: Send + Sync + Debug {
     fn cached(&self, name: &Name) -> Result<Option<Pages>, StoreError>;
     /// Writes a small file so that it is there with all its bytes after a crash at any moment, or not at all.
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError>;
-    /// The bytes of a small file; `None` if there is none of that name.
+    /// The bytes of a small file; `None` if there is no regular file of that name.
     fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Bytes of a file; `None` if there is none of that name.
+    /// Bytes of a file; `None` if there is no regular file of that name.
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError>;
     /// Sees that a file that was finished without that survives a crash.
     fn sync_file(&self, name: &Name) -> Result<(), StoreError>;
@@ -62,11 +62,11 @@ pub trait Tier: Send + Sync + Debug {
     fn sync_folder(&self, folder: &Name) -> Result<(), StoreError>;
     /// What is in a folder; nothing if it does not exist.
     fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError>;
-    /// Gives a file or a folder another name in one step. A file takes the place of one that has the name.
+    /// Gives a file or a folder another name in the same folder in one step. A regular file may replace another.
     fn rename(&self, from: &Name, to: &Name) -> Result<(), StoreError>;
-    /// Removes a file; fine if there is none.
+    /// Removes a regular file; fine if there is none. Anything else of that name stays.
     fn remove(&self, name: &Name) -> Result<(), StoreError>;
-    /// Removes a folder that is empty; one that is not stays, and none is fine.
+    /// Removes a folder that is empty; one that is not stays, as does a link, and none is fine.
     fn remove_folder(&self, folder: &Name) -> Result<(), StoreError>;
 }
 
@@ -178,6 +178,7 @@ mod tests {
                 if let Some(pages) = tier.evict(&name("one/file")).unwrap() {
                     assert!(pages.cached <= pages.all);
                 }
+                tier.remove(&name("one/file")).unwrap();
             }
         }
     }

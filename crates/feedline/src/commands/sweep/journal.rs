@@ -2,7 +2,7 @@
 //! written at once. A sweep that was interrupted goes on from what stands here.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use model::verdict::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use store::Held;
 
 use super::grid::Axis;
 
@@ -68,8 +69,8 @@ impl Journal {
     /// Opens the folder's journal, or begins one. One that belongs to another sweep is refused.
     pub fn open(folder: &Path, header: &Header) -> anyhow::Result<Journal> {
         let path = folder.join(NAME);
-        let options = OpenOptions::new().read(true).append(true).create(true).to_owned();
-        let mut file = options.open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        let held = Held::open(folder)?;
+        let mut file = held.open_or_create(NAME, true)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => bail!("another sweep is at work in {}", folder.display()),
             // Where a file system has no locks, nobody is kept out.
@@ -78,7 +79,10 @@ impl Journal {
         let entries = resume(&mut file, header).with_context(|| path.display().to_string())?;
         let mut journal = Journal { file, path, entries: BTreeMap::new() };
         match entries {
-            None => journal.append(header)?,
+            None => {
+                journal.append(header)?;
+                held.sync()?;
+            }
             Some(entries) => entries.into_iter().for_each(|entry| journal.keep(entry)),
         }
         Ok(journal)
@@ -98,8 +102,9 @@ impl Journal {
     fn append(&mut self, line: &impl Serialize) -> anyhow::Result<()> {
         let mut text = serde_json::to_string(line).context("cannot write JSON")?;
         text.push('\n');
-        // In one call: a line is there or is the last one and half there.
-        self.file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", self.path.display()))
+        // In one call: a line is there or is the last one and half there. What is reported as done is on the disk.
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     /// Whether a run was done and need not be done again.
@@ -114,22 +119,27 @@ impl Journal {
 }
 
 /// The entries of a journal, `None` of an empty one. A last line without its end was being written when the sweep was
-/// killed: it is cut off.
+/// killed: it is cut off, once it is clear that this is a journal.
 fn resume(file: &mut File, header: &Header) -> anyhow::Result<Option<Vec<Entry>>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).context("cannot read")?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let text = std::str::from_utf8(&bytes[..whole]).context("this is no journal of a sweep")?;
+    let mut lines = text.lines().enumerate();
+    let first = lines.next();
+    match first {
+        Some((_, first)) => check_header(first, header)?,
+        None if serde_json::to_string(header)?.as_bytes().starts_with(&bytes) => {}
+        None => bail!("this is no journal of a sweep; choose another folder"),
+    }
     if whole < bytes.len() {
         file.set_len(whole as u64).context("cannot cut off the half-written last line")?;
     }
-    let text = std::str::from_utf8(&bytes[..whole]).context("this is no journal of a sweep")?;
-    let mut lines = text.lines().enumerate();
-    let Some((_, first)) = lines.next() else { return Ok(None) };
-    check_header(first, header)?;
     let entries = lines.map(|(number, line)| {
         serde_json::from_str::<Entry>(line).map_err(|error| anyhow!("line {}: {error}", number + 1))
     });
-    Ok(Some(entries.collect::<anyhow::Result<_>>()?))
+    let entries = entries.collect::<anyhow::Result<_>>()?;
+    Ok(first.is_some().then_some(entries))
 }
 
 fn check_header(line: &str, header: &Header) -> anyhow::Result<()> {

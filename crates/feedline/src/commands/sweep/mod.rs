@@ -18,7 +18,7 @@ use model::order::{Permutation, mix};
 use model::units::Nanos;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use store::Now;
+use store::{Held, Now, StoreError};
 
 use super::stage::{Measured, Stage, Venue};
 use super::{Prepared, check_folder, make_folder, prepare, quoted, results_folder, stop_on_signals};
@@ -26,7 +26,7 @@ use crate::exit::{Ending, Exit, Failure};
 use crate::flags::SweepFlags;
 use crate::progress::Show;
 use crate::report;
-use crate::report::folder::{put_whole, safe_name};
+use crate::report::folder::safe_name;
 use crate::report::sweep::{Runs, SweepReport};
 use grid::Grid;
 use journal::{Entry, Header, Journal};
@@ -44,6 +44,7 @@ pub fn sweep(flags: &SweepFlags) -> Ending {
         Some(journal) => journal,
         None => {
             make_folder(&folder, "results folder")?;
+            check_outputs(&folder).map_err(Failure::refused)?;
             open(&folder, &header)?
         }
     };
@@ -59,6 +60,15 @@ pub fn sweep(flags: &SweepFlags) -> Ending {
         return Err(sweep.interrupted(&folder, &journal));
     }
     sweep.conclude(&header, &folder, &journal, ceiling)
+}
+
+/// What a finished sweep leaves beside its journal.
+const OUTPUTS: [&str; 3] = ["sweep.csv", "sweep.json", "sweep.svg"];
+
+/// Refuses a folder without a journal where files have these names: another program wrote them.
+fn check_outputs(folder: &Path) -> Result<(), StoreError> {
+    let held = Held::open(folder)?;
+    OUTPUTS.iter().try_for_each(|name| held.check_free(name))
 }
 
 fn open(folder: &Path, header: &Header) -> Result<Journal, Failure> {
@@ -267,9 +277,12 @@ impl<'a> Sweep<'a> {
         let report = SweepReport::new(header, cells, ceiling);
         let json = report.json();
         let write = || -> anyhow::Result<()> {
-            put_whole(folder, "sweep.csv", &report.csv())?;
-            put_whole(folder, "sweep.json", &report::pretty(&json)?)?;
-            put_whole(folder, "sweep.svg", &report.figure().svg())
+            let held = Held::open(folder)?;
+            let texts = [report.csv(), report::pretty(&json)?, report.figure().svg()];
+            for (name, text) in OUTPUTS.into_iter().zip(texts) {
+                held.put(name, text.as_bytes())?;
+            }
+            Ok(())
         };
         let place = || format!("cannot write the result to {}", folder.display());
         write().with_context(place).map_err(Failure::incomplete)?;
