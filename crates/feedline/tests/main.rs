@@ -54,6 +54,8 @@ mod manifest;
 mod mistakes;
 // Sizes of files, and counts and spans of reads: alike on every store.
 mod reads;
+// What would be left after a power failure: the order of flushes and renames.
+mod power;
 // The result of a run: its files, keys, counts and sums.
 mod run;
 // What holds the accelerators up: the parts of the time and the state of the page cache.

@@ -1,0 +1,127 @@
+//! Power failures: whatever gets its name by a rename was flushed before it, and its folder is flushed after it. The
+//! calls are taken from a trace; what a power failure leaves is tried on real file systems by `scripts/attack power`.
+
+use crate::util::{Cmd, Dir};
+
+/// The calls of a command that flush and name things, in order.
+struct Trace(Vec<String>);
+
+impl Trace {
+    fn of(dir: &Dir, command: Cmd<'_>) -> Trace {
+        let calls = "fsync,fdatasync,syncfs,rename,renameat,renameat2,linkat,mkdirat,mkdir";
+        let done = command.traced(calls, "trace").run().ran();
+        let trace = dir.read("trace");
+        if !trace.contains("sync(") {
+            done.fail(
+                "strace cannot trace here: this test needs ptrace (in a container: --cap-add SYS_PTRACE)",
+            );
+        }
+        // A call is one line, or two around those of other threads: the first has all that is asked for here.
+        let told = trace.lines().filter(|line| !line.contains(" = -1 ") && !line.contains(" resumed>"));
+        Trace(told.map(str::to_owned).collect())
+    }
+
+    /// Where something got a name by a rename: folder, old name, new name.
+    fn renames(&self) -> Vec<(usize, String, String, String)> {
+        let calls = self.0.iter().enumerate().filter(|(_, call)| call.contains(" rename"));
+        let parts = calls.map(|(at, call)| {
+            let folder = call.split(['<', '>']).nth(1).unwrap().to_owned();
+            let names: Vec<&str> = call.split('"').collect();
+            (at, folder, names[1].to_owned(), names[3].to_owned())
+        });
+        parts.collect()
+    }
+
+    fn is_flushed(&self, calls: std::ops::Range<usize>, path: &str) -> bool {
+        let mark = format!("<{path}>");
+        self.0[calls].iter().any(|call| call.contains("sync(") && call.contains(&mark))
+    }
+
+    /// Checks every rename, and returns the new names.
+    fn check(&self) -> Vec<String> {
+        let renames = self.renames();
+        for (at, folder, from, to) in &renames {
+            assert!(
+                self.is_flushed(0..*at, &format!("{folder}/{from}")),
+                "{to} was not flushed: {:#?}",
+                self.0
+            );
+            assert!(
+                self.is_flushed(*at..self.0.len(), folder),
+                "the name {to} was not flushed: {:#?}",
+                self.0
+            );
+        }
+        renames.into_iter().map(|(.., to)| to).collect()
+    }
+
+    /// The same for a data set, whose files are flushed together in the end.
+    fn check_manifests(&self) -> Vec<String> {
+        let others = self.0.iter().filter(|call| !(call.contains("rename") && call.contains("img_")));
+        Trace(others.cloned().collect()).check()
+    }
+}
+
+#[test]
+fn a_data_set_is_flushed_before_its_manifest_says_that_it_is_complete() {
+    let dir = Dir::small();
+    for flags in [&[][..], &["--overwrite", "--set", "train.seed=5"]] {
+        let trace = Trace::of(&dir, dir.feedline(&["generate", "w.yaml", "--quiet"]).args(flags));
+        assert_eq!(trace.check_manifests(), ["dataset.json", ".mlps-datagen-manifest.json", "dataset.json"]);
+        // It says that files are written before the first of them is, and that all are when they are on the disk.
+        let renames = trace.renames();
+        let named = |name: &str| {
+            let mut places = renames.iter().filter(|(.., to)| to == name).map(|(at, ..)| *at);
+            (places.next().unwrap(), places.next_back())
+        };
+        let (begun, complete) = named("dataset.json");
+        let file =
+            |call: &String| call.contains("img_") && (call.contains("linkat(") || call.contains("rename"));
+        let first = trace.0.iter().position(file).unwrap();
+        let last = trace.0.iter().rposition(file).unwrap();
+        assert!(begun < first && last < complete.unwrap());
+        assert!(trace.0[begun..first].iter().any(|call| call.contains("fsync(")));
+        assert!(trace.0[last..complete.unwrap()].iter().any(|call| call.contains("syncfs(")));
+    }
+}
+
+#[test]
+fn catalogs_are_flushed() {
+    let dir = Dir::new();
+    dir.write("data/a.jpg", "x");
+    dir.write("out/other", "x");
+    let trace = Trace::of(&dir, dir.feedline(&["catalog", "data", "--quiet"]));
+    assert_eq!(trace.check(), ["catalog"]);
+    let root = dir.path("data").canonicalize().unwrap();
+    assert!(trace.is_flushed(0..trace.0.len(), root.to_str().unwrap()), "the hidden folder is new");
+    let output = ["catalog", "data", "--quiet", "--output", "out/list"];
+    assert_eq!(Trace::of(&dir, dir.feedline(&output)).check(), ["list"]);
+}
+
+#[test]
+fn results_are_flushed_with_the_folders_that_lead_to_them() {
+    let dir = Dir::small();
+    let run = ["run", "w.yaml", "--quiet", "--store", "null", "--results-dir", "some/where"];
+    let trace = Trace::of(&dir, dir.feedline(&run));
+    assert_eq!(trace.check().len(), 1);
+    let (at, folder, from, _) = trace.renames().remove(0);
+    for file in ["spec.yaml", "plan.json", "ledger.json", "epochs.csv", "summary.json", "SHA256SUMS"] {
+        assert!(trace.is_flushed(0..at, &format!("{folder}/{from}/{file}")), "{file}");
+    }
+    for folder in ["", "some", "some/where"] {
+        let path = dir.path(folder).canonicalize().unwrap();
+        assert!(trace.is_flushed(0..at, path.to_str().unwrap()), "{path:?}");
+    }
+}
+
+#[test]
+fn sweeps_are_flushed() {
+    let dir = Dir::small();
+    let sweep = ["sweep", "w.yaml", "--quiet", "--no-calibration", "--repeat", "2", "--output", "out"];
+    let command = dir.feedline(&sweep).args(&["--over", "reader.read_threads=1,2", "--store", "null"]);
+    let trace = Trace::of(&dir, command);
+    assert_eq!(trace.check(), ["sweep.csv", "sweep.json", "sweep.svg"]);
+    let journal = format!("<{}>", dir.path("out/cells.jsonl").canonicalize().unwrap().display());
+    let flushed = trace.0.iter().filter(|call| call.contains("fdatasync(") && call.contains(&journal));
+    assert_eq!(flushed.count(), 5, "once for its head and once for each run");
+}
