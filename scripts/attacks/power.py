@@ -48,6 +48,10 @@ class Disk:
             os.close(folder)
         self.attack.command("umount", self.folder)
         self.attack.command("mount", self.device, self.folder)
+        # A host that had no power has another boot.
+        manifest = self.folder / "data/.feedline/dataset.json"
+        if manifest.exists() and "boot_id" in (text := manifest.read_text()):
+            manifest.write_text(json.dumps({**json.loads(text), "boot_id": "another"}))
 
     def feedline(self, *arguments, **options):
         return self.attack.feedline(*arguments, cwd=self.folder, **options)

@@ -195,6 +195,12 @@ fn cpu_quota() -> Option<CpuLimit> {
     Limits::read(Path::new("/")).cpu
 }
 
+/// What tells this boot of the host from others.
+pub fn boot_id() -> Option<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned())
+}
+
 /// Bytes that this process has caused to be fetched from block devices. Not counted for network file systems.
 pub fn device_read_bytes() -> Option<u64> {
     read_bytes("/proc/self/io")

@@ -138,6 +138,26 @@ fn what_an_interrupted_rewriting_has_left_does_not_count() {
 }
 
 #[test]
+fn files_that_were_not_flushed_before_a_reboot_do_not_count() {
+    let dir = Dir::small_with_data();
+    let whole = dir.tree("data");
+    let begun = dir.read(MANIFEST).replace("\"complete\": true", "\"complete\": false");
+    let written = |text: String| {
+        dir.write(MANIFEST, text);
+        // After a power failure it has its length and none of its bytes.
+        dir.write("data/train/img_05_of_24.npz", vec![0; whole["train/img_05_of_24.npz"].len()]);
+        generate(&dir, &[], &[]).exits(0).json()["files_written"].as_u64().unwrap()
+    };
+    assert_eq!(written(begun.clone()), 0, "during one boot nothing is lost");
+    let boot_id = manifest(&dir)["boot_id"].as_str().unwrap().to_owned();
+    for another in [begun.replace(&boot_id, "another"), begun.replace("boot_id", "unknown")] {
+        assert_eq!(written(another), 24);
+        assert_eq!(dir.tree("data"), whole);
+        assert_eq!(manifest(&dir)["complete"], true);
+    }
+}
+
+#[test]
 fn a_manifest_of_a_newer_version_is_refused() {
     let dir = Dir::small_with_data();
     let text = dir.read(MANIFEST).replace("\"schema_version\": 1", "\"schema_version\": 99");

@@ -86,6 +86,20 @@ fn a_data_set_is_flushed_before_its_manifest_says_that_it_is_complete() {
 }
 
 #[test]
+fn a_complete_data_set_is_not_called_so_while_files_are_written() {
+    let dir = Dir::small_with_data();
+    for flags in [&[][..], &["--overwrite"]] {
+        std::fs::remove_file(dir.path("data/train/img_03_of_24.npz")).unwrap();
+        let command = dir.feedline(&["generate", "w.yaml", "--quiet"]).args(flags);
+        let calls = Trace::of(&dir, command).0;
+        let place = |mark: &str| calls.iter().position(|call| call.contains(mark) && !call.contains("sync("));
+        assert!(place("\"dataset.json\"") < place("img_"), "{calls:#?}");
+        assert!(place("\"dataset.json\"").is_some());
+        assert_eq!(dir.json("data/.feedline/dataset.json")["complete"], true);
+    }
+}
+
+#[test]
 fn catalogs_are_flushed() {
     let dir = Dir::new();
     dir.write("data/a.jpg", "x");

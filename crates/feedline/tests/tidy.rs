@@ -301,6 +301,42 @@ fn nothing_is_left_for_later() {
 }
 
 #[test]
+fn files_are_made_and_removed_in_one_place() {
+    // Beside it: files without a name, and what is written to the kernel.
+    let allowed = ["crates/store/src/held.rs", "crates/store/src/folder.rs", "crates/engine/src/cache.rs"];
+    let calls = [
+        "File::create",
+        "File::options",
+        "OpenOptions",
+        "fs::write(",
+        "fs::rename(",
+        "fs::copy(",
+        "remove_file(",
+        "remove_dir",
+        "create_dir",
+        "hard_link(",
+        "symlink(",
+        "set_permissions(",
+        "unlinkat(",
+        "renameat",
+        "mkdirat(",
+        "linkat(",
+        "OFlags::CREATE",
+        "OFlags::TRUNC",
+    ];
+    let mut found = Vec::new();
+    for file in sources() {
+        if allowed.contains(&file.path.as_str()) || file.path.contains("/tests") {
+            continue;
+        }
+        let makes =
+            |line: &str| calls.iter().any(|call| line.contains(call)) && !line.trim().starts_with("//");
+        found.extend(File::lines_where(file.code(), &file.path, makes));
+    }
+    none("files and folders are made, replaced and removed by store/held.rs", &found);
+}
+
+#[test]
 fn lines_are_clean() {
     let mut found = Vec::new();
     for file in files() {

@@ -55,6 +55,10 @@ pub struct Manifest {
     /// Whether files of other content may still be among them: then none that is there counts.
     #[serde(default)]
     pub rewriting: bool,
+    /// The boot of the host that wrote it. Files are flushed before it is complete: of those that were written during
+    /// an earlier boot, some may have lost their bytes in a power failure.
+    #[serde(default)]
+    pub boot_id: Option<String>,
 }
 
 /// A setting in which two data sets differ.
@@ -124,6 +128,7 @@ impl Manifest {
             bytes: data.bytes(),
             complete: false,
             rewriting: false,
+            boot_id: None,
         }
     }
 

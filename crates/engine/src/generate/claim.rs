@@ -11,7 +11,7 @@ use store::{Store, StoreError, Traffic};
 
 use super::{GenerateError, Generation};
 use crate::catalog::{self, FOLDER};
-use crate::meter;
+use crate::{host, meter};
 
 /// Lies in the hidden folder, beside the catalog where there is one.
 const MANIFEST: &str = "dataset.json";
@@ -46,7 +46,7 @@ pub(super) struct Claim {
     /// Every file must be written again.
     pub(super) rewrite: bool,
     /// The folder is known to be complete.
-    complete: bool,
+    pub(super) complete: bool,
 }
 
 /// Takes the folder for the task's data set, or says what is in the way.
@@ -65,8 +65,13 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
             let seed_may_differ = task.keep_seed && differences.iter().all(Difference::is_seed);
             if differences.is_empty() || seed_may_differ {
                 let seed = there.seed().unwrap_or(seed);
-                let rewrite = task.overwrite || there.rewriting;
-                return Ok(Claim { seed, rewrite, complete: there.complete });
+                let unflushed = !there.complete && there.boot_id != host::boot_id();
+                let rewrite = task.overwrite || there.rewriting || unflushed;
+                let claim = Claim { seed, rewrite, complete: there.complete };
+                if unflushed {
+                    write_manifest(task, claim, false)?;
+                }
+                return Ok(claim);
             }
             if !(task.overwrite && differences.iter().all(Difference::only_content)) {
                 return Err(GenerateError::OtherDataSet(explain(&differences)));
@@ -129,8 +134,13 @@ fn census(store: &dyn Store, names: &Names, format: &dyn Format) -> Result<store
     Ok(sum)
 }
 
-/// Sees that every file is there and completes the manifest.
-pub(super) fn complete(task: &Generation<'_>, claim: Claim) -> Result<(), GenerateError> {
+/// Says that files are being written to a folder that was complete. They are not flushed one by one.
+pub(super) fn reopen(task: &Generation<'_>, claim: Claim) -> Result<(), GenerateError> {
+    write_manifest(task, claim, false)
+}
+
+/// Sees that every file is there and completes the manifest, unless it was complete and nothing was `written`.
+pub(super) fn complete(task: &Generation<'_>, claim: Claim, written: bool) -> Result<(), GenerateError> {
     for names in [&task.data.train.names, &task.data.valid.names] {
         let found = census(task.store, names, task.format)?;
         if found.matching != names.count || found.others > 0 {
@@ -139,7 +149,7 @@ pub(super) fn complete(task: &Generation<'_>, claim: Claim) -> Result<(), Genera
             return Err(GenerateError::Miscounted { folder, planned, there, example: found.example });
         }
     }
-    if claim.complete {
+    if claim.complete && !written {
         return Ok(());
     }
     // The other tool's manifest first: once ours says that all is there, nothing is written any more.
@@ -154,7 +164,8 @@ fn manifest(task: &Generation<'_>) -> Manifest {
 
 fn write_manifest(task: &Generation<'_>, claim: Claim, complete: bool) -> Result<(), GenerateError> {
     let rewriting = claim.rewrite && !complete;
-    let manifest = Manifest { complete, rewriting, ..manifest(task).with_seed(claim.seed) };
+    let boot_id = host::boot_id();
+    let manifest = Manifest { complete, rewriting, boot_id, ..manifest(task).with_seed(claim.seed) };
     let mut text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| GenerateError::Manifest { name: MANIFEST.to_owned(), cause: error.to_string() })?;
     text.push('\n');

@@ -18,6 +18,8 @@ use thiserror::Error;
 
 pub use claim::read_manifest;
 
+use claim::Claim;
+
 use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::watchdog::{Roster, Watched, guard};
@@ -99,9 +101,9 @@ pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
         make_folders(task, names)?;
     }
     let content = Content::new(claim.seed).compressible(task.spec.dataset.compressible);
-    let mut total = Crew::new(task, content, Pass::Write { rewrite: claim.rewrite }).work()?;
+    let mut total = Crew::new(task, content, Pass::Write(claim)).work()?;
     task.store.files().sync()?;
-    claim::complete(task, claim)?;
+    claim::complete(task, claim, total.files_written > 0)?;
     if task.verify {
         total.add(Crew::new(task, content, Pass::Verify).work()?);
     }
@@ -158,7 +160,7 @@ impl Generated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     /// Write it, if it is not there or is to be written again.
-    Write { rewrite: bool },
+    Write(Claim),
     /// Read it and compare.
     Verify,
 }
@@ -167,7 +169,7 @@ impl Pass {
     /// What a file is taken on for.
     fn operation(self) -> Operation {
         match self {
-            Pass::Write { .. } => Operation::Write,
+            Pass::Write(_) => Operation::Write,
             Pass::Verify => Operation::Read,
         }
     }
@@ -181,6 +183,8 @@ struct Crew<'a> {
     train: Pattern,
     valid: Pattern,
     next: AtomicU64,
+    /// Whether the manifest of a complete folder says now that it is not complete.
+    reopened: Mutex<bool>,
     failure: Mutex<Option<GenerateError>>,
     abort: Stop,
     roster: Roster,
@@ -223,6 +227,7 @@ impl<'a> Crew<'a> {
             train: task.data.train.names.pattern(),
             valid: task.data.valid.names.pattern(),
             next: AtomicU64::new(0),
+            reopened: Mutex::new(false),
             failure: Mutex::new(None),
             abort: Stop::default(),
             roster: Roster::new("writer", task.writers.max(1) as usize),
@@ -303,7 +308,7 @@ impl<'a> Crew<'a> {
         let task = self.task;
         let Hands { writer, name, scratch, lane, done } = hands;
         let bytes = match (self.pass, lane) {
-            (Pass::Write { rewrite }, _) if !rewrite && self.is_there(file, name)? => {
+            (Pass::Write(claim), _) if !claim.rewrite && self.is_there(file, name)? => {
                 done.files_kept += 1;
                 task.data.file_bytes.of(file)
             }
@@ -317,7 +322,8 @@ impl<'a> Crew<'a> {
                 done.bytes_verified += bytes;
                 bytes
             }
-            _ => {
+            (pass, _) => {
+                self.reopen(pass)?;
                 let bytes = self.write(*writer, file, name, scratch)?;
                 done.files_written += 1;
                 done.bytes_written += bytes;
@@ -325,6 +331,19 @@ impl<'a> Crew<'a> {
             }
         };
         task.pulse.add(1, bytes);
+        Ok(())
+    }
+
+    /// Sees that the manifest does not say that the folder is complete, before the first file is written.
+    fn reopen(&self, pass: Pass) -> Result<(), GenerateError> {
+        let mut reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Pass::Write(claim) = pass
+            && claim.complete
+            && !*reopened
+        {
+            claim::reopen(self.task, claim)?;
+            *reopened = true;
+        }
         Ok(())
     }
 
