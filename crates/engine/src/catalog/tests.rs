@@ -142,7 +142,7 @@ fn what_is_no_file_of_the_data_set_is_left_out_and_counted() {
 #[test]
 fn names_that_are_no_text_are_kept_to_the_byte() {
     let tree = Tree::new();
-    let odd = |bytes: &[u8]| std::ffi::OsString::from_vec(bytes.to_vec());
+    let odd = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
     let long = [b'n'; 255];
     for name in [b"\xff\xfe".as_slice(), b"new\nline", b"sp ace", b"\xc3(", &long] {
         tree.write(Path::new(&odd(b"d\xff")).join(odd(name)), name.len());
