@@ -29,6 +29,11 @@ def workload(attack):
     (attack.scratch / "w.yaml").write_text(WORKLOAD)
 
 
+def data_set(attack):
+    workload(attack)
+    attack.feedline("generate", "w.yaml", "--quiet")
+
+
 def group(attack, controller, below=None, **settings):
     """A new control group with these settings, which is removed when the case ends."""
     parent = below or GROUPS / controller
@@ -43,6 +48,10 @@ def group(attack, controller, below=None, **settings):
     for name, value in settings.items():
         (folder / f"{controller}.{name}").write_text(str(value))
     return folder
+
+
+def small_group(attack):
+    return group(attack, "memory", limit_in_bytes=128 * MIB)
 
 
 def remove(folder):
@@ -89,18 +98,16 @@ TOO_LARGE = ["--ranks", 16, "--set", "reader.retain=batch"]
 
 @case("a run that needs more memory than its group of 128 MiB has")
 def too_large_for_the_group(attack):
-    workload(attack)
-    attack.feedline("generate", "w.yaml", "--quiet")
-    limited = group(attack, "memory", limit_in_bytes=128 * MIB)
+    data_set(attack)
+    limited = small_group(attack)
     refused(attack.feedline(*RUN, *TOO_LARGE, **within(limited)), "128.0 MiB", str(limited), "--ranks")
     return "refused with exit code 3, with the group and its limit"
 
 
 @case("the same with the limit at the group above")
 def too_large_for_the_group_above(attack):
-    workload(attack)
-    attack.feedline("generate", "w.yaml", "--quiet")
-    above = group(attack, "memory", limit_in_bytes=128 * MIB)
+    data_set(attack)
+    above = small_group(attack)
     below = group(attack, "memory", below=above)
     refused(attack.feedline(*RUN, *TOO_LARGE, **within(below)), "128.0 MiB", str(above))
     plan = json.loads(attack.feedline("plan", "w.yaml", "--json", **within(below)).stdout)
@@ -112,7 +119,7 @@ def too_large_for_the_group_above(attack):
 @case("data sets that are larger than the group, generated and read inside it")
 def larger_data(attack):
     workload(attack)
-    limited = group(attack, "memory", limit_in_bytes=128 * MIB)
+    limited = small_group(attack)
     done = attack.feedline("generate", "w.yaml", "--quiet", **within(limited))
     check(done.returncode == OK, f"generate: exit code {done.returncode}: {done.stderr.strip()}")
     for store in ["posix", "direct", "mmap", "uring"]:
@@ -125,9 +132,8 @@ def larger_data(attack):
 
 @case("the largest run that is not refused")
 def just_fits(attack):
-    workload(attack)
-    attack.feedline("generate", "w.yaml", "--quiet")
-    limited = group(attack, "memory", limit_in_bytes=128 * MIB)
+    data_set(attack)
+    limited = small_group(attack)
     for ranks in range(12, 0, -1):
         size = ["--ranks", ranks, "--set", "reader.retain=batch"]
         done = attack.feedline(*RUN, *size, **within(limited))
@@ -139,16 +145,15 @@ def just_fits(attack):
 
 @case("a warm page cache that the group has no room for")
 def warm(attack):
-    workload(attack)
-    attack.feedline("generate", "w.yaml", "--quiet")
-    limited = group(attack, "memory", limit_in_bytes=128 * MIB)
+    data_set(attack)
+    limited = small_group(attack)
     refused(attack.feedline(*RUN, "--cache", "warm", **within(limited)), "cannot be made warm", str(limited))
     return "refused with exit code 3"
 
 
 @case("checkpoints that need more memory than the group has")
 def checkpoints(attack):
-    limited = group(attack, "memory", limit_in_bytes=128 * MIB)
+    limited = small_group(attack)
     settings = ["--set", "checkpoint.mode_of_save=async", "--scale", "1/1000", "--ranks", 8]
     refused(attack.feedline("run", "llama3_8b", "--quiet", *settings, **within(limited)), str(limited))
     return "refused with exit code 3"
@@ -156,8 +161,7 @@ def checkpoints(attack):
 
 @case("a quota of half a core, and one of one and a half")
 def quota(attack):
-    workload(attack)
-    attack.feedline("generate", "w.yaml", "--quiet")
+    data_set(attack)
     for cores in ["0.50", "1.50"]:
         limited = group(attack, "cpu", cfs_period_us=100_000, cfs_quota_us=round(float(cores) * 100_000))
         summary = ended(attack.feedline(*RUN, "--store", "uring", **within(limited)))
@@ -187,11 +191,11 @@ def cpuset(attack):
     return "one thread is planned, and the result names the limit"
 
 
-@case("a run that needs more than ulimit -v allows")
+@case("a run that needs more than ulimit -v or ulimit -d allows")
 def address_space(attack):
-    workload(attack)
-    attack.feedline("generate", "w.yaml", "--quiet")
+    data_set(attack)
     most = 256 * MIB
-    limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most))}
-    refused(attack.feedline(*RUN, *TOO_LARGE, **limited), "256.0 MiB", "ulimit -v")
+    for limit, word in [(resource.RLIMIT_AS, "ulimit -v"), (resource.RLIMIT_DATA, "ulimit -d")]:
+        limited = {"preexec_fn": lambda: resource.setrlimit(limit, (most, most))}
+        refused(attack.feedline(*RUN, *TOO_LARGE, **limited), "256.0 MiB", word)
     return "refused with exit code 3"

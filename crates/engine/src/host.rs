@@ -62,7 +62,7 @@ impl Host {
 
     /// The part of it that this process itself can use.
     pub fn own_room() -> Option<Room> {
-        Host::room().into_iter().chain(address_space()).min_by_key(|room| room.bytes)
+        Host::room().into_iter().chain(resource_limits()).min_by_key(|room| room.bytes)
     }
 }
 
@@ -80,13 +80,18 @@ impl std::fmt::Display for Room {
     }
 }
 
-/// What `ulimit -v` leaves.
-fn address_space() -> Option<Room> {
-    let bytes = getrlimit(Resource::As).current?;
-    let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()?;
-    let used = pages.saturating_mul(rustix::param::page_size() as u64);
-    let limit = format!("address space {}, set with ulimit -v", Bytes(bytes));
-    Some(Room { bytes: bytes.saturating_sub(used), limit: Some(limit) })
+/// What `ulimit -v` and `ulimit -d` leave. What counts towards them are the fields of statm: all pages of the address
+/// space first, those of data sixth.
+fn resource_limits() -> impl Iterator<Item = Room> {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let limits = [(Resource::As, 0, "address space", "-v"), (Resource::Data, 5, "data", "-d")];
+    limits.into_iter().filter_map(move |(resource, field, what, flag)| {
+        let bytes = getrlimit(resource).current?;
+        let pages: u64 = statm.split(' ').nth(field)?.parse().ok()?;
+        let used = pages.saturating_mul(rustix::param::page_size() as u64);
+        let limit = format!("{what} {}, set with ulimit {flag}", Bytes(bytes));
+        Some(Room { bytes: bytes.saturating_sub(used), limit: Some(limit) })
+    })
 }
 
 /// The limits on memory that are below `total`.

@@ -285,8 +285,10 @@ impl<B: Blocking> Lane for BlockingLane<'_, B> {
         let witness = self.traffic.witness.take();
         let outcome = self.read_range((reader, &file), range, &fetch, 0, Some(out));
         self.traffic.witness = witness;
-        self.leave(reader, file, name, outcome.is_ok())?;
-        Ok(Brought { bytes: range.len, opens, reads: outcome?, probe })
+        let left = self.leave(reader, file, name, outcome.is_ok());
+        let reads = outcome?;
+        left?;
+        Ok(Brought { bytes: range.len, opens, reads, probe })
     }
 
     fn take_spans(&mut self) -> Spans {
