@@ -148,6 +148,32 @@ fn generate_spares_what_is_planted_in_its_own_folder() {
 }
 
 #[test]
+fn temporary_files_that_have_a_name_are_no_way_out() {
+    // Files without a name get theirs through /proc; where that is missing, they have a temporary one.
+    let generate = |dir: &Dir| {
+        let script = "mount -t tmpfs tmpfs /proc || exit 99; exec \"$0\" generate w.yaml --quiet --overwrite";
+        let namespace = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
+        let args = [namespace, "bash", "-c", script, env!("CARGO_BIN_EXE_feedline")];
+        let done = dir.command(Path::new("unshare"), &args).run();
+        if done.code() == Some(99) {
+            done.fail("this test mounts an empty /proc: it needs root or user namespaces");
+        }
+        done
+    };
+    let names = [
+        ("data/train", Name::Folder),
+        ("data/train/img_03_of_24.npz", Name::Listed),
+        ("data/train/img_03_of_24.npz.partial", Name::Free),
+    ];
+    spared(&names, Dir::small_with_data, generate);
+    let dir = Dir::small_with_data();
+    let whole = dir.tree("data");
+    dir.write("data/train/img_03_of_24.npz.partial", "what an interrupted run left");
+    generate(&dir).exits(0);
+    assert_eq!(dir.tree("data"), whole);
+}
+
+#[test]
 fn index_files_are_not_written_through_links() {
     let names = [
         ("data/index", Name::Folder),
