@@ -19,6 +19,7 @@ mod pulse;
 mod stop;
 mod train;
 mod truth;
+pub mod waits;
 mod watchdog;
 mod world;
 

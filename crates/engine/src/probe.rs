@@ -47,7 +47,13 @@ fn look(store: &dyn Store, list: &dyn FileList, files: u64) -> Result<Option<Str
             }
         }
     };
-    std::thread::scope(|scope| (0..AT_ONCE.min(count)).for_each(|_| drop(scope.spawn(work))));
+    std::thread::scope(|scope| {
+        // This thread looks too, so that one that cannot be started is no reason to give up.
+        for _ in 1..AT_ONCE.min(count) {
+            let _ = std::thread::Builder::new().name("probe".to_owned()).spawn_scoped(scope, work);
+        }
+        work();
+    });
     found.into_inner().unwrap_or_else(PoisonError::into_inner).map(|(_, finding)| finding).transpose()
 }
 

@@ -11,6 +11,7 @@ use store::{Now, Operation, Track};
 
 use crate::meter::Monotonic;
 use crate::stop::Stop;
+use crate::waits;
 
 /// How often it looks, and how long it waits for work that was told to end: longer than a ring takes to give up on what
 /// the kernel does not give back.
@@ -57,7 +58,9 @@ pub(crate) fn guard<T>(stop: &Stop, watched: &dyn Watched, work: impl FnOnce() -
 
 fn keep_watch(stop: &Stop, watched: &dyn Watched, over: &Receiver<()>) {
     let clock = Monotonic::new();
-    let (mut progress, mut looked) = (watched.progress(), clock.now());
+    // A flush that takes long makes progress that the work itself does not see.
+    let done = || watched.progress().wrapping_add(waits::progress());
+    let (mut progress, mut looked) = (done(), clock.now());
     // For how long nothing has got on, or, once it is told to end, has not ended.
     let (mut quiet, mut told) = (Nanos::ZERO, false);
     while over.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
@@ -72,8 +75,8 @@ fn keep_watch(stop: &Stop, watched: &dyn Watched, over: &Receiver<()>) {
             }
         } else if stop.wished() || watched.ending().is_some() {
             (quiet, told) = (Nanos::ZERO, true);
-        } else if watched.progress() != progress || watched.is_busy() {
-            (progress, quiet) = (watched.progress(), Nanos::ZERO);
+        } else if done() != progress || watched.is_busy() {
+            (progress, quiet) = (done(), Nanos::ZERO);
         } else if stop.patience().is_some_and(|patience| quiet >= patience) {
             watched.end(format!("no progress for {quiet}: {}", named(watched.waits())));
             (quiet, told) = (Nanos::ZERO, true);
@@ -86,7 +89,8 @@ fn last_words(stop: &Stop, watched: &dyn Watched) -> String {
     let cause = watched.ending().unwrap_or_else(|| {
         (if stop.wished() { "interrupted" } else { "nobody asked for an end" }).to_owned()
     });
-    format!("{cause}\n  still not ended {GRACE} later: {}", named(watched.waits()))
+    let in_kernel = waits::blocked().map_or_else(String::new, |what| format!("\n  in the kernel: {what}"));
+    format!("{cause}\n  still not ended {GRACE} later: {}{in_kernel}", named(watched.waits()))
 }
 
 /// The first few of those who wait.

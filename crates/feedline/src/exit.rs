@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::report;
+use crate::supervisor;
 
 use model::verdict::Status;
 
@@ -112,12 +113,19 @@ pub fn abandon(message: &str) {
     }
     report::note(&format!("error: {message}"));
     let (tidied, over) = mpsc::channel::<()>();
-    std::thread::spawn(move || {
+    let tidying = std::thread::Builder::new().spawn(move || {
         report::folder::remove_leavings();
         drop(tidied);
     });
+    // Without the thread, the channel is closed already.
+    drop(tidying);
     let _ = over.recv_timeout(TIDYING);
-    std::process::exit(i32::from(Exit::Incomplete.code()));
+    supervisor::give_up(Exit::Incomplete)
+}
+
+/// A cause for which no thread or process could be started, with what to do about it.
+pub fn limited(cause: &std::io::Error) -> String {
+    format!("{cause}; is the number of processes limited (ulimit -u, a pids control group)?")
 }
 
 /// What a command returns.

@@ -179,6 +179,37 @@ pub enum Command {
     Completions { shell: Shell },
 }
 
+/// How long a wait for storage may last without progress, unless a flag or the workload says otherwise.
+const STALL_TIMEOUT: &str = "60s";
+
+impl Command {
+    /// The time without progress after which a wait for storage counts as stuck; a workload may set another.
+    pub fn stall_timeout(&self) -> Option<Nanos> {
+        let of_flag = match self {
+            Command::Run(RunFlags { workload, .. })
+            | Command::Sweep(SweepFlags { workload, .. })
+            | Command::Capacity(CapacityFlags { workload, .. })
+            | Command::Stall(StallFlags { workload, .. })
+            | Command::Generate(GenerateFlags { workload, .. })
+            | Command::Plan(PlanFlags { workload, .. }) => workload.stall_timeout,
+            Command::Validate(ValidateFlags { wait, .. })
+            | Command::Compare(CompareFlags { wait, .. })
+            | Command::Catalog(CatalogFlags { wait, .. })
+            | Command::Inspect(InspectFlags { wait, .. }) => Some(wait.stall_timeout),
+            Command::Workloads(_) | Command::Completions { .. } => None,
+        };
+        of_flag.or_else(|| patience(STALL_TIMEOUT).ok()).filter(|timeout| *timeout > Nanos::ZERO)
+    }
+}
+
+/// How long to wait for storage, for commands without a workload.
+#[derive(Args, Clone, Debug)]
+pub struct WaitFlags {
+    /// End with a list of what is blocked if there is no progress for this long, such as 90s; off: wait for ever
+    #[arg(long, value_name = "SPAN", default_value = STALL_TIMEOUT, value_parser = patience)]
+    pub stall_timeout: Nanos,
+}
+
 /// Which workload, and what is changed in it.
 #[derive(Args, Clone, Debug)]
 pub struct WorkloadFlags {
@@ -188,7 +219,7 @@ pub struct WorkloadFlags {
     /// Change a setting of the workload, in Hydra's notation; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// End with a list of who waits for what when nothing gets on for so long, such as 90s; off: wait for ever
+    /// End with a list of what is blocked if there is no progress for this long, such as 90s; off: wait for ever
     /// [default: the workload's reader.stall_timeout, 60 s]
     #[arg(long, value_name = "SPAN", value_parser = patience)]
     pub stall_timeout: Option<Nanos>,
@@ -426,6 +457,8 @@ pub struct ValidateFlags {
     /// Print the verdicts as JSON, alone on stdout
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub wait: WaitFlags,
 }
 
 #[derive(Args, Debug)]
@@ -445,6 +478,8 @@ pub struct CompareFlags {
     /// Print the comparison as JSON, alone on stdout
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub wait: WaitFlags,
 }
 
 #[derive(Args, Debug)]
@@ -517,9 +552,8 @@ pub struct CatalogFlags {
     /// Folders listed at once [default: twice the number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub threads: Option<u16>,
-    /// End with a list of who waits for what when nothing gets on for so long, such as 90s; off: wait for ever
-    #[arg(long, value_name = "SPAN", default_value = "60s", value_parser = patience)]
-    pub stall_timeout: Nanos,
+    #[command(flatten)]
+    pub wait: WaitFlags,
     #[command(flatten)]
     pub output_flags: OutputFlags,
 }
@@ -544,6 +578,8 @@ pub struct InspectFlags {
     /// Print the findings as JSON, alone on stdout
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub wait: WaitFlags,
 }
 
 #[derive(Args, Debug)]

@@ -6,28 +6,44 @@ mod exit;
 mod flags;
 mod progress;
 mod report;
+mod supervisor;
 mod workloads;
 
 use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Parser;
+use engine::waits;
 
-use exit::{Ending, Failure};
+use exit::{Ending, Exit, Failure, abandon};
 use flags::{Cli, Command};
+use supervisor::Side;
 
 fn main() -> ExitCode {
     engine::host::return_large_memory();
     let cli = Cli::parse();
-    // A panic has said what it is; its place in the list of exit codes is all that is missing.
-    let ending = std::panic::catch_unwind(|| dispatch(cli));
-    match ending.unwrap_or_else(|_| Err(Failure::internal(anyhow!("feedline has a fault: see above")))) {
-        Ok(exit) => exit.into(),
-        Err(Failure { exit, error }) => {
-            report::note(&format!("error: {error:#}"));
-            exit.into()
+    match supervisor::split() {
+        Ok(Side::Supervisor(supervisor)) => supervisor.wait(),
+        Ok(Side::Worker) => work(cli).into(),
+        Err(cause) => {
+            report::note(&format!("error: cannot start a process: {}", exit::limited(&cause)));
+            Exit::Refused.into()
         }
     }
+}
+
+/// Does what was asked, while every wait for storage is watched.
+fn work(cli: Cli) -> Exit {
+    let ending = match waits::watch(cli.command.stall_timeout(), abandon) {
+        // A panic has said what it is; its place in the list of exit codes is all that is missing.
+        Ok(()) => std::panic::catch_unwind(|| dispatch(cli))
+            .unwrap_or_else(|_| Err(Failure::internal(anyhow!("feedline has a fault: see above")))),
+        Err(cause) => Err(Failure::refused(anyhow!("cannot start a thread: {}", exit::limited(&cause)))),
+    };
+    ending.unwrap_or_else(|Failure { exit, error }| {
+        report::note(&format!("error: {error:#}"));
+        exit
+    })
 }
 
 fn dispatch(cli: Cli) -> Ending {

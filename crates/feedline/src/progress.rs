@@ -53,11 +53,15 @@ pub fn watch<T: Send>(show: Show, pulse: &Pulse, goal: &Goal, work: impl FnOnce(
     // The display ends when the work drops its end of the channel, at once and also when the work panics.
     let (working, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
-        match show {
-            Show::Nothing => {}
-            Show::Lines => drop(scope.spawn(move || bear(|| lines(pulse, goal, clock, &ended)))),
-            Show::Bar => drop(scope.spawn(move || bear(|| bar(pulse, goal, clock, &ended)))),
-        }
+        let display = std::thread::Builder::new().name("progress".to_owned());
+        // Where no thread can be started the work goes on without a display.
+        let _ = match show {
+            Show::Nothing => None,
+            Show::Lines => {
+                display.spawn_scoped(scope, move || bear(|| lines(pulse, goal, clock, &ended))).ok()
+            }
+            Show::Bar => display.spawn_scoped(scope, move || bear(|| bar(pulse, goal, clock, &ended))).ok(),
+        };
         let working = working;
         let value = work();
         let span = clock.now();

@@ -254,9 +254,10 @@ impl Running<'_> {
     /// Waits until a thread of that name is at work: `reader` while training, `writer` while generating. By then
     /// signals are listened to.
     pub fn until_thread(&mut self, name: &str) {
-        let tasks = PathBuf::from(format!("/proc/{}/task", self.child.id()));
+        let first = self.child.id();
         self.until(&format!("a thread '{name}'"), || {
-            let Ok(entries) = fs::read_dir(&tasks) else { return false };
+            let Some(worker) = worker_of(first) else { return false };
+            let Ok(entries) = fs::read_dir(format!("/proc/{worker}/task")) else { return false };
             entries.flatten().any(|task| {
                 fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim() == name)
             })
@@ -311,6 +312,18 @@ impl Running<'_> {
         }
         done
     }
+}
+
+/// The process that does the work of the one that was started, once there is one.
+pub fn worker_of(first: u32) -> Option<u32> {
+    let is_child = |process: &u32| {
+        let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+        // `number (name) state parent ..`; a name may hold anything.
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
+        parent == Some(first.to_string().as_str())
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_child)
 }
 
 /// A command that is over.

@@ -108,7 +108,7 @@ pub fn count(file: impl AsFd, range: Extent) -> Result<Pages, Denied> {
         Err(Errno::NOSYS) => mincore::count(file.as_fd(), range)?,
         Err(Errno::PERM) => return Err(Denied::NotPermitted),
         Err(_) => return Err(Denied::Unsupported),
-        Ok(cached) => cached,
+        Ok(count) => count.cached,
     };
     Ok(Pages { cached, all })
 }
@@ -168,14 +168,20 @@ struct Count {
 /// Calls that are so young have the same number on every architecture; libc does not name this one on all of them.
 const CACHESTAT: libc::c_long = 451;
 
-fn cachestat(file: impl AsFd, range: Extent) -> Result<u64, Errno> {
+/// Pages of a file that still have to be written to the device; `None` where the kernel does not report it.
+pub fn unwritten(file: impl AsFd) -> Option<u64> {
+    let whole = Extent { offset: 0, len: 0 };
+    cachestat(file, whole).ok().map(|count| count.dirty + count.writeback)
+}
+
+fn cachestat(file: impl AsFd, range: Extent) -> Result<Count, Errno> {
     let file = file.as_fd().as_raw_fd();
     let (range, mut count) = (Range { offset: range.offset, length: range.len }, Count::default());
     // SAFETY: the descriptor is open; both pointers are to structures of the kernel's layout that outlive the call,
     // which reads the first and fills the second.
     let answer = unsafe { libc::syscall(CACHESTAT, file, &raw const range, &raw mut count, 0) };
     match answer {
-        0 => Ok(count.cached),
+        0 => Ok(count),
         // Never zero after a failed call.
         _ => {
             Err(std::io::Error::last_os_error().raw_os_error().map_or(Errno::NOSYS, Errno::from_raw_os_error))

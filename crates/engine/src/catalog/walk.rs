@@ -21,6 +21,7 @@ use super::{ScanError, Skipped};
 use crate::meter;
 use crate::pulse::Pulse;
 use crate::stop::Stop;
+use crate::waits;
 use crate::watchdog::{Roster, Watched, guard};
 
 /// Room for the kernel's answer to one question for names: some two thousand.
@@ -140,6 +141,7 @@ impl<'a> Walk<'a> {
 
     /// What a thread does until nothing is left.
     fn work(&self, thread: usize) {
+        let _left = waits::leave_to_phase();
         let mut scratch = vec![MaybeUninit::uninit(); NAMES_BYTES];
         while let Some(work) = self.next() {
             let path = whole(self.task.root_path, work.path());

@@ -17,6 +17,7 @@ use crate::loader::panic_text;
 use crate::meter::Clock;
 use crate::pulse::Pulse;
 use crate::stop::Stop;
+use crate::waits;
 use crate::watchdog::{Roster, Watched, guard};
 
 /// One file of a checkpoint.
@@ -95,8 +96,8 @@ pub(super) struct Ended {
 /// What the threads that work on some files share, and what the one sees who watches them.
 struct Shift<'a> {
     roster: Roster,
-    /// Files on their way to the medium, which takes as long as it takes.
-    flushing: AtomicUsize,
+    /// Threads that wait for memory, which the background gives back: its own watch sees whether it does.
+    short_of_memory: AtomicUsize,
     next: AtomicUsize,
     failure: Mutex<Option<CheckpointError>>,
     abort: Stop,
@@ -122,7 +123,7 @@ impl Watched for Shift<'_> {
     fn is_busy(&self) -> bool {
         // Relaxed: for one who looks now and then.
         let nobody_waits = self.crew.awaited.is_some_and(|awaited| awaited.load(Ordering::Relaxed) == 0);
-        self.crew.unhurried || nobody_waits || self.flushing.load(Ordering::Relaxed) > 0
+        self.crew.unhurried || nobody_waits || self.short_of_memory.load(Ordering::Relaxed) > 0
     }
 
     fn waits(&self) -> Vec<String> {
@@ -174,12 +175,12 @@ impl<'s> Hands<'s> {
         self.shift.roster.end(self.thread);
     }
 
-    /// Waits for what may take long without any sign of progress.
-    pub(super) fn flush<T>(&self, wait: impl FnOnce() -> T) -> T {
+    /// Waits for memory, which may take long without any sign of progress.
+    pub(super) fn wait_for_memory<T>(&self, wait: impl FnOnce() -> T) -> T {
         // Relaxed: see above.
-        self.shift.flushing.fetch_add(1, Ordering::Relaxed);
+        self.shift.short_of_memory.fetch_add(1, Ordering::Relaxed);
         let done = wait();
-        self.shift.flushing.fetch_sub(1, Ordering::Relaxed);
+        self.shift.short_of_memory.fetch_sub(1, Ordering::Relaxed);
         done
     }
 
@@ -202,7 +203,7 @@ impl Crew<'_> {
         let threads = self.threads.clamp(1, items.len().max(1));
         let shift = Shift {
             roster: Roster::new("checkpoint thread", threads),
-            flushing: AtomicUsize::new(0),
+            short_of_memory: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
             failure: Mutex::new(None),
             abort: Stop::default(),
@@ -225,6 +226,7 @@ impl Shift<'_> {
         items: &[Item],
         work: &(impl Fn(&Item, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync),
     ) -> Vec<Ended> {
+        let _left = waits::leave_to_phase();
         let (mut hands, mut ended) = (Hands::new(self, thread), Vec::new());
         loop {
             // Relaxed: the number is all that is shared.
@@ -293,7 +295,7 @@ pub(super) fn write(
         at += len as u64;
     }
     let mut spare = std::mem::take(&mut hands.spare);
-    let ended = hands.flush(|| sink.finish(durable, &mut spare));
+    let ended = sink.finish(durable, &mut spare);
     hands.spare = spare;
     crew.pulse.add(1, 0);
     Ok((ended?, crc.finalize()))

@@ -156,7 +156,7 @@ impl Keeper<'_> {
         self.crew().each(items, |item, hands| {
             let path = item.path(folder);
             hands.begin(Operation::Sync, &tier.shown(&path));
-            let pages = hands.flush(|| if cold { tier.evict(&path) } else { tier.cached(&path) })?;
+            let pages = if cold { tier.evict(&path) } else { tier.cached(&path) }?;
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
             *sum = match (*sum, pages) {
                 (Some(mut sum), Some(pages)) => {

@@ -152,7 +152,7 @@ impl Keeper<'_> {
         let began = self.now();
         // Who waits here waits for the writers, who are watched.
         let lend = || self.awaiting(|| self.pool.lend(bytes, self.setup.stop));
-        let (loan, waited) = hands.flush(lend)?;
+        let (loan, waited) = hands.wait_for_memory(lend)?;
         if waited {
             hands.waited += self.now().since(began);
             // Several wait at once; the one that waits longest is the one that training waits for.

@@ -22,6 +22,7 @@ use claim::Claim;
 
 use crate::pulse::Pulse;
 use crate::stop::Stop;
+use crate::waits;
 use crate::watchdog::{Roster, Watched, guard};
 
 /// What to write and with what.
@@ -271,6 +272,7 @@ impl<'a> Crew<'a> {
     }
 
     fn work_alone(&self, writer: usize) -> Generated {
+        let _left = waits::leave_to_phase();
         let lane = match (self.pass == Pass::Verify).then(|| self.task.store.lane(Traffic::looks())) {
             Some(Err(cause)) => {
                 self.fail(cause.into());

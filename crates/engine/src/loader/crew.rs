@@ -33,6 +33,7 @@ use super::visit::{Known, Looked, ReadError, Visitor, Visits};
 use crate::accelerators::Drive;
 use crate::cache;
 use crate::meter::Monotonic;
+use crate::waits;
 
 /// How long a thread sleeps before it looks whether the run should stop.
 const LOOK_AROUND: Nanos = Nanos(100_000_000);
@@ -59,6 +60,7 @@ pub(crate) struct Delivered {
 /// Plays the readers of thread `thread` until the phase has no more chunks for them, and returns the account of what
 /// was delivered. A failure or a panic ends the phase for everybody and is kept in the job.
 pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered {
+    let _left = waits::leave_to_phase();
     Monotonic::sharpen_this_thread();
     let readers = job.deal.readers(thread);
     let checker = Checker::new(job, readers.len());

@@ -20,7 +20,7 @@ pub fn catalog(flags: &CatalogFlags) -> Ending {
     if let Some(empty) = flags.suffix.iter().find(|suffix| suffix.is_empty()) {
         return Err(Failure::usage(anyhow!("--suffix {empty:?} is empty; every name ends in nothing")));
     }
-    let stop = super::stop_on_signals()?.with_patience(super::unless_zero(flags.stall_timeout));
+    let stop = super::stop_on_signals()?.with_patience(super::unless_zero(flags.wait.stall_timeout));
     if flags.check { check(flags, &stop) } else { list(flags, &stop) }
 }
 

@@ -25,21 +25,21 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use engine::host::Host;
-use engine::{Stop, meter};
+use engine::{Stop, meter, waits};
 use format::{Arithmetic, Format, KINDS, Kind, Options};
 use model::checkpoint::CheckpointPlan;
 use model::plan::{self as plans, Listed, Medium, Plan, Request};
 use model::spec::{self, Preprocess, Source, Spec, StorageType};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyPlace, Warning};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use store::{Capabilities, Mode, Posix, Selection, Store};
 
-use crate::exit::{Exit, Failure, abandon};
+use crate::exit::{Failure, abandon, limited};
 use crate::flags::WorkloadFlags;
+use crate::supervisor;
 use crate::workloads::load;
 
 /// A workload that was read and understood.
@@ -105,6 +105,7 @@ pub fn prepare(flags: &WorkloadFlags) -> Result<Prepared, Failure> {
     let source = Source { name: &loaded.source, text: &loaded.text };
     let read = spec::read(source, &flags.settings()).map_err(|error| Failure::usage(anyhow!("{error}")))?;
     let spec::Read { spec, warnings, origins } = read;
+    waits::set_timeout(patience(&spec));
     let (asked, name, default_ranks) = (flags.clone(), loaded.name, loaded.ranks);
     Ok(Prepared { asked, name, default_ranks, spec, warnings, origins })
 }
@@ -250,26 +251,26 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
 /// How long work may go on after a signal. Work that is watched is given up earlier, with a list of who waits for what.
 const LATEST: Duration = Duration::from_secs(4);
 
-/// A stop that Ctrl-C and a polite kill trigger. A second signal ends the process at once, and one that nothing comes
-/// of ends it a little later.
+/// A stop that the signals trigger which ask for an end. Work that has not ended a little later is given up. A second
+/// signal is the supervisor's business, which ends at once.
 pub fn stop_on_signals() -> Result<Stop, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let install = || -> std::io::Result<()> {
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let mut signals = Signals::new(supervisor::stop_signals())?;
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             if signals.forever().next().is_some() {
                 meter::pause(LATEST);
-                abandon("interrupted, and what was at work has not ended");
+                let blocked = waits::blocked().map_or_else(String::new, |what| format!(": {what}"));
+                abandon(&format!("interrupted, and what was at work has not ended{blocked}"));
             }
         })?;
-        for signal in [SIGINT, SIGTERM] {
-            let exit = i32::from(Exit::Incomplete.code());
-            signal_hook::flag::register_conditional_shutdown(signal, exit, Arc::clone(&flag))?;
+        for signal in supervisor::stop_signals() {
             signal_hook::flag::register(signal, Arc::clone(&flag))?;
         }
         Ok(())
     };
-    install().context("cannot listen for signals").map_err(Failure::internal)?;
+    let refused = |cause| Failure::refused(anyhow!("cannot listen for signals: {}", limited(&cause)));
+    install().map_err(refused)?;
     Ok(Stop::on(flag).or_abandon(abandon))
 }
 

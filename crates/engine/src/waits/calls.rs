@@ -1,0 +1,290 @@
+//! The system calls that can wait for storage, and what a thread's line in /proc says about the one it is in: its
+//! name, and the file or folder that it is about. Nothing here touches that file: a look must never wait itself.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::kernel;
+
+/// What a call does to storage, as far as that decides what counts as progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Waits until data is safe, however much that is.
+    Flush,
+    /// Writes data, and may have to wait until other data has been written out.
+    Write,
+    /// Changes names or attributes, and may have to wait for the journal.
+    Change,
+    /// Reads data, names or attributes.
+    Read,
+}
+
+/// Which arguments of a call name its object.
+#[derive(Clone, Copy, Debug)]
+enum Names {
+    Descriptor(usize),
+    Path(usize),
+    /// A path relative to a folder's descriptor.
+    At(usize, usize),
+    /// None: this is what can be said of it. The descriptor of a file that is being closed is already gone.
+    Unnamed(&'static str),
+}
+
+struct Call {
+    number: libc::c_long,
+    name: &'static str,
+    names: Names,
+    kind: Kind,
+}
+
+const fn call(number: libc::c_long, name: &'static str, names: Names, kind: Kind) -> Call {
+    Call { number, name, names, kind }
+}
+
+use Kind::{Change, Flush, Read, Write};
+use Names::{At, Descriptor, Unnamed};
+
+const MEMORY: Names = Unnamed("a mapped file");
+
+/// Calls that every architecture has.
+const CALLS: &[Call] = &[
+    call(libc::SYS_fsync, "fsync", Descriptor(0), Flush),
+    call(libc::SYS_fdatasync, "fdatasync", Descriptor(0), Flush),
+    call(libc::SYS_syncfs, "syncfs", Descriptor(0), Flush),
+    call(libc::SYS_sync_file_range, "sync_file_range", Descriptor(0), Flush),
+    call(libc::SYS_msync, "msync", MEMORY, Flush),
+    call(libc::SYS_write, "write", Descriptor(0), Write),
+    call(libc::SYS_writev, "writev", Descriptor(0), Write),
+    call(libc::SYS_pwrite64, "pwrite", Descriptor(0), Write),
+    call(libc::SYS_pwritev, "pwritev", Descriptor(0), Write),
+    call(libc::SYS_pwritev2, "pwritev2", Descriptor(0), Write),
+    call(libc::SYS_copy_file_range, "copy_file_range", Descriptor(2), Write),
+    call(libc::SYS_sendfile, "sendfile", Descriptor(0), Write),
+    call(libc::SYS_fallocate, "fallocate", Descriptor(0), Write),
+    call(libc::SYS_ftruncate, "ftruncate", Descriptor(0), Change),
+    call(libc::SYS_truncate, "truncate", Names::Path(0), Change),
+    call(libc::SYS_mkdirat, "mkdir", At(0, 1), Change),
+    call(libc::SYS_unlinkat, "unlink", At(0, 1), Change),
+    call(libc::SYS_renameat2, "rename", At(0, 1), Change),
+    call(libc::SYS_linkat, "link", At(0, 1), Change),
+    call(libc::SYS_symlinkat, "symlink", At(1, 2), Change),
+    call(libc::SYS_fchmod, "fchmod", Descriptor(0), Change),
+    call(libc::SYS_fchmodat, "chmod", At(0, 1), Change),
+    call(libc::SYS_utimensat, "utimensat", At(0, 1), Change),
+    call(libc::SYS_close, "close", Unnamed("a file"), Flush),
+    call(libc::SYS_openat, OPEN, At(0, 1), Read),
+    call(libc::SYS_openat2, OPEN, At(0, 1), Read),
+    call(libc::SYS_statx, "stat", At(0, 1), Read),
+    call(libc::SYS_newfstatat, "stat", At(0, 1), Read),
+    call(libc::SYS_fstat, "stat", Descriptor(0), Read),
+    call(libc::SYS_statfs, "statfs", Names::Path(0), Read),
+    call(libc::SYS_fstatfs, "statfs", Descriptor(0), Read),
+    call(libc::SYS_faccessat, "access", At(0, 1), Read),
+    call(libc::SYS_faccessat2, "access", At(0, 1), Read),
+    call(libc::SYS_readlinkat, "readlink", At(0, 1), Read),
+    call(libc::SYS_getdents64, "getdents", Descriptor(0), Read),
+    call(libc::SYS_chdir, "chdir", Names::Path(0), Read),
+    call(libc::SYS_flock, "flock", Descriptor(0), Read),
+    call(libc::SYS_ioctl, "ioctl", Descriptor(0), Read),
+    call(libc::SYS_lseek, "lseek", Descriptor(0), Read),
+    call(libc::SYS_fadvise64, "fadvise", Descriptor(0), Read),
+    call(libc::SYS_readahead, "readahead", Descriptor(0), Read),
+    call(libc::SYS_read, "read", Descriptor(0), Read),
+    call(libc::SYS_readv, "readv", Descriptor(0), Read),
+    call(libc::SYS_pread64, "pread", Descriptor(0), Read),
+    call(libc::SYS_preadv, "preadv", Descriptor(0), Read),
+    call(libc::SYS_preadv2, "preadv2", Descriptor(0), Read),
+    call(libc::SYS_mmap, "mmap", Descriptor(4), Read),
+    call(libc::SYS_munmap, "munmap", MEMORY, Read),
+    call(libc::SYS_madvise, "madvise", MEMORY, Read),
+    call(PAGE_FAULT, "page fault in", MEMORY, Read),
+];
+
+/// Calls that only this architecture still has.
+#[cfg(target_arch = "x86_64")]
+const OLDER: &[Call] = &[
+    call(libc::SYS_open, OPEN, Names::Path(0), Read),
+    call(libc::SYS_stat, "stat", Names::Path(0), Read),
+    call(libc::SYS_lstat, "stat", Names::Path(0), Read),
+    call(libc::SYS_access, "access", Names::Path(0), Read),
+    call(libc::SYS_readlink, "readlink", Names::Path(0), Read),
+    call(libc::SYS_getdents, "getdents", Descriptor(0), Read),
+    call(libc::SYS_mkdir, "mkdir", Names::Path(0), Change),
+    call(libc::SYS_rmdir, "rmdir", Names::Path(0), Change),
+    call(libc::SYS_unlink, "unlink", Names::Path(0), Change),
+    call(libc::SYS_rename, "rename", Names::Path(0), Change),
+    call(libc::SYS_renameat, "rename", At(0, 1), Change),
+    call(libc::SYS_link, "link", Names::Path(0), Change),
+    call(libc::SYS_symlink, "symlink", Names::Path(1), Change),
+    call(libc::SYS_chmod, "chmod", Names::Path(0), Change),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLDER: &[Call] = &[];
+
+/// The one name that is more than one kind of call.
+const OPEN: &str = "open";
+/// What the kernel writes for a thread that waits outside any call.
+const PAGE_FAULT: libc::c_long = -1;
+
+/// The call that a thread is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct InCall {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) object: Object,
+}
+
+/// What a call is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Object {
+    /// The descriptor of the object itself, if the call names one.
+    pub(super) descriptor: Option<i32>,
+    /// Where it is, if that is known, and how messages name it.
+    pub(super) path: Option<PathBuf>,
+    pub(super) shown: String,
+}
+
+impl Object {
+    fn at(descriptor: Option<i32>, path: PathBuf) -> Object {
+        Object { descriptor, shown: path.display().to_string(), path: Some(path) }
+    }
+}
+
+impl InCall {
+    /// The call in a line of /proc/self/task/N/syscall (`number argument.. stack program`); `None` if the thread runs,
+    /// or waits for something else than storage.
+    pub(super) fn of(line: &str) -> Option<InCall> {
+        let mut words = line.split_ascii_whitespace();
+        let number: libc::c_long = words.next()?.parse().ok()?;
+        let call = CALLS.iter().chain(OLDER).find(|call| call.number == number)?;
+        let arguments: Vec<u64> =
+            words.map_while(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).collect();
+        let object = call.names.look_up(&arguments)?;
+        let is_storage = object.path.as_deref().is_none_or(is_storage);
+        let kind = if call.creates(&arguments) { Change } else { call.kind };
+        is_storage.then_some(InCall { name: call.name, kind, object })
+    }
+}
+
+impl std::fmt::Display for InCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.name, self.object.shown)
+    }
+}
+
+impl Call {
+    /// Whether it opens a file and may make it. The flags stand behind the path.
+    fn creates(&self, arguments: &[u64]) -> bool {
+        let at = match self.names {
+            At(_, path) | Names::Path(path) if self.name == OPEN => path + 1,
+            _ => return false,
+        };
+        let making = (libc::O_CREAT | libc::O_TRUNC) as u64;
+        self.number != libc::SYS_openat2 && arguments.get(at).is_some_and(|flags| flags & making != 0)
+    }
+}
+
+impl Names {
+    fn look_up(self, arguments: &[u64]) -> Option<Object> {
+        // The kernel takes descriptors as 32 bits and leaves the rest of the register alone.
+        let descriptor = |at: usize| arguments.get(at).map(|value| *value as i32);
+        match self {
+            Unnamed(what) => Some(Object { descriptor: None, path: None, shown: what.to_owned() }),
+            Descriptor(at) => {
+                let descriptor = descriptor(at)?;
+                Some(Object::at(Some(descriptor), path_of(descriptor)?))
+            }
+            Names::Path(at) => {
+                let path = text_at(*arguments.get(at)?)?;
+                Some(Object::at(None, below(libc::AT_FDCWD, &path)?))
+            }
+            At(folder, at) => {
+                let (folder, path) = (descriptor(folder)?, text_at(*arguments.get(at)?)?);
+                // An empty path: the call is about the descriptor itself.
+                let own = path.as_os_str().is_empty().then_some(folder);
+                Some(Object::at(own, below(folder, &path)?))
+            }
+        }
+    }
+}
+
+/// The path of an open file, as the kernel knows it. This asks no file system.
+fn path_of(descriptor: i32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()
+}
+
+fn below(folder: i32, path: &Path) -> Option<PathBuf> {
+    let folder = match folder {
+        _ if path.is_absolute() => PathBuf::new(),
+        libc::AT_FDCWD => fs::read_link("/proc/self/cwd").ok()?,
+        folder => path_of(folder)?,
+    };
+    Some(if path.as_os_str().is_empty() { folder } else { folder.join(path) })
+}
+
+/// The path at an address of this process. The thread that it belongs to may have moved on, so the kernel reads it:
+/// an address that is not valid any more is then an error and no crash.
+fn text_at(address: u64) -> Option<PathBuf> {
+    let mut bytes = [0; 4096];
+    let got = kernel::read_at(Path::new("/proc/self/mem"), address, &mut bytes)?;
+    let end = bytes[..got].iter().position(|byte| *byte == 0)?;
+    Some(PathBuf::from(OsStr::from_bytes(&bytes[..end])))
+}
+
+/// Whether a path is of a file system, and not a pipe, a socket, a terminal or a file of the kernel's own.
+fn is_storage(path: &Path) -> bool {
+    let device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
+    path.is_absolute() && !device && !path.starts_with("/proc") && !path.starts_with("/sys")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn shown(line: &str) -> Option<String> {
+        InCall::of(line).map(|call| call.to_string())
+    }
+
+    #[test]
+    fn a_line_of_the_kernel_becomes_a_call_and_its_object() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let file = File::create(&path).unwrap();
+        let fd = file.as_raw_fd();
+        let rest = "0x0 0x0 0x0 0x0 0x0 0x7ffd0 0x7f000";
+        assert_eq!(
+            shown(&format!("{} {fd:#x} {rest}", libc::SYS_fsync)),
+            Some(format!("fsync {}", path.display()))
+        );
+        let name = c"sub/b";
+        let open = File::open(folder.path()).unwrap();
+        let line = format!("{} {:#x} {:p} {rest}", libc::SYS_unlinkat, open.as_raw_fd(), name.as_ptr());
+        assert_eq!(shown(&line), Some(format!("unlink {}", folder.path().join("sub/b").display())));
+        let here = std::env::current_dir().unwrap();
+        let line = format!("{} 0xffffff9c {:p} {rest}", libc::SYS_mkdirat, name.as_ptr());
+        assert_eq!(shown(&line), Some(format!("mkdir {}", here.join("sub/b").display())));
+        let line = format!("{} {fd:#x} {:p} {rest}", libc::SYS_statx, c"".as_ptr());
+        assert_eq!(shown(&line), Some(format!("stat {}", path.display())));
+        assert_eq!(shown("-1 0x7ffd0 0x7f000"), Some("page fault in a mapped file".to_owned()));
+    }
+
+    #[test]
+    fn other_waits_are_not_storage() {
+        let (read, _write) = std::io::pipe().unwrap();
+        let pipe = format!("{} {:#x} 0x0 0x0", libc::SYS_read, read.as_raw_fd());
+        let futex = format!("{} 0x0 0x0", libc::SYS_futex);
+        let gone = format!("{} 0xffffff9c 0x10 0x0", libc::SYS_openat);
+        for line in ["running", "", pipe.as_str(), futex.as_str(), gone.as_str()] {
+            assert_eq!(shown(line), None, "{line}");
+        }
+        for path in ["/dev/pts/0", "/proc/self/io", "/sys/block", "pipe:[12]"] {
+            assert!(!is_storage(Path::new(path)), "{path}");
+        }
+        assert!(is_storage(Path::new("/dev/shm/x")) && is_storage(Path::new("/mnt/x")));
+    }
+}

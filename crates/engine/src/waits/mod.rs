@@ -1,0 +1,208 @@
+//! Sees that no wait for storage lasts for ever, wherever in the program it is: one thread asks the kernel now and then
+//! which system call each of the other threads is in (/proc/self/task/N/syscall). A call on storage that has not ended
+//! for too long, and of which nothing shows progress, ends the process with a list of what is blocked. So no piece of
+//! code can forget to be watched, from the first stat of a command to its last rename.
+//!
+//! Phases with many threads, such as training, have a watch of their own (`watchdog.rs`), which asks whether anything
+//! at all makes progress: one slow read among many is not a stall. Their threads are left to it.
+
+mod calls;
+mod kernel;
+mod progress;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use model::units::Nanos;
+use store::Now;
+
+use crate::meter::{self, Monotonic};
+use calls::{InCall, Kind};
+use progress::Signs;
+
+/// Looks during one timeout, and the bounds of the time between two of them.
+const LOOKS: u64 = 10;
+const SHORTEST: Nanos = Nanos(100_000_000);
+const LONGEST: Nanos = Nanos(2_000_000_000);
+/// Waits that a message names.
+const MOST_NAMED: usize = 8;
+
+/// The time without progress after which a wait counts as stuck; 0: never.
+static TIMEOUT: AtomicU64 = AtomicU64::new(0);
+/// Changes with every sign that a flush or a write makes progress.
+static PROGRESS: AtomicU64 = AtomicU64::new(0);
+/// Threads that a watch of their phase looks after.
+static WATCHED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+/// What was blocked at the last look.
+static BLOCKED: Mutex<Vec<Blocked>> = Mutex::new(Vec::new());
+
+/// Starts the watch, for as long as the process lives. `abandon` gets the list of what is blocked and ends the process.
+pub fn watch(timeout: Option<Nanos>, abandon: fn(&str)) -> io::Result<()> {
+    set_timeout(timeout);
+    std::thread::Builder::new().name("waits".to_owned()).spawn(move || keep_watch(abandon)).map(drop)
+}
+
+/// Sets the time without progress after which a wait counts as stuck; `None`: never.
+pub fn set_timeout(timeout: Option<Nanos>) {
+    // Relaxed here and below: each number stands for itself, and may be seen late.
+    TIMEOUT.store(timeout.map_or(0, |span| span.0), Ordering::Relaxed);
+}
+
+/// What is blocked now, longest first; nothing if nothing is.
+pub fn blocked() -> Option<String> {
+    let blocked = lock(&BLOCKED);
+    (!blocked.is_empty()).then(|| named(&blocked))
+}
+
+/// A number that changes while a flush or a write that takes long makes progress.
+pub(crate) fn progress() -> u64 {
+    PROGRESS.load(Ordering::Relaxed)
+}
+
+/// This thread is left to the watch of its phase until the value is dropped.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct LeftToPhase(u32);
+
+pub(crate) fn leave_to_phase() -> LeftToPhase {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    lock(&WATCHED).insert(thread);
+    LeftToPhase(thread)
+}
+
+impl Drop for LeftToPhase {
+    fn drop(&mut self) {
+        lock(&WATCHED).remove(&self.0);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A call that has not ended since the last look.
+#[derive(Clone, Debug)]
+struct Blocked {
+    thread: u32,
+    call: InCall,
+    /// For how long nothing has shown progress.
+    quiet: Nanos,
+}
+
+/// What is known of a thread from look to look.
+struct Wait {
+    /// The kernel's line about it: another call has another line.
+    line: String,
+    /// The call, once the line has been the same twice; most threads have moved on by then.
+    call: Option<(InCall, Signs)>,
+    quiet: Nanos,
+}
+
+impl Wait {
+    /// Looks again at a thread that the kernel says the same of. `elapsed`: the time since the last look.
+    fn look_again(&mut self, thread: u32, elapsed: Nanos) {
+        let Some((call, signs)) = &mut self.call else {
+            self.call = InCall::of(&self.line).map(|call| (call.clone(), Signs::of(thread, &call)));
+            self.quiet = if self.call.is_some() { elapsed } else { Nanos::ZERO };
+            return;
+        };
+        let advances = signs.advance(thread, call);
+        if advances && matches!(call.kind, Kind::Flush | Kind::Write) {
+            PROGRESS.fetch_add(1, Ordering::Relaxed);
+        }
+        self.quiet = if advances { Nanos::ZERO } else { self.quiet + elapsed };
+    }
+}
+
+fn keep_watch(abandon: fn(&str)) {
+    let clock = Monotonic::new();
+    let (mut waits, mut looked) = (BTreeMap::new(), clock.now());
+    loop {
+        let timeout = Nanos(TIMEOUT.load(Ordering::Relaxed));
+        let period = Nanos(timeout.0 / LOOKS).clamp(SHORTEST, LONGEST);
+        meter::pause(Duration::from_nanos(period.0));
+        let now = clock.now();
+        // A process that was stopped and continued has missed nothing.
+        look(&mut waits, now.since(looked).min(Nanos(2 * period.0)));
+        looked = now;
+        let stuck = |wait: &Blocked| timeout > Nanos::ZERO && wait.quiet >= timeout;
+        let blocked = lock(&BLOCKED).clone();
+        let watched = lock(&WATCHED).clone();
+        if let Some(longest) = blocked.iter().find(|wait| stuck(wait) && !watched.contains(&wait.thread)) {
+            abandon(&format!(
+                "no progress for {}: {}\n  the storage does not answer; --stall-timeout sets how long to wait for it",
+                longest.quiet,
+                named(&blocked)
+            ));
+            return;
+        }
+    }
+}
+
+/// Looks at every thread. `elapsed`: the time since the last look.
+fn look(waits: &mut BTreeMap<u32, Wait>, elapsed: Nanos) {
+    let mut seen = BTreeMap::new();
+    for thread in kernel::threads() {
+        let Some(line) = kernel::read(format!("/proc/self/task/{thread}/syscall")) else { continue };
+        let mut wait = waits.remove(&thread).filter(|wait| wait.line == line);
+        if let Some(wait) = &mut wait {
+            wait.look_again(thread, elapsed);
+        }
+        seen.insert(thread, wait.unwrap_or(Wait { line, call: None, quiet: Nanos::ZERO }));
+    }
+    *waits = seen;
+    let blocked = waits.iter().filter_map(|(thread, wait)| {
+        let (call, _) = wait.call.as_ref().filter(|_| wait.quiet > Nanos::ZERO)?;
+        Some(Blocked { thread: *thread, call: call.clone(), quiet: wait.quiet })
+    });
+    let mut blocked: Vec<Blocked> = blocked.collect();
+    blocked.sort_by_key(|wait| std::cmp::Reverse(wait.quiet));
+    *lock(&BLOCKED) = blocked;
+}
+
+fn named(blocked: &[Blocked]) -> String {
+    let words = |wait: &Blocked| {
+        let name = kernel::read(format!("/proc/self/task/{}/comm", wait.thread)).unwrap_or_default();
+        format!("thread '{}' waits in {}, for {}", name.trim(), wait.call, wait.quiet)
+    };
+    let mut said: Vec<String> = blocked.iter().take(MOST_NAMED).map(words).collect();
+    if blocked.len() > MOST_NAMED {
+        said.push(format!("and {} more", blocked.len() - MOST_NAMED));
+    }
+    said.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_waits_for_a_file_is_seen_with_its_call() {
+        // Opening a pipe with a name waits for its other end.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let (opened, mut waits) = (path.clone(), BTreeMap::new());
+        let reader = std::thread::Builder::new().name("opens".to_owned()).spawn(move || {
+            let mut text = String::new();
+            File::open(opened).unwrap().read_to_string(&mut text).unwrap();
+        });
+        let wanted = format!("thread 'opens' waits in open {}, for ", path.display());
+        let seen = (0..10_000).any(|_| {
+            meter::pause(Duration::from_millis(1));
+            look(&mut waits, Nanos(1_000_000));
+            blocked().is_some_and(|text| text.contains(&wanted))
+        });
+        assert!(seen, "{:?}", blocked());
+        drop(File::options().write(true).open(&path).unwrap());
+        reader.unwrap().join().unwrap();
+        look(&mut waits, Nanos(1_000_000));
+        assert!(blocked().is_none_or(|text| !text.contains("'opens'")));
+    }
+}

@@ -1,0 +1,158 @@
+//! Whether a call that waits for storage makes progress: a flush of much data to a slow device takes long and is not
+//! stuck. Shown by the thread's own counters, the file's dirty pages, and what the device has written.
+
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use super::calls::{InCall, Kind, Object};
+use super::kernel;
+
+/// Counters around one wait, from two looks at it. A counter that cannot be read is `None`.
+#[derive(Debug)]
+pub(super) struct Signs {
+    /// Of the thread: how often it has slept, or, in a call that writes, the bytes it has written. A thread whose
+    /// writes are held back sleeps again and again without any progress.
+    thread: Option<u64>,
+    /// Pages of the file that are not on the device yet.
+    dirty: Option<u64>,
+    /// Bytes that the device has written.
+    written: Option<u64>,
+    device: Option<PathBuf>,
+    /// How much of that can be what the call waits for: what the whole host had to write when the wait began.
+    budget: u64,
+}
+
+impl Signs {
+    /// Looks at a wait for the first time.
+    pub(super) fn of(thread: u32, call: &InCall) -> Signs {
+        // A call that only reads waits for no data to be written.
+        let device = (call.kind != Kind::Read).then(|| device_below(&call.object)).flatten();
+        let written = device.as_deref().and_then(written_by);
+        let budget = if written.is_some() { unwritten() } else { 0 };
+        Signs { thread: counter(thread, call.kind), dirty: dirty_pages(call), written, device, budget }
+    }
+
+    /// Looks again, and says whether anything has changed that shows progress.
+    pub(super) fn advance(&mut self, thread: u32, call: &InCall) -> bool {
+        let before = (self.thread, self.dirty);
+        (self.thread, self.dirty) = (counter(thread, call.kind), dirty_pages(call));
+        before != (self.thread, self.dirty) || self.spend()
+    }
+
+    /// Whether the device has written some more of what the call can be waiting for.
+    fn spend(&mut self) -> bool {
+        let Some(now) = self.device.as_deref().and_then(written_by) else { return false };
+        let more = now.saturating_sub(self.written.replace(now).unwrap_or(now));
+        let allowed = more.min(self.budget);
+        self.budget -= allowed;
+        allowed > 0
+    }
+}
+
+fn counter(thread: u32, kind: Kind) -> Option<u64> {
+    let (file, key) =
+        if kind == Kind::Write { ("io", "wchar:") } else { ("status", "voluntary_ctxt_switches:") };
+    let text = kernel::read(format!("/proc/self/task/{thread}/{file}"))?;
+    number_after(&text, key)
+}
+
+/// The number in the line that begins with this word.
+fn number_after(text: &str, key: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+    rest.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The dirty pages of the one file that a call flushes.
+fn dirty_pages(call: &InCall) -> Option<u64> {
+    let descriptor =
+        call.object.descriptor.filter(|descriptor| call.kind == Kind::Flush && *descriptor >= 0)?;
+    // SAFETY: used for one call, which fails if the descriptor has been closed meanwhile, and only counts if it has
+    // become another file.
+    let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    store::page_cache::unwritten(file)
+}
+
+/// What the host has in memory that belongs on a device, in bytes, and a bit more: the kernel's sum lags behind what
+/// each core has counted, and file systems write journals and tables of their own.
+fn unwritten() -> u64 {
+    const MORE: u64 = 16 << 20;
+    let text = kernel::read("/proc/meminfo").unwrap_or_default();
+    let kib: u64 = ["Dirty:", "Writeback:"].iter().filter_map(|key| number_after(&text, key)).sum();
+    kib * 1024 + MORE
+}
+
+/// Bytes written to a device since the host was started; its folder in /sys is given.
+fn written_by(device: &Path) -> Option<u64> {
+    const SECTORS_WRITTEN: usize = 6;
+    let text = kernel::read(device.join("stat"))?;
+    text.split_ascii_whitespace().nth(SECTORS_WRITTEN)?.parse::<u64>().ok().map(|sectors| sectors * 512)
+}
+
+/// The block device below an object, as its folder in /sys. It comes from the list of mounts: to ask the file system
+/// could mean to wait for it.
+fn device_below(object: &Object) -> Option<PathBuf> {
+    let mounts = kernel::read("/proc/self/mountinfo")?;
+    let info = object.descriptor.and_then(|fd| kernel::read(format!("/proc/self/fdinfo/{fd}")));
+    let mount = info.and_then(|info| number_after(&info, "mnt_id:"));
+    let (number, source) = mount_of(&mounts, mount, object.path.as_deref()?)?;
+    let by_number = Path::new("/sys/dev/block").join(number);
+    if written_by(&by_number).is_some() {
+        return Some(by_number);
+    }
+    // btrfs and others have a number of their own; the device is what was mounted.
+    let device = fs::canonicalize(Path::new(source)).ok().filter(|path| path.starts_with("/dev"))?;
+    Some(Path::new("/sys/class/block").join(device.file_name()?))
+}
+
+/// Number and source of the mount with this id, or else of the innermost mount that a path is below.
+fn mount_of<'a>(mounts: &'a str, id: Option<u64>, path: &Path) -> Option<(&'a str, &'a str)> {
+    let rows = mounts.lines().filter_map(|line| {
+        let (own, of_file_system) = line.split_once(" - ")?;
+        let own: Vec<&str> = own.split(' ').collect();
+        let (mount, number, place) = (own.first()?.parse::<u64>().ok()?, *own.get(2)?, *own.get(4)?);
+        let source = of_file_system.split(' ').nth(1)?;
+        Some((mount, Path::new(place), (number, source)))
+    });
+    let holds = |mount: u64, place: &Path| id.map_or_else(|| path.starts_with(place), |id| id == mount);
+    let candidates = rows.filter(|(mount, place, _)| holds(*mount, place));
+    candidates.max_by_key(|(_, place, _)| place.as_os_str().len()).map(|(_, _, found)| found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_mount_has_the_device() {
+        let mounts = "\
+22 1 254:0 / / rw,relatime - ext4 /dev/root rw
+30 22 7:1 / /mnt/a rw shared:5 - xfs /dev/loop1 rw
+31 30 0:44 / /mnt/a/b rw - btrfs /dev/loop2 rw\n";
+        let by_path = |path: &str| mount_of(mounts, None, Path::new(path)).unwrap();
+        assert_eq!(by_path("/srv/x"), ("254:0", "/dev/root"));
+        assert_eq!(by_path("/mnt/a/x"), ("7:1", "/dev/loop1"));
+        assert_eq!(by_path("/mnt/a/b/x"), ("0:44", "/dev/loop2"));
+        assert_eq!(mount_of(mounts, Some(30), Path::new("/elsewhere")), Some(("7:1", "/dev/loop1")));
+    }
+
+    #[test]
+    fn a_device_that_writes_shows_progress_until_everything_is_written() {
+        let device = tempfile::tempdir().unwrap();
+        let write = |sectors: u64| {
+            let line = format!("1 0 8 0 2 0 {sectors} 0 0 0 0");
+            fs::write(device.path().join("stat"), line).unwrap();
+        };
+        write(100);
+        let path = device.path().to_owned();
+        let written = written_by(&path);
+        let mut signs = Signs { thread: None, dirty: None, written, device: Some(path), budget: 4096 };
+        assert_eq!((written, signs.spend()), (Some(51_200), false));
+        write(104);
+        assert!(signs.spend() && !signs.spend());
+        write(1000);
+        assert!(signs.spend(), "the last of what there was to write");
+        write(2000);
+        assert!(!signs.spend(), "written by others");
+    }
+}

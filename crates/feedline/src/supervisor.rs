@@ -1,0 +1,223 @@
+//! Two processes: the one that the user started only waits, and its child does all the work. A thread that waits for a
+//! frozen file system cannot be terminated, not even by SIGKILL, and a process ends with its last thread: so whoever
+//! waits for us must not have to wait for the process that touches storage. The first process passes signals on, and
+//! turns every death of the second one into a message and a documented exit code.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use engine::meter::Monotonic;
+use model::units::Nanos;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+use store::Now;
+
+use crate::exit::Exit;
+use crate::report;
+
+/// How long after a signal the worker may go on. It gives itself up earlier if it can.
+const LATEST: Nanos = Nanos(4_700_000_000);
+/// How long a worker that was killed, or has given up, may take to be gone.
+const LEAVING: Nanos = Nanos(200_000_000);
+
+/// Which of the two processes this is.
+pub enum Side {
+    Worker,
+    Supervisor(Supervisor),
+}
+
+/// The process that waits.
+pub struct Supervisor {
+    worker: Pid,
+    /// What it waits for; blocked, so that each signal is taken by the wait.
+    signals: libc::sigset_t,
+}
+
+/// The signals that ask for an end. One that was ignored when we were started stays so, as `nohup` wants.
+pub fn stop_signals() -> Vec<libc::c_int> {
+    let all = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGXCPU];
+    all.into_iter().filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal)).collect()
+}
+
+fn is_ignored(signal: libc::c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action the call only fills the structure, which lives longer; all zeros is a valid one.
+    let action = unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Becomes two processes. There must be no other thread yet.
+pub fn split() -> io::Result<Side> {
+    let own = rustix::process::getpid();
+    // SAFETY: only changes what two signals do, in a process without other threads. With SIGXFSZ ignored, a file that
+    // grows beyond `ulimit -f` is an error of the write and not the end of the process.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+    }
+    let signals = [stop_signals(), vec![libc::SIGCHLD, libc::SIGUSR1]].concat();
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the sets live longer than the calls, the first of which initialises what the others read. The child of
+    // the fork is a copy of a process with one thread, so no lock in it is held by a thread that it does not have.
+    let (forked, set, before) = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
+        (libc::fork(), set.assume_init(), before.assume_init())
+    };
+    if forked < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if let Some(worker) = Pid::from_raw(forked) {
+        return Ok(Side::Supervisor(Supervisor { worker, signals: set }));
+    }
+    // SAFETY: the set was filled by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if rustix::process::getppid() != Some(own) {
+        // The first process is gone already.
+        give_up(Exit::Incomplete);
+    }
+    Ok(Side::Worker)
+}
+
+/// Ends the worker at once although threads of it may hang: the supervisor is told not to wait for it.
+pub fn give_up(exit: Exit) -> ! {
+    // Whoever reads our output sees its end when the last descriptor is closed, which a thread that hangs would keep.
+    if let Ok(null) = std::fs::File::open("/dev/null") {
+        for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
+            // SAFETY: only replaces one of the three streams, which nothing in this process owns.
+            unsafe { libc::dup2(null.as_raw_fd(), stream) };
+        }
+    }
+    if let Some(supervisor) = rustix::process::getppid() {
+        let _ = rustix::process::kill_process(supervisor, Signal::USR1);
+    }
+    // SAFETY: ends the process without running anything of it, which another thread could be holding up.
+    unsafe { libc::_exit(i32::from(exit.code())) }
+}
+
+/// How a wait of the supervisor ended.
+enum Event {
+    /// The worker has ended.
+    Ended(WaitStatus),
+    /// It has ended as far as it can, and is not to be waited for.
+    GivenUp,
+    /// A signal that asks for an end.
+    Asked(libc::c_int),
+    TimedOut,
+}
+
+impl Supervisor {
+    /// Waits for the worker, and says how the program ends.
+    pub fn wait(self) -> ExitCode {
+        let clock = Monotonic::new();
+        let mut deadline = None;
+        loop {
+            match self.next(&clock, deadline) {
+                Event::Ended(status) => return exit_code(status),
+                Event::GivenUp => return self.leave(&clock),
+                Event::Asked(signal) if deadline.is_none() => {
+                    deadline = Some(clock.now() + LATEST);
+                    let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
+                    let _ = rustix::process::kill_process(self.worker, signal);
+                }
+                Event::Asked(_) => {
+                    report::note("error: interrupted twice: ended at once");
+                    return self.leave(&clock);
+                }
+                Event::TimedOut => {
+                    report::note("error: interrupted, and what was at work has not ended");
+                    return self.leave(&clock);
+                }
+            }
+        }
+    }
+
+    /// Ends without a worker that does not end.
+    fn leave(&self, clock: &Monotonic) -> ExitCode {
+        let _ = rustix::process::kill_process(self.worker, Signal::KILL);
+        let deadline = Some(clock.now() + LEAVING);
+        let gone = loop {
+            match self.next(clock, deadline) {
+                Event::Ended(_) => break true,
+                Event::TimedOut => break false,
+                Event::GivenUp | Event::Asked(_) => {}
+            }
+        };
+        if !gone {
+            let worker = self.worker.as_raw_nonzero();
+            report::note(&format!(
+                "  process {worker} cannot be terminated while the storage does not answer; it ends when it does"
+            ));
+        }
+        Exit::Incomplete.into()
+    }
+
+    fn next(&self, clock: &Monotonic, deadline: Option<Nanos>) -> Event {
+        loop {
+            if let Ok(Some((_, status))) = rustix::process::waitpid(Some(self.worker), WaitOptions::NOHANG) {
+                return Event::Ended(status);
+            }
+            let left = deadline.map(|deadline| deadline.since(clock.now()));
+            if left == Some(Nanos::ZERO) {
+                return Event::TimedOut;
+            }
+            match self.take_signal(left) {
+                Some((libc::SIGUSR1, from)) if from == self.worker.as_raw_nonzero().get() => {
+                    return Event::GivenUp;
+                }
+                None | Some((libc::SIGUSR1 | libc::SIGCHLD, _)) => {}
+                Some((signal, _)) => return Event::Asked(signal),
+            }
+        }
+    }
+
+    /// The next signal, and the process that sent it; `None` if none came in time.
+    fn take_signal(&self, within: Option<Nanos>) -> Option<(libc::c_int, libc::pid_t)> {
+        let span = Duration::from_nanos(within.unwrap_or(Nanos(u64::from(u32::MAX) * 1_000_000_000)).0);
+        let timeout = libc::timespec {
+            tv_sec: span.as_secs() as libc::time_t,
+            tv_nsec: libc::c_long::from(span.subsec_nanos() as i32),
+        };
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: all three live longer than the call; it fills the second, of which all zeros is a valid value.
+        unsafe {
+            let signal = libc::sigtimedwait(&raw const self.signals, info.as_mut_ptr(), &raw const timeout);
+            // The field is there for signals that a process sends; for others the number means nothing to us.
+            (signal > 0).then(|| (signal, info.assume_init().si_pid()))
+        }
+    }
+}
+
+/// What the worker's end comes to. If a signal has ended it, nothing else could say so.
+fn exit_code(status: WaitStatus) -> ExitCode {
+    if let Some(code) = status.exit_status() {
+        return ExitCode::from(code as u8);
+    }
+    let signal = status.terminating_signal().unwrap_or_default();
+    let (exit, what) = match signal {
+        libc::SIGINT | libc::SIGTERM | libc::SIGHUP => (Exit::Incomplete, "interrupted".to_owned()),
+        libc::SIGXCPU => (Exit::Incomplete, "the limit of CPU time is reached (ulimit -t)".to_owned()),
+        libc::SIGKILL => (
+            Exit::Incomplete,
+            "killed by SIGKILL; if nobody sent it, the kernel did, because memory ran out (dmesg)".to_owned(),
+        ),
+        libc::SIGABRT => (
+            Exit::Incomplete,
+            "ended by SIGABRT, see above; if memory ran out, raise its limit (ulimit -v) or use --memory"
+                .to_owned(),
+        ),
+        other => (Exit::Internal, format!("internal error: ended by signal {other}")),
+    };
+    report::note(&format!("error: {what}"));
+    exit.into()
+}
