@@ -43,8 +43,9 @@ PLAN = ("plan", "w.yaml")
 
 SYNC = "fsync,fdatasync,syncfs"
 MKDIR, RENAME, UNLINK = "mkdir,mkdirat", "rename,renameat,renameat2", "unlink,unlinkat"
-STAT = "statx,newfstatat"
-# What hangs, in which command, and what the message must name. A path narrows it to calls about that path.
+STAT = "statx"
+OPEN = "open,openat,openat2"
+# What hangs, in which command, and what the message must name. A path, as the call has it, narrows it to such calls.
 SHORT = [
     (RUN, SYNC, None, "sync"),
     (RUN, MKDIR, None, "mkdir"),
@@ -55,13 +56,13 @@ SHORT = [
     (SAVE, SYNC, None, "sync"),
     (VALIDATE, "getdents64", None, "getdents"),
     (CATALOG, STAT, None, "stat"),
-    (INSPECT, "openat", INSPECT[1], "open"),
+    (INSPECT, OPEN, "img_00_of_24.npz", "open"),
 ]
 LONG = [
     (RUN, "statfs,fstatfs", None, "statfs"),
-    (RUN, "openat", "data", "open"),
-    (RUN, "openat", "data/.feedline/dataset.json", "open"),
-    (RUN, "openat", "data/train/img_07_of_24.npz", "open"),
+    (RUN, OPEN, "./data", "open"),
+    (RUN, OPEN, ".feedline/dataset.json", "open"),
+    (RUN, OPEN, "train/img_07_of_24.npz", "open"),
     (GENERATE, MKDIR, None, "mkdir"),
     (GENERATE, RENAME, None, "rename"),
     (GENERATE, STAT, None, "stat"),
@@ -77,7 +78,7 @@ LONG = [
     (CATALOG, SYNC, None, "sync"),
     (CATALOG, RENAME, None, "rename"),
     (PLAN, STAT, None, "stat"),
-    (PLAN, "openat", "w.yaml", "open"),
+    (PLAN, OPEN, "w.yaml", "open"),
 ]
 
 

@@ -38,6 +38,8 @@ mod faults;
 mod foreign;
 // The data set on disk: reproducible, whole, of the planned size.
 mod generate;
+// Storage that does not answer, and signals: every command ends in time and says why.
+mod hangs;
 // What was read is what was written: damaged, swapped and stale files are named.
 mod integrity;
 // Every format that we write is read by the library that training reads it with.

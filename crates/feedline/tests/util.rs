@@ -275,6 +275,11 @@ impl Running<'_> {
         }
     }
 
+    /// The process that was started.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: Signal) {
         rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

@@ -37,7 +37,10 @@ impl Signs {
     pub(super) fn advance(&mut self, thread: u32, call: &InCall) -> bool {
         let before = (self.thread, self.dirty);
         (self.thread, self.dirty) = (counter(thread, call.kind), dirty_pages(call));
-        before != (self.thread, self.dirty) || self.spend()
+        // What the device writes says nothing about a file that has pages left of its own.
+        let device_counts = self.dirty.is_none_or(|pages| pages == 0);
+        let writes = self.spend();
+        before != (self.thread, self.dirty) || (writes && device_counts)
     }
 
     /// Whether the device has written some more of what the call can be waiting for.
@@ -76,7 +79,7 @@ fn dirty_pages(call: &InCall) -> Option<u64> {
 /// What the host has in memory that belongs on a device, in bytes, and a bit more: the kernel's sum lags behind what
 /// each core has counted, and file systems write journals and tables of their own.
 fn unwritten() -> u64 {
-    const MORE: u64 = 16 << 20;
+    const MORE: u64 = 4 << 20;
     let text = kernel::read("/proc/meminfo").unwrap_or_default();
     let kib: u64 = ["Dirty:", "Writeback:"].iter().filter_map(|key| number_after(&text, key)).sum();
     kib * 1024 + MORE
