@@ -122,7 +122,9 @@ fn keep_watch(abandon: fn(&str)) {
     let (mut waits, mut looked) = (BTreeMap::new(), clock.now());
     loop {
         let timeout = Nanos(TIMEOUT.load(Ordering::Relaxed));
-        let period = Nanos(timeout.0 / LOOKS).clamp(SHORTEST, LONGEST);
+        // Without a timeout it only knows what to name when a signal ends the program.
+        let period = if timeout == Nanos::ZERO { LONGEST } else { Nanos(timeout.0 / LOOKS) };
+        let period = period.clamp(SHORTEST, LONGEST);
         meter::pause(Duration::from_nanos(period.0));
         let now = clock.now();
         // A process that was stopped and continued has missed nothing.
