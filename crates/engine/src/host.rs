@@ -1,5 +1,5 @@
-//! Facts about the machine we run on, as the kernel tells them, and as far as this process may use it: limits of control
-//! groups and CPU affinity count as the machine's own. What cannot be found out is `None`, never a guess.
+//! Facts about the machine we run on, as the kernel tells them, and as far as this process may use it: limits of
+//! control groups and CPU affinity count as the machine's own. What cannot be found out is `None`, never a guess.
 
 mod limits;
 

@@ -467,7 +467,7 @@ fn check_memory(plan: &Plan) -> Result<(), Failure> {
     let warm = phases.filter_map(|phase| plan.warm_bytes(phase)).max().unwrap_or(0).saturating_add(needed);
     if let Some(room) = Host::own_room().filter(|room| room.bytes < needed) {
         let largest = plan.estimate.largest_memory().map_or(String::new(), |term| {
-            format!("; most of it is {} for {}: lower {}", Bytes(term.bytes), term.what, term.lower)
+            format!("; the largest part is {} for {}: lower {}", Bytes(term.bytes), term.what, term.lower)
         });
         return Err(Failure::refused(anyhow!("the run needs {}, but only {room}{largest}", Bytes(needed))));
     }
