@@ -44,7 +44,7 @@ fn run(dir: &Dir, store: &str, format: &str, settings: &[&str]) -> Option<Done> 
 }
 
 /// Checks that a run has come to its end; where the bytes came from is not the question here.
-fn ended(done: Done) {
+fn ended(done: &Done) {
     if !matches!(done.code(), Some(0 | 5)) {
         done.fail("expected a run to its end");
     }
@@ -85,7 +85,7 @@ fn a_file_of_another_size_is_reported_in_every_format_and_by_every_store() {
             for store in STORES {
                 other_sizes_are_reported(&dir, &|| run(&dir, store, format, &settings));
             }
-            ended(run(&dir, "posix", format, &settings).unwrap());
+            ended(&run(&dir, "posix", format, &settings).unwrap());
         }
     }
 }
@@ -103,7 +103,7 @@ fn existing_files_must_have_the_size_that_the_catalog_says() {
         for store in STORES {
             other_sizes_are_reported(&dir, &|| run(&dir, store, format, settings));
         }
-        ended(run(&dir, "posix", format, settings).unwrap());
+        ended(&run(&dir, "posix", format, settings).unwrap());
     }
 }
 
@@ -117,7 +117,7 @@ fn a_file_of_another_size_is_counted_where_errors_are() {
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(size - 1).unwrap();
     for store in STORES {
         let Some(done) = run(&dir, store, "hdf5", &settings) else { continue };
-        ended(done);
+        ended(&done);
         let summary = dir.json(&format!("{}/summary.json", dir.result()));
         assert!(summary["feedline"]["errors"]["short"]["count"].as_u64().unwrap() > 0, "{store}");
         assert_eq!(summary["feedline"]["epochs"][0]["samples_failed"], 8, "{store}");
@@ -152,7 +152,7 @@ fn reads_of_metadata_are_counted_and_timed_alike_by_every_store() {
         let mut first = None;
         for store in STORES {
             let Some(done) = run(&dir, store, format, settings) else { continue };
-            ended(done);
+            ended(&done);
             let [reads, opens, timed_reads, timed_opens, samples] = counts(&dir);
             assert_eq!((timed_reads, timed_opens), (reads, opens), "{format} {settings:?}, {store}");
             assert!(reads > samples, "finding the samples of {format} files takes reads");
