@@ -1,5 +1,6 @@
 """Other people's files: links, pipes and folders planted at the names that feedline writes and removes."""
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -161,16 +162,13 @@ class Swap(threading.Thread):
     def run(self):
         away = self.folder.with_name("away")
         while not self.over:
-            try:
+            # feedline may have removed the folder, or made another one in its place.
+            with contextlib.suppress(OSError):
                 os.rename(self.folder, away)
-            except OSError:
-                continue
-            os.symlink(self.theirs, self.folder)
-            os.unlink(self.folder)
-            try:
+                with contextlib.suppress(OSError):
+                    os.symlink(self.theirs, self.folder)
+                    os.unlink(self.folder)
                 os.rename(away, self.folder)
-            except OSError:
-                pass
 
     def __enter__(self):
         self.start()

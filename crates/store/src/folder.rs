@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use model::names::Name;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -23,12 +23,28 @@ pub struct Folder {
     root: Held,
     /// Folders below it that lie on other file systems, one of each.
     mounted: Mutex<Vec<Held>>,
+    /// The folder that the last file was created in: the next one often is, too.
+    last: Mutex<Option<(PathBuf, Arc<Held>)>>,
 }
 
 impl Folder {
     /// Opens the data folder, which must exist.
     pub fn open(root: &Path) -> Result<Folder, StoreError> {
-        Ok(Folder { root: Held::open(root)?, mounted: Mutex::default() })
+        Ok(Folder { root: Held::open(root)?, mounted: Mutex::default(), last: Mutex::default() })
+    }
+
+    /// Holds the folder that a file is to be created in, and gives the file's name there.
+    fn parent<'a>(&self, name: &'a Name) -> Result<(Arc<Held>, &'a OsStr), StoreError> {
+        let (folder, file) = held::split(name);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((path, held)) = &*last
+            && path == folder
+        {
+            return Ok((Arc::clone(held), file));
+        }
+        let held = Arc::new(self.root.parent_of(name, Operation::Create)?.0);
+        *last = Some((folder.to_owned(), Arc::clone(&held)));
+        Ok((held, file))
     }
 
     /// Opens a file to read it, with more flags than reading needs.
@@ -109,7 +125,7 @@ impl Files for Folder {
     }
 
     fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError> {
-        let (folder, name) = self.root.parent_of(name, Operation::Create)?;
+        let (folder, name) = self.parent(name)?;
         let partial = held::partial(name);
         let nameless = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
         // A file that has no name until it is whole costs one entry in the folder instead of two and leaves nothing
@@ -203,7 +219,7 @@ fn names_descriptors() -> bool {
 }
 
 struct FileWriter {
-    folder: Held,
+    folder: Arc<Held>,
     name: OsString,
     partial: OsString,
     /// Whether the file stands under its partial name; else it has none.
