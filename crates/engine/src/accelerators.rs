@@ -388,6 +388,7 @@ impl Driver<'_> {
         // Whoever copies ahead waits for data before the accelerator does: what of that it feels is waiting, too.
         let wait = landed.waited.min(stall);
         accelerator.ends = start + compute;
+        accelerator.row.last_batch_ns = start.since(job.begin);
         accelerator.begun = (wait, stall - wait, compute);
         (accelerator.free, accelerator.asked) = (false, None);
         accelerator.wants = step + 1;

@@ -304,7 +304,7 @@ fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
             parts: more.parts,
             latencies: more.latencies,
             timeline: more.timeline,
-            most_in_flight: more.most_in_flight,
+            in_flight_bound: more.most_in_flight,
             checked: more.checked,
             errors: more.errors,
             cache: CacheSeen {

@@ -442,7 +442,8 @@ pub struct StallFlags {
     /// Number of emulated accelerators [default: 1, for the demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
-    /// Most steps of each run, of which 5 warm up [default: 10 s of compute time]
+    /// Most steps of each run, of which 5 warm up [default: 10 s of compute time, at least 20 for each batch that can
+    /// be ready in advance]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
     #[command(flatten)]

@@ -88,33 +88,55 @@ fn bar(pulse: &Pulse, goal: &Goal, clock: &Monotonic, ended: &Receiver<()>) {
     });
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_prefix(goal.what);
+    let mut start = Start::default();
     while goes_on(ended) {
-        let progress = pulse.look();
+        let (progress, now) = (pulse.look(), clock.now());
+        start.follow(&progress, now);
         bar.set_position(progress.samples);
-        bar.set_message(describe(&progress, goal, clock.now()));
+        bar.set_message(describe(&progress, goal, start, now));
     }
     bar.finish_and_clear();
 }
 
 fn lines(pulse: &Pulse, goal: &Goal, clock: &Monotonic, ended: &Receiver<()>) {
-    let mut next = LINE_PERIOD;
+    let (mut next, mut start) = (LINE_PERIOD, Start::default());
     while goes_on(ended) {
-        if clock.now() >= next {
+        let (progress, now) = (pulse.look(), clock.now());
+        start.follow(&progress, now);
+        if now >= next {
             next += LINE_PERIOD;
-            let progress = pulse.look();
             let percent = match goal.samples {
                 0 => String::new(),
                 total => format!(" {:.0} %", 100.0 * progress.samples as f64 / total as f64),
             };
-            report::note(&format!("{}{percent}  {}", goal.what, describe(&progress, goal, clock.now())));
+            report::note(&format!("{}{percent}  {}", goal.what, describe(&progress, goal, start, now)));
         }
     }
 }
 
-/// `epoch 2  12,000 samples  1,234 samples/s  131 MiB/s  AU 98.1 %  12 s left`
-fn describe(progress: &Progress, goal: &Goal, now: Nanos) -> String {
-    let seconds = now.seconds().max(1e-9);
-    let rate = progress.samples as f64 / seconds;
+/// Where the epoch at work, or work without epochs, began: rates by the clock count from there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Start {
+    epoch: u64,
+    at: Nanos,
+    samples: u64,
+    bytes: u64,
+}
+
+impl Start {
+    /// An epoch begins when its number shows, and when the page cache is ready for it.
+    fn follow(&mut self, progress: &Progress, now: Nanos) {
+        let Progress { epoch, samples, bytes, .. } = *progress;
+        if epoch != self.epoch || progress.preparing.is_some() {
+            *self = Start { epoch, at: now, samples, bytes };
+        }
+    }
+}
+
+/// `epoch 2  12,000 of 24,000 samples  by the clock 1,234/s, 131 MiB/s  AU 98.1 %  12 s left`
+fn describe(progress: &Progress, goal: &Goal, start: Start, now: Nanos) -> String {
+    let per_second = |count: u64, since: Nanos| count as f64 / now.since(since).seconds().max(1e-9);
+    let rate = per_second(progress.samples, Nanos::ZERO);
     let mut parts = Vec::new();
     if goal.au && progress.epoch > 0 {
         parts.push(format!("epoch {}", progress.epoch));
@@ -130,8 +152,9 @@ fn describe(progress: &Progress, goal: &Goal, now: Nanos) -> String {
         return parts.join("  ");
     }
     parts.push(format!("{done} of {} {}", grouped(goal.samples), goal.unit));
-    parts.push(format!("{}/s", grouped(rate as u64)));
-    parts.push(format!("{:.0} MiB/s", mib_per_second(progress.bytes, now).unwrap_or(0.0)));
+    let samples = grouped(per_second(progress.samples - start.samples, start.at) as u64);
+    let bytes = mib_per_second(progress.bytes - start.bytes, now.since(start.at)).unwrap_or(0.0);
+    parts.push(format!("by the clock {samples}/s, {bytes:.0} MiB/s"));
     if let Some(au) = progress.au_percent().filter(|_| goal.au) {
         parts.push(format!("AU {au:.1} %"));
     }
@@ -159,8 +182,34 @@ mod tests {
         };
         let goal = Goal { what: "training", unit: "samples", samples: 2000, au: true };
         assert_eq!(
-            describe(&progress, &goal, Nanos(5_000_000_000)),
-            "epoch 1  500 of 2,000 samples  100/s  10 MiB/s  AU 90.0 %  15.0 s left"
+            describe(&progress, &goal, Start::default(), Nanos(5_000_000_000)),
+            "epoch 1  500 of 2,000 samples  by the clock 100/s, 10 MiB/s  AU 90.0 %  15.0 s left"
+        );
+    }
+
+    /// The rate is that of the epoch at work: neither of those before it, nor of the time in which its cache was made
+    /// ready.
+    #[test]
+    fn the_rate_counts_from_the_beginning_of_the_epoch() {
+        let goal = Goal { what: "training", unit: "samples", samples: 2000, au: false };
+        let seconds = |seconds: u64| Nanos(1_000_000_000 * seconds);
+        let progress = |epoch, samples, preparing| Progress {
+            epoch,
+            samples,
+            bytes: samples << 20,
+            preparing,
+            ..Progress::default()
+        };
+        let mut start = Start::default();
+        start.follow(&progress(1, 0, None), Nanos::ZERO);
+        start.follow(&progress(1, 1000, None), seconds(10));
+        start.follow(&progress(2, 1000, Some(5)), seconds(11));
+        start.follow(&progress(2, 1000, Some(9)), seconds(30));
+        let last = progress(2, 1300, None);
+        start.follow(&last, seconds(40));
+        assert_eq!(
+            describe(&last, &goal, start, seconds(40)),
+            "1,300 of 2,000 samples  by the clock 30/s, 30 MiB/s  21.5 s left"
         );
     }
 
@@ -169,7 +218,7 @@ mod tests {
         let progress = Progress { epoch: 2, preparing: Some(1234), ..Progress::default() };
         let goal = Goal { what: "training", unit: "samples", samples: 2000, au: true };
         assert_eq!(
-            describe(&progress, &goal, Nanos(5_000_000_000)),
+            describe(&progress, &goal, Start::default(), Nanos(5_000_000_000)),
             "epoch 2  1,234 files made ready in the page cache"
         );
     }
@@ -178,7 +227,10 @@ mod tests {
     fn an_unknown_total_has_neither_share_nor_end() {
         let progress = Progress { samples: 12_000, bytes: 1 << 30, ..Progress::default() };
         let goal = Goal { what: "listing", unit: "files", samples: 0, au: false };
-        assert_eq!(describe(&progress, &goal, Nanos(2_000_000_000)), "12,000 files  6,000/s");
+        assert_eq!(
+            describe(&progress, &goal, Start::default(), Nanos(2_000_000_000)),
+            "12,000 files  6,000/s"
+        );
     }
 
     #[test]

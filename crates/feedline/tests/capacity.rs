@@ -3,10 +3,12 @@
 
 use crate::util::{Dir, SMALL};
 
-/// `SMALL` with steps of 5 ms, which storage in memory feeds without effort: 12 steps with one rank.
+/// `SMALL` with steps of 5 ms, which storage in memory feeds without effort. With six ranks there are 41 steps, and 40
+/// of them count: 20 for each of the two batches that can be ready in advance.
 fn busy() -> Dir {
     let dir = Dir::new();
-    dir.write("w.yaml", SMALL.replace("computation_time: 0", "computation_time: 0.005"));
+    let small = SMALL.replace("computation_time: 0", "computation_time: 0.005");
+    dir.write("w.yaml", small.replace("num_files_train: 24", "num_files_train: 492"));
     dir
 }
 
@@ -44,7 +46,7 @@ fn the_wish_ends_the_search() {
         .map(|trial| (trial["ranks"].as_u64().unwrap(), trial["depth"].as_str().unwrap()))
         .collect();
     assert_eq!(seen, [(2, "probe"), (3, "probe"), (3, "confirmed")]);
-    assert_eq!(trials[2]["steps"], 4, "a full run has all steps");
+    assert_eq!(trials[2]["steps"], 82, "a full run has all steps");
 }
 
 /// No storage brings a sample in a nanosecond.
@@ -62,15 +64,31 @@ fn a_store_without_files_has_steps_for_any_number() {
     let dir = busy();
     let args =
         ["capacity", "w.yaml", "--store", "null", "--from", "40", "--up-to", "40", "--steps", "5", "--json"];
-    let json = dir.feedline(&args).set(&[EASY]).run().json();
-    let trials = json["trials"].as_array().unwrap();
-    assert!(trials.iter().all(|trial| trial["ranks"] == 40 && trial["steps"] == 5), "{trials:?}");
-    assert_eq!(json["accelerators"], 40);
-    // Full runs that are longer than probes have steps for any number, too.
-    let json = dir.feedline(&args).set(&[EASY, "train.total_training_steps=9"]).run().json();
-    let steps: Vec<u64> =
-        json["trials"].as_array().unwrap().iter().map(|trial| trial["steps"].as_u64().unwrap()).collect();
-    assert_eq!((steps, json["accelerators"].as_u64()), (vec![5, 9], Some(40)));
+    let steps = |more: &[&str]| -> Vec<u64> {
+        let few = [EASY, "dataset.num_files_train=100"];
+        let json = dir.feedline(&args).set(&few).set(more).run().json();
+        assert_eq!(json["accelerators"], 40);
+        json["trials"].as_array().unwrap().iter().map(|trial| trial["steps"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(steps(&[]), [5, 41], "a full run has 20 steps for each batch that can be ready in advance");
+    assert_eq!(steps(&["train.total_training_steps=50"]), [5, 50]);
+    assert_eq!(steps(&["reader.prefetch_size=8"]), [5, 161]);
+}
+
+/// Batches that are ready in advance would make the answer.
+#[test]
+fn a_data_set_that_is_too_small_is_refused() {
+    let dir = busy();
+    let small = ["dataset.num_files_train=80"];
+    dir.feedline(&["generate", "w.yaml", "--quiet"]).set(&small).run().exits(0);
+    let refused = |settings: &[&str], args: &[&str]| {
+        let done = dir.feedline(&["capacity", "w.yaml"]).args(args).set(settings).run().exits(2).one_error();
+        done.says("the data set is too small for 1 rank").says("dataset.num_files_train")
+    };
+    refused(&small, &[]).says("39 steps of an epoch count, and 40 are needed");
+    refused(&small, &["--steps", "10"]);
+    // Neither does a store without files: the workload itself asks for few steps.
+    refused(&["train.total_training_steps=9"], &["--store", "sim:ssd"]).says("train.total_training_steps");
 }
 
 #[test]
@@ -84,7 +102,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
         (&["--steps", "1"], &["no step is left to measure"]),
         (&["--ranks", "4"], &["--ranks"]),
         (&["--store", "disc"], &["there is no store 'disc'"]),
-        (&["--set", "reader.batch_size=99"], &["1 ranks x batch 99 needs 99 samples"]),
+        (&["--set", "reader.batch_size=999"], &["1 ranks x batch 999 needs 999 samples"]),
         (&["--set", "workflow.train=false"], &["trains on nothing"]),
     ];
     let before = dir.listing();

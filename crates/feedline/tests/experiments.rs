@@ -268,7 +268,8 @@ struct Demand {
     fed: [u64; 4],
 }
 
-/// Batches of 400 become 16, of 1 become 4; volumes of 147 MB become 3 MB; and the time of a step with them.
+/// Batches of 400 become 16, of 1 become 2; volumes of 147 MB become 1.2 MB; and the time of a step with them. At least
+/// 20 steps count for each batch that can be ready in advance.
 const DEMANDS: [Demand; 5] = [
     Demand {
         workload: "resnet50_h100",
@@ -284,28 +285,28 @@ const DEMANDS: [Demand; 5] = [
     },
     Demand {
         workload: "cosmoflow_h100",
-        settings: &["reader.batch_size=4", "train.computation_time=0.014"],
-        steps: 60,
+        settings: &["reader.batch_size=2", "train.computation_time=0.007"],
+        steps: 125,
         fed: [0, 0, 2, 3],
     },
     Demand {
         workload: "unet3d_a100",
         settings: &[
-            "dataset.record_length_bytes=2932013",
-            "dataset.record_length_bytes_stdev=1366836",
-            "train.computation_time=0.01272",
+            "dataset.record_length_bytes=1172805",
+            "dataset.record_length_bytes_stdev=546734",
+            "train.computation_time=0.005088",
         ],
-        steps: 40,
+        steps: 100,
         fed: [0, 0, 1, 1],
     },
     Demand {
         workload: "unet3d_h100",
         settings: &[
-            "dataset.record_length_bytes=2932013",
-            "dataset.record_length_bytes_stdev=1366836",
-            "train.computation_time=0.00646",
+            "dataset.record_length_bytes=1172805",
+            "dataset.record_length_bytes_stdev=546734",
+            "train.computation_time=0.002584",
         ],
-        steps: 40,
+        steps: 100,
         fed: [0, 0, 0, 0],
     },
 ];
@@ -421,7 +422,9 @@ fn a23_repeats_have_an_interval_and_like_is_like_like() {
         within("what the speed-up may be at least", *interval(&cells[1]).start(), 1.9..=speed_up)?;
         for cell in &cells {
             within("variation", cell["samples_per_second"]["cv"].as_f64().unwrap(), 0.0..=0.05)?;
-            if cell["notes"] != Value::Array(Vec::new()) {
+            // Of a device that is exact, and of a run that is short by intent.
+            let known = [Value::from("simulated"), Value::from("too few steps for the prefetch")];
+            if !cell["notes"].as_array().unwrap().iter().all(|note| known.contains(note)) {
                 return Err(format!("notes: {}", cell["notes"]));
             }
         }

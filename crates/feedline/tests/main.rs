@@ -34,6 +34,8 @@ mod experiments;
 mod fault_matrix;
 // Storage, disks and users that misbehave: one clear error, the right exit code, nothing half-written.
 mod faults;
+// Figures that prefetch, simulation or a name could pass off as more than they are.
+mod figures;
 // Files that others wrote are understood and trained on.
 mod foreign;
 // The data set on disk: reproducible, whole, of the planned size.

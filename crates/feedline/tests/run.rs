@@ -40,7 +40,7 @@ const METRIC_KEYS: [&str; 9] = [
 ];
 
 /// What stands in each of `feedline.epochs` at least, and in epochs.csv in this order.
-const EPOCH_KEYS: [&str; 11] = [
+const EPOCH_KEYS: [&str; 13] = [
     "epoch",
     "samples_planned",
     "samples_delivered",
@@ -48,6 +48,8 @@ const EPOCH_KEYS: [&str; 11] = [
     "au_percent",
     "samples_per_second",
     "mib_per_second",
+    "clock_samples_per_second",
+    "clock_mib_per_second",
     "wait_seconds",
     "compute_seconds",
     "barrier_seconds",

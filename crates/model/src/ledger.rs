@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 pub use cache::{Amount, CacheFigures, CacheSeen, Counted, Layout, Made, Repeats};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 
 pub use checked::Checked;
 pub use conditions::{Conditions, HostSeen, Mode};
@@ -50,6 +51,14 @@ pub struct Window {
     pub time_ns: Nanos,
 }
 
+impl AddAssign for Window {
+    fn add_assign(&mut self, Window { steps, compute_ns, time_ns }: Window) {
+        self.steps += steps;
+        self.compute_ns += compute_ns;
+        self.time_ns += time_ns;
+    }
+}
+
 /// What one rank did in one phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
@@ -81,6 +90,9 @@ pub struct Row {
     /// How late the host handed batches over, against the accelerator's timeline.
     pub lateness_ns_sum: Nanos,
     pub lateness_ns_max: Nanos,
+    /// From the beginning of the phase to the moment at which the rank had its last batch. Checkpoints are part of it.
+    #[serde(default)]
+    pub last_batch_ns: Nanos,
     pub window: Window,
     /// Which samples were delivered.
     pub digest: Digest,
@@ -90,30 +102,59 @@ pub struct Row {
     pub failed: Part,
 }
 
+impl Row {
+    /// The time of the rank's steps, from the beginning of the phase to the end of the last one, without checkpoints.
+    pub fn steps_ns(&self) -> Nanos {
+        self.wait_ns + self.copy_ns + self.compute_ns + self.barrier_ns
+    }
+}
+
 impl AddAssign for Row {
     fn add_assign(&mut self, other: Row) {
-        self.steps += other.steps;
-        self.samples_planned += other.samples_planned;
-        self.samples_delivered += other.samples_delivered;
-        self.bytes_planned += other.bytes_planned;
-        self.bytes_read += other.bytes_read;
-        self.bytes_failed += other.bytes_failed;
-        self.opens += other.opens;
-        self.reads += other.reads;
-        self.wait_ns += other.wait_ns;
-        self.copy_ns += other.copy_ns;
-        self.compute_ns += other.compute_ns;
-        self.barrier_ns += other.barrier_ns;
-        self.checkpoint_ns += other.checkpoint_ns;
-        self.harness_ns += other.harness_ns;
-        self.lateness_ns_sum += other.lateness_ns_sum;
-        self.lateness_ns_max = self.lateness_ns_max.max(other.lateness_ns_max);
-        self.window.steps += other.window.steps;
-        self.window.compute_ns += other.window.compute_ns;
-        self.window.time_ns += other.window.time_ns;
-        self.digest += other.digest;
-        self.order = self.order.wrapping_add(other.order);
-        self.failed += other.failed;
+        let Row {
+            steps,
+            samples_planned,
+            samples_delivered,
+            bytes_planned,
+            bytes_read,
+            bytes_failed,
+            opens,
+            reads,
+            wait_ns,
+            copy_ns,
+            compute_ns,
+            barrier_ns,
+            checkpoint_ns,
+            harness_ns,
+            lateness_ns_sum,
+            lateness_ns_max,
+            last_batch_ns,
+            window,
+            digest,
+            order,
+            failed,
+        } = other;
+        self.steps += steps;
+        self.samples_planned += samples_planned;
+        self.samples_delivered += samples_delivered;
+        self.bytes_planned += bytes_planned;
+        self.bytes_read += bytes_read;
+        self.bytes_failed += bytes_failed;
+        self.opens += opens;
+        self.reads += reads;
+        self.wait_ns += wait_ns;
+        self.copy_ns += copy_ns;
+        self.compute_ns += compute_ns;
+        self.barrier_ns += barrier_ns;
+        self.checkpoint_ns += checkpoint_ns;
+        self.harness_ns += harness_ns;
+        self.lateness_ns_sum += lateness_ns_sum;
+        self.lateness_ns_max = self.lateness_ns_max.max(lateness_ns_max);
+        self.last_batch_ns = self.last_batch_ns.max(last_batch_ns);
+        self.window += window;
+        self.digest += digest;
+        self.order = self.order.wrapping_add(order);
+        self.failed += failed;
     }
 }
 
@@ -156,8 +197,10 @@ pub struct NodeRow {
     pub latencies: Latencies,
     /// What happened when.
     pub timeline: Timeline,
-    /// Most fetches that were in flight at once.
-    pub most_in_flight: u64,
+    /// The most fetches that each thread had in flight at once, added up over threads. They need not have had them at
+    /// the same moment: no more were in flight at once, and with several threads there may have been fewer.
+    #[serde(alias = "most_in_flight")]
+    pub in_flight_bound: u64,
     /// What was compared with what the files should hold.
     pub checked: Checked,
     /// Errors that were met, whether the run went on or not.
@@ -169,20 +212,33 @@ pub struct NodeRow {
 
 impl AddAssign for NodeRow {
     fn add_assign(&mut self, other: NodeRow) {
-        self.device_read_bytes += other.device_read_bytes;
-        self.device_readings += other.device_readings;
-        self.cpu_ns += other.cpu_ns;
-        self.core_ns += other.core_ns;
-        self.latencies += other.latencies;
-        self.timeline += other.timeline;
-        self.most_in_flight += other.most_in_flight;
-        self.checked += other.checked;
-        self.errors += other.errors;
-        self.cache += &other.cache;
-        if self.parts.len() < other.parts.len() {
-            self.parts.resize(other.parts.len(), Part::default());
+        let NodeRow {
+            device_read_bytes,
+            device_readings,
+            cpu_ns,
+            core_ns,
+            parts,
+            latencies,
+            timeline,
+            in_flight_bound,
+            checked,
+            errors,
+            cache,
+        } = other;
+        self.device_read_bytes += device_read_bytes;
+        self.device_readings += device_readings;
+        self.cpu_ns += cpu_ns;
+        self.core_ns += core_ns;
+        self.latencies += latencies;
+        self.timeline += timeline;
+        self.in_flight_bound += in_flight_bound;
+        self.checked += checked;
+        self.errors += errors;
+        self.cache += &cache;
+        if self.parts.len() < parts.len() {
+            self.parts.resize(parts.len(), Part::default());
         }
-        self.parts.iter_mut().zip(other.parts).for_each(|(part, more)| *part += more);
+        self.parts.iter_mut().zip(parts).for_each(|(part, more)| *part += more);
     }
 }
 
@@ -221,8 +277,8 @@ pub struct Fault {
 type RankKey = (u64, Phase, u64);
 
 /// What was seen in a run, or in the part of a run that one thread, rank or node saw.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "Written")]
 pub struct Ledger {
     ranks: BTreeMap<RankKey, Row>,
     nodes: BTreeMap<RankKey, NodeRow>,
@@ -334,14 +390,14 @@ impl AddAssign for Ledger {
     }
 }
 
-/// The form in which a ledger is written: lists, since JSON has no keys of three parts.
-#[derive(Serialize, Deserialize)]
+/// The form in which a ledger is read: lists, since JSON has no keys of three parts.
+#[derive(Deserialize)]
 struct Written {
     interrupted: bool,
     faults: Vec<Fault>,
     calibration: Option<Calibration>,
     conditions: Conditions,
-    #[serde(default, skip_serializing_if = "Checkpoints::is_empty")]
+    #[serde(default)]
     checkpoints: Checkpoints,
     ranks: Vec<Keyed<Row>>,
     nodes: Vec<Keyed<NodeRow>>,
@@ -356,23 +412,36 @@ struct Keyed<T> {
     seen: T,
 }
 
-impl<T> Keyed<T> {
-    fn new(((epoch, phase, index), seen): (RankKey, T)) -> Keyed<T> {
-        Keyed { epoch, phase, index, seen }
+/// Written entry by entry from what is there: a copy of a ledger of many epochs would take as much memory again.
+impl Serialize for Ledger {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Ledger { ranks, nodes, faults, interrupted, calibration, conditions, checkpoints } = self;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("interrupted", interrupted)?;
+        map.serialize_entry("faults", faults)?;
+        map.serialize_entry("calibration", calibration)?;
+        map.serialize_entry("conditions", conditions)?;
+        if !checkpoints.is_empty() {
+            map.serialize_entry("checkpoints", checkpoints)?;
+        }
+        map.serialize_entry("ranks", &Entries(ranks))?;
+        map.serialize_entry("nodes", &Entries(nodes))?;
+        map.end()
     }
 }
 
-impl From<Ledger> for Written {
-    fn from(ledger: Ledger) -> Written {
-        Written {
-            interrupted: ledger.interrupted,
-            faults: ledger.faults,
-            calibration: ledger.calibration,
-            conditions: ledger.conditions,
-            checkpoints: ledger.checkpoints,
-            ranks: ledger.ranks.into_iter().map(Keyed::new).collect(),
-            nodes: ledger.nodes.into_iter().map(Keyed::new).collect(),
-        }
+/// The entries of a table as a list.
+struct Entries<'a, T>(&'a BTreeMap<RankKey, T>);
+
+impl<T: Serialize> Serialize for Entries<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let entries = self.0.iter();
+        serializer.collect_seq(entries.map(|(&(epoch, phase, index), seen)| Keyed {
+            epoch,
+            phase,
+            index,
+            seen,
+        }))
     }
 }
 
@@ -400,6 +469,7 @@ mod tests {
         for (epoch, rank, samples, nanos) in rows {
             let mut row = Row { samples_delivered: *samples, wait_ns: Nanos(*nanos), ..Row::default() };
             row.lateness_ns_max = Nanos(*nanos);
+            row.last_batch_ns = Nanos(*samples);
             row.digest.insert_run(*samples, 1);
             row.order = *nanos;
             ledger.add(*epoch, if samples % 2 == 0 { Phase::Train } else { Phase::Eval }, *rank, row);
@@ -477,6 +547,18 @@ mod tests {
             let text = serde_json::to_string(&before).unwrap();
             prop_assert_eq!(serde_json::from_str::<Ledger>(&text).unwrap(), before);
         }
+    }
+
+    /// Results of earlier versions can be read: they called a bound a count, and knew nothing of the last batch.
+    #[test]
+    fn ledgers_of_earlier_versions_are_read() {
+        let mut ledger = Ledger::default();
+        ledger.add(1, Phase::Train, 0, Row { steps: 3, ..Row::default() });
+        ledger.add_node(1, Phase::Train, 0, NodeRow { in_flight_bound: 8, ..NodeRow::default() });
+        let text = serde_json::to_string(&ledger).unwrap();
+        let earlier = text.replace("in_flight_bound", "most_in_flight").replace("\"last_batch_ns\":0,", "");
+        assert!(earlier.len() < text.len());
+        assert_eq!(serde_json::from_str::<Ledger>(&earlier).unwrap(), ledger);
     }
 
     #[test]

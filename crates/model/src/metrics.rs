@@ -1,9 +1,13 @@
 //! From ledger to figures: AU, samples per second, bytes per second, by DLIO's formulas where the figure bears DLIO's
 //! name, and the split of every rank's time beside them. "Not measurable" is `None`, never 0.
 
+mod clock;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+pub use clock::difference as clock_difference;
 
 use crate::digest::Digest;
 use crate::histogram::Quantiles;
@@ -48,6 +52,12 @@ pub struct EpochFigures {
     pub samples_per_second: Option<f64>,
     /// The same in bytes that were really read.
     pub mib_per_second: Option<f64>,
+    /// By the clock: everything that was delivered / the time from the beginning of the phase to the last batch, first
+    /// steps and checkpoints included.
+    #[serde(default)]
+    pub clock_samples_per_second: Option<f64>,
+    #[serde(default)]
+    pub clock_mib_per_second: Option<f64>,
     pub wait_seconds: f64,
     pub copy_seconds: f64,
     pub compute_seconds: f64,
@@ -68,8 +78,7 @@ pub struct EpochFigures {
 impl EpochFigures {
     fn new(plan: &Plan, ledger: &Ledger, phase: Phase, epoch: u64) -> EpochFigures {
         let total = ledger.total(epoch, phase);
-        let Rates { au, samples_per_second } = Rates::new(plan, ledger, phase, epoch, total.steps);
-        let bytes_per_sample = total.bytes_read as f64 / total.samples_delivered.max(1) as f64;
+        let rates = Rates::new(plan, ledger, phase, epoch);
         EpochFigures {
             epoch,
             samples_planned: plan.phase(phase).map_or(0, |phase| phase.shards.delivered()),
@@ -78,10 +87,12 @@ impl EpochFigures {
             bytes_read: total.bytes_read,
             digest: total.digest,
             order: format!("{:016x}", total.order),
-            au_percent: au.map(|au| au.mean),
-            au_stdev_ranks_percent: au.map(|au| au.stdev),
-            samples_per_second,
-            mib_per_second: samples_per_second.map(|rate| rate * bytes_per_sample / f64::from(1 << 20)),
+            au_percent: rates.au_percent,
+            au_stdev_ranks_percent: rates.au_stdev_ranks_percent,
+            samples_per_second: rates.samples_per_second,
+            mib_per_second: rates.mib_per_second,
+            clock_samples_per_second: rates.clock_samples_per_second,
+            clock_mib_per_second: rates.clock_mib_per_second,
             wait_seconds: total.wait_ns.seconds(),
             copy_seconds: total.copy_ns.seconds(),
             compute_seconds: total.compute_ns.seconds(),
@@ -96,36 +107,51 @@ impl EpochFigures {
     }
 }
 
-/// What one phase of one epoch is judged by.
-struct Rates {
-    au: Option<Spread>,
-    samples_per_second: Option<f64>,
+/// The figures of each epoch that has rows of this phase, one by one: there may be many epochs, and the figures of one
+/// take some room.
+pub fn epochs<'a>(
+    plan: &'a Plan,
+    ledger: &'a Ledger,
+    phase: Phase,
+) -> impl Iterator<Item = EpochFigures> + use<'a> {
+    ledger.epochs(phase).into_iter().map(move |epoch| EpochFigures::new(plan, ledger, phase, epoch))
+}
+
+/// What one phase of one epoch is judged by; each as in `EpochFigures`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    pub au_percent: Option<f64>,
+    pub au_stdev_ranks_percent: Option<f64>,
+    pub samples_per_second: Option<f64>,
+    pub mib_per_second: Option<f64>,
+    pub clock_samples_per_second: Option<f64>,
+    pub clock_mib_per_second: Option<f64>,
 }
 
 impl Rates {
     /// An epoch that did not reach its end has counts, but its rates would be of another stretch of work: none.
-    fn new(plan: &Plan, ledger: &Ledger, phase: Phase, epoch: u64, steps: u64) -> Rates {
+    fn new(plan: &Plan, ledger: &Ledger, phase: Phase, epoch: u64) -> Rates {
+        let total = ledger.total(epoch, phase);
         let shards = plan.phase(phase).map(|phase| phase.shards);
-        let Some(shards) = shards.filter(|shards| steps == shards.steps * shards.ranks) else {
-            return Rates { au: None, samples_per_second: None };
+        let Some(shards) = shards.filter(|shards| total.steps == shards.steps * shards.ranks) else {
+            return Rates::default();
         };
-        let au = per_rank(ledger, epoch, phase, au_percent);
+        let au = Spread::of(&per_rank(ledger, epoch, phase, au_percent));
         let rates = per_rank(ledger, epoch, phase, |row| samples_per_second(row, shards.batch, phase));
+        let rate = (!rates.is_empty()).then(|| rates.iter().sum::<f64>());
+        let whole = total.last_batch_ns.seconds();
+        let clock_rate = (whole > 0.0).then(|| total.samples_delivered as f64 / whole);
+        let bytes_per_sample = total.bytes_read as f64 / total.samples_delivered.max(1) as f64;
+        let in_mib = |rate: f64| rate * bytes_per_sample / f64::from(1 << 20);
         Rates {
-            au: Spread::of(&au),
-            samples_per_second: (!rates.is_empty()).then(|| rates.iter().sum::<f64>()),
+            au_percent: au.map(|au| au.mean),
+            au_stdev_ranks_percent: au.map(|au| au.stdev),
+            samples_per_second: rate,
+            mib_per_second: rate.map(in_mib),
+            clock_samples_per_second: clock_rate,
+            clock_mib_per_second: clock_rate.map(in_mib),
         }
     }
-}
-
-/// AU in percent and samples per second, as means over epochs: what `Figures` says, without the work of all the rest.
-pub fn means(plan: &Plan, ledger: &Ledger, phase: Phase) -> (Option<f64>, Option<f64>) {
-    let rates = ledger.epochs(phase).into_iter();
-    let rates = rates.map(|epoch| Rates::new(plan, ledger, phase, epoch, ledger.total(epoch, phase).steps));
-    let (au, samples): (Vec<_>, Vec<_>) =
-        rates.map(|rates| (rates.au.map(|au| au.mean), rates.samples_per_second)).unzip();
-    let over = |values: Vec<Option<f64>>| statistics::mean(&values.into_iter().flatten().collect::<Vec<_>>());
-    (over(au), over(samples))
 }
 
 fn per_rank(ledger: &Ledger, epoch: u64, phase: Phase, figure: impl Fn(&Row) -> Option<f64>) -> Vec<f64> {
@@ -144,7 +170,7 @@ fn au_percent(row: &Row) -> Option<f64> {
 fn samples_per_second(row: &Row, batch: u64, phase: Phase) -> Option<f64> {
     let (steps, time) = match phase {
         Phase::Train => (row.window.steps, row.window.time_ns),
-        Phase::Eval => (row.steps, row.wait_ns + row.copy_ns + row.compute_ns + row.barrier_ns),
+        Phase::Eval => (row.steps, row.steps_ns()),
     };
     let (came, failed) = (row.samples_delivered, row.failed.samples);
     let full = if failed == 0 { 1.0 } else { came as f64 / (came + failed) as f64 };
@@ -152,32 +178,41 @@ fn samples_per_second(row: &Row, batch: u64, phase: Phase) -> Option<f64> {
 }
 
 /// The figures of a run's training or evaluation phases.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    pub epochs: Vec<EpochFigures>,
+    /// Of each epoch.
+    pub epochs: Vec<Rates>,
     /// Over epochs.
     pub au_percent: Option<Spread>,
     pub samples_per_second: Option<Spread>,
     pub mib_per_second: Option<Spread>,
+    pub clock_samples_per_second: Option<Spread>,
+    pub clock_mib_per_second: Option<Spread>,
 }
 
 impl Figures {
     /// `None` if the phase has no rows.
     pub fn new(plan: &Plan, ledger: &Ledger, phase: Phase) -> Option<Figures> {
-        let epochs: Vec<EpochFigures> = ledger
-            .epochs(phase)
-            .into_iter()
-            .map(|epoch| EpochFigures::new(plan, ledger, phase, epoch))
-            .collect();
-        let over = |figure: fn(&EpochFigures) -> Option<f64>| {
+        let epochs = ledger.epochs(phase).into_iter();
+        let epochs: Vec<Rates> = epochs.map(|epoch| Rates::new(plan, ledger, phase, epoch)).collect();
+        let over = |figure: fn(&Rates) -> Option<f64>| {
             Spread::of(&epochs.iter().filter_map(figure).collect::<Vec<_>>())
         };
-        let (au_percent, samples_per_second, mib_per_second) = (
+        let [au_percent, samples_per_second, mib_per_second, clock_samples_per_second, clock_mib_per_second] = [
             over(|epoch| epoch.au_percent),
             over(|epoch| epoch.samples_per_second),
             over(|epoch| epoch.mib_per_second),
-        );
-        (!epochs.is_empty()).then_some(Figures { epochs, au_percent, samples_per_second, mib_per_second })
+            over(|epoch| epoch.clock_samples_per_second),
+            over(|epoch| epoch.clock_mib_per_second),
+        ];
+        (!epochs.is_empty()).then_some(Figures {
+            epochs,
+            au_percent,
+            samples_per_second,
+            mib_per_second,
+            clock_samples_per_second,
+            clock_mib_per_second,
+        })
     }
 
     /// Whether the mean AU reaches the target.

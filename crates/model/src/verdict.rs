@@ -7,6 +7,7 @@ mod conditions;
 mod delivery;
 mod errors;
 mod integrity;
+mod prefetch;
 mod proof;
 mod terms;
 
@@ -81,8 +82,17 @@ impl Verdict {
 
     /// The names of the rules that are broken.
     pub fn broken(&self) -> impl Iterator<Item = &str> {
-        let broken = self.rules.iter().filter(|finding| finding.outcome == Outcome::Fail);
-        broken.map(|finding| finding.rule.as_str())
+        self.with(Outcome::Fail)
+    }
+
+    /// The names of the rules that could not be checked.
+    pub fn unchecked(&self) -> impl Iterator<Item = &str> {
+        self.with(Outcome::NotCheckable)
+    }
+
+    fn with(&self, outcome: Outcome) -> impl Iterator<Item = &str> {
+        let rules = self.rules.iter().filter(move |finding| finding.outcome == outcome);
+        rules.map(|finding| finding.rule.as_str())
     }
 }
 
@@ -120,6 +130,9 @@ struct Rule<Check> {
 
 type OfTraining = fn(&Case<'_>) -> (Outcome, String);
 type OfCheckpoints = fn(&CheckpointCase<'_>) -> (Outcome, String);
+
+/// The rule about figures that prefetch made.
+pub const WINDOW_LONG_ENOUGH: &str = "window-long-enough";
 
 const RULES: &[Rule<OfTraining>] = &[
     Rule {
@@ -163,6 +176,14 @@ const RULES: &[Rule<OfTraining>] = &[
         remedy: "lower output.metric.exclude_start_steps and exclude_end_steps, or read more files",
         unchecked: "use a longer run: read more files, or lower --ranks or reader.batch_size",
         check: terms::window,
+    },
+    Rule {
+        name: WINDOW_LONG_ENOUGH,
+        threshold: "the window has 20 steps for each batch that can be ready in advance, or the rate over the whole \
+                    epoch is at least 95 % of the window's",
+        remedy: "",
+        unchecked: "read more files, lower --ranks or reader.prefetch_size, or take the rate by the clock",
+        check: prefetch::window_long_enough,
     },
     Rule {
         name: "errors",

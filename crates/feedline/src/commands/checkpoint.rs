@@ -22,7 +22,7 @@ use crate::progress::{Goal, Show, watch};
 use crate::report;
 use crate::report::alone::AloneOutcome;
 use crate::report::folder;
-use crate::report::result::Times;
+use crate::report::result::{Peak, Times};
 
 pub fn run(flags: &RunFlags, mut prepared: Prepared) -> Ending {
     let host = Host::look();
@@ -51,10 +51,10 @@ pub fn run(flags: &RunFlags, mut prepared: Prepared) -> Ending {
         host: &host,
         warnings: &prepared.warnings,
         times,
-        peak_rss_bytes: host::peak_rss_bytes(),
+        peak_rss_bytes: Peak::new(host::peak_rss_bytes),
         between_failures: flags.advise,
     };
-    let documents = outcome.documents().map_err(Failure::internal)?;
+    let documents = outcome.documents();
     let saved = folder::write(&results, &plan.workload, &documents).map_err(Failure::incomplete)?;
     if flags.output.json {
         report::out_json(&outcome.summary())?;

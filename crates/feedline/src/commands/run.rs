@@ -14,7 +14,7 @@ use super::{check_folder, checkpoint, prepare, results_folder, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::RunFlags;
 use crate::progress::Show;
-use crate::report::result::Outcome;
+use crate::report::result::{Outcome, Peak};
 use crate::report::{self, folder, text};
 
 pub fn run(flags: &RunFlags) -> Ending {
@@ -62,12 +62,12 @@ fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Hos
         host,
         warnings: &stage.prepared.warnings,
         times: measured.times.clone(),
-        peak_rss_bytes: host::peak_rss_bytes(),
+        peak_rss_bytes: Peak::new(host::peak_rss_bytes),
         between_failures: flags.advise,
     };
     let fault = measured.fault();
     if fault.is_none() || saw_something(ledger) {
-        let documents = folder::documents(&outcome).map_err(Failure::internal)?;
+        let documents = folder::documents(&outcome);
         let saved = folder::write(results, &stage.plan.workload, &documents).map_err(Failure::incomplete)?;
         show_result(flags, &outcome, &saved)?;
     }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::build_format;
-use crate::report::sums;
+use crate::report::{folder, sums};
 
 /// A result that is whole, and whose documents belong together.
 #[derive(Debug)]
@@ -65,6 +65,7 @@ impl Saved {
     }
 
     fn read(folder: &Path) -> anyhow::Result<Saved> {
+        check_published(folder)?;
         let files = sums::checked(folder)?;
         let summary: Summary = parse(&files, "summary.json")?;
         let Summary { start, hostname, feedline: Own { version, plan_digest, verdict } } = summary;
@@ -135,6 +136,20 @@ impl Work {
             alone => Ok(alone),
         }
     }
+}
+
+/// Refuses a folder that its run did not publish. All its files may be there and as they were written; only the
+/// renaming shows that the run reached its end. So the folder's own name decides, whatever path or link leads to it.
+fn check_published(folder: &Path) -> anyhow::Result<()> {
+    let real = folder.canonicalize().context("cannot find the folder")?;
+    if folder::is_partial(&real) {
+        bail!(
+            "not a result: the run that wrote {} ended before it renamed the folder, so the result was never \
+             published; remove the folder and run again",
+            real.display()
+        );
+    }
+    Ok(())
 }
 
 fn bytes_of<'a>(files: &'a BTreeMap<String, Vec<u8>>, name: &str) -> anyhow::Result<&'a [u8]> {

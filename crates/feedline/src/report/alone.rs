@@ -10,12 +10,13 @@ use model::spec::Spec;
 use model::units::{Bytes, Nanos, counted};
 use model::verdict::Verdict;
 use model::warning::Warning;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::checkpoints::CheckpointReport;
 use super::folder::Document;
-use super::result::{Described, Times, observed_store};
-use super::{lines, pretty, text};
+use super::result::{Described, Peak, Times, observed_store};
+use super::{text, write_pretty};
 
 /// A run that is over, with all that is known about it.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub struct AloneOutcome<'a> {
     pub host: &'a Host,
     pub warnings: &'a [Warning],
     pub times: Times,
-    pub peak_rss_bytes: Option<u64>,
+    pub peak_rss_bytes: Peak,
     pub between_failures: Option<Nanos>,
 }
 
@@ -42,7 +43,7 @@ impl AloneOutcome<'_> {
     }
 
     /// The content of `summary.json`. DLIO describes the data set also of a run that reads none.
-    pub fn summary(&self) -> Value {
+    pub fn summary(&self) -> impl Serialize {
         let mut metric = Map::new();
         self.report().dlio_metric(&mut metric);
         let set = &self.spec.dataset;
@@ -58,7 +59,7 @@ impl AloneOutcome<'_> {
             bytes: samples as f64 * set.record_length_bytes,
             epochs: 0,
         };
-        described.summary(&Value::Object(metric), &self.feedline())
+        described.summary(metric, self.feedline())
     }
 
     fn feedline(&self) -> Value {
@@ -70,7 +71,7 @@ impl AloneOutcome<'_> {
             "store": observed_store(&self.plan.checkpoint.last.store, self.ledger),
             "simulated": self.plan.is_simulated(),
             "memory": {
-                "peak_rss_bytes": self.peak_rss_bytes,
+                "peak_rss_bytes": *self.peak_rss_bytes,
                 "planned_bytes": self.plan.memory_bytes,
             },
             "limits": self.host.limits,
@@ -81,14 +82,11 @@ impl AloneOutcome<'_> {
         })
     }
 
-    /// The files of the result.
-    pub fn documents(&self) -> anyhow::Result<Vec<Document>> {
-        Ok(vec![
-            ("spec.yaml", self.spec.to_yaml()),
-            ("plan.json", pretty(self.plan)?),
-            ("ledger.json", lines(self.ledger)?),
-            ("summary.json", pretty(&self.summary())?),
-        ])
+    /// The files of the result. The summary is the last one: it has the most memory that was taken.
+    pub fn documents(&self) -> Vec<Document<'_>> {
+        let mut documents: Vec<Document<'_>> = Document::of_work(self.spec, self.plan, self.ledger).into();
+        documents.push(Document::new("summary.json", |to| write_pretty(to, &self.summary())));
+        documents
     }
 
     pub fn render(&self, saved: &Path) -> String {
@@ -106,11 +104,11 @@ impl AloneOutcome<'_> {
             Bytes(geometry.total_bytes()),
             plan.save.name(),
             plan.last.store,
-            if self.plan.is_simulated() { " (simulated)" } else { "" },
+            super::simulated(self.plan.is_simulated()),
         );
         text.push_str(&self.report().text());
         let _ = write!(text, "\n{}", text::verdict(self.verdict));
-        let memory = self.peak_rss_bytes.map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
+        let memory = (*self.peak_rss_bytes).map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
         let (span, cpu) = (self.times.span, self.times.cpu_seconds);
         let _ = writeln!(text, "took {span}, {cpu:.1} s of CPU, {memory} of memory");
         let _ = writeln!(text, "\nresult in {}", saved.display());

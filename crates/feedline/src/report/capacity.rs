@@ -25,6 +25,7 @@ pub enum End {
 pub struct CapacityReport<'a> {
     pub workload: &'a str,
     pub store: &'a str,
+    pub simulated: bool,
     /// 0 to 1.
     pub target: f64,
     pub answer: Answer,
@@ -44,7 +45,13 @@ impl CapacityReport<'_> {
         trials.sort_by_key(|trial| (trial.ranks, trial.depth == Depth::Confirmed));
         let header = ["ranks", "AU %", "MB/s", "steps", "target", "run", "note"];
         let table = super::table(header, 0..4, trials.into_iter().map(row));
-        let mut text = format!("{}, {} store\n\n{table}\n\n{}\n", self.workload, self.store, self.words());
+        let mut text = format!(
+            "{}, {} store{}\n\n{table}\n\n{}\n",
+            self.workload,
+            self.store,
+            super::simulated(self.simulated),
+            self.words()
+        );
         if let Some(limit) = self.instrument() {
             text.push_str(&format!("{limit}\n"));
         }
@@ -98,6 +105,7 @@ impl CapacityReport<'_> {
             "version": env!("CARGO_PKG_VERSION"),
             "workload": self.workload,
             "store": self.store,
+            "simulated": self.simulated,
             "au_target_percent": 100.0 * self.target,
             "accelerators": self.answer.ranks,
             "clear": self.answer.clear,
@@ -165,7 +173,8 @@ mod tests {
 
     fn report(ranks: u64, end: End, trials: Vec<Trial>) -> CapacityReport<'static> {
         let answer = Answer { ranks, trials, clear: true };
-        CapacityReport { workload: "snapshot", store: "posix", target: 0.9, answer, end, ceiling: None }
+        let (workload, store, simulated) = ("snapshot", "posix", false);
+        CapacityReport { workload, store, simulated, target: 0.9, answer, end, ceiling: None }
     }
 
     fn ceiling(au: f64) -> Calibration {

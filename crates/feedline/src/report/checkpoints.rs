@@ -81,6 +81,7 @@ impl CheckpointReport<'_> {
             "files": geometry.file_count(),
             "bytes": geometry.total_bytes(),
             "save": self.plan.save.name(),
+            "simulated": self.plan.is_simulated(),
             "mlperf": {
                 "save": mlperf(self.good_saves().map(|save| (save.bytes, save.slowest_rank_ns)).collect()),
                 "load": mlperf(self.good_restores().map(|one| (one.bytes, one.slowest_rank_ns)).collect()),
@@ -104,8 +105,9 @@ impl CheckpointReport<'_> {
 
     pub fn text(&self) -> String {
         let mut text = String::new();
+        let simulated = super::simulated(self.plan.is_simulated());
         if !self.seen.saves.is_empty() {
-            let _ = write!(text, "\nsaved\n{}\n", self.saves_table());
+            let _ = write!(text, "\nsaved{simulated}\n{}\n", self.saves_table());
             text.push_str(&self.rates_line("saved"));
         }
         if let Some(slowdown) = self.seen.step_slowdown() {
@@ -118,7 +120,7 @@ impl CheckpointReport<'_> {
             );
         }
         if !self.seen.restores.is_empty() {
-            let _ = write!(text, "\nrestored\n{}\n", self.restores_table());
+            let _ = write!(text, "\nrestored{simulated}\n{}\n", self.restores_table());
             text.push_str(&self.rates_line("restored"));
         }
         text.push_str(&self.advice_lines());

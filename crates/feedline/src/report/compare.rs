@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use model::ledger::Phase;
-use model::metrics::{EpochFigures, Figures};
+use model::metrics::{self, EpochFigures, Figures};
 use model::plan::Plan;
 use model::statistics::{FEWEST, ratio_confidence};
 use model::units::{Nanos, counted, significant};
@@ -132,8 +132,9 @@ fn observations(runs: &[Run<'_>], units: Units, metric: &Metric) -> Repeats {
         Units::Runs => runs.iter().filter_map(|run| (metric.of_run)(run.saved, &run.figures)).collect(),
         Units::Epochs { without_first } => {
             let epochs = runs.iter().flat_map(|run| {
-                let epochs = run.figures.epochs.iter().skip(usize::from(without_first));
-                epochs.filter_map(|epoch| (metric.of_epoch)(run.saved, epoch))
+                let Saved { plan, ledger, .. } = run.saved;
+                let epochs = metrics::epochs(plan, ledger, Phase::Train).skip(usize::from(without_first));
+                epochs.filter_map(|epoch| (metric.of_epoch)(run.saved, &epoch))
             });
             epochs.collect()
         }

@@ -1,19 +1,21 @@
 //! The result folder, `RESULTS/WORKLOAD/TIME/`: written under a hidden name, flushed, and renamed into place, so that
 //! it is there completely or not at all.
 
-use std::io::Write;
+use std::io::{BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, anyhow};
 use engine::meter;
-use model::ledger::Phase;
+use model::ledger::{Ledger, Phase};
 use model::metrics::EpochFigures;
+use model::spec::Spec;
+use serde::Serialize;
 use store::{Held, Made, make_path};
 
 use super::result::Outcome;
-use super::sums::{self, Sums};
-use super::{lines, pretty};
+use super::sums::{self, Sum, Summing, Sums};
+use super::{write_lines, write_pretty};
 
 /// Makes the workload's results folder and sees that something can be written there, before a long run and not
 /// after it.
@@ -69,11 +71,47 @@ pub fn remove_leavings() {
 /// How the name of a result folder begins that is not complete.
 const PARTIAL: &str = ".partial-";
 
-/// A file of a result: its name and its text.
-pub type Document = (&'static str, String);
+/// Whether a folder has the name of a result that is being written, or that a killed run left behind.
+pub fn is_partial(folder: &Path) -> bool {
+    folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PARTIAL))
+}
+
+/// Writes the content of a file.
+type Content<'a> = dyn Fn(&mut dyn Write) -> anyhow::Result<()> + 'a;
+
+/// A file of a result: its name, and what writes its content. Documents are written one by one in their order, straight
+/// to the file, so that a result of many epochs takes no memory beside that of its ledger.
+pub struct Document<'a> {
+    name: &'static str,
+    write: Box<Content<'a>>,
+}
+
+impl<'a> Document<'a> {
+    pub fn new(
+        name: &'static str,
+        write: impl Fn(&mut dyn Write) -> anyhow::Result<()> + 'a,
+    ) -> Document<'a> {
+        Document { name, write: Box::new(write) }
+    }
+
+    /// The three documents of plan and ledger, which every result has.
+    pub fn of_work(spec: &'a Spec, plan: &'a impl Serialize, ledger: &'a Ledger) -> [Document<'a>; 3] {
+        [
+            Document::new("spec.yaml", |to| Ok(to.write_all(spec.to_yaml().as_bytes())?)),
+            Document::new("plan.json", move |to| write_pretty(to, plan)),
+            Document::new("ledger.json", |to| write_lines(to, ledger)),
+        ]
+    }
+}
+
+impl std::fmt::Debug for Document<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Document").field(&self.name).finish()
+    }
+}
 
 /// Writes the result and says where it is.
-pub fn write(results: &Path, workload: &str, documents: &[Document]) -> anyhow::Result<PathBuf> {
+pub fn write(results: &Path, workload: &str, documents: &[Document<'_>]) -> anyhow::Result<PathBuf> {
     let name = safe_name(workload);
     let place = || format!("cannot write the result to {}", results.join(&name).display());
     // They were there when the run began.
@@ -105,30 +143,38 @@ fn make_partial(parent: &Held) -> anyhow::Result<Made> {
     Err(anyhow!("too many folders {PARTIAL}{number}; remove them"))
 }
 
-/// The files of the result of a run that trains.
-pub fn documents(outcome: &Outcome<'_>) -> anyhow::Result<Vec<Document>> {
-    Ok(vec![
-        ("spec.yaml", outcome.spec.to_yaml()),
-        ("plan.json", pretty(outcome.plan)?),
-        ("ledger.json", lines(outcome.ledger)?),
-        ("epochs.csv", epochs_csv(outcome)),
-        ("summary.json", pretty(&outcome.summary())?),
-    ])
+/// The files of the result of a run that trains. The summary is the last one: it has the most memory that was taken.
+pub fn documents<'a>(outcome: &'a Outcome<'_>) -> Vec<Document<'a>> {
+    let mut documents: Vec<Document<'_>> =
+        Document::of_work(outcome.spec, outcome.plan, outcome.ledger).into();
+    documents.push(Document::new("epochs.csv", |to| write_epochs(to, outcome)));
+    documents.push(Document::new("summary.json", |to| write_pretty(to, &outcome.summary())));
+    documents
 }
 
-fn write_files(folder: &Made, documents: &[Document]) -> anyhow::Result<()> {
+fn write_files(folder: &Made, documents: &[Document<'_>]) -> anyhow::Result<()> {
     let mut sums = Sums::default();
-    for (name, text) in documents {
-        sums.add(name, text.as_bytes());
-        put(folder, name, text)?;
+    for Document { name, write } in documents {
+        sums.add(name, put(folder, name, write)?);
     }
-    put(folder, sums::NAME, &sums.to_string())?;
+    put_text(folder, sums::NAME, &sums.to_string())?;
     folder.folder().sync().context("cannot flush the folder")
 }
 
-fn put(folder: &Made, name: &str, text: &str) -> anyhow::Result<()> {
-    let mut file = folder.create(name)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(|| name.to_owned())
+/// Writes a file and flushes it; returns its sum.
+fn put(folder: &Made, name: &str, write: &Content<'_>) -> anyhow::Result<Sum> {
+    let put = || -> anyhow::Result<Sum> {
+        let mut file = Summing::new(BufWriter::new(folder.create(name)?));
+        write(&mut file)?;
+        let (file, sum) = file.finish();
+        file.into_inner().map_err(IntoInnerError::into_error)?.sync_all()?;
+        Ok(sum)
+    };
+    put().with_context(|| name.to_owned())
+}
+
+fn put_text(folder: &Made, name: &str, text: &str) -> anyhow::Result<()> {
+    put(folder, name, &|to| Ok(to.write_all(text.as_bytes())?)).map(drop)
 }
 
 /// Gives the finished folder its name: the time, and a number if two runs end in one second. Says which it is.
@@ -151,16 +197,17 @@ pub fn safe_name(name: &str) -> String {
 }
 
 const CSV_HEADER: &str = "phase,epoch,samples_planned,samples_delivered,bytes_read,au_percent,samples_per_second,\
-mib_per_second,wait_seconds,compute_seconds,barrier_seconds,harness_seconds\n";
+mib_per_second,clock_samples_per_second,clock_mib_per_second,wait_seconds,compute_seconds,barrier_seconds,\
+harness_seconds\n";
 
-fn epochs_csv(outcome: &Outcome<'_>) -> String {
-    let mut text = CSV_HEADER.to_owned();
+fn write_epochs(to: &mut dyn Write, outcome: &Outcome<'_>) -> anyhow::Result<()> {
+    to.write_all(CSV_HEADER.as_bytes())?;
     for phase in [Phase::Train, Phase::Eval] {
-        for epoch in outcome.figures(phase).map_or_else(Vec::new, |figures| figures.epochs) {
-            text.push_str(&csv_line(phase, &epoch));
+        for epoch in outcome.epochs(phase) {
+            to.write_all(csv_line(phase, &epoch).as_bytes())?;
         }
     }
-    text
+    Ok(())
 }
 
 /// One line; a figure that could not be measured is an empty field.
@@ -175,6 +222,8 @@ fn csv_line(phase: Phase, epoch: &EpochFigures) -> String {
         maybe(epoch.au_percent),
         maybe(epoch.samples_per_second),
         maybe(epoch.mib_per_second),
+        maybe(epoch.clock_samples_per_second),
+        maybe(epoch.clock_mib_per_second),
         epoch.wait_seconds.to_string(),
         epoch.compute_seconds.to_string(),
         epoch.barrier_seconds.to_string(),

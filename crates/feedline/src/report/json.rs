@@ -3,25 +3,35 @@
 use std::io::{Result, Write};
 
 use anyhow::Context;
+use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
 /// JSON with four spaces of indent, as DLIO writes it, and a newline at the end.
-pub fn pretty(value: &impl serde::Serialize) -> anyhow::Result<String> {
-    write_json(value, PrettyFormatter::with_indent(b"    "))
+pub fn pretty(value: &impl Serialize) -> anyhow::Result<String> {
+    let mut bytes = Vec::new();
+    write_pretty(&mut bytes, value)?;
+    String::from_utf8(bytes).context("JSON is not text")
+}
+
+/// The same, written as it is made: a result may be larger than the memory that is free.
+pub fn write_pretty(to: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
+    write_json(to, value, PrettyFormatter::with_indent(b"    "))
 }
 
 /// JSON with one line for each key, and for each entry of its lists: small, and yet it can be looked through. For
 /// documents that are mostly numbers; with an indent they would be mostly spaces.
-pub fn lines(value: &impl serde::Serialize) -> anyhow::Result<String> {
-    write_json(value, Lines::default())
+pub fn write_lines(to: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
+    write_json(to, value, Lines::default())
 }
 
-fn write_json(value: &impl serde::Serialize, formatter: impl Formatter) -> anyhow::Result<String> {
-    let mut bytes = Vec::new();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, formatter);
-    value.serialize(&mut serializer).context("cannot write JSON")?;
-    bytes.push(b'\n');
-    String::from_utf8(bytes).context("JSON is not text")
+fn write_json(
+    mut to: &mut dyn Write,
+    value: &impl Serialize,
+    formatter: impl Formatter,
+) -> anyhow::Result<()> {
+    let mut serializer = serde_json::Serializer::with_formatter(&mut to, formatter);
+    value.serialize(&mut serializer).map_err(std::io::Error::from).context("cannot write JSON")?;
+    to.write_all(b"\n").context("cannot write JSON")
 }
 
 /// How `lines` are broken: the outermost object and the lists in it, and nothing deeper.
@@ -82,7 +92,9 @@ mod tests {
     fn lines_are_broken_at_the_entries_of_lists() {
         let value = json!({"a": 1, "b": {"c": [1, 2]}, "d": [{"e": [3, 4], "f": {}}, [5]], "g": []});
         let text = "{\n\"a\":1,\n\"b\":{\"c\":[1,2]},\n\"d\":[\n{\"e\":[3,4],\"f\":{}},\n[5]],\n\"g\":[]}\n";
-        assert_eq!(lines(&value).unwrap(), text);
+        let mut bytes = Vec::new();
+        write_lines(&mut bytes, &value).unwrap();
+        assert_eq!(String::from_utf8(bytes).unwrap(), text);
         assert_eq!(serde_json::from_str::<Value>(text).unwrap(), value);
     }
 }

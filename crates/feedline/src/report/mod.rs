@@ -17,30 +17,38 @@ pub mod sweep;
 pub mod text;
 pub mod validate;
 
-use std::io::Write;
+use std::io::{BufWriter, Write};
 
 use comfy_table::{CellAlignment, Row, Table};
 use model::warning::Warning;
-use serde_json::Value;
+use serde::Serialize;
 
-pub use json::{lines, pretty};
+pub use json::{pretty, write_lines, write_pretty};
 
 use crate::exit::Failure;
 
 /// Writes to stdout. A reader that has gone away (`feedline ... | head`) is not an error.
 pub fn out(text: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::incomplete(anyhow::Error::from(error).context("cannot write to stdout")))
-        }
-        _ => Ok(()),
-    }
+    to_stdout(|stdout| Ok(stdout.write_all(text.as_bytes())?))
 }
 
 /// Writes JSON to stdout, with DLIO's indent.
-pub fn out_json(value: &Value) -> Result<(), Failure> {
-    out(&pretty(value).map_err(Failure::internal)?)
+pub fn out_json(value: &impl Serialize) -> Result<(), Failure> {
+    to_stdout(|stdout| write_pretty(stdout, value))
+}
+
+fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> Result<(), Failure> {
+    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    let written = write(&mut stdout).and_then(|()| Ok(stdout.flush()?));
+    // What is left in the buffer after an error has nowhere to go.
+    let _ = stdout.into_parts();
+    let is_gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
+    match written {
+        Err(error) if !error.root_cause().downcast_ref().is_some_and(is_gone) => {
+            Err(Failure::incomplete(error.context("cannot write to stdout")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Writes a line to stderr. Nobody may be reading it, and that is no reason to stop.
@@ -53,6 +61,11 @@ pub fn warnings(warnings: &[Warning]) {
     for warning in warnings {
         note(&format!("warning: {warning}\n  help: {}", warning.remedy()));
     }
+}
+
+/// What follows the name of a store, or the title of a table, whose figures are those of a simulated device.
+pub fn simulated(is_simulated: bool) -> &'static str {
+    if is_simulated { " (simulated)" } else { "" }
 }
 
 /// Millions of bytes per second, as the literature counts, from MiB per second.

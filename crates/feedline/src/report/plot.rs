@@ -24,12 +24,17 @@ pub struct Bar {
     pub value: f64,
     /// From where to where the value may lie.
     pub whisker: Option<(f64, f64)>,
+    /// Of a simulated device: drawn hollow.
+    pub simulated: bool,
 }
 
 /// Told apart by people who do not see all colours, and in print (Okabe and Ito's palette, without black and yellow).
 const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 const INK: &str = "#222222";
 const GREY: &str = "#d9d9d9";
+
+/// How a bar of a simulated device differs.
+const HOLLOW: &str = " style=\"fill-opacity:0.35\" stroke=\"#222222\" stroke-dasharray=\"4 3\"";
 
 /// Pixels around and within the plot.
 const LEFT: f64 = 76.0;
@@ -111,14 +116,16 @@ impl Figure {
         let name = self.series.get(series).filter(|name| !name.is_empty());
         let name = name.map_or(String::new(), |name| format!(", {name}"));
         let told = escaped(&format!(
-            "{}={group}{name}: {} {}",
+            "{}={group}{name}: {} {}{}",
             self.x_label,
             number(bar.value, frame.step / 100.0),
-            self.y_label
+            self.y_label,
+            super::simulated(bar.simulated)
         ));
+        let dashes = if bar.simulated { HOLLOW } else { "" };
         let _ = writeln!(
             svg,
-            "<rect class=\"bar\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{inner:.1}\" height=\"{:.1}\" {}>\
+            "<rect class=\"bar\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{inner:.1}\" height=\"{:.1}\" {}{dashes}>\
              <title>{told}</title></rect>",
             x + 1.0,
             frame.bottom - top,
@@ -252,7 +259,8 @@ mod tests {
     use super::*;
 
     fn figure(groups: usize, series: usize) -> Figure {
-        let bar = |value: f64| Some(Bar { value, whisker: Some((value * 0.9, value * 1.1)) });
+        let bar =
+            |value: f64| Some(Bar { value, whisker: Some((value * 0.9, value * 1.1)), simulated: false });
         Figure {
             title: "a < b & c".to_owned(),
             x_label: "threads".to_owned(),
@@ -291,8 +299,9 @@ mod tests {
     fn a_figure_without_anything_is_still_one() {
         assert!(Figure::default().svg().ends_with("</svg>\n"));
         let mut figure = figure(1, 1);
-        figure.bars[0][0] = Some(Bar { value: 0.0, whisker: None });
+        figure.bars[0][0] = Some(Bar { value: 0.0, whisker: None, simulated: true });
         assert!(!figure.svg().contains("NaN"));
+        assert!(figure.svg().contains("stroke-dasharray") && figure.svg().contains("MB/s (simulated)"));
     }
 
     #[test]

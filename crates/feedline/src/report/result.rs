@@ -1,16 +1,20 @@
 //! `summary.json`: DLIO's keys, in DLIO's order and by DLIO's formulas, and a `feedline` object beside them with what
 //! was really seen and what it is worth.
 
-use std::collections::BTreeMap;
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use engine::host::Host;
-use model::ledger::{Checked, Ledger, Phase};
-use model::metrics::{Figures, Spread};
-use model::plan::Plan;
+use model::digest::Digest;
+use model::histogram::Quantiles;
+use model::ledger::{Calibration, Checked, Errors, Ledger, Phase};
+use model::metrics::{self, EpochFigures, Figures, Spread};
+use model::plan::{LoaderPlan, Plan};
 use model::spec::Spec;
 use model::units::Nanos;
 use model::verdict::{Status, Verdict, expected_digest};
 use model::warning::Warning;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::checkpoints::CheckpointReport;
@@ -26,6 +30,10 @@ pub struct Times {
     pub cpu_seconds: f64,
 }
 
+/// The most memory that the process has had resident. It is looked at when it is first needed, which is when the
+/// summary is written: after the larger files of the result.
+pub type Peak = LazyCell<Option<u64>>;
+
 /// A run that is over, with all that is known about it.
 pub struct Outcome<'a> {
     pub plan: &'a Plan,
@@ -35,7 +43,7 @@ pub struct Outcome<'a> {
     pub host: &'a Host,
     pub warnings: &'a [Warning],
     pub times: Times,
-    pub peak_rss_bytes: Option<u64>,
+    pub peak_rss_bytes: Peak,
     /// Mean time between failures of the job, if advice on checkpoints is wanted.
     pub between_failures: Option<Nanos>,
 }
@@ -48,6 +56,11 @@ impl Outcome<'_> {
         Figures::new(self.plan, self.ledger, phase)
     }
 
+    /// The figures of each epoch.
+    pub fn epochs(&self, phase: Phase) -> impl Iterator<Item = EpochFigures> {
+        metrics::epochs(self.plan, self.ledger, phase)
+    }
+
     /// Whether the target was met; a run that did not reach its end has not shown it either way.
     pub fn meets(&self, figures: &Figures) -> Option<bool> {
         let complete = self.verdict.status != Status::Incomplete;
@@ -55,7 +68,7 @@ impl Outcome<'_> {
     }
 
     /// The content of `summary.json`.
-    pub fn summary(&self) -> Value {
+    pub fn summary(&self) -> impl Serialize {
         let Plan { ranks, hosts, data, metric, .. } = self.plan;
         let described = Described {
             times: &self.times,
@@ -68,10 +81,10 @@ impl Outcome<'_> {
             bytes: data.train.samples() as f64 * metric.record_length_bytes,
             epochs: self.ledger.epochs(Phase::Train).len(),
         };
-        described.summary(&self.metric(), &self.feedline())
+        described.summary(self.metric(), self.feedline())
     }
 
-    fn metric(&self) -> Value {
+    fn metric(&self) -> Map<String, Value> {
         let mut metric = Map::new();
         for (phase, prefix) in [(Phase::Train, "train"), (Phase::Eval, "eval")] {
             if let Some(figures) = self.figures(phase) {
@@ -81,7 +94,7 @@ impl Outcome<'_> {
         if let Some(checkpoints) = self.checkpoints() {
             checkpoints.dlio_metric(&mut metric);
         }
-        Value::Object(metric)
+        metric
     }
 
     /// What is known of the run's checkpoints, if it was to take any.
@@ -118,33 +131,40 @@ impl Outcome<'_> {
         put("io_stdev_MB_per_second", bytes(|rate| rate.stdev));
     }
 
-    fn feedline(&self) -> Value {
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "workload": self.plan.workload,
-            "plan_digest": self.plan.digest(),
-            "verdict": self.verdict,
-            "store": observed_store(&self.plan.store, self.ledger),
-            "simulated": self.plan.is_simulated(),
-            "loader": self.plan.loader,
-            "memory": {
-                "peak_rss_bytes": self.peak_rss_bytes,
+    fn feedline(&self) -> Own<'_> {
+        Own {
+            version: env!("CARGO_PKG_VERSION"),
+            workload: &self.plan.workload,
+            plan_digest: self.plan.digest(),
+            verdict: self.verdict,
+            store: observed_store(&self.plan.store, self.ledger),
+            simulated: self.plan.is_simulated(),
+            loader: self.plan.loader,
+            memory: json!({
+                "peak_rss_bytes": *self.peak_rss_bytes,
                 "planned_bytes": self.plan.estimate.memory_bytes,
-            },
-            "errors": self.ledger.errors(),
-            "calibration": self.ledger.calibration,
-            "first_batch_seconds": self.times.first_batch.map(Nanos::seconds),
-            "limits": self.host.limits,
-            "cpu_seconds": self.times.cpu_seconds,
-            "wall_seconds": self.times.span.seconds(),
-            "warnings": self.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "latency": self.ledger.latencies(Phase::Train).summaries(),
-            "most_in_flight": self.most_in_flight(),
-            "checked": self.checked(),
-            "epochs": self.epochs(Phase::Train),
-            "eval_epochs": self.epochs(Phase::Eval),
-            "checkpoint": self.checkpoints().map(|checkpoints| checkpoints.json()),
-        })
+            }),
+            errors: self.ledger.errors(),
+            calibration: self.ledger.calibration,
+            first_batch_seconds: self.times.first_batch.map(Nanos::seconds),
+            limits: &self.host.limits,
+            cpu_seconds: self.times.cpu_seconds,
+            wall_seconds: self.times.span.seconds(),
+            warnings: self.warnings.iter().map(ToString::to_string).collect(),
+            latency: self.ledger.latencies(Phase::Train).summaries(),
+            in_flight_bound: self.in_flight_bound(),
+            checked: self.checked(),
+            clock_difference: self.clock_difference(Phase::Train),
+            eval_clock_difference: self.clock_difference(Phase::Eval),
+            epochs: Epochs { outcome: self, phase: Phase::Train },
+            eval_epochs: Epochs { outcome: self, phase: Phase::Eval },
+            checkpoint: self.checkpoints().map(|checkpoints| checkpoints.json()),
+        }
+    }
+
+    /// Why the rate by the clock is not the one in the metric window, where they differ by more than a few per cent.
+    pub fn clock_difference(&self, phase: Phase) -> Option<String> {
+        metrics::clock_difference(self.plan, self.ledger, phase)
     }
 
     /// What was compared with what the files should hold, over all epochs, and what that took.
@@ -169,25 +189,64 @@ impl Outcome<'_> {
         })
     }
 
-    /// Most fetches of training that were in flight at once.
-    fn most_in_flight(&self) -> u64 {
+    /// No more fetches of training were in flight at once.
+    fn in_flight_bound(&self) -> u64 {
         let epochs = self.ledger.epochs(Phase::Train).into_iter();
-        epochs.map(|epoch| self.ledger.node_total(epoch, Phase::Train).most_in_flight).max().unwrap_or(0)
+        epochs.map(|epoch| self.ledger.node_total(epoch, Phase::Train).in_flight_bound).max().unwrap_or(0)
     }
+}
 
-    /// The figures of each epoch, and beside what was delivered what the plan deals out: equal if each sample came
-    /// once.
-    fn epochs(&self, phase: Phase) -> Vec<Value> {
-        let epochs = self.figures(phase).map_or_else(Vec::new, |figures| figures.epochs);
-        let planned = self.plan.phase(phase);
-        let with_plan = epochs.into_iter().map(|figures| {
+/// The `feedline` object.
+#[derive(Serialize)]
+struct Own<'a> {
+    version: &'static str,
+    workload: &'a str,
+    plan_digest: String,
+    verdict: &'a Verdict,
+    store: Value,
+    simulated: bool,
+    loader: LoaderPlan,
+    memory: Value,
+    errors: Errors,
+    calibration: Option<Calibration>,
+    first_batch_seconds: Option<f64>,
+    limits: &'a BTreeSet<String>,
+    cpu_seconds: f64,
+    wall_seconds: f64,
+    warnings: Vec<String>,
+    latency: BTreeMap<String, Quantiles>,
+    in_flight_bound: u64,
+    checked: Value,
+    clock_difference: Option<String>,
+    eval_clock_difference: Option<String>,
+    epochs: Epochs<'a>,
+    eval_epochs: Epochs<'a>,
+    checkpoint: Option<Value>,
+}
+
+/// The epochs of a phase, made one by one as they are written.
+struct Epochs<'a> {
+    outcome: &'a Outcome<'a>,
+    phase: Phase,
+}
+
+/// The figures of an epoch, and beside what was delivered what the plan deals out: equal if each sample came once.
+#[derive(Serialize)]
+struct Epoch {
+    #[serde(flatten)]
+    figures: EpochFigures,
+    digest_planned: Option<Digest>,
+}
+
+impl Serialize for Epochs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let planned = self.outcome.plan.phase(self.phase);
+        serializer.collect_seq(self.outcome.epochs(self.phase).map(|figures| {
             let finished = figures.samples_delivered + figures.samples_failed == figures.samples_planned;
-            let digest = planned.filter(|_| finished).map(|planned| expected_digest(planned, figures.epoch));
-            let mut value = json!(figures);
-            value["digest_planned"] = json!(digest);
-            value
-        });
-        with_plan.collect()
+            let planned = planned.filter(|_| finished);
+            let digest_planned = planned.map(|planned| expected_digest(planned, figures.epoch));
+            Epoch { figures, digest_planned }
+        }))
     }
 }
 
@@ -205,31 +264,56 @@ pub struct Described<'a> {
     pub epochs: usize,
 }
 
-impl Described<'_> {
+impl<'a> Described<'a> {
     /// DLIO's keys in DLIO's order, and feedline's own object behind them.
-    pub fn summary(&self, metric: &Value, feedline: &Value) -> Value {
+    pub fn summary<Own: Serialize>(&self, metric: Map<String, Value>, feedline: Own) -> Summary<'a, Own> {
         let memory = self.host.memory_bytes as f64;
-        json!({
-            "start": self.times.start,
-            "num_accelerators": self.ranks,
-            "num_hosts": self.hosts,
-            "hostname": self.host.name,
-            "metric": metric,
-            "num_files_train": self.files_train,
-            "num_files_eval": self.files_eval,
-            "num_samples_per_file": self.samples_per_file,
-            "host_cpu_count": [self.host.cores],
-            "host_processor_name": "",
-            "potential_caching": [u8::from(memory > self.bytes)],
-            "host_cpuinfo": map(&self.host.cpuinfo),
-            "host_meminfo": map(&self.host.meminfo),
-            "host_memory_GB": [memory / GIB],
-            "data_size_per_host_GB": self.bytes / GIB,
-            "epochs": self.epochs,
-            "end": self.times.end,
-            "feedline": feedline,
-        })
+        Summary {
+            start: &self.times.start,
+            num_accelerators: self.ranks,
+            num_hosts: self.hosts,
+            hostname: &self.host.name,
+            metric,
+            num_files_train: self.files_train,
+            num_files_eval: self.files_eval,
+            num_samples_per_file: self.samples_per_file,
+            host_cpu_count: [self.host.cores],
+            host_processor_name: "",
+            potential_caching: [u8::from(memory > self.bytes)],
+            host_cpuinfo: map(&self.host.cpuinfo),
+            host_meminfo: map(&self.host.meminfo),
+            host_memory_gib: [memory / GIB],
+            data_size_per_host_gib: self.bytes / GIB,
+            epochs: self.epochs,
+            end: &self.times.end,
+            feedline,
+        }
     }
+}
+
+/// `summary.json`.
+#[derive(Serialize)]
+pub struct Summary<'a, Own> {
+    start: &'a str,
+    num_accelerators: u64,
+    num_hosts: u64,
+    hostname: &'a str,
+    metric: Map<String, Value>,
+    num_files_train: u64,
+    num_files_eval: u64,
+    num_samples_per_file: u64,
+    host_cpu_count: [u64; 1],
+    host_processor_name: &'static str,
+    potential_caching: [u8; 1],
+    host_cpuinfo: Value,
+    host_meminfo: Value,
+    #[serde(rename = "host_memory_GB")]
+    host_memory_gib: [f64; 1],
+    #[serde(rename = "data_size_per_host_GB")]
+    data_size_per_host_gib: f64,
+    epochs: usize,
+    end: &'a str,
+    feedline: Own,
 }
 
 /// What the store was asked to be and what it turned out to be.

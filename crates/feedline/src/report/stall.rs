@@ -17,6 +17,7 @@ const CACHED_PERCENT: [u32; 6] = [0, 25, 50, 75, 90, 95];
 pub struct StallReport<'a> {
     pub workload: &'a str,
     pub store: &'a str,
+    pub simulated: bool,
     pub ranks: u64,
     pub readers_per_rank: u64,
     /// That count, and that do not.
@@ -32,11 +33,13 @@ pub struct StallReport<'a> {
 
 impl StallReport<'_> {
     pub fn text(&self) -> String {
+        let simulated = super::simulated(self.simulated);
         let mut text = format!(
-            "{}: {}, {} store, {} after {} of warm-up\n\n{}\n\n",
+            "{}: {}, {} store{}, {} after {} of warm-up\n\n{}\n\n",
             self.workload,
             counted(self.ranks, "rank"),
             self.store,
+            simulated,
             counted(self.steps, "step"),
             self.warm_up_steps,
             self.parts()
@@ -48,7 +51,7 @@ impl StallReport<'_> {
         for step in self.next_steps() {
             let _ = writeln!(text, "  try {step}");
         }
-        let _ = write!(text, "\nif a share of the bytes came from memory\n{}\n", self.what_if());
+        let _ = write!(text, "\nif a share of the bytes came from memory{simulated}\n{}\n", self.what_if());
         text
     }
 
@@ -155,6 +158,7 @@ impl StallReport<'_> {
             "version": env!("CARGO_PKG_VERSION"),
             "workload": self.workload,
             "store": self.store,
+            "simulated": self.simulated,
             "ranks": self.ranks,
             "steps": self.steps,
             "warm_up_steps": self.warm_up_steps,
@@ -188,6 +192,7 @@ mod tests {
         let report = StallReport {
             workload: "snapshot",
             store: "posix",
+            simulated: false,
             ranks: 2,
             readers_per_rank: 4,
             steps: 40,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
@@ -15,10 +16,49 @@ pub const NAME: &str = "SHA256SUMS";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums(BTreeMap<String, String>);
 
+/// A writer that sums up what goes through it, so that nobody has to hold it as a whole.
+#[derive(Debug)]
+pub struct Summing<W> {
+    to: W,
+    hash: Sha256,
+}
+
+impl<W> Summing<W> {
+    pub fn new(to: W) -> Summing<W> {
+        Summing { to, hash: Sha256::new() }
+    }
+
+    /// The writer, and the sum of what was written.
+    pub fn finish(self) -> (W, Sum) {
+        (self.to, Sum::of(self.hash))
+    }
+}
+
+impl<W: Write> Write for Summing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// The sum of a file, as `sha256sum` prints it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sum(String);
+
+impl Sum {
+    fn of(hash: Sha256) -> Sum {
+        Sum(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
 impl Sums {
-    pub fn add(&mut self, name: &str, bytes: &[u8]) {
-        let sum = Sha256::digest(bytes);
-        self.0.insert(name.to_owned(), sum.iter().map(|byte| format!("{byte:02x}")).collect());
+    pub fn add(&mut self, name: &str, Sum(sum): Sum) {
+        self.0.insert(name.to_owned(), sum);
     }
 
     /// What a text says, as far as it says anything.
@@ -59,7 +99,7 @@ pub fn checked(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
         }
         let bytes = fs::read(entry.path()).with_context(|| format!("cannot read {name}"))?;
         if name != NAME {
-            sums.add(&name, &bytes);
+            sums.add(&name, Sum::of(Sha256::new_with_prefix(&bytes)));
         }
         files.insert(name, bytes);
     }
@@ -79,7 +119,13 @@ mod tests {
 
     fn sums(files: &[(&str, &str)]) -> Sums {
         let mut sums = Sums::default();
-        files.iter().for_each(|(name, text)| sums.add(name, text.as_bytes()));
+        for (name, text) in files {
+            let mut summing = Summing::new(Vec::new());
+            summing.write_all(text.as_bytes()).unwrap();
+            let (bytes, sum) = summing.finish();
+            assert_eq!(bytes, text.as_bytes());
+            sums.add(name, sum);
+        }
         sums
     }
 

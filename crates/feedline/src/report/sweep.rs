@@ -3,13 +3,14 @@
 
 use model::ledger::Calibration;
 use model::statistics::ratio_confidence;
-use model::units::significant;
+use model::units::{Nanos, significant};
+use model::verdict::WINDOW_LONG_ENOUGH;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::plot::{Bar, Figure};
 use super::repeats::{Repeats, ends};
-use crate::commands::sweep::grid::Axis;
+use crate::commands::sweep::grid::{Axis, canonical};
 use crate::commands::sweep::journal::{Entry, Header};
 
 /// The runs of one cell.
@@ -17,6 +18,8 @@ use crate::commands::sweep::journal::{Entry, Header};
 pub struct Runs<'a> {
     /// A value for each key.
     pub settings: Vec<String>,
+    /// Whether a device was simulated.
+    pub simulated: bool,
     pub runs: Vec<&'a Entry>,
 }
 
@@ -25,10 +28,12 @@ pub struct Runs<'a> {
 pub struct CellFigures {
     /// A value for each key.
     pub settings: Vec<String>,
+    pub simulated: bool,
     pub samples_per_second: Repeats,
     pub mb_per_second: Repeats,
     pub au_percent: Repeats,
-    /// Against the first cell, in samples per second.
+    pub blocked_seconds: Repeats,
+    /// Against the first cell, in what the sweep compares.
     pub speed_up: Option<f64>,
     pub speed_up_interval: Option<(f64, f64)>,
     pub failed: usize,
@@ -36,50 +41,95 @@ pub struct CellFigures {
     pub error: Option<String>,
     /// Rules of the verdict that a run broke.
     pub broken: Vec<String>,
+    /// Rules that could not be checked in a run.
+    pub unchecked: Vec<String>,
+}
+
+/// What cells are compared by: what they read in a second, or, where nothing but the way of saving varies, the time for
+/// which a save makes training wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compared {
+    SamplesPerSecond,
+    BlockedSeconds,
+}
+
+impl Compared {
+    fn of(header: &Header, cells: &[CellFigures]) -> Compared {
+        let saves = |axis: &Axis| canonical(&axis.key).starts_with("checkpoint.");
+        let measured = cells.iter().any(|cell| cell.blocked_seconds.median.is_some());
+        match measured && header.over.iter().all(saves) {
+            true => Compared::BlockedSeconds,
+            false => Compared::SamplesPerSecond,
+        }
+    }
+
+    fn figure(self, cell: &CellFigures) -> &Repeats {
+        match self {
+            Compared::SamplesPerSecond => &cell.samples_per_second,
+            Compared::BlockedSeconds => &cell.blocked_seconds,
+        }
+    }
+
+    /// How much faster a cell is than the first, and how sure that is.
+    fn speed_up(self, own: &Repeats, first: &Repeats, seed: u64) -> (Option<f64>, Option<(f64, f64)>) {
+        let (more, less) = match self {
+            Compared::SamplesPerSecond => (own, first),
+            Compared::BlockedSeconds => (first, own),
+        };
+        let base = less.median.filter(|base| *base > 0.0);
+        let speed_up = more.median.zip(base).map(|(more, less)| more / less);
+        (speed_up, ratio_confidence(&more.values, &less.values, seed).map(ends))
+    }
 }
 
 impl CellFigures {
-    fn new(Runs { settings, runs }: Runs<'_>, seed: u64) -> CellFigures {
+    fn new(Runs { settings, simulated, runs }: Runs<'_>, seed: u64) -> CellFigures {
         let repeats = |figure: fn(&Entry) -> Option<f64>| {
             Repeats::new(runs.iter().filter_map(|run| figure(run)).collect(), seed)
         };
-        let mut broken: Vec<String> = Vec::new();
-        for rule in runs.iter().flat_map(|run| &run.broken) {
-            if !broken.contains(rule) {
-                broken.push(rule.clone());
+        let rules = |of: fn(&Entry) -> &[String]| {
+            let mut rules: Vec<String> = Vec::new();
+            for rule in runs.iter().flat_map(|run| of(run)) {
+                if !rules.contains(rule) {
+                    rules.push(rule.clone());
+                }
             }
-        }
+            rules
+        };
         let errors: Vec<&String> = runs.iter().filter_map(|run| run.error.as_ref()).collect();
         CellFigures {
             settings,
+            simulated,
             samples_per_second: repeats(|run| run.samples_per_second),
             mb_per_second: repeats(|run| run.mb_per_second),
             au_percent: repeats(|run| run.au_percent),
+            blocked_seconds: repeats(|run| run.blocked_seconds),
             speed_up: None,
             speed_up_interval: None,
             failed: errors.len(),
             error: errors.last().map(ToString::to_string),
-            broken,
+            broken: rules(|run| &run.broken),
+            unchecked: rules(|run| &run.unchecked),
         }
     }
 
-    fn compare(&mut self, first: &Repeats, seed: u64) {
-        let own = &self.samples_per_second;
-        let base = first.median.filter(|base| *base > 0.0);
-        self.speed_up = own.median.zip(base).map(|(own, base)| own / base);
-        self.speed_up_interval = ratio_confidence(&own.values, &first.values, seed).map(ends);
-    }
-
     /// What to be wary of.
-    fn notes(&self) -> Vec<String> {
+    fn notes(&self, compared: Compared) -> Vec<String> {
         let mut notes = Vec::new();
+        if self.simulated {
+            notes.push("simulated".to_owned());
+        }
         if let Some(error) = &self.error {
             notes.push(format!("{} failed: {}", self.failed, error.lines().next().unwrap_or_default()));
         }
         if !self.broken.is_empty() {
             notes.push(format!("invalid: {}", self.broken.join(", ")));
         }
-        notes.extend(self.samples_per_second.notes(significant));
+        if self.unchecked.iter().any(|rule| rule == WINDOW_LONG_ENOUGH) {
+            notes.push("too few steps for the prefetch".to_owned());
+        }
+        notes.extend(compared.figure(self).notes(significant));
         notes
     }
 }
@@ -89,6 +139,7 @@ impl CellFigures {
 pub struct SweepReport<'a> {
     header: &'a Header,
     cells: Vec<CellFigures>,
+    compared: Compared,
     ceiling: Option<Calibration>,
 }
 
@@ -100,11 +151,26 @@ impl<'a> SweepReport<'a> {
         ceiling: Option<Calibration>,
     ) -> SweepReport<'a> {
         let mut cells: Vec<CellFigures> = cells.map(|runs| CellFigures::new(runs, header.seed)).collect();
+        let compared = Compared::of(header, &cells);
         if let Some((first, others)) = cells.split_first_mut() {
-            first.speed_up = first.samples_per_second.median.map(|_| 1.0);
-            others.iter_mut().for_each(|cell| cell.compare(&first.samples_per_second, header.seed));
+            let base = compared.figure(first).clone();
+            first.speed_up = base.median.map(|_| 1.0);
+            for cell in others {
+                (cell.speed_up, cell.speed_up_interval) =
+                    compared.speed_up(compared.figure(cell), &base, header.seed);
+            }
         }
-        SweepReport { header, cells, ceiling }
+        SweepReport { header, cells, compared, ceiling }
+    }
+
+    /// What follows the title of a table or plot in which some or all devices are simulated.
+    fn simulated(&self) -> &'static str {
+        let mut cells = self.cells.iter();
+        match (cells.clone().any(|cell| cell.simulated), cells.all(|cell| cell.simulated)) {
+            (_, true) => " (simulated)",
+            (true, false) => " (simulated in part)",
+            (false, false) => "",
+        }
     }
 
     pub fn any_failed(&self) -> bool {
@@ -120,14 +186,28 @@ impl<'a> SweepReport<'a> {
     }
 
     pub fn text(&self) -> String {
-        let columns = ["samples/s", "MB/s", "AU %", "speed-up", "95 % interval", "runs", "note"];
+        let mut columns = vec!["samples/s", "MB/s", "AU %", "speed-up", "95 % interval", "runs", "note"];
+        let saves = self.cells.iter().any(|cell| cell.blocked_seconds.median.is_some());
+        if saves {
+            columns.insert(BLOCKED, "blocked");
+        }
         let keys = self.header.over.len();
         let rows = self.cells.iter().map(|cell| {
-            let figures = row(cell);
+            let mut figures = row(cell, self.compared).to_vec();
+            if saves {
+                let blocked = cell.blocked_seconds.median.map(Nanos::from_seconds);
+                figures.insert(BLOCKED, blocked.map_or("-".to_owned(), |time| time.to_string()));
+            }
             cell.settings.iter().cloned().chain(figures).collect::<Vec<_>>()
         });
-        let table = super::table(self.keys().chain(columns), keys..keys + columns.len() - 1, rows);
-        let mut text = format!("{}\n\n{table}\n", self.header.sweep);
+        let right = keys..keys + columns.len() - 1;
+        let table = super::table(self.keys().chain(columns), right, rows);
+        let mut text = format!("{}{}\n\n{table}\n", self.header.sweep, self.simulated());
+        if self.compared == Compared::BlockedSeconds {
+            text.push_str(
+                "\nblocked: mean time for which training waits for a save; speed-ups compare that time\n",
+            );
+        }
         if let Some(own) = self.ceiling {
             text.push_str(&format!("\n{}\n", super::text::ceiling(&own)));
         }
@@ -138,6 +218,8 @@ impl<'a> SweepReport<'a> {
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "sweep": self.header,
+            "simulated": self.cells.iter().any(|cell| cell.simulated),
+            "speed_up_of": self.compared,
             "calibration": self.ceiling,
             "cells": self.cells.iter().map(|cell| self.cell_json(cell)).collect::<Vec<_>>(),
         })
@@ -147,18 +229,18 @@ impl<'a> SweepReport<'a> {
         let mut value = json!(cell);
         value["settings"] =
             self.keys().zip(&cell.settings).map(|(key, value)| (key.to_owned(), json!(value))).collect();
-        value["notes"] = json!(cell.notes());
+        value["notes"] = json!(cell.notes(self.compared));
         value
     }
 
     pub fn csv(&self) -> String {
         let columns = "runs,failed,samples_per_second,samples_per_second_low,samples_per_second_high,cv,mb_per_second,\
-                       au_percent,speed_up,speed_up_low,speed_up_high,note";
+                       au_percent,blocked_seconds,speed_up,speed_up_low,speed_up_high,simulated,note";
         let mut text: String = self.keys().map(|key| field(key) + ",").collect();
         text.push_str(columns);
         text.push('\n');
         for cell in &self.cells {
-            text.push_str(&csv_line(cell));
+            text.push_str(&csv_line(cell, self.compared));
         }
         text
     }
@@ -167,13 +249,19 @@ impl<'a> SweepReport<'a> {
     pub fn figure(&self) -> Figure {
         let Some((first, others)) = self.header.over.split_first() else { return Figure::default() };
         let series = self.cells.len() / first.values.len().max(1);
-        let bar = |cell: &CellFigures| {
-            cell.mb_per_second.median.map(|value| Bar { value, whisker: cell.mb_per_second.interval })
+        let (figure, y_label): (fn(&CellFigures) -> &Repeats, _) = match self.compared {
+            Compared::SamplesPerSecond => (|cell| &cell.mb_per_second, "MB/s"),
+            Compared::BlockedSeconds => (|cell| &cell.blocked_seconds, "seconds blocked by a save"),
         };
+        let bar = |cell: &CellFigures| {
+            let (whisker, simulated) = (figure(cell).interval, cell.simulated);
+            figure(cell).median.map(|value| Bar { value, whisker, simulated })
+        };
+        let (name, simulated) = (&self.header.sweep, self.simulated());
         Figure {
-            title: format!("{}: median of {} runs, 95 % interval", self.header.sweep, self.most_runs()),
+            title: format!("{name}{simulated}: median of {} runs, 95 % interval", self.most_runs()),
             x_label: first.key.clone(),
-            y_label: "MB/s".to_owned(),
+            y_label: y_label.to_owned(),
             groups: first.values.clone(),
             series: (0..series).map(|index| series_name(others, &self.cells[index].settings[1..])).collect(),
             bars: self.cells.chunks(series.max(1)).map(|group| group.iter().map(bar).collect()).collect(),
@@ -185,7 +273,10 @@ impl<'a> SweepReport<'a> {
     }
 }
 
-fn row(cell: &CellFigures) -> [String; 7] {
+/// Where the column of blocked time goes in.
+const BLOCKED: usize = 3;
+
+fn row(cell: &CellFigures, compared: Compared) -> [String; 7] {
     let figure =
         |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
     let interval = |bounds: Option<(f64, f64)>| {
@@ -198,11 +289,11 @@ fn row(cell: &CellFigures) -> [String; 7] {
         figure(cell.speed_up, 2),
         interval(cell.speed_up_interval),
         cell.samples_per_second.values.len().to_string(),
-        cell.notes().join("; "),
+        cell.notes(compared).join("; "),
     ]
 }
 
-fn csv_line(cell: &CellFigures) -> String {
+fn csv_line(cell: &CellFigures, compared: Compared) -> String {
     let maybe = |figure: Option<f64>| figure.map_or(String::new(), |figure| figure.to_string());
     let columns = |bounds: Option<(f64, f64)>| [maybe(bounds.map(|b| b.0)), maybe(bounds.map(|b| b.1))];
     let [low, high] = columns(cell.samples_per_second.interval);
@@ -216,10 +307,12 @@ fn csv_line(cell: &CellFigures) -> String {
         maybe(cell.samples_per_second.cv),
         maybe(cell.mb_per_second.median),
         maybe(cell.au_percent.median),
+        maybe(cell.blocked_seconds.median),
         maybe(cell.speed_up),
         speed_low,
         speed_high,
-        field(&cell.notes().join("; ")),
+        cell.simulated.to_string(),
+        field(&cell.notes(compared).join("; ")),
     ];
     let fields: Vec<String> = cell.settings.iter().map(|value| field(value)).chain(figures).collect();
     fields.join(",") + "\n"
@@ -275,8 +368,11 @@ mod tests {
         let header = header();
         let settings = |threads: &str| vec![threads.to_owned(), "[1,2]".to_owned()];
         let cells = ["1", "2"].into_iter().zip(cells);
-        let cells =
-            cells.map(|(threads, runs)| Runs { settings: settings(threads), runs: runs.iter().collect() });
+        let cells = cells.map(|(threads, runs)| Runs {
+            settings: settings(threads),
+            simulated: false,
+            runs: runs.iter().collect(),
+        });
         look(&SweepReport::new(&header, cells, None))
     }
 
@@ -306,9 +402,9 @@ varies by 20 %; 1 outlier: 300
 
     const CSV: &str = "\
 threads,dims,runs,failed,samples_per_second,samples_per_second_low,samples_per_second_high,cv,mb_per_second,au_percent,\
-speed_up,speed_up_low,speed_up_high,note
-1,\"[1,2]\",5,0,100,100,100,0,10,,1,,,
-2,\"[1,2]\",5,1,200,200,300,0.20327890704543544,20,,2,2,3,\"1 failed: broken, \"\"quoted\"\"; invalid: on-time; \
+blocked_seconds,speed_up,speed_up_low,speed_up_high,simulated,note
+1,\"[1,2]\",5,0,100,100,100,0,10,,,1,,,false,
+2,\"[1,2]\",5,1,200,200,300,0.20327890704543544,20,,,2,2,3,false,\"1 failed: broken, \"\"quoted\"\"; invalid: on-time; \
 varies by 20 %; 1 outlier: 300\"
 ";
 

@@ -17,8 +17,11 @@ pub fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String {
     let mut text = heading(outcome);
     for (phase, title) in [(Phase::Train, "training"), (Phase::Eval, "evaluation")] {
         if let Some(figures) = outcome.figures(phase) {
-            let _ = write!(text, "\n{title}\n{}\n", epochs_table(outcome, &figures));
+            let _ = write!(text, "\n{title}\n{}\n", epochs_table(outcome, phase));
             text.push_str(&run_lines(outcome, &figures));
+            if let Some(why) = outcome.clock_difference(phase) {
+                let _ = writeln!(text, "{why}");
+            }
             text.push_str(&latency_table(outcome, phase));
         }
     }
@@ -51,7 +54,7 @@ fn heading(outcome: &Outcome<'_>) -> String {
         counted(plan.data.train.files, "file"),
         plan.format,
         plan.store,
-        if plan.is_simulated() { " (simulated)" } else { "" },
+        super::simulated(plan.is_simulated()),
         counted(plan.epochs, "epoch"),
         counted(plan.train.shards.steps, "step"),
         Nanos::from_seconds(plan.train.compute.mean()),
@@ -72,37 +75,43 @@ fn latency_table(outcome: &Outcome<'_>, phase: Phase) -> String {
     format!("\n{}\n", super::table(header, 1..7, rows))
 }
 
-fn epochs_table(outcome: &Outcome<'_>, figures: &Figures) -> String {
-    let mut header =
-        vec!["epoch", "AU %", "samples/s", "MiB/s", "wait", "compute", "barrier", "harness", "delivered"];
-    let copies = outcome.plan.device.copy_bytes_per_second.is_some();
-    let counted = figures.epochs.iter().any(|epoch| epoch.cache.storage_share.is_some());
-    let saves = figures.epochs.iter().any(|epoch| epoch.checkpoint_seconds > 0.0);
-    let rows = figures.epochs.iter().map(|epoch| {
-        let mut cells = epoch_cells(epoch, outcome.plan.ranks).to_vec();
-        if counted {
-            cells.insert(8, figure(epoch.cache.storage_share.map(|share| 100.0 * share), 0));
-        }
-        if saves {
-            cells.insert(7, mean_time(epoch.checkpoint_seconds, outcome.plan.ranks));
-        }
-        if copies {
-            cells.insert(5, mean_time(epoch.copy_seconds, outcome.plan.ranks));
-        }
-        cells
-    });
-    if counted {
-        header.insert(8, "storage %");
+fn epochs_table(outcome: &Outcome<'_>, phase: Phase) -> String {
+    let ranks = outcome.plan.ranks;
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut is_shown = [outcome.plan.device.copy_bytes_per_second.is_some(), false, false];
+    for epoch in outcome.epochs(phase) {
+        is_shown[1] |= epoch.checkpoint_seconds > 0.0;
+        is_shown[2] |= epoch.cache.storage_share.is_some();
+        rows.push(epoch_cells(&epoch, ranks).into());
     }
-    if saves {
-        header.insert(7, "checkpoint");
-    }
-    if copies {
-        header.insert(5, "copy");
-    }
+    let hidden: Vec<usize> =
+        SOMETIMES.into_iter().zip(is_shown).filter(|(_, shown)| !shown).map(|(column, _)| column).collect();
+    let shown = |cells: Vec<String>| -> Vec<String> {
+        let cells = cells.into_iter().enumerate();
+        cells.filter(|(column, _)| !hidden.contains(column)).map(|(_, cell)| cell).collect()
+    };
+    let header = shown(HEADER.map(str::to_owned).into());
     let columns = header.len();
-    super::table(header, 0..columns, rows)
+    super::table(header, 0..columns, rows.into_iter().map(shown))
 }
+
+/// The columns of a table, and which of them are shown only where there is something in them.
+const HEADER: [&str; 13] = [
+    "epoch",
+    "AU %",
+    "samples/s",
+    "MiB/s",
+    "clock MiB/s",
+    "wait",
+    "copy",
+    "compute",
+    "barrier",
+    "checkpoint",
+    "harness",
+    "storage %",
+    "delivered",
+];
+const SOMETIMES: [usize; 3] = [6, 9, 11];
 
 /// Times are means over ranks, so that they compare with the clock on the wall.
 fn mean_time(seconds: f64, ranks: u64) -> String {
@@ -113,17 +122,21 @@ fn figure(value: Option<f64>, digits: usize) -> String {
     value.map_or("n/a".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-fn epoch_cells(epoch: &EpochFigures, ranks: u64) -> [String; 9] {
+fn epoch_cells(epoch: &EpochFigures, ranks: u64) -> [String; HEADER.len()] {
     let time = |seconds: f64| mean_time(seconds, ranks);
     [
         epoch.epoch.to_string(),
         figure(epoch.au_percent, 2),
         figure(epoch.samples_per_second, 1),
         figure(epoch.mib_per_second, 1),
+        figure(epoch.clock_mib_per_second, 1),
         time(epoch.wait_seconds),
+        time(epoch.copy_seconds),
         time(epoch.compute_seconds),
         time(epoch.barrier_seconds),
+        time(epoch.checkpoint_seconds),
         time(epoch.harness_seconds),
+        figure(epoch.cache.storage_share.map(|share| 100.0 * share), 0),
         format!("{} of {}", grouped(epoch.samples_delivered), grouped(epoch.samples_planned)),
     ]
 }
@@ -142,9 +155,11 @@ fn run_lines(outcome: &Outcome<'_>, figures: &Figures) -> String {
     let au =
         figures.au_percent.map_or("n/a".to_owned(), |au| format!("{:.2} % (sd {:.2})", au.mean, au.stdev));
     format!(
-        "AU {au}, target {target:.0} %: {met}\n{} samples/s, {} MiB/s\n",
+        "AU {au}, target {target:.0} %: {met}\n{} samples/s, {} MiB/s\nby the clock {} samples/s, {} MiB/s\n",
         spread(figures.samples_per_second),
-        spread(figures.mib_per_second)
+        spread(figures.mib_per_second),
+        spread(figures.clock_samples_per_second),
+        spread(figures.clock_mib_per_second),
     )
 }
 
@@ -184,7 +199,7 @@ fn verdict_lines(outcome: &Outcome<'_>) -> String {
     if let Some(own) = outcome.ledger.calibration {
         let _ = writeln!(text, "{}", ceiling(&own));
     }
-    let memory = outcome.peak_rss_bytes.map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
+    let memory = (*outcome.peak_rss_bytes).map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
     let cpu = outcome.times.cpu_seconds;
     let _ = writeln!(text, "took {}, {cpu:.1} s of CPU, {memory} of memory", outcome.times.span);
     text
@@ -210,7 +225,7 @@ mod tests {
     use model::verdict::{Case, judge};
     use store::Null;
 
-    use super::super::result::Times;
+    use super::super::result::{Peak, Times};
     use super::*;
 
     const WORKLOAD: &str = "
@@ -277,7 +292,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
                 first_batch: Some(Nanos(1_000_000)),
                 cpu_seconds: 0.25,
             },
-            peak_rss_bytes: Some(5 << 20),
+            peak_rss_bytes: Peak::new(|| Some(5 << 20)),
             between_failures: None,
         };
         assert_eq!(render(&outcome, Path::new("results/snapshot/now"), false), EXPECTED);
@@ -287,21 +302,25 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
 snapshot: 2 ranks x 2 readers, 1,200 files of jpeg, null store, 2 epochs x 75 steps of 25.0 ms
 
 training
- epoch    AU %  samples/s  MiB/s  wait  compute  barrier  harness       delivered
-     1  100.00      640.0   70.6   0 s   1.88 s      0 s      0 s  1,200 of 1,200
-     2  100.00      640.0   70.6   0 s   1.88 s      0 s      0 s  1,200 of 1,200
+ epoch    AU %  samples/s  MiB/s  clock MiB/s  wait  compute  barrier  harness       delivered
+     1  100.00      640.0   70.6         71.5   0 s   1.88 s      0 s      0 s  1,200 of 1,200
+     2  100.00      640.0   70.6         71.5   0 s   1.88 s      0 s      0 s  1,200 of 1,200
 AU 100.00 % (sd 0.00), target 90 %: met
 640 (sd 0.00) samples/s, 70.6 (sd 0.00) MiB/s
+by the clock 649 (sd 0.00) samples/s, 71.5 (sd 0.00) MiB/s
 
  latency     p50  p90  p99  p99.9  max  count
  sample      0 s  0 s  0 s    0 s  0 s  2,400
  batch wait  0 s  0 s  0 s    0 s  0 s    300
 
 evaluation
- epoch    AU %  samples/s  MiB/s  wait  compute  barrier  harness  delivered
-     1  100.00      800.0   88.2   0 s  50.0 ms      0 s      0 s   40 of 40
+ epoch    AU %  samples/s  MiB/s  clock MiB/s  wait  compute  barrier  harness  delivered
+     1  100.00      800.0   88.2        110.2   0 s  50.0 ms      0 s      0 s   40 of 40
 AU 100.00 % (sd 0.00), target 90 %: met
 800 (sd 0.00) samples/s, 88.2 (sd 0.00) MiB/s
+by the clock 1000 (sd 0.00) samples/s, 110 (sd 0.00) MiB/s
+by the clock the rate is 25 % higher: the clock stops at the last batch, and the last of the 5 steps computes for \
+10.0 ms after that
 
  latency     p50  p90  p99  p99.9  max  count
  sample      0 s  0 s  0 s    0 s  0 s     40

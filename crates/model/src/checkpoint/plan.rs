@@ -116,6 +116,11 @@ impl CheckpointPlan {
         }
     }
 
+    /// Whether a place for checkpoints is simulated.
+    pub fn is_simulated(&self) -> bool {
+        [Some(&self.last), self.fast.as_ref()].into_iter().flatten().any(|tier| !tier.holds_files)
+    }
+
     /// Threads that write or read files at once.
     pub fn writers(&self) -> u64 {
         self.files_in_flight.saturating_mul(self.geometry.ranks).clamp(1, MOST_WRITERS)
@@ -146,6 +151,6 @@ impl AlonePlan {
 
     /// Whether the storage is a reckoning and no medium.
     pub fn is_simulated(&self) -> bool {
-        !self.checkpoint.last.holds_files
+        self.checkpoint.is_simulated()
     }
 }

@@ -62,6 +62,14 @@ impl Schedule {
         }
     }
 
+    /// How many checkpoints are taken between the steps of an epoch that has so many.
+    pub fn within_epoch(&self, steps: u64) -> u64 {
+        match self {
+            Schedule::Steps { every } => steps.saturating_sub(1) / every,
+            _ => 0,
+        }
+    }
+
     /// How many checkpoints a run saves.
     pub fn saves(&self, epochs: u64, steps: u64) -> u64 {
         match self {

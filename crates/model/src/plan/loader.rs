@@ -159,6 +159,13 @@ impl LoaderPlan {
         }
     }
 
+    /// The most batches of one rank that can be read before the accelerator asks for the first of them: those ahead,
+    /// what is under way behind them, and the shuffle buffer. A batch that can be there in part counts as one.
+    pub(super) fn batches_ahead(&self, batch: u64) -> u64 {
+        let behind = self.lead_samples.saturating_add(self.beyond_samples).div_ceil(batch.max(1));
+        self.prefetch_batches.saturating_add(behind)
+    }
+
     /// Batches of one rank that are in memory at once: those ahead, the one at the accelerator, and what is under way
     /// behind them.
     pub(super) fn kept_batches(&self, batch: u64) -> u64 {

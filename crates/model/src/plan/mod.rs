@@ -25,7 +25,7 @@ use crate::checkpoint::CheckpointPlan;
 use crate::ledger::Phase;
 use crate::order::{Interleave, Order, Shards, Unit, mix};
 use crate::spec::{Access, Shuffle, Spec, Time, Verify};
-use crate::units::{Bytes, grouped};
+use crate::units::{Bytes, counted, grouped};
 
 /// What the plan depends on besides the spec.
 #[derive(Clone, Copy, Debug)]
@@ -162,6 +162,14 @@ pub enum PlanError {
          dataset.num_files_train or train.total_training_steps"
     )]
     NothingToMeasure { steps: u64, start: u64, end: u64 },
+    #[error(
+        "train: the data set is too small for {}: {window} steps of an epoch count, and {needed} are needed, \
+         {STEPS_PER_BATCH_AHEAD} for each batch that can be ready in advance ({ahead}), so that prefetch does not make \
+         the result; raise dataset.num_files_train (or train.total_training_steps), or lower \
+         reader.prefetch_size or reader.batch_size",
+        counted(*ranks, "rank")
+    )]
+    WindowTooShort { ranks: u64, window: u64, needed: u64, ahead: u64 },
     #[error(
         "train.total_training_steps asks for {asked} steps per epoch, but the data set allows only {possible}; raise \
          dataset.num_files_train or lower train.total_training_steps"
@@ -305,6 +313,39 @@ impl Plan {
         self.store.strip_prefix("fault:")
     }
 
+    /// The most batches of one rank that can be ready when a step of training ends: read, as far as the metric window
+    /// is concerned, in no time.
+    pub fn batches_ahead(&self) -> u64 {
+        // The copy to the device asks for the next batch while the accelerator computes.
+        let copied = self.device.copy_bytes_per_second.is_some() && self.device.overlapped;
+        self.loader.batches_ahead(self.train.shards.batch).max(u64::from(copied))
+    }
+
+    /// The fewest steps in the metric window with which at most 5 % of its batches can have been ready in advance. The
+    /// queues fill before the first step of an epoch, and again whenever training pauses for a checkpoint.
+    pub fn steps_to_measure(&self) -> u64 {
+        let pauses =
+            self.checkpoint.as_ref().map_or(0, |plan| plan.schedule.within_epoch(self.train.shards.steps));
+        STEPS_PER_BATCH_AHEAD.saturating_mul(self.batches_ahead().max(1)).saturating_mul(1 + pauses)
+    }
+
+    /// Steps of an epoch of training that count for AU and throughput.
+    fn window_steps(&self) -> u64 {
+        let MetricPlan { exclude_start_steps, exclude_end_steps, .. } = self.metric;
+        self.train.shards.steps.saturating_sub(exclude_start_steps.saturating_add(exclude_end_steps))
+    }
+
+    /// Refuses a metric window that is too short for what can be ready in advance.
+    pub fn check_window(&self) -> Result<(), PlanError> {
+        let (ranks, window, needed) = (self.ranks, self.window_steps(), self.steps_to_measure());
+        match window < needed {
+            true => {
+                Err(PlanError::WindowTooShort { ranks, window, needed, ahead: self.batches_ahead().max(1) })
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Samples that the whole run delivers.
     pub fn samples(&self) -> u64 {
         let evals = self
@@ -351,6 +392,9 @@ pub(crate) fn digest(plan: &impl Serialize, without: &[&str]) -> String {
     let hash = Sha256::digest(value.to_string().as_bytes());
     hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// Steps to measure for each batch that can be ready in advance.
+const STEPS_PER_BATCH_AHEAD: u64 = 20;
 
 /// More accelerators than any machine has; beyond this a number of ranks is a slip of the finger.
 const MOST_RANKS: u64 = 1 << 20;

@@ -108,6 +108,24 @@ fn prefetch_is_rounded_up_to_whole_readers_and_zero_stays_zero() {
     }
 }
 
+/// One definition of what can be ready in advance, for rules and commands.
+#[test]
+fn batches_that_can_be_ready_in_advance() {
+    let ahead = |settings: &[&str]| plan(&small(settings), 1).batches_ahead();
+    assert_eq!(ahead(&["reader.prefetch_size=4"]), 6, "two for each reader");
+    assert_eq!(ahead(&["reader.prefetch_size=0"]), 0);
+    let copy = "train.device_copy_rate=10";
+    assert_eq!(ahead(&["reader.prefetch_size=0", copy]), 1, "it is asked for while the accelerator computes");
+    assert_eq!(ahead(&["reader.prefetch_size=0", copy, "train.device_prefetch=false"]), 0);
+    let mut plan = plan(&small(&["reader.prefetch_size=4"]), 1);
+    assert_eq!((plan.steps_to_measure(), plan.train.shards.batch), (120, 4));
+    assert!(matches!(plan.check_window(), Err(PlanError::WindowTooShort { needed: 120, ahead: 6, .. })));
+    (plan.loader.lead_samples, plan.loader.beyond_samples) = (9, 3);
+    assert_eq!(plan.batches_ahead(), 6 + 3, "the shuffle buffer and what is under way");
+    plan.loader.prefetch_batches = u64::MAX;
+    assert_eq!(plan.steps_to_measure(), u64::MAX);
+}
+
 #[test]
 fn shuffle_keys_choose_unit_and_seed() {
     let order = |files: &str, samples: &str| {

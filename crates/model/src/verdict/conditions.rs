@@ -2,7 +2,7 @@
 
 use super::{Case, Outcome, seen_phases};
 use crate::ledger::Phase;
-use crate::metrics;
+use crate::metrics::Figures;
 use crate::units::Nanos;
 
 /// The share of the accelerators' time that the host's lateness may have cost. A batch handed over late shifts no step
@@ -72,9 +72,13 @@ pub(super) fn client_not_the_limit(case: &Case<'_>) -> (Outcome, String) {
     let Some(own) = case.ledger.calibration else {
         return (Outcome::NotCheckable, "the instrument's own ceiling was not measured".to_owned());
     };
-    let (au_percent, Some(rate)) = metrics::means(case.plan, case.ledger, Phase::Train) else {
+    let figures = Figures::new(case.plan, case.ledger, Phase::Train);
+    let Some((au, rate)) =
+        figures.and_then(|figures| Some((figures.au_percent, figures.samples_per_second?)))
+    else {
         return (Outcome::NotCheckable, "nothing was measured".to_owned());
     };
+    let (au_percent, rate) = (au.map(|au| au.mean), rate.mean);
     match (own.au_percent, own.samples_per_second) {
         (Some(ceiling), _) => {
             // Half-way between the target and perfection: nearer to the target, the instrument decides who passes.

@@ -348,6 +348,46 @@ fn a_window_must_hold_some_steps() {
     assert_eq!(finding(&plan, &Ledger::default(), "window").1, Outcome::NotCheckable);
 }
 
+/// Epochs whose first step, which does not count, takes so many milliseconds, and the others together so many.
+#[test]
+fn a_window_that_prefetch_filled_proves_nothing() {
+    let mut plan = plan();
+    let millis = |count: u64| Nanos(1_000_000 * count);
+    let seen = |plan: &Plan, first: u64, others: u64, pause: u64| {
+        let mut ledger = Ledger::default();
+        let steps = plan.train.shards.steps;
+        let window = Window { steps: steps - 1, compute_ns: millis(steps - 1), time_ns: millis(others) };
+        let (wait_ns, compute_ns) = (millis(first + others - steps), millis(steps));
+        let row = Row { steps, window, wait_ns, compute_ns, checkpoint_ns: millis(pause), ..Row::default() };
+        (0..2).for_each(|rank| ledger.add(1, Phase::Train, rank, row));
+        prefetch::window_long_enough(&Case { plan, ledger: &ledger })
+    };
+    assert_eq!((plan.loader.prefetch_batches, plan.train.shards.steps), (2, 10));
+    for (first, others, outcome) in [
+        (100, 100, Outcome::NotCheckable),
+        (18, 90, Outcome::NotCheckable),
+        (14, 90, Outcome::Pass),
+        (10, 90, Outcome::Pass),
+    ] {
+        let (found, evidence) = seen(&plan, first, others, 0);
+        assert_eq!(found, outcome, "{first} {others}: {evidence}");
+        assert!(
+            evidence.starts_with("epoch 1: 9 steps, batches that can be ready in advance: 2; "),
+            "{evidence}"
+        );
+    }
+    // Queues fill during a checkpoint, too, and that is no part of the window's time.
+    assert_eq!(seen(&plan, 10, 90, 10).0, Outcome::NotCheckable);
+    plan.train.shards.steps = 41;
+    assert_eq!(seen(&plan, 500, 100, 0).0, Outcome::Pass, "2 of 40 are 5 %");
+    plan.train.shards.steps = 40;
+    assert_eq!(seen(&plan, 500, 100, 0).0, Outcome::NotCheckable);
+    plan.loader.prefetch_batches = 0;
+    assert_eq!(seen(&plan, 500, 100, 0).0, Outcome::Pass, "nothing is read in advance");
+    plan.loader.prefetch_batches = 2;
+    assert_eq!(finding(&plan, &Ledger::default(), WINDOW_LONG_ENOUGH).1, Outcome::NotCheckable);
+}
+
 #[test]
 fn a_small_data_set_and_a_busy_host_are_noted_and_no_more() {
     let mut plan = plan();

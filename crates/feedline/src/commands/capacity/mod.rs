@@ -21,9 +21,6 @@ use crate::report;
 use crate::report::capacity::{CapacityReport, End, trial_line};
 use search::{Bounds, Depth, Trial, search};
 
-/// A probe's steps for each batch that may be ready in advance: so many that batches read before they are asked for do
-/// not flatter.
-const STEPS_PER_BATCH_AHEAD: u64 = 20;
 /// Compute time of a probe's steps, if that makes more of them.
 const PROBE_SECONDS: f64 = 2.0;
 /// More ranks than a plan takes.
@@ -35,20 +32,21 @@ pub fn capacity(flags: &CapacityFlags) -> Ending {
     }
     let prepared = prepare(&flags.workload.at(&flags.place).with(flags.cache.settings()))?;
     let host = Host::look();
-    let mut capacity = Capacity { flags, prepared, host: &host, steps: 0, data_is_there: false };
+    let mut capacity = Capacity { flags, prepared, host: &host, steps: 0, fewest: 0, data_is_there: false };
     let single = capacity.settle(capacity.prepared.clone(), 1)?;
     let demand = single.plan.estimate.demand.ok_or_else(no_compute)?.samples_per_second;
     let target = single.plan.metric.au_target;
-    capacity.steps = flags.steps.unwrap_or_else(|| probe_steps(&single.plan));
+    capacity.fewest = counted_and_excluded(&single.plan, single.plan.steps_to_measure());
+    capacity.steps = flags.steps.unwrap_or_else(|| capacity.fewest.max(steps_by_time(&single.plan)));
+    [Depth::Confirmed, Depth::Probe].into_iter().try_for_each(|depth| capacity.stage(1, depth).map(drop))?;
     let (most, end) = capacity.most_ranks()?;
-    capacity.stage(1, Depth::Probe)?;
     single.check_host()?;
     if !flags.output.quiet {
         report::warnings(&single.prepared.warnings);
     }
     single.check_data()?;
     let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
-    let store = single.make_data(show, &stop)?.plan.store;
+    let plan = single.make_data(show, &stop)?.plan;
     capacity.data_is_there = true;
     let bounds = Bounds { from: flags.from, most, demand: demand * target };
     let answer = search(bounds, |ranks, depth| capacity.run(ranks, depth, show, &stop))?;
@@ -57,8 +55,8 @@ pub fn capacity(flags: &CapacityFlags) -> Ending {
         End::Target => capacity.stage(answer.ranks + 1, Depth::Confirmed)?.calibrate(&stop),
         End::DataSet | End::UpTo => None,
     };
-    let workload = &capacity.prepared.name;
-    conclude(flags, &CapacityReport { workload, store: &store, target, answer, end, ceiling })
+    let (workload, store, simulated) = (&capacity.prepared.name, &plan.store, plan.is_simulated());
+    conclude(flags, &CapacityReport { workload, store, simulated, target, answer, end, ceiling })
 }
 
 fn no_compute() -> Failure {
@@ -67,10 +65,15 @@ fn no_compute() -> Failure {
     ))
 }
 
-fn probe_steps(plan: &Plan) -> u64 {
-    let ahead = STEPS_PER_BATCH_AHEAD * (plan.loader.prefetch_batches + 1);
-    let seconds = (PROBE_SECONDS / plan.train.compute.mean()).ceil() as u64;
-    ahead.max(seconds) + plan.metric.exclude_start_steps + plan.metric.exclude_end_steps
+/// As many steps as compute for a while.
+fn steps_by_time(plan: &Plan) -> u64 {
+    counted_and_excluded(plan, (PROBE_SECONDS / plan.train.compute.mean()).ceil() as u64)
+}
+
+/// Steps of an epoch in which so many count.
+fn counted_and_excluded(plan: &Plan, counted: u64) -> u64 {
+    let excluded = plan.metric.exclude_start_steps.saturating_add(plan.metric.exclude_end_steps);
+    counted.saturating_add(excluded)
 }
 
 fn conclude(flags: &CapacityFlags, report: &CapacityReport<'_>) -> Ending {
@@ -93,18 +96,23 @@ struct Capacity<'a> {
     host: &'a Host,
     /// Of a probe.
     steps: u64,
+    /// The fewest of an epoch of a full run.
+    fewest: u64,
     data_is_there: bool,
 }
 
 impl<'a> Capacity<'a> {
-    /// The workload for so many ranks: as it is, or cut down to a probe.
+    /// The workload for so many ranks: as it is, or cut down to a probe. Full runs in which batches that were ready in
+    /// advance could make the result are refused.
     fn stage(&self, ranks: u64, depth: Depth) -> Result<Stage<'a>, Failure> {
         let mut prepared = self.prepared.clone();
         if self.makes_files()? {
-            add_files(&mut prepared.spec, ranks, self.steps);
+            add_files(&mut prepared.spec, ranks, self.steps.max(self.fewest));
         }
         if depth == Depth::Confirmed {
-            return self.settle(prepared, ranks);
+            let stage = self.settle(prepared, ranks)?;
+            stage.plan.check_window().map_err(Failure::usage)?;
+            return Ok(stage);
         }
         (prepared.spec.train.epochs, prepared.spec.workflow.evaluation) = (1, false);
         let possible = self.settle(prepared.clone(), ranks)?.plan.train.shards.steps;
@@ -218,6 +226,7 @@ fn is_data_end(failure: &Failure) -> bool {
         Some(
             PlanError::TooFewSamples { .. }
                 | PlanError::NothingToMeasure { .. }
+                | PlanError::WindowTooShort { .. }
                 | PlanError::TooManySteps { .. }
         )
     )

@@ -48,6 +48,7 @@ pub fn stall(flags: &StallFlags) -> Ending {
     let report = StallReport {
         workload: &plan.workload,
         store: &plan.store,
+        simulated: plan.is_simulated(),
         ranks: plan.ranks,
         readers_per_rank: plan.loader.readers_per_rank,
         steps: plan.train.shards.steps - WARM_UP,
@@ -80,11 +81,13 @@ impl<'a> Stall<'a> {
         (spec.output.metric.exclude_start_steps, spec.output.metric.exclude_end_steps) = (0, 0);
         let plan = self.settle(|_| {})?.plan;
         let possible = plan.train.shards.steps;
-        let steps = self.flags.steps.unwrap_or_else(|| default_steps(&plan)).min(possible);
-        if steps <= WARM_UP {
+        let needed = WARM_UP.saturating_add(plan.steps_to_measure());
+        let default = || default_steps(&plan).max(needed);
+        let steps = self.flags.steps.unwrap_or_else(default).min(possible);
+        if steps < needed {
             return Err(Failure::usage(anyhow!(
-                "too few steps, {steps}: the first {WARM_UP} fill the pipeline and do not count; raise --steps or \
-                 dataset.num_files_train"
+                "too few steps, {steps}: {needed} are needed, {WARM_UP} that fill the pipeline and 20 for each batch \
+                 that can be ready in advance; raise --steps or dataset.num_files_train, or lower reader.prefetch_size"
             )));
         }
         self.prepared.spec.train.total_training_steps = Some(steps);

@@ -44,9 +44,18 @@ pub struct Entry {
     /// Millions of bytes.
     pub mb_per_second: Option<f64>,
     pub au_percent: Option<f64>,
+    /// Mean time of a save for which training stood still; without checkpoints there is none.
+    #[serde(default)]
+    pub blocked_seconds: Option<f64>,
+    /// Whether a device was simulated.
+    #[serde(default)]
+    pub simulated: bool,
     pub verdict: Option<Status>,
     /// Rules of the verdict that are broken.
     pub broken: Vec<String>,
+    /// Rules that could not be checked.
+    #[serde(default)]
+    pub unchecked: Vec<String>,
     /// Why there are no figures.
     pub error: Option<String>,
 }

@@ -11,10 +11,11 @@ use anyhow::{Context, anyhow};
 use engine::Stop;
 use engine::host::Host;
 use engine::meter::{self, Monotonic};
-use model::checkpoint::Scale;
+use model::checkpoint::{CheckpointPlan, Scale};
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::order::{Permutation, mix};
+use model::statistics;
 use model::units::Nanos;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -34,8 +35,10 @@ use journal::{Entry, Header, Journal};
 pub fn sweep(flags: &SweepFlags) -> Ending {
     let grid = Grid::parse(&flags.over).map_err(Failure::usage)?;
     let host = Host::look();
-    let sweep = Sweep { flags, grid: &grid, host: &host, show: Show::choose(flags.output_flags.quiet) };
-    let Settled { header, folder, largest } = sweep.settle_all()?;
+    let show = Show::choose(flags.output_flags.quiet);
+    let mut sweep = Sweep { flags, grid: &grid, host: &host, show, simulated: Vec::new() };
+    let Settled { header, folder, largest, simulated } = sweep.settle_all()?;
+    sweep.simulated = simulated;
     check_folder(&folder, "results folder")?;
     let stop = stop_on_signals()?;
     let known = Journal::is_in(&folder).then(|| open(&folder, &header)).transpose()?;
@@ -89,6 +92,8 @@ struct Settled {
     largest: usize,
     /// Where the result goes.
     folder: PathBuf,
+    /// Of each cell, whether a device is simulated.
+    simulated: Vec<bool>,
 }
 
 struct Sweep<'a> {
@@ -96,6 +101,8 @@ struct Sweep<'a> {
     grid: &'a Grid,
     host: &'a Host,
     show: Show,
+    /// Of each cell, whether a device is simulated, once all are settled.
+    simulated: Vec<bool>,
 }
 
 impl<'a> Sweep<'a> {
@@ -114,9 +121,11 @@ impl<'a> Sweep<'a> {
 
     /// Settles every cell, so that a mistake in the last one is not found after hours, and says which sweep this is.
     fn settle_all(&self) -> Result<Settled, Failure> {
-        let (mut warnings, mut largest) = (Vec::new(), (0, 0));
+        let (mut warnings, mut simulated, mut largest) = (Vec::new(), Vec::new(), (0, 0));
         for cell in 0..self.grid.cells() {
             let stage = self.stage(cell, false)?;
+            let saves = stage.plan.checkpoint.as_ref();
+            simulated.push(stage.plan.is_simulated() || saves.is_some_and(CheckpointPlan::is_simulated));
             let readers = stage.plan.ranks * stage.plan.loader.readers_per_rank;
             if !stage.is_ceiling() && readers > largest.0 {
                 largest = (readers, cell);
@@ -132,7 +141,7 @@ impl<'a> Sweep<'a> {
         }
         let first = self.stage(0, false)?;
         let folder = self.folder(&first.prepared);
-        Ok(Settled { header: self.header(first), folder, largest: largest.1 })
+        Ok(Settled { header: self.header(first), folder, largest: largest.1, simulated })
     }
 
     fn header(&self, first: Stage<'_>) -> Header {
@@ -240,6 +249,7 @@ impl<'a> Sweep<'a> {
             cell: turn.cell,
             round: turn.round,
             settings: settings.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect(),
+            simulated: self.simulated[turn.cell],
             ..Entry::default()
         };
         match outcome {
@@ -272,7 +282,8 @@ impl<'a> Sweep<'a> {
         let cells = (0..self.grid.cells()).map(|cell| {
             let runs = self.rounds().filter_map(|round| journal.of(cell, round)).collect();
             let settings = self.grid.cell(cell).settings;
-            Runs { settings: settings.iter().map(|(_, value)| (*value).to_owned()).collect(), runs }
+            let settings = settings.iter().map(|(_, value)| (*value).to_owned()).collect();
+            Runs { settings, simulated: self.simulated[cell], runs }
         });
         let report = SweepReport::new(header, cells, ceiling);
         let json = report.json();
@@ -307,7 +318,11 @@ fn fill(entry: &mut Entry, stage: &Stage<'_>, measured: &Measured) {
         return;
     }
     entry.broken = measured.broken();
+    entry.unchecked = measured.verdict.unchecked().map(str::to_owned).collect();
     entry.verdict = Some(measured.verdict.status);
+    let saves = measured.ledger.checkpoints.saves.iter().filter(|save| save.is_complete());
+    entry.blocked_seconds =
+        statistics::mean(&saves.map(|save| save.blocked_ns.seconds()).collect::<Vec<_>>());
     let Some(figures) = Figures::new(&stage.plan, &measured.ledger, Phase::Train) else { return };
     entry.samples_per_second = figures.samples_per_second.map(|rate| rate.mean);
     entry.mb_per_second = figures.mib_per_second.map(|rate| report::megabytes(rate.mean));

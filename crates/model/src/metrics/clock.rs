@@ -1,0 +1,106 @@
+//! Why the rate by the clock is not the rate in the metric window: which of the epoch's time the window leaves out.
+
+use super::Rates;
+use crate::ledger::{Ledger, Phase};
+use crate::plan::Plan;
+use crate::units::{Nanos, counted, grouped};
+
+/// Rates that differ by more than this are explained.
+const NOTABLE: f64 = 0.03;
+/// The share of the time from which on something is named as a cause.
+const CAUSE: f64 = 0.01;
+
+/// Times of the finished epochs of a phase, added up over ranks and epochs.
+#[derive(Default)]
+struct Sums {
+    /// Sums of the epochs' rates.
+    rate: f64,
+    clock_rate: f64,
+    rows: u64,
+    /// Steps that the window leaves out, and how much longer they took than the same number of steps in it.
+    left_out_steps: u64,
+    left_out: f64,
+    checkpoints: f64,
+    /// From the last batch to the end of the phase.
+    after: f64,
+    time: f64,
+}
+
+impl Sums {
+    fn of(plan: &Plan, ledger: &Ledger, phase: Phase) -> Sums {
+        let mut sums = Sums::default();
+        for epoch in ledger.epochs(phase) {
+            let rates = Rates::new(plan, ledger, phase, epoch);
+            let (Some(rate), Some(clock_rate)) = (rates.samples_per_second, rates.clock_samples_per_second)
+            else {
+                continue;
+            };
+            sums.rate += rate;
+            sums.clock_rate += clock_rate;
+            for (_, row) in ledger.rows(epoch, phase) {
+                let time = row.steps_ns() + row.checkpoint_ns;
+                sums.rows += 1;
+                sums.time += time.seconds();
+                sums.checkpoints += row.checkpoint_ns.seconds();
+                sums.after += (time - row.last_batch_ns).seconds();
+                if phase == Phase::Train {
+                    let (steps, window) = (row.steps - row.window.steps, row.window.time_ns.seconds());
+                    let usual = window / row.window.steps.max(1) as f64 * steps as f64;
+                    sums.left_out_steps = steps;
+                    sums.left_out += row.steps_ns().seconds() - window - usual;
+                }
+            }
+        }
+        sums
+    }
+
+    fn mean(&self, seconds: f64) -> Nanos {
+        Nanos::from_seconds(seconds / self.rows as f64)
+    }
+}
+
+/// A sentence about the two rates of a phase, where they differ by more than a few per cent.
+pub fn difference(plan: &Plan, ledger: &Ledger, phase: Phase) -> Option<String> {
+    let sums = Sums::of(plan, ledger, phase);
+    let more = sums.clock_rate / sums.rate - 1.0;
+    if sums.rows == 0 || more.abs() <= NOTABLE {
+        return None;
+    }
+    let percent = 100.0 * more.abs();
+    if more > 0.0 {
+        let steps = plan.phase(phase).map_or(0, |phase| phase.shards.steps);
+        return Some(format!(
+            "by the clock the rate is {percent:.0} % higher: the clock stops at the last batch, and the last of the \
+             {} computes for {} after that",
+            counted(steps, "step"),
+            sums.mean(sums.after)
+        ));
+    }
+    let whole = sums.mean(sums.time);
+    let mut causes = Vec::new();
+    if sums.left_out > CAUSE * sums.time {
+        let ahead = match plan.batches_ahead() {
+            0 => String::new(),
+            ahead => {
+                format!("; up to {} batches per rank can be read in advance in that time", grouped(ahead))
+            }
+        };
+        causes.push(format!(
+            "the metric window leaves out {}, which took {} longer than other steps (an epoch takes {whole}){ahead}",
+            counted(sums.left_out_steps, "step"),
+            sums.mean(sums.left_out)
+        ));
+    }
+    if sums.checkpoints > CAUSE * sums.time {
+        let took = sums.mean(sums.checkpoints);
+        causes.push(format!(
+            "the metric window leaves out checkpoints, which took {took} (an epoch takes {whole})"
+        ));
+    }
+    if causes.is_empty() {
+        causes.push(
+            "ranks had their last batches at different times, and the clock stops at the latest".to_owned(),
+        );
+    }
+    Some(format!("by the clock the rate is {percent:.0} % lower: {}", causes.join("; ")))
+}

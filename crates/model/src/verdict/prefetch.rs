@@ -1,0 +1,71 @@
+//! Whether prefetch made the figures. The metric window leaves out the first steps, in which readers fill the queues.
+//! What they read there is used inside the window and costs it no time, so a short window can show a rate that the
+//! storage never had.
+
+use super::delivery::finished_phases;
+use super::{Case, Outcome};
+use crate::ledger::{Phase, Row};
+use crate::units::{Nanos, grouped};
+
+/// Where the window is short, the rate over the whole epoch must reach this share of the window's rate. It is also the
+/// share of a long window's batches that cannot have been ready in advance.
+const CONFIRMED: f64 = 0.95;
+
+pub(super) fn window_long_enough(case: &Case<'_>) -> (Outcome, String) {
+    let (ahead, needed) = (case.plan.batches_ahead(), case.plan.steps_to_measure());
+    if ahead == 0 {
+        return (Outcome::Pass, "nothing is read in advance".to_owned());
+    }
+    let train = finished_phases(case).filter(|(_, phase)| phase.phase == Phase::Train);
+    let mut shortest: Option<Epoch> = None;
+    for (epoch, _) in train {
+        let seen = Epoch::new(epoch, case.ledger.rows(epoch, Phase::Train).map(|(_, row)| row));
+        if seen.steps < needed && seen.confirmed < CONFIRMED {
+            shortest = Some(seen);
+            break;
+        }
+        let is_shorter = shortest.as_ref().is_none_or(|other| seen.steps < other.steps);
+        shortest = if is_shorter { Some(seen) } else { shortest };
+    }
+    let Some(Epoch { epoch, steps, confirmed }) = shortest else {
+        return (Outcome::NotCheckable, "no epoch was finished".to_owned());
+    };
+    let evidence = format!(
+        "epoch {epoch}: {} steps, batches that can be ready in advance: {}",
+        grouped(steps),
+        grouped(ahead)
+    );
+    if steps >= needed {
+        return (Outcome::Pass, evidence);
+    }
+    let outcome = if confirmed >= CONFIRMED { Outcome::Pass } else { Outcome::NotCheckable };
+    let percent = 100.0 * confirmed;
+    (outcome, format!("{evidence}; the rate over the whole epoch is {percent:.0} % of the window's"))
+}
+
+/// An epoch of training.
+struct Epoch {
+    epoch: u64,
+    /// In the window of the rank that has the fewest.
+    steps: u64,
+    /// The rate of steps over the whole epoch, first steps and checkpoints included, as a share of the window's rate.
+    confirmed: f64,
+}
+
+impl Epoch {
+    fn new<'a>(epoch: u64, rows: impl Iterator<Item = &'a Row>) -> Epoch {
+        let (mut fewest, mut whole, mut window) = (u64::MAX, 0.0, 0.0);
+        for row in rows {
+            fewest = fewest.min(row.window.steps);
+            whole += rate(row.steps, row.steps_ns() + row.checkpoint_ns);
+            window += rate(row.window.steps, row.window.time_ns);
+        }
+        // A window that takes no time has no rate that anything could confirm.
+        let confirmed = if window.is_finite() { whole / window } else { 0.0 };
+        Epoch { epoch, steps: fewest, confirmed }
+    }
+}
+
+fn rate(steps: u64, time: Nanos) -> f64 {
+    steps as f64 / time.seconds()
+}
