@@ -36,10 +36,12 @@ fn a_faster_store_is_called_faster() {
     assert_eq!(json["figures"]["au_percent"]["ratio"], Value::Null, "there is no compute time");
     assert!(json["figures"]["sample_p99_ns"]["ratio"].is_f64());
     let notes = json["notes"].to_string();
+    assert_eq!((&json["a"]["simulated"], &json["b"]["simulated"]), (&true.into(), &true.into()));
     assert!(notes.contains(&format!("the store is {SLOW} in A, {FAST} in B")), "{notes}");
 
     let text = compare(&dir, &["b/w", "a/w"]).exits(0).silent();
-    let text = text.prints("B is 0.").prints(" x A in samples/s (95 % ").prints("): slower\n");
+    let text = text.prints("A: 1 result of w in b/w (simulated)\n").prints("B is 0.");
+    let text = text.prints(" x A in samples/s (95 % ").prints("): slower\n");
     text.prints("medians of 6 and 6 epochs\nnote: ").prints("less in memory than others, is left out\n");
 }
 

@@ -127,6 +127,11 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Whether a result of this side is of a simulated device.
+fn is_simulated(side: &Side) -> bool {
+    side.results.iter().any(|saved| saved.plan.is_simulated())
+}
+
 fn observations(runs: &[Run<'_>], units: Units, metric: &Metric) -> Repeats {
     let values = match units {
         Units::Runs => runs.iter().filter_map(|run| (metric.of_run)(run.saved, &run.figures)).collect(),
@@ -246,10 +251,11 @@ impl<'a> Comparison<'a> {
             let count = counted(side.results.len() as u64, "result");
             let _ = writeln!(
                 text,
-                "{}: {count} of {} in {}",
+                "{}: {count} of {} in {}{}",
                 side.name,
                 side.first().plan.workload,
-                side.path.display()
+                side.path.display(),
+                super::simulated(is_simulated(side))
             );
         }
         let header = ["", "A", "B", "B / A", "95 % interval", ""];
@@ -278,7 +284,8 @@ impl<'a> Comparison<'a> {
             let results = side.results.iter().zip(&side.verdicts);
             let results =
                 results.map(|(saved, verdict)| json!({ "folder": saved.folder, "status": verdict.status }));
-            json!({ "path": side.path, "results": results.collect::<Vec<_>>() })
+            let results = results.collect::<Vec<_>>();
+            json!({ "path": side.path, "simulated": is_simulated(side), "results": results })
         };
         let figures: Map<String, Value> =
             self.pairs.iter().map(|pair| (pair.metric.key.to_owned(), pair.json())).collect();
