@@ -274,7 +274,8 @@ fn a_result_spares_what_is_planted() {
             let args = ["-c", script, program, names, &format!("{kind:?}")];
             let done = dir.command(Path::new("bash"), &args).run();
             let what = format!("{kind:?} at {names}");
-            if snapshot(&dir) != before || ![Some(0), Some(3)].contains(&done.code()) {
+            // A busy machine may make the verdict invalid.
+            if snapshot(&dir) != before || ![Some(0), Some(3), Some(5)].contains(&done.code()) {
                 done.fail(&what);
             }
             assert!(names.contains("probe") == (done.code() == Some(3)), "{what}: {}", done.stderr);
@@ -295,7 +296,7 @@ fn a_results_folder_may_be_a_link_and_what_is_in_it_may_not() {
     let dir = Dir::small();
     theirs(&dir);
     symlink("theirs/folder", dir.path("feedline-results")).unwrap();
-    dir.feedline(&["run", "w.yaml", "--quiet", "--store", "null"]).run().exits(0);
+    dir.feedline(&["run", "w.yaml", "--quiet", "--store", "null"]).run().ran();
     assert_eq!(dir.results_below("theirs/folder").len(), 1);
     let dir = Dir::small();
     theirs(&dir);
