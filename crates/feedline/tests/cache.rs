@@ -44,7 +44,7 @@ fn tells(dir: &Dir) -> bool {
     let ground = store::Ground::of(&folder, "the tests' folder").unwrap();
     let tells = ground.untold().is_none() && ground.file_system.counter() == store::Counter::Process;
     if !tells {
-        eprintln!("NOT TESTED as it should be: {:?} does not tell where bytes come from", ground);
+        eprintln!("NOT TESTED as it should be: {ground:?} does not tell where bytes come from");
     }
     tells
 }

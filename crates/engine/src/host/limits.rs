@@ -177,8 +177,12 @@ mod tests {
         root
     }
 
-    /// Limits and what is left of them, then the CPU quota, with the folders of the groups.
-    fn read(files: &[(&str, &str)]) -> (Vec<(u64, u64, String)>, Option<(f64, String)>) {
+    /// A limit, what is left of it, and the folder of its group.
+    type Memory = (u64, u64, String);
+    /// A quota in cores, and the folder of its group.
+    type Quota = (f64, String);
+
+    fn read(files: &[(&str, &str)]) -> (Vec<Memory>, Option<Quota>) {
         let root = tree(files);
         let limits = Limits::read(root.path());
         let shown = |group: PathBuf| group.strip_prefix(root.path()).unwrap().display().to_string();
