@@ -51,6 +51,11 @@ fn is_ignored(signal: libc::c_int) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
+/// The number of the process that the user started, as the worker knows it.
+pub fn number() -> u32 {
+    rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs())
+}
+
 /// Becomes two processes. There must be no other thread yet.
 pub fn split() -> io::Result<Side> {
     let own = rustix::process::getpid();

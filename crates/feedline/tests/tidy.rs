@@ -329,8 +329,9 @@ fn files_are_made_and_removed_in_one_place() {
         if allowed.contains(&file.path.as_str()) || file.path.contains("/tests") {
             continue;
         }
-        let makes =
-            |line: &str| calls.iter().any(|call| line.contains(call)) && !line.trim().starts_with("//");
+        // The number of a call is not the call.
+        let is_code = |line: &str| !line.trim().starts_with("//") && !line.contains("libc::SYS_");
+        let makes = |line: &str| is_code(line) && calls.iter().any(|call| line.contains(call));
         found.extend(File::lines_where(file.code(), &file.path, makes));
     }
     none("files and folders are made, replaced and removed by store/held.rs", &found);

@@ -51,7 +51,7 @@ pub fn set_timeout(timeout: Option<Nanos>) {
     TIMEOUT.store(timeout.map_or(0, |span| span.0), Ordering::Relaxed);
 }
 
-/// What is blocked now, longest first; nothing if nothing is.
+/// The calls that have not ended since the last look, those without progress first; nothing if there are none.
 pub fn blocked() -> Option<String> {
     let blocked = lock(&BLOCKED);
     (!blocked.is_empty()).then(|| named(&blocked))
@@ -88,7 +88,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Blocked {
     thread: u32,
     call: InCall,
-    /// For how long nothing has shown progress.
+    /// For how long it has been in the call, and for how long nothing has shown progress.
+    lasts: Nanos,
     quiet: Nanos,
 }
 
@@ -98,6 +99,7 @@ struct Wait {
     line: String,
     /// The call, once the line has been the same twice; most threads have moved on by then.
     call: Option<(InCall, Signs)>,
+    lasts: Nanos,
     quiet: Nanos,
 }
 
@@ -106,9 +108,11 @@ impl Wait {
     fn look_again(&mut self, thread: u32, elapsed: Nanos) {
         let Some((call, signs)) = &mut self.call else {
             self.call = InCall::of(&self.line).map(|call| (call.clone(), Signs::of(thread, &call)));
-            self.quiet = if self.call.is_some() { elapsed } else { Nanos::ZERO };
+            self.lasts = if self.call.is_some() { elapsed } else { Nanos::ZERO };
+            self.quiet = self.lasts;
             return;
         };
+        self.lasts += elapsed;
         let advances = signs.advance(thread, call);
         if advances && matches!(call.kind, Kind::Flush | Kind::Write) {
             PROGRESS.fetch_add(1, Ordering::Relaxed);
@@ -153,22 +157,23 @@ fn look(waits: &mut BTreeMap<u32, Wait>, elapsed: Nanos) {
         if let Some(wait) = &mut wait {
             wait.look_again(thread, elapsed);
         }
-        seen.insert(thread, wait.unwrap_or(Wait { line, call: None, quiet: Nanos::ZERO }));
+        let new = Wait { line, call: None, lasts: Nanos::ZERO, quiet: Nanos::ZERO };
+        seen.insert(thread, wait.unwrap_or(new));
     }
     *waits = seen;
     let blocked = waits.iter().filter_map(|(thread, wait)| {
-        let (call, _) = wait.call.as_ref().filter(|_| wait.quiet > Nanos::ZERO)?;
-        Some(Blocked { thread: *thread, call: call.clone(), quiet: wait.quiet })
+        let (call, _) = wait.call.as_ref()?;
+        Some(Blocked { thread: *thread, call: call.clone(), lasts: wait.lasts, quiet: wait.quiet })
     });
     let mut blocked: Vec<Blocked> = blocked.collect();
-    blocked.sort_by_key(|wait| std::cmp::Reverse(wait.quiet));
+    blocked.sort_by_key(|wait| std::cmp::Reverse((wait.quiet, wait.lasts)));
     *lock(&BLOCKED) = blocked;
 }
 
 fn named(blocked: &[Blocked]) -> String {
     let words = |wait: &Blocked| {
         let name = kernel::read(format!("/proc/self/task/{}/comm", wait.thread)).unwrap_or_default();
-        format!("thread '{}' waits in {}, for {}", name.trim(), wait.call, wait.quiet)
+        format!("thread '{}' waits in {}, for {}", name.trim(), wait.call, wait.lasts)
     };
     let mut said: Vec<String> = blocked.iter().take(MOST_NAMED).map(words).collect();
     if blocked.len() > MOST_NAMED {

@@ -16,6 +16,7 @@ use store::{Held, Made, make_path};
 use super::result::Outcome;
 use super::sums::{self, Sum, Summing, Sums};
 use super::{write_lines, write_pretty};
+use crate::supervisor;
 
 /// Makes the workload's results folder and sees that something can be written there, before a long run and not
 /// after it.
@@ -28,7 +29,7 @@ pub fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFol
     made.add(Made::new(&parent, &name).with_context(|| cannot("make"))?);
     parent.sync().with_context(|| cannot("flush"))?;
     let folder = parent.below(&name).with_context(|| cannot("use"))?;
-    let probe = format!(".feedline-probe-{}", std::process::id());
+    let probe = format!(".feedline-probe-{}", supervisor::number());
     folder.create_temporary(&probe).with_context(|| cannot("write to"))?;
     folder.remove(&probe).with_context(|| cannot("write to"))?;
     Ok(made)
@@ -133,7 +134,7 @@ pub fn write(results: &Path, workload: &str, documents: &[Document<'_>]) -> anyh
 
 /// Makes a folder for a result that is not complete. One that was killed may have had the same number.
 fn make_partial(parent: &Held) -> anyhow::Result<Made> {
-    let number = std::process::id();
+    let number = supervisor::number();
     for attempt in 1..1000 {
         let more = if attempt == 1 { String::new() } else { format!("-{attempt}") };
         if let Some(made) = Made::new(parent, format!("{PARTIAL}{number}{more}"))? {
