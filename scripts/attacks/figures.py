@@ -17,8 +17,8 @@ def killed_before_publication(attack):
     (attack.scratch / "w.yaml").write_text(SMALL)
     run = [FEEDLINE, "run", "w.yaml", "--store", "null", "--quiet", "--no-calibration", "--results-dir", "r"]
     inject = "inject=rename,renameat,renameat2:signal=KILL:error=EIO"
-    # strace ends as the program did: by SIGKILL.
-    shell = 'strace -f -o trace -e trace=rename,renameat,renameat2 -e "$0" "$@"; test $? = 137'
+    # strace ends as the program does, whose first process reports that the second one was killed.
+    shell = 'strace -f -o trace -e trace=rename,renameat,renameat2 -e "$0" "$@"; code=$?; test $code = 4 -o $code = 137'
     attack.command("bash", "-c", shell, inject, *run, cwd=attack.scratch)
     (partial,) = (attack.scratch / "r").glob("*/.partial-*")
     check((partial / "SHA256SUMS").exists(), "the run was killed too early to be of interest")

@@ -143,6 +143,8 @@ def calls_that_do_not_return(attack):
     attack.command("strace", "--version")
     rows = SHORT + (LONG if attack.is_long else [])
     with concurrent.futures.ThreadPoolExecutor(max_workers=6) as pool:
+        # What others have to write would count as progress of a flush.
+        os.sync()
         done = [pool.submit(hang, attack, number, row) for number, row in enumerate(rows)]
         for one in done:
             one.result()

@@ -63,6 +63,8 @@ def two_signals(attack):
     # One step takes a minute, and files are generated that take long: neither keeps it from ending.
     process = reading(attack, folder, ("run", "w.yaml", "--quiet", "--set", "train.computation_time=60"))
     process.send_signal(signal.SIGTERM)
+    # Sooner it would be taken for the same request.
+    time.sleep(0.7)
     process.send_signal(signal.SIGINT)
     code, said = end_of(process, folder, limit=5)
     check(code == INCOMPLETE and "error: " in said, f"exit code {code}: {said}")

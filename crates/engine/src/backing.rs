@@ -23,6 +23,8 @@ pub(crate) struct Backing {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     storage: Option<u64>,
+    /// Whether something else was being read at that moment, which the count may contain or not.
+    is_blurred: bool,
     device: Option<u64>,
 }
 
@@ -43,7 +45,8 @@ impl Backing {
         };
         let sectors = self.devices.iter().map(|path| sectors_read(&fs::read_to_string(path).ok()?));
         let device = sectors.sum::<Option<u64>>().filter(|_| !self.devices.is_empty());
-        Reading { storage, device: device.map(|sectors| sectors * SECTOR) }
+        let is_blurred = host::is_reading_aside();
+        Reading { storage, is_blurred, device: device.map(|sectors| sectors * SECTOR) }
     }
 
     /// What came since an earlier reading.
@@ -54,7 +57,9 @@ impl Backing {
         };
         CacheSeen {
             storage: between(now.storage, earlier.storage),
-            storage_is_least: self.ground.file_system.counter() == Counter::ProcessAtLeast,
+            storage_is_least: self.ground.file_system.counter() == Counter::ProcessAtLeast
+                || earlier.is_blurred
+                || now.is_blurred,
             device: between(now.device, earlier.device),
             ..CacheSeen::default()
         }

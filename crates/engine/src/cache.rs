@@ -16,7 +16,7 @@ use model::spec::CacheState;
 use model::units::grouped;
 use rustix::fd::OwnedFd;
 use store::page_cache::{self, Denied, PageCache};
-use store::{Count, Footprint, Ground, Operation, Probe, Proof};
+use store::{Count, Footprint, Ground, Operation, Probe, Proof, Reads};
 use thiserror::Error;
 
 use crate::backing::{Backing, Reading};
@@ -132,6 +132,7 @@ impl<'a> Keeper<'a> {
             stuck: Mutex::default(),
         };
         let done = guard(self.rig.stop, &work, || {
+            work.flush();
             let seen = work.survey();
             self.rig.pulse.begin_preparing();
             let made = match plan {
@@ -156,11 +157,9 @@ impl<'a> Keeper<'a> {
         let plan = self.rig.plan;
         let ((_, backing), one_in) = (self.ground.as_ref()?, plan.cache?.counts_one_in());
         let split = plan.split(phase.phase);
-        let comes_back = split.samples_per_file > 1 || plan.data.listed.is_some() || !plan.data.exact;
-        // A fetch has about two ranges: metadata and samples.
-        let (ranges, window) = (phase.shards.delivered().saturating_mul(2), backing.ground.readahead_bytes);
-        let seed = mix(plan.seed, epoch);
-        (comes_back && one_in > 0).then(|| Footprint::new(split.bytes, ranges, one_in, window, seed))
+        let reads = Reads { files: split.files, bytes: split.bytes, fetches: phase.shards.delivered() };
+        let (window, seed) = (backing.ground.readahead_bytes, mix(plan.seed, epoch));
+        (plan.reads_again(phase.phase) && one_in > 0).then(|| Footprint::new(reads, one_in, window, seed))
     }
 
     pub(crate) fn read(&self) -> Option<Reading> {
@@ -234,14 +233,22 @@ struct Stayed {
 }
 
 impl Preparation<'_> {
-    /// Takes the files out of the cache, and counts what stayed; refused if that is too much and `must_leave`.
-    fn empty(&self, plan: CachePlan, must_leave: bool) -> Result<Made, Refused> {
-        // What is not on the disk yet cannot leave memory. Where it cannot be sent there the count shows it.
+    /// Writes dirty pages out. What is not on the disk yet cannot leave memory, and its blocks are not known. Where it
+    /// cannot be written the count shows it.
+    fn flush(&self) {
         self.flushes.store(true, Ordering::Relaxed);
         let _ = self.pages.flush();
-        let dropped = if plan.drop_host { fs::write(DROP_CACHES, "3").map_err(no_drop) } else { Ok(()) };
         self.flushes.store(false, Ordering::Relaxed);
-        dropped?;
+    }
+
+    /// Takes the files out of the cache, and counts what stayed; refused if that is too much and `must_leave`.
+    fn empty(&self, plan: CachePlan, must_leave: bool) -> Result<Made, Refused> {
+        if plan.drop_host {
+            self.flushes.store(true, Ordering::Relaxed);
+            let dropped = fs::write(DROP_CACHES, "3").map_err(no_drop);
+            self.flushes.store(false, Ordering::Relaxed);
+            dropped?;
+        }
         let Found { mut made, mut stayed } = self.each(self.files(), |file, all, _| {
             let found = self.count(file, all);
             if found != Some(0) {
@@ -279,7 +286,7 @@ impl Preparation<'_> {
     fn fill(&self) -> Made {
         let read = self.each(self.files(), |file, all, buffer| {
             let found = self.count(file, all);
-            if found.is_none_or(|found| found < pages_of(all)) {
+            if found.is_none_or(|found| found < page_cache::pages_of(all)) {
                 buffer.resize(PIECE, 0);
                 for part in parts_of(all) {
                     page_cache::fill(file, part, buffer);
@@ -391,13 +398,9 @@ fn parts_of(all: Extent) -> impl Iterator<Item = Extent> {
     })
 }
 
-fn pages_of(range: Extent) -> u64 {
-    range.len.div_ceil(rustix::param::page_size() as u64)
-}
-
 impl Found {
     fn add(&mut self, file: u64, all: Extent, before: Option<u64>, after: Option<u64>) {
-        let pages = if before.is_some() || after.is_some() { pages_of(all) } else { 0 };
+        let pages = if before.is_some() || after.is_some() { page_cache::pages_of(all) } else { 0 };
         let (found, after) = (before.unwrap_or(0), after.unwrap_or(0));
         self.made += Made { files: 1, pages, found, after, ..Made::default() };
         if after > 0 && self.stayed.len() < MOST_RETRIED {

@@ -215,19 +215,27 @@ fn read_bytes(path: &str) -> Option<u64> {
     pairs(path).iter().find(|(key, _)| key == "read_bytes")?.1.parse().ok()
 }
 
-/// Those of the bytes above that `aside` has seen.
+/// Those of the bytes above that `aside` has seen, and threads that are reading aside now.
 static ASIDE: AtomicU64 = AtomicU64::new(0);
+static READING_ASIDE: AtomicU64 = AtomicU64::new(0);
 
 /// Does work that reads something else than the data set, such as a checkpoint that is drained, so that its bytes are
 /// not taken for the data set's.
 pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
+    READING_ASIDE.fetch_add(1, Ordering::Relaxed);
     let before = read_bytes("/proc/thread-self/io");
     let done = work();
     if let (Some(before), Some(after)) = (before, read_bytes("/proc/thread-self/io")) {
         // Relaxed: a count that carries nothing with it.
         ASIDE.fetch_add(after.saturating_sub(before), Ordering::Relaxed);
     }
+    READING_ASIDE.fetch_sub(1, Ordering::Relaxed);
     done
+}
+
+/// Whether something is being read aside, so that `data_read_bytes` is not exact at this moment.
+pub(crate) fn is_reading_aside() -> bool {
+    READING_ASIDE.load(Ordering::Relaxed) > 0
 }
 
 /// Bytes from block devices for the data set. It is off by what is being read aside at this moment: the kernel counts a

@@ -205,7 +205,7 @@ impl Command {
 /// How long to wait for storage, for commands without a workload.
 #[derive(Args, Clone, Debug)]
 pub struct WaitFlags {
-    /// End with a list of what is blocked if there is no progress for this long, such as 90s; off: wait for ever
+    /// End with a list of what is blocked if there is no progress for this long, such as 90s; off: wait forever
     #[arg(long, value_name = "SPAN", default_value = STALL_TIMEOUT, value_parser = patience)]
     pub stall_timeout: Nanos,
 }
@@ -219,7 +219,7 @@ pub struct WorkloadFlags {
     /// Change a setting of the workload, in Hydra's notation; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// End with a list of what is blocked if there is no progress for this long, such as 90s; off: wait for ever
+    /// End with a list of what is blocked if there is no progress for this long, such as 90s; off: wait forever
     /// [default: the workload's reader.stall_timeout, 60 s]
     #[arg(long, value_name = "SPAN", value_parser = patience)]
     pub stall_timeout: Option<Nanos>,

@@ -7,6 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use engine::meter::Monotonic;
@@ -19,6 +20,9 @@ use crate::report;
 
 /// How long after a signal the worker may go on. It gives itself up earlier if it can.
 const LATEST: Nanos = Nanos(4_700_000_000);
+/// Signals within this time of the first one are the same request: `timeout` and a terminal that closes send theirs to
+/// the process and to its group.
+const SAME_REQUEST: Nanos = Nanos(500_000_000);
 /// How long a worker that was killed, or has given up, may take to be gone.
 const LEAVING: Nanos = Nanos(200_000_000);
 
@@ -51,14 +55,23 @@ fn is_ignored(signal: libc::c_int) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// The number of the process that the user started, as the worker knows it.
+/// The number of the process that the user started; 0 before there are two.
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// The number of the process that the user started.
 pub fn number() -> u32 {
+    // Relaxed: set once, before there are threads.
+    NUMBER.load(Ordering::Relaxed)
+}
+
+fn parent_number() -> u32 {
     rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs())
 }
 
 /// Becomes two processes. There must be no other thread yet.
 pub fn split() -> io::Result<Side> {
     let own = rustix::process::getpid();
+    NUMBER.store(own.as_raw_nonzero().get().unsigned_abs(), Ordering::Relaxed);
     // SAFETY: only changes what two signals do, in a process without other threads. With SIGXFSZ ignored, a file that
     // grows beyond `ulimit -f` is an error of the write and not the end of the process.
     unsafe {
@@ -88,8 +101,9 @@ pub fn split() -> io::Result<Side> {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() != Some(own) {
-        // The first process is gone already.
-        give_up(Exit::Incomplete);
+        // The first process is gone already, and nothing waits for this one.
+        // SAFETY: ends a process with one thread that has done nothing yet.
+        unsafe { libc::_exit(i32::from(Exit::Incomplete.code())) }
     }
     Ok(Side::Worker)
 }
@@ -103,8 +117,9 @@ pub fn give_up(exit: Exit) -> ! {
             unsafe { libc::dup2(null.as_raw_fd(), stream) };
         }
     }
-    if let Some(supervisor) = rustix::process::getppid() {
-        let _ = rustix::process::kill_process(supervisor, Signal::USR1);
+    // Once the supervisor is gone, the parent is a process that knows nothing of us.
+    if let Some(parent) = rustix::process::getppid().filter(|_| number() == parent_number()) {
+        let _ = rustix::process::kill_process(parent, Signal::USR1);
     }
     // SAFETY: ends the process without running anything of it, which another thread could be holding up.
     unsafe { libc::_exit(i32::from(exit.code())) }
@@ -125,22 +140,23 @@ impl Supervisor {
     /// Waits for the worker, and says how the program ends.
     pub fn wait(self) -> ExitCode {
         let clock = Monotonic::new();
-        let mut deadline = None;
+        let mut asked: Option<Nanos> = None;
         loop {
-            match self.next(&clock, deadline) {
+            match self.next(&clock, asked.map(|moment| moment + LATEST)) {
                 Event::Ended(status) => return exit_code(status),
                 Event::GivenUp => return self.leave(&clock),
-                Event::Asked(signal) if deadline.is_none() => {
-                    deadline = Some(clock.now() + LATEST);
+                Event::Asked(_) if asked.is_some_and(|moment| clock.now().since(moment) < SAME_REQUEST) => {}
+                Event::Asked(signal) if asked.is_none() => {
+                    asked = Some(clock.now());
                     let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
                     let _ = rustix::process::kill_process(self.worker, signal);
                 }
                 Event::Asked(_) => {
-                    report::note("error: interrupted twice: ended at once");
+                    report::note("error: second signal: stopped at once, without a result");
                     return self.leave(&clock);
                 }
                 Event::TimedOut => {
-                    report::note("error: interrupted, and what was at work has not ended");
+                    report::note("error: interrupted, but the work did not stop in time");
                     return self.leave(&clock);
                 }
             }

@@ -88,6 +88,8 @@ fn a_second_signal_ends_a_run_at_once_with_a_message() {
     let dir = Dir::small_with_data();
     let running = reading(&dir);
     running.signal(Signal::TERM);
+    // Sooner it would be taken for the same request.
+    std::thread::sleep(Duration::from_millis(700));
     running.signal(Signal::INT);
     let begin = Instant::now();
     running.wait_for(LIMIT).exits(4).says("error: ");

@@ -102,7 +102,7 @@ impl EpochFigures {
             lateness_mean_seconds: total.lateness_ns_sum.seconds() / total.steps.max(1) as f64,
             lateness_max_seconds: total.lateness_ns_max.seconds(),
             latency: ledger.node_total(epoch, phase).latencies.summaries(),
-            cache: ledger.cache(epoch, phase).figures(plan.split(phase).bytes),
+            cache: ledger.cache(epoch, phase).figures(plan.split(phase).files, plan.split(phase).bytes),
         }
     }
 }

@@ -22,6 +22,11 @@ pub struct Confidence {
 }
 
 impl Confidence {
+    /// Whether it is more than one value.
+    pub fn is_wide(&self) -> bool {
+        self.low < self.high
+    }
+
     pub fn contains(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }

@@ -59,7 +59,7 @@ impl BlockDevice {
         let disk = if is_part { folder.parent()? } else { &folder };
         let name = disk.file_name()?.to_string_lossy().into_owned();
         if depth > DEEPEST {
-            return Some(format!("what {name} stands on could not be followed to its end"));
+            return Some(format!("the devices below {name} form a loop or are nested too deeply"));
         }
         let numbered = |kind: &&str| name.strip_prefix(*kind).is_some_and(is_number);
         let model = text(&disk.join("device/model")).unwrap_or_default();
@@ -189,7 +189,7 @@ mod tests {
         assert!(sys.untold("253:2").unwrap().contains("zram1 keeps"));
         assert!(sys.untold("253:3").unwrap().contains("dm-3 does not name"));
         sys.device("dm-4", "253:4", &[], &["dm-4"]);
-        assert!(sys.untold("253:4").unwrap().contains("could not be followed"));
+        assert!(sys.untold("253:4").unwrap().contains("form a loop"));
     }
 
     #[test]

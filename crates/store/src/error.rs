@@ -82,7 +82,7 @@ pub enum StoreError {
     #[error("another feedline is writing to {name}; wait for it")]
     Busy { name: String },
     #[error(
-        "{name} is {what} that feedline did not make and does not touch; remove it, or choose another folder"
+        "{name} is {what}, which feedline does not replace or remove; remove it yourself, or choose another folder"
     )]
     NotOurs { name: String, what: &'static str },
     #[error("given up, because the run ends")]

@@ -2,9 +2,10 @@
 //! file that is read several times in an epoch is partly in memory by then, by earlier reads and their read-ahead.
 //! Pages that were in memory but lie outside of this footprint were loaded by something else.
 //!
-//! The footprint is a set of blocks in a Bloom filter of fixed size, so memory does not depend on the data set. Where
-//! the data set has more blocks than the filter can hold, only a random subset of its regions is followed. A false
-//! positive takes a page for one of ours; at the filter's capacity that happens to one block in thousands.
+//! The footprint is a set of blocks, and a set of exact ranges, each in a Bloom filter of fixed size, so memory does not
+//! depend on the data set. Where the data set has more blocks than the filter can hold, only a random subset of its
+//! regions is followed. A false positive takes a page for one of ours; at the filter's capacity that happens to one
+//! block in thousands.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,58 +20,72 @@ const LEAST_BLOCK: u64 = 64 << 10;
 const BLOCKS_AHEAD: u64 = 8;
 /// The unit in which a subset is drawn.
 const REGION: u64 = 16 << 20;
-/// 1 MiB. Each key sets 4 bits of one word; with two keys per word 8 of 64 bits are set, and (8/64)^4 is 1 in 4,096.
-const WORDS: usize = 1 << 17;
-const CAPACITY: u64 = 2 * WORDS as u64;
+/// Blocks that one fetch can mark: what read-ahead and read-around reach, the range itself, and looks at metadata.
+const BLOCKS_PER_FETCH: u64 = 32;
 
-/// Keys of blocks and keys of ranges share the filter.
+/// Keys of blocks, ranges and regions differ.
 const BLOCKS: u64 = 0x626c_6f63;
 const RANGES: u64 = 0x7261_6e67;
 const REGIONS: u64 = 0x7265_6769;
 
 #[derive(Debug)]
 pub struct Footprint {
-    words: Vec<AtomicU64>,
+    blocks: Filter,
+    ranges: Filter,
     block: u64,
     /// How far read-ahead reaches behind a range that is read, and half as far read-around before it.
     reach: u64,
-    /// Of this many regions one is followed.
+    /// Of this many regions one has its blocks followed, and one of this many its ranges.
     one_in: u64,
+    ranges_one_in: u64,
     seed: u64,
 }
 
+/// What an epoch can read: files, their bytes, and the most fetches.
+#[derive(Clone, Copy, Debug)]
+pub struct Reads {
+    pub files: u64,
+    pub bytes: u64,
+    pub fetches: u64,
+}
+
 impl Footprint {
-    /// For an epoch that reads at most `ranges` ranges of files with `bytes` bytes in all. `at_least_one_in`: follow no
-    /// more than one region in this many. `readahead`: the largest read-ahead window.
-    pub fn new(bytes: u64, ranges: u64, at_least_one_in: u64, readahead: u64, seed: u64) -> Footprint {
+    /// `at_least_one_in`: follow no more than one region in this many. `readahead`: the largest read-ahead window.
+    pub fn new(reads: Reads, at_least_one_in: u64, readahead: u64, seed: u64) -> Footprint {
         // The kernel starts the next window while the one before is being read, and doubles both for a file with the
         // advice to read it from front to back.
         let reach = readahead.saturating_mul(4);
         let block = (reach / BLOCKS_AHEAD).checked_next_power_of_two().unwrap_or(REGION);
         let block = block.clamp(LEAST_BLOCK, REGION);
-        let keys = (bytes / block).saturating_mul(2).saturating_add(ranges);
+        let blocks = (reads.bytes / block).saturating_add(reads.files);
+        let blocks = blocks.min(reads.fetches.saturating_mul(BLOCKS_PER_FETCH));
+        // A fetch has about two ranges, metadata and samples. If it has more, the filter is full early.
+        let ranges = reads.fetches.saturating_mul(2);
         Footprint {
-            words: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
+            blocks: Filter::new(),
+            ranges: Filter::new(),
             block,
             reach,
-            one_in: keys.div_ceil(CAPACITY).max(at_least_one_in).max(1),
+            one_in: blocks.div_ceil(CAPACITY).max(at_least_one_in).max(1),
+            ranges_one_in: ranges.div_ceil(CAPACITY).max(1),
             seed,
         }
     }
 
-    /// Whether everything is followed.
-    pub fn is_whole(&self) -> bool {
-        self.one_in == 1
+    /// Whether the blocks of the region are followed that holds `offset` of a file.
+    pub(crate) fn follows(&self, file: u64, offset: u64) -> bool {
+        self.one_in == 1 || self.region(file, offset).is_multiple_of(self.one_in)
     }
 
-    /// Whether the region is followed that holds `offset` of a file.
-    pub fn follows(&self, file: u64, offset: u64) -> bool {
-        self.is_whole() || mix(mix(self.seed ^ REGIONS, file), offset / REGION).is_multiple_of(self.one_in)
+    /// Adds exactly this range of a file; says whether it was there before. `None` if it is not followed.
+    pub fn repeats(&self, file: u64, range: Extent) -> Option<bool> {
+        let is_followed = self.region(file, range.offset).is_multiple_of(self.ranges_one_in);
+        let key = || mix(mix(mix(self.seed ^ RANGES, file), range.offset), range.len);
+        (is_followed && !self.ranges.is_full()).then(|| self.ranges.add(key()))
     }
 
-    /// Adds exactly this range of a file; says whether it was there before.
-    pub fn repeats(&self, file: u64, range: Extent) -> bool {
-        self.add(mix(mix(mix(self.seed ^ RANGES, file), range.offset), range.len))
+    fn region(&self, file: u64, offset: u64) -> u64 {
+        mix(mix(self.seed ^ REGIONS, file), offset / REGION)
     }
 
     /// Adds what a read of this range of a file can bring into memory.
@@ -78,7 +93,7 @@ impl Footprint {
         let end = range.end().saturating_add(self.reach).min(file_bytes).max(range.end());
         for block in range.offset.saturating_sub(self.reach / 2) / self.block..end.div_ceil(self.block) {
             if self.follows(file, block * self.block) {
-                self.add(self.key(file, block));
+                self.blocks.add(self.key(file, block));
             }
         }
     }
@@ -86,7 +101,7 @@ impl Footprint {
     /// How many pages of a range lie in blocks of the footprint.
     pub(crate) fn pages(&self, file: u64, range: Extent) -> u64 {
         let blocks = range.offset / self.block..range.end().div_ceil(self.block);
-        let known = blocks.filter(|block| self.has(self.key(file, *block)));
+        let known = blocks.filter(|block| self.blocks.has(self.key(file, *block)));
         known.map(|block| page_cache::pages_of(self.part(range, block))).sum()
     }
 
@@ -99,16 +114,44 @@ impl Footprint {
     fn key(&self, file: u64, block: u64) -> u64 {
         mix(mix(self.seed ^ BLOCKS, file), block)
     }
+}
 
-    /// Relaxed here and below: bits are only ever set, and carry nothing with them.
+/// A Bloom filter of 1 MiB. Each key sets 4 bits of one word; with two keys per word 8 of 64 bits are set, and (8/64)^4
+/// is 1 in 4,096.
+#[derive(Debug)]
+struct Filter {
+    words: Vec<AtomicU64>,
+    keys: AtomicU64,
+}
+
+const WORDS: usize = 1 << 17;
+const CAPACITY: u64 = 2 * WORDS as u64;
+
+impl Filter {
+    fn new() -> Filter {
+        Filter { words: (0..WORDS).map(|_| AtomicU64::new(0)).collect(), keys: AtomicU64::new(0) }
+    }
+
+    /// Says whether the key was there before. Relaxed here and below: bits are only ever set, and carry nothing with
+    /// them.
     fn add(&self, key: u64) -> bool {
         let (word, bits) = self.place(key);
-        word.fetch_or(bits, Ordering::Relaxed) & bits == bits
+        // Most keys are there: a look costs less than a write.
+        if word.load(Ordering::Relaxed) & bits == bits {
+            return true;
+        }
+        let was_there = word.fetch_or(bits, Ordering::Relaxed) & bits == bits;
+        self.keys.fetch_add(u64::from(!was_there), Ordering::Relaxed);
+        was_there
     }
 
     fn has(&self, key: u64) -> bool {
         let (word, bits) = self.place(key);
         word.load(Ordering::Relaxed) & bits == bits
+    }
+
+    fn is_full(&self) -> bool {
+        self.keys.load(Ordering::Relaxed) >= CAPACITY
     }
 
     fn place(&self, key: u64) -> (&AtomicU64, u64) {
@@ -131,10 +174,14 @@ mod tests {
         Extent { offset, len }
     }
 
+    fn print_of(bytes: u64, fetches: u64, readahead: u64) -> Footprint {
+        Footprint::new(Reads { files: 8, bytes, fetches }, 1, readahead, 7)
+    }
+
     #[test]
     fn a_read_covers_itself_its_read_ahead_and_nothing_else() {
-        let print = Footprint::new(1 << 30, 1000, 1, 64 << 10, 7);
-        assert!(print.is_whole());
+        let print = print_of(1 << 30, 1000, 64 << 10);
+        assert_eq!(print.one_in, 1);
         print.mark(1, range(10 << 20, 4096), 1 << 30);
         for (file, offset, covered) in [
             (1, 10 << 20, 1),
@@ -156,17 +203,26 @@ mod tests {
 
     #[test]
     fn a_range_repeats_when_it_is_the_same() {
-        let print = Footprint::new(1 << 30, 1000, 1, 0, 7);
+        let print = print_of(1 << 30, 1000, 0);
         let answers = [(1, 0, 10), (1, 0, 11), (1, 0, 10), (2, 0, 10), (1, 0, 11)]
             .map(|(file, offset, len)| print.repeats(file, range(offset, len)));
-        assert_eq!(answers, [false, false, true, false, true]);
+        assert_eq!(answers, [Some(false), Some(false), Some(true), Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn more_ranges_than_expected_are_not_followed() {
+        let print = print_of(1 << 30, 1000, 0);
+        let followed = (0..2 * CAPACITY).filter(|i| print.repeats(1, range(*i, 1)).is_some()).count() as u64;
+        assert!((CAPACITY..CAPACITY + CAPACITY / 100).contains(&followed), "{followed}");
+        let wrong = (0..100_000).filter(|i| print.ranges.has(mix(99, *i))).count();
+        assert!(wrong < 200, "{wrong} of 100,000 keys that were never added");
     }
 
     #[test]
     fn a_large_data_set_is_followed_in_part_and_the_filter_stays_sparse() {
         let bytes = 1 << 40;
-        let print = Footprint::new(bytes, 10_000_000, 1, 128 << 10, 3);
-        assert!(!print.is_whole());
+        let print = print_of(bytes, u64::MAX, 128 << 10);
+        assert!(print.one_in > 1);
         let mut followed = 0;
         for region in 0..bytes / REGION {
             if print.follows(5, region * REGION) {
@@ -175,10 +231,22 @@ mod tests {
             }
         }
         let expected = (bytes / REGION / print.one_in) as f64;
-        assert!((followed as f64 / expected - 1.0).abs() < 0.1, "{followed} of {expected}");
+        assert!(
+            expected > 500.0 && (followed as f64 / expected - 1.0).abs() < 0.1,
+            "{followed} of {expected}"
+        );
         let wrong = (0..100_000).filter(|block| print.pages(6, range(block * LEAST_BLOCK, 1)) > 0).count();
         assert!(wrong < 200, "{wrong} of 100,000 blocks of a file that was never read");
-        assert_eq!(Footprint::new(4096, 1, 16, 0, 3).one_in, 16);
+    }
+
+    #[test]
+    fn many_small_samples_of_few_bytes_are_followed_as_a_whole() {
+        // Neighbours are read together, so samples say little about ranges and nothing about blocks.
+        assert_eq!(print_of(64 << 20, 4_000_000, 128 << 10).one_in, 1);
+        // And of a large data set that is read in part, what is read.
+        assert_eq!(print_of(1 << 40, 1000, 128 << 10).one_in, 1);
+        let reads = Reads { files: 1, bytes: 4096, fetches: 1 };
+        assert_eq!(Footprint::new(reads, 16, 0, 3).one_in, 16);
     }
 
     #[test]

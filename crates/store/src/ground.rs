@@ -8,6 +8,7 @@ use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::device::{BlockDevice, devices_in};
+use crate::mounts::{Mount, mounts};
 use crate::{FileSystem, StoreError};
 
 /// The largest read-ahead window that a file system uses by default (btrfs).
@@ -30,16 +31,17 @@ impl Ground {
     /// What an open file stands on. `place` is how a message names it.
     pub fn of(file: impl AsFd, place: &str) -> Result<Ground, StoreError> {
         let file_system = FileSystem::of(&file, place)?;
-        let mount = mount_of(&file, &fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mount = mount_of(&file, &mountinfo);
         let number = rustix::fs::fstat(&file).map_or(0, |facts| facts.st_dev);
         let devices = match BlockDevice::numbered(number) {
             Some(device) => vec![device],
             None => btrfs_devices(&file)
-                .or_else(|| mount.as_ref().and_then(Mount::device).map(|device| vec![device]))
+                .or_else(|| mount.as_ref().and_then(device_of).map(|device| vec![device]))
                 .unwrap_or_default(),
         };
         let readahead_bytes = readahead(number).unwrap_or(LARGEST_READAHEAD);
-        let mount_point = mount.map(|mount| mount.point);
+        let mount_point = mount.map(|mount| mount.point.to_owned());
         Ok(Ground { file_system, number, mount_point, devices, readahead_bytes })
     }
 
@@ -56,34 +58,16 @@ fn readahead(number: u64) -> Option<u64> {
     text.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// One line of mountinfo.
-#[derive(Debug, PartialEq, Eq)]
-struct Mount {
-    point: String,
-    source: String,
-}
-
-impl Mount {
-    /// `36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/root rw`: the number of the mount, and what is wanted.
-    fn parse(line: &str) -> Option<(u64, Mount)> {
-        let (mount, file_system) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ');
-        let (number, point) = (mount.next()?.parse().ok()?, mount.nth(3)?.to_owned());
-        let source = file_system.split(' ').nth(1)?.to_owned();
-        Some((number, Mount { point, source }))
-    }
-
-    fn device(&self) -> Option<BlockDevice> {
-        BlockDevice::numbered(rustix::fs::stat(Path::new(&self.source)).ok()?.st_rdev)
-    }
-}
-
 /// The mount that an open file was reached through, by its number: the device's number of a file need not be that of
 /// its mount (btrfs).
-fn mount_of(file: impl AsFd, mountinfo: &str) -> Option<Mount> {
+fn mount_of<'a>(file: impl AsFd, mountinfo: &'a str) -> Option<Mount<'a>> {
     let facts = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
-    let mut mounts = mountinfo.lines().filter_map(Mount::parse);
-    mounts.find(|(number, _)| *number == facts.stx_mnt_id).map(|(_, mount)| mount)
+    mounts(mountinfo).find(|mount| mount.id == facts.stx_mnt_id)
+}
+
+/// The device that was mounted.
+fn device_of(mount: &Mount<'_>) -> Option<BlockDevice> {
+    BlockDevice::numbered(rustix::fs::stat(Path::new(mount.source)).ok()?.st_rdev)
 }
 
 /// `struct btrfs_ioctl_fs_info_args` of linux/btrfs.h: the largest device number, their count, and the file system's
@@ -124,15 +108,6 @@ fn dashed(id: &[u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mounts_are_found() {
-        let line =
-            "36 35 0:45 /a /mnt/with\\040space rw,noatime shared:1 master:2 - btrfs /dev/sdb2 rw,subvol=/a";
-        let expected = Mount { point: "/mnt/with\\040space".to_owned(), source: "/dev/sdb2".to_owned() };
-        assert_eq!(Mount::parse(line), Some((36, expected)));
-        assert_eq!(Mount::parse("36 35"), None);
-    }
 
     #[test]
     fn a_file_of_proc_has_a_mount_and_no_device() {

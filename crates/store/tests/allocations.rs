@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use model::extent::Extent;
 use model::names::Name;
 use model::units::Nanos;
-use store::{Awaits, Buffer, Fetch, Footprint, Lane, Mode, Proof, Selection, Still, Traffic};
+use store::{Awaits, Buffer, Fetch, Footprint, Lane, Mode, Proof, Reads, Selection, Still, Traffic};
 
 struct Counting;
 
@@ -87,7 +87,8 @@ fn a_fetch_allocates_nothing() {
             }
         };
         // With all that can be asked of the page cache.
-        let footprint = Footprint::new(1 << 30, 1 << 20, 1, 128 << 10, 1);
+        let footprint =
+            Footprint::new(Reads { files: 100, bytes: 1 << 30, fetches: 1 << 20 }, 1, 128 << 10, 1);
         let proof = Proof { counts_one_in: 1, seed: 1, gives_back: true, footprint: Some(&footprint) };
         let traffic =
             Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on, proof, ..Traffic::looks() };

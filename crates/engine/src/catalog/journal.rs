@@ -366,7 +366,7 @@ mod tests {
         let path = folder.path().join("j");
         std::fs::write(&path, b"garbage of any kind").unwrap();
         let error = try_open(&path, b"id").unwrap_err().to_string();
-        assert!(error.contains("feedline did not make"), "{error}");
+        assert!(error.contains("feedline does not replace or remove"), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), b"garbage of any kind");
     }
 

@@ -85,12 +85,12 @@ pub enum GenerateError {
     Differs { name: String, offset: u64 },
     #[error("cannot start writer thread: {0}")]
     Thread(std::io::Error),
-    #[error("interrupted; the files that were finished stay, and the same command goes on from there")]
+    #[error("interrupted; the same command finishes the data set")]
     Interrupted,
     #[error("a writer panicked while writing {0}")]
     Panicked(String),
     /// With who waits for what.
-    #[error("{0}; the files that were finished stay, and the same command goes on from there")]
+    #[error("{0}; the same command finishes the data set")]
     Stuck(String),
 }
 

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use store::mounts::{self, Mount, unescaped};
+
 /// The limits of all groups that this process is in, directly or indirectly.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Limits {
@@ -15,7 +17,8 @@ pub(super) struct Limits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemoryLimit {
     pub(super) bytes: u64,
-    /// What is left of it. Pages of files count as left, because the kernel reclaims them.
+    /// What is left of it. Pages of files, and names and attributes of files that the kernel keeps, count as left,
+    /// because the kernel reclaims them.
     pub(super) unused: u64,
     /// The folder of the group.
     pub(super) group: PathBuf,
@@ -36,7 +39,7 @@ impl Limits {
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let (groups, mounts) = (text("proc/self/cgroup"), text("proc/self/mountinfo"));
-        let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
+        let mounts: Vec<Hierarchy> = mounts::mounts(&mounts).filter_map(Hierarchy::of).collect();
         let levels = |controller: &str| {
             let of_line = |line| folders(root, line, &mounts, controller);
             groups.lines().flat_map(of_line).collect::<Vec<PathBuf>>()
@@ -51,7 +54,7 @@ impl Limits {
 
 /// A mounted hierarchy of groups.
 #[derive(Debug)]
-struct Mount {
+struct Hierarchy {
     is_v2: bool,
     /// Options of version 1, which name its controllers.
     options: String,
@@ -60,18 +63,16 @@ struct Mount {
     point: String,
 }
 
-impl Mount {
-    /// From a line of mountinfo: `36 35 98:0 /root /point rw,noatime ... - type source options`.
-    fn parse(line: &str) -> Option<Mount> {
-        let (place, what) = line.split_once(" - ")?;
-        let (mut place, mut what) = (place.split(' ').skip(3), what.split(' '));
-        let is_v2 = match what.next()? {
+impl Hierarchy {
+    /// `None` if something else is mounted there.
+    fn of(mount: Mount<'_>) -> Option<Hierarchy> {
+        let is_v2 = match mount.file_system {
             "cgroup" => false,
             "cgroup2" => true,
             _ => return None,
         };
-        let options = what.nth(1).unwrap_or_default().to_owned();
-        Some(Mount { is_v2, options, root: unescaped(place.next()?), point: unescaped(place.next()?) })
+        let (root, point) = (unescaped(mount.root), unescaped(mount.point));
+        Some(Hierarchy { is_v2, options: mount.options.to_owned(), root, point })
     }
 
     fn has(&self, is_v2: bool, controller: &str) -> bool {
@@ -87,29 +88,10 @@ impl Mount {
     }
 }
 
-/// Spaces and the like are written as `\040` in mountinfo.
-fn unescaped(text: &str) -> String {
-    let mut parts = text.split('\\');
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                out.push(char::from(byte));
-                out.push_str(&part[3..]);
-            }
-            None => {
-                out.push('\\');
-                out.push_str(part);
-            }
-        }
-    }
-    out
-}
-
 /// The folders of a group and of all groups above it, from a line of /proc/self/cgroup: `4:cpu,cpuacct:/group`, or
 /// `0::/group` in version 2. Some may not exist. Of several mounts the one that shows most groups counts. A container
 /// may see a path that its mounts do not have; then what is mounted is taken for its group.
-fn folders(root: &Path, line: &str, mounts: &[Mount], controller: &str) -> Vec<PathBuf> {
+fn folders(root: &Path, line: &str, mounts: &[Hierarchy], controller: &str) -> Vec<PathBuf> {
     let mut fields = line.splitn(3, ':');
     let (Some(number), Some(controllers), Some(group)) = (fields.next(), fields.next(), fields.next()) else {
         return Vec::new();
@@ -142,11 +124,11 @@ fn memory_limit(group: PathBuf) -> Option<MemoryLimit> {
         None => (number(&group, "memory.current").unwrap_or(0), ""),
     };
     let counts = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    let of_files = ["inactive_file", "active_file"].map(|name| {
+    let reclaimable = ["inactive_file", "active_file", "slab_reclaimable"].map(|name| {
         let line = counts.lines().find_map(|line| line.strip_prefix(prefix)?.strip_prefix(name));
         line.and_then(|value| value.trim().parse().ok()).unwrap_or(0u64)
     });
-    let held = used.saturating_sub(of_files.iter().sum());
+    let held = used.saturating_sub(reclaimable.iter().sum());
     Some(MemoryLimit { bytes, unused: bytes.saturating_sub(held), group })
 }
 

@@ -199,10 +199,11 @@ impl Visits {
     /// Which of the needed ranges the phase has asked for before, as far as they are followed; adds them to those.
     pub(super) fn repeats(&self, footprint: &Footprint, file: u64) -> Repeats {
         let mut sum = Repeats::default();
-        for range in self.needed.iter().filter(|range| range.len > 0 && footprint.follows(file, range.offset))
-        {
-            sum.needed_bytes += range.len;
-            sum.repeated_bytes += if footprint.repeats(file, *range) { range.len } else { 0 };
+        for range in self.needed.iter().filter(|range| range.len > 0) {
+            if let Some(repeats) = footprint.repeats(file, *range) {
+                sum.needed_bytes += range.len;
+                sum.repeated_bytes += if repeats { range.len } else { 0 };
+            }
         }
         sum
     }

@@ -113,7 +113,7 @@ impl Wait {
             return;
         };
         self.lasts += elapsed;
-        let advances = signs.advance(thread, call);
+        let advances = signs.advance(thread, call, elapsed);
         if advances && matches!(call.kind, Kind::Flush | Kind::Write) {
             PROGRESS.fetch_add(1, Ordering::Relaxed);
         }

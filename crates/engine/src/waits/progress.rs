@@ -5,6 +5,9 @@ use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
+use model::units::Nanos;
+use store::mounts::{Mount, mounts, unescaped};
+
 use super::calls::{InCall, Kind, Object};
 use super::kernel;
 
@@ -33,23 +36,26 @@ impl Signs {
         Signs { thread: counter(thread, call.kind), dirty: dirty_pages(call), written, device, budget }
     }
 
-    /// Looks again, and says whether anything has changed that shows progress.
-    pub(super) fn advance(&mut self, thread: u32, call: &InCall) -> bool {
+    /// Looks again after so long, and says whether anything has changed that shows progress.
+    pub(super) fn advance(&mut self, thread: u32, call: &InCall, elapsed: Nanos) -> bool {
         let before = (self.thread, self.dirty);
         (self.thread, self.dirty) = (counter(thread, call.kind), dirty_pages(call));
         // What the device writes says nothing about a file that has pages left of its own.
         let device_counts = self.dirty.is_none_or(|pages| pages == 0);
-        let writes = self.spend();
+        let writes = self.spend(elapsed);
         before != (self.thread, self.dirty) || (writes && device_counts)
     }
 
-    /// Whether the device has written some more of what the call can be waiting for.
-    fn spend(&mut self) -> bool {
+    /// Whether the device has written some more of what the call can be waiting for, and not only what a host without
+    /// anything to do writes now and then.
+    fn spend(&mut self, elapsed: Nanos) -> bool {
+        /// Bytes per second. The slowest storage that anything is trained from is faster.
+        const IDLE: f64 = (256 << 10) as f64;
         let Some(now) = self.device.as_deref().and_then(written_by) else { return false };
         let more = now.saturating_sub(self.written.replace(now).unwrap_or(now));
         let allowed = more.min(self.budget);
         self.budget -= allowed;
-        allowed > 0
+        allowed > 0 && more as f64 >= IDLE * elapsed.seconds()
     }
 }
 
@@ -103,23 +109,19 @@ fn device_below(object: &Object) -> Option<PathBuf> {
     if written_by(&by_number).is_some() {
         return Some(by_number);
     }
-    // btrfs and others have a number of their own; the device is what was mounted.
-    let device = fs::canonicalize(Path::new(source)).ok().filter(|path| path.starts_with("/dev"))?;
+    // btrfs and others have a number of their own; the device is what was mounted. Nothing but a device is looked up:
+    // the source of a network file system would be taken for a name in this folder, which may be on dead storage.
+    let device = fs::canonicalize(Path::new(source).strip_prefix("/dev").is_ok().then_some(source)?).ok()?;
     Some(Path::new("/sys/class/block").join(device.file_name()?))
 }
 
 /// Number and source of the mount with this id, or else of the innermost mount that a path is below.
-fn mount_of<'a>(mounts: &'a str, id: Option<u64>, path: &Path) -> Option<(&'a str, &'a str)> {
-    let rows = mounts.lines().filter_map(|line| {
-        let (own, of_file_system) = line.split_once(" - ")?;
-        let own: Vec<&str> = own.split(' ').collect();
-        let (mount, number, place) = (own.first()?.parse::<u64>().ok()?, *own.get(2)?, *own.get(4)?);
-        let source = of_file_system.split(' ').nth(1)?;
-        Some((mount, Path::new(place), (number, source)))
-    });
-    let holds = |mount: u64, place: &Path| id.map_or_else(|| path.starts_with(place), |id| id == mount);
-    let candidates = rows.filter(|(mount, place, _)| holds(*mount, place));
-    candidates.max_by_key(|(_, place, _)| place.as_os_str().len()).map(|(_, _, found)| found)
+fn mount_of<'a>(mountinfo: &'a str, id: Option<u64>, path: &Path) -> Option<(&'a str, &'a str)> {
+    let places = mounts(mountinfo).map(|mount| (unescaped(mount.point), mount));
+    let holds =
+        |place: &str, mount: &Mount<'_>| id.map_or_else(|| path.starts_with(place), |id| id == mount.id);
+    let found = places.filter(|(place, mount)| holds(place, mount)).max_by_key(|(place, _)| place.len());
+    found.map(|(_, mount)| (mount.device, mount.source))
 }
 
 #[cfg(test)]
@@ -131,11 +133,13 @@ mod tests {
         let mounts = "\
 22 1 254:0 / / rw,relatime - ext4 /dev/root rw
 30 22 7:1 / /mnt/a rw shared:5 - xfs /dev/loop1 rw
-31 30 0:44 / /mnt/a/b rw - btrfs /dev/loop2 rw\n";
+31 30 0:44 / /mnt/a/b rw - btrfs /dev/loop2 rw
+32 22 7:3 / /mnt/my\\040disk rw - ext4 /dev/loop3 rw\n";
         let by_path = |path: &str| mount_of(mounts, None, Path::new(path)).unwrap();
         assert_eq!(by_path("/srv/x"), ("254:0", "/dev/root"));
         assert_eq!(by_path("/mnt/a/x"), ("7:1", "/dev/loop1"));
         assert_eq!(by_path("/mnt/a/b/x"), ("0:44", "/dev/loop2"));
+        assert_eq!(by_path("/mnt/my disk/x"), ("7:3", "/dev/loop3"));
         assert_eq!(mount_of(mounts, Some(30), Path::new("/elsewhere")), Some(("7:1", "/dev/loop1")));
     }
 
@@ -149,13 +153,16 @@ mod tests {
         write(100);
         let path = device.path().to_owned();
         let written = written_by(&path);
-        let mut signs = Signs { thread: None, dirty: None, written, device: Some(path), budget: 4096 };
-        assert_eq!((written, signs.spend()), (Some(51_200), false));
+        let mut signs = Signs { thread: None, dirty: None, written, device: Some(path), budget: 6144 };
+        let look = Nanos(1_000_000);
+        assert_eq!((written, signs.spend(look)), (Some(51_200), false));
         write(104);
-        assert!(signs.spend() && !signs.spend());
+        assert!(signs.spend(look) && !signs.spend(look));
+        write(108);
+        assert!(!signs.spend(Nanos(1_000_000_000)), "as much as an idle host writes");
         write(1000);
-        assert!(signs.spend(), "the last of what there was to write");
+        assert!(signs.spend(look), "the last of what there was to write");
         write(2000);
-        assert!(!signs.spend(), "written by others");
+        assert!(!signs.spend(look), "written by others");
     }
 }

@@ -261,7 +261,7 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
             if signals.forever().next().is_some() {
                 meter::pause(LATEST);
                 let blocked = waits::blocked().map_or_else(String::new, |what| format!(": {what}"));
-                abandon(&format!("interrupted, and what was at work has not ended{blocked}"));
+                abandon(&format!("interrupted, but the work did not stop in time{blocked}"));
             }
         })?;
         for signal in supervisor::stop_signals() {

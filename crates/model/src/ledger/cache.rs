@@ -135,8 +135,12 @@ impl Counted {
     /// worth as much as this many equal ones (Kish): each fetch's share lies between 0 and 1, so it varies at most as a
     /// coin does.
     pub fn resident_interval(&self) -> Option<Confidence> {
-        let worth = (self.pages as f64).powi(2) / self.pages_squared.max(1) as f64;
-        Some(Counted::interval(self.resident_share()?, worth, self.left_out > 0 || self.in_part > 0))
+        let is_sample = self.left_out > 0 || self.in_part > 0;
+        Some(Counted::interval(self.resident_share()?, self.fetches_worth(), is_sample))
+    }
+
+    fn fetches_worth(&self) -> f64 {
+        (self.pages as f64).powi(2) / self.pages_squared.max(1) as f64
     }
 
     /// The share of the followed pages that something else than this process has brought into memory.
@@ -145,10 +149,11 @@ impl Counted {
     }
 
     /// Where that share lies. Pages are followed in groups of about `group` neighbours, which may all be alike.
-    pub fn foreign_interval(&self, group: u64) -> Option<Confidence> {
-        let worth = (self.followed as f64 / group.max(1) as f64).max(1.0);
-        let is_sample = self.left_out > 0 || self.in_part > 0 || self.followed < self.pages;
-        Some(Counted::interval(self.foreign_share()?, worth, is_sample))
+    fn foreign_interval(&self, group: u64) -> Option<Confidence> {
+        let is_subset = self.left_out > 0 || self.followed < self.pages;
+        let groups = (self.followed as f64 / group.max(1) as f64).max(1.0);
+        let worth = if is_subset { groups } else { self.fetches_worth() };
+        Some(Counted::interval(self.foreign_share()?, worth, is_subset || self.in_part > 0))
     }
 
     /// Wilson's interval for a share of a sample of this size.
@@ -163,6 +168,10 @@ impl Counted {
         Confidence { low: (middle - reach).max(0.0), high: (middle + reach).min(1.0) }
     }
 }
+
+/// The size of a page for an estimate of how many of them are alike, and the pages of a region (`store::Footprint`).
+const PAGE: u64 = 4096;
+const REGION_PAGES: u64 = (16 << 20) / PAGE;
 
 /// The normal distribution's quantile for an interval of 95 %.
 const NORMAL_95: f64 = 1.959_964;
@@ -179,6 +188,7 @@ pub struct CacheFigures {
     pub resident_interval: Option<Confidence>,
     /// Share of the pages in memory that no earlier read of this process explains, where files are read again.
     pub foreign_share: Option<f64>,
+    pub foreign_interval: Option<Confidence>,
     pub made: Made,
     pub counted: Counted,
     pub layout: Layout,
@@ -186,20 +196,27 @@ pub struct CacheFigures {
 }
 
 impl CacheSeen {
-    /// `stored`: the bytes of all files of the split.
-    pub fn figures(&self, stored: u64) -> CacheFigures {
+    /// Of a split with so many `files`, which have `stored` bytes.
+    pub fn figures(&self, files: u64, stored: u64) -> CacheFigures {
         CacheFigures {
             storage_share: self.storage_share(stored),
             storage_bytes: self.storage.known(),
             device_bytes: self.device.known(),
             resident_share: self.counted.resident_share(),
-            resident_interval: self.counted.resident_interval().filter(|_| self.counted.left_out > 0),
+            resident_interval: self.counted.resident_interval().filter(Confidence::is_wide),
             foreign_share: self.counted.foreign_share(),
+            foreign_interval: self.foreign_interval(files, stored).filter(Confidence::is_wide),
             made: self.made,
             counted: self.counted,
             layout: self.layout,
             untold: self.untold.clone(),
         }
+    }
+
+    /// Where the share of foreign pages lies. What is followed are whole files, or regions of large ones, whose pages
+    /// may all be alike.
+    pub fn foreign_interval(&self, files: u64, stored: u64) -> Option<Confidence> {
+        self.counted.foreign_interval((stored / files.max(1) / PAGE).clamp(1, REGION_PAGES))
     }
 
     /// What came from the storage over what had to come from there. `None` if nothing was needed, or it is not known.

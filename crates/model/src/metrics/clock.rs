@@ -63,7 +63,8 @@ impl Sums {
 pub fn difference(plan: &Plan, ledger: &Ledger, phase: Phase) -> Option<String> {
     let sums = Sums::of(plan, ledger, phase);
     let more = sums.clock_rate / sums.rate - 1.0;
-    if sums.rows == 0 || more.abs() <= NOTABLE {
+    // Not a number if nothing was delivered.
+    if sums.rows == 0 || more.is_nan() || more.abs() <= NOTABLE {
         return None;
     }
     let percent = 100.0 * more.abs();

@@ -355,6 +355,11 @@ impl Plan {
         self.epochs.saturating_mul(self.train.shards.delivered()).saturating_add(evals)
     }
 
+    /// Whether a phase comes back to a file in one epoch, so that one read may bring what the next one asks for.
+    pub fn reads_again(&self, phase: Phase) -> bool {
+        self.split(phase).samples_per_file > 1 || self.data.listed.is_some() || !self.data.exact
+    }
+
     /// The phases of an epoch, in order.
     pub fn phases(&self, epoch: u64) -> impl Iterator<Item = &PhasePlan> {
         let eval = self.eval.as_ref().filter(|eval| eval.follows(epoch)).map(|eval| &eval.phase);

@@ -187,7 +187,7 @@ spec! {
         preprocess_slow_factor: f64 = "reader.preprocess_slow_factor",
         on_error: OnError = "reader.on_error",
         error_limit: u64 = "reader.error_limit",
-        /// Seconds; 0 waits for ever.
+        /// Seconds; 0 waits forever.
         stall_timeout: f64 = "reader.stall_timeout",
     }
     Train {

@@ -22,10 +22,6 @@ const ENOUGH: f64 = 0.95;
 const AMPLIFIED: f64 = 1.1;
 /// Epochs that are shown one by one.
 const SHOWN: usize = 8;
-/// The size of a page for an estimate of how alike neighbouring pages are, and the most pages that are followed
-/// together (`store::footprint::REGION`).
-const PAGE: u64 = 4096;
-const GROUP: u64 = (16 << 20) / PAGE;
 
 /// One phase of one epoch that read something.
 struct Seen<'a> {
@@ -34,6 +30,7 @@ struct Seen<'a> {
     /// Its files, and their bytes.
     files: u64,
     stored: u64,
+    reads_again: bool,
     cache: CacheSeen,
 }
 
@@ -47,13 +44,14 @@ impl Seen<'_> {
         self.storage_share().filter(|share| !self.cache.storage_is_least || *share >= ENOUGH)
     }
 
-    /// Where the share of the pages lies that were in memory without this process having brought them there. A file
-    /// that is read once has no earlier read: all of its pages in memory are such pages.
-    fn foreign(&self) -> Confidence {
-        let pages_of_file = self.stored / self.files.max(1) / PAGE;
-        let followed = self.cache.counted.foreign_interval(pages_of_file.clamp(1, GROUP));
-        // There are some pages: see `uncounted`.
-        followed.or(self.cache.counted.resident_interval()).unwrap_or(Confidence { low: 0.0, high: 1.0 })
+    /// The pages that were in memory without this process having brought them there: their share, and where it lies. A
+    /// file that is read once has no earlier read: all of its pages in memory are such pages. `None` if it is unknown.
+    fn foreign(&self) -> Option<(f64, Confidence)> {
+        let counted = &self.cache.counted;
+        if !self.reads_again {
+            return counted.resident_share().zip(counted.resident_interval());
+        }
+        counted.foreign_share().zip(self.cache.foreign_interval(self.files, self.stored))
     }
 
     fn place(&self) -> String {
@@ -117,6 +115,7 @@ fn read_phases<'a>(case: &Case<'a>) -> impl Iterator<Item = Seen<'a>> {
             phase,
             files: split.files,
             stored: split.bytes,
+            reads_again: plan.reads_again(phase.phase),
             cache: ledger.cache(epoch, phase.phase),
         }
     });
@@ -198,30 +197,27 @@ fn from_storage(seen: &Seen<'_>) -> Finding {
     if let Some(why) = uncounted(seen) {
         return Finding::Open(why);
     }
-    let (few, counted) = (1.0 - ENOUGH, &seen.cache.counted);
-    let resident = counted.resident_share().unwrap_or(1.0);
-    let Confidence { low, high } = seen.foreign();
+    let (few, resident) = (1.0 - ENOUGH, seen.cache.counted.resident_share().unwrap_or(1.0));
     let before = format!("{} of the pages were in memory before they were read", percent(resident));
-    match counted.foreign_share() {
-        _ if high > few && low <= few => {
-            let found = percent(counted.foreign_share().unwrap_or(resident));
-            Finding::Open(too_small_a_sample(&found, low, high))
-        }
-        None if high > few => Finding::Broken(before),
-        Some(foreign) if high > few => Finding::Broken(format!(
+    let Some((foreign, Confidence { low, high })) = seen.foreign() else {
+        return Finding::Open(format!(
+            "{before}; too few of them were compared with earlier reads of this run"
+        ));
+    };
+    match () {
+        () if high > few && low <= few => Finding::Open(too_small_a_sample(&percent(foreign), low, high)),
+        () if high > few && seen.reads_again => Finding::Broken(format!(
             "{before}, {} without an earlier read of this run: another process loaded them, or they were left from \
              before",
             percent(foreign)
         )),
-        None => Finding::Holds,
-        Some(_) if resident <= few => Finding::Holds,
+        () if high > few => Finding::Broken(before),
+        () if resident <= few => Finding::Holds,
         // Own reads reach further than they need to, so that only a count of bytes shows that they did.
-        Some(_) if share.is_none() => Finding::Open(format!(
+        () if share.is_none() => Finding::Open(format!(
             "{before}, where earlier reads of this run may have put them; bytes are not counted"
         )),
-        Some(_) => {
-            Finding::Explained(format!("{before}, where earlier reads of the same epoch had put them"))
-        }
+        () => Finding::Explained(format!("{before}, where earlier reads of the same epoch had put them")),
     }
 }
 
@@ -397,9 +393,16 @@ mod tests {
         assert_eq!(judged(&plan, &[seen(&cold(0.7, 300))]).0, Outcome::Fail);
     }
 
+    /// A plan of files with several samples.
+    fn of_parts() -> Plan {
+        let mut plan = with_state(CacheState::Cold);
+        plan.data.train.samples_per_file = 10;
+        plan
+    }
+
     #[test]
     fn what_own_reads_brought_counts_for_the_storage_and_what_others_brought_does_not() {
-        let plan = with_state(CacheState::Cold);
+        let plan = of_parts();
         for (share, resident, foreign, outcome) in [
             (1.0, 400, 0, Outcome::Pass),
             (1.0, 400, 50, Outcome::Pass),
@@ -422,20 +425,20 @@ mod tests {
 
     #[test]
     fn what_an_epoch_asks_for_again_need_not_come_twice() {
-        let plan = with_state(CacheState::Cold);
+        let plan = of_parts();
         let again = |repeated_bytes| {
             let mut seen = followed(&cold(0.7, 300), 0);
             seen.repeats = Repeats { needed_bytes: 1000, repeated_bytes };
             judged(&plan, &[seen]).0
         };
         assert_eq!([again(300), again(100)], [Outcome::Pass, Outcome::Fail]);
-        let twice = CacheSeen { needed_bytes: 2 * PAGES * 4096, ..seen(&cold(1.0, 0)) };
+        let twice = CacheSeen { needed_bytes: 2 * PAGES * 4096, ..followed(&cold(1.0, 0), 0) };
         assert_eq!(judged(&plan, &[twice]).0, Outcome::Pass, "no epoch needs more than the files have");
     }
 
     #[test]
     fn a_subset_that_was_followed_must_be_large_enough() {
-        let mut plan = with_state(CacheState::Cold);
+        let mut plan = of_parts();
         plan.data.train.files = 10;
         let part = |pages, foreign| {
             let mut seen = followed(&cold(1.0, 100), foreign);
@@ -445,6 +448,7 @@ mod tests {
         // Files of 100 pages are followed as a whole: 300 pages are three of them.
         assert_eq!(part(300, 0), Outcome::NotCheckable);
         assert_eq!(part(300, 290), Outcome::Fail);
+        assert_eq!(part(0, 0), Outcome::NotCheckable, "none of the pages in memory are known to be foreign");
     }
 
     #[test]
@@ -453,7 +457,7 @@ mod tests {
         let uncounted = |resident| Epoch { share: None, ..cold(1.0, resident) };
         assert_eq!(judged(&plan, &[seen(&uncounted(0))]).0, Outcome::Pass);
         assert_eq!(judged(&plan, &[seen(&uncounted(400))]).0, Outcome::Fail, "files that are read once");
-        assert_eq!(judged(&plan, &[followed(&uncounted(400), 0)]).0, Outcome::NotCheckable, "read on");
+        assert_eq!(judged(&of_parts(), &[followed(&uncounted(400), 0)]).0, Outcome::NotCheckable, "read on");
     }
 
     #[test]

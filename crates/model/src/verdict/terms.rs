@@ -117,7 +117,7 @@ fn usual(seen: &HostSeen) -> String {
         true => String::new(),
         false => format!(", limited: {}", listed(&seen.limits)),
     };
-    format!("kernel {kernels}, clock {clocks}, nobody in the way{limits}")
+    format!("kernel {kernels}, clock {clocks}, no interference{limits}")
 }
 
 fn listed(values: &BTreeSet<String>) -> String {

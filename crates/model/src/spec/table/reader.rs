@@ -167,7 +167,7 @@ pub(super) const ROWS: &[Row] = &[
         NumberOrZero(SHORTEST_STALL, LONGEST),
         "60",
         Used,
-        "seconds without any progress after which a run ends and says who waits for what; 0 waits for ever",
+        "seconds without progress after which a run ends and reports what is blocked; 0 waits forever",
     ),
     row(
         "reader.read_type",
