@@ -2,8 +2,8 @@
 //! file that is read several times in an epoch is partly in memory by then, by earlier reads and their read-ahead.
 //! Pages that were in memory but lie outside of this footprint were loaded by something else.
 //!
-//! The footprint is a set of blocks, and a set of exact ranges, each in a Bloom filter of fixed size, so memory does not
-//! depend on the data set. Where the data set has more blocks than the filter can hold, only a random subset of its
+//! The footprint is a set of blocks, and a set of exact ranges, each in a Bloom filter of fixed size, so memory does
+//! not depend on the data set. Where the data set has more blocks than the filter can hold, only a random subset of its
 //! regions is followed. A false positive takes a page for one of ours; at the filter's capacity that happens to one
 //! block in thousands.
 
