@@ -21,6 +21,19 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE", ROOT / "target/release/feedline")).resolve()
 # feedline's exit codes (`feedline --help`).
 OK, USAGE, REFUSED, INCOMPLETE, INVALID = 0, 2, 3, 4, 5
+NOBODY = 65534
+
+# The beginning of a workload that only saves and restores checkpoints, of a few MB.
+TINY_MODEL = """
+framework: pytorch
+model:
+  name: tiny
+  type: transformer
+  num_layers: 2
+  parallelism: {zero_stage: 3}
+  transformer: {vocab_size: 1000, hidden_size: 128, ffn_hidden_size: 256, num_attention_heads: 8, num_kv_heads: 8}
+workflow: {train: false, checkpoint: true}
+"""
 
 
 class Failed(Exception):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 
-from . import FEEDLINE, INVALID, OK, NotTried, case, check
+from . import FEEDLINE, INVALID, NOBODY, OK, NotTried, case, check
 
 WORKLOAD = """
 model: {{name: attack}}
@@ -20,7 +20,6 @@ train: {{epochs: 2, computation_time: 0.005}}
 """
 MANY = dict(format="hdf5", files=48, samples=64, bytes=16384, access="extent")
 ONE = dict(format="jpeg", files=600, samples=1, bytes=65536, access="extent")
-NOBODY = 65534
 NOT_VALID = ["fail", "not-checkable"]
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from attacks import FEEDLINE, INCOMPLETE, REFUSED, check, case
+from . import FEEDLINE, INCOMPLETE, REFUSED, check, case
 
 SMALL = """
 framework: pytorch

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from . import FEEDLINE, INCOMPLETE, INVALID, OK, NotTried, case, check
+from . import FEEDLINE, INCOMPLETE, INVALID, OK, NotTried, case, check, TINY_MODEL
 
 # A run must end this long after its storage stopped to answer, with `--stall-timeout 3s`.
 LIMIT = 15
@@ -20,15 +20,7 @@ dataset: {format: npz, data_folder: data, num_files_train: 24, num_samples_per_f
 reader: {data_loader: pytorch, batch_size: 2, read_threads: 2}
 train: {epochs: 2, computation_time: 0}
 """
-CHECKPOINTS = """
-framework: pytorch
-model:
-  name: tiny
-  type: transformer
-  num_layers: 2
-  parallelism: {zero_stage: 3}
-  transformer: {vocab_size: 1000, hidden_size: 128, ffn_hidden_size: 256, num_attention_heads: 8, num_kv_heads: 8}
-workflow: {train: false, checkpoint: true}
+CHECKPOINTS = TINY_MODEL + """
 checkpoint: {checkpoint_folder: saved, num_checkpoints_write: 3, num_checkpoints_read: 0, fsync: true}
 """
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import time
 
-from . import FEEDLINE, INVALID, OK, REFUSED, USAGE, case, check
+from . import FEEDLINE, INVALID, OK, REFUSED, USAGE, case, check, TINY_MODEL
 
 WORKLOAD = """
 model: {name: attack}
@@ -16,15 +16,7 @@ dataset: {data_folder: data, format: npz, num_files_train: 200, num_samples_per_
 reader: {data_loader: pytorch, batch_size: 4, read_threads: 2, file_shuffle: seed}
 train: {epochs: 2, computation_time: 0.001}
 """
-CHECKPOINTS = """
-framework: pytorch
-model:
-  name: attack
-  type: transformer
-  num_layers: 2
-  parallelism: {zero_stage: 3}
-  transformer: {vocab_size: 1000, hidden_size: 128, ffn_hidden_size: 256, num_attention_heads: 8, num_kv_heads: 8}
-workflow: {train: false, checkpoint: true}
+CHECKPOINTS = TINY_MODEL + """
 checkpoint: {checkpoint_folder: last, num_checkpoints_write: 3, num_checkpoints_read: 1, time_between_checkpoints: 0, keep_last: 2, fsync: true}
 """
 

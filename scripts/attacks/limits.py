@@ -10,7 +10,7 @@ import pathlib
 import resource
 import time
 
-from attacks import INVALID, OK, REFUSED, NotTried, case, check
+from . import INVALID, OK, REFUSED, NotTried, case, check
 
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 MIB = 1 << 20

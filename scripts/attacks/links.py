@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import threading
 
-from attacks import FEEDLINE, REFUSED, case, check
+from . import FEEDLINE, REFUSED, case, check, NOBODY, TINY_MODEL
 
 DATA = """
 framework: pytorch
@@ -15,15 +15,10 @@ dataset: {format: npz, data_folder: data, num_files_train: 24, num_samples_per_f
 reader: {data_loader: pytorch, batch_size: 2, read_threads: 2}
 train: {epochs: 1, computation_time: 0}
 """
-CHECKPOINTS = """
-framework: pytorch
-model: {name: tiny, type: transformer, num_layers: 2, parallelism: {zero_stage: 3},
-  transformer: {vocab_size: 1000, hidden_size: 128, ffn_hidden_size: 256, num_attention_heads: 8, num_kv_heads: 8}}
-workflow: {train: false, checkpoint: true}
+CHECKPOINTS = TINY_MODEL + """
 checkpoint: {checkpoint_folder: last, burst_folder: fast, num_checkpoints_write: 2, num_checkpoints_read: 0,
   time_between_checkpoints: 0, keep_last: 1}
 """
-NOBODY = 65534
 
 
 def prepare(attack, text):

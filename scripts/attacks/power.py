@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from attacks import FEEDLINE, INVALID, NotTried, OK, case, check
+from . import FEEDLINE, INVALID, NotTried, OK, case, check
 
 # FS_IOC_SHUTDOWN, and its flag that leaves out the log.
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, struct.pack("I", 2)

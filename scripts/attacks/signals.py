@@ -60,15 +60,27 @@ def one_signal(attack):
 @case("a second signal ends at once")
 def two_signals(attack):
     folder = prepare(attack, attack.scratch / "twice")
-    # One step takes a minute, and files are generated that take long: neither keeps it from ending.
-    process = reading(attack, folder, ("run", "w.yaml", "--quiet", "--set", "train.computation_time=60"))
+    # A reader that hangs keeps the run from ending after the first signal for three seconds.
+    process = reading(attack, folder, ("run", "w.yaml", "--quiet", "--store", "fault:posix,kind=hang"))
     process.send_signal(signal.SIGTERM)
     # Sooner it would be taken for the same request.
     time.sleep(0.7)
     process.send_signal(signal.SIGINT)
     code, said = end_of(process, folder, limit=5)
-    check(code == INCOMPLETE and "error: " in said, f"exit code {code}: {said}")
+    check(code == INCOMPLETE and "second signal" in said, f"exit code {code}: {said}")
     return "exit code 4 and a message"
+
+
+@case("timeout(1) sends its signal to the process and to its group")
+def two_signals_at_once(attack):
+    folder, tries = prepare(attack, attack.scratch / "timeout"), 50 if attack.is_long else 10
+    before = len(results(folder))
+    for _ in range(tries):
+        command = ["timeout", "--signal=INT", "0.5", FEEDLINE, "run", "w.yaml", "--quiet", "--no-calibration"]
+        subprocess.run([*command, "--set", "train.computation_time=0.1"], cwd=folder, capture_output=True)
+    kept = len(results(folder)) - before
+    check(kept == tries, f"{tries - kept} of {tries} incomplete results were lost")
+    return f"{kept} incomplete results of {tries}"
 
 
 @case("a signal before anything was measured, to commands that only look")
