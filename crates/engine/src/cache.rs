@@ -38,6 +38,10 @@ const AT_ONCE: usize = 8;
 const SOME: usize = 32;
 /// What a thread reads at a time to fill the cache.
 const PIECE: usize = 256 << 10;
+/// Files that are examined before the first phase: so many that a twentieth of the files with another answer is
+/// overlooked once in 700 times. Before later phases fewer do, to see that the files are still the same.
+const SURVEYED_FIRST: u64 = 128;
+const SURVEYED_LATER: u64 = 16;
 /// Writing 3 to it empties the page cache, and forgets names and attributes of files.
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
@@ -133,7 +137,7 @@ impl<'a> Keeper<'a> {
         };
         let done = guard(self.rig.stop, &work, || {
             work.flush();
-            let seen = work.survey();
+            let seen = work.survey(if is_first { SURVEYED_FIRST } else { SURVEYED_LATER });
             self.rig.pulse.begin_preparing();
             let made = match plan {
                 None | Some(CachePlan { state: CacheState::AsIs, .. }) => Made::default(),
@@ -299,14 +303,11 @@ impl Preparation<'_> {
         Made { after: counted.made.after, ..read.made }
     }
 
-    /// Looks at some files: how they are stored, and what they stand on. Enough of them that a twentieth of the files
-    /// with another answer is overlooked once in 700 times.
-    fn survey(&self) -> CacheSeen {
-        const SOME_FILES: u64 = 128;
+    /// Looks at some files: how they are stored, and what they stand on.
+    fn survey(&self, files: u64) -> CacheSeen {
         let (order, delivered) = (self.phase.order.epoch(self.epoch), self.phase.shards.delivered());
         let (per_file, seed) = (self.phase.order.samples_per_file, mix(self.rig.plan.seed, self.epoch));
-        let drawn =
-            (0..SOME_FILES.min(delivered)).map(|i| order.run(mix(seed, i) % delivered, 1).0 / per_file);
+        let drawn = (0..files.min(delivered)).map(|i| order.run(mix(seed, i) % delivered, 1).0 / per_file);
         let sum = Mutex::new(CacheSeen {
             untold: self.ground.untold().into_iter().collect(),
             ..CacheSeen::default()

@@ -62,8 +62,8 @@ impl Footprint {
         // A fetch has about two ranges, metadata and samples. If it has more, the filter is full early.
         let ranges = reads.fetches.saturating_mul(2);
         Footprint {
-            blocks: Filter::new(),
-            ranges: Filter::new(),
+            blocks: Filter::new(blocks),
+            ranges: Filter::new(ranges),
             block,
             reach,
             one_in: blocks.div_ceil(CAPACITY).max(at_least_one_in).max(1),
@@ -116,20 +116,23 @@ impl Footprint {
     }
 }
 
-/// A Bloom filter of 1 MiB. Each key sets 4 bits of one word; with two keys per word 8 of 64 bits are set, and (8/64)^4
-/// is 1 in 4,096.
+/// A Bloom filter of at most 1 MiB. Each key sets 4 bits of one word; with two keys per word 8 of 64 bits are set, and
+/// (8/64)^4 is 1 in 4,096.
 #[derive(Debug)]
 struct Filter {
     words: Vec<AtomicU64>,
     keys: AtomicU64,
 }
 
-const WORDS: usize = 1 << 17;
-const CAPACITY: u64 = 2 * WORDS as u64;
+const LEAST_WORDS: u64 = 1 << 10;
+const MOST_WORDS: u64 = 1 << 17;
+const CAPACITY: u64 = 2 * MOST_WORDS;
 
 impl Filter {
-    fn new() -> Filter {
-        Filter { words: (0..WORDS).map(|_| AtomicU64::new(0)).collect(), keys: AtomicU64::new(0) }
+    /// For about so many keys, of which only some are added if they are too many.
+    fn new(keys: u64) -> Filter {
+        let words = (keys.min(CAPACITY) / 2).next_power_of_two().clamp(LEAST_WORDS, MOST_WORDS);
+        Filter { words: (0..words).map(|_| AtomicU64::new(0)).collect(), keys: AtomicU64::new(0) }
     }
 
     /// Says whether the key was there before. Relaxed here and below: bits are only ever set, and carry nothing with
@@ -151,19 +154,22 @@ impl Filter {
     }
 
     fn is_full(&self) -> bool {
-        self.keys.load(Ordering::Relaxed) >= CAPACITY
+        self.keys.load(Ordering::Relaxed) >= 2 * self.words.len() as u64
     }
 
     fn place(&self, key: u64) -> (&AtomicU64, u64) {
         let bits = (0..4).fold(0, |bits, i| bits | 1 << (key >> (6 * i) & 63));
-        (&self.words[(key >> 24) as usize % WORDS], bits)
+        // Their number is a power of two.
+        (&self.words[(key >> 24) as usize & (self.words.len() - 1)], bits)
     }
 }
 
-/// A number for a file, by its name (FNV-1a).
+/// A number for a file, by its name, eight bytes at a time.
 pub(crate) fn key_of(name: &[u8]) -> u64 {
-    name.iter()
-        .fold(0xcbf2_9ce4_8422_2325, |key, byte| (key ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let words = name.chunks_exact(8);
+    let rest = number(words.remainder());
+    mix(words.fold(name.len() as u64, |key, word| mix(key, number(word))), rest)
 }
 
 #[cfg(test)]
@@ -211,9 +217,10 @@ mod tests {
 
     #[test]
     fn more_ranges_than_expected_are_not_followed() {
-        let print = print_of(1 << 30, 1000, 0);
-        let followed = (0..2 * CAPACITY).filter(|i| print.repeats(1, range(*i, 1)).is_some()).count() as u64;
-        assert!((CAPACITY..CAPACITY + CAPACITY / 100).contains(&followed), "{followed}");
+        let print = print_of(1 << 30, 100_000, 0);
+        let room = 2 * print.ranges.words.len() as u64;
+        let followed = (0..2 * room).filter(|i| print.repeats(1, range(*i, 1)).is_some()).count() as u64;
+        assert!((room..room + room / 100).contains(&followed), "{followed} of {room}");
         let wrong = (0..100_000).filter(|i| print.ranges.has(mix(99, *i))).count();
         assert!(wrong < 200, "{wrong} of 100,000 keys that were never added");
     }
@@ -251,6 +258,9 @@ mod tests {
 
     #[test]
     fn names_have_numbers_of_their_own() {
-        assert_ne!(key_of(b"train/img_1"), key_of(b"train/img_2"));
+        let names: [&[u8]; 6] = [b"", b"a", b"b", b"train/img_1", b"train/img_2", b"tracks/img_1"];
+        for (i, name) in names.iter().enumerate() {
+            assert!(names[..i].iter().all(|other| key_of(other) != key_of(name)), "{i}");
+        }
     }
 }

@@ -234,7 +234,7 @@ fn eviction_that_gets_stuck_ends_and_loses_nothing() {
         assert!(matches!(&refused, Refused::Stuck(why) if why.starts_with("no progress for")), "{refused}");
     }
     // In the second epoch.
-    if let Some(outcome) = run_stuck_at(1 + 3 * 60 + 60 + 30) {
+    if let Some(outcome) = run_stuck_at(1 + 3 * 60 + 16 + 30) {
         let ledger = outcome.unwrap();
         let message = &ledger.faults()[0].message;
         assert!(message.starts_with("the page cache could not be made ready: no progress"), "{message}");
