@@ -2,13 +2,13 @@
 //! place says whether the bytes of a file can be told apart by where they came from.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::{AtFlags, StatxFlags};
 
 use crate::device::{BlockDevice, devices_in};
-use crate::mounts::{Mount, mounts};
+use crate::mounts::{Mount, device_file, mounts};
 use crate::{FileSystem, StoreError};
 
 /// The largest read-ahead window that a file system uses by default (btrfs).
@@ -67,7 +67,7 @@ fn mount_of<'a>(file: impl AsFd, mountinfo: &'a str) -> Option<Mount<'a>> {
 
 /// The device that was mounted.
 fn device_of(mount: &Mount<'_>) -> Option<BlockDevice> {
-    BlockDevice::numbered(rustix::fs::stat(Path::new(mount.source)).ok()?.st_rdev)
+    BlockDevice::numbered(rustix::fs::stat(device_file(mount.source)?).ok()?.st_rdev)
 }
 
 /// `struct btrfs_ioctl_fs_info_args` of linux/btrfs.h: the largest device number, their count, and the file system's

@@ -1,5 +1,7 @@
 //! The list of mounts, /proc/self/mountinfo: its lines, as they are spelled there.
 
+use std::path::Path;
+
 /// A line: `36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/root rw`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mount<'a> {
@@ -33,6 +35,12 @@ impl<'a> Mount<'a> {
 /// All lines that can be understood.
 pub fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
     mountinfo.lines().filter_map(Mount::parse)
+}
+
+/// The device file that is the source of a mount; `None` for other sources. Those of network file systems look like
+/// relative paths, and must not be looked up in the current folder.
+pub fn device_file(source: &str) -> Option<&Path> {
+    Some(Path::new(source)).filter(|path| path.starts_with("/dev"))
 }
 
 /// A path of the list as it is. Spaces and the like are written as `\040` there.
@@ -72,6 +80,14 @@ mod tests {
         );
         assert_eq!(unescaped(found[0].point), "/mnt/with space");
         assert_eq!((found.len(), found[1].point, found[1].options), (2, "/b", ""));
+    }
+
+    #[test]
+    fn only_a_device_is_a_path() {
+        assert_eq!(device_file("/dev/sdb2"), Some(Path::new("/dev/sdb2")));
+        for other in ["server:/export", "none", "/devices/a", "dev/sda"] {
+            assert_eq!(device_file(other), None, "{other}");
+        }
     }
 
     #[test]

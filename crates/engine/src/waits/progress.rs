@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use model::units::Nanos;
-use store::mounts::{Mount, mounts, unescaped};
+use store::mounts::{Mount, device_file, mounts, unescaped};
 
 use super::calls::{InCall, Kind, Object};
 use super::kernel;
@@ -109,9 +109,8 @@ fn device_below(object: &Object) -> Option<PathBuf> {
     if written_by(&by_number).is_some() {
         return Some(by_number);
     }
-    // btrfs and others have a number of their own; the device is what was mounted. Nothing but a device is looked up:
-    // the source of a network file system would be taken for a name in this folder, which may be on dead storage.
-    let device = fs::canonicalize(Path::new(source).strip_prefix("/dev").is_ok().then_some(source)?).ok()?;
+    // btrfs and others have a number of their own; the device is what was mounted.
+    let device = fs::canonicalize(device_file(source)?).ok()?;
     Some(Path::new("/sys/class/block").join(device.file_name()?))
 }
 
