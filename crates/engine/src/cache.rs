@@ -50,8 +50,8 @@ const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 pub enum Refused {
     #[error(
         "the page cache cannot be emptied of the data set: {} of {} pages stay in memory, {} of them of {name}; a \
-         process that maps or locks the files keeps them there: end it, or measure with the cache as it is (--cache \
-         as-is)",
+         process that maps, locks or reads the files keeps them there: end it, or measure with the cache as it is \
+         (--cache as-is)",
         grouped(*.left), grouped(*.pages), grouped(*.of_file)
     )]
     Held { left: u64, pages: u64, of_file: u64, name: String },
