@@ -1,6 +1,8 @@
-//! Writes one file for checks with other programs: `cargo run -p format --example files -- PATH FORMAT
+//! Writes one file for checks with other programs: `cargo run -p feedline-format --example files -- PATH FORMAT
 //! ELEMENT SAMPLES DIM...`, or many, one such line each on standard input, when called without arguments. Words of
 //! the form `key=value` set options: `compression=zstd`, `group_rows=8`, `column=name:dtype:size` (again for each).
+
+extern crate feedline_format as format;
 
 use format::{Content, Kind, Options};
 use model::shape::{Element, FileShape};

@@ -1,7 +1,9 @@
 //! How fast content and files are made, on one core into a sink that drops them, how long a part of a file takes to
-//! compare, and how fast pictures are decoded: `cargo run --release -p format --example speed`. The fastest of several
-//! rounds, because the machine is shared.
+//! compare, and how fast pictures are decoded: `cargo run --release -p feedline-format --example speed`. The fastest of
+//! several rounds, because the machine is shared.
 #![allow(clippy::print_stdout)] // A program for the developer's terminal.
+
+extern crate feedline_format as format;
 
 use format::{Content, EncodeError, Extent, Format, Parts};
 use model::shape::{Element, FileShape};

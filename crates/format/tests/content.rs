@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: a panic is its verdict")]
 
+extern crate feedline_format as format;
+
 use format::Content;
 use model::shape::{Element, FileShape};
 

@@ -4,6 +4,8 @@
 
 #![expect(clippy::print_stdout, reason = "a measuring program: this is its output")]
 
+extern crate feedline_store as store;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;

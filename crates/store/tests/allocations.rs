@@ -1,6 +1,8 @@
 //! Lanes are quiet: once names and ranges have had their sizes a fetch allocates nothing. What the test's own thread
 //! allocates is counted; the harness has one of its own, which prints when it likes.
 
+extern crate feedline_store as store;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
