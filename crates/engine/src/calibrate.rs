@@ -15,6 +15,7 @@ use crate::meter::{self, Monotonic};
 use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::train::{Files, Rig, train};
+use crate::world::Solo;
 
 /// About how long a calibration takes.
 const SECONDS: f64 = 1.0;
@@ -32,6 +33,7 @@ pub fn calibrate(plan: &Plan, format: &dyn Format, files: Files<'_>, stop: &Stop
     let (truth, pages) = (None, None);
     let rig = Rig {
         plan: &brief,
+        world: &Solo::new(brief.ranks),
         format,
         store: &Null,
         pages,

@@ -32,3 +32,4 @@ pub use pulse::{Progress, Pulse};
 pub use stop::Stop;
 pub use train::{Files, Rig, train};
 pub use truth::Truth;
+pub use world::{Solo, World};

@@ -29,7 +29,7 @@ use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::truth::Truth;
 use crate::watchdog::guard;
-use crate::world::{Solo, World};
+use crate::world::World;
 use vigil::Vigil;
 
 /// Stack of a reader thread. Readers keep their buffers on the heap; this is for calls and a panic message.
@@ -40,6 +40,8 @@ const READER_STACK_BYTES: usize = 256 << 10;
 #[expect(missing_debug_implementations, reason = "a bundle of references, one of them a clock")]
 pub struct Rig<'a> {
     pub plan: &'a Plan,
+    /// The processes that take part, of which this is one.
+    pub world: &'a dyn World,
     pub format: &'a dyn Format,
     pub store: &'a dyn Store,
     /// The page cache below the data folder; `None` for a store without files, and where nobody looks after it.
@@ -68,7 +70,6 @@ pub struct Files<'a> {
 pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
     Monotonic::sharpen_this_thread();
     let mut ledger = Ledger::default();
-    let world = Solo::new(rig.plan.ranks);
     let keeper = Keeper::new(rig);
     for epoch in 1..=rig.plan.epochs {
         rig.pulse.begin_epoch(epoch);
@@ -85,8 +86,13 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
                 }
             };
             if !rig.stop.wished() {
-                run_phase(rig, &world, phase, epoch, &keeper, &mut ledger);
-                ledger.add_node(epoch, phase.phase, world.node(), NodeRow { cache, ..NodeRow::default() });
+                run_phase(rig, phase, epoch, &keeper, &mut ledger);
+                ledger.add_node(
+                    epoch,
+                    phase.phase,
+                    rig.world.node(),
+                    NodeRow { cache, ..NodeRow::default() },
+                );
                 save_after(rig, phase, epoch, &ledger);
             }
             if rig.stop.wished() || !ledger.faults().is_empty() {
@@ -107,23 +113,16 @@ fn save_after(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64, ledger: &Ledger) {
     }
 }
 
-fn run_phase(
-    rig: &Rig<'_>,
-    world: &dyn World,
-    phase: &PhasePlan,
-    epoch: u64,
-    keeper: &Keeper<'_>,
-    ledger: &mut Ledger,
-) {
+fn run_phase(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64, keeper: &Keeper<'_>, ledger: &mut Ledger) {
     let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
     let storage_before = keeper.read();
     let begin = rig.clock.now();
     let footprint = keeper.footprint(phase, epoch);
     let standing = Standing { epoch, begin, errors: ledger.errors().count(), footprint: footprint.as_ref() };
-    let Seen { rows, mut node, pace, failure } = with_readers(rig, world, phase, standing);
+    let Seen { rows, mut node, pace, failure } = with_readers(rig, phase, standing);
     ledger.checkpoints += pace;
     let wall = rig.clock.now() - begin;
-    for (rank, mut row) in world.ranks().zip(rows) {
+    for (rank, mut row) in rig.world.ranks().zip(rows) {
         row.samples_planned = phase.shards.steps * phase.shards.batch;
         row.harness_ns =
             wall - (row.wait_ns + row.copy_ns + row.compute_ns + row.barrier_ns + row.checkpoint_ns);
@@ -135,7 +134,7 @@ fn run_phase(
         (node.device_read_bytes, node.device_readings) = (after.saturating_sub(before), 1);
     }
     node.cache += &keeper.seen_since(storage_before);
-    ledger.add_node(epoch, phase.phase, world.node(), node);
+    ledger.add_node(epoch, phase.phase, rig.world.node(), node);
     if let Some(failure) = failure {
         ledger.add_fault(Fault { epoch, phase: phase.phase, message: failure.to_string() });
     }
@@ -162,20 +161,19 @@ struct Standing<'a> {
 }
 
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row has both their shares.
-fn with_readers(rig: &Rig<'_>, world: &dyn World, phase: &PhasePlan, standing: Standing<'_>) -> Seen {
-    let ((rows, node, pace), failure) = on_course(rig, world, phase, standing, drive_with_readers);
+fn with_readers(rig: &Rig<'_>, phase: &PhasePlan, standing: Standing<'_>) -> Seen {
+    let ((rows, node, pace), failure) = on_course(rig, phase, standing, drive_with_readers);
     Seen { rows, node, pace, failure }
 }
 
 /// Sets up what the readers and accelerators of a phase share, and lets `work` begin.
 fn on_course<T>(
     rig: &Rig<'_>,
-    world: &dyn World,
     phase: &PhasePlan,
     standing: Standing<'_>,
     work: impl FnOnce(&Course<'_>) -> T,
 ) -> (T, Option<Failure>) {
-    let (Rig { plan, .. }, Standing { epoch, begin, errors, footprint }) = (*rig, standing);
+    let (Rig { plan, world, .. }, Standing { epoch, begin, errors, footprint }) = (*rig, standing);
     let (ranks, loader) = (world.ranks(), &plan.loader);
     let count = (ranks.end - ranks.start) as usize;
     let deal = Deal::new(count, loader.readers_per_rank as usize, loader.threads as usize);

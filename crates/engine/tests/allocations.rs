@@ -3,13 +3,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+extern crate feedline_engine as engine;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::generate::{Generation, generate};
 use engine::meter::Monotonic;
-use engine::{Files, Pulse, Rig, Stop, Truth, train};
+use engine::{Files, Pulse, Rig, Solo, Stop, Truth, train};
 use format::{Arithmetic, Content};
 use model::ledger::Phase;
 use model::plan::{Plan, Request};
@@ -79,6 +81,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
     let format = format::plain("jpeg").unwrap();
     let rig = Rig {
         plan: &plan,
+        world: &Solo::new(plan.ranks),
         format: &*format,
         store: &*store,
         pages: None,

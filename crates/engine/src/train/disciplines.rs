@@ -155,7 +155,7 @@ fn requests(settings: &str, slow: Option<&'static str>, accelerator: Accelerator
     let plan = plan(&settings, 1, &store);
     let standing = Standing { epoch: 1, begin: Nanos::ZERO, errors: 0, footprint: None };
     let ((), failure) = with_rig(&plan, &store, &FakeClock::default(), &store.rest, |rig| {
-        on_course(rig, &Solo::new(1), &plan.train, standing, |course| {
+        on_course(rig, &plan.train, standing, |course| {
             let drive = Drive::new(course);
             course.job.queues.iter().for_each(Queue::open);
             if accelerator == Takes {

@@ -15,6 +15,7 @@ use store::{
 
 use super::*;
 use crate::meter::FakeClock;
+use crate::world::Solo;
 
 pub(crate) fn plan(settings: &[&str], ranks: u64, store: &dyn Store) -> Plan {
     let text = "
@@ -59,7 +60,20 @@ pub(crate) fn with_rig<T>(
     let ((train, valid), pulse) = (computed(plan), Pulse::default());
     let files = Files { train: &train, valid: &valid };
     let (pages, truth, pulse) = (None, None, &pulse);
-    work(&Rig { plan, format: &*format, store, pages, files, truth, checkpoints: None, clock, stop, pulse })
+    let world = &Solo::new(plan.ranks);
+    work(&Rig {
+        plan,
+        world,
+        format: &*format,
+        store,
+        pages,
+        files,
+        truth,
+        checkpoints: None,
+        clock,
+        stop,
+        pulse,
+    })
 }
 
 fn run(plan: &Plan, store: &dyn Store, clock: &FakeClock) -> Ledger {
@@ -321,7 +335,8 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
     let plan = plan(&["reader.prefetch_size=2"], 2, &store);
     let mut ledger = Ledger::default();
     with_rig(&plan, &store, &clock, &Stop::default(), |rig| {
-        run_phase(rig, &Broken, &plan.train, 1, &Keeper::new(rig), &mut ledger);
+        let rig = &Rig { world: &Broken, ..*rig };
+        run_phase(rig, &plan.train, 1, &Keeper::new(rig), &mut ledger);
     });
     assert!(ledger.faults()[0].message.contains("panicked: as asked"), "{:?}", ledger.faults());
 }

@@ -7,9 +7,10 @@ use std::ops::Range;
 
 use model::units::Nanos;
 
-pub(crate) use solo::Solo;
+pub use solo::Solo;
 
-pub(crate) trait World: Sync {
+/// The processes of a run, as one of them sees them.
+pub trait World: Sync {
     /// The ranks that live in this process.
     fn ranks(&self) -> Range<u64>;
     /// Number of this process among the run's processes.

@@ -6,13 +6,14 @@ use model::units::Nanos;
 
 use super::World;
 
+/// A run in one process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Solo {
+pub struct Solo {
     ranks: u64,
 }
 
 impl Solo {
-    pub(crate) fn new(ranks: u64) -> Solo {
+    pub fn new(ranks: u64) -> Solo {
         Solo { ranks }
     }
 }

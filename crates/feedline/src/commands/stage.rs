@@ -11,7 +11,7 @@ use engine::checkpoint;
 use engine::generate::read_manifest;
 use engine::host::{self, Host, HostCounts};
 use engine::meter::{self, Monotonic};
-use engine::{Files, Pulse, Refused, Rig, Stop, Truth};
+use engine::{Files, Pulse, Refused, Rig, Solo, Stop, Truth};
 use format::{Arithmetic, Content, Format};
 use model::checkpoint::Scale;
 use model::ledger::{Calibration, Conditions, HostSeen, Ledger, Phase};
@@ -351,6 +351,7 @@ impl<'a> Stage<'a> {
         let stop = &stop.with_patience(patience(&self.prepared.spec));
         let rig = Rig {
             plan,
+            world: &Solo::new(plan.ranks),
             format,
             store,
             pages,

@@ -217,7 +217,7 @@ pub fn ceiling(own: &Calibration) -> String {
 mod tests {
     use engine::host::Host;
     use engine::meter::FakeClock;
-    use engine::{Files, Pulse, Rig, Stop};
+    use engine::{Files, Pulse, Rig, Solo, Stop};
     use format::Arithmetic;
     use model::ledger::HostSeen;
     use model::plan::{Plan, Request, Threads};
@@ -263,6 +263,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
         let files = Files { train: &train, valid: &valid };
         let rig = Rig {
             plan: &plan,
+            world: &Solo::new(plan.ranks),
             format: &*format,
             store: &Null,
             pages: None,
