@@ -59,6 +59,20 @@ def check(held, message):
         raise Failed(message)
 
 
+class Running:
+    """A command that a case kills, with its output in a pipe."""
+
+    def __init__(self, folder, *arguments):
+        command = [FEEDLINE, *map(str, arguments)]
+        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def kill(self):
+        """Kills it and says whether it was still running. Its worker dies a moment later, which closes the pipe."""
+        self.process.kill()
+        self.process.communicate()
+        return self.process.returncode < 0
+
+
 class Attack:
     """What a case works with: an empty scratch folder on the disk, and the means to undo what it sets up."""
 

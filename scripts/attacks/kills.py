@@ -3,10 +3,9 @@
 import json
 import random
 import shutil
-import subprocess
 import time
 
-from . import FEEDLINE, INVALID, OK, REFUSED, USAGE, case, check, TINY_MODEL
+from . import INVALID, OK, REFUSED, USAGE, Running, case, check, TINY_MODEL
 
 WORKLOAD = """
 model: {name: attack}
@@ -29,13 +28,9 @@ class Killer:
         self.times = 200 if attack.is_long else 25
 
     def kill(self, *arguments):
-        process = subprocess.Popen(
-            [FEEDLINE, *map(str, arguments)], cwd=self.attack.scratch,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )
+        running = Running(self.attack.scratch, *arguments)
         time.sleep(self.chance.random() * self.span)
-        process.kill()
-        was_killed = process.wait() < 0
+        was_killed = running.kill()
         self.killed += was_killed
         self.span *= 1.05 if was_killed else 0.8
 

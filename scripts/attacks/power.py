@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from . import FEEDLINE, INVALID, NotTried, OK, case, check
+from . import INVALID, NotTried, OK, Running, case, check
 
 # FS_IOC_SHUTDOWN, and its flag that leaves out the log.
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, struct.pack("I", 2)
@@ -106,12 +106,10 @@ def generating(attack):
         for number in range(12 if attack.is_long else 2):
             workload(disk, files, size, compression)
             flags = ["--overwrite"] if number % 2 else []
-            running = subprocess.Popen([FEEDLINE, "generate", "w.yaml", "--quiet", *flags], cwd=disk.folder,
-                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            running = Running(disk.folder, "generate", "w.yaml", "--quiet", *flags)
             time.sleep(chance.uniform(0.01, 0.25 if compression == "none" else 2))
             disk.flush_something_else()
             running.kill()
-            running.wait()
             disk.cut()
             cuts += 1
             again = disk.feedline("generate", "w.yaml", "--verify", "--quiet", *flags)
@@ -149,15 +147,13 @@ def sweeping(attack):
     workload(disk)
     arguments = ["sweep", "w.yaml", "--quiet", "--store", "null", "--no-calibration", "--output", "sweep"]
     arguments += ["--over", "reader.read_threads=1,2", "--repeat", "30", "--set", "train.computation_time=0.001"]
-    running = subprocess.Popen([FEEDLINE, *arguments], cwd=disk.folder, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+    running = Running(disk.folder, *arguments)
     journal = disk.folder / "sweep/cells.jsonl"
     done = 0
-    while done < 6 and running.poll() is None:
+    while done < 6 and running.process.poll() is None:
         time.sleep(0.01)
         done = len(journal.read_text().splitlines()) - 2 if journal.exists() else 0
     running.kill()
-    running.wait()
     disk.cut()
     check(journal.exists(), "the journal is gone")
     kept = len(journal.read_text().splitlines()) - 1
