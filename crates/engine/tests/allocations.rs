@@ -15,7 +15,7 @@ use engine::{Files, Pulse, Rig, Solo, Stop, Truth, train};
 use format::{Arithmetic, Content};
 use model::ledger::Phase;
 use model::plan::{Plan, Request};
-use model::spec::{self, Source, Spec};
+use model::spec::{self, Override, Source, Spec};
 use store::{BACKENDS, Mode, Selection};
 
 struct Counting;
@@ -48,6 +48,7 @@ train: {computation_time: 0}
 ";
     let mut overrides = vec![format!("train.total_training_steps={steps}")];
     overrides.extend(settings.iter().map(|setting| (*setting).to_owned()));
+    let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, text)).collect();
     spec::read(Source { name: "test", text }, &overrides).unwrap().spec
 }
 

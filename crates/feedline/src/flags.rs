@@ -1,5 +1,7 @@
 //! Every flag there is, with its help. What a flag means beyond its type is decided by the commands.
 
+mod overrides;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -24,6 +26,10 @@ Examples:
   feedline capacity unet3d_h100 --data-dir /mnt/fast/unet3d
   feedline stall unet3d_h100 --data-dir /mnt/fast/unet3d
   feedline compare results-before results-after";
+
+const PRECEDENCE: &str = "\
+Settings, from the weakest to the strongest: the workload's file; --set, the last one for a key; flags that stand for
+a key, such as --cache or --data-dir; values of sweep --over.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -124,7 +130,7 @@ Examples:
 A file that is damaged ends it with exit code 5 and the place of the damage.";
 
 fn after_help() -> String {
-    let mut text = format!("{EXAMPLES}\n\nExit codes:\n");
+    let mut text = format!("{EXAMPLES}\n\n{PRECEDENCE}\n\nExit codes:\n");
     for (exit, meaning) in Exit::ALL {
         text.push_str(&format!("  {:<3} {meaning}\n", exit.code()));
     }
@@ -216,7 +222,8 @@ pub struct WorkloadFlags {
     /// A built-in workload (see 'feedline workloads') or a YAML file in DLIO's format
     #[arg(default_value = "demo", value_name = "NAME|FILE")]
     pub workload: String,
-    /// Change a setting of the workload, in Hydra's notation; may be repeated
+    /// Change a setting of the workload, in Hydra's notation; may be repeated, the last one for a key wins; a flag that
+    /// stands for the key wins over it
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// End with a list of what is blocked if there is no progress for this long, such as 90s; off: wait forever
@@ -225,29 +232,12 @@ pub struct WorkloadFlags {
     pub stall_timeout: Option<Nanos>,
 }
 
-impl WorkloadFlags {
-    /// All that is changed in the workload: by flags that stand for a key, then as it was written.
-    pub fn settings(&self) -> Vec<String> {
-        let timeout = self.stall_timeout.map(|span| format!("reader.stall_timeout={}", span.seconds()));
-        timeout.into_iter().chain(self.set.iter().cloned()).collect()
-    }
-}
-
 /// A span with its unit, or seconds; `off` is 0.
 fn patience(text: &str) -> Result<Nanos, SpanError> {
     match text.parse::<f64>() {
         _ if text == "off" => Ok(Nanos::ZERO),
         Ok(_) => format!("{text}s").parse(),
         Err(_) => text.parse(),
-    }
-}
-
-impl WorkloadFlags {
-    /// The same with more settings, as flags that stand for a key bring them.
-    pub fn with(&self, settings: impl IntoIterator<Item = String>) -> WorkloadFlags {
-        let mut more = self.clone();
-        more.set.extend(settings);
-        more
     }
 }
 
@@ -266,16 +256,6 @@ pub struct CacheFlags {
     /// reader.drop_caches
     #[arg(long)]
     pub drop_caches: bool,
-}
-
-impl CacheFlags {
-    /// The settings that the flags stand for.
-    pub fn settings(&self) -> Vec<String> {
-        let state = self.cache.as_ref().map(|state| format!("reader.cache={state}"));
-        let proof = self.cache_proof.as_ref().map(|proof| format!("reader.cache_proof={proof}"));
-        let drop = self.drop_caches.then(|| "reader.drop_caches=true".to_owned());
-        [state, proof, drop].into_iter().flatten().collect()
-    }
 }
 
 #[derive(Args, Debug)]
@@ -310,22 +290,6 @@ pub struct PlaceFlags {
     pub verify: Option<String>,
 }
 
-impl PlaceFlags {
-    /// The flags that are another way to write a setting, as settings.
-    fn settings(&self) -> impl Iterator<Item = String> {
-        self.verify.iter().map(|verify| format!("reader.verify={verify}"))
-    }
-}
-
-impl WorkloadFlags {
-    /// The workload with what the other flags say about it, which comes last and so counts.
-    pub fn at(&self, place: &PlaceFlags) -> WorkloadFlags {
-        let mut flags = self.clone();
-        flags.set.extend(place.settings());
-        flags
-    }
-}
-
 /// How checkpoints are taken.
 #[derive(Args, Debug)]
 pub struct CheckpointFlags {
@@ -339,16 +303,6 @@ pub struct CheckpointFlags {
     /// Folder of the checkpoints; sets checkpoint.checkpoint_folder [default: the workload's, or ./checkpoints/]
     #[arg(long, value_name = "DIR")]
     pub checkpoint_dir: Option<String>,
-}
-
-impl CheckpointFlags {
-    /// The settings that the flags stand for.
-    pub fn settings(&self) -> Vec<String> {
-        let save = self.save.as_ref().map(|save| format!("checkpoint.mode_of_save={save}"));
-        let folder =
-            self.checkpoint_dir.as_ref().map(|folder| format!("checkpoint.checkpoint_folder='{folder}'"));
-        [save, folder].into_iter().flatten().collect()
-    }
 }
 
 #[derive(Args, Debug)]

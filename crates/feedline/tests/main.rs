@@ -56,6 +56,8 @@ mod links;
 mod manifest;
 // Seeded mistakes in workload files and flags: each its own message, before any I/O.
 mod mistakes;
+// Settings from the command line: which one wins, and what a message calls it.
+mod overrides;
 // Sizes of files, and counts and spans of reads: alike on every store.
 mod reads;
 // What would be left after a power failure: the order of flushes and renames.

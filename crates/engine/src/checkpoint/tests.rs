@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use model::checkpoint::manifest::MANIFEST;
 use model::checkpoint::{Geometry, Restored, SaveRequest, Scale, Schedule, TierPlan};
-use model::spec::{self, SaveMode, Source};
+use model::spec::{self, Override, SaveMode, Source};
 use store::{Mode, Selection};
 
 use super::*;
@@ -30,7 +30,7 @@ model:
 workflow: {train: false, checkpoint: true}
 checkpoint: {num_checkpoints_write: 1, fsync: true, chunk_size: 65536}
 ";
-    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, *text)).collect();
     let spec = spec::read(Source { name: "test", text: TEXT }, &overrides).unwrap().spec;
     let scale = Scale { numerator: 1, denominator: scale };
     CheckpointPlan::resolve(&spec, &request(ranks, scale)).unwrap().unwrap()
@@ -296,7 +296,7 @@ model: {type: cnn, model_size_bytes: 60000000}
 workflow: {train: false, checkpoint: true}
 checkpoint: {num_checkpoints_write: 1, fsync: true, chunk_size: 1048576}
 ";
-    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, *text)).collect();
     let spec = spec::read(Source { name: "test", text: TEXT }, &overrides).unwrap().spec;
     let mut plan = CheckpointPlan::resolve(&spec, &request(1, Scale::WHOLE)).unwrap().unwrap();
     plan.save = mode;

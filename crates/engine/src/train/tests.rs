@@ -7,7 +7,7 @@ use model::files::Computed;
 use model::metrics::Figures;
 use model::names::Name;
 use model::plan::Request;
-use model::spec::{self, Source};
+use model::spec::{self, Override, Source};
 use model::verdict::{self, Case, Outcome, Status};
 use store::{
     Awaits, Brought, Capabilities, Done, Fetch, Lane, Now, Null, Spans, Store, StoreError, Threads, Traffic,
@@ -24,7 +24,7 @@ dataset: {format: npz, num_files_train: 60, record_length_bytes: 4096}
 reader: {data_loader: pytorch, batch_size: 5, read_threads: 2, sample_shuffle: seed}
 train: {epochs: 2, computation_time: 0.01}
 ";
-    let overrides: Vec<String> = settings.iter().map(|text| (*text).to_owned()).collect();
+    let overrides: Vec<Override> = settings.iter().map(|text| Override::hydra(text, *text)).collect();
     let spec = spec::read(Source { name: "test", text }, &overrides).unwrap().spec;
     let request = Request {
         workload: "test",

@@ -24,7 +24,7 @@ use crate::progress::{Goal, Show, watch};
 use crate::report;
 
 pub fn generate(flags: &GenerateFlags) -> Ending {
-    let prepared = prepare(&flags.workload)?;
+    let prepared = prepare(&flags.workload.workload, flags.overrides())?;
     let format = check(&prepared)?;
     if !flags.output.quiet {
         report::warnings(&prepared.warnings);

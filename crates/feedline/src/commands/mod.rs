@@ -19,7 +19,7 @@ mod tiers;
 pub mod validate;
 pub mod workloads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -31,28 +31,30 @@ use engine::{Stop, meter, waits};
 use format::{Arithmetic, Format, KINDS, Kind, Options};
 use model::checkpoint::CheckpointPlan;
 use model::plan::{self as plans, Listed, Medium, Plan, Request};
-use model::spec::{self, Preprocess, Source, Spec, StorageType};
+use model::spec::{self, Override, Preprocess, Source, Spec, StorageType};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyPlace, Warning};
 use signal_hook::iterator::Signals;
 use store::{Capabilities, Mode, Posix, Selection, Store};
 
 use crate::exit::{Failure, abandon, limited};
-use crate::flags::WorkloadFlags;
 use crate::supervisor;
 use crate::workloads::load;
 
 /// A workload that was read and understood.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// What the user wrote.
-    pub asked: WorkloadFlags,
+    /// What the user asked for: the name or file of the workload, and the changes to it.
+    pub asked: String,
+    pub overrides: Vec<Override>,
     pub name: String,
     pub default_ranks: u64,
     pub spec: Spec,
     pub warnings: Vec<Warning>,
     /// Where each key that was given comes from.
     origins: BTreeMap<&'static str, String>,
+    /// Keys that were given, that change what is measured, and that this version cannot honour.
+    pub unhonoured: BTreeSet<&'static str>,
 }
 
 impl Prepared {
@@ -99,15 +101,15 @@ impl Prepared {
     }
 }
 
-/// Reads the workload that the user named, with what they changed in it.
-pub fn prepare(flags: &WorkloadFlags) -> Result<Prepared, Failure> {
-    let loaded = load(&flags.workload).map_err(Failure::usage)?;
+/// Reads a workload, given by name or file, with the changes to it.
+pub fn prepare(asked: &str, overrides: Vec<Override>) -> Result<Prepared, Failure> {
+    let loaded = load(asked).map_err(Failure::usage)?;
     let source = Source { name: &loaded.source, text: &loaded.text };
-    let read = spec::read(source, &flags.settings()).map_err(|error| Failure::usage(anyhow!("{error}")))?;
-    let spec::Read { spec, warnings, origins } = read;
+    let read = spec::read(source, &overrides).map_err(|error| Failure::usage(anyhow!("{error}")))?;
+    let spec::Read { spec, warnings, origins, unhonoured } = read;
     waits::set_timeout(patience(&spec));
-    let (asked, name, default_ranks) = (flags.clone(), loaded.name, loaded.ranks);
-    Ok(Prepared { asked, name, default_ranks, spec, warnings, origins })
+    let (asked, name, default_ranks) = (asked.to_owned(), loaded.name, loaded.ranks);
+    Ok(Prepared { asked, overrides, name, default_ranks, spec, warnings, origins, unhonoured })
 }
 
 /// The workload's format with its settings.

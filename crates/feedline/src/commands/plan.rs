@@ -16,8 +16,7 @@ use crate::report;
 use crate::report::plan::{AloneReport, Disk, PlanReport};
 
 pub fn plan(flags: &PlanFlags) -> Ending {
-    let settings = [flags.cache.settings(), flags.checkpoints.settings()].concat();
-    let mut prepared = prepare(&flags.workload.with(settings))?;
+    let mut prepared = prepare(&flags.workload.workload, flags.overrides())?;
     if prepared.is_checkpoints_alone() {
         return plan_alone(flags, prepared);
     }

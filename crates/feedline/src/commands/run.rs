@@ -19,8 +19,7 @@ use crate::report::{self, folder, text};
 
 pub fn run(flags: &RunFlags) -> Ending {
     let begun = Monotonic::new();
-    let settings = [flags.cache.settings(), flags.checkpoints.settings()].concat();
-    let prepared = prepare(&flags.workload.at(&flags.place).with(settings))?;
+    let prepared = prepare(&flags.workload.workload, flags.overrides())?;
     if !prepared.spec.workflow.checkpoint && (flags.advise.is_some() || !flags.checkpoints.scale.is_whole()) {
         let what = if flags.advise.is_some() { "--advise" } else { "--scale" };
         return Err(Failure::usage(anyhow!(

@@ -2,7 +2,6 @@
 //! What `run` does once other commands do often. Nothing here prints a report or writes a result.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
@@ -20,7 +19,6 @@ use model::plan::{Data, Listed, Plan};
 use model::spec::Verify;
 use model::units::Bytes;
 use model::verdict::{self, Case, Verdict};
-use model::warning::Warning;
 use store::page_cache::PageCache;
 use store::{Mode, Selection, Store, StoreError};
 
@@ -212,12 +210,12 @@ impl<'a> Stage<'a> {
     }
 
     fn how_to_make(&self) -> String {
-        let mut command = format!("feedline generate {}", quoted(&self.prepared.asked.workload));
+        let mut command = format!("feedline generate {}", quoted(&self.prepared.asked));
         if self.venue.place.data_dir.is_some() {
             command.push_str(&format!(" --data-dir {}", quoted(&self.folder.display().to_string())));
         }
-        for setting in &self.prepared.asked.set {
-            command.push_str(&format!(" --set {}", quoted(setting)));
+        for change in &self.prepared.overrides {
+            command.push_str(&format!(" --set {}", quoted(&change.to_string())));
         }
         format!("make it with: {command}\nor let this run make it: add --generate")
     }
@@ -295,7 +293,8 @@ impl<'a> Stage<'a> {
 
     /// What the rules need to know beside what the engine saw.
     fn conditions(&self, store: &dyn Store, host: HostSeen) -> Conditions {
-        let mut conditions = Conditions { unhonoured: unhonoured(&self.prepared), ..Conditions::default() };
+        let unhonoured = self.prepared.unhonoured.iter().map(|key| (*key).to_owned()).collect();
+        let mut conditions = Conditions { unhonoured, ..Conditions::default() };
         for (property, value) in self.selection.requested() {
             conditions.request(property, &value);
         }
@@ -480,17 +479,4 @@ fn check_memory(plan: &Plan) -> Result<(), Failure> {
         ))),
         None => Ok(()),
     }
-}
-
-/// Settings that change what the storage is asked for, and that this version cannot honour yet.
-const MEASURED_SETTINGS: [&str; 1] = ["reader.reader_classname"];
-
-/// Those of them that were given.
-fn unhonoured(prepared: &Prepared) -> BTreeSet<String> {
-    let given = prepared.warnings.iter().flat_map(|warning| match warning {
-        Warning::NoEffect { keys, .. } => keys.as_slice(),
-        _ => &[],
-    });
-    let spelled = given.map(|at| at.key.replace("data_reader.", "reader."));
-    spelled.filter(|key| MEASURED_SETTINGS.contains(&key.as_str())).collect()
 }

@@ -1,12 +1,12 @@
 //! Byte counts and names of the models that DLIO and MLPerf ship, and what is refused.
 
 use super::*;
-use crate::spec::{self, Source};
+use crate::spec::{self, Override, Source};
 
 fn workload(name: &str, overrides: &[&str]) -> Spec {
     let path = format!("{}/../../workloads/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
-    let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+    let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, *text)).collect();
     spec::read(Source { name, text: &text }, &overrides).unwrap().spec
 }
 

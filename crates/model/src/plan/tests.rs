@@ -2,7 +2,7 @@
 
 use super::bare::Bare;
 use super::*;
-use crate::spec::{self, Source};
+use crate::spec::{self, Override, Source};
 
 fn workload(name: &str) -> Spec {
     let path = format!("{}/../../workloads/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
@@ -17,7 +17,7 @@ dataset: {format: jpeg, num_files_train: 100, record_length_bytes: 4096}
 reader: {data_loader: pytorch, batch_size: 4, read_threads: 3}
 train: {epochs: 2, computation_time: 0.1}
 ";
-    let overrides: Vec<String> = overrides.iter().map(|text| (*text).to_owned()).collect();
+    let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, *text)).collect();
     spec::read(Source { name: "small", text }, &overrides).unwrap().spec
 }
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::overrides::Override;
 use super::value::{Place, Span};
 
 /// A workload that cannot be used, and why.
@@ -29,7 +30,7 @@ pub enum SpecError {
     /// Two keys that are fine alone and impossible together.
     #[error("{0}")]
     Conflict(Box<Report>),
-    /// A `--set` argument that does not follow the grammar.
+    /// An override that does not follow the grammar.
     #[error("{0}")]
     Override(Box<Report>),
     /// Several of the above, in the order in which they were found.
@@ -46,9 +47,9 @@ pub struct Report {
     pub what: String,
     /// The dotted key, where there is one.
     pub key: Option<String>,
-    /// `file:line:column`, or the `--set` argument; empty when a default is to blame.
+    /// `file:line:column`, or the origin of the override; empty when a default is to blame.
     pub place: String,
-    /// The source line with a caret under the spot; empty for `--set` arguments.
+    /// The source line with a caret under the spot; empty for overrides.
     pub snippet: String,
     /// Nearest name, allowed values, what to do.
     pub help: Vec<String>,
@@ -144,7 +145,7 @@ impl Problem {
 pub(super) struct Texts<'a> {
     pub name: &'a str,
     pub text: &'a str,
-    pub overrides: &'a [String],
+    pub overrides: &'a [Override],
 }
 
 impl Texts<'_> {
@@ -152,8 +153,8 @@ impl Texts<'_> {
     pub(super) fn place(&self, place: Place) -> String {
         match place {
             Place::File(span) => format!("{}:{}:{}", self.name, span.line, span.column),
-            Place::Set(index) => {
-                format!("--set {}", self.overrides.get(index).map_or("?", String::as_str))
+            Place::Override(index) => {
+                self.overrides.get(index).map_or("?", |change| change.origin.as_str()).to_owned()
             }
             Place::Default => String::new(),
         }
@@ -247,12 +248,14 @@ mod tests {
 
     #[test]
     fn a_report_shows_the_line_and_a_caret() {
-        let texts = Texts { name: "a.yaml", text: "x: 1\n\ty: é2\n", overrides: &["k=v".into()] };
+        let overrides = [Override::hydra("k=v", "--set k=v")];
+        let texts = Texts { name: "a.yaml", text: "x: 1\n\ty: é2\n", overrides: &overrides };
         let problem = Problem::new(Fault::WrongType, at(2, 5, 2), "bad").help("help: good");
         let expected = "bad\n  --> a.yaml:2:5\n  |\n2 |  y: é2\n  |     ^^\n   = help: good";
         assert_eq!(texts.error(problem).to_string(), expected);
 
-        let problem = Problem::new(Fault::Override, Place::Set(0), "bad").other("given here", at(1, 1, 1));
+        let problem =
+            Problem::new(Fault::Override, Place::Override(0), "bad").other("given here", at(1, 1, 1));
         let expected = "bad\n  --> --set k=v\n  ::: a.yaml:1:1: given here\n  |\n1 | x: 1\n  | ^";
         assert_eq!(texts.error(problem).to_string(), expected);
     }

@@ -37,6 +37,27 @@ pub(super) fn parse(text: &str, place: Place) -> Result<Node, Refusal> {
     }
 }
 
+/// The text as the grammar writes it: bare where that reads back as the same text, in quotes elsewhere.
+pub(super) fn quote(text: &str) -> String {
+    let is_bare = |node: Node| node.value == Value::Text(text.to_owned());
+    if !text.contains('\\') && parse(text, Place::Default).is_ok_and(is_bare) {
+        return text.to_owned();
+    }
+    let mut quoted = String::from("'");
+    let mut backslashes = 0;
+    for c in text.chars() {
+        if c == '\'' {
+            // Those in front of a quote count double, and one more keeps the quote.
+            quoted.extend(std::iter::repeat_n('\\', backslashes + 1));
+        }
+        backslashes = if c == '\\' { backslashes + 1 } else { 0 };
+        quoted.push(c);
+    }
+    quoted.extend(std::iter::repeat_n('\\', backslashes));
+    quoted.push('\'');
+    quoted
+}
+
 const BLANK: [char; 2] = [' ', '\t'];
 /// What ends an unquoted text unless a backslash stands before it.
 const RESERVED: [char; 10] = ['(', ')', '[', ']', '{', '}', ',', '=', '\'', '"'];
@@ -382,7 +403,8 @@ mod tests {
     #[test]
     fn values_are_those_of_hydra() {
         for (text, expected) in VALUES {
-            let node = parse(text, Place::Set(0)).unwrap_or_else(|refusal| panic!("{text}: {refusal:?}"));
+            let node =
+                parse(text, Place::Override(0)).unwrap_or_else(|refusal| panic!("{text}: {refusal:?}"));
             assert_eq!(show(&node), *expected, "{text}");
         }
     }
@@ -390,10 +412,10 @@ mod tests {
     #[test]
     fn what_hydra_refuses_is_refused() {
         for text in ["a,b", "1,2", "[1,2],[3]", "choice(1,2)", "range(1,3)", "'a','b'"] {
-            assert_eq!(parse(text, Place::Set(0)), Err(Refusal::Sweep), "{text}");
+            assert_eq!(parse(text, Place::Override(0)), Err(Refusal::Sweep), "{text}");
         }
         for text in ["${x}", "a${x}b"] {
-            assert_eq!(parse(text, Place::Set(0)), Err(Refusal::Interpolation), "{text}");
+            assert_eq!(parse(text, Place::Override(0)), Err(Refusal::Interpolation), "{text}");
         }
         let deep = "[".repeat(100_000);
         for text in [
@@ -419,14 +441,36 @@ mod tests {
             "a[0]",
             &deep,
         ] {
-            assert!(matches!(parse(text, Place::Set(0)), Err(Refusal::Other(_))), "{text}");
+            assert!(matches!(parse(text, Place::Override(0)), Err(Refusal::Other(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn plain_words_stay_bare() {
+        for (text, written) in [
+            ("warm", "warm"),
+            ("/mnt/fast/a b", "/mnt/fast/a b"),
+            ("it's", r"'it\'s'"),
+            ("true", "'true'"),
+            ("", ""),
+            ("a=b", "'a=b'"),
+            (r"a\", r"'a\\'"),
+        ] {
+            assert_eq!(quote(text), written);
         }
     }
 
     proptest::proptest! {
         #[test]
         fn no_text_panics(text in "[ \\\\'\",:=()\\[\\]{}$a-c0-2._~é-]{0,40}") {
-            let _ = parse(&text, Place::Set(0));
+            let _ = parse(&text, Place::Override(0));
+        }
+
+        #[test]
+        fn a_quoted_text_reads_back(text in "[ \\\\'\",:=()\\[\\]{}$a-c0-2._~é\n-]{0,20}") {
+            proptest::prop_assume!(!text.contains("${"));
+            let node = parse(&quote(&text), Place::Default);
+            proptest::prop_assert_eq!(node.map(|node| node.value), Ok(Value::Text(text)));
         }
     }
 }

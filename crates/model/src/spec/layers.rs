@@ -1,5 +1,5 @@
 //! From trees to given keys: every key somebody wrote, under its one canonical name, with the place it was written
-//! at. The file is the first layer, each `--set` one more on top.
+//! at. The file is the first layer, each override one more on top.
 
 use super::error::{Fault, Problem};
 use super::schema::{Found, Row, canonical_path, children, homes, look_up, nearest};

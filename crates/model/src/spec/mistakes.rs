@@ -1,12 +1,12 @@
 //! Seeded mistakes, each with the whole message a user sees. `mistakes.txt` holds them as blocks: `### name`, the
 //! workload text, optional `--set` lines, `>>>`, the message.
 
-use super::{Source, read};
+use super::{Override, Source, read};
 
 struct Mistake<'a> {
     name: &'a str,
     text: String,
-    overrides: Vec<String>,
+    overrides: Vec<Override>,
     message: &'a str,
 }
 
@@ -17,7 +17,8 @@ fn mistakes() -> Vec<Mistake<'static>> {
         let (input, message) = rest.split_once(">>>\n").unwrap_or_else(|| panic!("{name}: no >>>"));
         let (sets, lines): (Vec<&str>, Vec<&str>) =
             input.lines().partition(|line| line.starts_with("--set "));
-        let overrides = sets.iter().map(|line| line["--set ".len()..].to_owned()).collect();
+        let overrides =
+            sets.iter().map(|line| Override::hydra(&line["--set ".len()..], line.to_owned())).collect();
         Mistake { name, text: lines.join("\n"), overrides, message: message.trim_end() }
     };
     blocks.map(parse).collect()

@@ -1,5 +1,5 @@
-//! The first document of the house: what the user asked for. A workload text (DLIO's YAML) and `--set` arguments
-//! come in, a complete typed [`Spec`] or an error that shows the line comes out. Nothing here looks at a machine.
+//! The first document of the house: what the user asked for. A workload text (DLIO's YAML) and overrides come
+//! in, a complete typed [`Spec`] or an error that shows the line comes out. Nothing here looks at a machine.
 //!
 //! text -> tree (`yaml`, `hydra`) -> given keys (`layers`, `overrides`) -> checked settings (`schema`, `table`,
 //! `check`) -> spec (`settle`, `typed`, `pairs`).
@@ -26,7 +26,7 @@ mod value;
 mod write;
 mod yaml;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use core_config::core_config_hash;
 pub use error::{Report, SpecError};
@@ -34,6 +34,7 @@ pub use names::{
     Access, CacheProof, CacheState, CheckpointMode, Datatype, FORMATS, Framework, Loader, OnError,
     Preprocess, Readahead, Retain, SaveMode, Shuffle, StorageType, Verify,
 };
+pub use overrides::{Override, OverrideValue};
 pub use schema::{Kind, Row, Status, expected};
 pub use table::rows;
 pub use time::Time;
@@ -57,18 +58,20 @@ pub struct Source<'a> {
 pub struct Read {
     pub spec: Spec,
     pub warnings: Vec<Warning>,
-    /// Where each key that was given comes from: `file:line:column` or the `--set` argument. All others are defaults.
+    /// Where each key that was given comes from: `file:line:column` or an override's origin. All others are defaults.
     pub origins: BTreeMap<&'static str, String>,
+    /// Keys that were given, that change what is measured, and that this version cannot honour.
+    pub unhonoured: BTreeSet<&'static str>,
 }
 
 /// Reads a workload: defaults, then the file, then the overrides in order.
-pub fn read(source: Source<'_>, overrides: &[String]) -> Result<Read, SpecError> {
+pub fn read(source: Source<'_>, overrides: &[Override]) -> Result<Read, SpecError> {
     let texts = Texts { name: source.name, text: source.text, overrides };
     let root = yaml::parse(source.text).map_err(|problem| texts.error(problem))?;
     let mut problems = Vec::new();
     let mut given = layers::flatten(&root, &mut problems);
     layers::refuse_twice(&given, &mut problems);
-    overrides::apply(&mut given, overrides, &mut problems);
+    let replaced = overrides::apply(&mut given, overrides, &mut problems);
     if !problems.is_empty() {
         // The values of the known keys are judged too, so that one run shows all mistakes.
         problems.extend(given.iter().filter_map(|given| check::check(given.row, &given.node).err()));
@@ -76,7 +79,9 @@ pub fn read(source: Source<'_>, overrides: &[String]) -> Result<Read, SpecError>
     if let Some(error) = texts.errors(problems) {
         return Err(error);
     }
-    let (spec, warnings) = settle::settle(&given, &texts)?;
+    let (spec, mut warnings) = settle::settle(&given, &texts)?;
+    warnings.extend(replaced);
     let origins = given.iter().map(|given| (given.row.key, texts.place(given.place))).collect();
-    Ok(Read { spec, warnings, origins })
+    let unhonoured = given.iter().map(|given| given.row).filter(|row| row.is_unhonoured());
+    Ok(Read { spec, warnings, origins, unhonoured: unhonoured.map(|row| row.key).collect() })
 }

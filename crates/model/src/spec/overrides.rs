@@ -1,13 +1,93 @@
-//! `--set` arguments: Hydra's override grammar, as far as it sets or deletes one key. They are layers on top of the
-//! file, applied in order; what they set remembers which argument it came from.
+//! Changes to a workload that a front end asks for: typed values, or arguments in Hydra's override grammar as far as it
+//! sets or deletes one key. They are layers on top of the file and apply in order. Each key remembers the override that
+//! set it. Nothing here knows which flags a front end has.
 
+use std::fmt;
+
+use super::check::check;
 use super::error::{Fault, Problem};
 use super::hydra::{self, Refusal};
 use super::layers::{Given, flatten, overlay};
 use super::schema::{Found, canonical_path, look_up};
 use super::value::{Entry, Node, Place, Value};
+use crate::warning::{KeyPlace, Warning};
 
-/// One argument, taken apart.
+/// One change to a workload, and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    /// Dotted, such as `reader.cache`. In Hydra's notation it may have a prefix: `+`, `++`, `~`, `workload.`.
+    pub key: String,
+    pub value: OverrideValue,
+    /// What errors and warnings name: a flag, an argument, a file and line.
+    pub origin: String,
+}
+
+/// What an override sets a key to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OverrideValue {
+    /// Taken literally, whatever characters it has.
+    Text(String),
+    Flag(bool),
+    Number(f64),
+    /// What follows `=` in Hydra's notation; `None` where there is no `=`. The grammar is checked when the workload is
+    /// read, so that all mistakes are reported together.
+    Hydra(Option<String>),
+}
+
+impl From<&str> for OverrideValue {
+    fn from(text: &str) -> OverrideValue {
+        OverrideValue::Text(text.to_owned())
+    }
+}
+
+impl From<bool> for OverrideValue {
+    fn from(flag: bool) -> OverrideValue {
+        OverrideValue::Flag(flag)
+    }
+}
+
+impl From<f64> for OverrideValue {
+    fn from(number: f64) -> OverrideValue {
+        OverrideValue::Number(number)
+    }
+}
+
+impl Override {
+    /// Sets a key to a typed value.
+    pub fn new(key: &str, value: impl Into<OverrideValue>, origin: &str) -> Override {
+        Override { key: key.to_owned(), value: value.into(), origin: origin.to_owned() }
+    }
+
+    /// An argument in Hydra's notation: `KEY=VALUE`, `+KEY=VALUE`, `~KEY`.
+    pub fn hydra(argument: &str, origin: impl Into<String>) -> Override {
+        let (key, value) = match argument.split_once('=') {
+            Some((key, value)) => (key, Some(value.to_owned())),
+            None => (argument, None),
+        };
+        Override { key: key.to_owned(), value: OverrideValue::Hydra(value), origin: origin.into() }
+    }
+
+    fn is_typed(&self) -> bool {
+        !matches!(self.value, OverrideValue::Hydra(_))
+    }
+}
+
+/// The override in Hydra's notation, which reads back as the same value. A text with `${`, which the notation reserves
+/// for interpolations, does not.
+impl fmt::Display for Override {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Override { key, value, .. } = self;
+        match value {
+            OverrideValue::Text(text) => write!(f, "{key}={}", hydra::quote(text)),
+            OverrideValue::Flag(flag) => write!(f, "{key}={flag}"),
+            OverrideValue::Number(number) => write!(f, "{key}={number}"),
+            OverrideValue::Hydra(Some(text)) => write!(f, "{key}={text}"),
+            OverrideValue::Hydra(None) => f.write_str(key),
+        }
+    }
+}
+
+/// One override, taken apart.
 #[derive(Debug, PartialEq)]
 enum Change {
     Set {
@@ -21,27 +101,59 @@ enum Change {
     },
 }
 
-/// Applies every argument to the given keys, the first one first.
-pub(super) fn apply(given: &mut Vec<Given>, overrides: &[String], problems: &mut Vec<Problem>) {
-    for (index, argument) in overrides.iter().enumerate() {
-        let place = Place::Set(index);
-        match parse(argument, place) {
-            Ok(Change::Set { path, node }) => set(given, &path, node, place, problems),
+/// Applies every override to the given keys, the first one first. Returns the warnings about overrides that a later one
+/// replaced.
+pub(super) fn apply(
+    given: &mut Vec<Given>,
+    overrides: &[Override],
+    problems: &mut Vec<Problem>,
+) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    for (index, change) in overrides.iter().enumerate() {
+        let place = Place::Override(index);
+        match parse(change, place) {
+            Ok(Change::Set { path, node }) => {
+                let layer = layer(&path, node, place, problems);
+                warnings.extend(layer.iter().filter_map(|over| replaced(given, over, change, overrides)));
+                overlay(given, layer);
+            }
             Ok(Change::Delete { path, node }) => delete(given, &path, node.as_ref(), place, problems),
             Err(problem) => problems.push(problem),
         }
     }
+    warnings
+}
+
+/// The warning that `change` takes the effect of an earlier override that asks for something else. In Hydra's notation
+/// the last argument for a key wins without a word, so this is about arguments against typed values.
+fn replaced(given: &[Given], over: &Given, change: &Override, overrides: &[Override]) -> Option<Warning> {
+    let earlier = given.iter().find(|given| given.row.key == over.row.key)?;
+    let Place::Override(index) = earlier.place else { return None };
+    let before = overrides.get(index)?;
+    let differs = || check(over.row, &earlier.node).ok() != check(over.row, &over.node).ok();
+    if !(before.is_typed() || change.is_typed()) || !differs() {
+        return None;
+    }
+    let at = KeyPlace { key: earlier.spelled.clone(), place: before.origin.clone() };
+    Some(Warning::NoEffect { keys: vec![at], why: format!("{} overrides it", change.origin) })
 }
 
 fn refuse(place: Place, what: impl Into<String>) -> Problem {
     Problem::new(Fault::Override, place, what)
 }
 
-fn parse(argument: &str, place: Place) -> Result<Change, Problem> {
-    let (path, value) = match argument.split_once('=') {
-        Some((path, value)) => (path, Some(value)),
-        None => (argument, None),
-    };
+fn parse(change: &Override, place: Place) -> Result<Change, Problem> {
+    let node = |value| Node { value, place };
+    let set = |value| Ok(Change::Set { path: change.key.clone(), node: node(value) });
+    match &change.value {
+        OverrideValue::Text(text) => set(Value::Text(text.clone())),
+        OverrideValue::Flag(flag) => set(Value::Bool(*flag)),
+        OverrideValue::Number(number) => set(Value::Float(*number)),
+        OverrideValue::Hydra(value) => parse_hydra(&change.key, value.as_deref(), place),
+    }
+}
+
+fn parse_hydra(path: &str, value: Option<&str>, place: Place) -> Result<Change, Problem> {
     let delete = path.strip_prefix('~');
     let name = delete.unwrap_or_else(|| path.strip_prefix("++").or(path.strip_prefix('+')).unwrap_or(path));
     let path = key(name, place)?;
@@ -88,7 +200,8 @@ fn read_value(text: &str, place: Place) -> Result<Node, Problem> {
     })
 }
 
-fn set(given: &mut Vec<Given>, path: &str, node: Node, place: Place, problems: &mut Vec<Problem>) {
+/// The keys that one override sets; none if there is a problem with them.
+fn layer(path: &str, node: Node, place: Place, problems: &mut Vec<Problem>) -> Vec<Given> {
     let nested = path.rsplit('.').fold(node, |node, key| Node {
         value: Value::Map(vec![Entry { key: key.to_owned(), place, node }]),
         place,
@@ -96,14 +209,14 @@ fn set(given: &mut Vec<Given>, path: &str, node: Node, place: Place, problems: &
     let before = problems.len();
     let layer = flatten(&nested, problems);
     if problems.len() > before {
-        return;
+        return Vec::new();
     }
     if layer.is_empty() {
         let problem =
             refuse(place, format!("'{path}' is a section, and this sets none of its keys")).key(path);
         problems.push(problem.help(format!("help: ~{path} puts all its keys back to their defaults")));
     }
-    overlay(given, layer);
+    layer
 }
 
 fn delete(
@@ -118,7 +231,7 @@ fn delete(
         Found::Group => None,
         Found::Unknown => {
             // The look-up of a set finds the nearest name; a deletion asks it the same question.
-            set(&mut Vec::new(), path, Node { value: Value::Null, place }, place, problems);
+            layer(path, Node { value: Value::Null, place }, place, problems);
             return;
         }
     };

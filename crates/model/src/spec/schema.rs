@@ -44,6 +44,8 @@ pub enum Status {
     Later(&'static str),
     /// It has no meaning here and never will; giving it warns.
     NoEffect(&'static str),
+    /// It changes what is measured and cannot be honoured; giving it warns, and the result is invalid.
+    Unhonoured(&'static str),
 }
 
 /// One key.
@@ -85,6 +87,10 @@ impl Row {
 
     pub const fn later(self, values: &'static [&'static str], what: &'static str) -> Row {
         Row { later: (values, what), ..self }
+    }
+
+    pub fn is_unhonoured(&self) -> bool {
+        matches!(self.status, Status::Unhonoured(_))
     }
 
     pub fn nullable(&self) -> bool {

@@ -160,7 +160,7 @@ fn reason(row: &Row, setting: &Setting, checkpoint: bool) -> Option<&'static str
     }
     match row.status {
         Status::Used => None,
-        Status::NoEffect(why) => Some(why),
+        Status::NoEffect(why) | Status::Unhonoured(why) => Some(why),
         Status::WithCheckpoints | Status::Later(_) if is(row.default) => None,
         Status::WithCheckpoints => (!checkpoint).then_some("workflow.checkpoint is off"),
         Status::Later(why) => Some(why),

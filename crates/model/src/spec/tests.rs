@@ -9,8 +9,13 @@ use super::typed::Settings;
 use super::*;
 use crate::shape::Element;
 
+/// An override as `--set` makes it.
+fn argument(set: &str) -> Override {
+    Override::hydra(set, format!("--set {set}"))
+}
+
 fn read_text(text: &str, overrides: &[&str]) -> Read {
-    let overrides: Vec<String> = overrides.iter().map(|set| (*set).to_owned()).collect();
+    let overrides: Vec<Override> = overrides.iter().map(|set| argument(set)).collect();
     read(Source { name: "w.yaml", text }, &overrides).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
@@ -128,7 +133,7 @@ fn every_key_has_its_effect_or_a_warning() {
                 assert!(is_spread || before.spec != after.spec, "{} has no effect", row.key);
                 assert!(said(&after).join("\n").contains(row.key), "{} is silent", row.key);
             }
-            Status::Later(_) | Status::NoEffect(_) => {
+            Status::Later(_) | Status::NoEffect(_) | Status::Unhonoured(_) => {
                 assert_eq!(before.spec, after.spec, "{}", row.key);
                 let quiet = row.quiet.contains(&another(row));
                 assert_eq!(
@@ -151,7 +156,7 @@ fn the_spec_asks_for_exactly_the_keys_that_it_carries() {
     Spec::read(&mut settings).unwrap();
     let left: BTreeSet<&str> = settings.0.keys().copied().collect();
     let unused = |row: &&Row| {
-        matches!(row.status, Status::Later(_) | Status::NoEffect(_)) || row.key.ends_with("_time_stdev")
+        !matches!(row.status, Status::Used | Status::WithCheckpoints) || row.key.ends_with("_time_stdev")
     };
     assert_eq!(left, rows().filter(unused).map(|row| row.key).collect());
 }
@@ -168,8 +173,8 @@ fn quiet_and_later_values_are_values_of_their_key() {
 
 #[test]
 fn an_empty_workload_has_dlios_defaults() {
-    let Read { spec, warnings, origins } = read_text("{train: }", &[]);
-    assert!(warnings.is_empty() && origins.is_empty());
+    let Read { spec, warnings, origins, unhonoured } = read_text("{train: }", &[]);
+    assert!(warnings.is_empty() && origins.is_empty() && unhonoured.is_empty());
     assert_eq!(spec.framework, Framework::Tensorflow);
     assert_eq!(spec.reader.data_loader, Loader::Tensorflow);
     assert_eq!((spec.dataset.format.as_str(), spec.dataset.num_files_train), ("tfrecord", 8));
@@ -221,6 +226,98 @@ fn the_files_of_the_wild_are_read() {
         "dataset: {record_length_bytes: 114660.07, num_files_train: 4.0}\nreader: {sample_shuffle: off}";
     let read = read_text(fraction, &[]);
     assert_eq!((read.spec.dataset.record_length_bytes, read.spec.dataset.num_files_train), (114_660.07, 4));
+}
+
+/// Texts that mean something in Hydra's notation, in YAML or in a shell.
+const ODD_TEXTS: [&str; 12] = [
+    "it's",
+    "a b",
+    " a ",
+    "$HOME",
+    "${x}",
+    "größe/数据",
+    "a=b",
+    "[1,2]",
+    "{a: b}",
+    "true",
+    "\"",
+    "back\\slash\\",
+];
+
+#[test]
+fn a_typed_text_is_taken_literally() {
+    for text in ODD_TEXTS {
+        let change = Override::new("checkpoint.checkpoint_folder", text, "--checkpoint-dir");
+        let read = read(Source { name: "w.yaml", text: "{train: }" }, std::slice::from_ref(&change)).unwrap();
+        assert_eq!(read.spec.checkpoint.checkpoint_folder, text);
+        assert_eq!(read.origins["checkpoint.checkpoint_folder"], "--checkpoint-dir");
+        if !text.contains("${") {
+            let again = read_text("{train: }", &[&change.to_string()]);
+            assert_eq!(again.spec.checkpoint.checkpoint_folder, text, "{change}");
+        }
+    }
+}
+
+#[test]
+fn typed_values_keep_their_type() {
+    let changes = [
+        Override::new("reader.drop_caches", true, "--drop-caches"),
+        Override::new("reader.stall_timeout", 1.5, "--stall-timeout"),
+        Override::new("reader.cache", "warm", "--cache"),
+    ];
+    let read = read(Source { name: "w.yaml", text: "{train: }" }, &changes).unwrap();
+    assert_eq!((read.spec.reader.drop_caches, read.spec.reader.stall_timeout), (true, 1.5));
+    assert_eq!(read.spec.reader.cache, CacheState::Warm);
+    let written = changes.map(|change| change.to_string());
+    assert_eq!(written, ["reader.drop_caches=true", "reader.stall_timeout=1.5", "reader.cache=warm"]);
+    let written: Vec<&str> = written.iter().map(String::as_str).collect();
+    assert_eq!(read_text("{train: }", &written).spec, read.spec);
+}
+
+#[test]
+fn errors_and_warnings_name_the_origin_of_an_override() {
+    let refuse = |change: Override| {
+        read(Source { name: "w.yaml", text: "{train: }" }, &[change]).unwrap_err().to_string()
+    };
+    let error = refuse(Override::new("reader.cache", "hot", "--cache"));
+    assert!(error.contains("'reader.cache'") && error.contains("\n  --> --cache\n"), "{error}");
+    let error = refuse(Override::hydra("reader.cache=hot", "--over reader.cache=hot"));
+    assert!(error.contains("\n  --> --over reader.cache=hot\n"), "{error}");
+    let error = refuse(Override::new("reader.cash", "warm", "--cash"));
+    assert!(error.contains("unknown key 'reader.cash'\n  --> --cash\n"), "{error}");
+    let changes = [Override::new("checkpoint.mode_of_save", "async", "--save")];
+    let read = read(Source { name: "w.yaml", text: "{train: }" }, &changes).unwrap();
+    assert_eq!(
+        said(&read),
+        ["'checkpoint.mode_of_save' at --save has no effect: workflow.checkpoint is off"]
+    );
+}
+
+#[test]
+fn a_flag_that_replaces_another_value_says_so() {
+    let flag = |value: &str| Override::new("reader.cache", value, "--cache");
+    let read = |changes: &[Override]| {
+        let read = read(Source { name: "w.yaml", text: "reader: {cache: as-is}" }, changes).unwrap();
+        (read.spec.reader.cache, said(&read))
+    };
+    assert_eq!(read(&[flag("warm")]), (CacheState::Warm, vec![]));
+    assert_eq!(read(&[argument("reader.cache=warm"), flag("warm")]), (CacheState::Warm, vec![]));
+    assert_eq!(
+        read(&[argument("reader.cache=cold"), argument("reader.cache=warm")]),
+        (CacheState::Warm, vec![])
+    );
+    let (state, said) = read(&[argument("data_reader.cache=cold"), flag("warm")]);
+    let expected = "'data_reader.cache' at --set data_reader.cache=cold has no effect: --cache overrides it";
+    assert_eq!((state, said[0].as_str(), said.len()), (CacheState::Warm, expected, 1));
+}
+
+#[test]
+fn what_cannot_be_honoured_is_a_fact_of_its_own() {
+    let read = read_text("data_reader: {reader_classname: a.B, data_loader_classname: a.C}", &[]);
+    assert_eq!(read.unhonoured, BTreeSet::from(["reader.reader_classname"]));
+    assert_eq!(read.warnings.len(), 1);
+    let read = read_text("{train: }", &["reader.reader_classname=a.B", "~reader.reader_classname"]);
+    assert_eq!((read.unhonoured, read.warnings), (BTreeSet::new(), vec![]));
 }
 
 #[test]

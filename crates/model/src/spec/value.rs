@@ -1,5 +1,5 @@
 //! The tree a workload text becomes before anybody knows what its keys mean: plain values, each with the place it
-//! was written at. YAML and `--set` arguments meet here; nothing in this file knows a DLIO key.
+//! was written at. YAML and overrides meet here; nothing in this file knows a DLIO key.
 
 /// A stretch of one line of a source text; line and column count from 1, the width in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +13,8 @@ pub(super) struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     File(Span),
-    /// The n-th `--set` argument.
-    Set(usize),
+    /// The n-th override.
+    Override(usize),
     /// Nobody wrote it: it follows from a default.
     Default,
 }
@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub node: Node,
 }
 
-/// What can be written in YAML or after `--set key=`.
+/// What can be written in YAML or in an override.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Null,

@@ -30,7 +30,7 @@ pub fn capacity(flags: &CapacityFlags) -> Ending {
     if let Some(up_to) = flags.up_to.filter(|up_to| *up_to < flags.from) {
         return Err(Failure::usage(anyhow!("--from {} lies beyond --up-to {up_to}", flags.from)));
     }
-    let prepared = prepare(&flags.workload.at(&flags.place).with(flags.cache.settings()))?;
+    let prepared = prepare(&flags.workload.workload, flags.overrides())?;
     let host = Host::look();
     let mut capacity = Capacity { flags, prepared, host: &host, steps: 0, fewest: 0, data_is_there: false };
     let single = capacity.settle(capacity.prepared.clone(), 1)?;

@@ -30,7 +30,7 @@ const SECONDS: f64 = 10.0;
 const STEPS: u64 = 500;
 
 pub fn stall(flags: &StallFlags) -> Ending {
-    let prepared = prepare(&flags.workload.at(&flags.place))?;
+    let prepared = prepare(&flags.workload.workload, flags.overrides())?;
     let host = Host::look();
     let mut stall = Stall { flags, prepared, host: &host, data_is_there: false };
     stall.cut()?;

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use anyhow::{anyhow, bail};
+use model::spec::Override;
 use serde::{Deserialize, Serialize};
 
 /// More cells than anybody waits for.
@@ -140,10 +141,13 @@ impl<'a> Cell<'a> {
         inner.or(Some(store))
     }
 
-    /// What is set in the workload, as `--set` takes it.
-    pub fn overrides(&self) -> impl Iterator<Item = String> {
+    /// The changes to the workload.
+    pub fn overrides(&self) -> impl Iterator<Item = Override> {
         let settings = self.settings.iter().filter(|(key, _)| ![RANKS, STORE].contains(key));
-        settings.map(|(key, value)| format!("{key}={value}"))
+        settings.map(|(key, value)| {
+            let argument = format!("{key}={value}");
+            Override::hydra(&argument, format!("--over {argument}"))
+        })
     }
 }
 
@@ -194,7 +198,7 @@ mod tests {
         );
         let cell = grid.cell(1);
         assert_eq!((cell.ranks(), cell.store()), (Some(4), Some("posix")));
-        assert_eq!(cell.overrides().collect::<Vec<_>>(), ["a=1"]);
+        assert_eq!(cell.overrides().collect::<Vec<_>>(), [Override::hydra("a=1", "--over a=1")]);
         let quoted = self::grid(&["store='sim:latency=4ms,channels=1',null"]).unwrap();
         assert_eq!(
             (quoted.cell(0).store(), quoted.cell(1).store()),

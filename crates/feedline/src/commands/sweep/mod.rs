@@ -109,13 +109,13 @@ impl<'a> Sweep<'a> {
     /// A cell as a stage. Stages are made when they are needed: thousands of them would hold thousands of catalogs.
     fn stage(&self, cell: usize, data_is_there: bool) -> Result<Stage<'a>, Failure> {
         let cell = self.grid.cell(cell);
-        let settings = self.flags.cache.settings();
-        let workload = self.flags.workload.at(&self.flags.place).with(settings).with(cell.overrides());
+        let overrides = self.flags.overrides(cell.overrides());
         let (ranks, store) = (cell.ranks().or(self.flags.ranks), cell.store());
         let checkpoints = Some(Scale::WHOLE);
         let venue =
             Venue { place: &self.flags.place, store, ranks, data_is_there, checkpoints, host: self.host };
-        let settled = prepare(&workload).and_then(|prepared| Stage::settle(prepared, venue));
+        let prepared = prepare(&self.flags.workload.workload, overrides);
+        let settled = prepared.and_then(|prepared| Stage::settle(prepared, venue));
         settled.map_err(|failure| Failure { error: failure.error.context(format!("cell {cell}")), ..failure })
     }
 
@@ -146,10 +146,11 @@ impl<'a> Sweep<'a> {
 
     fn header(&self, first: Stage<'_>) -> Header {
         let hash = Sha256::digest(first.prepared.spec.to_yaml().as_bytes());
+        let set = self.flags.workload.set.iter().cloned();
         Header {
             sweep: first.prepared.name,
             over: self.grid.axes.clone(),
-            set: self.flags.workload.with(self.flags.cache.settings()).set,
+            set: set.chain(self.flags.cache.overrides().map(|change| change.to_string())).collect(),
             store: self.flags.place.store.clone(),
             ranks: self.flags.ranks,
             data_folder: first.folder,

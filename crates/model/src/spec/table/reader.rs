@@ -6,7 +6,7 @@ use super::super::names::{
 use super::super::schema::Kind::{
     Choice, Flag, Integer, Integers, Number, NumberOrZero, Shuffle, Text, Time,
 };
-use super::super::schema::Status::{NoEffect, Used};
+use super::super::schema::Status::{NoEffect, Unhonoured, Used};
 use super::super::schema::{Row, row};
 use super::{COUNT, LONGEST, MOST};
 
@@ -217,5 +217,5 @@ pub(super) const ROWS: &[Row] = &[
         "how DLIO hands out samples",
     ),
     row("reader.data_loader_classname", Text, "null", NoEffect(CLASS), "Python class of the loader"),
-    row("reader.reader_classname", Text, "null", NoEffect(CLASS), "Python class of the reader"),
+    row("reader.reader_classname", Text, "null", Unhonoured(CLASS), "Python class of the reader"),
 ];

@@ -1,0 +1,165 @@
+//! Which changes to a workload the flags ask for, in the order in which they apply: `--set` arguments, flags that stand
+//! for a key, values of `sweep --over`. A later change wins. As in cargo, where `--jobs` wins over `--config
+//! build.jobs=..`, a flag of its own is the more specific request; flags for places (`--store`, `--data-dir`,
+//! `--results-dir`, `--writers`) win over their keys, too.
+
+use model::spec::{Override, OverrideValue};
+use model::units::Nanos;
+
+use super::{
+    CacheFlags, CapacityFlags, CheckpointFlags, GenerateFlags, PlaceFlags, PlanFlags, RunFlags, StallFlags,
+    SweepFlags, WorkloadFlags,
+};
+
+impl WorkloadFlags {
+    /// `--set` arguments, then flags that stand for a key.
+    fn overrides(&self, flags: impl IntoIterator<Item = Override>) -> Vec<Override> {
+        let set = self.set.iter().map(|argument| Override::hydra(argument, format!("--set {argument}")));
+        let timeout = self.stall_timeout.map(Nanos::seconds);
+        set.chain(stands_for("reader.stall_timeout", timeout, "--stall-timeout")).chain(flags).collect()
+    }
+}
+
+/// The override that a flag stands for, if it was given.
+fn stands_for(key: &str, value: Option<impl Into<OverrideValue>>, flag: &str) -> Option<Override> {
+    value.map(|value| Override::new(key, value, flag))
+}
+
+impl CacheFlags {
+    pub fn overrides(&self) -> impl Iterator<Item = Override> {
+        let state = stands_for("reader.cache", self.cache.as_deref(), "--cache");
+        let proof = stands_for("reader.cache_proof", self.cache_proof.as_deref(), "--cache-proof");
+        let drop = stands_for("reader.drop_caches", self.drop_caches.then_some(true), "--drop-caches");
+        [state, proof, drop].into_iter().flatten()
+    }
+}
+
+impl PlaceFlags {
+    fn overrides(&self) -> impl Iterator<Item = Override> {
+        stands_for("reader.verify", self.verify.as_deref(), "--verify").into_iter()
+    }
+}
+
+impl CheckpointFlags {
+    fn overrides(&self) -> impl Iterator<Item = Override> {
+        let save = stands_for("checkpoint.mode_of_save", self.save.as_deref(), "--save");
+        let folder = self.checkpoint_dir.as_deref();
+        let folder = stands_for("checkpoint.checkpoint_folder", folder, "--checkpoint-dir");
+        save.into_iter().chain(folder)
+    }
+}
+
+impl RunFlags {
+    pub fn overrides(&self) -> Vec<Override> {
+        let flags = self.place.overrides().chain(self.cache.overrides()).chain(self.checkpoints.overrides());
+        self.workload.overrides(flags)
+    }
+}
+
+impl SweepFlags {
+    /// The changes to the workload of one cell, whose own settings win over all others.
+    pub fn overrides(&self, cell: impl Iterator<Item = Override>) -> Vec<Override> {
+        self.workload.overrides(self.place.overrides().chain(self.cache.overrides()).chain(cell))
+    }
+}
+
+impl CapacityFlags {
+    pub fn overrides(&self) -> Vec<Override> {
+        self.workload.overrides(self.place.overrides().chain(self.cache.overrides()))
+    }
+}
+
+impl StallFlags {
+    pub fn overrides(&self) -> Vec<Override> {
+        self.workload.overrides(self.place.overrides())
+    }
+}
+
+impl GenerateFlags {
+    pub fn overrides(&self) -> Vec<Override> {
+        self.workload.overrides([])
+    }
+}
+
+impl PlanFlags {
+    pub fn overrides(&self) -> Vec<Override> {
+        self.workload.overrides(self.cache.overrides().chain(self.checkpoints.overrides()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::{CommandFactory, Parser};
+    use model::spec::{self, Source};
+
+    use super::*;
+    use crate::flags::{Cli, Command};
+
+    /// Every flag of `run` that stands for a key: the flag, the key, what it sets, and another value of that key.
+    const STAND_FOR_A_KEY: [(&[&str], &str, &str, &str); 7] = [
+        (&["--cache", "warm"], "reader.cache", "warm", "as-is"),
+        (&["--cache-proof", "none"], "reader.cache_proof", "none", "sample"),
+        (&["--drop-caches"], "reader.drop_caches", "true", "false"),
+        (&["--verify", "full"], "reader.verify", "full", "none"),
+        (&["--stall-timeout", "90s"], "reader.stall_timeout", "90.0", "5"),
+        (&["--save", "async"], "checkpoint.mode_of_save", "async", "direct"),
+        (&["--checkpoint-dir", "it's"], "checkpoint.checkpoint_folder", "\"it's\"", "other"),
+    ];
+
+    fn overrides(args: &[&str]) -> Vec<Override> {
+        let cli = Cli::try_parse_from([&["feedline", "run", "demo"], args].concat()).unwrap();
+        let Command::Run(flags) = cli.command else { panic!("not a run") };
+        flags.overrides()
+    }
+
+    fn read(file: &str, overrides: &[Override]) -> spec::Read {
+        spec::read(Source { name: "w.yaml", text: file }, overrides).unwrap()
+    }
+
+    #[test]
+    fn a_flag_wins_over_set_and_set_over_the_file() {
+        for (flag, key, value, other) in STAND_FOR_A_KEY {
+            let file = key.rsplit('.').fold(other.to_owned(), |inner, part| format!("{{{part}: {inner}}}"));
+            let set = format!("{key}={other}");
+            let (before, after) =
+                ([&["--set", &set], flag].concat(), [flag, &["--set", set.as_str()]].concat());
+            for args in [flag, &before, &after] {
+                let read = read(&file, &overrides(args));
+                assert_eq!(
+                    (read.spec.settings()[key].as_str(), read.origins[key].as_str()),
+                    (value, flag[0])
+                );
+                let warns = read.warnings.iter().any(|warning| {
+                    warning.to_string().contains(&format!("--set {set} has no effect: {} overrides", flag[0]))
+                });
+                assert_eq!(warns, args.contains(&"--set"), "{args:?}: {:?}", read.warnings);
+            }
+            let read = read("{train: }", &overrides(&["--set", &set]));
+            assert_eq!(read.origins[key], format!("--set {set}"));
+        }
+    }
+
+    #[test]
+    fn every_flag_that_stands_for_a_key_is_in_the_table() {
+        let all: Vec<&str> = STAND_FOR_A_KEY.iter().flat_map(|(flag, ..)| flag.iter().copied()).collect();
+        let keys: BTreeSet<String> = overrides(&all).into_iter().map(|change| change.key).collect();
+        assert_eq!(keys, STAND_FOR_A_KEY.iter().map(|(_, key, ..)| (*key).to_owned()).collect());
+        for argument in Cli::command().find_subcommand("run").unwrap().get_arguments() {
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let flag = format!("--{}", argument.get_long().unwrap_or_default());
+            let is_in_table = STAND_FOR_A_KEY.iter().any(|(row, ..)| row[0] == flag);
+            assert!(is_in_table || !help.contains("sets "), "{flag}");
+        }
+    }
+
+    #[test]
+    fn a_cell_of_a_sweep_wins_over_a_flag() {
+        let args = ["feedline", "sweep", "demo", "--over", "reader.cache=as-is", "--cache", "warm"];
+        let Command::Sweep(flags) = Cli::try_parse_from(args).unwrap().command else { panic!("not a sweep") };
+        let cell = Override::hydra("reader.cache=as-is", "--over reader.cache=as-is");
+        let read = read("{train: }", &flags.overrides(std::iter::once(cell)));
+        assert_eq!(read.origins["reader.cache"], "--over reader.cache=as-is");
+    }
+}
