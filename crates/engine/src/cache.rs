@@ -409,10 +409,10 @@ impl Found {
         }
     }
 
-    fn merge(&mut self, other: Found) {
-        self.made += other.made;
+    fn merge(&mut self, Found { made, stayed }: Found) {
+        self.made += made;
         let room = MOST_RETRIED.saturating_sub(self.stayed.len());
-        self.stayed.extend(other.stayed.into_iter().take(room));
+        self.stayed.extend(stayed.into_iter().take(room));
     }
 }
 

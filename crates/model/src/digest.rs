@@ -39,8 +39,8 @@ impl Digest {
 }
 
 impl AddAssign for Digest {
-    fn add_assign(&mut self, other: Digest) {
-        self.0 = self.0.wrapping_add(other.0);
+    fn add_assign(&mut self, Digest(other): Digest) {
+        self.0 = self.0.wrapping_add(other);
     }
 }
 

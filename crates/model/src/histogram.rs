@@ -142,13 +142,14 @@ impl AddAssign<&Histogram> for Histogram {
         if self.bins.is_empty() {
             self.begin();
         }
-        self.count += other.count;
-        self.sum += other.sum;
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
+        let Histogram { count, sum, min, max, bins } = other;
+        self.count += count;
+        self.sum += *sum;
+        self.min = self.min.min(*min);
+        self.max = self.max.max(*max);
         // Only what was used: writing a zero would take a page, too.
         let used = other.used();
-        self.bins[used.clone()].iter_mut().zip(&other.bins[used]).for_each(|(bin, more)| *bin += more);
+        self.bins[used.clone()].iter_mut().zip(&bins[used]).for_each(|(bin, more)| *bin += more);
     }
 }
 
@@ -279,27 +280,29 @@ impl Latencies {
 
 impl AddAssign<&Latencies> for Latencies {
     fn add_assign(&mut self, other: &Latencies) {
-        self.open += &other.open;
-        self.probe += &other.probe;
-        self.read += &other.read;
-        self.forget += &other.forget;
-        self.close += &other.close;
-        self.sample += &other.sample;
-        self.prep += &other.prep;
-        self.batch_wait += &other.batch_wait;
+        let Latencies { open, probe, read, forget, close, sample, prep, batch_wait } = other;
+        self.open += open;
+        self.probe += probe;
+        self.read += read;
+        self.forget += forget;
+        self.close += close;
+        self.sample += sample;
+        self.prep += prep;
+        self.batch_wait += batch_wait;
     }
 }
 
 impl AddAssign for Latencies {
     fn add_assign(&mut self, other: Latencies) {
-        self.open += other.open;
-        self.probe += other.probe;
-        self.read += other.read;
-        self.forget += other.forget;
-        self.close += other.close;
-        self.sample += other.sample;
-        self.prep += other.prep;
-        self.batch_wait += other.batch_wait;
+        let Latencies { open, probe, read, forget, close, sample, prep, batch_wait } = other;
+        self.open += open;
+        self.probe += probe;
+        self.read += read;
+        self.forget += forget;
+        self.close += close;
+        self.sample += sample;
+        self.prep += prep;
+        self.batch_wait += batch_wait;
     }
 }
 

@@ -167,9 +167,9 @@ pub struct Part {
 }
 
 impl AddAssign for Part {
-    fn add_assign(&mut self, other: Part) {
-        self.samples += other.samples;
-        self.digest += other.digest;
+    fn add_assign(&mut self, Part { samples, digest }: Part) {
+        self.samples += samples;
+        self.digest += digest;
     }
 }
 
@@ -259,8 +259,10 @@ impl Calibration {
     /// Of two hosts' ceilings the lower one limits the run.
     fn lower(self, other: Calibration) -> Calibration {
         // Every field takes part, so that it does not matter which of the two comes first.
-        let key = |c: &Calibration| {
-            (c.au_percent, c.samples_per_second, -c.harness_seconds_per_step, c.cpu_headroom, c.steps)
+        let key = |calibration: &Calibration| {
+            let Calibration { steps, au_percent, samples_per_second, harness_seconds_per_step, cpu_headroom } =
+                *calibration;
+            (au_percent, samples_per_second, -harness_seconds_per_step, cpu_headroom, steps)
         };
         if key(&other).partial_cmp(&key(&self)) == Some(std::cmp::Ordering::Less) { other } else { self }
     }
@@ -373,20 +375,21 @@ impl Ledger {
 
 impl AddAssign for Ledger {
     fn add_assign(&mut self, other: Ledger) {
-        for ((epoch, phase, rank), row) in other.ranks {
+        let Ledger { ranks, nodes, faults, interrupted, calibration, conditions, checkpoints } = other;
+        for ((epoch, phase, rank), row) in ranks {
             self.add(epoch, phase, rank, row);
         }
-        for ((epoch, phase, node), row) in other.nodes {
+        for ((epoch, phase, node), row) in nodes {
             self.add_node(epoch, phase, node, row);
         }
-        other.faults.into_iter().for_each(|fault| self.add_fault(fault));
-        self.interrupted = self.interrupted || other.interrupted;
-        self.calibration = match (self.calibration, other.calibration) {
+        faults.into_iter().for_each(|fault| self.add_fault(fault));
+        self.interrupted = self.interrupted || interrupted;
+        self.calibration = match (self.calibration, calibration) {
             (Some(here), Some(there)) => Some(here.lower(there)),
             (here, there) => here.or(there),
         };
-        self.conditions += other.conditions;
-        self.checkpoints += other.checkpoints;
+        self.conditions += conditions;
+        self.checkpoints += checkpoints;
     }
 }
 
@@ -447,11 +450,11 @@ impl<T: Serialize> Serialize for Entries<'_, T> {
 
 impl From<Written> for Ledger {
     fn from(written: Written) -> Ledger {
-        let Written { interrupted, calibration, conditions, checkpoints, .. } = written;
+        let Written { interrupted, faults, calibration, conditions, checkpoints, ranks, nodes } = written;
         let mut ledger = Ledger { interrupted, calibration, conditions, checkpoints, ..Ledger::default() };
-        written.ranks.into_iter().for_each(|row| ledger.add(row.epoch, row.phase, row.index, row.seen));
-        written.nodes.into_iter().for_each(|row| ledger.add_node(row.epoch, row.phase, row.index, row.seen));
-        written.faults.into_iter().for_each(|fault| ledger.add_fault(fault));
+        ranks.into_iter().for_each(|row| ledger.add(row.epoch, row.phase, row.index, row.seen));
+        nodes.into_iter().for_each(|row| ledger.add_node(row.epoch, row.phase, row.index, row.seen));
+        faults.into_iter().for_each(|fault| ledger.add_fault(fault));
         ledger
     }
 }

@@ -26,10 +26,10 @@ pub struct Interval {
 }
 
 impl AddAssign for Interval {
-    fn add_assign(&mut self, other: Interval) {
-        self.bytes += other.bytes;
-        self.samples += other.samples;
-        self.wait += other.wait;
+    fn add_assign(&mut self, Interval { bytes, samples, wait }: Interval) {
+        self.bytes += bytes;
+        self.samples += samples;
+        self.wait += wait;
     }
 }
 
@@ -124,16 +124,16 @@ impl Timeline {
 }
 
 impl AddAssign<&Timeline> for Timeline {
-    fn add_assign(&mut self, other: &Timeline) {
-        while self.doublings < other.doublings {
+    fn add_assign(&mut self, Timeline { doublings, intervals }: &Timeline) {
+        while self.doublings < *doublings {
             self.double();
         }
-        let shift = self.doublings - other.doublings;
-        let count = other.intervals.len().div_ceil(1 << shift);
+        let shift = self.doublings - doublings;
+        let count = intervals.len().div_ceil(1 << shift);
         if count > self.intervals.len() {
             self.lengthen(count);
         }
-        for (index, interval) in other.intervals.iter().enumerate() {
+        for (index, interval) in intervals.iter().enumerate() {
             self.intervals[index >> shift] += *interval;
         }
     }

@@ -25,9 +25,9 @@ pub struct Pages {
 }
 
 impl AddAssign for Pages {
-    fn add_assign(&mut self, other: Pages) {
-        self.cached += other.cached;
-        self.all += other.all;
+    fn add_assign(&mut self, Pages { cached, all }: Pages) {
+        self.cached += cached;
+        self.all += all;
     }
 }
 

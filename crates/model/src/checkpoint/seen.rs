@@ -1,6 +1,8 @@
-//! What was seen of saves and restores: the four times of a save, what a restore brought, and what steps of training
-//! took while something went on in the background.
+//! What was observed of saves and restores: the four times of a save, the bytes of a restore, and the time of training
+//! steps while a checkpoint was on its way in the background. Members of a run report the same saves and restores, each
+//! for its own ranks; adding their reports gives one entry for each save and restore of the run.
 
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
@@ -9,14 +11,21 @@ use super::manifest::Moment;
 use crate::units::Nanos;
 
 /// CPU time that the process used in a span, and CPU time that there was: the span times the cores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
     pub used_ns: Nanos,
     pub core_ns: Nanos,
 }
 
+impl AddAssign for Cpu {
+    fn add_assign(&mut self, Cpu { used_ns, core_ns }: Cpu) {
+        self.used_ns += used_ns;
+        self.core_ns += core_ns;
+    }
+}
+
 /// One save.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Saved {
     pub moment: Moment,
     /// Its number among all checkpoints of the folder.
@@ -70,8 +79,53 @@ impl Saved {
     }
 }
 
+/// Adds what another member of the run observed of the same save.
+impl AddAssign for Saved {
+    fn add_assign(&mut self, other: Saved) {
+        let Saved {
+            moment,
+            serial,
+            bytes,
+            files,
+            began,
+            blocked_ns,
+            back_pressure_ns,
+            fast_ns,
+            durable_ns,
+            drain_ns,
+            slowest_rank_ns,
+            first_rank_ns,
+            cpu,
+            troubles,
+        } = other;
+        debug_assert_eq!(self.moment, moment, "only reports of one save are added");
+        self.serial = self.serial.max(serial);
+        self.bytes += bytes;
+        self.files += files;
+        self.began = self.began.min(began);
+        // Training waits for the slowest member.
+        self.blocked_ns = self.blocked_ns.max(blocked_ns);
+        self.back_pressure_ns = self.back_pressure_ns.max(back_pressure_ns);
+        // A checkpoint is durable when the parts of all members are.
+        self.fast_ns = both(self.fast_ns, fast_ns, Nanos::max);
+        self.durable_ns = both(self.durable_ns, durable_ns, Nanos::max);
+        self.drain_ns = both(self.drain_ns, drain_ns, Nanos::max);
+        self.slowest_rank_ns = self.slowest_rank_ns.max(slowest_rank_ns);
+        // Members without rank 0 report zero.
+        self.first_rank_ns = self.first_rank_ns.max(first_rank_ns);
+        self.cpu += cpu;
+        self.troubles.extend(troubles);
+        self.troubles.sort();
+    }
+}
+
+/// What two members know together; `None` if one of them does not know its part.
+fn both<T>(here: Option<T>, there: Option<T>, add: impl Fn(T, T) -> T) -> Option<T> {
+    here.zip(there).map(|(here, there)| add(here, there))
+}
+
 /// One restore.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restored {
     pub moment: Moment,
     /// Whether it came from the fast tier.
@@ -111,13 +165,13 @@ impl Steps {
 }
 
 impl AddAssign for Steps {
-    fn add_assign(&mut self, other: Steps) {
-        self.count += other.count;
-        self.time_ns += other.time_ns;
+    fn add_assign(&mut self, Steps { count, time_ns }: Steps) {
+        self.count += count;
+        self.time_ns += time_ns;
     }
 }
 
-/// All that was seen of checkpoints in a run.
+/// All that was seen of checkpoints in a run, saves and restores in the order in which they began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoints {
     pub saves: Vec<Saved>,
@@ -141,13 +195,71 @@ impl Checkpoints {
 
 impl AddAssign for Checkpoints {
     fn add_assign(&mut self, other: Checkpoints) {
-        // Kept sorted, so that addition commutes.
-        self.saves.extend(other.saves);
-        self.saves.sort();
-        self.restores.extend(other.restores);
-        self.restores.sort();
-        self.steps_beside += other.steps_beside;
-        self.steps_apart += other.steps_apart;
+        let Checkpoints { saves, restores, steps_beside, steps_apart } = other;
+        merge(&mut self.saves, saves, |save| (save.began, save.moment));
+        merge(&mut self.restores, restores, |restore| (restore.began, restore.moment));
+        self.steps_beside += steps_beside;
+        self.steps_apart += steps_apart;
+    }
+}
+
+/// Adds the entries of one member to those of others: the n-th entry of a moment to their n-th entry of this moment. A
+/// run may restore a checkpoint more than once. All members do the same in the same order, so lists that are sorted by
+/// `at` add up to a sorted list, whatever the order of the members.
+fn merge<T: AddAssign>(here: &mut Vec<T>, more: Vec<T>, at: impl Fn(&T) -> (Nanos, Moment)) {
+    if more.is_empty() {
+        return;
+    }
+    let mut sums: BTreeMap<(Moment, usize), T> = BTreeMap::new();
+    for list in [std::mem::take(here), more] {
+        let mut counts: BTreeMap<Moment, usize> = BTreeMap::new();
+        for entry in list {
+            let (_, moment) = at(&entry);
+            let count = counts.entry(moment).or_default();
+            match sums.get_mut(&(moment, *count)) {
+                Some(sum) => *sum += entry,
+                None => drop(sums.insert((moment, *count), entry)),
+            }
+            *count += 1;
+        }
+    }
+    here.extend(sums.into_values());
+    here.sort_by_key(at);
+}
+
+/// Adds what another member of the run observed of the same restore.
+impl AddAssign for Restored {
+    fn add_assign(&mut self, other: Restored) {
+        let Restored {
+            moment,
+            from_fast,
+            bytes,
+            files,
+            began,
+            took_ns,
+            slowest_rank_ns,
+            first_rank_ns,
+            pages,
+            pages_cached,
+            verified_bytes,
+            cpu,
+            failure,
+        } = other;
+        debug_assert_eq!(self.moment, moment, "only reports of one restore are added");
+        self.from_fast &= from_fast;
+        self.bytes += bytes;
+        self.files += files;
+        self.began = self.began.min(began);
+        self.took_ns = self.took_ns.max(took_ns);
+        self.slowest_rank_ns = self.slowest_rank_ns.max(slowest_rank_ns);
+        // Members without rank 0 report zero.
+        self.first_rank_ns = self.first_rank_ns.max(first_rank_ns);
+        self.pages = both(self.pages, pages, |here, there| here + there);
+        self.pages_cached = both(self.pages_cached, pages_cached, |here, there| here + there);
+        self.verified_bytes += verified_bytes;
+        self.cpu += cpu;
+        // One failure is enough; of several the first by its text is kept, so that addition commutes.
+        self.failure = [self.failure.take(), failure].into_iter().flatten().min();
     }
 }
 
@@ -174,5 +286,151 @@ impl Restored {
     pub fn cached_share(&self) -> Option<f64> {
         let (pages, cached) = (self.pages?, self.pages_cached?);
         (pages > 0).then(|| cached as f64 / pages as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn nanos() -> impl Strategy<Value = Nanos> {
+        (0u64..50).prop_map(Nanos)
+    }
+
+    fn maybe() -> impl Strategy<Value = Option<Nanos>> {
+        prop::option::of(nanos())
+    }
+
+    fn saved() -> impl Strategy<Value = Saved> {
+        let spans = (nanos(), nanos(), maybe(), maybe(), maybe());
+        let counts = (0u64..3, 0u64..1000, 0u64..9);
+        (0u64..3, nanos(), spans, counts, nanos(), prop::collection::vec("[ab]", 0..3)).prop_map(
+            |(
+                step,
+                began,
+                (blocked_ns, back_pressure_ns, fast_ns, durable_ns, drain_ns),
+                counts,
+                rank,
+                troubles,
+            )| {
+                let (serial, bytes, files) = counts;
+                Saved {
+                    serial,
+                    bytes,
+                    files,
+                    blocked_ns,
+                    back_pressure_ns,
+                    fast_ns,
+                    durable_ns,
+                    drain_ns,
+                    slowest_rank_ns: rank,
+                    first_rank_ns: blocked_ns,
+                    cpu: Cpu { used_ns: rank, core_ns: blocked_ns },
+                    troubles,
+                    ..Saved::new(Moment { epoch: 1, step }, began)
+                }
+            },
+        )
+    }
+
+    fn restored() -> impl Strategy<Value = Restored> {
+        let pages = (prop::option::of(0u64..100), prop::option::of(0u64..100), prop::option::of("[ab]"));
+        (0u64..3, nanos(), any::<bool>(), 0u64..1000, nanos(), pages).prop_map(
+            |(step, began, from_fast, bytes, took_ns, (pages, pages_cached, failure))| Restored {
+                from_fast,
+                bytes,
+                files: bytes / 2,
+                took_ns,
+                slowest_rank_ns: took_ns,
+                first_rank_ns: began,
+                pages,
+                pages_cached,
+                verified_bytes: bytes,
+                cpu: Cpu { used_ns: took_ns, core_ns: began },
+                failure,
+                ..Restored::new(Moment { epoch: 1, step }, began)
+            },
+        )
+    }
+
+    /// The report of one member: in the order in which things began.
+    fn report() -> impl Strategy<Value = Checkpoints> {
+        let lists = (prop::collection::vec(saved(), 0..5), prop::collection::vec(restored(), 0..5));
+        (lists, 0u64..9).prop_map(|((mut saves, mut restores), count)| {
+            saves.sort_by_key(|save| (save.began, save.moment));
+            restores.sort_by_key(|restore| (restore.began, restore.moment));
+            let steps = Steps { count, time_ns: Nanos(count * 3) };
+            Checkpoints { saves, restores, steps_beside: steps, steps_apart: steps }
+        })
+    }
+
+    fn sum(parts: &[&Checkpoints]) -> Checkpoints {
+        parts.iter().fold(Checkpoints::default(), |mut sum, part| {
+            sum += (*part).clone();
+            sum
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn addition_commutes_and_associates(a in report(), b in report(), c in report()) {
+            prop_assert_eq!(sum(&[&a, &b, &c]), sum(&[&c, &a, &b]));
+            prop_assert_eq!(sum(&[&sum(&[&a, &b]), &c]), sum(&[&a, &sum(&[&b, &c])]));
+        }
+
+        #[test]
+        fn the_report_of_one_process_stays_as_it_is(a in report()) {
+            prop_assert_eq!(sum(&[&a, &Checkpoints::default()]), a);
+        }
+    }
+
+    #[test]
+    fn members_that_report_the_same_save_give_one_save() {
+        let moment = Moment { epoch: 1, step: 4 };
+        let of = |began, blocked, durable, first| Saved {
+            serial: 7,
+            bytes: 100,
+            files: 2,
+            blocked_ns: Nanos(blocked),
+            durable_ns: durable,
+            slowest_rank_ns: Nanos(blocked),
+            first_rank_ns: Nanos(first),
+            cpu: Cpu { used_ns: Nanos(1), core_ns: Nanos(2) },
+            ..Saved::new(moment, Nanos(began))
+        };
+        let member = |save: Saved| Checkpoints { saves: vec![save], ..Checkpoints::default() };
+        let with_rank_0 = member(of(10, 30, Some(Nanos(40)), 20));
+        let other = member(of(11, 50, Some(Nanos(60)), 0));
+        let whole = sum(&[&with_rank_0, &other]);
+        assert_eq!(whole.saves.len(), 1);
+        let save = &whole.saves[0];
+        assert_eq!((save.serial, save.bytes, save.files), (7, 200, 4));
+        assert_eq!((save.began, save.blocked_ns, save.slowest_rank_ns), (Nanos(10), Nanos(50), Nanos(50)));
+        assert_eq!((save.first_rank_ns, save.durable_ns), (Nanos(20), Some(Nanos(60))));
+        assert_eq!(save.cpu, Cpu { used_ns: Nanos(2), core_ns: Nanos(4) });
+        let unfinished = member(of(12, 1, None, 0));
+        assert_eq!(sum(&[&whole, &unfinished]).saves[0].durable_ns, None, "durable when all are");
+    }
+
+    /// `checkpoint.num_checkpoints_read` may be larger than the number of checkpoints.
+    #[test]
+    fn repeated_restores_stay_apart_and_in_order() {
+        let restores = |bytes: u64, times: &[(u64, u64)]| {
+            let one = |(step, began): &(u64, u64)| Restored {
+                bytes,
+                ..Restored::new(Moment { epoch: 1, step: *step }, Nanos(*began))
+            };
+            Checkpoints { restores: times.iter().map(one).collect(), ..Checkpoints::default() }
+        };
+        // The newest of a folder need not have the highest step.
+        let whole = sum(&[
+            &restores(1, &[(9, 10), (2, 20), (9, 30), (2, 40)]),
+            &restores(2, &[(9, 11), (2, 19), (9, 33)]),
+        ]);
+        let seen: Vec<_> =
+            whole.restores.iter().map(|one| (one.moment.step, one.began.0, one.bytes)).collect();
+        assert_eq!(seen, [(9, 10, 3), (2, 19, 3), (9, 30, 3), (2, 40, 1)]);
     }
 }

@@ -25,11 +25,12 @@ pub struct Checked {
 
 impl AddAssign for Checked {
     fn add_assign(&mut self, other: Checked) {
-        self.fetches += other.fetches;
-        self.unknown += other.unknown;
-        self.foreign += other.foreign;
-        self.wrong += other.wrong;
-        self.bytes += other.bytes;
-        self.ns += other.ns;
+        let Checked { fetches, unknown, foreign, wrong, bytes, ns } = other;
+        self.fetches += fetches;
+        self.unknown += unknown;
+        self.foreign += foreign;
+        self.wrong += wrong;
+        self.bytes += bytes;
+        self.ns += ns;
     }
 }

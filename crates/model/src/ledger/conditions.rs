@@ -58,15 +58,21 @@ impl Conditions {
 
 impl AddAssign for Conditions {
     fn add_assign(&mut self, other: Conditions) {
-        self.unhonoured.extend(other.unhonoured);
-        for (property, more) in other.modes {
-            let mode = self.modes.entry(property).or_default();
-            mode.requested.extend(more.requested);
-            mode.observed.extend(more.observed);
+        let Conditions { unhonoured, modes, hosts } = other;
+        self.unhonoured.extend(unhonoured);
+        for (property, mode) in modes {
+            *self.modes.entry(property).or_default() += mode;
         }
-        for (host, seen) in other.hosts {
+        for (host, seen) in hosts {
             *self.hosts.entry(host).or_default() += seen;
         }
+    }
+}
+
+impl AddAssign for Mode {
+    fn add_assign(&mut self, Mode { requested, observed }: Mode) {
+        self.requested.extend(requested);
+        self.observed.extend(observed);
     }
 }
 

@@ -38,9 +38,9 @@ pub struct Met {
 }
 
 impl AddAssign for Met {
-    fn add_assign(&mut self, other: Met) {
-        self.count += other.count;
-        self.examples.extend(other.examples);
+    fn add_assign(&mut self, Met { count, examples }: Met) {
+        self.count += count;
+        self.examples.extend(examples);
         self.examples.sort();
         self.examples.truncate(EXAMPLES);
     }
@@ -74,8 +74,8 @@ impl Errors {
 }
 
 impl AddAssign for Errors {
-    fn add_assign(&mut self, other: Errors) {
-        for (kind, met) in other.kinds {
+    fn add_assign(&mut self, Errors { kinds }: Errors) {
+        for (kind, met) in kinds {
             *self.kinds.entry(kind).or_default() += met;
         }
     }
