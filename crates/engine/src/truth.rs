@@ -2,7 +2,7 @@
 
 use format::{Content, EncodeError, Format, Parts, Wrong};
 use model::names::Name;
-use model::plan::Data;
+use model::plan::ComputedData;
 use store::{Store, StoreError};
 
 /// The data set as its manifest says it was made.
@@ -10,7 +10,7 @@ use store::{Store, StoreError};
 pub struct Truth<'a> {
     pub content: Content,
     /// Names, shapes and numbers of its files.
-    pub data: &'a Data,
+    pub data: ComputedData<'a>,
 }
 
 /// Other files of the data set whose bytes are tried on those that were found, nearest first.
@@ -43,10 +43,7 @@ impl Truth<'_> {
         parts: Parts<'_>,
         effort: u64,
     ) -> Result<format::Compared, EncodeError> {
-        let Data { sizes, element, train, .. } = self.data;
-        sizes.with_shape(file, *element, train.samples_per_file, |shape| {
-            format.compare(shape, content, file, parts, effort)
-        })
+        self.data.with_shape(file, |shape| format.compare(shape, content, file, parts, effort))
     }
 
     /// The error that a wrong byte of file number `file` is, with whose bytes were found where that can be told.

@@ -76,7 +76,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
     let plan = plan(selection, settings, steps);
     let store = selection.open(folder).unwrap();
     let [train_files, valid_files] =
-        [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed(split));
+        [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed().unwrap().files_of(split));
     let (clock, stop, pulse) = (Monotonic::new(), Stop::default(), Pulse::default());
     let files = Files { train: &train_files, valid: &valid_files };
     let format = format::plain("jpeg").unwrap();
@@ -87,7 +87,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
         store: &*store,
         pages: None,
         files,
-        truth: Some(Truth { content: Content::new(plan.seed), data: &plan.data }),
+        truth: Some(Truth { content: Content::new(plan.seed), data: plan.data.computed().unwrap() }),
         checkpoints: None,
         clock: &clock,
         stop: &stop,
@@ -120,7 +120,7 @@ fn a_longer_run_allocates_no_more_than_a_short_one() {
     let posix = Selection::named("posix", Mode::default()).unwrap();
     let plan = plan(&posix, &[], 20);
     generate(&Generation {
-        data: &plan.data,
+        data: plan.data.computed().unwrap(),
         spec: &spec(&[], 20),
         format: &*format::plain("jpeg").unwrap(),
         store: &*posix.open(folder.path()).unwrap(),

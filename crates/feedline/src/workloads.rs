@@ -276,7 +276,8 @@ mod tests {
             let spec = read(source(named(name).unwrap()), &[]).unwrap().spec;
             let format = crate::commands::build_format(&spec).unwrap();
             let data = Data::resolve(&spec, Some(&Arithmetic(format.as_ref()))).unwrap();
-            let mut sizes: Vec<u64> = (0..files).map(|file| data.file_bytes.of(file)).collect();
+            let mut sizes: Vec<u64> =
+                (0..files).map(|file| data.computed().unwrap().file_bytes(file)).collect();
             let near = |size: f64, expected: f64| (size / expected - 1.0).abs() < 0.01;
             let seen = sizes.iter().sum::<u64>() as f64 / files as f64;
             assert!(data.files() == files && near(seen, mean), "{name}: mean {seen}");

@@ -159,7 +159,7 @@ pub(super) fn complete(task: &Generation<'_>, claim: Claim, written: bool) -> Re
 
 /// What the folder is to hold.
 fn manifest(task: &Generation<'_>) -> Manifest {
-    Manifest::of(task.spec, task.data, env!("CARGO_PKG_VERSION"))
+    Manifest::of(task.spec, &task.data, env!("CARGO_PKG_VERSION"))
 }
 
 fn write_manifest(task: &Generation<'_>, claim: Claim, complete: bool) -> Result<(), GenerateError> {

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use format::{Content, EncodeError, Format, FormatError, Side, Sink};
 use model::names::{Name, Names, Pattern};
-use model::plan::Data;
+use model::plan::ComputedData;
 use model::spec::Spec;
 use store::{Lane, Operation, Store, StoreError, Traffic};
 use thiserror::Error;
@@ -29,7 +29,7 @@ use crate::watchdog::{Roster, Watched, guard};
 #[derive(Clone, Copy, Debug)]
 pub struct Generation<'a> {
     pub spec: &'a Spec,
-    pub data: &'a Data,
+    pub data: ComputedData<'a>,
     pub format: &'a dyn Format,
     pub store: &'a dyn Store,
     /// Whether a data set that is there and differs only in its seed will do.
@@ -312,7 +312,7 @@ impl<'a> Crew<'a> {
         let bytes = match (self.pass, lane) {
             (Pass::Write(claim), _) if !claim.rewrite && self.is_there(file, name)? => {
                 done.files_kept += 1;
-                task.data.file_bytes.of(file)
+                task.data.file_bytes(file)
             }
             (Pass::Verify, Some(lane)) => {
                 let go_on = || {
@@ -353,7 +353,7 @@ impl<'a> Crew<'a> {
     /// knows beforehand, is right if it is there at all.
     fn is_there(&self, file: u64, name: &Name) -> Result<bool, GenerateError> {
         let task = self.task;
-        let planned = task.data.file_bytes.of(file);
+        let planned = task.data.file_bytes(file);
         let right = match task.store.files().size(name)? {
             None => false,
             Some(size) => size == planned || !task.data.exact && (1..=planned).contains(&size),
@@ -361,11 +361,8 @@ impl<'a> Crew<'a> {
         if !right {
             return Ok(false);
         }
-        let Data { sizes, element, train, .. } = task.data;
         for (number, side) in task.format.sides().iter().enumerate() {
-            let bytes = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
-                task.format.side_bytes(number, shape)
-            });
+            let bytes = task.data.with_shape(file, |shape| task.format.side_bytes(number, shape));
             let there = task.store.files().size(&side_name(name, *side))?;
             if there.is_none() || there != bytes.ok() {
                 return Ok(false);
@@ -383,19 +380,14 @@ impl<'a> Crew<'a> {
         scratch: &mut Vec<u8>,
     ) -> Result<u64, GenerateError> {
         let task = self.task;
-        let Data { sizes, element, train, .. } = task.data;
         let mut bytes = 0;
         for (number, side) in task.format.sides().iter().enumerate() {
             bytes += self.put(writer, &side_name(name, *side), |sink| {
-                sizes.with_shape(file, *element, train.samples_per_file, |shape| {
-                    task.format.encode_side(number, shape, sink)
-                })
+                task.data.with_shape(file, |shape| task.format.encode_side(number, shape, sink))
             })?;
         }
         let data = self.put(writer, name, |sink| {
-            sizes.with_shape(file, *element, train.samples_per_file, |shape| {
-                task.format.encode(shape, &self.content, file, scratch, sink)
-            })
+            task.data.with_shape(file, |shape| task.format.encode(shape, &self.content, file, scratch, sink))
         })?;
         Ok(bytes + data)
     }

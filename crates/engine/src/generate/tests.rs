@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use format::Arithmetic;
+use model::plan::Data;
 use model::spec::{self, Source};
 use model::units::Nanos;
 use store::{Capabilities, Census, Files, Mode, Posix, Writer};
@@ -115,7 +116,7 @@ fn writers_that_get_stuck_are_named_and_given_up() {
     let store = Stuck { folder: Posix::open(folder.path(), Mode::default()).unwrap(), released };
     let outcome = generate(&Generation {
         spec: &spec,
-        data: &data,
+        data: data.computed().unwrap(),
         format: &*format,
         store: &store,
         keep_seed: false,
@@ -130,6 +131,10 @@ fn writers_that_get_stuck_are_named_and_given_up() {
     let said = said.lock().unwrap();
     assert!(said.contains("still not ended 3.00 s later: writer 0: write train/img_"), "{said}");
     for file in std::fs::read_dir(folder.path().join("train")).unwrap() {
-        assert_eq!(file.unwrap().metadata().unwrap().len(), data.file_bytes.of(0), "no file is half there");
+        assert_eq!(
+            file.unwrap().metadata().unwrap().len(),
+            data.computed().unwrap().file_bytes(0),
+            "no file is half there"
+        );
     }
 }

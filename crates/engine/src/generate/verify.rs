@@ -3,7 +3,6 @@
 
 use format::{Content, EncodeError};
 use model::names::Name;
-use model::plan::Data;
 use store::{Lane, StoreError};
 
 use super::{GenerateError, Generation, side_name};
@@ -19,16 +18,15 @@ pub(super) fn check_file(
     scratch: &mut Vec<u8>,
     go_on: &dyn Fn() -> bool,
 ) -> Result<u64, GenerateError> {
-    let Data { sizes, element, train, .. } = task.data;
     let mut comparison = Comparison::new(task, name, lane, go_on)?;
-    let encoded = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
+    let encoded = task.data.with_shape(file, |shape| {
         task.format.encode(shape, content, file, scratch, &mut |bytes| comparison.compare(bytes))
     });
     let mut bytes = comparison.finish(encoded)?;
     for (number, side) in task.format.sides().iter().enumerate() {
         let name = side_name(name, *side);
         let mut comparison = Comparison::new(task, &name, lane, go_on)?;
-        let encoded = sizes.with_shape(file, *element, train.samples_per_file, |shape| {
+        let encoded = task.data.with_shape(file, |shape| {
             task.format.encode_side(number, shape, &mut |bytes| comparison.compare(bytes))
         });
         bytes += comparison.finish(encoded)?;

@@ -75,7 +75,7 @@ impl<'a> Checker<'a> {
     pub(super) fn new(job: &'a Job<'a>, readers: usize) -> Checker<'a> {
         let wanted = job.verify != Verify::None && job.store.capabilities().brings_bytes;
         let truth = job.truth.filter(|_| wanted);
-        let listed = truth.filter(|_| job.data.listed.is_some());
+        let listed = truth.filter(|_| job.data.listed().is_some());
         let patterns =
             listed.map(|truth| [&truth.data.train, &truth.data.valid].map(|split| split.names.pattern()));
         let watches = (0..readers).map(|_| Watch::default()).collect();

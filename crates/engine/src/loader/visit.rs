@@ -7,7 +7,7 @@ use format::{Extent, File, Obstacle, Seen};
 use model::ledger::{Counted, Repeats, Row};
 use model::names::Name;
 use model::order::Unit;
-use model::sizes::Sizes;
+use model::plan::ComputedData;
 use model::units::Nanos;
 use store::{Footprint, Lane, StoreError};
 
@@ -139,14 +139,14 @@ impl Visits {
         let within = samples.start - file * per_file..samples.end - file * per_file;
         let file_bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
         let mut looked = None;
-        if job.data.listed.is_some() || !job.data.exact {
+        if let Some(data) = job.data.computed().filter(|data| data.exact) {
+            self.compute(job, data, file, &within, visitor.begins)?;
+        } else {
             self.reads.clear();
             self.reads_of = None;
             let mut find = Find { job, visits: self, visitor, file, file_bytes, account };
             looked = find.run(lane, &within, known)?;
             self.add_up();
-        } else {
-            self.compute(job, file, &within, visitor.begins)?;
         }
         let bytes = self.reads.iter().map(|range| range.len).sum::<u64>();
         account.bytes_planned += bytes;
@@ -157,26 +157,25 @@ impl Visits {
     fn compute(
         &mut self,
         job: &Job<'_>,
+        data: ComputedData<'_>,
         file: u64,
         samples: &Range<u64>,
         begins: bool,
     ) -> Result<(), ReadError> {
         let per_file = job.split.samples_per_file;
-        let paid = paid(job.data.streams, job.data.unit, samples, per_file, begins);
+        let paid = paid(data.streams, data.unit, samples, per_file, begins);
         if self.reads_of.as_ref() == Some(&paid) {
             return Ok(());
         }
         self.reads.clear();
-        self.reads_of = matches!(job.data.sizes, Sizes::Same(_)).then(|| paid.clone());
+        self.reads_of = data.is_uniform().then(|| paid.clone());
         self.needed_bytes = 0;
         self.needed.clear();
         if paid.is_empty() {
             return Ok(());
         }
-        let (number, element, reads) = (job.split.first_file + file, job.data.element, &mut self.reads);
-        job.data
-            .sizes
-            .with_shape(number, element, per_file, |shape| job.format.reads(File::Ours(shape), paid, reads))
+        let (number, reads) = (job.split.first_file + file, &mut self.reads);
+        data.with_shape(number, |shape| job.format.reads(File::Ours(shape), paid, reads))
             .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })?;
         self.add_up();
         Ok(())

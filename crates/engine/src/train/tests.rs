@@ -45,7 +45,8 @@ train: {epochs: 2, computation_time: 0.01}
 }
 
 pub(crate) fn computed(plan: &Plan) -> (Computed<'_>, Computed<'_>) {
-    (plan.data.computed(&plan.data.train), plan.data.computed(&plan.data.valid))
+    let data = plan.data.computed().unwrap();
+    (data.files_of(&data.train), data.files_of(&data.valid))
 }
 
 /// Does something with all that a run of a plan needs.

@@ -112,9 +112,10 @@ impl Job<'_> {
     fn write(&self, store: &dyn Store, stop: &Stop) -> Result<(Generated, Nanos), Failure> {
         let stop = &stop.with_patience(patience(self.spec));
         let pulse = Pulse::default();
+        let exists = || Failure::refused(anyhow!("the files are listed in a catalog, so they exist already"));
         let task = Generation {
             spec: self.spec,
-            data: self.data,
+            data: self.data.computed().ok_or_else(exists)?,
             format: self.format,
             store,
             keep_seed: self.keep_seed,

@@ -149,7 +149,7 @@ impl<'a> Stage<'a> {
         let missing = match self.selection.open(&self.folder) {
             Ok(store) => match self.other_data_set(&*store)? {
                 None => self
-                    .with_files(|files| engine::first_missing(&*store, &self.plan, files))
+                    .with_files(|files| engine::first_missing(&*store, &self.plan, files))?
                     .map_err(Failure::refused)?,
                 what => what,
             },
@@ -157,7 +157,7 @@ impl<'a> Stage<'a> {
         };
         let Some(what) = missing else { return Ok(()) };
         // Nothing is ever to be generated into a folder that somebody else filled.
-        let message = if self.plan.data.listed.is_some() {
+        let message = if self.plan.data.listed().is_some() {
             let folder = quoted(&self.folder.display().to_string());
             format!(
                 "the data is not as the catalog says: {what}\nlist it again with: feedline catalog {folder}"
@@ -179,14 +179,14 @@ impl<'a> Stage<'a> {
         }
         let Some(there) = read_manifest(store).map_err(Failure::refused)? else { return Ok(None) };
         let spec = &self.prepared.spec;
-        let asked = if self.plan.data.listed.is_some() {
+        let asked = if self.plan.data.listed().is_some() {
             // A catalog's plan knows nothing of names and folders.
             let data = Data::resolve(spec, Some(&Arithmetic(&*self.format))).map_err(Failure::usage)?;
             Manifest::of(spec, &data, "")
         } else {
             Manifest::of(spec, &self.plan.data, "")
         };
-        let counts_files = self.prepared.counts_files() || self.plan.data.listed.is_none();
+        let counts_files = self.prepared.counts_files() || self.plan.data.listed().is_none();
         let differences: Vec<Difference> = there
             .differences(&asked)
             .into_iter()
@@ -269,7 +269,7 @@ impl<'a> Stage<'a> {
         if self.is_ceiling() {
             return None;
         }
-        self.with_files(|files| engine::calibrate(&self.plan, &*self.format, files, stop))
+        self.with_files(|files| engine::calibrate(&self.plan, &*self.format, files, stop)).ok().flatten()
     }
 
     /// Trains, and judges what was seen.
@@ -281,9 +281,12 @@ impl<'a> Stage<'a> {
     ) -> Result<Measured, Failure> {
         let store = open_store(&self.selection, &self.folder)?;
         let known = self.known_data()?;
-        let truth = known.as_ref().map(|(content, data)| Truth { content: *content, data });
+        let truth = known
+            .as_ref()
+            .and_then(|(content, data)| data.computed().map(|data| Truth { content: *content, data }));
         let before = HostCounts::read();
-        let (mut ledger, times) = self.with_files(|files| self.train(&*store, files, truth, show, stop))?;
+        let (mut ledger, times) =
+            self.with_files(|files| self.train(&*store, files, truth, show, stop))??;
         let host = host::seen_since(before);
         ledger.calibration = calibration;
         ledger.conditions += self.conditions(&*store, host);
@@ -322,7 +325,7 @@ impl<'a> Stage<'a> {
             return Ok(None);
         };
         let content = Content::new(seed).compressible(share);
-        if self.plan.data.listed.is_none() {
+        if self.plan.data.listed().is_none() {
             return Ok(Some((content, Cow::Borrowed(&self.plan.data))));
         }
         // A catalog's plan knows nothing of names, shapes and numbers.
@@ -402,15 +405,17 @@ impl<'a> Stage<'a> {
     }
 
     /// Does something with the files that the plan reads.
-    pub fn with_files<T>(&self, work: impl FnOnce(Files<'_>) -> T) -> T {
+    pub fn with_files<T>(&self, work: impl FnOnce(Files<'_>) -> T) -> Result<T, Failure> {
         if let Some((opened, listed)) = &self.catalog {
             let [train, valid] =
                 [listed.train.first, listed.valid.first].map(|first| Slice { opened, first });
-            return work(Files { train: &train, valid: &valid });
+            return Ok(work(Files { train: &train, valid: &valid }));
         }
-        let data = &self.plan.data;
-        let [train, valid] = [&data.train, &data.valid].map(|split| data.computed(split));
-        work(Files { train: &train, valid: &valid })
+        let no_catalog =
+            || Failure::internal(anyhow!("the plan lists existing files, but no catalog is open"));
+        let data = self.plan.data.computed().ok_or_else(no_catalog)?;
+        let [train, valid] = [&data.train, &data.valid].map(|split| data.files_of(split));
+        Ok(work(Files { train: &train, valid: &valid }))
     }
 }
 

@@ -120,7 +120,7 @@ impl PlanReport<'_> {
 
     fn names_line(&self) -> (String, String) {
         let train = &self.plan.data.train;
-        match &self.plan.data.listed {
+        match self.plan.data.listed() {
             Some(listed) => line("names and sizes", &format!("from a catalog, {}", listed.digest)),
             None => {
                 let last = train.names.of(train.files.saturating_sub(1));

@@ -258,7 +258,8 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             listed: None,
         };
         let plan = Plan::resolve(&spec, &request).unwrap();
-        let [train, valid] = [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed(split));
+        let data = plan.data.computed().unwrap();
+        let [train, valid] = [&data.train, &data.valid].map(|split| data.files_of(split));
         let (clock, stop, pulse) = (FakeClock::default(), Stop::default(), Pulse::default());
         let files = Files { train: &train, valid: &valid };
         let rig = Rig {

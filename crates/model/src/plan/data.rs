@@ -1,8 +1,8 @@
-//! The data set of a plan: how many files, how they are called, how large each one is.
+//! The data set of a plan: how many files there are, where their names and sizes come from, and what one visit reads.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::PlanError;
 use crate::files::Computed;
@@ -75,14 +75,48 @@ pub struct ListedSplit {
     pub bytes: u64,
 }
 
+/// Where the names and sizes of the files come from.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(from = "Option<Listed>")]
+pub enum FileSource {
+    /// From rules, as feedline writes them.
+    Computed(SizeTables),
+    /// From rules, in a plan that was read back: it is written without the tables, which follow from the workload.
+    /// `Plan::restore` computes them.
+    #[default]
+    Unrestored,
+    /// From a catalog of existing files.
+    Listed(Listed),
+}
+
+impl From<Option<Listed>> for FileSource {
+    fn from(listed: Option<Listed>) -> FileSource {
+        listed.map_or(FileSource::Unrestored, FileSource::Listed)
+    }
+}
+
+/// Written as what the catalog says, or null.
+impl Serialize for FileSource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            FileSource::Listed(listed) => Some(listed).serialize(serializer),
+            FileSource::Computed(_) | FileSource::Unrestored => serializer.serialize_none(),
+        }
+    }
+}
+
+/// How large samples and files are, by the file's number in the whole data set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SizeTables {
+    pub samples: Sizes,
+    pub files: FileBytes,
+}
+
 /// The size of each file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileBytes {
     Same(u64),
-    /// Indexed by the file's number in the whole data set.
     Each(Vec<u64>),
-    /// In the catalog.
-    Listed,
 }
 
 impl FileBytes {
@@ -90,8 +124,6 @@ impl FileBytes {
         match self {
             FileBytes::Same(bytes) => *bytes,
             FileBytes::Each(bytes) => bytes[file as usize],
-            // Whoever reads listed files asks the catalog.
-            FileBytes::Listed => 0,
         }
     }
 
@@ -101,14 +133,20 @@ impl FileBytes {
             FileBytes::Each(bytes) => bytes[first as usize..(first + count) as usize]
                 .iter()
                 .fold(0, |sum, bytes| sum.saturating_add(*bytes)),
-            FileBytes::Listed => 0,
         }
     }
 
     fn table_bytes(&self) -> u64 {
         match self {
-            FileBytes::Same(_) | FileBytes::Listed => 0,
+            FileBytes::Same(_) => 0,
             FileBytes::Each(bytes) => (size_of::<u64>() * bytes.len()) as u64,
+        }
+    }
+
+    fn largest(&self) -> u64 {
+        match self {
+            FileBytes::Same(bytes) => *bytes,
+            FileBytes::Each(bytes) => bytes.iter().copied().max().unwrap_or(0),
         }
     }
 }
@@ -133,21 +171,8 @@ pub struct Data {
     pub visit_bytes: Option<u64>,
     /// The small files that go with the data files, all together.
     pub side_bytes: u64,
-    /// The catalog that the files are taken from; without one their names are computed.
-    pub listed: Option<Listed>,
-    #[serde(skip, default = "no_sizes")]
-    pub sizes: Sizes,
-    #[serde(skip, default = "no_file_bytes")]
-    pub file_bytes: FileBytes,
-}
-
-// A plan that was read back is for looking at; the tables are recomputed from the spec before anything is run.
-fn no_sizes() -> Sizes {
-    Sizes::Same(Vec::new())
-}
-
-fn no_file_bytes() -> FileBytes {
-    FileBytes::Same(0)
+    #[serde(rename = "listed", default)]
+    pub source: FileSource,
 }
 
 impl Data {
@@ -186,9 +211,7 @@ impl Data {
             read_ratio: visit.read_ratio,
             visit_bytes: visit.bytes,
             side_bytes,
-            listed: None,
-            sizes,
-            file_bytes,
+            source: FileSource::Computed(SizeTables { samples: sizes, files: file_bytes }),
         })
     }
 
@@ -220,9 +243,7 @@ impl Data {
             read_ratio: 1.0,
             visit_bytes: None,
             side_bytes: 0,
-            listed: Some(listed.clone()),
-            sizes: Sizes::Same(Vec::new()),
-            file_bytes: FileBytes::Listed,
+            source: FileSource::Listed(listed.clone()),
         })
     }
 
@@ -231,47 +252,102 @@ impl Data {
         self.train.names.count + self.valid.names.count
     }
 
-    /// Bytes of the whole data set on disk.
+    /// Bytes of the whole data set on disk; without size tables, of the files that are read.
     pub fn bytes(&self) -> u64 {
-        match self.file_bytes {
-            FileBytes::Listed => self.train.bytes + self.valid.bytes,
-            _ => self.file_bytes.sum(0, self.files()).saturating_add(self.side_bytes),
+        let files = match self.tables() {
+            Some(tables) => tables.files.sum(0, self.files()),
+            None => self.train.bytes.saturating_add(self.valid.bytes),
+        };
+        files.saturating_add(self.side_bytes)
+    }
+
+    /// The catalog that the files are taken from, if they are.
+    pub fn listed(&self) -> Option<&Listed> {
+        match &self.source {
+            FileSource::Listed(listed) => Some(listed),
+            FileSource::Computed(_) | FileSource::Unrestored => None,
         }
     }
 
-    /// The name of a file, by its number in the whole data set.
-    pub fn name_of(&self, file: u64) -> String {
+    /// The data set with the sizes of its files, if they follow from rules.
+    pub fn computed(&self) -> Option<ComputedData<'_>> {
+        self.tables().map(|tables| ComputedData { data: self, tables })
+    }
+
+    fn tables(&self) -> Option<&SizeTables> {
+        match &self.source {
+            FileSource::Computed(tables) => Some(tables),
+            FileSource::Unrestored | FileSource::Listed(_) => None,
+        }
+    }
+
+    /// The size of the largest file, where sizes follow from rules.
+    pub(super) fn largest_file(&self) -> Option<u64> {
+        self.tables().map(|tables| tables.files.largest())
+    }
+
+    /// Bytes that one sample takes in memory at most; of existing files, on average.
+    pub(super) fn largest_sample(&self) -> u64 {
+        match self.largest_file() {
+            Some(largest) => largest.div_ceil(self.train.samples_per_file.max(1)),
+            None => self.train.bytes.div_ceil(self.train.samples().max(1)),
+        }
+    }
+
+    /// Memory that the size tables take.
+    pub(super) fn table_bytes(&self) -> u64 {
+        self.tables().map_or(0, |tables| tables.samples.table_bytes() + tables.files.table_bytes())
+    }
+}
+
+/// A data set whose files have names and sizes by rule. Only here single files have a shape and a size: those of
+/// existing files are in their catalog.
+#[derive(Clone, Copy, Debug)]
+pub struct ComputedData<'a> {
+    data: &'a Data,
+    tables: &'a SizeTables,
+}
+
+impl Deref for ComputedData<'_> {
+    type Target = Data;
+
+    fn deref(&self) -> &Data {
+        self.data
+    }
+}
+
+impl<'a> ComputedData<'a> {
+    /// The size of a file, by its number in the whole data set.
+    pub fn file_bytes(self, file: u64) -> u64 {
+        self.tables.files.of(file)
+    }
+
+    /// The sizes of all files.
+    pub fn all_file_bytes(self) -> &'a FileBytes {
+        &self.tables.files
+    }
+
+    /// Calls `f` with the shape of a file.
+    pub fn with_shape<T>(self, file: u64, f: impl FnOnce(&FileShape<'_>) -> T) -> T {
+        self.tables.samples.with_shape(file, self.element, self.train.samples_per_file, f)
+    }
+
+    /// Whether all files have the same shape.
+    pub fn is_uniform(self) -> bool {
+        matches!(self.tables.samples, Sizes::Same(_))
+    }
+
+    /// The name of a file.
+    pub fn name_of(self, file: u64) -> String {
         match file.checked_sub(self.valid.first_file) {
             Some(index) => self.valid.names.of(index),
             None => self.train.names.of(file),
         }
     }
 
-    /// The files of a split, by rule and law.
-    pub fn computed(&self, split: &Split) -> Computed<'_> {
-        Computed::new(split, &self.file_bytes)
-    }
-
-    pub(super) fn largest_file(&self) -> u64 {
-        match &self.file_bytes {
-            FileBytes::Same(bytes) => *bytes,
-            FileBytes::Each(bytes) => bytes.iter().copied().max().unwrap_or(0),
-            FileBytes::Listed => u64::MAX >> 1,
-        }
-    }
-
-    /// Bytes that one sample takes in memory at most; of files that somebody else made, on average.
-    pub(super) fn largest_sample(&self) -> u64 {
-        let per_file = self.train.samples_per_file.max(1);
-        match &self.file_bytes {
-            FileBytes::Listed => self.train.bytes.div_ceil(self.train.samples().max(1)),
-            _ => self.largest_file().div_ceil(per_file),
-        }
-    }
-
-    /// Memory that the size tables take.
-    pub(super) fn table_bytes(&self) -> u64 {
-        self.sizes.table_bytes() + self.file_bytes.table_bytes()
+    /// The files of a split.
+    pub fn files_of(self, split: &Split) -> Computed<'a> {
+        Computed::new(split, &self.tables.files)
     }
 }
 

@@ -124,6 +124,8 @@ impl LoaderPlan {
         let maps = discipline == Discipline::Tensorflow;
         let all_readers = request.ranks / request.hosts * readers;
         let batch_bytes = reader.batch_size.saturating_mul(data.largest_sample());
+        let transfer_bytes = reader.transfer_size.unwrap_or(TRANSFER_BYTES);
+        let largest = data.largest_file().map(|bytes| bytes.next_multiple_of(4096).max(4096));
         let plan = LoaderPlan {
             discipline,
             readers_per_rank: readers,
@@ -138,10 +140,7 @@ impl LoaderPlan {
                 0
             },
             ordered: reader.ordered,
-            transfer_bytes: reader
-                .transfer_size
-                .unwrap_or(TRANSFER_BYTES)
-                .min(data.largest_file().next_multiple_of(4096).max(4096)),
+            transfer_bytes: largest.map_or(transfer_bytes, |largest| transfer_bytes.min(largest)),
             retained_bytes: if reader.retain == Retain::Batch { batch_bytes } else { 0 },
             threads: request.threads.of(all_readers, request.cores),
             error_limit: (reader.on_error == OnError::Count).then_some(reader.error_limit),

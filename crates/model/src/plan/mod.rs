@@ -15,7 +15,9 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 pub use cache::CachePlan;
-pub use data::{Data, FileBytes, FileSize, Listed, ListedSplit, Measure, Split};
+pub use data::{
+    ComputedData, Data, FileBytes, FileSize, FileSource, Listed, ListedSplit, Measure, SizeTables, Split,
+};
 pub use differences::{Difference, differences};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 pub use idle::{Medium, idle};
@@ -275,8 +277,7 @@ impl Plan {
     /// Gives a plan that was read back the tables that are not written with it, from the workload that it was made of.
     /// Refused if that workload has another data set.
     pub fn restore(&mut self, spec: &Spec, measure: Option<&dyn Measure>) -> Result<(), PlanError> {
-        if self.data.listed.is_some() {
-            self.data.file_bytes = FileBytes::Listed;
+        if self.data.listed().is_some() {
             return Ok(());
         }
         let data = Data::resolve(spec, measure)?;
@@ -357,7 +358,7 @@ impl Plan {
 
     /// Whether a phase comes back to a file in one epoch, so that one read may bring what the next one asks for.
     pub fn reads_again(&self, phase: Phase) -> bool {
-        self.split(phase).samples_per_file > 1 || self.data.listed.is_some() || !self.data.exact
+        self.split(phase).samples_per_file > 1 || self.data.listed().is_some() || !self.data.exact
     }
 
     /// The phases of an epoch, in order.

@@ -81,7 +81,7 @@ fn a_lognormal_workload_is_counted_by_the_mean_of_its_sizes() {
     assert!((plan.metric.record_length_bytes - 4641.4).abs() < 0.1, "{}", plan.metric.record_length_bytes);
     let mean = plan.data.train.bytes as f64 / 20_000.0;
     assert!((mean / plan.metric.record_length_bytes - 1.0).abs() < 0.01, "{mean}");
-    assert_eq!(plan.data.sizes.table_bytes(), 160_000, "sizes are kept, as other drawn ones are");
+    assert_eq!(plan.data.table_bytes(), 2 * 160_000, "sizes of samples and files are kept");
 }
 
 #[test]
@@ -98,6 +98,42 @@ fn the_data_set_is_what_was_generated_not_what_is_read() {
     assert_eq!((plan.data.files(), plan.data.bytes()), (160, 160 * 4096));
     assert_eq!((plan.data.train.files, plan.data.train.bytes), (100, 100 * 4096));
     assert_eq!(plan.data.train.names.of(0), "train/img_000_of_150.bare");
+}
+
+#[test]
+fn a_plan_is_written_without_size_tables_and_gets_them_back() {
+    let spec = small(&["dataset.record_length_bytes_stdev=500"]);
+    let whole = plan(&spec, 1);
+    let written = serde_json::to_value(&whole).unwrap();
+    assert_eq!(written["data"]["listed"], serde_json::Value::Null);
+    let mut again: Plan = serde_json::from_value(written).unwrap();
+    assert_eq!(again.data.source, FileSource::Unrestored);
+    assert!(again.data.computed().is_none(), "a size that is not known is not 0");
+    again.restore(&spec, Some(&Bare(Unit::Sample))).unwrap();
+    assert_eq!(again, whole);
+    let sizes = |plan: &Plan| {
+        let data = plan.data.computed().unwrap();
+        (0..100).map(|file| data.file_bytes(file)).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(&again), sizes(&whole));
+}
+
+#[test]
+fn existing_files_have_no_computed_sizes() {
+    let split = |first, files| ListedSplit { first, files, bytes: files * 1000 };
+    let listed = Listed { digest: "d".to_owned(), train: split(0, 100), valid: split(100, 10) };
+    let spec = small(&[]);
+    let request = Request { listed: Some(&listed), ..request(1) };
+    let whole = Plan::resolve(&spec, &request).unwrap();
+    assert_eq!((whole.data.listed(), whole.data.computed().is_none()), (Some(&listed), true));
+    assert_eq!((whole.data.bytes(), whole.data.table_bytes()), (110_000, 0));
+    assert_eq!((whole.data.largest_file(), whole.data.largest_sample()), (None, 1000));
+    assert_eq!(whole.loader.transfer_bytes, 1 << 20, "the transfer size does not depend on unknown sizes");
+    let written = serde_json::to_value(&whole).unwrap();
+    assert_eq!(written["data"]["listed"]["digest"], "d");
+    let mut again: Plan = serde_json::from_value(written).unwrap();
+    again.restore(&spec, Some(&Bare(Unit::Sample))).unwrap();
+    assert_eq!(again, whole);
 }
 
 #[test]

@@ -96,10 +96,9 @@ fn expected_bytes(plan: &Plan, phase: &PhasePlan, epoch: u64) -> Option<u64> {
     if split.samples_per_file != 1 || !plan.data.exact {
         return None;
     }
-    match &plan.data.file_bytes {
+    match plan.data.computed()?.all_file_bytes() {
         FileBytes::Same(_) => plan.data.visit_bytes.map(|bytes| shards.delivered() * bytes),
         FileBytes::Each(bytes) if bytes.first().copied() != plan.data.visit_bytes => None,
-        FileBytes::Listed => None,
         FileBytes::Each(bytes) => {
             let order = phase.order.epoch(epoch);
             let sum = |positions: std::ops::Range<u64>| -> u64 {

@@ -22,7 +22,7 @@ pub(super) fn data_verified(case: &Case<'_>) -> (Outcome, String) {
             not_checkable("no bytes came that could be compared".to_owned())
         }
         (Verify::Sample, 0) if unknown == 0 => {
-            let by = if case.plan.data.listed.is_some() { "the catalog" } else { "the plan" };
+            let by = if case.plan.data.listed().is_some() { "the catalog" } else { "the plan" };
             (Outcome::Note, format!("files without a manifest of feedline's: their sizes are as {by} says"))
         }
         (_, 0) if unknown == 0 => not_checkable(
