@@ -30,15 +30,15 @@ pub enum Exit {
 
 impl Exit {
     pub const ALL: [(Exit, &'static str); 6] = [
-        (Exit::Ok, "done; a run's verdict is valid or unverified"),
-        (Exit::Usage, "wrong usage: a flag, a key, a value, an impossible combination"),
+        (Exit::Ok, "success; a run's verdict is valid or unverified"),
+        (Exit::Usage, "usage error: a flag, a key, a value, an impossible combination"),
         (
             Exit::Refused,
-            "refused before it began: data set missing, disk or memory too small, result changed, not supported yet",
+            "refused before the start: data set missing, disk or memory too small, result changed, not supported yet",
         ),
-        (Exit::Incomplete, "incomplete: interrupted, stuck, or a failure on the way"),
+        (Exit::Incomplete, "incomplete: interrupted, stalled, or failed during the run"),
         (Exit::CheckFailed, "a check failed: the verdict is invalid"),
-        (Exit::Internal, "internal error of feedline"),
+        (Exit::Internal, "internal error"),
     ];
 
     pub fn code(self) -> u8 {

@@ -16,9 +16,9 @@ use crate::exit::Exit;
 
 const EXAMPLES: &str = "\
 Examples:
-  feedline run                                   the demo: generate a small data set, train on it, judge it
-  feedline workloads                             the workloads that are built in
-  feedline plan unet3d_h100 --ranks 8            what a run would read, take and need
+  feedline run                                   the demo: generates a small data set and trains on it
+  feedline workloads                             list the built-in workloads
+  feedline plan unet3d_h100 --ranks 8            files, bytes, steps, memory and bandwidth of a run
   feedline generate unet3d_h100 --data-dir /mnt/fast/unet3d
   feedline run unet3d_h100 --data-dir /mnt/fast/unet3d --ranks 4
   feedline run ./mine.yaml --set reader.read_threads=8 --json > result.json
@@ -35,9 +35,9 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   feedline run                                         the demo
   feedline run retinanet_b200 --data-dir /data/retinanet --ranks 4
-  feedline run retinanet_b200 --store null --ranks 8   the instrument's own ceiling; needs no data
+  feedline run retinanet_b200 --store null --ranks 8   the limit of feedline itself; needs no data
   feedline run mine.yaml --generate --set dataset.num_files_train=5000
-  feedline run llama3_8b --scale 1/64 --checkpoint-dir /mnt/fast/llama     save 10 checkpoints, restore them
+  feedline run llama3_8b --scale 1/64 --checkpoint-dir /mnt/fast/llama     10 saves, 10 restores
   feedline run llama3_8b --scale 1/64 --save burst-buffer --set checkpoint.burst_folder=/mnt/nvme/llama
   feedline run unet3d_h100 --set workflow.checkpoint=true --advise 24h";
 
@@ -47,18 +47,18 @@ Examples:
   feedline sweep retinanet_b200 --data-dir /data/retinanet --over reader.read_threads=1,2,4,8 \\
       --over reader.prefetch_size=0,2 --repeat 5
   feedline sweep demo --over ranks=1,2,4 --over store=posix,null --json > sweep.json
-  feedline sweep demo --over reader.read_threads=1,2 --output s    given again after Ctrl-C, it goes on
+  feedline sweep demo --over reader.read_threads=1,2 --output s    resumes after Ctrl-C
 
-Each round runs every cell once, in an order of its own. The folder gets cells.jsonl (the journal), sweep.csv,
+Each round runs every cell once, in a different order. The folder contains cells.jsonl (the journal), sweep.csv,
 sweep.json and sweep.svg. Values are split at commas outside brackets and quotes.";
 
 const CAPACITY_EXAMPLES: &str = "\
 Examples:
   feedline capacity retinanet_b200 --data-dir /data/retinanet
   feedline capacity unet3d_h100 --data-dir /data/unet3d --from 4 --up-to 64
-  feedline capacity retinanet_b200 --store null            how many this host can emulate at all
+  feedline capacity retinanet_b200 --store null            how many this host can emulate
 
-Short probes find the border, full runs of the workload show it: N accelerators reach its metric.au, N + 1 do not.";
+Short probes find the limit, full runs of the workload confirm it: N accelerators reach its metric.au, N + 1 do not.";
 
 const STALL_EXAMPLES: &str = "\
 Examples:
@@ -66,9 +66,8 @@ Examples:
   feedline stall retinanet_b200 --data-dir /data/retinanet --ranks 4
   feedline stall unet3d_h100 --data-dir /data/unet3d --steps 50 --json
 
-Runs the same steps without data, with the page cache emptied of the files, and again with the files in it: it sets
-reader.cache by itself. What one takes longer than the other is the stall of preprocessing and of fetching. The files
-need not be written to; other files stay in the cache.";
+Runs the same steps without data, with a cold page cache, and with a warm one; the differences are the stalls of
+preprocessing and of fetching. It sets reader.cache itself, changes no data file, and leaves other files cached.";
 
 const VALIDATE_EXAMPLES: &str = "\
 Examples:
@@ -76,18 +75,18 @@ Examples:
   feedline validate feedline-results/demo                  every result of that workload
   feedline validate feedline-results/* --json
 
-Checks every byte of a result against its SHA256SUMS, then judges plan and ledger by the rules of this version. Exit
-code 3: the folder is not as it was written; 4, 5: the verdict is incomplete, invalid.";
+Checks every byte of a result against its SHA256SUMS, then recomputes the verdict by the rules of this version. Exit
+code 3: the folder was changed; 4: the verdict is incomplete; 5: it is invalid.";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   feedline compare feedline-results/demo/20260101_120000 feedline-results/demo/20260102_120000
-  feedline compare before/demo after/demo                  several results of one workload on each side
+  feedline compare before/demo after/demo                  several results on each side
   feedline compare one/demo four/demo --across reader.read_threads --json
 
-Results that did other work, or with the page cache in another state, are refused, and the keys that differ are named;
---across allows one that is meant. Another store, data folder or host is what there is to compare, and only noted. With
-several results on both sides a run counts as one observation, else an epoch does; 5 observations make an interval.";
+Results of different work, or with a different cache state, are refused, and the message names the keys that differ;
+--across permits a difference. A different backend, data folder or host is noted. If both sides have several results,
+a run is one observation, otherwise an epoch is. An interval needs 5 observations.";
 
 const GENERATE_EXAMPLES: &str = "\
 Examples:
@@ -108,18 +107,18 @@ const PLAN_EXAMPLES: &str = "\
 Examples:
   feedline plan unet3d_b200 --ranks 8 --hosts 4 --host-memory 256GiB
   feedline plan ./mine.yaml --set reader.batch_size=32 --json
-  feedline plan llama3_405b                                files, bytes and memory of its checkpoints";
+  feedline plan llama3_405b                                files, bytes and memory of checkpoints";
 
 const CATALOG_EXAMPLES: &str = "\
 Examples:
-  feedline catalog /data/imagenet                          list it once, into /data/imagenet/.feedline
+  feedline catalog /data/imagenet                          write /data/imagenet/.feedline/catalog
   feedline catalog /data/imagenet --suffix .jpg --suffix .jpeg
-  feedline catalog /data/imagenet --check                  is the catalog still right? exit code 0 or 5
-  feedline catalog /data/imagenet --refresh                list again only the folders that changed
+  feedline catalog /data/imagenet --check                  exit code 0: unchanged; 5: folders changed
+  feedline catalog /data/imagenet --refresh                list only folders that changed
   feedline catalog /read/only/data --output ~/data.catalog
 
-Left out: names that begin with a dot, *.partial, *.idx (without --suffix), linked folders, sockets, pipes, devices.
-An interrupted listing goes on where it stopped when the same command is given again.";
+Skipped: names that start with a dot, *.partial, *.idx (without --suffix), linked folders, sockets, pipes, devices.
+The same command resumes an interrupted listing.";
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
@@ -127,7 +126,7 @@ Examples:
   feedline inspect part-0.parquet --sample 5 --access framework
   feedline inspect *.tfrecord --json
 
-A file that is damaged ends it with exit code 5 and the place of the damage.";
+A damaged file ends the command with exit code 5 and the position of the damage.";
 
 fn after_help() -> String {
     let mut text = format!("{EXAMPLES}\n\n{PRECEDENCE}\n\nExit codes:\n");
@@ -147,37 +146,37 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train on a data set with emulated accelerators and say how busy the storage kept them
+    /// Train on a data set with emulated accelerators and report how busy the storage kept them
     #[command(after_help = RUN_EXAMPLES, max_term_width = 120)]
     Run(RunFlags),
-    /// Run a workload with each combination of some settings, several times, and say what each is worth
+    /// Run a workload with every combination of settings, several times, and report the speed-ups
     #[command(after_help = SWEEP_EXAMPLES, max_term_width = 120)]
     Sweep(SweepFlags),
-    /// Find the largest number of accelerators that the storage feeds at the workload's AU
+    /// Find the largest number of accelerators that the storage can feed at the workload's AU
     #[command(after_help = CAPACITY_EXAMPLES, max_term_width = 120)]
     Capacity(CapacityFlags),
-    /// Say what holds the accelerators up, preprocessing or storage, and what a cache would bring
+    /// Find out whether accelerators wait for preprocessing or storage, and predict the effect of a cache
     #[command(after_help = STALL_EXAMPLES, max_term_width = 120)]
     Stall(StallFlags),
-    /// Check that results are as they were written, and judge them by the rules of this version
+    /// Check that results are unchanged, and recompute the verdict by the rules of this version
     #[command(after_help = VALIDATE_EXAMPLES, max_term_width = 120)]
     Validate(ValidateFlags),
-    /// Say whether two results differ, by how much, and how sure that is
+    /// Compare two results: whether they differ, by how much, and with what confidence
     #[command(after_help = COMPARE_EXAMPLES, max_term_width = 120)]
     Compare(CompareFlags),
-    /// Write a workload's data set; what is there already is kept
+    /// Write a workload's data set; keeps existing files
     #[command(after_help = GENERATE_EXAMPLES, max_term_width = 120)]
     Generate(GenerateFlags),
-    /// Say what a run would read, take and need, without touching data
+    /// Show what a run would read, and the time, memory and bandwidth it needs; reads no data
     #[command(after_help = PLAN_EXAMPLES, max_term_width = 120)]
     Plan(PlanFlags),
-    /// List a data set that somebody else made, once, so that runs need no list of files
+    /// List an existing data set, so that runs can use it
     #[command(after_help = CATALOG_EXAMPLES, max_term_width = 120)]
     Catalog(CatalogFlags),
-    /// Say what data files hold and where their samples are; files of any make
+    /// Show what data files contain and where their samples are, whichever program wrote them
     #[command(after_help = INSPECT_EXAMPLES, max_term_width = 120)]
     Inspect(InspectFlags),
-    /// List the built-in workloads, or print one as YAML, ready to be saved and edited
+    /// List the built-in workloads, or print one as YAML
     #[command(after_help = WORKLOADS_EXAMPLES, max_term_width = 120)]
     Workloads(WorkloadsFlags),
     /// Print a completion script for a shell
@@ -211,7 +210,7 @@ impl Command {
 /// How long to wait for storage, for commands without a workload.
 #[derive(Args, Clone, Debug)]
 pub struct WaitFlags {
-    /// End with a list of what is blocked if there is no progress for this long, such as 90s; off: wait forever
+    /// End if there is no progress for this long, such as 90s, and list what is blocked; off: wait forever
     #[arg(long, value_name = "SPAN", default_value = STALL_TIMEOUT, value_parser = patience)]
     pub stall_timeout: Nanos,
 }
@@ -222,11 +221,11 @@ pub struct WorkloadFlags {
     /// A built-in workload (see 'feedline workloads') or a YAML file in DLIO's format
     #[arg(default_value = "demo", value_name = "NAME|FILE")]
     pub workload: String,
-    /// Change a setting of the workload, in Hydra's notation; may be repeated, the last one for a key wins; a flag that
-    /// stands for the key wins over it
+    /// Override a setting of the workload, in Hydra's notation; may be repeated. The last one for a key counts; a flag
+    /// that stands for the key overrides it
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// End with a list of what is blocked if there is no progress for this long, such as 90s; off: wait forever
+    /// End if there is no progress for this long, such as 90s, and list what is blocked; off: wait forever
     /// [default: the workload's reader.stall_timeout, 60 s]
     #[arg(long, value_name = "SPAN", value_parser = patience)]
     pub stall_timeout: Option<Nanos>,
@@ -244,15 +243,15 @@ fn patience(text: &str) -> Result<Nanos, SpanError> {
 /// What of the data set is in memory when an epoch begins, and how that is shown. Each flag is a key of the workload.
 #[derive(Args, Debug)]
 pub struct CacheFlags {
-    /// The page cache before each epoch: cold (emptied of the files, and what was read is given back), warm (filled
-    /// with them) or as-is; sets reader.cache; see docs/cache.md [default: cold]
+    /// State of the page cache before each epoch: cold (files are evicted, and pages after they were read), warm (files
+    /// are loaded) or as-is; sets reader.cache; see docs/cache.md [default: cold]
     #[arg(long, value_name = "STATE")]
     pub cache: Option<String>,
-    /// Count the pages in memory right before they are read: exact (of every fetch), sample (of some, at random) or
-    /// none; sets reader.cache_proof [default: exact]
+    /// Count the cached pages right before each read: exact (of every fetch), sample (of a random sample) or none; sets
+    /// reader.cache_proof [default: exact]
     #[arg(long, value_name = "PROOF")]
     pub cache_proof: Option<String>,
-    /// Make the cache cold by emptying the whole host's, with names and attributes of files; needs root; sets
+    /// Empty the page cache of the whole host, including file names and attributes; needs root; sets
     /// reader.drop_caches
     #[arg(long)]
     pub drop_caches: bool,
@@ -260,10 +259,10 @@ pub struct CacheFlags {
 
 #[derive(Args, Debug)]
 pub struct OutputFlags {
-    /// Print the result as JSON, alone on stdout
+    /// Print the result as JSON on stdout
     #[arg(long)]
     pub json: bool,
-    /// No progress and no warnings on stderr
+    /// Print no progress and no warnings on stderr
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -274,18 +273,18 @@ pub struct PlaceFlags {
     /// Folder that holds the data set's train/ and valid/ [default: the workload's storage_root/data_folder]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Write the files of the data set that are missing before training
+    /// Write missing files of the data set before training
     #[arg(long)]
     pub generate: bool,
-    /// How the data is read: posix, direct, mmap, uring, sim:DEVICE, null or fault:STORE,..; see docs/stores.md
-    /// [default: what the workload's storage.store says; else direct with reader.odirect, posix without]
+    /// I/O backend: posix, direct, mmap, uring, sim:DEVICE, null or fault:STORE,..; see docs/stores.md [default: the
+    /// workload's storage.store, else direct with reader.odirect and posix without]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// Most memory for read buffers and kept batches, such as 2GiB: fewer batches are prefetched, reads are smaller
+    /// Limit the memory for read buffers and kept batches, such as 2GiB; reduces prefetch, then the read size
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
-    /// What of the data that feedline generated is compared when it is read: none, sample or full [default: what the
-    /// workload's reader.verify says, else sample]
+    /// How much of generated data is compared with the expected content: none, sample or full [default: the workload's
+    /// reader.verify, else sample]
     #[arg(long, value_name = "HOW", value_parser = PossibleValuesParser::new(Verify::NAMES))]
     pub verify: Option<String>,
 }
@@ -293,10 +292,10 @@ pub struct PlaceFlags {
 /// How checkpoints are taken.
 #[derive(Args, Debug)]
 pub struct CheckpointFlags {
-    /// Take checkpoints of so much of the model, such as 1/64: the same files, each that much smaller
+    /// Scale checkpoints, such as 1/64: the same files, each that much smaller
     #[arg(long, value_name = "SHARE", default_value = "1")]
     pub scale: Scale,
-    /// What training waits for: direct (durable files), async (a copy in memory) or burst-buffer (durable on
+    /// When training continues: direct (files are durable), async (copied to memory) or burst-buffer (durable on
     /// checkpoint.burst_folder, drained later); sets checkpoint.mode_of_save [default: direct]
     #[arg(long, value_name = "HOW")]
     pub save: Option<String>,
@@ -315,17 +314,17 @@ pub struct RunFlags {
     pub cache: CacheFlags,
     #[command(flatten)]
     pub checkpoints: CheckpointFlags,
-    /// Say how often to save, by the figures of this run and the job's mean time between failures, such as 24h
+    /// Recommend how often to save, for a job with this mean time between failures, such as 24h
     #[arg(long, value_name = "SPAN", value_parser = patience)]
     pub advise: Option<Nanos>,
-    /// Number of emulated accelerators [default: what the workload is made for: 1, for the demo 2, for llama3_8b 8]
+    /// Number of emulated accelerators [default: the workload's, usually 1; demo 2, llama3_8b 8]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
     /// Folder below which the result is written, as WORKLOAD/TIME [default: the workload's output.folder, or
     /// feedline-results]
     #[arg(long, value_name = "DIR")]
     pub results_dir: Option<PathBuf>,
-    /// Leave out the brief run on the null store that finds the instrument's own ceiling
+    /// Skip the short run on the null backend that measures the limit of feedline itself
     #[arg(long)]
     pub no_calibration: bool,
     #[command(flatten)]
@@ -336,7 +335,7 @@ pub struct RunFlags {
 pub struct SweepFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
-    /// A setting and its values, or ranks=1,2,.. or store=posix,..; may be repeated, for the grid of all combinations
+    /// A setting and its values, or ranks=1,2,.. or store=posix,..; repeat it for a grid of all combinations
     #[arg(long, value_name = "KEY=A,B,..", required = true)]
     pub over: Vec<String>,
     /// Runs of each cell
@@ -353,10 +352,10 @@ pub struct SweepFlags {
     /// feedline-results]
     #[arg(long, value_name = "DIR")]
     pub results_dir: Option<PathBuf>,
-    /// Folder for the result itself; a sweep that was interrupted there goes on [default: a new one in --results-dir]
+    /// Folder of the sweep; resumes an interrupted sweep there [default: a new one in --results-dir]
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Leave out the brief run on the null store that finds the instrument's own ceiling
+    /// Skip the short run on the null backend that measures the limit of feedline itself
     #[arg(long)]
     pub no_calibration: bool,
     /// Seed of the order within rounds, and of the intervals
@@ -374,13 +373,13 @@ pub struct CapacityFlags {
     pub place: PlaceFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
-    /// Number of accelerators to begin with
+    /// First number of accelerators to try
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub from: u64,
-    /// Look no further than this
+    /// Largest number of accelerators to try
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub up_to: Option<u64>,
-    /// Steps of a probe [default: 20 for each batch that may be ready in advance, at least 2 s of compute time]
+    /// Steps of a probe [default: 20 for each batch that can be ready in advance, at least 2 s of compute time]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
     #[command(flatten)]
@@ -396,8 +395,8 @@ pub struct StallFlags {
     /// Number of emulated accelerators [default: 1, for the demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
-    /// Most steps of each run, of which 5 warm up [default: 10 s of compute time, at least 20 for each batch that can
-    /// be ready in advance]
+    /// Maximum steps of each run, of which 5 warm up [default: 10 s of compute time, at least 20 for each batch that
+    /// can be ready in advance]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
     #[command(flatten)]
@@ -409,7 +408,7 @@ pub struct ValidateFlags {
     /// A result, or a folder that holds several
     #[arg(value_name = "RESULT-DIR", required = true)]
     pub results: Vec<PathBuf>,
-    /// Print the verdicts as JSON, alone on stdout
+    /// Print the verdicts as JSON on stdout
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -418,19 +417,19 @@ pub struct ValidateFlags {
 
 #[derive(Args, Debug)]
 pub struct CompareFlags {
-    /// The result to compare with, or a folder that holds several of one workload
+    /// The baseline result, or a folder that holds several of one workload
     #[arg(value_name = "A")]
     pub a: PathBuf,
-    /// The result to say something about, likewise
+    /// The result to compare, or a folder that holds several of one workload
     #[arg(value_name = "B")]
     pub b: PathBuf,
-    /// A setting that may differ, since it is what is compared: a key, ranks or hosts; may be repeated
+    /// Permit a difference in this setting: a key, ranks or hosts; may be repeated
     #[arg(long, value_name = "KEY")]
     pub across: Vec<String>,
-    /// Compare invalid results, too
+    /// Also compare invalid results
     #[arg(long)]
     pub force: bool,
-    /// Print the comparison as JSON, alone on stdout
+    /// Print the comparison as JSON on stdout
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -447,10 +446,10 @@ pub struct GenerateFlags {
     /// Files written at once [default: reader.write_threads, or the number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub writers: Option<u64>,
-    /// Write every file again, also those that exist with the right size
+    /// Write every file again, even if it exists with the right size
     #[arg(long)]
     pub overwrite: bool,
-    /// Read every file back and compare each byte with what the settings make; exit code 5 if one differs
+    /// Read every file back and compare each byte; exit code 5 if one differs
     #[arg(long)]
     pub verify: bool,
     #[command(flatten)]
@@ -465,22 +464,22 @@ pub struct PlanFlags {
     pub cache: CacheFlags,
     #[command(flatten)]
     pub checkpoints: CheckpointFlags,
-    /// Number of emulated accelerators over all hosts [default: what the workload is made for: 1, for the demo 2]
+    /// Number of emulated accelerators over all hosts [default: the workload's, usually 1; demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
-    /// Number of hosts that the ranks are spread over
+    /// Number of hosts
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub hosts: u64,
     /// Memory of one host, such as 256GiB [default: this host's]
     #[arg(long, value_name = "SIZE")]
     pub host_memory: Option<Bytes>,
-    /// Folder that holds or will hold the data set; only its free space is looked at
+    /// Folder of the data set; only its free space is checked
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// How the data would be read: posix, direct, mmap, uring, sim:DEVICE or null [default: as for run]
+    /// I/O backend: posix, direct, mmap, uring, sim:DEVICE or null [default: as for run]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// Most memory for read buffers and kept batches, such as 2GiB
+    /// Limit the memory for read buffers and kept batches, such as 2GiB
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Bytes>,
     #[command(flatten)]
@@ -495,13 +494,13 @@ pub struct CatalogFlags {
     /// List only files whose name ends in this, such as .jpg; may be repeated
     #[arg(long, value_name = "SUFFIX", conflicts_with = "check")]
     pub suffix: Vec<OsString>,
-    /// Where the catalog is [default: DIR/.feedline/catalog]
+    /// File of the catalog [default: DIR/.feedline/catalog]
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// List again only the folders that changed since the catalog was made
+    /// List only folders that changed since the catalog was written
     #[arg(long, conflicts_with = "check")]
     pub refresh: bool,
-    /// Change nothing; say whether the folders still are as the catalog says
+    /// Check whether folders changed since the catalog was written; writes nothing
     #[arg(long)]
     pub check: bool,
     /// Folders listed at once [default: twice the number of cores]
@@ -518,19 +517,19 @@ pub struct InspectFlags {
     /// The files
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Their format [default: by the end of the name]
+    /// Format of the files [default: from the file name]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
-    /// Show the reads that bring this sample, counted from 0; may be repeated
+    /// Show the reads for this sample, counted from 0; may be repeated
     #[arg(long, value_name = "N")]
     pub sample: Vec<u64>,
-    /// Samples in each file, for formats whose files do not say
+    /// Samples in each file, for formats that do not store the number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub samples: Option<u64>,
-    /// How samples are read: framework (as its own reader does) or extent (just their bytes)
+    /// How samples are read: framework (like the framework's own reader) or extent (only their bytes)
     #[arg(long, value_name = "ACCESS", default_value = "extent")]
     pub access: String,
-    /// Print the findings as JSON, alone on stdout
+    /// Print the result as JSON on stdout
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
