@@ -1,36 +1,29 @@
-//! Looks into files that somebody else wrote on a format's behalf: brings the bytes that it asks for until it can
-//! answer, within bounds that no container which people train from comes near.
+//! Questions about existing files that a format answers from their metadata: which bytes must be read before it can
+//! answer, and what has been read so far. Reads nothing itself.
 
-use format::{Look, Obstacle, Seen};
-use model::ledger::Counted;
+use format::{Extent, Look, Obstacle, Seen};
 use model::names::Name;
-use store::{Lane, StoreError};
 use thiserror::Error;
 
-use crate::cache::book;
-
-/// Looks into one file and bytes held of it.
-const MOST_LOOKS: u64 = 10_000;
+/// Reads that one question takes, and bytes held of one file. No container that people train from comes near.
+const MOST_READS: u64 = 10_000;
 const MOST_SEEN: u64 = 1 << 30;
 
-/// Why there is no answer.
+/// Why metadata does not lead to an answer.
 #[derive(Debug, Error)]
-pub enum AskError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
+pub enum MetadataError {
     #[error("{name}: {cause}")]
     Format { name: String, cause: Obstacle },
-    #[error("{name}: finding its samples takes more than {MOST_LOOKS} looks or {} MiB", MOST_SEEN >> 20)]
+    #[error("{name}: finding its samples takes more than {MOST_READS} reads or {} MiB", MOST_SEEN >> 20)]
     Endless { name: String },
 }
 
-/// What the looks cost.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cost {
-    pub(crate) bytes: u64,
-    pub(crate) opens: u64,
-    pub(crate) reads: u64,
-    pub(crate) counted: Counted,
+/// What a question leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step<T> {
+    Answer(T),
+    /// These bytes must be read first.
+    Read(Extent),
 }
 
 /// The file that a question is about.
@@ -39,33 +32,101 @@ pub(crate) struct Subject<'a> {
     pub(crate) format: &'static str,
     pub(crate) name: &'a Name,
     pub(crate) bytes: u64,
-    /// The reader of the lane that looks.
-    pub(crate) reader: usize,
 }
 
-/// Asks until nothing more needs to be read for the answer. What is `seen` already is not read again.
-pub(crate) fn ask<T>(
-    lane: &mut dyn Lane,
-    file: Subject<'_>,
-    seen: &mut Seen,
-    cost: &mut Cost,
-    mut question: impl FnMut(&Look<'_>) -> Result<T, Obstacle>,
-) -> Result<T, AskError> {
-    for _ in 0..MOST_LOOKS {
-        let unread = match question(&Look::new(file.format, file.bytes, seen)) {
-            Ok(answer) => return Ok(answer),
-            Err(Obstacle::Unread(extent)) => extent,
-            Err(cause) => return Err(AskError::Format { name: file.name.to_string(), cause }),
-        };
-        if seen.total().saturating_add(unread.len) > MOST_SEEN {
-            break;
-        }
-        let out = seen.add(unread.offset, unread.len as usize);
-        let done = lane.look(file.reader, (file.name, file.bytes), unread.offset, out)?;
-        cost.bytes += done.bytes;
-        cost.opens += done.opens;
-        cost.reads += done.reads;
-        book(&mut cost.counted, done.probe, done.bytes);
+/// What has been read of the metadata of one file. Kept and reused from file to file.
+#[derive(Debug, Default)]
+pub(crate) struct Metadata {
+    seen: Seen,
+    /// Reads since the last answer.
+    reads: u64,
+}
+
+impl Metadata {
+    /// Forgets everything, for the next file.
+    pub(crate) fn clear(&mut self) {
+        self.seen.clear();
+        self.reads = 0;
     }
-    Err(AskError::Endless { name: file.name.to_string() })
+
+    /// Asks a question about the file. Bytes that were added before are not asked for again.
+    pub(crate) fn ask<T>(
+        &mut self,
+        file: Subject<'_>,
+        question: impl FnOnce(&Look<'_>) -> Result<T, Obstacle>,
+    ) -> Result<Step<T>, MetadataError> {
+        let name = || file.name.to_string();
+        match question(&Look::new(file.format, file.bytes, &self.seen)) {
+            Ok(answer) => {
+                self.reads = 0;
+                Ok(Step::Answer(answer))
+            }
+            Err(Obstacle::Unread(range)) => {
+                let is_endless =
+                    self.reads == MOST_READS || self.seen.total().saturating_add(range.len) > MOST_SEEN;
+                self.reads += 1;
+                if is_endless { Err(MetadataError::Endless { name: name() }) } else { Ok(Step::Read(range)) }
+            }
+            Err(cause) => Err(MetadataError::Format { name: name(), cause }),
+        }
+    }
+
+    /// Adds bytes that were read at `offset`.
+    pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) {
+        self.seen.add(offset, bytes.len()).copy_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asks a question that takes reads of these lengths, one after the other; says how many were made.
+    fn reads(metadata: &mut Metadata, lengths: impl IntoIterator<Item = u64>) -> Result<u64, MetadataError> {
+        let name = Name::new("train/a").unwrap();
+        let file = Subject { format: "npz", name: &name, bytes: u64::MAX };
+        let (mut lengths, mut made) = (lengths.into_iter(), 0);
+        loop {
+            let unread = lengths.next().map(|len| Obstacle::Unread(Extent { offset: 0, len }));
+            match metadata.ask(file, |_| unread.map_or(Ok(()), Err))? {
+                Step::Answer(()) => return Ok(made),
+                Step::Read(_) => made += 1,
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_are_asked_for_once() {
+        let name = Name::new("train/a").unwrap();
+        let file = Subject { format: "npz", name: &name, bytes: 100 };
+        let mut metadata = Metadata::default();
+        let both = |look: &Look<'_>| Ok((look.at(90, 2)?.to_vec(), look.at(10, 3)?.to_vec()));
+        assert_eq!(metadata.ask(file, both).unwrap(), Step::Read(Extent { offset: 90, len: 2 }));
+        metadata.add(90, b"yz");
+        assert_eq!(metadata.ask(file, both).unwrap(), Step::Read(Extent { offset: 10, len: 3 }));
+        metadata.add(10, b"abc");
+        assert_eq!(metadata.ask(file, both).unwrap(), Step::Answer((b"yz".to_vec(), b"abc".to_vec())));
+        metadata.clear();
+        assert_eq!(metadata.ask(file, both).unwrap(), Step::Read(Extent { offset: 90, len: 2 }));
+    }
+
+    #[test]
+    fn a_question_without_an_end_is_an_error_and_many_questions_are_none() {
+        let mut metadata = Metadata::default();
+        for _ in 0..3 {
+            assert_eq!(reads(&mut metadata, vec![1; 6_000]).unwrap(), 6_000);
+        }
+        assert_eq!(reads(&mut metadata, vec![1; 10_000]).unwrap(), MOST_READS);
+        let error = reads(&mut metadata, vec![1; 10_001]).unwrap_err().to_string();
+        assert_eq!(error, "train/a: finding its samples takes more than 10000 reads or 1024 MiB");
+    }
+
+    #[test]
+    fn no_more_bytes_are_held_than_the_limit() {
+        let mut metadata = Metadata::default();
+        assert_eq!(reads(&mut metadata, [MOST_SEEN]).unwrap(), 1);
+        metadata.add(0, &[7]);
+        assert!(matches!(reads(&mut metadata, [MOST_SEEN]), Err(MetadataError::Endless { .. })));
+        assert!(matches!(reads(&mut metadata, [u64::MAX]), Err(MetadataError::Endless { .. })));
+    }
 }

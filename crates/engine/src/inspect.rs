@@ -1,19 +1,20 @@
-//! What a file holds, found by reading it the way a run would: looks where the format asks for them, and nothing else.
+//! What a file holds, found by reading it the way a run would: the metadata that the format asks for, and nothing else.
 
 use std::ops::Range;
 
-use format::{Extent, Facts, File, Format, Seen};
+use format::{Extent, Facts, File, Format};
 use model::names::Name;
-use store::{Lane, Store, StoreError, Traffic};
+use store::{Store, StoreError};
 
-use crate::asking::{AskError, Cost, Subject, ask};
+use crate::asking::{Metadata, Subject};
+use crate::file_reader::{AskError, FileReader};
 
-/// A file that is looked into.
+/// A file that is inspected.
 pub struct Inspection<'a> {
     format: &'a dyn Format,
     file: Subject<'a>,
-    lane: Box<dyn Lane + 'a>,
-    seen: Seen,
+    reader: FileReader<'a>,
+    metadata: Metadata,
 }
 
 impl std::fmt::Debug for Inspection<'_> {
@@ -23,7 +24,7 @@ impl std::fmt::Debug for Inspection<'_> {
 }
 
 impl<'a> Inspection<'a> {
-    /// Begins to look into the file of that name.
+    /// Begins with the file of that name.
     pub fn new(
         store: &'a dyn Store,
         format: &'a dyn Format,
@@ -31,8 +32,8 @@ impl<'a> Inspection<'a> {
     ) -> Result<Inspection<'a>, AskError> {
         let missing = || StoreError::Missing { name: name.to_string() };
         let bytes = store.files().size(name)?.ok_or_else(missing)?;
-        let file = Subject { format: format.name(), name, bytes, reader: 0 };
-        Ok(Inspection { format, file, lane: store.lane(Traffic::looks())?, seen: Seen::default() })
+        let file = Subject { format: format.name(), name, bytes };
+        Ok(Inspection { format, file, reader: FileReader::new(store)?, metadata: Metadata::default() })
     }
 
     /// Length of the file.
@@ -43,13 +44,13 @@ impl<'a> Inspection<'a> {
     /// What the file says about itself.
     pub fn facts(&mut self) -> Result<Facts, AskError> {
         let format = self.format;
-        ask(&mut *self.lane, self.file, &mut self.seen, &mut Cost::default(), |look| format.inspect(look))
+        self.reader.ask(self.file, &mut self.metadata, |look| format.inspect(look))
     }
 
     /// The reads that bring some of the `held` samples.
     pub fn reads(&mut self, samples: &Range<u64>, held: u64) -> Result<Vec<Extent>, AskError> {
         let format = self.format;
-        ask(&mut *self.lane, self.file, &mut self.seen, &mut Cost::default(), |look| {
+        self.reader.ask(self.file, &mut self.metadata, |look| {
             let mut reads = Vec::new();
             format.reads(File::Foreign { look, samples: held }, samples.clone(), &mut reads)?;
             Ok(reads)

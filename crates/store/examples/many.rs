@@ -13,7 +13,7 @@ use std::time::Instant;
 use model::extent::Extent;
 use model::names::Name;
 use model::units::Nanos;
-use store::{Awaits, Fetch, Mode, Now, Selection, Store, Threads, Traffic};
+use store::{Awaits, Fetch, Mode, Now, Purpose, Selection, Store, Threads, Traffic};
 
 struct Clock(Instant);
 
@@ -92,7 +92,7 @@ fn read_some(
 ) -> Outcome<u64> {
     let go_on = AtomicBool::new(false);
     let transfer = files.iter().map(|(_, bytes)| *bytes).max().unwrap_or(1).min(1 << 20) as usize;
-    let mut lane = store.lane(Traffic { readers, transfer, clock, give_up: &go_on, ..Traffic::looks() })?;
+    let mut lane = store.lane(Traffic { readers, transfer, clock, give_up: &go_on, ..Traffic::untimed() })?;
     let mut free: Vec<usize> = (0..readers).collect();
     let mut bytes = 0;
     loop {
@@ -100,8 +100,9 @@ fn read_some(
         while let Some(reader) = free.pop() {
             let Some((name, len)) = files.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
             let ranges = [Extent { offset: 0, len: *len }];
-            let (tag, file_bytes, at) = (0, *len, clock.now());
-            let fetch = Fetch { name, tag, ranges: &ranges, file_bytes, keep_open: false, at, into: None };
+            let (purpose, file_bytes, at) = (Purpose::Samples(0), *len, clock.now());
+            let fetch =
+                Fetch { name, purpose, ranges: &ranges, file_bytes, keep_open: false, at, into: None };
             lane.submit(reader, fetch);
         }
         match (lane.reap(), lane.awaits()) {

@@ -12,10 +12,13 @@ use model::names::Name;
 use model::units::Nanos;
 use rustix::fs::{FileType, Mode};
 
-use crate::{Awaits, Brought, Buffer, Done, Fetch, Lane, Store, StoreError, Track, Traffic, Witness};
+use crate::{
+    Awaits, Brought, Buffer, Done, Fetch, Lane, Probe, Proof, Purpose, Store, StoreError, Track, Traffic,
+    Witness,
+};
 
-/// What fetches are marked with.
-const TAG: u64 = 77;
+/// The number of the file in every fetch of samples.
+const FILE: u64 = 77;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -23,13 +26,14 @@ fn name(text: &str) -> Name {
 
 /// The lane of so many readers whose reads are at most `transfer` bytes.
 fn lane(store: &dyn Store, readers: usize, transfer: usize) -> Box<dyn Lane + '_> {
-    store.lane(Traffic { readers, transfer, ..Traffic::looks() }).unwrap()
+    store.lane(Traffic { readers, transfer, ..Traffic::untimed() }).unwrap()
 }
 
 /// A fetch of one range of a file that should have `file_bytes` bytes.
 fn range<'a>(name: &'a Name, range: &'a Extent, file_bytes: u64) -> Fetch<'a> {
     let ranges = std::slice::from_ref(range);
-    Fetch { name, tag: TAG, ranges, file_bytes, keep_open: false, at: Nanos::ZERO, into: None }
+    let purpose = Purpose::Samples(FILE);
+    Fetch { name, purpose, ranges, file_bytes, keep_open: false, at: Nanos::ZERO, into: None }
 }
 
 /// Waits for a fetch to end, as the engine does.
@@ -42,6 +46,22 @@ fn reap(lane: &mut dyn Lane) -> Option<Done> {
             (None, Awaits::Medium) => lane.wait(Nanos(1_000_000_000)),
         }
     }
+}
+
+/// Fetches metadata as the engine does: the bytes are kept, and the file stays open.
+pub(crate) fn read_metadata(
+    lane: &mut dyn Lane,
+    reader: usize,
+    (name, file_bytes): (&Name, u64),
+    offset: u64,
+    len: u64,
+) -> Result<(Brought, Vec<u8>), StoreError> {
+    let (purpose, into) = (Purpose::Metadata, Some(Buffer::default()));
+    let part = Extent { offset, len };
+    lane.submit(reader, Fetch { purpose, keep_open: true, into, ..range(name, &part, file_bytes) });
+    let done = reap(lane).expect("in flight");
+    let kept = done.kept.expect("the buffer comes back").bytes().to_vec();
+    done.outcome.map(|brought| (brought, kept))
 }
 
 fn put(store: &dyn Store, at: &str, bytes: &[u8]) {
@@ -176,7 +196,7 @@ fn bytes_can_be_kept(store: &dyn Store) {
     assert!(done.outcome.is_err() && done.kept.is_some(), "a buffer is not lost with its fetch");
 }
 
-/// What a witness was shown: reader, tag, offset and bytes of a part.
+/// What a witness was shown: reader, file, offset and bytes of a part.
 type Shown = (usize, u64, u64, Vec<u8>);
 
 /// Notes all that it is shown, and objects to what follows `most` bytes.
@@ -186,9 +206,9 @@ struct Seeing {
 }
 
 impl Witness for Seeing {
-    fn see(&self, reader: usize, tag: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn see(&self, reader: usize, file: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let mut seen = self.seen.lock().unwrap();
-        seen.push((reader, tag, offset, bytes.to_vec()));
+        seen.push((reader, file, offset, bytes.to_vec()));
         let count: usize = seen.iter().map(|(.., bytes)| bytes.len()).sum();
         if count > self.most { Err(StoreError::Refused("seen enough".to_owned())) } else { Ok(()) }
     }
@@ -201,9 +221,9 @@ fn a_witness_sees_every_byte(store: &dyn Store) {
     let ranges = [(65_000, 5000), (4095, 2), (13, 60_001)].map(|(offset, len)| Extent { offset, len });
     for (transfer, most) in [(512, usize::MAX), (4096, usize::MAX), (1 << 20, usize::MAX), (4096, 5002)] {
         let witness = Seeing { seen: Mutex::default(), most };
-        let traffic = Traffic { readers: 3, transfer, witness: Some(&witness), ..Traffic::looks() };
+        let traffic = Traffic { readers: 3, transfer, witness: Some(&witness), ..Traffic::untimed() };
         let mut lane = store.lane(traffic).unwrap();
-        lane.look(1, (&file, 70_000), 7, &mut [0; 9]).unwrap();
+        read_metadata(&mut *lane, 1, (&file, 70_000), 7, 9).unwrap();
         lane.submit(1, Fetch { ranges: &ranges, ..range(&file, &ranges[0], 70_000) });
         let outcome = reap(&mut *lane).expect("in flight").outcome;
         let mut seen = witness.seen.lock().unwrap().clone().into_iter();
@@ -215,8 +235,8 @@ fn a_witness_sees_every_byte(store: &dyn Store) {
             assert_eq!(outcome.unwrap_err(), StoreError::Refused("seen enough".to_owned()));
         }
         while let Some(Extent { offset, len }) = expected {
-            let (reader, tag, at, bytes) = seen.next().expect("every byte is seen");
-            assert_eq!((reader, tag, at), (1, TAG, offset), "parts follow one another");
+            let (reader, file, at, bytes) = seen.next().expect("every byte is seen");
+            assert_eq!((reader, file, at), (1, FILE, offset), "parts follow one another");
             assert!(bytes == content[at as usize..][..bytes.len()], "the bytes at {at} are the file's");
             let rest = len - bytes.len() as u64;
             expected = if rest > 0 {
@@ -246,11 +266,12 @@ fn a_file_can_stay_open(store: &dyn Store) {
     assert_eq!(opens(&mut *lane, 0, &other, false), 1, "another file");
     assert_eq!(opens(&mut *lane, 0, &other, false), 1, "it was closed");
     assert_eq!(opens(&mut *lane, 1, &file, false), 0, "what another reader does is nothing to it");
-    let mut bytes = [0; 4];
-    assert_eq!(lane.look(0, (&other, 10), 6, &mut bytes).unwrap().opens, 1);
-    assert_eq!((bytes, lane.look(0, (&other, 10), 0, &mut bytes).unwrap().opens), ([3; 4], 0));
-    assert_eq!(opens(&mut *lane, 0, &other, false), 0, "a look leaves it open");
-    let short = lane.look(0, (&other, 10), 8, &mut bytes).unwrap_err();
+    let mut metadata = |offset| read_metadata(&mut *lane, 0, (&other, 10), offset, 4);
+    assert_eq!(metadata(6).unwrap().0.opens, 1);
+    let (brought, bytes) = metadata(0).unwrap();
+    assert_eq!((brought.opens, &bytes[..]), (0, &[3; 4][..]));
+    assert_eq!(opens(&mut *lane, 0, &other, false), 0, "the samples follow their metadata");
+    let short = read_metadata(&mut *lane, 0, (&other, 10), 8, 4).unwrap_err();
     assert!(matches!(short, StoreError::Short { end: 10, needed: 12, .. }), "{short:?}");
 }
 
@@ -259,7 +280,7 @@ fn a_long_fetch_can_be_given_up(store: &dyn Store) {
     let whole = Extent { offset: 0, len: 5000 };
     let halves = [Extent { offset: 0, len: 2500 }, Extent { offset: 2500, len: 2500 }];
     let ended = AtomicBool::new(true);
-    let mut lane = store.lane(Traffic { give_up: &ended, transfer: 4096, ..Traffic::looks() }).unwrap();
+    let mut lane = store.lane(Traffic { give_up: &ended, transfer: 4096, ..Traffic::untimed() }).unwrap();
     lane.submit(0, Fetch { ranges: &halves, ..range(&file, &whole, 5000) });
     let done = reap(&mut *lane).expect("it ends");
     assert_eq!(done.outcome.unwrap_err(), StoreError::GivenUp);
@@ -269,14 +290,14 @@ fn tracks_tell_what_is_done(store: &dyn Store) {
     put(store, "suite/tracked", &[1; 2500]);
     let (tracks, file) = ([Track::default(), Track::default()], name("suite/tracked"));
     let mut lane =
-        store.lane(Traffic { readers: 2, transfer: 1000, tracks: &tracks, ..Traffic::looks() }).unwrap();
+        store.lane(Traffic { readers: 2, transfer: 1000, tracks: &tracks, ..Traffic::untimed() }).unwrap();
     lane.submit(1, range(&file, &Extent { offset: 0, len: 2500 }, 2500));
     let brought = reap(&mut *lane).expect("in flight").outcome.unwrap();
     assert!(tracks[1].ended() > brought.opens + brought.reads, "opens, reads, and the close");
     assert_eq!((tracks[1].operation(), tracks[0].ended()), (None, 0));
     let before = tracks[0].ended();
-    lane.look(0, (&file, 2500), 7, &mut [0; 9]).unwrap();
-    assert!(tracks[0].ended() >= before + 2, "looks, too");
+    read_metadata(&mut *lane, 0, (&file, 2500), 7, 9).unwrap();
+    assert!(tracks[0].ended() >= before + 2, "metadata, too");
 }
 
 fn wrong_sizes_are_errors(store: &dyn Store) {
@@ -292,7 +313,7 @@ fn wrong_sizes_are_errors(store: &dyn Store) {
     }
 }
 
-/// Whichever part of a file is fetched or looked at, and whether it was to stay open or not, its size is checked.
+/// Whichever part of a file is fetched, samples or metadata, and whether it was to stay open or not, its size is checked.
 fn parts_of_a_file_of_another_size_are_refused(store: &dyn Store, planned: u64, len: u64) {
     let (file, part) = (name("suite/file"), Extent { offset: 0, len });
     let is_refused = |outcome: Result<Brought, StoreError>| match outcome {
@@ -304,26 +325,31 @@ fn parts_of_a_file_of_another_size_are_refused(store: &dyn Store, planned: u64, 
     for keep_open in [false, true, true] {
         lane.submit(0, Fetch { keep_open, ..range(&file, &part, planned) });
         is_refused(reap(&mut *lane).expect("in flight").outcome);
-        is_refused(lane.look(0, (&file, planned), 0, &mut vec![0; len as usize]));
+        is_refused(read_metadata(&mut *lane, 0, (&file, planned), 0, len).map(|(brought, _)| brought));
     }
     lane.submit(0, range(&file, &Extent { offset: 0, len: 100 }, 5000));
     assert_eq!(reap(&mut *lane).expect("in flight").outcome.map(|brought| brought.bytes), Ok(100));
 }
 
-/// Every open and read of fetches and looks is counted and has its span, in the same number on every backend.
+/// Every open and read, of samples and of metadata, is counted and has its span, in the same number on every backend.
+/// So is what is done about the pages of each fetch, where reads go through the page cache.
 fn every_read_is_timed(store: &dyn Store) {
     put(store, "suite/timed", &vec![5; 200_000]);
     let file = name("suite/timed");
     let ranges = [(0, 150_000), (196_608, 3392), (0, 10)].map(|(offset, len)| Extent { offset, len });
-    let mut lane = lane(store, 2, 1 << 16);
-    let (mut opens, mut reads) = (0, 0);
+    let proof = Proof { counts_one_in: 1, gives_back: true, ..Proof::default() };
+    let mut lane =
+        store.lane(Traffic { readers: 2, transfer: 1 << 16, proof, ..Traffic::untimed() }).unwrap();
+    let (mut opens, mut reads, mut probes) = (0, 0, 0);
     let mut count = |brought: Brought, expected: u64| {
         assert_eq!(brought.reads, expected, "reads of at most 64 KiB");
         opens += brought.opens;
         reads += brought.reads;
+        probes += u64::from(brought.probe != Probe::Unasked);
     };
-    count(lane.look(0, (&file, 200_000), 0, &mut vec![0; 150_000]).unwrap(), 3);
-    count(lane.look(0, (&file, 200_000), 199_000, &mut [0; 1000]).unwrap(), 1);
+    for (offset, len, expected) in [(0, 150_000, 3), (199_000, 1000, 1)] {
+        count(read_metadata(&mut *lane, 0, (&file, 200_000), offset, len).unwrap().0, expected);
+    }
     for keep_open in [true, false] {
         lane.submit(0, Fetch { ranges: &ranges, keep_open, ..range(&file, &ranges[0], 200_000) });
         count(reap(&mut *lane).expect("in flight").outcome.unwrap(), 5);
@@ -331,6 +357,8 @@ fn every_read_is_timed(store: &dyn Store) {
     let spans = lane.take_spans();
     assert_eq!((spans.open.count(), spans.read.count(), spans.close.count()), (opens, reads, 1));
     assert_eq!((opens, reads), (1, 14));
+    assert!([0, 4].contains(&probes), "pages are counted for every fetch or for none: {probes} of 4");
+    assert_eq!((spans.probe.count(), spans.forget.count()), (probes, probes));
 }
 
 fn missing_things_are_named(store: &dyn Store) {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::rule::{self, Kind, Strikes, Use};
 use crate::{
-    Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Posix, Selection, Sim, Spans,
+    Awaits, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Posix, Purpose, Selection, Sim, Spans,
     Store, StoreError, Threads, Traffic, Waker, Witness,
 };
 
@@ -111,14 +111,14 @@ struct Spoiler<'a> {
 }
 
 impl Witness for Spoiler<'_> {
-    fn see(&self, reader: usize, tag: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn see(&self, reader: usize, file: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let Some(witness) = self.witness else { return Ok(()) };
         if bytes.is_empty() || !self.spoils[reader].swap(false, Ordering::Relaxed) {
-            return witness.see(reader, tag, offset, bytes);
+            return witness.see(reader, file, offset, bytes);
         }
         let mut wrong = bytes.to_vec();
         wrong[0] ^= 1;
-        witness.see(reader, tag, offset, &wrong)
+        witness.see(reader, file, offset, &wrong)
     }
 }
 
@@ -134,7 +134,7 @@ struct Delayed {
     due: Nanos,
     reader: usize,
     name: Name,
-    tag: u64,
+    purpose: Purpose,
     ranges: Vec<Extent>,
     file_bytes: u64,
     keep_open: bool,
@@ -192,7 +192,7 @@ impl FaultLane<'_> {
                     due: now + self.store.strikes.rule.span,
                     reader,
                     name: fetch.name.clone(),
-                    tag: fetch.tag,
+                    purpose: fetch.purpose,
                     ranges: fetch.ranges.to_vec(),
                     file_bytes: fetch.file_bytes,
                     keep_open: fetch.keep_open,
@@ -210,9 +210,9 @@ impl FaultLane<'_> {
         }
         let now = self.traffic.clock.now();
         for fetch in self.delayed.extract_if(.., |fetch| fetch.due <= now) {
-            let Delayed { reader, name, tag, ranges, file_bytes, keep_open, at, into, .. } = fetch;
+            let Delayed { reader, name, purpose, ranges, file_bytes, keep_open, at, into, .. } = fetch;
             let (name, ranges) = (&name, ranges.as_slice());
-            self.inner.submit(reader, Fetch { name, tag, ranges, file_bytes, keep_open, at, into });
+            self.inner.submit(reader, Fetch { name, purpose, ranges, file_bytes, keep_open, at, into });
         }
     }
 }
@@ -220,7 +220,7 @@ impl FaultLane<'_> {
 #[deny(clippy::missing_trait_methods)]
 impl Lane for FaultLane<'_> {
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
-        match self.store.strikes.strike(fetch.name) {
+        match fetch.purpose != Purpose::Upkeep && self.store.strikes.strike(fetch.name) {
             true => self.strike(reader, fetch),
             false => self.inner.submit(reader, fetch),
         }
@@ -258,17 +258,6 @@ impl Lane for FaultLane<'_> {
         self.inner.waker()
     }
 
-    /// Looks are left alone: rules are about fetches.
-    fn look(
-        &mut self,
-        reader: usize,
-        file: (&Name, u64),
-        offset: u64,
-        out: &mut [u8],
-    ) -> Result<Brought, StoreError> {
-        self.inner.look(reader, file, offset, out)
-    }
-
     fn take_spans(&mut self) -> Spans {
         self.inner.take_spans()
     }
@@ -280,6 +269,8 @@ mod tests {
 
     use super::*;
     use crate::{Mode, conformance};
+
+    const SAMPLES: Purpose = Purpose::Samples(0);
 
     fn store(arguments: &str) -> (tempfile::TempDir, Box<dyn Store>) {
         let folder = tempfile::tempdir().unwrap();
@@ -309,13 +300,21 @@ mod tests {
             writer.write(&[7; 10]).unwrap();
             writer.finish().unwrap();
         }
-        let mut lane = store.lane(Traffic::looks()).unwrap();
+        let mut lane = store.lane(Traffic::untimed()).unwrap();
         let mut fetch = |name: &Name| {
             let ranges = [Extent { offset: 0, len: 10 }];
             let at = Nanos::ZERO;
             lane.submit(
                 0,
-                Fetch { name, tag: 0, ranges: &ranges, file_bytes: 10, keep_open: false, at, into: None },
+                Fetch {
+                    name,
+                    purpose: SAMPLES,
+                    ranges: &ranges,
+                    file_bytes: 10,
+                    keep_open: false,
+                    at,
+                    into: None,
+                },
             );
             lane.reap().unwrap().outcome.map(|brought| brought.bytes).map_err(|error| error.kind())
         };
@@ -348,13 +347,21 @@ mod tests {
         writer.write(&[6; 10]).unwrap();
         writer.finish().unwrap();
         let first = First(AtomicU64::new(0));
-        let mut lane = store.lane(Traffic { witness: Some(&first), ..Traffic::looks() }).unwrap();
+        let mut lane = store.lane(Traffic { witness: Some(&first), ..Traffic::untimed() }).unwrap();
         for byte in [7, 6] {
             let (ranges, into) = ([Extent { offset: 0, len: 10 }], Some(Buffer::default()));
             let at = Nanos::ZERO;
             lane.submit(
                 0,
-                Fetch { name: &name, tag: 0, ranges: &ranges, file_bytes: 10, keep_open: false, at, into },
+                Fetch {
+                    name: &name,
+                    purpose: SAMPLES,
+                    ranges: &ranges,
+                    file_bytes: 10,
+                    keep_open: false,
+                    at,
+                    into,
+                },
             );
             let kept = lane.reap().unwrap().kept.unwrap();
             assert_eq!((kept.bytes()[0], kept.bytes()[1]), (byte, 6));
@@ -368,13 +375,13 @@ mod tests {
         {
             let (folder, store) = store(&format!("posix,kind={kind}"));
             let name = Name::new("train/a").unwrap();
-            let mut lane = store.lane(Traffic::looks()).unwrap();
+            let mut lane = store.lane(Traffic::untimed()).unwrap();
             let (ranges, at) = ([Extent { offset: 0, len: 10 }], Nanos::ZERO);
             lane.submit(
                 0,
                 Fetch {
                     name: &name,
-                    tag: 0,
+                    purpose: SAMPLES,
                     ranges: &ranges,
                     file_bytes: 10,
                     keep_open: false,

@@ -20,7 +20,7 @@ const LEAST_BLOCK: u64 = 64 << 10;
 const BLOCKS_AHEAD: u64 = 8;
 /// The unit in which a subset is drawn.
 const REGION: u64 = 16 << 20;
-/// Blocks that one fetch can mark: what read-ahead and read-around reach, the range itself, and looks at metadata.
+/// Blocks that one fetch can mark: what read-ahead and read-around reach, the range itself, and metadata.
 const BLOCKS_PER_FETCH: u64 = 32;
 
 /// Keys of blocks, ranges and regions differ.

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use model::extent::Extent;
 use model::names::Name;
-use model::units::Nanos;
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
@@ -227,8 +226,8 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
             if let Some(kept) = &mut into {
                 kept[part.place..][..part.bytes].copy_from_slice(came);
             }
-            if let Some(witness) = self.traffic.witness {
-                witness.see(reader, fetch.tag, range.offset + part.place as u64, came)?;
+            if let (Some(witness), Some(number)) = (self.traffic.witness, fetch.purpose.witnessed()) {
+                witness.see(reader, number, range.offset + part.place as u64, came)?;
             }
         }
         Ok(reads)
@@ -267,28 +266,6 @@ impl<B: Blocking> Lane for BlockingLane<'_, B> {
 
     fn awaits(&self) -> Awaits {
         Awaits::Nothing
-    }
-
-    fn look(
-        &mut self,
-        reader: usize,
-        (name, file_bytes): (&Name, u64),
-        offset: u64,
-        out: &mut [u8],
-    ) -> Result<Brought, StoreError> {
-        let range = Extent { offset, len: out.len() as u64 };
-        let ranges = &[range];
-        let fetch = Fetch { name, tag: 0, ranges, file_bytes, keep_open: true, at: Nanos::ZERO, into: None };
-        let (file, opens) = self.open(reader, &fetch)?;
-        let probe = self.probe(&file, Subject::of(&fetch));
-        // Looks are not shown to the witness.
-        let witness = self.traffic.witness.take();
-        let outcome = self.read_range((reader, &file), range, &fetch, 0, Some(out));
-        self.traffic.witness = witness;
-        let left = self.leave(reader, file, name, outcome.is_ok());
-        let reads = outcome?;
-        left?;
-        Ok(Brought { bytes: range.len, opens, reads, probe })
     }
 
     fn take_spans(&mut self) -> Spans {

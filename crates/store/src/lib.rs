@@ -88,8 +88,8 @@ impl Now for Still {
 /// One who sees the bytes that come, before they are dropped: called by the lane's thread, in the order in which a
 /// fetch brings them, outside of every measured span. What it objects to ends the fetch.
 pub trait Witness: Sync {
-    /// These bytes stand at `offset` of the file that `reader` fetches; `tag` is the fetch's.
-    fn see(&self, reader: usize, tag: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError>;
+    /// These bytes stand at `offset` of the file with the number `file`, which `reader` fetches.
+    fn see(&self, reader: usize, file: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError>;
 }
 
 /// What a lane is made for.
@@ -103,7 +103,7 @@ pub struct Traffic<'a> {
     pub clock: &'a dyn Now,
     /// Set when nobody wants the bytes any more: a long fetch looks at it between its reads and gives up.
     pub give_up: &'a AtomicBool,
-    /// Sees every byte that a fetch brings; stores that bring none do not call it, and looks are not shown.
+    /// Sees every byte of samples that a fetch brings; stores that bring none do not call it.
     pub witness: Option<&'a dyn Witness>,
     /// What each reader is doing, for one who watches; empty if nobody does.
     pub tracks: &'a [Track],
@@ -112,8 +112,8 @@ pub struct Traffic<'a> {
 }
 
 impl Traffic<'static> {
-    /// For one who only looks into files.
-    pub fn looks() -> Traffic<'static> {
+    /// For one reader that takes no times.
+    pub fn untimed() -> Traffic<'static> {
         static GO_ON: AtomicBool = AtomicBool::new(false);
         let (proof, witness) = (Proof::default(), None);
         Traffic { readers: 1, transfer: 1 << 16, clock: &Still, give_up: &GO_ON, witness, tracks: &[], proof }
@@ -136,12 +136,34 @@ impl Traffic<'_> {
     }
 }
 
+/// What the bytes of a fetch are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// Samples of the file with this number. The witness sees them.
+    Samples(u64),
+    /// Metadata that says where the samples of an existing file are. The witness does not see it.
+    Metadata,
+    /// Nothing that is measured: a manifest, a file that is inspected or verified. The witness does not see it, and no
+    /// faults are injected.
+    #[default]
+    Upkeep,
+}
+
+impl Purpose {
+    /// The number of the file, if the witness is to see the bytes.
+    pub(crate) fn witnessed(self) -> Option<u64> {
+        match self {
+            Purpose::Samples(file) => Some(file),
+            Purpose::Metadata | Purpose::Upkeep => None,
+        }
+    }
+}
+
 /// What a lane is asked to bring: ranges of one file, one after the other.
 #[derive(Debug)]
 pub struct Fetch<'a> {
     pub name: &'a Name,
-    /// The number of the file, for whoever sees the bytes.
-    pub tag: u64,
+    pub purpose: Purpose,
     pub ranges: &'a [Extent],
     /// How long the file should be. A file of another size is an error, whichever part of it is fetched.
     pub file_bytes: u64,
@@ -222,16 +244,6 @@ pub trait Lane: Send {
     fn waker(&self) -> Option<Arc<dyn Waker>> {
         None
     }
-    /// Reads a range of a file to look at it: fills `out`, which must lie within the file. `file` is its name and how
-    /// long it should be. The file stays open for the reader's next look or fetch. The reader must have no fetch in
-    /// flight. Its reads are counted and timed as those of a fetch.
-    fn look(
-        &mut self,
-        reader: usize,
-        file: (&Name, u64),
-        offset: u64,
-        out: &mut [u8],
-    ) -> Result<Brought, StoreError>;
     /// How long operations took; the lane begins anew.
     fn take_spans(&mut self) -> Spans;
 }

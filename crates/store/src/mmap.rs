@@ -259,13 +259,12 @@ mod tests {
         let path = folder.join("file");
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
         let store = Mmap::open(folder, Mode::default()).unwrap();
-        let mut lane = store.lane(Traffic::looks()).unwrap();
+        let mut lane = store.lane(Traffic::untimed()).unwrap();
         let name = Name::new("file").unwrap();
-        let mut bytes = [0; 4];
-        lane.look(0, (&name, 1 << 20), 0, &mut bytes).unwrap();
-        assert_eq!(bytes, [7; 4]);
+        let mut read = |offset| conformance::read_metadata(&mut *lane, 0, (&name, 1 << 20), offset, 4);
+        assert_eq!(read(0).unwrap().1, [7; 4]);
         std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
-        let outcome = lane.look(0, (&name, 1 << 20), 1 << 19, &mut bytes);
-        panic!("there is nothing behind the cut, but the look ended with {outcome:?}");
+        let outcome = read(1 << 19);
+        panic!("there is nothing behind the cut, but the read ended with {outcome:?}");
     }
 }

@@ -96,16 +96,6 @@ impl Lane for NullLane<'_> {
         Awaits::Nothing
     }
 
-    fn look(
-        &mut self,
-        _reader: usize,
-        (name, _): (&Name, u64),
-        _offset: u64,
-        _out: &mut [u8],
-    ) -> Result<Brought, StoreError> {
-        Err(NoFiles { store: "null" }.refuse(Operation::Read, name))
-    }
-
     fn take_spans(&mut self) -> Spans {
         Spans::default()
     }
@@ -118,7 +108,7 @@ pub(crate) struct NoFiles {
 }
 
 impl NoFiles {
-    pub(crate) fn refuse(&self, operation: Operation, name: &Name) -> StoreError {
+    fn refuse(&self, operation: Operation, name: &Name) -> StoreError {
         StoreError::Unsupported { store: self.store, operation, name: name.to_string() }
     }
 }
@@ -164,7 +154,7 @@ impl Files for NoFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance;
+    use crate::{Purpose, conformance};
 
     #[test]
     fn completes_what_it_is_given() {
@@ -177,8 +167,8 @@ mod tests {
         let mut held = Held::new(2);
         let mut open = |reader, name, keep_open| {
             let (ranges, into) = (&[][..], None);
-            let (tag, file_bytes, at) = (0, 0, Default::default());
-            held.open(reader, &Fetch { name, tag, ranges, file_bytes, keep_open, at, into })
+            let (purpose, file_bytes, at) = (Purpose::default(), 0, Default::default());
+            held.open(reader, &Fetch { name, purpose, ranges, file_bytes, keep_open, at, into })
         };
         assert_eq!([open(0, &here, true), open(0, &here, true), open(1, &here, true)], [1, 0, 1]);
         assert_eq!([open(0, &there, true), open(0, &there, false), open(0, &there, false)], [1, 0, 1]);

@@ -13,13 +13,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::extent::Extent;
-use model::names::Name;
 use model::units::{Bytes, Nanos};
 
 use crate::null::{Held, NoFiles};
 use crate::{
-    Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Selection, Spans, Store,
-    StoreError, Threads, Traffic,
+    Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Selection, Spans, Store, StoreError,
+    Threads, Traffic,
 };
 
 /// What a device can do.
@@ -333,16 +332,6 @@ impl Lane for SimLane<'_> {
             Some(Reverse((at, _))) => Awaits::Moment(*at),
             None => Awaits::Nothing,
         }
-    }
-
-    fn look(
-        &mut self,
-        _reader: usize,
-        (name, _): (&Name, u64),
-        _offset: u64,
-        _out: &mut [u8],
-    ) -> Result<Brought, StoreError> {
-        Err(NoFiles { store: "sim" }.refuse(Operation::Read, name))
     }
 
     fn take_spans(&mut self) -> Spans {

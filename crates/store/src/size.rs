@@ -52,6 +52,7 @@ pub(crate) fn explain(seen: StoreError, found: Result<u64, Errno>, planned: u64)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Purpose;
     use model::extent::Extent;
     use model::names::Name;
     use model::units::Nanos;
@@ -70,7 +71,15 @@ mod tests {
             let ranges: Vec<Extent> =
                 ranges.iter().map(|(offset, len)| Extent { offset: *offset, len: *len }).collect();
             let (ranges, at) = (ranges.as_slice(), Nanos::ZERO);
-            let fetch = Fetch { name: &name, tag: 0, ranges, file_bytes, keep_open: false, at, into: None };
+            let fetch = Fetch {
+                name: &name,
+                purpose: Purpose::Metadata,
+                ranges,
+                file_bytes,
+                keep_open: false,
+                at,
+                into: None,
+            };
             assert_eq!(fetch.shows_size(), shows, "{ranges:?} of {file_bytes}");
         }
     }

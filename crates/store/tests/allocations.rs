@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use model::extent::Extent;
 use model::names::Name;
 use model::units::Nanos;
-use store::{Awaits, Buffer, Fetch, Footprint, Lane, Mode, Proof, Reads, Selection, Still, Traffic};
+use store::{Awaits, Buffer, Fetch, Footprint, Lane, Mode, Proof, Purpose, Reads, Selection, Still, Traffic};
 
 struct Counting;
 
@@ -49,7 +49,15 @@ fn fetch_all(lane: &mut dyn Lane, names: &[Name], spare: &mut Vec<Buffer>, round
             let keep_open = round % 3 > 0;
             lane.submit(
                 reader,
-                Fetch { name, tag: 0, ranges: &ranges, file_bytes: 10_000, keep_open, at: Nanos::ZERO, into },
+                Fetch {
+                    name,
+                    purpose: Purpose::Metadata,
+                    ranges: &ranges,
+                    file_bytes: 10_000,
+                    keep_open,
+                    at: Nanos::ZERO,
+                    into,
+                },
             );
         }
         loop {
@@ -93,7 +101,7 @@ fn a_fetch_allocates_nothing() {
             Footprint::new(Reads { files: 100, bytes: 1 << 30, fetches: 1 << 20 }, 1, 128 << 10, 1);
         let proof = Proof { counts_one_in: 1, seed: 1, gives_back: true, footprint: Some(&footprint) };
         let traffic =
-            Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on, proof, ..Traffic::looks() };
+            Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on, proof, ..Traffic::untimed() };
         let mut lane = store.lane(traffic).unwrap();
         let mut spare: Vec<Buffer> = (0..readers).map(|_| Buffer::default()).collect();
         fetch_all(&mut *lane, &names, &mut spare, 10);

@@ -47,16 +47,6 @@ impl Lane for SecretLane<'_> {
         self.lane.awaits()
     }
 
-    fn look(
-        &mut self,
-        reader: usize,
-        file: (&Name, u64),
-        at: u64,
-        out: &mut [u8],
-    ) -> Result<Brought, StoreError> {
-        self.lane.look(reader, file, at, out)
-    }
-
     fn take_spans(&mut self) -> Spans {
         self.lane.take_spans()
     }

@@ -3,14 +3,15 @@
 
 use std::fmt::Write;
 
-use format::Format;
+use format::{Extent, Format};
 use model::manifest::{Difference, Manifest};
 use model::names::{Name, Names};
 use serde_json::json;
-use store::{Store, StoreError, Traffic};
+use store::{Store, StoreError};
 
 use super::{GenerateError, Generation};
 use crate::catalog::{self, FOLDER};
+use crate::file_reader::FileReader;
 use crate::{host, meter};
 
 /// Lies in the hidden folder, beside the catalog where there is one.
@@ -28,9 +29,9 @@ pub fn read_manifest(store: &dyn Store) -> Result<Option<Manifest>, GenerateErro
     if bytes > MOST_BYTES {
         return Err(unreadable(format!("it has {bytes} bytes")));
     }
-    let mut text = vec![0; bytes as usize];
-    store.lane(Traffic::looks())?.look(0, (&name, bytes), 0, &mut text)?;
-    let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
+    let mut reader = FileReader::new(store)?;
+    let text = reader.read((&name, bytes), Extent { offset: 0, len: bytes })?;
+    let manifest: Manifest = serde_json::from_slice(text).map_err(|error| unreadable(error.to_string()))?;
     if manifest.is_from_the_future() {
         let version = manifest.feedline_version;
         return Err(unreadable(format!("feedline {version} wrote it, which is newer than this one")));

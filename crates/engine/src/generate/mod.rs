@@ -13,13 +13,14 @@ use format::{Content, EncodeError, Format, FormatError, Side, Sink};
 use model::names::{Name, Names, Pattern};
 use model::plan::ComputedData;
 use model::spec::Spec;
-use store::{Lane, Operation, Store, StoreError, Traffic};
+use store::{Operation, Store, StoreError};
 use thiserror::Error;
 
 pub use claim::read_manifest;
 
 use claim::Claim;
 
+use crate::file_reader::FileReader;
 use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::waits;
@@ -215,7 +216,7 @@ struct Hands<'a> {
     writer: usize,
     name: Name,
     scratch: Vec<u8>,
-    lane: Option<Box<dyn Lane + 'a>>,
+    reader: Option<FileReader<'a>>,
     done: Generated,
 }
 
@@ -273,16 +274,16 @@ impl<'a> Crew<'a> {
 
     fn work_alone(&self, writer: usize) -> Generated {
         let _left = waits::leave_to_phase();
-        let lane = match (self.pass == Pass::Verify).then(|| self.task.store.lane(Traffic::looks())) {
+        let reader = match (self.pass == Pass::Verify).then(|| FileReader::new(self.task.store)) {
             Some(Err(cause)) => {
                 self.fail(cause.into());
                 return Generated::default();
             }
-            Some(Ok(lane)) => Some(lane),
+            Some(Ok(reader)) => Some(reader),
             None => None,
         };
         let mut hands =
-            Hands { writer, name: Name::default(), scratch: Vec::new(), lane, done: Generated::default() };
+            Hands { writer, name: Name::default(), scratch: Vec::new(), reader, done: Generated::default() };
         let count = self.task.data.files();
         while !self.is_over() {
             // Relaxed: the counter hands out numbers and carries nothing else.
@@ -308,19 +309,18 @@ impl<'a> Crew<'a> {
 
     fn treat(&self, file: u64, hands: &mut Hands<'_>) -> Result<(), GenerateError> {
         let task = self.task;
-        let Hands { writer, name, scratch, lane, done } = hands;
-        let bytes = match (self.pass, lane) {
+        let Hands { writer, name, scratch, reader, done } = hands;
+        let bytes = match (self.pass, reader) {
             (Pass::Write(claim), _) if !claim.rewrite && self.is_there(file, name)? => {
                 done.files_kept += 1;
                 task.data.file_bytes(file)
             }
-            (Pass::Verify, Some(lane)) => {
+            (Pass::Verify, Some(reader)) => {
                 let go_on = || {
                     self.roster.advance(*writer);
                     !self.is_over()
                 };
-                let bytes =
-                    verify::check_file(task, &self.content, file, name, &mut **lane, scratch, &go_on)?;
+                let bytes = verify::check_file(task, &self.content, file, name, reader, scratch, &go_on)?;
                 done.bytes_verified += bytes;
                 bytes
             }

@@ -8,7 +8,7 @@ use format::Arithmetic;
 use model::plan::Data;
 use model::spec::{self, Source};
 use model::units::Nanos;
-use store::{Capabilities, Census, Files, Mode, Posix, Writer};
+use store::{Capabilities, Census, Files, Lane, Mode, Posix, Traffic, Writer};
 
 use super::*;
 use crate::meter;

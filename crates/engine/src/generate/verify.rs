@@ -1,11 +1,12 @@
 //! Reads a data set back and compares every byte with what its settings make. Nothing is kept: content is a function,
 //! so each file is made again beside the one that is read.
 
-use format::{Content, EncodeError};
+use format::{Content, EncodeError, Extent};
 use model::names::Name;
-use store::{Lane, StoreError};
+use store::StoreError;
 
 use super::{GenerateError, Generation, side_name};
+use crate::file_reader::FileReader;
 
 /// Compares file number `file` and its side files with what they should be, as long as `go_on` says so. Returns the
 /// bytes that were read.
@@ -14,18 +15,18 @@ pub(super) fn check_file(
     content: &Content,
     file: u64,
     name: &Name,
-    lane: &mut dyn Lane,
+    reader: &mut FileReader<'_>,
     scratch: &mut Vec<u8>,
     go_on: &dyn Fn() -> bool,
 ) -> Result<u64, GenerateError> {
-    let mut comparison = Comparison::new(task, name, lane, go_on)?;
+    let mut comparison = Comparison::new(task, name, reader, go_on)?;
     let encoded = task.data.with_shape(file, |shape| {
         task.format.encode(shape, content, file, scratch, &mut |bytes| comparison.compare(bytes))
     });
     let mut bytes = comparison.finish(encoded)?;
     for (number, side) in task.format.sides().iter().enumerate() {
         let name = side_name(name, *side);
-        let mut comparison = Comparison::new(task, &name, lane, go_on)?;
+        let mut comparison = Comparison::new(task, &name, reader, go_on)?;
         let encoded = task.data.with_shape(file, |shape| {
             task.format.encode_side(number, shape, &mut |bytes| comparison.compare(bytes))
         });
@@ -34,27 +35,26 @@ pub(super) fn check_file(
     Ok(bytes)
 }
 
-struct Comparison<'a> {
+struct Comparison<'a, 's> {
     name: &'a Name,
     /// Size of the file that is there.
     size: u64,
-    lane: &'a mut dyn Lane,
+    reader: &'a mut FileReader<'s>,
     go_on: &'a dyn Fn() -> bool,
-    buffer: Vec<u8>,
     at: u64,
     verdict: Result<(), GenerateError>,
 }
 
-impl<'a> Comparison<'a> {
+impl<'a, 's> Comparison<'a, 's> {
     fn new(
         task: &Generation<'_>,
         name: &'a Name,
-        lane: &'a mut dyn Lane,
+        reader: &'a mut FileReader<'s>,
         go_on: &'a dyn Fn() -> bool,
-    ) -> Result<Comparison<'a>, StoreError> {
+    ) -> Result<Comparison<'a, 's>, StoreError> {
         let files = task.store.files();
         let size = files.size(name)?.ok_or_else(|| StoreError::Missing { name: files.shown(name) })?;
-        Ok(Comparison { name, size, lane, go_on, buffer: Vec::new(), at: 0, verdict: Ok(()) })
+        Ok(Comparison { name, size, reader, go_on, at: 0, verdict: Ok(()) })
     }
 
     /// Compares the file's next bytes with those that should stand there. A difference ends the encoding.
@@ -62,13 +62,13 @@ impl<'a> Comparison<'a> {
         if !(self.go_on)() {
             return Err(std::io::Error::other("interrupted"));
         }
-        self.buffer.resize(expected.len(), 0);
-        self.verdict = match self.lane.look(0, (self.name, self.size), self.at, &mut self.buffer) {
+        let range = Extent { offset: self.at, len: expected.len() as u64 };
+        self.verdict = match self.reader.read((self.name, self.size), range) {
             Err(StoreError::Short { end: offset, .. }) => {
                 Err(GenerateError::Differs { name: self.name.to_string(), offset })
             }
             Err(error) => Err(error.into()),
-            Ok(_) => match self.buffer.iter().zip(expected).position(|(found, expected)| found != expected) {
+            Ok(found) => match found.iter().zip(expected).position(|(found, expected)| found != expected) {
                 Some(place) => Err(GenerateError::Differs {
                     name: self.name.to_string(),
                     offset: self.at + place as u64,

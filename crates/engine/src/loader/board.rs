@@ -12,10 +12,12 @@ use super::job::Deal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     Nothing,
-    /// It fetches samples, or looks where they are.
+    /// It fetches samples.
     Fetching,
     /// Its samples are preprocessed.
     Preparing,
+    /// It fetches metadata that says where its samples are.
+    Metadata,
 }
 
 /// One reader. Relaxed throughout, and one thread writes: whoever watches looks at what has not changed for seconds.
@@ -29,11 +31,11 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    pub(crate) fn fetches(&self, file: u64, step: u64, at: Nanos) {
+    /// Notes that the reader turns to a file, and when.
+    pub(crate) fn visits(&self, file: u64, step: u64, at: Nanos) {
         self.file.store(file, Ordering::Relaxed);
         self.step.store(step, Ordering::Relaxed);
         self.since.store(at.0, Ordering::Relaxed);
-        self.turns_to(Doing::Fetching);
     }
 
     pub(crate) fn turns_to(&self, doing: Doing) {
@@ -44,6 +46,7 @@ impl Post {
         match self.doing.load(Ordering::Relaxed) {
             1 => Doing::Fetching,
             2 => Doing::Preparing,
+            3 => Doing::Metadata,
             _ => Doing::Nothing,
         }
     }
@@ -123,6 +126,8 @@ impl Board {
                     (Doing::Nothing, _) => continue,
                     (Doing::Fetching, Some(operation)) => operation.to_string(),
                     (Doing::Fetching, None) => "fetch".to_owned(),
+                    (Doing::Metadata, Some(operation)) => format!("{operation} (metadata)"),
+                    (Doing::Metadata, None) => "fetch (metadata)".to_owned(),
                     (Doing::Preparing, _) => "preprocess".to_owned(),
                 };
                 let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
@@ -144,14 +149,20 @@ mod tests {
     fn those_who_wait_longest_come_first() {
         let deal = Deal::new(2, 2, 2);
         let board = Board::new(&deal);
-        board.station(0).posts[1].fetches(17, 3, Nanos(500));
+        let note = |thread, reader, doing, file, step, at| {
+            let post: &Post = &board.station(thread).posts[reader];
+            post.visits(file, step, Nanos(at));
+            post.turns_to(doing);
+        };
+        note(0, 0, Doing::Metadata, 16, 3, 600);
+        board.station(0).tracks[0].begin(Operation::Read, 64);
+        note(0, 1, Doing::Fetching, 17, 3, 500);
         board.station(0).tracks[1].begin(Operation::Read, 4096);
-        board.station(1).posts[0].fetches(4, 2, Nanos(100));
-        board.station(1).posts[1].fetches(5, 2, Nanos(50));
-        board.station(1).posts[1].turns_to(Doing::Nothing);
+        note(1, 0, Doing::Fetching, 4, 2, 100);
+        note(1, 1, Doing::Nothing, 5, 2, 50);
         let waits = board.waits(&deal);
         let said: Vec<_> = waits.iter().map(|w| (w.queue, w.reader, w.file, w.operation.as_str())).collect();
-        assert_eq!(said, [(1, 0, 4, "fetch"), (0, 1, 17, "read")]);
+        assert_eq!(said, [(1, 0, 4, "fetch"), (0, 1, 17, "read"), (0, 0, 16, "read (metadata)")]);
         assert_eq!((waits[1].offset, waits[1].step), (4096, 3));
     }
 

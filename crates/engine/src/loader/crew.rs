@@ -7,6 +7,7 @@
 //! ledger's lateness, when the batch is taken.
 
 mod loss;
+mod metadata;
 mod reader;
 
 use std::cmp::Reverse;
@@ -22,18 +23,20 @@ use model::plan::Discipline;
 use model::spec::Preprocess;
 use model::timeline::Timeline;
 use model::units::Nanos;
-use store::{Awaits, Brought, Buffer, Done, Fetch, Lane, Traffic};
+use store::{Awaits, Brought, Buffer, Done, Fetch, Lane, Purpose, Traffic};
 
 use super::board::{Doing, Station};
 use super::checking::Checker;
 use super::job::{Failure, Job};
 use super::preprocess::{Prepared, Task, panic_text};
 use super::queue::Chunk;
-use super::visit::{Known, Looked, ReadError, Visitor, Visits};
+use super::visit::{Known, ReadError, Visits};
 use crate::accelerators::Drive;
+use crate::asking::Step;
 use crate::cache;
 use crate::meter::Monotonic;
 use crate::waits;
+use metadata::MetadataRead;
 
 /// How long a thread sleeps before it looks whether the run should stop.
 const LOOK_AROUND: Nanos = Nanos(100_000_000);
@@ -111,6 +114,30 @@ impl Delivered {
     }
 }
 
+/// What a reader waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// A chunk.
+    Idle,
+    /// This range of metadata, which says where its samples are.
+    Metadata(Extent),
+    /// Its samples.
+    Samples,
+    /// Their preprocessing.
+    Preprocessing,
+}
+
+impl State {
+    fn shown(self) -> Doing {
+        match self {
+            State::Idle => Doing::Nothing,
+            State::Metadata(_) => Doing::Metadata,
+            State::Samples => Doing::Fetching,
+            State::Preprocessing => Doing::Preparing,
+        }
+    }
+}
+
 /// One reader.
 #[derive(Debug)]
 struct Reader {
@@ -118,6 +145,7 @@ struct Reader {
     /// Its number in its rank, and the place of its rank's account.
     number: usize,
     account: usize,
+    state: State,
     chunk: Option<Chunk>,
     /// Positions of the chunk that are still to be visited, and the rank's stretch of the order.
     left: Range<u64>,
@@ -127,9 +155,10 @@ struct Reader {
     /// The samples at work, and the size of one.
     samples: Range<u64>,
     each: f64,
-    /// Bytes of their fetch, and the looks before it.
+    /// Bytes of their fetch, and the metadata that was read before it.
     asked: u64,
-    looked: Option<Looked>,
+    metadata: Option<MetadataRead>,
+    /// Whether its rank begins with these samples.
     begins: bool,
     /// Its own time, and when the work at hand began.
     at: Nanos,
@@ -287,21 +316,28 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
                 match self.job.queues[reader.queue].claim(reader.number) {
                     Some(chunk) => self.begin(place, chunk),
                     None => {
-                        self.station.posts[place].turns_to(Doing::Nothing);
                         let idle = &mut self.idle[reader.account];
                         idle.readers.push(place);
                         idle.seen = None;
+                        self.turn(place, State::Idle);
                         return Ok(());
                     }
                 }
                 continue;
             }
-            match self.fetch(place)? {
-                Asked::Fetch => return Ok(()),
-                Asked::Nothing if self.preprocess(place, None) => return Ok(()),
-                Asked::Nothing | Asked::Loss => {}
+            if self.ask(place)? {
+                return Ok(());
             }
         }
+    }
+
+    /// Asks for the reader's samples; says whether it has to wait for something.
+    fn ask(&mut self, place: usize) -> Result<bool, ReadError> {
+        Ok(match self.fetch(place)? {
+            Asked::Fetch => true,
+            Asked::Nothing => self.preprocess(place, None),
+            Asked::Loss => false,
+        })
     }
 
     fn begin(&mut self, place: usize, chunk: Chunk) {
@@ -313,7 +349,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         reader.tally = Row::default();
     }
 
-    /// Asks for the reader's samples.
+    /// Submits the reader's next fetch: of its samples, or of metadata that is missing to find them.
     fn fetch(&mut self, place: usize) -> Result<Asked, ReadError> {
         self.turn_to(place);
         let (job, reader) = (self.job, &mut self.readers[place]);
@@ -321,24 +357,26 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             return Ok(Asked::Nothing);
         }
         let file = reader.file(job);
-        self.station.posts[place].fetches(file, self.at_work.1, reader.at);
-        let visitor = Visitor { reader: place, begins: std::mem::take(&mut reader.begins) };
-        let visit = self.visits.prepare(
-            job,
-            &mut *self.lane,
-            visitor,
-            &reader.samples,
-            &mut reader.known,
-            &mut reader.tally,
-        );
+        self.station.posts[place].visits(file, self.at_work.1, reader.at);
+        self.turn(place, State::Samples);
+        let reader = &mut self.readers[place];
+        let visit =
+            self.visits.prepare(job, reader.begins, &reader.samples, &mut reader.known, &mut reader.tally);
         let visit = match visit {
             Ok(visit) => visit,
             Err(cause) => return self.lose(place, cause).map(|()| Asked::Loss),
         };
+        reader.asked = match visit.next {
+            Step::Answer(bytes) => bytes,
+            Step::Read(range) => {
+                self.fetch_metadata(place, visit.file_bytes, range);
+                return Ok(Asked::Fetch);
+            }
+        };
+        reader.begins = false;
         reader.each = visit.file_bytes as f64 / job.split.samples_per_file as f64;
-        (reader.asked, reader.looked) = (visit.bytes, visit.looked);
         if self.visits.reads.is_empty() {
-            self.end_looks(place);
+            self.end_metadata(place);
             let reader = &mut self.readers[place];
             if !job.tolerance.has_lost(file) {
                 return Ok(Asked::Nothing);
@@ -355,9 +393,10 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         if self.checker.wants_whole() {
             reader.ranges.clone_from(&self.visits.reads);
         }
+        let number = self.checker.begin(place, visit.file, &self.visits.name, &self.visits.reads);
         let fetch = Fetch {
             name: &self.visits.name,
-            tag: self.checker.begin(place, visit.file, &self.visits.name, &self.visits.reads),
+            purpose: Purpose::Samples(number),
             ranges: &self.visits.reads,
             file_bytes: visit.file_bytes,
             keep_open: job.data.streams,
@@ -369,18 +408,20 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         if let Some(footprint) = job.footprint {
             self.delivered.repeats += self.visits.repeats(footprint, visit.file);
         }
-        self.in_flight += 1;
-        self.delivered.most_in_flight = self.delivered.most_in_flight.max(self.in_flight);
+        self.count_in_flight();
         Ok(Asked::Fetch)
     }
 
-    /// Books looks that no fetch follows: the reader's samples are there when these have ended.
-    fn end_looks(&mut self, place: usize) {
-        let (job, reader) = (self.job, &mut self.readers[place]);
-        let Some(Looked { began, bytes }) = reader.looked.take() else { return };
-        reader.at = job.clock.now();
-        self.delivered.latencies.sample.record(reader.at.since(began));
-        self.delivered.timeline.add(reader.at.since(job.begin), bytes, 0);
+    /// Counts a fetch that was submitted.
+    fn count_in_flight(&mut self) {
+        self.in_flight += 1;
+        self.delivered.most_in_flight = self.delivered.most_in_flight.max(self.in_flight);
+    }
+
+    /// Notes what the reader waits for from now on.
+    fn turn(&mut self, place: usize, state: State) {
+        self.readers[place].state = state;
+        self.station.posts[place].turns_to(state.shown());
     }
 
     /// Notes whose work is at hand, for messages.
@@ -394,8 +435,16 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
     fn arrive(&mut self, done: Done) -> Result<(), ReadError> {
         self.in_flight -= 1;
         self.turn_to(done.reader);
+        self.readers[done.reader].at = done.at;
+        match self.readers[done.reader].state {
+            State::Metadata(range) => self.take_metadata(done, range),
+            State::Idle | State::Samples | State::Preprocessing => self.take_samples(done),
+        }
+    }
+
+    /// The fetch of a reader's samples has ended.
+    fn take_samples(&mut self, done: Done) -> Result<(), ReadError> {
         let (job, reader) = (self.job, &mut self.readers[done.reader]);
-        reader.at = done.at;
         let compared = self.checker.end(&done, &reader.ranges, &mut self.delivered.checked);
         let outcome = compared.and_then(|spent| Ok((done.outcome?, spent)));
         let (Brought { bytes, opens, reads, probe }, spent) = match outcome {
@@ -410,10 +459,10 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         reader.tally.bytes_read += bytes;
         reader.tally.opens += opens;
         reader.tally.reads += reads;
-        let looked = reader.looked.take().unwrap_or(Looked { began: done.began, bytes: 0 });
-        self.delivered.latencies.sample.record(done.at.since(looked.began) - spent);
+        let metadata = reader.metadata.take().unwrap_or(MetadataRead { began: done.began, bytes: 0 });
+        self.delivered.latencies.sample.record(done.at.since(metadata.began) - spent);
         let samples = reader.samples.end - reader.samples.start;
-        self.delivered.timeline.add(done.at.since(job.begin), bytes + looked.bytes, samples);
+        self.delivered.timeline.add(done.at.since(job.begin), bytes + metadata.bytes, samples);
         if self.preprocess(done.reader, done.kept) {
             return Ok(());
         }
@@ -429,7 +478,8 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             reader.put_by(job, bytes);
             return false;
         }
-        self.station.posts[place].turns_to(Doing::Preparing);
+        self.turn(place, State::Preprocessing);
+        let reader = &mut self.readers[place];
         let span = job.preprocessing.span(job.seed, job.epoch, &reader.samples, reader.each);
         if plan.kind == Preprocess::Sleep {
             reader.at = job.preprocessing.pause(reader.queue, reader.at, span);
@@ -549,7 +599,6 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
 
     fn finish(mut self) -> Delivered {
         let spans = self.lane.take_spans();
-        self.delivered.counted += self.visits.counted;
         self.delivered.latencies.open += spans.open;
         self.delivered.latencies.probe += spans.probe;
         self.delivered.latencies.read += spans.read;

@@ -1,18 +1,17 @@
-//! From samples to byte ranges: which reads bring neighbouring samples of one file. Of files that we wrote they are
-//! computed, in files of somebody else's they are found.
+//! From samples to byte ranges: which reads bring neighbouring samples of one file. For files that feedline wrote they
+//! are computed; in other files they are found from metadata, which the caller reads.
 
 use std::ops::Range;
 
-use format::{Extent, File, Obstacle, Seen};
-use model::ledger::{Counted, Repeats, Row};
+use format::{Extent, File, Obstacle};
+use model::ledger::{Repeats, Row};
 use model::names::Name;
 use model::order::Unit;
 use model::plan::ComputedData;
-use model::units::Nanos;
-use store::{Footprint, Lane, StoreError};
+use store::{Footprint, StoreError};
 
 use super::job::Job;
-use crate::asking::{AskError, Cost, Subject, ask};
+use crate::asking::{Metadata, MetadataError, Step, Subject};
 
 /// Why reading a sample failed.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +21,7 @@ pub(super) enum ReadError {
     #[error("{name}: {cause}")]
     Format { name: String, cause: Obstacle },
     #[error(transparent)]
-    Foreign(#[from] AskError),
+    Metadata(#[from] MetadataError),
     #[error("{0}")]
     Files(String),
     /// What came cannot be decoded.
@@ -35,17 +34,14 @@ pub(super) enum ReadError {
 impl ReadError {
     /// Whether it only says that nobody wants the bytes any more.
     pub(super) fn is_given_up(&self) -> bool {
-        matches!(
-            self,
-            ReadError::Store(StoreError::GivenUp) | ReadError::Foreign(AskError::Store(StoreError::GivenUp))
-        )
+        matches!(self, ReadError::Store(StoreError::GivenUp))
     }
 
     /// Whether other files may still be read.
     pub(super) fn is_about_a_file(&self) -> bool {
         match self {
-            ReadError::Store(cause) | ReadError::Foreign(AskError::Store(cause)) => cause.is_about_a_file(),
-            ReadError::Format { .. } | ReadError::Foreign(_) | ReadError::Damaged { .. } => true,
+            ReadError::Store(cause) => cause.is_about_a_file(),
+            ReadError::Format { .. } | ReadError::Metadata(_) | ReadError::Damaged { .. } => true,
             ReadError::Files(_) | ReadError::TooMany { .. } => false,
         }
     }
@@ -53,8 +49,8 @@ impl ReadError {
     /// The word that it is counted under.
     pub(super) fn kind(&self) -> String {
         match self {
-            ReadError::Store(cause) | ReadError::Foreign(AskError::Store(cause)) => cause.kind(),
-            ReadError::Format { .. } | ReadError::Foreign(_) | ReadError::Damaged { .. } => {
+            ReadError::Store(cause) => cause.kind(),
+            ReadError::Format { .. } | ReadError::Metadata(_) | ReadError::Damaged { .. } => {
                 "damaged".to_owned()
             }
             ReadError::Files(_) | ReadError::TooMany { .. } => "unlisted".to_owned(),
@@ -62,30 +58,21 @@ impl ReadError {
     }
 }
 
-/// What a reader knows of the foreign file that it is in.
+/// What a reader knows of the existing file that it is in.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    seen: Seen,
+    pub(super) metadata: Metadata,
     file: Option<u64>,
 }
 
-/// A visit to a file, ready to be fetched.
+/// A visit to a file.
 #[derive(Debug)]
 pub(super) struct Visit {
     /// Number of the file in its split.
     pub(super) file: u64,
     pub(super) file_bytes: u64,
-    /// Bytes of its reads.
-    pub(super) bytes: u64,
-    /// The looks that it took to find these reads.
-    pub(super) looked: Option<Looked>,
-}
-
-/// Looks into a file before it is fetched from.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Looked {
-    pub(super) began: Nanos,
-    pub(super) bytes: u64,
+    /// The bytes of its reads, or metadata that must be read before they are known.
+    pub(super) next: Step<u64>,
 }
 
 /// Works visits out. One per thread: what does not change from file to file is worked out once.
@@ -99,16 +86,6 @@ pub(super) struct Visits {
     pub(super) needed_bytes: u64,
     /// The same as ranges that do not overlap.
     needed: Vec<Extent>,
-    /// What is known of the pages of looks.
-    pub(super) counted: Counted,
-}
-
-/// Who visits: the reader's number in its lane, and whether its rank begins here.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Visitor {
-    pub(super) reader: usize,
-    /// What a rank begins in the middle of, another rank has read, in another process: it must read it itself.
-    pub(super) begins: bool,
 }
 
 impl Visits {
@@ -119,16 +96,15 @@ impl Visits {
             reads_of: None,
             needed_bytes: 0,
             needed: Vec::new(),
-            counted: Counted::default(),
         }
     }
 
-    /// Works out the reads that bring neighbouring samples of one file; they may be none.
+    /// Works out the reads that bring neighbouring samples of one file; they may be none. `begins`: the rank begins here.
+    /// What it begins in the middle of, another rank has read, in another process: it must read it itself.
     pub(super) fn prepare(
         &mut self,
         job: &Job<'_>,
-        lane: &mut dyn Lane,
-        visitor: Visitor,
+        begins: bool,
         samples: &Range<u64>,
         known: &mut Known,
         account: &mut Row,
@@ -138,19 +114,56 @@ impl Visits {
         let file = if per_file == 1 { samples.start } else { samples.start / per_file };
         let within = samples.start - file * per_file..samples.end - file * per_file;
         let file_bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
-        let mut looked = None;
         if let Some(data) = job.data.computed().filter(|data| data.exact) {
-            self.compute(job, data, file, &within, visitor.begins)?;
+            self.compute(job, data, file, &within, begins)?;
         } else {
-            self.reads.clear();
-            self.reads_of = None;
-            let mut find = Find { job, visits: self, visitor, file, file_bytes, account };
-            looked = find.run(lane, &within, known)?;
-            self.add_up();
+            // A reader that stays in a file keeps what it knows of it.
+            if known.file.replace(file) != Some(file) {
+                known.metadata.clear();
+            }
+            if let Step::Read(range) = self.find(job, file_bytes, &within, begins, &mut known.metadata)? {
+                return Ok(Visit { file, file_bytes, next: Step::Read(range) });
+            }
         }
         let bytes = self.reads.iter().map(|range| range.len).sum::<u64>();
         account.bytes_planned += bytes;
-        Ok(Visit { file, file_bytes, bytes, looked })
+        Ok(Visit { file, file_bytes, next: Step::Answer(bytes) })
+    }
+
+    /// Finds the reads in an existing file, as far as its metadata has been read.
+    fn find(
+        &mut self,
+        job: &Job<'_>,
+        file_bytes: u64,
+        samples: &Range<u64>,
+        begins: bool,
+        metadata: &mut Metadata,
+    ) -> Result<Step<()>, ReadError> {
+        self.reads.clear();
+        self.reads_of = None;
+        let (Visits { name, reads, .. }, held) = (&mut *self, job.split.samples_per_file);
+        let step = if job.store.capabilities().holds_files {
+            let subject = Subject { format: job.format.name(), name, bytes: file_bytes };
+            metadata.ask(subject, |look| {
+                let unit = job.format.unit_of(look, held, job.data.unit)?;
+                let paid = paid(job.data.streams, unit, samples, held, begins);
+                match paid.is_empty() {
+                    true => Ok(()),
+                    false => job.format.reads(File::Foreign { look, samples: held }, paid, reads),
+                }
+            })?
+        } else {
+            // There is no metadata to read: every sample is an equal share of its file.
+            let bytes = u128::from(file_bytes);
+            let share = |sample: u64| (bytes * u128::from(sample) / u128::from(held)) as u64;
+            let (offset, end) = (share(samples.start), share(samples.end));
+            reads.push(Extent { offset, len: end - offset });
+            Step::Answer(())
+        };
+        if step == Step::Answer(()) {
+            self.add_up();
+        }
+        Ok(step)
     }
 
     /// Works out the reads of a file that we wrote.
@@ -205,60 +218,6 @@ impl Visits {
             }
         }
         sum
-    }
-}
-
-/// Finding the reads of a file that somebody else wrote by looking into it.
-struct Find<'a, 'j> {
-    job: &'a Job<'j>,
-    visits: &'a mut Visits,
-    visitor: Visitor,
-    file: u64,
-    file_bytes: u64,
-    account: &'a mut Row,
-}
-
-impl Find<'_, '_> {
-    /// Finds the reads; returns the looks that this took, if any.
-    fn run(
-        &mut self,
-        lane: &mut dyn Lane,
-        samples: &Range<u64>,
-        known: &mut Known,
-    ) -> Result<Option<Looked>, ReadError> {
-        let (job, held) = (self.job, self.job.split.samples_per_file);
-        if !job.store.capabilities().holds_files {
-            // There is nothing to look at: every sample is an equal share of its file.
-            let bytes = u128::from(self.file_bytes);
-            let share = |sample: u64| (bytes * u128::from(sample) / u128::from(held)) as u64;
-            let (offset, end) = (share(samples.start), share(samples.end));
-            self.visits.reads.push(Extent { offset, len: end - offset });
-            return Ok(None);
-        }
-        // A reader that stays in a file keeps what it knows of it.
-        if known.file.replace(self.file) != Some(self.file) {
-            known.seen.clear();
-        }
-        let Visits { name, reads, counted, .. } = &mut *self.visits;
-        let subject =
-            Subject { format: job.format.name(), name, bytes: self.file_bytes, reader: self.visitor.reader };
-        let (began, mut cost) = (job.clock.now(), Cost::default());
-        let found = ask(lane, subject, &mut known.seen, &mut cost, |look| {
-            reads.clear();
-            let unit = job.format.unit_of(look, held, job.data.unit)?;
-            let paid = paid(job.data.streams, unit, samples, held, self.visitor.begins);
-            match paid.is_empty() {
-                true => Ok(()),
-                false => job.format.reads(File::Foreign { look, samples: held }, paid, reads),
-            }
-        });
-        *counted += cost.counted;
-        self.account.bytes_planned += cost.bytes;
-        self.account.bytes_read += cost.bytes;
-        self.account.opens += cost.opens;
-        self.account.reads += cost.reads;
-        found?;
-        Ok((cost.reads > 0).then_some(Looked { began, bytes: cost.bytes }))
     }
 }
 

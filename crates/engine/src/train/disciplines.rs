@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use model::names::Name;
 use store::{
     Awaits, Brought, Capabilities, Done, Fetch, Lane, Null, Spans, Store, StoreError, Threads, Traffic,
 };
@@ -87,16 +86,6 @@ impl Lane for RecorderLane<'_> {
         if self.ended.is_none() {
             self.store.rest.wish();
         }
-    }
-
-    fn look(
-        &mut self,
-        _: usize,
-        (name, _): (&Name, u64),
-        _: u64,
-        _: &mut [u8],
-    ) -> Result<Brought, StoreError> {
-        Err(StoreError::Missing { name: name.to_string() })
     }
 
     fn take_spans(&mut self) -> Spans {

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use format::Arithmetic;
 use model::files::Computed;
 use model::metrics::Figures;
-use model::names::Name;
 use model::plan::Request;
 use model::spec::{self, Override, Source};
 use model::verdict::{self, Case, Outcome, Status};
@@ -133,16 +132,6 @@ impl Lane for SlowLane<'_> {
 
     fn awaits(&self) -> Awaits {
         Awaits::Nothing
-    }
-
-    fn look(
-        &mut self,
-        _: usize,
-        (name, _): (&Name, u64),
-        _: u64,
-        _: &mut [u8],
-    ) -> Result<Brought, StoreError> {
-        Err(StoreError::Missing { name: name.to_string() })
     }
 
     fn take_spans(&mut self) -> Spans {

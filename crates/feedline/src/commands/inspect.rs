@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use engine::{AskError, Inspection};
+use engine::{AskError, Inspection, MetadataError};
 use format::{Extent, Facts, Format, FormatError, KINDS, Kind, Obstacle, Options};
 use model::names::Name;
 use model::spec::Access;
@@ -61,11 +61,12 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Foun
     let store = open_folder(folder)?;
     let failure = |error: AskError| match error {
         AskError::Store(StoreError::Missing { .. } | StoreError::Folder { .. }) => Failure::usage(error),
-        AskError::Format { cause: Obstacle::Shape(FormatError::NoSuchSample { .. }), .. } => {
-            Failure::usage(error)
-        }
+        AskError::Metadata(MetadataError::Format {
+            cause: Obstacle::Shape(FormatError::NoSuchSample { .. }),
+            ..
+        }) => Failure::usage(error),
         AskError::Store(_) => Failure::refused(error),
-        AskError::Format { .. } | AskError::Endless { .. } => Failure::check_failed(error),
+        AskError::Metadata(_) => Failure::check_failed(error),
     };
     let mut inspection = Inspection::new(&store, &*format, &name).map_err(failure)?;
     let facts = inspection.facts().map_err(failure)?;

@@ -11,8 +11,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use model::extent::Extent;
-use model::names::Name;
 use model::units::Nanos;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType};
@@ -24,10 +22,7 @@ use super::ring::{Answer, Asked, Ring};
 use crate::posix::advice;
 use crate::proof::{Prover, Subject};
 use crate::reading::{Ask, Transfers};
-use crate::{
-    Awaits, Brought, Buffer, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic, Waker, page_cache,
-    size,
-};
+use crate::{Awaits, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic, Waker, page_cache, size};
 
 /// When nothing has come for so long, readers are looked at: see `UringLane::examine`.
 const QUIET: Nanos = Nanos(500_000_000);
@@ -60,9 +55,6 @@ pub(super) struct UringLane<'a> {
     quiet: Nanos,
     /// Why the ring is of no use any more.
     lost: Option<Errno>,
-    looked: Buffer,
-    /// The reader whose fetch is only a look, if one is.
-    looking: Option<usize>,
     prover: Prover<'a>,
     /// Whether the thread has spent time since it read the clock.
     late: bool,
@@ -83,8 +75,6 @@ impl<'a> UringLane<'a> {
             busy: 0,
             quiet: Nanos::ZERO,
             lost: None,
-            looked: Buffer::default(),
-            looking: None,
             prover: Prover::new(traffic.proof),
             late: false,
             spans: Spans::default(),
@@ -288,9 +278,9 @@ impl<'a> UringLane<'a> {
         if let Some(kept) = &mut this.kept {
             kept.room()[this.before as usize + part.place..][..part.bytes].copy_from_slice(came);
         }
-        if let Some(witness) = self.traffic.witness.filter(|_| self.looking != Some(reader)) {
+        if let (Some(witness), Some(number)) = (self.traffic.witness, this.purpose.witnessed()) {
             let offset = this.ranges[this.range].offset + part.place as u64;
-            this.trouble = witness.see(reader, this.tag, offset, came).err();
+            this.trouble = witness.see(reader, number, offset, came).err();
         }
     }
 
@@ -370,18 +360,6 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Waits for the end of the reader's fetch.
-    fn until_done(&mut self, reader: usize) -> Done {
-        loop {
-            self.collect();
-            let place = self.done.iter().position(|done| done.reader == reader);
-            if let Some(done) = place.and_then(|place| self.done.remove(place)) {
-                return done;
-            }
-            self.sleep(QUIET);
-        }
-    }
-
     /// Ends the fetches of what is no file. Opening a pipe waits for one who writes to it, for ever if need be; the
     /// flag against that makes reads fail that have to wait for the disk; and to look at every file first costs more
     /// than it is worth. So it is done when nothing has come for a while, once per fetch.
@@ -455,28 +433,6 @@ impl Lane for UringLane<'_> {
 
     fn waker(&self) -> Option<Arc<dyn Waker>> {
         Some(self.ring.bell())
-    }
-
-    /// A look is a fetch that is waited for. What ends meanwhile is kept for `reap`.
-    fn look(
-        &mut self,
-        reader: usize,
-        (name, file_bytes): (&Name, u64),
-        offset: u64,
-        out: &mut [u8],
-    ) -> Result<Brought, StoreError> {
-        let ranges = [Extent { offset, len: out.len() as u64 }];
-        let into = Some(std::mem::take(&mut self.looked));
-        let fetch =
-            Fetch { name, tag: 0, ranges: &ranges, file_bytes, keep_open: true, at: Nanos::ZERO, into };
-        self.looking = Some(reader);
-        self.submit(reader, fetch);
-        let done = self.until_done(reader);
-        self.looking = None;
-        self.looked = done.kept.unwrap_or_default();
-        let brought = done.outcome?;
-        out.copy_from_slice(self.looked.bytes());
-        Ok(brought)
     }
 
     fn take_spans(&mut self) -> Spans {

@@ -198,13 +198,13 @@ impl Store for Uring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Awaits, Fetch, child, conformance};
+    use crate::{Awaits, Fetch, Purpose, child, conformance};
     use model::extent::Extent;
     use model::units::Nanos;
     use rustix::process::{Rlimit, setrlimit};
 
     fn traffic(readers: usize, transfer: usize) -> Traffic<'static> {
-        Traffic { readers, transfer, ..Traffic::looks() }
+        Traffic { readers, transfer, ..Traffic::untimed() }
     }
 
     /// The store on a new folder. Where the tests' kernel or file system forbids it the refusal is checked instead.
@@ -263,13 +263,14 @@ mod tests {
         }
     }
 
-    /// Looks at ten bytes of `pipe`, which is to hold no more (opened into a slot), or more (opened as everywhere), and
+    /// Reads ten bytes of `pipe`, which is to hold no more (opened into a slot), or more (opened as everywhere), and
     /// checks the message of the error.
     fn is_refused(store: &Uring) {
         let name = Name::new("pipe").unwrap();
         for file_bytes in [10, 20] {
             let mut lane = store.lane(traffic(1, 4096)).unwrap();
-            let error = lane.look(0, (&name, file_bytes), 0, &mut [0; 10]).unwrap_err().to_string();
+            let read = conformance::read_metadata(&mut *lane, 0, (&name, file_bytes), 0, 10);
+            let error = read.unwrap_err().to_string();
             assert!(error.contains("pipe: Illegal seek"), "{error}");
         }
     }
@@ -326,7 +327,7 @@ mod tests {
             for reader in 0..READERS {
                 let fetch = Fetch {
                     name: &names[reader % names.len()],
-                    tag: 0,
+                    purpose: Purpose::Samples(0),
                     ranges: &ranges,
                     file_bytes: 5000,
                     keep_open: false,
@@ -358,7 +359,7 @@ mod tests {
         for (keep_open, opens) in [(false, 1), (true, 1), (true, 0), (false, 0)] {
             let fetch = Fetch {
                 name: &names[0],
-                tag: 0,
+                purpose: Purpose::Samples(0),
                 ranges: &[],
                 file_bytes: 10,
                 keep_open,
@@ -391,7 +392,7 @@ mod tests {
                 for (reader, name) in names.iter().chain(&pipe).enumerate() {
                     let fetch = Fetch {
                         name,
-                        tag: 0,
+                        purpose: Purpose::Samples(0),
                         ranges: &ranges,
                         file_bytes: 300_000,
                         keep_open: false,
@@ -412,9 +413,10 @@ mod tests {
         let Some((_folder, store)) = store(Readahead::Normal, false) else { return };
         conformance::first_read(&store).unwrap();
         let mut lane = store.lane(traffic(1, 4096)).unwrap();
-        let look = || lane.look(0, (&Name::new("first").unwrap(), 100), 50, &mut [0; 50]);
-        let brought = std::thread::scope(|scope| scope.spawn(look).join().unwrap());
-        assert_eq!(brought.unwrap().bytes, 50);
+        let name = Name::new("first").unwrap();
+        let read = || conformance::read_metadata(&mut *lane, 0, (&name, 100), 50, 50);
+        let (brought, _) = std::thread::scope(|scope| scope.spawn(read).join().unwrap()).unwrap();
+        assert_eq!(brought.bytes, 50);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd};
 
 use super::ring::Place;
 use crate::reading::{Ask, Reading, Transfers};
-use crate::{Brought, Buffer, Fetch, StoreError};
+use crate::{Brought, Buffer, Fetch, Purpose, StoreError};
 
 /// A reader and its fetch.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Reader {
     pub(super) stale: bool,
     /// That file, where it is open as everywhere and not in the slot.
     pub(super) file: Option<OwnedFd>,
-    pub(super) tag: u64,
+    pub(super) purpose: Purpose,
     pub(super) ranges: Vec<Extent>,
     /// The range at work, what remains of it, and the read that is on its way.
     pub(super) range: usize,
@@ -45,7 +45,7 @@ impl Reader {
     /// Takes on a fetch.
     pub(super) fn begin(&mut self, fetch: Fetch<'_>, now: Nanos) {
         (self.busy, self.began) = (true, now);
-        self.tag = fetch.tag;
+        self.purpose = fetch.purpose;
         self.ranges.clear();
         self.ranges.extend_from_slice(fetch.ranges);
         (self.file_bytes, self.checks_size) = (fetch.file_bytes, !fetch.shows_size());

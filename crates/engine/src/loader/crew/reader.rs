@@ -9,7 +9,7 @@ use store::Buffer;
 
 use super::super::job::Job;
 use super::super::visit::Known;
-use super::Reader;
+use super::{Reader, State};
 
 impl Reader {
     pub(super) fn new(job: &Job<'_>, queue: usize, number: usize, account: usize) -> Reader {
@@ -19,6 +19,7 @@ impl Reader {
             queue,
             number,
             account,
+            state: State::Idle,
             chunk: None,
             left: 0..0,
             stretch: first..first + shards.steps * shards.batch,
@@ -26,7 +27,7 @@ impl Reader {
             samples: 0..0,
             each: 0.0,
             asked: 0,
-            looked: None,
+            metadata: None,
             begins: false,
             at: Nanos::ZERO,
             began: Nanos::ZERO,
@@ -88,6 +89,7 @@ impl Reader {
         let samples = tally.samples_delivered - before.samples;
         tally.failed += Part { samples, digest: tally.digest - before.digest };
         (tally.samples_delivered, tally.digest, tally.order) = (before.samples, before.digest, order);
+        (self.begins, self.metadata) = (false, None);
         // What was seen of the file may be wrong.
         self.known = Known::default();
     }

@@ -1,0 +1,115 @@
+//! Reads ranges of files one after the other and waits for each: for work that is not measured and needs one file at a
+//! time. Readers of a run have their own way (`loader`), with many fetches in flight.
+
+use format::{Extent, Look, Obstacle};
+use model::names::Name;
+use model::units::Nanos;
+use store::{Awaits, Buffer, Done, Fetch, Lane, Operation, Purpose, Store, StoreError, Traffic};
+use thiserror::Error;
+
+use crate::asking::{Metadata, MetadataError, Step, Subject};
+
+/// How long to sleep before the lane is asked again.
+const PATIENCE: Nanos = Nanos(500_000_000);
+
+/// Why a question about a file has no answer.
+#[derive(Debug, Error)]
+pub enum AskError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+}
+
+/// A lane with one fetch in flight, and the buffer of its bytes.
+pub(crate) struct FileReader<'a> {
+    store: &'a dyn Store,
+    lane: Box<dyn Lane + 'a>,
+    buffer: Buffer,
+}
+
+impl<'a> FileReader<'a> {
+    pub(crate) fn new(store: &'a dyn Store) -> Result<FileReader<'a>, StoreError> {
+        Ok(FileReader { store, lane: store.lane(Traffic::untimed())?, buffer: Buffer::default() })
+    }
+
+    /// Reads a range of a file that should have `file_bytes` bytes. The file stays open until another one is read.
+    pub(crate) fn read(
+        &mut self,
+        (name, file_bytes): (&Name, u64),
+        range: Extent,
+    ) -> Result<&[u8], StoreError> {
+        let (purpose, into) = (Purpose::Upkeep, Some(std::mem::take(&mut self.buffer)));
+        let (ranges, at) = (&[range], Nanos::ZERO);
+        self.lane.submit(0, Fetch { name, purpose, ranges, file_bytes, keep_open: true, at, into });
+        let Some(Done { outcome, kept, .. }) = self.wait() else { return Err(self.brings_nothing(name)) };
+        self.buffer = kept.unwrap_or_default();
+        outcome?;
+        // Stores without files complete fetches and bring no bytes.
+        match self.buffer.bytes().len() as u64 == range.len {
+            true => Ok(self.buffer.bytes()),
+            false => Err(self.brings_nothing(name)),
+        }
+    }
+
+    /// Answers a question about a file from its metadata, and reads what that takes.
+    pub(crate) fn ask<T>(
+        &mut self,
+        file: Subject<'_>,
+        metadata: &mut Metadata,
+        mut question: impl FnMut(&Look<'_>) -> Result<T, Obstacle>,
+    ) -> Result<T, AskError> {
+        loop {
+            match metadata.ask(file, &mut question)? {
+                Step::Answer(answer) => return Ok(answer),
+                Step::Read(range) => metadata.add(range.offset, self.read((file.name, file.bytes), range)?),
+            }
+        }
+    }
+    /// Waits for the fetch; `None` from a store whose time would have to pass.
+    fn wait(&mut self) -> Option<Done> {
+        loop {
+            match (self.lane.reap(), self.lane.awaits()) {
+                (Some(done), _) => return Some(done),
+                (None, Awaits::Medium) => self.lane.wait(PATIENCE),
+                (None, Awaits::Nothing | Awaits::Moment(_)) => return None,
+            }
+        }
+    }
+
+    fn brings_nothing(&self, name: &Name) -> StoreError {
+        let (store, operation) = (self.store.name(), Operation::Read);
+        StoreError::Unsupported { store, operation, name: name.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::{Mode, Null, Posix, Sim};
+
+    const RANGE: Extent = Extent { offset: 2, len: 3 };
+
+    #[test]
+    fn it_reads_what_is_asked_for_and_names_what_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), b"abcdefgh").unwrap();
+        let store = Posix::open(folder.path(), Mode::default()).unwrap();
+        let mut reader = FileReader::new(&store).unwrap();
+        let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
+        assert_eq!(reader.read((&a, 8), RANGE), Ok(&b"cde"[..]));
+        assert!(matches!(reader.read((&b, 8), RANGE), Err(StoreError::Missing { .. })));
+        assert!(matches!(reader.read((&a, 9), RANGE), Err(StoreError::Short { .. })));
+        assert_eq!(reader.read((&a, 8), Extent { offset: 0, len: 8 }), Ok(&b"abcdefgh"[..]), "it goes on");
+    }
+
+    #[test]
+    fn a_store_without_files_is_refused_and_not_waited_for() {
+        let (null, sim) = (Null, Sim::new(store::Device::parse("hdd").unwrap()));
+        let name = Name::new("train/a").unwrap();
+        for (store, said) in [(&null as &dyn Store, "null"), (&sim, "sim")] {
+            let error = FileReader::new(store).unwrap().read((&name, 8), RANGE).unwrap_err();
+            assert_eq!(error.to_string(), format!("the {said} store cannot read train/a: it holds no files"));
+        }
+    }
+}

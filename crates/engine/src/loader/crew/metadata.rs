@@ -1,0 +1,70 @@
+//! The metadata of existing files, which says where samples are: a reader fetches it like samples, range by range, and
+//! keeps it as long as it stays in the file.
+
+use format::Extent;
+use model::units::Nanos;
+use store::{Brought, Done, Fetch, Purpose};
+
+use super::super::visit::ReadError;
+use super::{Crew, State};
+use crate::cache;
+
+/// What a visit to a file has read of its metadata.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MetadataRead {
+    pub(super) began: Nanos,
+    pub(super) bytes: u64,
+}
+
+impl Crew<'_, '_, '_> {
+    /// Submits a fetch of metadata from the file of the visit at hand. It goes into the reader's spare buffer, which
+    /// its samples do not need before it has ended. The file stays open for the fetch that follows.
+    pub(super) fn fetch_metadata(&mut self, place: usize, file_bytes: u64, range: Extent) {
+        self.turn(place, State::Metadata(range));
+        let reader = &mut self.readers[place];
+        let fetch = Fetch {
+            name: &self.visits.name,
+            purpose: Purpose::Metadata,
+            ranges: &[range],
+            file_bytes,
+            keep_open: true,
+            at: reader.at,
+            into: Some(reader.spare.take().unwrap_or_default()),
+        };
+        self.lane.submit(place, fetch);
+        self.count_in_flight();
+    }
+
+    /// The fetch of a range of metadata has ended.
+    pub(super) fn take_metadata(&mut self, done: Done, range: Extent) -> Result<(), ReadError> {
+        let (place, reader) = (done.reader, &mut self.readers[done.reader]);
+        let kept = done.kept.unwrap_or_default();
+        match done.outcome {
+            Ok(Brought { bytes, opens, reads, probe }) => {
+                reader.known.metadata.add(range.offset, kept.bytes());
+                reader.spare = Some(kept);
+                let metadata = reader.metadata.get_or_insert(MetadataRead { began: done.began, bytes: 0 });
+                metadata.bytes += bytes;
+                reader.tally.bytes_planned += bytes;
+                reader.tally.bytes_read += bytes;
+                reader.tally.opens += opens;
+                reader.tally.reads += reads;
+                cache::book(&mut self.delivered.counted, probe, bytes);
+            }
+            Err(cause) => {
+                reader.spare = Some(kept);
+                self.lose(place, cause.into())?;
+                return self.advance(place);
+            }
+        }
+        if self.ask(place)? { Ok(()) } else { self.advance(place) }
+    }
+
+    /// Books metadata that no fetch of samples follows: the reader's samples were there when it came.
+    pub(super) fn end_metadata(&mut self, place: usize) {
+        let (job, reader) = (self.job, &mut self.readers[place]);
+        let Some(MetadataRead { began, bytes }) = reader.metadata.take() else { return };
+        self.delivered.latencies.sample.record(reader.at.since(began));
+        self.delivered.timeline.add(reader.at.since(job.begin), bytes, 0);
+    }
+}
