@@ -320,4 +320,6 @@ fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
 #[cfg(test)]
 mod disciplines;
 #[cfg(test)]
+mod metadata;
+#[cfg(test)]
 pub(crate) mod tests;

@@ -167,6 +167,47 @@ fn a_read_that_never_ends() {
     dir.has_no_leftovers();
 }
 
+/// A run over existing files, whose metadata is fetched before their samples: each of its fetches can fail, be late or
+/// never end.
+#[test]
+fn metadata_goes_wrong_like_samples() {
+    let dir = many(&[]);
+    dir.feedline(&["catalog", "data", "--quiet"]).run().exits(0);
+    // The second fetch of the bad file in each epoch is one of metadata, too.
+    for (fault, kind) in
+        [("kind=eio", "eio"), ("kind=eio,after=1,limit=1", "eio"), ("kind=wrong-bytes", "damaged")]
+    {
+        for store in STORES {
+            let done = start(&dir, store, fault, "count", &["reader.read_threads=4"]).wait();
+            if is_closed(&done, store) {
+                continue;
+            }
+            let summary = done.exits(5).json();
+            assert_eq!(outcome(&summary, "exactly-once"), "pass", "{summary:#}");
+            assert_eq!(outcome(&summary, "bytes-as-planned"), "pass", "{summary:#}");
+            let error = &summary["feedline"]["errors"][kind];
+            assert_eq!(error["count"], if fault.contains("limit") { 1 } else { 2 }, "{summary:#}");
+            assert!(error["examples"][0]["message"].as_str().unwrap().contains(BAD), "{error}");
+        }
+    }
+    start(&dir, "posix", "kind=eio", "stop", &[]).wait().exits(4).one_error().says(BAD).says("rank ");
+    start(&dir, "posix", "kind=delay,span=50ms", "stop", &[]).wait().exits(5);
+}
+
+#[test]
+fn metadata_that_never_comes_is_reported_as_such() {
+    let dir = many(&[]);
+    dir.feedline(&["catalog", "data", "--quiet"]).run().exits(0);
+    let running = STORES.map(|store| (store, start(&dir, store, "kind=hang", "stop", &[])));
+    for (store, run) in running {
+        let done = run.wait_for(Duration::from_secs(60));
+        if !is_closed(&done, store) {
+            let done = done.exits(4).one_error().says("no progress for ");
+            done.says(&format!(": read (metadata) {BAD}")).says(" at byte ");
+        }
+    }
+}
+
 #[test]
 fn a_signal_ends_a_run_whose_reader_hangs() {
     let dir = many(&[]);

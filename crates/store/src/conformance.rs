@@ -313,7 +313,7 @@ fn wrong_sizes_are_errors(store: &dyn Store) {
     }
 }
 
-/// Whichever part of a file is fetched, samples or metadata, and whether it was to stay open or not, its size is checked.
+/// The size of a file is checked whichever part is fetched, samples or metadata, and whether it stays open or not.
 fn parts_of_a_file_of_another_size_are_refused(store: &dyn Store, planned: u64, len: u64) {
     let (file, part) = (name("suite/file"), Extent { offset: 0, len });
     let is_refused = |outcome: Result<Brought, StoreError>| match outcome {

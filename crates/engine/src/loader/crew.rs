@@ -25,7 +25,7 @@ use model::timeline::Timeline;
 use model::units::Nanos;
 use store::{Awaits, Brought, Buffer, Done, Fetch, Lane, Purpose, Traffic};
 
-use super::board::{Doing, Station};
+use super::board::Station;
 use super::checking::Checker;
 use super::job::{Failure, Job};
 use super::preprocess::{Prepared, Task, panic_text};
@@ -37,6 +37,7 @@ use crate::cache;
 use crate::meter::Monotonic;
 use crate::waits;
 use metadata::MetadataRead;
+use reader::State;
 
 /// How long a thread sleeps before it looks whether the run should stop.
 const LOOK_AROUND: Nanos = Nanos(100_000_000);
@@ -110,30 +111,6 @@ impl Delivered {
             counted: Counted::default(),
             needed_bytes: 0,
             repeats: Repeats::default(),
-        }
-    }
-}
-
-/// What a reader waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// A chunk.
-    Idle,
-    /// This range of metadata, which says where its samples are.
-    Metadata(Extent),
-    /// Its samples.
-    Samples,
-    /// Their preprocessing.
-    Preprocessing,
-}
-
-impl State {
-    fn shown(self) -> Doing {
-        match self {
-            State::Idle => Doing::Nothing,
-            State::Metadata(_) => Doing::Metadata,
-            State::Samples => Doing::Fetching,
-            State::Preprocessing => Doing::Preparing,
         }
     }
 }

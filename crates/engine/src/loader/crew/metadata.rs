@@ -6,7 +6,8 @@ use model::units::Nanos;
 use store::{Brought, Done, Fetch, Purpose};
 
 use super::super::visit::ReadError;
-use super::{Crew, State};
+use super::Crew;
+use super::reader::State;
 use crate::cache;
 
 /// What a visit to a file has read of its metadata.

@@ -1,15 +1,42 @@
-//! What a reader takes on: which samples come next, and the account of those that it delivers or leaves out.
+//! What a reader waits for, which samples it takes on next, and the account of those that it delivers or leaves out.
 
 use std::ops::Range;
 
+use format::Extent;
 use model::digest::placed_run;
 use model::ledger::{Part, Row};
 use model::units::Nanos;
 use store::Buffer;
 
+use super::super::board::Doing;
 use super::super::job::Job;
 use super::super::visit::Known;
-use super::{Reader, State};
+use super::Reader;
+
+/// What a reader waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// A chunk.
+    Idle,
+    /// This range of metadata, which says where its samples are.
+    Metadata(Extent),
+    /// Its samples.
+    Samples,
+    /// Their preprocessing.
+    Preprocessing,
+}
+
+impl State {
+    /// How the board shows it.
+    pub(super) fn shown(self) -> Doing {
+        match self {
+            State::Idle => Doing::Nothing,
+            State::Metadata(_) => Doing::Metadata,
+            State::Samples => Doing::Fetching,
+            State::Preprocessing => Doing::Preparing,
+        }
+    }
+}
 
 impl Reader {
     pub(super) fn new(job: &Job<'_>, queue: usize, number: usize, account: usize) -> Reader {
