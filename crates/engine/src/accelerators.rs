@@ -22,7 +22,7 @@ use model::units::Nanos;
 use crate::checkpoint::Keeper;
 use crate::loader::{Job, Queue};
 use crate::meter::Listener;
-use crate::world::World;
+use crate::world::{Barrier, World};
 
 /// Far enough away to mean "no deadline", near enough to be added to.
 const NEVER: Nanos = Nanos(u64::MAX / 4);
@@ -93,6 +93,15 @@ struct Due {
     at: Nanos,
 }
 
+/// What the ranks here do when all members of the run have arrived at a barrier.
+#[derive(Clone, Copy, Debug)]
+enum Awaited {
+    /// They leave their step.
+    Step,
+    /// They continue after a checkpoint that began at this moment.
+    Checkpoint { began: Nanos },
+}
+
 /// The accelerators of this process, moved on by whoever sees that they can be.
 pub(crate) struct Drive<'a> {
     course: &'a Course<'a>,
@@ -105,6 +114,8 @@ pub(crate) struct Drive<'a> {
     deadline: AtomicU64,
     /// It takes a checkpoint, which somebody else watches.
     saves: AtomicBool,
+    /// Other members have not arrived at a barrier yet. The world watches them.
+    agrees: AtomicBool,
 }
 
 impl<'a> Drive<'a> {
@@ -134,6 +145,7 @@ impl<'a> Drive<'a> {
             batch_wait: Histogram::default(),
             timeline: Timeline::default(),
             due: None,
+            awaited: None,
             pace: Checkpoints::default(),
         };
         Drive {
@@ -143,6 +155,7 @@ impl<'a> Drive<'a> {
             called: AtomicBool::new(false),
             deadline: AtomicU64::new(0),
             saves: AtomicBool::new(false),
+            agrees: AtomicBool::new(false),
         }
     }
 
@@ -161,6 +174,8 @@ impl<'a> Drive<'a> {
             while self.dirty.swap(false, Ordering::SeqCst) {
                 driver.pass();
             }
+            // Relaxed: for one who watches.
+            self.agrees.store(driver.awaited.is_some(), Ordering::Relaxed);
             if driver.is_idle() || driver.next_turn().0 < self.deadline.load(Ordering::Relaxed) {
                 self.called.store(true, Ordering::SeqCst);
                 self.course.job.batch_bell.ring();
@@ -191,7 +206,7 @@ impl<'a> Drive<'a> {
                 let next = driver.next_turn();
                 // Relaxed: written and read under the lock.
                 self.deadline.store(next.0, Ordering::Relaxed);
-                (next, !driver.waiting.is_empty())
+                (next, !driver.waiting.is_empty() || driver.awaited.is_some())
             };
             if waits {
                 // Also if someone did not get the lock while it was held here. The bell has the fence.
@@ -225,24 +240,28 @@ impl<'a> Drive<'a> {
         self.saves.store(true, Ordering::Relaxed);
         let end = keeper.save(Moment { epoch: job.epoch, step });
         self.saves.store(false, Ordering::Relaxed);
-        self.driver().go_on(at, end);
+        self.driver().saved(step, at, end);
     }
 
     fn driver(&self) -> MutexGuard<'_, Driver<'a>> {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a step is being computed that will end by itself, or a checkpoint taken. Relaxed: for one who watches.
+    /// Whether a step is being computed that will end by itself, a checkpoint is being taken, or other members are
+    /// waited for. Relaxed: for one who watches.
     pub(crate) fn computes(&self, now: Nanos) -> bool {
         let deadline = self.deadline.load(Ordering::Relaxed);
         let computes = now.0 < deadline && deadline < NEVER.0;
-        computes || self.saves.load(Ordering::Relaxed)
+        computes || self.saves.load(Ordering::Relaxed) || self.agrees.load(Ordering::Relaxed)
     }
 
     /// Which ranks wait for a batch, unless someone is moving them on just now.
     pub(crate) fn waits(&self) -> Vec<String> {
         let Ok(driver) = self.driver.try_lock() else { return Vec::new() };
         let first = self.course.job.first_rank;
+        if driver.awaited.is_some() {
+            return vec![format!("ranks from {first} on wait for the ranks of other members")];
+        }
         let said = driver.waiting.iter().map(|rank| {
             format!("rank {} waits for the batch of step {}", first + *rank as u64, driver.ranks[*rank].wants)
         });
@@ -280,6 +299,8 @@ struct Driver<'a> {
     batch_wait: Histogram,
     timeline: Timeline,
     due: Option<Due>,
+    /// The ranks here have arrived at a barrier that is not released yet.
+    awaited: Option<Awaited>,
     pace: Checkpoints,
 }
 
@@ -302,7 +323,7 @@ impl Driver<'_> {
         loop {
             let turned = self.take_turns();
             let took = self.take_batches();
-            if !turned && !took {
+            if !turned && !took && !self.take_release() {
                 break;
             }
         }
@@ -419,7 +440,9 @@ impl Driver<'_> {
         if job.phase.barrier {
             self.arrived += 1;
             if self.arrived == self.ranks.len() {
-                self.release();
+                let last = self.ranks.iter().map(|rank| rank.ends).max().unwrap_or_default();
+                let barrier = self.barrier(self.ranks[0].step, false);
+                self.await_members(Awaited::Step, barrier, last);
             }
             return;
         }
@@ -432,10 +455,33 @@ impl Driver<'_> {
         }
     }
 
-    /// All ranks have begun the step: the slowest says when they leave it.
-    fn release(&mut self) {
-        let last = self.ranks.iter().map(|rank| rank.ends).max().unwrap_or_default();
-        let release = self.course.world.meet(last);
+    fn barrier(&self, step: u64, checkpoint: bool) -> Barrier {
+        let job = self.course.job;
+        Barrier { epoch: job.epoch, phase: job.phase.phase, step, checkpoint }
+    }
+
+    /// The ranks here have arrived at a barrier, the last of them at `last`. In a world of one member it is released
+    /// at once; otherwise the thread that waits for the other members looks again.
+    fn await_members(&mut self, awaited: Awaited, barrier: Barrier, last: Nanos) {
+        self.awaited = Some(awaited);
+        self.course.world.arrive(barrier, last);
+        self.take_release();
+    }
+
+    /// Continues if the barrier is released; says whether it was.
+    fn take_release(&mut self) -> bool {
+        let Some(awaited) = self.awaited else { return false };
+        let Some(at) = self.course.world.released() else { return false };
+        self.awaited = None;
+        match awaited {
+            Awaited::Step => self.release(at),
+            Awaited::Checkpoint { began } => self.go_on(began, at),
+        }
+        true
+    }
+
+    /// All ranks of the run have begun the step, and leave it when the slowest ends it.
+    fn release(&mut self, release: Nanos) {
         if let Some((keeper, schedule)) = self.course.saving {
             let Accelerator { step, asks, .. } = self.ranks[0];
             self.book_pace(release.since(asks), step, keeper.was_at_work_since(asks));
@@ -467,9 +513,15 @@ impl Driver<'_> {
         }
     }
 
+    /// The ranks here have taken the checkpoint after a step. They continue when all members have taken theirs.
+    fn saved(&mut self, step: u64, began: Nanos, end: Nanos) {
+        self.due = None;
+        let barrier = self.barrier(step, true);
+        self.await_members(Awaited::Checkpoint { began }, barrier, end);
+    }
+
     /// The checkpoint that all ranks waited for since `began` is taken.
     fn go_on(&mut self, began: Nanos, end: Nanos) {
-        self.due = None;
         let pause = end.since(began);
         for accelerator in &mut self.ranks {
             accelerator.asks += pause;

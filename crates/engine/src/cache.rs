@@ -24,6 +24,7 @@ use crate::loader::Job;
 use crate::meter;
 use crate::train::Rig;
 use crate::watchdog::{Roster, Watched, guard};
+use crate::world::Ended;
 
 /// Pages that were just in use leave a moment later, so that one is patient.
 const ATTEMPTS: usize = 4;
@@ -61,6 +62,8 @@ pub enum Refused {
     NoDrop { path: &'static str, cause: std::io::Error },
     #[error("the page cache could not be made ready: {0}")]
     Stuck(String),
+    #[error("the run was not started: {0}")]
+    Elsewhere(Ended),
 }
 
 /// Refuses a plan that would drop the host's caches where that is not allowed.

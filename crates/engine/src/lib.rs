@@ -22,7 +22,7 @@ mod train;
 mod truth;
 pub mod waits;
 mod watchdog;
-mod world;
+pub mod world;
 
 pub use asking::MetadataError;
 pub use cache::{Refused, check as check_cache};

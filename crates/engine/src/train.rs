@@ -1,6 +1,7 @@
 //! A run from its first epoch to its last: for each phase it builds a loader, lets readers and accelerators work, and
 //! adds what they saw to the ledger. A failure ends the run and stands in the ledger; nothing is printed here.
 
+mod members;
 mod vigil;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +11,7 @@ use format::Format;
 use model::checkpoint::Checkpoints;
 use model::checkpoint::manifest::Moment;
 use model::files::FileList;
-use model::ledger::{CacheSeen, Fault, Ledger, NodeRow, PARTS, Part, Phase, Row};
+use model::ledger::{CacheSeen, Ledger, NodeRow, PARTS, Part, Phase, Row};
 use model::plan::{PhasePlan, Plan};
 use model::units::Nanos;
 use store::page_cache::PageCache;
@@ -29,7 +30,7 @@ use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::truth::Truth;
 use crate::watchdog::guard;
-use crate::world::World;
+use crate::world::{Cause, Ended, World};
 use vigil::Vigil;
 
 /// Stack of a reader thread. Readers keep their buffers on the heap; this is for calls and a panic message.
@@ -65,8 +66,8 @@ pub struct Files<'a> {
     pub valid: &'a dyn FileList,
 }
 
-/// Runs the plan and returns what was seen, complete or not. Refused where the page cache cannot be brought into the
-/// state that the first epoch is to begin with.
+/// Runs the plan and returns what this member of the run saw, complete or not. Refused where the page cache cannot be
+/// brought into the state that the first epoch is to begin with, here or at another member.
 pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
     Monotonic::sharpen_this_thread();
     let mut ledger = Ledger::default();
@@ -75,45 +76,53 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
         rig.pulse.begin_epoch(epoch);
         for (place, phase) in rig.plan.phases(epoch).enumerate() {
             let is_first = (epoch, place) == (1, 0);
-            let cache = match keeper.make(phase, epoch, is_first) {
-                Ok(cache) => cache,
-                Err(refused) if is_first => return Err(refused),
-                Err(refused) => {
-                    // What was seen before is not lost over it.
-                    let message = refused.to_string();
-                    ledger.add_fault(Fault { epoch, phase: phase.phase, message });
-                    return Ok(ledger);
+            let made = keeper.make(phase, epoch, is_first);
+            let cause = made.as_ref().err().map(ToString::to_string);
+            let begun = members::begin(rig, place == 0, cause);
+            let ended = match (made, begun) {
+                (Err(refused), _) if is_first => return Err(refused),
+                (Ok(cache), Ok(())) => {
+                    let node = NodeRow { cache, ..NodeRow::default() };
+                    ledger.add_node(epoch, phase.phase, rig.world.node(), node);
+                    run_phase(rig, phase, epoch, &keeper, &mut ledger)
                 }
+                (Ok(_), Err(ended)) if is_first && ended.cause != Cause::Stopped => {
+                    return Err(Refused::Elsewhere(ended));
+                }
+                // What was seen before is not lost over it.
+                (_, begun) => begun,
             };
-            if !rig.stop.wished() {
-                run_phase(rig, phase, epoch, &keeper, &mut ledger);
-                ledger.add_node(
-                    epoch,
-                    phase.phase,
-                    rig.world.node(),
-                    NodeRow { cache, ..NodeRow::default() },
-                );
-                save_after(rig, phase, epoch, &ledger);
-            }
-            if rig.stop.wished() || !ledger.faults().is_empty() {
-                ledger.interrupted = rig.stop.wished();
+            if let Err(ended) = ended {
+                members::note_end(rig, &mut ledger, (epoch, phase.phase), ended);
                 return Ok(ledger);
             }
+            save_after(rig, phase, epoch);
         }
+    }
+    // Nobody leaves while another member still saves or fails.
+    let (last, phase) = (rig.plan.epochs, Phase::Train);
+    if let Err(ended) = members::finish(rig) {
+        members::note_end(rig, &mut ledger, (last, phase), ended);
     }
     Ok(ledger)
 }
 
 /// Takes the checkpoint that follows a finished epoch of training, if one does.
-fn save_after(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64, ledger: &Ledger) {
+fn save_after(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64) {
     let (Some(plan), Some(keeper)) = (&rig.plan.checkpoint, rig.checkpoints) else { return };
-    let is_finished = ledger.faults().is_empty() && !rig.stop.wished();
-    if phase.phase == Phase::Train && is_finished && plan.schedule.after_epoch(epoch) {
+    if phase.phase == Phase::Train && plan.schedule.after_epoch(epoch) {
         keeper.save(Moment { epoch, step: phase.shards.steps });
     }
 }
 
-fn run_phase(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64, keeper: &Keeper<'_>, ledger: &mut Ledger) {
+/// Runs a phase to its end, and agrees with the other members on how it ended.
+fn run_phase(
+    rig: &Rig<'_>,
+    phase: &PhasePlan,
+    epoch: u64,
+    keeper: &Keeper<'_>,
+    ledger: &mut Ledger,
+) -> Result<(), Ended> {
     let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
     let storage_before = keeper.read();
     let begin = rig.clock.now();
@@ -135,9 +144,8 @@ fn run_phase(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64, keeper: &Keeper<'_>, 
     }
     node.cache += &keeper.seen_since(storage_before);
     ledger.add_node(epoch, phase.phase, rig.world.node(), node);
-    if let Some(failure) = failure {
-        ledger.add_fault(Fault { epoch, phase: phase.phase, message: failure.to_string() });
-    }
+    let failure = failure.map(|failure| failure.to_string());
+    members::end(rig, ledger, (epoch, phase.phase), failure)
 }
 
 /// What accelerators and readers saw of a phase.
@@ -230,7 +238,7 @@ fn on_course<T>(
 fn drive_with_readers(course: &Course<'_>) -> (Vec<Row>, NodeRow, Checkpoints) {
     let job = course.job;
     let drive = Drive::new(course);
-    let delivered = guard(job.stop, &Vigil { job, drive: &drive }, || play(job, &drive));
+    let delivered = guard(job.stop, &Vigil { job, drive: &drive }, || play(course, &drive));
     let times = drive.times();
     let pace = times.pace.clone();
     let (rows, node) = add_up(times, delivered);
@@ -238,7 +246,9 @@ fn drive_with_readers(course: &Course<'_>) -> (Vec<Row>, NodeRow, Checkpoints) {
 }
 
 /// Lets readers and accelerators work until the phase is over.
-fn play(job: &Job<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
+fn play(course: &Course<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
+    let job = course.job;
+    let following = members::Following::default();
     std::thread::scope(|scope| {
         let mut readers = Vec::new();
         for thread in 0..job.deal.thread_count() {
@@ -259,6 +269,13 @@ fn play(job: &Job<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
                 break;
             }
         }
+        if course.world.members() > 1 {
+            let follow = || following.follow(course, drive);
+            if let Err(cause) = reader_thread().spawn_scoped(scope, follow) {
+                let cause = format!("cannot start the thread that waits for other members: {cause}");
+                job.fail(Failure { rank: job.first_rank, step: 0, cause });
+            }
+        }
         // A panic that went on from here would wait for readers that wait for it.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drive.run())) {
             let cause = format!("the accelerators panicked: {}", panic_text(&*panic));
@@ -267,7 +284,10 @@ fn play(job: &Job<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
         if job.ending() {
             // Readers that wait for room would wait for ever.
             job.abort.wish();
+            // Before anything that may hang: the other members end, too.
+            members::announce(course);
         }
+        following.end(course);
         job.wake_everybody();
         // A reader catches its own panics, so joining cannot fail.
         let delivered: Vec<Delivered> = readers.into_iter().filter_map(|reader| reader.join().ok()).collect();
@@ -321,5 +341,7 @@ fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
 mod disciplines;
 #[cfg(test)]
 mod metadata;
+#[cfg(test)]
+mod several;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -307,9 +307,10 @@ impl Ledger {
 
     /// Adds what ended the run.
     pub fn add_fault(&mut self, fault: Fault) {
-        // Kept sorted, so that addition commutes.
-        let at = self.faults.partition_point(|other| *other < fault);
-        self.faults.insert(at, fault);
+        // Kept sorted, so that addition commutes. What several members of a run report alike happened once.
+        if let Err(at) = self.faults.binary_search(&fault) {
+            self.faults.insert(at, fault);
+        }
     }
 
     pub fn faults(&self) -> &[Fault] {

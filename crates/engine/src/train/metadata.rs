@@ -49,8 +49,7 @@ impl<'a> Device<'a> {
         let file = |number: u64| {
             let (mut name, mut bytes) = (Name::default(), Vec::new());
             list.entry(number, &mut name).unwrap();
-            let (sizes, per_file) = (&plan.data.sizes, plan.data.train.samples_per_file);
-            sizes.with_shape(number, plan.data.element, per_file, |shape| {
+            plan.data.computed().unwrap().with_shape(number, |shape| {
                 let mut sink = |piece: &[u8]| {
                     bytes.extend_from_slice(piece);
                     Ok(())

@@ -1,6 +1,8 @@
 //! Whole runs on a fake clock: every span is exact, nothing sleeps.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use format::Arithmetic;
 use model::files::Computed;
@@ -14,7 +16,7 @@ use store::{
 
 use super::*;
 use crate::meter::FakeClock;
-use crate::world::Solo;
+use crate::world::{Barrier, ClockOffset, Solo};
 
 pub(crate) fn plan(settings: &[&str], ranks: u64, store: &dyn Store) -> Plan {
     let text = "
@@ -87,26 +89,38 @@ fn null() -> Box<dyn Store> {
 /// A store of one channel: each fetch moves the fake clock on by its service time. From fetch `fails_at` on it
 /// panics or fails.
 #[derive(Debug)]
-struct Slow<'a> {
-    clock: &'a FakeClock,
-    service: Nanos,
-    fetches: AtomicU64,
-    fails_at: u64,
-    panics: bool,
+pub(crate) struct Slow<'a> {
+    pub(crate) clock: &'a FakeClock,
+    pub(crate) service: Nanos,
+    pub(crate) fetches: AtomicU64,
+    pub(crate) fails_at: u64,
+    pub(crate) panics: bool,
     /// Wished for from fetch `stops_at` on.
-    stop: Stop,
-    stops_at: u64,
+    pub(crate) stop: Stop,
+    pub(crate) stops_at: u64,
+    /// The fetch that hangs until the phase is given up.
+    pub(crate) hangs_at: u64,
 }
 
 impl<'a> Slow<'a> {
-    fn new(clock: &'a FakeClock, millis: u64) -> Slow<'a> {
+    pub(crate) fn new(clock: &'a FakeClock, millis: u64) -> Slow<'a> {
         let service = Nanos(millis * 1_000_000);
         let (fetches, stop) = (AtomicU64::new(0), Stop::default());
-        Slow { clock, service, fetches, fails_at: u64::MAX, panics: false, stop, stops_at: u64::MAX }
+        let never = u64::MAX;
+        Slow {
+            clock,
+            service,
+            fetches,
+            fails_at: never,
+            panics: false,
+            stop,
+            stops_at: never,
+            hangs_at: never,
+        }
     }
 }
 
-struct SlowLane<'a>(&'a Slow<'a>, Option<Done>);
+struct SlowLane<'a>(&'a Slow<'a>, Option<Done>, &'a AtomicBool);
 
 impl Lane for SlowLane<'_> {
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
@@ -114,6 +128,9 @@ impl Lane for SlowLane<'_> {
         let fetch_number = store.fetches.fetch_add(1, Ordering::SeqCst);
         if fetch_number >= store.stops_at {
             store.stop.wish();
+        }
+        while fetch_number == store.hangs_at && !self.2.load(Ordering::SeqCst) {
+            meter::pause(Duration::from_millis(1));
         }
         let outcome = if fetch_number >= store.fails_at {
             assert!(!store.panics, "as asked");
@@ -154,8 +171,8 @@ impl Store for Slow<'_> {
         }
     }
 
-    fn lane<'a>(&'a self, _traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
-        Ok(Box::new(SlowLane(self, None)))
+    fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
+        Ok(Box::new(SlowLane(self, None, traffic.give_up)))
     }
 
     fn files(&self) -> &dyn store::Files {
@@ -300,20 +317,60 @@ fn errors_are_counted_and_their_samples_left_out() {
     assert!(counted <= 40.5, "samples that did not come are in no rate: {counted}");
 }
 
-/// A world in which nobody ever meets.
-struct Broken;
+/// A world that panics at the first barrier.
+struct Broken(Solo);
 
 impl World for Broken {
-    fn ranks(&self) -> std::ops::Range<u64> {
-        0..2
+    fn members(&self) -> u64 {
+        self.0.members()
+    }
+
+    fn member(&self) -> u64 {
+        self.0.member()
     }
 
     fn node(&self) -> u64 {
-        0
+        self.0.node()
     }
 
-    fn meet(&self, _last_here: Nanos) -> Nanos {
+    fn ranks(&self) -> Range<u64> {
+        self.0.ranks()
+    }
+
+    fn arrive(&self, _: Barrier, _: Nanos) {
         panic!("as asked")
+    }
+
+    fn released(&self) -> Option<Nanos> {
+        self.0.released()
+    }
+
+    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), Ended> {
+        self.0.wait(stop, timeout)
+    }
+
+    fn wake(&self) {
+        self.0.wake();
+    }
+
+    fn announce(&self, cause: Cause) {
+        self.0.announce(cause);
+    }
+
+    fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), Ended> {
+        self.0.agree(here, stop)
+    }
+
+    fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), Ended> {
+        self.0.broadcast(bytes, stop)
+    }
+
+    fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), Ended> {
+        self.0.gather(bytes, stop, take)
+    }
+
+    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, Ended> {
+        self.0.synchronize(clock, stop)
     }
 }
 
@@ -324,11 +381,12 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
     // All that is read ahead is there before the first step ends; what is behind waits for room.
     let plan = plan(&["reader.prefetch_size=2"], 2, &store);
     let mut ledger = Ledger::default();
-    with_rig(&plan, &store, &clock, &Stop::default(), |rig| {
-        let rig = &Rig { world: &Broken, ..*rig };
-        run_phase(rig, &plan.train, 1, &Keeper::new(rig), &mut ledger);
+    let ended = with_rig(&plan, &store, &clock, &Stop::default(), |rig| {
+        let rig = &Rig { world: &Broken(Solo::new(2)), ..*rig };
+        run_phase(rig, &plan.train, 1, &Keeper::new(rig), &mut ledger)
     });
-    assert!(ledger.faults()[0].message.contains("panicked: as asked"), "{:?}", ledger.faults());
+    let cause = ended.unwrap_err().cause;
+    assert!(matches!(&cause, Cause::Failed(why) if why.contains("panicked: as asked")), "{cause}");
 }
 
 #[test]

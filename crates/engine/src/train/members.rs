@@ -1,0 +1,114 @@
+//! What the members of a run agree on around each phase: that all can begin it, how it ended, and, while it lasts,
+//! whether one of them ends. A member that ends early names the one that was the reason.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use model::ledger::{Fault, Ledger, Phase};
+
+use super::Rig;
+use crate::accelerators::{Course, Drive};
+use crate::loader::{Failure, panic_text};
+use crate::world::{Cause, Ended};
+
+/// How long the thread that waits for other members waits at a time.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Waits until all members are ready for a phase; `refused` is the reason why this one is not. Clocks are compared
+/// before the first phase of an epoch.
+pub(super) fn begin(rig: &Rig<'_>, is_first_of_epoch: bool, refused: Option<String>) -> Result<(), Ended> {
+    rig.world.agree(state(rig, refused), rig.stop)?;
+    if is_first_of_epoch {
+        rig.world.synchronize(rig.clock, rig.stop)?;
+    }
+    Ok(())
+}
+
+/// Waits until all members have ended a phase, and says whether they all ended it well. A failure of this member is
+/// recorded even if another one failed before it.
+pub(super) fn end(
+    rig: &Rig<'_>,
+    ledger: &mut Ledger,
+    place: (u64, Phase),
+    failure: Option<String>,
+) -> Result<(), Ended> {
+    let own = failure.clone();
+    rig.world.agree(state(rig, failure), rig.stop).inspect_err(|ended| {
+        let own = own.map(|message| Ended { member: rig.world.member(), cause: Cause::Failed(message) });
+        if let Some(own) = own.filter(|own| own != ended) {
+            note_end(rig, ledger, place, own);
+        }
+    })
+}
+
+/// Waits until all members have done everything.
+pub(super) fn finish(rig: &Rig<'_>) -> Result<(), Ended> {
+    rig.world.agree(state(rig, None), rig.stop)
+}
+
+/// Whether this member can continue.
+fn state(rig: &Rig<'_>, failure: Option<String>) -> Result<(), Cause> {
+    match failure {
+        Some(message) => Err(Cause::Failed(message)),
+        None if rig.stop.wished() => Err(Cause::Stopped),
+        None => Ok(()),
+    }
+}
+
+/// Notes in the ledger why the run ends early. All members of a run write the same text, so that it is there once
+/// when their ledgers are added up.
+pub(super) fn note_end(rig: &Rig<'_>, ledger: &mut Ledger, (epoch, phase): (u64, Phase), ended: Ended) {
+    ledger.interrupted |= rig.stop.wished() || ended.cause == Cause::Stopped;
+    let message = match ended.cause {
+        Cause::Stopped if rig.world.members() == 1 => return,
+        Cause::Failed(message) if rig.world.members() == 1 => message,
+        _ => ended.to_string(),
+    };
+    ledger.add_fault(Fault { epoch, phase, message });
+}
+
+/// Tells the other members that the phase has ended early here.
+pub(super) fn announce(course: &Course<'_>) {
+    let job = course.job;
+    if let Some(cause) = job.cause() {
+        course.world.announce(Cause::Failed(cause));
+    } else if job.stop.wished() {
+        course.world.announce(Cause::Stopped);
+    }
+    // Otherwise another member was the reason, and all know it.
+}
+
+/// The thread that waits for other members while a phase lasts.
+#[derive(Debug, Default)]
+pub(super) struct Following {
+    over: AtomicBool,
+}
+
+impl Following {
+    /// Moves the accelerators on when a barrier is released, and ends the phase when another member ends.
+    pub(super) fn follow(&self, course: &Course<'_>, drive: &Drive<'_>) {
+        let job = course.job;
+        let followed = catch_unwind(AssertUnwindSafe(|| {
+            // Relaxed: `wake` orders it, and a turn too many does no harm.
+            while !self.over.load(Ordering::Relaxed) {
+                if course.world.wait(job.stop, PERIOD).is_err() {
+                    job.abort.wish();
+                    job.wake_everybody();
+                    return;
+                }
+                drive.nudge();
+            }
+        }));
+        if let Err(panic) = followed {
+            let cause = format!("the accelerators panicked: {}", panic_text(&*panic));
+            job.fail(Failure { rank: job.first_rank, step: 0, cause });
+        }
+    }
+
+    /// Ends the thread.
+    pub(super) fn end(&self, course: &Course<'_>) {
+        self.over.store(true, Ordering::Relaxed);
+        course.world.wake();
+    }
+}

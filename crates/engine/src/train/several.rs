@@ -1,0 +1,201 @@
+//! Runs of several members: the same work gives the same result however the ranks are distributed, and when one member
+//! ends early, all end and name it.
+
+use model::digest::Digest;
+use model::plan::Plan;
+use store::{Null, Store};
+
+use super::tests::{Slow, plan, with_rig};
+use super::*;
+use crate::meter::FakeClock;
+use crate::world::threads::{Member, members};
+
+/// Runs a plan in as many members as there are stores, each with a clock, and a store and a stop of its own.
+fn run_on(
+    plan: &Plan,
+    stores: &[&dyn Store],
+    clocks: &[FakeClock],
+    stops: &[Stop],
+) -> Vec<Result<Ledger, Refused>> {
+    let worlds = members(stores.len() as u64, plan.ranks);
+    std::thread::scope(|scope| {
+        let threads = worlds.into_iter().enumerate().map(|(number, world)| {
+            scope.spawn(move || {
+                with_rig(plan, stores[number], &clocks[number], &stops[number], |rig| {
+                    train(&Rig { world: &world, ..*rig })
+                })
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn clocks(members: usize) -> Vec<FakeClock> {
+    (0..members).map(|_| FakeClock::default()).collect()
+}
+
+fn patient(members: usize, millis: u64) -> Vec<Stop> {
+    (0..members).map(|_| Stop::default().with_patience(Some(Nanos(millis * 1_000_000)))).collect()
+}
+
+/// Runs a plan on the null store and adds the members' ledgers up.
+fn added_up(plan: &Plan, members: usize) -> Ledger {
+    let stores = vec![&Null as &dyn Store; members];
+    let ledgers = run_on(plan, &stores, &clocks(members), &patient(members, 20_000));
+    ledgers.into_iter().fold(Ledger::default(), |mut sum, ledger| {
+        sum += ledger.unwrap();
+        sum
+    })
+}
+
+/// What must not depend on how ranks are distributed, rank by rank: counts, digests, and all times of the timeline.
+fn account(ledger: &Ledger, epoch: u64, phase: Phase) -> Vec<(u64, Row)> {
+    let rows = ledger.rows(epoch, phase).map(|(rank, row)| {
+        let (harness_ns, lateness_ns_sum, lateness_ns_max) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+        (rank, Row { harness_ns, lateness_ns_sum, lateness_ns_max, ..*row })
+    });
+    rows.collect()
+}
+
+const EVALUATED: [&str; 6] = [
+    "workflow.evaluation=true",
+    "dataset.num_files_eval=50",
+    "reader.batch_size_eval=2",
+    "train.epochs=3",
+    "train.computation_time={type: uniform, min: 0.01, max: 0.03}",
+    "evaluation.eval_time={type: uniform, min: 0.01, max: 0.03}",
+];
+
+#[test]
+fn eight_ranks_give_the_same_result_in_one_two_and_four_members() {
+    let mut settings = EVALUATED.to_vec();
+    settings.push("dataset.num_files_train=200");
+    let plan = plan(&settings, 8, &Null);
+    let alone = with_rig(&plan, &Null, &FakeClock::default(), &Stop::default(), |rig| train(rig).unwrap());
+    for members in [1, 2, 4] {
+        let ledger = added_up(&plan, members);
+        assert_eq!((ledger.faults(), ledger.interrupted), (&[][..], false), "{members} members");
+        for (epoch, phase) in (1..=3).flat_map(|epoch| [(epoch, Phase::Train), (epoch, Phase::Eval)]) {
+            let place = format!("{members} members, epoch {epoch}, {phase}");
+            assert_eq!(account(&ledger, epoch, phase), account(&alone, epoch, phase), "{place}");
+            assert_eq!(ledger.rows(epoch, phase).count(), 8, "{place}");
+            let (here, there) = (ledger.node_total(epoch, phase), alone.node_total(epoch, phase));
+            assert_eq!(here.parts, there.parts, "{place}");
+            let total = ledger.total(epoch, phase);
+            assert!(total.samples_delivered > 0 && total.digest != Digest::default(), "{place}");
+        }
+    }
+}
+
+#[test]
+fn a_slow_member_makes_the_others_wait_at_the_barrier() {
+    // 5 fetches of 3 ms and 10 ms of compute per step: the other member has its batches at once.
+    let (clocks, settings) = (clocks(2), ["reader.prefetch_size=0", "reader.read_threads=1"]);
+    let slow = Slow::new(&clocks[1], 3);
+    let plan = plan(&settings, 2, &Null);
+    let ledgers = run_on(&plan, &[&Null, &slow], &clocks, &patient(2, 20_000));
+    let row = |member: usize| ledgers[member].as_ref().unwrap().total(2, Phase::Train);
+    let (fast, slow) = (row(0), row(1));
+    let steps = slow.steps;
+    assert_eq!((slow.wait_ns, slow.barrier_ns), (Nanos(steps * 15_000_000), Nanos::ZERO));
+    assert_eq!((fast.wait_ns, fast.barrier_ns), (Nanos::ZERO, Nanos(steps * 15_000_000)));
+}
+
+/// Lets member 2 of 4 have a store that is made for it, and returns what all report.
+fn with_odd_one(odd: impl for<'a> FnOnce(Slow<'a>) -> Slow<'a>, stall_millis: u64) -> (Vec<Ledger>, Ledger) {
+    let (clocks, mut stops) = (clocks(4), patient(4, stall_millis));
+    let store = odd(Slow::new(&clocks[2], 1));
+    let plan = plan(&["train.epochs=3", "dataset.num_files_train=200"], 8, &store);
+    stops[2] = store.stop.with_patience(stops[2].patience());
+    let ledgers = run_on(&plan, &[&Null, &Null, &store, &Null], &clocks, &stops);
+    let ledgers: Vec<Ledger> = ledgers.into_iter().map(Result::unwrap).collect();
+    let sum = ledgers.iter().cloned().fold(Ledger::default(), |mut sum, ledger| {
+        sum += ledger;
+        sum
+    });
+    (ledgers, sum)
+}
+
+fn assert_all_name_it(ledgers: &[Ledger], sum: &Ledger, words: &str) {
+    for (member, ledger) in ledgers.iter().enumerate() {
+        let faults = ledger.faults();
+        assert!(faults.len() == 1 && faults[0].message.contains(words), "member {member}: {faults:?}");
+        assert_eq!(faults, sum.faults(), "what all report is there once in the sum");
+    }
+}
+
+#[test]
+fn when_a_member_fails_all_end_and_name_it() {
+    // 50 samples of an epoch are member 2's.
+    for (panics, words) in [(false, "does not exist"), (true, "a reader panicked: as asked")] {
+        let (ledgers, sum) = with_odd_one(|store| Slow { fails_at: 70, panics, ..store }, 20_000);
+        assert_all_name_it(&ledgers, &sum, words);
+        let fault = &sum.faults()[0];
+        assert!(fault.epoch == 2 && fault.message.starts_with("member 2 failed: rank "), "{fault:?}");
+        assert!(!sum.interrupted);
+    }
+}
+
+#[test]
+fn when_a_member_is_asked_to_stop_all_stop_and_name_it() {
+    let (ledgers, sum) = with_odd_one(|store| Slow { stops_at: 70, ..store }, 20_000);
+    assert_all_name_it(&ledgers, &sum, "member 2 was asked to stop");
+    assert!(ledgers.iter().all(|ledger| ledger.interrupted));
+}
+
+#[test]
+fn when_a_member_makes_no_progress_its_watchdog_tells_all() {
+    let (ledgers, sum) = with_odd_one(|store| Slow { hangs_at: 70, ..store }, 500);
+    assert_all_name_it(&ledgers, &sum, "member 2 failed: rank ");
+    assert!(sum.faults()[0].message.contains("no progress for"), "{:?}", sum.faults());
+}
+
+/// Lets the last of three members do something else than take part, and returns how the others end.
+fn with_absent(absent: impl FnOnce(Member) + Send) -> Vec<String> {
+    let plan = plan(&[], 6, &Null);
+    let mut worlds = members(3, plan.ranks);
+    let last = worlds.pop().unwrap();
+    let (plan, stops) = (&plan, patient(2, 500));
+    std::thread::scope(|scope| {
+        scope.spawn(move || absent(last));
+        let threads: Vec<_> = worlds
+            .into_iter()
+            .zip(&stops)
+            .map(|(world, stop)| {
+                scope.spawn(move || {
+                    with_rig(plan, &Null, &FakeClock::default(), stop, |rig| {
+                        train(&Rig { world: &world, ..*rig }).unwrap_err().to_string()
+                    })
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_member_that_never_arrives_is_named() {
+    let ended = with_absent(|member| {
+        meter::pause(std::time::Duration::from_millis(2000));
+        drop(member);
+    });
+    for message in ended {
+        assert!(
+            message.starts_with("the run was not started: member 2 gave no sign of life for "),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_member_that_panics_outside_of_a_phase_is_named() {
+    let ended = with_absent(|member| {
+        let caught = catch_unwind(AssertUnwindSafe(move || {
+            let _member = member;
+            panic!("as asked");
+        }));
+        assert!(caught.is_err());
+    });
+    assert_eq!(ended, ["the run was not started: member 2 failed: its thread panicked"; 2]);
+}

@@ -1,0 +1,177 @@
+//! What every world must do, shown with members that are threads.
+
+use store::Now;
+
+use super::threads::{Member, members};
+use super::*;
+use crate::meter::FakeClock;
+
+/// Does something at every member at once.
+fn at_all<T: Send>(count: u64, work: impl Fn(&Member) -> T + Sync) -> Vec<T> {
+    let (worlds, work) = (members(count, 2 * count), &work);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = worlds.into_iter().map(|world| scope.spawn(move || work(&world))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn stop() -> Stop {
+    Stop::default().with_patience(Some(Nanos(20_000_000_000)))
+}
+
+fn barrier(step: u64) -> Barrier {
+    Barrier { epoch: 1, phase: Phase::Train, step, checkpoint: false }
+}
+
+/// Waits for a release as the engine does.
+fn wait_for_release(world: &dyn World, stop: &Stop) -> Result<Nanos, Ended> {
+    loop {
+        if let Some(at) = world.released() {
+            return Ok(at);
+        }
+        world.wait(stop, Duration::from_millis(50))?;
+    }
+}
+
+#[test]
+fn ranks_are_distributed_without_gap_or_overlap() {
+    for (ranks, members) in [(8, 1), (8, 3), (5, 5), (1000, 7)] {
+        let all: Vec<u64> = (0..members).flat_map(|member| ranks_of(member, members, ranks)).collect();
+        assert_eq!(all, (0..ranks).collect::<Vec<u64>>());
+        let sizes = (0..members).map(|member| ranks_of(member, members, ranks).count());
+        assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1);
+    }
+}
+
+fn exchange(world: &dyn World) -> (Vec<u8>, Vec<(u64, Vec<u8>)>, Vec<Vec<u8>>, u64) {
+    let (member, stop) = (world.member() as u8, stop());
+    let mut shared = vec![member; 3];
+    world.broadcast(&mut shared, &stop).unwrap();
+    let mut gathered = Vec::new();
+    world.gather(&[member, 7], &stop, &mut |from, bytes| gathered.push((from, bytes.to_vec()))).unwrap();
+    let all = gather_to_all(world, &[member], &stop).unwrap();
+    (shared, gathered, all, entropy(world, &stop).unwrap())
+}
+
+#[test]
+fn member_0_shares_with_all_and_hears_from_all() {
+    for count in [1, 2, 4] {
+        let mut seen = at_all(count, |world| exchange(world));
+        if count == 1 {
+            seen.push(exchange(&Solo::new(2)));
+            seen[1].3 = seen[0].3;
+        }
+        for (member, (shared, gathered, all, entropy)) in seen.iter().enumerate() {
+            assert_eq!(*shared, [0; 3]);
+            let expected = (0..count).map(|from| (from, vec![from as u8, 7])).collect::<Vec<_>>();
+            let hears = member == 0 || count == 1;
+            assert_eq!(*gathered, if hears { expected } else { Vec::new() });
+            assert_eq!(*all, (0..count).map(|from| vec![from as u8]).collect::<Vec<_>>());
+            assert_eq!(*entropy, seen[0].3);
+        }
+    }
+}
+
+#[test]
+fn a_barrier_is_released_at_the_latest_moment_on_each_ones_clock() {
+    // Member i's clock is i seconds ahead of member 0's.
+    let ahead = |world: &Member| world.member() * 1_000_000_000;
+    let releases = at_all(4, |world| {
+        let (clock, stop) = (FakeClock::default(), stop());
+        clock.sleep_until(Nanos(ahead(world)), &|| false);
+        let offset = world.synchronize(&clock, &stop).unwrap();
+        assert_eq!((offset.offset_ns, offset.bound), (-(ahead(world) as i64), Nanos(0)));
+        let mut releases = Vec::new();
+        for step in 0..50 {
+            // Another member is the last in each step.
+            let own = if step % 4 == world.member() { 900 } else { 100 };
+            world.arrive(barrier(step), clock.now() + Nanos(own));
+            releases.push(wait_for_release(world, &stop).unwrap().0 - ahead(world));
+        }
+        // Who leaves ends the waits of those who still look for the last release.
+        world.agree(Ok(()), &stop).unwrap();
+        releases
+    });
+    assert_eq!(releases, vec![vec![900; 50]; 4]);
+}
+
+#[test]
+fn members_that_reach_different_barriers_are_told_so() {
+    let ended = at_all(2, |world| {
+        world.arrive(barrier(7 + world.member()), Nanos(0));
+        wait_for_release(world, &stop()).unwrap_err()
+    });
+    assert_eq!(ended[0], ended[1]);
+    let words = ended[0].to_string();
+    assert!(
+        words.contains("epoch 1 (train), step 7") && words.contains("epoch 1 (train), step 8"),
+        "{words}"
+    );
+}
+
+#[test]
+fn all_learn_who_cannot_continue_and_why() {
+    for cause in [Cause::Stopped, Cause::Failed("the disk is full".to_owned())] {
+        let ended = at_all(4, |world| {
+            let here = if world.member() == 2 { Err(cause.clone()) } else { Ok(()) };
+            (world.agree(here, &stop()).unwrap_err(), world.broadcast(&mut Vec::new(), &stop()).unwrap_err())
+        });
+        let expected = Ended { member: 2, cause };
+        assert!(ended.iter().all(|(first, later)| *first == expected && *later == expected), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_stop_request_ends_a_wait_and_is_told_to_the_others() {
+    let ended = at_all(3, |world| {
+        let stop = stop();
+        if world.member() == 1 {
+            stop.wish();
+        }
+        // Member 0 waits for a barrier, member 2 for a broadcast.
+        match world.member() {
+            0 => wait_for_release(world, &stop).map(drop),
+            _ => world.broadcast(&mut Vec::new(), &stop),
+        }
+    });
+    assert_eq!(ended, vec![Err(Ended { member: 1, cause: Cause::Stopped }); 3]);
+}
+
+#[test]
+fn members_that_make_different_calls_are_told_so() {
+    let ended = at_all(2, |world| match world.member() {
+        0 => world.agree(Ok(()), &stop()),
+        _ => world.broadcast(&mut Vec::new(), &stop()),
+    });
+    assert_eq!(ended[0], ended[1]);
+    assert!(
+        matches!(&ended[0], Err(Ended { cause: Cause::Failed(why), .. }) if why.contains("while others"))
+    );
+}
+
+#[test]
+fn a_member_that_leaves_or_is_silent_ends_every_wait() {
+    type Wait = fn(&Member, &Stop) -> Result<(), Ended>;
+    let waits: [Wait; 5] = [
+        |world, stop| wait_for_release(world, stop).map(drop),
+        |world, stop| world.agree(Ok(()), stop),
+        |world, stop| world.broadcast(&mut Vec::new(), stop),
+        |world, stop| world.gather(&[], stop, &mut |_, _| {}),
+        |world, stop| world.synchronize(&FakeClock::default(), stop).map(drop),
+    ];
+    for (wait, leaves) in waits.into_iter().flat_map(|wait| [(wait, true), (wait, false)]) {
+        let mut worlds = members(2, 2);
+        let last = worlds.pop().unwrap();
+        let kept = if leaves {
+            drop(last);
+            None
+        } else {
+            Some(last)
+        };
+        let stop = Stop::default().with_patience(Some(Nanos(100_000_000)));
+        let Ended { member, cause } = wait(&worlds[0], &stop).unwrap_err();
+        let expected = if leaves { cause == Cause::Left } else { matches!(cause, Cause::Silent(_)) };
+        assert!(member == 1 && expected, "{cause:?}");
+        drop(kept);
+    }
+}
