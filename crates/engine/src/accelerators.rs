@@ -84,6 +84,8 @@ pub(crate) struct Times {
     pub(crate) timeline: Timeline,
     /// How long steps took beside checkpoints, where there are any.
     pub(crate) pace: Checkpoints,
+    /// When the first batch was there.
+    pub(crate) first_batch: Option<Nanos>,
 }
 
 /// All ranks have finished a step and wait for a checkpoint.
@@ -147,6 +149,7 @@ impl<'a> Drive<'a> {
             due: None,
             awaited: None,
             pace: Checkpoints::default(),
+            first_batch: None,
         };
         Drive {
             course,
@@ -279,8 +282,8 @@ impl<'a> Drive<'a> {
             row
         });
         let rows = rows.collect();
-        let Driver { batch_wait, timeline, pace, .. } = driver;
-        Times { rows, batch_wait, timeline, pace }
+        let Driver { batch_wait, timeline, pace, first_batch, .. } = driver;
+        Times { rows, batch_wait, timeline, pace, first_batch }
     }
 }
 
@@ -302,6 +305,7 @@ struct Driver<'a> {
     /// The ranks here have arrived at a barrier that is not released yet.
     awaited: Option<Awaited>,
     pace: Checkpoints,
+    first_batch: Option<Nanos>,
 }
 
 impl Driver<'_> {
@@ -420,7 +424,7 @@ impl Driver<'_> {
         let asked = accelerator.asks.since(job.begin);
         self.timeline.add_wait(asked, asked + wait);
         if step == 0 {
-            job.pulse.first_batch_at(landed.ready);
+            self.first_batch = self.first_batch.into_iter().chain([landed.ready]).min();
         }
         job.pulse.step(compute, stall + compute);
         if let Some(shelf) = job.shelves.get(rank) {

@@ -14,8 +14,6 @@ pub struct Pulse {
     steps: AtomicU64,
     busy_ns: AtomicU64,
     time_ns: AtomicU64,
-    /// One more than the moment at which the first batch was there; 0 before.
-    first_batch: AtomicU64,
     /// Files whose pages have been looked at before the phase; one more than they are while that goes on.
     preparing: AtomicU64,
 }
@@ -72,16 +70,6 @@ impl Pulse {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.busy_ns.fetch_add(busy.0, Ordering::Relaxed);
         self.time_ns.fetch_add(time.0, Ordering::Relaxed);
-    }
-
-    /// The first batch of the run is there, by the run's clock.
-    pub(crate) fn first_batch_at(&self, moment: Nanos) {
-        let _ = self.first_batch.compare_exchange(0, moment.0 + 1, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// When the first batch was there, by the run's clock.
-    pub fn first_batch(&self) -> Option<Nanos> {
-        self.first_batch.load(Ordering::Relaxed).checked_sub(1).map(Nanos)
     }
 
     pub(crate) fn idle(&self, time: Nanos) {

@@ -82,9 +82,14 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
             let ended = match (made, begun) {
                 (Err(refused), _) if is_first => return Err(refused),
                 (Ok(cache), Ok(())) => {
+                    let prepared = cache.made.time_ns;
                     let node = NodeRow { cache, ..NodeRow::default() };
                     ledger.add_node(epoch, phase.phase, rig.world.node(), node);
-                    run_phase(rig, phase, epoch, &keeper, &mut ledger)
+                    let (first_batch, ended) = run_phase(rig, phase, epoch, &keeper, &mut ledger);
+                    if is_first {
+                        ledger.first_batch_ns = first_batch.map(|moment| moment.since(prepared));
+                    }
+                    ended
                 }
                 (Ok(_), Err(ended)) if is_first && ended.cause != Cause::Stopped => {
                     return Err(Refused::Elsewhere(ended));
@@ -115,20 +120,20 @@ fn save_after(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64) {
     }
 }
 
-/// Runs a phase to its end, and agrees with the other members on how it ended.
+/// Runs a phase to its end, and agrees with the other members on how it ended. Says when the first batch was there.
 fn run_phase(
     rig: &Rig<'_>,
     phase: &PhasePlan,
     epoch: u64,
     keeper: &Keeper<'_>,
     ledger: &mut Ledger,
-) -> Result<(), Ended> {
+) -> (Option<Nanos>, Result<(), Ended>) {
     let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
     let storage_before = keeper.read();
     let begin = rig.clock.now();
     let footprint = keeper.footprint(phase, epoch);
     let standing = Standing { epoch, begin, errors: ledger.errors().count(), footprint: footprint.as_ref() };
-    let Seen { rows, mut node, pace, failure } = with_readers(rig, phase, standing);
+    let Seen { rows, mut node, pace, first_batch, failure } = with_readers(rig, phase, standing);
     ledger.checkpoints += pace;
     let wall = rig.clock.now() - begin;
     for (rank, mut row) in rig.world.ranks().zip(rows) {
@@ -145,7 +150,7 @@ fn run_phase(
     node.cache += &keeper.seen_since(storage_before);
     ledger.add_node(epoch, phase.phase, rig.world.node(), node);
     let failure = failure.map(|failure| failure.to_string());
-    members::end(rig, ledger, (epoch, phase.phase), failure)
+    (first_batch, members::end(rig, ledger, (epoch, phase.phase), failure))
 }
 
 /// What accelerators and readers saw of a phase.
@@ -154,6 +159,7 @@ struct Seen {
     node: NodeRow,
     /// How long steps took, where checkpoints are taken.
     pace: Checkpoints,
+    first_batch: Option<Nanos>,
     failure: Option<Failure>,
 }
 
@@ -170,8 +176,10 @@ struct Standing<'a> {
 
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row has both their shares.
 fn with_readers(rig: &Rig<'_>, phase: &PhasePlan, standing: Standing<'_>) -> Seen {
-    let ((rows, node, pace), failure) = on_course(rig, phase, standing, drive_with_readers);
-    Seen { rows, node, pace, failure }
+    let ((times, delivered), failure) = on_course(rig, phase, standing, drive_with_readers);
+    let (pace, first_batch) = (times.pace.clone(), times.first_batch);
+    let (rows, node) = add_up(times, delivered);
+    Seen { rows, node, pace, first_batch, failure }
 }
 
 /// Sets up what the readers and accelerators of a phase share, and lets `work` begin.
@@ -235,14 +243,11 @@ fn on_course<T>(
     (done, failure.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn drive_with_readers(course: &Course<'_>) -> (Vec<Row>, NodeRow, Checkpoints) {
+fn drive_with_readers(course: &Course<'_>) -> (Times, Vec<Delivered>) {
     let job = course.job;
     let drive = Drive::new(course);
     let delivered = guard(job.stop, &Vigil { job, drive: &drive }, || play(course, &drive));
-    let times = drive.times();
-    let pace = times.pace.clone();
-    let (rows, node) = add_up(times, delivered);
-    (rows, node, pace)
+    (drive.times(), delivered)
 }
 
 /// Lets readers and accelerators work until the phase is over.

@@ -287,6 +287,9 @@ pub struct Ledger {
     faults: Vec<Fault>,
     /// Someone asked the run to stop.
     pub interrupted: bool,
+    /// From the start of the run's clock to the moment at which the first batch of the first phase was there, without the
+    /// time in which the page cache was made ready. Of several members the earliest.
+    pub first_batch_ns: Option<Nanos>,
     /// What the instrument itself can do.
     pub calibration: Option<Calibration>,
     /// What the rules need to know beside the rows.
@@ -376,7 +379,16 @@ impl Ledger {
 
 impl AddAssign for Ledger {
     fn add_assign(&mut self, other: Ledger) {
-        let Ledger { ranks, nodes, faults, interrupted, calibration, conditions, checkpoints } = other;
+        let Ledger {
+            ranks,
+            nodes,
+            faults,
+            interrupted,
+            first_batch_ns,
+            calibration,
+            conditions,
+            checkpoints,
+        } = other;
         for ((epoch, phase, rank), row) in ranks {
             self.add(epoch, phase, rank, row);
         }
@@ -385,6 +397,7 @@ impl AddAssign for Ledger {
         }
         faults.into_iter().for_each(|fault| self.add_fault(fault));
         self.interrupted = self.interrupted || interrupted;
+        self.first_batch_ns = self.first_batch_ns.into_iter().chain(first_batch_ns).min();
         self.calibration = match (self.calibration, calibration) {
             (Some(here), Some(there)) => Some(here.lower(there)),
             (here, there) => here.or(there),
@@ -399,6 +412,8 @@ impl AddAssign for Ledger {
 struct Written {
     interrupted: bool,
     faults: Vec<Fault>,
+    #[serde(default)]
+    first_batch_ns: Option<Nanos>,
     calibration: Option<Calibration>,
     conditions: Conditions,
     #[serde(default)]
@@ -419,10 +434,20 @@ struct Keyed<T> {
 /// Written entry by entry from what is there: a copy of a ledger of many epochs would take as much memory again.
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Ledger { ranks, nodes, faults, interrupted, calibration, conditions, checkpoints } = self;
+        let Ledger {
+            ranks,
+            nodes,
+            faults,
+            interrupted,
+            first_batch_ns,
+            calibration,
+            conditions,
+            checkpoints,
+        } = self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("interrupted", interrupted)?;
         map.serialize_entry("faults", faults)?;
+        map.serialize_entry("first_batch_ns", first_batch_ns)?;
         map.serialize_entry("calibration", calibration)?;
         map.serialize_entry("conditions", conditions)?;
         if !checkpoints.is_empty() {
@@ -451,8 +476,18 @@ impl<T: Serialize> Serialize for Entries<'_, T> {
 
 impl From<Written> for Ledger {
     fn from(written: Written) -> Ledger {
-        let Written { interrupted, faults, calibration, conditions, checkpoints, ranks, nodes } = written;
-        let mut ledger = Ledger { interrupted, calibration, conditions, checkpoints, ..Ledger::default() };
+        let Written {
+            interrupted,
+            faults,
+            first_batch_ns,
+            calibration,
+            conditions,
+            checkpoints,
+            ranks,
+            nodes,
+        } = written;
+        let mut ledger =
+            Ledger { interrupted, first_batch_ns, calibration, conditions, checkpoints, ..Ledger::default() };
         ranks.into_iter().for_each(|row| ledger.add(row.epoch, row.phase, row.index, row.seen));
         nodes.into_iter().for_each(|row| ledger.add_node(row.epoch, row.phase, row.index, row.seen));
         faults.into_iter().for_each(|fault| ledger.add_fault(fault));
@@ -499,6 +534,7 @@ mod tests {
             node.cache.storage_is_least = samples % 7 == 0;
             node.cache.untold.extend((samples % 3 == 0).then(|| format!("reason {nanos}")));
             ledger.add_node(*epoch, Phase::Train, 0, node);
+            ledger.first_batch_ns = (samples % 4 > 0).then_some(Nanos(*nanos));
             ledger.calibration = Some(Calibration {
                 steps: *samples,
                 au_percent: Some(*nanos as f64),

@@ -209,6 +209,7 @@ fn on_the_null_store_every_step_computes_and_nothing_else() {
             assert_eq!((row.opens, row.bytes_read), (20, 20 * plan.data.visit_bytes.unwrap()));
         }
     }
+    assert_eq!(ledger.first_batch_ns, Some(Nanos(0)));
     let figures = Figures::new(&plan, &ledger, Phase::Train).unwrap();
     assert_eq!(figures.au_percent.map(|au| (au.mean, au.stdev)), Some((100.0, 0.0)));
     assert_eq!(figures.samples_per_second.map(|rate| rate.mean), Some(3.0 * 5.0 / 0.01));
@@ -222,7 +223,7 @@ fn without_prefetch_every_step_waits_for_its_whole_batch() {
     let plan = plan(&["reader.prefetch_size=0", "reader.read_threads=1"], 1, &store);
     let ledger = run(&plan, &store, &clock);
     let row = ledger.total(1, Phase::Train);
-    assert_eq!(row.steps, 12);
+    assert_eq!((row.steps, ledger.first_batch_ns.map(millis)), (12, Some(15.0)));
     assert_eq!((millis(row.wait_ns), millis(row.compute_ns)), (12.0 * 15.0, 12.0 * 10.0));
     // The window leaves the first step out, in steps, compute and time.
     assert_eq!((row.window.steps, millis(row.window.time_ns)), (11, 11.0 * 25.0));
@@ -385,7 +386,7 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
         let rig = &Rig { world: &Broken(Solo::new(2)), ..*rig };
         run_phase(rig, &plan.train, 1, &Keeper::new(rig), &mut ledger)
     });
-    let cause = ended.unwrap_err().cause;
+    let cause = ended.1.unwrap_err().cause;
     assert!(matches!(&cause, Cause::Failed(why) if why.contains("panicked: as asked")), "{cause}");
 }
 

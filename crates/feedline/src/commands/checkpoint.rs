@@ -11,7 +11,7 @@ use model::ledger::Ledger;
 use model::order::mix;
 use model::plan::check_ranks;
 use model::spec::SaveMode;
-use model::units::Bytes;
+use model::units::{Bytes, Nanos};
 use model::verdict::{CheckpointCase, judge_checkpoints};
 
 use super::tiers::{OpenTiers, Tiers};
@@ -118,7 +118,7 @@ fn measure(
     let cpu_seconds = meter::cpu_seconds() - cpu_before;
     let mut ledger = ledger.map_err(refusal)?;
     observe(&mut ledger, tiers, &open);
-    Ok((ledger, Times { start, end: meter::timestamp(), span, first_batch: None, cpu_seconds }))
+    Ok((ledger, Times { start, end: meter::timestamp(), span, settling: Nanos::ZERO, cpu_seconds }))
 }
 
 /// The seed of what is saved: another one in every run, so that what an earlier one left is not taken for what this

@@ -47,7 +47,7 @@ pub fn run(flags: &RunFlags) -> Ending {
     let stage = stage.make_data(show, &stop)?;
     let calibration = if flags.no_calibration { None } else { stage.calibrate(&stop) };
     let mut measured = stage.measure(calibration, show, &stop)?;
-    measured.times.first_batch = measured.times.first_batch.map(|moment| settling + moment);
+    measured.times.settling = settling;
     conclude(flags, &stage, &measured, &host, &results)
 }
 

@@ -13,11 +13,11 @@ use engine::meter::{self, Monotonic};
 use engine::{Files, Pulse, Refused, Rig, Solo, Stop, Truth};
 use format::{Arithmetic, Content, Format};
 use model::checkpoint::Scale;
-use model::ledger::{Calibration, Conditions, HostSeen, Ledger, Phase};
+use model::ledger::{Calibration, Conditions, HostSeen, Ledger};
 use model::manifest::{Difference, Manifest};
 use model::plan::{Data, Listed, Plan};
 use model::spec::Verify;
-use model::units::Bytes;
+use model::units::{Bytes, Nanos};
 use model::verdict::{self, Case, Verdict};
 use store::page_cache::PageCache;
 use store::{Mode, Selection, Store, StoreError};
@@ -372,9 +372,8 @@ impl<'a> Stage<'a> {
             Refused::Stuck(_) => Failure::incomplete(refused),
             refused => Failure::refused(refused),
         })?;
-        let prepared = ledger.cache(1, Phase::Train).made.time_ns;
-        let first_batch = pulse.first_batch().map(|moment| moment.since(prepared));
-        Ok((ledger, Times { start, end: meter::timestamp(), span, first_batch, cpu_seconds }))
+        let settling = Nanos::ZERO;
+        Ok((ledger, Times { start, end: meter::timestamp(), span, settling, cpu_seconds }))
     }
 
     /// Trains, and takes the checkpoints that the plan asks for.
@@ -424,7 +423,6 @@ impl<'a> Stage<'a> {
 pub struct Measured {
     pub ledger: Ledger,
     pub verdict: Verdict,
-    /// The first batch counts from the beginning of training.
     pub times: Times,
 }
 

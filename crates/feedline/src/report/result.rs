@@ -25,8 +25,8 @@ pub struct Times {
     pub start: String,
     pub end: String,
     pub span: Nanos,
-    /// From the start of the command to the first batch, without generation and calibration.
-    pub first_batch: Option<Nanos>,
+    /// From the start of the command to the plan.
+    pub settling: Nanos,
     pub cpu_seconds: f64,
 }
 
@@ -146,7 +146,7 @@ impl Outcome<'_> {
             }),
             errors: self.ledger.errors(),
             calibration: self.ledger.calibration,
-            first_batch_seconds: self.times.first_batch.map(Nanos::seconds),
+            first_batch_seconds: self.ledger.first_batch_ns.map(|ns| (self.times.settling + ns).seconds()),
             limits: &self.host.limits,
             cpu_seconds: self.times.cpu_seconds,
             wall_seconds: self.times.span.seconds(),

@@ -291,7 +291,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
                 start: String::new(),
                 end: String::new(),
                 span: Nanos(3_800_000_000),
-                first_batch: Some(Nanos(1_000_000)),
+                settling: Nanos(1_000_000),
                 cpu_seconds: 0.25,
             },
             peak_rss_bytes: Peak::new(|| Some(5 << 20)),
