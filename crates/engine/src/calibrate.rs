@@ -8,7 +8,7 @@ use model::order::Shards;
 use model::plan::Plan;
 use model::spec::{Preprocess, Time};
 use model::units::Nanos;
-use store::{Now, Null};
+use store::{Now, Null, Selection};
 
 use crate::host;
 use crate::meter::{self, Monotonic};
@@ -78,7 +78,7 @@ fn brief(plan: &Plan) -> Plan {
     brief.loader.preprocess.kind = Preprocess::None;
     brief.device.copy_bytes_per_second = None;
     // As many threads as the run itself has: what they cost is part of the ceiling.
-    brief.store = "null".to_owned();
+    brief.store = Selection::null().plan();
     brief.cache = None;
     brief
 }

@@ -59,10 +59,7 @@ fn plan(selection: &Selection, settings: &[&str], steps: u64) -> Plan {
         hosts: 1,
         host_memory_bytes: 1 << 30,
         cores: 2,
-        store: selection.backend.name,
-        threads: selection.capabilities().threads,
-        reads_bytes: selection.capabilities().brings_bytes,
-        cached: selection.is_cached(),
+        store: &selection.plan(),
         memory: None,
         entropy: 1,
         measure: Some(&Arithmetic(&*format::plain("jpeg").unwrap())),
@@ -98,7 +95,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
     let count = ALLOCATIONS.load(Ordering::SeqCst) - before;
     assert_eq!(ledger.faults(), []);
     let compared = ledger.node_total(1, Phase::Train).checked.bytes > 0;
-    assert_eq!(compared, selection.capabilities().brings_bytes);
+    assert_eq!(compared, plan.store.brings_bytes);
     count
 }
 
@@ -132,12 +129,8 @@ fn a_longer_run_allocates_no_more_than_a_short_one() {
         pulse: &Pulse::default(),
     })
     .unwrap();
-    for backend in BACKENDS {
-        let device = match backend.name {
-            "sim" => "sim:bandwidth=1GB/s,latency=10us",
-            "fault" => "fault:posix,kind=eio,file=nowhere",
-            name => name,
-        };
+    for backend in BACKENDS.rows {
+        let device = backend.example;
         let store = Selection::named(device, Mode::default()).unwrap();
         for settings in WAYS {
             let count = |steps| allocations(&store, folder.path(), settings, steps);

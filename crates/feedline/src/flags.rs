@@ -11,6 +11,7 @@ use clap_complete::Shell;
 use model::checkpoint::Scale;
 use model::spec::Verify;
 use model::units::{Bytes, Nanos, SpanError};
+use store::BACKENDS;
 
 use crate::exit::Exit;
 
@@ -276,9 +277,10 @@ pub struct PlaceFlags {
     /// Write missing files of the data set before training
     #[arg(long)]
     pub generate: bool,
-    /// I/O backend: posix, direct, mmap, uring, sim:DEVICE, null or fault:STORE,..; see docs/stores.md [default: the
-    /// workload's storage.store, else direct with reader.odirect and posix without]
-    #[arg(long, value_name = "STORE")]
+    #[arg(long, value_name = "STORE", help = BACKENDS.help(
+        "I/O backend",
+        "the workload's storage.store, else direct with reader.odirect and posix without",
+    ))]
     pub store: Option<String>,
     /// Limit the memory for read buffers and kept batches, such as 2GiB; reduces prefetch, then the read size
     #[arg(long, value_name = "SIZE")]
@@ -476,8 +478,7 @@ pub struct PlanFlags {
     /// Folder of the data set; only its free space is checked
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// I/O backend: posix, direct, mmap, uring, sim:DEVICE or null [default: as for run]
-    #[arg(long, value_name = "STORE")]
+    #[arg(long, value_name = "STORE", help = BACKENDS.help("I/O backend", "as for run"))]
     pub store: Option<String>,
     /// Limit the memory for read buffers and kept batches, such as 2GiB
     #[arg(long, value_name = "SIZE")]

@@ -7,7 +7,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::util::{Cmd, Dir, TINY_MODEL, outcome};
+use crate::util::{Cmd, Dir, TINY_MODEL, outcome, tier_stores};
 
 /// A transformer of a few MB on few ranks, saved and restored without pauses.
 const TINY: &str = "
@@ -163,7 +163,7 @@ fn the_result_has_dlio_s_keys_and_both_rates() {
 #[test]
 fn every_way_of_saving_ends_on_the_last_tier() {
     for (save, more) in [("direct", ""), ("async", "checkpoint.pool_size=1048576"), ("burst-buffer", "")] {
-        for store in ["posix", "direct", "uring"] {
+        for store in tier_stores() {
             let dir = tiny();
             let mut sets = vec!["checkpoint.burst_folder=fast", "checkpoint.chunk_size=65536"];
             sets.extend(Some(more).filter(|more| !more.is_empty()));

@@ -33,6 +33,16 @@ fn help_has_examples_and_exit_codes() {
 }
 
 #[test]
+fn help_lists_every_store() {
+    for command in ["run", "plan", "sweep", "capacity", "stall"] {
+        let help = Dir::new().feedline(&[command, "--help"]).run().exits(0).silent().stdout;
+        let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        let stores = store::BACKENDS.listed(|_| true);
+        assert!(words.contains(&stores), "{stores} is missing in:\n{help}");
+    }
+}
+
+#[test]
 fn without_a_command_it_shows_the_help() {
     Dir::new().feedline(&[]).run().exits(2).says("Usage: feedline");
 }
@@ -181,7 +191,7 @@ fn what_is_unknown_gets_a_hint() {
         (&["run", "./"], &["./ is a folder"]),
         (
             &["run", "w.yaml", "--store", "posic"],
-            &["no store 'posic'", "posix, direct, mmap, uring, sim, null"],
+            &["no store 'posic'", "posix, direct, mmap, uring, sim, null", "did you mean posix?"],
         ),
         (&["plan", "w.yaml", "--store", "ram"], &["no store 'ram'", "posix, direct, mmap, uring, sim, null"]),
         (&["run", "--rank", "2"], &["--rank", "--ranks"]),

@@ -6,9 +6,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::util::{Dir, Done, Running, outcome};
+use crate::util::{Dir, Done, Running, file_stores, outcome};
 
-const STORES: [&str; 4] = ["posix", "direct", "uring", "mmap"];
 const POLICIES: [&str; 2] = ["stop", "count"];
 
 /// Enough files that the bad one is not read first, and its part of the name.
@@ -83,7 +82,7 @@ fn check_errors(summary: &Value, kind: &str, count: u64) {
 #[test]
 fn a_read_that_fails() {
     let dir = many(&[]);
-    for store in STORES {
+    for store in file_stores() {
         for kind in ["eio", "enoent", "short"] {
             for policy in POLICIES {
                 let done = start(&dir, store, &format!("kind={kind}"), policy, &[]).wait();
@@ -108,7 +107,7 @@ fn bytes_that_are_wrong() {
     for (kind, settings) in ways {
         let format: Vec<&str> = settings.iter().copied().filter(|key| key.starts_with("dataset.")).collect();
         let dir = many(&format);
-        for store in STORES {
+        for store in file_stores() {
             for policy in POLICIES {
                 let done = start(&dir, store, "kind=wrong-bytes", policy, settings).wait();
                 match policy {
@@ -124,7 +123,7 @@ fn bytes_that_are_wrong() {
 #[test]
 fn a_read_that_takes_its_time() {
     let dir = many(&[]);
-    for store in STORES {
+    for store in file_stores() {
         for policy in POLICIES {
             let done = start(&dir, store, "kind=delay,span=50ms", policy, &[]).wait();
             if is_closed(&done, store) {
@@ -143,7 +142,7 @@ fn a_read_that_takes_its_time() {
 fn a_read_that_never_ends() {
     let dir = many(&[]);
     let mut running = Vec::new();
-    for store in STORES {
+    for store in file_stores() {
         for policy in POLICIES {
             running.push((store, start(&dir, store, "kind=hang", policy, &[])));
         }
@@ -177,7 +176,7 @@ fn metadata_goes_wrong_like_samples() {
     for (fault, kind) in
         [("kind=eio", "eio"), ("kind=eio,after=1,limit=1", "eio"), ("kind=wrong-bytes", "damaged")]
     {
-        for store in STORES {
+        for store in file_stores() {
             let done = start(&dir, store, fault, "count", &["reader.read_threads=4"]).wait();
             if is_closed(&done, store) {
                 continue;
@@ -198,7 +197,8 @@ fn metadata_goes_wrong_like_samples() {
 fn metadata_that_never_comes_is_reported_as_such() {
     let dir = many(&[]);
     dir.feedline(&["catalog", "data", "--quiet"]).run().exits(0);
-    let running = STORES.map(|store| (store, start(&dir, store, "kind=hang", "stop", &[])));
+    let running: Vec<_> =
+        file_stores().map(|store| (store, start(&dir, store, "kind=hang", "stop", &[]))).collect();
     for (store, run) in running {
         let done = run.wait_for(Duration::from_secs(60));
         if !is_closed(&done, store) {
@@ -217,7 +217,7 @@ fn a_signal_ends_a_run_whose_reader_hangs() {
         dir.feedline(&args).args(&["--store", &store, "--results-dir", place]).set(&[MANY]).start()
     };
     let places = [(Signal::INT, "a"), (Signal::TERM, "b")];
-    let each = STORES.into_iter().flat_map(|store| places.map(|(signal, place)| (store, signal, place)));
+    let each = file_stores().flat_map(|store| places.map(|(signal, place)| (store, signal, place)));
     let running: Vec<_> = each.map(|(store, signal, place)| (store, signal, start(store, place))).collect();
     // Long enough for the first fetches, on which all readers hang. A closed road is refused meanwhile.
     std::thread::sleep(Duration::from_secs(2));

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::util::Dir;
+use crate::util::{Dir, file_stores};
 
 /// The rows of the verdict's table that are about the data.
 fn data_verified(dir: &Dir) -> (String, String) {
@@ -132,7 +132,7 @@ fn one_flipped_byte_is_found_in_every_format() {
 fn every_store_shows_its_bytes() {
     let dir = Dir::small_with_data();
     flip(&dir, "data/train/img_11_of_24.npz", 3000);
-    for store in ["posix", "direct", "mmap", "uring"] {
+    for store in file_stores() {
         let flags = ["--no-calibration", "--verify", "full", "--store", store];
         let said = dir.feedline(&["run", "w.yaml", "--quiet"]).args(&flags).run();
         match said.code() {

@@ -4,9 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::util::{Cmd, Dir, Done, TENSORFLOW};
-
-const STORES: [&str; 4] = ["posix", "direct", "mmap", "uring"];
+use crate::util::{Cmd, Dir, Done, TENSORFLOW, file_stores};
 
 /// So many that one with a wrong size is not among those that are checked before a run.
 const FILES: &str = "dataset.num_files_train=200";
@@ -82,7 +80,7 @@ fn a_file_of_another_size_is_reported_in_every_format_and_by_every_store() {
         feedline(&dir, &["generate", "w.yaml"], format, settings).run().exits(0);
         for access in ["reader.access=framework", "reader.access=extent"] {
             let settings = [settings, &[access]].concat();
-            for store in STORES {
+            for store in file_stores() {
                 other_sizes_are_reported(&dir, &|| run(&dir, store, format, &settings));
             }
             ended(&run(&dir, "posix", format, &settings).unwrap());
@@ -100,7 +98,7 @@ fn existing_files_must_have_the_size_that_the_catalog_says() {
             continue;
         }
         disown(&dir);
-        for store in STORES {
+        for store in file_stores() {
             other_sizes_are_reported(&dir, &|| run(&dir, store, format, settings));
         }
         ended(&run(&dir, "posix", format, settings).unwrap());
@@ -115,7 +113,7 @@ fn a_file_of_another_size_is_counted_where_errors_are() {
     let path = dir.path("data/train/img_001_of_200.hdf5");
     let size = fs::metadata(&path).unwrap().len();
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(size - 1).unwrap();
-    for store in STORES {
+    for store in file_stores() {
         let Some(done) = run(&dir, store, "hdf5", &settings) else { continue };
         ended(&done);
         let summary = dir.json(&format!("{}/summary.json", dir.result()));
@@ -150,7 +148,7 @@ fn reads_of_metadata_are_counted_and_timed_alike_by_every_store() {
         feedline(&dir, &["generate", "w.yaml"], format, settings).run().exits(0);
         disown(&dir);
         let mut first = None;
-        for store in STORES {
+        for store in file_stores() {
             let Some(done) = run(&dir, store, format, settings) else { continue };
             ended(&done);
             let [reads, opens, timed_reads, timed_opens, samples] = counts(&dir);

@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use store::Selection;
 
 use crate::util::{Dir, Done, TENSORFLOW, outcome};
 
-/// Every store, with the settings that make it what the name says.
-const STORES: [(&str, &[&str]); 7] = [
-    ("posix", &[]),
-    ("direct", &[]),
-    ("mmap", &[]),
-    ("uring", &[]),
-    ("uring", &["reader.odirect=true"]),
-    ("sim:optane", &[]),
-    ("null", &[]),
-];
+/// Every store without injected faults, with the settings that make it what the name says.
+fn stores() -> Vec<(String, &'static [&'static str])> {
+    let selections = store::conformance::registry::selections(store::BACKENDS);
+    let odirect: &[&str] = &["reader.odirect=true"];
+    let settings = |selection: &Selection| if selection.mode.odirect { odirect } else { &[] };
+    let without_faults = selections.iter().filter(|selection| !selection.backend.injects_faults);
+    without_faults.map(|selection| (selection.text(), settings(selection))).collect()
+}
 
 const DALI: [&str; 1] = ["reader.data_loader=dali"];
 const SYNTHETIC: [&str; 1] = ["reader.data_loader=synthetic"];
@@ -55,9 +54,9 @@ fn compare(dir: &Dir, loaders: &[&[&str]], settings: &[&str]) {
     for loader in loaders {
         for prefetch in ["reader.prefetch_size=0", "reader.prefetch_size=2"] {
             let mut counts = None;
-            for (store, more) in STORES {
+            for (store, more) in stores() {
                 let settings = [settings, loader, more, &[prefetch]].concat();
-                let Some((digests, opens, bytes)) = deliver(dir, store, &settings) else { continue };
+                let Some((digests, opens, bytes)) = deliver(dir, &store, &settings) else { continue };
                 assert_eq!(&digests, samples.get_or_insert(digests.clone()), "{store} {settings:?}");
                 let seen = (opens, bytes);
                 assert_eq!(seen, *counts.get_or_insert(seen), "{store} {settings:?}: opens and bytes");

@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use model::plan::Medium;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -21,6 +22,18 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// The user and group `nobody`, for whom permissions are checked even when the tests run as root.
 const NOBODY: u32 = 65534;
+
+/// The stores that hold files, without those that inject faults.
+pub fn file_stores() -> impl Iterator<Item = &'static str> {
+    let rows = store::BACKENDS.rows.iter();
+    rows.filter(|row| row.medium == Medium::Storage && !row.injects_faults).map(|row| row.name)
+}
+
+/// Those of them that can hold checkpoints.
+pub fn tier_stores() -> impl Iterator<Item = &'static str> {
+    let holds = |name: &&str| store::BACKENDS.rows.iter().any(|row| row.name == *name && row.tier.is_some());
+    file_stores().filter(holds)
+}
 
 /// A workload that runs in milliseconds: 24 npz files of one sample each.
 pub const SMALL: &str = "\

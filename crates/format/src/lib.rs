@@ -346,6 +346,7 @@ mod tests {
             assert_eq!(Kind::named(kind.name).map(|kind| kind.name), Some(kind.name));
             assert_eq!(plain(kind.name).unwrap().name(), kind.name);
             assert!(!kind.summary.is_empty() && !kind.summary.contains('\n'));
+            assert!(model::spec::FORMATS.contains(&kind.name), "dataset.format must accept {}", kind.name);
         }
         assert!(Kind::named("nonesuch").is_none());
     }

@@ -34,8 +34,9 @@ fn main() -> Outcome<()> {
         (next()?.parse()?, next()?.parse()?, next()?.parse()?);
     let (store, odirect) =
         store.strip_suffix("+odirect").map_or((store.as_str(), false), |store| (store, true));
-    let selection = Selection::named(store, Mode { odirect, ..Mode::default() }).ok_or("no such store")?;
-    let threads = if selection.capabilities().threads == Threads::PerReader { readers } else { threads };
+    let selection =
+        Selection::named(store, Mode { odirect, ..Mode::default() }).map_err(|error| error.to_string())?;
+    let threads = if selection.plan().threads == Threads::PerReader { readers } else { threads };
     let store = selection.open(Path::new(&folder))?;
     println!("{:?}", store.observed());
     let mut files = list(&folder)?;

@@ -1,163 +1,320 @@
-//! The registry of backends, and how a user names one: `posix`, `uring`, `sim:hdd`. Look-up, help and conformance
-//! tests go by this list.
+//! The registry of backends, and how a user names one: `posix`, `uring`, `sim:hdd`. Look-up, help, suggestions, the
+//! table of docs/stores.md, checkpoint tiers and conformance tests all come from its rows. What a plan needs to know
+//! of a backend is decided here, once, by [`Selection::plan`].
 
 use std::path::Path;
 
-use model::spec::Readahead;
+use model::plan::{Medium, Mode, StorePlan, Threads};
+use model::spec::nearest;
 
-use crate::{Capabilities, Direct, Fault, Mmap, Null, Posix, Sim, Store, StoreError, Uring};
-
-/// How files are to be read, where a backend leaves a choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mode {
-    pub readahead: Readahead,
-    /// Past the page cache. Only a backend that says so can do it both ways.
-    pub odirect: bool,
-}
-
-impl Default for Mode {
-    fn default() -> Mode {
-        Mode { readahead: Readahead::Normal, odirect: false }
-    }
-}
+use crate::{Capabilities, Direct, Fault, Mmap, Null, Posix, Sim, Store, StoreError, Tier, Uring, tier};
 
 type Open = fn(&Path, &Selection) -> Result<Box<dyn Store>, StoreError>;
-type Check = fn(&Selection) -> Result<(), StoreError>;
+type OpenTier = fn(&Path, &Selection) -> Result<Box<dyn Tier>, StoreError>;
 
 /// A backend as the registry lists it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Backend {
     pub name: &'static str,
+    /// What follows the name and a colon, as help shows it, such as `DEVICE`; empty if nothing may follow.
+    pub arguments: &'static str,
+    /// What it does, in one line for the docs.
     pub summary: &'static str,
-    /// What it can do, which for a store around a store depends on the one inside.
-    capabilities: fn(&Selection) -> Capabilities,
-    check: Check,
-    open: Open,
+    /// A complete name that tests can use.
+    pub example: &'static str,
+    pub medium: Medium,
+    /// Whether it injects faults into another backend, by the rule in its arguments.
+    pub injects_faults: bool,
+    /// What it can do, which for a backend around a backend depends on the inner one.
+    pub capabilities: fn(&Selection) -> Capabilities,
+    /// Finds mistakes in the arguments before anything is opened.
+    pub check: fn(&Selection) -> Result<(), StoreError>,
+    pub open: Open,
+    /// Opens it as a checkpoint tier; `None` if it cannot be one.
+    pub tier: Option<OpenTier>,
 }
 
-/// Every backend. A new one is one file and one line.
-pub const BACKENDS: &[Backend] = &[
-    Backend {
-        name: "posix",
-        summary: "buffered reads of local or mounted files",
-        capabilities: |_| Posix::CAPABILITIES,
-        check: Selection::takes_no_arguments,
-        open: Posix::open_boxed,
-    },
-    Backend {
-        name: "direct",
-        summary: "reads past the page cache (O_DIRECT), a thread per reader",
-        capabilities: |_| Direct::CAPABILITIES,
-        check: Selection::takes_no_arguments,
-        open: Direct::open_boxed,
-    },
-    Backend {
-        name: "mmap",
-        summary: "files mapped into memory, every page touched",
-        capabilities: |_| Mmap::CAPABILITIES,
-        check: Selection::takes_no_arguments,
-        open: Mmap::open_boxed,
-    },
-    Backend {
-        name: "uring",
-        summary: "io_uring: many files in flight from few threads; with reader.odirect past the page cache",
-        capabilities: |_| Uring::CAPABILITIES,
-        check: Selection::takes_no_arguments,
-        open: Uring::open_boxed,
-    },
-    Backend {
-        name: "sim",
-        summary: "a simulated device, such as sim:hdd or sim:bandwidth=163MB/s,latency=4ms,channels=1; needs no data",
-        capabilities: |_| Sim::CAPABILITIES,
-        check: Sim::check,
-        open: Sim::open_boxed,
-    },
-    Backend {
-        name: "null",
-        summary: "answers at once, reads nothing: the instrument's own ceiling",
-        capabilities: |_| Null::CAPABILITIES,
-        check: Selection::takes_no_arguments,
-        open: Null::open_boxed,
-    },
-    Backend {
-        name: "fault",
-        summary: "another store that goes wrong by rule, such as fault:posix,kind=eio,every=100; docs/stores.md",
-        capabilities: Fault::inner_capabilities,
-        check: Fault::check,
-        open: Fault::open_boxed,
-    },
-];
-
 impl Backend {
-    pub fn named(name: &str) -> Option<&'static Backend> {
-        BACKENDS.iter().find(|backend| backend.name == name)
+    /// How a user writes it, such as `sim:DEVICE`.
+    pub fn syntax(&self) -> String {
+        joined(self.name, self.arguments)
+    }
+
+    /// Its row of the table in docs/stores.md.
+    fn documented(&self, registry: Registry) -> String {
+        let selected =
+            registry.select(self.example, Mode::default()).map(|selection| selection.capabilities());
+        let (threads, page_cache) = match selected {
+            Ok(_) if self.injects_faults => ("as STORE", "as STORE"),
+            Ok(Capabilities { threads, holds_files, cached, odirect, .. }) => {
+                (documented_threads(threads), documented_cache(holds_files, cached, odirect))
+            }
+            Err(_) => ("?", "?"),
+        };
+        let checkpoints = if self.tier.is_some() { "yes" } else { "no" };
+        format!("| `{}` | {} | {threads} | {page_cache} | {checkpoints} |\n", self.syntax(), self.summary)
     }
 }
 
-/// A backend that a user chose, with all that was said about it.
+fn documented_threads(threads: Threads) -> &'static str {
+    match threads {
+        Threads::PerReader => "one per reader",
+        Threads::PerCore => "one per core",
+        Threads::One => "one",
+    }
+}
+
+fn documented_cache(holds_files: bool, cached: bool, odirect: bool) -> &'static str {
+    match (holds_files, cached, odirect) {
+        (false, ..) => "not involved",
+        (true, true, false) => "used",
+        (true, true, true) => "used, or bypassed with `reader.odirect`",
+        (true, false, _) => "bypassed",
+    }
+}
+
+/// A name with its arguments, as a user writes them.
+fn joined(name: &str, arguments: &str) -> String {
+    if arguments.is_empty() { name.to_owned() } else { format!("{name}:{arguments}") }
+}
+
+/// A list of backends. Tests make longer ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Registry {
+    pub rows: &'static [Backend],
+}
+
+const NULL: Backend = Backend {
+    name: "null",
+    arguments: "",
+    summary: "completes every request at once and reads nothing: the ceiling of feedline itself",
+    example: "null",
+    medium: Medium::Null,
+    injects_faults: false,
+    capabilities: |_| Null::CAPABILITIES,
+    check: |_| Ok(()),
+    open: Null::open_boxed,
+    tier: Some(tier::null),
+};
+
+/// Every backend. A new one is its own file and a row here.
+pub const BACKENDS: Registry = Registry {
+    rows: &[
+        Backend {
+            name: "posix",
+            arguments: "",
+            summary: "open, pread and close, through the page cache",
+            example: "posix",
+            medium: Medium::Storage,
+            injects_faults: false,
+            capabilities: |_| Posix::CAPABILITIES,
+            check: |_| Ok(()),
+            open: Posix::open_boxed,
+            tier: Some(tier::buffered),
+        },
+        Backend {
+            name: "direct",
+            arguments: "",
+            summary: "open, pread and close with O_DIRECT, in whole granules",
+            example: "direct",
+            medium: Medium::Storage,
+            injects_faults: false,
+            capabilities: |_| Direct::CAPABILITIES,
+            check: |_| Ok(()),
+            open: Direct::open_boxed,
+            tier: Some(tier::direct),
+        },
+        Backend {
+            name: "mmap",
+            arguments: "",
+            summary: "maps files into memory and touches every page",
+            example: "mmap",
+            medium: Medium::Storage,
+            injects_faults: false,
+            capabilities: |_| Mmap::CAPABILITIES,
+            check: |_| Ok(()),
+            open: Mmap::open_boxed,
+            tier: None,
+        },
+        Backend {
+            name: "uring",
+            arguments: "",
+            summary: "io_uring: many files in flight from few threads",
+            example: "uring",
+            medium: Medium::Storage,
+            injects_faults: false,
+            capabilities: |_| Uring::CAPABILITIES,
+            check: |_| Ok(()),
+            open: Uring::open_boxed,
+            tier: Some(tier::uring),
+        },
+        Backend {
+            name: "sim",
+            arguments: "DEVICE",
+            summary: "a simulated device, such as `sim:hdd` or `sim:bandwidth=163MB/s,latency=4ms,channels=1`",
+            example: "sim:bandwidth=1GB/s,latency=10us",
+            medium: Medium::Simulated,
+            injects_faults: false,
+            capabilities: |_| Sim::CAPABILITIES,
+            check: Sim::check,
+            open: Sim::open_boxed,
+            tier: Some(tier::simulated),
+        },
+        NULL,
+        Backend {
+            name: "fault",
+            arguments: "STORE,...",
+            summary: "another store with injected faults, such as `fault:posix,kind=eio,every=100`",
+            example: "fault:posix,kind=eio,file=no-such-file",
+            medium: Medium::Storage,
+            injects_faults: true,
+            capabilities: Fault::inner_capabilities,
+            check: Fault::check,
+            open: Fault::open_boxed,
+            tier: Some(tier::faulty),
+        },
+    ],
+};
+
+impl Registry {
+    /// The backend of `NAME` or `NAME:ARGUMENTS`, or an error that suggests a name.
+    pub fn select(self, text: &str, mode: Mode) -> Result<Selection, StoreError> {
+        let (name, arguments) = text.split_once(':').unwrap_or((text, ""));
+        match self.rows.iter().find(|backend| backend.name == name) {
+            Some(backend) => Ok(Selection { registry: self, backend, arguments: arguments.to_owned(), mode }),
+            None => Err(self.unknown(text, name)),
+        }
+    }
+
+    fn unknown(self, text: &str, name: &str) -> StoreError {
+        let names: Vec<&str> = self.rows.iter().map(|backend| backend.name).collect();
+        let near = nearest(name, &names).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+        StoreError::Refused(format!("there is no store '{text}'; the stores are {}{near}", names.join(", ")))
+    }
+
+    /// How the backends are written, as a list for help and messages: `posix, sim:DEVICE or null`.
+    pub fn listed(self, which: impl Fn(&Backend) -> bool) -> String {
+        let shown: Vec<String> = self.rows.iter().filter(|row| which(row)).map(Backend::syntax).collect();
+        match shown.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        }
+    }
+
+    /// The help of a flag that chooses a store.
+    pub fn help(self, what: &str, default: &str) -> String {
+        format!("{what}: {}; see docs/stores.md [default: {default}]", self.listed(|_| true))
+    }
+
+    /// The backends that can hold checkpoints.
+    pub fn for_checkpoints(self) -> String {
+        self.listed(|backend| backend.tier.is_some())
+    }
+
+    /// The backends that can bypass the page cache.
+    pub fn past_page_cache(self) -> String {
+        let bypasses = |backend: &Backend| {
+            let mode = Mode { odirect: true, ..Mode::default() };
+            let selected = self.select(backend.example, mode);
+            !backend.injects_faults && selected.is_ok_and(|selection| selection.plan().bypasses_cache())
+        };
+        self.listed(bypasses)
+    }
+
+    /// The table of docs/stores.md.
+    pub fn table(self) -> String {
+        let head = "| store | what it does | threads | page cache | checkpoints |\n|---|---|---|---|---|\n";
+        let rows = self.rows.iter().map(|backend| backend.documented(self));
+        std::iter::once(head.to_owned()).chain(rows).collect()
+    }
+}
+
+/// A backend that a user chose, with its arguments and mode.
 #[derive(Clone, Debug)]
 pub struct Selection {
     pub backend: &'static Backend,
+    /// Where a backend around a backend finds the inner one.
+    pub(crate) registry: Registry,
     /// What followed the name and a colon; empty if nothing did.
     pub arguments: String,
     pub mode: Mode,
 }
 
 impl Selection {
-    /// `NAME` or `NAME:ARGUMENTS`; `None` if there is no such backend.
-    pub fn named(text: &str, mode: Mode) -> Option<Selection> {
-        let (name, arguments) = text.split_once(':').unwrap_or((text, ""));
-        let backend = Backend::named(name)?;
-        Some(Selection { backend, arguments: arguments.to_owned(), mode })
+    /// `NAME` or `NAME:ARGUMENTS`.
+    pub fn named(text: &str, mode: Mode) -> Result<Selection, StoreError> {
+        BACKENDS.select(text, mode)
     }
 
-    /// Whether it reads through the page cache.
-    pub fn is_cached(&self) -> bool {
-        self.capabilities().cached && !self.mode.odirect
+    /// The backend that reads nothing, for measuring what feedline itself can do.
+    pub fn null() -> Selection {
+        Selection { backend: &NULL, registry: BACKENDS, arguments: String::new(), mode: Mode::default() }
     }
 
     /// As it was written.
     pub fn text(&self) -> String {
-        match self.arguments.as_str() {
-            "" => self.backend.name.to_owned(),
-            arguments => format!("{}:{arguments}", self.backend.name),
+        joined(self.backend.name, &self.arguments)
+    }
+
+    /// What plans, rules and reports need to know of it.
+    pub fn plan(&self) -> StorePlan {
+        let Capabilities { holds_files, threads, brings_bytes, cached, odirect } = self.capabilities();
+        let Backend { medium, injects_faults, .. } = *self.backend;
+        StorePlan {
+            text: self.text(),
+            medium,
+            holds_files,
+            brings_bytes,
+            cached: cached && !(odirect && self.mode.odirect),
+            faults: injects_faults.then(|| self.arguments.clone()),
+            threads,
+            mode: self.mode,
         }
     }
 
-    /// What is asked of the store, in the words in which a store says what it turned out to do.
+    /// What is requested of the store, by the property names under which a store reports what it does.
     pub fn requested(&self) -> Vec<(&'static str, String)> {
         let mut requested = vec![("store", self.backend.name.to_owned())];
-        let Capabilities { holds_files, cached, .. } = self.capabilities();
-        if holds_files {
-            requested.push(("o_direct", (self.mode.odirect || !cached).to_string()));
+        let plan = self.plan();
+        if plan.holds_files {
+            requested.push(("o_direct", plan.bypasses_cache().to_string()));
             requested.push(("readahead", self.mode.readahead.name().to_owned()));
         }
         requested
     }
 
-    /// Refuses what was written behind the name of a backend that has nothing to choose.
-    pub(crate) fn takes_no_arguments(&self) -> Result<(), StoreError> {
-        match self.arguments.as_str() {
-            "" => Ok(()),
-            more => Err(StoreError::Refused(format!(
-                "the {} store takes no arguments, but '{more}' was given",
-                self.backend.name
-            ))),
-        }
-    }
-
     /// What the chosen store can do.
-    pub fn capabilities(&self) -> Capabilities {
+    pub(crate) fn capabilities(&self) -> Capabilities {
         (self.backend.capabilities)(self)
     }
 
-    /// Finds mistakes in what was said, before anything is opened.
+    /// Finds mistakes in what was written, before anything is opened.
     pub fn check(&self) -> Result<(), StoreError> {
+        if self.backend.arguments.is_empty() && !self.arguments.is_empty() {
+            return Err(StoreError::Refused(format!(
+                "the {} store takes no arguments, but '{}' was given",
+                self.backend.name, self.arguments
+            )));
+        }
         (self.backend.check)(self)
     }
 
     /// Opens the backend on the data folder `root`.
     pub fn open(&self, root: &Path) -> Result<Box<dyn Store>, StoreError> {
+        self.check()?;
         (self.backend.open)(root, self)
+    }
+
+    /// Opens the backend as a checkpoint tier in the folder `root`, which is created if it is missing.
+    pub fn tier(&self, root: &Path) -> Result<Box<dyn Tier>, StoreError> {
+        match self.backend.tier {
+            Some(open) => self.check().and_then(|()| open(root, self)),
+            None => Err(StoreError::Refused(format!(
+                "checkpoints cannot be written by the store {}; set checkpoint.store to {}",
+                self.backend.name,
+                self.registry.for_checkpoints()
+            ))),
+        }
     }
 }

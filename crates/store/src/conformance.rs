@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test suite: a panic is its verdict")]
 
+pub mod registry;
+
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;

@@ -38,7 +38,6 @@ impl Direct {
     }
 
     pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        selection.takes_no_arguments()?;
         Ok(Box::new(Direct::open(root, selection.mode)?))
     }
 

@@ -44,7 +44,7 @@ use model::histogram::Histogram;
 use model::names::Name;
 use model::units::Nanos;
 
-pub use backend::{BACKENDS, Backend, Mode, Selection};
+pub use backend::{BACKENDS, Backend, Registry, Selection};
 pub use buffer::Buffer;
 pub use device::BlockDevice;
 pub use direct::Direct;
@@ -60,7 +60,7 @@ pub use layout::layout;
 pub use limits::want_files;
 pub use mapped::Mapped;
 pub use mmap::Mmap;
-pub use model::plan::Threads;
+pub use model::plan::{Mode, Threads};
 pub use null::Null;
 pub use posix::Posix;
 pub use proof::{Count, Probe, Proof};

@@ -53,7 +53,6 @@ impl Mmap {
     }
 
     pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        selection.takes_no_arguments()?;
         Ok(Box::new(Mmap::open(root, selection.mode)?))
     }
 

@@ -35,7 +35,6 @@ impl Posix {
     }
 
     pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        selection.takes_no_arguments()?;
         Ok(Box::new(Posix::open(root, selection.mode)?))
     }
 }

@@ -117,11 +117,10 @@ pub(crate) fn parse(selection: &Selection) -> Result<(Selection, Rule), StoreErr
     let refused = |mistake: String| refused(selection, &mistake);
     let mut words = selection.arguments.split(',');
     let name = words.next().unwrap_or_default();
-    let inner = Selection::named(name, selection.mode).filter(|inner| inner.capabilities().holds_files);
+    let inner = selection.registry.select(name, selection.mode);
+    let inner = inner.ok().filter(|inner| inner.capabilities().holds_files);
     match inner {
-        Some(inner) if inner.backend.name != selection.backend.name => {
-            Ok((inner, Rule::parse(words).map_err(refused)?))
-        }
+        Some(inner) if !inner.backend.injects_faults => Ok((inner, Rule::parse(words).map_err(refused)?)),
         _ => Err(refused(format!("'{name}' is no store with files that it could be around, such as posix"))),
     }
 }

@@ -9,8 +9,12 @@ use std::sync::atomic::AtomicBool;
 
 use model::extent::Extent;
 use model::names::Name;
+use model::plan::StorePlan;
 use model::units::Nanos;
-use store::{Awaits, Buffer, Fetch, Footprint, Lane, Mode, Proof, Purpose, Reads, Selection, Still, Traffic};
+use store::conformance::registry::{is_unavailable, selections};
+use store::{
+    Awaits, BACKENDS, Buffer, Fetch, Footprint, Lane, Proof, Purpose, Reads, Still, Threads, Traffic,
+};
 
 struct Counting;
 
@@ -81,18 +85,16 @@ fn a_fetch_allocates_nothing() {
         std::fs::write(folder.path().join(name.as_str()), [7; 10_000]).unwrap();
     }
     let go_on = AtomicBool::new(false);
-    for (store, odirect, readers) in [
-        ("posix", false, 1),
-        ("direct", true, 1),
-        ("mmap", false, 1),
-        ("uring", false, 32),
-        ("uring", true, 32),
-    ] {
-        let selection = Selection::named(store, Mode { odirect, ..Mode::default() }).unwrap();
+    for selection in selections(BACKENDS) {
+        let StorePlan { holds_files, threads, .. } = selection.plan();
+        if !holds_files {
+            continue;
+        }
+        let readers = if threads == Threads::PerReader { 1 } else { 32 };
         let store = match selection.open(folder.path()) {
             Ok(store) => store,
             Err(refusal) => {
-                assert!(refusal.to_string().contains("use --store"), "{refusal}");
+                assert!(is_unavailable(&selection, &refusal), "{refusal}");
                 continue;
             }
         };

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use model::checkpoint::manifest::MANIFEST;
-use model::checkpoint::{Geometry, Restored, SaveRequest, Scale, Schedule, TierPlan};
+use model::checkpoint::{Geometry, Restored, SaveRequest, Scale, Schedule};
 use model::spec::{self, Override, SaveMode, Source};
 use store::{Mode, Selection};
 
@@ -15,7 +15,7 @@ use super::*;
 use crate::meter::Monotonic;
 
 fn request(ranks: u64, scale: Scale) -> SaveRequest {
-    let last = TierPlan { store: "posix".to_owned(), holds_files: true, past_cache: false };
+    let last = Selection::named("posix", Mode::default()).unwrap().plan();
     SaveRequest { ranks, scale, last, fast: None }
 }
 

@@ -157,7 +157,7 @@ pub fn observe(ledger: &mut Ledger, tiers: &Tiers, open: &OpenTiers) {
     }
     let fast = tiers.fast.iter().map(|site| ("burst_folder", site));
     for (property, site) in [("checkpoint_folder", &tiers.last)].into_iter().chain(fast) {
-        if site.selection.capabilities().holds_files {
+        if site.holds_files() {
             ledger.conditions.observe(property, &site.folder.display().to_string());
         }
     }

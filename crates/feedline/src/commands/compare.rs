@@ -175,7 +175,7 @@ fn found(a: &Saved<Plan>, b: &Saved<Plan>) -> Vec<Difference> {
     }
     look(Kind::Work, RANKS, a.plan.ranks.to_string(), b.plan.ranks.to_string());
     look(Kind::Work, HOSTS, a.plan.hosts.to_string(), b.plan.hosts.to_string());
-    look(Kind::Place, "the store", a.plan.store.clone(), b.plan.store.clone());
+    look(Kind::Place, "the store", a.plan.store.text.clone(), b.plan.store.text.clone());
     look(Kind::Place, "the data folder", data_folder(a), data_folder(b));
     look(Kind::Place, "the host", a.hostname.clone(), b.hostname.clone());
     look(Kind::Version, "feedline's version", a.version.clone(), b.version.clone());
@@ -198,7 +198,7 @@ const NOT_THE_WORK: [&str; 6] =
 /// What is left where all settings agree: a bound on memory, other files below the same name. Another store may read in
 /// other pieces, which is its own business.
 fn in_the_plan(a: &Saved<Plan>, b: &Saved<Plan>) -> Vec<Difference> {
-    let other_store = a.plan.store != b.plan.store;
+    let other_store = a.plan.store.text != b.plan.store.text;
     let ignored = |field: &str| {
         NOT_THE_WORK
             .iter()

@@ -30,12 +30,12 @@ use engine::host::Host;
 use engine::{Stop, meter, waits};
 use format::{Arithmetic, Format, KINDS, Kind, Options};
 use model::checkpoint::CheckpointPlan;
-use model::plan::{self as plans, Listed, Medium, Plan, Request};
+use model::plan::{self as plans, Listed, Plan, Request};
 use model::spec::{self, Override, Preprocess, Source, Spec, StorageType};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyPlace, Warning};
 use signal_hook::iterator::Signals;
-use store::{Capabilities, Mode, Posix, Selection, Store};
+use store::{BACKENDS, Mode, Posix, Selection, Store};
 
 use crate::exit::{Failure, abandon, limited};
 use crate::supervisor;
@@ -69,10 +69,8 @@ impl Prepared {
     }
 
     /// Warns of the keys that were given and change nothing in this plan.
-    pub fn warn_of_idle_keys(&mut self, plan: &Plan, store: &Selection) {
-        let Capabilities { holds_files: files, brings_bytes: bytes, .. } = store.capabilities();
-        let medium = Medium { files, bytes, cached: store.is_cached() };
-        for (key, why) in plans::idle(&self.spec, plan, medium) {
+    pub fn warn_of_idle_keys(&mut self, plan: &Plan) {
+        for (key, why) in plans::idle(&self.spec, plan) {
             self.warn_of(key, why);
         }
         if let Some(checkpoint) = &plan.checkpoint {
@@ -125,26 +123,32 @@ pub fn build_format(spec: &Spec) -> Result<Box<dyn Format>, Failure> {
     kind.build(&Options::of(spec)).map_err(Failure::usage)
 }
 
+/// The store of workloads that name none.
+pub const DEFAULT_STORE: &str = "posix";
+
+/// How a workload asks for its files to be accessed.
+pub fn mode(spec: &Spec) -> Mode {
+    let odirect = spec.reader.odirect || spec.storage.storage_type == StorageType::DirectFs;
+    Mode { readahead: spec.reader.readahead, odirect }
+}
+
 /// The store that flag or workload choose: the flag first, then `storage.store`, then what `reader.odirect` and
 /// `storage.storage_type` ask for.
 pub fn select(spec: &Spec, flag: Option<&str>) -> Result<Selection, Failure> {
-    let direct = spec.reader.odirect || spec.storage.storage_type == StorageType::DirectFs;
+    let mode = mode(spec);
     let named = flag.or(spec.storage.store.as_deref());
-    let text = named.unwrap_or(if direct { "direct" } else { "posix" });
-    let mode = Mode { readahead: spec.reader.readahead, odirect: direct };
-    let selection = Selection::named(text, mode).ok_or_else(|| {
-        let known: Vec<&str> = store::BACKENDS.iter().map(|backend| backend.name).collect();
-        Failure::usage(anyhow!("there is no store '{text}'; the stores are {}", known.join(", ")))
-    })?;
-    let capabilities = selection.capabilities();
-    if direct && capabilities.cached && !capabilities.odirect {
+    let text = named.unwrap_or(if mode.odirect { "direct" } else { DEFAULT_STORE });
+    let selection = Selection::named(text, mode).map_err(Failure::usage)?;
+    let plan = selection.plan();
+    if mode.odirect && plan.cached {
         let what = if spec.reader.odirect { "reader.odirect" } else { "storage.storage_type: direct_fs" };
         return Err(Failure::usage(anyhow!(
-            "{what} asks for reads past the page cache, but the store {text} reads through it; choose --store direct \
-             or uring, or take one of the two away"
+            "{what} asks for reads past the page cache, but the store {text} reads through it; choose --store {}, \
+             or take one of the two away",
+            BACKENDS.past_page_cache()
         )));
     }
-    if spec.reader.preprocess == Preprocess::Decode && !capabilities.brings_bytes {
+    if spec.reader.preprocess == Preprocess::Decode && !plan.brings_bytes {
         return Err(Failure::usage(anyhow!(
             "reader.preprocess: decode needs the bytes of the samples, and the store {text} brings none"
         )));
@@ -238,10 +242,7 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
         hosts: site.hosts,
         host_memory_bytes: site.host_memory_bytes,
         cores: site.host.cores,
-        store: &site.store.text(),
-        threads: site.store.capabilities().threads,
-        reads_bytes: site.store.capabilities().brings_bytes,
-        cached: site.store.is_cached(),
+        store: &site.store.plan(),
         memory: site.memory.map(|bytes| bytes.0),
         entropy: meter::entropy(),
         measure: Some(&arithmetic),

@@ -24,7 +24,7 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     let memory = flags.host_memory.unwrap_or(Bytes(host.memory_bytes));
     let store = select(&prepared.spec, flags.store.as_deref())?;
     let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
-    let catalog = listing::open(&prepared, &folder, store.capabilities().holds_files)?;
+    let catalog = listing::open(&prepared, &folder, store.plan().holds_files)?;
     let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
     let format = build_format(&prepared.spec)?;
     let site = Site {
@@ -39,7 +39,7 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     };
     let plan = resolve(&prepared, &site)?;
     let (plan, _) = tiers::with_checkpoints(plan, &prepared.spec, &store, flags.checkpoints.scale)?;
-    prepared.warn_of_idle_keys(&plan, &store);
+    prepared.warn_of_idle_keys(&plan);
     let disk = disk(&prepared, flags, plan.data.bytes())?;
     let report = PlanReport {
         plan: &plan,

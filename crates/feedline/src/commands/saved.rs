@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use format::Arithmetic;
-use model::checkpoint::AlonePlan;
+use model::checkpoint::{AlonePlan, CheckpointPlan};
 use model::ledger::Ledger;
-use model::plan::Plan;
+use model::plan::{Plan, StorePlan};
 use model::spec::{self, Source, Spec};
 use model::verdict::{self, Case, CheckpointCase, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
+use store::Selection;
 
-use super::build_format;
+use super::{build_format, mode};
 use crate::report::{folder, sums};
 
 /// A result that is whole, and whose documents belong together.
@@ -129,13 +130,28 @@ impl Work {
     fn restore(self, spec: &Spec) -> anyhow::Result<Work> {
         match self {
             Work::Training(mut plan) => {
+                restore_store(&mut plan.store, spec)?;
+                plan.checkpoint.iter_mut().try_for_each(|plan| restore_tiers(plan, spec))?;
                 let format = build_format(spec).map_err(|failure| failure.error)?;
                 plan.restore(spec, Some(&Arithmetic(&*format)))?;
                 Ok(Work::Training(plan))
             }
-            alone => Ok(alone),
+            Work::Checkpoints(mut plan) => {
+                restore_tiers(&mut plan.checkpoint, spec)?;
+                Ok(Work::Checkpoints(plan))
+            }
         }
     }
+}
+
+/// Gives a store the facts that are not written with it.
+fn restore_store(store: &mut StorePlan, spec: &Spec) -> anyhow::Result<()> {
+    *store = Selection::named(&store.text, mode(spec)).context("plan.json")?.plan();
+    Ok(())
+}
+
+fn restore_tiers(plan: &mut CheckpointPlan, spec: &Spec) -> anyhow::Result<()> {
+    plan.fast.iter_mut().chain([&mut plan.last]).try_for_each(|tier| restore_store(tier, spec))
 }
 
 /// Refuses a folder that its run did not publish. All its files may be there and as they were written; only the

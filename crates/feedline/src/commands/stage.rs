@@ -20,7 +20,7 @@ use model::spec::Verify;
 use model::units::{Bytes, Nanos};
 use model::verdict::{self, Case, Verdict};
 use store::page_cache::PageCache;
-use store::{Mode, Selection, Store, StoreError};
+use store::{Selection, Store, StoreError};
 
 use super::generate::{Job, default_writers};
 use super::listing::{self, Slice};
@@ -74,7 +74,7 @@ impl<'a> Stage<'a> {
         let format = build_format(&prepared.spec)?;
         let folder = data_folder(&prepared.spec, venue.place.data_dir.as_deref());
         let generates = venue.place.generate || prepared.spec.workflow.generate_data;
-        let generates = generates && !venue.data_is_there && selection.capabilities().holds_files;
+        let generates = generates && !venue.data_is_there && selection.plan().holds_files;
         Stage::resolve(venue, prepared, selection, format, folder, generates)
     }
 
@@ -106,8 +106,8 @@ impl<'a> Stage<'a> {
         if prepared.spec.workflow.checkpoint && tiers.is_none() {
             prepared.warn_of("workflow.checkpoint", "this command takes no checkpoints");
         }
-        prepared.warn_of_idle_keys(&plan, &selection);
-        if let Some(opened) = catalog.as_ref().filter(|_| selection.capabilities().holds_files) {
+        prepared.warn_of_idle_keys(&plan);
+        if let Some(opened) = catalog.as_ref().filter(|_| plan.store.holds_files) {
             listing::check_unchanged(opened, 2 * venue.host.cores)?;
         }
         let catalog = catalog.zip(listed);
@@ -117,7 +117,7 @@ impl<'a> Stage<'a> {
     /// Refuses what cannot go well on this host.
     pub fn check_host(&self) -> Result<(), Failure> {
         check_folder(&self.folder, "data folder")?;
-        if self.selection.capabilities().holds_files {
+        if self.plan.store.holds_files {
             // Every reader may have a file open.
             let readers = self.plan.ranks * self.plan.loader.readers_per_rank;
             store::want_files(readers).map_err(Failure::refused)?;
@@ -143,7 +143,7 @@ impl<'a> Stage<'a> {
 
     /// Sees that the data set is there, as far as a few files tell. One that is to be generated need not be.
     pub fn check_data(&self) -> Result<(), Failure> {
-        if !self.selection.capabilities().holds_files || self.generates {
+        if !self.plan.store.holds_files || self.generates {
             return Ok(());
         }
         let missing = match self.selection.open(&self.folder) {
@@ -251,17 +251,15 @@ impl<'a> Stage<'a> {
 
     /// The same without storage: read from the null store.
     pub fn on_null_store(mut self) -> Stage<'a> {
-        if let Some(null) = Selection::named("null", Mode::default()) {
-            (self.plan.store, self.plan.cache) = (null.text(), None);
-            (self.plan.checkpoint, self.tiers) = (None, None);
-            self.selection = null;
-        }
+        self.selection = Selection::null();
+        (self.plan.store, self.plan.cache) = (self.selection.plan(), None);
+        (self.plan.checkpoint, self.tiers) = (None, None);
         self
     }
 
     /// Whether it reads from the null store, which is the instrument's own ceiling.
     pub fn is_ceiling(&self) -> bool {
-        self.selection.backend.name == "null"
+        self.plan.store.is_null()
     }
 
     /// The instrument's own ceiling for this plan.
@@ -305,7 +303,7 @@ impl<'a> Stage<'a> {
         for (property, value) in store.observed() {
             conditions.observe(property, &value);
         }
-        if self.selection.capabilities().holds_files {
+        if self.plan.store.holds_files {
             conditions.observe("data_folder", &self.folder.display().to_string());
         }
         conditions.hosts.insert(self.venue.host.name.clone(), host);
@@ -314,7 +312,7 @@ impl<'a> Stage<'a> {
 
     /// What the files should hold, where they are to be compared and a manifest says how they were made.
     fn known_data(&self) -> Result<Option<(Content, Cow<'_, Data>)>, Failure> {
-        if self.plan.verify == Verify::None || !self.selection.capabilities().holds_files {
+        if self.plan.verify == Verify::None || !self.plan.store.holds_files {
             return Ok(None);
         }
         let manifest = read_manifest(&open_folder(&self.folder)?).map_err(Failure::refused)?;
@@ -344,9 +342,8 @@ impl<'a> Stage<'a> {
         show: Show,
         stop: &Stop,
     ) -> Result<(Ledger, Times), Failure> {
-        let holds_files = self.selection.capabilities().holds_files;
-        let pages =
-            holds_files.then(|| PageCache::below(&self.folder)).transpose().map_err(Failure::refused)?;
+        let pages = self.plan.store.holds_files;
+        let pages = pages.then(|| PageCache::below(&self.folder)).transpose().map_err(Failure::refused)?;
         let (clock, pulse) = (Monotonic::new(), Pulse::default());
         let (plan, format) = (&self.plan, &*self.format);
         let pages = pages.as_ref();
@@ -448,7 +445,7 @@ fn catalog(
     store: &Selection,
 ) -> Result<Option<Opened>, Failure> {
     if !generates {
-        return listing::open(prepared, folder, store.capabilities().holds_files);
+        return listing::open(prepared, folder, store.plan().holds_files);
     }
     let dataset = &prepared.spec.dataset;
     match dataset.catalog.as_deref() {

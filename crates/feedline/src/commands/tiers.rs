@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use model::checkpoint::manifest::Moment;
-use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule, TierPlan};
-use model::plan::Plan;
+use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule};
+use model::plan::{Medium, Plan, StorePlan};
 use model::spec::{SaveMode, Spec};
 use model::units::{Bytes, counted};
-use store::{Capabilities, Selection, Sim, SimTier, Store, Tier};
+use store::{BACKENDS, Selection, Sim, SimTier, Store, Tier};
 
 use super::check_folder;
 use crate::exit::Failure;
@@ -92,24 +92,20 @@ impl Tiers {
 }
 
 impl Site {
-    fn holds_files(&self) -> bool {
-        self.selection.capabilities().holds_files
+    pub fn holds_files(&self) -> bool {
+        self.plan().holds_files
     }
 
-    fn plan(&self) -> TierPlan {
-        TierPlan {
-            store: self.selection.text(),
-            holds_files: self.holds_files(),
-            past_cache: self.holds_files() && is_past_cache(&self.selection),
-        }
+    fn plan(&self) -> StorePlan {
+        self.selection.plan()
     }
 
     fn open(&self, devices: &mut Vec<(String, Sim)>) -> Result<Box<dyn Tier>, Failure> {
-        let text = self.selection.text();
+        let StorePlan { text, medium, .. } = self.plan();
         if let Some((_, device)) = devices.iter().find(|(known, _)| *known == text) {
             return Ok(Box::new(SimTier::on(Arc::new(device.clone()))));
         }
-        if self.selection.backend.name == "sim" {
+        if medium == Medium::Simulated {
             let store = self.selection.open(&self.folder).map_err(Failure::usage)?;
             devices.extend(store.simulated().map(|device| (text, device)));
             return self.open(devices);
@@ -161,19 +157,13 @@ pub fn with_checkpoints(
 
 fn named(text: Option<&str>, default: &Selection, key: &str) -> Result<Selection, Failure> {
     let Some(text) = text else { return Ok(default.clone()) };
-    let selection = Selection::named(text, default.mode).ok_or_else(|| {
-        Failure::usage(anyhow!(
-            "{key}: there is no store '{text}'; for checkpoints there are posix, direct, uring, sim:DEVICE and null"
-        ))
-    })?;
+    let refused = |error| {
+        let usable = BACKENDS.for_checkpoints();
+        Failure::usage(anyhow!("{key}: {error}; checkpoints can be written to {usable}"))
+    };
+    let selection = Selection::named(text, default.mode).map_err(refused)?;
     selection.check().map_err(Failure::usage)?;
     Ok(selection)
-}
-
-/// Whether files are read and written past the page cache.
-fn is_past_cache(selection: &Selection) -> bool {
-    let Capabilities { cached, odirect, .. } = selection.capabilities();
-    !cached || (odirect && selection.mode.odirect)
 }
 
 fn fast_site(spec: &Spec, last: &Site) -> Result<Site, Failure> {

@@ -2,12 +2,13 @@
 
 use anyhow::anyhow;
 use format::Arithmetic;
-use model::plan::{Plan, Request, Threads};
+use model::plan::{Plan, Request};
 use model::spec::{self, Source, Spec};
 use model::units::{Bytes, grouped, significant};
 use serde_json::{Value, json};
+use store::{Mode, Selection};
 
-use super::build_format;
+use super::{DEFAULT_STORE, build_format};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::WorkloadsFlags;
 use crate::report;
@@ -42,16 +43,14 @@ fn row(workload: &'static Workload) -> Result<Row, Failure> {
     spec.dataset.record_length_bytes_stdev = 0.0;
     let format = build_format(&spec).ok();
     let arithmetic = format.as_deref().map(Arithmetic);
+    let store = Selection::named(DEFAULT_STORE, Mode::default()).map_err(Failure::internal)?;
     let request = Request {
         workload: workload.name,
         ranks: 1,
         hosts: 1,
         host_memory_bytes: 0,
         cores: 1,
-        store: "posix",
-        threads: Threads::PerReader,
-        reads_bytes: true,
-        cached: true,
+        store: &store.plan(),
         memory: None,
         entropy: 0,
         measure: arithmetic.as_ref().map(|measure| measure as _),

@@ -68,7 +68,7 @@ impl AloneOutcome<'_> {
             "workload": self.plan.workload,
             "plan_digest": self.plan.digest(),
             "verdict": self.verdict,
-            "store": observed_store(&self.plan.checkpoint.last.store, self.ledger),
+            "store": observed_store(&self.plan.checkpoint.last.text, self.ledger),
             "simulated": self.plan.is_simulated(),
             "memory": {
                 "peak_rss_bytes": *self.peak_rss_bytes,
@@ -103,7 +103,7 @@ impl AloneOutcome<'_> {
             counted(geometry.file_count(), "file"),
             Bytes(geometry.total_bytes()),
             plan.save.name(),
-            plan.last.store,
+            plan.last,
             super::simulated(self.plan.is_simulated()),
         );
         text.push_str(&self.report().text());

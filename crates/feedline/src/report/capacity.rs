@@ -2,6 +2,7 @@
 //! and whether the storage or the instrument set the border.
 
 use model::ledger::Calibration;
+use model::plan::StorePlan;
 use model::units::{counted, grouped};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -24,8 +25,7 @@ pub enum End {
 #[derive(Debug)]
 pub struct CapacityReport<'a> {
     pub workload: &'a str,
-    pub store: &'a str,
-    pub simulated: bool,
+    pub store: &'a StorePlan,
     /// 0 to 1.
     pub target: f64,
     pub answer: Answer,
@@ -49,7 +49,7 @@ impl CapacityReport<'_> {
             "{}, {} store{}\n\n{table}\n\n{}\n",
             self.workload,
             self.store,
-            super::simulated(self.simulated),
+            super::simulated(self.store.is_simulated()),
             self.words()
         );
         if let Some(limit) = self.instrument() {
@@ -80,7 +80,7 @@ impl CapacityReport<'_> {
         if self.end != End::Target {
             return None;
         }
-        if self.store == "null" {
+        if self.store.is_null() {
             return Some(
                 "the null store reads nothing: this is what the instrument itself can feed here".to_owned(),
             );
@@ -105,7 +105,7 @@ impl CapacityReport<'_> {
             "version": env!("CARGO_PKG_VERSION"),
             "workload": self.workload,
             "store": self.store,
-            "simulated": self.simulated,
+            "simulated": self.store.is_simulated(),
             "au_target_percent": 100.0 * self.target,
             "accelerators": self.answer.ranks,
             "clear": self.answer.clear,
@@ -173,8 +173,14 @@ mod tests {
 
     fn report(ranks: u64, end: End, trials: Vec<Trial>) -> CapacityReport<'static> {
         let answer = Answer { ranks, trials, clear: true };
-        let (workload, store, simulated) = ("snapshot", "posix", false);
-        CapacityReport { workload, store, simulated, target: 0.9, answer, end, ceiling: None }
+        CapacityReport {
+            workload: "snapshot",
+            store: crate::report::posix(),
+            target: 0.9,
+            answer,
+            end,
+            ceiling: None,
+        }
     }
 
     fn ceiling(au: f64) -> Calibration {

@@ -269,7 +269,7 @@ pub fn geometry_lines(plan: &CheckpointPlan) -> Vec<(String, String)> {
         line("optimizer states, unscaled", exact(geometry.optimizer_total_bytes())),
         line("scale", geometry.scale.to_string()),
         line("ranks allowed", ranks_allowed(plan)),
-        line("save", format!("{}, {} store", plan.save.name(), plan.last.store)),
+        line("save", format!("{}, {} store", plan.save.name(), plan.last)),
         line("memory for buffers", Bytes(plan.memory_bytes()).to_string()),
     ]);
     lines

@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
 
 /// Whether a result of this side is of a simulated device.
 fn is_simulated(side: &Side) -> bool {
-    side.results.iter().any(|saved| saved.plan.is_simulated())
+    side.results.iter().any(|saved| saved.plan.store.is_simulated())
 }
 
 fn observations(runs: &[Run<'_>], units: Units, metric: &Metric) -> Repeats {

@@ -91,3 +91,15 @@ pub fn table(
     let text = table.to_string();
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
+
+/// The default store, for the snapshots of reports.
+#[cfg(test)]
+fn posix() -> &'static model::plan::StorePlan {
+    use std::sync::LazyLock;
+
+    use store::{Mode, Selection};
+
+    static POSIX: LazyLock<model::plan::StorePlan> =
+        LazyLock::new(|| Selection::named("posix", Mode::default()).unwrap().plan());
+    &POSIX
+}

@@ -137,8 +137,8 @@ impl Outcome<'_> {
             workload: &self.plan.workload,
             plan_digest: self.plan.digest(),
             verdict: self.verdict,
-            store: observed_store(&self.plan.store, self.ledger),
-            simulated: self.plan.is_simulated(),
+            store: observed_store(&self.plan.store.text, self.ledger),
+            simulated: self.plan.store.is_simulated(),
             loader: self.plan.loader,
             memory: json!({
                 "peak_rss_bytes": *self.peak_rss_bytes,

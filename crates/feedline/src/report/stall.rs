@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use model::plan::StorePlan;
 use model::units::{counted, grouped};
 use serde_json::{Value, json};
 
@@ -16,8 +17,7 @@ const CACHED_PERCENT: [u32; 6] = [0, 25, 50, 75, 90, 95];
 #[derive(Debug)]
 pub struct StallReport<'a> {
     pub workload: &'a str,
-    pub store: &'a str,
-    pub simulated: bool,
+    pub store: &'a StorePlan,
     pub ranks: u64,
     pub readers_per_rank: u64,
     /// That count, and that do not.
@@ -33,7 +33,7 @@ pub struct StallReport<'a> {
 
 impl StallReport<'_> {
     pub fn text(&self) -> String {
-        let simulated = super::simulated(self.simulated);
+        let simulated = super::simulated(self.store.is_simulated());
         let mut text = format!(
             "{}: {}, {} store{}, {} after {} of warm-up\n\n{}\n\n",
             self.workload,
@@ -158,7 +158,7 @@ impl StallReport<'_> {
             "version": env!("CARGO_PKG_VERSION"),
             "workload": self.workload,
             "store": self.store,
-            "simulated": self.simulated,
+            "simulated": self.store.is_simulated(),
             "ranks": self.ranks,
             "steps": self.steps,
             "warm_up_steps": self.warm_up_steps,
@@ -191,8 +191,7 @@ mod tests {
         let state = |verified, evidence: &str| Some(State { verified, evidence: evidence.to_owned() });
         let report = StallReport {
             workload: "snapshot",
-            store: "posix",
-            simulated: false,
+            store: crate::report::posix(),
             ranks: 2,
             readers_per_rank: 4,
             steps: 40,

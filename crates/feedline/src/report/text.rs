@@ -54,7 +54,7 @@ fn heading(outcome: &Outcome<'_>) -> String {
         counted(plan.data.train.files, "file"),
         plan.format,
         plan.store,
-        super::simulated(plan.is_simulated()),
+        super::simulated(plan.store.is_simulated()),
         counted(plan.epochs, "epoch"),
         counted(plan.train.shards.steps, "step"),
         Nanos::from_seconds(plan.train.compute.mean()),
@@ -220,10 +220,10 @@ mod tests {
     use engine::{Files, Pulse, Rig, Solo, Stop};
     use format::Arithmetic;
     use model::ledger::HostSeen;
-    use model::plan::{Plan, Request, Threads};
+    use model::plan::{Plan, Request};
     use model::spec::{self, Source};
     use model::verdict::{Case, judge};
-    use store::Null;
+    use store::{Null, Selection};
 
     use super::super::result::{Peak, Times};
     use super::*;
@@ -248,10 +248,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             hosts: 1,
             host_memory_bytes: 1 << 34,
             cores: 2,
-            store: "null",
-            threads: Threads::PerCore,
-            reads_bytes: false,
-            cached: false,
+            store: &Selection::null().plan(),
             memory: None,
             entropy: 1,
             measure: Some(&Arithmetic(&*format)),

@@ -48,15 +48,16 @@ pub fn idle(plan: &CheckpointPlan, key: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{SaveRequest, Scale, TierPlan};
+    use super::super::{SaveRequest, Scale};
     use super::*;
+    use crate::plan::bare::buffered;
     use crate::spec::{Source, read};
 
     #[test]
     fn keys_without_effect_are_named_with_the_reason() {
         let plan = |text: &str| {
             let spec = read(Source { name: "test", text }, &[]).unwrap().spec;
-            let last = TierPlan { store: "posix".to_owned(), holds_files: true, past_cache: false };
+            let last = buffered().clone();
             let request = SaveRequest { ranks: 1, scale: Scale::WHOLE, last, fast: None };
             CheckpointPlan::resolve(&spec, &request).unwrap().unwrap()
         };

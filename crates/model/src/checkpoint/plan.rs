@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Geometry, GeometryError, Scale, Schedule};
-use crate::plan::digest;
+use crate::plan::store::tier;
+use crate::plan::{StorePlan, digest};
 use crate::spec::{CacheState, CheckpointMode, SaveMode, Spec};
 use crate::units::Nanos;
 
@@ -13,26 +14,17 @@ pub struct SaveRequest {
     pub ranks: u64,
     pub scale: Scale,
     /// The tier where checkpoints stay, and the one in front of it, if there is one.
-    pub last: TierPlan,
-    pub fast: Option<TierPlan>,
-}
-
-/// A place for checkpoints.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TierPlan {
-    /// How it is written and read, as a user names it.
-    pub store: String,
-    /// Whether it holds files, or only reckons the time that they would take.
-    pub holds_files: bool,
-    /// Whether bytes go past the page cache.
-    pub past_cache: bool,
+    pub last: StorePlan,
+    pub fast: Option<StorePlan>,
 }
 
 /// How a run saves and restores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointPlan {
-    pub last: TierPlan,
-    pub fast: Option<TierPlan>,
+    #[serde(with = "tier")]
+    pub last: StorePlan,
+    #[serde(with = "tier::optional")]
+    pub fast: Option<StorePlan>,
     /// Whether files are taken out of memory before they are restored.
     pub restore_cold: bool,
     pub geometry: Geometry,
@@ -89,12 +81,15 @@ impl CheckpointPlan {
 
     /// The rule by which a tier goes wrong on purpose, if one does.
     pub fn injected_faults(&self) -> Option<&str> {
-        let tiers = self.fast.iter().chain([&self.last]);
-        tiers.filter_map(|tier| tier.store.strip_prefix("fault:")).next()
+        self.tiers().find_map(|tier| tier.faults.as_deref())
+    }
+
+    fn tiers(&self) -> impl Iterator<Item = &StorePlan> {
+        self.fast.iter().chain([&self.last])
     }
 
     /// The tier that a restore came from.
-    pub fn tier(&self, is_fast: bool) -> &TierPlan {
+    pub fn tier(&self, is_fast: bool) -> &StorePlan {
         let fast = if is_fast { self.fast.as_ref() } else { None };
         fast.unwrap_or(&self.last)
     }
@@ -118,7 +113,7 @@ impl CheckpointPlan {
 
     /// Whether a place for checkpoints is simulated.
     pub fn is_simulated(&self) -> bool {
-        [Some(&self.last), self.fast.as_ref()].into_iter().flatten().any(|tier| !tier.holds_files)
+        self.tiers().any(|tier| !tier.holds_files)
     }
 
     /// Threads that write or read files at once.

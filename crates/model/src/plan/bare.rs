@@ -1,8 +1,10 @@
-//! A format without container, for tests of what is made from plans: a file is its samples, one after the other.
+//! A format without container and a store, for tests of what is made from plans. A file of the format is its samples,
+//! one after the other.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
-use super::{FileSize, Measure};
+use super::{FileSize, Measure, StorePlan};
 use crate::order::Unit;
 use crate::shape::FileShape;
 
@@ -29,4 +31,16 @@ impl Measure for Bare {
     fn suffix(&self) -> &str {
         "bare"
     }
+}
+
+/// A store that reads files through the page cache, a thread per reader.
+pub(crate) fn buffered() -> &'static StorePlan {
+    static BUFFERED: LazyLock<StorePlan> = LazyLock::new(|| StorePlan {
+        text: "posix".to_owned(),
+        holds_files: true,
+        brings_bytes: true,
+        cached: true,
+        ..StorePlan::default()
+    });
+    &BUFFERED
 }

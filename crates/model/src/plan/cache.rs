@@ -29,7 +29,7 @@ impl CachePlan {
         if drop_host && state != CacheState::Cold {
             return Err(PlanError::DropsWhatIsWanted(state.name()));
         }
-        let reads = request.cached && loader.discipline != Discipline::Synthetic;
+        let reads = request.store.cached && loader.discipline != Discipline::Synthetic;
         Ok(reads.then_some(CachePlan { state, proof, drop_host }))
     }
 

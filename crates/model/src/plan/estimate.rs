@@ -136,7 +136,7 @@ fn memory(
             terms.push(term(what, bytes, lower));
         }
     };
-    optional("threads for the page cache".to_owned(), if request.cached { CACHE_BYTES } else { 0 }, "");
+    optional("threads for the page cache".to_owned(), if request.store.cached { CACHE_BYTES } else { 0 }, "");
     let buffers = loader.buffers(request);
     optional(
         format!("{buffers} read buffers"),
@@ -167,7 +167,7 @@ fn compared_whole(
     data: &Data,
     loader: &LoaderPlan,
 ) -> Option<MemoryTerm> {
-    let compressed = spec.dataset.compression != "none" && request.reads_bytes;
+    let compressed = spec.dataset.compression != "none" && request.store.brings_bytes;
     (compressed && spec.reader.verify == Verify::Full).then(|| {
         let readers = (request.ranks / request.hosts).saturating_mul(loader.readers_per_rank);
         let file = data.largest_sample().saturating_mul(data.train.samples_per_file);

@@ -5,17 +5,6 @@ use super::{Discipline, Plan};
 use crate::order::Unit;
 use crate::spec::{CacheProof, CacheState, OnError, Preprocess, Readahead, Retain, Shuffle, Spec, Verify};
 
-/// What of the store matters here.
-#[derive(Clone, Copy, Debug)]
-pub struct Medium {
-    /// It holds files, which can be opened in one way or another.
-    pub files: bool,
-    /// It brings bytes, which can be kept.
-    pub bytes: bool,
-    /// They come through the page cache.
-    pub cached: bool,
-}
-
 const NO_READS: &str = "the synthetic loader reads nothing";
 const NO_FILES: &str = "the store opens no files";
 const NO_CACHE: &str = "the store does not read through the page cache";
@@ -27,8 +16,8 @@ const NO_STREAM: &str =
     "only the tensorflow loader has such a thing, for formats that are streams (tfrecord, csv)";
 
 /// Every key whose value has no effect in this plan, and why. Whether it was given at all, the caller knows.
-pub fn idle(spec: &Spec, plan: &Plan, medium: Medium) -> Vec<(&'static str, &'static str)> {
-    let mut idle = reading(spec, plan, medium);
+pub fn idle(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
+    let mut idle = reading(spec, plan);
     idle.extend(scheduling(spec, plan));
     idle.extend(preprocessing(spec, plan));
     if plan.device.copy_bytes_per_second.is_none() && !plan.device.overlapped {
@@ -37,8 +26,8 @@ pub fn idle(spec: &Spec, plan: &Plan, medium: Medium) -> Vec<(&'static str, &'st
     idle
 }
 
-fn reading(spec: &Spec, plan: &Plan, medium: Medium) -> Vec<(&'static str, &'static str)> {
-    let reader = &spec.reader;
+fn reading(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
+    let (reader, store) = (&spec.reader, &plan.store);
     let reads = plan.loader.discipline != Discipline::Synthetic;
     let why = |there: bool, without: &'static str| match (reads, there) {
         (false, _) => Some(NO_READS),
@@ -46,13 +35,13 @@ fn reading(spec: &Spec, plan: &Plan, medium: Medium) -> Vec<(&'static str, &'sta
         (true, true) => None,
     };
     let keys = [
-        ("reader.readahead", reader.readahead != Readahead::Normal, why(medium.files, NO_FILES)),
-        ("reader.odirect", reader.odirect, why(medium.files, NO_FILES)),
-        ("reader.cache", reader.cache != CacheState::Cold, why(medium.cached, NO_CACHE)),
-        ("reader.cache_proof", reader.cache_proof != CacheProof::Exact, why(medium.cached, NO_CACHE)),
-        ("reader.drop_caches", reader.drop_caches, why(medium.cached, NO_CACHE)),
-        ("reader.retain", reader.retain != Retain::None, why(medium.bytes, NO_BYTES)),
-        ("reader.verify", reader.verify == Verify::Full, why(medium.bytes, NOTHING_TO_COMPARE)),
+        ("reader.readahead", reader.readahead != Readahead::Normal, why(store.holds_files, NO_FILES)),
+        ("reader.odirect", reader.odirect, why(store.holds_files, NO_FILES)),
+        ("reader.cache", reader.cache != CacheState::Cold, why(store.cached, NO_CACHE)),
+        ("reader.cache_proof", reader.cache_proof != CacheProof::Exact, why(store.cached, NO_CACHE)),
+        ("reader.drop_caches", reader.drop_caches, why(store.cached, NO_CACHE)),
+        ("reader.retain", reader.retain != Retain::None, why(store.brings_bytes, NO_BYTES)),
+        ("reader.verify", reader.verify == Verify::Full, why(store.brings_bytes, NOTHING_TO_COMPARE)),
         ("reader.transfer_size", reader.transfer_size.is_some(), why(true, "")),
         ("reader.on_error", reader.on_error != OnError::Stop, why(true, "")),
         ("reader.error_limit", reader.on_error == OnError::Stop, Some(NO_COUNT)),

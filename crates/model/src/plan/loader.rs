@@ -142,7 +142,7 @@ impl LoaderPlan {
             ordered: reader.ordered,
             transfer_bytes: largest.map_or(transfer_bytes, |largest| transfer_bytes.min(largest)),
             retained_bytes: if reader.retain == Retain::Batch { batch_bytes } else { 0 },
-            threads: request.threads.of(all_readers, request.cores),
+            threads: request.store.threads.of(all_readers, request.cores),
             error_limit: (reader.on_error == OnError::Count).then_some(reader.error_limit),
             preprocess: preprocess(spec, discipline, data),
         };
@@ -151,9 +151,11 @@ impl LoaderPlan {
 
     /// Buffers that readers of one host read into at the same time.
     pub fn buffers(&self, request: &Request<'_>) -> u64 {
-        match request.threads {
+        match request.store.threads {
             Threads::PerReader => self.threads,
-            Threads::PerCore if request.reads_bytes => request.ranks / request.hosts * self.readers_per_rank,
+            Threads::PerCore if request.store.brings_bytes => {
+                request.ranks / request.hosts * self.readers_per_rank
+            }
             Threads::PerCore | Threads::One => 0,
         }
     }
@@ -201,9 +203,10 @@ impl LoaderPlan {
 }
 
 /// How many threads it takes to have many fetches in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
     /// A fetch occupies its thread until it is done.
+    #[default]
     PerReader,
     /// A few threads play all readers.
     PerCore,

@@ -9,6 +9,7 @@ mod differences;
 mod estimate;
 mod idle;
 mod loader;
+pub(crate) mod store;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -20,8 +21,9 @@ pub use data::{
 };
 pub use differences::{Difference, differences};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
-pub use idle::{Medium, idle};
+pub use idle::idle;
 pub use loader::{Discipline, LoaderPlan, PreprocessPlan, Threads, Window};
+pub use store::{Medium, Mode, StorePlan};
 
 use crate::checkpoint::CheckpointPlan;
 use crate::ledger::Phase;
@@ -40,13 +42,7 @@ pub struct Request<'a> {
     /// Memory of one host, measured or as declared.
     pub host_memory_bytes: u64,
     pub cores: u64,
-    pub store: &'a str,
-    /// How many threads the store needs for many readers.
-    pub threads: Threads,
-    /// Whether the store reads into buffers at all.
-    pub reads_bytes: bool,
-    /// Whether it reads through the page cache.
-    pub cached: bool,
+    pub store: &'a StorePlan,
     /// Most memory for buffers and batches on each host; `None`: what they need.
     pub memory: Option<u64>,
     /// Fresh per run; the seed of shuffles that are to be `random`.
@@ -97,7 +93,7 @@ pub struct Plan {
     pub workload: String,
     pub model: String,
     pub format: String,
-    pub store: String,
+    pub store: StorePlan,
     /// How samples are taken out of files.
     pub access: Access,
     pub ranks: u64,
@@ -255,7 +251,7 @@ impl Plan {
             workload: request.workload.to_owned(),
             model: spec.model.name.clone(),
             format: spec.dataset.format.clone(),
-            store: request.store.to_owned(),
+            store: request.store.clone(),
             access: spec.reader.access,
             ranks: request.ranks,
             hosts: request.hosts,
@@ -302,16 +298,6 @@ impl Plan {
             self.estimate.add_memory("checkpoint buffers", plan.memory_bytes(), keys);
         }
         Plan { checkpoint, ..self }
-    }
-
-    /// Whether the storage is a reckoning and no medium.
-    pub fn is_simulated(&self) -> bool {
-        self.store.split(':').next() == Some("sim")
-    }
-
-    /// The rule by which the store goes wrong on purpose, if it does.
-    pub fn injected_faults(&self) -> Option<&str> {
-        self.store.strip_prefix("fault:")
     }
 
     /// The most batches of one rank that can be ready when a step of training ends: read, as far as the metric window

@@ -1,6 +1,6 @@
 //! Plans of workloads whose numbers are known, and the ways in which there can be no plan.
 
-use super::bare::Bare;
+use super::bare::{Bare, buffered};
 use super::*;
 use crate::spec::{self, Override, Source};
 
@@ -28,10 +28,7 @@ fn request(ranks: u64) -> Request<'static> {
         hosts: 1,
         host_memory_bytes: 64 << 30,
         cores: 2,
-        store: "posix",
-        threads: Threads::PerReader,
-        reads_bytes: true,
-        cached: true,
+        store: buffered(),
         memory: None,
         entropy: 99,
         measure: Some(&Bare(Unit::Sample)),
@@ -198,7 +195,8 @@ fn what_is_shuffled_is_what_the_format_lets_move() {
 fn readers_become_threads_only_where_a_fetch_blocks() {
     let spec = small(&["reader.read_threads=8"]);
     assert_eq!(plan(&spec, 4).loader.threads, 32);
-    let instant = Request { threads: Threads::PerCore, reads_bytes: false, ..request(4) };
+    let null = StorePlan { threads: Threads::PerCore, brings_bytes: false, ..buffered().clone() };
+    let instant = Request { store: &null, ..request(4) };
     assert_eq!(Plan::resolve(&spec, &instant).unwrap().loader.threads, 2);
 }
 

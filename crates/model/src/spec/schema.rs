@@ -181,7 +181,7 @@ pub(super) fn homes(name: &str) -> Vec<&'static str> {
 }
 
 /// The one of `names` that `word` was probably meant to be.
-pub(super) fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     // Half of the letters may differ at most: `lr` is not near `au`, `read_thread` is near `read_threads`.
     const NEAR: f64 = 0.5;
     let word = word.to_lowercase();

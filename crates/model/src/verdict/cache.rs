@@ -10,7 +10,7 @@
 
 use super::{Case, Outcome, seen_phases};
 use crate::ledger::{CacheSeen, Layout, Phase};
-use crate::plan::{CachePlan, PhasePlan, Plan};
+use crate::plan::{CachePlan, Medium, PhasePlan, Plan};
 use crate::spec::CacheState;
 use crate::statistics::Confidence;
 use crate::units::grouped;
@@ -99,10 +99,10 @@ pub(super) fn served_as_asked(case: &Case<'_>) -> (Outcome, String) {
 
 /// Why there is nothing to check.
 fn no_storage(plan: &Plan) -> Option<&'static str> {
-    match plan.store.as_str() {
-        "null" => Some("the null store reads nothing: this is the instrument's own ceiling"),
-        _ if plan.is_simulated() => Some("the device is simulated: nothing was read from any storage"),
-        _ => None,
+    match plan.store.medium {
+        Medium::Null => Some("the null store reads nothing: this is the instrument's own ceiling"),
+        Medium::Simulated => Some("the device is simulated: nothing was read from any storage"),
+        Medium::Storage => None,
     }
 }
 

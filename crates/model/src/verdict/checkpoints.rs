@@ -80,9 +80,9 @@ pub(super) fn restored_from_storage(case: &CheckpointCase<'_>) -> (Outcome, Stri
     let mut most: Option<f64> = None;
     for restore in restores {
         let tier = case.plan.tier(restore.from_fast);
-        let share = match tier.past_cache || !tier.holds_files {
-            true => Some(0.0),
-            false => restore.cached_share(),
+        let share = match tier.cached {
+            true => restore.cached_share(),
+            false => Some(0.0),
         };
         let Some(share) = share else {
             return (Outcome::NotCheckable, "nobody tells what was in memory".to_owned());
@@ -128,8 +128,10 @@ pub(super) fn client_not_the_limit(case: &CheckpointCase<'_>) -> (Outcome, Strin
 mod tests {
     use super::*;
     use crate::checkpoint::manifest::Moment;
-    use crate::checkpoint::{CheckpointPlan, Restored, SaveRequest, Saved, Scale, TierPlan};
+    use crate::checkpoint::{CheckpointPlan, Restored, SaveRequest, Saved, Scale};
     use crate::ledger::Ledger;
+    use crate::plan::StorePlan;
+    use crate::plan::bare::buffered;
     use crate::spec::{Source, read};
     use crate::units::Nanos;
     use crate::verdict::{Status, Verdict, judge_checkpoints};
@@ -140,7 +142,7 @@ mod tests {
              checkpoint: {{num_checkpoints_write: 1, num_checkpoints_read: 1, fsync: true{more}}}"
         );
         let spec = read(Source { name: "test", text: &text }, &[]).unwrap().spec;
-        let last = TierPlan { store: "posix".to_owned(), holds_files: true, past_cache: false };
+        let last = buffered().clone();
         let request = SaveRequest { ranks: 1, scale: Scale::WHOLE, last, fast: None };
         CheckpointPlan::resolve(&spec, &request).unwrap().unwrap()
     }
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(trouble.status, Status::Valid, "what ended well is a note");
         let loose = CheckpointPlan { fsync: false, ..whole };
         assert_eq!(judge(&loose, |_| {}).broken().collect::<Vec<_>>(), ["checkpoints-durable"]);
-        let direct = CheckpointPlan { last: TierPlan { past_cache: true, ..loose.last.clone() }, ..plan("") };
+        let direct = CheckpointPlan { last: StorePlan { cached: false, ..loose.last.clone() }, ..plan("") };
         assert_eq!(
             judge(&direct, |ledger| ledger.checkpoints.restores[0].pages = None).status,
             Status::Valid

@@ -22,7 +22,7 @@ pub(super) fn on_time(case: &Case<'_>) -> (Outcome, String) {
         time += seen.wait_ns + seen.copy_ns + seen.compute_ns + seen.barrier_ns;
         steps += seen.steps;
     }
-    if compute == Nanos::ZERO && case.plan.is_simulated() {
+    if compute == Nanos::ZERO && case.plan.store.is_simulated() {
         // Requests of a simulated device follow one another on its own timeline: how far the host was behind it on
         // average is what the rates may be wrong by.
         let behind = late.0 as f64 / steps.max(1) as f64;
@@ -66,7 +66,7 @@ fn cpu_share(case: &Case<'_>) -> Option<f64> {
 }
 
 pub(super) fn client_not_the_limit(case: &Case<'_>) -> (Outcome, String) {
-    if case.plan.store == "null" {
+    if case.plan.store.is_null() {
         return (Outcome::Pass, "this run is the ceiling".to_owned());
     }
     let Some(own) = case.ledger.calibration else {

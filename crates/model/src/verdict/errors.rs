@@ -27,7 +27,7 @@ pub(super) fn errors(case: &Case<'_>) -> (Outcome, String) {
 /// What goes wrong on purpose says nothing about the storage, so such a run is never valid, whatever came of it.
 pub(super) fn no_injected_faults(case: &Case<'_>) -> (Outcome, String) {
     let checkpoints = case.plan.checkpoint.as_ref().and_then(CheckpointPlan::injected_faults);
-    injected(case.plan.injected_faults().or(checkpoints))
+    injected(case.plan.store.faults.as_deref().or(checkpoints))
 }
 
 /// Whether a store went wrong on purpose.

@@ -7,8 +7,8 @@ use crate::ledger::{
     Window, part_of,
 };
 use crate::order::Unit;
-use crate::plan::bare::Bare;
-use crate::plan::{Request, Threads};
+use crate::plan::Request;
+use crate::plan::bare::{Bare, buffered};
 use crate::spec::{self, Source, Verify};
 use crate::units::Nanos;
 
@@ -25,10 +25,7 @@ train: {epochs: 2, computation_time: 0.01}
         hosts: 1,
         host_memory_bytes: 1 << 30,
         cores: 2,
-        store: "posix",
-        threads: Threads::PerReader,
-        reads_bytes: true,
-        cached: true,
+        store: buffered(),
         memory: None,
         entropy: 1,
         measure: Some(&Bare(Unit::Sample)),
@@ -255,7 +252,7 @@ fn a_sample_that_failed_is_accounted_for_once() {
 #[test]
 fn what_goes_wrong_on_purpose_is_never_valid() {
     let mut plan = plan();
-    plan.store = "fault:posix,kind=delay,span=1ms".to_owned();
+    plan.store.faults = Some("posix,kind=delay,span=1ms".to_owned());
     let (status, outcome, evidence) = finding(&plan, &ledger(&plan, |_, p| vec![p]), "no-injected-faults");
     assert_eq!((status, outcome), (Status::Invalid, Outcome::Fail));
     assert_eq!(evidence, "the store went wrong by rule: posix,kind=delay,span=1ms");

@@ -18,7 +18,10 @@ use crate::folder::Folder;
 use crate::page_cache::Pages;
 use crate::{Buffer, Now, Selection, Sim, StoreError};
 
+use disk::Road;
+
 pub use disk::Disk;
+
 pub use fault::FaultTier;
 pub use sim::SimTier;
 
@@ -94,28 +97,35 @@ pub trait Source: Send {
     fn ended(&self) -> Nanos;
 }
 
-impl Selection {
-    /// The backend as a place for checkpoints, in the folder `root`, which is made if it is missing.
-    pub fn tier(&self, root: &Path) -> Result<Box<dyn Tier>, StoreError> {
-        match self.backend.name {
-            "posix" => Ok(Box::new(Disk::open(root, disk::Road::Buffered)?)),
-            "direct" => Ok(Box::new(Disk::open(root, disk::Road::PastCache)?)),
-            "uring" => Ok(Box::new(Disk::open(root, disk::Road::Ring { past_cache: self.mode.odirect })?)),
-            "sim" => Ok(Box::new(SimTier::parse(&self.arguments)?)),
-            "null" => Ok(Box::new(SimTier::on(Arc::new(Sim::idle())))),
-            "fault" => Ok(Box::new(FaultTier::open(root, self)?)),
-            other => Err(StoreError::Refused(format!(
-                "checkpoints cannot be written by the store {other}; set checkpoint.store to posix, direct, uring, \
-                 sim:DEVICE, null or fault:STORE"
-            ))),
-        }
-    }
+pub(crate) fn buffered(root: &Path, _selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+    Ok(Box::new(Disk::open(root, Road::Buffered)?))
+}
+
+pub(crate) fn direct(root: &Path, _selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+    Ok(Box::new(Disk::open(root, Road::PastCache)?))
+}
+
+pub(crate) fn uring(root: &Path, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+    Ok(Box::new(Disk::open(root, Road::Ring { past_cache: selection.mode.odirect })?))
+}
+
+pub(crate) fn simulated(_root: &Path, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+    Ok(Box::new(SimTier::parse(&selection.arguments)?))
+}
+
+pub(crate) fn null(_root: &Path, _selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+    Ok(Box::new(SimTier::on(Arc::new(Sim::idle()))))
+}
+
+pub(crate) fn faulty(root: &Path, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+    Ok(Box::new(FaultTier::open(root, selection)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Mode, Still};
+    use crate::conformance::registry::{is_unavailable, selections};
+    use crate::{BACKENDS, Mode, Still};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -124,11 +134,13 @@ mod tests {
     /// The disk tiers; those that the test's file system refuses are left out, never posix.
     fn tiers(root: &Path) -> Vec<(&'static str, Box<dyn Tier>)> {
         let mut tiers = Vec::new();
-        for (store, odirect) in [("posix", false), ("direct", true), ("uring", false), ("uring", true)] {
-            let selection = Selection::named(store, Mode { odirect, ..Mode::default() }).unwrap();
+        for selection in selections(BACKENDS) {
+            if selection.backend.tier.is_none() || !selection.plan().holds_files {
+                continue;
+            }
             match selection.tier(root) {
-                Ok(tier) => tiers.push((store, tier)),
-                Err(error) => assert!(store != "posix", "{error}"),
+                Ok(tier) => tiers.push((selection.backend.name, tier)),
+                Err(error) => assert!(is_unavailable(&selection, &error), "{error}"),
             }
         }
         tiers

@@ -55,7 +55,6 @@ impl Uring {
     }
 
     pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        selection.takes_no_arguments()?;
         Ok(Box::new(Uring::open(root, selection.mode)?))
     }
 

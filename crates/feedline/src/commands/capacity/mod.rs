@@ -55,8 +55,8 @@ pub fn capacity(flags: &CapacityFlags) -> Ending {
         End::Target => capacity.stage(answer.ranks + 1, Depth::Confirmed)?.calibrate(&stop),
         End::DataSet | End::UpTo => None,
     };
-    let (workload, store, simulated) = (&capacity.prepared.name, &plan.store, plan.is_simulated());
-    conclude(flags, &CapacityReport { workload, store, simulated, target, answer, end, ceiling })
+    let (workload, store) = (&capacity.prepared.name, &plan.store);
+    conclude(flags, &CapacityReport { workload, store, target, answer, end, ceiling })
 }
 
 fn no_compute() -> Failure {
@@ -135,8 +135,7 @@ impl<'a> Capacity<'a> {
 
     /// Where nothing has to be there to be read, there can be files for any number of ranks.
     fn makes_files(&self) -> Result<bool, Failure> {
-        let holds_files =
-            select(&self.prepared.spec, self.flags.place.store.as_deref())?.capabilities().holds_files;
+        let holds_files = select(&self.prepared.spec, self.flags.place.store.as_deref())?.plan().holds_files;
         Ok(!holds_files && self.prepared.spec.dataset.catalog.is_none())
     }
 

@@ -48,7 +48,7 @@ pub fn stall(flags: &StallFlags) -> Ending {
     let report = StallReport {
         workload: &plan.workload,
         store: &plan.store,
-        simulated: plan.is_simulated(),
+
         ranks: plan.ranks,
         readers_per_rank: plan.loader.readers_per_rank,
         steps: plan.train.shards.steps - WARM_UP,
@@ -152,7 +152,7 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn run_all(&self, stall: &Stall<'_>, stage: &Stage<'_>) -> Result<Seen, Failure> {
         let synthetic = self.run("synthetic", &stall.settle(without_preprocessing)?.on_null_store())?;
-        if stage.selection.is_cached() {
+        if stage.plan.store.cached {
             let warm = |spec: &mut Spec| with_cache(spec, CacheState::Warm);
             let cold = self.run("cold", stage)?;
             let warm = self.run("warm", &stall.settle(warm)?)?;

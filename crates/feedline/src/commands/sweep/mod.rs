@@ -125,7 +125,8 @@ impl<'a> Sweep<'a> {
         for cell in 0..self.grid.cells() {
             let stage = self.stage(cell, false)?;
             let saves = stage.plan.checkpoint.as_ref();
-            simulated.push(stage.plan.is_simulated() || saves.is_some_and(CheckpointPlan::is_simulated));
+            simulated
+                .push(stage.plan.store.is_simulated() || saves.is_some_and(CheckpointPlan::is_simulated));
             let readers = stage.plan.ranks * stage.plan.loader.readers_per_rank;
             if !stage.is_ceiling() && readers > largest.0 {
                 largest = (readers, cell);

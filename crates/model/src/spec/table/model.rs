@@ -175,7 +175,7 @@ pub(super) const CHECKPOINT: &[Row] = &[
         Text,
         "null",
         WithCheckpoints,
-        "how checkpoints are written, such as direct, uring or sim:hdd; null: by the store of the run",
+        "how checkpoints are written (docs/stores.md); null: by the store of the run",
     ),
     row(
         "checkpoint.burst_folder",
@@ -189,7 +189,7 @@ pub(super) const CHECKPOINT: &[Row] = &[
         Text,
         "null",
         WithCheckpoints,
-        "how the fast tier is written, such as uring or sim:optane",
+        "how the fast tier is written (docs/stores.md)",
     ),
     row(
         "checkpoint.burst_slots",

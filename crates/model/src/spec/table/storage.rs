@@ -13,13 +13,7 @@ pub(super) const ROWS: &[Row] = &[
     row("storage.storage_type", Choice(StorageType::NAMES), "local_fs", Used, "kind of medium")
         .later(&["s3", "aistore"], "this medium is not there yet"),
     row("storage.storage_root", Text, "./", Used, "folder or bucket that data_folder is below"),
-    row(
-        "storage.store",
-        Text,
-        "null",
-        Used,
-        "how files are read, as --store says: posix, direct, mmap, uring, sim:hdd",
-    ),
+    row("storage.store", Text, "null", Used, "how files are read, as --store says (docs/stores.md)"),
     row("storage.storage_library", Text, "null", OBJECTS, "client library"),
     row(
         "storage.post_generation_settle_seconds",

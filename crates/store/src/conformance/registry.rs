@@ -1,0 +1,116 @@
+//! What every row of the registry must do: the backend opens by its example, does what its capabilities say, passes
+//! the suite for stores, and is found by name in look-up, help and the docs table. Tests run this over the registry
+//! and over longer ones.
+
+use std::path::Path;
+
+use model::extent::Extent;
+use model::names::Name;
+use model::plan::Mode;
+use model::units::Nanos;
+
+use super::{first_read, range, store_with_files};
+use crate::{Now, Registry, Selection, Store, StoreError, Traffic, make_path};
+
+/// Every way of selecting a backend: by its example, with and without O_DIRECT where there is a choice.
+pub fn selections(registry: Registry) -> Vec<Selection> {
+    let select = |text, odirect| registry.select(text, Mode { odirect, ..Mode::default() }).unwrap();
+    let mut selections = Vec::new();
+    for backend in registry.rows {
+        let (plain, direct) = (select(backend.example, false), select(backend.example, true));
+        let has_choice = plain.plan().cached != direct.plan().cached;
+        selections.push(plain);
+        selections.extend(has_choice.then_some(direct));
+    }
+    selections
+}
+
+/// Whether this machine cannot do it, which the message must say; the default store always works.
+pub fn is_unavailable(selection: &Selection, error: &StoreError) -> bool {
+    assert!(selection.text() != "posix", "{error}");
+    matches!(error, StoreError::NoDirect { .. } | StoreError::NoDontcache { .. })
+        || error.to_string().contains("io_uring cannot be used")
+}
+
+/// Runs the suite of every backend, each in a folder of its own below `root`.
+pub fn stores(registry: Registry, root: &Path) {
+    for (number, selection) in selections(registry).into_iter().enumerate() {
+        selection.check().unwrap();
+        let folder = root.join(number.to_string());
+        make_path(&folder).unwrap();
+        let store = match selection.open(&folder) {
+            Err(error) if is_unavailable(&selection, &error) => continue,
+            opened => opened.unwrap(),
+        };
+        let plan = selection.plan();
+        assert_eq!(store.name(), selection.backend.name);
+        assert_eq!(store.capabilities(), selection.capabilities(), "{}", plan.text);
+        if !plan.holds_files {
+            completes_without_files(&*store);
+            continue;
+        }
+        match first_read(&*store) {
+            Err(error) if is_unavailable(&selection, &error) => {}
+            read => {
+                read.unwrap();
+                store_with_files(&*store);
+            }
+        }
+    }
+}
+
+/// A clock that is past the end of every simulated request.
+struct Far;
+
+impl Now for Far {
+    fn now(&self) -> Nanos {
+        Nanos(1 << 60)
+    }
+}
+
+fn completes_without_files(store: &dyn Store) {
+    const READERS: usize = 40;
+    let (file, whole) = (Name::new("any").unwrap(), Extent { offset: 0, len: 100_000 });
+    let mut lane = store.lane(Traffic { readers: READERS, clock: &Far, ..Traffic::untimed() }).unwrap();
+    (0..READERS).for_each(|reader| lane.submit(reader, range(&file, &whole, whole.len)));
+    let mut completed: Vec<usize> = std::iter::from_fn(|| lane.reap())
+        .map(|done| {
+            assert_eq!(done.outcome.unwrap().bytes, whole.len);
+            done.reader
+        })
+        .collect();
+    completed.sort_unstable();
+    assert!(completed.into_iter().eq(0..READERS), "every fetch completes once");
+}
+
+/// Names are unique and found; a mistyped one is suggested; help and the docs table, whose text is given, list all.
+pub fn texts(registry: Registry, documented: &str) {
+    let help = registry.help("How", "posix");
+    for backend in registry.rows {
+        assert_eq!(registry.rows.iter().filter(|other| other.name == backend.name).count(), 1);
+        assert!(help.contains(&backend.syntax()), "{help}");
+        let mistyped = format!("{}x", backend.name);
+        let error = registry.select(&mistyped, Mode::default()).unwrap_err().to_string();
+        assert!(error.contains(&format!("did you mean {}?", backend.name)), "{error}");
+        assert_eq!(registry.for_checkpoints().contains(&backend.syntax()), backend.tier.is_some());
+    }
+    let table = registry.table();
+    assert!(documented.contains(&table), "docs/stores.md should have this table:\n\n{table}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BACKENDS;
+
+    #[test]
+    fn every_backend_passes_the_suite() {
+        let folder = tempfile::tempdir().unwrap();
+        stores(BACKENDS, folder.path());
+    }
+
+    #[test]
+    fn every_backend_is_in_help_messages_and_docs() {
+        texts(BACKENDS, include_str!("../../../../docs/stores.md"));
+    }
+}
