@@ -11,7 +11,7 @@ use model::files::FileList;
 use model::ledger::{CacheSeen, Counted, Made, Phase};
 use model::names::Name;
 use model::order::{EpochOrder, Order, Shards, Unit, mix};
-use model::plan::{CachePlan, PhasePlan, Plan};
+use model::plan::{CachePlan, PhasePlan, TrainingPlan};
 use model::spec::CacheState;
 use model::units::grouped;
 use rustix::fd::OwnedFd;
@@ -67,7 +67,7 @@ pub enum Refused {
 }
 
 /// Refuses a plan that would drop the host's caches where that is not allowed.
-pub fn check(plan: &Plan) -> Result<(), Refused> {
+pub fn check(plan: &TrainingPlan) -> Result<(), Refused> {
     if plan.cache.is_some_and(|cache| cache.drop_host) {
         fs::File::options().write(true).open(DROP_CACHES).map_err(no_drop)?;
     }

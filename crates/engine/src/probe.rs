@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use model::files::FileList;
 use model::names::Name;
 use model::order::mix;
-use model::plan::Plan;
+use model::plan::TrainingPlan;
 use store::{Store, StoreError};
 
 use crate::train::Files;
@@ -19,7 +19,11 @@ const PROBES: u64 = 64;
 const AT_ONCE: u64 = 8;
 
 /// Says what is missing or wrong about the files that the plan reads; `None` if nothing was found.
-pub fn first_missing(store: &dyn Store, plan: &Plan, files: Files<'_>) -> Result<Option<String>, StoreError> {
+pub fn first_missing(
+    store: &dyn Store,
+    plan: &TrainingPlan,
+    files: Files<'_>,
+) -> Result<Option<String>, StoreError> {
     if let Some(what) = look(store, files.train, plan.data.train.files)? {
         return Ok(Some(what));
     }

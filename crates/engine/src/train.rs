@@ -12,7 +12,7 @@ use model::checkpoint::Checkpoints;
 use model::checkpoint::manifest::Moment;
 use model::files::FileList;
 use model::ledger::{CacheSeen, Ledger, NodeRow, PARTS, Part, Phase, Row};
-use model::plan::{PhasePlan, Plan};
+use model::plan::{PhasePlan, TrainingPlan};
 use model::units::Nanos;
 use store::page_cache::PageCache;
 use store::{Footprint, Store};
@@ -40,7 +40,7 @@ const READER_STACK_BYTES: usize = 256 << 10;
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a bundle of references, one of them a clock")]
 pub struct Rig<'a> {
-    pub plan: &'a Plan,
+    pub plan: &'a TrainingPlan,
     /// The processes that take part, of which this is one.
     pub world: &'a dyn World,
     pub format: &'a dyn Format,
@@ -114,8 +114,8 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
 
 /// Takes the checkpoint that follows a finished epoch of training, if one does.
 fn save_after(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64) {
-    let (Some(plan), Some(keeper)) = (&rig.plan.checkpoint, rig.checkpoints) else { return };
-    if phase.phase == Phase::Train && plan.schedule.after_epoch(epoch) {
+    let Some(keeper) = rig.checkpoints else { return };
+    if phase.phase == Phase::Train && keeper.schedule().after_epoch(epoch) {
         keeper.save(Moment { epoch, step: phase.shards.steps });
     }
 }
@@ -137,6 +137,7 @@ fn run_phase(
     ledger.checkpoints += pace;
     let wall = rig.clock.now() - begin;
     for (rank, mut row) in rig.world.ranks().zip(rows) {
+        row.steps_planned = phase.shards.steps;
         row.samples_planned = phase.shards.steps * phase.shards.batch;
         row.harness_ns =
             wall - (row.wait_ns + row.copy_ns + row.compute_ns + row.barrier_ns + row.checkpoint_ns);
@@ -148,6 +149,7 @@ fn run_phase(
         (node.device_read_bytes, node.device_readings) = (after.saturating_sub(before), 1);
     }
     node.cache += &keeper.seen_since(storage_before);
+    node.cache.stored = rig.plan.split(phase.phase).stored();
     ledger.add_node(epoch, phase.phase, rig.world.node(), node);
     let failure = failure.map(|failure| failure.to_string());
     (first_batch, members::end(rig, ledger, (epoch, phase.phase), failure))
@@ -237,7 +239,7 @@ fn on_course<T>(
         failure: &failure,
     };
     let keeper = rig.checkpoints.filter(|_| phase.phase == Phase::Train);
-    let saving = keeper.zip(plan.checkpoint.as_ref().map(|checkpoint| checkpoint.schedule));
+    let saving = keeper.map(|keeper| (keeper, keeper.schedule()));
     let course = Course { job: &job, world, metric: plan.metric, device: plan.device, saving };
     let done = work(&course);
     (done, failure.into_inner().unwrap_or_else(PoisonError::into_inner))

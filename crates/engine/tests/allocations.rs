@@ -14,7 +14,7 @@ use engine::meter::Monotonic;
 use engine::{Files, Pulse, Rig, Solo, Stop, Truth, train};
 use format::{Arithmetic, Content};
 use model::ledger::Phase;
-use model::plan::{Plan, Request};
+use model::plan::{Request, TrainingPlan};
 use model::spec::{self, Override, Source, Spec};
 use store::{BACKENDS, Mode, Selection};
 
@@ -52,7 +52,7 @@ train: {computation_time: 0}
     spec::read(Source { name: "test", text }, &overrides).unwrap().spec
 }
 
-fn plan(selection: &Selection, settings: &[&str], steps: u64) -> Plan {
+fn plan(selection: &Selection, settings: &[&str], steps: u64) -> TrainingPlan {
     let request = Request {
         workload: "test",
         ranks: 2,
@@ -65,7 +65,7 @@ fn plan(selection: &Selection, settings: &[&str], steps: u64) -> Plan {
         measure: Some(&Arithmetic(&*format::plain("jpeg").unwrap())),
         listed: None,
     };
-    Plan::resolve(&spec(settings, steps), &request).unwrap()
+    TrainingPlan::resolve(&spec(settings, steps), &request).unwrap()
 }
 
 /// Allocations of a run of so many steps.
@@ -79,7 +79,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
     let format = format::plain("jpeg").unwrap();
     let rig = Rig {
         plan: &plan,
-        world: &Solo::new(plan.ranks),
+        world: &Solo::new(plan.ranks()),
         format: &*format,
         store: &*store,
         pages: None,

@@ -4,13 +4,14 @@
 mod cache;
 mod checked;
 mod conditions;
+mod earlier;
 mod errors;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-pub use cache::{Amount, CacheFigures, CacheSeen, Counted, Layout, Made, Repeats};
+pub use cache::{Amount, CacheFigures, CacheSeen, Counted, Layout, Made, Repeats, Stored};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -64,6 +65,9 @@ impl AddAssign for Window {
 pub struct Row {
     /// Steps that the accelerator began, and so will finish.
     pub steps: u64,
+    /// Steps that it was to do, and their samples. Ledgers of earlier versions do not have the steps.
+    #[serde(default)]
+    pub steps_planned: u64,
     pub samples_planned: u64,
     pub samples_delivered: u64,
     /// Bytes of the extents that the plan asked for.
@@ -103,6 +107,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether every step that was planned was done.
+    pub fn is_finished(&self) -> bool {
+        self.steps_planned > 0 && self.steps == self.steps_planned
+    }
+
     /// The time of the rank's steps, from the beginning of the phase to the end of the last one, without checkpoints.
     pub fn steps_ns(&self) -> Nanos {
         self.wait_ns + self.copy_ns + self.compute_ns + self.barrier_ns
@@ -113,6 +122,7 @@ impl AddAssign for Row {
     fn add_assign(&mut self, other: Row) {
         let Row {
             steps,
+            steps_planned,
             samples_planned,
             samples_delivered,
             bytes_planned,
@@ -135,6 +145,7 @@ impl AddAssign for Row {
             failed,
         } = other;
         self.steps += steps;
+        self.steps_planned += steps_planned;
         self.samples_planned += samples_planned;
         self.samples_delivered += samples_delivered;
         self.bytes_planned += bytes_planned;

@@ -1,5 +1,6 @@
 //! From ledger to figures: AU, samples per second, bytes per second, by DLIO's formulas where the figure bears DLIO's
-//! name, and the split of every rank's time beside them. "Not measurable" is `None`, never 0.
+//! name, and the split of every rank's time beside them. The ledger alone decides, so a job that has no plan has figures,
+//! too. "Not measurable" is `None`, never 0.
 
 mod clock;
 
@@ -12,7 +13,6 @@ pub use clock::difference as clock_difference;
 use crate::digest::Digest;
 use crate::histogram::Quantiles;
 use crate::ledger::{CacheFigures, Ledger, Phase, Row};
-use crate::plan::Plan;
 use crate::statistics;
 
 /// Mean and population standard deviation.
@@ -76,12 +76,12 @@ pub struct EpochFigures {
 }
 
 impl EpochFigures {
-    fn new(plan: &Plan, ledger: &Ledger, phase: Phase, epoch: u64) -> EpochFigures {
+    fn new(ledger: &Ledger, phase: Phase, epoch: u64) -> EpochFigures {
         let total = ledger.total(epoch, phase);
-        let rates = Rates::new(plan, ledger, phase, epoch);
+        let rates = Rates::new(ledger, phase, epoch);
         EpochFigures {
             epoch,
-            samples_planned: plan.phase(phase).map_or(0, |phase| phase.shards.delivered()),
+            samples_planned: total.samples_planned,
             samples_delivered: total.samples_delivered,
             samples_failed: total.failed.samples,
             bytes_read: total.bytes_read,
@@ -102,19 +102,15 @@ impl EpochFigures {
             lateness_mean_seconds: total.lateness_ns_sum.seconds() / total.steps.max(1) as f64,
             lateness_max_seconds: total.lateness_ns_max.seconds(),
             latency: ledger.node_total(epoch, phase).latencies.summaries(),
-            cache: ledger.cache(epoch, phase).figures(plan.split(phase).files, plan.split(phase).bytes),
+            cache: ledger.cache(epoch, phase).figures(),
         }
     }
 }
 
 /// The figures of each epoch that has rows of this phase, one by one: there may be many epochs, and the figures of one
 /// take some room.
-pub fn epochs<'a>(
-    plan: &'a Plan,
-    ledger: &'a Ledger,
-    phase: Phase,
-) -> impl Iterator<Item = EpochFigures> + use<'a> {
-    ledger.epochs(phase).into_iter().map(move |epoch| EpochFigures::new(plan, ledger, phase, epoch))
+pub fn epochs(ledger: &Ledger, phase: Phase) -> impl Iterator<Item = EpochFigures> {
+    ledger.epochs(phase).into_iter().map(move |epoch| EpochFigures::new(ledger, phase, epoch))
 }
 
 /// What one phase of one epoch is judged by; each as in `EpochFigures`.
@@ -130,14 +126,13 @@ pub struct Rates {
 
 impl Rates {
     /// An epoch that did not reach its end has counts, but its rates would be of another stretch of work: none.
-    fn new(plan: &Plan, ledger: &Ledger, phase: Phase, epoch: u64) -> Rates {
+    fn new(ledger: &Ledger, phase: Phase, epoch: u64) -> Rates {
         let total = ledger.total(epoch, phase);
-        let shards = plan.phase(phase).map(|phase| phase.shards);
-        let Some(shards) = shards.filter(|shards| total.steps == shards.steps * shards.ranks) else {
+        if !total.is_finished() {
             return Rates::default();
-        };
+        }
         let au = Spread::of(&per_rank(ledger, epoch, phase, au_percent));
-        let rates = per_rank(ledger, epoch, phase, |row| samples_per_second(row, shards.batch, phase));
+        let rates = per_rank(ledger, epoch, phase, |row| samples_per_second(row, phase));
         let rate = (!rates.is_empty()).then(|| rates.iter().sum::<f64>());
         let whole = total.last_batch_ns.seconds();
         let clock_rate = (whole > 0.0).then(|| total.samples_delivered as f64 / whole);
@@ -167,7 +162,8 @@ fn au_percent(row: &Row) -> Option<f64> {
 
 /// Samples over time. Training counts the metric window; evaluation, as in DLIO, every step. Where samples failed, the
 /// batches of the window count as full as all are on average.
-fn samples_per_second(row: &Row, batch: u64, phase: Phase) -> Option<f64> {
+fn samples_per_second(row: &Row, phase: Phase) -> Option<f64> {
+    let batch = row.samples_planned.checked_div(row.steps_planned)?;
     let (steps, time) = match phase {
         Phase::Train => (row.window.steps, row.window.time_ns),
         Phase::Eval => (row.steps, row.steps_ns()),
@@ -192,9 +188,9 @@ pub struct Figures {
 
 impl Figures {
     /// `None` if the phase has no rows.
-    pub fn new(plan: &Plan, ledger: &Ledger, phase: Phase) -> Option<Figures> {
+    pub fn new(ledger: &Ledger, phase: Phase) -> Option<Figures> {
         let epochs = ledger.epochs(phase).into_iter();
-        let epochs: Vec<Rates> = epochs.map(|epoch| Rates::new(plan, ledger, phase, epoch)).collect();
+        let epochs: Vec<Rates> = epochs.map(|epoch| Rates::new(ledger, phase, epoch)).collect();
         let over = |figure: fn(&Rates) -> Option<f64>| {
             Spread::of(&epochs.iter().filter_map(figure).collect::<Vec<_>>())
         };
@@ -237,15 +233,17 @@ mod tests {
     #[test]
     fn a_window_without_steps_or_time_has_no_figures() {
         let row = |steps, compute, time| Row {
+            steps_planned: 10,
+            samples_planned: 240,
             window: Window { steps, compute_ns: Nanos(compute), time_ns: Nanos(time) },
             ..Row::default()
         };
         assert_eq!(au_percent(&row(0, 0, 10)), None);
         assert_eq!(au_percent(&row(5, 5, 0)), None);
         assert_eq!(au_percent(&row(5, 5, 10)), Some(50.0));
-        assert_eq!(samples_per_second(&row(5, 0, 1_000_000_000), 24, Phase::Train), Some(120.0));
-        assert_eq!(samples_per_second(&row(0, 0, 1_000_000_000), 24, Phase::Train), None);
+        assert_eq!(samples_per_second(&row(5, 0, 1_000_000_000), Phase::Train), Some(120.0));
+        assert_eq!(samples_per_second(&row(0, 0, 1_000_000_000), Phase::Train), None);
         let eval = Row { steps: 10, wait_ns: Nanos(2_000_000_000), ..row(5, 0, 1_000_000_000) };
-        assert_eq!(samples_per_second(&eval, 24, Phase::Eval), Some(120.0), "evaluation excludes nothing");
+        assert_eq!(samples_per_second(&eval, Phase::Eval), Some(120.0), "evaluation excludes nothing");
     }
 }

@@ -1,5 +1,5 @@
-//! Whether the number may be believed. One table of rules, each with its threshold, its evidence from the ledger and
-//! its remedy; the verdict follows from the rules and from nothing else.
+//! Whether you can trust the figures. One table of rules, each with what it applies to, its threshold, its evidence from
+//! the ledger and its remedy; the verdict follows from the rules alone.
 
 mod cache;
 mod checkpoints;
@@ -9,15 +9,18 @@ mod errors;
 mod integrity;
 mod prefetch;
 mod proof;
+mod rules;
 mod terms;
 
 use serde::{Deserialize, Serialize};
 
 pub use delivery::expected_digest;
+pub use rules::WINDOW_LONG_ENOUGH;
 
 use crate::checkpoint::CheckpointPlan;
 use crate::ledger::{Ledger, Phase};
-use crate::plan::{PhasePlan, Plan};
+use crate::plan::{PhasePlan, Plan, TrainingPlan};
+use rules::{RULES, Rule};
 
 /// What the run as a whole is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,256 +99,62 @@ impl Verdict {
     }
 }
 
-/// What the rules look at, and nothing else: so a verdict can be recomputed from a result at any time.
+/// What the rules look at, and nothing else: so a verdict can be recomputed from a result at any time. A job that was
+/// observed and not planned has no plan; rules that need one cannot be checked then.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
-    pub plan: &'a Plan,
+    pub plan: Option<&'a Plan>,
     pub ledger: &'a Ledger,
 }
 
-/// What the rules of checkpoints look at.
+impl<'a> Case<'a> {
+    /// Whether something trained, by the plan, or else by what was seen.
+    fn trains(&self) -> bool {
+        match self.plan {
+            Some(plan) => plan.training.is_some(),
+            None => !self.ledger.epochs(Phase::Train).is_empty() || self.ledger.checkpoints.is_empty(),
+        }
+    }
+
+    /// Whether checkpoints were taken, by the plan, or else by what was seen.
+    fn saves(&self) -> bool {
+        match self.plan {
+            Some(plan) => plan.checkpoint.is_some(),
+            None => !self.ledger.checkpoints.is_empty(),
+        }
+    }
+
+    fn training(&self) -> Option<TrainingCase<'a>> {
+        let Plan { training, checkpoint, .. } = self.plan?;
+        Some(TrainingCase { plan: training.as_ref()?, checkpoint: checkpoint.as_ref(), ledger: self.ledger })
+    }
+
+    fn checkpoints(&self) -> Option<CheckpointCase<'a>> {
+        let plan = self.plan?;
+        Some(CheckpointCase { plan: plan.checkpoint.as_ref()?, ledger: self.ledger, planned: plan.saves() })
+    }
+}
+
+/// What the rules about planned training look at.
 #[derive(Clone, Copy, Debug)]
-pub struct CheckpointCase<'a> {
-    pub plan: &'a CheckpointPlan,
-    pub ledger: &'a Ledger,
+struct TrainingCase<'a> {
+    plan: &'a TrainingPlan,
+    checkpoint: Option<&'a CheckpointPlan>,
+    ledger: &'a Ledger,
+}
+
+/// What the rules about planned checkpoints look at.
+#[derive(Clone, Copy, Debug)]
+struct CheckpointCase<'a> {
+    plan: &'a CheckpointPlan,
+    ledger: &'a Ledger,
     /// Checkpoints that are to be saved.
     planned: u64,
 }
 
-impl<'a> CheckpointCase<'a> {
-    /// Of a run that does not train.
-    pub fn alone(plan: &'a CheckpointPlan, ledger: &'a Ledger) -> CheckpointCase<'a> {
-        CheckpointCase { plan, ledger, planned: plan.schedule.saves(0, 0) }
-    }
-}
-
-struct Rule<Check> {
-    name: &'static str,
-    threshold: &'static str,
-    /// What to do when the rule is broken or there is something to know, and when it could not be checked.
-    remedy: &'static str,
-    unchecked: &'static str,
-    check: Check,
-}
-
-type OfTraining = fn(&Case<'_>) -> (Outcome, String);
-type OfCheckpoints = fn(&CheckpointCase<'_>) -> (Outcome, String);
-
-/// The rule about figures that prefetch made.
-pub const WINDOW_LONG_ENOUGH: &str = "window-long-enough";
-
-const RULES: &[Rule<OfTraining>] = &[
-    Rule {
-        name: "complete",
-        threshold: "every planned epoch and step",
-        remedy: "remove the cause named in the evidence and run again",
-        unchecked: "",
-        check: delivery::complete,
-    },
-    Rule {
-        name: "exactly-once",
-        threshold: "each planned sample once, no other",
-        remedy: "this is a fault of feedline: please report it with the ledger",
-        unchecked: "finish at least one epoch",
-        check: delivery::exactly_once,
-    },
-    Rule {
-        name: "bytes-as-planned",
-        threshold: "bytes read = bytes planned",
-        remedy: "generate the data set again with the settings of this run",
-        unchecked: "",
-        check: delivery::bytes_as_planned,
-    },
-    Rule {
-        name: "data-verified",
-        threshold: "what was read is what was written",
-        remedy: "find out what changed the files; write them again with 'feedline generate --overwrite'",
-        unchecked: "compare with --verify sample or full; data sets that 'feedline generate' made can be",
-        check: integrity::data_verified,
-    },
-    Rule {
-        name: "order-differs",
-        threshold: "no two shuffled epochs alike",
-        remedy: "leave train.seed_change_epoch on, or turn the shuffles off",
-        unchecked: "",
-        check: delivery::order_differs,
-    },
-    Rule {
-        name: "window",
-        threshold: "in every epoch a step is left in the metric window, and 5 to tell something by",
-        remedy: "lower output.metric.exclude_start_steps and exclude_end_steps, or read more files",
-        unchecked: "use a longer run: read more files, or lower --ranks or reader.batch_size",
-        check: terms::window,
-    },
-    Rule {
-        name: WINDOW_LONG_ENOUGH,
-        threshold: "the window has 20 steps for each batch that can be ready in advance, or the rate over the whole \
-                    epoch is at least 95 % of the window's",
-        remedy: "",
-        unchecked: "read more files, lower --ranks or reader.prefetch_size, or take the rate by the clock",
-        check: prefetch::window_long_enough,
-    },
-    Rule {
-        name: "errors",
-        threshold: "every read ended well",
-        remedy: "see to the storage; with reader.on_error: count a run goes on without such samples",
-        unchecked: "",
-        check: errors::errors,
-    },
-    no_injected_faults::<OfTraining>(errors::no_injected_faults),
-    Rule {
-        name: "on-time",
-        threshold: "the host's lateness can have cost at most 2 % of the accelerators' time",
-        remedy: "use fewer ranks per host, or a host with more cores",
-        unchecked: "use a longer run",
-        check: conditions::on_time,
-    },
-    Rule {
-        name: "client-not-the-limit",
-        threshold: "the instrument's own ceiling lies well above what was measured or wanted",
-        remedy: "use fewer ranks per host, or a host with more cores",
-        unchecked: "leave out --no-calibration, or use a longer run",
-        check: conditions::client_not_the_limit,
-    },
-    Rule {
-        name: "mode-as-requested",
-        threshold: "the data was read by the store and in the mode that were asked for",
-        remedy: "this is a fault of feedline: please report it with the ledger",
-        unchecked: "run again with this version",
-        check: terms::mode_as_requested,
-    },
-    settings_honoured::<OfTraining>(|case| terms::settings_honoured(case.ledger)),
-    Rule {
-        name: "cache",
-        threshold: "bytes came from where they were to come from, the storage or memory, at least 95 % of them",
-        remedy: "leave reader.cache at cold, or use --store direct; to measure memory, --cache warm",
-        unchecked: "use a file system and a kernel that tell (docs/cache.md), or --store direct",
-        check: cache::served_as_asked,
-    },
-    Rule {
-        name: "read-amplification",
-        threshold: "at most 1.1 bytes from the storage for each that was read",
-        remedy: "where samples are parts of files: reader.readahead=random, or larger samples",
-        unchecked: "",
-        check: cache::read_amplification,
-    },
-    Rule {
-        name: "data-set-size",
-        threshold: "at least MLPerf Storage's size: 500 steps and 5 times the memory of all hosts",
-        remedy: "where MLPerf's rules count: 'feedline plan' says how many files they take",
-        unchecked: "",
-        check: terms::data_set_size,
-    },
-    host::<OfTraining>(|case| terms::host(case.ledger)),
-];
-
-/// The rules of checkpoints, with training and without.
-const CHECKPOINT_RULES: &[Rule<OfCheckpoints>] = &[
-    Rule {
-        name: "checkpoints-saved",
-        threshold: "every checkpoint became complete on the tier where it is to stay",
-        remedy: "remove the cause named in the evidence and run again",
-        unchecked: "",
-        check: checkpoints::saved,
-    },
-    Rule {
-        name: "checkpoints-durable",
-        threshold: "a save ends when its bytes would survive a crash",
-        remedy: "set checkpoint.fsync, which MLPerf Storage asks for",
-        unchecked: "",
-        check: checkpoints::durable,
-    },
-    Rule {
-        name: "restored-right",
-        threshold: "every byte that was restored is the one that was saved",
-        remedy: "find out what changed or lost the bytes; the evidence names the first place",
-        unchecked: "use a store that holds files",
-        check: checkpoints::restored_right,
-    },
-    Rule {
-        name: "restored-from-storage",
-        threshold: "at most 5 % of what was restored was in memory before",
-        remedy: "leave reader.cache at cold, or use --store direct",
-        unchecked: "use a file system and a kernel that tell (docs/cache.md), or --store direct",
-        check: checkpoints::restored_from_storage,
-    },
-    Rule {
-        name: "whole-model",
-        threshold: "checkpoints have the size of the model",
-        remedy: "leave --scale out where the figures are to stand for the model",
-        unchecked: "",
-        check: checkpoints::whole_model,
-    },
-];
-
-/// What else is looked at where there is no training.
-const ALONE_RULES: &[Rule<OfCheckpoints>] = &[
-    Rule {
-        name: "complete",
-        threshold: "every planned save and restore",
-        remedy: "remove the cause named in the evidence and run again",
-        unchecked: "",
-        check: checkpoints::complete,
-    },
-    Rule {
-        name: "client-not-the-limit",
-        threshold: "the host's cores were busy at most 95 % of the time",
-        remedy: "use fewer ranks per host, or a host with more cores",
-        unchecked: "",
-        check: checkpoints::client_not_the_limit,
-    },
-    no_injected_faults::<OfCheckpoints>(|case| errors::injected(case.plan.injected_faults())),
-    settings_honoured::<OfCheckpoints>(|case| terms::settings_honoured(case.ledger)),
-    host::<OfCheckpoints>(|case| terms::host(case.ledger)),
-];
-
-const fn no_injected_faults<Check: Copy>(check: Check) -> Rule<Check> {
-    Rule {
-        name: "no-injected-faults",
-        threshold: "nothing went wrong on purpose",
-        remedy: "leave fault: out of the store's name",
-        unchecked: "",
-        check,
-    }
-}
-
-const fn settings_honoured<Check: Copy>(check: Check) -> Rule<Check> {
-    Rule {
-        name: "settings-honoured",
-        threshold: "every setting that changes what is measured took effect",
-        remedy: "remove the settings named in the evidence",
-        unchecked: "",
-        check,
-    }
-}
-
-const fn host<Check: Copy>(check: Check) -> Rule<Check> {
-    Rule {
-        name: "host",
-        threshold: "a clock that is quick to read, at most 5 % of CPU time stolen and 20 % used by others, no swapping",
-        remedy: "measure on a host that has nothing else to do",
-        unchecked: "",
-        check,
-    }
-}
-
-/// Applies every rule to a run that trains.
+/// Applies every rule that applies to the case.
 pub fn judge(case: &Case<'_>) -> Verdict {
-    let mut rules: Vec<Finding> = RULES.iter().map(|rule| finding(rule, (rule.check)(case))).collect();
-    if let Some(plan) = &case.plan.checkpoint {
-        let planned = plan.schedule.saves(case.plan.epochs, case.plan.train.shards.steps);
-        rules.extend(apply(CHECKPOINT_RULES, &CheckpointCase { plan, ledger: case.ledger, planned }));
-    }
-    conclude(rules)
-}
-
-/// Applies the rules to a run that only saves and restores.
-pub fn judge_checkpoints(case: &CheckpointCase<'_>) -> Verdict {
-    conclude([ALONE_RULES, CHECKPOINT_RULES].into_iter().flat_map(|rules| apply(rules, case)).collect())
-}
-
-fn apply(rules: &[Rule<OfCheckpoints>], case: &CheckpointCase<'_>) -> Vec<Finding> {
-    rules.iter().map(|rule| finding(rule, (rule.check)(case))).collect()
+    conclude(RULES.iter().filter(|rule| rule.applies.to(case)).map(|rule| finding(rule, case)).collect())
 }
 
 fn conclude(rules: Vec<Finding>) -> Verdict {
@@ -364,7 +173,8 @@ fn conclude(rules: Vec<Finding>) -> Verdict {
     Verdict { status, rules }
 }
 
-fn finding<Check>(rule: &Rule<Check>, (outcome, evidence): (Outcome, String)) -> Finding {
+fn finding(rule: &Rule, case: &Case<'_>) -> Finding {
+    let (outcome, evidence) = rule.check.apply(case);
     let remedy = match outcome {
         Outcome::Pass => "",
         Outcome::Note | Outcome::Fail => rule.remedy,
@@ -380,17 +190,22 @@ fn finding<Check>(rule: &Rule<Check>, (outcome, evidence): (Outcome, String)) ->
 }
 
 /// Each phase of each epoch that the plan has. There may be very many: take them one by one, and stop.
-fn planned_phases(plan: &Plan) -> impl Iterator<Item = (u64, &PhasePlan)> {
+fn planned_phases(plan: &TrainingPlan) -> impl Iterator<Item = (u64, &PhasePlan)> {
     (1..=plan.epochs).flat_map(|epoch| plan.phases(epoch).map(move |phase| (epoch, phase)))
 }
 
-/// Each phase that the ledger has rows of.
-fn seen_phases<'a>(case: &Case<'a>) -> impl Iterator<Item = (u64, &'a PhasePlan)> {
-    let (plan, ledger) = (case.plan, case.ledger);
-    [Phase::Train, Phase::Eval].into_iter().flat_map(move |phase| {
-        let planned = plan.phase(phase);
-        ledger.epochs(phase).into_iter().filter_map(move |epoch| planned.map(|planned| (epoch, planned)))
-    })
+/// Each phase of each epoch that the ledger has rows of.
+fn seen_phases(ledger: &Ledger) -> impl Iterator<Item = (u64, Phase)> {
+    let epochs = |phase| ledger.epochs(phase).into_iter().map(move |epoch| (epoch, phase));
+    [Phase::Train, Phase::Eval].into_iter().flat_map(epochs)
+}
+
+impl<'a> TrainingCase<'a> {
+    /// Each planned phase that the ledger has rows of.
+    fn seen_phases(&self) -> impl Iterator<Item = (u64, &'a PhasePlan)> + use<'a> {
+        let plan = self.plan;
+        seen_phases(self.ledger).filter_map(move |(epoch, phase)| Some((epoch, plan.phase(phase)?)))
+    }
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@ use std::path::Path;
 use model::ledger::Ledger;
 use model::order::{Order, Shards};
 use model::units::Nanos;
-use model::verdict::{self, Case, Outcome};
+use model::verdict::Outcome;
 use store::{
     Awaits, Brought, Capabilities, Done, Fetch, Lane, Mode, Posix, Spans, Store, StoreError, Traffic,
 };
 
 use super::*;
 use crate::meter::Monotonic;
-use crate::train::tests::{computed, plan, with_rig};
+use crate::train::tests::{computed, judge, plan, with_rig};
 use crate::{Files, Stop, train};
 
 /// Remembers what was read, and hands it out again without asking anybody.
@@ -75,7 +75,7 @@ impl Store for Secret {
 }
 
 /// Writes the files of a plan, which nobody looks into.
-fn write(plan: &Plan, folder: &Path) {
+fn write(plan: &TrainingPlan, folder: &Path) {
     let (files, _) = computed(plan);
     let mut name = Name::default();
     for file in 0..plan.data.train.files {
@@ -86,15 +86,15 @@ fn write(plan: &Plan, folder: &Path) {
     }
 }
 
-fn run(plan: &Plan, store: &dyn Store, folder: &Path) -> Ledger {
+fn run(plan: &TrainingPlan, store: &dyn Store, folder: &Path) -> Ledger {
     let pages = PageCache::below(folder).unwrap();
     with_rig(plan, store, &Monotonic::new(), &Stop::default(), |rig| {
         train(&Rig { pages: Some(&pages), ..*rig }).unwrap()
     })
 }
 
-fn cache_rule(plan: &Plan, ledger: &Ledger) -> (Outcome, String) {
-    let verdict = verdict::judge(&Case { plan, ledger });
+fn cache_rule(plan: &TrainingPlan, ledger: &Ledger) -> (Outcome, String) {
+    let verdict = judge(plan, ledger);
     let found = verdict.rules.into_iter().find(|finding| finding.rule == "cache").unwrap();
     (found.outcome, found.evidence)
 }
@@ -145,7 +145,7 @@ fn what_is_made_is_counted() {
         eprintln!("NOT TESTED: {why}");
         return;
     }
-    let pages = |plan: &Plan| 60 * (plan.data.train.bytes / 60).div_ceil(4096);
+    let pages = |plan: &TrainingPlan| 60 * (plan.data.train.bytes / 60).div_ceil(4096);
     let seen = run(&cold, &store, folder.path()).cache(1, Phase::Train);
     let made = seen.made;
     assert_eq!((made.files, made.pages, made.found, made.after), (60, pages(&cold), pages(&cold), 0));

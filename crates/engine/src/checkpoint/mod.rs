@@ -213,6 +213,11 @@ impl<'a> Keeper<'a> {
         self.setup.clock.now()
     }
 
+    /// When checkpoints are taken.
+    pub(crate) fn schedule(&self) -> Schedule {
+        self.setup.plan.schedule
+    }
+
     /// Whether no bytes are kept and time is reckoned; of two tiers both are so, or none.
     fn is_simulated(&self) -> bool {
         !self.setup.last.holds_files()

@@ -7,7 +7,7 @@ use format::Format;
 use model::files::FileList;
 use model::names::Name;
 use model::order::EpochOrder;
-use model::plan::{Data, LoaderPlan, PhasePlan, Plan, Split};
+use model::plan::{Data, LoaderPlan, PhasePlan, Split, TrainingPlan};
 use model::spec::Verify;
 use model::units::Nanos;
 use store::{Footprint, Store};
@@ -35,7 +35,7 @@ impl std::fmt::Display for Failure {
 
 /// Everything that the readers of one phase share.
 pub(crate) struct Job<'a> {
-    pub(crate) plan: &'a Plan,
+    pub(crate) plan: &'a TrainingPlan,
     pub(crate) phase: &'a PhasePlan,
     pub(crate) order: EpochOrder,
     pub(crate) epoch: u64,

@@ -43,7 +43,7 @@ impl<'a> Device<'a> {
     }
 
     /// Makes the files of a plan.
-    fn fill(&mut self, plan: &Plan) {
+    fn fill(&mut self, plan: &TrainingPlan) {
         let (format, content) = (format::plain(&plan.format).unwrap(), Content::new(1));
         let ((list, _), mut scratch) = (computed(plan), Vec::new());
         let file = |number: u64| {

@@ -2,7 +2,6 @@
 //! ends early, all end and name it.
 
 use model::digest::Digest;
-use model::plan::Plan;
 use store::{Null, Store};
 
 use super::tests::{Slow, plan, with_rig};
@@ -12,12 +11,12 @@ use crate::world::threads::{Member, members};
 
 /// Runs a plan in as many members as there are stores, each with a clock, and a store and a stop of its own.
 fn run_on(
-    plan: &Plan,
+    plan: &TrainingPlan,
     stores: &[&dyn Store],
     clocks: &[FakeClock],
     stops: &[Stop],
 ) -> Vec<Result<Ledger, Refused>> {
-    let worlds = members(stores.len() as u64, plan.ranks);
+    let worlds = members(stores.len() as u64, plan.ranks());
     std::thread::scope(|scope| {
         let threads = worlds.into_iter().enumerate().map(|(number, world)| {
             scope.spawn(move || {
@@ -40,7 +39,7 @@ fn patient(members: usize, millis: u64) -> Vec<Stop> {
 }
 
 /// Runs a plan on the null store and adds the members' ledgers up.
-fn added_up(plan: &Plan, members: usize) -> Ledger {
+fn added_up(plan: &TrainingPlan, members: usize) -> Ledger {
     let stores = vec![&Null as &dyn Store; members];
     let ledgers = run_on(plan, &stores, &clocks(members), &patient(members, 20_000));
     ledgers.into_iter().fold(Ledger::default(), |mut sum, ledger| {
@@ -154,7 +153,7 @@ fn when_a_member_makes_no_progress_its_watchdog_tells_all() {
 /// Lets the last of three members do something else than take part, and returns how the others end.
 fn with_absent(absent: impl FnOnce(Member) + Send) -> Vec<String> {
     let plan = plan(&[], 6, &Null);
-    let mut worlds = members(3, plan.ranks);
+    let mut worlds = members(3, plan.ranks());
     let last = worlds.pop().unwrap();
     let (plan, stops) = (&plan, patient(2, 500));
     std::thread::scope(|scope| {

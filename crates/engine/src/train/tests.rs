@@ -7,9 +7,9 @@ use std::time::Duration;
 use format::Arithmetic;
 use model::files::Computed;
 use model::metrics::Figures;
-use model::plan::{Request, StorePlan};
+use model::plan::{Plan, Request, StorePlan};
 use model::spec::{self, Override, Source};
-use model::verdict::{self, Case, Outcome, Status};
+use model::verdict::{self, Case, Outcome, Status, Verdict};
 use store::{
     Awaits, Brought, Capabilities, Done, Fetch, Lane, Now, Null, Selection, Spans, Store, StoreError,
     Threads, Traffic,
@@ -28,7 +28,7 @@ fn planned(store: &dyn Store) -> StorePlan {
     }
 }
 
-pub(crate) fn plan(settings: &[&str], ranks: u64, store: &dyn Store) -> Plan {
+pub(crate) fn plan(settings: &[&str], ranks: u64, store: &dyn Store) -> TrainingPlan {
     let text = "
 framework: pytorch
 dataset: {format: npz, num_files_train: 60, record_length_bytes: 4096}
@@ -49,17 +49,30 @@ train: {epochs: 2, computation_time: 0.01}
         measure: Some(&Arithmetic(&*format::plain(&spec.dataset.format).unwrap())),
         listed: None,
     };
-    Plan::resolve(&spec, &request).unwrap()
+    TrainingPlan::resolve(&spec, &request).unwrap()
 }
 
-pub(crate) fn computed(plan: &Plan) -> (Computed<'_>, Computed<'_>) {
+/// The verdict on a run that does nothing but train.
+pub(crate) fn judge(plan: &TrainingPlan, ledger: &Ledger) -> Verdict {
+    let plan = Plan {
+        workload: "test".to_owned(),
+        model: "test".to_owned(),
+        ranks: plan.ranks(),
+        hosts: 1,
+        training: Some(plan.clone()),
+        checkpoint: None,
+    };
+    verdict::judge(&Case { plan: Some(&plan), ledger })
+}
+
+pub(crate) fn computed(plan: &TrainingPlan) -> (Computed<'_>, Computed<'_>) {
     let data = plan.data.computed().unwrap();
     (data.files_of(&data.train), data.files_of(&data.valid))
 }
 
 /// Does something with all that a run of a plan needs.
 pub(crate) fn with_rig<T>(
-    plan: &Plan,
+    plan: &TrainingPlan,
     store: &dyn Store,
     clock: &dyn Clock,
     stop: &Stop,
@@ -69,7 +82,7 @@ pub(crate) fn with_rig<T>(
     let ((train, valid), pulse) = (computed(plan), Pulse::default());
     let files = Files { train: &train, valid: &valid };
     let (pages, truth, pulse) = (None, None, &pulse);
-    let world = &Solo::new(plan.ranks);
+    let world = &Solo::new(plan.ranks());
     work(&Rig {
         plan,
         world,
@@ -85,7 +98,7 @@ pub(crate) fn with_rig<T>(
     })
 }
 
-fn run(plan: &Plan, store: &dyn Store, clock: &FakeClock) -> Ledger {
+fn run(plan: &TrainingPlan, store: &dyn Store, clock: &FakeClock) -> Ledger {
     with_rig(plan, store, clock, &Stop::default(), |rig| train(rig).unwrap())
 }
 
@@ -217,7 +230,7 @@ fn on_the_null_store_every_step_computes_and_nothing_else() {
         }
     }
     assert_eq!(ledger.first_batch_ns, Some(Nanos(0)));
-    let figures = Figures::new(&plan, &ledger, Phase::Train).unwrap();
+    let figures = Figures::new(&ledger, Phase::Train).unwrap();
     assert_eq!(figures.au_percent.map(|au| (au.mean, au.stdev)), Some((100.0, 0.0)));
     assert_eq!(figures.samples_per_second.map(|rate| rate.mean), Some(3.0 * 5.0 / 0.01));
 }
@@ -234,7 +247,7 @@ fn without_prefetch_every_step_waits_for_its_whole_batch() {
     assert_eq!((millis(row.wait_ns), millis(row.compute_ns)), (12.0 * 15.0, 12.0 * 10.0));
     // The window leaves the first step out, in steps, compute and time.
     assert_eq!((row.window.steps, millis(row.window.time_ns)), (11, 11.0 * 25.0));
-    let au = Figures::new(&plan, &ledger, Phase::Train).unwrap().au_percent.unwrap();
+    let au = Figures::new(&ledger, Phase::Train).unwrap().au_percent.unwrap();
     assert!((au.mean - 40.0).abs() < 1e-9, "{au:?}");
 }
 
@@ -276,7 +289,7 @@ fn a_whole_run_passes_every_rule_it_can() {
     let mut ledger = run(&plan, &*store, &clock);
     ledger.conditions.request("store", "null");
     ledger.conditions.observe("store", store.name());
-    let verdict = verdict::judge(&Case { plan: &plan, ledger: &ledger });
+    let verdict = judge(&plan, &ledger);
     assert_eq!(verdict.status, Status::Unverified);
     // The null store brings no bytes that could have come from anywhere.
     let of_bytes = ["cache", "data-verified"];
@@ -295,7 +308,7 @@ fn a_failing_fetch_ends_the_run_and_is_named() {
         let fault = &ledger.faults()[0];
         assert_eq!(fault.epoch, 2, "60 samples in epoch 1, then 17");
         assert!(fault.message.starts_with("rank ") && fault.message.contains(words), "{}", fault.message);
-        let verdict = verdict::judge(&Case { plan: &plan, ledger: &ledger });
+        let verdict = judge(&plan, &ledger);
         assert_eq!(verdict.status, Status::Incomplete);
     }
 }
@@ -313,15 +326,15 @@ fn errors_are_counted_and_their_samples_left_out() {
     assert_eq!((second.samples_delivered, second.failed.samples), (40, 20));
     assert_eq!(second.bytes_read + second.bytes_failed, second.bytes_planned);
     assert_eq!((ledger.errors().count(), ledger.errors().to_string().as_str()), (20, "enoent 20"));
-    let verdict = verdict::judge(&Case { plan: &plan, ledger: &ledger });
+    let verdict = judge(&plan, &ledger);
     let outcome = |rule: &str| verdict.rules.iter().find(|finding| finding.rule == rule).unwrap().outcome;
     for rule in ["complete", "exactly-once", "bytes-as-planned"] {
         assert_eq!(outcome(rule), Outcome::Pass, "{rule}");
     }
     assert_eq!(outcome("errors"), Outcome::Note);
-    let figures = Figures::new(&plan, &ledger, Phase::Train).unwrap();
+    let figures = Figures::new(&ledger, Phase::Train).unwrap();
     let rate = figures.epochs[1].samples_per_second.unwrap();
-    let counted = rate * second.window.time_ns.seconds() / plan.ranks as f64;
+    let counted = rate * second.window.time_ns.seconds() / plan.ranks() as f64;
     assert!(counted <= 40.5, "samples that did not come are in no rate: {counted}");
 }
 
@@ -421,7 +434,7 @@ fn utilisation_is_a_share_whenever_a_run_is_stopped() {
             assert!(window.compute_ns <= window.time_ns, "stop at fetch {stops_at}, rank {rank}: {row:?}");
             assert_eq!(row.compute_ns, Nanos(row.steps * 10_000_000), "only steps that are over are booked");
         }
-        let figures = Figures::new(&plan, &ledger, Phase::Train).unwrap();
+        let figures = Figures::new(&ledger, Phase::Train).unwrap();
         assert_eq!(figures.au_percent, None, "an unfinished epoch has no AU");
     }
 }

@@ -6,32 +6,34 @@ use engine::checkpoint::{self, CheckpointError, Completed, Setup};
 use engine::host::{self, Host, HostCounts};
 use engine::meter::{self, Monotonic};
 use engine::{Pulse, Stop};
-use model::checkpoint::{AlonePlan, CheckpointPlan, Schedule};
+use model::checkpoint::{CheckpointPlan, Schedule};
 use model::ledger::Ledger;
 use model::order::mix;
-use model::plan::check_ranks;
+use model::plan::{Plan, PlanError, check_ranks};
 use model::spec::SaveMode;
 use model::units::{Bytes, Nanos};
-use model::verdict::{CheckpointCase, judge_checkpoints};
+use model::verdict::{Case, judge};
 
 use super::tiers::{OpenTiers, Tiers};
-use super::{Prepared, check_folder, check_storage, patience, results_folder, select, stop_on_signals};
+use super::{
+    Prepared, Site, check_folder, check_storage, patience, resolve, results_folder, select, stop_on_signals,
+};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::{CheckpointFlags, RunFlags};
 use crate::progress::{Goal, Show, watch};
 use crate::report;
-use crate::report::alone::AloneOutcome;
-use crate::report::folder;
-use crate::report::result::{Peak, Times};
+use crate::report::result::{Outcome, Peak, Times};
+use crate::report::{folder, text};
 
 pub fn run(flags: &RunFlags, mut prepared: Prepared) -> Ending {
     let host = Host::look();
     let ranks = flags.ranks.unwrap_or(prepared.default_ranks);
-    let (plan, tiers) = settle(&prepared, ranks, 1, flags.place.store.as_deref(), &flags.checkpoints)?;
-    prepared.warn_of_idle_checkpoint_keys(&plan.checkpoint);
+    let (plan, tiers) = settle(&prepared, ranks, 1, &host, flags.place.store.as_deref(), &flags.checkpoints)?;
+    prepared.warn_of_idle_keys(&plan);
     let results = results_folder(flags.results_dir.as_deref(), &prepared.spec);
     check_folder(&results, "results folder")?;
-    tiers.check(&plan.checkpoint, 0, 0)?;
+    let checkpoint = plan.checkpoint.as_ref().ok_or_else(nothing)?;
+    tiers.check(checkpoint, plan.saves())?;
     check_memory(&plan)?;
     if !flags.output.quiet {
         report::warnings(&prepared.warnings);
@@ -40,10 +42,11 @@ pub fn run(flags: &RunFlags, mut prepared: Prepared) -> Ending {
     let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
     let stop = stop.with_patience(patience(&prepared.spec));
     let before = HostCounts::read();
-    let (mut ledger, times) = measure(&plan, &tiers, prepared.spec.train.seed, show, &stop)?;
+    let (mut ledger, times) =
+        measure(checkpoint, &plan.model, &tiers, prepared.spec.train.seed, show, &stop)?;
     ledger.conditions.hosts.insert(host.name.clone(), host::seen_since(before));
-    let verdict = judge_checkpoints(&CheckpointCase::alone(&plan.checkpoint, &ledger));
-    let outcome = AloneOutcome {
+    let verdict = judge(&Case { plan: Some(&plan), ledger: &ledger });
+    let outcome = Outcome {
         plan: &plan,
         spec: &prepared.spec,
         ledger: &ledger,
@@ -54,46 +57,50 @@ pub fn run(flags: &RunFlags, mut prepared: Prepared) -> Ending {
         peak_rss_bytes: Peak::new(host::peak_rss_bytes),
         between_failures: flags.advise,
     };
-    let documents = outcome.documents();
-    let saved = folder::write(&results, &plan.workload, &documents).map_err(Failure::incomplete)?;
+    let saved = folder::write(&results, &outcome).map_err(Failure::incomplete)?;
     if flags.output.json {
         report::out_json(&outcome.summary())?;
     } else {
-        report::out(&outcome.render(&saved))?;
+        report::out(&text::render(&outcome, &saved, false))?;
     }
     Ok(Exit::of(verdict.status))
 }
-
-/// What the program takes beside its buffers: itself, stacks, rings.
-const PROGRAM_BYTES: u64 = 12 << 20;
 
 /// Settles a workload that does not train.
 pub fn settle(
     prepared: &Prepared,
     ranks: u64,
     hosts: u64,
+    host: &Host,
     store: Option<&str>,
     flags: &CheckpointFlags,
-) -> Result<(AlonePlan, Tiers), Failure> {
+) -> Result<(Plan, Tiers), Failure> {
     let spec = &prepared.spec;
     check_ranks(ranks, hosts).map_err(Failure::usage)?;
     check_storage(spec)?;
-    let tiers = Tiers::choose(spec, &select(spec, store)?)?;
-    let plan = CheckpointPlan::resolve(spec, &tiers.request(ranks, flags.scale)).map_err(Failure::usage)?;
-    let nothing =
-        |plan: &CheckpointPlan| matches!(plan.schedule, Schedule::Alone { saves: 0, restores: 0, .. });
-    let Some(checkpoint) = plan.filter(|plan| !nothing(plan)) else {
-        return Err(Failure::usage(anyhow!(
-            "there is nothing to do: set checkpoint.num_checkpoints_write or checkpoint.num_checkpoints_read"
-        )));
+    let selection = select(spec, store)?;
+    let tiers = Tiers::choose(spec, &selection)?;
+    let site = Site {
+        ranks: Some(ranks),
+        hosts,
+        host_memory_bytes: host.memory_bytes,
+        host,
+        store: &selection,
+        memory: None,
+        format: None,
+        listed: None,
     };
-    let memory_bytes = checkpoint.memory_bytes().saturating_add(PROGRAM_BYTES);
-    let (workload, model) = (prepared.name.clone(), spec.model.name.clone());
-    Ok((AlonePlan { workload, model, ranks, hosts, checkpoint, memory_bytes }, tiers))
+    let plan = resolve(prepared, &site, Some((&tiers, flags.scale)))?;
+    Ok((plan, tiers))
+}
+
+fn nothing() -> Failure {
+    Failure::usage(PlanError::NothingToSave)
 }
 
 fn measure(
-    plan: &AlonePlan,
+    plan: &CheckpointPlan,
+    model: &str,
     tiers: &Tiers,
     seed: u64,
     show: Show,
@@ -102,8 +109,8 @@ fn measure(
     let open = tiers.open(None)?;
     let (clock, pulse) = (Monotonic::new(), Pulse::default());
     let setup = Setup {
-        plan: &plan.checkpoint,
-        model: &plan.model,
+        plan,
+        model,
         seed: content_seed(seed),
         fast: open.fast.as_deref(),
         last: &*open.last,
@@ -112,7 +119,7 @@ fn measure(
         pulse: &pulse,
         tell: &|completed| tell(show, completed),
     };
-    let goal = Goal { what: "checkpoints", unit: "files", samples: files(&plan.checkpoint), au: false };
+    let goal = Goal { what: "checkpoints", unit: "files", samples: files(plan), au: false };
     let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
     let (ledger, span) = watch(show, &pulse, &goal, || checkpoint::alone(setup));
     let cpu_seconds = meter::cpu_seconds() - cpu_before;
@@ -163,12 +170,13 @@ pub fn observe(ledger: &mut Ledger, tiers: &Tiers, open: &OpenTiers) {
     }
 }
 
-fn check_memory(plan: &AlonePlan) -> Result<(), Failure> {
-    match Host::own_room().filter(|room| room.bytes < plan.memory_bytes) {
+fn check_memory(plan: &Plan) -> Result<(), Failure> {
+    let needed = plan.memory_bytes();
+    match Host::own_room().filter(|room| room.bytes < needed) {
         Some(room) => Err(Failure::refused(anyhow!(
             "the run needs {}, but only {room}; lower checkpoint.pool_size, checkpoint.files_in_flight or \
              checkpoint.chunk_size",
-            Bytes(plan.memory_bytes),
+            Bytes(needed),
         ))),
         None => Ok(()),
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use model::plan::{Difference as Field, Plan, differences};
+use model::plan::{Difference as Field, differences};
 use model::verdict::{Outcome, Status, Verdict};
 
 use super::saved::{self, Saved};
@@ -65,7 +65,7 @@ pub struct Side {
     pub name: &'static str,
     pub path: PathBuf,
     /// In the order of time; at least one.
-    pub results: Vec<Saved<Plan>>,
+    pub results: Vec<Saved>,
     pub verdicts: Vec<Verdict>,
 }
 
@@ -79,13 +79,13 @@ impl Side {
         for (saved, verdict) in results.iter().zip(&verdicts) {
             check_verdict(saved, verdict, force)?;
         }
-        let results = results.into_iter().map(Saved::trained).collect::<anyhow::Result<_>>()?;
+        results.iter().try_for_each(Saved::check_trained)?;
         let side = Side { name, path: path.to_owned(), results, verdicts };
         side.check_repeats()?;
         Ok(side)
     }
 
-    pub fn first(&self) -> &Saved<Plan> {
+    pub fn first(&self) -> &Saved {
         &self.results[0]
     }
 
@@ -161,7 +161,7 @@ const PLACES: [&str; 5] = [
 const APART: [&str; 2] = ["output.folder", "workflow.generate_data"];
 
 /// Everything in which two results differ that may have to do with what was measured.
-fn found(a: &Saved<Plan>, b: &Saved<Plan>) -> Vec<Difference> {
+fn found(a: &Saved, b: &Saved) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut look = |kind: Kind, what: &str, a: String, b: String| {
         if a != b {
@@ -175,7 +175,7 @@ fn found(a: &Saved<Plan>, b: &Saved<Plan>) -> Vec<Difference> {
     }
     look(Kind::Work, RANKS, a.plan.ranks.to_string(), b.plan.ranks.to_string());
     look(Kind::Work, HOSTS, a.plan.hosts.to_string(), b.plan.hosts.to_string());
-    look(Kind::Place, "the store", a.plan.store.text.clone(), b.plan.store.text.clone());
+    look(Kind::Place, "the store", a.plan.store_name().to_owned(), b.plan.store_name().to_owned());
     look(Kind::Place, "the data folder", data_folder(a), data_folder(b));
     look(Kind::Place, "the host", a.hostname.clone(), b.hostname.clone());
     look(Kind::Version, "feedline's version", a.version.clone(), b.version.clone());
@@ -185,7 +185,7 @@ fn found(a: &Saved<Plan>, b: &Saved<Plan>) -> Vec<Difference> {
     found
 }
 
-fn data_folder(saved: &Saved<Plan>) -> String {
+fn data_folder(saved: &Saved) -> String {
     let mode = saved.ledger.conditions.modes.get("data_folder");
     let folders = mode.into_iter().flat_map(|mode| &mode.observed);
     folders.map(String::as_str).collect::<Vec<_>>().join(" and ")
@@ -197,8 +197,8 @@ const NOT_THE_WORK: [&str; 6] =
 
 /// What is left where all settings agree: a bound on memory, other files below the same name. Another store may read in
 /// other pieces, which is its own business.
-fn in_the_plan(a: &Saved<Plan>, b: &Saved<Plan>) -> Vec<Difference> {
-    let other_store = a.plan.store.text != b.plan.store.text;
+fn in_the_plan(a: &Saved, b: &Saved) -> Vec<Difference> {
+    let other_store = a.plan.store_name() != b.plan.store_name();
     let ignored = |field: &str| {
         NOT_THE_WORK
             .iter()
@@ -218,7 +218,7 @@ fn in_the_plan(a: &Saved<Plan>, b: &Saved<Plan>) -> Vec<Difference> {
 /// Refuses what cannot be compared; else, what is to be known about the comparison.
 fn comparable(a: &Side, b: &Side, across: &Across) -> anyhow::Result<Vec<String>> {
     for saved in &a.results {
-        let same = |other: &&Saved<Plan>| same_folder(&saved.folder, &other.folder);
+        let same = |other: &&Saved| same_folder(&saved.folder, &other.folder);
         if let Some(both) = b.results.iter().find(same) {
             bail!("{} is on both sides", both.folder.display());
         }

@@ -29,8 +29,8 @@ use anyhow::{anyhow, bail};
 use engine::host::Host;
 use engine::{Stop, meter, waits};
 use format::{Arithmetic, Format, KINDS, Kind, Options};
-use model::checkpoint::CheckpointPlan;
-use model::plan::{self as plans, Listed, Plan, Request};
+use model::checkpoint::{CheckpointPlan, Scale};
+use model::plan::{self as plans, Listed, Measure, Plan, Request};
 use model::spec::{self, Override, Preprocess, Source, Spec, StorageType};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyPlace, Warning};
@@ -40,6 +40,7 @@ use store::{BACKENDS, Mode, Posix, Selection, Store};
 use crate::exit::{Failure, abandon, limited};
 use crate::supervisor;
 use crate::workloads::load;
+use tiers::Tiers;
 
 /// A workload that was read and understood.
 #[derive(Clone, Debug)]
@@ -70,7 +71,8 @@ impl Prepared {
 
     /// Warns of the keys that were given and change nothing in this plan.
     pub fn warn_of_idle_keys(&mut self, plan: &Plan) {
-        for (key, why) in plans::idle(&self.spec, plan) {
+        let idle = plan.training.as_ref().map(|training| plans::idle(&self.spec, training));
+        for (key, why) in idle.into_iter().flatten() {
             self.warn_of(key, why);
         }
         if let Some(checkpoint) = &plan.checkpoint {
@@ -79,7 +81,7 @@ impl Prepared {
     }
 
     /// Warns of the keys that were given and change nothing about these checkpoints.
-    pub fn warn_of_idle_checkpoint_keys(&mut self, plan: &CheckpointPlan) {
+    fn warn_of_idle_checkpoint_keys(&mut self, plan: &CheckpointPlan) {
         let given: Vec<&'static str> = self.origins.keys().copied().collect();
         for key in given {
             if let Some(why) = model::checkpoint::idle(plan, key) {
@@ -229,13 +231,18 @@ pub struct Site<'a> {
     pub store: &'a Selection,
     /// Most memory for buffers and batches; `None`: what they need.
     pub memory: Option<Bytes>,
-    pub format: &'a dyn Format,
+    /// `None` where nothing is read.
+    pub format: Option<&'a dyn Format>,
     pub listed: Option<&'a Listed>,
 }
 
-/// Settles a workload for a site.
-pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
-    let arithmetic = Arithmetic(site.format);
+/// Settles a workload for a site, with the checkpoints that go to these tiers at this scale.
+pub fn resolve(
+    prepared: &Prepared,
+    site: &Site<'_>,
+    saving: Option<(&Tiers, Scale)>,
+) -> Result<Plan, Failure> {
+    let arithmetic = site.format.map(Arithmetic);
     let request = Request {
         workload: &prepared.name,
         ranks: site.ranks.unwrap_or(prepared.default_ranks),
@@ -245,10 +252,11 @@ pub fn resolve(prepared: &Prepared, site: &Site<'_>) -> Result<Plan, Failure> {
         store: &site.store.plan(),
         memory: site.memory.map(|bytes| bytes.0),
         entropy: meter::entropy(),
-        measure: Some(&arithmetic),
+        measure: arithmetic.as_ref().map(|arithmetic| arithmetic as &dyn Measure),
         listed: site.listed,
     };
-    Plan::resolve(&prepared.spec, &request).map_err(Failure::usage)
+    let saving = saving.map(|(tiers, scale)| tiers.request(request.ranks, scale));
+    Plan::resolve(&prepared.spec, &request, saving.as_ref()).map_err(Failure::usage)
 }
 
 /// How long work may go on after a signal. Work that is watched is given up earlier, with a list of who waits for what.

@@ -6,14 +6,14 @@ use model::units::Bytes;
 use model::warning::Warning;
 use serde_json::Value;
 
+use super::tiers::Tiers;
 use super::{
     Prepared, Site, build_format, check_folder, checkpoint, data_folder, listing, prepare, resolve, select,
-    tiers,
 };
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::{OutputFlags, PlanFlags};
 use crate::report;
-use crate::report::plan::{AloneReport, Disk, PlanReport};
+use crate::report::plan::{Disk, PlanReport};
 
 pub fn plan(flags: &PlanFlags) -> Ending {
     let mut prepared = prepare(&flags.workload.workload, flags.overrides())?;
@@ -34,13 +34,15 @@ pub fn plan(flags: &PlanFlags) -> Ending {
         host: &host,
         store: &store,
         memory: flags.memory,
-        format: &*format,
+        format: Some(&*format),
         listed: listed.as_ref(),
     };
-    let plan = resolve(&prepared, &site)?;
-    let (plan, _) = tiers::with_checkpoints(plan, &prepared.spec, &store, flags.checkpoints.scale)?;
+    let saves = prepared.spec.workflow.checkpoint;
+    let tiers = saves.then(|| Tiers::choose(&prepared.spec, &store)).transpose()?;
+    let saving = tiers.as_ref().map(|tiers| (tiers, flags.checkpoints.scale));
+    let plan = resolve(&prepared, &site, saving)?;
     prepared.warn_of_idle_keys(&plan);
-    let disk = disk(&prepared, flags, plan.data.bytes())?;
+    let disk = disk(&prepared, flags)?;
     let report = PlanReport {
         plan: &plan,
         disk,
@@ -53,12 +55,17 @@ pub fn plan(flags: &PlanFlags) -> Ending {
 
 fn plan_alone(flags: &PlanFlags, mut prepared: Prepared) -> Ending {
     let ranks = flags.ranks.unwrap_or(prepared.default_ranks);
-    let (plan, tiers) =
-        checkpoint::settle(&prepared, ranks, flags.hosts, flags.store.as_deref(), &flags.checkpoints)?;
-    prepared.warn_of_idle_checkpoint_keys(&plan.checkpoint);
-    let free_bytes = store::free_bytes(&tiers.last.folder).ok();
-    let report =
-        AloneReport { plan: &plan, folder: &tiers.last.folder, free_bytes, warnings: &prepared.warnings };
+    let (host, store) = (Host::look(), flags.store.as_deref());
+    let (plan, tiers) = checkpoint::settle(&prepared, ranks, flags.hosts, &host, store, &flags.checkpoints)?;
+    prepared.warn_of_idle_keys(&plan);
+    let folder = tiers.last.folder;
+    let report = PlanReport {
+        plan: &plan,
+        disk: Disk { free_bytes: store::free_bytes(&folder).ok(), folder },
+        host_memory_bytes: host.memory_bytes,
+        memory_limit: None,
+        warnings: &prepared.warnings,
+    };
     show(&flags.output, &prepared.warnings, || report.json(), || report.text())
 }
 
@@ -80,9 +87,9 @@ fn show(
     Ok(Exit::Ok)
 }
 
-fn disk(prepared: &Prepared, flags: &PlanFlags, needed_bytes: u64) -> Result<Disk, Failure> {
+fn disk(prepared: &Prepared, flags: &PlanFlags) -> Result<Disk, Failure> {
     let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
     check_folder(&folder, "data folder")?;
     // Free space is a comfort: where the file system does not tell it, the plan stands all the same.
-    Ok(Disk { needed_bytes, free_bytes: store::free_bytes(&folder).ok(), folder })
+    Ok(Disk { free_bytes: store::free_bytes(&folder).ok(), folder })
 }

@@ -66,8 +66,7 @@ fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Hos
     };
     let fault = measured.fault();
     if fault.is_none() || saw_something(ledger) {
-        let documents = folder::documents(&outcome);
-        let saved = folder::write(results, &stage.plan.workload, &documents).map_err(Failure::incomplete)?;
+        let saved = folder::write(results, &outcome).map_err(Failure::incomplete)?;
         show_result(flags, &outcome, &saved)?;
     }
     if let Some(fault) = fault {

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use format::Arithmetic;
-use model::checkpoint::{AlonePlan, CheckpointPlan};
+use model::checkpoint::CheckpointPlan;
 use model::ledger::Ledger;
-use model::plan::{Plan, StorePlan};
+use model::plan::{Demand, Plan, StorePlan};
 use model::spec::{self, Source, Spec};
-use model::verdict::{self, Case, CheckpointCase, Verdict};
+use model::verdict::{self, Case, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
 use store::Selection;
@@ -20,7 +20,7 @@ use crate::report::{folder, sums};
 
 /// A result that is whole, and whose documents belong together.
 #[derive(Debug)]
-pub struct Saved<P = Work> {
+pub struct Saved {
     pub folder: PathBuf,
     /// The version of feedline that wrote it.
     pub version: String,
@@ -30,18 +30,10 @@ pub struct Saved<P = Work> {
     pub start: String,
     pub hostname: String,
     pub spec: Spec,
-    pub plan: P,
+    pub plan: Plan,
     pub ledger: Ledger,
     /// What the version that wrote it thought of it.
     pub recorded: Verdict,
-}
-
-/// What a result is of.
-#[derive(Debug)]
-pub enum Work {
-    Training(Box<Plan>),
-    /// Saving and restoring without training.
-    Checkpoints(Box<AlonePlan>),
 }
 
 /// What is needed of `summary.json`.
@@ -81,67 +73,48 @@ impl Saved {
         let recorded = serde_json::from_value(verdict).context("summary.json").with_context(of_version)?;
         let ledger: Ledger = parse(&files, "ledger.json").with_context(of_version)?;
         let spec = read_spec(folder, &files).with_context(of_version)?;
-        let work = match spec.workflow.train {
-            true => Work::Training(parse(&files, "plan.json").with_context(of_version)?),
-            false => Work::Checkpoints(parse(&files, "plan.json").with_context(of_version)?),
-        };
-        if work.digest() != plan_digest {
+        let plan: Plan = parse(&files, "plan.json").with_context(of_version)?;
+        if plan.digest() != plan_digest {
             bail!("plan.json and summary.json are not of one run: the digest of the plan is another");
         }
-        let plan = work.restore(&spec)?;
+        let plan = restored(plan, &spec)?;
+        let ledger = match &plan.training {
+            Some(training) => ledger.completed_from(training),
+            None => ledger,
+        };
         let (folder, files) = (folder.to_owned(), files.len());
         Ok(Saved { folder, version, files, start, hostname, spec, plan, ledger, recorded })
     }
 
-    /// The result of a run that trains; one that does not is refused.
-    pub fn trained(self) -> anyhow::Result<Saved<Plan>> {
-        let Saved { folder, version, files, start, hostname, spec, plan, ledger, recorded } = self;
-        match plan {
-            Work::Training(plan) => {
-                Ok(Saved { folder, version, files, start, hostname, spec, plan: *plan, ledger, recorded })
-            }
-            Work::Checkpoints(_) => {
-                bail!("{} is of checkpoints without training, which cannot be compared yet", folder.display())
-            }
+    /// Refuses the result of a run that did not train.
+    pub fn check_trained(&self) -> anyhow::Result<()> {
+        match self.plan.training {
+            Some(_) => Ok(()),
+            None => bail!(
+                "{} is of checkpoints without training, which cannot be compared yet",
+                self.folder.display()
+            ),
         }
+    }
+
+    /// What an accelerator demands; `None` if its steps have no compute time.
+    pub fn demand(&self) -> Option<Demand> {
+        self.plan.training.as_ref()?.estimate.demand
     }
 
     /// What it is worth by the rules of this version.
     pub fn judge(&self) -> Verdict {
-        let ledger = &self.ledger;
-        match &self.plan {
-            Work::Training(plan) => verdict::judge(&Case { plan, ledger }),
-            Work::Checkpoints(alone) => {
-                verdict::judge_checkpoints(&CheckpointCase::alone(&alone.checkpoint, ledger))
-            }
-        }
+        verdict::judge(&Case { plan: Some(&self.plan), ledger: &self.ledger })
     }
 }
 
-impl Work {
-    fn digest(&self) -> String {
-        match self {
-            Work::Training(plan) => plan.digest(),
-            Work::Checkpoints(plan) => plan.digest(),
-        }
-    }
-
-    /// Gives a plan the tables that are not written with it.
-    fn restore(self, spec: &Spec) -> anyhow::Result<Work> {
-        match self {
-            Work::Training(mut plan) => {
-                restore_store(&mut plan.store, spec)?;
-                plan.checkpoint.iter_mut().try_for_each(|plan| restore_tiers(plan, spec))?;
-                let format = build_format(spec).map_err(|failure| failure.error)?;
-                plan.restore(spec, Some(&Arithmetic(&*format)))?;
-                Ok(Work::Training(plan))
-            }
-            Work::Checkpoints(mut plan) => {
-                restore_tiers(&mut plan.checkpoint, spec)?;
-                Ok(Work::Checkpoints(plan))
-            }
-        }
-    }
+/// A plan with the tables and facts that are not written with it.
+fn restored(mut plan: Plan, spec: &Spec) -> anyhow::Result<Plan> {
+    plan.checkpoint.iter_mut().try_for_each(|plan| restore_tiers(plan, spec))?;
+    let Some(training) = &mut plan.training else { return Ok(plan) };
+    restore_store(&mut training.store, spec)?;
+    let format = build_format(spec).map_err(|failure| failure.error)?;
+    Ok(plan.restored(spec, Some(&Arithmetic(&*format)))?)
 }
 
 /// Gives a store the facts that are not written with it.

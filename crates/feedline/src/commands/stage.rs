@@ -15,7 +15,7 @@ use format::{Arithmetic, Content, Format};
 use model::checkpoint::Scale;
 use model::ledger::{Calibration, Conditions, HostSeen, Ledger};
 use model::manifest::{Difference, Manifest};
-use model::plan::{Data, Listed, Plan};
+use model::plan::{Data, Listed, Plan, StorePlan, TrainingPlan};
 use model::spec::Verify;
 use model::units::{Bytes, Nanos};
 use model::verdict::{self, Case, Verdict};
@@ -24,7 +24,7 @@ use store::{Selection, Store, StoreError};
 
 use super::generate::{Job, default_writers};
 use super::listing::{self, Slice};
-use super::tiers::{self, Tiers};
+use super::tiers::Tiers;
 use super::{
     Prepared, Site, build_format, check_folder, check_storage, data_folder, open_folder, open_store,
     patience, quoted, resolve, select,
@@ -95,39 +95,45 @@ impl<'a> Stage<'a> {
             host: venue.host,
             store: &selection,
             memory: venue.place.memory,
-            format: &*format,
+            format: Some(&*format),
             listed: listed.as_ref(),
         };
-        let plan = resolve(&prepared, &site)?;
-        let (plan, tiers) = match venue.checkpoints {
-            Some(scale) => tiers::with_checkpoints(plan, &prepared.spec, &selection, scale)?,
-            None => (plan, None),
-        };
+        let saving = venue.checkpoints.filter(|_| prepared.spec.workflow.checkpoint);
+        let tiers = saving.map(|_| Tiers::choose(&prepared.spec, &selection)).transpose()?;
+        let saving = tiers.as_ref().zip(saving);
+        let plan = resolve(&prepared, &site, saving)?;
+        plan.trained().map_err(Failure::usage)?;
         if prepared.spec.workflow.checkpoint && tiers.is_none() {
             prepared.warn_of("workflow.checkpoint", "this command takes no checkpoints");
         }
         prepared.warn_of_idle_keys(&plan);
-        if let Some(opened) = catalog.as_ref().filter(|_| plan.store.holds_files) {
+        if let Some(opened) = catalog.as_ref().filter(|_| selection.plan().holds_files) {
             listing::check_unchanged(opened, 2 * venue.host.cores)?;
         }
         let catalog = catalog.zip(listed);
         Ok(Stage { venue, prepared, plan, selection, folder, format, catalog, tiers, generates })
     }
 
+    /// The plan of training: stages are for workloads that train.
+    pub fn training(&self) -> Result<&TrainingPlan, Failure> {
+        self.plan.trained().map_err(Failure::usage)
+    }
+
     /// Refuses what cannot go well on this host.
     pub fn check_host(&self) -> Result<(), Failure> {
         check_folder(&self.folder, "data folder")?;
-        if self.plan.store.holds_files {
+        let training = self.training()?;
+        if training.store.holds_files {
             // Every reader may have a file open.
-            let readers = self.plan.ranks * self.plan.loader.readers_per_rank;
+            let readers = self.plan.ranks * training.loader.readers_per_rank;
             store::want_files(readers).map_err(Failure::refused)?;
             self.check_store()?;
         }
         if let Some((tiers, plan)) = self.tiers.as_ref().zip(self.plan.checkpoint.as_ref()) {
-            tiers.check(plan, self.plan.epochs, self.plan.train.shards.steps)?;
+            tiers.check(plan, self.plan.saves())?;
         }
-        engine::check_cache(&self.plan).map_err(Failure::refused)?;
-        check_memory(&self.plan)
+        engine::check_cache(training).map_err(Failure::refused)?;
+        check_memory(training)
     }
 
     /// Refuses a road that is closed where the data lies or will lie, before a data set is made for it. What else may
@@ -143,13 +149,14 @@ impl<'a> Stage<'a> {
 
     /// Sees that the data set is there, as far as a few files tell. One that is to be generated need not be.
     pub fn check_data(&self) -> Result<(), Failure> {
-        if !self.plan.store.holds_files || self.generates {
+        if !self.holds_files() || self.generates {
             return Ok(());
         }
+        let training = self.training()?;
         let missing = match self.selection.open(&self.folder) {
             Ok(store) => match self.other_data_set(&*store)? {
                 None => self
-                    .with_files(|files| engine::first_missing(&*store, &self.plan, files))?
+                    .with_files(|files| engine::first_missing(&*store, training, files))?
                     .map_err(Failure::refused)?,
                 what => what,
             },
@@ -157,7 +164,7 @@ impl<'a> Stage<'a> {
         };
         let Some(what) = missing else { return Ok(()) };
         // Nothing is ever to be generated into a folder that somebody else filled.
-        let message = if self.plan.data.listed().is_some() {
+        let message = if training.data.listed().is_some() {
             let folder = quoted(&self.folder.display().to_string());
             format!(
                 "the data is not as the catalog says: {what}\nlist it again with: feedline catalog {folder}"
@@ -172,26 +179,27 @@ impl<'a> Stage<'a> {
     /// What the folder's manifest says against it, if it has one. The seed of the content is free: a run may shuffle by
     /// another one.
     fn other_data_set(&self, store: &dyn Store) -> Result<Option<String>, Failure> {
-        if !self.plan.data.exact {
+        let training = self.training()?;
+        if !training.data.exact {
             return Ok(Some(
                 "the lengths of compressed files are in a catalog, and there is none".to_owned(),
             ));
         }
         let Some(there) = read_manifest(store).map_err(Failure::refused)? else { return Ok(None) };
         let spec = &self.prepared.spec;
-        let asked = if self.plan.data.listed().is_some() {
+        let asked = if training.data.listed().is_some() {
             // A catalog's plan knows nothing of names and folders.
             let data = Data::resolve(spec, Some(&Arithmetic(&*self.format))).map_err(Failure::usage)?;
             Manifest::of(spec, &data, "")
         } else {
-            Manifest::of(spec, &self.plan.data, "")
+            Manifest::of(spec, &training.data, "")
         };
-        let counts_files = self.prepared.counts_files() || self.plan.data.listed().is_none();
+        let counts_files = self.prepared.counts_files() || training.data.listed().is_none();
         let differences: Vec<Difference> = there
             .differences(&asked)
             .into_iter()
             .filter(|difference| !difference.only_content())
-            .filter(|difference| self.plan.eval.is_some() || !difference.only_validation())
+            .filter(|difference| training.eval.is_some() || !difference.only_validation())
             .filter(|difference| counts_files || !difference.is_count())
             .collect();
         if let Some(difference) = differences.first() {
@@ -229,7 +237,7 @@ impl<'a> Stage<'a> {
         let spec = &self.prepared.spec;
         let job = Job {
             spec,
-            data: &self.plan.data,
+            data: &self.training()?.data,
             format: &*self.format,
             folder: &self.folder,
             keep_seed: true,
@@ -239,7 +247,7 @@ impl<'a> Stage<'a> {
             show,
         };
         job.run(stop)?;
-        if self.plan.data.exact {
+        if self.training()?.data.exact {
             return Ok(self);
         }
         let Stage { venue, prepared, selection, format, folder, .. } = self;
@@ -249,17 +257,27 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
+    /// One epoch with at most so many steps.
+    pub fn probe(mut self, steps: u64) -> Result<Stage<'a>, Failure> {
+        self.plan = self.plan.probe(steps).map_err(Failure::usage)?;
+        Ok(self)
+    }
+
     /// The same without storage: read from the null store.
     pub fn on_null_store(mut self) -> Stage<'a> {
+        (self.plan, self.tiers) = (self.plan.on_null_backend(), None);
         self.selection = Selection::null();
-        (self.plan.store, self.plan.cache) = (self.selection.plan(), None);
-        (self.plan.checkpoint, self.tiers) = (None, None);
         self
+    }
+
+    /// Whether the data is in files.
+    fn holds_files(&self) -> bool {
+        self.plan.store().is_some_and(|store| store.holds_files)
     }
 
     /// Whether it reads from the null store, which is the instrument's own ceiling.
     pub fn is_ceiling(&self) -> bool {
-        self.plan.store.is_null()
+        self.plan.store().is_some_and(StorePlan::is_null)
     }
 
     /// The instrument's own ceiling for this plan.
@@ -267,7 +285,8 @@ impl<'a> Stage<'a> {
         if self.is_ceiling() {
             return None;
         }
-        self.with_files(|files| engine::calibrate(&self.plan, &*self.format, files, stop)).ok().flatten()
+        let training = self.training().ok()?;
+        self.with_files(|files| engine::calibrate(training, &*self.format, files, stop)).ok()?
     }
 
     /// Trains, and judges what was seen.
@@ -288,7 +307,7 @@ impl<'a> Stage<'a> {
         let host = host::seen_since(before);
         ledger.calibration = calibration;
         ledger.conditions += self.conditions(&*store, host);
-        let verdict = verdict::judge(&Case { plan: &self.plan, ledger: &ledger });
+        let verdict = verdict::judge(&Case { plan: Some(&self.plan), ledger: &ledger });
         Ok(Measured { ledger, verdict, times })
     }
 
@@ -303,7 +322,7 @@ impl<'a> Stage<'a> {
         for (property, value) in store.observed() {
             conditions.observe(property, &value);
         }
-        if self.plan.store.holds_files {
+        if self.holds_files() {
             conditions.observe("data_folder", &self.folder.display().to_string());
         }
         conditions.hosts.insert(self.venue.host.name.clone(), host);
@@ -312,7 +331,8 @@ impl<'a> Stage<'a> {
 
     /// What the files should hold, where they are to be compared and a manifest says how they were made.
     fn known_data(&self) -> Result<Option<(Content, Cow<'_, Data>)>, Failure> {
-        if self.plan.verify == Verify::None || !self.plan.store.holds_files {
+        let training = self.training()?;
+        if training.verify == Verify::None || !training.store.holds_files {
             return Ok(None);
         }
         let manifest = read_manifest(&open_folder(&self.folder)?).map_err(Failure::refused)?;
@@ -323,8 +343,8 @@ impl<'a> Stage<'a> {
             return Ok(None);
         };
         let content = Content::new(seed).compressible(share);
-        if self.plan.data.listed().is_none() {
-            return Ok(Some((content, Cow::Borrowed(&self.plan.data))));
+        if training.data.listed().is_none() {
+            return Ok(Some((content, Cow::Borrowed(&training.data))));
         }
         // A catalog's plan knows nothing of names, shapes and numbers.
         let mut spec = self.prepared.spec.clone();
@@ -342,15 +362,15 @@ impl<'a> Stage<'a> {
         show: Show,
         stop: &Stop,
     ) -> Result<(Ledger, Times), Failure> {
-        let pages = self.plan.store.holds_files;
+        let pages = self.holds_files();
         let pages = pages.then(|| PageCache::below(&self.folder)).transpose().map_err(Failure::refused)?;
         let (clock, pulse) = (Monotonic::new(), Pulse::default());
-        let (plan, format) = (&self.plan, &*self.format);
+        let (plan, format) = (self.training()?, &*self.format);
         let pages = pages.as_ref();
         let stop = &stop.with_patience(patience(&self.prepared.spec));
         let rig = Rig {
             plan,
-            world: &Solo::new(plan.ranks),
+            world: &Solo::new(plan.ranks()),
             format,
             store,
             pages,
@@ -382,7 +402,7 @@ impl<'a> Stage<'a> {
         let setup = checkpoint::Setup {
             plan,
             model: &self.plan.model,
-            seed: super::checkpoint::content_seed(self.plan.seed),
+            seed: super::checkpoint::content_seed(rig.plan.seed),
             fast: open.fast.as_deref(),
             last: &*open.last,
             clock: rig.clock,
@@ -409,7 +429,7 @@ impl<'a> Stage<'a> {
         }
         let no_catalog =
             || Failure::internal(anyhow!("the plan lists existing files, but no catalog is open"));
-        let data = self.plan.data.computed().ok_or_else(no_catalog)?;
+        let data = self.training()?.data.computed().ok_or_else(no_catalog)?;
         let [train, valid] = [&data.train, &data.valid].map(|split| data.files_of(split));
         Ok(work(Files { train: &train, valid: &valid }))
     }
@@ -461,7 +481,7 @@ fn catalog(
 }
 
 /// Refuses a plan that would not fit into the memory that is free now.
-fn check_memory(plan: &Plan) -> Result<(), Failure> {
+fn check_memory(plan: &TrainingPlan) -> Result<(), Failure> {
     let needed = plan.estimate.memory_bytes;
     let phases = std::iter::once(&plan.train).chain(plan.eval.as_ref().map(|eval| &eval.phase));
     let warm = phases.filter_map(|phase| plan.warm_bytes(phase)).max().unwrap_or(0).saturating_add(needed);

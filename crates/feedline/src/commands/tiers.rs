@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use model::checkpoint::manifest::Moment;
 use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule};
-use model::plan::{Medium, Plan, StorePlan};
+use model::plan::{Medium, StorePlan};
 use model::spec::{SaveMode, Spec};
 use model::units::{Bytes, counted};
 use store::{BACKENDS, Selection, Sim, SimTier, Store, Tier};
@@ -59,12 +59,11 @@ impl Tiers {
     }
 
     /// Refuses folders that are none, and disks that are too small.
-    pub fn check(&self, plan: &CheckpointPlan, epochs: u64, steps: u64) -> Result<(), Failure> {
+    pub fn check(&self, plan: &CheckpointPlan, taken: u64) -> Result<(), Failure> {
         for site in self.sites().filter(|site| site.holds_files()) {
             check_folder(&site.folder, "checkpoint folder")?;
         }
         let bytes = plan.geometry.total_bytes();
-        let taken = plan.schedule.saves(epochs, steps);
         let replaced = match plan.schedule {
             // The one that is being replaced stands there until the new one is complete.
             Schedule::Alone { saves, .. } => replaced_bytes(&self.last.folder, saves).saturating_sub(bytes),
@@ -137,22 +136,6 @@ impl Site {
             Bytes(free),
         )))
     }
-}
-
-/// A plan with the checkpoints that the workload asks for, and where they go.
-pub fn with_checkpoints(
-    plan: Plan,
-    spec: &Spec,
-    store: &Selection,
-    scale: Scale,
-) -> Result<(Plan, Option<Tiers>), Failure> {
-    if !spec.workflow.checkpoint {
-        return Ok((plan, None));
-    }
-    let tiers = Tiers::choose(spec, store)?;
-    let request = tiers.request(plan.ranks, scale);
-    let checkpoint = CheckpointPlan::resolve(spec, &request).map_err(Failure::usage)?;
-    Ok((plan.with_checkpoints(checkpoint), Some(tiers)))
 }
 
 fn named(text: Option<&str>, default: &Selection, key: &str) -> Result<Selection, Failure> {

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use format::Arithmetic;
-use model::plan::{Plan, Request};
+use model::plan::{Request, TrainingPlan};
 use model::spec::{self, Source, Spec};
 use model::units::{Bytes, grouped, significant};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ struct Row {
     workload: &'static Workload,
     spec: Spec,
     /// Of one accelerator, where the workload trains.
-    plan: Option<Plan>,
+    plan: Option<TrainingPlan>,
 }
 
 fn row(workload: &'static Workload) -> Result<Row, Failure> {
@@ -57,7 +57,7 @@ fn row(workload: &'static Workload) -> Result<Row, Failure> {
         listed: None,
     };
     // A workload without training has no plan yet; the list shows what it has.
-    let plan = Plan::resolve(&spec, &request).ok();
+    let plan = TrainingPlan::resolve(&spec, &request).ok();
     Ok(Row { workload, spec, plan })
 }
 

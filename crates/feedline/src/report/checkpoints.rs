@@ -244,6 +244,23 @@ fn figure(rate: Option<f64>) -> String {
     rate.map_or("n/a".to_owned(), significant)
 }
 
+/// A run without training in a line, behind its number of ranks.
+pub fn heading(plan: &CheckpointPlan) -> String {
+    let geometry = &plan.geometry;
+    let scale = match geometry.scale.is_whole() {
+        true => String::new(),
+        false => format!(", {} of the model", geometry.scale),
+    };
+    format!(
+        ", {} of {} a checkpoint{scale}, saved {}, {} store{}",
+        counted(geometry.file_count(), "file"),
+        Bytes(geometry.total_bytes()),
+        plan.save.name(),
+        plan.last,
+        super::simulated(plan.is_simulated()),
+    )
+}
+
 /// The shape of checkpoints in lines of name and value.
 pub fn geometry_lines(plan: &CheckpointPlan) -> Vec<(String, String)> {
     let geometry = &plan.geometry;

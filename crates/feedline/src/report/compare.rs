@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use model::ledger::Phase;
 use model::metrics::{self, EpochFigures, Figures};
-use model::plan::Plan;
 use model::statistics::{FEWEST, ratio_confidence};
 use model::units::{Nanos, counted, significant};
 use serde_json::{Map, Value, json};
@@ -23,9 +22,9 @@ struct Metric {
     /// What it is for B to have more of it, or less.
     more: &'static str,
     less: &'static str,
-    of_epoch: fn(&Saved<Plan>, &EpochFigures) -> Option<f64>,
+    of_epoch: fn(&Saved, &EpochFigures) -> Option<f64>,
     /// Of a run as a whole.
-    of_run: fn(&Saved<Plan>, &Figures) -> Option<f64>,
+    of_run: fn(&Saved, &Figures) -> Option<f64>,
     shown: fn(f64) -> String,
 }
 
@@ -55,8 +54,8 @@ const METRICS: [Metric; 4] = [
         more: "higher",
         less: "lower",
         // Without compute time there is no AU.
-        of_epoch: |saved, epoch| saved.plan.estimate.demand.and(epoch.au_percent),
-        of_run: |saved, run| saved.plan.estimate.demand.and(run.au_percent).map(|au| au.mean),
+        of_epoch: |saved, epoch| saved.demand().and(epoch.au_percent),
+        of_run: |saved, run| saved.demand().and(run.au_percent).map(|au| au.mean),
         shown: |value| format!("{value:.2}"),
     },
     Metric {
@@ -114,22 +113,23 @@ impl Units {
 
 /// A result and its figures.
 struct Run<'a> {
-    saved: &'a Saved<Plan>,
+    saved: &'a Saved,
     figures: Figures,
 }
 
 impl<'a> Run<'a> {
     fn all(side: &'a Side) -> Vec<Run<'a>> {
-        let runs = side.results.iter().filter_map(|saved| {
-            Some(Run { saved, figures: Figures::new(&saved.plan, &saved.ledger, Phase::Train)? })
-        });
+        let runs = side
+            .results
+            .iter()
+            .filter_map(|saved| Some(Run { saved, figures: Figures::new(&saved.ledger, Phase::Train)? }));
         runs.collect()
     }
 }
 
 /// Whether a result of this side is of a simulated device.
 fn is_simulated(side: &Side) -> bool {
-    side.results.iter().any(|saved| saved.plan.store.is_simulated())
+    side.results.iter().any(|saved| saved.plan.is_simulated())
 }
 
 fn observations(runs: &[Run<'_>], units: Units, metric: &Metric) -> Repeats {
@@ -137,8 +137,8 @@ fn observations(runs: &[Run<'_>], units: Units, metric: &Metric) -> Repeats {
         Units::Runs => runs.iter().filter_map(|run| (metric.of_run)(run.saved, &run.figures)).collect(),
         Units::Epochs { without_first } => {
             let epochs = runs.iter().flat_map(|run| {
-                let Saved { plan, ledger, .. } = run.saved;
-                let epochs = metrics::epochs(plan, ledger, Phase::Train).skip(usize::from(without_first));
+                let ledger = &run.saved.ledger;
+                let epochs = metrics::epochs(ledger, Phase::Train).skip(usize::from(without_first));
                 epochs.filter_map(|epoch| (metric.of_epoch)(run.saved, &epoch))
             });
             epochs.collect()

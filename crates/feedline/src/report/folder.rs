@@ -7,10 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, anyhow};
 use engine::meter;
-use model::ledger::{Ledger, Phase};
+use model::ledger::Phase;
 use model::metrics::EpochFigures;
-use model::spec::Spec;
-use serde::Serialize;
 use store::{Held, Made, make_path};
 
 use super::result::Outcome;
@@ -80,40 +78,34 @@ pub fn is_partial(folder: &Path) -> bool {
 /// Writes the content of a file.
 type Content<'a> = dyn Fn(&mut dyn Write) -> anyhow::Result<()> + 'a;
 
-/// A file of a result: its name, and what writes its content. Documents are written one by one in their order, straight
-/// to the file, so that a result of many epochs takes no memory beside that of its ledger.
-pub struct Document<'a> {
+/// A file of a result. Files are written one by one in their order, straight to the disk, so that a result of many
+/// epochs takes no memory beside that of its ledger.
+struct Document {
     name: &'static str,
-    write: Box<Content<'a>>,
+    write: fn(&mut dyn Write, &Outcome<'_>) -> anyhow::Result<()>,
+    present: fn(&Outcome<'_>) -> bool,
 }
 
-impl<'a> Document<'a> {
-    pub fn new(
-        name: &'static str,
-        write: impl Fn(&mut dyn Write) -> anyhow::Result<()> + 'a,
-    ) -> Document<'a> {
-        Document { name, write: Box::new(write) }
-    }
-
-    /// The three documents of plan and ledger, which every result has.
-    pub fn of_work(spec: &'a Spec, plan: &'a impl Serialize, ledger: &'a Ledger) -> [Document<'a>; 3] {
-        [
-            Document::new("spec.yaml", |to| Ok(to.write_all(spec.to_yaml().as_bytes())?)),
-            Document::new("plan.json", move |to| write_pretty(to, plan)),
-            Document::new("ledger.json", |to| write_lines(to, ledger)),
-        ]
-    }
-}
-
-impl std::fmt::Debug for Document<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Document").field(&self.name).finish()
-    }
-}
+/// The files of a result. The summary is the last one: it has the most memory that was taken.
+const DOCUMENTS: [Document; 5] = [
+    Document {
+        name: "spec.yaml",
+        write: |to, outcome| Ok(to.write_all(outcome.spec.to_yaml().as_bytes())?),
+        present: |_| true,
+    },
+    Document { name: "plan.json", write: |to, outcome| write_pretty(to, outcome.plan), present: |_| true },
+    Document { name: "ledger.json", write: |to, outcome| write_lines(to, outcome.ledger), present: |_| true },
+    Document { name: "epochs.csv", write: write_epochs, present: |outcome| outcome.plan.training.is_some() },
+    Document {
+        name: "summary.json",
+        write: |to, outcome| write_pretty(to, &outcome.summary()),
+        present: |_| true,
+    },
+];
 
 /// Writes the result and says where it is.
-pub fn write(results: &Path, workload: &str, documents: &[Document<'_>]) -> anyhow::Result<PathBuf> {
-    let name = safe_name(workload);
+pub fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
+    let name = safe_name(&outcome.plan.workload);
     let place = || format!("cannot write the result to {}", results.join(&name).display());
     // They were there when the run began.
     make_path(results).with_context(place)?;
@@ -122,7 +114,7 @@ pub fn write(results: &Path, workload: &str, documents: &[Document<'_>]) -> anyh
     let parent = results_folder.below(&name).with_context(place)?;
     let partial = Arc::new(make_partial(&parent).with_context(place)?);
     leave(&partial);
-    let saved = write_files(&partial, documents).and_then(|()| publish(&partial)).with_context(place);
+    let saved = write_files(&partial, outcome).and_then(|()| publish(&partial)).with_context(place);
     match saved {
         Ok(stamp) => Ok(results.join(&name).join(stamp)),
         Err(error) => {
@@ -144,19 +136,10 @@ fn make_partial(parent: &Held) -> anyhow::Result<Made> {
     Err(anyhow!("too many folders {PARTIAL}{number}; remove them"))
 }
 
-/// The files of the result of a run that trains. The summary is the last one: it has the most memory that was taken.
-pub fn documents<'a>(outcome: &'a Outcome<'_>) -> Vec<Document<'a>> {
-    let mut documents: Vec<Document<'_>> =
-        Document::of_work(outcome.spec, outcome.plan, outcome.ledger).into();
-    documents.push(Document::new("epochs.csv", |to| write_epochs(to, outcome)));
-    documents.push(Document::new("summary.json", |to| write_pretty(to, &outcome.summary())));
-    documents
-}
-
-fn write_files(folder: &Made, documents: &[Document<'_>]) -> anyhow::Result<()> {
+fn write_files(folder: &Made, outcome: &Outcome<'_>) -> anyhow::Result<()> {
     let mut sums = Sums::default();
-    for Document { name, write } in documents {
-        sums.add(name, put(folder, name, write)?);
+    for Document { name, write, .. } in DOCUMENTS.iter().filter(|document| (document.present)(outcome)) {
+        sums.add(name, put(folder, name, &|to| write(to, outcome))?);
     }
     put_text(folder, sums::NAME, &sums.to_string())?;
     folder.folder().sync().context("cannot flush the folder")

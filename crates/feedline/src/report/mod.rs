@@ -1,7 +1,6 @@
 //! What people and programs get to read. A report is made from the three documents; stdout is for the report, stderr
 //! for notes, and nothing else in the program writes to either.
 
-pub mod alone;
 pub mod capacity;
 pub mod checkpoints;
 pub mod compare;

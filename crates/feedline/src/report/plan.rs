@@ -1,22 +1,21 @@
 //! A plan as a person or a program reads it.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use model::checkpoint::{AlonePlan, Schedule};
+use model::checkpoint::{CheckpointPlan, Schedule};
 use model::order::{Interleave, Unit};
-use model::plan::{Discipline, Plan, Window};
+use model::plan::{Discipline, Plan, TrainingPlan, Window};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::warning::Warning;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::checkpoints::geometry_lines;
 
-/// The disk that the data set would lie on.
+/// The disk that the data set, or without training the checkpoints, would lie on.
 #[derive(Debug)]
 pub struct Disk {
     pub folder: PathBuf,
-    pub needed_bytes: u64,
     pub free_bytes: Option<u64>,
 }
 
@@ -34,46 +33,107 @@ pub struct PlanReport<'a> {
 impl PlanReport<'_> {
     pub fn json(&self) -> Value {
         let mut value = serde_json::to_value(self.plan).unwrap_or_default();
-        if let Some(map) = value.as_object_mut() {
-            map.insert("plan_digest".to_owned(), json!(self.plan.digest()));
-            map.insert("host_memory_bytes".to_owned(), json!(self.host_memory_bytes));
-            map.insert("host_memory_limit".to_owned(), json!(self.memory_limit));
-            let train = &self.plan.train.shards;
-            map.insert("samples_per_epoch".to_owned(), json!(train.samples));
-            map.insert("steps_per_epoch".to_owned(), json!(train.steps));
-            map.insert("dropped_samples".to_owned(), json!(train.dropped()));
-            map.insert(
-                "disk".to_owned(),
-                json!({
-                    "folder": self.disk.folder,
-                    "needed_bytes": self.disk.needed_bytes,
-                    "free_bytes": self.disk.free_bytes,
-                }),
-            );
-            let warnings: Vec<String> = self.warnings.iter().map(ToString::to_string).collect();
-            map.insert("warnings".to_owned(), json!(warnings));
-        }
+        let Some(map) = value.as_object_mut() else { return value };
+        map.insert("plan_digest".to_owned(), json!(self.plan.digest()));
+        let Disk { folder, free_bytes } = &self.disk;
+        let disk = match (&self.plan.training, &self.plan.checkpoint) {
+            (Some(training), _) => {
+                map.extend(self.training_keys(training));
+                let needed_bytes = training.data.bytes();
+                json!({ "folder": folder, "needed_bytes": needed_bytes, "free_bytes": free_bytes })
+            }
+            (None, checkpoint) => {
+                map.extend(checkpoint.iter().flat_map(checkpoint_keys));
+                json!({ "folder": folder, "free_bytes": free_bytes })
+            }
+        };
+        map.insert("disk".to_owned(), disk);
+        let warnings: Vec<String> = self.warnings.iter().map(ToString::to_string).collect();
+        map.insert("warnings".to_owned(), json!(warnings));
         value
+    }
+
+    fn training_keys(&self, training: &TrainingPlan) -> Map<String, Value> {
+        let shards = &training.train.shards;
+        let keys = [
+            ("host_memory_bytes", json!(self.host_memory_bytes)),
+            ("host_memory_limit", json!(self.memory_limit)),
+            ("samples_per_epoch", json!(shards.samples)),
+            ("steps_per_epoch", json!(shards.steps)),
+            ("dropped_samples", json!(shards.dropped())),
+        ];
+        keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     pub fn text(&self) -> String {
         let plan = self.plan;
         let (ranks, hosts) = (counted(plan.ranks, "rank"), counted(plan.hosts, "host"));
-        let mut text = format!("{}: {ranks} on {hosts}, {} store\n", plan.workload, plan.store);
-        for (title, lines) in [
+        match (&plan.training, &plan.checkpoint) {
+            (Some(training), checkpoint) => {
+                let mut text = format!("{}: {ranks} on {hosts}, {} store\n", plan.workload, training.store);
+                for (title, lines) in (TrainingSections { report: self, plan: training }).all() {
+                    push_section(&mut text, title, lines);
+                }
+                if let Some(checkpoint) = checkpoint {
+                    push_section(&mut text, "checkpoint", geometry_lines(checkpoint));
+                }
+                text
+            }
+            (None, Some(checkpoint)) => {
+                let mut text = format!("{}: checkpoints of {ranks} on {hosts}\n", plan.workload);
+                push_section(&mut text, "checkpoint", self.checkpoint_lines(checkpoint));
+                text
+            }
+            (None, None) => String::new(),
+        }
+    }
+
+    /// The checkpoints of a run that does not train.
+    fn checkpoint_lines(&self, plan: &CheckpointPlan) -> Vec<(String, String)> {
+        let mut lines = geometry_lines(plan);
+        if let Schedule::Alone { saves, restores, pause } = plan.schedule {
+            let what = format!("{saves} saved, {restores} restored, each after {pause}");
+            lines.push(line("checkpoints", &what));
+            let all = Bytes(plan.geometry.total_bytes().saturating_mul(plan.at_once(saves)));
+            let Disk { folder, free_bytes } = &self.disk;
+            let free = free_bytes.map_or(String::new(), |free| format!(", {} are free", Bytes(free)));
+            lines.push(line("disk", &format!("{all} in {}{free}", folder.display())));
+        }
+        lines
+    }
+}
+
+fn checkpoint_keys(plan: &CheckpointPlan) -> Map<String, Value> {
+    let geometry = &plan.geometry;
+    let rank_bytes: Vec<u64> = (0..geometry.ranks).map(|rank| geometry.rank_bytes(rank)).collect();
+    let keys = [
+        ("files", json!(geometry.file_count())),
+        ("bytes", json!(geometry.total_bytes())),
+        ("model_bytes", json!(geometry.model_total_bytes())),
+        ("optimizer_bytes", json!(geometry.optimizer_total_bytes())),
+        ("rank_bytes", json!(rank_bytes)),
+    ];
+    keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// What is said about training, section by section.
+struct TrainingSections<'a> {
+    report: &'a PlanReport<'a>,
+    plan: &'a TrainingPlan,
+}
+
+type Section = (&'static str, Vec<(String, String)>);
+
+impl TrainingSections<'_> {
+    fn all(&self) -> [Section; 6] {
+        [
             ("data set", self.data_lines()),
             ("epoch", self.epoch_lines()),
             ("loader", self.loader_lines()),
             ("demand", self.demand_lines()),
             ("memory per host", self.memory_lines()),
             ("MLPerf Storage's size rule", self.rule_lines()),
-        ] {
-            push_section(&mut text, title, lines);
-        }
-        if let Some(checkpoint) = &self.plan.checkpoint {
-            push_section(&mut text, "checkpoint", geometry_lines(checkpoint));
-        }
-        text
+        ]
     }
 
     fn data_lines(&self) -> Vec<(String, String)> {
@@ -104,17 +164,11 @@ impl PlanReport<'_> {
             let valid = format!("{}, {}", grouped(data.valid.files), Bytes(data.valid.bytes));
             lines.push(line("validation files", &valid));
         }
-        let free = self.disk.free_bytes.map_or("unknown".to_owned(), |free| Bytes(free).to_string());
-        let enough = if self.disk.free_bytes.is_some_and(|free| free < self.disk.needed_bytes) {
-            ": too small"
-        } else {
-            ""
-        };
-        let folder = self.disk.folder.display();
-        lines.push(line(
-            "disk needed, free",
-            &format!("{}, {free} at {folder}{enough}", Bytes(self.disk.needed_bytes)),
-        ));
+        let (Disk { folder, free_bytes }, needed) = (&self.report.disk, data.bytes());
+        let free = free_bytes.map_or("unknown".to_owned(), |free| Bytes(free).to_string());
+        let enough = if free_bytes.is_some_and(|free| free < needed) { ": too small" } else { "" };
+        let disk = format!("{}, {free} at {}{enough}", Bytes(needed), folder.display());
+        lines.push(line("disk needed, free", &disk));
         lines
     }
 
@@ -153,7 +207,7 @@ impl PlanReport<'_> {
                 &format!(
                     "{} of {} ranks x batch {}",
                     grouped(shards.steps),
-                    plan.ranks,
+                    plan.ranks(),
                     grouped(shards.batch)
                 ),
             ),
@@ -222,7 +276,7 @@ impl PlanReport<'_> {
         let Some(demand) = self.plan.estimate.demand else {
             return vec![line("per accelerator", "without limit: steps have no compute time")];
         };
-        let all = self.plan.ranks as f64;
+        let all = self.plan.ranks() as f64;
         let mib = |rate: f64| format!("{} MiB/s", significant(rate));
         vec![
             line(
@@ -247,9 +301,9 @@ impl PlanReport<'_> {
             estimate.memory.iter().map(|term| line(&term.what, &Bytes(term.bytes).to_string())).collect();
         lines.push(line(
             "together",
-            &format!("{} of {}", Bytes(estimate.memory_bytes), Bytes(self.host_memory_bytes)),
+            &format!("{} of {}", Bytes(estimate.memory_bytes), Bytes(self.report.host_memory_bytes)),
         ));
-        lines.extend(self.memory_limit.map(|limit| line("limit", limit)));
+        lines.extend(self.report.memory_limit.map(|limit| line("limit", limit)));
         lines
     }
 
@@ -268,53 +322,6 @@ impl PlanReport<'_> {
                 ),
             ),
         ]
-    }
-}
-
-/// The plan of a run that takes checkpoints and does not train.
-#[derive(Debug)]
-pub struct AloneReport<'a> {
-    pub plan: &'a AlonePlan,
-    pub folder: &'a Path,
-    pub free_bytes: Option<u64>,
-    pub warnings: &'a [Warning],
-}
-
-impl AloneReport<'_> {
-    pub fn json(&self) -> Value {
-        let mut value = serde_json::to_value(self.plan).unwrap_or_default();
-        let geometry = &self.plan.checkpoint.geometry;
-        let rank_bytes: Vec<u64> = (0..geometry.ranks).map(|rank| geometry.rank_bytes(rank)).collect();
-        if let Some(map) = value.as_object_mut() {
-            map.insert("plan_digest".to_owned(), json!(self.plan.digest()));
-            map.insert("files".to_owned(), json!(geometry.file_count()));
-            map.insert("bytes".to_owned(), json!(geometry.total_bytes()));
-            map.insert("model_bytes".to_owned(), json!(geometry.model_total_bytes()));
-            map.insert("optimizer_bytes".to_owned(), json!(geometry.optimizer_total_bytes()));
-            map.insert("rank_bytes".to_owned(), json!(rank_bytes));
-            let disk = json!({ "folder": self.folder, "free_bytes": self.free_bytes });
-            map.insert("disk".to_owned(), disk);
-            let warnings: Vec<String> = self.warnings.iter().map(ToString::to_string).collect();
-            map.insert("warnings".to_owned(), json!(warnings));
-        }
-        value
-    }
-
-    pub fn text(&self) -> String {
-        let plan = self.plan;
-        let (ranks, hosts) = (counted(plan.ranks, "rank"), counted(plan.hosts, "host"));
-        let mut text = format!("{}: checkpoints of {ranks} on {hosts}\n", plan.workload);
-        let mut lines = geometry_lines(&plan.checkpoint);
-        if let Schedule::Alone { saves, restores, pause } = plan.checkpoint.schedule {
-            let what = format!("{saves} saved, {restores} restored, each after {pause}");
-            lines.push(line("checkpoints", &what));
-            let at_once = plan.checkpoint.at_once(saves);
-            let all = plan.checkpoint.geometry.total_bytes().saturating_mul(at_once);
-            let free = self.free_bytes.map_or(String::new(), |free| format!(", {} are free", Bytes(free)));
-            lines.push(line("disk", &format!("{} in {}{free}", Bytes(all), self.folder.display())));
-        }
-        push_section(&mut text, "checkpoint", lines);
-        text
     }
 }
 

@@ -9,7 +9,7 @@ use model::digest::Digest;
 use model::histogram::Quantiles;
 use model::ledger::{Calibration, Checked, Errors, Ledger, Phase};
 use model::metrics::{self, EpochFigures, Figures, Spread};
-use model::plan::{LoaderPlan, Plan};
+use model::plan::{LoaderPlan, Plan, TrainingPlan};
 use model::spec::Spec;
 use model::units::Nanos;
 use model::verdict::{Status, Verdict, expected_digest};
@@ -53,42 +53,71 @@ const MIB: f64 = (1u64 << 20) as f64;
 
 impl Outcome<'_> {
     pub fn figures(&self, phase: Phase) -> Option<Figures> {
-        Figures::new(self.plan, self.ledger, phase)
+        Figures::new(self.ledger, phase)
     }
 
     /// The figures of each epoch.
     pub fn epochs(&self, phase: Phase) -> impl Iterator<Item = EpochFigures> {
-        metrics::epochs(self.plan, self.ledger, phase)
+        metrics::epochs(self.ledger, phase)
     }
 
     /// Whether the target was met; a run that did not reach its end has not shown it either way.
-    pub fn meets(&self, figures: &Figures) -> Option<bool> {
+    pub fn meets(&self, training: &TrainingPlan, figures: &Figures) -> Option<bool> {
         let complete = self.verdict.status != Status::Incomplete;
-        figures.meets(self.plan.metric.au_target).filter(|_| complete)
+        figures.meets(training.metric.au_target).filter(|_| complete)
     }
 
-    /// The content of `summary.json`.
+    /// The content of `summary.json`: DLIO's keys in DLIO's order, and feedline's own object behind them.
     pub fn summary(&self) -> impl Serialize {
-        let Plan { ranks, hosts, data, metric, .. } = self.plan;
-        let described = Described {
-            times: &self.times,
-            host: self.host,
-            ranks: *ranks,
-            hosts: *hosts,
+        let (host, set) = (self.host, self.data_set());
+        let memory = host.memory_bytes as f64;
+        Summary {
+            start: &self.times.start,
+            num_accelerators: self.plan.ranks,
+            num_hosts: self.plan.hosts,
+            hostname: &host.name,
+            metric: self.metric(),
+            num_files_train: set.files_train,
+            num_files_eval: set.files_eval,
+            num_samples_per_file: set.samples_per_file,
+            host_cpu_count: [host.cores],
+            host_processor_name: "",
+            potential_caching: [u8::from(memory > set.bytes)],
+            host_cpuinfo: map(&host.cpuinfo),
+            host_meminfo: map(&host.meminfo),
+            host_memory_gib: [memory / GIB],
+            data_size_per_host_gib: set.bytes / GIB,
+            epochs: self.ledger.epochs(Phase::Train).len(),
+            end: &self.times.end,
+            feedline: self.feedline(),
+        }
+    }
+
+    /// The data set as DLIO describes it, also of a run that reads none.
+    fn data_set(&self) -> DataSet {
+        let Some(TrainingPlan { data, metric, .. }) = &self.plan.training else {
+            let set = &self.spec.dataset;
+            let samples = set.num_files_train.saturating_mul(set.num_samples_per_file);
+            return DataSet {
+                files_train: set.num_files_train,
+                files_eval: set.num_files_eval,
+                samples_per_file: set.num_samples_per_file,
+                bytes: samples as f64 * set.record_length_bytes,
+            };
+        };
+        DataSet {
             files_train: data.train.files,
             files_eval: data.valid.files,
             samples_per_file: data.train.samples_per_file,
             bytes: data.train.samples() as f64 * metric.record_length_bytes,
-            epochs: self.ledger.epochs(Phase::Train).len(),
-        };
-        described.summary(self.metric(), self.feedline())
+        }
     }
 
     fn metric(&self) -> Map<String, Value> {
         let mut metric = Map::new();
         for (phase, prefix) in [(Phase::Train, "train"), (Phase::Eval, "eval")] {
-            if let Some(figures) = self.figures(phase) {
-                self.dlio_metric(prefix, &figures, &mut metric);
+            if let Some((training, figures)) = self.plan.training.as_ref().zip(self.figures(phase)) {
+                self.dlio_metric(prefix, training, &figures, &mut metric);
             }
         }
         if let Some(checkpoints) = self.checkpoints() {
@@ -100,22 +129,27 @@ impl Outcome<'_> {
     /// What is known of the run's checkpoints, if it was to take any.
     pub fn checkpoints(&self) -> Option<CheckpointReport<'_>> {
         let seen = &self.ledger.checkpoints;
-        let step = Nanos::from_seconds(self.plan.train.compute.mean());
-        Some(CheckpointReport {
-            plan: self.plan.checkpoint.as_ref()?,
-            seen,
-            between_failures: self.between_failures,
-            step: Some(seen.steps_apart.mean().unwrap_or(step)),
-        })
+        let step = self.plan.training.as_ref().map(|training| {
+            let planned = Nanos::from_seconds(training.train.compute.mean());
+            seen.steps_apart.mean().unwrap_or(planned)
+        });
+        let (plan, between_failures) = (self.plan.checkpoint.as_ref()?, self.between_failures);
+        Some(CheckpointReport { plan, seen, between_failures, step })
     }
 
     /// DLIO's metric keys for one phase. Its MB are MiB and its bytes per sample nominal; the real
     /// ones are in `feedline.epochs`.
-    fn dlio_metric(&self, prefix: &str, figures: &Figures, metric: &mut Map<String, Value>) {
+    fn dlio_metric(
+        &self,
+        prefix: &str,
+        training: &TrainingPlan,
+        figures: &Figures,
+        metric: &mut Map<String, Value>,
+    ) {
         let au: Vec<Option<f64>> = figures.epochs.iter().map(|epoch| epoch.au_percent).collect();
         let rates: Vec<Option<f64>> = figures.epochs.iter().map(|epoch| epoch.samples_per_second).collect();
-        let met = self.meets(figures);
-        let nominal = self.plan.metric.record_length_bytes / MIB;
+        let met = self.meets(training, figures);
+        let nominal = training.metric.record_length_bytes / MIB;
         let mut put = |key: &str, value: Value| metric.insert(format!("{prefix}_{key}"), value);
         put("au_percentage", json!(au));
         put("au_mean_percentage", json!(figures.au_percent.map(|au| au.mean)));
@@ -132,43 +166,51 @@ impl Outcome<'_> {
     }
 
     fn feedline(&self) -> Own<'_> {
+        let training = self.plan.training.as_ref();
         Own {
             version: env!("CARGO_PKG_VERSION"),
             workload: &self.plan.workload,
             plan_digest: self.plan.digest(),
             verdict: self.verdict,
-            store: observed_store(&self.plan.store.text, self.ledger),
-            simulated: self.plan.store.is_simulated(),
-            loader: self.plan.loader,
+            store: observed_store(self.plan.store_name(), self.ledger),
+            simulated: self.plan.is_simulated(),
+            loader: training.map(|training| training.loader),
             memory: json!({
                 "peak_rss_bytes": *self.peak_rss_bytes,
-                "planned_bytes": self.plan.estimate.memory_bytes,
+                "planned_bytes": self.plan.memory_bytes(),
             }),
-            errors: self.ledger.errors(),
-            calibration: self.ledger.calibration,
-            first_batch_seconds: self.ledger.first_batch_ns.map(|ns| (self.times.settling + ns).seconds()),
+            instrument: training.map(|_| Instrument {
+                errors: self.ledger.errors(),
+                calibration: self.ledger.calibration,
+                first_batch_seconds: self
+                    .ledger
+                    .first_batch_ns
+                    .map(|ns| (self.times.settling + ns).seconds()),
+            }),
             limits: &self.host.limits,
             cpu_seconds: self.times.cpu_seconds,
             wall_seconds: self.times.span.seconds(),
             warnings: self.warnings.iter().map(ToString::to_string).collect(),
-            latency: self.ledger.latencies(Phase::Train).summaries(),
-            in_flight_bound: self.in_flight_bound(),
-            checked: self.checked(),
-            clock_difference: self.clock_difference(Phase::Train),
-            eval_clock_difference: self.clock_difference(Phase::Eval),
-            epochs: Epochs { outcome: self, phase: Phase::Train },
-            eval_epochs: Epochs { outcome: self, phase: Phase::Eval },
+            trained: training.map(|training| Trained {
+                latency: self.ledger.latencies(Phase::Train).summaries(),
+                in_flight_bound: self.in_flight_bound(),
+                checked: self.checked(training),
+                clock_difference: self.clock_difference(Phase::Train),
+                eval_clock_difference: self.clock_difference(Phase::Eval),
+                epochs: Epochs { outcome: self, training, phase: Phase::Train },
+                eval_epochs: Epochs { outcome: self, training, phase: Phase::Eval },
+            }),
             checkpoint: self.checkpoints().map(|checkpoints| checkpoints.json()),
         }
     }
 
     /// Why the rate by the clock is not the one in the metric window, where they differ by more than a few per cent.
     pub fn clock_difference(&self, phase: Phase) -> Option<String> {
-        metrics::clock_difference(self.plan, self.ledger, phase)
+        metrics::clock_difference(self.plan.training.as_ref(), self.ledger, phase)
     }
 
     /// What was compared with what the files should hold, over all epochs, and what that took.
-    fn checked(&self) -> Value {
+    fn checked(&self, training: &TrainingPlan) -> Value {
         let (mut sum, mut cpu) = (Checked::default(), Nanos::ZERO);
         for phase in [Phase::Train, Phase::Eval] {
             for epoch in self.ledger.epochs(phase) {
@@ -178,7 +220,7 @@ impl Outcome<'_> {
             }
         }
         json!({
-            "verify": self.plan.verify,
+            "verify": training.verify,
             "fetches": sum.fetches,
             "unknown_fetches": sum.unknown,
             "foreign_fetches": sum.foreign,
@@ -196,7 +238,16 @@ impl Outcome<'_> {
     }
 }
 
-/// The `feedline` object.
+/// The data set in DLIO's terms.
+struct DataSet {
+    files_train: u64,
+    files_eval: u64,
+    samples_per_file: u64,
+    /// Nominal size.
+    bytes: f64,
+}
+
+/// The `feedline` object. A run that does not train has no keys of training.
 #[derive(Serialize)]
 struct Own<'a> {
     version: &'static str,
@@ -205,15 +256,31 @@ struct Own<'a> {
     verdict: &'a Verdict,
     store: Value,
     simulated: bool,
-    loader: LoaderPlan,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loader: Option<LoaderPlan>,
     memory: Value,
-    errors: Errors,
-    calibration: Option<Calibration>,
-    first_batch_seconds: Option<f64>,
+    #[serde(flatten)]
+    instrument: Option<Instrument>,
     limits: &'a BTreeSet<String>,
     cpu_seconds: f64,
     wall_seconds: f64,
     warnings: Vec<String>,
+    #[serde(flatten)]
+    trained: Option<Trained<'a>>,
+    checkpoint: Option<Value>,
+}
+
+/// What the instrument met while it trained, and what it can do.
+#[derive(Serialize)]
+struct Instrument {
+    errors: Errors,
+    calibration: Option<Calibration>,
+    first_batch_seconds: Option<f64>,
+}
+
+/// What was seen of training.
+#[derive(Serialize)]
+struct Trained<'a> {
     latency: BTreeMap<String, Quantiles>,
     in_flight_bound: u64,
     checked: Value,
@@ -221,12 +288,12 @@ struct Own<'a> {
     eval_clock_difference: Option<String>,
     epochs: Epochs<'a>,
     eval_epochs: Epochs<'a>,
-    checkpoint: Option<Value>,
 }
 
 /// The epochs of a phase, made one by one as they are written.
 struct Epochs<'a> {
     outcome: &'a Outcome<'a>,
+    training: &'a TrainingPlan,
     phase: Phase,
 }
 
@@ -240,7 +307,7 @@ struct Epoch {
 
 impl Serialize for Epochs<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let planned = self.outcome.plan.phase(self.phase);
+        let planned = self.training.phase(self.phase);
         serializer.collect_seq(self.outcome.epochs(self.phase).map(|figures| {
             let finished = figures.samples_delivered + figures.samples_failed == figures.samples_planned;
             let planned = planned.filter(|_| finished);
@@ -250,50 +317,9 @@ impl Serialize for Epochs<'_> {
     }
 }
 
-/// What DLIO's summary says of a run beside its figures.
-pub struct Described<'a> {
-    pub times: &'a Times,
-    pub host: &'a Host,
-    pub ranks: u64,
-    pub hosts: u64,
-    pub files_train: u64,
-    pub files_eval: u64,
-    pub samples_per_file: u64,
-    /// Nominal size of the data set.
-    pub bytes: f64,
-    pub epochs: usize,
-}
-
-impl<'a> Described<'a> {
-    /// DLIO's keys in DLIO's order, and feedline's own object behind them.
-    pub fn summary<Own: Serialize>(&self, metric: Map<String, Value>, feedline: Own) -> Summary<'a, Own> {
-        let memory = self.host.memory_bytes as f64;
-        Summary {
-            start: &self.times.start,
-            num_accelerators: self.ranks,
-            num_hosts: self.hosts,
-            hostname: &self.host.name,
-            metric,
-            num_files_train: self.files_train,
-            num_files_eval: self.files_eval,
-            num_samples_per_file: self.samples_per_file,
-            host_cpu_count: [self.host.cores],
-            host_processor_name: "",
-            potential_caching: [u8::from(memory > self.bytes)],
-            host_cpuinfo: map(&self.host.cpuinfo),
-            host_meminfo: map(&self.host.meminfo),
-            host_memory_gib: [memory / GIB],
-            data_size_per_host_gib: self.bytes / GIB,
-            epochs: self.epochs,
-            end: &self.times.end,
-            feedline,
-        }
-    }
-}
-
 /// `summary.json`.
 #[derive(Serialize)]
-pub struct Summary<'a, Own> {
+struct Summary<'a> {
     start: &'a str,
     num_accelerators: u64,
     num_hosts: u64,
@@ -313,11 +339,11 @@ pub struct Summary<'a, Own> {
     data_size_per_host_gib: f64,
     epochs: usize,
     end: &'a str,
-    feedline: Own,
+    feedline: Own<'a>,
 }
 
 /// What the store was asked to be and what it turned out to be.
-pub fn observed_store(requested: &str, ledger: &Ledger) -> Value {
+fn observed_store(requested: &str, ledger: &Ledger) -> Value {
     let mut facts: BTreeMap<&str, String> = BTreeMap::new();
     for (property, mode) in &ledger.conditions.modes {
         let values: Vec<&str> = mode.observed.iter().map(String::as_str).collect();

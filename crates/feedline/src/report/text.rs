@@ -7,18 +7,20 @@ use std::path::Path;
 use model::histogram::Quantiles;
 use model::ledger::{Calibration, Phase};
 use model::metrics::{EpochFigures, Figures, Spread};
+use model::plan::{Plan, TrainingPlan};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::verdict::{Finding, Outcome as RuleOutcome, Status, Verdict};
 
+use super::checkpoints;
 use super::result::Outcome;
 
 /// The whole report.
 pub fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String {
-    let mut text = heading(outcome);
+    let mut text = heading(outcome.plan);
     for (phase, title) in [(Phase::Train, "training"), (Phase::Eval, "evaluation")] {
-        if let Some(figures) = outcome.figures(phase) {
-            let _ = write!(text, "\n{title}\n{}\n", epochs_table(outcome, phase));
-            text.push_str(&run_lines(outcome, &figures));
+        if let Some((training, figures)) = outcome.plan.training.as_ref().zip(outcome.figures(phase)) {
+            let _ = write!(text, "\n{title}\n{}\n", epochs_table(outcome, training, phase));
+            text.push_str(&run_lines(outcome, training, &figures));
             if let Some(why) = outcome.clock_difference(phase) {
                 let _ = writeln!(text, "{why}");
             }
@@ -44,12 +46,18 @@ next
   feedline run demo --store null                  what this machine could do with storage that never waits
 ";
 
-fn heading(outcome: &Outcome<'_>) -> String {
-    let plan = outcome.plan;
+fn heading(plan: &Plan) -> String {
+    let work = match (&plan.training, &plan.checkpoint) {
+        (Some(training), _) => training_heading(training),
+        (None, Some(checkpoint)) => checkpoints::heading(checkpoint),
+        (None, None) => String::new(),
+    };
+    format!("{}: {}{work}\n", plan.workload, counted(plan.ranks, "rank"))
+}
+
+fn training_heading(plan: &TrainingPlan) -> String {
     format!(
-        "{}: {} x {}, {} of {}, {} store{}, {} x {} of {}\n",
-        plan.workload,
-        counted(plan.ranks, "rank"),
+        " x {}, {} of {}, {} store{}, {} x {} of {}",
         counted(plan.loader.readers_per_rank, "reader"),
         counted(plan.data.train.files, "file"),
         plan.format,
@@ -75,10 +83,10 @@ fn latency_table(outcome: &Outcome<'_>, phase: Phase) -> String {
     format!("\n{}\n", super::table(header, 1..7, rows))
 }
 
-fn epochs_table(outcome: &Outcome<'_>, phase: Phase) -> String {
+fn epochs_table(outcome: &Outcome<'_>, training: &TrainingPlan, phase: Phase) -> String {
     let ranks = outcome.plan.ranks;
     let mut rows: Vec<Vec<String>> = Vec::new();
-    let mut is_shown = [outcome.plan.device.copy_bytes_per_second.is_some(), false, false];
+    let mut is_shown = [training.device.copy_bytes_per_second.is_some(), false, false];
     for epoch in outcome.epochs(phase) {
         is_shown[1] |= epoch.checkpoint_seconds > 0.0;
         is_shown[2] |= epoch.cache.storage_share.is_some();
@@ -141,9 +149,9 @@ fn epoch_cells(epoch: &EpochFigures, ranks: u64) -> [String; HEADER.len()] {
     ]
 }
 
-fn run_lines(outcome: &Outcome<'_>, figures: &Figures) -> String {
-    let target = 100.0 * outcome.plan.metric.au_target;
-    let met = match outcome.meets(figures) {
+fn run_lines(outcome: &Outcome<'_>, training: &TrainingPlan, figures: &Figures) -> String {
+    let target = 100.0 * training.metric.au_target;
+    let met = match outcome.meets(training, figures) {
         Some(true) => "met",
         Some(false) => "not met",
         None => "not shown",
@@ -254,13 +262,14 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             measure: Some(&Arithmetic(&*format)),
             listed: None,
         };
-        let plan = Plan::resolve(&spec, &request).unwrap();
-        let data = plan.data.computed().unwrap();
+        let plan = Plan::resolve(&spec, &request, None).unwrap();
+        let training = plan.trained().unwrap();
+        let data = training.data.computed().unwrap();
         let [train, valid] = [&data.train, &data.valid].map(|split| data.files_of(split));
         let (clock, stop, pulse) = (FakeClock::default(), Stop::default(), Pulse::default());
         let files = Files { train: &train, valid: &valid };
         let rig = Rig {
-            plan: &plan,
+            plan: training,
             world: &Solo::new(plan.ranks),
             format: &*format,
             store: &Null,
@@ -276,7 +285,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
         ledger.conditions.request("store", "null");
         ledger.conditions.observe("store", "null");
         ledger.conditions.hosts.insert("here".to_owned(), HostSeen { readings: 1, ..HostSeen::default() });
-        let verdict = judge(&Case { plan: &plan, ledger: &ledger });
+        let verdict = judge(&Case { plan: Some(&plan), ledger: &ledger });
         let outcome = Outcome {
             plan: &plan,
             spec: &spec,

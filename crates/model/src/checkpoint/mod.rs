@@ -20,7 +20,7 @@ use crate::units::Bytes;
 
 pub use idle::idle;
 use layers::Layers;
-pub use plan::{AlonePlan, CheckpointPlan, SaveRequest};
+pub use plan::{CheckpointPlan, SaveRequest};
 pub use schedule::Schedule;
 pub use seen::{Checkpoints, Cpu, Restored, Saved, Steps};
 

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Geometry, GeometryError, Scale, Schedule};
+use crate::plan::StorePlan;
 use crate::plan::store::tier;
-use crate::plan::{StorePlan, digest};
 use crate::spec::{CacheState, CheckpointMode, SaveMode, Spec};
 use crate::units::Nanos;
 
@@ -111,9 +111,9 @@ impl CheckpointPlan {
         }
     }
 
-    /// Whether a place for checkpoints is simulated.
+    /// Whether a place for checkpoints is a simulated device. The null backend is none: it has no device.
     pub fn is_simulated(&self) -> bool {
-        self.tiers().any(|tier| !tier.holds_files)
+        self.tiers().any(StorePlan::is_simulated)
     }
 
     /// Threads that write or read files at once.
@@ -126,26 +126,3 @@ impl CheckpointPlan {
 const CHUNKS_PER_WRITER: u64 = 5;
 /// More threads than this bring nothing on one host.
 const MOST_WRITERS: u64 = 64;
-
-/// A run that saves and restores and does not train.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AlonePlan {
-    pub workload: String,
-    pub model: String,
-    pub ranks: u64,
-    pub hosts: u64,
-    pub checkpoint: CheckpointPlan,
-    pub memory_bytes: u64,
-}
-
-impl AlonePlan {
-    /// Identifies the work: two runs with one digest did the same thing.
-    pub fn digest(&self) -> String {
-        digest(self, &["workload", "memory_bytes"])
-    }
-
-    /// Whether the storage is a reckoning and no medium.
-    pub fn is_simulated(&self) -> bool {
-        self.checkpoint.is_simulated()
-    }
-}

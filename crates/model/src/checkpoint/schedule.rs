@@ -46,6 +46,11 @@ impl Schedule {
         }
     }
 
+    /// Whether it has nothing to do: neither to save nor to restore without training.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Schedule::Alone { saves: 0, restores: 0, .. })
+    }
+
     /// Whether a checkpoint follows this epoch, counted from 1.
     pub fn after_epoch(&self, epoch: u64) -> bool {
         match self {

@@ -12,6 +12,9 @@ use crate::units::Nanos;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheSeen {
+    /// The files that the phase reads. All nodes read from the same ones.
+    #[serde(default)]
+    pub stored: Stored,
     pub made: Made,
     pub counted: Counted,
     /// Bytes that fetches asked for, those that a fetch asks for more than once counted once: libraries read parts of
@@ -31,6 +34,21 @@ pub struct CacheSeen {
     pub device: Amount,
     /// What could not be told, and why.
     pub untold: BTreeSet<String>,
+}
+
+/// The files of a split; zero where they are not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stored {
+    pub files: u64,
+    pub bytes: u64,
+}
+
+impl Stored {
+    /// What two nodes say of the same files: it is the same, or one of them does not know.
+    fn larger(self, other: Stored) -> Stored {
+        let Stored { files, bytes } = other;
+        Stored { files: self.files.max(files), bytes: self.bytes.max(bytes) }
+    }
 }
 
 /// How the cache was made ready for the phase.
@@ -196,16 +214,15 @@ pub struct CacheFigures {
 }
 
 impl CacheSeen {
-    /// Of a split with so many `files`, which have `stored` bytes.
-    pub fn figures(&self, files: u64, stored: u64) -> CacheFigures {
+    pub fn figures(&self) -> CacheFigures {
         CacheFigures {
-            storage_share: self.storage_share(stored),
+            storage_share: self.storage_share(),
             storage_bytes: self.storage.known(),
             device_bytes: self.device.known(),
             resident_share: self.counted.resident_share(),
             resident_interval: self.counted.resident_interval().filter(Confidence::is_wide),
             foreign_share: self.counted.foreign_share(),
-            foreign_interval: self.foreign_interval(files, stored).filter(Confidence::is_wide),
+            foreign_interval: self.foreign_interval().filter(Confidence::is_wide),
             made: self.made,
             counted: self.counted,
             layout: self.layout,
@@ -215,28 +232,31 @@ impl CacheSeen {
 
     /// Where the share of foreign pages lies. What is followed are whole files, or regions of large ones, whose pages
     /// may all be alike.
-    pub fn foreign_interval(&self, files: u64, stored: u64) -> Option<Confidence> {
-        self.counted.foreign_interval((stored / files.max(1) / PAGE).clamp(1, REGION_PAGES))
+    pub fn foreign_interval(&self) -> Option<Confidence> {
+        let Stored { files, bytes } = self.stored;
+        self.counted.foreign_interval((bytes / files.max(1) / PAGE).clamp(1, REGION_PAGES))
     }
 
     /// What came from the storage over what had to come from there. `None` if nothing was needed, or it is not known.
-    pub fn storage_share(&self, stored: u64) -> Option<f64> {
-        let needed = self.distinct_bytes(stored);
+    pub fn storage_share(&self) -> Option<f64> {
+        let needed = self.distinct_bytes();
         self.storage.known().filter(|_| needed > 0.0).map(|bytes| bytes as f64 / needed)
     }
 
     /// What had to come from the storage: what was asked for, without what was asked for again, and never more than
     /// there is.
-    fn distinct_bytes(&self, stored: u64) -> f64 {
+    fn distinct_bytes(&self) -> f64 {
         let Repeats { needed_bytes, repeated_bytes } = self.repeats;
         let once = 1.0 - repeated_bytes as f64 / needed_bytes.max(1) as f64;
-        (self.needed_bytes as f64 * once).min(stored as f64)
+        let most = if self.stored.bytes == 0 { f64::INFINITY } else { self.stored.bytes as f64 };
+        (self.needed_bytes as f64 * once).min(most)
     }
 }
 
 impl AddAssign<&CacheSeen> for CacheSeen {
     fn add_assign(&mut self, other: &CacheSeen) {
         let CacheSeen {
+            stored,
             made,
             counted,
             needed_bytes,
@@ -247,6 +267,7 @@ impl AddAssign<&CacheSeen> for CacheSeen {
             device,
             untold,
         } = other;
+        self.stored = self.stored.larger(*stored);
         self.made += *made;
         self.counted += *counted;
         self.needed_bytes += needed_bytes;

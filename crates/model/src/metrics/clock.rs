@@ -2,7 +2,7 @@
 
 use super::Rates;
 use crate::ledger::{Ledger, Phase};
-use crate::plan::Plan;
+use crate::plan::TrainingPlan;
 use crate::units::{Nanos, counted, grouped};
 
 /// Rates that differ by more than this are explained.
@@ -17,6 +17,8 @@ struct Sums {
     rate: f64,
     clock_rate: f64,
     rows: u64,
+    /// Steps of one rank in one epoch.
+    steps: u64,
     /// Steps that the window leaves out, and how much longer they took than the same number of steps in it.
     left_out_steps: u64,
     left_out: f64,
@@ -27,10 +29,10 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(plan: &Plan, ledger: &Ledger, phase: Phase) -> Sums {
+    fn of(ledger: &Ledger, phase: Phase) -> Sums {
         let mut sums = Sums::default();
         for epoch in ledger.epochs(phase) {
-            let rates = Rates::new(plan, ledger, phase, epoch);
+            let rates = Rates::new(ledger, phase, epoch);
             let (Some(rate), Some(clock_rate)) = (rates.samples_per_second, rates.clock_samples_per_second)
             else {
                 continue;
@@ -40,6 +42,7 @@ impl Sums {
             for (_, row) in ledger.rows(epoch, phase) {
                 let time = row.steps_ns() + row.checkpoint_ns;
                 sums.rows += 1;
+                sums.steps = row.steps;
                 sums.time += time.seconds();
                 sums.checkpoints += row.checkpoint_ns.seconds();
                 sums.after += (time - row.last_batch_ns).seconds();
@@ -59,9 +62,10 @@ impl Sums {
     }
 }
 
-/// A sentence about the two rates of a phase, where they differ by more than a few per cent.
-pub fn difference(plan: &Plan, ledger: &Ledger, phase: Phase) -> Option<String> {
-    let sums = Sums::of(plan, ledger, phase);
+/// A sentence about the two rates of a phase, where they differ by more than a few per cent. A plan adds to it what could
+/// be read in advance.
+pub fn difference(plan: Option<&TrainingPlan>, ledger: &Ledger, phase: Phase) -> Option<String> {
+    let sums = Sums::of(ledger, phase);
     let more = sums.clock_rate / sums.rate - 1.0;
     // Not a number if nothing was delivered.
     if sums.rows == 0 || more.is_nan() || more.abs() <= NOTABLE {
@@ -69,18 +73,17 @@ pub fn difference(plan: &Plan, ledger: &Ledger, phase: Phase) -> Option<String> 
     }
     let percent = 100.0 * more.abs();
     if more > 0.0 {
-        let steps = plan.phase(phase).map_or(0, |phase| phase.shards.steps);
         return Some(format!(
             "by the clock the rate is {percent:.0} % higher: the clock stops at the last batch, and the last of the \
              {} computes for {} after that",
-            counted(steps, "step"),
+            counted(sums.steps, "step"),
             sums.mean(sums.after)
         ));
     }
     let whole = sums.mean(sums.time);
     let mut causes = Vec::new();
     if sums.left_out > CAUSE * sums.time {
-        let ahead = match plan.batches_ahead() {
+        let ahead = match plan.map_or(0, TrainingPlan::batches_ahead) {
             0 => String::new(),
             ahead => {
                 format!("; up to {} batches per rank can be read in advance in that time", grouped(ahead))

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Discipline, LoaderPlan, PhasePlan, Plan, PlanError, Request};
+use super::{Discipline, LoaderPlan, PhasePlan, PlanError, Request, TrainingPlan};
 use crate::spec::{CacheProof, CacheState, Spec};
 
 /// Of so many fetches one is counted where a sample will do: a sixteenth of the cost, and in 10,000 fetches an interval
@@ -59,7 +59,7 @@ impl CachePlan {
     }
 }
 
-impl Plan {
+impl TrainingPlan {
     /// Bytes that are to be in memory before a phase, where the cache is to be warm.
     pub fn warm_bytes(&self, phase: &PhasePlan) -> Option<u64> {
         let warm = self.cache.is_some_and(|cache| cache.state == CacheState::Warm);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::PlanError;
 use crate::files::Computed;
-use crate::ledger::Phase;
+use crate::ledger::{Phase, Stored};
 use crate::names::Names;
 use crate::order::{Permutation, Unit};
 use crate::shape::{Element, FileShape};
@@ -53,6 +53,11 @@ pub struct Split {
 impl Split {
     pub fn samples(&self) -> u64 {
         self.files.saturating_mul(self.samples_per_file)
+    }
+
+    /// The files as a ledger names them.
+    pub fn stored(&self) -> Stored {
+        Stored { files: self.files, bytes: self.bytes }
     }
 }
 

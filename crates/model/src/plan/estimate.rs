@@ -92,10 +92,11 @@ const READER_BYTES: u64 = 640;
 const READERS: &str = "--ranks or reader.read_threads";
 
 impl Estimate {
-    /// One more thing that takes memory on each host.
-    pub(super) fn add_memory(&mut self, what: &str, bytes: u64, lower: &str) {
-        self.memory.push(MemoryTerm { what: what.to_owned(), bytes, lower: lower.to_owned() });
-        self.memory_bytes = self.memory_bytes.saturating_add(bytes);
+    /// The estimate with one more term of memory on each host.
+    pub(super) fn with_memory(self, what: &str, bytes: u64, lower: &str) -> Estimate {
+        let mut memory = self.memory;
+        memory.push(MemoryTerm { what: what.to_owned(), bytes, lower: lower.to_owned() });
+        Estimate { memory, memory_bytes: self.memory_bytes.saturating_add(bytes), ..self }
     }
 
     /// The largest part of the memory that a setting can make smaller.

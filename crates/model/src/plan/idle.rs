@@ -1,7 +1,7 @@
 //! Keys that are understood, and change nothing in the plan at hand: beside the loader, the format or the store that
 //! was chosen, or beside each other. What was given in vain is to be said.
 
-use super::{Discipline, Plan};
+use super::{Discipline, TrainingPlan};
 use crate::order::Unit;
 use crate::spec::{CacheProof, CacheState, OnError, Preprocess, Readahead, Retain, Shuffle, Spec, Verify};
 
@@ -16,7 +16,7 @@ const NO_STREAM: &str =
     "only the tensorflow loader has such a thing, for formats that are streams (tfrecord, csv)";
 
 /// Every key whose value has no effect in this plan, and why. Whether it was given at all, the caller knows.
-pub fn idle(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
+pub fn idle(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'static str)> {
     let mut idle = reading(spec, plan);
     idle.extend(scheduling(spec, plan));
     idle.extend(preprocessing(spec, plan));
@@ -26,7 +26,7 @@ pub fn idle(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
     idle
 }
 
-fn reading(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
+fn reading(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'static str)> {
     let (reader, store) = (&spec.reader, &plan.store);
     let reads = plan.loader.discipline != Discipline::Synthetic;
     let why = |there: bool, without: &'static str| match (reads, there) {
@@ -49,7 +49,7 @@ fn reading(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
     keys.into_iter().filter(|(_, given, _)| *given).filter_map(|(key, _, why)| Some((key, why?))).collect()
 }
 
-fn scheduling(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
+fn scheduling(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'static str)> {
     let (reader, loader) = (&spec.reader, &plan.loader);
     let streams = loader.discipline == Discipline::Tensorflow && plan.data.streams;
     let takes_turns = matches!(plan.train.order.unit, Unit::None | Unit::File);
@@ -77,7 +77,7 @@ fn scheduling(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
     idle
 }
 
-fn preprocessing(spec: &Spec, plan: &Plan) -> Vec<(&'static str, &'static str)> {
+fn preprocessing(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'static str)> {
     let (reader, works) = (&spec.reader, plan.loader.preprocess.works());
     let timed = matches!(plan.loader.preprocess.kind, Preprocess::Sleep | Preprocess::Burn);
     let mut idle = Vec::new();

@@ -10,8 +10,11 @@ mod estimate;
 mod idle;
 mod loader;
 pub(crate) mod store;
+mod training;
+mod variants;
+mod written;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
@@ -25,10 +28,12 @@ pub use idle::idle;
 pub use loader::{Discipline, LoaderPlan, PreprocessPlan, Threads, Window};
 pub use store::{Medium, Mode, StorePlan};
 
-use crate::checkpoint::CheckpointPlan;
+use training::STEPS_PER_BATCH_AHEAD;
+pub use training::{DevicePlan, EvalPlan, MetricPlan, PhasePlan, TrainingPlan};
+
+use crate::checkpoint::{CheckpointPlan, GeometryError, SaveRequest};
 use crate::ledger::Phase;
-use crate::order::{Interleave, Order, Shards, Unit, mix};
-use crate::spec::{Access, Shuffle, Spec, Time, Verify};
+use crate::spec::Spec;
 use crate::units::{Bytes, counted, grouped};
 
 /// What the plan depends on besides the spec.
@@ -51,91 +56,6 @@ pub struct Request<'a> {
     pub measure: Option<&'a dyn Measure>,
     /// The catalog that lists the files; without one their names are computed.
     pub listed: Option<&'a Listed>,
-}
-
-/// Training or evaluation: what each rank reads and does in one epoch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PhasePlan {
-    pub phase: Phase,
-    pub shards: Shards,
-    pub order: Order,
-    /// Files that a rank takes samples from in turn.
-    pub interleave: Interleave,
-    /// Emulated work per step.
-    pub compute: Time,
-    /// Whether all ranks meet after every step.
-    pub barrier: bool,
-}
-
-/// How batches reach an accelerator's own memory.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DevicePlan {
-    /// Bytes per second from host to accelerator; `None`: batches are there at once.
-    pub copy_bytes_per_second: Option<f64>,
-    /// Whether the next batch is copied while the accelerator computes.
-    pub overlapped: bool,
-}
-
-/// How steps become figures.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MetricPlan {
-    /// The share of busy time that the accelerators should reach, 0 to 1.
-    pub au_target: f64,
-    pub exclude_start_steps: u64,
-    pub exclude_end_steps: u64,
-    /// Nominal bytes per sample, which DLIO's MB/s figures are made of.
-    pub record_length_bytes: f64,
-}
-
-/// A run, settled.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    pub workload: String,
-    pub model: String,
-    pub format: String,
-    pub store: StorePlan,
-    /// How samples are taken out of files.
-    pub access: Access,
-    pub ranks: u64,
-    pub hosts: u64,
-    pub epochs: u64,
-    /// Seed of content and of compute-time draws.
-    pub seed: u64,
-    /// How much of what is read is compared with what the files should hold.
-    pub verify: Verify,
-    pub data: Data,
-    pub train: PhasePlan,
-    pub eval: Option<EvalPlan>,
-    pub loader: LoaderPlan,
-    /// What is done about the page cache; `None` where nothing is read through it.
-    #[serde(default)]
-    pub cache: Option<CachePlan>,
-    pub device: DevicePlan,
-    pub metric: MetricPlan,
-    pub estimate: Estimate,
-    /// Checkpoints that training pauses for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<CheckpointPlan>,
-}
-
-/// Evaluation and the epochs after which it happens.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EvalPlan {
-    #[serde(flatten)]
-    pub phase: PhasePlan,
-    pub first_epoch: u64,
-    pub every_epochs: u64,
-}
-
-impl EvalPlan {
-    /// How often it happens in so many epochs.
-    pub fn times(&self, epochs: u64) -> u64 {
-        (epochs + self.every_epochs).saturating_sub(self.first_epoch) / self.every_epochs
-    }
-
-    pub fn follows(&self, epoch: u64) -> bool {
-        epoch >= self.first_epoch && (epoch - self.first_epoch).is_multiple_of(self.every_epochs)
-    }
 }
 
 /// Why there can be no such run. Each is a mistake in what was asked for, found before any I/O.
@@ -213,6 +133,26 @@ pub enum PlanError {
     DropsWhatIsWanted(&'static str),
     #[error("this workload trains on nothing: workflow.train is false{hint}")]
     NoTraining { hint: &'static str },
+    #[error("{0}")]
+    Geometry(#[from] GeometryError),
+    #[error(
+        "there is nothing to do: set checkpoint.num_checkpoints_write or checkpoint.num_checkpoints_read"
+    )]
+    NothingToSave,
+}
+
+/// What to do with a workload that does not train and takes checkpoints.
+const ONLY_CHECKPOINTS: &str = "; it writes checkpoints only: use 'feedline run' or 'feedline plan'";
+
+impl PlanError {
+    fn no_training(spec: &Spec) -> PlanError {
+        let hint = match (spec.workflow.generate_data, spec.workflow.checkpoint) {
+            (_, true) => ONLY_CHECKPOINTS,
+            (true, false) => "; to make its data set use 'feedline generate'",
+            (false, false) => " and workflow.generate_data is false too",
+        };
+        PlanError::NoTraining { hint }
+    }
 }
 
 /// The keys that give the size of a batch and the number of files of a phase.
@@ -230,143 +170,108 @@ fn files_key(phase: Phase) -> &'static str {
     }
 }
 
+/// A run, settled. It trains, takes checkpoints, or both. A plan is never modified: variants are made by the
+/// constructors of `variants.rs`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub workload: String,
+    pub model: String,
+    /// Emulated accelerators, over all hosts.
+    pub ranks: u64,
+    pub hosts: u64,
+    pub training: Option<TrainingPlan>,
+    /// Checkpoints that training pauses for or, without training, that are saved and restored by themselves.
+    pub checkpoint: Option<CheckpointPlan>,
+}
+
+/// What the program takes beside the buffers of checkpoints where it does not train: itself, stacks, rings.
+const PROGRAM_BYTES: u64 = 12 << 20;
+
 impl Plan {
-    /// Settles everything.
-    pub fn resolve(spec: &Spec, request: &Request<'_>) -> Result<Plan, PlanError> {
+    /// Settles everything. `saving` says where checkpoints go; without it none are taken.
+    pub fn resolve(
+        spec: &Spec,
+        request: &Request<'_>,
+        saving: Option<&SaveRequest>,
+    ) -> Result<Plan, PlanError> {
         check_ranks(request.ranks, request.hosts)?;
-        if !spec.workflow.train {
-            return Err(PlanError::NoTraining { hint: no_training_hint(spec) });
-        }
-        let data = match request.listed {
-            Some(listed) => Data::of_listed(spec, request.measure, listed)?,
-            None => Data::resolve(spec, request.measure)?,
+        let training = spec.workflow.train.then(|| TrainingPlan::resolve(spec, request)).transpose()?;
+        let checkpoint = saving.map(|saving| CheckpointPlan::resolve(spec, saving)).transpose()?.flatten();
+        let training = match (training, &checkpoint) {
+            (None, None) => return Err(PlanError::no_training(spec)),
+            (None, Some(plan)) if plan.schedule.is_empty() => return Err(PlanError::NothingToSave),
+            (Some(training), Some(checkpoint)) => Some(training.beside(checkpoint)),
+            (training, _) => training,
         };
-        let train = train_phase(spec, request, &data)?;
-        let eval = spec.workflow.evaluation.then(|| eval_phase(spec, request, &data)).transpose()?;
-        let loader = LoaderPlan::resolve(spec, request, &data)?;
-        let metric = metric(spec, &train)?;
-        let estimate = Estimate::new(spec, request, &data, &train, eval.as_ref(), &loader);
-        let cache = CachePlan::resolve(spec, request, &loader)?;
         Ok(Plan {
             workload: request.workload.to_owned(),
             model: spec.model.name.clone(),
-            format: spec.dataset.format.clone(),
-            store: request.store.clone(),
-            access: spec.reader.access,
             ranks: request.ranks,
             hosts: request.hosts,
-            epochs: spec.train.epochs,
-            seed: spec.train.seed,
-            verify: spec.reader.verify,
-            data,
-            train,
-            eval,
-            loader,
-            cache,
-            device: device(spec),
-            metric,
-            estimate,
-            checkpoint: None,
+            training,
+            checkpoint,
         })
     }
 
-    /// Gives a plan that was read back the tables that are not written with it, from the workload that it was made of.
-    /// Refused if that workload has another data set.
-    pub fn restore(&mut self, spec: &Spec, measure: Option<&dyn Measure>) -> Result<(), PlanError> {
-        if self.data.listed().is_some() {
-            return Ok(());
-        }
-        let data = Data::resolve(spec, measure)?;
-        if let Some(Difference { field, here, there }) = differences(&self.data, &data).into_iter().next() {
-            return Err(PlanError::OtherData { field, here, there });
-        }
-        self.data = data;
-        Ok(())
+    /// A plan that was read back, with the tables that are not written with it, made of the workload that it belongs
+    /// to. Refused if that workload has another data set.
+    pub fn restored(self, spec: &Spec, measure: Option<&dyn Measure>) -> Result<Plan, PlanError> {
+        let training = self.training.map(|training| training.restored(spec, measure)).transpose()?;
+        Ok(Plan { training, ..self })
+    }
+
+    /// The training of a plan that has to have one.
+    pub fn trained(&self) -> Result<&TrainingPlan, PlanError> {
+        self.training.as_ref().ok_or(PlanError::NoTraining { hint: ONLY_CHECKPOINTS })
     }
 
     /// Identifies the work: two runs with one digest did the same thing in the same order. What depends on the host
     /// alone (estimates, threads) and the run's name are left out.
     pub fn digest(&self) -> String {
-        digest(self, &["estimate", "workload", "loader.threads"])
+        digest(self, &["estimate", "workload", "loader.threads", "memory_bytes"])
     }
 
-    /// The same with checkpoints, which take memory.
-    #[must_use]
-    pub fn with_checkpoints(mut self, checkpoint: Option<CheckpointPlan>) -> Plan {
-        if let Some(plan) = &checkpoint {
-            let keys = "checkpoint.pool_size, checkpoint.files_in_flight or checkpoint.chunk_size";
-            self.estimate.add_memory("checkpoint buffers", plan.memory_bytes(), keys);
-        }
-        Plan { checkpoint, ..self }
-    }
-
-    /// The most batches of one rank that can be ready when a step of training ends: read, as far as the metric window
-    /// is concerned, in no time.
-    pub fn batches_ahead(&self) -> u64 {
-        // The copy to the device asks for the next batch while the accelerator computes.
-        let copied = self.device.copy_bytes_per_second.is_some() && self.device.overlapped;
-        self.loader.batches_ahead(self.train.shards.batch).max(u64::from(copied))
-    }
-
-    /// The fewest steps in the metric window with which at most 5 % of its batches can have been ready in advance. The
-    /// queues fill before the first step of an epoch, and again whenever training pauses for a checkpoint.
-    pub fn steps_to_measure(&self) -> u64 {
-        let pauses =
-            self.checkpoint.as_ref().map_or(0, |plan| plan.schedule.within_epoch(self.train.shards.steps));
-        STEPS_PER_BATCH_AHEAD.saturating_mul(self.batches_ahead().max(1)).saturating_mul(1 + pauses)
-    }
-
-    /// Steps of an epoch of training that count for AU and throughput.
-    fn window_steps(&self) -> u64 {
-        let MetricPlan { exclude_start_steps, exclude_end_steps, .. } = self.metric;
-        self.train.shards.steps.saturating_sub(exclude_start_steps.saturating_add(exclude_end_steps))
-    }
-
-    /// Refuses a metric window that is too short for what can be ready in advance.
-    pub fn check_window(&self) -> Result<(), PlanError> {
-        let (ranks, window, needed) = (self.ranks, self.window_steps(), self.steps_to_measure());
-        match window < needed {
-            true => {
-                Err(PlanError::WindowTooShort { ranks, window, needed, ahead: self.batches_ahead().max(1) })
-            }
-            false => Ok(()),
+    /// Memory that the run takes on each host.
+    pub fn memory_bytes(&self) -> u64 {
+        match (&self.training, &self.checkpoint) {
+            (Some(training), _) => training.estimate.memory_bytes,
+            (None, Some(checkpoint)) => checkpoint.memory_bytes().saturating_add(PROGRAM_BYTES),
+            (None, None) => 0,
         }
     }
 
-    /// Samples that the whole run delivers.
-    pub fn samples(&self) -> u64 {
-        let evals = self
-            .eval
-            .as_ref()
-            .map_or(0, |eval| eval.times(self.epochs).saturating_mul(eval.phase.shards.delivered()));
-        self.epochs.saturating_mul(self.train.shards.delivered()).saturating_add(evals)
+    /// The backend of the run: where training reads, or where checkpoints stay.
+    pub fn store(&self) -> Option<&StorePlan> {
+        let of_training = self.training.as_ref().map(|training| &training.store);
+        of_training.or_else(|| self.checkpoint.as_ref().map(|checkpoint| &checkpoint.last))
     }
 
-    /// Whether a phase comes back to a file in one epoch, so that one read may bring what the next one asks for.
-    pub fn reads_again(&self, phase: Phase) -> bool {
-        self.split(phase).samples_per_file > 1 || self.data.listed().is_some() || !self.data.exact
+    /// The same as a user names it.
+    pub fn store_name(&self) -> &str {
+        self.store().map_or("", |store| &store.text)
     }
 
-    /// The phases of an epoch, in order.
-    pub fn phases(&self, epoch: u64) -> impl Iterator<Item = &PhasePlan> {
-        let eval = self.eval.as_ref().filter(|eval| eval.follows(epoch)).map(|eval| &eval.phase);
-        std::iter::once(&self.train).chain(eval)
-    }
-
-    /// The plan of a phase.
-    pub fn phase(&self, phase: Phase) -> Option<&PhasePlan> {
-        match phase {
-            Phase::Train => Some(&self.train),
-            Phase::Eval => self.eval.as_ref().map(|eval| &eval.phase),
+    /// Whether the run's backend, as `store` names it, is a simulated device.
+    pub fn is_simulated(&self) -> bool {
+        match (&self.training, &self.checkpoint) {
+            (Some(training), _) => training.store.is_simulated(),
+            (None, Some(checkpoint)) => checkpoint.is_simulated(),
+            (None, None) => false,
         }
     }
 
-    /// The files that a phase reads.
-    pub fn split(&self, phase: Phase) -> &Split {
-        match phase {
-            Phase::Train => &self.data.train,
-            Phase::Eval => &self.data.valid,
-        }
+    /// The rule by which a backend fails on purpose, if one does.
+    pub fn injected_faults(&self) -> Option<&str> {
+        let of_training = self.training.as_ref().and_then(|training| training.store.faults.as_deref());
+        of_training.or_else(|| self.checkpoint.as_ref()?.injected_faults())
+    }
+
+    /// Checkpoints that are to be saved.
+    pub fn saves(&self) -> u64 {
+        let Some(checkpoint) = &self.checkpoint else { return 0 };
+        let (epochs, steps) =
+            self.training.as_ref().map_or((0, 0), |plan| (plan.epochs, plan.train.shards.steps));
+        checkpoint.schedule.saves(epochs, steps)
     }
 }
 
@@ -385,9 +290,6 @@ pub(crate) fn digest(plan: &impl Serialize, without: &[&str]) -> String {
     hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Steps to measure for each batch that can be ready in advance.
-const STEPS_PER_BATCH_AHEAD: u64 = 20;
-
 /// More accelerators than any machine has; beyond this a number of ranks is a slip of the finger.
 const MOST_RANKS: u64 = 1 << 20;
 
@@ -400,109 +302,6 @@ pub fn check_ranks(ranks: u64, hosts: u64) -> Result<(), PlanError> {
         return Err(PlanError::UnevenHosts { ranks, hosts });
     }
     Ok(())
-}
-
-fn no_training_hint(spec: &Spec) -> &'static str {
-    match (spec.workflow.generate_data, spec.workflow.checkpoint) {
-        (_, true) => "; it writes checkpoints only: use 'feedline run' or 'feedline plan'",
-        (true, false) => "; to make its data set use 'feedline generate'",
-        (false, false) => " and workflow.generate_data is false too",
-    }
-}
-
-fn train_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<PhasePlan, PlanError> {
-    let cap = spec.train.total_training_steps;
-    let shards = shards(Phase::Train, &data.train, request.ranks, spec.reader.batch_size)?;
-    if let Some(asked) = cap.filter(|asked| *asked > shards.steps) {
-        return Err(PlanError::TooManySteps { asked, possible: shards.steps });
-    }
-    let shards = Shards::new(shards.samples, shards.ranks, shards.batch, cap);
-    let order = order(spec, request, data, &data.train);
-    let interleave = loader::interleave(spec, data, &data.train, &order);
-    Ok(PhasePlan {
-        phase: Phase::Train,
-        shards,
-        order,
-        interleave,
-        compute: spec.train.computation_time,
-        barrier: true,
-    })
-}
-
-fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPlan, PlanError> {
-    if data.valid.files == 0 {
-        return Err(PlanError::NoEvalFiles);
-    }
-    let shards = shards(Phase::Eval, &data.valid, request.ranks, spec.reader.batch_size_eval)?;
-    // The seed is turned away from training's: the two splits are different files.
-    let order = order(spec, request, data, &data.valid);
-    let order = Order { seed: mix(order.seed, u64::from_le_bytes(*b"evaluate")), ..order };
-    let interleave = loader::interleave(spec, data, &data.valid, &order);
-    let phase = PhasePlan {
-        phase: Phase::Eval,
-        shards,
-        order,
-        interleave,
-        compute: spec.evaluation.eval_time,
-        barrier: false,
-    };
-    Ok(EvalPlan {
-        phase,
-        first_epoch: spec.evaluation.eval_after_epoch,
-        every_epochs: spec.evaluation.epochs_between_evals,
-    })
-}
-
-fn shards(phase: Phase, split: &Split, ranks: u64, batch: u64) -> Result<Shards, PlanError> {
-    let shards = Shards::new(split.samples(), ranks, batch, None);
-    if shards.steps == 0 {
-        let (files, samples_per_file) = (split.files, split.samples_per_file);
-        return Err(PlanError::TooFewSamples { phase, ranks, batch, files, samples_per_file });
-    }
-    Ok(shards)
-}
-
-/// What the shuffle keys promise, within what the format allows to move: single samples where they can be read alone,
-/// row groups of parquet; a TFRecord file is read from front to back, and the framework's shuffle buffer mixes samples
-/// after they were read, which storage does not see. `random` is fresh in each run, `seed` follows train.seed.
-fn order(spec: &Spec, request: &Request<'_>, data: &Data, split: &Split) -> Order {
-    let (files, samples) = (spec.reader.file_shuffle, spec.reader.sample_shuffle);
-    let whole_files = if files == Shuffle::Off { Unit::None } else { Unit::File };
-    let unit = match (samples, data.unit) {
-        (Shuffle::Off, _) | (_, Unit::File | Unit::None) => whole_files,
-        (_, Unit::Group(rows)) => Unit::Group(rows.clamp(1, split.samples_per_file)),
-        (_, Unit::Sample) => Unit::Sample,
-    };
-    let random = files == Shuffle::Random || samples == Shuffle::Random;
-    Order {
-        files: split.files,
-        samples_per_file: split.samples_per_file,
-        unit,
-        seed: if random { request.entropy } else { spec.train.seed },
-        reshuffle: random || spec.train.seed_change_epoch,
-    }
-}
-
-fn device(spec: &Spec) -> DevicePlan {
-    let rate = spec.train.device_copy_rate;
-    DevicePlan {
-        copy_bytes_per_second: (rate > 0.0).then_some(rate * 1e9),
-        overlapped: spec.train.device_prefetch,
-    }
-}
-
-fn metric(spec: &Spec, train: &PhasePlan) -> Result<MetricPlan, PlanError> {
-    let (start, end) = (spec.output.metric.exclude_start_steps, spec.output.metric.exclude_end_steps);
-    let steps = train.shards.steps;
-    if start.saturating_add(end) >= steps {
-        return Err(PlanError::NothingToMeasure { steps, start, end });
-    }
-    Ok(MetricPlan {
-        au_target: spec.metric.au,
-        exclude_start_steps: start,
-        exclude_end_steps: end,
-        record_length_bytes: data::nominal_record_bytes(spec),
-    })
 }
 
 #[cfg(test)]

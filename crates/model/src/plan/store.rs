@@ -54,6 +54,12 @@ pub struct StorePlan {
 }
 
 impl StorePlan {
+    /// The backend that reads nothing and is as fast as a backend can be.
+    pub fn null() -> StorePlan {
+        let (text, medium, threads) = ("null".to_owned(), Medium::Null, Threads::PerCore);
+        StorePlan { text, medium, threads, ..StorePlan::default() }
+    }
+
     /// Whether files are accessed past the page cache.
     pub fn bypasses_cache(&self) -> bool {
         self.holds_files && !self.cached

@@ -2,7 +2,9 @@
 
 use super::bare::{Bare, buffered};
 use super::*;
-use crate::spec::{self, Override, Source};
+use crate::checkpoint::Scale;
+use crate::order::Unit;
+use crate::spec::{self, CacheState, Override, Preprocess, Shuffle, Source};
 
 fn workload(name: &str) -> Spec {
     let path = format!("{}/../../workloads/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
@@ -36,8 +38,8 @@ fn request(ranks: u64) -> Request<'static> {
     }
 }
 
-fn plan(spec: &Spec, ranks: u64) -> Plan {
-    Plan::resolve(spec, &request(ranks)).unwrap()
+fn plan(spec: &Spec, ranks: u64) -> TrainingPlan {
+    TrainingPlan::resolve(spec, &request(ranks)).unwrap()
 }
 
 #[test]
@@ -100,16 +102,16 @@ fn the_data_set_is_what_was_generated_not_what_is_read() {
 #[test]
 fn a_plan_is_written_without_size_tables_and_gets_them_back() {
     let spec = small(&["dataset.record_length_bytes_stdev=500"]);
-    let whole = plan(&spec, 1);
+    let whole = Plan::resolve(&spec, &request(1), None).unwrap();
     let written = serde_json::to_value(&whole).unwrap();
     assert_eq!(written["data"]["listed"], serde_json::Value::Null);
-    let mut again: Plan = serde_json::from_value(written).unwrap();
-    assert_eq!(again.data.source, FileSource::Unrestored);
-    assert!(again.data.computed().is_none(), "a size that is not known is not 0");
-    again.restore(&spec, Some(&Bare(Unit::Sample))).unwrap();
-    assert_eq!(again, whole);
+    let again: Plan = serde_json::from_value(written).unwrap();
+    let data = &again.trained().unwrap().data;
+    assert_eq!(data.source, FileSource::Unrestored);
+    assert!(data.computed().is_none(), "a size that is not known is not 0");
+    let again = again.restored(&spec, Some(&Bare(Unit::Sample))).unwrap();
     let sizes = |plan: &Plan| {
-        let data = plan.data.computed().unwrap();
+        let data = plan.trained().unwrap().data.computed().unwrap();
         (0..100).map(|file| data.file_bytes(file)).collect::<Vec<_>>()
     };
     assert_eq!(sizes(&again), sizes(&whole));
@@ -121,16 +123,17 @@ fn existing_files_have_no_computed_sizes() {
     let listed = Listed { digest: "d".to_owned(), train: split(0, 100), valid: split(100, 10) };
     let spec = small(&[]);
     let request = Request { listed: Some(&listed), ..request(1) };
-    let whole = Plan::resolve(&spec, &request).unwrap();
-    assert_eq!((whole.data.listed(), whole.data.computed().is_none()), (Some(&listed), true));
-    assert_eq!((whole.data.bytes(), whole.data.table_bytes()), (110_000, 0));
-    assert_eq!((whole.data.largest_file(), whole.data.largest_sample()), (None, 1000));
-    assert_eq!(whole.loader.transfer_bytes, 1 << 20, "the transfer size does not depend on unknown sizes");
+    let whole = Plan::resolve(&spec, &request, None).unwrap();
+    let TrainingPlan { data, loader, .. } = whole.trained().unwrap();
+    assert_eq!((data.listed(), data.computed().is_none()), (Some(&listed), true));
+    assert_eq!((data.bytes(), data.table_bytes()), (110_000, 0));
+    assert_eq!((data.largest_file(), data.largest_sample()), (None, 1000));
+    assert_eq!(loader.transfer_bytes, 1 << 20, "the transfer size does not depend on unknown sizes");
     let written = serde_json::to_value(&whole).unwrap();
     assert_eq!(written["data"]["listed"]["digest"], "d");
-    let mut again: Plan = serde_json::from_value(written).unwrap();
-    again.restore(&spec, Some(&Bare(Unit::Sample))).unwrap();
-    assert_eq!(again, whole);
+    let again: Plan = serde_json::from_value(written).unwrap();
+    let again = again.restored(&spec, Some(&Bare(Unit::Sample))).unwrap();
+    assert_eq!(&again.trained().unwrap().data, data);
 }
 
 #[test]
@@ -151,12 +154,12 @@ fn batches_that_can_be_ready_in_advance() {
     assert_eq!(ahead(&["reader.prefetch_size=0", copy]), 1, "it is asked for while the accelerator computes");
     assert_eq!(ahead(&["reader.prefetch_size=0", copy, "train.device_prefetch=false"]), 0);
     let mut plan = plan(&small(&["reader.prefetch_size=4"]), 1);
-    assert_eq!((plan.steps_to_measure(), plan.train.shards.batch), (120, 4));
-    assert!(matches!(plan.check_window(), Err(PlanError::WindowTooShort { needed: 120, ahead: 6, .. })));
+    assert_eq!((plan.steps_to_measure(None), plan.train.shards.batch), (120, 4));
+    assert!(matches!(plan.check_window(None), Err(PlanError::WindowTooShort { needed: 120, ahead: 6, .. })));
     (plan.loader.lead_samples, plan.loader.beyond_samples) = (9, 3);
     assert_eq!(plan.batches_ahead(), 6 + 3, "the shuffle buffer and what is under way");
     plan.loader.prefetch_batches = u64::MAX;
-    assert_eq!(plan.steps_to_measure(), u64::MAX);
+    assert_eq!(plan.steps_to_measure(None), u64::MAX);
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn shuffle_keys_choose_unit_and_seed() {
 fn what_is_shuffled_is_what_the_format_lets_move() {
     let unit = |spec: &Spec, finest| {
         let bare = Bare(finest);
-        Plan::resolve(spec, &Request { measure: Some(&bare), ..request(1) }).unwrap().train.order.unit
+        TrainingPlan::resolve(spec, &Request { measure: Some(&bare), ..request(1) }).unwrap().train.order.unit
     };
     assert_eq!(unit(&workload("cosmoflow_h100"), Unit::File), Unit::File, "streams are read through");
     let mut dlrm = workload("dlrm_b200");
@@ -197,7 +200,7 @@ fn readers_become_threads_only_where_a_fetch_blocks() {
     assert_eq!(plan(&spec, 4).loader.threads, 32);
     let null = StorePlan { threads: Threads::PerCore, brings_bytes: false, ..buffered().clone() };
     let instant = Request { store: &null, ..request(4) };
-    assert_eq!(Plan::resolve(&spec, &instant).unwrap().loader.threads, 2);
+    assert_eq!(TrainingPlan::resolve(&spec, &instant).unwrap().loader.threads, 2);
 }
 
 #[test]
@@ -221,17 +224,20 @@ fn evaluation_happens_when_its_keys_say() {
 
 #[test]
 fn the_digest_names_the_work_and_not_the_host() {
-    let base = plan(&small(&[]), 2);
+    let digest = |settings: &[&str], request: Request<'_>| {
+        Plan::resolve(&small(settings), &request, None).unwrap().digest()
+    };
+    let base = digest(&[], request(2));
     let elsewhere = Request { cores: 64, host_memory_bytes: 1 << 40, workload: "other", ..request(2) };
-    assert_eq!(base.digest(), Plan::resolve(&small(&[]), &elsewhere).unwrap().digest());
-    assert_ne!(base.digest(), plan(&small(&["train.seed=7"]), 2).digest());
-    assert_ne!(base.digest(), plan(&small(&[]), 4).digest());
+    assert_eq!(base, digest(&[], elsewhere));
+    assert_ne!(base, digest(&["train.seed=7"], request(2)));
+    assert_ne!(base, digest(&[], request(4)));
 }
 
 #[test]
 fn impossible_plans_say_why() {
     let refuse = |overrides: &[&str], ranks| {
-        Plan::resolve(&small(overrides), &request(ranks)).unwrap_err().to_string()
+        Plan::resolve(&small(overrides), &request(ranks), None).unwrap_err().to_string()
     };
     for (overrides, ranks, words) in [
         (&[] as &[&str], 0, "--ranks must be from 1 to 1048576, not 0"),
@@ -252,9 +258,109 @@ fn impossible_plans_say_why() {
     }
     let uneven = Request { hosts: 3, ..request(4) };
     assert!(
-        Plan::resolve(&small(&[]), &uneven)
+        Plan::resolve(&small(&[]), &uneven, None)
             .unwrap_err()
             .to_string()
             .contains("4 ranks cannot be spread evenly")
     );
+}
+
+/// Where checkpoints go in tests.
+fn saving() -> SaveRequest {
+    SaveRequest { ranks: 2, scale: Scale::WHOLE, last: buffered().clone(), fast: None }
+}
+
+fn whole(settings: &[&str]) -> Plan {
+    Plan::resolve(&small(settings), &request(2), Some(&saving())).unwrap()
+}
+
+const SAVES: [&str; 2] = ["workflow.checkpoint=true", "model.model_size_bytes=1000"];
+const SAVES_ALONE: [&str; 5] = [
+    "workflow.train=false",
+    "workflow.checkpoint=true",
+    "model.model_size_bytes=1000",
+    "checkpoint.num_checkpoints_write=2",
+    "checkpoint.num_checkpoints_read=1",
+];
+
+#[test]
+fn training_and_checkpoints_are_optional_parts_of_a_plan() {
+    let [trains, both, saves] = [whole(&[]), whole(&SAVES), whole(&SAVES_ALONE)];
+    let parts = |plan: &Plan| (plan.training.is_some(), plan.checkpoint.is_some());
+    assert_eq!([&trains, &both, &saves].map(parts), [(true, false), (true, true), (false, true)]);
+    assert_eq!([trains.saves(), both.saves(), saves.saves()], [0, 2, 2]);
+    assert!(both.memory_bytes() > trains.memory_bytes(), "buffers of checkpoints take memory");
+    assert!(matches!(saves.trained(), Err(PlanError::NoTraining { .. })));
+    let nothing = [&SAVES_ALONE[..3], &["checkpoint.num_checkpoints_write=0"]].concat();
+    let refused = Plan::resolve(&small(&nothing), &request(2), Some(&saving()));
+    assert_eq!(refused, Err(PlanError::NothingToSave));
+}
+
+#[test]
+fn a_plan_is_read_back_as_it_was_written() {
+    for settings in [&[] as &[&str], &SAVES, &SAVES_ALONE] {
+        let plan = whole(settings);
+        let text = serde_json::to_string(&plan).unwrap();
+        let read: Plan = serde_json::from_str(&text).unwrap();
+        assert_eq!((read.digest(), serde_json::to_string(&read).unwrap()), (plan.digest(), text));
+    }
+}
+
+/// A damaged part must not count as an absent one.
+#[test]
+fn a_damaged_plan_is_refused() {
+    let mut value = serde_json::to_value(whole(&SAVES)).unwrap();
+    value["loader"] = serde_json::json!("none");
+    assert!(serde_json::from_value::<Plan>(value.clone()).is_err());
+    let map = value.as_object_mut().unwrap();
+    map.remove("train");
+    map.remove("checkpoint");
+    let error = serde_json::from_value::<Plan>(value).unwrap_err().to_string();
+    assert_eq!(error, "the plan neither trains nor takes checkpoints");
+}
+
+#[test]
+fn keys_of_plan_json_keep_their_order() {
+    let keys = |plan: &Plan| -> Vec<String> {
+        serde_json::to_value(plan).unwrap().as_object().unwrap().keys().cloned().collect()
+    };
+    let training = "workload model format store access ranks hosts epochs seed verify data train eval loader cache \
+                    device metric estimate checkpoint";
+    assert_eq!(keys(&whole(&SAVES)).join(" "), training);
+    assert_eq!(keys(&whole(&SAVES_ALONE)).join(" "), "workload model ranks hosts checkpoint memory_bytes");
+}
+
+#[test]
+fn on_the_null_backend_there_is_no_storage_and_the_same_work() {
+    let plan = whole(&SAVES);
+    let null = plan.on_null_backend();
+    let (before, after) = (plan.trained().unwrap(), null.trained().unwrap());
+    assert!(after.store.is_null() && after.cache.is_none() && null.checkpoint.is_none());
+    assert_eq!((&after.loader, &after.train, after.epochs), (&before.loader, &before.train, before.epochs));
+    let brief = before.calibration();
+    assert!(brief.store.is_null() && brief.cache.is_none(), "both mean the same by it");
+    assert_eq!(brief.loader.threads, before.loader.threads, "they are part of the ceiling");
+}
+
+#[test]
+fn a_probe_has_a_few_steps_of_one_epoch() {
+    let plan = whole(&["workflow.evaluation=true", "dataset.num_files_eval=8"]);
+    let probe = plan.probe(5).unwrap();
+    let training = probe.trained().unwrap();
+    assert_eq!((training.epochs, &training.eval, training.train.shards.steps), (1, &None, 5));
+    assert_eq!(plan.probe(1000).unwrap().trained().unwrap().train.shards.steps, 12, "no more than there are");
+    assert!(matches!(plan.probe(1), Err(PlanError::NothingToMeasure { steps: 1, .. })));
+    assert!(matches!(plan.with_window(12, 0), Err(PlanError::NothingToMeasure { .. })));
+}
+
+#[test]
+fn variants_change_what_they_are_named_for() {
+    let plan = whole(&["reader.preprocess=sleep", "reader.preprocess_time=0.1", "reader.cache=as-is"]);
+    let warm = plan.with_cache(CacheState::Warm);
+    assert_eq!(warm.trained().unwrap().cache.unwrap().state, CacheState::Warm);
+    assert_eq!(plan.on_null_backend().with_cache(CacheState::Warm), plan.on_null_backend());
+    let bare = plan.without_preprocessing();
+    assert_eq!(bare.trained().unwrap().loader.preprocess.kind, Preprocess::None);
+    assert_eq!(plan.without_compute().trained().unwrap().train.compute.mean(), 0.0);
+    assert_ne!(plan.digest(), bare.digest());
 }

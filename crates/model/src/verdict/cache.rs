@@ -8,9 +8,9 @@
 //!
 //! Neither shows anything about bytes that no storage holds (holes) or that are stored in another form.
 
-use super::{Case, Outcome, seen_phases};
+use super::{Outcome, TrainingCase};
 use crate::ledger::{CacheSeen, Layout, Phase};
-use crate::plan::{CachePlan, Medium, PhasePlan, Plan};
+use crate::plan::{CachePlan, Medium, PhasePlan, TrainingPlan};
 use crate::spec::CacheState;
 use crate::statistics::Confidence;
 use crate::units::grouped;
@@ -27,16 +27,13 @@ const SHOWN: usize = 8;
 struct Seen<'a> {
     epoch: u64,
     phase: &'a PhasePlan,
-    /// Its files, and their bytes.
-    files: u64,
-    stored: u64,
     reads_again: bool,
     cache: CacheSeen,
 }
 
 impl Seen<'_> {
     fn storage_share(&self) -> Option<f64> {
-        self.cache.storage_share(self.stored)
+        self.cache.storage_share()
     }
 
     /// The share, if it shows something: a counter that may miss bytes shows nothing while it is low.
@@ -51,7 +48,7 @@ impl Seen<'_> {
         if !self.reads_again {
             return counted.resident_share().zip(counted.resident_interval());
         }
-        counted.foreign_share().zip(self.cache.foreign_interval(self.files, self.stored))
+        counted.foreign_share().zip(self.cache.foreign_interval())
     }
 
     fn place(&self) -> String {
@@ -68,7 +65,7 @@ enum Finding {
     Open(String),
 }
 
-pub(super) fn served_as_asked(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn served_as_asked(case: &TrainingCase<'_>) -> (Outcome, String) {
     if let Some(why) = no_storage(case.plan) {
         return (Outcome::NotCheckable, why.to_owned());
     }
@@ -98,7 +95,7 @@ pub(super) fn served_as_asked(case: &Case<'_>) -> (Outcome, String) {
 }
 
 /// Why there is nothing to check.
-fn no_storage(plan: &Plan) -> Option<&'static str> {
+fn no_storage(plan: &TrainingPlan) -> Option<&'static str> {
     match plan.store.medium {
         Medium::Null => Some("the null store reads nothing: this is the instrument's own ceiling"),
         Medium::Simulated => Some("the device is simulated: nothing was read from any storage"),
@@ -106,18 +103,13 @@ fn no_storage(plan: &Plan) -> Option<&'static str> {
     }
 }
 
-fn read_phases<'a>(case: &Case<'a>) -> impl Iterator<Item = Seen<'a>> {
+fn read_phases<'a>(case: &TrainingCase<'a>) -> impl Iterator<Item = Seen<'a>> {
     let (plan, ledger) = (case.plan, case.ledger);
-    let seen = seen_phases(case).map(move |(epoch, phase)| {
-        let split = plan.split(phase.phase);
-        Seen {
-            epoch,
-            phase,
-            files: split.files,
-            stored: split.bytes,
-            reads_again: plan.reads_again(phase.phase),
-            cache: ledger.cache(epoch, phase.phase),
-        }
+    let seen = case.seen_phases().map(move |(epoch, phase)| Seen {
+        epoch,
+        phase,
+        reads_again: plan.reads_again(phase.phase),
+        cache: ledger.cache(epoch, phase.phase),
     });
     seen.filter(|seen| seen.cache.needed_bytes > 0)
 }
@@ -288,7 +280,7 @@ fn percent(share: f64) -> String {
 }
 
 /// How many bytes the storage had to deliver for each that was read.
-pub(super) fn read_amplification(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn read_amplification(case: &TrainingCase<'_>) -> (Outcome, String) {
     if let Some(why) = no_storage(case.plan) {
         return (Outcome::Pass, why.to_owned());
     }
@@ -340,18 +332,19 @@ mod tests {
         seen
     }
 
-    fn judged(plan: &Plan, epochs: &[CacheSeen]) -> (Outcome, String) {
+    fn judged(plan: &TrainingPlan, epochs: &[CacheSeen]) -> (Outcome, String) {
         let mut ledger = Ledger::default();
         for (epoch, cache) in (1..).zip(epochs) {
             ledger.add(epoch, Phase::Train, 0, Row::default());
-            ledger.add_node(epoch, Phase::Train, 0, NodeRow { cache: cache.clone(), ..NodeRow::default() });
+            let cache = CacheSeen { stored: plan.data.train.stored(), ..cache.clone() };
+            ledger.add_node(epoch, Phase::Train, 0, NodeRow { cache, ..NodeRow::default() });
         }
-        served_as_asked(&Case { plan, ledger: &ledger })
+        served_as_asked(&TrainingCase { plan, checkpoint: None, ledger: &ledger })
     }
 
-    fn with_state(state: CacheState) -> Plan {
+    fn with_state(state: CacheState) -> TrainingPlan {
         let cache = CachePlan { state, proof: CacheProof::Exact, drop_host: false };
-        let mut plan = Plan { cache: Some(cache), ..plan() };
+        let mut plan = TrainingPlan { cache: Some(cache), ..plan() };
         plan.data.train.bytes = PAGES * 4096;
         plan
     }
@@ -394,7 +387,7 @@ mod tests {
     }
 
     /// A plan of files with several samples.
-    fn of_parts() -> Plan {
+    fn of_parts() -> TrainingPlan {
         let mut plan = with_state(CacheState::Cold);
         plan.data.train.samples_per_file = 10;
         plan
@@ -463,7 +456,7 @@ mod tests {
     #[test]
     fn bytes_that_are_not_stored_as_they_are_read_are_no_proof() {
         let plan = with_state(CacheState::Cold);
-        let direct = Plan { cache: None, ..with_state(CacheState::Cold) };
+        let direct = TrainingPlan { cache: None, ..with_state(CacheState::Cold) };
         let with = |layout| CacheSeen { layout, ..seen(&cold(1.0, 0)) };
         let of = |bytes: [u64; 3]| {
             let [hole_bytes, compressed_bytes, inline_bytes] = bytes;
@@ -554,7 +547,7 @@ mod tests {
 
     #[test]
     fn past_the_page_cache_bytes_are_counted() {
-        let plan = Plan { cache: None, ..with_state(CacheState::Cold) };
+        let plan = TrainingPlan { cache: None, ..with_state(CacheState::Cold) };
         let past = |share| CacheSeen {
             counted: Counted::default(),
             ..seen(&Epoch { share, resident: 0, left: None })
@@ -574,7 +567,7 @@ mod tests {
             ledger.add(1, Phase::Train, 0, Row::default());
             let node = NodeRow { cache: seen(&cold(share, 0)), ..NodeRow::default() };
             ledger.add_node(1, Phase::Train, 0, node);
-            let case = Case { plan: &plan, ledger: &ledger };
+            let case = TrainingCase { plan: &plan, checkpoint: None, ledger: &ledger };
             assert_eq!(read_amplification(&case).0, outcome);
         }
     }

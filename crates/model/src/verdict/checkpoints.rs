@@ -130,11 +130,11 @@ mod tests {
     use crate::checkpoint::manifest::Moment;
     use crate::checkpoint::{CheckpointPlan, Restored, SaveRequest, Saved, Scale};
     use crate::ledger::Ledger;
-    use crate::plan::StorePlan;
     use crate::plan::bare::buffered;
+    use crate::plan::{Plan, StorePlan};
     use crate::spec::{Source, read};
     use crate::units::Nanos;
-    use crate::verdict::{Status, Verdict, judge_checkpoints};
+    use crate::verdict::{self, Case, Status, Verdict};
 
     fn plan(more: &str) -> CheckpointPlan {
         let text = format!(
@@ -161,7 +161,15 @@ mod tests {
     fn judge(plan: &CheckpointPlan, change: impl FnOnce(&mut Ledger)) -> Verdict {
         let mut ledger = ledger();
         change(&mut ledger);
-        judge_checkpoints(&CheckpointCase::alone(plan, &ledger))
+        let plan = Plan {
+            workload: "test".to_owned(),
+            model: "test".to_owned(),
+            ranks: 1,
+            hosts: 1,
+            training: None,
+            checkpoint: Some(plan.clone()),
+        };
+        verdict::judge(&Case { plan: Some(&plan), ledger: &ledger })
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Rules about the instrument: whether it kept up, and whether what was measured is the storage.
 
-use super::{Case, Outcome, seen_phases};
-use crate::ledger::Phase;
+use super::{Case, Outcome, TrainingCase, seen_phases};
+use crate::ledger::{Ledger, Phase};
 use crate::metrics::Figures;
+use crate::plan::Plan;
 use crate::units::Nanos;
 
 /// The share of the accelerators' time that the host's lateness may have cost. A batch handed over late shifts no step
@@ -14,26 +15,27 @@ const SHORTEST: Nanos = Nanos(100_000_000);
 pub(super) fn on_time(case: &Case<'_>) -> (Outcome, String) {
     let [mut late, mut waited, mut time, mut compute] = [Nanos::ZERO; 4];
     let mut steps = 0;
-    for (epoch, phase) in seen_phases(case) {
-        let seen = case.ledger.total(epoch, phase.phase);
+    for (epoch, phase) in seen_phases(case.ledger) {
+        let seen = case.ledger.total(epoch, phase);
         late += seen.lateness_ns_sum;
         waited += seen.wait_ns;
         compute += seen.compute_ns;
         time += seen.wait_ns + seen.copy_ns + seen.compute_ns + seen.barrier_ns;
         steps += seen.steps;
     }
-    if compute == Nanos::ZERO && case.plan.store.is_simulated() {
+    let ranks = ranks(case.ledger);
+    if compute == Nanos::ZERO && case.plan.is_some_and(Plan::is_simulated) {
         // Requests of a simulated device follow one another on its own timeline: how far the host was behind it on
         // average is what the rates may be wrong by.
         let behind = late.0 as f64 / steps.max(1) as f64;
-        let share = behind * case.plan.ranks as f64 / time.0.max(1) as f64;
+        let share = behind * ranks as f64 / time.0.max(1) as f64;
         let outcome = if share <= LATENESS_LIMIT { Outcome::Pass } else { Outcome::Fail };
         return (outcome, format!("behind the device by {:.2} % of the time", 100.0 * share));
     }
     if compute == Nanos::ZERO {
         return (Outcome::Pass, "steps have no compute time: there is no timeline to lag behind".to_owned());
     }
-    if time < Nanos(case.plan.ranks.saturating_mul(SHORTEST.0)) {
+    if time < Nanos(ranks.saturating_mul(SHORTEST.0)) {
         return (Outcome::NotCheckable, "the run is too short to tell".to_owned());
     }
     let share = |span: Nanos| span.0 as f64 / time.0.max(1) as f64;
@@ -49,6 +51,12 @@ pub(super) fn on_time(case: &Case<'_>) -> (Outcome, String) {
     )
 }
 
+/// Ranks that did something.
+fn ranks(ledger: &Ledger) -> u64 {
+    let rows = seen_phases(ledger).map(|(epoch, phase)| ledger.rows(epoch, phase).count() as u64);
+    rows.max().unwrap_or(0)
+}
+
 /// Without compute time there is no AU: then a run that comes this near to the null store's rate measured the client.
 const NEAR_CEILING: f64 = 0.8;
 /// Steps without compute time that a rate can be told from; fewer are over before the readers have all started.
@@ -58,21 +66,21 @@ const RATE_STEPS: u64 = 200;
 const CPU_LIMIT: f64 = 0.95;
 
 /// The share of the host's CPU time that the run took.
-fn cpu_share(case: &Case<'_>) -> Option<f64> {
-    let nodes = seen_phases(case).map(|(epoch, phase)| case.ledger.node_total(epoch, phase.phase));
+fn cpu_share(case: &TrainingCase<'_>) -> Option<f64> {
+    let nodes = seen_phases(case.ledger).map(|(epoch, phase)| case.ledger.node_total(epoch, phase));
     let (cpu, cores) =
         nodes.fold((Nanos::ZERO, Nanos::ZERO), |sum, node| (sum.0 + node.cpu_ns, sum.1 + node.core_ns));
     (cores > Nanos::ZERO).then(|| cpu.0 as f64 / cores.0 as f64)
 }
 
-pub(super) fn client_not_the_limit(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn client_not_the_limit(case: &TrainingCase<'_>) -> (Outcome, String) {
     if case.plan.store.is_null() {
         return (Outcome::Pass, "this run is the ceiling".to_owned());
     }
     let Some(own) = case.ledger.calibration else {
         return (Outcome::NotCheckable, "the instrument's own ceiling was not measured".to_owned());
     };
-    let figures = Figures::new(case.plan, case.ledger, Phase::Train);
+    let figures = Figures::new(case.ledger, Phase::Train);
     let Some((au, rate)) =
         figures.and_then(|figures| Some((figures.au_percent, figures.samples_per_second?)))
     else {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::errors::delivered_and_failed;
-use super::{Case, Outcome, planned_phases, proof, seen_phases};
+use super::rules::no_plan;
+use super::{Case, Outcome, TrainingCase, planned_phases, proof};
 use crate::digest::Digest;
 use crate::ledger::Phase;
 use crate::order::Unit;
-use crate::plan::{Discipline, FileBytes, PhasePlan, Plan};
+use crate::plan::{Discipline, FileBytes, PhasePlan, TrainingPlan};
 use crate::units::{counted, grouped};
 
 pub(super) fn complete(case: &Case<'_>) -> (Outcome, String) {
@@ -17,7 +18,8 @@ pub(super) fn complete(case: &Case<'_>) -> (Outcome, String) {
     if case.ledger.interrupted {
         return (Outcome::Fail, "the run was asked to stop".to_owned());
     }
-    for (epoch, phase) in planned_phases(case.plan) {
+    let Some(TrainingCase { plan, .. }) = case.training() else { return no_plan() };
+    for (epoch, phase) in planned_phases(plan) {
         let (seen, planned) =
             (case.ledger.total(epoch, phase.phase).steps, phase.shards.steps * phase.shards.ranks);
         if seen != planned {
@@ -26,10 +28,10 @@ pub(super) fn complete(case: &Case<'_>) -> (Outcome, String) {
             return (Outcome::Fail, evidence);
         }
     }
-    (Outcome::Pass, format!("{}, all steps", counted(case.plan.epochs, "epoch")))
+    (Outcome::Pass, format!("{}, all steps", counted(plan.epochs, "epoch")))
 }
 
-pub(super) fn exactly_once(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn exactly_once(case: &TrainingCase<'_>) -> (Outcome, String) {
     let (mut samples, mut failed) = (0, 0);
     for (epoch, phase) in finished_phases(case) {
         let seen = case.ledger.total(epoch, phase.phase);
@@ -50,9 +52,9 @@ pub(super) fn exactly_once(case: &Case<'_>) -> (Outcome, String) {
 }
 
 /// Phases whose every step was done; an unfinished one is the business of `complete`.
-pub(super) fn finished_phases<'a>(case: &Case<'a>) -> impl Iterator<Item = (u64, &'a PhasePlan)> {
+pub(super) fn finished_phases<'a>(case: &TrainingCase<'a>) -> impl Iterator<Item = (u64, &'a PhasePlan)> {
     let ledger = case.ledger;
-    seen_phases(case).filter(move |(epoch, phase)| {
+    case.seen_phases().filter(move |(epoch, phase)| {
         ledger.total(*epoch, phase.phase).steps == phase.shards.steps * phase.shards.ranks
     })
 }
@@ -67,9 +69,9 @@ pub fn expected_digest(phase: &PhasePlan, epoch: u64) -> Digest {
     Digest::of_run(0, shards.samples) - proof::digest_of(phase, epoch, shards.delivered()..shards.samples)
 }
 
-pub(super) fn bytes_as_planned(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn bytes_as_planned(case: &TrainingCase<'_>) -> (Outcome, String) {
     let mut bytes = 0;
-    for (epoch, phase) in seen_phases(case) {
+    for (epoch, phase) in case.seen_phases() {
         let seen = case.ledger.total(epoch, phase.phase);
         let whole = seen.steps == phase.shards.steps * phase.shards.ranks;
         let by_plan = if whole { expected_bytes(case.plan, phase, epoch) } else { None };
@@ -88,7 +90,7 @@ pub(super) fn bytes_as_planned(case: &Case<'_>) -> (Outcome, String) {
 
 /// The bytes of a whole epoch, where the plan alone can tell: none without I/O; else with one sample per file, and
 /// either all visits alike or files that are read whole.
-fn expected_bytes(plan: &Plan, phase: &PhasePlan, epoch: u64) -> Option<u64> {
+fn expected_bytes(plan: &TrainingPlan, phase: &PhasePlan, epoch: u64) -> Option<u64> {
     let (split, shards) = (plan.split(phase.phase), phase.shards);
     if plan.loader.discipline == Discipline::Synthetic {
         return Some(0);
@@ -116,7 +118,7 @@ fn expected_bytes(plan: &Plan, phase: &PhasePlan, epoch: u64) -> Option<u64> {
 /// Two epochs count as alike only where chance would make them so less than once in this many runs.
 const CHANCE: f64 = 1e6;
 
-pub(super) fn order_differs(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn order_differs(case: &TrainingCase<'_>) -> (Outcome, String) {
     let order = &case.plan.train.order;
     if order.unit == Unit::None {
         return (Outcome::Pass, "shuffling is off: every epoch reads in listing order".to_owned());

@@ -1,28 +1,32 @@
 //! The rule about what the files hold: what was read is what was written.
 
-use super::{Case, Outcome, seen_phases};
+use super::rules::no_plan;
+use super::{Case, Outcome, TrainingCase, seen_phases};
 use crate::ledger::Checked;
 use crate::spec::Verify;
 use crate::units::{Bytes, Nanos, grouped};
 
 pub(super) fn data_verified(case: &Case<'_>) -> (Outcome, String) {
     let (mut checked, mut read, mut cpu) = (Checked::default(), 0, Nanos::ZERO);
-    for (epoch, phase) in seen_phases(case) {
-        let node = case.ledger.node_total(epoch, phase.phase);
+    for (epoch, phase) in seen_phases(case.ledger) {
+        let node = case.ledger.node_total(epoch, phase);
         checked += node.checked;
         cpu += node.cpu_ns;
-        read += case.ledger.total(epoch, phase.phase).bytes_read;
+        read += case.ledger.total(epoch, phase).bytes_read;
     }
     let not_checkable = |why: String| (Outcome::NotCheckable, why);
     let Checked { fetches, unknown, foreign, wrong, bytes, ns } = checked;
-    match (case.plan.verify, fetches) {
-        _ if wrong > 0 => (Outcome::Fail, format!("wrong bytes in {} fetches", grouped(wrong))),
+    if wrong > 0 {
+        return (Outcome::Fail, format!("wrong bytes in {} fetches", grouped(wrong)));
+    }
+    let Some(TrainingCase { plan, .. }) = case.training() else { return no_plan() };
+    match (plan.verify, fetches) {
         (Verify::None, _) => not_checkable("reader.verify is none: nothing was compared".to_owned()),
         _ if fetches + unknown + foreign == 0 => {
             not_checkable("no bytes came that could be compared".to_owned())
         }
         (Verify::Sample, 0) if unknown == 0 => {
-            let by = if case.plan.data.listed().is_some() { "the catalog" } else { "the plan" };
+            let by = if plan.data.listed().is_some() { "the catalog" } else { "the plan" };
             (Outcome::Note, format!("files without a manifest of feedline's: their sizes are as {by} says"))
         }
         (_, 0) if unknown == 0 => not_checkable(

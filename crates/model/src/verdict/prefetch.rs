@@ -3,7 +3,7 @@
 //! storage never had.
 
 use super::delivery::finished_phases;
-use super::{Case, Outcome};
+use super::{Outcome, TrainingCase};
 use crate::ledger::{Phase, Row};
 use crate::units::{Nanos, grouped};
 
@@ -11,8 +11,8 @@ use crate::units::{Nanos, grouped};
 /// share of a long window's batches that cannot have been ready in advance.
 const CONFIRMED: f64 = 0.95;
 
-pub(super) fn window_long_enough(case: &Case<'_>) -> (Outcome, String) {
-    let (ahead, needed) = (case.plan.batches_ahead(), case.plan.steps_to_measure());
+pub(super) fn window_long_enough(case: &TrainingCase<'_>) -> (Outcome, String) {
+    let (ahead, needed) = (case.plan.batches_ahead(), case.plan.steps_to_measure(case.checkpoint));
     if ahead == 0 {
         return (Outcome::Pass, "nothing is read in advance".to_owned());
     }

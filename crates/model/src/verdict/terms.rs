@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use super::delivery::finished_phases;
-use super::{Case, Outcome};
+use super::{Outcome, TrainingCase};
 use crate::ledger::{HostSeen, Ledger, Phase};
 use crate::plan::Medium;
 use crate::units::{counted, grouped};
 
-pub(super) fn mode_as_requested(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn mode_as_requested(ledger: &Ledger) -> (Outcome, String) {
     let mut found = Vec::new();
-    let modes = case.ledger.conditions.modes.iter();
+    let modes = ledger.conditions.modes.iter();
     for (property, mode) in modes.filter(|(_, mode)| !mode.requested.is_empty()) {
         let (requested, observed) = (listed(&mode.requested), listed(&mode.observed));
         if mode.observed.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn settings_honoured(ledger: &Ledger) -> (Outcome, String) {
 /// Steps in the metric window below which AU and rates are those of a moment and not of the storage.
 const FEWEST_STEPS: u64 = 5;
 
-pub(super) fn window(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn window(case: &TrainingCase<'_>) -> (Outcome, String) {
     let train = finished_phases(case).filter(|(_, phase)| phase.phase == Phase::Train);
     let shortest = train
         .flat_map(|(epoch, _)| {
@@ -58,7 +58,7 @@ pub(super) fn window(case: &Case<'_>) -> (Outcome, String) {
 
 /// MLPerf Storage asks for so much data that memory cannot hold it. Here every epoch proves where its bytes came from,
 /// so that a smaller data set is no fault; but it makes another result than MLPerf's.
-pub(super) fn data_set_size(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn data_set_size(case: &TrainingCase<'_>) -> (Outcome, String) {
     let plan = case.plan;
     if plan.store.medium != Medium::Storage {
         return (Outcome::Pass, "the store holds no files".to_owned());

@@ -6,13 +6,14 @@ use crate::ledger::{
     Amount, CacheSeen, Calibration, Checked, Errors, Example, Fault, HostSeen, NodeRow, PARTS, Part, Row,
     Window, part_of,
 };
+use crate::metrics::Figures;
 use crate::order::Unit;
 use crate::plan::Request;
 use crate::plan::bare::{Bare, buffered};
 use crate::spec::{self, Source, Verify};
 use crate::units::Nanos;
 
-pub(super) fn plan() -> Plan {
+pub(super) fn plan() -> TrainingPlan {
     let text = "
 framework: pytorch
 dataset: {format: jpeg, num_files_train: 103, record_length_bytes: 4096}
@@ -31,11 +32,23 @@ train: {epochs: 2, computation_time: 0.01}
         measure: Some(&Bare(Unit::Sample)),
         listed: None,
     };
-    Plan::resolve(&spec::read(Source { name: "test", text }, &[]).unwrap().spec, &request).unwrap()
+    TrainingPlan::resolve(&spec::read(Source { name: "test", text }, &[]).unwrap().spec, &request).unwrap()
+}
+
+/// The plan of a run that does nothing but train.
+fn whole(training: &TrainingPlan) -> Plan {
+    Plan {
+        workload: "test".to_owned(),
+        model: "test".to_owned(),
+        ranks: training.ranks(),
+        hosts: 1,
+        training: Some(training.clone()),
+        checkpoint: None,
+    }
 }
 
 /// The ledger of a flawless run, except that positions are delivered as `deliver` says, epoch by epoch.
-fn ledger(plan: &Plan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger {
+fn ledger(plan: &TrainingPlan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger {
     let mut ledger = Ledger::default();
     ledger.calibration = Some(calibration(99.9));
     ledger.conditions.request("store", "posix");
@@ -45,8 +58,9 @@ fn ledger(plan: &Plan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger {
     for epoch in 1..=plan.epochs {
         let order = plan.train.order.epoch(epoch);
         let mut parts = vec![Part::default(); PARTS as usize];
-        for rank in 0..plan.ranks {
-            let mut row = Row { steps: shards.steps, samples_planned: shards.steps * 5, ..Row::default() };
+        for rank in 0..plan.ranks() {
+            let steps = shards.steps;
+            let mut row = Row { steps, steps_planned: steps, samples_planned: steps * 5, ..Row::default() };
             row.compute_ns = Nanos(10_000_000 * shards.steps);
             row.window = Window { steps: 9, compute_ns: Nanos(90_000_000), time_ns: Nanos(100_000_000) };
             let first = shards.position(rank, 0);
@@ -100,8 +114,8 @@ fn calibration(au_percent: f64) -> Calibration {
     }
 }
 
-fn finding(plan: &Plan, ledger: &Ledger, rule: &str) -> (Status, Outcome, String) {
-    let verdict = judge(&Case { plan, ledger });
+fn finding(plan: &TrainingPlan, ledger: &Ledger, rule: &str) -> (Status, Outcome, String) {
+    let verdict = judge(&Case { plan: Some(&whole(plan)), ledger });
     let finding = verdict.rules.into_iter().find(|finding| finding.rule == rule).unwrap();
     (verdict.status, finding.outcome, finding.evidence)
 }
@@ -112,7 +126,7 @@ fn a_flawless_run_breaks_no_rule() {
     let mut ledger = ledger(&plan, |_, p| vec![p]);
     let checked = Checked { fetches: 200, bytes: 2048, ..Checked::default() };
     ledger.add_node(1, Phase::Train, 0, NodeRow { checked, ..NodeRow::default() });
-    let verdict = judge(&Case { plan: &plan, ledger: &ledger });
+    let verdict = judge(&Case { plan: Some(&whole(&plan)), ledger: &ledger });
     assert_eq!(verdict.status, Status::Valid, "{verdict:?}");
     assert!(
         verdict.rules.iter().all(|finding| matches!(finding.outcome, Outcome::Pass | Outcome::Note)),
@@ -350,14 +364,14 @@ fn a_window_must_hold_some_steps() {
 fn a_window_that_prefetch_filled_proves_nothing() {
     let mut plan = plan();
     let millis = |count: u64| Nanos(1_000_000 * count);
-    let seen = |plan: &Plan, first: u64, others: u64, pause: u64| {
+    let seen = |plan: &TrainingPlan, first: u64, others: u64, pause: u64| {
         let mut ledger = Ledger::default();
         let steps = plan.train.shards.steps;
         let window = Window { steps: steps - 1, compute_ns: millis(steps - 1), time_ns: millis(others) };
         let (wait_ns, compute_ns) = (millis(first + others - steps), millis(steps));
         let row = Row { steps, window, wait_ns, compute_ns, checkpoint_ns: millis(pause), ..Row::default() };
         (0..2).for_each(|rank| ledger.add(1, Phase::Train, rank, row));
-        prefetch::window_long_enough(&Case { plan, ledger: &ledger })
+        prefetch::window_long_enough(&TrainingCase { plan, checkpoint: None, ledger: &ledger })
     };
     assert_eq!((plan.loader.prefetch_batches, plan.train.shards.steps), (2, 10));
     for (first, others, outcome) in [
@@ -389,7 +403,7 @@ fn a_window_that_prefetch_filled_proves_nothing() {
 fn a_small_data_set_and_a_busy_host_are_noted_and_no_more() {
     let mut plan = plan();
     let quiet = ledger(&plan, |_, p| vec![p]);
-    let status = judge(&Case { plan: &plan, ledger: &quiet }).status;
+    let status = judge(&Case { plan: Some(&whole(&plan)), ledger: &quiet }).status;
     let (_, outcome, evidence) = finding(&plan, &quiet, "data-set-size");
     assert_eq!(
         (outcome, evidence.as_str()),
@@ -419,4 +433,57 @@ fn a_small_data_set_and_a_busy_host_are_noted_and_no_more() {
         let found = finding(&plan, &busy, "host");
         assert_eq!((found.0, found.1, found.2.as_str()), (status, Outcome::Note, words));
     }
+}
+
+/// A job that was observed has a ledger and no plan. It has the figures of a planned one, and a verdict that says what
+/// could not be checked.
+#[test]
+fn a_ledger_without_a_plan_has_figures_and_a_verdict() {
+    let plan = plan();
+    let written = serde_json::to_string(&ledger(&plan, |_, p| vec![p])).unwrap();
+    let recorded: Ledger = serde_json::from_str(&written).unwrap();
+    let figures = Figures::new(&recorded, Phase::Train).unwrap();
+    assert!((figures.au_percent.unwrap().mean - 90.0).abs() < 1e-9, "{figures:?}");
+    assert!((figures.samples_per_second.unwrap().mean - 900.0).abs() < 1e-6, "{figures:?}");
+    let verdict = judge(&Case { plan: None, ledger: &recorded });
+    assert_eq!(verdict.status, Status::Unverified, "{verdict:?}");
+    let found = |rule: &str| verdict.rules.iter().find(|finding| finding.rule == rule).unwrap();
+    for rule in ["complete", "exactly-once", "cache", "no-injected-faults", "data-verified"] {
+        let Finding { outcome, evidence, .. } = found(rule);
+        assert_eq!((*outcome, evidence.as_str()), (Outcome::NotCheckable, "there is no plan"), "{rule}");
+    }
+    for rule in ["errors", "on-time", "mode-as-requested", "settings-honoured", "host"] {
+        assert_eq!(found(rule).outcome, Outcome::Pass, "{rule}");
+    }
+    assert!(verdict.rules.iter().all(|finding| finding.rule != "checkpoints-saved"), "none were taken");
+}
+
+#[test]
+fn what_a_ledger_shows_is_judged_without_a_plan() {
+    let plan = plan();
+    let mut failed = ledger(&plan, |_, p| vec![p]);
+    failed.add_fault(Fault { epoch: 1, phase: Phase::Train, message: "x does not exist".into() });
+    assert_eq!(judge(&Case { plan: None, ledger: &failed }).status, Status::Incomplete);
+    let mut wrong = ledger(&plan, |_, p| vec![p]);
+    let checked = Checked { fetches: 2, wrong: 1, ..Checked::default() };
+    wrong.add_node(1, Phase::Train, 0, NodeRow { checked, ..NodeRow::default() });
+    let verdict = judge(&Case { plan: None, ledger: &wrong });
+    assert_eq!(verdict.broken().collect::<Vec<_>>(), ["data-verified"]);
+}
+
+/// Results of earlier versions have the figures that they had: their plan says what their ledger does not.
+#[test]
+fn a_ledger_of_an_earlier_version_is_completed_from_its_plan() {
+    let plan = plan();
+    let whole = ledger(&plan, |_, p| vec![p]).completed_from(&plan);
+    let mut value = serde_json::to_value(&whole).unwrap();
+    for row in value["ranks"].as_array_mut().unwrap() {
+        row["seen"].as_object_mut().unwrap().remove("steps_planned").unwrap();
+    }
+    for row in value["nodes"].as_array_mut().unwrap() {
+        row["seen"]["cache"].as_object_mut().unwrap().remove("stored").unwrap();
+    }
+    let earlier: Ledger = serde_json::from_value(value).unwrap();
+    assert_eq!(Figures::new(&earlier, Phase::Train).unwrap().au_percent, None);
+    assert_eq!(earlier.completed_from(&plan), whole);
 }

@@ -8,7 +8,7 @@ use engine::Stop;
 use engine::host::Host;
 use model::ledger::Phase;
 use model::metrics::Figures;
-use model::plan::{Plan, PlanError};
+use model::plan::{PlanError, TrainingPlan};
 use model::spec::Spec;
 use model::units::counted;
 
@@ -34,10 +34,11 @@ pub fn capacity(flags: &CapacityFlags) -> Ending {
     let host = Host::look();
     let mut capacity = Capacity { flags, prepared, host: &host, steps: 0, fewest: 0, data_is_there: false };
     let single = capacity.settle(capacity.prepared.clone(), 1)?;
-    let demand = single.plan.estimate.demand.ok_or_else(no_compute)?.samples_per_second;
-    let target = single.plan.metric.au_target;
-    capacity.fewest = counted_and_excluded(&single.plan, single.plan.steps_to_measure());
-    capacity.steps = flags.steps.unwrap_or_else(|| capacity.fewest.max(steps_by_time(&single.plan)));
+    let training = single.training()?;
+    let demand = training.estimate.demand.ok_or_else(no_compute)?.samples_per_second;
+    let target = training.metric.au_target;
+    capacity.fewest = counted_and_excluded(training, training.steps_to_measure(None));
+    capacity.steps = flags.steps.unwrap_or_else(|| capacity.fewest.max(steps_by_time(training)));
     [Depth::Confirmed, Depth::Probe].into_iter().try_for_each(|depth| capacity.stage(1, depth).map(drop))?;
     let (most, end) = capacity.most_ranks()?;
     single.check_host()?;
@@ -55,7 +56,7 @@ pub fn capacity(flags: &CapacityFlags) -> Ending {
         End::Target => capacity.stage(answer.ranks + 1, Depth::Confirmed)?.calibrate(&stop),
         End::DataSet | End::UpTo => None,
     };
-    let (workload, store) = (&capacity.prepared.name, &plan.store);
+    let (workload, store) = (&capacity.prepared.name, &plan.trained().map_err(Failure::usage)?.store);
     conclude(flags, &CapacityReport { workload, store, target, answer, end, ceiling })
 }
 
@@ -66,12 +67,12 @@ fn no_compute() -> Failure {
 }
 
 /// As many steps as compute for a while.
-fn steps_by_time(plan: &Plan) -> u64 {
+fn steps_by_time(plan: &TrainingPlan) -> u64 {
     counted_and_excluded(plan, (PROBE_SECONDS / plan.train.compute.mean()).ceil() as u64)
 }
 
 /// Steps of an epoch in which so many count.
-fn counted_and_excluded(plan: &Plan, counted: u64) -> u64 {
+fn counted_and_excluded(plan: &TrainingPlan, counted: u64) -> u64 {
     let excluded = plan.metric.exclude_start_steps.saturating_add(plan.metric.exclude_end_steps);
     counted.saturating_add(excluded)
 }
@@ -111,13 +112,10 @@ impl<'a> Capacity<'a> {
         }
         if depth == Depth::Confirmed {
             let stage = self.settle(prepared, ranks)?;
-            stage.plan.check_window().map_err(Failure::usage)?;
+            stage.training()?.check_window(None).map_err(Failure::usage)?;
             return Ok(stage);
         }
-        (prepared.spec.train.epochs, prepared.spec.workflow.evaluation) = (1, false);
-        let possible = self.settle(prepared.clone(), ranks)?.plan.train.shards.steps;
-        prepared.spec.train.total_training_steps = Some(self.steps.min(possible));
-        self.settle(prepared, ranks)
+        self.settle(prepared, ranks)?.probe(self.steps)
     }
 
     fn settle(&self, prepared: Prepared, ranks: u64) -> Result<Stage<'a>, Failure> {
@@ -185,8 +183,8 @@ fn trial(stage: &Stage<'_>, depth: Depth, show: Show, stop: &Stop) -> Result<Tri
     if let Some(fault) = measured.fault() {
         return Err(Failure::incomplete(fault));
     }
-    let plan = &stage.plan;
-    let figures = Figures::new(plan, &measured.ledger, Phase::Train);
+    let plan = stage.training()?;
+    let figures = Figures::new(&measured.ledger, Phase::Train);
     let seen = figures.as_ref().and_then(|figures| {
         let (au, rate) = (figures.au_percent?.mean, figures.samples_per_second?.mean);
         Some((au, rate, figures.mib_per_second?.mean, figures.meets(plan.metric.au_target)?))
@@ -197,7 +195,7 @@ fn trial(stage: &Stage<'_>, depth: Depth, show: Show, stop: &Stop) -> Result<Tri
         return Err(Failure::incomplete(anyhow!("interrupted")));
     };
     Ok(Trial {
-        ranks: plan.ranks,
+        ranks: plan.ranks(),
         depth,
         steps: plan.train.shards.steps,
         au_percent,

@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use engine::Stop;
 use engine::host::Host;
 use model::ledger::Phase;
-use model::plan::Plan;
+use model::plan::TrainingPlan;
 use model::spec::{CacheState, Preprocess, Spec, Time};
 
 use super::stage::{Measured, Stage, Venue};
@@ -44,14 +44,13 @@ pub fn stall(flags: &StallFlags) -> Ending {
     let stage = stage.make_data(show, &stop)?;
     stall.data_is_there = true;
     let seen = Runner { show, stop: &stop }.run_all(&stall, &stage)?;
-    let plan = &stage.plan;
+    let (plan, training) = (&stage.plan, stage.training()?);
     let report = StallReport {
         workload: &plan.workload,
-        store: &plan.store,
-
+        store: &training.store,
         ranks: plan.ranks,
-        readers_per_rank: plan.loader.readers_per_rank,
-        steps: plan.train.shards.steps - WARM_UP,
+        readers_per_rank: training.loader.readers_per_rank,
+        steps: training.train.shards.steps - WARM_UP,
         warm_up_steps: WARM_UP,
         attribution: Attribution::of(&seen.timed()?),
         cold: seen.cold_state.clone(),
@@ -79,10 +78,11 @@ impl<'a> Stall<'a> {
         (spec.train.epochs, spec.workflow.evaluation) = (1, false);
         with_cache(spec, CacheState::Cold);
         (spec.output.metric.exclude_start_steps, spec.output.metric.exclude_end_steps) = (0, 0);
-        let plan = self.settle(|_| {})?.plan;
+        let stage = self.settle(|_| {})?;
+        let plan = stage.training()?;
         let possible = plan.train.shards.steps;
-        let needed = WARM_UP.saturating_add(plan.steps_to_measure());
-        let default = || default_steps(&plan).max(needed);
+        let needed = WARM_UP.saturating_add(plan.steps_to_measure(None));
+        let default = || default_steps(plan).max(needed);
         let steps = self.flags.steps.unwrap_or_else(default).min(possible);
         if steps < needed {
             return Err(Failure::usage(anyhow!(
@@ -112,7 +112,7 @@ impl<'a> Stall<'a> {
     }
 }
 
-fn default_steps(plan: &Plan) -> u64 {
+fn default_steps(plan: &TrainingPlan) -> u64 {
     let compute = plan.train.compute.mean();
     let steps = if compute > 0.0 { (SECONDS / compute).ceil() as u64 } else { STEPS };
     WARM_UP + steps
@@ -152,7 +152,7 @@ struct Runner<'a> {
 impl Runner<'_> {
     fn run_all(&self, stall: &Stall<'_>, stage: &Stage<'_>) -> Result<Seen, Failure> {
         let synthetic = self.run("synthetic", &stall.settle(without_preprocessing)?.on_null_store())?;
-        if stage.plan.store.cached {
+        if stage.training()?.store.cached {
             let warm = |spec: &mut Spec| with_cache(spec, CacheState::Warm);
             let cold = self.run("cold", stage)?;
             let warm = self.run("warm", &stall.settle(warm)?)?;
@@ -172,7 +172,7 @@ impl Runner<'_> {
 
     fn run(&self, what: &str, stage: &Stage<'_>) -> Result<Measured, Failure> {
         if self.show != Show::Nothing {
-            report::note(&format!("{what} run, {} steps", stage.plan.train.shards.steps));
+            report::note(&format!("{what} run, {} steps", stage.training()?.train.shards.steps));
         }
         let measured = stage.measure(None, self.show, self.stop)?;
         match measured.fault() {

@@ -125,9 +125,8 @@ impl<'a> Sweep<'a> {
         for cell in 0..self.grid.cells() {
             let stage = self.stage(cell, false)?;
             let saves = stage.plan.checkpoint.as_ref();
-            simulated
-                .push(stage.plan.store.is_simulated() || saves.is_some_and(CheckpointPlan::is_simulated));
-            let readers = stage.plan.ranks * stage.plan.loader.readers_per_rank;
+            simulated.push(stage.plan.is_simulated() || saves.is_some_and(CheckpointPlan::is_simulated));
+            let readers = stage.plan.ranks * stage.training()?.loader.readers_per_rank;
             if !stage.is_ceiling() && readers > largest.0 {
                 largest = (readers, cell);
             }
@@ -325,9 +324,15 @@ fn fill(entry: &mut Entry, stage: &Stage<'_>, measured: &Measured) {
     let saves = measured.ledger.checkpoints.saves.iter().filter(|save| save.is_complete());
     entry.blocked_seconds =
         statistics::mean(&saves.map(|save| save.blocked_ns.seconds()).collect::<Vec<_>>());
-    let Some(figures) = Figures::new(&stage.plan, &measured.ledger, Phase::Train) else { return };
+    let Some(figures) = Figures::new(&measured.ledger, Phase::Train) else { return };
     entry.samples_per_second = figures.samples_per_second.map(|rate| rate.mean);
     entry.mb_per_second = figures.mib_per_second.map(|rate| report::megabytes(rate.mean));
     // Without compute time there is no AU.
-    entry.au_percent = stage.plan.estimate.demand.and(figures.au_percent).map(|au| au.mean);
+    entry.au_percent = stage
+        .plan
+        .training
+        .as_ref()
+        .and_then(|plan| plan.estimate.demand)
+        .and(figures.au_percent)
+        .map(|au| au.mean);
 }

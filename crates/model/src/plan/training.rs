@@ -1,0 +1,323 @@
+//! Training: the data set, what each rank reads and does in an epoch, how batches reach it, and how steps become
+//! figures.
+
+use serde::{Deserialize, Serialize};
+
+use super::data::{self, Data, Measure, Split};
+use super::{
+    CachePlan, Difference, Estimate, LoaderPlan, PlanError, Request, StorePlan, differences, loader,
+};
+use crate::checkpoint::CheckpointPlan;
+use crate::ledger::Phase;
+use crate::order::{Interleave, Order, Shards, Unit, mix};
+use crate::spec::{Access, Shuffle, Spec, Time, Verify};
+
+/// Training or evaluation: what each rank reads and does in one epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhasePlan {
+    pub phase: Phase,
+    pub shards: Shards,
+    pub order: Order,
+    /// Files that a rank takes samples from in turn.
+    pub interleave: Interleave,
+    /// Emulated work per step.
+    pub compute: Time,
+    /// Whether all ranks meet after every step.
+    pub barrier: bool,
+}
+
+/// How batches reach an accelerator's own memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DevicePlan {
+    /// Bytes per second from host to accelerator; `None`: batches are there at once.
+    pub copy_bytes_per_second: Option<f64>,
+    /// Whether the next batch is copied while the accelerator computes.
+    pub overlapped: bool,
+}
+
+/// How steps become figures.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MetricPlan {
+    /// The share of busy time that the accelerators should reach, 0 to 1.
+    pub au_target: f64,
+    pub exclude_start_steps: u64,
+    pub exclude_end_steps: u64,
+    /// Nominal bytes per sample, which DLIO's MB/s figures are made of.
+    pub record_length_bytes: f64,
+}
+
+impl MetricPlan {
+    /// Refuses a window without steps.
+    pub(super) fn check(&self, train: &PhasePlan) -> Result<(), PlanError> {
+        let (start, end, steps) = (self.exclude_start_steps, self.exclude_end_steps, train.shards.steps);
+        match start.saturating_add(end) >= steps {
+            true => Err(PlanError::NothingToMeasure { steps, start, end }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The training part of a plan. Its fields are keys of plan.json beside those of the plan itself (`written.rs`).
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct TrainingPlan {
+    pub format: String,
+    pub store: StorePlan,
+    /// How samples are taken out of files.
+    pub access: Access,
+    pub epochs: u64,
+    /// Seed of content and of compute-time draws.
+    pub seed: u64,
+    /// How much of what is read is compared with what the files should hold.
+    pub verify: Verify,
+    pub data: Data,
+    pub train: PhasePlan,
+    pub eval: Option<EvalPlan>,
+    pub loader: LoaderPlan,
+    /// What is done about the page cache; `None` where nothing is read through it.
+    #[serde(default)]
+    pub cache: Option<CachePlan>,
+    pub device: DevicePlan,
+    pub metric: MetricPlan,
+    pub estimate: Estimate,
+}
+
+/// Evaluation and the epochs after which it happens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvalPlan {
+    #[serde(flatten)]
+    pub phase: PhasePlan,
+    pub first_epoch: u64,
+    pub every_epochs: u64,
+}
+
+impl EvalPlan {
+    /// How often it happens in so many epochs.
+    pub fn times(&self, epochs: u64) -> u64 {
+        (epochs + self.every_epochs).saturating_sub(self.first_epoch) / self.every_epochs
+    }
+
+    pub fn follows(&self, epoch: u64) -> bool {
+        epoch >= self.first_epoch && (epoch - self.first_epoch).is_multiple_of(self.every_epochs)
+    }
+}
+
+impl TrainingPlan {
+    /// Settles the training of a workload.
+    pub fn resolve(spec: &Spec, request: &Request<'_>) -> Result<TrainingPlan, PlanError> {
+        super::check_ranks(request.ranks, request.hosts)?;
+        if !spec.workflow.train {
+            return Err(PlanError::no_training(spec));
+        }
+        let data = match request.listed {
+            Some(listed) => Data::of_listed(spec, request.measure, listed)?,
+            None => Data::resolve(spec, request.measure)?,
+        };
+        let train = train_phase(spec, request, &data)?;
+        let eval = spec.workflow.evaluation.then(|| eval_phase(spec, request, &data)).transpose()?;
+        let loader = LoaderPlan::resolve(spec, request, &data)?;
+        let metric = metric(spec, &train)?;
+        let estimate = Estimate::new(spec, request, &data, &train, eval.as_ref(), &loader);
+        let cache = CachePlan::resolve(spec, request, &loader)?;
+        Ok(TrainingPlan {
+            format: spec.dataset.format.clone(),
+            store: request.store.clone(),
+            access: spec.reader.access,
+            epochs: spec.train.epochs,
+            seed: spec.train.seed,
+            verify: spec.reader.verify,
+            data,
+            train,
+            eval,
+            loader,
+            cache,
+            device: device(spec),
+            metric,
+            estimate,
+        })
+    }
+
+    /// Ranks that train.
+    pub fn ranks(&self) -> u64 {
+        self.train.shards.ranks
+    }
+
+    /// The plan with the tables that are not written with it, made of the workload that it belongs to. Refused if that
+    /// workload has another data set.
+    pub(super) fn restored(
+        self,
+        spec: &Spec,
+        measure: Option<&dyn Measure>,
+    ) -> Result<TrainingPlan, PlanError> {
+        if self.data.listed().is_some() {
+            return Ok(self);
+        }
+        let data = Data::resolve(spec, measure)?;
+        match differences(&self.data, &data).into_iter().next() {
+            Some(Difference { field, here, there }) => Err(PlanError::OtherData { field, here, there }),
+            None => Ok(TrainingPlan { data, ..self }),
+        }
+    }
+
+    /// The most batches of one rank that can be ready when a step of training ends: read, as far as the metric window
+    /// is concerned, in no time.
+    pub fn batches_ahead(&self) -> u64 {
+        // The copy to the device asks for the next batch while the accelerator computes.
+        let copied = self.device.copy_bytes_per_second.is_some() && self.device.overlapped;
+        self.loader.batches_ahead(self.train.shards.batch).max(u64::from(copied))
+    }
+
+    /// The fewest steps in the metric window with which at most 5 % of its batches can have been ready in advance. The
+    /// queues fill before the first step of an epoch, and again whenever training pauses for a checkpoint.
+    pub fn steps_to_measure(&self, checkpoint: Option<&CheckpointPlan>) -> u64 {
+        let pauses = checkpoint.map_or(0, |plan| plan.schedule.within_epoch(self.train.shards.steps));
+        STEPS_PER_BATCH_AHEAD.saturating_mul(self.batches_ahead().max(1)).saturating_mul(1 + pauses)
+    }
+
+    /// Steps of an epoch of training that count for AU and throughput.
+    fn window_steps(&self) -> u64 {
+        let MetricPlan { exclude_start_steps, exclude_end_steps, .. } = self.metric;
+        self.train.shards.steps.saturating_sub(exclude_start_steps.saturating_add(exclude_end_steps))
+    }
+
+    /// Refuses a metric window that is too short for what can be ready in advance.
+    pub fn check_window(&self, checkpoint: Option<&CheckpointPlan>) -> Result<(), PlanError> {
+        let (ranks, window, needed) = (self.ranks(), self.window_steps(), self.steps_to_measure(checkpoint));
+        match window < needed {
+            true => {
+                Err(PlanError::WindowTooShort { ranks, window, needed, ahead: self.batches_ahead().max(1) })
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Samples that the whole run delivers.
+    pub fn samples(&self) -> u64 {
+        let evals = self
+            .eval
+            .as_ref()
+            .map_or(0, |eval| eval.times(self.epochs).saturating_mul(eval.phase.shards.delivered()));
+        self.epochs.saturating_mul(self.train.shards.delivered()).saturating_add(evals)
+    }
+
+    /// Whether a phase comes back to a file in one epoch, so that one read may bring what the next one asks for.
+    pub fn reads_again(&self, phase: Phase) -> bool {
+        self.split(phase).samples_per_file > 1 || self.data.listed().is_some() || !self.data.exact
+    }
+
+    /// The phases of an epoch, in order.
+    pub fn phases(&self, epoch: u64) -> impl Iterator<Item = &PhasePlan> {
+        let eval = self.eval.as_ref().filter(|eval| eval.follows(epoch)).map(|eval| &eval.phase);
+        std::iter::once(&self.train).chain(eval)
+    }
+
+    /// The plan of a phase.
+    pub fn phase(&self, phase: Phase) -> Option<&PhasePlan> {
+        match phase {
+            Phase::Train => Some(&self.train),
+            Phase::Eval => self.eval.as_ref().map(|eval| &eval.phase),
+        }
+    }
+
+    /// The files that a phase reads.
+    pub fn split(&self, phase: Phase) -> &Split {
+        match phase {
+            Phase::Train => &self.data.train,
+            Phase::Eval => &self.data.valid,
+        }
+    }
+}
+
+/// Steps to measure for each batch that can be ready in advance.
+pub(super) const STEPS_PER_BATCH_AHEAD: u64 = 20;
+
+fn train_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<PhasePlan, PlanError> {
+    let cap = spec.train.total_training_steps;
+    let shards = shards(Phase::Train, &data.train, request.ranks, spec.reader.batch_size)?;
+    if let Some(asked) = cap.filter(|asked| *asked > shards.steps) {
+        return Err(PlanError::TooManySteps { asked, possible: shards.steps });
+    }
+    let shards = Shards::new(shards.samples, shards.ranks, shards.batch, cap);
+    let order = order(spec, request, data, &data.train);
+    let interleave = loader::interleave(spec, data, &data.train, &order);
+    Ok(PhasePlan {
+        phase: Phase::Train,
+        shards,
+        order,
+        interleave,
+        compute: spec.train.computation_time,
+        barrier: true,
+    })
+}
+
+fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPlan, PlanError> {
+    if data.valid.files == 0 {
+        return Err(PlanError::NoEvalFiles);
+    }
+    let shards = shards(Phase::Eval, &data.valid, request.ranks, spec.reader.batch_size_eval)?;
+    // The seed is turned away from training's: the two splits are different files.
+    let order = order(spec, request, data, &data.valid);
+    let order = Order { seed: mix(order.seed, u64::from_le_bytes(*b"evaluate")), ..order };
+    let interleave = loader::interleave(spec, data, &data.valid, &order);
+    let phase = PhasePlan {
+        phase: Phase::Eval,
+        shards,
+        order,
+        interleave,
+        compute: spec.evaluation.eval_time,
+        barrier: false,
+    };
+    Ok(EvalPlan {
+        phase,
+        first_epoch: spec.evaluation.eval_after_epoch,
+        every_epochs: spec.evaluation.epochs_between_evals,
+    })
+}
+
+fn shards(phase: Phase, split: &Split, ranks: u64, batch: u64) -> Result<Shards, PlanError> {
+    let shards = Shards::new(split.samples(), ranks, batch, None);
+    if shards.steps == 0 {
+        let (files, samples_per_file) = (split.files, split.samples_per_file);
+        return Err(PlanError::TooFewSamples { phase, ranks, batch, files, samples_per_file });
+    }
+    Ok(shards)
+}
+
+/// What the shuffle keys promise, within what the format allows to move: single samples where they can be read alone,
+/// row groups of parquet; a TFRecord file is read from front to back, and the framework's shuffle buffer mixes samples
+/// after they were read, which storage does not see. `random` is fresh in each run, `seed` follows train.seed.
+fn order(spec: &Spec, request: &Request<'_>, data: &Data, split: &Split) -> Order {
+    let (files, samples) = (spec.reader.file_shuffle, spec.reader.sample_shuffle);
+    let whole_files = if files == Shuffle::Off { Unit::None } else { Unit::File };
+    let unit = match (samples, data.unit) {
+        (Shuffle::Off, _) | (_, Unit::File | Unit::None) => whole_files,
+        (_, Unit::Group(rows)) => Unit::Group(rows.clamp(1, split.samples_per_file)),
+        (_, Unit::Sample) => Unit::Sample,
+    };
+    let random = files == Shuffle::Random || samples == Shuffle::Random;
+    Order {
+        files: split.files,
+        samples_per_file: split.samples_per_file,
+        unit,
+        seed: if random { request.entropy } else { spec.train.seed },
+        reshuffle: random || spec.train.seed_change_epoch,
+    }
+}
+
+fn device(spec: &Spec) -> DevicePlan {
+    let rate = spec.train.device_copy_rate;
+    DevicePlan {
+        copy_bytes_per_second: (rate > 0.0).then_some(rate * 1e9),
+        overlapped: spec.train.device_prefetch,
+    }
+}
+
+fn metric(spec: &Spec, train: &PhasePlan) -> Result<MetricPlan, PlanError> {
+    let metric = MetricPlan {
+        au_target: spec.metric.au,
+        exclude_start_steps: spec.output.metric.exclude_start_steps,
+        exclude_end_steps: spec.output.metric.exclude_end_steps,
+        record_length_bytes: data::nominal_record_bytes(spec),
+    };
+    metric.check(train)?;
+    Ok(metric)
+}

@@ -1,0 +1,130 @@
+//! The form of plan.json. The order of its keys is part of it, since the digest is made of the text: the fields of
+//! training stand around the numbers of ranks and hosts, and what is absent has no key.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use super::{
+    CachePlan, Data, DevicePlan, Estimate, EvalPlan, LoaderPlan, MetricPlan, PhasePlan, Plan, StorePlan,
+    TrainingPlan,
+};
+use crate::checkpoint::CheckpointPlan;
+use crate::spec::{Access, Verify};
+
+#[derive(Serialize)]
+struct Written<'a> {
+    workload: &'a str,
+    model: &'a str,
+    #[serde(flatten)]
+    source: Option<Source<'a>>,
+    ranks: u64,
+    hosts: u64,
+    #[serde(flatten)]
+    training: Option<Training<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint: &'a Option<CheckpointPlan>,
+    /// Of training, the estimate has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+}
+
+/// What training reads, and how.
+#[derive(Serialize)]
+struct Source<'a> {
+    format: &'a str,
+    store: &'a StorePlan,
+    access: Access,
+}
+
+/// The rest of training.
+#[derive(Serialize)]
+struct Training<'a> {
+    epochs: u64,
+    seed: u64,
+    verify: Verify,
+    data: &'a Data,
+    train: &'a PhasePlan,
+    eval: &'a Option<EvalPlan>,
+    loader: &'a LoaderPlan,
+    cache: Option<CachePlan>,
+    device: DevicePlan,
+    metric: MetricPlan,
+    estimate: &'a Estimate,
+}
+
+impl<'a> Training<'a> {
+    fn split(plan: &'a TrainingPlan) -> (Source<'a>, Training<'a>) {
+        let TrainingPlan {
+            format,
+            store,
+            access,
+            epochs,
+            seed,
+            verify,
+            data,
+            train,
+            eval,
+            loader,
+            cache,
+            device,
+            metric,
+            estimate,
+        } = plan;
+        let source = Source { format, store, access: *access };
+        let training = Training {
+            epochs: *epochs,
+            seed: *seed,
+            verify: *verify,
+            data,
+            train,
+            eval,
+            loader,
+            cache: *cache,
+            device: *device,
+            metric: *metric,
+            estimate,
+        };
+        (source, training)
+    }
+}
+
+impl Serialize for Plan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Plan { workload, model, ranks, hosts, training, checkpoint } = self;
+        let memory_bytes = training.is_none().then(|| self.memory_bytes());
+        let (source, training) = training.as_ref().map(Training::split).unzip();
+        let (ranks, hosts) = (*ranks, *hosts);
+        Written { workload, model, source, ranks, hosts, training, checkpoint, memory_bytes }
+            .serialize(serializer)
+    }
+}
+
+/// The keys that do not belong to training.
+#[derive(Deserialize)]
+struct Head {
+    workload: String,
+    model: String,
+    ranks: u64,
+    hosts: u64,
+    #[serde(default)]
+    checkpoint: Option<CheckpointPlan>,
+}
+
+/// An optional part that is flattened would be absent when it is damaged, so what there is decides: a plan that trains
+/// has the key `train`.
+impl<'de> Deserialize<'de> for Plan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plan, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let head = Head::deserialize(&value).map_err(D::Error::custom)?;
+        let Head { workload, model, ranks, hosts, checkpoint } = head;
+        let training = match value.get("train") {
+            Some(_) => Some(TrainingPlan::deserialize(&value).map_err(D::Error::custom)?),
+            None => None,
+        };
+        if training.is_none() && checkpoint.is_none() {
+            return Err(D::Error::custom("the plan neither trains nor takes checkpoints"));
+        }
+        Ok(Plan { workload, model, ranks, hosts, training, checkpoint })
+    }
+}
