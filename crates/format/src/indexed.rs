@@ -142,25 +142,17 @@ impl Format for Indexed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{self, shape};
     use crate::{Options, Seen, conformance};
     use model::shape::Element;
     use proptest::prelude::*;
-
-    fn shape(dims: &[u64], element: Element, samples: u64) -> FileShape<'_> {
-        FileShape { dims, element, samples }
-    }
 
     fn built(kind: &Kind, access: Access) -> Box<dyn Format> {
         kind.build(&Options { access, ..Options::default() }).unwrap()
     }
 
     fn side(format: &dyn Format, number: usize, shape: &FileShape<'_>) -> Vec<u64> {
-        let mut bytes = Vec::new();
-        let mut sink = |piece: &[u8]| {
-            bytes.extend_from_slice(piece);
-            Ok(())
-        };
-        format.encode_side(number, shape, &mut sink).unwrap();
+        let bytes = fixture::gathered(|sink| format.encode_side(number, shape, sink).unwrap());
         bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
     }
 
@@ -186,8 +178,7 @@ mod tests {
             (&MAPPED, Access::Framework, 3..4, 8192, 12_000 - 8192),
             (&MAPPED, Access::Extent, 2..3, 6000, 3000),
         ] {
-            let mut reads = Vec::new();
-            built(kind, access).reads(File::Ours(&shape), samples, &mut reads).unwrap();
+            let reads = fixture::ours(&*built(kind, access), &shape, samples);
             assert_eq!(reads, [Extent { offset, len }], "{} {access:?}", kind.name);
         }
     }

@@ -94,7 +94,7 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Content;
+    use crate::fixture::noise;
     use flate2::Compression;
     use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
     use std::io::Write;
@@ -109,12 +109,6 @@ mod tests {
             Frame::Gzip => GzEncoder::new(&mut out, level).write_all(bytes).unwrap(),
         }
         out
-    }
-
-    fn noise(len: usize) -> Vec<u8> {
-        let mut noise = vec![0; len];
-        Content::new(1).fill(0, 0, &mut noise);
-        noise
     }
 
     #[test]

@@ -16,7 +16,6 @@ use crate::{
     Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Size, error,
     look::peek, picture, read_whole,
 };
-use model::order::Unit;
 use model::shape::FileShape;
 use std::io;
 use std::ops::Range;
@@ -125,10 +124,6 @@ impl Layout {
 impl Format for Jpeg {
     fn name(&self) -> &'static str {
         NAME
-    }
-
-    fn unit(&self, shape: &FileShape<'_>) -> Unit {
-        if shape.samples == 1 { Unit::Sample } else { Unit::File }
     }
 
     fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
@@ -263,22 +258,12 @@ fn write_random(out: &mut Pieces<'_, '_>, content: &Content, file: u64, len: u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Seen, conformance};
+    use crate::{Seen, conformance, fixture};
     use model::shape::Element;
     use proptest::prelude::*;
 
-    fn shape(dims: &[u64]) -> FileShape<'_> {
-        FileShape { dims, element: Element::Uint8, samples: 1 }
-    }
-
     fn encoded(bytes: u64, file: u64) -> Vec<u8> {
-        let mut seen = Vec::new();
-        let mut sink = |piece: &[u8]| {
-            seen.extend_from_slice(piece);
-            Ok(())
-        };
-        Jpeg.encode(&shape(&[bytes]), &Content::new(1), file, &mut Vec::new(), &mut sink).unwrap();
-        seen
+        fixture::encoded_as(&Jpeg, &fixture::picture(&[bytes]), 1, file)
     }
 
     /// Walks the segments as a decoder does and gives the scan's bytes and the picture's sides.
@@ -306,9 +291,7 @@ mod tests {
     }
 
     fn facts(bytes: &[u8]) -> Result<Facts, Obstacle> {
-        let mut seen = Seen::default();
-        seen.add(0, bytes.len()).copy_from_slice(bytes);
-        Jpeg.inspect(&Look::new(NAME, bytes.len() as u64, &seen))
+        fixture::inspected(&Jpeg, bytes)
     }
 
     #[test]
@@ -326,10 +309,7 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_nothing_to_read() {
-        let seen = Seen::default();
-        let look = Look::new(NAME, 0, &seen);
-        let error = Jpeg.reads(File::Foreign { look: &look, samples: 1 }, 0..1, &mut Vec::new()).unwrap_err();
-        assert!(error.to_string().contains("an empty file (at byte 0)"), "{error}");
+        fixture::assert_empty_refused(&Jpeg);
     }
 
     #[test]
@@ -379,11 +359,7 @@ mod tests {
     #[test]
     fn no_aligned_512_bytes_are_the_same_in_two_files() {
         for bytes in (FILE_LEAST..FILE_LEAST + 1100).chain([114_244, 322_957]) {
-            let (one, other) = (encoded(bytes, 1), encoded(bytes, 2));
-            for (at, (one, other)) in one.chunks_exact(512).zip(other.chunks_exact(512)).enumerate() {
-                let differing = one.iter().zip(other).filter(|(a, b)| a != b).count();
-                assert!(differing >= 12, "size {bytes}, block {at}: {differing} bytes differ");
-            }
+            fixture::assert_blocks_differ(&Jpeg, bytes);
         }
     }
 
@@ -405,18 +381,12 @@ mod tests {
     #[test]
     fn comments_have_any_length_that_one_can_have() {
         for bytes in [20, 65_537, 65_538, 65_539, 65_541, 131_074, 131_075, 400_000] {
-            let mut seen = Vec::new();
-            let mut sink = |piece: &[u8]| {
-                seen.extend_from_slice(piece);
-                Ok(())
-            };
-            let mut scratch = Vec::new();
-            let mut out = Pieces::new(&mut scratch, &mut sink);
-            out.bytes(&[0xFF, 0xD8]).unwrap();
-            write_comments(&mut out, &Content::new(1), 0, bytes).unwrap();
-            out.bytes(&SCAN).unwrap();
-            out.bytes(&END).unwrap();
-            out.finish().unwrap();
+            let seen = fixture::written(|out| {
+                out.bytes(&[0xFF, 0xD8])?;
+                write_comments(out, &Content::new(1), 0, bytes)?;
+                out.bytes(&SCAN)?;
+                out.bytes(&END)
+            });
             assert_eq!(seen.len() as u64, 2 + bytes + 12);
             assert!(parsed(&seen).0.is_empty());
         }
@@ -424,7 +394,7 @@ mod tests {
 
     #[test]
     fn shapes_without_a_file_say_why() {
-        let cases: [(&[u64], Element, u64, &str); 6] = [
+        let cases: &[(&[u64], Element, u64, &str)] = &[
             (&[FILE_LEAST - 1], Element::Uint8, 1, "the smallest has 833"),
             (&[FILE_MOST + 1], Element::Uint8, 1, "the largest has 8520"),
             (&[50, 50], Element::Float32, 1, "must be uint8, not float32"),
@@ -432,10 +402,7 @@ mod tests {
             (&[50, 0], Element::Uint8, 1, "at least 1"),
             (&[1 << 40, 1 << 40], Element::Uint8, 1, "too large"),
         ];
-        for (dims, element, samples, words) in cases {
-            let error = file_bytes(&FileShape { dims, element, samples }).unwrap_err();
-            assert!(error.to_string().contains(words), "{error}");
-        }
+        fixture::assert_refused(file_bytes, cases);
     }
 
     proptest! {
@@ -445,7 +412,7 @@ mod tests {
         ) {
             // Most shapes can be encoded, some cannot.
             let samples = if samples == 15 { 2 } else { 1 };
-            conformance::check(&Jpeg, &FileShape { samples, ..shape(&dims) }, seed, file)?;
+            conformance::check(&Jpeg, &fixture::shape(&dims, Element::Uint8, samples), seed, file)?;
         }
     }
 }

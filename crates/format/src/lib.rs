@@ -12,7 +12,7 @@ mod csv;
 mod deflate;
 mod error;
 #[cfg(test)]
-mod fetching;
+mod fixture;
 mod hdf5;
 mod indexed;
 mod inflate;
@@ -123,8 +123,11 @@ pub trait Format: Send + Sync + Debug {
         self.name()
     }
 
-    /// The smallest part of a file that can be read by itself, the way samples are accessed: what a shuffle can move.
-    fn unit(&self, shape: &FileShape<'_>) -> Unit;
+    /// The smallest part of a file that can be read on its own with this access, and therefore what a shuffle can
+    /// move. By default the whole file.
+    fn unit(&self, shape: &FileShape<'_>) -> Unit {
+        if shape.samples == 1 { Unit::Sample } else { Unit::File }
+    }
 
     /// Whether files hold the samples' bytes; if not, they are the same under every seed and nothing of them is read.
     fn holds_samples(&self) -> bool {

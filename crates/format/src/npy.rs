@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use model::order::Unit;
 use model::shape::FileShape;
 use model::spec::Access;
 
@@ -51,10 +50,6 @@ impl Layout {
 impl Format for Npy {
     fn name(&self) -> &'static str {
         NAME
-    }
-
-    fn unit(&self, shape: &FileShape<'_>) -> Unit {
-        if shape.samples == 1 { Unit::Sample } else { Unit::File }
     }
 
     fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
@@ -136,13 +131,10 @@ fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::{self, pairs, shape};
     use crate::{Seen, conformance};
     use model::shape::Element;
     use proptest::prelude::*;
-
-    fn shape(dims: &[u64], element: Element, samples: u64) -> FileShape<'_> {
-        FileShape { dims, element, samples }
-    }
 
     #[test]
     fn a_file_is_a_header_of_64s_and_the_payload() {
@@ -160,16 +152,7 @@ mod tests {
     #[test]
     fn elements_are_those_of_npz() {
         let shape = shape(&[30, 20], Element::Float32, 3);
-        let encoded = |name| {
-            let format = crate::plain(name).unwrap();
-            let mut bytes = Vec::new();
-            let mut sink = |piece: &[u8]| {
-                bytes.extend_from_slice(piece);
-                Ok(())
-            };
-            format.encode(&shape, &Content::new(1), 3, &mut Vec::new(), &mut sink).unwrap();
-            bytes
-        };
+        let encoded = |name| fixture::encoded(&*crate::plain(name).unwrap(), &shape);
         let (array, archive) = (encoded("npy"), encoded("npz"));
         assert_eq!(array[..6], *b"\x93NUMPY");
         // 30 bytes of the archive's local header and five of the name come first.
@@ -178,23 +161,18 @@ mod tests {
 
     #[test]
     fn shapes_without_a_file_say_why() {
-        let cases: [(&[u64], u64, &str); 5] = [
-            (&[4, 0], 1, "at least 1"),
-            (&[4], 0, "at least 1"),
-            (&[1; 32], 1, "flatten dataset.record_dims"),
-            (&[1 << 62, 4], 1, "too large"),
-            (&[i64::MAX as u64 - 100], 1, "too large"),
+        let cases: &[(&[u64], Element, u64, &str)] = &[
+            (&[4, 0], Element::Uint8, 1, "at least 1"),
+            (&[4], Element::Uint8, 0, "at least 1"),
+            (&[1; 32], Element::Uint8, 1, "flatten dataset.record_dims"),
+            (&[1 << 62, 4], Element::Uint8, 1, "too large"),
+            (&[i64::MAX as u64 - 100], Element::Uint8, 1, "too large"),
         ];
-        for (dims, samples, words) in cases {
-            let error = file_bytes(&shape(dims, Element::Uint8, samples)).unwrap_err();
-            assert!(error.to_string().contains(words), "{error}");
-        }
+        fixture::assert_refused(file_bytes, cases);
     }
 
     fn reads(access: Access, shape: &FileShape<'_>, wanted: Range<u64>) -> Vec<(u64, u64)> {
-        let mut reads = Vec::new();
-        Npy { access }.reads(File::Ours(shape), wanted, &mut reads).unwrap();
-        reads.iter().map(|read| (read.len, read.offset)).collect()
+        pairs(&fixture::ours(&Npy { access }, shape, wanted))
     }
 
     /// As strace has seen `numpy.load` (Python 3.11.7, NumPy 2.4.6, glibc 2.36) read these files.
@@ -242,10 +220,9 @@ mod tests {
                 let mut found = Vec::new();
                 let file = File::Foreign { look: &look, samples };
                 Npy { access }.reads(file, samples - 1..samples, &mut found).unwrap();
-                let found: Vec<_> = found.iter().map(|read| (read.len, read.offset)).collect();
                 let known = reads(access, &shape, samples - 1..samples);
                 let looked_at = usize::from(access == Access::Framework);
-                assert_eq!(found, known[looked_at..]);
+                assert_eq!(pairs(&found), known[looked_at..]);
             }
         }
     }
@@ -256,12 +233,8 @@ mod tests {
         let header = Header::of_samples(NAME, &shape).unwrap();
         let good = [header.bytes(), &[7; 3200]].concat();
         let facts = |bytes: &[u8]| {
-            let mut seen = Seen::default();
-            seen.add(0, bytes.len()).copy_from_slice(bytes);
-            let look = Look::new(NAME, bytes.len() as u64, &seen);
-            let file = File::Foreign { look: &look, samples: 2 };
-            let _ = Npy { access: Access::Framework }.reads(file, 0..2, &mut Vec::new());
-            Npy { access: Access::Extent }.inspect(&look)
+            let _ = fixture::foreign(&Npy { access: Access::Framework }, bytes, 2, 0..2);
+            fixture::inspected(&Npy { access: Access::Extent }, bytes)
         };
         assert_eq!(facts(&good).unwrap().samples, Some(2));
         for len in 0..good.len() {

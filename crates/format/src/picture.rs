@@ -77,19 +77,11 @@ fn make_room(pixels: Option<usize>, bytes: &[u8], out: &mut Vec<u8>) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Content, plain};
-    use model::shape::{Element, FileShape};
+    use crate::{Content, fixture, plain};
     use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
     fn encoded(format: &str, bytes: u64) -> Vec<u8> {
-        let mut seen = Vec::new();
-        let mut sink = |piece: &[u8]| {
-            seen.extend_from_slice(piece);
-            Ok(())
-        };
-        let shape = FileShape { dims: &[bytes], element: Element::Uint8, samples: 1 };
-        plain(format).unwrap().encode(&shape, &Content::new(1), 3, &mut Vec::new(), &mut sink).unwrap();
-        seen
+        fixture::encoded(&*plain(format).unwrap(), &fixture::picture(&[bytes]))
     }
 
     /// Where the two bytes at `at` say how many follow.

@@ -11,7 +11,6 @@ use crate::{
     Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Size, error,
     look::peek, picture, read_whole,
 };
-use model::order::Unit;
 use model::shape::FileShape;
 use std::io;
 use std::ops::Range;
@@ -116,10 +115,6 @@ impl Layout {
 impl Format for Png {
     fn name(&self) -> &'static str {
         NAME
-    }
-
-    fn unit(&self, shape: &FileShape<'_>) -> Unit {
-        if shape.samples == 1 { Unit::Sample } else { Unit::File }
     }
 
     fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
@@ -352,22 +347,12 @@ impl Adler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Seen, conformance};
+    use crate::{conformance, fixture};
     use model::shape::Element;
     use proptest::prelude::*;
 
-    fn shape(dims: &[u64]) -> FileShape<'_> {
-        FileShape { dims, element: Element::Uint8, samples: 1 }
-    }
-
     fn encoded(bytes: u64, file: u64) -> Vec<u8> {
-        let mut seen = Vec::new();
-        let mut sink = |piece: &[u8]| {
-            seen.extend_from_slice(piece);
-            Ok(())
-        };
-        Png.encode(&shape(&[bytes]), &Content::new(1), file, &mut Vec::new(), &mut sink).unwrap();
-        seen
+        fixture::encoded_as(&Png, &fixture::picture(&[bytes]), 1, file)
     }
 
     /// Adler-32 word for word as RFC 1950 has it.
@@ -429,9 +414,7 @@ mod tests {
     }
 
     fn facts(bytes: &[u8]) -> Result<Facts, Obstacle> {
-        let mut seen = Seen::default();
-        seen.add(0, bytes.len()).copy_from_slice(bytes);
-        Png.inspect(&Look::new(NAME, bytes.len() as u64, &seen))
+        fixture::inspected(&Png, bytes)
     }
 
     #[test]
@@ -448,10 +431,7 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_nothing_to_read() {
-        let seen = Seen::default();
-        let look = Look::new(NAME, 0, &seen);
-        let error = Png.reads(File::Foreign { look: &look, samples: 1 }, 0..1, &mut Vec::new()).unwrap_err();
-        assert!(error.to_string().contains("an empty file (at byte 0)"), "{error}");
+        fixture::assert_empty_refused(&Png);
     }
 
     #[test]
@@ -494,11 +474,7 @@ mod tests {
     #[test]
     fn no_aligned_512_bytes_are_the_same_in_two_files() {
         for bytes in sizes() {
-            let (one, other) = (encoded(bytes, 1), encoded(bytes, 2));
-            for (at, (one, other)) in one.chunks_exact(512).zip(other.chunks_exact(512)).enumerate() {
-                let differing = one.iter().zip(other).filter(|(a, b)| a != b).count();
-                assert!(differing >= 12, "size {bytes}, block {at}: {differing} bytes differ");
-            }
+            fixture::assert_blocks_differ(&Png, bytes);
         }
     }
 
@@ -528,7 +504,7 @@ mod tests {
 
     #[test]
     fn shapes_without_a_file_say_why() {
-        let cases: [(&[u64], Element, u64, &str); 6] = [
+        let cases: &[(&[u64], Element, u64, &str)] = &[
             (&[FILE_LEAST - 1], Element::Uint8, 1, "the smallest has 98"),
             (&[FILE_MOST + 1], Element::Uint8, 1, "the largest has 2147483732"),
             (&[50, 50], Element::Float32, 1, "must be uint8, not float32"),
@@ -536,10 +512,7 @@ mod tests {
             (&[50, 0], Element::Uint8, 1, "at least 1"),
             (&[1 << 40, 1 << 40], Element::Uint8, 1, "too large"),
         ];
-        for (dims, element, samples, words) in cases {
-            let error = file_bytes(&FileShape { dims, element, samples }).unwrap_err();
-            assert!(error.to_string().contains(words), "{error}");
-        }
+        fixture::assert_refused(file_bytes, cases);
     }
 
     proptest! {
@@ -549,7 +522,7 @@ mod tests {
         ) {
             // Most shapes can be encoded, some cannot.
             let samples = if samples == 15 { 2 } else { 1 };
-            conformance::check(&Png, &FileShape { samples, ..shape(&dims) }, seed, file)?;
+            conformance::check(&Png, &fixture::shape(&dims, Element::Uint8, samples), seed, file)?;
         }
 
         #[test]

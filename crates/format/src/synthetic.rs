@@ -85,29 +85,21 @@ impl Format for Synthetic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Seen, conformance};
+    use crate::conformance;
+    use crate::fixture::{self, shape};
     use model::shape::Element;
     use proptest::prelude::*;
 
     fn facts(text: &[u8]) -> Result<Facts, Obstacle> {
-        let mut seen = Seen::default();
-        seen.add(0, text.len()).copy_from_slice(text);
-        Synthetic.inspect(&Look::new(NAME, text.len() as u64, &seen))
+        fixture::inspected(&Synthetic, text)
     }
 
     #[test]
     fn a_file_is_its_number_and_nothing_is_read() {
-        let shape = FileShape { dims: &[64, 64], element: Element::Uint8, samples: 3 };
-        let mut bytes = Vec::new();
-        let mut sink = |piece: &[u8]| {
-            bytes.extend_from_slice(piece);
-            Ok(())
-        };
-        Synthetic.encode(&shape, &Content::new(1), u64::MAX, &mut Vec::new(), &mut sink).unwrap();
+        let shape = shape(&[64, 64], Element::Uint8, 3);
+        let bytes = fixture::encoded_as(&Synthetic, &shape, 1, u64::MAX);
         assert_eq!(bytes, u64::MAX.to_string().as_bytes());
-        let mut reads = Vec::new();
-        Synthetic.reads(File::Ours(&shape), 0..3, &mut reads).unwrap();
-        assert_eq!(reads, []);
+        assert_eq!(fixture::ours(&Synthetic, &shape, 0..3), []);
     }
 
     #[test]
@@ -125,8 +117,7 @@ mod tests {
     proptest! {
         #[test]
         fn conforms(dims in prop::collection::vec(0_u64..24, 0..4), samples in 0_u64..6, seed: u64, file: u64) {
-            let shape = FileShape { dims: &dims, element: Element::Uint8, samples };
-            conformance::check(&Synthetic, &shape, seed, file)?;
+            conformance::check(&Synthetic, &shape(&dims, Element::Uint8, samples), seed, file)?;
         }
     }
 }

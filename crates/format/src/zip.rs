@@ -226,19 +226,7 @@ fn write_u64s<const N: usize>(out: &mut Pieces<'_, '_>, numbers: [u64; N]) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn written(write: impl FnOnce(&mut Pieces<'_, '_>) -> io::Result<()>) -> Vec<u8> {
-        let mut seen = Vec::new();
-        let mut sink = |piece: &[u8]| {
-            seen.extend_from_slice(piece);
-            Ok(())
-        };
-        let mut scratch = Vec::new();
-        let mut out = Pieces::new(&mut scratch, &mut sink);
-        write(&mut out).unwrap();
-        out.finish().unwrap();
-        seen
-    }
+    use crate::fixture::written;
 
     #[test]
     fn records_have_the_size_they_say_on_both_sides_of_every_limit() {

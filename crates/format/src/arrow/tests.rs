@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conformance;
-use crate::fetching::fetch;
+use crate::fixture::{encoded, fetch, looked_up, ours, shape};
 use model::spec::Column;
 use proptest::prelude::*;
 
@@ -20,39 +20,6 @@ fn columns(words: &[&str]) -> Vec<Column> {
 fn with(access: Access, group_rows: u64, words: &[&str]) -> Arrow {
     let columns = crate::Columns { columns: columns(words), group_rows };
     Arrow::new(&Options { access, columns, ..Options::default() }).unwrap()
-}
-
-fn shape(dims: &[u64], element: Element, samples: u64) -> FileShape<'_> {
-    FileShape { dims, element, samples }
-}
-
-fn encoded(format: &Arrow, shape: &FileShape<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut sink = |piece: &[u8]| {
-        bytes.extend_from_slice(piece);
-        Ok(())
-    };
-    format.encode(shape, &Content::new(1), 3, &mut Vec::new(), &mut sink).unwrap();
-    bytes
-}
-
-fn found(
-    format: &Arrow,
-    bytes: &[u8],
-    held: u64,
-    wanted: Range<u64>,
-) -> (Result<Vec<Extent>, Obstacle>, Vec<Extent>) {
-    fetch(format, bytes, |look| {
-        let mut reads = Vec::new();
-        format.reads(File::Foreign { look, samples: held }, wanted.clone(), &mut reads)?;
-        Ok(reads)
-    })
-}
-
-fn ours(format: &Arrow, shape: &FileShape<'_>, wanted: Range<u64>) -> Vec<Extent> {
-    let mut reads = Vec::new();
-    format.reads(File::Ours(shape), wanted, &mut reads).unwrap();
-    reads
 }
 
 fn inspected(format: &Arrow, bytes: &[u8]) -> Result<Facts, Obstacle> {
@@ -96,7 +63,7 @@ fn framework_reads_are_those_of_pyarrow() {
         (27_032, 700),
     ];
     assert_eq!(pairs(&ours(&some, &shape, 100..200)), wanted);
-    let (reads, looks) = found(&some, &encoded(&some, &shape), 250, 100..200);
+    let (reads, looks) = looked_up(&some, &encoded(&some, &shape), 250, 100..200);
     assert_eq!(pairs(&[looks, reads.unwrap()].concat()), wanted);
 }
 
@@ -110,8 +77,8 @@ fn rows_of_our_own_files_are_found_by_looking() {
         let other = with(Access::Extent, 7, words);
         for wanted in [0..1, 5..9, 15..17, 49..50, 0..50] {
             let reads = ours(&format, &shape, wanted.clone());
-            assert_eq!(found(&format, &bytes, 50, wanted.clone()).0.unwrap(), reads);
-            assert_eq!(found(&other, &bytes, 50, wanted).0.unwrap(), reads);
+            assert_eq!(looked_up(&format, &bytes, 50, wanted.clone()).0.unwrap(), reads);
+            assert_eq!(looked_up(&other, &bytes, 50, wanted).0.unwrap(), reads);
         }
     }
 }
@@ -120,9 +87,9 @@ fn rows_of_our_own_files_are_found_by_looking() {
 fn a_file_that_holds_less_than_it_should_says_so() {
     let format = with(Access::Extent, 16, &[]);
     let bytes = encoded(&format, &shape(&[4], Element::Int16, 50));
-    let (answer, _) = found(&format, &bytes, 99, 48..52);
+    let (answer, _) = looked_up(&format, &bytes, 99, 48..52);
     assert_eq!(answer, Err(FormatError::NoSuchSample { format: NAME, index: 51, samples: 50 }.into()));
-    let (answer, _) = found(&format, &bytes, 99, 70..71);
+    let (answer, _) = looked_up(&format, &bytes, 99, 70..71);
     assert!(matches!(answer, Err(Obstacle::Shape(FormatError::NoSuchSample { .. }))), "{answer:?}");
 }
 
@@ -179,7 +146,7 @@ fn damage_is_named_with_its_place() {
         assert_eq!(damage.offset, offset as u64, "{error}");
     }
     let missing = with(Access::Framework, 2, &["x:uint8:1"]);
-    let error = found(&missing, &whole, 4, 0..1).0.unwrap_err();
+    let error = looked_up(&missing, &whole, 4, 0..1).0.unwrap_err();
     assert!(error.to_string().contains("it has no column 'x'"), "{error}");
 }
 
@@ -253,7 +220,7 @@ proptest! {
         conformance::check(&format, &shape, seed, file)?;
         if samples > 0 && extent {
             let reads = ours(&format, &shape, samples / 2..samples);
-            prop_assert_eq!(found(&format, &encoded(&format, &shape), samples, samples / 2..samples).0.unwrap(), reads);
+            prop_assert_eq!(looked_up(&format, &encoded(&format, &shape), samples, samples / 2..samples).0.unwrap(), reads);
         }
     }
 
@@ -272,6 +239,6 @@ proptest! {
         }
         bytes.truncate(len - cut.unwrap_or(0).min(len));
         let _ = inspected(&format, &bytes);
-        let _ = found(&format, &bytes, 9, wanted..9);
+        let _ = looked_up(&format, &bytes, 9, wanted..9);
     }
 }

@@ -2,13 +2,10 @@
 //! byte; and files that are not what they say.
 
 use super::*;
-use crate::{Seen, conformance};
+use crate::conformance;
+use crate::fixture::{self, encoded, shape};
 use model::shape::Element;
 use proptest::prelude::*;
-
-fn shape(dims: &[u64], element: Element, samples: u64) -> FileShape<'_> {
-    FileShape { dims, element, samples }
-}
 
 /// What the tests vary.
 #[derive(Clone, Debug, Default)]
@@ -34,16 +31,6 @@ fn format(access: Access) -> Box<dyn Format> {
     build(&Asked::default(), access).unwrap()
 }
 
-fn encoded(format: &dyn Format, shape: &FileShape<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut sink = |piece: &[u8]| {
-        bytes.extend_from_slice(piece);
-        Ok(())
-    };
-    format.encode(shape, &Content::new(1), 3, &mut Vec::new(), &mut sink).unwrap();
-    bytes
-}
-
 fn extents(text: &str) -> Vec<Extent> {
     let number = |word: &str| word.parse().unwrap();
     let extent = |(len, offset)| Extent { offset: number(offset), len: number(len) };
@@ -67,27 +54,12 @@ fn foreign(
     bytes: &[u8],
     samples: Range<u64>,
 ) -> Result<(Vec<Extent>, Vec<Extent>), Obstacle> {
-    let (mut seen, mut metadata) = (Seen::default(), Vec::new());
-    loop {
-        let mut reads = Vec::new();
-        let look = Look::new(NAME, bytes.len() as u64, &seen);
-        let file = File::Foreign { look: &look, samples: samples.end };
-        match format(access).reads(file, samples.clone(), &mut reads) {
-            Err(Obstacle::Unread(wanted)) => {
-                assert!(reads.is_empty());
-                metadata.push(wanted);
-                seen.add(wanted.offset, wanted.len as usize)
-                    .copy_from_slice(&bytes[wanted.offset as usize..wanted.end() as usize]);
-            }
-            other => return other.map(|()| (metadata, reads)),
-        }
-    }
+    let (reads, metadata) = fixture::looked_up(&*format(access), bytes, samples.end, samples);
+    Ok((metadata, reads?))
 }
 
 fn facts(bytes: &[u8]) -> Result<Facts, Obstacle> {
-    let mut seen = Seen::default();
-    seen.add(0, bytes.len()).copy_from_slice(bytes);
-    format(Access::Extent).inspect(&Look::new(NAME, bytes.len() as u64, &seen))
+    fixture::inspected(&*format(Access::Extent), bytes)
 }
 
 /// The bytes of some reads, one after the other.

@@ -7,7 +7,6 @@ mod reads;
 
 use std::ops::Range;
 
-use model::order::Unit;
 use model::shape::FileShape;
 use model::spec::Access;
 
@@ -110,10 +109,6 @@ impl Npz {
 impl Format for Npz {
     fn name(&self) -> &'static str {
         NAME
-    }
-
-    fn unit(&self, shape: &FileShape<'_>) -> Unit {
-        if shape.samples == 1 { Unit::Sample } else { Unit::File }
     }
 
     fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
@@ -234,13 +229,10 @@ fn deflate_member(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Seen, conformance};
+    use crate::conformance;
+    use crate::fixture::{self, encoded, pairs, shape};
     use model::shape::Element;
     use proptest::prelude::*;
-
-    fn shape(dims: &[u64], element: Element, samples: u64) -> FileShape<'_> {
-        FileShape { dims, element, samples }
-    }
 
     const FRAMEWORK: Npz = Npz { access: Access::Framework, level: None };
     const EXTENT: Npz = Npz { access: Access::Extent, level: None };
@@ -276,28 +268,19 @@ mod tests {
 
     #[test]
     fn shapes_without_a_file_say_why() {
-        let cases: [(&[u64], u64, &str); 5] = [
-            (&[4, 0], 1, "at least 1"),
-            (&[4], 0, "at least 1"),
-            (&[1; 32], 1, "flatten dataset.record_dims"),
-            (&[1 << 62, 4], 1, "too large"),
-            (&[1], 1 << 60, "too large"),
+        let cases: &[(&[u64], Element, u64, &str)] = &[
+            (&[4, 0], Element::Uint8, 1, "at least 1"),
+            (&[4], Element::Uint8, 0, "at least 1"),
+            (&[1; 32], Element::Uint8, 1, "flatten dataset.record_dims"),
+            (&[1 << 62, 4], Element::Uint8, 1, "too large"),
+            (&[1], Element::Uint8, 1 << 60, "too large"),
         ];
-        for (dims, samples, words) in cases {
-            let error = Layout::of(&shape(dims, Element::Uint8, samples), None).err().unwrap();
-            assert!(error.to_string().contains(words), "{error}");
-        }
+        fixture::assert_refused(|shape| FRAMEWORK.size(shape), cases);
     }
 
     #[test]
     fn the_first_member_starts_where_zip_and_npy_say() {
-        let mut bytes = Vec::new();
-        let mut sink = |piece: &[u8]| {
-            bytes.extend_from_slice(piece);
-            Ok(())
-        };
-        let shape = shape(&[64, 64], Element::Uint8, 1);
-        FRAMEWORK.encode(&shape, &Content::new(1), 3, &mut Vec::new(), &mut sink).unwrap();
+        let bytes = encoded(&FRAMEWORK, &shape(&[64, 64], Element::Uint8, 1));
         let mut samples = vec![0; 4096];
         Content::new(1).fill(3, 0, &mut samples);
         assert_eq!(bytes[..4], *b"PK\x03\x04");
@@ -307,48 +290,19 @@ mod tests {
         assert_eq!(bytes[163 + 4096 + 163..][..8], Content::new(1).label(3, 0).to_le_bytes());
     }
 
-    fn encoded(format: &Npz, shape: &FileShape<'_>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut sink = |piece: &[u8]| {
-            bytes.extend_from_slice(piece);
-            Ok(())
-        };
-        format.encode(shape, &Content::new(1), 3, &mut Vec::new(), &mut sink).unwrap();
-        bytes
-    }
-
-    fn pairs(reads: &[Extent]) -> Vec<(u64, u64)> {
-        reads.iter().map(|read| (read.len, read.offset)).collect()
-    }
-
     fn ours(format: &Npz, shape: &FileShape<'_>) -> Vec<(u64, u64)> {
-        let mut reads = Vec::new();
-        format.reads(File::Ours(shape), 0..1, &mut reads).unwrap();
-        pairs(&reads)
+        pairs(&fixture::ours(format, shape, 0..1))
     }
 
-    /// What is read of a file that must be looked into: what was asked for on the way, then the answer.
+    /// The reads of an existing file: the lookups, then the reads of the samples.
     fn foreign(
         format: &Npz,
         bytes: &[u8],
         samples: u64,
         wanted: Range<u64>,
     ) -> Result<(Vec<Extent>, Vec<Extent>), Obstacle> {
-        let (mut seen, mut asked) = (Seen::default(), Vec::new());
-        loop {
-            let look = Look::new(NAME, bytes.len() as u64, &seen);
-            let mut reads = Vec::new();
-            match format.reads(File::Foreign { look: &look, samples }, wanted.clone(), &mut reads) {
-                Ok(()) => return Ok((asked, reads)),
-                Err(Obstacle::Unread(extent)) => {
-                    assert!(extent.len > 0 && !asked.contains(&extent), "{extent:?} again");
-                    asked.push(extent);
-                    let part = &bytes[extent.offset as usize..extent.end() as usize];
-                    seen.add(extent.offset, part.len()).copy_from_slice(part);
-                }
-                Err(other) => return Err(other),
-            }
-        }
+        let (reads, looks) = fixture::looked_up(format, bytes, samples, wanted);
+        Ok((looks, reads?))
     }
 
     /// As strace has seen `numpy.load(file)["x"]` (Python 3.11.7, NumPy 2.4.6) read these files.
@@ -422,9 +376,7 @@ mod tests {
             let bytes = encoded(&deflating, &shape);
             let (_, reads) = foreign(&deflating, &bytes, 3, 1..2).unwrap();
             assert_eq!((reads.len(), reads[0].offset), (1, 35));
-            let mut seen = Seen::default();
-            seen.add(0, bytes.len()).copy_from_slice(&bytes);
-            let facts = deflating.inspect(&Look::new(NAME, bytes.len() as u64, &seen)).unwrap();
+            let facts = fixture::inspected(&deflating, &bytes).unwrap();
             assert_eq!((facts.samples, &facts.dims[..]), (Some(3), &[100, 100][..]));
             assert!(facts.notes[0].contains("deflated from 120128"), "{facts:?}");
             let framework = Npz { access: Access::Framework, ..deflating };

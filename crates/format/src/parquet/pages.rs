@@ -82,7 +82,7 @@ fn header(reader: &mut Reader<'_>) -> Result<Header, Malformed> {
 mod tests {
     use super::super::thrift::Compact;
     use super::*;
-    use crate::Content;
+    use crate::fixture::noise;
     use proptest::prelude::*;
 
     const CODECS: [Codec; 5] = [Codec::None, Codec::Snappy, Codec::Gzip, Codec::Zstd, Codec::Lz4];
@@ -120,12 +120,6 @@ mod tests {
         let mut out = Vec::new();
         codec.compress(4, raw, &mut out).unwrap();
         out
-    }
-
-    fn noise(len: usize) -> Vec<u8> {
-        let mut noise = vec![0; len];
-        Content::new(1).fill(0, 0, &mut noise);
-        noise
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What parquet promises beyond what every format does.
 
 use super::*;
-use crate::{Seen, conformance};
+use crate::conformance;
+use crate::fixture::{self, ours, seen};
 use ::parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use model::spec::Column;
 use proptest::prelude::*;
@@ -29,32 +30,11 @@ fn rows(samples: u64) -> FileShape<'static> {
 }
 
 fn encoded(format: &Parquet, shape: &FileShape<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut sink = |piece: &[u8]| {
-        bytes.extend_from_slice(piece);
-        Ok(())
-    };
-    format.encode(shape, &Content::new(7), 3, &mut Vec::new(), &mut sink).unwrap();
-    bytes
-}
-
-fn seen(bytes: &[u8]) -> Seen {
-    let mut seen = Seen::default();
-    seen.add(0, bytes.len()).copy_from_slice(bytes);
-    seen
+    fixture::encoded_as(format, shape, 7, 3)
 }
 
 fn foreign(format: &Parquet, bytes: &[u8], samples: Range<u64>) -> Result<Vec<Extent>, Obstacle> {
-    let seen = seen(bytes);
-    let look = Look::new(NAME, bytes.len() as u64, &seen);
-    let mut reads = Vec::new();
-    format.reads(File::Foreign { look: &look, samples: 0 }, samples, &mut reads).map(|()| reads)
-}
-
-fn ours(format: &Parquet, shape: &FileShape<'_>, samples: Range<u64>) -> Vec<Extent> {
-    let mut reads = Vec::new();
-    format.reads(File::Ours(shape), samples, &mut reads).unwrap();
-    reads
+    fixture::foreign(format, bytes, 0, samples)
 }
 
 fn inspected(bytes: &[u8]) -> Result<Facts, Obstacle> {

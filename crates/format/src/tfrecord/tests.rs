@@ -2,27 +2,16 @@
 
 use super::*;
 use crate::conformance;
-use crate::fetching::fetch;
+use crate::fixture::{self, fetch, shape};
 use model::shape::Element;
 use proptest::prelude::*;
-
-fn shape(dims: &[u64], element: Element, samples: u64) -> FileShape<'_> {
-    FileShape { dims, element, samples }
-}
 
 fn with(access: Access, transfer_bytes: Option<u64>) -> TfRecord {
     TfRecord::new(&Options { access, transfer_bytes, ..Options::default() }).unwrap()
 }
 
 fn encoded(shape: &FileShape<'_>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut sink = |piece: &[u8]| {
-        bytes.extend_from_slice(piece);
-        Ok(())
-    };
-    let format = with(Access::Framework, None);
-    format.encode(shape, &Content::new(1), 3, &mut Vec::new(), &mut sink).unwrap();
-    bytes
+    fixture::encoded(&with(Access::Framework, None), shape)
 }
 
 /// Records of these payload lengths, as TensorFlow would frame them.
@@ -42,11 +31,7 @@ fn found(
     held: u64,
     wanted: Range<u64>,
 ) -> (Result<Vec<Extent>, Obstacle>, usize) {
-    let (answer, looks) = fetch(format, bytes, |look| {
-        let mut reads = Vec::new();
-        format.reads(File::Foreign { look, samples: held }, wanted.clone(), &mut reads)?;
-        Ok(reads)
-    });
+    let (answer, looks) = fixture::looked_up(format, bytes, held, wanted);
     (answer, looks.len())
 }
 
@@ -83,14 +68,9 @@ fn a_file_has_the_bytes_that_tensorflow_writes() {
 #[test]
 fn the_index_is_a_line_for_each_record() {
     let index = |samples| {
-        let mut text = Vec::new();
-        let mut sink = |piece: &[u8]| {
-            text.extend_from_slice(piece);
-            Ok(())
-        };
         let shape = shape(&[64, 64], Element::Uint8, samples);
-        with(Access::Framework, None).encode_side(0, &shape, &mut sink).unwrap();
-        String::from_utf8(text).unwrap()
+        let format = with(Access::Framework, None);
+        String::from_utf8(fixture::gathered(|sink| format.encode_side(0, &shape, sink).unwrap())).unwrap()
     };
     assert_eq!(index(2), "0 4150\n4150 4150\n");
     let long = index(3000);
@@ -170,13 +150,9 @@ fn a_walk_that_would_take_too_long_is_refused() {
         bytes[offset..][..12].copy_from_slice(&head(len as u64));
         offset += len + 16;
     }
-    let mut seen = crate::Seen::default();
-    seen.add(0, bytes.len()).copy_from_slice(&bytes);
-    let look = Look::new(NAME, bytes.len() as u64, &seen);
-    let file = File::Foreign { look: &look, samples: 10_001 };
     let format = with(Access::Extent, None);
-    format.reads(file, 4000..4001, &mut Vec::new()).unwrap();
-    let error = format.reads(file, 9000..9001, &mut Vec::new()).unwrap_err();
+    fixture::foreign(&format, &bytes, 10_001, 4000..4001).unwrap();
+    let error = fixture::foreign(&format, &bytes, 10_001, 9000..9001).unwrap_err();
     assert!(error.to_string().contains("set reader.access to framework"), "{error}");
 }
 
