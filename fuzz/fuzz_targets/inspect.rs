@@ -1,5 +1,5 @@
-//! Feeds garbage to the parser and the decoders of one format, the one that FEEDLINE_FUZZ_FORMAT names: whatever the
-//! bytes are, they must answer or refuse, without panic, endless work or memory out of proportion.
+//! Fuzzes the parser and the decoders of the format in FEEDLINE_FUZZ_FORMAT. For any input they must succeed or fail
+//! without a panic, an endless loop or excessive memory.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use format::{File, Format, Kind, Look, Obstacle, Options, Seen};
 use libfuzzer_sys::fuzz_target;
 use model::spec::Access;
 
-/// The format with each of its compressions, by both ways of access.
+/// The format with each of its compressions and access patterns.
 static FORMATS: LazyLock<Vec<Box<dyn Format>>> = LazyLock::new(|| {
     let name = std::env::var("FEEDLINE_FUZZ_FORMAT").expect("FEEDLINE_FUZZ_FORMAT names the format");
     let kind = Kind::named(&name).expect("a format of that name");
@@ -22,11 +22,11 @@ static FORMATS: LazyLock<Vec<Box<dyn Format>>> = LazyLock::new(|| {
     compressions.flat_map(both).map(build).collect()
 });
 
-/// More looks than this into a short file are endless work.
+/// More lookups than this in a short file count as an endless loop.
 const MOST_LOOKS: usize = 10_000;
 const MOST_BROUGHT: usize = 1 << 17;
 
-/// Asks as the engine does: bytes are read when they are asked for.
+/// Like the engine, reads bytes when they are requested.
 fn ask<T>(format: &dyn Format, data: &[u8], question: impl Fn(&Look<'_>) -> Result<T, Obstacle>) -> Option<T> {
     let mut seen = Seen::default();
     for _ in 0..MOST_LOOKS {
@@ -43,7 +43,7 @@ fn ask<T>(format: &dyn Format, data: &[u8], question: impl Fn(&Look<'_>) -> Resu
             }
         }
     }
-    panic!("more than {MOST_LOOKS} looks into {} bytes", data.len());
+    panic!("more than {MOST_LOOKS} lookups in {} bytes", data.len());
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -61,20 +61,20 @@ fuzz_target!(|data: &[u8]| {
             for read in reads.into_iter().flatten() {
                 let inside = read.offset.checked_add(read.len).is_some_and(|end| end <= data.len() as u64);
                 assert!(inside, "{read:?} of {} bytes", data.len());
-                // Reads may overlap; more than this of a short file says nothing new.
+                // Reads may overlap; more than this of a short file adds nothing.
                 if brought.len() < MOST_BROUGHT {
                     brought.extend_from_slice(&data[read.offset as usize..(read.offset + read.len) as usize]);
                 }
             }
             decode(&**format, &brought);
         }
-        // What no file leads to, too.
+        // Also bytes that the reads never return.
         decode(&**format, data);
     }
 });
 
 thread_local! {
-    /// Used again, as in a run: the sanitizer keeps for long what is freed, and would itself fill the memory.
+    /// Reused, as in a run: the sanitizer keeps freed memory for long and would exhaust it.
     static OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
