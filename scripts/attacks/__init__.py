@@ -1,8 +1,8 @@
-"""What the attacks share: the registry of cases, the binary, scratch folders, mounts that are undone again.
+"""Shared by the attacks: the registry of cases, the binary, scratch folders, temporary mounts.
 
 A topic is a module in this folder. Each of its cases is a function with `@case("what is tried")`, which takes an
-`Attack` and returns a short sentence of what held. It raises `Failed` (or any other exception) if feedline was fooled,
-did not end or touched a file that is not its own, and `NotTried` if this machine cannot run it.
+`Attack` and returns a short description of the outcome. It raises `Failed` (or any other exception) if feedline reported a
+wrong result, did not end or changed another program's file, and `NotTried` if this machine cannot run it.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ FEEDLINE = pathlib.Path(os.environ.get("FEEDLINE", ROOT / "target/release/feedli
 OK, USAGE, REFUSED, INCOMPLETE, INVALID = 0, 2, 3, 4, 5
 NOBODY = 65534
 
-# The beginning of a workload that only saves and restores checkpoints, of a few MB.
+# The start of a workload that only saves and restores checkpoints of a few MB.
 TINY_MODEL = """
 framework: pytorch
 model:
@@ -37,7 +37,7 @@ workflow: {train: false, checkpoint: true}
 
 
 class Failed(Exception):
-    """feedline did not hold."""
+    """The attack succeeded."""
 
 
 class NotTried(Exception):
@@ -74,7 +74,7 @@ class Running:
 
 
 class Attack:
-    """What a case works with: an empty scratch folder on the disk, and the means to undo what it sets up."""
+    """The environment of a case: an empty scratch folder on the disk, and clean-up when the case ends."""
 
     def __init__(self, scratch, is_long, stack):
         self.scratch, self.is_long, self._stack = scratch, is_long, stack
@@ -89,7 +89,7 @@ class Attack:
         return subprocess.run([FEEDLINE, *map(str, arguments)], timeout=timeout, **options)
 
     def command(self, *arguments, **options):
-        """Runs a program that the case needs; without it, or if it is refused, the case is not tried."""
+        """Runs a program that the case needs; if it is missing or fails, the case is not tried."""
         try:
             return subprocess.run(list(map(str, arguments)), check=True, capture_output=True, text=True, **options)
         except FileNotFoundError:
@@ -115,8 +115,8 @@ class Attack:
     def verdict(self, *arguments, **options):
         """Runs `feedline run ... --json` and returns its verdict and the finished process.
 
-        A run that is refused because another process reads the files between eviction and count runs again: it is
-        right, but it has no verdict.
+        A run that is refused because another process reads the files between eviction and count is repeated: the
+        refusal is correct, but there is no verdict.
         """
         for _ in range(100):
             done = self.feedline("run", *arguments, "--json", "--quiet", **options)
@@ -166,12 +166,12 @@ def attempt(function, is_long):
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="feedline-attack-", dir="/var/tmp"))
     try:
         with contextlib.ExitStack() as stack:
-            return "held", function(Attack(scratch, is_long, stack)) or "as promised"
+            return "held", function(Attack(scratch, is_long, stack)) or "as documented"
     except NotTried as error:
         return "not tried", str(error)
     except Failed as error:
         return "FAILED", str(error)
-    except Exception:  # Whatever goes wrong in a case is reported, and the others still run.
+    except Exception:  # Every error in a case is reported, and the others still run.
         return "FAILED", traceback.format_exc()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

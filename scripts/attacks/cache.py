@@ -1,4 +1,4 @@
-"""Bytes that come from memory and are passed off as bytes from the storage."""
+"""Bytes from memory that look like bytes from storage."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def loaded_by_another_process(attack):
     return [expect(each, ["fail"]) for each in found][0]
 
 
-@case("the same for half of the files, while read-ahead makes up for their bytes")
+@case("the same for half of the files, while read-ahead hides the missing bytes")
 def half_loaded_by_another_process(attack):
     files = sorted(generated(attack, attack.scratch / "data", MANY | dict(access="framework")).iterdir())
     Reader(attack, files[::2])
@@ -96,7 +96,7 @@ def loaded_single_samples(attack):
 
 
 def punched(attack, folder, share):
-    """Makes holes of the content of this share of the files."""
+    """Punches holes into this share of the files."""
     files = sorted(generated(attack, folder, ONE).iterdir())
     for path in files[: int(share * len(files))]:
         attack.command("fallocate", "--punch-hole", "--offset", 4096, "--length", 57344, path)
@@ -137,7 +137,7 @@ def compressed_btrfs(attack):
     return expect(cache_rule(attack, folder, "--verify", "none"), NOT_VALID, "compressed")
 
 
-@case("files that are so small that btrfs keeps them in its metadata")
+@case("files small enough for btrfs to keep them in its metadata")
 def inline_btrfs(attack):
     folder = file_system(attack, "btrfs") / "data"
     generated(attack, folder, ONE | dict(format="npy", bytes=1024))
@@ -185,13 +185,13 @@ def links_to_memory(attack):
     return expect(cache_rule(attack, "data"), NOT_VALID)
 
 
-@case("files of another user, which the kernel does not count for this one")
+@case("files of another user, whose pages the kernel does not show")
 def files_of_another_user(attack):
     train = generated(attack, attack.scratch / "data", ONE)
     attack.scratch.chmod(0o755)
     (attack.scratch / "results").mkdir(mode=0o777)
     (attack.scratch / "results").chmod(0o777)
-    # The binary may lie in a folder that the other user cannot enter.
+    # The binary may be in a folder that the other user cannot enter.
     binary = pathlib.Path(tempfile.mkdtemp(dir="/var/tmp")) / "feedline"
     attack.defer(shutil.rmtree, binary.parent)
     binary.parent.chmod(0o755)
@@ -233,7 +233,7 @@ def real_content(attack):
     return f"{tried} runs of {tried}"
 
 
-@case("no false alarm: the demo, and every store on ext4, xfs and btrfs, 20 runs of each (on a quiet machine)", long_only=True)
+@case("no false alarm: the demo, and every backend on ext4, xfs and btrfs, 20 runs of each (on a quiet machine)", long_only=True)
 def stays_valid(attack):
     results = [attack.verdict(timeout=300)[0]["status"] for _ in range(20)]
     for kind in ("ext4", "xfs", "btrfs"):
@@ -245,5 +245,5 @@ def stays_valid(attack):
                 results += [verdict["status"] for verdict in runs]
             shutil.rmtree(folder)
     invalid = len(results) - results.count("valid")
-    check(not invalid, f"{invalid} of {len(results)} runs were not called valid")
+    check(not invalid, f"{invalid} of {len(results)} runs were not valid")
     return f"{len(results)} runs of {len(results)}"

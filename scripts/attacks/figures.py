@@ -1,4 +1,4 @@
-"""Figures that are not what they seem: windows that prefetch filled, folders that were never published."""
+"""Misleading figures: windows that prefetch filled, folders of killed runs."""
 
 import json
 
@@ -17,15 +17,15 @@ def killed_before_publication(attack):
     (attack.scratch / "w.yaml").write_text(SMALL)
     run = [FEEDLINE, "run", "w.yaml", "--store", "null", "--quiet", "--no-calibration", "--results-dir", "r"]
     inject = "inject=rename,renameat,renameat2:signal=KILL:error=EIO"
-    # strace ends as the program does, whose first process reports that the second one was killed.
+    # strace returns the exit code of the program, whose parent process reports that its child was killed.
     shell = 'strace -f -o trace -e trace=rename,renameat,renameat2 -e "$0" "$@"; code=$?; test $code = 4 -o $code = 137'
     attack.command("bash", "-c", shell, inject, *run, cwd=attack.scratch)
     (partial,) = (attack.scratch / "r").glob("*/.partial-*")
-    check((partial / "SHA256SUMS").exists(), "the run was killed too early to be of interest")
+    check((partial / "SHA256SUMS").exists(), "the run was killed too early for this case")
     for command in (["validate", partial], ["compare", partial, partial]):
         done = attack.feedline(*command)
         check(done.returncode == REFUSED, f"{command[0]}: exit code {done.returncode}: {done.stdout}{done.stderr}")
-        check("not a result" in done.stderr, f"{command[0]} gives another reason: {done.stderr}")
+        check("not a result" in done.stderr, f"{command[0]} gives a different reason: {done.stderr}")
     return "refused by validate and compare"
 
 

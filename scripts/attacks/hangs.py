@@ -10,7 +10,7 @@ import time
 
 from . import FEEDLINE, INCOMPLETE, INVALID, OK, NotTried, case, check, TINY_MODEL
 
-# A run must end this long after its storage stopped to answer, with `--stall-timeout 3s`.
+# A run must end this long after its storage stopped answering, with `--stall-timeout 3s`.
 LIMIT = 15
 TIMEOUT = ("--stall-timeout", "3s")
 
@@ -118,7 +118,7 @@ def hang(attack, number, row):
     command, calls, path, word = row
     folder = prepare(attack, attack.scratch / f"hang-{number}")
     before = results(folder)
-    # As a grandchild (-D) the tracer holds up only itself: it does not let a call go that it delays.
+    # As a grandchild (-D) the tracer blocks only itself: it does not release a call that it delays.
     tracer = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}"]
     tracer += ["-e", f"inject={calls}:delay_enter=20s" + ("" if path else ":when=1")]
     tracer += ["-P", path] if path else []
@@ -135,19 +135,19 @@ def calls_that_do_not_return(attack):
     attack.command("strace", "--version")
     rows = SHORT + (LONG if attack.is_long else [])
     with concurrent.futures.ThreadPoolExecutor(max_workers=6) as pool:
-        # What others have to write would count as progress of a flush.
+        # Dirty data of other processes would count as progress of a flush.
         os.sync()
         done = [pool.submit(hang, attack, number, row) for number, row in enumerate(rows)]
         for one in done:
             one.result()
-    # The tracers let the delayed calls go at last; then what was traced ends.
+    # The tracers finally release the delayed calls, and the traced processes end.
     time.sleep(20)
     return f"{len(rows)} cases ended within {LIMIT} s with exit code {INCOMPLETE} and a report"
 
 
 @contextlib.contextmanager
 def fuse(attack, name):
-    """A FUSE mount, the folder below it, and a function that stops its daemon, which is continued in the end."""
+    """A FUSE mount, the folder below it, and a function that stops its daemon, which is continued at the end."""
     below, mount = attack.scratch / f"{name}-below", attack.scratch / f"{name}-mount"
     below.mkdir()
     mount.mkdir()
@@ -176,7 +176,7 @@ def stopped_before(attack):
     commands = [RUN, GENERATE, VALIDATE, COMPARE, INSPECT, CATALOG]
     with fuse(attack, "all") as (below, mount, stop):
         prepare(attack, below)
-        # Outside of the mount, so that the command itself can be started.
+        # Outside the mount, so that the command itself can start.
         outside = attack.scratch / "outside"
         outside.mkdir()
         (outside / "w.yaml").write_text(WORKLOAD)
@@ -209,13 +209,13 @@ def stopped_burst_buffer(attack):
 
 def until(seen, process, folder):
     while not seen():
-        check(process.poll() is None, f"ended before anything was seen: {(folder / 'output').read_text()}")
+        check(process.poll() is None, f"ended too early: {(folder / 'output').read_text()}")
         time.sleep(0.005)
 
 
 @contextlib.contextmanager
 def frozen(folder):
-    """Freezes the file system below a folder: whoever writes to it waits, and cannot be killed."""
+    """Freezes the file system below a folder: writers block and cannot be killed."""
     subprocess.run(["fsfreeze", "--freeze", folder], check=True)
     try:
         yield
@@ -258,10 +258,10 @@ def slow_device(attack, rate):
     if not throttle.exists():
         raise NotTried("no blkio control group")
     lower = attack.loop_device(attack.scratch / "slow.img", 768 << 20)
-    # Without a journal, whose flushes would hold everything up for seconds.
+    # Without a journal, whose flushes would block everything for seconds.
     attack.command("mkfs.ext4", "-q", "-O", "^has_journal", lower)
-    # A second loop device above it splits what it gets into small requests; the limit alone would hold back one request
-    # of many MiB until all of it may pass.
+    # A second loop device above it splits requests; the limit alone would delay one request of many MiB until all of it
+    # is allowed.
     backing = attack.mount(lower) / "upper.img"
     upper = attack.loop_device(backing, 512 << 20)
     attack.command("losetup", "--direct-io=on", upper)
@@ -293,4 +293,4 @@ def slow_flush(attack):
         one = ("--checkpoint-dir", mount / "saved", "--set", "checkpoint.num_checkpoints_write=1")
         done = attack.feedline(*SAVE, *TIMEOUT, *one, cwd=folder)
         check(done.returncode in (OK, INVALID), f"save: exit code {done.returncode}: {done.stderr}")
-    return "each ran to its end"
+    return "each finished"

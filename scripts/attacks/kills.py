@@ -21,7 +21,7 @@ checkpoint: {checkpoint_folder: last, num_checkpoints_write: 3, num_checkpoints_
 
 
 class Killer:
-    """Kills a command at moments all over the time that it takes, which is found on the way."""
+    """Kills a command at times spread over its duration, which is measured first."""
 
     def __init__(self, attack):
         self.attack, self.chance, self.span, self.killed = attack, random.Random(14), 0.2, 0
@@ -60,7 +60,7 @@ def generate(attack):
     return killer.held(f"{refused} runs refused, the others read every byte as it was written")
 
 
-@case("run, and what is left of its results")
+@case("run, and the results it leaves")
 def run(attack):
     (attack.scratch / "w.yaml").write_text(WORKLOAD)
     complete(attack, "generate", "./w.yaml", "--quiet")
@@ -92,10 +92,10 @@ def catalog(attack):
         killer.kill("catalog", "files", "--quiet")
     done = complete(attack, "catalog", "files")
     check("200 files" in done.stdout, done.stdout)
-    return f"{killer.killed} kills: the next one lists all files"
+    return f"{killer.killed} kills: the next listing is complete"
 
 
-@case("checkpoints, saved in three ways")
+@case("checkpoints, in all three save modes")
 def checkpoints(attack):
     (attack.scratch / "w.yaml").write_text(CHECKPOINTS)
     killed = 0

@@ -1,4 +1,4 @@
-"""Limits on memory and CPU: feedline plans with what it may use, refuses what does not fit, and is never OOM-killed.
+"""Limits on memory and CPU: feedline plans within the limits, refuses what does not fit, and is never OOM-killed.
 
 Control groups of version 1 are created here; version 2 differs only in the files that are parsed, which unit tests cover.
 """
@@ -81,7 +81,7 @@ def refused(done, *words):
 
 
 def ended(done):
-    """A run that came to its end, whatever its verdict."""
+    """A finished run, whatever its verdict."""
     check(done.returncode in (OK, INVALID), f"exit code {done.returncode}: {done.stderr.strip()[-500:]}")
     return json.loads(done.stdout)
 
@@ -111,9 +111,9 @@ def too_large_for_the_group_above(attack):
     below = group(attack, "memory", below=above)
     refused(attack.feedline(*RUN, *TOO_LARGE, **within(below)), "128.0 MiB", str(above))
     plan = json.loads(attack.feedline("plan", "w.yaml", "--json", **within(below)).stdout)
-    check(plan["host_memory_bytes"] == 128 * MIB, f"the plan goes by {plan['host_memory_bytes']} bytes")
+    check(plan["host_memory_bytes"] == 128 * MIB, f"the plan uses {plan['host_memory_bytes']} bytes")
     check(str(above) in plan["host_memory_limit"], f"the plan names {plan['host_memory_limit']}")
-    return "refused; the plan goes by the smallest limit and names its group"
+    return "refused; the plan uses the smallest limit and names its group"
 
 
 @case("data sets that are larger than the group, generated and read inside it")
@@ -127,7 +127,7 @@ def larger_data(attack):
         seen = limits(summary)
         check(any(str(limited) in limit for limit in seen), f"{store}: the result names {seen}")
         check(abs(summary["host_memory_GB"][0] - 0.125) < 1e-9, f"{store}: {summary['host_memory_GB']} GiB")
-    return "400 MiB written, and read twice by each of four stores, in 128 MiB"
+    return "400 MiB written, and read twice by each of four backends, in 128 MiB"
 
 
 @case("the largest run that is not refused")
@@ -139,11 +139,11 @@ def just_fits(attack):
         done = attack.feedline(*RUN, *size, **within(limited))
         if done.returncode != REFUSED:
             planned = ended(done)["feedline"]["memory"]["planned_bytes"]
-            return f"{ranks} ranks that take {planned / MIB:.0f} MiB ran to the end"
+            return f"{ranks} ranks that take {planned / MIB:.0f} MiB finished"
     raise AssertionError("even one rank was refused")
 
 
-@case("a warm page cache that the group has no room for")
+@case("a warm page cache that does not fit into the group")
 def warm(attack):
     data_set(attack)
     limited = small_group(attack)

@@ -1,4 +1,4 @@
-"""Other people's files: links, pipes and folders planted at the names that feedline writes and removes."""
+"""Files of other programs: links, pipes and folders planted at the names that feedline writes and removes."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ checkpoint: {checkpoint_folder: last, burst_folder: fast, num_checkpoints_write:
 
 
 def prepare(attack, text):
-    """A workload, and a folder of somebody else with two files."""
+    """A workload, and another user's folder with two files."""
     (attack.scratch / "w.yaml").write_text(text)
     theirs = attack.scratch / "theirs"
     (theirs / "folder").mkdir(parents=True)
@@ -77,7 +77,7 @@ COMMANDS = {
 }
 
 
-@case("something is planted at every name that is reserved for feedline")
+@case("an object is planted at every name that is reserved for feedline")
 def planted(attack):
     cases = [(command, name, kind) for command, names in RESERVED.items() for name in names for kind in KINDS]
     # The long form tries all of them, as crates/feedline/tests/links.rs does; the short one tries every fifth.
@@ -93,7 +93,7 @@ def planted(attack):
         before, identity = snapshot(theirs), os.lstat(path)
         done = attack.feedline(*COMMANDS[command], timeout=60)
         what = f"{kind} at {name}"
-        check(snapshot(theirs) == before, f"{what}: somebody else's files were changed")
+        check(snapshot(theirs) == before, f"{what}: another user's files were changed")
         replaced = not os.path.lexists(path) or os.lstat(path).st_ino != identity.st_ino
         check(not replaced, f"{what}: it was replaced or removed")
         if done.returncode == REFUSED:
@@ -101,7 +101,7 @@ def planted(attack):
     return "nothing was changed, and errors name it"
 
 
-@case("a folder that everybody may write to holds what another user planted")
+@case("a world-writable folder contains links planted by another user")
 def sticky(attack):
     theirs = prepare(attack, DATA)
     os.chmod(attack.scratch, 0o755)
@@ -129,7 +129,7 @@ def sticky(attack):
     done = subprocess.run(command, cwd=attack.scratch, user=NOBODY, group=NOBODY, extra_groups=[],
                           capture_output=True, text=True, timeout=60)
     check(done.returncode == 0, f"without the links: {done.stderr}")
-    return "links are refused, and without them the data set is made"
+    return "links are refused, and without them the data set is generated"
 
 
 @case("a symbolic link in the checkpoint folder leads to another checkpoint, and keep_last is 1")
@@ -148,7 +148,7 @@ def linked_checkpoint(attack):
 
 
 class Swap(threading.Thread):
-    """Swaps a folder for a link to somebody else's and back, until the block ends."""
+    """Swaps a folder for a link to another user's folder and back, until the block ends."""
 
     def __init__(self, folder, theirs):
         super().__init__()
@@ -157,7 +157,7 @@ class Swap(threading.Thread):
     def run(self):
         away = self.folder.with_name("away")
         while not self.over:
-            # feedline may have removed the folder, or made another one in its place.
+            # feedline may have removed or replaced the folder.
             with contextlib.suppress(OSError):
                 os.rename(self.folder, away)
                 with contextlib.suppress(OSError):
@@ -194,7 +194,7 @@ def swapped(attack):
             before = snapshot(theirs)
             with Swap(folder, theirs):
                 attack.feedline(*arguments, timeout=60)
-            check(snapshot(theirs) == before, f"{command}, round {number}: somebody else's files were changed")
+            check(snapshot(theirs) == before, f"{command}, round {number}: another user's files were changed")
     return f"{2 * rounds} rounds, and nothing was changed"
 
 

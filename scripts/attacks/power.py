@@ -12,7 +12,7 @@ import time
 
 from . import INVALID, NotTried, OK, Running, case, check
 
-# FS_IOC_SHUTDOWN, and its flag that leaves out the log.
+# FS_IOC_SHUTDOWN, and its flag that does not write the log.
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, struct.pack("I", 2)
 
 WORKLOAD = """
@@ -25,7 +25,7 @@ train: {{epochs: 1, computation_time: 0}}
 
 
 class Disk:
-    """A file system that loses its power."""
+    """A file system with simulated power failures."""
 
     def __init__(self, attack, kind):
         self.attack, self.kind = attack, kind
@@ -34,27 +34,27 @@ class Disk:
         self.folder = attack.mount(self.device)
 
     def flush_something_else(self):
-        """Another program flushes a file of its own, which brings the log to the disk and no data of ours."""
+        """Another program flushes a file of its own, which writes the log to the disk but not feedline's data."""
         with open(self.folder / "another", "w") as file:
             file.write("x")
             os.fsync(file.fileno())
 
     def cut(self):
-        """The power goes and comes back. Whatever still had files open there is over."""
+        """Simulates a power failure. Processes with open files there end first."""
         folder = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.ioctl(folder, SHUTDOWN, WITHOUT_LOG)
         finally:
             os.close(folder)
         self.mount_again()
-        # A host that had no power has another boot.
+        # After a power failure the host has a new boot ID.
         manifest = self.folder / "data/.feedline/dataset.json"
         if manifest.exists() and "boot_id" in (text := manifest.read_text()):
             manifest.write_text(json.dumps({**json.loads(text), "boot_id": "another"}) + "\n")
             os.sync()
 
     def mount_again(self):
-        """Another mount namespace may keep the file system alive for a moment, which then stays shut down."""
+        """Waits until no other mount namespace keeps the file system alive."""
         for _ in range(60):
             self.attack.command("umount", self.folder)
             self.attack.command("mount", self.device, self.folder)
@@ -94,10 +94,10 @@ def generated(attack):
             again = succeeds(disk.feedline("generate", "w.yaml", "--verify", "--json", "--quiet"), kind)
             check(json.loads(again.stdout)["files_written"] == 0, f"{kind}: files had to be written again")
             subprocess.run(["rm", "-r", disk.folder / "data"], check=True)
-    return "manifests and files are there with every byte"
+    return "manifests and files are complete"
 
 
-@case("the power fails while generate is at work")
+@case("the power fails during generate")
 def generating(attack):
     chance, cuts = random.Random(14), 0
     sets = [(kind, *shape) for kind in ("xfs", "ext4") for shape in [(200, 20_000, "none"), (6, 13_000_000, "zip")]]
@@ -116,7 +116,7 @@ def generating(attack):
             succeeds(again, f"{kind}, {compression}, cut {number}: generate goes on")
             if number % 2:
                 subprocess.run(["rm", "-r", disk.folder / "data"], check=True)
-    return f"{cuts} cuts; generate went on and every byte was right"
+    return f"{cuts} cuts; generate resumed and every byte was right"
 
 
 @case("the power fails after run, catalog and sweep have ended")
@@ -138,7 +138,7 @@ def published(attack):
         check(json.loads((disk.folder / "deep/sweep/sweep.json").read_text()), f"{kind}: sweep.json")
         lines = (disk.folder / "deep/sweep/cells.jsonl").read_text().splitlines()
         check(len(lines) == 3, f"{kind}: the journal has {len(lines)} lines")
-    return "results, catalogs, journals and their folders are there with every byte"
+    return "results, catalogs, journals and their folders are complete"
 
 
 @case("the power fails between the runs of a sweep")
@@ -159,5 +159,5 @@ def sweeping(attack):
     kept = len(journal.read_text().splitlines()) - 1
     check(kept >= done, f"{done} runs were reported as done and {kept} are in the journal")
     again = disk.feedline(*arguments)
-    check(again.returncode in (OK, INVALID), f"the sweep does not go on: {again.stderr.strip()}")
+    check(again.returncode in (OK, INVALID), f"the sweep does not resume: {again.stderr.strip()}")
     return f"{kept} runs were kept"

@@ -15,7 +15,7 @@ LONG_RUN = ("run", "w.yaml", "--quiet", "--set", "train.computation_time=0.2")
 
 
 def worker_of(process):
-    """The process that does the work of the one that was started, if there is one."""
+    """The worker process of the started process, if there is one."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if int((folder / "stat").read_text().rpartition(") ")[2].split()[1]) == process.pid:
@@ -24,7 +24,7 @@ def worker_of(process):
 
 
 def has_thread(process, name):
-    """Whether a thread of that name is at work."""
+    """Whether a thread of that name is running."""
     for number in (process.pid, worker_of(process)):
         for comm in pathlib.Path(f"/proc/{number}/task").glob("*/comm"):
             with contextlib.suppress(OSError):
@@ -57,7 +57,7 @@ def one_signal(attack):
     return "exit code 4 and an incomplete result each time"
 
 
-@case("a second signal ends at once")
+@case("a second signal ends the run immediately")
 def two_signals(attack):
     folder = prepare(attack, attack.scratch / "twice")
     # A hanging read delays the end of the run by three seconds after the first signal. On a busy machine that signal can
@@ -87,7 +87,7 @@ def two_signals_at_once(attack):
     return f"{kept} incomplete results of {tries}"
 
 
-@case("a signal before anything was measured, to commands that only look")
+@case("a signal before anything was measured, to read-only commands")
 def early_signals(attack):
     folder = prepare(attack, attack.scratch / "early")
     pipe = folder / "pipe.yaml"
@@ -110,15 +110,15 @@ def nohup(attack):
     process.send_signal(signal.SIGHUP)
     code, said = end_of(process, folder, limit=60)
     check(code in (OK, INVALID), f"exit code {code}: {said}")
-    return "it ran to its end"
+    return "it finished"
 
 
-@case("the process that works is killed; the process that waits is killed")
+@case("the worker process is killed; the waiting process is killed")
 def killed(attack):
     folder = prepare(attack, attack.scratch / "killed")
     process = reading(attack, folder)
     worker = worker_of(process)
-    check(worker is not None, "one process does everything: a thread that cannot be terminated keeps it")
+    check(worker is not None, "there is only one process, which a hung thread would keep alive")
     subprocess.run(["kill", "-KILL", str(worker)], check=True)
     code, said = end_of(process, folder, limit=5)
     check(code == INCOMPLETE and "killed by SIGKILL" in said, f"exit code {code}: {said}")
@@ -145,7 +145,7 @@ def file_size_limit(attack):
     return "an error that names the file"
 
 
-@case("a reader of stdout that goes away (SIGPIPE)")
+@case("a closed stdout (SIGPIPE)")
 def closed_pipe(attack):
     folder = prepare(attack, attack.scratch / "pipe")
     words = f"{FEEDLINE} run w.yaml --quiet | true; exit ${{PIPESTATUS[0]}}"
@@ -156,7 +156,7 @@ def closed_pipe(attack):
 
 @contextlib.contextmanager
 def process_limit(limit):
-    """A control group in which so many threads may exist at once."""
+    """A control group with this limit on the number of threads."""
     group = pathlib.Path("/sys/fs/cgroup/pids/feedline-attack")
     if not group.parent.exists():
         raise NotTried("no pids control group")
@@ -173,7 +173,7 @@ def process_limit(limit):
 
 
 def is_graceful(done, what):
-    """Checks for a documented end: done, or refused or incomplete with a message, and no sign of a crash."""
+    """Checks for a documented exit code, a message on failure, and no crash."""
     check(done.returncode in (OK, REFUSED, INCOMPLETE, INVALID), f"{what}: exit code {done.returncode}: {done.stderr}")
     check(done.returncode in (OK, INVALID) or "error: " in done.stderr, f"{what}: no message")
     # Rust's standard library panics where a new thread gets no memory for its signal stack, before any code of ours.
@@ -181,7 +181,7 @@ def is_graceful(done, what):
     check(not is_ours, f"{what}: {done.stderr}")
 
 
-@case("no thread can be started (EAGAIN), at every place where one is")
+@case("no thread can be started (EAGAIN), for every thread")
 def no_threads(attack):
     folder = prepare(attack, attack.scratch / "threads")
     save = ("--set", "workflow.checkpoint=true", "--set", "checkpoint.checkpoint_folder=saved")
@@ -206,7 +206,7 @@ def no_threads(attack):
     return f"{refused} commands were refused or incomplete, none crashed"
 
 
-@case("memory that cannot be had (ulimit -v)")
+@case("memory that cannot be allocated (ulimit -v)")
 def no_memory(attack):
     folder = prepare(attack, attack.scratch / "memory")
     large = ("--set", "dataset.record_length_bytes=8388608", "--set", "dataset.num_files_train=24")
@@ -216,7 +216,7 @@ def no_memory(attack):
     for command in commands:
         for mebibytes in (*range(8, 64, 4), *range(64, 512, 16 if attack.is_long else 48)):
             limit = f"ulimit -v {mebibytes << 10}; exec {FEEDLINE}"
-            # With too little the program cannot even be loaded.
+            # With too little memory the program cannot be loaded.
             if subprocess.run(["bash", "-c", f"{limit} --version"], capture_output=True).returncode != OK:
                 continue
             shell = ["bash", "-c", f"{limit} {' '.join(map(str, command))}"]
