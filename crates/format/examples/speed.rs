@@ -1,5 +1,5 @@
-//! How fast content and files are made, on one core into a sink that drops them, how long a part of a file takes to
-//! compare, and how fast pictures are decoded: `cargo run --release -p feedline-format --example speed`. The fastest of
+//! Measures on one core how fast content and files are generated (and discarded), how long comparing a part of a file
+//! takes, and how fast pictures are decoded: `cargo run --release -p feedline-format --example speed`. The fastest of
 //! several rounds, because the machine is shared.
 #![allow(clippy::print_stdout)] // A program for the developer's terminal.
 
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Bytes of files, not of pixels: what a reader must bring to keep one core busy.
+/// Bytes of files, not of pixels: the rate at which a reader must deliver to keep one core busy.
 fn report_decoding(format: &dyn Format, bytes: u64) -> Result<(), Box<dyn Error>> {
     let shape = FileShape { dims: &[bytes], element: Element::Uint8, samples: 1 };
     let (mut file, mut out) = (Vec::new(), Vec::new());
@@ -75,7 +75,7 @@ fn report_decoding(format: &dyn Format, bytes: u64) -> Result<(), Box<dyn Error>
     })
 }
 
-/// What it takes to compare 512 bytes in the middle of a file, as a run does with every MiB.
+/// Time to compare 512 bytes in the middle of a file, as a run does for every MiB.
 fn report_comparing(format: &dyn Format, bytes: u64) -> Result<(), Box<dyn Error>> {
     const TIMES: u64 = 100_000;
     let shape = FileShape { dims: &[bytes], element: Element::Uint8, samples: 1 };

@@ -1,4 +1,4 @@
-//! A format's size arithmetic in the form that a plan takes it: the model knows no formats, only what it may ask them.
+//! A format's size arithmetic, as the plan uses it. The `model` crate does not know formats, only this interface.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! A NumPy array as bytes: its header (npy version 1.0) and its elements, made from the content stream. It
-//! must not know what stands around the array; npy and npz do.
+//! A NumPy array as bytes: its header (npy version 1.0) and its elements, generated from the content stream. npy
+//! and npz write what surrounds the array.
 
 use crate::{Content, FormatError};
 use model::shape::{Element, FileShape};
@@ -38,7 +38,7 @@ impl Header {
         if dims.len() > MOST_DIMS {
             return Err(too_many());
         }
-        // So many axes always fit, see ROOM.
+        // That many axes always fit, see ROOM.
         Header::written(descr, dims, last).map_err(|_| too_many())
     }
 
@@ -91,8 +91,7 @@ fn descr(element: Element) -> &'static str {
     }
 }
 
-/// Writes bytes of the samples' array, from `offset` within its elements: the content stream, made valid for
-/// the type.
+/// Writes elements of the sample array, from byte `offset` on: the content stream, made valid for the type.
 pub(crate) fn fill_samples(element: Element, content: &Content, file: u64, offset: u64, out: &mut [u8]) {
     content.fill(file, offset, out);
     if let Some(mask) = mask(element) {
@@ -100,9 +99,9 @@ pub(crate) fn fill_samples(element: Element, content: &Content, file: u64, offse
     }
 }
 
-/// The bits that eight bytes of elements may have set, where not all may. A bool is 0 or 1. A float whose
-/// exponent is all ones is infinite or not a number, which would upset whoever computes with it; without the
-/// exponent's top bit every value is finite, below 2 in size, and 15 of 16 bits stay random.
+/// The bits that may be set in eight bytes of elements, for types where not all may. A bool is 0 or 1. A float
+/// with all exponent bits set is infinite or NaN, which could disturb computations; without the exponent's top
+/// bit every value is finite, below 2 in magnitude, and 15 of 16 bits stay random.
 fn mask(element: Element) -> Option<u64> {
     match element {
         Element::Bool => Some(0x0101_0101_0101_0101),
@@ -124,7 +123,7 @@ fn keep_bits(mask: u64, offset: u64, out: &mut [u8]) {
     tail.iter_mut().zip(mask.to_le_bytes()).for_each(|(byte, mask)| *byte &= mask);
 }
 
-/// Writes bytes of the labels' array, from `offset` within its elements.
+/// Writes labels, from byte `offset` of their array on.
 pub(crate) fn fill_labels(content: &Content, file: u64, offset: u64, out: &mut [u8]) {
     let (mut sample, mut skip) = (offset / LABEL, (offset % LABEL) as usize);
     let mut rest = out;

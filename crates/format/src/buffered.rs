@@ -1,17 +1,17 @@
-//! Which requests Python makes of a file: its buffered reader (CPython 3.11, `Modules/_io/bufferedio.c`), replayed
-//! without a byte. It must not know what is read, or why.
+//! The requests of Python's buffered reader (CPython 3.11, `Modules/_io/bufferedio.c`), replayed without data. It
+//! must not know what is read.
 
 use crate::Extent;
 
 /// The reader's buffer: the file's `st_blksize`, which is 4096 on local file systems.
 pub(crate) const BUFFER: u64 = 4096;
 
-/// A buffered reader over a file of `len` bytes. What it asks the operating system for goes to `reads`, except what
-/// is in `known`: those requests have been made already, once each.
+/// A buffered reader over a file of `len` bytes. Its system calls are appended to `reads`, except those in
+/// `known`, which have already been made once each.
 pub(crate) struct Buffered<'a> {
     len: u64,
     at: u64,
-    /// The part of the file that stands in the buffer.
+    /// The part of the file that is in the buffer.
     start: u64,
     end: u64,
     known: Vec<Extent>,
@@ -23,7 +23,7 @@ impl<'a> Buffered<'a> {
         Buffered { len, at: 0, start: 0, end: 0, known, reads }
     }
 
-    /// `seek` from the start of the file: stays in the buffer where that can be, unless it is used up.
+    /// `seek` from the start of the file: keeps the buffer if the target is inside, unless it is used up.
     pub(crate) fn seek(&mut self, to: u64) {
         match self.at < self.end && (self.start..=self.end).contains(&to) {
             true => self.at = to,
@@ -31,12 +31,13 @@ impl<'a> Buffered<'a> {
         }
     }
 
-    /// `seek` from the end of the file: forgets the buffer.
+    /// `seek` from the end of the file: discards the buffer.
     pub(crate) fn seek_anew(&mut self, to: u64) {
         (self.at, self.start, self.end) = (to, to, to);
     }
 
-    /// `read` of `count` bytes: those in the buffer, then whole buffers' lengths past it, then the rest through it.
+    /// `read` of `count` bytes: first from the buffer, then whole buffer lengths past it, then the rest
+    /// through it.
     pub(crate) fn read(&mut self, count: u64) {
         let ahead = self.end - self.at;
         if count <= ahead {
@@ -54,7 +55,7 @@ impl<'a> Buffered<'a> {
         }
     }
 
-    /// `read` of all that follows, in one request.
+    /// `read` to the end, in one request.
     pub(crate) fn read_all(&mut self) {
         self.request(self.end, self.len.saturating_sub(self.end));
         self.seek_anew(self.len);
@@ -73,7 +74,7 @@ impl<'a> Buffered<'a> {
     }
 }
 
-/// Appends the requests of one who reads a file from front to back in pieces of `piece` bytes.
+/// Appends the requests of a sequential reader that reads a file in pieces of `piece` bytes.
 pub(crate) fn front_to_back(len: u64, piece: u64, reads: &mut Vec<Extent>) {
     let mut offset = 0;
     while offset < len {
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_were_made_already_are_left_out_once() {
+    fn known_requests_are_omitted_once() {
         let reads = requests(5000, &[(0, 4096)], |file| {
             file.read(1);
             file.seek_anew(0);

@@ -1,5 +1,5 @@
-//! What every format must hold, as one check that tests run over many shapes. It encodes into memory, so it
-//! is for small shapes; it must not know any format.
+//! The rules for every format, as one check that tests run over many shapes. It encodes into memory, so it is for
+//! small shapes. It must not depend on any format.
 
 use crate::{Content, EncodeError, Extent, File, Format, FormatError, Look, Obstacle, Parts, Seen, Size};
 use model::shape::FileShape;
@@ -14,18 +14,16 @@ pub struct Breach {
     pub rule: String,
 }
 
-/// Scratch lengths that cut a file at odd places, and the default. The first is the one all others are
-/// compared with.
+/// Scratch lengths that cut a file at odd positions, and the default. All others are compared with the first.
 const SCRATCHES: [usize; 4] = [0, 61, 4096, 100_003];
-/// A file shorter than this may be the same under another seed by chance: a single bool sample is one random
-/// bit.
+/// A shorter file may be the same under another seed by chance: a single bool sample is one random bit.
 const TELLING_BYTES: u64 = 64;
-/// Bytes that are changed, one at a time, before a decoder sees them.
+/// Number of bytes that are changed, one at a time, before decoding.
 const DAMAGES: u64 = 8;
-/// Places at which parts that are compared begin, and at which a byte is changed.
+/// Number of positions at which compared parts begin, and at which a byte is changed.
 const CUTS: u64 = 4;
 
-/// Encodes files of `shape` every which way and says which rule does not hold, if one does not.
+/// Encodes, compares, reads and decodes a file of `shape`, and reports the first broken rule.
 pub fn check(format: &dyn Format, shape: &FileShape<'_>, seed: u64, file: u64) -> Result<(), Breach> {
     let case = Case { format, shape, seed, file };
     match format.size(shape) {
@@ -51,7 +49,7 @@ impl Case<'_> {
         };
         self.format
             .encode(self.shape, &Content::new(seed), file, scratch, &mut sink)
-            .map_err(|error| format!("size gives one but encode fails: {error}"))?;
+            .map_err(|error| format!("size succeeds but encode fails: {error}"))?;
         Ok(bytes)
     }
 
@@ -63,13 +61,13 @@ impl Case<'_> {
             Size::Exact(bytes) => file_bytes == bytes,
             Size::AtMost(bytes) => file_bytes <= bytes,
         };
-        hold(as_said, || format!("{file_bytes} bytes encoded, {size:?} said"))?;
-        // The scratch still holds the first file: what is left in it must not show.
+        hold(as_said, || format!("{file_bytes} bytes encoded, but size is {size:?}"))?;
+        // The scratch still holds the first file, which must not affect the second.
         let again = self.encode(self.seed, self.file, &mut scratch)?;
-        hold(again == first, || "a second encoding gives other bytes".to_owned())?;
+        hold(again == first, || "a second encoding differs".to_owned())?;
         for len in SCRATCHES {
             let bytes = self.encode(self.seed, self.file, &mut vec![0xA5; len])?;
-            hold(bytes == first, || format!("a scratch of {len} bytes gives other bytes"))?;
+            hold(bytes == first, || format!("a scratch of {len} bytes gives different bytes"))?;
         }
         self.check_difference(&first)?;
         self.check_comparing(&first)?;
@@ -95,7 +93,7 @@ impl Case<'_> {
         hold(by_file != first, || "another file number gives the same bytes".to_owned())
     }
 
-    /// Any part of a file compares as equal with what was encoded, and unequal when one of its bytes is another.
+    /// Any part of a file equals what was encoded, and differs when one of its bytes is changed.
     fn check_comparing(&self, file: &[u8]) -> Result<(), String> {
         let len = file.len() as u64;
         let part = |offset: u64, most: u64| Extent { offset, len: most.min(len - offset) };
@@ -128,7 +126,7 @@ impl Case<'_> {
         hold(found == wrong && all, || format!("it compares as {seen:?} in {ranges:?}, wrong is {wrong:?}"))
     }
 
-    /// Side files are as long as is said.
+    /// Side files have the length that `side_bytes` returns.
     fn check_sides(&self) -> Result<(), String> {
         for side in 0..self.format.sides().len() {
             let mut bytes = 0;
@@ -138,12 +136,14 @@ impl Case<'_> {
             };
             self.format.encode_side(side, self.shape, &mut count).map_err(|error| error.to_string())?;
             let said = self.format.side_bytes(side, self.shape).map_err(|error| error.to_string())?;
-            hold(bytes == said, || format!("side file {side}: {bytes} bytes encoded, {said} said"))?;
+            hold(bytes == said, || {
+                format!("side file {side}: {bytes} bytes encoded, but side_bytes is {said}")
+            })?;
         }
         Ok(())
     }
 
-    /// A file that was written is found to be what it is.
+    /// `inspect` describes an encoded file correctly.
     fn check_found(&self, bytes: &[u8]) -> Result<(), String> {
         let mut seen = Seen::default();
         seen.add(0, bytes.len()).copy_from_slice(bytes);
@@ -160,7 +160,7 @@ impl Case<'_> {
         self.check_beyond(file, beyond)
     }
 
-    /// The reads of a file that is known by its shape lie in it, and each sample of it is read.
+    /// The reads of a file that is known by its shape are inside it, for every sample.
     fn check_reads(&self, bytes: &[u8]) -> Result<(), String> {
         let file = File::Ours(self.shape);
         for index in 0..self.shape.samples {
@@ -170,14 +170,14 @@ impl Case<'_> {
         self.check_beyond(file, self.shape.samples..self.shape.samples + 1)
     }
 
-    /// What is read of a file can be decoded, into a buffer that holds something else, too; a part of it cannot, and
-    /// nothing makes a decoder panic. Where nothing is encoded, it comes out as it was.
+    /// What is read of a file can be decoded, also into a buffer that is not empty. Truncated data cannot be
+    /// decoded, and damaged data does not make a decoder panic. If nothing is encoded, decoding copies.
     fn check_decoding(&self, file: &[u8]) -> Result<(), String> {
         let bytes = self.read(file)?;
         let Some((_, cut)) = bytes.split_last() else { return Ok(()) };
         let decoded = self.decode(&bytes, Vec::new())?;
         let again = self.decode(&bytes, vec![0xA5; 100_003])?;
-        hold(again == decoded, || "decode leaves something of what the buffer held".to_owned())?;
+        hold(again == decoded, || "decode keeps old contents of the buffer".to_owned())?;
         if !self.format.decodes() {
             return hold(decoded == bytes, || "decode changes what is not encoded".to_owned());
         }
@@ -187,7 +187,7 @@ impl Case<'_> {
             let mut damaged = bytes.clone();
             let place = self.seed.wrapping_mul(step) % bytes.len() as u64;
             damaged[place as usize] ^= 1 << (step % 8);
-            // Whether it is found out depends on what it hits.
+            // Whether the damage is detected depends on what it hits.
             let _ = self.format.decode(&damaged, &mut Vec::new());
         }
         if self.shape.payload_bytes() < TELLING_BYTES {
@@ -203,14 +203,14 @@ impl Case<'_> {
         Ok(out)
     }
 
-    /// What the reads of all samples bring of a file that must be looked into.
+    /// The bytes of all samples of a file that is read like an existing one.
     fn read(&self, file: &[u8]) -> Result<Vec<u8>, String> {
         let mut seen = Seen::default();
         seen.add(0, file.len()).copy_from_slice(file);
         let look = Look::new(self.format.name(), file.len() as u64, &seen);
         let reads =
             self.reads(File::Foreign { look: &look, samples: self.shape.samples }, 0..self.shape.samples)?;
-        // That they lie in the file was checked first.
+        // An earlier check showed that they are inside the file.
         let parts = reads.iter().map(|read| &file[read.offset as usize..read.end() as usize]);
         Ok(parts.collect::<Vec<_>>().concat())
     }
@@ -227,8 +227,8 @@ impl Case<'_> {
         hold(refused, || format!("sample beyond the last: {beyond:?}"))
     }
 
-    /// A sink that fails on its first, a middle and its last piece: the error comes back as it was, and no
-    /// call follows.
+    /// A sink fails on its first, a middle and its last piece: the error is returned unchanged, and the sink
+    /// is not called again.
     fn check_sink_error(&self, file_bytes: u64) -> Result<(), String> {
         let len = (file_bytes / 8).max(1);
         let pieces = file_bytes.div_ceil(len);
@@ -251,7 +251,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// A shape that has no file: encode says the same as `size`, and hands over nothing.
+    /// A shape without a file: `encode` returns the same error as `size`, and writes nothing.
     fn check_refusal(&self, error: &FormatError) -> Result<(), String> {
         let mut calls = 0;
         let mut sink = |_: &[u8]| {
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// A format of one constant byte per sample byte, with a fault to choose.
+    /// A format of one constant byte per sample byte, with a selectable fault.
     #[derive(Debug)]
     struct Faulty(&'static str);
 
@@ -335,7 +335,7 @@ mod tests {
             matches!(self.0, "same bytes" | "the last byte")
         }
         fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
-            if self.0 != "held" {
+            if self.0 != "old contents" {
                 out.clear();
             }
             match self.0 {
@@ -357,7 +357,7 @@ mod tests {
             out: &mut Pieces<'_, '_>,
         ) -> Result<(), EncodeError> {
             let file = if self.0 == "file number" { 0 } else { file };
-            // What is made depends on the calls that came before, which a comparison does not make.
+            // The content depends on earlier calls, which a comparison does not make.
             let mut calls = 0;
             let written = out.produce(shape.payload_bytes(), |offset, part| {
                 content.fill(file, offset, part);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_breach_is_found_and_named() {
+    fn every_broken_rule_is_reported() {
         let shape = FileShape { dims: &[1000], element: Element::Uint8, samples: 1 };
         check(&Faulty("none"), &shape, 1, 1).unwrap();
         for fault in [
@@ -383,7 +383,7 @@ mod tests {
             "sample 0",
             "are found",
             "a sink",
-            "held",
+            "old contents",
             "not encoded",
             "the last byte",
             "same bytes",

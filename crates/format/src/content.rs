@@ -1,18 +1,17 @@
-//! The bytes of a data set as a pure function of (seed, file, offset): reproducible, incompressible, no block
-//! twice. Any range of any file can be produced alone, so a writer needs no history and a reader can check
-//! what it got. It knows nothing of containers and must not: a format lays its own bytes around the stream,
-//! or maps the stream.
+//! The bytes of a data set as a pure function of (seed, file, offset): reproducible, incompressible, without
+//! repeated blocks. Any range of any file can be generated independently, so a writer needs no history and a
+//! reader can check what it reads. It must not know containers: a format surrounds the stream with its own bytes,
+//! or maps it.
 
-/// Bytes that share one keyed start. Small enough that a short range costs little, large enough that keying
-/// is noise.
+/// Bytes that share one keyed start: few enough that a short range is cheap, many enough that the cost of keying
+/// is negligible.
 const BLOCK: usize = 4096;
 /// Independent generators in a block. One multiply takes 3 to 4 cycles and a core starts one per cycle.
 const LANES: usize = 4;
 /// Bytes of one step of all lanes.
 const GROUP: usize = LANES * size_of::<u64>();
 
-/// What separates the lanes (and the labels): the first fractional digits of pi, as in Blowfish's key
-/// schedule.
+/// Separates the lanes, and the labels: the first fractional digits of pi, as in Blowfish's key schedule.
 const LANE_KEYS: [u64; LANES] =
     [0x243F_6A88_85A3_08D3, 0x1319_8A2E_0370_7344, 0xA409_3822_299F_31D0, 0x082E_FA98_EC4E_6C89];
 const LABEL_KEY: u64 = 0x4528_21E6_38D0_1377;
@@ -33,8 +32,8 @@ pub struct Content {
     random: usize,
 }
 
-/// A device's sector, which is what storage that removes duplicates compares at the finest: every unit has random
-/// bytes of its own, so that compressible content is no duplicate.
+/// A device's sector, the finest granularity of deduplication. Every unit has its own random bytes, so
+/// compressible content contains no duplicates.
 const UNIT: usize = 512;
 
 impl Content {
@@ -46,22 +45,22 @@ impl Content {
         self.seed
     }
 
-    /// The same of another seed.
+    /// The same with another seed.
     pub fn with_seed(self, seed: u64) -> Content {
         Content { seed, ..self }
     }
 
-    /// The same, of which a compressor can take away `share`, from 0 to 0.95.
+    /// The same with a compressible share, from 0 to 0.95.
     pub fn compressible(self, share: f64) -> Content {
         let random = UNIT - (UNIT as f64 * share.clamp(0.0, 0.95)).round() as usize;
         Content { random, ..self }
     }
 
-    /// Writes bytes `offset..offset + out.len()` of file number `file` into `out`. However a range is cut
-    /// into calls, the bytes are the same.
+    /// Writes bytes `offset..offset + out.len()` of file number `file` into `out`. The bytes do not depend on
+    /// how a range is split into calls.
     pub fn fill(&self, file: u64, offset: u64, out: &mut [u8]) {
-        // A key per lane, each mixed on its own: two blocks are alike only if all 256 bits of state collide.
-        // With one 64-bit key, a data set of 2^32 blocks would already hold twins.
+        // Each lane has its own mixed key, so two blocks are equal only if all 256 bits of state collide.
+        // With one 64-bit key, a data set of 2^32 blocks would already contain duplicates.
         let keys = LANE_KEYS.map(|key| mix(mix(key ^ self.seed).wrapping_add(file.wrapping_mul(GOLDEN))));
         let mut block = offset / BLOCK as u64;
         let mut within = (offset % BLOCK as u64) as usize;
@@ -83,13 +82,12 @@ impl Content {
     pub fn label(&self, file: u64, sample: u64) -> i64 {
         let key = mix(mix(LABEL_KEY ^ self.seed).wrapping_add(file.wrapping_mul(GOLDEN)));
         let draw = mix(key.wrapping_add(sample.wrapping_mul(GOLDEN)));
-        // The high half of the product scales the draw without a division and without bias worth naming.
+        // The high half of the product scales the draw without a division and with negligible bias.
         ((u128::from(draw) * CLASSES) >> 64) as i64
     }
 }
 
-/// Stafford's thirteenth variant of the 64-bit finaliser: a bijection in which every input bit moves every
-/// output bit.
+/// Stafford's variant 13 of the 64-bit finaliser: a bijection in which every input bit affects every output bit.
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -103,8 +101,7 @@ fn draw(state: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// Writes the part of a block that starts at `within`. A lane's state is a counter, so it can start at any
-/// group.
+/// Writes the part of a block that starts at `within`. A lane's state is a counter, so it can start at any group.
 fn fill_block(lanes: [u64; LANES], within: usize, out: &mut [u8]) {
     let (group, skip) = (within / GROUP, within % GROUP);
     let mut lanes = advance(lanes, group as u64);
@@ -127,7 +124,7 @@ fn fill_block(lanes: [u64; LANES], within: usize, out: &mut [u8]) {
     }
 }
 
-/// Clears what follows the first `random` bytes of each unit; `out` starts at `within` in its block.
+/// Clears everything after the first `random` bytes of each unit; `out` starts at `within` in its block.
 fn blank(random: usize, within: usize, out: &mut [u8]) {
     let mut at = 0;
     while at < out.len() {
@@ -143,7 +140,7 @@ fn advance(lanes: [u64; LANES], groups: u64) -> [u64; LANES] {
     lanes.map(|lane| lane.wrapping_add(groups.wrapping_mul(STEP)))
 }
 
-/// One step of every lane. Little-endian by decree: the same data set on every machine.
+/// One step of every lane. Always little-endian, so a data set is the same on every machine.
 #[inline(always)]
 fn fill_group(lanes: &mut [u64; LANES], out: &mut [u8; GROUP]) {
     for (lane, word) in lanes.iter_mut().zip(out.as_chunks_mut::<8>().0) {
@@ -167,8 +164,8 @@ mod tests {
         bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
     }
 
-    /// Pinned: a change here changes every data set already on disk, and readers that check content would
-    /// call it corrupt. Change it only on purpose.
+    /// Pinned: a change here changes every existing data set, and readers that check content would report it
+    /// as corrupt. Change it only on purpose.
     #[test]
     fn the_stream_is_pinned() {
         assert_eq!(words(&bytes(0, 0, 0, 16)), PINNED_FIRST);
@@ -220,7 +217,8 @@ mod tests {
         }
     }
 
-    /// Of n independent bit pairs n/2 differ, give or take sqrt(n)/2; six times that is never chance.
+    /// Of n independent bit pairs n/2 differ, with a standard deviation of sqrt(n)/2; six times that does not
+    /// happen by chance.
     fn assert_half_differs(what: &str, one: &[u64], other: &[u64]) {
         let bits = (one.len().min(other.len()) * 64) as f64;
         let differing: u32 = one.iter().zip(other).map(|(a, b)| (a ^ b).count_ones()).sum();

@@ -1,5 +1,5 @@
-//! Deflate (RFC 1951) as a stream into `Pieces`: constant memory, and the same bytes however long the caller's scratch
-//! is. It must not know what it compresses or what stands around the stream.
+//! Deflate (RFC 1951) as a stream into `Pieces`, in constant memory. The output does not depend on the length of
+//! the caller's scratch. It must not know what it compresses.
 
 use std::io;
 
@@ -7,12 +7,12 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 
 use crate::pieces::Pieces;
 
-/// Compressed bytes that are handed on at once. Fixed, because how zlib cuts its blocks may depend on it.
+/// Size of the output buffer. It is fixed because the block boundaries of zlib may depend on it.
 const ROOM: usize = 32 * 1024;
 
-/// The most bytes that `len` bytes become. Levels 0 and 1 have the bound that zlib-rs itself gives when it knows
-/// nothing (`deflateBound`): level 1 writes literals of up to nine bits. The others store a block that does not
-/// shrink, for 5 bytes in at least 16 KiB; four times that is allowed for.
+/// The maximum compressed size of `len` bytes. For levels 0 and 1 this is the bound that zlib-rs gives without
+/// further knowledge (`deflateBound`): level 1 writes literals of up to nine bits. Other levels store a block
+/// that does not shrink, which costs 5 bytes per 16 KiB or more; four times that is allowed.
 pub(crate) fn most(len: u64, level: u32) -> Option<u64> {
     let growth = if level < 2 { len.div_ceil(8) + len.div_ceil(64) + 5 } else { len / 1024 + 64 };
     len.checked_add(growth)
@@ -24,7 +24,7 @@ pub(crate) struct Deflate {
     crc: crc32fast::Hasher,
 }
 
-/// What a stream has become.
+/// The result of a stream.
 pub(crate) struct Packed {
     /// Bytes before compression, and after it.
     pub(crate) bytes: u64,
@@ -55,7 +55,7 @@ impl Deflate {
         Ok(Packed { bytes: self.raw.total_in(), packed: self.raw.total_out(), crc: self.crc.finalize() })
     }
 
-    /// One call of the compressor: how many bytes it took, and how it stands.
+    /// One call of the compressor: the number of bytes it took, and its status.
     fn step(
         &mut self,
         out: &mut Pieces<'_, '_>,
@@ -65,9 +65,10 @@ impl Deflate {
         let (taken, made) = (self.raw.total_in(), self.raw.total_out());
         let status = self.raw.compress(bytes, &mut self.room, flush).map_err(io::Error::other)?;
         let (taken, made) = (self.raw.total_in() - taken, self.raw.total_out() - made);
-        // Both are at most the lengths of the slices. With room and something to do the compressor always moves.
+        // Both are at most the lengths of the slices. With space and input the compressor always makes
+        // progress.
         if (taken, made) == (0, 0) && status != Status::StreamEnd {
-            return Err(io::Error::other("the compressor stands still"));
+            return Err(io::Error::other("the compressor makes no progress"));
         }
         out.bytes(&self.room[..made as usize])?;
         Ok((taken as usize, status))
@@ -95,9 +96,9 @@ mod tests {
     }
 
     #[test]
-    fn it_inflates_again_and_the_bound_holds_for_noise_of_any_length_at_every_level() {
+    fn noise_round_trips_within_the_bound_at_every_level() {
         let noise = noise(3 << 20);
-        // Above 143 the fixed code takes nine bits for a byte.
+        // Above 143 the fixed code uses nine bits per byte.
         let high: Vec<u8> = noise.iter().map(|byte| byte | 0x90).collect();
         for level in 0..=9 {
             for len in

@@ -1,18 +1,17 @@
-//! Why a file cannot be: each message says what, which, and what to do about it, in the words of the workload
-//! file.
+//! Why a file cannot exist. Each message says what is wrong, where, and what to change in the workload file.
 
 use std::ops::RangeInclusive;
 
 use model::shape::{Element, FileShape};
 
-/// No file system holds a longer file: offsets are signed.
+/// No file system supports longer files: offsets are signed.
 const MOST_BYTES: u64 = i64::MAX as u64;
 
-/// Why there can be no file of a shape in a format, or no such sample in the file.
+/// Why a format has no file of a shape, or a file has no such sample.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     #[error(
-        "{format}: a file of {samples} samples of shape {dims:?} holds nothing; make \
+        "{format}: a file of {samples} samples of shape {dims:?} is empty; make \
          dataset.num_samples_per_file and every number in dataset.record_dims at least 1"
     )]
     Empty { format: &'static str, dims: Vec<u64>, samples: u64 },
@@ -49,12 +48,12 @@ pub enum FormatError {
     WrongElement { format: &'static str, element: Element, wanted: &'static str },
 
     #[error(
-        "{format}: dataset.compression '{asked}' is not something this format has; choose {}",
+        "{format}: dataset.compression '{asked}' is not supported by this format; choose {}",
         choices(known)
     )]
     Compression { format: &'static str, asked: String, known: &'static [&'static str] },
 
-    /// A setting of the format's own that makes no file.
+    /// A format-specific setting for which no file can exist.
     #[error("{format}: {what}")]
     Setting { format: &'static str, what: String },
 
@@ -62,7 +61,7 @@ pub enum FormatError {
     NoSuchSample { format: &'static str, index: u64, samples: u64 },
 }
 
-/// `none`, or the words of a format in a sentence.
+/// `none`, or the format's values as a phrase.
 fn choices(known: &[&str]) -> String {
     known.iter().fold("none".to_owned(), |words, word| format!("{words} or {word}"))
 }
@@ -70,15 +69,15 @@ fn choices(known: &[&str]) -> String {
 /// Why an encoding stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// Nothing was written: the shape has no file.
+    /// Nothing was written, because no such file can exist.
     #[error(transparent)]
     Shape(#[from] FormatError),
-    /// The sink's own error, unchanged. What was handed over before it is an incomplete file.
+    /// The sink's error, unchanged. The bytes written before it are an incomplete file.
     #[error(transparent)]
     Sink(#[from] std::io::Error),
 }
 
-/// The bytes of all samples, where there are any and they are not more than a file can hold.
+/// The bytes of all samples, if there are any and a file can hold them.
 pub(crate) fn payload(format: &'static str, shape: &FileShape<'_>) -> Result<u64, FormatError> {
     match shape.payload_bytes() {
         0 => Err(FormatError::Empty { format, dims: shape.dims.to_vec(), samples: shape.samples }),
@@ -87,7 +86,7 @@ pub(crate) fn payload(format: &'static str, shape: &FileShape<'_>) -> Result<u64
     }
 }
 
-/// The bytes of a picture, which is its one sample of uint8, where they are within `sizes`.
+/// The bytes of a picture, which is one sample of uint8, if they are within `sizes`.
 pub(crate) fn picture(
     format: &'static str,
     shape: &FileShape<'_>,
@@ -109,8 +108,7 @@ pub(crate) fn picture(
     Ok(bytes)
 }
 
-/// A whole file's bytes, where they are not more than a file can hold. `None` stands for a sum that
-/// overflowed.
+/// The size of a whole file, if a file can be that long. `None` stands for an overflowed sum.
 pub(crate) fn whole(
     format: &'static str,
     shape: &FileShape<'_>,
@@ -128,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_neither_nothing_nor_more_than_a_file() {
+    fn a_payload_is_not_empty_and_fits_a_file() {
         let cases: [(&[u64], u64, Result<u64, &str>); 6] = [
             (&[2, 3], 4, Ok(96)),
             (&[], 1, Ok(4)),
@@ -148,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_one_line_without_gaps() {
+    fn messages_are_one_line() {
         let error = FormatError::OneSampleOnly { format: "jpeg", samples: 4 };
         assert_eq!(
             error.to_string(),

@@ -134,6 +134,14 @@ pub(crate) fn pairs(reads: &[Extent]) -> Vec<(u64, u64)> {
     reads.iter().map(|read| (read.len, read.offset)).collect()
 }
 
+/// Shapes that no picture file can have, whatever its size.
+pub(crate) const NOT_PICTURES: &[(&[u64], Element, u64, &str)] = &[
+    (&[50, 50], Element::Float32, 1, "must be uint8, not float32"),
+    (&[50, 50], Element::Uint8, 2, "num_samples_per_file to 1"),
+    (&[50, 0], Element::Uint8, 1, "at least 1"),
+    (&[1 << 40, 1 << 40], Element::Uint8, 1, "too large"),
+];
+
 /// Each shape is refused with a message that contains the words given with it.
 #[track_caller]
 pub(crate) fn assert_refused<T: std::fmt::Debug>(

@@ -1,7 +1,7 @@
-//! indexed_binary and mmap_indexed_binary: samples back to back without a header, and two index files of offsets
-//! and sizes beside them (Megatron's kind of data set, as DLIO writes it). The two differ in how they are read:
-//! by offset, or through a mapping. The index is read once when a reader starts, not with each sample, so it is not
-//! among the reads.
+//! indexed_binary and mmap_indexed_binary: concatenated samples without a header, and two index files of offsets
+//! and sizes (Megatron's data sets, as DLIO writes them). The two formats differ in how they are read: by offset,
+//! or through a mapping. The index is read once when a reader starts, not for each sample, so it is not part of
+//! the reads.
 
 use std::ops::Range;
 
@@ -32,9 +32,9 @@ pub(crate) const MAPPED: Kind = Kind {
     },
 };
 
-/// What touching a mapping brings at least.
+/// The granularity of a mapping.
 const PAGE: u64 = 4096;
-/// Bytes of an index that are handed over at once.
+/// Bytes of an index that are written at once.
 const INDEX_PIECE: usize = 8 * 1024;
 
 #[derive(Debug)]
@@ -44,13 +44,13 @@ struct Indexed {
     grain: u64,
 }
 
-/// The index files, by their place in `sides`.
+/// The index files, by their position in `sides`.
 const OFFSETS: usize = 0;
 const SIDES: [Side; 2] =
     [Side { folder: None, suffix: ".off.idx" }, Side { folder: None, suffix: ".sz.idx" }];
 
 impl Indexed {
-    /// Bytes of one sample in a file that somebody else wrote.
+    /// Bytes of one sample in an existing file.
     fn sample_bytes(&self, look: &Look<'_>, samples: u64) -> Result<u64, Obstacle> {
         let damage = |what: String| Err(look.damage(look.len, what).into());
         match (look.len.checked_div(samples), look.len.checked_rem(samples)) {
@@ -121,7 +121,7 @@ impl Format for Indexed {
             File::Foreign { look, samples } => (self.sample_bytes(look, samples)?, samples, look.len),
         };
         within(self.name, &samples, held)?;
-        // Neither product is beyond the file's length, and rounding up saturates there.
+        // Neither product exceeds the file's length, and rounding up saturates there.
         let start = bytes * samples.start / self.grain * self.grain;
         let end = (bytes * samples.end).checked_next_multiple_of(self.grain);
         let end = end.map_or(file_bytes, |end| end.min(file_bytes));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_go_on_beyond_two_gigabytes() {
+    fn offsets_beyond_two_gigabytes_are_correct() {
         let format = built(&KIND, Access::Framework);
         let shape = shape(&[1 << 20], Element::Float32, 3000);
         assert_eq!(format.size(&shape).unwrap(), Size::Exact(3000 << 22));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_file_is_divided_evenly_or_damaged() {
+    fn an_existing_file_is_divided_evenly_or_damaged() {
         let seen = Seen::default();
         let look = Look::new("indexed_binary", 8192, &seen);
         let format = built(&KIND, Access::Framework);

@@ -1,26 +1,26 @@
-//! Deflate streams (RFC 1951) back to what they were, whatever stands around them, and how much may come out of any
-//! code. The bytes may be damaged, or made to fill the memory. It must not know what it brings back.
+//! Inflates deflate streams (RFC 1951), with or without a container, and limits the size of decoded data for any
+//! codec. The input may be damaged or malicious. It must not know what the data is.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::{Damage, MOST_AT_ONCE};
 
-/// No deflate stream grows more than this when it is inflated (258 bytes for two bits, RFC 1951).
+/// The maximum expansion of a deflate stream (258 bytes from two bits, RFC 1951).
 pub(crate) const GROWTH: u64 = 1032;
-/// Room that is made at least when there is none left.
+/// Minimum growth of a full output buffer.
 const ROOM: usize = 64 * 1024;
 
-/// The most that so many bytes are decoded to. Other codes can make more of them than deflate: what is small may grow
-/// beyond its bound, but not without one.
+/// The maximum decoded size of an input of this length. Other codecs can expand more than deflate, so small
+/// inputs get a fixed allowance.
 pub(crate) fn most(len: usize) -> usize {
     let most = (len as u64).saturating_mul(GROWTH).max(MOST_AT_ONCE);
     usize::try_from(most).unwrap_or(usize::MAX)
 }
 
-/// What stands around a stream.
+/// What surrounds a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// Nothing, in a ZIP archive.
+    /// Nothing, as in a ZIP archive.
     Bare,
     /// RFC 1950, with a checksum.
     Zlib,
@@ -28,7 +28,7 @@ pub(crate) enum Frame {
     Gzip,
 }
 
-/// Why a stream cannot be inflated, and at which of its bytes.
+/// Why a stream cannot be inflated, and at which byte.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) at: usize,
@@ -40,12 +40,13 @@ impl Frame {
         match self {
             Frame::Bare => Decompress::new(false),
             Frame::Zlib => Decompress::new(true),
-            // The largest window there is, 2^15 bytes: what a stream was made with need not be known.
+            // The largest window, 2^15 bytes, reads every stream.
             Frame::Gzip => Decompress::new_gzip(15),
         }
     }
 
-    /// Appends what the stream at the start of `bytes` holds, up to `most` bytes in `out`; says how long the stream is.
+    /// Appends the content of the stream at the start of `bytes`, up to `most` bytes in `out`, and returns
+    /// the length of the stream.
     pub(crate) fn inflate(self, bytes: &[u8], most: usize, out: &mut Vec<u8>) -> Result<usize, Fault> {
         let mut stream = self.begin();
         loop {
@@ -61,7 +62,7 @@ impl Frame {
                 Err(error) => return fault(error.to_string()),
                 Ok(_) if out.len() > most => return fault(format!("it inflates to more than {most} bytes")),
                 Ok(Status::StreamEnd) => return Ok(at),
-                // There was room, so what it lacked is input.
+                // There was output space, so input is missing.
                 Ok(_) if (at, out.len()) == (taken, made) => {
                     return fault("it ends in the middle of a deflate stream".to_owned());
                 }
@@ -70,7 +71,7 @@ impl Frame {
         }
     }
 
-    /// Replaces `out` by what streams hold that stand one after another, with nothing between them.
+    /// Replaces `out` by the contents of consecutive streams.
     pub(crate) fn inflate_all(
         self,
         format: &'static str,
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_any_length_come_back_one_after_another() {
+    fn consecutive_streams_of_any_length_round_trip() {
         for frame in FRAMES {
             let mut out = vec![1; 70_000];
             for len in [0, 1, 1000, ROOM - 1, ROOM, ROOM + 1, 300_000] {
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_changed_is_found_with_its_place() {
+    fn truncation_and_changes_are_reported_with_their_offset() {
         for frame in FRAMES {
             let good = deflated(frame, &noise(5000));
             for len in [0, 1, good.len() / 2, good.len() - 1] {
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_stops_what_would_fill_the_memory() {
+    fn limits_stop_decompression_bombs() {
         let bomb = deflated(Frame::Zlib, &vec![0; 1 << 20]);
         let fault = Frame::Zlib.inflate(&bomb, 100_000, &mut Vec::new()).unwrap_err();
         assert!(fault.what.contains("more than 100000 bytes"), "{fault:?}");

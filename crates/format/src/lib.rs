@@ -1,6 +1,7 @@
-//! Samples to bytes and back: what a file of a data set looks like and how it is read, one file of code per
-//! container format. Bytes in, bytes out: this room opens no file, reads no clock, starts no thread and looks at no
-//! environment. `std::io::Error` appears only as the type in which a sink's failure passes through.
+//! File formats: what a file of a data set looks like and how it is read. There is one module per container
+//! format, and [`KINDS`] is the registry. The crate maps samples to bytes and back. It opens no file, reads no
+//! clock, starts no thread and reads no environment; `std::io::Error` appears only as the type of a sink's
+//! failure.
 
 mod arithmetic;
 mod array;
@@ -45,16 +46,15 @@ pub use pieces::Pieces;
 use model::order::Unit;
 use model::shape::FileShape;
 
-/// Where an encoder hands its bytes: called with the file's pieces from first to last. An error stops the
-/// encoding.
+/// Receives the bytes of an encoder, piece by piece from first to last. An error stops the encoding.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> std::io::Result<()> + 'a;
 
-/// How long a file of some shape is.
+/// The length of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// To the byte.
+    /// Exact.
     Exact(u64),
-    /// Compressed: no longer than this, and only its bytes tell how long.
+    /// Compressed: an upper bound. The real length is known only after encoding.
     AtMost(u64),
 }
 
@@ -67,34 +67,35 @@ impl Size {
     }
 }
 
-/// A file to be read, and what is known about it.
+/// A file to read, and what is known about it.
 #[derive(Clone, Copy, Debug)]
 pub enum File<'a> {
-    /// Written by feedline: everything about it follows from its shape.
+    /// Written by feedline: its shape determines its layout.
     Ours(&'a FileShape<'a>),
-    /// Written by somebody else, or compressed: its own bytes must tell. It should hold so many samples.
+    /// Written by another program, or compressed: the layout must be read from the file. `samples` is the
+    /// expected number of samples.
     Foreign { look: &'a Look<'a>, samples: u64 },
 }
 
-/// Parts of a file as they were found.
+/// Parts of a file as they were read.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
-    /// Where they stand.
+    /// Their positions.
     pub ranges: &'a [Extent],
     /// The bytes of all ranges, one after the other.
     pub bytes: &'a [u8],
 }
 
-/// What came of a comparison.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// Bytes that were as they should be.
+    /// Number of bytes that are right.
     pub bytes: u64,
-    /// The first that was found to be another; the comparison ends there.
+    /// The first wrong byte; the comparison ends there.
     pub wrong: Option<Wrong>,
 }
 
-/// A byte that is not what it should be.
+/// A byte that differs from what was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub offset: u64,
@@ -103,22 +104,23 @@ pub struct Wrong {
     pub found: u8,
 }
 
-/// A small file that belongs to each file of a data set, e.g. an index.
+/// A small file that belongs to each file of a data set, such as an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Side {
-    /// Folder beside the split's, with the split's name inside (`index` for `index/train/`); none: beside the file.
+    /// Folder next to the split's folder, with the split's name inside (`index` for `index/train/`). `None`:
+    /// next to the file.
     pub folder: Option<&'static str>,
-    /// What is appended to the file's name.
+    /// Appended to the file's name.
     pub suffix: &'static str,
 }
 
-/// A container format with its options. It answers for sizes and places as pure functions of the shape, so that a
-/// plan can predict every byte before one is written. [`conformance::check`] says what every format must hold.
+/// A container format with its options. Sizes and offsets are pure functions of the shape, so a plan can predict
+/// every byte before anything is written. [`conformance::check`] checks what every format must do.
 pub trait Format: Send + Sync + Debug {
-    /// The registry's name of the format.
+    /// The format's name in the registry.
     fn name(&self) -> &'static str;
 
-    /// How file names end: the name, unless compression adds to it.
+    /// The suffix of file names: the format's name, unless compression adds to it.
     fn suffix(&self) -> &'static str {
         self.name()
     }
@@ -129,25 +131,26 @@ pub trait Format: Send + Sync + Debug {
         if shape.samples == 1 { Unit::Sample } else { Unit::File }
     }
 
-    /// Whether files hold the samples' bytes; if not, they are the same under every seed and nothing of them is read.
+    /// Whether files contain the samples' bytes. If not, they are the same under every seed and are never
+    /// read.
     fn holds_samples(&self) -> bool {
         true
     }
 
-    /// The same of a file of `samples` samples that somebody else wrote: its own bytes may tell otherwise.
+    /// The unit of an existing file of `samples` samples, which its metadata may define.
     fn unit_of(&self, _look: &Look<'_>, _samples: u64, expected: Unit) -> Result<Unit, Obstacle> {
         Ok(expected)
     }
 
-    /// Whether a file is read as a stream, from front to back, each visit going on where the one before it stopped.
+    /// Whether a file is read sequentially as a stream, each visit continuing where the previous one stopped.
     fn streams(&self) -> bool {
         false
     }
 
-    /// The size of a file of this shape, or why there can be no such file.
+    /// The size of a file of this shape, or why such a file cannot exist.
     fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError>;
 
-    /// Writes file number `file` from first byte to last: the one place that knows what stands in it.
+    /// Writes file number `file` from the first byte to the last. This is the only definition of its content.
     fn write(
         &self,
         shape: &FileShape<'_>,
@@ -156,9 +159,9 @@ pub trait Format: Send + Sync + Debug {
         out: &mut Pieces<'_, '_>,
     ) -> Result<(), EncodeError>;
 
-    /// Makes file number `file`: hands its bytes to `sink` from first to last, in pieces as long as
-    /// `scratch` (the last may be shorter; an empty scratch is given 512 KiB). Memory is the scratch alone,
-    /// so a caller that keeps it from file to file allocates nothing after the first.
+    /// Encodes file number `file`: passes its bytes to `sink` from first to last, in pieces as long as
+    /// `scratch` (the last may be shorter; an empty scratch is resized to 512 KiB). The scratch is the only
+    /// memory used, so a caller that reuses it allocates nothing after the first file.
     fn encode(
         &self,
         shape: &FileShape<'_>,
@@ -172,9 +175,10 @@ pub trait Format: Send + Sync + Debug {
         Ok(out.finish()?)
     }
 
-    /// Compares parts of file number `file`, as they were found, with what should stand there. Of a compressed file
-    /// everything before the last part is made; of others little more than the parts. What takes the making of more
-    /// than `effort` other bytes, as the checksum of a long stretch does, is left out and not counted.
+    /// Compares parts of file number `file`, as they were read, with the expected content. For a compressed
+    /// file everything up to the last part is generated; for others little more than the parts. What requires
+    /// generating more than `effort` additional bytes, such as the checksum of a long range, is skipped and
+    /// not counted.
     fn compare(
         &self,
         shape: &FileShape<'_>,
@@ -193,12 +197,12 @@ pub trait Format: Send + Sync + Debug {
         }
     }
 
-    /// The small files that go with each file.
+    /// The small files that belong to each file.
     fn sides(&self) -> &'static [Side] {
         &[]
     }
 
-    /// The bytes of a side file, by its place in [`Format::sides`]: `out` is called with them from first to last.
+    /// Writes a side file to `out`; `side` is its index in [`Format::sides`].
     fn encode_side(
         &self,
         _side: usize,
@@ -208,7 +212,7 @@ pub trait Format: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Bytes of a side file. Formats with many samples answer by arithmetic.
+    /// The size of a side file. Formats with many samples compute it.
     fn side_bytes(&self, side: usize, shape: &FileShape<'_>) -> Result<u64, EncodeError> {
         let mut bytes = 0;
         self.encode_side(side, shape, &mut |piece| {
@@ -218,41 +222,42 @@ pub trait Format: Send + Sync + Debug {
         Ok(bytes)
     }
 
-    /// The reads that bring the samples `samples` (numbers within the file), in order, as the options' access wants
-    /// them; appended to `reads`. Reads of metadata that the answer was found with are not among them.
+    /// Appends to `reads` the reads for `samples` (numbers within the file), in order, for the access in the
+    /// options. Metadata reads that were needed to locate the samples are not included.
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle>;
 
-    /// Whether samples are encoded, and what [`Format::reads`] brings is enough to decode them: with some ways of
-    /// access a part of it is read as metadata, or by a neighbour.
+    /// Whether samples are encoded and [`Format::reads`] fetches all that is needed to decode them. With some
+    /// access patterns part of it is read as metadata, or by another visit.
     fn decodes(&self) -> bool {
         false
     }
 
-    /// Replaces `out`, which is used again from sample to sample, by what is in `bytes`: all that the reads of some
-    /// samples brought, in their order. Places of damage are counted in `bytes`. Where nothing is encoded it is a copy.
+    /// Decodes `bytes`, which is everything that the reads of some samples fetched, in order. Replaces `out`,
+    /// which is reused from sample to sample. Offsets of damage are relative to `bytes`. If nothing is
+    /// encoded, it copies.
     fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
         out.clear();
         out.extend_from_slice(bytes);
         Ok(())
     }
 
-    /// What a file holds, by its own bytes. Its checksums are checked as far as metadata has any.
+    /// Describes a file by its metadata, and verifies the metadata's checksums.
     fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle>;
 }
 
-/// A format as the registry lists it.
+/// A format in the registry.
 #[derive(Debug)]
 pub struct Kind {
     /// The value of `dataset.format`.
     pub name: &'static str,
     /// One line for help and docs.
     pub summary: &'static str,
-    /// The words of `dataset.compression` that it can do, beside `none`.
+    /// The values of `dataset.compression` that it supports, except `none`.
     pub compressions: &'static [&'static str],
     build: fn(&Options) -> Result<Box<dyn Format>, FormatError>,
 }
 
-/// Every format there is, in the order in which help lists them. A new format is its file and its line here.
+/// Every format, in the order of the help text. A new format is one module and one line here.
 pub const KINDS: &[Kind] = &[
     npz::KIND,
     npy::KIND,
@@ -268,7 +273,7 @@ pub const KINDS: &[Kind] = &[
     synthetic::KIND,
 ];
 
-/// How files are also called in the wild: a format, and an ending that is not its name.
+/// Other common file suffixes of a format.
 const ALSO: &[(&str, &str)] = &[
     ("jpeg", ".jpg"),
     ("hdf5", ".h5"),
@@ -278,19 +283,19 @@ const ALSO: &[(&str, &str)] = &[
 ];
 
 impl Kind {
-    /// How names of files of this format end.
+    /// The suffixes of files of this format.
     pub fn suffixes(&self) -> impl Iterator<Item = String> {
         let also =
             ALSO.iter().filter(|(format, _)| *format == self.name).map(|(_, suffix)| (*suffix).to_owned());
         std::iter::once(format!(".{}", self.name)).chain(also)
     }
 
-    /// The format of that name.
+    /// Looks up a format by name.
     pub fn named(name: &str) -> Option<&'static Kind> {
         KINDS.iter().find(|kind| kind.name == name)
     }
 
-    /// The format with its options, or which of them it cannot do.
+    /// Builds the format, or reports which option it does not support.
     pub fn build(&self, options: &Options) -> Result<Box<dyn Format>, FormatError> {
         let asked = options.compression.as_str();
         if asked != "none" && !self.compressions.contains(&asked) {
@@ -301,12 +306,12 @@ impl Kind {
     }
 }
 
-/// The format of that name with default options: what tests and tools want.
+/// The format with default options, for tests and tools.
 pub fn plain(name: &str) -> Option<Box<dyn Format>> {
     Kind::named(name)?.build(&Options::default()).ok()
 }
 
-/// The reads of formats whose samples are whole files: one, of a file that holds something.
+/// The reads of formats whose samples are whole files: one read. An empty file is an error.
 fn read_whole(
     format: &'static str,
     file: File<'_>,
@@ -326,7 +331,7 @@ fn read_whole(
     Ok(())
 }
 
-/// The range of samples, if the file has them.
+/// Checks that the file has these samples.
 fn within(format: &'static str, samples: &Range<u64>, held: u64) -> Result<(), FormatError> {
     match samples.end <= held && samples.start < samples.end {
         true => Ok(()),
@@ -355,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compression_that_a_format_cannot_do_is_refused_with_those_it_can() {
+    fn an_unsupported_compression_is_refused_with_the_supported_ones() {
         for kind in KINDS {
             let options = Options { compression: "lzf".to_owned(), ..Options::default() };
             let error = kind.build(&options).unwrap_err().to_string();

@@ -1,15 +1,15 @@
-//! Looking into files that somebody else wrote, without touching them: a format asks for bytes, and where they have
-//! not been read yet it is told to stop; whoever reads files brings them and asks again. Parsing starts over each
-//! time, which costs little because only metadata is looked at, and so parsers read straight down, know nothing of
-//! I/O and work for media that answer later.
+//! Looking into existing files without I/O. A format asks for bytes. If they have not been read yet, it stops
+//! with [`Obstacle::Unread`]; the caller reads them and calls the format again. Parsing restarts each time, which
+//! costs little because only metadata is parsed. Parsers therefore are simple sequential code that knows nothing
+//! of I/O, and work with asynchronous storage.
 
 use crate::{Extent, FormatError};
 
-/// The most bytes of metadata that are looked at in one piece: a container that claims more is damaged, or was not
-/// made for training.
+/// The maximum size of one piece of metadata. A container that claims more is damaged, or was not made for
+/// training.
 pub const MOST_AT_ONCE: u64 = 64 << 20;
 
-/// Why a format cannot say yet, or never will, where a file's samples are.
+/// Why a format cannot locate a file's samples, yet or at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     /// These bytes must be read first.
@@ -21,7 +21,7 @@ pub enum Obstacle {
     Shape(#[from] FormatError),
 }
 
-/// What is wrong with a file, and where.
+/// What is wrong with a file, and at which byte.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid {format} file: {what} (at byte {offset})")]
 pub struct Damage {
@@ -36,7 +36,7 @@ impl Damage {
     }
 }
 
-/// Pieces of one file that have been read. Kept and reused from file to file.
+/// Pieces of one file that have been read. Reused from file to file.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     bytes: Vec<u8>,
@@ -45,13 +45,13 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Forgets everything, for the next file.
+    /// Clears everything, for the next file.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.pieces.clear();
     }
 
-    /// Room for `len` bytes of the file from `offset` on, which the caller must fill.
+    /// Space for `len` bytes of the file from `offset` on, which the caller must fill.
     pub fn add(&mut self, offset: u64, len: usize) -> &mut [u8] {
         let start = self.bytes.len();
         self.bytes.resize(start + len, 0);
@@ -73,7 +73,7 @@ impl Seen {
     }
 }
 
-/// A file to be looked into: its length, and what has been read of it.
+/// A file to look into: its length, and what has been read of it.
 #[derive(Debug)]
 pub struct Look<'a> {
     pub format: &'static str,
@@ -87,11 +87,11 @@ impl<'a> Look<'a> {
         Look { format, len, seen }
     }
 
-    /// Bytes of the file. Asking beyond its end, or for an absurd amount, is the file's damage: its own numbers led
-    /// there.
+    /// Bytes of the file. A request beyond its end, or for an absurd amount, means that the file is damaged,
+    /// because its own numbers led there.
     pub fn at(&self, offset: u64, len: u64) -> Result<&'a [u8], Obstacle> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            let what = format!("it ends at byte {}, where {len} bytes from {offset} on should be", self.len);
+            let what = format!("it ends at byte {}, but {len} bytes at offset {offset} are needed", self.len);
             return Err(self.damage(offset, what).into());
         }
         if len == 0 {
@@ -108,13 +108,13 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Bytes of a small record, out of the page that it is on where it is on one: whoever walks records of a file asks for
-/// few pieces then.
+/// Bytes of a small record, taken from the page that contains it if one page does, so that walking over records
+/// needs few requests.
 pub(crate) fn peek<'a>(look: &Look<'a>, offset: u64, len: u64) -> Result<&'a [u8], Obstacle> {
     const PAGE: u64 = 4096;
     let page = offset - offset % PAGE;
     let inside = offset - page;
-    // Beyond the file, or over two pages: as it is.
+    // Beyond the file, or across two pages: as requested.
     if inside + len > PAGE || offset.checked_add(len).is_none_or(|end| end > look.len) {
         return look.at(offset, len);
     }
@@ -122,16 +122,16 @@ pub(crate) fn peek<'a>(look: &Look<'a>, offset: u64, len: u64) -> Result<&'a [u8
     Ok(&bytes[inside as usize..(inside + len) as usize])
 }
 
-/// What a format has found in a file.
+/// What a format found in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// How many there are, where the file itself says (an index beside it is another file).
+    /// The number of samples, if the file contains it (an index next to it is another file).
     pub samples: Option<u64>,
-    /// Dimensions of one sample, where the container says.
+    /// Dimensions of one sample, if the container has them.
     pub dims: Vec<u64>,
-    /// Name of the element type, where the container says.
+    /// Name of the element type, if the container has it.
     pub element: Option<String>,
-    /// Compression, chunks, columns: what else there is to say, for people.
+    /// Compression, chunks, columns and other facts, for people.
     pub notes: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_is_found_and_the_rest_is_asked_for() {
+    fn read_bytes_are_returned_and_others_requested() {
         let mut seen = Seen::default();
         seen.add(100, 4).copy_from_slice(b"abcd");
         seen.add(0, 2).copy_from_slice(b"xy");

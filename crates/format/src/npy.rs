@@ -1,5 +1,4 @@
-//! npy: what `numpy.save` writes: one array of the samples, without labels. Where the array's bytes come from
-//! is `array`'s business.
+//! npy: what `numpy.save` writes: one array of the samples, without labels. `array` generates the array's bytes.
 
 use std::ops::Range;
 
@@ -24,7 +23,7 @@ pub(crate) const KIND: Kind = Kind {
     build: |options| Ok(Box::new(Npy { access: options.access })),
 };
 
-/// The most that Linux reads at once (`MAX_RW_COUNT`); who asks for more gets this and asks again.
+/// The maximum that Linux reads at once (`MAX_RW_COUNT`). A longer read returns this much and must be continued.
 const READ_MOST: u64 = 0x7FFF_F000;
 
 #[derive(Debug)]
@@ -32,7 +31,7 @@ pub(crate) struct Npy {
     access: Access,
 }
 
-/// The two parts of a file: the header, and how many bytes of elements follow it.
+/// The two parts of a file: the header, and the number of element bytes after it.
 struct Layout {
     header: Header,
     payload: u64,
@@ -98,11 +97,12 @@ impl Format for Npy {
     }
 }
 
-/// Appends the requests of `numpy.load` (Python 3.11, NumPy 2, glibc) without those that are `known`: Python reads the
-/// header, then C's buffered input is set to where the elements start and reads them.
+/// Appends the requests of `numpy.load` (Python 3.11, NumPy 2, glibc), except those in `known`. Python reads the
+/// header; then C's buffered input seeks to the elements and reads them.
 fn replay(len: u64, array: &Array, known: Vec<Extent>, reads: &mut Vec<Extent>) {
     Buffered::new(len, known, reads).read(array.header);
-    // C's buffer is filled from where a page starts: up to the wanted place by the seek, then whole by the read.
+    // C's buffer is filled from the start of a page: up to the target by the seek, then completely by the
+    // read.
     let page = array.header - array.header % BUFFER;
     let mut ask = |offset: u64, count: u64| {
         let count = count.min(len.saturating_sub(offset));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_without_a_file_say_why() {
+    fn impossible_shapes_are_refused() {
         let cases: &[(&[u64], Element, u64, &str)] = &[
             (&[4, 0], Element::Uint8, 1, "at least 1"),
             (&[4], Element::Uint8, 0, "at least 1"),
@@ -175,7 +175,7 @@ mod tests {
         pairs(&fixture::ours(&Npy { access }, shape, wanted))
     }
 
-    /// As strace has seen `numpy.load` (Python 3.11.7, NumPy 2.4.6, glibc 2.36) read these files.
+    /// Recorded with strace of `numpy.load` (Python 3.11.7, NumPy 2.4.6, glibc 2.36).
     #[test]
     fn requests_are_those_of_numpy() {
         let cases: [(u64, &[(u64, u64)]); 7] = [
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_looked_into_is_read_like_one_that_is_known() {
+    fn an_existing_file_is_read_like_a_generated_one() {
         for (dims, samples) in [(&[7_u64, 5] as &[u64], 1), (&[64, 64], 3), (&[6, 700], 2)] {
             let shape = shape(dims, Element::Int16, samples);
             let len = file_bytes(&shape).unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_has_a_place_and_upsets_nothing() {
+    fn damage_is_reported_with_its_offset() {
         let shape = shape(&[40, 40], Element::Uint8, 2);
         let header = Header::of_samples(NAME, &shape).unwrap();
         let good = [header.bytes(), &[7; 3200]].concat();

@@ -1,5 +1,5 @@
-//! The header of a NumPy array of any make (NEP 1; versions 1.0 to 3.0): reads the Python literal in it and says where
-//! the samples are among the elements. It must not know where the bytes come from.
+//! The header of any NumPy array (NEP 1; versions 1.0 to 3.0): parses its Python literal and locates the samples
+//! among the elements. It must not know where the bytes come from.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use model::shape::FileShape;
 
 use crate::{Damage, Extent, Facts, Look, Obstacle};
 
-/// NumPy itself reads no longer header unless it is told to trust the file (`max_header_size`).
+/// NumPy reads no longer header unless the caller trusts the file (`max_header_size`).
 const TEXT_MOST: u64 = 10_000;
 /// NumPy 2's limit.
 const AXES_MOST: usize = 64;
 
-/// An array: where its elements start in its own stream of bytes, and how they lie.
+/// An array: where its elements start in its byte stream, and their layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Array {
     /// Bytes before the elements.
@@ -26,7 +26,7 @@ pub(crate) struct Array {
     fortran: bool,
 }
 
-/// An array and what its header says beside.
+/// An array and the other contents of its header.
 pub(crate) struct Found {
     pub(crate) array: Array,
     dims: Vec<u64>,
@@ -34,7 +34,7 @@ pub(crate) struct Found {
 }
 
 impl Array {
-    /// The array that feedline writes behind a header of that many bytes.
+    /// The array that feedline writes after a header of this many bytes.
     pub(crate) fn ours(shape: &FileShape<'_>, header: u64) -> Array {
         let item = shape.element.size();
         Array { header, item, items: shape.payload_bytes() / item, last: shape.samples, fortran: false }
@@ -44,13 +44,13 @@ impl Array {
         self.items.saturating_mul(self.item)
     }
 
-    /// How many samples there are, where so many should be: one is the whole array, whatever its axes.
+    /// The number of samples, if `expected` are expected: one is the whole array, whatever its axes.
     pub(crate) fn held(&self, expected: u64) -> u64 {
         if expected == 1 { 1 } else { self.last }
     }
 
-    /// Where the samples are of the `held` ones in the array's stream. Of several samples each has every
-    /// `held`-th element (but for arrays in Fortran order), so what lies between them comes along.
+    /// The range of some of the `held` samples in the array's stream. Each of several samples has every
+    /// `held`-th element (except in Fortran order), so the range includes the elements between them.
     pub(crate) fn stretch(&self, samples: &Range<u64>, held: u64) -> Extent {
         let rows = self.items / held.max(1);
         let (from, to) = match self.fortran {
@@ -71,14 +71,14 @@ impl Found {
             notes.push("in Fortran order".to_owned());
         }
         if self.descr.starts_with('>') {
-            notes.push("highest byte first".to_owned());
+            notes.push("big-endian".to_owned());
         }
         Facts { samples: Some(samples), dims, element: Some(name(&self.descr)), notes }
     }
 }
 
-/// Reads the header of the array whose stream of `held` bytes starts at `start` in the file; `first(n)` brings the
-/// stream's first `n` bytes.
+/// Reads the header of the array whose stream of `held` bytes starts at `start` in the file; `first(n)` returns
+/// the stream's first `n` bytes.
 pub(crate) fn read(
     look: &Look<'_>,
     start: u64,
@@ -111,7 +111,7 @@ pub(crate) fn read(
     header.checked(lead + text, held).map_err(|what| Damage::new(look.format, start, what).into())
 }
 
-/// What the dictionary says.
+/// The contents of the dictionary.
 struct Header {
     descr: String,
     fortran: bool,
@@ -123,14 +123,14 @@ impl Header {
         let shape = &self.dims;
         let items = shape.iter().try_fold(1_u64, |items, dim| items.checked_mul(*dim));
         let room = held - header;
-        let Some(items) = items else { return Err(format!("the shape {shape:?} is beyond all numbers")) };
+        let Some(items) = items else { return Err(format!("the shape {shape:?} is too large")) };
         if items == 0 {
             return Err(format!("the shape {shape:?} has no elements"));
         }
         if self.descr.trim_start_matches(['|', '<', '>', '=']).starts_with('O') {
             return Err("it holds Python objects, which only Python can read".to_owned());
         }
-        // A type that is not known still has a size: the elements fill what there is.
+        // An unknown type still has a size: the elements fill the available bytes.
         let item =
             item_bytes(&self.descr).unwrap_or(if room.is_multiple_of(items) { room / items } else { 0 });
         if item == 0 || items.checked_mul(item).is_none_or(|bytes| bytes > room) {
@@ -174,8 +174,8 @@ fn name(descr: &str) -> String {
     name.unwrap_or_else(|| descr.to_owned())
 }
 
-/// A reader of the few Python literals that headers are made of. `None` where the text is something else; `at` then
-/// says where.
+/// A parser for the few Python literals that occur in headers. It returns `None` for anything else, with the
+/// position in `at`.
 struct Literal<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -225,7 +225,7 @@ impl Literal<'_> {
         Some(String::from_utf8_lossy(&rest[..len]).into_owned())
     }
 
-    /// A string, or the text of a list or tuple up to the bracket that closes it: a structured type's code.
+    /// A string, or the text of a list or tuple up to its closing bracket: the code of a structured type.
     fn any(&mut self) -> Option<String> {
         if matches!(self.peek()?, b'\'' | b'"') {
             return self.quoted();
@@ -276,7 +276,7 @@ impl Literal<'_> {
         Some(numbers)
     }
 
-    /// A number; Python 2 wrote an L behind long ones.
+    /// A number; Python 2 appended an L to long ones.
     fn number(&mut self) -> Option<u64> {
         let rest = self.bytes.get(self.at..)?;
         let len = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_any_make_are_read() {
+    fn headers_from_any_writer_are_read() {
         type Case<'a> = (u8, &'a str, u64, &'a [u64], u64, &'a str);
         let cases: [Case<'_>; 7] = [
             (1, "{'descr': '|u1', 'fortran_order': False, 'shape': (3, 4, 2), }\n", 24, &[3, 4], 2, "uint8"),
@@ -334,14 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_are_reported() {
         let dict = |descr: &str, shape: &str| {
             format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}")
         };
         let cases = [
             (1, dict("|u1", "(3, 4)"), 11, "11 bytes do not hold 12 elements"),
             (1, dict("|u1", "(3, 0)"), 11, "no elements"),
-            (1, dict("|u1", "(99999999999, 99999999999)"), 11, "beyond all numbers"),
+            (1, dict("|u1", "(99999999999, 99999999999)"), 11, "is too large"),
             (1, dict("|u1", "(99999999999999999999999,)"), 11, "not a dictionary"),
             (1, dict("<f8", "(4611686018427387904,)"), 11, "do not hold"),
             (1, dict("|O", "(3, 4)"), 100, "Python objects"),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_lie_between_each_other_or_in_one_piece() {
+    fn samples_are_strided_or_contiguous() {
         let array = Array { header: 128, item: 2, items: 12, last: 3, fortran: false };
         let place = |array: &Array, from, to, held| {
             let Extent { offset, len } = array.stretch(&(from..to), held);
@@ -376,7 +376,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_upsets_it(text in "[{}()\\[\\],':\"a-zTF0-9L ]{0,80}", payload in 0_u64..100) {
+        fn arbitrary_text_does_not_panic(text in "[{}()\\[\\],':\"a-zTF0-9L ]{0,80}", payload in 0_u64..100) {
             let _ = found(1, &text, payload);
             let _ = found(1, &format!("{{'descr': {text}"), payload);
             let _ = found(2, &format!("{{'shape': ({text}"), payload);

@@ -1,16 +1,16 @@
-//! What a data set asks of its format beyond shapes: how it is compressed, laid out, and read.
+//! The options of formats beyond shapes: compression, layout and access.
 
 use model::spec::{Access, Column, Spec};
 
-/// The settings that formats look at. Each takes what concerns it; what a format cannot do it refuses when it is
+/// The settings of formats. Each format uses those that apply to it, and refuses unsupported ones when it is
 /// built.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// How samples are taken out of files.
+    /// How samples are read.
     pub access: Access,
-    /// Buffer of readers that stream a file, where the workload names one.
+    /// Buffer size of readers that stream a file, if the workload sets it.
     pub transfer_bytes: Option<u64>,
-    /// The word of `dataset.compression`.
+    /// The value of `dataset.compression`.
     pub compression: String,
     /// From 0 (fastest) to 9.
     pub compression_level: u32,
@@ -23,9 +23,9 @@ pub struct Options {
 pub struct Hdf5 {
     /// Shape of a chunk; empty: one piece.
     pub chunk_dims: Vec<u64>,
-    /// Data sets that a sample is split over; 0 counts as 1.
+    /// Data sets that a sample is split into; 0 means 1.
     pub datasets_per_sample: u64,
-    /// Dimensions up to which a sample may grow; empty: it may not.
+    /// Maximum dimensions of a sample; empty: fixed.
     pub max_shape: Vec<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What a workload says.
+    /// The options that a workload sets.
     pub fn of(spec: &Spec) -> Options {
         let set = &spec.dataset;
         Options {

@@ -1,6 +1,6 @@
-//! Pictures back to pixels, by the crates that know how, as Pillow hands them on: grey as one byte a pixel, colours as
-//! red, green and blue. Damage that libjpeg would only warn about is an error here: a run does not go on with half a
-//! picture. It must not know how our own pictures are made.
+//! Decodes pictures to pixels like Pillow: one byte per pixel for greyscale; red, green and blue for colour.
+//! Damage that libjpeg only warns about is an error here, because a run must not continue with half a picture. It
+//! must not know how feedline generates pictures.
 
 use std::io::Cursor;
 
@@ -10,9 +10,9 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 
 use crate::{Damage, inflate};
 
-/// The longest side that a JPEG can have: its number has 16 bits.
+/// The longest side of a JPEG, which is a number of 16 bits.
 const JPEG_SIDE: usize = 65_535;
-/// How a JPEG ends.
+/// The end marker of a JPEG.
 const JPEG_END: [u8; 2] = [0xFF, 0xD9];
 
 /// Replaces `out` by the pixels of a JPEG file.
@@ -30,7 +30,7 @@ pub(crate) fn decode_jpeg(format: &'static str, bytes: &[u8], out: &mut Vec<u8>)
         make_room(decoder.output_buffer_size(), bytes, out)?;
         decoder.decode_into(out).map_err(|error| error.to_string())?;
         drop(decoder);
-        // The decoder takes no offence at a last row without an end.
+        // The decoder accepts an incomplete last row.
         let seen = bytes.get(..file.position() as usize).unwrap_or_default();
         if seen.ends_with(&JPEG_END) { Ok(()) } else { Err("no end behind the pixels".to_owned()) }
     })
@@ -49,7 +49,7 @@ pub(crate) fn decode_png(format: &'static str, bytes: &[u8], out: &mut Vec<u8>) 
     })
 }
 
-/// Says at which byte of a file a decoder stood when it failed.
+/// Reports at which byte of a file a decoder failed.
 fn located(
     format: &'static str,
     bytes: &[u8],
@@ -58,19 +58,19 @@ fn located(
 ) -> Result<(), Damage> {
     let mut file = Cursor::new(bytes);
     decode(&mut file, out).map_err(|what| {
-        // A decoder may have skipped beyond the end, and some of its words end a line.
+        // A decoder may have skipped past the end, and some of its messages end with a newline.
         Damage::new(format, file.position().min(bytes.len() as u64), what.trim_end())
     })
 }
 
-/// Room for the pixels, unless the file only claims to have so many. What was there before is written over.
+/// Makes space for the pixels, unless the file is too short for its claimed size. Old contents are overwritten.
 fn make_room(pixels: Option<usize>, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     match pixels {
         Some(len) if len <= inflate::most(bytes.len()) => {
             out.resize(len, 0);
             Ok(())
         }
-        _ => Err(format!("{} bytes are too few for so large a picture", bytes.len())),
+        _ => Err(format!("{} bytes are too few for a picture of this size", bytes.len())),
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
         fixture::encoded(&*plain(format).unwrap(), &fixture::picture(&[bytes]))
     }
 
-    /// Where the two bytes at `at` say how many follow.
+    /// The length in the two bytes at `at`.
     fn number(bytes: &[u8], at: usize) -> usize {
         usize::from(bytes[at]) << 8 | usize::from(bytes[at + 1])
     }
@@ -101,7 +101,7 @@ mod tests {
         (sides.0, sides.1, &file[at + 10..file.len() - 2])
     }
 
-    /// The pixels of a block word for word as T.81 has them (A.3.3, F.2.2.1): a byte of DC code, which says "no
+    /// The pixels of a block, literally as in T.81 (A.3.3, F.2.2.1): a byte of DC code, which means "no
     /// difference", then a byte of code and one of magnitude for each coefficient, quantised by 1.
     fn block(scan: &[u8]) -> [[f64; 8]; 8] {
         let mut coefficients = [[0.0; 8]; 8];
@@ -152,7 +152,8 @@ mod tests {
             decode_png("png", &file, &mut out).unwrap();
             let [wide, high] = [16, 20].map(|at| number(&file, at) << 16 | number(&file, at + 2));
             assert_eq!(out.len(), wide * high);
-            // The first row stands behind the filler, the heads of chunk, stream and block, and its filter's byte.
+            // The first row follows the filler, the headers of chunk, stream and block, and its filter
+            // byte.
             let filler = number(&file, 33) << 16 | number(&file, 35);
             let start = 33 + 12 + filler + 8 + 2 + 5 + 1;
             let mut row = vec![0; wide];
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found_with_its_place() {
+    fn damage_is_reported_with_its_offset() {
         for (format, decode) in [("jpeg", decode_jpeg as fn(_, &[u8], &mut _) -> _), ("png", decode_png)] {
             let good = encoded(format, 40_000);
             for len in (0..3000).chain((3000..40_000).step_by(331)).chain(39_900..40_000) {
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_bytes_cannot_claim_the_memory() {
+    fn a_short_file_cannot_claim_a_large_picture() {
         let mut jpeg = encoded("jpeg", 5000);
         let frame = jpeg.windows(4).position(|bytes| bytes == [0xFF, 0xC0, 0, 11]).unwrap();
         jpeg[frame + 5..frame + 9].fill(0xFF);

@@ -1,22 +1,22 @@
-//! A file on its way, from first byte to last: to a sink, or past parts of it that were found somewhere and are
-//! compared. Formats write every file through it, once, and need not know which of the two happens: a comparison makes
-//! only the bytes that it wants and passes over the others, so that any part of a file is checked at about the cost of
-//! making that part. Memory is the scratch and nothing else, whatever the file's size. It must not know any format.
+//! The output of an encoder: the bytes of a file go to a sink, or are compared with parts of the file that were
+//! read elsewhere. Formats write every file through it and need not know which of the two happens. A comparison
+//! generates only the bytes that it needs, so any part of a file can be checked at about the cost of generating
+//! that part. The scratch is the only memory, whatever the file's size. It must not know any format.
 
 use std::io;
 
 use crate::{Compared, Parts, Sink, Wrong};
 
-/// The scratch an encoder makes for itself when it is given an empty one: large enough that a sink's cost per
-/// call (a system call) is noise, small enough to stay in a core's second-level cache.
+/// Size of the scratch when the caller's is empty: large enough that the cost of a sink's call (a system call) is
+/// negligible, small enough for a core's second-level cache.
 const SCRATCH: usize = 512 * 1024;
-/// The most that is produced in one go. What is made is usually mapped or summed at once, and 16 KiB are then
+/// The maximum that is generated at once. The bytes are usually mapped or checksummed next, and 16 KiB are then
 /// still in the first-level cache.
 const STRIDE: usize = 16 * 1024;
 /// The scratch of a comparison: a block of content.
 pub(crate) const SMALL_SCRATCH: usize = 4096;
 
-/// The usable scratch: as long as the caller made it, or of the default length if it is empty.
+/// The usable scratch: the caller's, or one of the default length if it is empty.
 fn room(scratch: &mut Vec<u8>) -> &mut [u8] {
     if scratch.is_empty() {
         scratch.resize(SCRATCH, 0);
@@ -24,7 +24,7 @@ fn room(scratch: &mut Vec<u8>) -> &mut [u8] {
     scratch
 }
 
-/// The CRC-32 of the `len` bytes that `produce(offset, out)` makes, in constant memory.
+/// The CRC-32 of the `len` bytes that `produce(offset, out)` generates, in constant memory.
 pub(crate) fn checksum(mut crc: crc32fast::Hasher, len: u64, produce: impl Fn(u64, &mut [u8])) -> u32 {
     let (mut scratch, mut done) = ([0; STRIDE], 0);
     while done < len {
@@ -36,14 +36,14 @@ pub(crate) fn checksum(mut crc: crc32fast::Hasher, len: u64, produce: impl Fn(u6
     crc.finalize()
 }
 
-/// The first bytes of `buffer`: no more than `most`, no more than are `wanted`.
+/// The first bytes of `buffer`: at most `most`, and at most `wanted`.
 fn clip(buffer: &mut [u8], most: usize, wanted: u64) -> &mut [u8] {
     let len = buffer.len().min(most);
     let len = usize::try_from(wanted).map_or(len, |wanted| len.min(wanted));
     &mut buffer[..len]
 }
 
-/// Gathers bytes into pieces of the scratch's length; only the last piece is shorter.
+/// Collects bytes into pieces of the scratch's length; only the last piece is shorter.
 #[expect(missing_debug_implementations, reason = "holds a sink")]
 pub struct Pieces<'a, 's> {
     scratch: &'a mut [u8],
@@ -53,27 +53,27 @@ pub struct Pieces<'a, 's> {
     goal: Goal<'a, 's>,
 }
 
-/// What becomes of the bytes.
+/// The destination of the bytes.
 enum Goal<'a, 's> {
     Write(&'a mut Sink<'s>),
-    /// They are made and forgotten: what follows from them is wanted.
+    /// Discarded: only values derived from them are needed.
     Forget,
     Compare(Comparison<'a>),
 }
 
-/// Parts of a file that are compared, and what came of it so far.
+/// Parts of a file that are compared, and the result so far.
 struct Comparison<'a> {
     parts: Parts<'a>,
-    /// Where the last of them ends.
+    /// The end of the last part.
     end: u64,
     effort: u64,
     seen: Compared,
-    /// Nothing more is wanted.
+    /// All parts have been compared.
     over: bool,
 }
 
 impl Comparison<'_> {
-    /// Compares what stands at `offset`.
+    /// Compares the bytes at `offset`.
     fn check(&mut self, offset: u64, expected: &[u8], found: &[u8]) -> io::Result<()> {
         if expected == found {
             self.seen.bytes += expected.len() as u64;
@@ -87,13 +87,13 @@ impl Comparison<'_> {
         Err(self.enough())
     }
 
-    /// Ends the walk: this error comes back to who began it, and is none.
+    /// Ends the encoding early: the error is returned to the caller of the comparison, which ignores it.
     fn enough(&mut self) -> io::Error {
         self.over = true;
         io::ErrorKind::Interrupted.into()
     }
 
-    /// The first byte from `at` on that is wanted.
+    /// The first needed byte from `at` on.
     fn next(&self, at: u64) -> Option<u64> {
         let ahead = self.parts.ranges.iter().filter(|range| range.end() > at && range.len > 0);
         ahead.map(|range| range.offset.max(at)).min()
@@ -105,14 +105,15 @@ impl<'a, 's> Pieces<'a, 's> {
         Pieces { scratch: room(scratch), filled: 0, before: 0, goal: Goal::Write(sink) }
     }
 
-    /// The file goes past these parts of it. What takes the making of more than `effort` other bytes is not compared.
+    /// Compares the file with these parts of it. What requires generating more than `effort` additional bytes
+    /// is not compared.
     pub(crate) fn comparing(parts: Parts<'a>, effort: u64, scratch: &'a mut [u8]) -> Pieces<'a, 's> {
         let end = parts.ranges.iter().map(|range| range.end()).max().unwrap_or(0);
         let goal = Comparison { parts, end, effort, seen: Compared::default(), over: end == 0 };
         Pieces { scratch, filled: 0, before: 0, goal: Goal::Compare(goal) }
     }
 
-    /// What came of a comparison; `None` where the walk was ended by something else.
+    /// The result of a comparison; `None` if something else ended the encoding.
     pub(crate) fn compared(&self) -> Option<Compared> {
         match &self.goal {
             Goal::Compare(goal) if goal.over => Some(goal.seen),
@@ -120,7 +121,7 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// What came of a comparison with a file that ends before the parts do.
+    /// The result of a comparison with a file that ends before the parts do.
     pub(crate) fn too_short(&self) -> Compared {
         let Goal::Compare(goal) = &self.goal else { return Compared::default() };
         let offset = self.before;
@@ -140,8 +141,9 @@ impl<'a, 's> Pieces<'a, 's> {
         self.before + self.filled as u64
     }
 
-    /// Appends `len` bytes that `produce(offset, out)` makes, where `offset` counts from the first of them. Not all of
-    /// them need be wanted, so that what the calls add up to means something only in [`Pieces::summed`].
+    /// Appends `len` bytes that `produce(offset, out)` generates, where `offset` counts from the first of
+    /// them. A comparison may skip some of them, so state that accumulates over the calls is valid only
+    /// inside [`Pieces::summed`].
     pub(crate) fn produce(&mut self, len: u64, mut produce: impl FnMut(u64, &mut [u8])) -> io::Result<()> {
         if let Goal::Compare(_) = self.goal {
             return self.compare(len, produce);
@@ -159,7 +161,7 @@ impl<'a, 's> Pieces<'a, 's> {
         Ok(())
     }
 
-    /// Makes those of the next `len` bytes that are wanted, and compares them.
+    /// Generates the needed bytes among the next `len`, and compares them.
     fn compare(&mut self, len: u64, mut produce: impl FnMut(u64, &mut [u8])) -> io::Result<()> {
         let (start, end) = (self.before, self.before + len);
         if let Goal::Compare(goal) = &mut self.goal {
@@ -171,7 +173,7 @@ impl<'a, 's> Pieces<'a, 's> {
                 while at < end.min(range.end()) {
                     let part = clip(self.scratch, STRIDE, end.min(range.end()) - at);
                     produce(at - start, part);
-                    // Within the range, whose length is that of a slice.
+                    // Inside the range, whose length is that of a slice.
                     let place = (at - range.offset) as usize;
                     goal.check(at, part, here.get(place..place + part.len()).unwrap_or_default())?;
                     at += part.len() as u64;
@@ -181,7 +183,7 @@ impl<'a, 's> Pieces<'a, 's> {
         self.pass(len)
     }
 
-    /// Passes over `len` bytes of a comparison.
+    /// Skips `len` bytes of a comparison.
     fn pass(&mut self, len: u64) -> io::Result<()> {
         self.before += len;
         match &mut self.goal {
@@ -197,7 +199,8 @@ impl<'a, 's> Pieces<'a, 's> {
         })
     }
 
-    /// Appends `len` bytes that `write` writes and that take the making of `cost` others: only if they are wanted.
+    /// Appends `len` bytes that `write` writes and that require generating `cost` others: only if they are
+    /// needed.
     pub(crate) fn derived(
         &mut self,
         len: u64,
@@ -215,8 +218,8 @@ impl<'a, 's> Pieces<'a, 's> {
         }
     }
 
-    /// Appends `count` stretches of `each` bytes; `write` writes one, by its number. Those that nobody wants are
-    /// passed over without a look.
+    /// Appends `count` records of `each` bytes; `write` writes one, by its number. Records that are not
+    /// needed are skipped.
     pub(crate) fn repeat(
         &mut self,
         count: u64,
@@ -241,8 +244,9 @@ impl<'a, 's> Pieces<'a, 's> {
         Ok(())
     }
 
-    /// Appends what `stretch` writes, and behind it what follows from all of that, such as a checksum, which it
-    /// returns. Where a comparison has passed over some of it and wants the checksum, it is made again, and forgotten.
+    /// Appends what `stretch` writes, followed by a value derived from all of it, such as a checksum, which
+    /// it returns. If a comparison has skipped some of it and needs the checksum, it is generated again and
+    /// discarded.
     pub(crate) fn summed<const N: usize>(
         &mut self,
         mut stretch: impl FnMut(&mut Pieces<'_, '_>) -> io::Result<[u8; N]>,
@@ -258,7 +262,7 @@ impl<'a, 's> Pieces<'a, 's> {
         })
     }
 
-    /// Hands over what is left. Without it the file's tail never reaches the sink.
+    /// Writes the remaining bytes. Without this call the end of the file never reaches the sink.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.hand_over()
     }
@@ -323,7 +327,8 @@ mod tests {
         assert_eq!(checksum(crc32fast::Hasher::new(), 50_000, count_up), crc32fast::hash(&whole));
     }
 
-    /// A file with everything in it: 10 bytes, 50 records of 40 bytes and their sum, 5 bytes that take all others.
+    /// A file with one of everything: 10 bytes, 50 records of 40 bytes with a checksum, 5 bytes that depend
+    /// on all others.
     fn write(out: &mut Pieces<'_, '_>, made: &Cell<u64>) -> io::Result<()> {
         out.bytes(b"0123456789")?;
         out.repeat(50, 41, |out, number| {
@@ -355,7 +360,7 @@ mod tests {
         seen
     }
 
-    /// Compares ranges of a file; also says how many bytes of records were made for it.
+    /// Compares ranges of a file; also returns how many record bytes were generated.
     fn compared(ranges: &[(u64, u64)], file: &[u8], effort: u64) -> (Compared, u64) {
         let ranges: Vec<Extent> = ranges.iter().map(|&(offset, len)| Extent { offset, len }).collect();
         let parts = ranges.iter().map(|range| &file[range.offset as usize..range.end() as usize]);
@@ -367,14 +372,14 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_what_was_written_and_little_else_is_made() {
+    fn comparing_a_part_generates_little_else() {
         let file = whole();
         assert_eq!(file.len() as u64, LEN);
         for offset in 0..LEN {
             for len in [1, 2, 40, 41, 42, 300].into_iter().filter(|len| offset + len <= LEN) {
                 let (seen, made) = compared(&[(offset, len)], &file, u64::MAX);
                 assert_eq!(seen, Compared { bytes: len, wrong: None }, "{len} bytes at {offset}");
-                // What is wanted, and a record once more for its checksum.
+                // What is needed, and one record again for its checksum.
                 assert!(made <= 2 * len + 40, "{made} bytes were made for {len} at {offset}");
             }
         }
@@ -383,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_much_is_left_out_and_not_counted() {
+    fn expensive_comparisons_are_skipped_and_not_counted() {
         let file = whole();
         assert_eq!(compared(&[(0, LEN)], &file, 1999).0.bytes, LEN - 5);
         assert_eq!(compared(&[(0, LEN)], &file, 39).0.bytes, LEN - 5 - 50);
@@ -391,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_byte_is_found_wherever_it_is() {
+    fn one_wrong_byte_is_found_at_any_offset() {
         for offset in 0..LEN {
             let mut file = whole();
             file[offset as usize] ^= 0x10;

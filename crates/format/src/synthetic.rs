@@ -1,5 +1,5 @@
-//! synthetic: files that stand for samples which are made in memory. Each holds its own number as text and nothing
-//! else, and no reader ever opens one: what is measured is everything but the storage.
+//! synthetic: files that represent samples which are generated in memory. Each contains its own number as text.
+//! Readers never open them, so a run measures everything except the storage.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::{
 };
 
 const NAME: &str = "synthetic";
-/// Digits of the largest number of 64 bits. DLIO writes as many as a number has; here each has so many, with zeros
-/// before it, so that a file's size does not depend on which file it is.
+/// Digits of the largest number of 64 bits. DLIO writes as many as a number has. Here all numbers are padded with
+/// zeros to this length, so that a file's size does not depend on its number.
 const DIGITS: usize = 20;
 
 pub(crate) const KIND: Kind = Kind {
@@ -70,14 +70,14 @@ impl Format for Synthetic {
 
     fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
         if look.len == 0 {
-            return Err(look.damage(0, "an empty file, where its number should be").into());
+            return Err(look.damage(0, "an empty file instead of its number").into());
         }
         let text = look.at(0, look.len.min(DIGITS as u64 + 1))?;
         let wrong = text.iter().position(|byte| !byte.is_ascii_digit());
         if let Some(wrong) = wrong.or((text.len() > DIGITS).then_some(DIGITS)) {
             return Err(look.damage(wrong as u64, "not the number of a file").into());
         }
-        let notes = vec!["no data: samples are made in memory".to_owned()];
+        let notes = vec!["no data: samples are generated in memory".to_owned()];
         Ok(Facts { samples: None, dims: Vec::new(), element: None, notes })
     }
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_any_length_are_told_from_other_files() {
+    fn numbers_of_any_length_are_recognised() {
         for text in ["0", "00000000000000000007", "1234"] {
             assert_eq!(facts(text.as_bytes()).unwrap().samples, None);
         }

@@ -1,5 +1,5 @@
-//! The records of a ZIP archive of any make (APPNOTE 6.3.10), found the way Python's `zipfile` finds them. It must not
-//! inflate anything, and believes no number that leads out of the file.
+//! Locates the records of any ZIP archive (APPNOTE 6.3.10), like Python's `zipfile`. It must not inflate
+//! anything, and checks every number against the file's length.
 
 use crate::buffered::BUFFER;
 use crate::inflate::GROWTH;
@@ -11,15 +11,15 @@ const LOCATOR: u64 = 20;
 const END64: u64 = 56;
 const ENTRY: u64 = 46;
 const LOCAL: u64 = 30;
-/// The longest comment behind the end record, as `zipfile` looks for it.
+/// The longest comment after the end record for which `zipfile` searches.
 const COMMENT: u64 = 1 << 16;
-/// A field that says this has its number in the zip64 extra field.
+/// A field with this value has its number in the zip64 extra field.
 const FULL: u32 = 0xFFFF_FFFF;
 
-/// Bytes of a file by the requests that a reader makes, each remembered.
+/// Bytes of a file, and the requests that a reader makes for them.
 pub(crate) struct Fetch<'l, 'a> {
     pub(crate) look: &'l Look<'a>,
-    /// Whether requests are those of Python's buffered reader; else they are as few as can be.
+    /// Whether requests are those of Python's buffered reader. If not, there are as few as possible.
     buffered: bool,
     pub(crate) made: Vec<Extent>,
 }
@@ -29,7 +29,7 @@ impl<'l, 'a> Fetch<'l, 'a> {
         Fetch { look, buffered, made: Vec::new() }
     }
 
-    /// One request, not beyond the end of the file.
+    /// One request, cut at the end of the file.
     pub(crate) fn request(&mut self, offset: u64, len: u64) -> Result<&'a [u8], Obstacle> {
         let len = len.min(self.look.len.saturating_sub(offset));
         let read = Extent { offset, len };
@@ -37,7 +37,7 @@ impl<'l, 'a> Fetch<'l, 'a> {
             return Ok(&[]);
         }
         let bytes = self.look.at(offset, len)?;
-        // What lies within an earlier request needs no request of its own.
+        // Bytes inside an earlier request need no new request.
         let within = |made: &Extent| made.offset <= read.offset && read.end() <= made.end();
         if !self.made.iter().any(within) {
             self.made.push(read);
@@ -45,7 +45,7 @@ impl<'l, 'a> Fetch<'l, 'a> {
         Ok(bytes)
     }
 
-    /// Bytes out of what was requested before, and out of new requests where that is not enough.
+    /// Bytes from earlier requests, and from new ones if those are not enough.
     pub(crate) fn get(&mut self, offset: u64, len: u64) -> Result<Vec<u8>, Obstacle> {
         if offset.checked_add(len).is_none_or(|end| end > self.look.len) {
             self.look.at(offset, len)?;
@@ -67,7 +67,7 @@ impl<'l, 'a> Fetch<'l, 'a> {
         Ok(bytes)
     }
 
-    /// A request for `len` bytes from an empty buffer: whole buffers' lengths, or one buffer.
+    /// A request for `len` bytes with an empty buffer: whole buffer lengths, or one buffer.
     fn ask(&mut self, offset: u64, len: u64) -> Result<(), Obstacle> {
         let len = match (self.buffered, len - len % BUFFER) {
             (true, 0) => BUFFER,
@@ -84,46 +84,46 @@ pub(crate) struct Ends {
     /// Offset of the end record, and whether something follows it.
     pub(crate) record: u64,
     pub(crate) commented: bool,
-    /// Whether zip64 records stand before it.
+    /// Whether zip64 records precede it.
     pub(crate) zip64: bool,
-    /// The directory, and by how much its numbers must be shifted because something stands before the archive.
+    /// The directory, and the offset to add to its numbers if something precedes the archive.
     pub(crate) directory: Extent,
     shift: u64,
 }
 
 impl Ends {
-    /// Of an archive of `len` bytes that has nothing behind its end and nothing before its start.
+    /// Of an archive of `len` bytes with nothing before its start and nothing after its end.
     pub(crate) fn plain(len: u64, directory: Extent) -> Ends {
         let record = len.saturating_sub(END);
         Ends { record, commented: false, zip64: directory.end() < record, directory, shift: 0 }
     }
 }
 
-/// A member, as the directory and its own header say.
+/// A member, according to the directory and its own header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     /// Offset of its header, and the lengths of name and extra field in it.
     pub(crate) header: u64,
     pub(crate) name: u64,
     pub(crate) extra: u64,
-    /// Its data, as it stands in the file.
+    /// Its data in the file.
     pub(crate) data: Extent,
     /// Bytes after inflating.
     pub(crate) bytes: u64,
     pub(crate) deflated: bool,
 }
 
-/// Where `zipfile` looks for an end record with a comment.
+/// Where `zipfile` searches for an end record with a comment.
 pub(crate) fn comment_start(len: u64) -> u64 {
     len.saturating_sub(COMMENT + END)
 }
 
-/// Offset of the record that leads to the zip64 end record, before the end record.
+/// Offset of the locator of the zip64 end record, before the end record.
 pub(crate) fn locator(record: u64) -> Option<u64> {
     record.checked_sub(LOCATOR)
 }
 
-/// Offset of the zip64 end record: `zipfile` takes it for granted that it stands right before its locator.
+/// Offset of the zip64 end record: `zipfile` assumes that it directly precedes its locator.
 pub(crate) fn end64(record: u64) -> Option<u64> {
     record.checked_sub(LOCATOR + END64)
 }
@@ -178,7 +178,7 @@ pub(crate) fn ends(fetch: &mut Fetch<'_, '_>) -> Result<Ends, Obstacle> {
         Some((Extent { offset, len }, offset.checked_sub(said)?))
     });
     let (directory, shift) =
-        place.ok_or_else(|| look.damage(record, "the directory is said to start before the file"))?;
+        place.ok_or_else(|| look.damage(record, "the directory's offset is before the start of the file"))?;
     Ok(Ends { record, commented, zip64, directory, shift })
 }
 
@@ -204,7 +204,7 @@ struct Entry<'a> {
     header: u64,
 }
 
-/// The entry at `at` of a directory, and the bytes it takes.
+/// The entry at `at` of a directory, and its length.
 fn entry(directory: &[u8], at: usize) -> Option<(Entry<'_>, usize)> {
     let fixed = directory.get(at..)?.get(..ENTRY as usize)?;
     if !fixed.starts_with(b"PK\x01\x02") {
@@ -217,7 +217,7 @@ fn entry(directory: &[u8], at: usize) -> Option<(Entry<'_>, usize)> {
     let name = behind.get(..name_len)?;
     let extra = behind.get(name_len..name_len + extra_len)?;
     let mut long = zip64_numbers(extra);
-    // The extra field has only the numbers that are full, in this order.
+    // The extra field contains only the numbers whose fields are full, in this order.
     let mut number = |at| {
         let short = u32_at(fixed, at)?;
         if short == FULL { long.next() } else { Some(u64::from(short)) }
@@ -243,7 +243,7 @@ fn zip64_numbers(extra: &[u8]) -> impl Iterator<Item = u64> {
     found.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number))
 }
 
-/// Finds a member: the one called `wanted` or `wanted` without its suffix, else the first with that suffix.
+/// Finds a member: the one named `wanted`, or `wanted` without its suffix, else the first with that suffix.
 pub(crate) fn member(
     fetch: &mut Fetch<'_, '_>,
     ends: &Ends,
@@ -263,7 +263,7 @@ pub(crate) fn member(
             name if name.ends_with(suffix.as_bytes()) => 1,
             _ => 0,
         };
-        // Of members of the same name Python takes the last.
+        // Of members with the same name Python uses the last.
         let old = best.as_ref().map_or(0, |(rank, _)| *rank);
         if rank > old || (rank == old && rank > 1) {
             best = Some((rank, entry));
@@ -278,13 +278,13 @@ pub(crate) fn member(
     stored(fetch, ends, &entry)
 }
 
-/// A member's own header, and whether its numbers can be.
+/// Reads a member's own header and checks its numbers.
 fn stored(fetch: &mut Fetch<'_, '_>, ends: &Ends, entry: &Entry<'_>) -> Result<Stored, Obstacle> {
     let look = fetch.look;
     let name = String::from_utf8_lossy(entry.name).into_owned();
     let limit = ends.directory.offset;
     let Some(header) = entry.header.checked_add(ends.shift).filter(|header| *header < limit) else {
-        return Err(look.damage(limit, format!("member {name} is said to start at {}", entry.header)).into());
+        return Err(look.damage(limit, format!("the offset of member {name} is {}", entry.header)).into());
     };
     let fixed = fetch.get(header, LOCAL)?;
     let lens = u16_at(&fixed, 26).zip(u16_at(&fixed, 28)).filter(|_| fixed.starts_with(b"PK\x03\x04"));
@@ -304,12 +304,12 @@ fn stored(fetch: &mut Fetch<'_, '_>, ends: &Ends, entry: &Entry<'_>) -> Result<S
         0 => bytes == packed,
         8 => bytes <= packed.saturating_mul(GROWTH),
         _ => {
-            let what = format!("member {name} is compressed by method {method}; only deflate is known");
+            let what = format!("member {name} is compressed by method {method}; only deflate is supported");
             return Err(look.damage(header, what).into());
         }
     };
     if !possible {
-        let what = format!("member {name} of {packed} bytes cannot become {bytes}");
+        let what = format!("member {name} of {packed} bytes cannot inflate to {bytes}");
         return Err(look.damage(header, what).into());
     }
     let data = Extent { offset: start, len: packed };

@@ -1,38 +1,37 @@
-//! The records of a ZIP archive (APPNOTE 6.3.10): plain version 2.0 while every number fits 32 bits, zip64 for the
-//! numbers that do not. It writes records and knows their sizes; what a member holds, and how that is compressed, is
-//! not its business.
+//! Writes the records of a ZIP archive (APPNOTE 6.3.10): plain version 2.0 as long as every number fits 32 bits,
+//! zip64 for the numbers that do not. It must not know what a member contains, or how that is compressed.
 
 use crate::pieces::Pieces;
 use std::io;
 
-/// From here on a number stands in the zip64 record, and this value stands in its 32-bit field.
+/// Larger numbers are in the zip64 record, and their 32-bit field has this value.
 const FULL: u64 = 0xFFFF_FFFF;
 /// Versions needed to extract: 2.0 for a plain archive, 4.5 for zip64.
 const PLAIN: u16 = 20;
 const ZIP64: u16 = 45;
-/// 1980-01-01, the first day the format knows: a file's bytes must not depend on when it was made.
+/// 1980-01-01, the format's first day: a file's bytes must not depend on when it was written.
 const DATE: u16 = (1 << 5) | 1;
 
-/// How a member's data stands in the archive.
+/// How a member's data is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Stored,
-    /// Deflated, its checksum and sizes in a descriptor behind it, because they are known only then. Whether they
-    /// might not fit 32 bits must be said before.
+    /// Deflated, with checksum and sizes in a descriptor after the data, because they are known only then.
+    /// Whether they might exceed 32 bits must be decided before.
     Deflated {
         long: bool,
     },
 }
 
-/// A member: its own place and size in the archive.
+/// A member: its position and size in the archive.
 pub(crate) struct Member {
     pub(crate) name: &'static str,
     /// Offset of its local header.
     pub(crate) offset: u64,
-    /// Bytes of its data, and those that it takes in the archive.
+    /// Bytes of its data, before and after compression.
     pub(crate) bytes: u64,
     pub(crate) packed: u64,
-    /// Of its data, once it is known.
+    /// Checksum of its data, once it is known.
     pub(crate) crc: Option<u32>,
     pub(crate) method: Method,
 }
@@ -43,7 +42,7 @@ impl Member {
         Member { name, offset, bytes, packed: bytes, crc: None, method: Method::Stored }
     }
 
-    /// A deflated member of `bytes` bytes that become `packed`, at most.
+    /// A deflated member of `bytes` bytes, at most `packed` after compression.
     pub(crate) fn deflated(name: &'static str, offset: u64, bytes: u64, packed: u64) -> Member {
         let long = bytes >= FULL || packed >= FULL;
         Member { name, offset, bytes, packed, crc: None, method: Method::Deflated { long } }
@@ -59,7 +58,7 @@ impl Member {
         46 + self.name.len() as u64 + u64::from(self.central_extra())
     }
 
-    /// Offset behind the data and its descriptor: where the next record starts. `None` where no number can say it.
+    /// Offset after the data and its descriptor, where the next record starts. `None` if it overflows.
     pub(crate) fn end(&self) -> Option<u64> {
         let descriptor = match self.method {
             Method::Stored => 0,
@@ -89,7 +88,8 @@ impl Member {
         }
     }
 
-    /// Bytes of the entry's extra field, which holds only the numbers that do not fit; of the two sizes always both.
+    /// Bytes of the entry's extra field, which holds only the numbers that do not fit; of the two sizes
+    /// always both.
     fn central_extra(&self) -> u16 {
         match (self.is_long(), self.is_far()) {
             (false, false) => 0,
@@ -116,7 +116,7 @@ impl Member {
         Ok(())
     }
 
-    /// Writes the record behind deflated data.
+    /// Writes the descriptor after deflated data.
     pub(crate) fn write_descriptor(&self, out: &mut Pieces<'_, '_>) -> io::Result<()> {
         match self.method {
             Method::Stored => return Ok(()),
@@ -168,12 +168,12 @@ impl Member {
     }
 }
 
-/// Size of the records behind a central directory that starts at `directory`.
+/// Size of the records after a central directory that starts at `directory`.
 pub(crate) fn end_bytes(directory: u64) -> u64 {
     22 + if directory >= FULL { 56 + 20 } else { 0 }
 }
 
-/// Writes the records behind the central directory of `entries` members, which stands at `directory`.
+/// Writes the records after the central directory of `entries` members at `directory`.
 pub(crate) fn write_end(
     out: &mut Pieces<'_, '_>,
     entries: u16,
@@ -182,7 +182,7 @@ pub(crate) fn write_end(
 ) -> io::Result<()> {
     if directory >= FULL {
         out.bytes(b"PK\x06\x06")?;
-        // The record's size without the twelve bytes that lead to it.
+        // The record's size without its first twelve bytes.
         write_u64s(out, [44])?;
         write_u16s(out, [ZIP64, ZIP64])?;
         write_u32s(out, [0, 0])?;
@@ -229,7 +229,7 @@ mod tests {
     use crate::fixture::written;
 
     #[test]
-    fn records_have_the_size_they_say_on_both_sides_of_every_limit() {
+    fn records_have_the_computed_size_around_every_limit() {
         let sides = [0, FULL - 1, FULL, FULL + 1, 1 << 40];
         for offset in sides {
             for bytes in sides {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_number_stands_in_the_extra_field() {
+    fn a_large_number_is_in_the_extra_field() {
         let member = Member::stored("x.npy", FULL, FULL);
         let central = written(|out| member.write_central(out));
         assert_eq!(central[6..8], [45, 0]);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_out_of_reach_is_found_through_the_locator() {
+    fn a_zip64_directory_is_found_through_the_locator() {
         let directory: u64 = 5 << 32;
         let end = written(|out| write_end(out, 2, directory, 102));
         assert_eq!(end[..4], *b"PK\x06\x06");
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_no_number_can_say_is_none() {
+    fn an_end_that_overflows_is_none() {
         assert_eq!(Member::stored("x", 5, u64::MAX).end(), None);
         assert_eq!(Member::stored("x", 5, 4).end(), Some(5 + 31 + 4));
     }

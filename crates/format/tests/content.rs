@@ -69,7 +69,7 @@ fn zstd_gains_nothing() {
 }
 
 #[test]
-fn a_compressible_share_is_what_a_compressor_takes_away() {
+fn a_compressor_removes_the_compressible_share() {
     for asked in [0.25, 0.5, 0.75] {
         for (name, samples) in [("npz", 1), ("tfrecord", 4), ("hdf5", 4), ("npy", 1)] {
             let share = compressed_away(name, &[1500, 1500], samples, Content::new(9).compressible(asked));

@@ -1,7 +1,7 @@
-//! Flatbuffers, as much of them as Arrow's metadata needs: a writer that lays tables out from front to back, and a
-//! reader that checks every offset before it follows it. It must not know what the tables mean.
+//! Flatbuffers, as far as Arrow's metadata needs them: a sequential writer of tables, and a reader that checks
+//! every offset before it follows it. It must not know what the tables mean.
 
-/// Entries of a table's header that are kept apart from its fields: lengths of the header and of the table.
+/// Entries of a table's vtable that are not fields: lengths of the vtable and of the table.
 const HEADER: usize = 4;
 /// Tables and vectors of structs start on multiples of this, so that every number in them is aligned.
 const ALIGN: usize = 8;
@@ -14,7 +14,7 @@ pub(super) enum Slot {
     Short(i16),
     Int(i32),
     Long(i64),
-    /// To something that is written later, and told then where it is pointed to from.
+    /// An offset to something that is written later.
     Offset,
 }
 
@@ -30,15 +30,15 @@ impl Slot {
     }
 }
 
-/// A buffer under construction. Fields are always written, whatever their value, so that a buffer's length depends
-/// on what it holds and not on how much of it.
+/// A buffer under construction. All fields are written, whatever their value, so a buffer's length does not
+/// depend on the numbers in it.
 #[derive(Debug)]
 pub(super) struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// The place that points to the root.
+    /// The position of the offset to the root.
     pub(super) const ROOT: usize = 0;
 
     pub(super) fn new() -> Writer {
@@ -51,12 +51,14 @@ impl Writer {
 
     /// Makes the offset at `from` point to what is written next.
     fn point(&mut self, from: usize) {
-        // Offsets are relative to where they stand. Metadata is far from 4 GiB: names and numbers of columns.
+        // Offsets are relative to their own position. Metadata is far below 4 GiB: names and numbers of
+        // columns.
         let distance = (self.bytes.len() - from) as u32;
         self.bytes[from..from + 4].copy_from_slice(&distance.to_le_bytes());
     }
 
-    /// A table that `from` points to; the places of its `N` fields, for those that are offsets.
+    /// Writes a table that `from` points to; returns the positions of its `N` fields, for those that are
+    /// offsets.
     pub(super) fn table<const N: usize>(&mut self, from: usize, slots: [Slot; N]) -> [usize; N] {
         self.align(ALIGN);
         let header = self.bytes.len();
@@ -89,16 +91,16 @@ impl Writer {
         places
     }
 
-    /// The start of a vector of structs that `from` points to: its `count` entries are to be appended.
+    /// Starts a vector of structs that `from` points to; the caller appends its `count` entries.
     pub(super) fn vector(&mut self, from: usize, count: u32) {
         self.align(ALIGN);
-        // The count stands right before the first entry, and that is what is aligned.
+        // The count directly precedes the first entry, which is what must be aligned.
         self.bytes.extend([0; ALIGN - 4]);
         self.point(from);
         self.bytes.extend(count.to_le_bytes());
     }
 
-    /// A vector of `count` offsets that `from` points to; the place of the first.
+    /// Writes a vector of `count` offsets that `from` points to; returns the position of the first.
     pub(super) fn offsets(&mut self, from: usize, count: usize) -> usize {
         self.align(4);
         self.point(from);
@@ -134,12 +136,12 @@ pub(super) struct Broken {
 
 type Read<T> = Result<T, Broken>;
 
-/// A table of a buffer that somebody wrote.
+/// A table of an existing buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Place and length of the header that says where the fields are.
+    /// Position and length of the vtable.
     header: usize,
     header_len: usize,
 }
@@ -149,7 +151,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Read<[u8; N]> {
     found.copied().ok_or(Broken { at, what: "an offset leads out of the metadata" })
 }
 
-/// Where the offset at `at` leads.
+/// The target of the offset at `at`.
 fn follow(bytes: &[u8], at: usize) -> Read<usize> {
     let distance = u32::from_le_bytes(number(bytes, at)?) as usize;
     at.checked_add(distance).ok_or(Broken { at, what: "an offset leads out of the metadata" })
@@ -169,7 +171,7 @@ impl<'a> Table<'a> {
         Ok(Table { bytes, at, header, header_len })
     }
 
-    /// Where a field stands, if the table has it.
+    /// The position of a field, if the table has it.
     fn place(&self, slot: usize) -> Read<Option<usize>> {
         let entry = HEADER + 2 * slot;
         if entry + 2 > self.header_len {
@@ -183,7 +185,7 @@ impl<'a> Table<'a> {
         self.place(slot)?.map_or(Ok([0; N]), |at| number(self.bytes, at))
     }
 
-    /// Numbers that are absent are 0, which is the default of every field that is read here, or stand for it.
+    /// Absent numbers are 0, which is the default of every field that is read here.
     pub(super) fn byte(&self, slot: usize) -> Read<u8> {
         Ok(u8::from_le_bytes(self.value(slot)?))
     }
@@ -207,7 +209,7 @@ impl<'a> Table<'a> {
         Table::new(self.bytes, follow(self.bytes, at)?).map(Some)
     }
 
-    /// The bytes of a vector of entries of `size` bytes each; none where it is absent.
+    /// The bytes of a vector of entries of `size` bytes each; empty if it is absent.
     pub(super) fn entries(&self, slot: usize, size: usize) -> Read<&'a [u8]> {
         let Some(at) = self.place(slot)? else { return Ok(&[]) };
         let at = follow(self.bytes, at)?;
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_messages_are_read() {
         let bytes = buffer();
         let root = Table::root(&bytes).unwrap();
         assert_eq!((root.short(0), root.byte(4), root.count(2)), (Ok(-3), Ok(7), Ok(9)));
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_that_lead_astray_are_named() {
+    fn invalid_offsets_are_reported() {
         assert_eq!(Table::root(&[1, 0]).unwrap_err().at, 0);
         assert_eq!(Table::root(&[200, 0, 0, 0]).unwrap_err().at, 200);
         assert!(Table::root(&[4, 0, 0, 0, 99, 0, 0, 0]).unwrap_err().what.contains("before the metadata"));
@@ -296,7 +298,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_upset_the_reader(at in 0_usize..200, to: u8, cut in 0_usize..200) {
+        fn arbitrary_bytes_do_not_panic(at in 0_usize..200, to: u8, cut in 0_usize..200) {
             let mut bytes = buffer();
             let len = bytes.len();
             bytes[at % len] = to;

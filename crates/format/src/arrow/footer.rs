@@ -1,5 +1,5 @@
-//! The metadata of Arrow files of any make: the footer with its columns and record batches, and what a record batch
-//! says of its buffers. Every number of the file is checked before it is used. It must not know which rows are wanted.
+//! Parses the metadata of any Arrow file: the footer with its columns and record batches, and the buffers of a
+//! record batch. Every number in the file is checked before it is used. It must not know which rows are wanted.
 
 use super::flat::{Broken, Table};
 use super::schema::{BOOL, FIXED_BINARY, FIXED_LIST, FLOAT, INT, RECORD_BATCH, UTF8};
@@ -7,7 +7,7 @@ use super::{Arrow, BLOCK, MAGIC, MARKER, START, TAIL};
 use crate::{Extent, Look, Obstacle};
 use model::shape::Element;
 
-/// Columns within columns, and columns in all: more than any schema for training has.
+/// Limits on the nesting and the number of columns: more than any schema for training has.
 const MOST_DEPTH: usize = 16;
 const MOST_COLUMNS: usize = 1 << 16;
 
@@ -21,28 +21,29 @@ pub(super) struct Column {
     pub(super) children: Vec<Column>,
 }
 
-/// Which buffers a column has, beside those of its children (Columnar.rst, "Buffer Listing for Each Layout").
+/// The buffers of a column, in addition to those of its children (Columnar.rst, "Buffer Listing for Each
+/// Layout").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// None at all: null and run-end encoded.
+    /// None: null and run-end encoded.
     Nothing,
-    /// Validity, and so many bits per row.
+    /// Validity, and this many bits per row.
     Fixed(u64),
-    /// Validity, ends of so many bytes each, and the bytes.
+    /// Validity, ends of this many bytes each, and the bytes.
     Text(u64),
     /// Validity and ends; the child has the items.
     List(u64),
-    /// Validity; the child has so many items per row.
+    /// Validity; the child has this many items per row.
     FixedList(u64),
     /// Validity; the children have the same rows.
     Struct,
-    /// Validity, views, and as many more as the record batch says.
+    /// Validity, views, and as many more as the record batch lists.
     View,
-    /// So many that are read whole, and children too.
+    /// This many buffers, which are read whole, and children.
     Whole(usize),
 }
 
-/// The place of a message and its body.
+/// The position of a message and its body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub(super) offset: u64,
@@ -65,14 +66,14 @@ pub(super) struct Footer {
 /// A record batch's own metadata.
 pub(super) struct Batch {
     pub(super) rows: u64,
-    /// Places of the buffers in the file.
+    /// Positions of the buffers in the file.
     pub(super) buffers: Vec<Extent>,
     /// Further buffers of each column of views.
     pub(super) further: Vec<u64>,
     pub(super) compressed: bool,
 }
 
-/// Makes damage of what is wrong with metadata that stands at `base`.
+/// Converts an error in metadata at `base` to damage of the file.
 fn broken(look: &Look<'_>, base: u64) -> impl Fn(Broken) -> Obstacle {
     move |broken| look.damage(base.saturating_add(broken.at as u64), broken.what).into()
 }
@@ -82,12 +83,12 @@ fn words(entry: &[u8]) -> impl Iterator<Item = u64> + use<'_> {
 }
 
 impl Footer {
-    /// Looks at the tail and at the footer, as `pyarrow.ipc.open_file` does.
+    /// Reads the tail and the footer, like `pyarrow.ipc.open_file`.
     pub(super) fn of(look: &Look<'_>) -> Result<Footer, Obstacle> {
         let least = START.len() as u64 + TAIL;
         if look.len < least {
             return Err(look
-                .damage(0, format!("{} bytes are too few, {least} is the least", look.len))
+                .damage(0, format!("{} bytes are too few, the minimum is {least}", look.len))
                 .into());
         }
         let tail_at = look.len - TAIL;
@@ -98,7 +99,7 @@ impl Footer {
         }
         let len = len.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
         let Some(at) = tail_at.checked_sub(u64::from(len)).filter(|at| *at >= START.len() as u64) else {
-            return Err(look.damage(tail_at, format!("a footer of {len} bytes does not fit in")).into());
+            return Err(look.damage(tail_at, format!("a footer of {len} bytes does not fit")).into());
         };
         let bytes = look.at(at, u64::from(len))?;
         let problem = broken(look, at);
@@ -155,7 +156,7 @@ fn parse_columns(
         *left = left.checked_sub(1).ok_or(Broken { at: field.at(), what: "there are too many columns" })?;
         let name = field.text(0)?.to_owned();
         let (layout, element) = parse_type(&field)?;
-        // A dictionary's values stand in a batch of their own; the children are theirs.
+        // A dictionary's values are in a batch of their own, and the children belong to them.
         let children = match field.table(4)? {
             Some(_) => Vec::new(),
             None => parse_columns(&field, 5, depth + 1, left)?,
@@ -175,7 +176,7 @@ fn parse_columns(
 /// A field's layout and, for plain numbers, NumPy's name of them (Schema.fbs, Type).
 fn parse_type(field: &Table<'_>) -> Result<(Layout, Option<&'static str>), Broken> {
     if let Some(dictionary) = field.table(4)? {
-        // Indices are int32 where nothing is said.
+        // Indices are int32 by default.
         let index = dictionary.table(1)?.map_or(Ok(32), |index| index.int(0))?;
         return Ok((Layout::Fixed(bits(field, index)?), None));
     }
@@ -200,7 +201,7 @@ fn parse_type(field: &Table<'_>) -> Result<(Layout, Option<&'static str>), Broke
     })
 }
 
-/// The types that we do not write ourselves as lists of numbers.
+/// The types that feedline does not write.
 fn other_type(field: &Table<'_>, kind: &Table<'_>, number: u8) -> Result<Layout, Broken> {
     Ok(match number {
         // Null, run-end encoded.
@@ -208,14 +209,14 @@ fn other_type(field: &Table<'_>, kind: &Table<'_>, number: u8) -> Result<Layout,
         // Binary and text, and their large forms.
         4 | UTF8 => Layout::Text(4),
         19 | 20 => Layout::Text(8),
-        // A decimal's width is its third field, 128 where it is absent.
+        // A decimal's width is its third field, 128 by default.
         7 => Layout::Fixed(match bits(field, kind.int(2)?)? {
             0 => 128,
             width => width,
         }),
         // Days are 32 bits, milliseconds (the default, written as 1) are 64; as are timestamps and durations.
         8 => Layout::Fixed(if kind.has(0)? && kind.short(0)? == 0 { 32 } else { 64 }),
-        // Times say how many bits they have, 32 where they do not.
+        // Times have a bit width, 32 by default.
         9 => Layout::Fixed(match bits(field, kind.int(1)?)? {
             0 => 32,
             width => width,
@@ -247,7 +248,7 @@ fn integer(width: i32, signed: bool) -> Option<&'static str> {
     Element::integer(u64::try_from(width).ok()?, signed).map(Element::name)
 }
 
-/// An entry of the footer that stands at `footer`: what it points to must stand before that.
+/// An entry of the footer at `footer`: what it points to must precede the footer.
 fn block(look: &Look<'_>, footer: u64, entry: &[u8]) -> Result<Block, Obstacle> {
     let mut numbers = words(entry);
     let mut next = || numbers.next().unwrap_or_default();
@@ -256,7 +257,7 @@ fn block(look: &Look<'_>, footer: u64, entry: &[u8]) -> Result<Block, Obstacle> 
     let end = block.offset.checked_add(block.message).and_then(|end| end.checked_add(block.body));
     if end.is_none_or(|end| end > footer) || block.message < 8 {
         let what = format!(
-            "the footer lists a message of {} and {} bytes at byte {}, which cannot be",
+            "the footer lists a message of {} and {} bytes at byte {}, which does not fit before it",
             block.message, block.body, block.offset
         );
         return Err(look.damage(footer, what).into());
@@ -265,7 +266,7 @@ fn block(look: &Look<'_>, footer: u64, entry: &[u8]) -> Result<Block, Obstacle> 
 }
 
 impl Batch {
-    /// Looks at a record batch's message.
+    /// Reads the message of a record batch.
     pub(super) fn of(look: &Look<'_>, block: &Block) -> Result<Batch, Obstacle> {
         let bytes = look.at(block.offset, block.message)?;
         // Files from before Arrow 0.15 have no marker.

@@ -1,6 +1,6 @@
-//! Arrow files of any make: which record batches hold which rows, and which bytes of their buffers belong to them.
-//! Types whose rows cannot be told apart by arithmetic (unions, views, run-ends) and compressed buffers are read
-//! whole. How metadata is parsed is `footer`'s business.
+//! Existing Arrow files: which record batches contain which rows, and which bytes of their buffers belong to
+//! them. Types whose rows cannot be located by arithmetic (unions, views, run-ends) and compressed buffers are
+//! read whole. `footer` parses the metadata.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use super::footer::{Batch, Block, Column, Footer, Layout};
 use super::{Arrow, MAGIC, NAME, START, push_joined};
 use crate::{Extent, Facts, FormatError, Look, Obstacle, within};
 
-/// Record batches whose messages are looked at one by one: each look starts the parsing over.
+/// Maximum number of record batches whose messages are read one by one, because each lookup restarts the parsing.
 const MOST_LOOKED_AT: usize = 1024;
 /// Columns that are named in notes.
 const MOST_NAMED: usize = 64;
@@ -53,7 +53,7 @@ pub(super) fn reads(
     Ok(())
 }
 
-/// The file's own record batches, if they are all alike; else it is read in one go.
+/// The file's own record batches, if they have equal length; otherwise the whole file.
 pub(super) fn unit(look: &Look<'_>, group: u64, held: u64) -> Result<Unit, Obstacle> {
     let footer = Footer::of(look)?;
     let count = footer.batches.len() as u64;
@@ -69,8 +69,8 @@ pub(super) fn unit(look: &Look<'_>, group: u64, held: u64) -> Result<Unit, Obsta
 /// Numbers of record batches and the wanted rows within each.
 type Picks = Vec<(usize, Range<u64>)>;
 
-/// The record batches that hold some rows, and whether their messages were looked at on the way. Record batches of
-/// equal length, as writers make them, are found by arithmetic, and trusted where they are read whole.
+/// The record batches that contain some rows, and whether their messages have been read. Batches of equal length,
+/// which writers usually produce, are located by arithmetic, and trusted if they are read whole.
 fn locate(
     look: &Look<'_>,
     footer: &Footer,
@@ -98,7 +98,7 @@ fn locate(
     Ok((walk(look, footer, samples)?, true))
 }
 
-/// The record batches of `group` rows each that hold some rows. There are no more than the footer lists.
+/// The record batches of `group` rows each that contain some rows. There are no more than the footer lists.
 fn even(group: u64, samples: &Range<u64>) -> Picks {
     let (first, last) = (samples.start / group, (samples.end - 1) / group);
     let rows = |index: u64| {
@@ -125,7 +125,7 @@ fn as_expected(
     Ok(true)
 }
 
-/// Goes from record batch to record batch up to the last wanted row.
+/// Walks the record batches up to the last wanted row.
 fn walk(look: &Look<'_>, footer: &Footer, samples: &Range<u64>) -> Result<Picks, Obstacle> {
     let (mut start, mut picks) = (0_u64, Vec::new());
     for (index, block) in footer.batches.iter().enumerate() {
@@ -155,14 +155,14 @@ fn too_far(batches: usize) -> FormatError {
     FormatError::Setting { format: NAME, what }
 }
 
-/// A walk through a record batch's buffers in the order of the columns.
+/// Walks the buffers of a record batch in the order of the columns.
 struct Walk<'a, 'b> {
     look: &'a Look<'b>,
     block: &'a Block,
     batch: &'a Batch,
     next: usize,
     next_further: usize,
-    /// Number of the first read that may be lengthened.
+    /// Index of the first read that may be extended.
     own: usize,
     wanted: bool,
     reads: &'a mut Vec<Extent>,
@@ -179,7 +179,7 @@ impl Walk<'_, '_> {
         buffer.ok_or_else(|| self.damage("a record batch has fewer buffers than its columns need"))
     }
 
-    /// The bytes `range` of a buffer, or all.
+    /// The bytes `range` of a buffer, or all of it.
     fn take(&mut self, buffer: Extent, range: Option<Range<u64>>) -> Result<(), Obstacle> {
         let range = range.unwrap_or(0..buffer.len);
         if !self.wanted {
@@ -201,7 +201,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// So many bits for each row.
+    /// This many bits for each row.
     fn bits(&mut self, rows: Option<&Range<u64>>, bits: u64) -> Result<(), Obstacle> {
         let buffer = self.buffer()?;
         let range = match rows {
@@ -214,7 +214,7 @@ impl Walk<'_, '_> {
         self.take(buffer, range)
     }
 
-    /// Which rows are null. The buffer may be left out where none is.
+    /// Which rows are null. The buffer may be absent if none is.
     fn validity(&mut self, rows: Option<&Range<u64>>) -> Result<(), Obstacle> {
         match self.batch.buffers.get(self.next) {
             Some(buffer) if buffer.len == 0 => self.buffer().map(|_| ()),
@@ -228,7 +228,8 @@ impl Walk<'_, '_> {
         Ok(start..end)
     }
 
-    /// The ends of rows in what follows, each a number of `width` bytes: where these rows start and end.
+    /// The ends of rows in the following buffer, each a number of `width` bytes: returns where these rows
+    /// start and end.
     fn ends(&mut self, rows: Option<&Range<u64>>, width: u64) -> Result<Option<Range<u64>>, Obstacle> {
         let buffer = self.buffer()?;
         let Some(rows) = rows else {
@@ -245,15 +246,15 @@ impl Walk<'_, '_> {
     }
 
     fn end_at(&self, buffer: Extent, at: u64, width: u64) -> Result<u64, Obstacle> {
-        // It was just seen to be within the buffer.
+        // A check above showed that it is inside the buffer.
         let bytes = self.look.at(buffer.offset + at, width)?;
         let mut number = [0; 8];
         number.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         Ok(u64::from_le_bytes(number))
     }
 
-    /// The bytes of some rows in a column's buffers and in those of its children; of all rows, where none are named.
-    /// The depth is limited where columns are parsed.
+    /// The bytes of some rows, or of all if `None`, in a column's buffers and in those of its children. The
+    /// parser of the columns limits the depth.
     fn column(&mut self, column: &Column, rows: Option<&Range<u64>>) -> Result<(), Obstacle> {
         let inner = match column.layout {
             Layout::Nothing => None,
@@ -288,7 +289,7 @@ impl Walk<'_, '_> {
                 self.next_further += 1;
                 let further =
                     further.ok_or_else(|| self.damage("a record batch does not count its views"))?;
-                // Each of them is asked for, so that a count beyond the buffers ends there.
+                // Each of them is looked up, so a count beyond the buffers ends there.
                 self.take_whole(usize::try_from(further).unwrap_or(usize::MAX))?;
                 None
             }
@@ -301,7 +302,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// What a file holds.
+/// What a file contains.
 pub(super) fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
     let footer = Footer::of(look)?;
     if !look.at(0, START.len() as u64)?.starts_with(MAGIC) {
@@ -324,7 +325,7 @@ pub(super) fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
     Ok(Facts { samples, dims, element, notes })
 }
 
-/// The rows of all record batches; none where counting them would take too long.
+/// The rows of all record batches; `None` if counting them would take too long.
 fn count_rows(look: &Look<'_>, footer: &Footer, notes: &mut Vec<String>) -> Result<Option<u64>, Obstacle> {
     let batches = &footer.batches[..];
     let (mut rows, mut compressed) = (Some(0), false);
@@ -345,14 +346,14 @@ fn count_rows(look: &Look<'_>, footer: &Footer, notes: &mut Vec<String>) -> Resu
     Ok(rows)
 }
 
-/// Whether all record batches but the last are equally long.
+/// Whether all record batches except the last have the same length.
 fn alike(batches: &[Block]) -> bool {
     let (Some(first), Some((_, others))) = (batches.first(), batches.split_last()) else { return true };
     others.iter().all(|block| (block.message, block.body) == (first.message, first.body))
 }
 
-/// The record batches that are looked at, each with the number of those that it stands for: all, or, where there are
-/// very many, the first for all but the last.
+/// The record batches that are read, each with the number of batches that it represents: all of them, or, if
+/// there are very many, the first for all but the last.
 fn representatives(batches: &[Block]) -> impl Iterator<Item = (&Block, u64)> {
     let many = batches.len() > MOST_LOOKED_AT;
     let all = batches.iter().take(if many { 0 } else { batches.len() }).map(|block| (block, 1));
@@ -360,14 +361,14 @@ fn representatives(batches: &[Block]) -> impl Iterator<Item = (&Block, u64)> {
     all.chain(first).chain(batches.last().filter(|_| many).map(|block| (block, 1)))
 }
 
-/// A record batch has the buffers that the columns need.
+/// Checks that a record batch has the buffers that the columns need.
 fn check_buffers(look: &Look<'_>, footer: &Footer, block: &Block, batch: &Batch) -> Result<(), Obstacle> {
     let reads = &mut Vec::new();
     let mut walk = Walk { look, block, batch, next: 0, next_further: 0, own: 0, wanted: true, reads };
     footer.columns.iter().try_for_each(|column| walk.column(column, None))
 }
 
-/// The columns in a line.
+/// A line that lists the columns.
 fn schema_note(columns: &[Column]) -> String {
     let names: Vec<String> = columns
         .iter()

@@ -1,6 +1,6 @@
-//! arrow: Arrow's IPC file format, as `pyarrow.ipc` writes and reads it: record batches of columns, uncompressed, and
-//! a footer that lists them. This file answers for where everything stands in a file of our making; `schema` for the
-//! columns, `footer` and `foreign` for files of any other make, `flat` for the metadata's encoding.
+//! arrow: Arrow's IPC file format, as `pyarrow.ipc` writes and reads it: uncompressed record batches of columns,
+//! and a footer that lists them. This module computes the layout of files that feedline writes. `schema` defines
+//! the columns, `footer` and `foreign` read existing files, and `flat` encodes the metadata.
 
 mod flat;
 mod footer;
@@ -33,13 +33,13 @@ pub(crate) const KIND: Kind = Kind {
 /// How a file starts, padded, and ends (Columnar.rst, "IPC File Format").
 const MAGIC: &[u8; 6] = b"ARROW1";
 const START: &[u8; 8] = b"ARROW1\0\0";
-/// What a message starts with, and an end of messages consists of together with a length of 0.
+/// The start of a message; with a length of 0, the end of messages.
 const MARKER: [u8; 4] = [0xFF; 4];
 /// Bodies and their buffers start on multiples of this.
 const ALIGN: u64 = 8;
 /// The end of messages.
 const END: u64 = 8;
-/// The footer's length and the magic behind it: what `pyarrow.ipc.open_file` reads first.
+/// The footer's length and the magic after it: what `pyarrow.ipc.open_file` reads first.
 const TAIL: u64 = 10;
 /// An entry of the footer's list of record batches: offset, length of the message, length of the body.
 const BLOCK: u64 = 24;
@@ -53,8 +53,8 @@ struct Arrow {
     group: u64,
     /// Empty: one column of the samples.
     fields: Vec<Field>,
-    /// Lengths of the messages, which do not depend on numbers in them: known beforehand, since places follow from
-    /// them. The schema's and the footer's by element type, which matters when there are no columns.
+    /// Lengths of the messages. They do not depend on the numbers in them, so positions can be computed in
+    /// advance. The schema's and the footer's length by element type, for files without columns.
     batch_message: u64,
     schema_messages: [u64; Element::ALL.len()],
     footers: [u64; Element::ALL.len()],
@@ -104,7 +104,7 @@ impl Arrow {
     }
 }
 
-/// Where everything stands in a file.
+/// The layout of a file.
 struct Layout<'a> {
     fields: &'a [Field],
     rows: u64,
@@ -113,7 +113,7 @@ struct Layout<'a> {
     batches: u64,
     /// Offset of the first record batch.
     first: u64,
-    /// Lengths of a record batch's message, and of the bodies behind it.
+    /// Lengths of a record batch's message, and of the bodies after it.
     message: u64,
     body: u64,
     last_body: u64,
@@ -170,9 +170,9 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// What `pyarrow.ipc.open_file(pyarrow.OSFile(path))` and `get_batch` read: the tail, the footer, and whole record
-    /// batches; with columns left out (`included_fields`) a batch's message and then its buffers, joined only where
-    /// they touch.
+    /// The reads of `pyarrow.ipc.open_file(pyarrow.OSFile(path))` and `get_batch`: the tail, the footer, and
+    /// whole record batches. With columns left out (`included_fields`) a batch's message and then its
+    /// buffers, merged only if they are adjacent.
     fn framework_reads(&self, samples: &Range<u64>, reads: &mut Vec<Extent>) {
         reads.push(Extent { offset: self.file_bytes - TAIL, len: TAIL });
         reads.push(self.footer);
@@ -197,14 +197,15 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// The bytes of `rows` in the buffers of the columns that are read, joined to reads from number `own` on.
+    /// The bytes of `rows` in the buffers of the columns that are read, merged with reads from index `own`
+    /// on.
     fn buffer_reads(&self, batch: &Batch, rows: &Range<u64>, own: usize, reads: &mut Vec<Extent>) {
         let held = batch.rows.end - batch.rows.start;
         let rows = rows.start - batch.rows.start..rows.end - batch.rows.start;
         let mut offset = batch.offset + self.message;
         for field in self.fields {
             for store in field.stores() {
-                // None overflows: the whole file was found to fit.
+                // None overflows, because the whole file fits.
                 let range = store.range(&rows).unwrap_or_default();
                 if field.read {
                     let extent = Extent { offset: offset + range.start, len: range.end - range.start };
@@ -216,7 +217,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Bytes of the body of a record batch of so many rows.
+/// Bytes of the body of a record batch of this many rows.
 fn body_bytes(fields: &[Field], rows: u64) -> Option<u64> {
     let mut stores = fields.iter().flat_map(Field::stores);
     stores.try_fold(0_u64, |sum, store| sum.checked_add(store.len(rows)?.checked_next_multiple_of(ALIGN)?))
@@ -227,7 +228,7 @@ fn too_many(shape: &FileShape<'_>, of_what: &str) -> FormatError {
     FormatError::Setting { format: NAME, what }
 }
 
-/// Appends a read, or lengthens the last one, if it is of number `own` or later, where the two touch.
+/// Appends a read, or extends the last one if it is adjacent and its index is at least `own`.
 fn push_joined(reads: &mut Vec<Extent>, own: usize, extent: Extent) {
     if extent.len == 0 {
         return;
@@ -302,7 +303,8 @@ fn write(layout: &Layout<'_>, content: &Content, file: u64, out: &mut Pieces<'_,
             }
             false => out.bytes(&schema::batch_message(layout.fields, rows, batch.body)),
         })?;
-        // Where a buffer stands among all bodies: no two bytes of a file come from the same place of the content.
+        // The buffer's position among all bodies: every byte of a file has its own position in the
+        // content.
         let mut base = index * layout.body;
         for store in layout.fields.iter().flat_map(Field::stores) {
             let len = store.len(rows).unwrap_or_default();
@@ -313,13 +315,13 @@ fn write(layout: &Layout<'_>, content: &Content, file: u64, out: &mut Pieces<'_,
         }
         Ok(())
     };
-    // All but the last are alike.
+    // All but the last are equal.
     let last = layout.batches - 1;
     out.repeat(last, layout.message + layout.body, &mut batch)?;
     batch(out, last)?;
     out.bytes(&MARKER)?;
     out.bytes(&[0; 4])?;
-    // The footer was found to fit into 31 bits, and so do its entries' number and the messages' lengths.
+    // The footer fits into 31 bits, and so do its number of entries and the messages' lengths.
     let entries = layout.batches * BLOCK;
     out.derived(layout.footer.len - entries, 0, |out| {
         out.bytes(&schema::footer_start(layout.fields, layout.batches as u32))

@@ -1,5 +1,5 @@
-//! The columns of a file of our making: what each is in Arrow's terms, which buffers a record batch has for it, and
-//! the metadata messages that say so. It must not know where in a file anything stands.
+//! The columns of files that feedline writes: their Arrow types, their buffers in a record batch, and the
+//! metadata messages. It must not know the positions in a file.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub(super) const FIXED_BINARY: u8 = 15;
 pub(super) const FIXED_LIST: u8 = 16;
 /// Lengths in Arrow's schema are signed 32-bit numbers.
 const MOST_ITEMS: u64 = i32::MAX as u64;
-/// Bytes of a string: `s_` and ten digits, so many that none repeats soon and sizes are exact.
+/// Bytes of a string: `s_` and ten digits, enough to avoid repetition and to keep sizes exact.
 pub(super) const TEXT: u64 = 12;
 
 /// A column.
@@ -36,7 +36,7 @@ pub(super) struct Field {
     pub(super) read: bool,
 }
 
-/// What a row has in a column.
+/// The content of a row in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
     One(Element),
@@ -45,13 +45,13 @@ enum Holds {
     Bytes(u64),
 }
 
-/// A buffer of a record batch. Nothing is ever null, so buffers that would say so are empty.
+/// A buffer of a record batch. No value is null, so validity buffers are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Store {
     Empty,
-    /// So many bytes per row, of elements.
+    /// This many bytes of elements per row.
     Values(Element, u64),
-    /// So many bits per row.
+    /// This many bits per row.
     Bits(u64),
     /// Where each row's text ends.
     Ends,
@@ -59,7 +59,7 @@ pub(super) enum Store {
 }
 
 impl Field {
-    /// The one column of a file whose columns nobody named.
+    /// The only column of a file if the workload names none.
     pub(super) fn of_samples(shape: &FileShape<'_>) -> Result<Field, FormatError> {
         let items = shape.dims.iter().fold(1_u64, |items, dim| items.saturating_mul(*dim));
         check_items("data", items)?;
@@ -74,7 +74,7 @@ impl Field {
             (name, size) => match (Element::named(name), size) {
                 (Some(element), 1) => Holds::One(element),
                 (Some(element), size) => Holds::List(element, size),
-                // DLIO's rule for `list` and for names that it does not know.
+                // DLIO's rule for `list` and for unknown names.
                 (None, size) => Holds::List(Element::Float32, size),
             },
         };
@@ -96,7 +96,7 @@ impl Field {
         stores.into_iter().take(count)
     }
 
-    /// Field nodes of so many rows: the column's own, and that of the items in its lists.
+    /// Field nodes of this many rows: the column's own, and that of the items in its lists.
     fn nodes(&self, rows: u64) -> impl Iterator<Item = u64> + use<> {
         let items = match self.holds {
             Holds::List(_, items) => Some(rows.saturating_mul(items)),
@@ -120,7 +120,7 @@ fn check_items(name: &str, items: u64) -> Result<(), FormatError> {
 }
 
 impl Store {
-    /// The bytes of these rows in the buffer; none where the numbers overflow.
+    /// The bytes of these rows in the buffer; `None` on overflow.
     pub(super) fn range(self, rows: &Range<u64>) -> Option<Range<u64>> {
         let bytes = |size: u64| Some(rows.start.checked_mul(size)?..rows.end.checked_mul(size)?);
         match self {
@@ -132,12 +132,12 @@ impl Store {
         }
     }
 
-    /// Bytes of the buffer for so many rows.
+    /// Bytes of the buffer for this many rows.
     pub(super) fn len(self, rows: u64) -> Option<u64> {
         Some(self.range(&(0..rows))?.end)
     }
 
-    /// Writes bytes of the buffer from `offset` on; `base` is where it stands among all that the file holds.
+    /// Writes bytes of the buffer from `offset` on; `base` is its position in the file's content.
     pub(super) fn fill(self, content: &Content, file: u64, base: u64, offset: u64, out: &mut [u8]) {
         match self {
             Store::Empty => {}
@@ -158,7 +158,7 @@ impl Store {
     }
 }
 
-/// Writes bytes of a list of entries, from `offset` within it on.
+/// Writes bytes of a list of entries, from `offset` on.
 pub(super) fn fill_entries<const N: usize>(offset: u64, out: &mut [u8], entry: impl Fn(u64) -> [u8; N]) {
     let (mut index, mut skip) = (offset / N as u64, (offset % N as u64) as usize);
     let mut rest = out;
@@ -170,7 +170,7 @@ pub(super) fn fill_entries<const N: usize>(offset: u64, out: &mut [u8], entry: i
     }
 }
 
-/// The message that a file's schema stands in, framed.
+/// The framed message of a file's schema.
 pub(super) fn schema_message(fields: &[Field]) -> Vec<u8> {
     let mut out = Writer::new();
     let slots = [Slot::Short(VERSION), Slot::Byte(SCHEMA), Slot::Offset, Slot::Long(0)];
@@ -179,7 +179,7 @@ pub(super) fn schema_message(fields: &[Field]) -> Vec<u8> {
     framed(out)
 }
 
-/// The message before a record batch's body of `body` bytes, framed. Its length depends on the fields alone.
+/// The framed message before a record batch's body of `body` bytes. Its length depends only on the fields.
 pub(super) fn batch_message(fields: &[Field], rows: u64, body: u64) -> Vec<u8> {
     let mut out = Writer::new();
     let slots = [Slot::Short(VERSION), Slot::Byte(RECORD_BATCH), Slot::Offset, Slot::Long(body as i64)];
@@ -194,7 +194,7 @@ pub(super) fn batch_message(fields: &[Field], rows: u64, body: u64) -> Vec<u8> {
     out.vector(buffers, fields.iter().flat_map(Field::stores).count() as u32);
     let mut offset = 0;
     for store in fields.iter().flat_map(Field::stores) {
-        // The caller has added them up already, so that they fit.
+        // They fit, because the caller has already added them up.
         let len = store.len(rows).unwrap_or_default();
         out.long(offset);
         out.long(len);
@@ -214,7 +214,7 @@ pub(super) fn footer_start(fields: &[Field], batches: u32) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// A message's prefix (marker and length), itself, and what aligns the body behind it (Columnar.rst, "Encapsulated
+/// A message with its prefix (marker and length) and padding that aligns the body (Columnar.rst, "Encapsulated
 /// message format").
 fn framed(message: Writer) -> Vec<u8> {
     let message = message.into_bytes();
@@ -258,7 +258,7 @@ fn write_field(out: &mut Writer, from: usize, field: &Field) {
     }
 }
 
-/// A field without its type: the places of that and of its first child.
+/// A field without its type: the positions of the type and of the first child.
 fn write_named(out: &mut Writer, from: usize, name: &str, kind: u8, children: usize) -> [usize; 2] {
     let slots = [Slot::Offset, Slot::Byte(0), Slot::Byte(kind), Slot::Offset, Slot::Absent, Slot::Offset];
     let [text, _, _, kind, _, list] = out.table(from, slots);

@@ -1,4 +1,4 @@
-//! Tests of Arrow files: bytes, places, damage.
+//! Tests of Arrow files: bytes, positions, damage.
 
 use super::*;
 use crate::conformance;
@@ -6,7 +6,7 @@ use crate::fixture::{encoded, fetch, looked_up, ours, shape};
 use model::spec::Column;
 use proptest::prelude::*;
 
-/// `name:type:size`, with a `!` behind it for a column that is not read.
+/// `name:type:size`, followed by a `!` for a column that is not read.
 fn columns(words: &[&str]) -> Vec<Column> {
     let column = |word: &&str| {
         let mut parts = word.trim_end_matches('!').split(':');
@@ -30,7 +30,7 @@ const MIXED: [&str; 6] =
     ["a:uint8:100", "b:float32:1!", "c:string:1", "d:bool:3", "e:binary:7", "f:nonesuch:2!"];
 
 #[test]
-fn a_file_begins_and_ends_as_arrow_says() {
+fn a_file_begins_and_ends_as_specified() {
     let format = with(Access::Framework, 100, &[]);
     let shape = shape(&[8, 9], Element::Uint8, 250);
     let bytes = encoded(&format, &shape);
@@ -50,7 +50,7 @@ fn framework_reads_are_those_of_pyarrow() {
     let whole = with(Access::Framework, 100, &[]);
     let wanted = [(19_152, 10), (18_832, 320), (7_640, 7_392)];
     assert_eq!(pairs(&ours(&whole, &shape, 100..200)), wanted);
-    // The same columns, file and reads were seen with strace and `included_fields`.
+    // Recorded with strace on the same columns and file, with `included_fields`.
     let words = ["a:uint8:100", "b:float32:1!", "c:string:1", "d:bool:1", "e:binary:7", "f:float64:1!"];
     let some = with(Access::Framework, 100, &words);
     let wanted = [
@@ -68,12 +68,12 @@ fn framework_reads_are_those_of_pyarrow() {
 }
 
 #[test]
-fn rows_of_our_own_files_are_found_by_looking() {
+fn rows_of_generated_files_are_found_by_metadata() {
     for words in [&[][..], &MIXED] {
         let format = with(Access::Extent, 16, words);
         let shape = shape(&[3, 5], Element::Bool, 50);
         let bytes = encoded(&format, &shape);
-        // Somebody who expects other record batches finds them, too.
+        // A reader that expects other record batches finds them as well.
         let other = with(Access::Extent, 7, words);
         for wanted in [0..1, 5..9, 15..17, 49..50, 0..50] {
             let reads = ours(&format, &shape, wanted.clone());
@@ -84,7 +84,7 @@ fn rows_of_our_own_files_are_found_by_looking() {
 }
 
 #[test]
-fn a_file_that_holds_less_than_it_should_says_so() {
+fn a_file_with_too_few_samples_is_an_error() {
     let format = with(Access::Extent, 16, &[]);
     let bytes = encoded(&format, &shape(&[4], Element::Int16, 50));
     let (answer, _) = looked_up(&format, &bytes, 99, 48..52);
@@ -94,7 +94,7 @@ fn a_file_that_holds_less_than_it_should_says_so() {
 }
 
 #[test]
-fn what_a_file_holds_is_told() {
+fn inspect_describes_a_file() {
     let format = with(Access::Framework, 16, &[]);
     let facts = inspected(&format, &encoded(&format, &shape(&[3, 5], Element::Float16, 50))).unwrap();
     assert_eq!((facts.samples, facts.dims), (Some(50), vec![15]));
@@ -111,7 +111,7 @@ fn what_a_file_holds_is_told() {
 }
 
 #[test]
-fn very_many_record_batches_are_counted_by_two() {
+fn very_many_record_batches_are_counted_by_the_first_and_last() {
     let format = with(Access::Framework, 1, &[]);
     let bytes = encoded(&format, &shape(&[1], Element::Uint8, 2000));
     let (facts, looks) = fetch(&format, &bytes, |look| format.inspect(look));
@@ -120,7 +120,7 @@ fn very_many_record_batches_are_counted_by_two() {
 }
 
 #[test]
-fn damage_is_named_with_its_place() {
+fn damage_is_reported_with_its_offset() {
     let format = with(Access::Framework, 2, &[]);
     let whole = encoded(&format, &shape(&[4], Element::Uint8, 4));
     let len = whole.len();
@@ -135,7 +135,7 @@ fn damage_is_named_with_its_place() {
         (whole[..17].to_vec(), 0, "17 bytes are too few"),
         (whole[..len - 1].to_vec(), len - 7, "does not end in ARROW1"),
         (changed(0, b"B"), 0, "does not start with ARROW1"),
-        (changed(len - 10, &[0xFF; 4]), len - 10, "does not fit in"),
+        (changed(len - 10, &[0xFF; 4]), len - 10, "does not fit"),
         (changed(len - 10 - 24, &u64::MAX.to_le_bytes()), footer, "the footer lists a message"),
         (changed(first + 4, &9999_u32.to_le_bytes()), first, "a message of 9999 bytes does not fit"),
         (changed(first + 8, &9999_u32.to_le_bytes()), first + 8 + 9999, "leads out of the metadata"),
@@ -151,7 +151,7 @@ fn damage_is_named_with_its_place() {
 }
 
 #[test]
-fn shapes_and_settings_without_a_file_say_why() {
+fn impossible_shapes_and_settings_are_refused() {
     let whole = with(Access::Framework, 1024, &[]);
     let small = with(Access::Framework, 1, &[]);
     let texts = with(Access::Framework, 1 << 40, &["a:string:1"]);
@@ -182,7 +182,7 @@ fn shapes_and_settings_without_a_file_say_why() {
 }
 
 #[test]
-fn columns_decide_sizes_and_dims_do_not() {
+fn sizes_depend_on_columns_and_not_on_dims() {
     let format = with(Access::Framework, 16, &MIXED);
     let size = |dims: &[u64], element| format.size(&shape(dims, element, 40)).unwrap();
     assert_eq!(size(&[1000, 1000], Element::Float64), size(&[1], Element::Bool));
@@ -199,7 +199,7 @@ proptest! {
         samples in 0_u64..6, seed: u64, file: u64, extent: bool, group in 1_u64..8,
     ) {
         let format = with(access(extent), group, &[]);
-        // A bool is a bit here, so that a few of them may be alike by chance.
+        // A bool is one bit here, so a few of them may be equal by chance.
         let element = if element == 0 && dims.iter().product::<u64>() < 512 { 1 } else { element };
         conformance::check(&format, &shape(&dims, Element::ALL[element], samples), seed, file)?;
     }
@@ -220,12 +220,13 @@ proptest! {
         conformance::check(&format, &shape, seed, file)?;
         if samples > 0 && extent {
             let reads = ours(&format, &shape, samples / 2..samples);
-            prop_assert_eq!(looked_up(&format, &encoded(&format, &shape), samples, samples / 2..samples).0.unwrap(), reads);
+            let bytes = encoded(&format, &shape);
+            prop_assert_eq!(looked_up(&format, &bytes, samples, samples / 2..samples).0.unwrap(), reads);
         }
     }
 
     #[test]
-    fn no_bytes_upset_it(
+    fn arbitrary_bytes_do_not_panic(
         cut in prop::option::of(0_usize..3000), flips in prop::collection::vec((any::<u16>(), any::<u8>()), 0..4),
         tail: bool, extent: bool, wanted in 0_u64..9,
     ) {
@@ -233,7 +234,7 @@ proptest! {
         let mut bytes = encoded(&format, &shape(&[1], Element::Uint8, 9));
         let len = bytes.len();
         for (at, to) in flips {
-            // Metadata stands at the end, too; flips in the data would find nothing.
+            // Metadata is also at the end; changes in the data would not be detected.
             let at = if tail { len - 1 - usize::from(at) % 900 } else { usize::from(at) % len };
             bytes[at] = to;
         }

@@ -1,5 +1,5 @@
-//! Where the lines of a csv file of any make are, and whether it is one. Lines have to be looked for: so it is for
-//! files of moderate size, and must not be asked where the whole file is read anyway.
+//! Locates the lines of any csv file, and checks that it is one. The whole file has to be searched, so this is
+//! for files of moderate size, and must not be used if the whole file is read anyway.
 
 use std::io::{self, Read};
 use std::ops::{ControlFlow, Range};
@@ -9,18 +9,18 @@ use flate2::read::MultiGzDecoder;
 use super::NAME;
 use crate::{Damage, Extent, Facts, FormatError, Look, Obstacle, within};
 
-/// Bytes that are looked at in one piece.
+/// Bytes that are searched at once.
 const PIECE: u64 = 4 << 20;
-/// The longest file that is looked through.
+/// The longest file that is searched.
 const MOST: u64 = 64 << 20;
-/// The longest text that a gzipped file may inflate to when its lines are counted.
+/// The maximum inflated size of a gzipped file whose lines are counted.
 const INFLATED_MOST: u64 = 1 << 30;
 /// No number is longer.
 const FIELD_MOST: usize = 64;
 /// The first bytes of gzip (RFC 1952).
 const GZIP: [u8; 2] = [0x1F, 0x8B];
 
-/// Appends where samples are, which are lines; neighbours are joined.
+/// Appends the ranges of samples, which are lines; adjacent ranges are merged.
 pub(super) fn find(
     look: &Look<'_>,
     expected: u64,
@@ -63,7 +63,7 @@ pub(super) fn find(
     Ok(within(NAME, samples, number)?)
 }
 
-/// What a file holds: its lines, and the values of the first of them.
+/// What a file contains: the number of its lines, and of the values in the first.
 pub(super) fn inspect(look: &Look<'_>, gzipped: bool) -> Result<Facts, Obstacle> {
     check_size(look, "give dataset.num_samples_per_file and use it without a catalog")?;
     if look.len == 0 {
@@ -107,7 +107,7 @@ fn pieces(len: u64) -> impl Iterator<Item = Extent> {
     })
 }
 
-/// Finds lines in text that comes in pieces. Empty lines are none, as for pandas.
+/// Finds lines in text that arrives in pieces. Empty lines do not count, as in pandas.
 #[derive(Default)]
 struct Splitter {
     /// Offset of the next byte, and of the line that it belongs to.
@@ -117,7 +117,7 @@ struct Splitter {
 }
 
 impl Splitter {
-    /// Calls `each` with where the lines are, their ends included, until it breaks.
+    /// Calls `each` with the range of each line, including its end, until it breaks.
     fn feed(
         &mut self,
         bytes: &[u8],
@@ -138,7 +138,7 @@ impl Splitter {
         ControlFlow::Continue(())
     }
 
-    /// The line that has no end.
+    /// The last line, if it has no line end.
     fn finish(&self, each: &mut impl FnMut(Range<u64>) -> ControlFlow<()>) -> ControlFlow<()> {
         if self.is_blank() { ControlFlow::Continue(()) } else { each(self.start..self.at) }
     }
@@ -185,7 +185,7 @@ impl Tally {
         for (index, byte) in bytes.iter().enumerate() {
             let offset = self.splitter.at + index as u64;
             match byte {
-                // Lines before the first that are empty.
+                // Empty lines before the first.
                 b'\n' if self.values == 0 && self.field.trim_ascii().is_empty() => self.field.clear(),
                 b'\n' | b',' => self.end_field(look, offset)?,
                 _ if self.field.len() < FIELD_MOST => self.field.push(*byte),
@@ -212,7 +212,7 @@ impl Tally {
     fn no_number(&self, look: &Look<'_>, offset: u64) -> Damage {
         let text = String::from_utf8_lossy(&self.field);
         let start = offset.saturating_sub(self.field.len() as u64);
-        look.damage(start, format!("value {} of the first line is no number: {text:?}", self.values + 1))
+        look.damage(start, format!("value {} of the first line is not a number: {text:?}", self.values + 1))
     }
 
     fn feed_inflated(&mut self, look: &Look<'_>) -> Result<(), Obstacle> {
@@ -253,7 +253,7 @@ impl Tally {
     }
 }
 
-/// A file as a stream of what has been looked at.
+/// A file as a stream of the pieces that have been read.
 struct Looked<'l, 'a> {
     look: &'l Look<'a>,
     at: u64,
@@ -261,7 +261,7 @@ struct Looked<'l, 'a> {
 
 impl Read for Looked<'_, '_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        // As far as the piece goes, which was looked at as one.
+        // To the end of the piece, which was read at once.
         let piece = PIECE - self.at % PIECE;
         let len = (out.len() as u64).min(piece).min(self.look.len - self.at);
         let bytes = self.look.at(self.at, len).map_err(io::Error::other)?;

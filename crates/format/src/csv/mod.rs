@@ -1,6 +1,6 @@
-//! csv: one line per sample, its values in decimal with commas between them, no header: what DLIO writes with pandas.
-//! The text's size follows from the number of values alone (see `text`). Gzipped, the file's name ends in `csv.gz`. It
-//! must not hold the file in memory.
+//! csv: one line per sample, decimal values separated by commas, no header, as DLIO writes it with pandas. The
+//! size of the text depends only on the number of values (see `text`). With gzip, the file's name ends in
+//! `csv.gz`. The file is never held in memory.
 
 mod lines;
 mod text;
@@ -22,11 +22,11 @@ use crate::{
 
 const NAME: &str = "csv";
 
-/// Bytes that `pandas.read_csv` asks for at once: its C parser's chunk.
+/// Bytes that `pandas.read_csv` requests at once: its C parser's chunk.
 const PIECE: u64 = 1 << 18;
-/// A gzip member (RFC 1952): deflate, no flags, no time, no extra flags, made on an unknown system.
+/// A gzip member (RFC 1952): deflate, no flags, no time, no extra flags, unknown operating system.
 const GZIP: [u8; 10] = [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 255];
-/// CRC-32 and length behind the stream.
+/// CRC-32 and length after the stream.
 const GZIP_END: u64 = 8;
 
 pub(crate) const KIND: Kind = Kind {
@@ -39,11 +39,11 @@ pub(crate) const KIND: Kind = Kind {
 #[derive(Debug)]
 pub(crate) struct Csv {
     access: Access,
-    /// Level of gzip, where files are gzipped.
+    /// Gzip level, if files are gzipped.
     level: Option<u32>,
 }
 
-/// A file's numbers.
+/// The sizes of a file.
 struct Layout {
     /// Values of one sample, which is a line.
     line: u64,
@@ -73,11 +73,11 @@ impl Csv {
         error::whole(NAME, shape, most)
     }
 
-    /// The reads of one who reads all of a file of `len` bytes.
+    /// The reads of the whole file of `len` bytes.
     fn whole(&self, len: u64, reads: &mut Vec<Extent>) {
         match (self.access, self.level) {
             (Access::Framework, None) => front_to_back(len, PIECE, reads),
-            // Python's gzip takes the file through Python's buffer.
+            // Python's gzip reads the file through Python's buffer.
             (Access::Framework, Some(_)) => front_to_back(len, BUFFER, reads),
             (Access::Extent, _) => reads.push(Extent { offset: 0, len }),
         }
@@ -132,7 +132,7 @@ impl Format for Csv {
             (File::Ours(shape), Access::Extent, None) => {
                 let layout = Layout::of(shape)?;
                 within(NAME, &samples, shape.samples)?;
-                // Not beyond the text, whose size is a number.
+                // At most the size of the text, which did not overflow.
                 let at = |sample| text::bytes(shape.element, sample * layout.line).unwrap_or(layout.text);
                 let (offset, end) = (at(samples.start), at(samples.end));
                 reads.push(Extent { offset, len: end - offset });
@@ -142,7 +142,7 @@ impl Format for Csv {
                 within(NAME, &samples, shape.samples)?;
                 self.whole(len, reads);
             }
-            // Who reads all of it need not know where lines end.
+            // A reader of the whole file need not know where lines end.
             (File::Foreign { look, samples: held }, Access::Framework, _)
             | (File::Foreign { look, samples: held }, _, Some(_)) => {
                 within(NAME, &samples, held)?;

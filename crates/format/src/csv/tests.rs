@@ -1,4 +1,4 @@
-//! What csv promises: sizes, places, values, and patience with files that are none.
+//! Tests of csv: sizes, positions, values, and files that are not csv.
 
 use super::*;
 use crate::fixture::{assert_refused, encoded, foreign, inspected, shape};
@@ -53,7 +53,7 @@ fn values_of_every_type_fit_it_and_have_one_width() {
 }
 
 #[test]
-fn no_line_is_like_another() {
+fn no_two_lines_are_equal() {
     let text = encoded(&FRAMEWORK, &shape(&[512], Element::Uint8, 200));
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     lines.sort_unstable();
@@ -62,7 +62,7 @@ fn no_line_is_like_another() {
 }
 
 #[test]
-fn samples_are_lines_in_files_of_any_make() {
+fn samples_are_lines_in_existing_files() {
     for (dims, element, samples) in [
         (&[64_u64, 64] as &[u64], Element::Uint8, 5),
         (&[1], Element::Uint8, 600),
@@ -91,7 +91,7 @@ fn samples_are_lines_in_files_of_any_make() {
 }
 
 #[test]
-fn frameworks_read_from_front_to_back() {
+fn framework_reads_are_sequential() {
     let square = shape(&[600, 600], Element::Uint8, 2);
     let len = FRAMEWORK.file_bytes(&square).unwrap();
     let mut reads = Vec::new();
@@ -106,7 +106,7 @@ fn frameworks_read_from_front_to_back() {
 }
 
 #[test]
-fn what_a_shuffle_moves_follows_from_how_files_are_read() {
+fn the_unit_of_a_shuffle_depends_on_access() {
     let many = shape(&[], Element::Uint8, 2);
     assert_eq!((FRAMEWORK.unit(&many), EXTENT.unit(&many)), (Unit::File, Unit::Sample));
     assert_eq!(Csv { access: Access::Extent, ..GZIPPED }.unit(&many), Unit::File);
@@ -122,19 +122,19 @@ fn lines_and_values_are_counted_gzipped_or_not() {
     }
     let found = inspected(&EXTENT, b"\n1.5,-2e9, nan \r\n\r\n7,8,9").unwrap();
     assert_eq!((found.samples, &found.dims[..]), (Some(2), &[3][..]));
-    // A line that goes over the pieces that are looked at.
+    // A line across several pieces.
     let long = "1,".repeat(3 << 20) + "1\n2\n";
     let found = inspected(&EXTENT, long.as_bytes()).unwrap();
     assert_eq!((found.samples, &found.dims[..]), (Some(2), &[(3 << 20) + 1][..]));
 }
 
 #[test]
-fn what_is_no_csv_is_said_to_be_none() {
+fn files_that_are_not_csv_are_refused() {
     let long = [b"1,2,".to_vec(), vec![b'7'; 100]].concat();
     let cases: [(&Csv, &[u8], u64, &str); 9] = [
         (&EXTENT, b"", 0, "no lines"),
         (&EXTENT, b"\n\r\n", 0, "no lines"),
-        (&EXTENT, b"label,x\n1,2\n", 0, "value 1 of the first line is no number: \"label\""),
+        (&EXTENT, b"label,x\n1,2\n", 0, "value 1 of the first line is not a number: \"label\""),
         (&EXTENT, b"1,two\n", 2, "value 2"),
         (&EXTENT, b"1,,2\n", 2, "value 2"),
         (&EXTENT, b"\x00\x01\xFF", 0, "value 1"),
@@ -154,7 +154,7 @@ fn what_is_no_csv_is_said_to_be_none() {
 }
 
 #[test]
-fn files_that_are_too_long_to_look_through_are_refused_with_advice() {
+fn files_too_long_to_search_are_refused_with_advice() {
     let seen = Seen::default();
     let look = Look::new(NAME, (64 << 20) + 1, &seen);
     let file = File::Foreign { look: &look, samples: 2 };
@@ -176,7 +176,7 @@ fn a_gzipped_file_is_decoded_to_its_text() {
 }
 
 #[test]
-fn shapes_without_a_file_say_why() {
+fn impossible_shapes_are_refused() {
     let cases: &[(&[u64], Element, u64, &str)] = &[
         (&[4, 0], Element::Uint8, 1, "at least 1"),
         (&[4], Element::Uint8, 0, "at least 1"),
@@ -202,7 +202,9 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_upset_it(bytes in prop::collection::vec(any::<u8>(), 0..300), text in "[0-9,\n\r.e-]{0,60}") {
+    fn arbitrary_bytes_do_not_panic(
+        bytes in prop::collection::vec(any::<u8>(), 0..300), text in "[0-9,\n\r.e-]{0,60}",
+    ) {
         for bytes in [&bytes[..], text.as_bytes()] {
             let _ = inspected(&EXTENT, bytes);
             let _ = foreign(&EXTENT, bytes, 3, 1..3);

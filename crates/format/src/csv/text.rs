@@ -1,8 +1,9 @@
-//! The text of a csv file as a function of (seed, file, number of the value): every value's width follows from its
-//! place alone, so that sizes are arithmetic though numbers have different lengths, and its digits from the content.
+//! The text of a csv file as a function of (seed, file, index of the value). The width of a value depends only on
+//! its index, so sizes are arithmetic although numbers have different lengths. Its digits depend on the content.
 //!
-//! Of 256 neighbouring uint8 values 10 have one digit, 90 have two and 156 three, as of 256 random bytes on average:
-//! 3.57 bytes per value with its comma. Which has how many is scattered. All values of another type are equally long:
+//! Of 256 consecutive uint8 values 10 have one digit, 90 have two and 156 three, as 256 random bytes have on
+//! average: 3.57 bytes per value with its comma. The widths are scattered. All values of any other type have the
+//! same length:
 //!
 //! | type | values |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | int16, uint16 | 10000 to 32767, 10000 to 65535 |
 //! | int32, uint32 | 1000000000 to 2147483647, 1000000000 to 4294967295 |
 //! | int64, uint64 | 19 digits up to 9223372036854775807, 20 digits up to 18446744073709551615 |
-//! | float16, float32, float64 | below 1, with 4, 7 and 16 digits behind the point |
+//! | float16, float32, float64 | below 1, with 4, 7 and 16 digits after the point |
 
 use std::io;
 
@@ -19,36 +20,36 @@ use model::shape::Element;
 
 use crate::{Content, Pieces};
 
-/// Values after which the widths repeat.
+/// Number of values after which the widths repeat.
 const ROUND: usize = 256;
-/// Bytes of a round of values of uint8: 658 digits, and a comma behind each value.
+/// Bytes of a round of uint8 values: 658 digits, and a comma after each value.
 const ROUND_BYTES: u64 = 10 + 2 * 90 + 3 * 156 + ROUND as u64;
-/// Rounds that are written at once; their text still is in the first-level cache when it is copied.
+/// Rounds that are written at once; their text is still in the first-level cache when it is copied.
 const ROUNDS: usize = 16;
 /// Values of other types that are written at once.
 const BATCH: usize = 512;
 /// The longest value and its comma.
 const LONGEST: usize = 21;
-/// Room for what is written at once; the last value's four bytes may reach beyond it.
+/// Space for what is written at once; the last value's four bytes may extend beyond it.
 const ROOM: usize = ROUNDS * ROUND_BYTES as usize + 4;
 
-/// A place in a round.
+/// A position in a round.
 #[derive(Clone, Copy)]
 struct Slot {
     /// Offset of the value in the round's text.
     at: u16,
-    /// The smallest value of that width, and how many there are.
+    /// The smallest value of that width, and the number of such values.
     least: u16,
     span: u16,
 }
 
 const SLOTS: [Slot; ROUND] = slots();
-/// Each value of uint8 with a comma behind it.
+/// Each uint8 value, followed by a comma.
 const WORDS: [[u8; 4]; ROUND] = words();
-/// Each number of two digits.
+/// Each number with two digits.
 const PAIRS: [[u8; 2]; 100] = pairs();
 
-/// A value has as many digits as its place has after all places have been permuted: an odd factor permutes them.
+/// The widths of a round, permuted: multiplication by an odd factor permutes the positions.
 const fn slots() -> [Slot; ROUND] {
     let mut slots = [Slot { at: 0, least: 0, span: 0 }; ROUND];
     let (mut index, mut at) = (0, 0);
@@ -94,9 +95,9 @@ const fn pairs() -> [[u8; 2]; 100] {
 /// How values of a type are written.
 #[derive(Clone, Copy)]
 enum Law {
-    /// In different widths: uint8.
+    /// With different widths: uint8.
     Scattered,
-    /// From the first number on, so many, all of that many digits; `fraction`: behind "0.".
+    /// This many numbers from the first on, all with that many digits; `fraction`: after "0.".
     Even { least: u64, span: u64, digits: usize, fraction: bool },
 }
 
@@ -123,7 +124,7 @@ fn law(element: Element) -> Law {
     }
 }
 
-/// Bytes of the first `values` values, each with the comma or line end behind it.
+/// Bytes of the first `values` values, each with its comma or line end.
 pub(super) fn bytes(element: Element, values: u64) -> Option<u64> {
     match law(element) {
         Law::Scattered => {
@@ -148,7 +149,7 @@ pub(super) struct Text<'a> {
     pub(super) values: u64,
 }
 
-/// Where some values are made: what they are drawn from, and their text.
+/// Buffers for generating values: their random bytes, and their text.
 struct Desk {
     draws: [u8; 2 * ROUND * ROUNDS],
     text: [u8; ROOM],
@@ -172,7 +173,7 @@ impl Text<'_> {
         }
     }
 
-    /// Hands the text to `part` from first to last, always cut at the same places.
+    /// Passes the text to `part` from first to last, always split at the same positions.
     pub(super) fn each(&self, mut part: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let mut desk = Desk::new();
         let mut first = 0;
@@ -183,12 +184,12 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// Values that are made at once. The text of so many is always equally long.
+    /// Number of values that are generated at once. Their text always has the same length.
     fn at_once(&self) -> u64 {
         if matches!(law(self.element), Law::Scattered) { (ROUND * ROUNDS) as u64 } else { BATCH as u64 }
     }
 
-    /// The text of the values from `first` on, as many as are made at once.
+    /// The text of the values from `first` on, as many as are generated at once.
     fn make<'d>(&self, first: u64, desk: &'d mut Desk) -> &'d [u8] {
         let Desk { draws, text } = desk;
         match law(self.element) {
@@ -206,9 +207,9 @@ impl Text<'_> {
         &text[..len]
     }
 
-    /// Puts line ends where lines end among `count` values from `first` on, and gives the length of their text.
+    /// Inserts line ends among `count` values from `first` on, and returns the length of their text.
     fn end_lines(&self, first: u64, count: u64, room: &mut [u8]) -> usize {
-        // The sizes are numbers, since the file's is one.
+        // The sizes do not overflow, since the file's does not.
         let at = |value| bytes(self.element, value).unwrap_or(0);
         let start = at(first);
         let mut end = (first / self.line + 1) * self.line;
@@ -220,11 +221,11 @@ impl Text<'_> {
     }
 }
 
-/// Writes whole rounds of values of uint8, two bytes of `draws` each.
+/// Writes whole rounds of uint8 values, from two bytes of `draws` each.
 fn scattered(draws: &[u8], room: &mut [u8; ROOM]) {
     let rounds = draws.as_chunks::<{ 2 * ROUND }>().0;
     for (index, draws) in rounds.iter().enumerate() {
-        // A round's last value may reach into the next, which is written after it.
+        // The last value of a round may extend into the next, which is written after it.
         let text = &mut room[index * ROUND_BYTES as usize..];
         let Some(text) = text.first_chunk_mut::<{ ROUND_BYTES as usize + 4 }>() else { return };
         for (slot, draw) in SLOTS.iter().zip(draws.as_chunks::<2>().0) {
@@ -235,7 +236,7 @@ fn scattered(draws: &[u8], room: &mut [u8; ROOM]) {
     }
 }
 
-/// Writes values of equal width, eight bytes of `draws` each.
+/// Writes values of equal width, from eight bytes of `draws` each.
 fn even(draws: &[u8], least: u64, span: u64, digits: usize, fraction: bool, room: &mut [u8; ROOM]) {
     const { assert!(BATCH * LONGEST <= ROOM) };
     let texts = room.chunks_exact_mut(width(digits, fraction));

@@ -18,7 +18,7 @@ pub(super) fn lookup3(bytes: &[u8]) -> u32 {
     state[2]
 }
 
-/// Adds up to twelve bytes, those that are missing counting as zero.
+/// Adds up to twelve bytes; missing ones count as zero.
 fn add(state: &mut [u32; 3], bytes: &[u8]) {
     let mut words = [0; 12];
     words[..bytes.len()].copy_from_slice(bytes);
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_that_its_author_publishes() {
+    fn sums_equal_the_published_ones() {
         // The driver of lookup3.c prints these for the empty key and for its example sentence, seed 0.
         assert_eq!(lookup3(b""), 0xDEAD_BEEF);
         assert_eq!(lookup3(b"Four score and seven years ago"), 0x1777_0551);

@@ -1,6 +1,6 @@
-//! The making of an HDF5 file: metadata, then the samples, contiguous or chunk by chunk, then the labels. A file that
-//! is compressed is compressed twice, because the addresses of chunks stand before the chunks and content is a
-//! function; memory is the scratch, two small buffers and eight bytes per chunk.
+//! Encodes an HDF5 file: metadata, then the samples, contiguous or in chunks, then the labels. Compressed files
+//! are compressed twice, because the addresses of chunks precede the chunks. Memory is the scratch, two small
+//! buffers and eight bytes per chunk.
 
 use super::grid::{Axes, Grid, Runs};
 use super::plan::Plan;
@@ -11,17 +11,17 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 use model::shape::{Element, FileShape};
 use std::io;
 
-/// Pieces in which chunks are made and compressed. Both passes use the same, whatever the scratch, because a
-/// compressor's output may depend on them.
+/// Size of the pieces in which chunks are generated and compressed. Both passes use the same size, whatever the
+/// scratch, because a compressor's output may depend on it.
 const STEP: usize = 16 * 1024;
 
-/// What stands in one dataset.
+/// The content of one dataset.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     content: &'a Content,
     element: Element,
     file: u64,
-    /// Where the dataset begins in the file's stream of samples.
+    /// Where the dataset starts in the file's stream of samples.
     start: u64,
 }
 
@@ -30,7 +30,7 @@ impl Source<'_> {
         array::fill_samples(self.element, self.content, self.file, self.start + offset, out);
     }
 
-    /// Bytes of a chunk: those of the samples where it lies in the dataset, zeros elsewhere.
+    /// Bytes of a chunk: samples where it overlaps the dataset, zeros elsewhere.
     fn fill_chunk(&self, runs: &Runs, offset: u64, out: &mut [u8]) {
         let (mut number, mut skip) = (offset / runs.stride, offset % runs.stride);
         let mut rest = out;
@@ -122,7 +122,7 @@ fn metadata(
     out.bytes(&write::superblock(labels_at + plan.label_bytes))?;
     out.bytes(&write::root(plan))?;
     let mut first = plan.data;
-    // Every dataset has as many chunks as any other.
+    // All datasets have the same number of chunks.
     let chunks = sizes.map_or(0, <[u64]>::len) / usize::try_from(plan.sets).unwrap_or(1).max(1);
     let mut rest = sizes;
     for set in 0..plan.sets {
@@ -139,13 +139,13 @@ fn metadata(
     out.produce(gap, |_, part| part.fill(0))
 }
 
-/// The most bytes that a chunk is compressed to: nine bits for a byte (zlib's quickest level writes no other codes),
-/// and the bytes around a stream.
+/// The maximum compressed size of a chunk: nine bits per byte (zlib's fastest level uses no longer codes), and
+/// the bytes around a stream.
 pub(super) fn most_deflated(chunk_bytes: u64) -> Option<u64> {
     chunk_bytes.checked_add(chunk_bytes / 8)?.checked_add(64)
 }
 
-/// A compressor that is used chunk after chunk.
+/// A compressor that is reused for all chunks.
 struct Deflate {
     compress: Compress,
     input: Vec<u8>,
@@ -159,7 +159,7 @@ impl Deflate {
         Deflate { compress, input: vec![0; STEP], output: vec![0; STEP] }
     }
 
-    /// Compresses the `len` bytes that `produce(offset, out)` makes.
+    /// Compresses the `len` bytes that `produce(offset, out)` generates.
     fn chunk(
         &mut self,
         len: u64,

@@ -1,12 +1,12 @@
-//! The axes of an HDF5 dataset and how it is cut into chunks: which chunks a range of samples touches, where a
-//! chunk's elements belong, which pieces of it are read. Pure arithmetic: it knows no addresses and no bytes.
+//! The axes of an HDF5 dataset and its division into chunks: which chunks a range of samples touches, where a
+//! chunk's elements belong, which parts of it are read. Pure arithmetic, without addresses and bytes.
 
 use std::ops::{Deref, Range};
 
 /// H5S_MAX_RANK.
 pub(super) const MOST_RANK: usize = 32;
 
-/// One number per axis, held without allocation because reads are planned per visit.
+/// One number per axis, without allocation because reads are planned per visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Axes {
     rank: usize,
@@ -14,7 +14,7 @@ pub(super) struct Axes {
 }
 
 impl Axes {
-    /// The numbers in order, or none if there are more than an HDF5 dataset can have.
+    /// The numbers in order, or `None` if there are more than an HDF5 dataset can have.
     pub(super) fn new(numbers: impl IntoIterator<Item = u64>) -> Option<Axes> {
         let mut axes = Axes { rank: 0, of: [0; MOST_RANK] };
         for number in numbers {
@@ -47,26 +47,26 @@ impl Deref for Axes {
     }
 }
 
-/// A dataset cut into chunks of one shape. Every extent of `dims` and `chunk` is at least 1, all three have the same
-/// rank (at least 1), and a chunk and the dataset have fewer bytes than the longest file, so that sums of two places do
-/// not overflow: whoever makes one checks ([`Grid::is_sound`]).
+/// A dataset divided into chunks of one shape. Every extent of `dims` and `chunk` is at least 1, all three have
+/// the same rank (at least 1), and a chunk and the dataset have fewer bytes than the longest file, so that sums
+/// of two positions do not overflow. The constructor's caller checks this ([`Grid::is_sound`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     /// Samples first.
     pub dims: Axes,
-    /// What `dims` may grow to; the largest number stands for any.
+    /// The maximum of `dims`; the largest number means unlimited.
     pub most: Axes,
     pub chunk: Axes,
     /// Bytes of an element.
     pub element: u64,
 }
 
-/// Bytes of a chunk that are next to each other in the dataset, too.
+/// Bytes of a chunk that are also adjacent in the dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     /// Offset in the chunk.
     pub chunk_offset: u64,
-    /// Offset in the dataset as one piece.
+    /// Offset in the contiguous dataset.
     pub set_offset: u64,
     pub len: u64,
 }
@@ -98,7 +98,7 @@ impl Grid {
         self.zipped(&self.dims, |extent, chunk| extent.div_ceil(chunk))
     }
 
-    /// Chunks along each axis once the dataset has grown to its limits: an index has room for all of them.
+    /// Chunks along each axis if the dataset has its maximum size: an index has space for all of them.
     pub(super) fn most_counts(&self) -> Axes {
         self.zipped(&self.most, |extent, chunk| extent.div_ceil(chunk))
     }
@@ -128,8 +128,8 @@ impl Grid {
         samples.start / self.chunk[0]..samples.end.div_ceil(self.chunk[0])
     }
 
-    /// Calls `each` with the place in the grid of every chunk that a range of samples touches, the last axis
-    /// running fastest.
+    /// Calls `each` with the position in the grid of every chunk that a range of samples touches, the last
+    /// axis varying fastest.
     pub(super) fn each_chunk<E>(
         &self,
         samples: &Range<u64>,
@@ -146,8 +146,8 @@ impl Grid {
         Ok(())
     }
 
-    /// The bytes of a chunk that belong to these samples, in pieces that are next to each other both in the chunk
-    /// and in the dataset.
+    /// The bytes of a chunk that belong to these samples, in runs that are contiguous both in the chunk and
+    /// in the dataset.
     pub(super) fn each_run(&self, at: &Axes, samples: &Range<u64>, mut each: impl FnMut(Run)) {
         let runs = self.runs(at);
         let origin = at[0] * self.chunk[0];
@@ -171,7 +171,7 @@ impl Grid {
         }
     }
 
-    /// A chunk's runs, to be asked for one by one.
+    /// The runs of a chunk, computed one by one.
     pub(super) fn runs(&self, at: &Axes) -> Runs {
         let full = |axis: &usize| self.chunk[*axis] != self.dims[*axis];
         let axis = (1..self.dims.len()).rev().find(full).unwrap_or(0);
@@ -182,17 +182,16 @@ impl Grid {
     }
 }
 
-/// The pieces of one chunk, numbered in the order in which they stand in it, those that lie outside of the dataset
-/// included.
+/// The runs of one chunk, numbered in the order of their positions, including those outside the dataset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Runs {
     grid: Grid,
     at: Axes,
-    /// The axis along which a run goes: chunks are as wide as the dataset along all behind it.
+    /// The axis of a run: along all later axes, chunks are as wide as the dataset.
     axis: usize,
     /// Bytes of one step along `axis`.
     below: u64,
-    /// Bytes of a run that lie in the dataset.
+    /// Bytes of a run inside the dataset.
     pub len: u64,
     /// Bytes from one run of the chunk to the next.
     pub stride: u64,
@@ -204,7 +203,7 @@ impl Runs {
         self.grid.chunk[..self.axis].iter().skip(1).product()
     }
 
-    /// A run, or one of no length where it lies outside of the dataset.
+    /// A run, or one of length 0 if it is outside the dataset.
     pub(super) fn run(&self, number: u64) -> Run {
         let (grid, mut rest) = (&self.grid, number);
         let mut inside = true;
@@ -221,7 +220,7 @@ impl Runs {
     }
 }
 
-/// The next place in a grid of such counts; the first axis is not bounded.
+/// The next position in a grid with these counts; the first axis is not limited.
 pub(super) fn step(at: &mut Axes, counts: &[u64]) {
     for axis in (0..counts.len()).rev() {
         let next = at[axis] + 1;

@@ -1,11 +1,11 @@
-//! hdf5: what h5py writes with `libver="latest"` and DLIO reads: datasets `records_0`, `records_1` and so on of shape
-//! (samples, *dims), and `labels`. It answers for the settings and for which reads a visit makes; where things stand
-//! in files of ours is `plan`'s business, their bytes that of `write` and `encode`, and other people's files that of
-//! `read`.
+//! hdf5: what h5py writes with `libver="latest"` and DLIO reads: datasets `records_0`, `records_1` and so on of
+//! shape (samples, *dims), and `labels`. This module handles the settings and the reads of a visit. `plan`
+//! computes the layout of files that feedline writes, `write` and `encode` generate their bytes, and `read`
+//! parses existing files.
 //!
-//! DLIO leaves out a first dimension of 1; here a sample keeps the dimensions that the workload names, the bytes are
-//! the same. DLIO stores one array in every dataset; here each has content of its own. More than seven datasets
-//! per sample would make h5py move the links out of the group's header; here they stay in it.
+//! Differences from DLIO: DLIO omits a first dimension of 1; here a sample keeps the workload's dimensions (the
+//! bytes are the same). DLIO stores one array in every dataset; here each has its own content. With more than
+//! seven datasets per sample h5py would move the links out of the group's header; here they stay in it.
 
 mod checksum;
 mod encode;
@@ -41,14 +41,14 @@ pub(crate) struct Hdf5 {
     settings: Settings,
 }
 
-/// The options that shape a file.
+/// The options that determine a file.
 #[derive(Debug)]
 struct Settings {
-    /// Datasets that a sample is split over, at least 1.
+    /// Datasets that a sample is split into, at least 1.
     sets: u64,
     chunk_dims: Vec<u64>,
     max_shape: Vec<u64>,
-    /// The level of compression, if there is any.
+    /// The compression level, if files are compressed.
     gzip: Option<u32>,
 }
 
@@ -77,7 +77,7 @@ impl Settings {
         Ok(Settings { sets, chunk_dims, max_shape, gzip })
     }
 
-    /// As h5py does it: any of these makes a dataset chunked.
+    /// As in h5py, any of these makes a dataset chunked.
     fn is_chunked(&self) -> bool {
         self.gzip.is_some() || !self.chunk_dims.is_empty() || !self.max_shape.is_empty()
     }
@@ -121,8 +121,7 @@ impl Format for Hdf5 {
         Ok(encode::file(&plan, self.settings.gzip, shape, content, file, out)?)
     }
 
-    /// Of a compressed file that is known by its shape alone this is an estimate, as if nothing had been saved: its
-    /// own bytes tell.
+    /// For a compressed file that is known only by its shape this is an estimate without compression.
     fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
         match file {
             File::Ours(shape) => {
@@ -135,7 +134,7 @@ impl Format for Hdf5 {
         }
     }
 
-    /// h5py's requests bring headers and indexes between the chunks.
+    /// h5py's requests also bring headers and indexes between the chunks.
     fn decodes(&self) -> bool {
         self.settings.gzip.is_some() && self.access == Access::Extent
     }

@@ -1,6 +1,6 @@
-//! Where everything stands in a file of ours, by its shape alone: superblock, root group's header, then for each
-//! dataset its header and, if it is chunked, its index; behind them the data, dataset after dataset, and the labels
-//! last. So h5py lays out a file with `libver="latest"`, to the byte where there is one contiguous dataset.
+//! The layout of a file that feedline writes, computed from its shape: superblock, root group's header, then for
+//! each dataset its header and, if it is chunked, its index; then the data of all datasets, with the labels last.
+//! h5py with `libver="latest"` has the same layout, to the byte if there is one contiguous dataset.
 
 use super::grid::{Axes, Grid, MOST_RANK};
 use super::{NAME, Settings, write};
@@ -9,26 +9,25 @@ use model::shape::FileShape;
 
 /// Superblock of version 2 or 3 with 8-byte addresses.
 pub(super) const SUPERBLOCK: u64 = 48;
-/// libhdf5 takes room for metadata in blocks of this length (H5F_META_BLOCK_SIZE), and data come behind the first.
+/// libhdf5 allocates metadata in blocks of this length (H5F_META_BLOCK_SIZE); data follows the first.
 const META_BLOCK: u64 = 2048;
 /// Elements of a page of a fixed array: 2 to this power (H5D_FARRAY_MAX_DBLK_PAGE_NELMTS_BITS).
 pub(super) const PAGE_BITS: u8 = 10;
 const PAGE: u64 = 1 << PAGE_BITS;
 /// Header of a fixed array.
 pub(super) const INDEX_HEADER: u64 = 28;
-/// Signature, version, client and header's address of a fixed array's block of data.
+/// Signature, version, client and header address of a fixed array's data block.
 pub(super) const INDEX_PREFIX: u64 = 14;
 pub(super) const CHECKSUM: u64 = 4;
-/// A chunk must have fewer bytes than 32 bits can count.
+/// The size of a chunk must fit 32 bits.
 const MOST_CHUNK_BYTES: u64 = u32::MAX as u64;
-/// What a chunk is cut down to where the workload does not say: h5py's own guesses are not larger, and it is what
-/// h5py's cache of chunks holds.
+/// The default maximum size of a chunk: h5py's own guesses are not larger, and h5py's chunk cache has this size.
 const USUAL_CHUNK_BYTES: u64 = 1 << 20;
 
 /// The layout of one file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// A dataset; in one chunk if it is contiguous.
+    /// A dataset; contiguous ones are one chunk.
     pub grid: Grid,
     pub chunked: bool,
     pub filtered: bool,
@@ -39,30 +38,30 @@ pub(super) struct Plan {
     pub header: u64,
     /// The index of a dataset's chunks.
     pub index: Index,
-    /// Where data begin.
+    /// Where data starts.
     pub data: u64,
     /// Bytes of a dataset's data, if they are not compressed.
     pub set_bytes: u64,
     pub label_bytes: u64,
-    /// Offset behind the last byte, if nothing is compressed.
+    /// End of the file, if nothing is compressed.
     pub end: u64,
 }
 
 /// The sizes of a fixed array.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Index {
-    /// Elements: one per chunk that there may be.
+    /// Elements: one per possible chunk.
     pub places: u64,
     /// Bytes of an element.
     pub element: u64,
-    /// All of its bytes; 0: there is none.
+    /// Total size; 0: there is no index.
     pub bytes: u64,
 }
 
 impl Index {
     const NONE: Index = Index { places: 0, element: 0, bytes: 0 };
 
-    /// `None`: more than can be counted.
+    /// `None` on overflow.
     fn of(grid: &Grid, filtered: bool) -> Option<Index> {
         let places = grid.most_counts().product()?;
         let element = if filtered { 8 + chunk_size_bytes(grid.chunk_bytes()) + 4 } else { 8 };
@@ -81,7 +80,7 @@ impl Index {
         self.places.div_ceil(PAGE)
     }
 
-    /// Bytes of the bits that say which pages are in use.
+    /// Bytes of the bitmap of used pages.
     pub(super) fn page_bits(&self) -> u64 {
         if self.is_paged() { self.pages().div_ceil(8) } else { 0 }
     }
@@ -90,7 +89,7 @@ impl Index {
         if self.is_paged() { 0 } else { self.places * self.element }
     }
 
-    /// Bytes of the block of data that are read first: all of it, or what stands before its pages.
+    /// Bytes of the data block that are read first: all of it, or what precedes its pages.
     pub(super) fn first_block(&self) -> u64 {
         INDEX_PREFIX + self.page_bits() + self.unpaged_bytes() + CHECKSUM
     }
@@ -100,7 +99,7 @@ impl Index {
         PAGE.min(self.places - page * PAGE)
     }
 
-    /// The page of a place, from the first byte behind the first block on.
+    /// The page of an element, relative to the end of the first block.
     pub(super) fn page_of(&self, place: u64) -> (u64, Extent) {
         let page = place / PAGE;
         let offset = page * (PAGE * self.element + CHECKSUM);
@@ -108,7 +107,7 @@ impl Index {
     }
 }
 
-/// Bytes in which a filtered chunk's size is noted: one more than its own size needs (H5D__farray_idx_create).
+/// Bytes of the field for a filtered chunk's size: one more than its own size needs (H5D__farray_idx_create).
 pub(super) fn chunk_size_bytes(chunk_bytes: u64) -> u64 {
     (1 + u64::from((chunk_bytes.ilog2() + 8) / 8)).min(8)
 }
@@ -135,12 +134,12 @@ impl Plan {
         Ok(Plan { grid, chunked, filtered, sets, root, header, index, data, set_bytes, label_bytes, end })
     }
 
-    /// Where a dataset's header begins. The labels' comes behind those of all samples' datasets.
+    /// Where a dataset's header starts. The labels' header follows those of all sample datasets.
     pub(super) fn header_at(&self, set: u64) -> u64 {
         SUPERBLOCK + self.root + set * (self.header + self.index.bytes)
     }
 
-    /// Where a dataset's index begins: header, then block of data.
+    /// Where a dataset's index starts: header, then data block.
     pub(super) fn index_at(&self, set: u64) -> u64 {
         self.header_at(set) + self.header
     }
@@ -155,7 +154,7 @@ fn fits_index(shape: &FileShape<'_>, index: Option<Index>) -> Result<Index, Form
     Ok(Index { bytes, ..index.unwrap_or(Index::NONE) })
 }
 
-/// The dataset that takes a sample's part.
+/// The dataset for a part of each sample.
 fn grid(settings: &Settings, shape: &FileShape<'_>) -> Result<Grid, FormatError> {
     let (rank, sets) = (shape.dims.len() + 1, settings.sets);
     let too_many =
@@ -201,8 +200,8 @@ fn most(settings: &Settings, dims: &Axes) -> Result<Axes, FormatError> {
     })
 }
 
-/// The chunk that was asked for, never longer than the dataset may be; or one sample, its longest side halved until
-/// it is not too large.
+/// The requested chunk, never longer than the dataset's maximum; or one sample, its longest side halved until it
+/// is small enough.
 fn chunk(settings: &Settings, dims: &Axes, most: &Axes, element: u64) -> Result<Axes, FormatError> {
     let asked = &settings.chunk_dims;
     let mut chunk = *dims;

@@ -1,5 +1,5 @@
-//! Files of ours against the rules of all formats and against what h5py was seen to read; files of h5py's, byte for
-//! byte; and files that are not what they say.
+//! Generated files against the rules of all formats and recorded reads of h5py; files written by h5py, byte for
+//! byte; and damaged files.
 
 use super::*;
 use crate::conformance;
@@ -48,7 +48,7 @@ fn ours(
     Ok(reads)
 }
 
-/// What is read of a file by its own bytes: the metadata as they are asked for, then what the answer says.
+/// The reads of an existing file: the metadata lookups, then the reads of the samples.
 fn foreign(
     access: Access,
     bytes: &[u8],
@@ -74,8 +74,8 @@ fn a_file_is_as_long_as_dlios() {
     assert_eq!(size(&[512, 512], 8), Ok(Size::Exact(2048 + 8 * 512 * 512 + 64)));
 }
 
-/// These were seen with strace on files of ours, h5py 3.14 with HDF5 1.14.6: a file is opened, and samples are taken
-/// from every dataset.
+/// Recorded with strace on generated files, h5py 3.14 with HDF5 1.14.6: opening a file and reading samples from
+/// every dataset.
 #[test]
 fn reads_are_h5pys() {
     let open = "8@0 48@0 512@48 ";
@@ -118,7 +118,7 @@ fn reads_are_h5pys() {
 }
 
 #[test]
-fn extents_are_the_data_alone_joined_where_they_touch() {
+fn extents_are_only_the_data_merged_if_adjacent() {
     let reads = |asked: &Asked, dims: &[u64], range| {
         ours(asked, Access::Extent, &shape(dims, Element::Uint8, 100), range).unwrap()
     };
@@ -130,7 +130,7 @@ fn extents_are_the_data_alone_joined_where_they_touch() {
 }
 
 #[test]
-fn settings_that_make_no_file_say_why() {
+fn impossible_settings_are_refused() {
     let refused = |asked: Asked, dims: &[u64]| {
         let result = build(&asked, Access::Framework)
             .and_then(|format| format.size(&shape(dims, Element::Float32, 4)).map(|_| ()));
@@ -159,7 +159,7 @@ fn settings_that_make_no_file_say_why() {
 }
 
 #[test]
-fn a_chunk_that_nobody_chose_is_a_sample_or_a_mebibyte_of_one() {
+fn the_default_chunk_is_a_sample_or_a_mebibyte_of_one() {
     let chunk = |dims: &[u64]| {
         let asked = Asked { gzip: Some(1), ..Asked::default() };
         let options = build(&asked, Access::Extent).unwrap();
@@ -190,7 +190,7 @@ fn check_sample(bytes: &[u8], wanted: &Facts, element: &[u8], unpack: impl Fn(&[
     assert!(matches!(beyond, Err(Obstacle::Shape(FormatError::NoSuchSample { .. }))), "{beyond:?}");
 }
 
-/// An element: the pattern with its last byte counted up.
+/// An element: the pattern with its last byte incremented.
 fn element_of(pattern: &[u8], number: u8) -> Vec<u8> {
     let (_, front) = pattern.split_last().unwrap();
     [front, &[number]].concat()
@@ -216,15 +216,15 @@ const PLAIN: &[u8] = include_bytes!("samples/plain.hdf5");
 const SAMPLES: [&[u8]; 6] = [EARLIEST, GROWING, SIDEWAYS, FREE, MANY, PLAIN];
 
 #[test]
-fn files_of_h5pys_are_read_with_trees_of_the_first_version() {
+fn h5py_files_with_version_1_trees_are_read() {
     let notes = [
         "superblock version 0",
         "2 datasets per sample, records_0 to records_1",
         "chunks of shape [1, 4, 3], B-tree",
         "filters gzip",
-        "elements with the highest byte first",
+        "big-endian elements",
     ];
-    // One chunk after the other: those of a gzipped file may touch.
+    // Chunk by chunk: those of a gzipped file may be adjacent.
     let (_, reads) = foreign(Access::Framework, EARLIEST, 4..5).unwrap();
     let chunks: Vec<Vec<u8>> =
         reads.iter().rev().take(4).map(|read| inflated(&gathered(EARLIEST, &[*read]))).collect();
@@ -233,7 +233,7 @@ fn files_of_h5pys_are_read_with_trees_of_the_first_version() {
 }
 
 #[test]
-fn files_of_h5pys_are_read_with_other_indexes() {
+fn h5py_files_with_other_indexes_are_read() {
     let superblock = "superblock version 3";
     let notes = [
         superblock,
@@ -244,7 +244,7 @@ fn files_of_h5pys_are_read_with_other_indexes() {
     check_sample(GROWING, &said(40, &[6, 4], "uint8", &notes), &[0], <[u8]>::to_vec);
     let notes = [notes[0], notes[1], notes[2], "may grow to shape [5, 6, any]"];
     check_sample(SIDEWAYS, &said(5, &[6, 8], "uint8", &notes), &[0], <[u8]>::to_vec);
-    // lzf leaves three bytes as they are, behind a byte that says so.
+    // lzf stores three bytes unchanged, after a byte that marks them.
     let notes = [
         superblock,
         "dataset records_0",
@@ -262,7 +262,7 @@ fn files_of_h5pys_are_read_with_other_indexes() {
 }
 
 #[test]
-fn files_of_h5pys_are_read_with_many_links_or_other_names() {
+fn h5py_files_with_many_links_or_other_names_are_read() {
     let notes = ["superblock version 3", "12 datasets per sample, records_0 to records_11", "contiguous"];
     check_sample(MANY, &said(2, &[36], "uint8", &notes), &[0], <[u8]>::to_vec);
     let notes = ["superblock version 0", "dataset images", "contiguous"];
@@ -273,7 +273,7 @@ fn files_of_h5pys_are_read_with_many_links_or_other_names() {
 }
 
 #[test]
-fn damage_is_named_with_its_place() {
+fn damage_is_reported_with_its_offset() {
     let file = encoded(&*format(Access::Framework), &shape(&[8, 8], Element::Uint8, 2));
     let damaged = |offset: usize, byte: u8| {
         let mut file = file.clone();
@@ -281,20 +281,20 @@ fn damage_is_named_with_its_place() {
         facts(&file).unwrap_err().to_string()
     };
     let cases = [
-        (0, 0, "no '\\x89HDF\\r\\n\\x1a\\n' where it should be (at byte 0)"),
+        (0, 0, "signature '\\x89HDF\\r\\n\\x1a\\n' is missing (at byte 0)"),
         (8, 9, "version 9 of the superblock, which is not supported (at byte 8)"),
         (9, 3, "addresses of 3 bytes, lengths of 8 (at byte 11)"),
-        (28, 9, "the checksum of 48 bytes of metadata is"),
-        (60, 1, "the checksum of 147 bytes of metadata is"),
+        (28, 9, "checksum mismatch in 48 bytes of metadata"),
+        (60, 1, "checksum mismatch in 147 bytes of metadata"),
         (195, b'X', "version 88 of an object header, which is not supported (at byte 195)"),
-        (210, 9, "the checksum of 268 bytes of metadata is"),
+        (210, 9, "checksum mismatch in 268 bytes of metadata"),
     ];
     for (offset, byte, words) in cases {
         let error = damaged(offset, byte);
         assert!(error.contains(words), "{error}");
     }
     let short = facts(&file[..2000]).unwrap_err().to_string();
-    assert!(short.ends_with("it has 2000 bytes where it should have 2192 (at byte 2000)"), "{short}");
+    assert!(short.ends_with("it has 2000 bytes instead of 2192 (at byte 2000)"), "{short}");
 }
 
 #[test]
@@ -310,21 +310,21 @@ fn a_truncated_file_is_damaged_at_any_length() {
 #[test]
 fn a_header_that_continues_itself_ends() {
     let mut endless = false;
-    // Headers of the first version have no checksums. Wherever a message begins, it is made one that says that the
-    // header goes on at this very message.
+    // Headers of the first version have no checksums. Each message in turn becomes a continuation that points
+    // to itself.
     for at in (0..PLAIN.len() - 24).step_by(8) {
         let mut bytes = PLAIN.to_vec();
         bytes[at..at + 8].copy_from_slice(&[0x10, 0, 16, 0, 0, 0, 0, 0]);
         bytes[at + 8..at + 16].copy_from_slice(&(at as u64).to_le_bytes());
         bytes[at + 16..at + 24].copy_from_slice(&24_u64.to_le_bytes());
         let found = facts(&bytes);
-        endless |= found.is_err_and(|error| error.to_string().contains("continued without end"));
+        endless |= found.is_err_and(|error| error.to_string().contains("endless continuations"));
         drop(foreign(Access::Framework, &bytes, 0..1));
     }
     assert!(endless);
 }
 
-/// Options and a shape, most of which make a file.
+/// Options and a shape, most of which are valid.
 fn cases() -> impl Strategy<Value = (Asked, Vec<u64>, u64)> {
     let extent = prop_oneof![30 => 1_u64..12, 1 => Just(0_u64)];
     let dims = prop::collection::vec(extent, 0..4);
@@ -345,7 +345,7 @@ fn cases() -> impl Strategy<Value = (Asked, Vec<u64>, u64)> {
     )
 }
 
-/// A sample's bytes out of the whole chunks or the contiguous pieces that were read, dataset after dataset.
+/// A sample's bytes, from the whole chunks or the contiguous pieces that were read, for all datasets.
 fn assembled(bytes: &[u8], asked: &Asked, shape: &FileShape<'_>, sample: u64) -> Vec<u8> {
     let settings = Settings {
         sets: asked.sets.max(1),
@@ -361,7 +361,7 @@ fn assembled(bytes: &[u8], asked: &Asked, shape: &FileShape<'_>, sample: u64) ->
         return reads.iter().flat_map(|read| gathered(bytes, &[*read])[..part].to_vec()).collect();
     }
     let touched = plan.grid.touched(&(sample..sample + 1)).unwrap() as usize;
-    // Before the data stand what was read again of the metadata.
+    // Metadata that was read again precedes the data.
     let chunks = &reads[reads.len() - touched * plan.sets as usize..];
     let mut out = Vec::new();
     for set in chunks.chunks(touched) {
@@ -398,7 +398,7 @@ fn chunks_are_decoded_to_those_of_a_file_without_compression() {
     packed.decode(&bytes, &mut out).unwrap();
     let (plain, wanted) = read(None, Access::Extent);
     assert!(!plain.decodes() && out == wanted);
-    // What h5py asks for holds metadata, too.
+    // h5py's requests also bring metadata.
     assert!(!read(Some(4), Access::Framework).0.decodes());
 }
 
@@ -413,7 +413,7 @@ proptest! {
     }
 
     #[test]
-    fn a_file_of_ours_is_read_alike_by_its_shape_and_by_its_bytes(
+    fn generated_files_are_read_the_same_by_shape_and_by_metadata(
         (asked, dims, samples) in cases(), element in 0..Element::ALL.len(), from: u64, len in 1_u64..4,
     ) {
         let shape = shape(&dims, Element::ALL[element], samples);
@@ -424,7 +424,7 @@ proptest! {
             let range = from % samples..(from % samples + len).min(samples);
             let by_bytes = foreign(Access::Extent, &bytes, range.clone()).unwrap().1;
             prop_assert_eq!(ours(&asked, Access::Extent, &shape, range.clone()).unwrap(), by_bytes);
-            // h5py's own requests, too, though the metadata come first.
+            // Also h5py's requests, although the metadata comes first.
             let (metadata, reads) = foreign(Access::Framework, &bytes, range.clone()).unwrap();
             let mut by_bytes = [metadata, reads].concat();
             let mut by_shape = ours(&asked, Access::Framework, &shape, range).unwrap();
@@ -460,7 +460,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_were_changed_do_no_harm(
+    fn changed_bytes_do_not_panic(
         which in 0..SAMPLES.len(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {

@@ -1,6 +1,6 @@
-//! The reads of one visit: what h5py asks the operating system for when it opens a file and takes some samples, or
-//! the samples' bytes alone. One set of rules for files of ours, whose addresses are arithmetic, and of others, whose
-//! addresses `read` finds.
+//! The reads of one visit: the requests of h5py when it opens a file and reads some samples, or only the samples'
+//! bytes. The same rules serve generated files, whose addresses are computed, and existing files, whose addresses
+//! `read` finds.
 
 use super::NAME;
 use super::grid::{Axes, Grid};
@@ -11,18 +11,19 @@ use model::spec::Access;
 use std::convert::Infallible;
 use std::ops::Range;
 
-/// The signature, which libhdf5 looks for before anything else.
+/// The signature, which libhdf5 reads first.
 const SIGNATURE: u64 = 8;
 /// What libhdf5 reads of an object header before it knows its length (H5O_SPEC_READ_SIZE).
 pub(super) const SPECULATIVE: u64 = 512;
-/// Smaller requests to contiguous data are made this long, up to the dataset's end (the sieve buffer's default).
+/// Smaller requests to contiguous data are extended to this length, up to the dataset's end (the default sieve
+/// buffer).
 const SIEVE: u64 = 64 << 10;
-/// A chunk that is longer than h5py's cache of chunks, and not filtered, is read in just the pieces that are wanted.
+/// A chunk that is longer than h5py's chunk cache, and not filtered, is read only in the needed parts.
 const CHUNK_CACHE: u64 = 1 << 20;
-/// More reads for one visit are not planned: somebody else's numbers must not fill the memory.
+/// The maximum number of reads of one visit, so that numbers in a damaged file cannot exhaust memory.
 const MOST_READS: usize = 1 << 22;
 
-/// The reads of a visit to a file of ours.
+/// The reads of a visit to a generated file.
 pub(super) fn ours(plan: &Plan, access: Access, samples: &Range<u64>, reads: &mut Vec<Extent>) {
     let mut visit = Visit { access, samples, first: reads.len(), reads };
     if visit.is_framework() {
@@ -65,12 +66,12 @@ fn our_chunks(plan: &Plan, set: u64, visit: &mut Visit<'_>) {
     let Ok(()) = done;
 }
 
-/// The number of a place in a grid of such counts, the last axis running fastest.
+/// The index of a position in a grid with these counts, the last axis varying fastest.
 fn number(at: &Axes, counts: &Axes) -> u64 {
     at.iter().zip(counts.iter()).fold(0, |number, (at, count)| number * count + at)
 }
 
-/// The reads of a visit to somebody else's file, those of the metadata excepted.
+/// The reads of a visit to an existing file, except metadata.
 pub(super) fn foreign(
     look: &Look<'_>,
     access: Access,
@@ -80,7 +81,7 @@ pub(super) fn foreign(
     let first = reads.len();
     let result = foreign_sets(look, Visit { access, samples, first, reads });
     if result.is_err() {
-        // The caller will ask again.
+        // The caller will call again.
         reads.truncate(first);
     }
     result
@@ -118,11 +119,11 @@ fn foreign_sets(look: &Look<'_>, mut visit: Visit<'_>) -> Result<(), Obstacle> {
     Ok(())
 }
 
-/// A visit whose reads are being gathered.
+/// A visit whose reads are being collected.
 struct Visit<'a> {
     access: Access,
     samples: &'a Range<u64>,
-    /// Reads before this are other people's.
+    /// Earlier reads belong to the caller.
     first: usize,
     reads: &'a mut Vec<Extent>,
 }
@@ -138,7 +139,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Data, which are one read where they touch, unless each chunk is to be a request of its own.
+    /// Data: adjacent reads are merged, unless each chunk is a separate request.
     fn push_data(&mut self, offset: u64, len: u64) {
         let joins = !self.is_framework() && self.reads.len() > self.first;
         match self.reads.last_mut().filter(|last| joins && last.end() == offset) {
@@ -147,14 +148,14 @@ impl Visit<'_> {
         }
     }
 
-    /// A header's first bytes, and the others if there are more.
+    /// A header's first bytes, and the rest if it is longer.
     fn header(&mut self, offset: u64, len: u64, end: u64) {
         let first = SPECULATIVE.min(end.saturating_sub(offset));
         self.push(offset, first);
         self.push(offset + first, len.saturating_sub(first));
     }
 
-    /// A dataset of so many samples in one piece.
+    /// A contiguous dataset of this many samples.
     fn contiguous(&mut self, start: u64, bytes: u64, samples: u64) {
         let sample = bytes / samples;
         let skip = self.samples.start * sample;

@@ -1,13 +1,13 @@
-//! The bytes of an HDF5 file's metadata, as the HDF5 File Format Specification 3.0 describes them: superblock version
-//! 3, object headers version 2, links in the group's header, layout version 4 with fixed arrays. Where things stand is
-//! `plan`'s business, what is in the chunks `encode`'s.
+//! The bytes of an HDF5 file's metadata, according to the HDF5 File Format Specification 3.0: superblock version
+//! 3, object headers version 2, links in the group's header, layout version 4 with fixed arrays. `plan` computes
+//! the layout, `encode` writes the chunks.
 
 use super::checksum::lookup3;
 use super::grid::{Axes, Grid, step};
 use super::plan::{self, CHECKSUM, INDEX_PREFIX, PAGE_BITS, Plan, SUPERBLOCK};
 use model::shape::Element;
 
-/// An address or an offset of nothing.
+/// An undefined address or offset.
 const UNDEFINED: u64 = u64::MAX;
 
 /// Types of header messages (specification IV.A.2).
@@ -22,14 +22,14 @@ const FILTERS: u8 = 0x0B;
 
 /// Type, size and flags before every message of a header without creation order.
 const MESSAGE: u64 = 4;
-/// Messages of which no copy may be changed, as libhdf5 marks them.
+/// Messages that are constant, as libhdf5 marks them.
 const CONSTANT: u8 = 1;
-/// What libhdf5 reserves for the messages of a group and of a dataset, so that attributes find room.
+/// What libhdf5 reserves for the messages of a group and of a dataset, as space for attributes.
 const ROOT_ROOM: u64 = 120;
 const HEADER_ROOM: u64 = 256;
 /// Signature, version, flags and two bytes of length, which a dataset's header always fits.
 const HEADER_PREFIX: u64 = 8;
-/// The same and four times, of which there are none: a file's bytes follow from its workload.
+/// The same and four timestamps, which are absent: a file's bytes depend only on its workload.
 const TIMES: u64 = 16;
 /// A link in a group's header, without its name: message, version, flags, length of the name, address.
 const LINK_BYTES: u64 = MESSAGE + 3 + 8;
@@ -38,7 +38,7 @@ const GROUP_BYTES: u64 = MESSAGE + 18 + MESSAGE + 2;
 const LABELS: &str = "labels";
 const RECORDS: &str = "records_";
 
-/// The most datasets whose links fit a header whose length is noted in two bytes, in round numbers.
+/// The maximum number of datasets whose links fit a header with a length of two bytes, rounded.
 pub(super) const MOST_SETS: u64 = 2048;
 
 fn with_room(messages: u64, room: u64) -> u64 {
@@ -77,7 +77,7 @@ pub(super) fn labels_header_bytes() -> u64 {
     HEADER_PREFIX + HEADER_ROOM + CHECKSUM
 }
 
-/// Bytes in which the extents of a chunk are noted, the size of an element being one of them.
+/// Bytes per extent of a chunk; the size of an element is one of the extents.
 fn dim_bytes(grid: &Grid) -> u64 {
     let longest = grid.chunk.iter().copied().max().unwrap_or(1).max(grid.element);
     u64::from(longest.ilog2() / 8) + 1
@@ -143,7 +143,7 @@ pub(super) fn header(plan: &Plan, set: u64, element: Element, level: Option<u32>
     dataset(messages)
 }
 
-/// The header of the labels, which stand at `address`.
+/// The header of the labels at `address`.
 pub(super) fn labels_header(samples: u64, address: u64, bytes: u64) -> Vec<u8> {
     let mut messages = Vec::new();
     // One axis always fits.
@@ -172,13 +172,13 @@ fn dataspace(dims: &Axes, most: &Axes) -> Vec<u8> {
     body
 }
 
-/// The datatype message of an element type, as h5py gives it for NumPy's (specification IV.A.2.d).
+/// The datatype message of an element type, as h5py writes it for NumPy's (specification IV.A.2.d).
 fn datatype(element: Element) -> Vec<u8> {
     // Class and version, three bytes of bit fields, the size; then what the class needs.
     let integer = |signed: bool, size: u8| {
         vec![0x10, if signed { 8 } else { 0 }, 0, 0, size, 0, 0, 0, 0, 0, 8 * size, 0]
     };
-    // Implied leading one, sign on top; the exponent's place and length, the mantissa's, the exponent's bias.
+    // Implied leading one, sign on top; position and length of exponent and mantissa, the exponent's bias.
     let float = |size: u8, exponent: u8, mantissa: u8, bias: [u8; 2]| {
         let bits = 8 * size;
         let head = [0x11, 0x20, bits - 1, 0, size, 0, 0, 0, 0, 0, bits, 0];
@@ -186,7 +186,8 @@ fn datatype(element: Element) -> Vec<u8> {
     };
     match element {
         Element::Bool => {
-            // An enumeration (class 8, version 3: names are not padded) of two int8; h5py gives it back as bool.
+            // An enumeration (class 8, version 3: names are not padded) of two int8; h5py returns it
+            // as bool.
             let head = [0x38, 2, 0, 0, 1, 0, 0, 0];
             [&head[..], &integer(true, 1), b"FALSE\0TRUE\0\0\x01"].concat()
         }
@@ -204,7 +205,7 @@ fn datatype(element: Element) -> Vec<u8> {
     }
 }
 
-/// Version 3: room is taken late, or chunk by chunk; filled only if a value were set.
+/// Version 3: space is allocated late, or chunk by chunk; filled only if a value is set.
 fn fill_value(chunked: bool) -> [u8; 2] {
     [3, if chunked { 0x0B } else { 0x0A }]
 }
@@ -235,7 +236,7 @@ fn message(out: &mut Vec<u8>, kind: u8, flags: u8, body: &[u8]) {
     out.extend(body);
 }
 
-/// Fills up with a message of nothing.
+/// Pads with a NIL message.
 fn pad(messages: &mut Vec<u8>, len: u64) {
     let missing = len.saturating_sub(messages.len() as u64);
     if missing >= MESSAGE {
@@ -249,8 +250,9 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The index of a dataset's chunks, piece by piece so that it need not be held: `out` is given its header, the block
-/// of data, and the pages. `sizes` are the chunks' bytes if they are compressed, `first` is where the first stands.
+/// Writes the index of a dataset's chunks to `out` in parts, so that it is never held completely: its header, the
+/// data block, and the pages. `sizes` are the chunks' bytes if they are compressed, `first` is the address of the
+/// first.
 pub(super) fn index(
     plan: &Plan,
     set: u64,
@@ -284,7 +286,7 @@ pub(super) fn index(
     Ok(())
 }
 
-/// Goes through the places of an index and tells where the chunk of each is.
+/// Iterates over the elements of an index and computes the address of each chunk.
 struct Elements<'a> {
     at: Axes,
     counts: Axes,
@@ -299,7 +301,7 @@ impl<'a> Elements<'a> {
     fn new(plan: &Plan, first: u64, sizes: Option<&'a [u64]>) -> Elements<'a> {
         let (grid, chunk_bytes) = (&plan.grid, plan.grid.chunk_bytes());
         Elements {
-            // A space of no axes could not be made.
+            // A dataset without axes cannot be constructed.
             at: Axes::new(grid.dims.iter().map(|_| 0)).unwrap_or(grid.dims),
             counts: grid.counts(),
             most: grid.most_counts(),
@@ -321,7 +323,7 @@ impl<'a> Elements<'a> {
             out.extend(if holds { self.address } else { UNDEFINED }.to_le_bytes());
             if self.sizes.is_some() {
                 out.extend(&size.to_le_bytes()[..self.size_bytes]);
-                // No filter was left out.
+                // No filter was skipped.
                 out.extend([0; 4]);
             }
             self.address += size;

@@ -1,7 +1,7 @@
-//! npz: the archive that `numpy.savez` writes and DLIO reads, members `x.npy` (the samples) and `y.npy`
-//! (their labels), stored or deflated. It must not hold the file in memory: the checksum that stands before stored
-//! data is computed in a first pass, because content is a function and making it twice is cheaper than keeping 140
-//! MB; behind deflated data it stands in a descriptor.
+//! npz: the archive that `numpy.savez` writes and DLIO reads, with members `x.npy` (the samples) and `y.npy`
+//! (their labels), stored or deflated. The file is never held in memory. The checksum that precedes stored data
+//! is computed in a first pass: content is a function, and generating it twice is cheaper than keeping 140 MB.
+//! The checksum of deflated data is in a descriptor after it.
 
 mod reads;
 
@@ -35,12 +35,11 @@ pub(crate) const KIND: Kind = Kind {
 #[derive(Debug)]
 pub(crate) struct Npz {
     access: Access,
-    /// Level of deflate, where members are deflated.
+    /// Deflate level, if members are deflated.
     level: Option<u32>,
 }
 
-/// Where everything stands in a file. The members' checksums are not known yet, and of deflated members only the most
-/// that they can take.
+/// The layout of a file. The members' checksums are not known yet, and of deflated members only the maximum size.
 struct Layout {
     x_header: Header,
     y_header: Header,
@@ -93,7 +92,7 @@ impl Npz {
         let layout = Layout::of(shape, self.level)?;
         within(NAME, samples, shape.samples)?;
         match (self.level, self.access) {
-            // How long it is only its bytes tell; this is the most that a visit reads.
+            // The real length is known only from the file; this is the maximum that a visit reads.
             (Some(_), _) => reads.push(Extent { offset: 0, len: layout.file_bytes }),
             (None, Access::Framework) => reads::Place::ours(&layout, shape).replay(Vec::new(), reads),
             (None, Access::Extent) => {
@@ -159,7 +158,7 @@ impl Format for Npz {
         }
     }
 
-    /// NumPy's requests bring the archive's records, too, and its first is made to find the member.
+    /// NumPy's requests also bring the archive's records, and its first request locates the member.
     fn decodes(&self) -> bool {
         self.level.is_some() && self.access == Access::Extent
     }
@@ -177,7 +176,7 @@ impl Format for Npz {
     }
 }
 
-/// Finds a member's checksum, unless it is known.
+/// Computes a member's checksum, unless it is known.
 fn sum_up(member: &mut Member, header: &Header, produce: impl Fn(u64, &mut [u8])) {
     member.crc.get_or_insert_with(|| {
         let mut crc = crc32fast::Hasher::new();
@@ -200,7 +199,7 @@ fn store_member(
     out.produce(member.bytes - header.bytes().len() as u64, produce)
 }
 
-/// Writes a member whose place in the archive and whose size are found on the way.
+/// Writes a member whose position in the archive and size are found during writing.
 fn deflate_member(
     out: &mut Pieces<'_, '_>,
     level: u32,
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_without_a_file_say_why() {
+    fn impossible_shapes_are_refused() {
         let cases: &[(&[u64], Element, u64, &str)] = &[
             (&[4, 0], Element::Uint8, 1, "at least 1"),
             (&[4], Element::Uint8, 0, "at least 1"),
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_member_starts_where_zip_and_npy_say() {
+    fn the_first_member_starts_at_the_specified_offset() {
         let bytes = encoded(&FRAMEWORK, &shape(&[64, 64], Element::Uint8, 1));
         let mut samples = vec![0; 4096];
         Content::new(1).fill(3, 0, &mut samples);
@@ -305,7 +304,7 @@ mod tests {
         Ok((looks, reads?))
     }
 
-    /// As strace has seen `numpy.load(file)["x"]` (Python 3.11.7, NumPy 2.4.6) read these files.
+    /// Recorded with strace of `numpy.load(file)["x"]` (Python 3.11.7, NumPy 2.4.6).
     #[test]
     fn requests_are_those_of_numpy() {
         let small = shape(&[10, 10], Element::Uint8, 1);
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_looked_into_is_read_like_one_that_is_known() {
+    fn an_existing_file_is_read_like_a_generated_one() {
         for (dims, samples) in [(&[7_u64, 5] as &[u64], 1), (&[64, 64], 1), (&[64, 60], 3), (&[600, 700], 2)]
         {
             for element in [Element::Uint8, Element::Float64] {
@@ -358,7 +357,7 @@ mod tests {
                     let (mut all, mut known) = ([asked, reads].concat(), Vec::new());
                     FRAMEWORK.reads(File::Ours(&shape), 0..1, &mut known).unwrap();
                     if bytes.len() < 4096 {
-                        // The end is known from the first request, and asked for again later.
+                        // The first request shows the end, which is requested again later.
                         all.sort_by_key(|read| (read.offset, read.len));
                         known.sort_by_key(|read| (read.offset, read.len));
                     }
@@ -387,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_has_a_place_and_upsets_nothing() {
+    fn damage_is_reported_with_its_offset() {
         let shape = shape(&[40, 40], Element::Uint8, 2);
         for format in [FRAMEWORK, EXTENT, Npz { access: Access::Framework, level: Some(4) }] {
             let good = encoded(&format, &shape);
@@ -406,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_a_deflated_array_is_inflated_to_it() {
+    fn reads_of_a_deflated_array_inflate_to_it() {
         let (shape, mut out) = (shape(&[60, 70], Element::Float32, 3), Vec::new());
         let deflated = Npz { access: Access::Extent, level: Some(6) };
         let bytes = encoded(&deflated, &shape);
@@ -417,14 +416,14 @@ mod tests {
         deflated.decode(packed, &mut out).unwrap();
         let stored = encoded(&EXTENT, &shape);
         assert!(out == stored[35..][..128 + 3 * 60 * 70 * 4]);
-        // What NumPy asks for holds the archive's records, too.
+        // NumPy's requests also bring the archive's records.
         assert!(!Npz { access: Access::Framework, level: Some(6) }.decodes() && !EXTENT.decodes());
         let error = deflated.decode(&packed[1000..], &mut out).unwrap_err().to_string();
         assert!(error.starts_with("not a valid npz file: "), "{error}");
     }
 
     #[test]
-    fn claims_that_cannot_be_are_damage() {
+    fn impossible_claims_are_damage() {
         let good = encoded(&EXTENT, &shape(&[40, 40], Element::Uint8, 1));
         let entry = good.len() - 22 - 102;
         let with = |at: usize, bytes: &[u8]| {
@@ -435,14 +434,14 @@ mod tests {
         assert!(with(entry + 8, &[1]).contains("encrypted"));
         assert!(with(entry + 10, &[12]).contains("method 12"));
         assert!(with(entry + 20, &[0xFF; 3]).contains("does not fit"));
-        assert!(with(entry + 24, &[0, 0, 0, 9]).contains("cannot become"));
-        assert!(with(entry + 42, &[0, 0, 0, 9]).contains("is said to start"));
+        assert!(with(entry + 24, &[0, 0, 0, 9]).contains("cannot inflate to"));
+        assert!(with(entry + 42, &[0, 0, 0, 9]).contains("the offset of member"));
         assert!(with(entry + 42, &[1, 0]).contains("no header of member x.npy"));
         assert!(with(entry, b"QQ").contains("a damaged entry"));
         assert!(with(good.len() - 22, b"QQ").contains("no end record"));
-        assert!(with(good.len() - 7, &[9]).contains("before the file"));
+        assert!(with(good.len() - 7, &[9]).contains("before the start of the file"));
         assert!(with(40, b"QQ").contains("no NumPy signature"));
-        // Without x the first array is taken, and without any it is no npz.
+        // Without x the first array is used; without any array it is not an npz.
         let mut labels = good.clone();
         labels[entry + 46..entry + 51].copy_from_slice(b"z.txt");
         assert_eq!(foreign(&EXTENT, &labels, 1, 0..1).unwrap().1[0].len, 8);

@@ -1,5 +1,5 @@
-//! Where the array `x` of an archive is, whoever made it, and which requests `numpy.load(file)["x"]` makes to get it
-//! (Python 3.11, NumPy 2). It must not write, and inflates no more than an array's header.
+//! Locates the array `x` of any archive, and computes the requests that `numpy.load(file)["x"]` makes for it
+//! (Python 3.11, NumPy 2). It inflates no more than an array's header.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::npy_header::{self, Array, Found};
 use crate::unzip::{self, Ends, Fetch, Stored};
 use crate::{Extent, Facts, Look, Obstacle, within};
 
-/// Bytes that `zipfile` takes from a member at least (`ZipExtFile.MIN_READ_SIZE`).
+/// Minimum number of bytes that `zipfile` reads of a member (`ZipExtFile.MIN_READ_SIZE`).
 const MEMBER_LEAST: u64 = 4096;
-/// Bytes that NumPy asks a member for at once (`numpy.lib.format.BUFFER_SIZE`).
+/// Bytes that NumPy requests of a member at once (`numpy.lib.format.BUFFER_SIZE`).
 const ARRAY_MOST: u64 = 1 << 18;
-/// Bytes that tell a NumPy array, and a ZIP archive.
+/// Signatures of a NumPy array and of a ZIP archive.
 const MAGIC: u64 = 6;
 
-/// What decides which requests are made.
+/// What determines the requests.
 pub(super) struct Place {
     file_bytes: u64,
     ends: Ends,
@@ -54,7 +54,7 @@ impl Place {
         Ok((Place { file_bytes: look.len, ends, x, array: found.array.clone() }, found))
     }
 
-    /// Appends the requests of NumPy, without those that are `known`: they have been made.
+    /// Appends NumPy's requests, except those in `known`, which have been made.
     pub(super) fn replay(&self, known: Vec<Extent>, reads: &mut Vec<Extent>) {
         let mut file = Buffered::new(self.file_bytes, known, reads);
         file.read(MAGIC);
@@ -95,16 +95,17 @@ impl Place {
     }
 }
 
-/// `zipfile.ZipExtFile`. Where a deflated member is read on depends on how its parts inflate; here all inflate alike.
+/// `zipfile.ZipExtFile`. How far a deflated member is read depends on how its parts inflate; here all inflate
+/// equally.
 struct Member<'a> {
     file: Buffered<'a>,
     packed: u64,
     bytes: u64,
     deflated: bool,
-    /// Bytes of the data that have been taken from the file, and that they have become.
+    /// Bytes of the data that have been read from the file, and their inflated size.
     taken: u64,
     made: u64,
-    /// Made, and not asked for yet.
+    /// Inflated, and not requested yet.
     ahead: u64,
 }
 
@@ -124,7 +125,7 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// `_read1`: takes what is missing for `wanted` bytes, but not too little, and makes of it what it can.
+    /// `_read1`: reads what is missing for `wanted` bytes, but at least the minimum, and inflates it.
     fn make(&mut self, wanted: u64) -> Option<u64> {
         let unused = self.taken - self.used();
         let missing = if wanted > unused { (wanted - unused).max(MEMBER_LEAST) } else { 0 };
@@ -137,15 +138,15 @@ impl<'a> Member<'a> {
         (take > 0 || made > 0).then_some(made)
     }
 
-    /// Bytes of the data that what has been made was made of.
+    /// Compressed bytes that correspond to what has been inflated.
     fn used(&self) -> u64 {
         scaled(self.made, self.packed, self.bytes).min(self.taken)
     }
 }
 
-/// `part` of `from` in the scale of `to`.
+/// `part` of `from`, scaled to `to`.
 fn scaled(part: u64, to: u64, from: u64) -> u64 {
-    // Not more than `to`, since a part is not more than the whole.
+    // At most `to`, since a part is at most the whole.
     (u128::from(part) * u128::from(to) / u128::from(from.max(1))) as u64
 }
 
@@ -154,7 +155,7 @@ fn first(fetch: &mut Fetch<'_, '_>, x: &Stored, count: u64) -> Result<Vec<u8>, O
     if !x.deflated {
         return fetch.get(x.data.offset, count);
     }
-    // A header is text that mostly shrinks; if not, it grows by less than this, the code's tables included.
+    // A header is text that usually shrinks; if not, it grows by less than this, including the code tables.
     let len = (count + count / 4 + 1024).min(x.data.len);
     let packed = fetch.get(x.data.offset, len)?;
     let mut bytes = vec![0; count as usize];

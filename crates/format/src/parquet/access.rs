@@ -1,16 +1,17 @@
-//! From places in a file to the reads of them: as pyarrow asks for the columns of a row group, or the bytes alone.
-//! It must not know what the places hold.
+//! Merges byte ranges of a file into reads: as pyarrow requests the columns of a row group, or only the bytes. It
+//! must not know what the ranges contain.
 
 use crate::Extent;
 use model::spec::Access;
 
-/// pyarrow reads what lies between two columns, too, if it is no more than this (`CacheOptions::hole_size_limit`).
+/// pyarrow also reads the gap between two columns, if it is no longer than this
+/// (`CacheOptions::hole_size_limit`).
 const PYARROW_HOLE: u64 = 8 << 10;
-/// pyarrow adds no column to a read that would become longer than this (`CacheOptions::range_size_limit`); a column
-/// that is longer by itself is read in one.
+/// pyarrow adds no column to a read that would become longer than this (`CacheOptions::range_size_limit`); a
+/// longer column is read at once.
 const PYARROW_MOST: u64 = 32 << 20;
 
-/// Joins places, which come in ascending order, to reads.
+/// Merges ranges, which arrive in ascending order, into reads.
 #[derive(Debug)]
 pub(super) struct Join {
     hole: u64,
@@ -42,7 +43,7 @@ impl Join {
         reads.extend(self.read.replace(place));
     }
 
-    /// Ends the read that is being joined.
+    /// Ends the current read.
     pub(super) fn finish(&mut self, reads: &mut Vec<Extent>) {
         reads.extend(self.read.take());
     }
@@ -59,9 +60,9 @@ mod tests {
         reads.iter().map(|read| (read.offset, read.len)).collect()
     }
 
-    /// What strace showed of pyarrow 26.
+    /// Recorded with strace of pyarrow 26.
     #[test]
-    fn columns_are_joined_as_pyarrow_does() {
+    fn columns_are_merged_like_pyarrows() {
         let columns = |start: u64, len: u64, wanted: &[u64]| {
             wanted.iter().map(|column| (start + column * len, len)).collect::<Vec<_>>()
         };
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_alone_are_joined_where_they_touch() {
+    fn extents_are_merged_if_they_are_adjacent() {
         assert_eq!(joined(Access::Extent, &[(0, 5), (5, 5), (11, 1), (20, 0)]), [(0, 10), (11, 1)]);
     }
 }

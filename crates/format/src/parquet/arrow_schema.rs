@@ -1,6 +1,6 @@
-//! The schema as Arrow would have it, which readers that know Arrow find in the footer: without it, lists of fixed
-//! length would come back as lists of any. An Arrow IPC message (Message.fbs, Schema.fbs) in FlatBuffers, in base64.
-//! It must not know anything of parquet.
+//! The Arrow schema in the footer, for readers that know Arrow: without it, lists of fixed length would be read
+//! as lists of any length. It is an Arrow IPC message (Message.fbs, Schema.fbs) in FlatBuffers, in base64. It
+//! must not know anything of parquet.
 
 use super::leaf::{Leaf, Value};
 use model::shape::Element;
@@ -15,8 +15,8 @@ const TYPE_UTF8: u8 = 5;
 const TYPE_BOOL: u8 = 6;
 const TYPE_FIXED_LIST: u8 = 16;
 
-/// The message of the schema, ready for the footer. Its length depends on neither the length of lists nor, for types
-/// of one kind, on their width.
+/// The schema message, ready for the footer. Its length depends neither on the length of lists nor, for types of
+/// one kind, on their width.
 pub(super) fn encoded(leaves: &[Leaf]) -> Vec<u8> {
     let mut message = Flat::default();
     message.schema(leaves);
@@ -43,16 +43,16 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What stands in a table's place for a field. Each takes four bytes, which wastes a few and aligns everything.
+/// A field's slot in a table. Each takes four bytes, which wastes a few and aligns everything.
 #[derive(Clone, Copy)]
 enum Cell {
     Absent,
     Number(u32),
-    /// Where something is that follows the table.
+    /// An offset to something after the table.
     Place,
 }
 
-/// FlatBuffers written from front to back: tables first, then what they point to.
+/// Sequentially written FlatBuffers: tables first, then what they point to.
 #[derive(Default)]
 struct Flat {
     bytes: Vec<u8>,
@@ -96,7 +96,7 @@ impl Flat {
         self.point_from(field.cell(0));
         self.text(name);
         let parameters = match items {
-            // Longer lists have no page and are refused before.
+            // Longer lists have no page and have been refused.
             Some(items) => self.table(&[Cell::Number(items as u32)]),
             None => self.parameters(value),
         };
@@ -125,7 +125,7 @@ impl Flat {
         self.bytes.extend_from_slice(&word.to_le_bytes());
     }
 
-    /// A table behind the list of its fields. Places are still empty.
+    /// Writes a table after its vtable. Offsets are still empty.
     fn table(&mut self, cells: &[Cell]) -> Table {
         let list = self.bytes.len();
         let mut offsets = Vec::with_capacity(cells.len());
@@ -150,7 +150,7 @@ impl Flat {
         Table { start, offsets }
     }
 
-    /// A vector of places, still empty; gives where the first is.
+    /// Writes a vector of offsets, still empty; returns the position of the first.
     fn places(&mut self, len: usize) -> usize {
         self.word(len as u32);
         let first = self.bytes.len();
@@ -169,7 +169,7 @@ impl Flat {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// Makes the place at `at` point to what is written next.
+    /// Makes the offset at `at` point to what is written next.
     fn point_from(&mut self, at: usize) {
         self.fix(at, self.bytes.len());
     }
@@ -181,7 +181,7 @@ impl Flat {
     }
 }
 
-/// A table that was written.
+/// A written table.
 struct Table {
     start: usize,
     offsets: Vec<u16>,
@@ -203,7 +203,7 @@ fn kind(value: Value) -> u8 {
     }
 }
 
-/// The length of the lists that the first column holds, if the schema says that all have the same.
+/// The length of the lists in the first column, if the schema has a fixed one.
 pub(super) fn fixed_list(encoded: &[u8]) -> Option<u64> {
     let message = unbase64(encoded)?;
     let flat = View(message.get(8..)?);
@@ -238,7 +238,7 @@ fn unbase64(letters: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// FlatBuffers of somebody else: nothing in them is taken for granted.
+/// FlatBuffers of an existing file, which are not trusted.
 struct View<'a>(&'a [u8]);
 
 impl View<'_> {
@@ -246,12 +246,12 @@ impl View<'_> {
         self.0.get(at..)?.first_chunk().copied()
     }
 
-    /// Where the place at `at` points to.
+    /// The target of the offset at `at`.
     fn follow(&self, at: usize) -> Option<usize> {
         at.checked_add(usize::try_from(u32::from_le_bytes(self.bytes(at)?)).ok()?)
     }
 
-    /// Where a table has its field of that number, if it has one.
+    /// The position of a table's field, if the table has it.
     fn field(&self, table: usize, number: usize) -> Option<usize> {
         let back = i64::from(i32::from_le_bytes(self.bytes(table)?));
         let list = usize::try_from(i64::try_from(table).ok()?.checked_sub(back)?).ok()?;

@@ -1,30 +1,30 @@
-//! The codecs that pages are compressed with: their names, their bounds, the way there and the way back. It must
-//! not know what a page is.
+//! The compression codecs of pages: names, bounds, compression and decompression. It must not know what a page
+//! is.
 
 use crate::inflate::Frame;
 use std::io::{self, Write};
 
-/// What pages are compressed with.
+/// The codec of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Codec {
     None,
     Snappy,
     Gzip,
     Zstd,
-    /// LZ4's block without a frame, parquet's `LZ4_RAW`.
+    /// An LZ4 block without a frame, parquet's `LZ4_RAW`.
     Lz4,
 }
 
 /// Names by parquet's numbers (CompressionCodec in parquet.thrift).
 const NAMES: [&str; 8] = ["none", "snappy", "gzip", "lzo", "brotli", "lz4 (Hadoop)", "zstd", "lz4"];
 
-/// Parquet's name of a codec, which may be one that is not written here.
+/// Parquet's name of a codec, including those that feedline does not write.
 pub(super) fn name(number: i64) -> &'static str {
     usize::try_from(number).ok().and_then(|number| NAMES.get(number)).unwrap_or(&"an unknown codec")
 }
 
 impl Codec {
-    /// The words of `dataset.compression`.
+    /// The values of `dataset.compression`.
     pub(super) const WORDS: &'static [&'static str] = &["snappy", "zstd", "lz4", "gzip"];
 
     pub(super) fn named(word: &str) -> Option<Codec> {
@@ -48,8 +48,8 @@ impl Codec {
         }
     }
 
-    /// The most bytes that so many can become. All but gzip's are the formulas of the libraries' own documentation;
-    /// gzip's is zlib's for the worst of settings, and its frame of 18 bytes.
+    /// The maximum compressed size of this many bytes. All except gzip's are the formulas of the libraries'
+    /// documentation; gzip's is zlib's for the worst settings, plus its frame of 18 bytes.
     pub(super) fn most(self, raw: u64) -> Option<u64> {
         match self {
             Codec::None => Some(raw),
@@ -91,7 +91,7 @@ impl Codec {
         Ok(())
     }
 
-    /// Appends the `raw` bytes that were compressed, or says why these are not they.
+    /// Appends the `raw` decompressed bytes, or returns why the input is invalid.
     pub(super) fn decompress(self, packed: &[u8], raw: usize, out: &mut Vec<u8>) -> Result<(), String> {
         let start = out.len();
         if self == Codec::Gzip {
@@ -130,7 +130,7 @@ mod tests {
     use crate::Content;
 
     #[test]
-    fn bounds_hold_and_are_no_less_than_the_libraries() {
+    fn bounds_hold_and_are_at_least_those_of_the_libraries() {
         for len in [0_usize, 1, 10, 100, 255, 256, 5000, 65536, 131_072, 1 << 20, 3_000_001] {
             let mut raw = vec![0; len];
             Content::new(1).fill(1, 1, &mut raw);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_has_a_codec_and_its_number_a_name() {
+    fn every_compression_has_a_codec_with_a_name() {
         for word in Codec::WORDS {
             assert_eq!(name(i64::from(Codec::named(word).unwrap().number())), *word);
         }

@@ -1,5 +1,5 @@
-//! Footers of any make: what columns a file has and where their chunks are. Everything in them is doubted. It must
-//! not decide which of them are read.
+//! Parses the footer of any parquet file: its columns and where their chunks are. Nothing in it is trusted. It
+//! must not decide which columns are read.
 
 use super::layout::TRAILER;
 use super::metadata::{ARROW_SCHEMA, MAGIC};
@@ -7,38 +7,38 @@ use super::thrift::{self, Malformed, Reader};
 use super::types::{Logical, type_name};
 use crate::{Extent, Look, Obstacle};
 
-/// What pyarrow reads of a file first, in the hope that the footer is in it.
+/// pyarrow's first read of a file, which usually includes the footer.
 pub(super) const FIRST_READ: u64 = 64 << 10;
-/// Stands at the end instead of the magic where the footer is encrypted.
+/// Replaces the magic at the end if the footer is encrypted.
 const MAGIC_ENCRYPTED: &[u8] = b"PARE";
-/// The most elements that pyarrow takes in a list (`thrift_container_size_limit`).
+/// The maximum number of elements that pyarrow accepts in a list (`thrift_container_size_limit`).
 const MOST_ELEMENTS: u64 = 1_000_000;
-/// Groups in groups in a schema.
+/// Maximum nesting of groups in a schema.
 const DEEPEST: usize = 100;
 const REPEATED: i64 = 2;
 
-/// A footer that was found, and how far it has been read.
+/// A footer, and how far it has been parsed.
 pub(super) struct Footer<'a> {
-    /// Offset of the footer in the file: no data is behind it.
+    /// Offset of the footer in the file; data precedes it.
     pub(super) at: u64,
     reader: Reader<'a>,
     /// The number of the last field.
     field: i64,
     columns: usize,
-    /// Rows by the footer's own account.
+    /// The footer's number of rows.
     pub(super) rows: u64,
     pub(super) groups: u64,
 }
 
-/// A column that has values, in the order of the chunks.
+/// A column with values, in the order of the chunks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaf<'p> {
-    /// The names on the way to it, with points between them.
+    /// Its path, with points between the names.
     pub(super) path: &'p [u8],
     /// Bytes of the first of them.
     pub(super) top: usize,
     pub(super) type_name: &'static str,
-    /// How many lists it is in.
+    /// The number of lists around it.
     pub(super) lists: u32,
 }
 
@@ -50,14 +50,14 @@ pub(super) struct Chunk {
     pub(super) values: u64,
 }
 
-/// What else the footer says.
+/// The rest of the footer.
 #[derive(Debug, Default)]
 pub(super) struct Tail<'a> {
     pub(super) created_by: Option<&'a [u8]>,
     pub(super) arrow_schema: Option<&'a [u8]>,
 }
 
-/// A chunk as the footer has it.
+/// A chunk according to the footer.
 #[derive(Default)]
 struct Claims {
     codec: i64,
@@ -69,13 +69,13 @@ struct Claims {
     encrypted: bool,
 }
 
-/// The numbers of a footer in a file: what pyarrow reads of it after its first read, if anything.
+/// Where a footer is: what pyarrow reads of it after its first read, if anything.
 pub(super) fn second_read(file_bytes: u64, footer_bytes: u64) -> Option<Extent> {
     let offset = file_bytes.checked_sub(TRAILER)?.checked_sub(footer_bytes)?;
     (footer_bytes + TRAILER > FIRST_READ).then_some(Extent { offset, len: footer_bytes })
 }
 
-/// What pyarrow reads of any file first.
+/// pyarrow's first read of any file.
 pub(super) fn first_read(file_bytes: u64) -> Extent {
     let len = file_bytes.min(FIRST_READ);
     Extent { offset: file_bytes - len, len }
@@ -85,14 +85,14 @@ pub(super) fn first_read(file_bytes: u64) -> Extent {
 fn find<'a>(look: &Look<'a>) -> Result<(u64, &'a [u8]), Obstacle> {
     let least = MAGIC.len() as u64 + TRAILER;
     if look.len < least {
-        let what = format!("it has {} bytes, and the shortest of its kind has {least}", look.len);
+        let what = format!("it has {} bytes; the shortest valid file has {least}", look.len);
         return Err(look.damage(0, what).into());
     }
     let first = first_read(look.len);
     let tail = look.at(first.offset, first.len)?;
     let trailer_at = look.len - TRAILER;
     let Some((rest, &[a, b, c, d, ref magic @ ..])) = tail.split_last_chunk::<8>() else {
-        return Err(look.damage(trailer_at, "it has no end").into());
+        return Err(look.damage(trailer_at, "the trailer is missing").into());
     };
     if magic == MAGIC_ENCRYPTED {
         return Err(look.damage(trailer_at + 4, "its footer is encrypted; decrypt the file first").into());
@@ -104,7 +104,7 @@ fn find<'a>(look: &Look<'a>) -> Result<(u64, &'a [u8]), Obstacle> {
     let len = u64::from(u32::from_le_bytes([a, b, c, d]));
     let most = trailer_at - MAGIC.len() as u64;
     if len > most {
-        let what = format!("its footer should have {len} bytes, and there is room for {most}");
+        let what = format!("the footer claims {len} bytes, but there is space for {most}");
         return Err(look.damage(trailer_at, what).into());
     }
     let at = trailer_at - len;
@@ -116,7 +116,7 @@ fn find<'a>(look: &Look<'a>) -> Result<(u64, &'a [u8]), Obstacle> {
 }
 
 impl<'a> Footer<'a> {
-    /// Finds the footer and reads it up to the row groups; `leaf` is called with each column that has values.
+    /// Locates the footer and parses it up to the row groups; calls `leaf` with each column that has values.
     pub(super) fn open(look: &Look<'a>, leaf: impl FnMut(Leaf<'_>)) -> Result<Footer<'a>, Obstacle> {
         let (at, bytes) = find(look)?;
         let mut footer = Footer { at, reader: Reader::new(bytes), field: 0, columns: 0, rows: 0, groups: 0 };
@@ -153,7 +153,7 @@ impl<'a> Footer<'a> {
         }
     }
 
-    /// Reads the next row group: replaces `chunks` by its columns' and gives its rows.
+    /// Parses the next row group: replaces `chunks` by its columns' and returns its number of rows.
     pub(super) fn group(&mut self, look: &Look<'_>, chunks: &mut Vec<Chunk>) -> Result<u64, Obstacle> {
         self.read_group(chunks).map_err(|malformed| self.damage(look, malformed))
     }
@@ -166,7 +166,7 @@ impl<'a> Footer<'a> {
                 (1, thrift::LIST) => {
                     let len = bounded_list(reader)?;
                     if len != columns as u64 {
-                        return reader.malformed(format!("{len} columns where the schema has {columns}"));
+                        return reader.malformed(format!("{len} columns instead of the schema's {columns}"));
                     }
                     for _ in 0..len {
                         chunks.push(read_chunk(reader, end)?);
@@ -197,7 +197,7 @@ impl<'a> Footer<'a> {
     }
 }
 
-/// KeyValue of parquet.thrift, of which one is looked for.
+/// KeyValue of parquet.thrift; only one key is used.
 fn read_arrow_schema<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Malformed> {
     let mut found = None;
     for _ in 0..bounded_list(reader)? {
@@ -222,7 +222,7 @@ fn bounded_list(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     }
 }
 
-/// ColumnChunk of parquet.thrift, whose bytes must lie before `end`.
+/// ColumnChunk of parquet.thrift, whose bytes must precede `end`.
 fn read_chunk(reader: &mut Reader<'_>, end: u64) -> Result<Chunk, Malformed> {
     let mut claims = Claims::default();
     reader.structure(|reader, id, kind| {
@@ -246,13 +246,14 @@ fn read_chunk(reader: &mut Reader<'_>, end: u64) -> Result<Chunk, Malformed> {
             false => "a column without a place",
         });
     };
-    // As pyarrow has it: a dictionary counts if it stands before the values; writers have put zeros there.
+    // As in pyarrow: a dictionary counts if it precedes the values; some writers set its offset to 0.
     let offset = match claims.dictionary_at {
         at if at > 0 && at < data_at => at,
         _ => data_at,
     };
     if offset.checked_add(len).is_none_or(|chunk_end| chunk_end > end) {
-        return reader.malformed(format!("a column of {len} bytes from {offset} on, and data ends at {end}"));
+        return reader
+            .malformed(format!("a column of {len} bytes at offset {offset}, but data ends at {end}"));
     }
     Ok(Chunk { extent: Extent { offset, len }, codec: claims.codec, values: claims.values })
 }
@@ -301,14 +302,14 @@ fn read_node<'a>(reader: &mut Reader<'a>) -> Result<Node<'a>, Malformed> {
     Ok(node)
 }
 
-/// A group of the schema that is not finished: children that are still to come, and how long the path to it is.
+/// An unfinished group of the schema: the number of remaining children, and the length of its path.
 struct Open {
     children: u64,
     path: usize,
     lists: u32,
 }
 
-/// Reads the schema, which is a tree in the order of its elements, and gives the number of its leaves.
+/// Parses the schema, a tree in the order of its elements, and returns the number of its leaves.
 fn read_schema(reader: &mut Reader<'_>, leaf: &mut impl FnMut(Leaf<'_>)) -> Result<usize, Malformed> {
     let len = bounded_list(reader)?;
     let (mut open, mut path, mut leaves, mut top) = (Vec::<Open>::new(), Vec::new(), 0, 0);
@@ -340,7 +341,7 @@ fn read_schema(reader: &mut Reader<'_>, leaf: &mut impl FnMut(Leaf<'_>)) -> Resu
                 leaves += 1;
             }
             None if depth >= DEEPEST => {
-                return reader.malformed(format!("a schema more than {DEEPEST} deep"));
+                return reader.malformed(format!("a schema nested more than {DEEPEST} deep"));
             }
             None => open.push(Open { children: node.children, path: path.len(), lists }),
         }

@@ -1,4 +1,4 @@
-//! Files of any make: the reads of their columns, and what there is to say about them.
+//! Existing parquet files: the reads of their columns, and a description.
 
 use super::access::Join;
 use super::footer::{Chunk, Footer, Leaf};
@@ -9,13 +9,13 @@ use model::shape::Element;
 use model::spec::Access;
 use std::ops::Range;
 
-/// Columns that are listed; more are counted.
+/// Columns that are listed; the rest is only counted.
 const LISTED: usize = 16;
-/// Letters of a name that are shown.
+/// Characters of a name that are shown.
 const SHOWN: usize = 60;
 
 impl Parquet {
-    /// Column chunks are read whole, because only decoding them tells where in them a row is.
+    /// Column chunks are read whole, because only decoding reveals the position of a row.
     pub(super) fn reads_foreign(
         &self,
         look: &Look<'_>,
@@ -49,7 +49,7 @@ impl Parquet {
         }
     }
 
-    /// The file's own row groups, if they are all alike; else it is read in one go.
+    /// The file's own row groups, if they have equal length; otherwise the whole file.
     pub(super) fn unit_foreign(&self, look: &Look<'_>) -> Result<Unit, Obstacle> {
         let mut footer = Footer::open(look, |_| {})?;
         let (all, groups) = (footer.rows, footer.groups);
@@ -61,14 +61,14 @@ impl Parquet {
         Ok(if alike { Unit::Group(rows) } else { Unit::File })
     }
 
-    /// The footer, and which of the columns a workload reads.
+    /// The footer, and which of the columns the workload reads.
     fn open_selected<'a>(&self, look: &Look<'a>) -> Result<(Footer<'a>, Vec<bool>), Obstacle> {
         let mut missing: Vec<&str> =
             self.leaves.iter().filter(|leaf| leaf.read).map(|leaf| &*leaf.name).collect();
         let wanted = missing.clone();
         let (mut selected, mut there) = (Vec::new(), Names::default());
         let footer = Footer::open(look, |leaf| {
-            // By its name, or by that of a group that it is in, as pyarrow does it.
+            // By its name, or by that of an enclosing group, as in pyarrow.
             let found = wanted.iter().find(|name| is_within(leaf.path, name.as_bytes()));
             if let Some(found) = found {
                 missing.retain(|name| name != found);
@@ -91,11 +91,11 @@ fn is_within(path: &[u8], name: &[u8]) -> bool {
 }
 
 fn fewer_rows(look: &Look<'_>, footer: &Footer<'_>, found: u64) -> Obstacle {
-    let what = format!("its row groups hold {found} rows, and it should have {}", footer.rows);
+    let what = format!("its row groups hold {found} rows instead of {}", footer.rows);
     look.damage(footer.at, what).into()
 }
 
-/// Names for a message: the first few, each once where it comes in a row.
+/// Names for a message: the first few, without consecutive repetitions.
 #[derive(Default)]
 struct Names {
     first: Vec<String>,
@@ -127,17 +127,17 @@ impl std::fmt::Display for Names {
     }
 }
 
-/// A name of a file's own, fit for a line.
+/// A name from a file, made safe for one line of output.
 fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).chars().take(SHOWN).filter(|letter| !letter.is_control()).collect()
 }
 
-/// What is gathered about columns on the way.
+/// Facts about columns, collected during parsing.
 #[derive(Default)]
 struct Columns {
     notes: Vec<String>,
     count: usize,
-    /// Type and lists of the last.
+    /// Type and nesting of the last.
     only: Option<(&'static str, u32)>,
 }
 
@@ -147,7 +147,7 @@ impl Columns {
         self.only = Some((leaf.type_name, leaf.lists));
         if self.count <= LISTED {
             let lists = "list of ".repeat(leaf.lists.min(3) as usize);
-            // The names that lists have inside say nothing (LogicalTypes.md, lists).
+            // The inner names of lists carry no information (LogicalTypes.md, lists).
             let inner: [&[u8]; 2] = [b".list.element", b".list.item"];
             let path = inner.iter().find_map(|inner| leaf.path.strip_suffix(*inner)).unwrap_or(leaf.path);
             self.notes.push(format!("column {}: {lists}{}", shown(path), leaf.type_name));
@@ -195,7 +195,7 @@ pub(super) fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
     Ok(Facts { samples: Some(rows), dims, element, notes })
 }
 
-/// How many values a row has, by the totals of row groups.
+/// Values per row, by the totals of row groups.
 #[derive(Clone, Copy)]
 enum Items {
     Unknown,

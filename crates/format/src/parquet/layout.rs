@@ -1,5 +1,5 @@
-//! Where everything stands in a file that feedline writes, as arithmetic: pages, column chunks, row groups, footer.
-//! With a codec the same sums are bounds. It must not make any of the bytes.
+//! The layout of a file that feedline writes, as arithmetic: pages, column chunks, row groups, footer. With a
+//! codec the same sums are upper bounds. It must not generate any bytes.
 
 use super::codec::Codec;
 use super::leaf::{Leaf, Value};
@@ -9,25 +9,25 @@ use super::{NAME, Parquet};
 use crate::{FormatError, MOST_AT_ONCE, error};
 use model::shape::FileShape;
 
-/// Values that go into one page, as pyarrow has it; a row is not split, so a long one makes a longer page.
+/// Values in one page, as in pyarrow; a row is not split, so a long row makes a longer page.
 const PAGE_BYTES: u64 = 1 << 20;
 /// Sizes of pages are signed numbers of 32 bits.
 const MOST_IN_PAGE: u64 = i32::MAX as u64;
-/// Lists up to this length have their repetition levels packed to bits; those of longer ones are shorter as runs.
+/// Lists up to this length have bit-packed repetition levels; for longer ones runs are shorter.
 const SHORT_LIST: u64 = 32;
-/// Levels of a page, version 1, stand behind their length.
+/// The levels of a page of version 1 follow their length.
 const LEVELS_LENGTH: u64 = 4;
-/// The length of the footer, and the magic, stand at the end.
+/// The length of the footer, and the magic, at the end.
 pub(super) const TRAILER: u64 = 8;
 
-/// How the repetition levels of a page of lists are written: 0 where a row begins and 1 for its other values.
+/// The encoding of the repetition levels of a page of lists: 0 at the start of a row and 1 for its other values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repetition {
-    /// One value a row: a single run of zeros.
+    /// One value per row: a single run of zeros.
     Zeros,
-    /// Eight levels a byte.
+    /// Eight levels per byte.
     Packed { bytes: u64 },
-    /// Two runs a row.
+    /// Two runs per row.
     Runs { row_bytes: u64 },
 }
 
@@ -40,7 +40,7 @@ impl Repetition {
         }
     }
 
-    /// Bytes of the levels of a page of so many rows.
+    /// Bytes of the levels of a page of this many rows.
     fn bytes(self, rows: u64) -> Option<u64> {
         match self {
             Repetition::Zeros => Some(run_bytes(rows)),
@@ -50,12 +50,13 @@ impl Repetition {
     }
 }
 
-/// The head of a run of one value: how often it comes (Encodings.md, RLE).
+/// The head of a run of one value: its length (Encodings.md, RLE).
 pub(super) fn run_head(repeats: u64) -> u64 {
     repeats << 1
 }
 
-/// The head of a run of bit-packed values: how many times eight there are, which is the bytes for one bit each.
+/// The head of a run of bit-packed values: the number of groups of eight, which is the number of bytes at one bit
+/// each.
 pub(super) fn packed_head(eights: u64) -> u64 {
     eights << 1 | 1
 }
@@ -71,20 +72,20 @@ pub(super) struct Page {
     pub(super) rows: u64,
     pub(super) values: u64,
     pub(super) repetition: Option<(Repetition, u64)>,
-    /// Bytes of the definition levels: one run that says that all values are there.
+    /// Bytes of the definition levels: one run, since no value is null.
     pub(super) definition: u64,
     /// Bytes between the header and the values.
     pub(super) before: u64,
-    /// Bytes of the values, without what fills up the last eight.
+    /// Bytes of the values, without the padding of the last eight.
     pub(super) payload: u64,
-    /// Bytes behind the header, before and after compression (then at most).
+    /// Bytes after the header, before and after compression (then an upper bound).
     pub(super) raw: u64,
     pub(super) stored: u64,
     header: u64,
 }
 
 impl Page {
-    /// The page of so many rows, if there can be one.
+    /// The page of this many rows, if it can exist.
     fn of(leaf: &Leaf, rows: u64, codec: Codec) -> Option<Page> {
         let values = leaf.values(rows).filter(|values| *values <= MOST_IN_PAGE)?;
         let payload = leaf.value.stored(values)?;
@@ -113,7 +114,7 @@ impl Page {
     }
 }
 
-/// A column of a row group: the dictionary's page if there is one, full pages, and one with the rest of the rows.
+/// A column of a row group: the dictionary page if there is one, full pages, and one with the remaining rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     pub(super) dictionary: u64,
@@ -123,7 +124,7 @@ pub(super) struct Chunk {
     pub(super) bytes: u64,
 }
 
-/// The dictionary's page before compression: 256 numbers of 32 bits.
+/// The dictionary page before compression: 256 numbers of 32 bits.
 pub(super) const DICTIONARY_RAW: u64 = 4 * ENTRIES as u64;
 
 impl Chunk {
@@ -160,7 +161,7 @@ impl Chunk {
             .chain(self.rest)
     }
 
-    /// Calls `place` with the ranges of bytes, from the chunk's first, that hold the values of rows.
+    /// Calls `place` with the byte ranges, relative to the chunk, that contain the values of rows.
     pub(super) fn places(&self, leaf: &Leaf, rows: std::ops::Range<u64>, mut place: impl FnMut(u64, u64)) {
         let items = leaf.items.unwrap_or(1);
         let mut row = rows.start;
@@ -173,7 +174,7 @@ impl Chunk {
             let (from, to) = ((row - first) * items, (end - first) * items);
             let (from, to) = match leaf.value {
                 Value::Bits => (from / 8, to.div_ceil(8)),
-                // No more than the page has, which was multiplied before.
+                // At most the page's values, whose size did not overflow.
                 value => (value.stored(from).unwrap_or(0), value.stored(to).unwrap_or(0)),
             };
             let values = self.dictionary + number * self.page.bytes() + page.header + page.before;
@@ -183,7 +184,7 @@ impl Chunk {
     }
 }
 
-/// What was found out about files of so many rows: a data set's are mostly alike, and with hundreds of columns the
+/// Cached sizes of files of this many rows: most files of a data set are equal, and with hundreds of columns the
 /// sums take longer than the rest of a visit.
 #[derive(Debug)]
 pub(super) struct Known {
@@ -195,7 +196,7 @@ pub(super) struct Known {
     chunks: Vec<(Chunk, u64)>,
 }
 
-/// A file: row groups that are alike, a shorter one with the rest of the rows, and the footer.
+/// A file: equal row groups, a shorter one with the remaining rows, and the footer.
 #[derive(Debug)]
 pub(super) struct Layout<'a> {
     named: &'a [Leaf],
@@ -268,7 +269,7 @@ impl<'a> Layout<'a> {
         self.unnamed.as_ref().map_or(self.named, std::slice::from_ref)
     }
 
-    /// Row groups that have all their rows; the rows of the last, which has fewer.
+    /// Full row groups; the rows of the last, which has fewer.
     fn split(&self) -> (u64, u64) {
         (self.rows / self.group_rows, self.rows % self.group_rows)
     }
@@ -283,11 +284,11 @@ impl<'a> Layout<'a> {
         (first, self.group_rows.min(self.rows - first))
     }
 
-    /// The columns of a group of so many rows, each with its offset from the group's first byte.
+    /// The columns of a group of this many rows, each with its offset from the start of the group.
     pub(super) fn chunks(&self, rows: u64) -> impl Iterator<Item = (&Leaf, Chunk, u64)> {
         let known = self.known.filter(|_| rows == self.group_rows).map_or(&[][..], |known| &known.chunks);
         let mut offset = 0;
-        // That each column has its pages was checked first.
+        // An earlier check showed that each column has its pages.
         self.leaves().iter().enumerate().filter_map(move |(index, leaf)| match known.get(index) {
             Some((chunk, at)) => Some((leaf, *chunk, *at)),
             None => {
@@ -319,10 +320,10 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// Finds the sizes, and gives the file's; none where a sum overflows.
+    /// Computes the sizes and returns the file's; `None` on overflow.
     fn measure(&mut self, schema_bytes: u64) -> Option<u64> {
         let (full, last_rows) = self.split();
-        // Content is numbered with 64 bits, too, and flags take more of it than of the file.
+        // Offsets in the content also have 64 bits, and flags take more of the content than of the file.
         self.leaves().iter().try_fold(0_u64, |sum, leaf| {
             sum.checked_add(
                 leaf.value.drawn(leaf.values(self.rows)?.checked_add(self.groups().checked_mul(8)?)?)?,
@@ -332,7 +333,7 @@ impl<'a> Layout<'a> {
         let last_bytes = if last_rows > 0 { self.group_sum(last_rows)? } else { 0 };
         let data =
             full.checked_mul(self.group_bytes)?.checked_add(last_bytes)?.checked_add(MAGIC.len() as u64)?;
-        // Beyond this no file is, and offsets below it can be doubled.
+        // No file is longer, and smaller offsets can be doubled.
         if data > i64::MAX as u64 {
             return None;
         }
@@ -354,8 +355,8 @@ impl<'a> Layout<'a> {
             .try_fold(0_u64, |sum, leaf| sum.checked_add(Chunk::of(leaf, rows, self.codec)?.bytes))
     }
 
-    /// Bytes that the footer has for `count` groups alike. Only the offsets of pages differ between them, and how
-    /// many bytes those take is counted without going through the groups.
+    /// Bytes of the footer for `count` equal groups. Only the page offsets differ, and their encoded size is
+    /// computed without iterating over the groups.
     fn group_metadata(&self, first: u64, count: u64, rows: u64, bytes: u64) -> Option<u64> {
         let mut one = metadata::length(|out: &mut Count| {
             metadata::group_head(out, self.leaves().len() as u64);
@@ -381,8 +382,8 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Bytes beyond one each that the signed numbers `start`, `start + step`, ... take, `count` of them: for each
-/// further byte there is a number from which on it is needed.
+/// Encoded bytes beyond one each of the `count` signed numbers `start`, `start + step`, ...: each further byte is
+/// needed from some number on.
 fn longer_varints(start: u64, step: u64, count: u64) -> u64 {
     (1..10_u32)
         .map(|byte| 1_u64 << (7 * byte - 1))
@@ -398,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_are_counted_as_they_are_written() {
+    fn computed_offset_lengths_equal_the_written_ones() {
         for (start, step, count) in
             [(0, 1, 300), (4, 1, 100), (63, 5, 20), (4, 24_641, 5000), (1 << 33, 1 << 20, 9000), (64, 1, 0)]
         {

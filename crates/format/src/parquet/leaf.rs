@@ -1,5 +1,5 @@
-//! A column: what its values are, how many bytes they take on the way from the content stream to a page, and the
-//! making of them. It must not know where in a file they stand.
+//! A column: its values, their size in the content stream and in a page, and their generation. It must not know
+//! its position in a file.
 
 use crate::{Content, FormatError, array};
 use model::shape::Element;
@@ -8,27 +8,27 @@ use std::borrow::Cow;
 
 use super::NAME;
 
-/// Text is `s_` and so many digits, so that with its length of four bytes it takes sixteen.
+/// Text is `s_` and this many digits, so that with its length of four bytes it takes sixteen.
 const DIGITS: usize = 10;
 const DIGITS_RANGE: u64 = 10_u64.pow(DIGITS as u32);
 const TEXT: usize = LENGTH + 2 + DIGITS;
-/// Before each value of varying length stands its length (Encodings.md, plain).
+/// A value of variable length follows its length (Encodings.md, plain).
 const LENGTH: usize = 4;
 
-/// The values of a column. Parquet has no integers below 32 bits, so that narrow ones are stored in their own ways.
+/// The values of a column. Parquet has no integers below 32 bits, so narrow ones are stored differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// Stored as it is in memory: 32 and 64 bits, and floats.
+    /// Stored as in memory: 32 and 64 bits, and floats.
     Plain(Element),
-    /// Eight bits: the values' bytes are numbers of entries of a dictionary of all 256.
+    /// Eight bits: the values' bytes are indexes into a dictionary of all 256.
     Byte(Element),
     /// Sixteen bits, in 32.
     Wide(Element),
-    /// Eight to a byte.
+    /// Eight per byte.
     Bits,
     /// `s_` and a number.
     Text,
-    /// So many bytes.
+    /// This many bytes.
     Blob(u64),
 }
 
@@ -42,7 +42,7 @@ impl Value {
         }
     }
 
-    /// Bytes of so many values in a page.
+    /// Bytes of this many values in a page.
     pub(super) fn stored(self, values: u64) -> Option<u64> {
         match self {
             Value::Plain(element) | Value::Byte(element) => values.checked_mul(element.size()),
@@ -53,7 +53,7 @@ impl Value {
         }
     }
 
-    /// Bytes of so many values in the content stream.
+    /// Bytes of this many values in the content stream.
     pub(super) fn drawn(self, values: u64) -> Option<u64> {
         match self {
             Value::Wide(_) => values.checked_mul(2),
@@ -62,7 +62,7 @@ impl Value {
         }
     }
 
-    /// What offsets in the content stream must be multiples of, so that no float is cut.
+    /// Alignment of offsets in the content stream, so that no float is split.
     pub(super) fn align(self) -> u64 {
         match self {
             Value::Plain(element) | Value::Wide(element) => element.size(),
@@ -76,13 +76,13 @@ impl Value {
 pub(super) struct Leaf {
     pub(super) name: Cow<'static, str>,
     pub(super) value: Value,
-    /// How many values a row has, if it is a list of them.
+    /// Values per row, if it is a list.
     pub(super) items: Option<u64>,
     pub(super) read: bool,
 }
 
 impl Leaf {
-    /// What a workload's column is.
+    /// The column for a workload's column.
     pub(super) fn of(column: &Column) -> Result<Leaf, FormatError> {
         let Column { name, dtype, size, read } = column;
         if *size == 0 {
@@ -92,7 +92,7 @@ impl Leaf {
         let list = (*size > 1).then_some(*size);
         let (value, items) = match (dtype.as_str(), Element::named(dtype)) {
             (_, Some(element)) => (Value::of(element), list),
-            // One text per row whatever its size, as in arrow and in DLIO.
+            // One text per row whatever its size, as in arrow and DLIO.
             ("string", _) => (Value::Text, None),
             ("binary", _) => (Value::Blob(*size), None),
             _ => (Value::Plain(Element::Float32), Some(*size)),
@@ -100,19 +100,19 @@ impl Leaf {
         Ok(Leaf { name: Cow::Owned(name.clone()), value, items, read: *read })
     }
 
-    /// The one column of files whose workload names none: the samples' elements.
+    /// The only column of files whose workload names none: the samples' elements.
     pub(super) fn of_samples(element: Element, items: u64) -> Leaf {
         Leaf { name: Cow::Borrowed("data"), value: Value::of(element), items: Some(items), read: true }
     }
 
-    /// Values of so many rows.
+    /// Values of this many rows.
     pub(super) fn values(&self, rows: u64) -> Option<u64> {
         rows.checked_mul(self.items.unwrap_or(1))
     }
 }
 
-/// Writes bytes of values as pages store them, from `offset` of them on; the first value is drawn from offset `start`
-/// of the file's content.
+/// Writes values as pages store them, from byte `offset` on; the first value is generated from offset `start` of
+/// the file's content.
 pub(super) fn fill(value: Value, content: &Content, file: u64, start: u64, offset: u64, out: &mut [u8]) {
     match value {
         Value::Plain(element) | Value::Byte(element) => {
@@ -128,10 +128,10 @@ pub(super) fn fill(value: Value, content: &Content, file: u64, start: u64, offse
     }
 }
 
-/// Values that are drawn at a time before they are mapped.
+/// Values that are generated at once before they are mapped.
 const AT_ONCE: usize = 1024;
 
-/// 16-bit values in 32 bits. A call may start and end in the middle of a value, since pieces of a file do.
+/// 16-bit values in 32 bits. A call may start and end inside a value, because pieces of a file do.
 fn fill_wide(signed: bool, content: &Content, file: u64, start: u64, offset: u64, out: &mut [u8]) {
     let wide = |narrow: [u8; 2]| match signed {
         true => i32::from(i16::from_le_bytes(narrow)).to_le_bytes(),
@@ -148,7 +148,7 @@ fn fill_wide(signed: bool, content: &Content, file: u64, start: u64, offset: u64
     });
 }
 
-/// Eight values of a byte each, of which the lowest bit counts, in one byte; the first is the lowest (Encodings.md).
+/// Packs the lowest bits of eight bytes into one byte; the first is the lowest (Encodings.md).
 fn fill_bits(content: &Content, file: u64, start: u64, out: &mut [u8]) {
     let mut drawn = [0; 8 * AT_ONCE];
     for (many, bytes) in out.chunks_mut(AT_ONCE).enumerate() {
@@ -178,8 +178,8 @@ fn fill_text(content: &Content, file: u64, start: u64, offset: u64, out: &mut [u
     });
 }
 
-/// Calls `make` with the number of the first of some whole slots and with room for them. A slot that `out` holds
-/// only a part of is made beside it.
+/// Calls `make` with the index of the first of some whole slots and with space for them. A slot that is only
+/// partly in `out` is generated in a separate buffer.
 fn by_slots<const SLOT: usize>(offset: u64, out: &mut [u8], mut make: impl FnMut(u64, &mut [[u8; SLOT]])) {
     let (mut slot, skip) = (offset / SLOT as u64, (offset % SLOT as u64) as usize);
     let mut rest = out;
@@ -198,7 +198,7 @@ fn by_slots<const SLOT: usize>(offset: u64, out: &mut [u8], mut make: impl FnMut
     }
 }
 
-/// Writes the lengths that stand before values of `size` bytes, as far as they lie in `out`, which begins at `offset`.
+/// Writes the lengths before values of `size` bytes, as far as they are in `out`, which starts at `offset`.
 fn put_lengths(size: u64, offset: u64, out: &mut [u8]) {
     let length = (size as u32).to_le_bytes();
     let stride = size + LENGTH as u64;
@@ -206,7 +206,7 @@ fn put_lengths(size: u64, offset: u64, out: &mut [u8]) {
     let end = offset + out.len() as u64;
     while at < end {
         for (byte, place) in length.iter().zip(at..) {
-            // Not in `out` where the difference is negative or beyond its end.
+            // Not in `out` if the difference is negative or beyond its end.
             let place = place.checked_sub(offset).and_then(|place| usize::try_from(place).ok());
             if let Some(target) = place.and_then(|place| out.get_mut(place)) {
                 *target = *byte;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_what_dlio_makes_of_them() {
+    fn columns_have_dlios_types() {
         let leaf = |dtype: &str, size| {
             let leaf = Leaf::of(&Column { name: "c".into(), dtype: dtype.into(), size, read: true })?;
             Ok::<_, FormatError>((leaf.value, leaf.items))

@@ -1,5 +1,5 @@
-//! The structures of parquet.thrift that are written: page headers and the footer's parts. Each function writes one
-//! and, given something that counts, says how long it is. It must not know where pages and chunks stand.
+//! Writes the structures of parquet.thrift: page headers and the parts of the footer. Given a counter instead of
+//! a buffer, each function computes its length. It must not know the positions of pages and chunks.
 
 use super::codec::Codec;
 use super::leaf::{Leaf, Value};
@@ -7,11 +7,11 @@ use super::thrift::{self, Compact, Count, Put};
 use model::shape::Element;
 
 pub(super) const MAGIC: &[u8; 4] = b"PAR1";
-/// Who wrote the file. Without a version: the same data set has the same bytes under every version.
+/// The writer of the file. Without a version, so that a data set has the same bytes under every version.
 const CREATED_BY: &[u8] = b"feedline";
-/// Where readers that know Arrow look for a schema more exact than parquet's.
+/// The key under which readers that know Arrow find a more exact schema.
 pub(super) const ARROW_SCHEMA: &[u8] = b"ARROW:schema";
-/// Format version 2: logical types are meant.
+/// Format version 2: logical types apply.
 const VERSION: u32 = 2;
 
 // Enumerations of parquet.thrift.
@@ -25,17 +25,17 @@ const REPEATED: u32 = 2;
 const TYPE_BYTE_ARRAY: u32 = 6;
 const TYPE_FIXED_BYTES: u32 = 7;
 
-/// Entries of the dictionary of a column of 8-bit integers: all there are.
+/// Entries of the dictionary of a column of 8-bit integers: all values.
 pub(super) const ENTRIES: u32 = 256;
 
-/// How a thing looks to whoever needs only its length.
+/// The length of what `write` writes.
 pub(super) fn length(write: impl FnOnce(&mut Count)) -> u64 {
     let mut count = Count::default();
     write(&mut count);
     count.0
 }
 
-/// The header of a data page, version 1: before compression it has `raw` bytes, and `stored` behind it.
+/// The header of a data page, version 1: before compression it has `raw` bytes, after it `stored`.
 pub(super) fn data_page(out: &mut impl Put, value: Value, values: u32, raw: u32, stored: u32) {
     let encoding = if matches!(value, Value::Byte(_)) { ENCODING_DICTIONARY } else { ENCODING_PLAIN };
     let mut header = page(out, PAGE_DATA, raw, stored);
@@ -48,7 +48,7 @@ pub(super) fn data_page(out: &mut impl Put, value: Value, values: u32, raw: u32,
     header.stop();
 }
 
-/// The header of the page of the dictionary.
+/// The header of the dictionary page.
 pub(super) fn dictionary_page(out: &mut impl Put, raw: u32, stored: u32) {
     let mut header = page(out, PAGE_DICTIONARY, raw, stored);
     let mut dictionary = header.nested(7);
@@ -74,7 +74,7 @@ pub(super) fn head(out: &mut impl Put, leaves: &[Leaf], rows: u64, groups: u64) 
     footer.list(2, thrift::STRUCT, 1 + leaves.len() as u64 + 2 * lists as u64);
     let mut root = footer.element();
     root.binary(4, b"schema");
-    // As many columns as a workload can name fit in 32 bits.
+    // The number of columns that a workload can name fits 32 bits.
     root.i32(5, leaves.len() as u32);
     root.stop();
     for leaf in leaves {
@@ -132,7 +132,7 @@ fn values(mut schema: Compact<'_, impl Put>, value: Value, name: &[u8]) {
     schema.stop();
 }
 
-/// A logical type without parameters, and how older readers know it.
+/// A logical type without parameters, and its form for older readers.
 fn annotate(schema: &mut Compact<'_, impl Put>, converted: Option<u32>, logical: u8) {
     if let Some(converted) = converted {
         schema.i32(6, converted);
@@ -142,7 +142,7 @@ fn annotate(schema: &mut Compact<'_, impl Put>, converted: Option<u32>, logical:
     union.stop();
 }
 
-/// ConvertedType of an integer that its physical type does not tell, and whether it is signed.
+/// ConvertedType of an integer, if the physical type does not imply it, and whether it is signed.
 fn narrow_or_unsigned(element: Element) -> Option<(u32, bool)> {
     match element {
         Element::Uint8 => Some((11, false)),
@@ -182,7 +182,7 @@ pub(super) fn group_tail(out: &mut impl Put, raw_bytes: u64, rows: u64) {
     group.stop();
 }
 
-/// Where a column chunk is and what is in it.
+/// The position and content of a column chunk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkFacts {
     pub(super) values: u64,
@@ -222,7 +222,7 @@ pub(super) fn column_chunk(out: &mut impl Put, leaf: &Leaf, codec: Codec, facts:
     chunk.stop();
 }
 
-/// The footer after its row groups. The schema is in base64 already.
+/// The footer after its row groups. The schema is already in base64.
 pub(super) fn tail(out: &mut impl Put, arrow_schema: &[u8]) {
     let mut footer = Compact::resumed(out, 4);
     footer.list(5, thrift::STRUCT, 1);
@@ -234,7 +234,7 @@ pub(super) fn tail(out: &mut impl Put, arrow_schema: &[u8]) {
     footer.stop();
 }
 
-/// How long [`tail`] is with a schema of so many bytes.
+/// The length of [`tail`] with a schema of this many bytes.
 pub(super) fn tail_length(arrow_schema: u64) -> u64 {
     length(|out| tail(out, &[])) - 1 + thrift::varint_len(arrow_schema) + arrow_schema
 }

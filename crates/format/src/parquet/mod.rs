@@ -1,5 +1,5 @@
-//! parquet: rows in columns, read a row group at a time. Here stands what the format promises; `layout` says where
-//! everything is, `write` makes it, `footer` finds it in files of others.
+//! parquet: rows in columns, read a row group at a time. This module implements the format; `layout` computes
+//! positions, `write` generates the bytes, `footer` and `foreign` read existing files.
 
 mod access;
 mod arrow_schema;
@@ -48,13 +48,13 @@ pub(crate) struct Parquet {
     codec: Codec,
     level: u32,
     group_rows: u64,
-    /// The workload's columns; none: the samples' elements are the one there is.
+    /// The workload's columns; empty: one column with the samples' elements.
     leaves: Vec<Leaf>,
     /// Arrow's schema of the workload's columns.
     schema: Vec<u8>,
     /// The length of Arrow's schema of the one column, by the type of the samples' elements.
     schema_lengths: Vec<u64>,
-    /// Sums that were made once.
+    /// Cached sizes.
     known: OnceLock<Known>,
 }
 
@@ -81,7 +81,7 @@ impl Parquet {
         });
         Ok(Parquet {
             access: options.access,
-            // Words without a codec were refused before.
+            // Values without a codec have been refused.
             codec: Codec::named(&options.compression).unwrap_or(Codec::None),
             level: options.compression_level,
             group_rows: options.columns.group_rows,
@@ -113,7 +113,7 @@ impl Parquet {
             let what = "where a compressed file's columns are only its footer tells".to_owned();
             return Err(FormatError::Setting { format: NAME, what });
         }
-        // A reader opens a file once and keeps its footer; the visit to the first row pays for it.
+        // A reader opens a file once and keeps its footer; the visit to the first row is charged for it.
         if self.access == Access::Framework && samples.start == 0 {
             reads.push(footer::first_read(layout.file_bytes));
             reads.extend(footer::second_read(layout.file_bytes, layout.footer_bytes));

@@ -1,23 +1,23 @@
-//! The pages of column chunks, taken apart and decompressed: what a reader does before it looks at a value. It must
-//! not know which columns they are of.
+//! Splits column chunks into pages and decompresses them, as a reader does before it decodes values. It must not
+//! know the columns.
 
 use super::NAME;
 use super::codec::Codec;
 use super::thrift::{Malformed, Reader, STRUCT, TRUE};
 use crate::{Damage, inflate};
 
-/// What a page's header says.
+/// The contents of a page's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
-    /// Bytes behind the header, before and after compression.
+    /// Bytes after the header, before and after compression.
     raw: u64,
     stored: u64,
-    /// The first of them that are never compressed: the levels of a page of version 2.
+    /// The first of them, which are never compressed: the levels of a page of version 2.
     levels: u64,
     packed: bool,
 }
 
-/// Replaces `out` by what pages hold that stand one after another, with nothing between them.
+/// Replaces `out` by the contents of consecutive pages.
 pub(super) fn decode(codec: Codec, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Damage> {
     out.clear();
     let (most, mut at) = (inflate::most(bytes.len()) as u64, 0);
@@ -29,11 +29,11 @@ pub(super) fn decode(codec: Codec, bytes: &[u8], out: &mut Vec<u8>) -> Result<()
         at += reader.position();
         let Header { raw, stored, levels, packed } = header;
         let Some(page) = usize::try_from(stored).ok().and_then(|stored| behind.get(..stored)) else {
-            let what = format!("a page claims {stored} bytes where {} are left", behind.len());
+            let what = format!("a page claims {stored} bytes, but only {} are left", behind.len());
             return Err(damage(at, what));
         };
         if levels > raw.min(stored) || raw > most.saturating_sub(out.len() as u64) {
-            let what = format!("a page of {stored} bytes with levels of {levels} cannot become {raw}");
+            let what = format!("a page of {stored} bytes with levels of {levels} cannot decompress to {raw}");
             return Err(damage(at, what));
         }
         // Both are bounded by lengths of slices.
@@ -41,7 +41,7 @@ pub(super) fn decode(codec: Codec, bytes: &[u8], out: &mut Vec<u8>) -> Result<()
         out.extend_from_slice(levels);
         let codec = if packed { codec } else { Codec::None };
         let raw = raw as usize - levels.len();
-        // Of no values some writers compress nothing, and nothing has no frame.
+        // Some writers compress empty pages to nothing, without a frame.
         if raw > 0 || !values.is_empty() {
             let what = |what: String| format!("a page cannot be decompressed: {what}");
             codec.decompress(values, raw, out).map_err(|error| damage(at, what(error)))?;
@@ -98,7 +98,7 @@ mod tests {
         bytes
     }
 
-    /// A page of version 2, whose levels stand uncompressed before its values.
+    /// A page of version 2, with uncompressed levels before its values.
     fn page_v2(levels: [u32; 2], packed: bool, raw: u32, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut header = Compact::new(&mut bytes);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_both_versions_come_back_under_every_codec() {
+    fn pages_of_both_versions_round_trip_with_every_codec() {
         let values = noise(9000);
         let flat = vec![7; 100_000];
         for codec in CODECS {
@@ -145,19 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_said_with_its_place() {
+    fn invalid_pages_are_reported_with_their_offset() {
         let [snappy, gzip] = [Codec::Snappy, Codec::Gzip].map(|codec| compressed(codec, &noise(9000)));
         let whole = page(9000, &snappy);
         let mut nothing = Vec::new();
         Compact::new(&mut nothing).stop();
         let cases: [(Codec, Vec<u8>, usize, &str); 8] = [
             (Codec::Snappy, whole[..3].to_vec(), 3, "in the middle of a structure"),
-            (Codec::Snappy, whole[..500].to_vec(), 11, "where 489 are left"),
+            (Codec::Snappy, whole[..500].to_vec(), 11, "but only 489 are left"),
             (Codec::Snappy, [&whole[..], b"\0"].concat(), whole.len() + 1, "without a length"),
             (Codec::Snappy, nothing, 1, "without a length"),
             (Codec::Snappy, page(8999, &snappy), 11, "cannot be decompressed"),
             (Codec::Gzip, page(9001, &gzip), 11, "9000 bytes instead of 9001"),
-            (Codec::Zstd, page(i32::MAX as u32, b"small"), 11, "cannot become 2147483647"),
+            (Codec::Zstd, page(i32::MAX as u32, b"small"), 11, "cannot decompress to 2147483647"),
             (Codec::None, page_v2([9, 9], true, 10, b"0123456789"), 16, "levels of 18"),
         ];
         for (codec, bytes, offset, words) in cases {

@@ -1,4 +1,4 @@
-//! What parquet promises beyond what every format does.
+//! Tests of parquet beyond the rules of all formats.
 
 use super::*;
 use crate::conformance;
@@ -47,7 +47,7 @@ fn trailer(bytes: &[u8]) -> usize {
     u32::from_le_bytes([a, b, c, d]) as usize
 }
 
-/// The footer as another implementation understands it.
+/// The footer as parsed by another implementation.
 fn decoded(bytes: &[u8]) -> ParquetMetaData {
     let end = bytes.len() - 8;
     ParquetMetaDataReader::decode_metadata(&bytes[end - trailer(bytes)..end]).unwrap()
@@ -62,7 +62,7 @@ fn assorted() -> Vec<Column> {
 
 #[test]
 fn the_size_of_the_largest_workload_is_known_without_writing_it() {
-    // As in dlrm_b200: 200 columns, of which these are the kinds.
+    // As in dlrm_b200: 200 columns of these types.
     let kinds = ["float16", "float64", "float32", "int8"];
     let columns = (0..200).map(|index| column(index, kinds[index % 4], 1, index % 5 == 0)).collect();
     let setting = options(columns, 6144, "none", Access::Framework);
@@ -74,10 +74,10 @@ fn the_size_of_the_largest_workload_is_known_without_writing_it() {
     let reads = ours(&format, &shape, 0..6144);
     assert_eq!(reads[0], Extent { offset: size - 65536, len: 65536 });
     assert_eq!(reads[1].end(), size - 8);
-    // Every fifth column is wanted, and the next is further away than pyarrow would bridge.
+    // Every fifth column is wanted, and the gap to the next is longer than pyarrow would read.
     assert_eq!(reads.len(), 2 + 40);
     assert_eq!(ours(&format, &shape, 6144 * 9..6144 * 10).len(), 40, "the footer was read before");
-    // What was found out about one shape does not show in another's, nor the other way round.
+    // Cached sizes of one shape do not affect another's.
     for samples in [1_536_001, 6145, 6144, 1, 1_536_000] {
         let alone = Parquet::of(&setting).unwrap();
         assert_eq!(format.size(&rows(samples)), alone.size(&rows(samples)));
@@ -165,7 +165,7 @@ fn no_block_of_512_bytes_appears_twice() {
 }
 
 #[test]
-fn what_is_not_wanted_is_not_read() {
+fn unselected_columns_are_not_read() {
     let sizes = [9000_u64, 20_000, 9000, 100, 9000];
     let columns =
         sizes.iter().enumerate().map(|(index, size)| column(index, "binary", *size, index % 2 == 0));
@@ -174,14 +174,14 @@ fn what_is_not_wanted_is_not_read() {
     let bytes = encoded(&format, &shape);
     let reads = ours(&format, &shape, 0..3);
     let data: Vec<u64> = reads[1..].iter().map(|read| read.len / 1000).collect();
-    // Two row groups; the long column is a hole, the short one is read with its neighbours.
+    // Two row groups; the long column is a gap, the short one is read with its neighbours.
     assert_eq!(reads[0], Extent { offset: bytes.len() as u64 - 65536, len: 65536 });
     assert_eq!(data, [18, 36, 18, 36]);
     assert_eq!(foreign(&format, &bytes, 0..3).unwrap(), reads[1..]);
 }
 
 #[test]
-fn settings_that_make_no_file_are_refused() {
+fn impossible_settings_are_refused() {
     let refusal = |columns, group_rows| {
         Parquet::of(&options(columns, group_rows, "none", Access::Extent)).unwrap_err().to_string()
     };
@@ -207,7 +207,7 @@ fn settings_that_make_no_file_are_refused() {
 }
 
 #[test]
-fn a_compressed_file_of_ours_tells_its_places_itself() {
+fn a_compressed_file_is_read_by_its_own_metadata() {
     let format = Parquet::of(&options(Vec::new(), 4, "zstd", Access::Framework)).unwrap();
     let error = format.reads(File::Ours(&rows(9)), 0..1, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("footer"), "{error}");
@@ -217,7 +217,7 @@ fn a_compressed_file_of_ours_tells_its_places_itself() {
 
 #[test]
 fn decompressed_pages_are_those_of_a_file_without_compression() {
-    // Of columns that are not read some lie in the holes that pyarrow reads over: other ones with each codec.
+    // Some columns that are not read are in gaps that pyarrow reads over: different ones with each codec.
     let columns: Vec<Column> = assorted().into_iter().map(|column| Column { read: true, ..column }).collect();
     let pages = |word: &str, access| {
         let format = Parquet::of(&options(columns.clone(), 8, word, access)).unwrap();
@@ -243,7 +243,7 @@ fn decompressed_pages_are_those_of_a_file_without_compression() {
 }
 
 #[test]
-fn damage_is_named_with_its_place() {
+fn damage_is_reported_with_its_offset() {
     let format =
         Parquet::of(&options(vec![column(0, "int32", 1, true)], 4, "none", Access::Framework)).unwrap();
     let good = encoded(&format, &rows(9));
@@ -255,7 +255,7 @@ fn damage_is_named_with_its_place() {
     };
     assert!(with(end - 4, b"PARE").contains("encrypted"));
     assert!(with(end - 4, b"ABCD").contains(&format!("'ABCD' instead of 'PAR1' (at byte {})", end - 4)));
-    assert!(with(end - 8, &[0xFF; 4]).contains(&format!("room for {} (at byte {}", end - 12, end - 8)));
+    assert!(with(end - 8, &[0xFF; 4]).contains(&format!("space for {} (at byte {}", end - 12, end - 8)));
     assert!(with(end - 8 - trailer(&good), &[0]).contains("without a schema"));
     assert!(inspected(&good[..11]).unwrap_err().to_string().contains("shortest"));
     let other =
@@ -265,7 +265,7 @@ fn damage_is_named_with_its_place() {
 }
 
 #[test]
-fn cut_and_changed_files_end_in_an_answer() {
+fn truncated_and_changed_files_do_not_panic() {
     let columns = assorted().into_iter().step_by(7).collect();
     let format = Parquet::of(&options(columns, 8, "none", Access::Framework)).unwrap();
     let good = encoded(&format, &rows(21));
@@ -308,7 +308,7 @@ proptest! {
         let word = ["none", "snappy", "zstd", "lz4", "gzip"][codec];
         let mut columns: Vec<Column> =
             kinds.iter().enumerate().map(|(index, (kind, size))| column(index, DTYPES[*kind], *size, true)).collect();
-        // Enough content that another seed cannot give the same.
+        // Enough content that another seed cannot produce the same.
         columns.push(column(99, "uint64", 8, true));
         let access = [Access::Framework, Access::Extent][access];
         let format = Parquet::of(&options(columns, group_rows, word, access)).unwrap();
@@ -316,7 +316,7 @@ proptest! {
     }
 
     #[test]
-    fn the_footer_leads_where_arithmetic_does(
+    fn the_footer_agrees_with_the_layout(
         kinds in prop::collection::vec((0..DTYPES.len(), 1_u64..3000, any::<bool>()), 1..8), samples in 1_u64..60,
         group_rows in 1_u64..70, range in (0_u64..60, 1_u64..60),
     ) {

@@ -1,8 +1,8 @@
-//! Thrift's compact protocol, as far as parquet's page headers and footers need it: written into anything that takes
-//! bytes, so that the code that writes a structure also says how long it is, and read with a bound on everything.
-//! It must not know what the structures mean.
+//! Thrift's compact protocol, as far as parquet's page headers and footers need it. A structure is written into
+//! anything that takes bytes, so the same code computes its length. Reading is bounded everywhere. It must not
+//! know what the structures mean.
 
-/// Types of fields, as the compact protocol numbers them.
+/// Types of fields, by their numbers in the compact protocol.
 pub(super) const TRUE: u8 = 1;
 pub(super) const FALSE: u8 = 2;
 pub(super) const I8: u8 = 3;
@@ -18,12 +18,12 @@ pub(super) const STRUCT: u8 = 12;
 /// A type of later versions of the protocol: sixteen bytes.
 pub(super) const UUID: u8 = 13;
 
-/// Structures in structures: parquet's own go seven deep.
+/// Maximum nesting of structures: parquet's have seven levels.
 const DEEPEST: u32 = 24;
-/// Seven bits a byte: ten bytes hold 64 bits.
+/// Seven bits per byte: ten bytes hold 64 bits.
 const LONGEST_VARINT: u32 = 10;
 
-/// What takes bytes and cannot fail.
+/// Takes bytes and cannot fail.
 pub(super) trait Put {
     fn put(&mut self, bytes: &[u8]);
 }
@@ -34,7 +34,7 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Takes bytes and keeps their number.
+/// Counts bytes.
 #[derive(Debug, Default)]
 pub(super) struct Count(pub(super) u64);
 
@@ -44,7 +44,7 @@ impl Put for Count {
     }
 }
 
-/// Bytes of a number that is written seven bits at a time.
+/// Bytes of a varint.
 pub(super) fn varint_len(value: u64) -> u64 {
     u64::from((64 - (value | 1).leading_zeros()).div_ceil(7))
 }
@@ -71,7 +71,7 @@ pub(super) struct Compact<'a, P: Put> {
 }
 
 impl<'a, P: Put> Compact<'a, P> {
-    /// A structure that nothing stands before: a whole message, or an element of a list.
+    /// A top-level structure: a whole message, or an element of a list.
     pub(super) fn new(out: &'a mut P) -> Compact<'a, P> {
         Compact { out, last: 0 }
     }
@@ -81,13 +81,13 @@ impl<'a, P: Put> Compact<'a, P> {
         Compact { out, last }
     }
 
-    /// Fields are written in ascending order and less than 16 apart, so their numbers fit beside the type.
+    /// Fields are written in ascending order and less than 16 apart, so their numbers fit next to the type.
     fn field(&mut self, id: u8, kind: u8) {
         self.out.put(&[(id - self.last) << 4 | kind]);
         self.last = id;
     }
 
-    /// A count or a number of an enumeration, none of which is negative.
+    /// A count or an enumeration value, never negative.
     pub(super) fn i32(&mut self, id: u8, value: u32) {
         self.field(id, I32);
         put_varint(self.out, u64::from(value) << 1);
@@ -152,14 +152,14 @@ impl<'a, P: Put> Compact<'a, P> {
     }
 }
 
-/// Why bytes are no message, and at which of them.
+/// Why bytes are not a message, and at which byte.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed {
     pub(super) at: usize,
     pub(super) what: String,
 }
 
-/// A message being read. Everything it hands out lies in the message's bytes, and every element of a list takes at
+/// A message being read. Everything it returns is in the message's bytes, and every element of a list takes at
 /// least one of them, so time and memory are bounded by its length.
 #[derive(Clone, Debug)]
 pub(super) struct Reader<'a> {
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
                 self.at += bytes.len();
                 Ok(bytes)
             }
-            None => self.malformed(format!("{len} bytes of text where {} are left", rest.len())),
+            None => self.malformed(format!("{len} bytes of text, but only {} are left", rest.len())),
         }
     }
 
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         let number = self.integer()?;
         match u64::try_from(number) {
             Ok(count) => Ok(count),
-            Err(_) => self.malformed(format!("{number} where no negative number can be")),
+            Err(_) => self.malformed(format!("{number} where a negative number is not allowed")),
         }
     }
 
@@ -239,7 +239,7 @@ impl<'a> Reader<'a> {
         self.skip_bytes(len)
     }
 
-    /// A list's type of elements and their number.
+    /// The element type and length of a list.
     pub(super) fn list(&mut self) -> Result<(u8, u64), Malformed> {
         let head = self.byte()?;
         let len = match head >> 4 {
@@ -248,22 +248,22 @@ impl<'a> Reader<'a> {
         };
         let left = self.bytes.len() - self.at;
         if len > left as u64 {
-            return self.malformed(format!("a list of {len} elements where {left} bytes are left"));
+            return self.malformed(format!("a list of {len} elements, but only {left} bytes are left"));
         }
         Ok((head & 0x0F, len))
     }
 
-    /// A list whose elements must be of that type.
+    /// A list with this element type.
     pub(super) fn list_of(&mut self, kind: u8) -> Result<u64, Malformed> {
         match self.list()? {
             (_, 0) => Ok(0),
             (found, len) if found == kind => Ok(len),
-            (found, _) => self.malformed(format!("a list of type {found} where type {kind} belongs")),
+            (found, _) => self.malformed(format!("a list of type {found} instead of {kind}")),
         }
     }
 
-    /// Reads a structure: `field` is called with each field's number and type, and must read its value or give
-    /// `false` to have it skipped.
+    /// Reads a structure: calls `field` with each field's number and type, which must read its value or
+    /// return `false` to skip it.
     pub(super) fn structure(
         &mut self,
         mut field: impl FnMut(&mut Reader<'a>, i64, u8) -> Result<bool, Malformed>,
@@ -279,7 +279,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The type of a structure's next field, whose number replaces that of the last one; none at the end.
+    /// The type of a structure's next field, whose number replaces the last one; `None` at the end.
     pub(super) fn field(&mut self, id: &mut i64) -> Result<Option<u8>, Malformed> {
         let head = self.byte()?;
         let kind = head & 0x0F;
@@ -296,7 +296,7 @@ impl<'a> Reader<'a> {
     fn deeper(&mut self) -> Result<(), Malformed> {
         self.depth += 1;
         match self.depth > DEEPEST {
-            true => self.malformed(format!("structures more than {DEEPEST} deep")),
+            true => self.malformed(format!("structures nested more than {DEEPEST} deep")),
             false => Ok(()),
         }
     }
@@ -319,11 +319,11 @@ impl<'a> Reader<'a> {
             }
             MAP => self.skip_map(),
             STRUCT => self.structure(|_, _, _| Ok(false)),
-            _ => self.malformed(format!("type {kind}, which there is not")),
+            _ => self.malformed(format!("unknown type {kind}")),
         }
     }
 
-    /// A flag is a byte of its own in a list, and a part of the head as a field.
+    /// In a list a flag is a byte; as a field it is part of the head.
     fn skip_element(&mut self, kind: u8) -> Result<(), Malformed> {
         match kind {
             TRUE | FALSE => self.byte().map(drop),
@@ -338,7 +338,7 @@ impl<'a> Reader<'a> {
         }
         let kinds = self.byte()?;
         self.deeper()?;
-        // Every key takes a byte, so a false length ends with the bytes.
+        // Every key takes a byte, so a wrong length ends with the bytes.
         for _ in 0..len {
             self.skip_element(kinds >> 4)?;
             self.skip_element(kinds & 0x0F)?;
@@ -354,7 +354,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn numbers_are_as_long_as_said() {
+    fn numbers_have_the_computed_length() {
         for value in [0, 1, 127, 128, 16383, 16384, u64::from(u32::MAX), u64::MAX >> 1, u64::MAX] {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, value);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_messages_are_read() {
         let mut bytes = Vec::new();
         let mut all = Compact::new(&mut bytes);
         all.i32(1, 7);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_messages_end() {
+    fn malformed_messages_end() {
         let deep = vec![0x1C; 100_000];
         assert!(Reader::new(&deep).skip(STRUCT).unwrap_err().what.contains("deep"));
         let lists = vec![0x19; 100_000];

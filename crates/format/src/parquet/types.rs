@@ -1,10 +1,10 @@
-//! Names of the types that columns of foreign files have, for people and for comparing with a workload's. It must not
-//! know what is done with them.
+//! Names of the types of columns in existing files, for people and for comparison with a workload's. It must not
+//! know how they are used.
 
 use super::thrift::{self, Malformed, Reader};
 use model::shape::Element;
 
-/// What a type means beyond how it is stored (LogicalType of parquet.thrift).
+/// The logical meaning of a type (LogicalType of parquet.thrift).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Logical {
     Integer { bits: i64, signed: bool },
@@ -12,7 +12,7 @@ pub(super) enum Logical {
 }
 
 impl Logical {
-    /// A union: a structure of which one field is there.
+    /// A union: a structure with one field.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<Logical>, Malformed> {
         let mut found = None;
         reader.structure(|reader, id, kind| match (id, kind) {
@@ -43,7 +43,7 @@ fn read_integer(reader: &mut Reader<'_>) -> Result<Logical, Malformed> {
     Ok(Logical::Integer { bits, signed })
 }
 
-/// NumPy's name where NumPy has the type, and otherwise parquet's.
+/// NumPy's name if NumPy has the type, otherwise parquet's.
 pub(super) fn type_name(physical: i64, converted: Option<i64>, logical: Option<Logical>) -> &'static str {
     match (logical, converted) {
         (Some(Logical::Integer { bits, signed }), _) => integer(bits, signed),
@@ -90,7 +90,7 @@ fn annotated(physical: i64, number: i64) -> &'static str {
     }
 }
 
-/// ConvertedType, which writers before logical types used.
+/// ConvertedType, which preceded logical types.
 fn converted_name(physical: i64, number: i64) -> &'static str {
     match number {
         0 => "string",

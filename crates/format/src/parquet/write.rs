@@ -1,5 +1,5 @@
-//! The bytes of a file, from first to last, as `layout` has planned them. Memory is the caller's scratch; with a codec
-//! also one page, and the sizes that the footer must tell.
+//! Generates the bytes of a file according to `layout`. Memory is the caller's scratch; with a codec also one
+//! page, and the sizes for the footer.
 
 use super::codec::Codec;
 use super::layout::{Chunk, DICTIONARY_RAW, Layout, Page, Repetition, TRAILER, packed_head, run_head};
@@ -12,7 +12,7 @@ use model::shape::Element;
 use std::borrow::Cow;
 use std::io;
 
-/// Scratch for the page that is to be compressed: as much as is made at a time.
+/// Scratch for the page to compress: as much as is generated at once.
 const PART: usize = 16 * 1024;
 
 /// Bytes of a column chunk.
@@ -23,14 +23,14 @@ struct Sizes {
     dictionary: u64,
 }
 
-/// Where content comes from.
+/// The source of content.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub(super) content: &'a Content,
     pub(super) file: u64,
 }
 
-/// What a page is compressed with and in.
+/// The codec of a page, and its buffers.
 struct Press {
     codec: Codec,
     level: u32,
@@ -57,7 +57,7 @@ pub(super) fn write<'s>(
                 out.derived(chunk.bytes, 0, |out| write_chunk(out, leaf, &chunk, source, start))
             })
         };
-        // All but the last are alike.
+        // All but the last are equal.
         let last = layout.groups() - 1;
         out.repeat(last, layout.group_bytes, &mut group)?;
         group(out, last)?;
@@ -81,8 +81,8 @@ pub(super) fn write<'s>(
     write_footer(out, layout, &arrow_schema(), Some(press.sizes))
 }
 
-/// Where in the file's content each column of a row group begins, and the content of a group: one column after the
-/// other, so that nothing is drawn twice.
+/// Where each column of a row group starts in the file's content, and the length of a group's content. Columns
+/// follow one another, so that no content is used twice.
 fn streams(layout: &Layout<'_>) -> (Vec<u64>, u64) {
     let mut at = 0_u64;
     let mut align = 1;
@@ -91,7 +91,7 @@ fn streams(layout: &Layout<'_>) -> (Vec<u64>, u64) {
         at = at.next_multiple_of(leaf.value.align());
         align = align.max(leaf.value.align());
         starts.push(at);
-        // A file of more content than 64 bits can number has no size and is refused before.
+        // A file with more content than 64 bits can address has no size and has been refused.
         let drawn = leaf.values(layout.group_rows).and_then(|values| leaf.value.drawn(values));
         at = at.saturating_add(drawn.unwrap_or(0));
     }
@@ -125,7 +125,7 @@ fn write_chunk(
     Ok(())
 }
 
-/// All values of eight bits, in the order of their bits, so that a value is the number of its entry.
+/// All values of eight bits, in the order of their bits, so that a value is its own index.
 fn dictionary(element: Element) -> impl Iterator<Item = u8> {
     (0..ENTRIES).flat_map(move |entry| match element {
         Element::Int8 => i32::from(entry as u8 as i8).to_le_bytes(),
@@ -133,7 +133,7 @@ fn dictionary(element: Element) -> impl Iterator<Item = u8> {
     })
 }
 
-/// What stands behind a page's header.
+/// Writes what follows a page's header.
 fn write_page(
     out: &mut Pieces<'_, '_>,
     leaf: &Leaf,
@@ -183,7 +183,7 @@ fn write_repetition(out: &mut Pieces<'_, '_>, kind: Repetition, items: u64, page
     }
 }
 
-/// A bit a value, all set but those of each row's first; `out` begins with byte `offset` of them.
+/// One bit per value, all set except those of each row's first; `out` starts with byte `offset` of them.
 fn pack_repetition(items: u64, offset: u64, out: &mut [u8]) {
     out.fill(0xFF);
     let first = offset * 8;
@@ -228,7 +228,7 @@ impl Press {
         Ok(())
     }
 
-    /// Makes a page and compresses it.
+    /// Generates a page and compresses it.
     fn make(&mut self, leaf: &Leaf, page: &Page, source: Source<'_>, start: u64) -> io::Result<()> {
         let Press { part, raw, .. } = self;
         raw.clear();
@@ -250,7 +250,7 @@ impl Press {
     }
 }
 
-/// The footer, a column chunk at a time: there may be hundreds of thousands.
+/// Writes the footer one column chunk at a time: there may be hundreds of thousands.
 fn write_footer(
     out: &mut Pieces<'_, '_>,
     layout: &Layout<'_>,
@@ -290,7 +290,7 @@ fn write_footer(
     bytes.clear();
     metadata::tail(&mut bytes, arrow_schema);
     out.bytes(&bytes)?;
-    // Longer footers are refused before.
+    // Longer footers have been refused.
     let footer = (out.position() - start) as u32;
     out.bytes(&footer.to_le_bytes())?;
     out.bytes(MAGIC)

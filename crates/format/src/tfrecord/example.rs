@@ -1,10 +1,10 @@
-//! A `tf.train.Example` in protobuf's wire form: the two features that a sample is written as, and a reader that
-//! names the features of any other. It must not know how records are framed, and it never fails: bytes that are
-//! no Example are simply none.
+//! A `tf.train.Example` in protobuf's wire format: a writer of the two features of a sample, and a reader that
+//! names the features of any other. It must not know how records are framed. It never fails: other bytes have no
+//! features.
 
-/// Protobuf messages are at most this long, whatever carries them (protobuf documentation, "total size").
+/// The maximum length of a protobuf message (protobuf documentation, "total size").
 pub(super) const MOST_MESSAGE: u64 = i32::MAX as u64;
-/// Features that are named at most: notes are for people.
+/// Maximum number of named features: notes are for people.
 const MOST_NAMED: usize = 64;
 
 /// Tags: field number shifted left by three, wire type 2 (length-delimited).
@@ -12,7 +12,7 @@ const FIELD_1: u8 = 0x0A;
 const FIELD_2: u8 = 0x12;
 const FIELD_3: u8 = 0x1A;
 
-/// A few bytes without allocation, since they are made for every file.
+/// A few bytes without allocation, since there are some for every file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Short {
     bytes: [u8; Short::ROOM],
@@ -58,7 +58,7 @@ impl Short {
     }
 }
 
-/// What stands around a sample's bytes in its Example: feature `image` with them, feature `size` with their number.
+/// The bytes around a sample in its Example: feature `image` with the sample, feature `size` with its length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Example {
     pub(super) head: Short,
@@ -68,7 +68,7 @@ pub(super) struct Example {
 }
 
 impl Example {
-    /// The Example of a sample of so many bytes, if a message can be that long.
+    /// The Example of a sample of this many bytes, if a message can be that long.
     pub(super) fn of(sample_bytes: u64) -> Option<Example> {
         if sample_bytes > MOST_MESSAGE {
             return None;
@@ -96,7 +96,7 @@ impl Example {
 fn size_entry(value: u64) -> Short {
     let packed = varint_len(value);
     let mut entry = Short::new();
-    // Nothing here reaches 128, so every length is one byte.
+    // All lengths are below 128, so each takes one byte.
     entry.tag(FIELD_1, 2 + 4 + 2 + 2 + 2 + packed);
     entry.tag(FIELD_1, 4);
     entry.push(b"size");
@@ -111,7 +111,7 @@ fn varint_len(value: u64) -> u64 {
     u64::from((64 - (value | 1).leading_zeros()).div_ceil(7))
 }
 
-/// What an Example of any make says about itself.
+/// Facts from any Example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
     /// `name (kind)` of each feature, in the order of the message.
@@ -120,7 +120,7 @@ pub(super) struct Named {
     pub(super) size: Option<u64>,
 }
 
-/// The features of an Example; none where the bytes are no such message.
+/// The features of an Example; `None` if the bytes are not one.
 pub(super) fn named(message: &[u8]) -> Option<Named> {
     let mut found = Named::default();
     for features in (Fields { rest: message }) {
@@ -176,7 +176,7 @@ enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of one message, from first to last; a `None` inside stands for bytes that are no field, and ends it.
+/// The fields of one message, from first to last; an inner `None` stands for invalid bytes, and ends it.
 struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -219,13 +219,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A varint of at most ten bytes, taken off the front.
+/// Removes a varint of at most ten bytes from the front.
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for shift in (0..70).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;
         *bytes = rest;
-        // The tenth byte has one bit that counts; protobuf drops what does not fit.
+        // One bit of the tenth byte counts; protobuf drops the rest.
         value |= u64::from(byte & 0x7F).wrapping_shl(shift);
         if byte < 0x80 {
             return Some(value);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_overhead_is_what_dlio_writes() {
+    fn the_overhead_equals_dlios() {
         for (bytes, overhead) in [(2_500, 38), (4_096, 38), (114_244, 44), (2_825_761, 50)] {
             assert_eq!(Example::of(bytes).unwrap().len, bytes + overhead);
         }
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_named_in_any_order() {
+    fn features_are_named_in_any_order() {
         let wanted =
             Named { features: vec!["image (bytes)".to_owned(), "size (int64)".to_owned()], size: Some(300) };
         let whole = message(&[7; 300]);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_not_packed_and_fields_of_other_kinds_are_read_over() {
+    fn unpacked_lists_and_unknown_fields_are_skipped() {
         let list = [0x08, 0xAC, 0x02, 0x08, 0x01];
         assert_eq!(first_int(&list), Some(300));
         assert_eq!(first_int(&[]), None);
@@ -287,7 +287,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_upset_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..60), at: u8, to: u8) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..60), at: u8, to: u8) {
             named(&bytes);
             let mut flipped = message(&bytes);
             let place = usize::from(at) % flipped.len();
@@ -296,7 +296,7 @@ mod tests {
         }
 
         #[test]
-        fn lengths_are_right_for_every_size(bytes in 1_u64..40_000) {
+        fn lengths_are_correct_for_every_size(bytes in 1_u64..40_000) {
             message(&vec![1; bytes as usize]);
         }
     }

@@ -1,6 +1,6 @@
-//! tfrecord: TensorFlow's record file, each record a `tf.train.Example` of one sample, with the index that DALI
-//! wants beside it. Reads are those of `tf.data.TFRecordDataset`, a stream of full buffers, or single records. What
-//! is inside a record is `example`'s business.
+//! tfrecord: TensorFlow's record file, each record a `tf.train.Example` of one sample, with DALI's index. Reads
+//! are those of `tf.data.TFRecordDataset`, a stream of full buffers, or single records. `example` handles the
+//! content of a record.
 
 mod example;
 
@@ -27,21 +27,21 @@ pub(crate) const KIND: Kind = Kind {
     build: |options| Ok(Box::new(TfRecord::new(options)?)),
 };
 
-/// TensorFlow's buffer where the workload names none (tf.data, `_DEFAULT_READER_BUFFER_SIZE_BYTES`).
+/// TensorFlow's default buffer (tf.data, `_DEFAULT_READER_BUFFER_SIZE_BYTES`).
 const BUFFER: u64 = 256 * 1024;
-/// A record's head: its length and the checksum of that (TensorFlow, `record_writer.h`).
+/// A record's head: its length and the checksum of the length (TensorFlow, `record_writer.h`).
 const HEAD: u64 = 12;
-/// The checksum behind a record.
+/// The checksum after a record.
 const FOOT: u64 = 4;
-/// TensorFlow's mask, so that a checksum of data that holds checksums stays a good one (TensorFlow, `crc32c.h`).
+/// TensorFlow's mask, which keeps checksums of data that contains checksums useful (TensorFlow, `crc32c.h`).
 const MASK: u32 = 0xA282_EAD8;
-/// A file up to this length is looked at in one piece.
+/// A file up to this length is read at once.
 const SMALL_FILE: u64 = 1 << 20;
-/// Records are walked in pieces of this length when several of them fit in, else head by head.
+/// Records are walked in pieces of this length if several fit, else head by head.
 const STRIDE: u64 = 64 * 1024;
-/// Pieces that a walk may take: each starts the search over, so a walk's cost grows with their square.
+/// Maximum number of pieces of a walk: each restarts the search, so the cost grows with their square.
 const MOST_PIECES: u64 = 4096;
-/// Lines of an index that are gathered before they are handed over, in bytes.
+/// Bytes of index lines that are collected before they are written.
 const INDEX_PIECE: usize = 8 * 1024;
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl TfRecord {
         Ok(TfRecord { access: options.access, buffer })
     }
 
-    /// The buffers that a stream reads on behalf of some of the file's samples: over all samples each buffer once.
+    /// The buffers that a stream reads for some of the file's samples: over all samples each buffer once.
     fn stream(&self, len: u64, held: u64, samples: &Range<u64>, reads: &mut Vec<Extent>) {
         let buffers = u128::from(len.div_ceil(self.buffer));
         // Both quotients are at most the number of buffers.
@@ -72,7 +72,7 @@ impl TfRecord {
     }
 }
 
-/// Where everything stands in a file of our making: records of one length.
+/// The layout of a file that feedline writes: records of one length.
 struct Layout {
     example: Example,
     sample_bytes: u64,
@@ -174,7 +174,7 @@ impl Format for TfRecord {
     fn side_bytes(&self, _: usize, shape: &FileShape<'_>) -> Result<u64, EncodeError> {
         let Layout { record_bytes, .. } = Layout::of(shape)?;
         let digits = |number: u64| u64::from(number.checked_ilog10().unwrap_or(0)) + 1;
-        // Every offset has a digit, and one more for each power of ten that it reaches.
+        // Every offset has one digit, and one more for each power of ten that it reaches.
         let reaching = |power: u64| shape.samples.saturating_sub(power.div_ceil(record_bytes));
         let powers = std::iter::successors(Some(10_u64), |power| power.checked_mul(10));
         let more: u64 = powers.map(reaching).take_while(|count| *count > 0).sum();
@@ -214,7 +214,7 @@ fn masked(sum: u32) -> u32 {
     sum.rotate_right(15).wrapping_add(MASK)
 }
 
-/// The head of a record of so many bytes.
+/// The head of a record of this many bytes.
 fn head(len: u64) -> [u8; HEAD as usize] {
     let mut head = [0; HEAD as usize];
     let (number, sum) = head.split_at_mut(8);
@@ -223,14 +223,14 @@ fn head(len: u64) -> [u8; HEAD as usize] {
     head
 }
 
-/// The bytes of a whole record, by its head at `offset`.
+/// The range of a whole record, by its head at `offset`.
 fn record_bytes(look: &Look<'_>, number: u64, offset: u64, head: &[u8]) -> Result<u64, Obstacle> {
     let damage = |what: String| Obstacle::from(look.damage(offset, what));
     let (Some(length), Some(sum)) = (head.first_chunk::<8>(), head.get(8..12)) else {
-        return Err(damage(format!("record {number} has no whole head")));
+        return Err(damage(format!("the head of record {number} is truncated")));
     };
     if masked(crc32c::crc32c(length)).to_le_bytes() != *sum {
-        return Err(damage(format!("the checksum of record {number}'s length is wrong")));
+        return Err(damage(format!("checksum mismatch in the length of record {number}")));
     }
     let len = u64::from_le_bytes(*length);
     let whole = len.checked_add(HEAD + FOOT);
@@ -251,7 +251,7 @@ fn cut_off(look: &Look<'_>, number: u64, offset: u64) -> Obstacle {
     look.damage(offset, format!("record {number} is cut off")).into()
 }
 
-/// Where some of a file's records stand, by the file's own bytes.
+/// Locates some of a file's records by parsing the file.
 fn find(look: &Look<'_>, held: u64, samples: &Range<u64>) -> Result<Extent, Obstacle> {
     let small = look.len <= SMALL_FILE;
     let first = if small { look.at(0, look.len)? } else { head_at(look, 0, 0)? };
@@ -266,11 +266,11 @@ fn find(look: &Look<'_>, held: u64, samples: &Range<u64>) -> Result<Extent, Obst
 }
 
 fn empty(look: &Look<'_>) -> Obstacle {
-    look.damage(0, "it holds no record").into()
+    look.damage(0, "it contains no record").into()
 }
 
-/// Whether records of equal length start where the first and the last wanted one would: no other file has the right
-/// checksums there.
+/// Whether records of equal length start where the first and the last wanted one would. Valid checksums there
+/// exclude other layouts.
 fn alike(look: &Look<'_>, bytes: u64, samples: &Range<u64>) -> Result<bool, Obstacle> {
     let wanted = head(bytes - HEAD - FOOT);
     for sample in [samples.start, samples.end - 1] {
@@ -281,7 +281,7 @@ fn alike(look: &Look<'_>, bytes: u64, samples: &Range<u64>) -> Result<bool, Obst
     Ok(true)
 }
 
-/// Goes from head to head up to the last wanted record.
+/// Walks from head to head up to the last wanted record.
 fn walk(look: &Look<'_>, held: u64, samples: &Range<u64>) -> Result<Extent, Obstacle> {
     let piece = match look.len {
         len if len <= SMALL_FILE => len,
@@ -327,7 +327,7 @@ fn too_many_pieces(number: u64) -> FormatError {
     FormatError::Setting { format: NAME, what }
 }
 
-/// What a file holds. Its records are brought piece by piece, and only when all are there are they summed, once.
+/// Describes a file. Its records are read piece by piece, and checked once, when all have been read.
 fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
     if look.len == 0 {
         return Err(empty(look));
@@ -342,7 +342,7 @@ fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
             return Ok(());
         };
         if masked(crc32c::crc32c(payload)).to_le_bytes() != *sum {
-            let what = format!("the checksum of record {number}'s {} bytes is wrong", payload.len());
+            let what = format!("checksum mismatch in the {} bytes of record {number}", payload.len());
             return Err(look.damage(offset, what).into());
         }
         if number == 0 {
@@ -366,10 +366,10 @@ fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
     Ok(Facts { samples: Some(samples), dims, element: None, notes })
 }
 
-/// A record's payload and the four bytes behind it, where it is short enough to be looked at.
+/// A record's payload and its checksum, if it is short enough to be read.
 type Record<'a> = Option<(&'a [u8], &'a [u8])>;
 
-/// Calls `visit` with number, offset and content of every record.
+/// Calls `visit` with index, offset and content of every record.
 fn each_record<'a>(
     look: &Look<'a>,
     mut visit: impl FnMut(u64, u64, Record<'a>) -> Result<(), Obstacle>,
@@ -389,7 +389,7 @@ fn each_record<'a>(
                 seen_from = offset;
                 seen = look.at(offset, MOST_AT_ONCE.min(look.len - offset))?;
             }
-            // It was just seen to fit: both numbers are below the length of a slice.
+            // A check above showed that it fits: both numbers are below the length of a slice.
             let record = &seen[(offset - seen_from) as usize..][..bytes as usize];
             let (payload, sum) = record[HEAD as usize..].split_at((bytes - HEAD - FOOT) as usize);
             visit(number, offset, Some((payload, sum)))?;

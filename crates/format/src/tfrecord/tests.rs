@@ -1,4 +1,4 @@
-//! Tests of the record format: bytes, places, damage.
+//! Tests of the record format: bytes, positions, damage.
 
 use super::*;
 use crate::conformance;
@@ -14,7 +14,7 @@ fn encoded(shape: &FileShape<'_>) -> Vec<u8> {
     fixture::encoded(&with(Access::Framework, None), shape)
 }
 
-/// Records of these payload lengths, as TensorFlow would frame them.
+/// Records with these payload lengths, framed like TensorFlow's.
 fn records(lens: &[usize]) -> Vec<u8> {
     lens.iter()
         .flat_map(|&len| {
@@ -36,7 +36,7 @@ fn found(
 }
 
 #[test]
-fn a_record_is_its_sample_and_little_more() {
+fn a_record_adds_few_bytes_to_its_sample() {
     for (dims, samples, bytes) in [
         (&[50_u64, 50] as &[u64], 1, 2_500 + 38 + 16),
         (&[338, 338], 1251, 142_994_304),
@@ -114,7 +114,7 @@ fn records_of_one_length_are_found_by_their_heads() {
 }
 
 #[test]
-fn records_of_uneven_length_are_walked_to() {
+fn records_of_uneven_length_are_found() {
     for (scale, most_looks) in [(1, 1), (400, 70), (3_000, 31)] {
         let lens: Vec<usize> = (0..30).map(|at| (at * 37 % 100 + 1) * scale).chain([scale * 500]).collect();
         let bytes = records(&lens);
@@ -130,7 +130,7 @@ fn records_of_uneven_length_are_walked_to() {
 }
 
 #[test]
-fn a_file_that_holds_less_than_it_should_says_so() {
+fn a_file_with_too_few_samples_is_an_error() {
     let bytes = records(&[5, 6, 7]);
     let (answer, _) = found(&with(Access::Extent, None), &bytes, 9, 2..4);
     assert_eq!(answer, Err(FormatError::NoSuchSample { format: NAME, index: 3, samples: 3 }.into()));
@@ -142,7 +142,7 @@ fn a_file_that_holds_less_than_it_should_says_so() {
 
 #[test]
 fn a_walk_that_would_take_too_long_is_refused() {
-    // Tiny records of two lengths, behind a long one so that the file is not small.
+    // Tiny records of two lengths, after a long one so that the file is not small.
     let lens: Vec<usize> = [1 << 20].into_iter().chain((0..10_000).map(|at| 70_000 + at % 2)).collect();
     let mut bytes = vec![0; lens.iter().map(|len| len + 16).sum()];
     let mut offset = 0;
@@ -157,7 +157,7 @@ fn a_walk_that_would_take_too_long_is_refused() {
 }
 
 #[test]
-fn what_a_file_holds_is_told_by_its_first_record() {
+fn inspect_describes_a_file_by_its_first_record() {
     let format = with(Access::Framework, None);
     let (facts, looks) =
         fetch(&format, &encoded(&shape(&[20], Element::Float32, 3)), |look| format.inspect(look));
@@ -170,7 +170,7 @@ fn what_a_file_holds_is_told_by_its_first_record() {
 }
 
 #[test]
-fn a_record_too_long_to_look_at_is_counted_and_noted() {
+fn a_record_too_long_to_check_is_counted_and_noted() {
     let format = with(Access::Framework, None);
     let bytes = [records(&[9]), records(&[MOST_AT_ONCE as usize]), records(&[9, 9])].concat();
     let (facts, looks) = fetch(&format, &bytes, |look| format.inspect(look));
@@ -181,7 +181,7 @@ fn a_record_too_long_to_look_at_is_counted_and_noted() {
 }
 
 #[test]
-fn damage_is_named_with_its_record_and_place() {
+fn damage_is_reported_with_its_record_and_offset() {
     let format = with(Access::Framework, None);
     let whole = encoded(&shape(&[64, 64], Element::Uint8, 2));
     let flipped = |at: usize| {
@@ -194,10 +194,10 @@ fn damage_is_named_with_its_record_and_place() {
     for (bytes, offset, words) in [
         (whole[..4155].to_vec(), 4150, "record 1 is cut off"),
         (whole[..8000].to_vec(), 4150, "record 1 claims 4134 bytes, but the file ends at byte 8000"),
-        (flipped(4151), 4150, "record 1's length is wrong"),
-        (flipped(4158), 4150, "record 1's length is wrong"),
-        (flipped(6000), 4150, "record 1's 4134 bytes is wrong"),
-        (flipped(4149), 0, "record 0's 4134 bytes is wrong"),
+        (flipped(4151), 4150, "mismatch in the length of record 1"),
+        (flipped(4158), 4150, "mismatch in the length of record 1"),
+        (flipped(6000), 4150, "mismatch in the 4134 bytes of record 1"),
+        (flipped(4149), 0, "mismatch in the 4134 bytes of record 0"),
         (absurd, 4150, "record 1 claims"),
         (Vec::new(), 0, "no record"),
     ] {
@@ -208,7 +208,7 @@ fn damage_is_named_with_its_record_and_place() {
 }
 
 #[test]
-fn shapes_and_settings_without_a_file_say_why() {
+fn impossible_shapes_and_settings_are_refused() {
     let cases: [(&[u64], u64, &str); 4] = [
         (&[4, 0], 1, "at least 1"),
         (&[4], 0, "at least 1"),
@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_upset_it(cut in 0_usize..400, at in 0_usize..400, to: u8, wanted in 0_u64..4) {
+    fn arbitrary_bytes_do_not_panic(cut in 0_usize..400, at in 0_usize..400, to: u8, wanted in 0_u64..4) {
         let mut bytes = encoded(&shape(&[30], Element::Uint8, 4));
         bytes[at % (4 * 78)] = to;
         bytes.truncate(bytes.len() - cut.min(bytes.len()));

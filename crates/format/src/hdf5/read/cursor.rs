@@ -1,15 +1,15 @@
-//! Numbers out of a container's bytes, in order, each checked against the end; and the container itself: how wide its
-//! addresses are and which of its blocks have been found sound. It must not know what the numbers mean.
+//! Reads numbers from a container's bytes, each checked against the end; and the container itself: the width of
+//! its addresses, and which of its blocks have been verified. It must not know what the numbers mean.
 
 use super::super::checksum::lookup3;
 use crate::{Extent, Look, Obstacle};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
-/// Pieces of metadata that are compared with one another, so that a large file costs no more than a moment.
+/// Maximum number of metadata pieces that are compared with one another, so that a large file stays cheap.
 const MOST_COMPARED: usize = 4096;
 
-/// A file that is being looked into, and the widths that its superblock names.
+/// A file being inspected, and the widths in its superblock.
 #[derive(Debug)]
 pub(in crate::hdf5) struct Container<'a> {
     pub look: &'a Look<'a>,
@@ -21,13 +21,13 @@ pub(in crate::hdf5) struct Container<'a> {
     pub group_leaf: u64,
     pub group_node: u64,
     pub chunk_node: u64,
-    /// Blocks whose checksums were right a moment ago: a search comes back to the same few for every chunk.
+    /// Blocks whose checksums have been verified: a search returns to the same few for every chunk.
     sound: Cell<[(u64, usize); 8]>,
     next_sound: Cell<usize>,
     asked: RefCell<Asked>,
 }
 
-/// The pieces that were asked for, in order and each once.
+/// The requested pieces, in order and each once.
 #[derive(Debug, Default)]
 struct Asked {
     pieces: Vec<Extent>,
@@ -53,7 +53,7 @@ impl<'a> Container<'a> {
         self.look.damage(offset, what).into()
     }
 
-    /// Bytes of the file, asked for as libhdf5 would.
+    /// Bytes of the file, requested like libhdf5.
     pub(super) fn at(&self, offset: u64, len: u64) -> Result<&'a [u8], Obstacle> {
         let bytes = self.look.at(offset, len)?;
         let mut asked = self.asked.borrow_mut();
@@ -63,8 +63,8 @@ impl<'a> Container<'a> {
         Ok(bytes)
     }
 
-    /// The pieces that were not read on their own, because they had come with longer ones before them; libhdf5 keeps
-    /// structures, not bytes, and reads them again.
+    /// The pieces that were not read separately, because longer ones before them included them. libhdf5
+    /// caches structures, not bytes, and reads them again.
     pub(in crate::hdf5) fn read_again(&self) -> Vec<Extent> {
         let asked = self.asked.borrow();
         let pieces = &asked.pieces[..asked.pieces.len().min(MOST_COMPARED)];
@@ -73,7 +73,7 @@ impl<'a> Container<'a> {
         (0..pieces.len()).filter(|number| again(*number)).map(|number| pieces[number]).collect()
     }
 
-    /// Up to `most` bytes: fewer where the file ends.
+    /// Up to `most` bytes: fewer at the end of the file.
     pub(super) fn up_to(&self, offset: u64, most: u64) -> Result<&'a [u8], Obstacle> {
         match self.look.len.checked_sub(offset) {
             Some(left) if left > 0 => self.at(offset, most.min(left)),
@@ -85,7 +85,7 @@ impl<'a> Container<'a> {
         Cursor { look: self.look, start: offset, bytes, done: 0 }
     }
 
-    /// A block with a signature and a checksum at its end, which must be right; the cursor is behind the signature and
+    /// A block with a signature and a valid checksum at its end; the cursor starts after the signature and
     /// ends before the checksum.
     pub(super) fn block(
         &self,
@@ -98,16 +98,16 @@ impl<'a> Container<'a> {
         Ok(cursor)
     }
 
-    /// Bytes with a checksum at their end, which must be right.
+    /// Bytes that end with a valid checksum.
     pub(super) fn sealed(&self, offset: u64, len: u64) -> Result<Cursor<'a, 'a>, Obstacle> {
         let bytes = self.at(offset, len)?;
         Ok(self.cursor(offset, self.checked(offset, bytes)?))
     }
 
-    /// The bytes before a checksum, which must be right.
+    /// The bytes before a valid checksum.
     pub(super) fn checked<'b>(&self, offset: u64, bytes: &'b [u8]) -> Result<&'b [u8], Obstacle> {
         let Some((body, sum)) = bytes.split_last_chunk::<4>() else {
-            return Err(self.damage(offset, "a block without room for its checksum"));
+            return Err(self.damage(offset, "a block without space for its checksum"));
         };
         let (mut sound, block) = (self.sound.get(), (offset, bytes.len()));
         if sound.contains(&block) {
@@ -115,8 +115,10 @@ impl<'a> Container<'a> {
         }
         let (noted, right) = (u32::from_le_bytes(*sum), lookup3(body));
         if noted != right {
-            let what =
-                format!("the checksum of {} bytes of metadata is {noted:08x}, not {right:08x}", block.1);
+            let what = format!(
+                "checksum mismatch in {} bytes of metadata: {noted:08x} instead of {right:08x}",
+                block.1
+            );
             return Err(self.damage(offset, what));
         }
         let next = self.next_sound.get() % sound.len();
@@ -127,7 +129,7 @@ impl<'a> Container<'a> {
     }
 }
 
-/// Bytes that are read from first to last.
+/// Bytes that are read sequentially.
 #[derive(Clone, Debug)]
 pub(super) struct Cursor<'a, 'b> {
     look: &'a Look<'a>,
@@ -158,7 +160,7 @@ impl<'b> Cursor<'_, 'b> {
                 self.done = end;
                 Ok(part)
             }
-            None => Err(self.damage(format!("{} bytes where {len} should be", self.left()))),
+            None => Err(self.damage(format!("{} bytes instead of {len}", self.left()))),
         }
     }
 
@@ -166,7 +168,7 @@ impl<'b> Cursor<'_, 'b> {
         self.take(len).map(|_| ())
     }
 
-    /// A number of up to eight bytes, the lowest first.
+    /// A little-endian number of up to eight bytes.
     pub(super) fn number(&mut self, bytes: u64) -> Result<u64, Obstacle> {
         let part = self.take(bytes.min(8))?;
         let mut number = [0; 8];
@@ -186,7 +188,7 @@ impl<'b> Cursor<'_, 'b> {
         Ok(self.number(4)? as u32)
     }
 
-    /// An address, unless it is that of nothing: all bits set.
+    /// An address, unless it is undefined (all bits set).
     pub(super) fn address(&mut self, container: &Container<'_>) -> Result<Option<u64>, Obstacle> {
         let width = container.address_bytes;
         let undefined = if width < 8 { (1 << (8 * width)) - 1 } else { u64::MAX };
@@ -201,11 +203,11 @@ impl<'b> Cursor<'_, 'b> {
         let mut ahead = self.clone();
         match ahead.take(signature.len() as u64)? == signature {
             true => self.skip(signature.len() as u64),
-            false => Err(self.damage(format!("no '{}' where it should be", signature.escape_ascii()))),
+            false => Err(self.damage(format!("signature '{}' is missing", signature.escape_ascii()))),
         }
     }
 
-    /// A version, which must be one of those that are known.
+    /// A version, which must be a known one.
     pub(super) fn version(&mut self, what: &str, known: &[u8]) -> Result<u8, Obstacle> {
         let at = self.position();
         let version = self.u8()?;

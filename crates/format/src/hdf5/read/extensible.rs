@@ -1,6 +1,6 @@
-//! Extensible arrays: the index of chunks of a dataset that may grow without end along one axis. Elements stand in the
-//! index block, in blocks of data that it names, and in those that its super blocks name, which double in size and
-//! number as the array grows (specification appendix C, libhdf5's H5EA).
+//! Extensible arrays: the chunk index of a dataset with one unlimited axis. Elements are in the index block, in
+//! data blocks that it lists, and in those that its super blocks list, which double in size and number as the
+//! array grows (specification appendix C, libhdf5's H5EA).
 
 use super::cursor::{Container, Cursor};
 use crate::Obstacle;
@@ -13,22 +13,22 @@ pub(super) struct Extensible {
     smallest: u64,
     /// Elements of a page.
     page: u64,
-    /// Bytes in which a block notes where in the array it begins.
+    /// Bytes of a block's field for its offset in the array.
     offset_bytes: u64,
-    /// Super blocks: all, and those whose blocks of data the index block names itself.
+    /// Super blocks: all, and those whose data blocks the index block lists itself.
     supers: u64,
     inlined: u64,
-    /// Blocks of data that the index block names.
+    /// Data blocks that the index block lists.
     pointers: u64,
     index: Option<u64>,
 }
 
-/// The super block that an element belongs to, and its place among that block's elements.
+/// The super block of an element, and the element's position in it.
 struct Place {
     number: u64,
-    /// Place among the super block's elements.
+    /// Position among the super block's elements.
     within: u64,
-    /// Blocks of data before the super block's.
+    /// Data blocks before the super block's.
     blocks_before: u64,
     blocks: u64,
     block_elements: u64,
@@ -63,7 +63,7 @@ impl Extensible {
                     index,
                 })
             }
-            _ => Err(cursor.damage("an extensible array of a shape that cannot be")),
+            _ => Err(cursor.damage("an extensible array of invalid shape")),
         }
     }
 
@@ -85,7 +85,7 @@ impl Extensible {
         cursor.skip(self.in_index * self.element)?;
         let place = self.place(beyond);
         if place.number >= self.supers {
-            return Err(cursor.damage(format!("an extensible array without room for chunk {number}")));
+            return Err(cursor.damage(format!("an extensible array without space for chunk {number}")));
         }
         let block = place.within / place.block_elements;
         if place.number < self.inlined {
@@ -98,7 +98,7 @@ impl Extensible {
         self.in_super_block(container, at, &place)
     }
 
-    /// Super block u has 2^(u/2) blocks of data of 2^((u+1)/2) times the smallest number of elements.
+    /// Super block u has 2^(u/2) data blocks with 2^((u+1)/2) times the smallest number of elements.
     fn place(&self, beyond: u64) -> Place {
         let number = u64::from((beyond / self.smallest + 1).ilog2());
         let (mut start, mut blocks_before) = (0_u64, 0_u64);
@@ -142,7 +142,7 @@ impl Extensible {
         self.in_block(container, at, place)
     }
 
-    /// Pages of a block of data; none if it is a single piece.
+    /// Pages of a data block; 0 if it is not paged.
     fn pages(&self, place: &Place) -> u64 {
         if place.block_elements > self.page { place.block_elements / self.page } else { 0 }
     }
@@ -161,11 +161,11 @@ impl Extensible {
             cursor.skip(prefix + within * self.element)?;
             return Ok(Some(cursor));
         }
-        // Where the pages are is known without what stands before them.
+        // The positions of the pages do not depend on what precedes them.
         let page_bytes = self.page * self.element + 4;
         let skip = (within / self.page).checked_mul(page_bytes).and_then(|skip| skip.checked_add(8 + prefix));
         let page = skip.and_then(|skip| at.checked_add(skip));
-        let page = page.ok_or_else(|| container.damage(at, "an index beyond all addresses"))?;
+        let page = page.ok_or_else(|| container.damage(at, "an index address that overflows"))?;
         let mut cursor = container.sealed(page, page_bytes)?;
         cursor.skip(within % self.page * self.element)?;
         Ok(Some(cursor))

@@ -1,5 +1,5 @@
-//! The links of a group: in its header, in a symbol table (a tree of names over a heap of text), or in a fractal heap
-//! where there are many. Only hard links lead to objects of the file itself.
+//! The links of a group: in its header, in a symbol table (a tree of names over a heap of text), or in a fractal
+//! heap if there are many. Only hard links lead to objects of the file itself.
 
 use super::super::visit::SPECULATIVE;
 use super::cursor::{Container, Cursor};
@@ -11,7 +11,7 @@ use crate::Obstacle;
 const LINK_INFO: u16 = 0x02;
 const LINK: u16 = 0x06;
 const SYMBOL_TABLE: u16 = 0x11;
-/// Names in a heap of text end with a zero; longer ones than this are cut, none of ours is.
+/// Names in a heap end with a zero; longer ones are cut, which affects none that feedline looks for.
 const LONGEST_NAME: u64 = 4096;
 /// A name and the address of an object header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) struct Link {
     pub at: u64,
 }
 
-/// Links that were found, no more of them than a file of its length can hold.
+/// Links that were found, at most as many as a file of its length can contain.
 struct Links {
     found: Vec<Link>,
     room: u64,
@@ -38,7 +38,7 @@ impl Links {
     }
 }
 
-/// The links of the group whose header these messages are.
+/// The links of the group with these header messages.
 pub(super) fn links(container: &Container<'_>, messages: &[Message]) -> Result<Vec<Link>, Obstacle> {
     let mut links = Links { found: Vec::new(), room: container.look.len };
     for message in messages {
@@ -56,7 +56,7 @@ pub(super) fn links(container: &Container<'_>, messages: &[Message]) -> Result<V
     Ok(links.found)
 }
 
-/// A link message (specification IV.A.2.g); none if it leads out of the file or to another link.
+/// A link message (specification IV.A.2.g); `None` if it leads out of the file or to another link.
 fn link(container: &Container<'_>, cursor: &mut Cursor<'_, '_>) -> Result<Option<Link>, Obstacle> {
     cursor.version("a link", &[1])?;
     let flags = cursor.u8()?;
@@ -75,9 +75,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Links that did not fit the header: in a fractal heap, found by a tree of their names' hashes.
+/// Links that do not fit the header: in a fractal heap, indexed by a tree of name hashes.
 fn dense(container: &Container<'_>, cursor: &mut Cursor<'_, '_>, links: &mut Links) -> Result<(), Obstacle> {
-    /// Records of names: a hash of four bytes, and where in the heap the link is.
+    /// Records of names: a hash of four bytes, and the position of the link in the heap.
     const NAMES: u8 = 5;
     cursor.version("a group's links", &[0])?;
     let flags = cursor.u8()?;
@@ -106,7 +106,7 @@ fn symbol_table(
     tree::each_leaf(container, root, &mut |leaf| symbols(container, leaf, &names, links))
 }
 
-/// The text of a local heap and where it stands.
+/// The text of a local heap and its position.
 fn local_heap<'a>(container: &Container<'a>, at: u64) -> Result<Cursor<'a, 'a>, Obstacle> {
     let mut cursor = container.cursor(at, container.up_to(at, SPECULATIVE)?);
     cursor.expect(b"HEAP")?;
@@ -115,7 +115,7 @@ fn local_heap<'a>(container: &Container<'a>, at: u64) -> Result<Cursor<'a, 'a>, 
     let len = cursor.length(container)?;
     cursor.length(container)?;
     let text = cursor.address(container)?.ok_or_else(|| cursor.damage("a heap without text"))?;
-    // libhdf5 does not read again what came with the first bytes.
+    // libhdf5 does not read again what the first read included.
     let skip = text.checked_sub(at).and_then(|skip| usize::try_from(skip).ok());
     let first = container.up_to(at, SPECULATIVE)?;
     let held = skip.zip(usize::try_from(len).ok()).and_then(|(skip, len)| first.get(skip..)?.get(..len));

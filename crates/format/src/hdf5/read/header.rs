@@ -1,18 +1,18 @@
-//! Superblocks and object headers of both makes, as far as they name messages. It must not know what a message says.
+//! Superblocks and object headers of both versions, up to their messages. It must not know what a message means.
 
 use super::super::visit::SPECULATIVE;
 use super::cursor::{Container, Cursor};
 use crate::{Look, Obstacle};
 use std::borrow::Cow;
 
-/// Continuations of one header: libhdf5 makes a few, a loop would make any number.
+/// Maximum continuations of one header: libhdf5 writes a few, a loop would never end.
 const MOST_CONTINUATIONS: usize = 1024;
 const CONTINUATION: u16 = 0x10;
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 /// What libhdf5 reads of a superblock before it knows its version.
 const SUPERBLOCK: u64 = 48;
 
-/// What a superblock says.
+/// The contents of a superblock.
 pub(super) struct Superblock<'a> {
     pub container: Container<'a>,
     pub version: u8,
@@ -33,7 +33,7 @@ pub(super) fn superblock<'a>(look: &'a Look<'a>) -> Result<Superblock<'a>, Obsta
         _ => new_superblock(&mut container, cursor)?,
     };
     if end > look.len {
-        let what = format!("it has {} bytes where it should have {end}", look.len);
+        let what = format!("it has {} bytes instead of {end}", look.len);
         return Err(container.damage(look.len, what));
     }
     let root = root.ok_or_else(|| container.damage(0, "a superblock without a root group"))?;
@@ -67,8 +67,8 @@ fn new_superblock(
 /// End of file and root group, of versions 0 and 1.
 fn old_superblock(container: &mut Container<'_>, version: u8) -> Result<(u64, Option<u64>), Obstacle> {
     let first = container.up_to(0, SUPERBLOCK)?;
-    // Four addresses and the root group's entry, which ends in 24 bytes that do not matter here, come behind the
-    // widths and the trees' numbers.
+    // Four addresses and the root group's entry, whose last 24 bytes are not needed, follow the widths and the
+    // trees' numbers.
     let mut cursor = container.cursor(0, first);
     cursor.skip(13)?;
     widths(container, &mut cursor)?;
@@ -96,11 +96,11 @@ fn base(container: &Container<'_>, cursor: &mut Cursor<'_, '_>) -> Result<(), Ob
     let at = cursor.position();
     match cursor.address(container)? {
         Some(0) => Ok(()),
-        _ => Err(container.damage(at, "addresses that do not count from byte 0, which is not supported")),
+        _ => Err(container.damage(at, "addresses with a base other than 0, which is not supported")),
     }
 }
 
-/// `len` bytes of which the first are there, as libhdf5 reads what was longer than it thought.
+/// `len` bytes of which the first are known, like libhdf5 reads a structure that is longer than assumed.
 fn whole<'a>(
     container: &Container<'a>,
     offset: u64,
@@ -119,14 +119,14 @@ fn whole<'a>(
 #[derive(Debug)]
 pub(super) struct Message {
     pub kind: u16,
-    /// Whether another place in the file holds what it says.
+    /// Whether its content is stored elsewhere in the file.
     pub shared: bool,
     /// Offset of the body in the file.
     pub at: u64,
     pub body: Vec<u8>,
 }
 
-/// All messages of an object header, those of its continuations included.
+/// All messages of an object header, including its continuations.
 pub(super) fn messages(container: &Container<'_>, offset: u64) -> Result<Vec<Message>, Obstacle> {
     let first = container.up_to(offset, SPECULATIVE)?;
     let mut messages = Vec::new();
@@ -147,7 +147,7 @@ pub(super) fn messages(container: &Container<'_>, offset: u64) -> Result<Vec<Mes
         let len = cursor.length(container)?;
         (continuations, total) = (continuations + 1, total.saturating_add(len));
         if continuations > MOST_CONTINUATIONS || total > container.look.len {
-            return Err(container.damage(offset, "an object header that is continued without end"));
+            return Err(container.damage(offset, "an object header with endless continuations"));
         }
         let body = match style {
             Style::Old => container.cursor(at, container.at(at, len)?),
@@ -194,13 +194,13 @@ fn new_header<'a>(
     cursor.skip(4)?;
     cursor.version("an object header", &[2])?;
     let flags = cursor.u8()?;
-    // Times, then limits for attributes, where there are any.
+    // Timestamps, then limits for attributes, if present.
     cursor.skip(if flags & 0x20 != 0 { 16 } else { 0 })?;
     cursor.skip(if flags & 0x10 != 0 { 4 } else { 0 })?;
     let len = cursor.number(1 << (flags & 3))?;
     let prefix = cursor.position() - offset;
     let len =
-        len.checked_add(prefix + 4).ok_or_else(|| cursor.damage("an object header of absurd length"))?;
+        len.checked_add(prefix + 4).ok_or_else(|| cursor.damage("an object header of invalid length"))?;
     let bytes = whole(container, offset, first, len)?;
     let body = container.checked(offset, &bytes)?;
     let mut cursor = container.cursor(offset, body);
@@ -215,7 +215,7 @@ fn gather(style: Style, mut cursor: Cursor<'_, '_>, messages: &mut Vec<Message>)
         Style::Old => 8,
         Style::New { creation_order } => 4 + if creation_order { 2 } else { 0 },
     };
-    // What is shorter than a message is a gap.
+    // Anything shorter than a message is a gap.
     while cursor.left() >= prefix {
         let (kind, len, flags);
         match style {

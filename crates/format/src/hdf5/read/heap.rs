@@ -1,5 +1,5 @@
-//! Fractal heaps, as far as groups with many links need them: managed objects in direct blocks, which are the root or
-//! the root's children (specification III.G). That is half a megabyte of links.
+//! Fractal heaps, as far as groups with many links need them: managed objects in direct blocks that are the root
+//! or the root's children (specification III.G). That is enough for half a megabyte of links.
 
 use super::cursor::{Container, Cursor};
 use crate::Obstacle;
@@ -8,7 +8,7 @@ use crate::Obstacle;
 pub(super) struct Heap {
     /// Offset of its header.
     at: u64,
-    /// Bytes of an offset and of a length in an object's number.
+    /// Bytes of an offset and of a length in an object's ID.
     offset_bytes: u64,
     length_bytes: u64,
     /// Whether direct blocks have checksums.
@@ -18,7 +18,7 @@ pub(super) struct Heap {
     first_block: u64,
     largest_block: u64,
     root: u64,
-    /// Rows of the root, which is a direct block if there are none.
+    /// Rows of the root; 0 if it is a direct block.
     rows: u64,
 }
 
@@ -31,7 +31,7 @@ impl Heap {
         let filters = cursor.u16()?;
         let flags = cursor.u8()?;
         let largest_object = u64::from(cursor.u32()?);
-        // Huge objects, free space and the sums of all kinds of objects.
+        // Huge objects, free space and statistics of all objects.
         cursor.skip(10 * container.length_bytes + 2 * container.address_bytes)?;
         let width = u64::from(cursor.u16()?);
         let (first_block, largest_block) = (cursor.length(container)?, cursor.length(container)?);
@@ -42,7 +42,7 @@ impl Heap {
         let rows = u64::from(cursor.u16()?);
         let power = |number: u64| number.is_power_of_two() && number <= u64::from(u32::MAX);
         if filters > 0 || !power(first_block) || !power(largest_block) || width == 0 || bits > 64 {
-            return Err(cursor.damage("a fractal heap of a kind that is not supported"));
+            return Err(cursor.damage("an unsupported kind of fractal heap"));
         }
         let offset_bytes = bits.div_ceil(8);
         let length_bytes = number_bytes(largest_block).min(number_bytes(largest_object));
@@ -50,14 +50,14 @@ impl Heap {
         Ok(Heap { at, offset_bytes, length_bytes, checked, width, first_block, largest_block, root, rows })
     }
 
-    /// The bytes of an object by its number, and where they stand.
+    /// The bytes of an object by its ID, and their position.
     pub(super) fn object<'a>(
         &self,
         container: &Container<'a>,
         number: &mut Cursor<'_, '_>,
     ) -> Result<(u64, &'a [u8]), Obstacle> {
         if number.u8()? != 0 {
-            return Err(number.damage("a link that its heap does not manage itself, which is not supported"));
+            return Err(number.damage("a link outside the managed part of its heap, which is not supported"));
         }
         let offset = number.number(self.offset_bytes)?;
         let len = number.number(self.length_bytes)?;
@@ -65,19 +65,19 @@ impl Heap {
         let bytes = container.at(block, size)?;
         let mut cursor = container.cursor(block, bytes);
         cursor.expect(b"FHDB")?;
-        cursor.version("a heap's block", &[0])?;
+        cursor.version("a heap block", &[0])?;
         let owner = cursor.address(container)?;
         let behind = 5 + container.address_bytes + self.offset_bytes + if self.checked { 4 } else { 0 };
         let skip = offset - start;
         if owner != Some(self.at) || skip < behind {
-            return Err(cursor.damage("a heap's block that does not hold what it should"));
+            return Err(cursor.damage("a heap block with wrong contents"));
         }
         let mut object = container.cursor(block, bytes);
         object.skip(skip)?;
         Ok((object.position(), object.take(len)?))
     }
 
-    /// The direct block that an offset of the heap lies in: its address, offset and size.
+    /// The direct block at an offset of the heap: its address, offset and size.
     fn block(&self, container: &Container<'_>, offset: u64) -> Result<(u64, u64, u64), Obstacle> {
         if self.rows == 0 {
             return Ok((self.root, 0, self.first_block));
@@ -95,16 +95,16 @@ impl Heap {
         }
         let column = (offset - start) / size;
         let prefix = 5 + container.address_bytes + self.offset_bytes;
-        // Rows of indirect blocks, if there are any, come behind: they do not matter here.
+        // Rows of indirect blocks, if any, follow; they are not needed here.
         let entries = self.rows * self.width * container.address_bytes;
         let mut cursor = container.block(self.root, prefix + entries + 4, b"FHIB")?;
         cursor.skip(prefix - 4 + (row * self.width + column) * container.address_bytes)?;
-        let at = cursor.address(container)?.ok_or_else(|| cursor.damage("a heap's block is missing"))?;
+        let at = cursor.address(container)?.ok_or_else(|| cursor.damage("a heap block is missing"))?;
         Ok((at, start + column * size, size))
     }
 }
 
-/// Bytes that hold numbers up to this (H5VM_limit_enc_size).
+/// Bytes needed for numbers up to this (H5VM_limit_enc_size).
 pub(super) fn number_bytes(limit: u64) -> u64 {
     u64::from(limit.max(1).ilog2() / 8) + 1
 }

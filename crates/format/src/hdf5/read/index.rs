@@ -1,5 +1,5 @@
-//! Where a chunk is: the indexes of chunks, each searched for the chunks that are wanted and never read in full. One
-//! kind per shape of dataset, as libhdf5 chooses them (specification IV.A.2.i and appendix C).
+//! Locates chunks in the chunk indexes, which are searched for the needed chunks and never read completely.
+//! libhdf5 selects the kind of index by the shape of the dataset (specification IV.A.2.i and appendix C).
 
 use super::super::grid::{Axes, Grid};
 use super::cursor::{Container, Cursor};
@@ -7,7 +7,7 @@ use super::extensible::Extensible;
 use super::tree::{self, Tree2};
 use crate::{Extent, Obstacle};
 
-/// Which index a layout message names, and where it is. Without an address no chunk was ever written.
+/// The index that a layout message names, and its address. Without an address no chunk was ever written.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::hdf5) struct Index {
     kind: Kind,
@@ -16,9 +16,9 @@ pub(in crate::hdf5) struct Index {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// The chunk itself, of so many bytes if it is filtered.
+    /// The chunk itself, with its size if it is filtered.
     Single(Option<u64>),
-    /// Chunks back to back.
+    /// Contiguous chunks.
     Implicit,
     Fixed,
     Extensible,
@@ -32,7 +32,7 @@ impl Index {
         Index { kind: Kind::Tree1, address }
     }
 
-    /// What a layout of version 4 says behind the chunk's extents.
+    /// The part of a layout message of version 4 after the chunk's extents.
     pub(super) fn of(
         container: &Container<'_>,
         cursor: &mut Cursor<'_, '_>,
@@ -53,7 +53,7 @@ impl Index {
             other => return Err(cursor.damage(format!("an index of chunks of unknown kind {other}"))),
         };
         if filtered && matches!(kind, Kind::Single(None) | Kind::Implicit) {
-            return Err(cursor.damage("filtered chunks whose sizes are not noted"));
+            return Err(cursor.damage("filtered chunks without sizes"));
         }
         Ok(Index { kind, address: cursor.address(container)? })
     }
@@ -111,7 +111,7 @@ enum Search<'c, 'a> {
 }
 
 impl Finder<'_, '_> {
-    /// The chunk at a place in the grid, if it was ever written.
+    /// The chunk at a position in the grid, if it was ever written.
     pub(in crate::hdf5) fn find(&self, at: &Axes) -> Result<Option<Extent>, Obstacle> {
         let (container, chunk_bytes) = (self.container, self.grid.chunk_bytes());
         let found = match &self.search {
@@ -136,23 +136,21 @@ impl Finder<'_, '_> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= container.look.len);
         match inside && len > 0 {
             true => Ok(Some(Extent { offset, len })),
-            false => {
-                Err(container.damage(offset, format!("a chunk of {len} bytes that does not lie in the file")))
-            }
+            false => Err(container.damage(offset, format!("a chunk of {len} bytes outside the file"))),
         }
     }
 
-    /// A place as one number: the last axis runs fastest, and the first is `growing`, if there is one.
+    /// A position as one number: the last axis varies fastest, and the first is `growing`, if there is one.
     fn number(&self, at: &Axes, growing: Option<usize>) -> Result<u64, Obstacle> {
         let counts = self.grid.most_counts();
         let first = growing.unwrap_or(0);
         let mut others = (0..at.len()).filter(|axis| *axis != first);
         let number = others
             .try_fold(at[first], |number, axis| number.checked_mul(counts[axis])?.checked_add(at[axis]));
-        number.ok_or_else(|| self.container.damage(0, "chunks without number"))
+        number.ok_or_else(|| self.container.damage(0, "too many chunks"))
     }
 
-    /// An element of an array: address, and if filtered, size and which filters were left out.
+    /// An element of an array: address, and if filtered, size and skipped filters.
     fn element(&self, element: Option<Cursor<'_, '_>>, bytes: u64) -> Result<Option<(u64, u64)>, Obstacle> {
         let Some(mut cursor) = element else { return Ok(None) };
         let Some(offset) = cursor.address(self.container)? else { return Ok(None) };
@@ -188,7 +186,7 @@ struct Fixed {
     element: u64,
     places: u64,
     page: u64,
-    /// Address of the block of data; without one no chunk was written.
+    /// Address of the data block; without one no chunk was written.
     block: Option<u64>,
 }
 
@@ -204,7 +202,7 @@ impl Fixed {
         if bits > 32 || element < container.address_bytes {
             return Err(cursor.damage(format!("an index of elements of {element} bytes, 2^{bits} in a page")));
         }
-        // Its block has room for every element, used or not.
+        // Its block has space for every element, used or not.
         match places.checked_mul(element).is_some_and(|bytes| bytes <= container.look.len) {
             true => Ok(Fixed { element, places, page: 1 << bits, block }),
             false => Err(container.damage(at, format!("an index of {places} chunks"))),
@@ -232,7 +230,7 @@ impl Fixed {
         let held = self.page.min(self.places - page * self.page);
         let first = block + prefix + bits + 4;
         let at = page.checked_mul(self.page * self.element + 4).and_then(|skip| first.checked_add(skip));
-        let at = at.ok_or_else(|| container.damage(block, "an index beyond all addresses"))?;
+        let at = at.ok_or_else(|| container.damage(block, "an index address that overflows"))?;
         let mut cursor = container.sealed(at, held * self.element + 4)?;
         cursor.skip(place % self.page * self.element)?;
         Ok(Some(cursor))

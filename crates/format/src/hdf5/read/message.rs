@@ -1,5 +1,5 @@
-//! What the messages of a dataset's header say: extents, element type, filters, and where the data are. Of elements
-//! only those that NumPy has are named.
+//! The messages of a dataset's header: extents, element type, filters, and the layout of the data. Only element
+//! types that NumPy has are named.
 
 use super::super::grid::{Axes, Grid, MOST_RANK};
 use super::cursor::{Container, Cursor};
@@ -13,13 +13,13 @@ const DATATYPE: u16 = 0x03;
 const LAYOUT: u16 = 0x08;
 const FILTERS: u16 = 0x0B;
 
-/// A dataset, as far as its header tells.
+/// A dataset, according to its header.
 #[derive(Debug)]
 pub(in crate::hdf5) struct Dataset {
     pub name: String,
     /// Offset of its header.
     pub at: u64,
-    /// Samples first; at least one of them, and none of the extents is 0.
+    /// Samples first; at least one, and no extent is 0.
     pub dims: Axes,
     pub element: Datatype,
     pub filters: Vec<u16>,
@@ -28,7 +28,7 @@ pub(in crate::hdf5) struct Dataset {
 
 #[derive(Debug)]
 pub(in crate::hdf5) enum Storage {
-    /// In one piece that lies in the file and divides evenly by the samples.
+    /// Contiguous, inside the file, and evenly divisible by the samples.
     Contiguous(Extent),
     Chunked {
         grid: Box<Grid>,
@@ -46,7 +46,7 @@ pub(in crate::hdf5) struct Datatype {
 }
 
 impl Dataset {
-    /// The dataset whose header these messages are; none if they are another object's, or if it holds no samples.
+    /// The dataset with these header messages; `None` if the object is not a dataset, or has no samples.
     pub(super) fn of(
         container: &Container<'_>,
         name: &str,
@@ -66,7 +66,9 @@ impl Dataset {
         let filters = find(FILTERS).map_or(Ok(Vec::new()), |message| filters(container, message))?;
         let bytes = dims.product().and_then(|all| all.checked_mul(element.bytes));
         let Some(bytes) = bytes else {
-            return Err(container.damage(space.at, format!("dataset {name} of absurd shape {:?}", &dims[..])));
+            return Err(
+                container.damage(space.at, format!("dataset {name} of invalid shape {:?}", &dims[..]))
+            );
         };
         if bytes == 0 || dims.is_empty() {
             return Ok(None);
@@ -86,7 +88,7 @@ impl Dataset {
     }
 }
 
-/// Extents and what they may grow to.
+/// Extents and their maxima.
 fn dataspace(container: &Container<'_>, message: &Message) -> Result<(Axes, Axes), Obstacle> {
     let mut cursor = container.cursor(message.at, &message.body);
     let version = cursor.version("a dataspace", &[1, 2])?;
@@ -97,17 +99,16 @@ fn dataspace(container: &Container<'_>, message: &Message) -> Result<(Axes, Axes
         for _ in 0..rank.min(MOST_RANK + 1) {
             numbers.push(cursor.length(container)?);
         }
-        Axes::new(numbers)
-            .ok_or_else(|| cursor.damage(format!("{rank} dimensions, of which 32 are the most")))
+        Axes::new(numbers).ok_or_else(|| cursor.damage(format!("{rank} dimensions, the maximum is 32")))
     };
     let dims = extents()?;
     let most = if flags & 1 != 0 { extents()? } else { dims };
-    // Of narrow lengths, too, the largest number stands for any.
+    // For narrow lengths as well, the largest number means unlimited.
     let unlimited = if container.length_bytes < 8 { u64::from(u32::MAX) } else { u64::MAX };
     let most = Axes::new(most.iter().map(|most| if *most == unlimited { u64::MAX } else { *most }));
     match most.filter(|most| most.iter().zip(dims.iter()).all(|(most, dim)| most >= dim)) {
         Some(most) => Ok((dims, most)),
-        None => Err(container.damage(message.at, "a dataset that is larger than it may be")),
+        None => Err(container.damage(message.at, "a dataset larger than its maximum")),
     }
 }
 
@@ -129,7 +130,7 @@ fn datatype(container: &Container<'_>, message: &Message) -> Result<Datatype, Ob
     Ok(Datatype { bytes, name, big_endian })
 }
 
-/// Whether an enumeration is the one that h5py stores bool as: names FALSE and TRUE, padded to eight bytes before
+/// Whether an enumeration is h5py's representation of bool: names FALSE and TRUE, padded to eight bytes before
 /// version 3.
 fn is_bool(mut cursor: Cursor<'_, '_>, version: u8) -> Result<bool, Obstacle> {
     // The integer that is enumerated.
@@ -138,7 +139,7 @@ fn is_bool(mut cursor: Cursor<'_, '_>, version: u8) -> Result<bool, Obstacle> {
     Ok(cursor.take(names.len() as u64).is_ok_and(|held| held == names))
 }
 
-/// The filters' numbers, in the order in which they were applied.
+/// The filters' numbers, in the order of application.
 fn filters(container: &Container<'_>, message: &Message) -> Result<Vec<u16>, Obstacle> {
     let mut cursor = container.cursor(message.at, &message.body);
     let version = cursor.version("a filter pipeline", &[1, 2])?;
@@ -147,7 +148,7 @@ fn filters(container: &Container<'_>, message: &Message) -> Result<Vec<u16>, Obs
     let mut filters = Vec::new();
     for _ in 0..count {
         let filter = cursor.u16()?;
-        // The library's own filters go without a name from version 2 on.
+        // The library's own filters have no name from version 2 on.
         let name = if version == 1 || filter >= 256 { u64::from(cursor.u16()?) } else { 0 };
         cursor.skip(2)?;
         let values = u64::from(cursor.u16()?);
@@ -159,7 +160,7 @@ fn filters(container: &Container<'_>, message: &Message) -> Result<Vec<u16>, Obs
     Ok(filters)
 }
 
-/// What is known of a dataset when its layout is looked at.
+/// What is known of a dataset when its layout is parsed.
 struct Space<'a> {
     name: &'a str,
     dims: Axes,
@@ -229,7 +230,7 @@ impl Space<'_> {
         }
     }
 
-    /// Chunks, whose last extent is the bytes of an element.
+    /// Chunks, whose last extent is the size of an element.
     fn grid(&self, cursor: &mut Cursor<'_, '_>, axes: usize, width: u64) -> Result<Grid, Obstacle> {
         let mut numbers = Vec::new();
         for _ in 0..axes {

@@ -1,6 +1,6 @@
-//! Other people's HDF5 files, as far as libhdf5 and h5py write them: which datasets are the samples, and where their
-//! bytes are, without reading any. Every number of the file is doubted: nothing is followed in circles, nothing is
-//! held that is larger than the file. The chunks' contents are none of its business.
+//! Existing HDF5 files, as libhdf5 and h5py write them: which datasets are the samples, and where their bytes
+//! are, without reading them. No number in the file is trusted: loops are detected, and nothing larger than the
+//! file is allocated. It must not interpret the chunks' contents.
 
 mod cursor;
 mod extensible;
@@ -16,9 +16,9 @@ pub(super) use cursor::Container;
 use group::Link;
 pub(super) use message::{Dataset, Storage};
 
-/// What DLIO calls the samples' datasets, with a number behind it.
+/// DLIO's name of the sample datasets, followed by a number.
 const RECORDS: &str = "records_";
-/// Datasets that are looked at in search of the largest, where none is called so.
+/// Maximum number of datasets that are searched for the largest, if none has that name.
 const MOST_CANDIDATES: usize = 4096;
 
 /// An opened file.
@@ -26,7 +26,7 @@ pub(super) struct Opened<'a> {
     pub container: Container<'a>,
     /// The version of its superblock.
     version: u8,
-    /// The samples, part by part: at least one dataset.
+    /// The sample datasets: at least one.
     pub sets: Vec<Dataset>,
     pub samples: u64,
 }
@@ -70,7 +70,7 @@ fn largest(container: &Container<'_>, links: &[Link]) -> Result<Option<Dataset>,
     Ok(best)
 }
 
-/// What a file holds.
+/// What a file contains.
 pub(super) fn facts(look: &Look<'_>) -> Result<Facts, Obstacle> {
     let file = open(look)?;
     let first = &file.sets[0];
@@ -105,15 +105,15 @@ pub(super) fn facts(look: &Look<'_>) -> Result<Facts, Obstacle> {
         notes.push(format!("filters {}", names.join(", ")));
     }
     if first.element.big_endian {
-        notes.push("elements with the highest byte first".to_owned());
+        notes.push("big-endian elements".to_owned());
     }
     if first.element.name.is_none() {
-        notes.push(format!("elements of {} bytes that NumPy has no simple type for", first.element.bytes));
+        notes.push(format!("elements of {} bytes without a simple NumPy type", first.element.bytes));
     }
     Ok(Facts { samples: Some(file.samples), dims, element: first.element.name.map(str::to_owned), notes })
 }
 
-/// The registered name of a filter (specification IV.A.2.l, and The HDF Group's list of others).
+/// The registered name of a filter (specification IV.A.2.l, and The HDF Group's list).
 fn filter_name(filter: u16) -> String {
     match filter {
         1 => "gzip".to_owned(),

@@ -1,5 +1,5 @@
-//! B-trees of both versions: walked in full for the names of a group, searched for a chunk. They must not know what
-//! their records mean beyond how to compare them.
+//! B-trees of both versions: walked completely for the names of a group, searched for a chunk. They must not know
+//! what their records mean, except for how to compare them.
 
 use super::cursor::{Container, Cursor};
 use super::heap::number_bytes;
@@ -25,14 +25,14 @@ fn node<'a>(
     cursor.expect(b"TREE")?;
     let found = cursor.u8()?;
     if found != kind {
-        return Err(cursor.damage(format!("a tree of kind {found} where one of kind {kind} should be")));
+        return Err(cursor.damage(format!("a tree of kind {found} instead of {kind}")));
     }
     let (level, entries) = (cursor.u8()?, cursor.u16()?);
     cursor.skip(2 * container.address_bytes)?;
     Ok((level, entries, cursor))
 }
 
-/// Whether a node may have that level, where it is the child of one of the level above.
+/// Whether a node may have that level as a child of a node one level above.
 fn is_below(level: u8, above: Option<u8>) -> bool {
     u64::from(level) < MOST_LEVELS && above.is_none_or(|above| level.checked_add(1) == Some(above))
 }
@@ -50,16 +50,15 @@ pub(super) fn each_leaf(
     while let Some((at, below)) = open.pop() {
         visited += 1;
         let (level, entries, mut cursor) = node(container, at, 0, most)?;
-        // Every node and every leaf takes at least so many bytes of the file.
+        // Every node and every leaf takes at least this many bytes of the file.
         if visited > container.look.len / 8 || !is_below(level, below) {
-            return Err(container.damage(at, "a tree of names that goes in circles"));
+            return Err(container.damage(at, "a tree of names with a loop"));
         }
         let mut children = Vec::new();
         for _ in 0..entries {
             cursor.length(container)?;
-            children.push(
-                cursor.address(container)?.ok_or_else(|| cursor.damage("a tree without one of its nodes"))?,
-            );
+            children
+                .push(cursor.address(container)?.ok_or_else(|| cursor.damage("a tree with a missing node"))?);
         }
         match level {
             0 => {
@@ -72,13 +71,13 @@ pub(super) fn each_leaf(
     Ok(())
 }
 
-/// The chunk that begins at `wanted` in a tree of chunks (version 1): its size and address.
+/// The chunk that starts at `wanted` in a tree of chunks (version 1): its size and address.
 pub(super) fn find_chunk(
     container: &Container<'_>,
     root: u64,
     wanted: &[u64],
 ) -> Result<Option<(u64, u64)>, Obstacle> {
-    // Size, filters that were left out, a place per axis, and one for the element.
+    // Size, skipped filters, a position per axis, and one for the element.
     let key = 8 + 8 * (wanted.len() as u64 + 1);
     let entries = 2 * container.chunk_node;
     let most = node_prefix(container) + entries * container.address_bytes + (entries + 1) * key;
@@ -86,7 +85,7 @@ pub(super) fn find_chunk(
     loop {
         let (level, entries, mut cursor) = node(container, at, 1, most)?;
         if !is_below(level, above) {
-            return Err(container.damage(at, "a tree of chunks that goes in circles"));
+            return Err(container.damage(at, "a tree of chunks with a loop"));
         }
         let mut found = None;
         for _ in 0..entries {
@@ -109,7 +108,7 @@ pub(super) fn find_chunk(
     }
 }
 
-/// Compares a record's places with those that are wanted.
+/// Compares a record's position with the wanted one.
 fn compare(cursor: &mut Cursor<'_, '_>, wanted: &[u64]) -> Result<Ordering, Obstacle> {
     let mut order = Ordering::Equal;
     for wanted in wanted {
@@ -127,11 +126,11 @@ pub(super) struct Tree2<'c, 'a> {
     depth: u64,
     root: Option<u64>,
     root_records: u64,
-    /// Bytes in which a node's records are counted.
+    /// Bytes of a node's record count.
     count_bytes: u64,
 }
 
-/// A node that is to be looked at.
+/// A node to visit.
 #[derive(Clone, Copy)]
 struct Node {
     at: u64,
@@ -159,13 +158,13 @@ impl<'c, 'a> Tree2<'c, 'a> {
         let root_records = u64::from(cursor.u16()?);
         let room = node_bytes.checked_sub(Tree2::AROUND).and_then(|room| room.checked_div(record_bytes));
         let (Some(most), true) = (room, kinds.contains(&kind) && depth <= MOST_LEVELS) else {
-            return Err(cursor.damage(format!("a tree of kind {kind} and depth {depth} that cannot be")));
+            return Err(cursor.damage(format!("a tree of kind {kind} with invalid depth {depth}")));
         };
         let count_bytes = number_bytes(most);
         Ok(Tree2 { container, node_bytes, record_bytes, depth, root, root_records, count_bytes })
     }
 
-    /// Bytes in which all records below a node of each depth are counted; none are for leaves.
+    /// Bytes of the total record count below a node of each depth; 0 for leaves.
     fn total_bytes(&self, depth: u64) -> u64 {
         let mut total = (self.node_bytes - Tree2::AROUND) / self.record_bytes;
         let mut bytes = 0;
@@ -184,7 +183,7 @@ impl<'c, 'a> Tree2<'c, 'a> {
         self.root.map(|at| Node { at, depth, records })
     }
 
-    /// The records of a node, and the cursor behind them, where its children are named.
+    /// The records of a node, and a cursor after them, at its list of children.
     fn records(&self, node: Node) -> Result<(Cursor<'a, 'a>, Cursor<'a, 'a>), Obstacle> {
         let signature = if node.depth == 0 { b"BTLF" } else { b"BTIN" };
         let mut bytes = self.node_bytes;
@@ -195,7 +194,7 @@ impl<'c, 'a> Tree2<'c, 'a> {
             let used = node.records * self.record_bytes + (node.records + 1) * pointer;
             bytes = bytes.min(used + Tree2::AROUND);
         }
-        // libhdf5 reads whole nodes; the checksum comes behind what is in use of them.
+        // libhdf5 reads whole nodes; the checksum follows the used part.
         let whole = self.container.at(node.at, self.node_bytes)?;
         let used = usize::try_from(bytes).map_or(whole, |bytes| &whole[..bytes.min(whole.len())]);
         let mut cursor = self.container.cursor(node.at, self.container.checked(node.at, used)?);
@@ -211,12 +210,12 @@ impl<'c, 'a> Tree2<'c, 'a> {
         self.container.address_bytes + self.count_bytes + self.total_bytes(depth - 1)
     }
 
-    /// The child of that number.
+    /// The child with that number.
     fn child(&self, node: Node, children: &Cursor<'a, 'a>, number: u64) -> Result<Node, Obstacle> {
         let mut cursor = children.clone();
         cursor.skip(number * self.pointer_bytes(node.depth))?;
         let at = cursor.address(self.container)?;
-        let at = at.ok_or_else(|| cursor.damage("a tree without one of its nodes"))?;
+        let at = at.ok_or_else(|| cursor.damage("a tree with a missing node"))?;
         Ok(Node { at, depth: node.depth - 1, records: cursor.number(self.count_bytes)? })
     }
 
@@ -236,7 +235,7 @@ impl<'c, 'a> Tree2<'c, 'a> {
         while let Some(node) = open.pop() {
             visited += 1;
             if visited > self.container.look.len / self.node_bytes {
-                return Err(self.container.damage(node.at, "a tree that goes in circles"));
+                return Err(self.container.damage(node.at, "a tree with a loop"));
             }
             let (mut records, children) = self.records(node)?;
             for _ in 0..node.records {
@@ -249,7 +248,7 @@ impl<'c, 'a> Tree2<'c, 'a> {
         Ok(())
     }
 
-    /// The record that `order` finds equal, where it says how a record compares to what is wanted.
+    /// The record that `order` finds equal; `order` compares a record to the wanted one.
     pub(super) fn find(
         &self,
         order: &dyn Fn(Cursor<'a, 'a>) -> Result<Ordering, Obstacle>,
@@ -274,7 +273,7 @@ impl<'c, 'a> Tree2<'c, 'a> {
     }
 }
 
-/// Compares a record of chunks, whose places begin after `skip` bytes, with those that are wanted.
+/// Compares a chunk record, whose position starts after `skip` bytes, with the wanted position.
 pub(super) fn compare_places(
     mut record: Cursor<'_, '_>,
     skip: u64,
