@@ -142,6 +142,14 @@ pub(crate) const NOT_PICTURES: &[(&[u64], Element, u64, &str)] = &[
     (&[1 << 40, 1 << 40], Element::Uint8, 1, "too large"),
 ];
 
+/// Shapes that no file of a NumPy array can have.
+pub(crate) const NOT_ARRAYS: &[(&[u64], Element, u64, &str)] = &[
+    (&[4, 0], Element::Uint8, 1, "at least 1"),
+    (&[4], Element::Uint8, 0, "at least 1"),
+    (&[1; 32], Element::Uint8, 1, "flatten dataset.record_dims"),
+    (&[1 << 62, 4], Element::Uint8, 1, "too large"),
+];
+
 /// Each shape is refused with a message that contains the words given with it.
 #[track_caller]
 pub(crate) fn assert_refused<T: std::fmt::Debug>(
