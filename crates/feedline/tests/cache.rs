@@ -203,8 +203,7 @@ fn past_the_page_cache_there_is_nothing_to_empty() {
     let cache = epochs(&summary)[0];
     assert_eq!((number(&cache["made"]["files"]), number(&cache["counted"]["pages"])), (0.0, 0.0));
     let done = dir.feedline(&["run", "w.yaml", "--store", "direct", "--cache", "warm"]).run();
-    done.says("'reader.cache' at --set reader.cache=warm has no effect")
-        .says("does not read through the page cache");
+    done.says("'reader.cache' at --cache has no effect").says("does not read through the page cache");
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use model::plan::{Difference as Field, differences};
+use model::spec::canonical_key;
 use model::verdict::{Outcome, Status, Verdict};
 
 use super::saved::{self, Saved};
-use super::sweep::grid::canonical;
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::CompareFlags;
 use crate::report;
@@ -41,7 +41,7 @@ const HOSTS: &str = "hosts";
 
 impl Across {
     fn parse(keys: &[String]) -> anyhow::Result<Across> {
-        let keys: Vec<String> = keys.iter().map(|key| canonical(key)).collect();
+        let keys: Vec<String> = keys.iter().map(|key| canonical_key(key)).collect();
         for key in &keys {
             let known =
                 [RANKS, HOSTS].contains(&key.as_str()) || model::spec::rows().any(|row| row.key == key);

@@ -136,7 +136,7 @@ mod tests {
                 });
                 assert_eq!(warns, args.contains(&"--set"), "{args:?}: {:?}", read.warnings);
             }
-            let read = read("{train: }", &overrides(&["--set", &set]));
+            let read = read(&file, &overrides(&["--set", &set]));
             assert_eq!(read.origins[key], format!("--set {set}"));
         }
     }

@@ -2,6 +2,7 @@
 //! cell and its interval, and what to be wary of. Made from the journal and from nothing else.
 
 use model::ledger::Calibration;
+use model::spec::canonical_key;
 use model::statistics::ratio_confidence;
 use model::units::{Nanos, significant};
 use model::verdict::WINDOW_LONG_ENOUGH;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::plot::{Bar, Figure};
 use super::repeats::{Repeats, ends};
-use crate::commands::sweep::grid::{Axis, canonical};
+use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::journal::{Entry, Header};
 
 /// The runs of one cell.
@@ -56,7 +57,7 @@ pub enum Compared {
 
 impl Compared {
     fn of(header: &Header, cells: &[CellFigures]) -> Compared {
-        let saves = |axis: &Axis| canonical(&axis.key).starts_with("checkpoint.");
+        let saves = |axis: &Axis| canonical_key(&axis.key).starts_with("checkpoint.");
         let measured = cells.iter().any(|cell| cell.blocked_seconds.median.is_some());
         match measured && header.over.iter().all(saves) {
             true => Compared::BlockedSeconds,

@@ -138,6 +138,14 @@ pub(super) fn canonical_path(path: &str) -> String {
     }
 }
 
+/// The one name of a key that has several spellings; an unknown key keeps its own.
+pub fn canonical_key(path: &str) -> String {
+    match look_up(path) {
+        Found::Key(row) => row.key.to_owned(),
+        Found::Group | Found::Unknown => canonical_path(path),
+    }
+}
+
 pub(super) fn look_up(path: &str) -> Found {
     let path = canonical_path(path);
     if let Some(row) = table::rows().find(|row| row.key == path || row.aliases.contains(&path.as_str())) {
@@ -231,6 +239,9 @@ mod tests {
         assert!(matches!(look_up("dataset.formats"), Found::Unknown));
         assert_eq!(children("output"), ["folder", "log_file", "metric"]);
         assert_eq!(homes("exclude_start_steps"), ["output.metric"]);
+        assert_eq!(canonical_key("data_reader.batch_size"), "reader.batch_size");
+        assert_eq!(canonical_key("model.model_size"), "model.model_size_bytes");
+        assert_eq!(canonical_key("ranks"), "ranks");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use anyhow::{anyhow, bail};
-use model::spec::Override;
+use model::spec::{Override, canonical_key};
 use serde::{Deserialize, Serialize};
 
 /// More cells than anybody waits for.
@@ -33,7 +33,7 @@ impl Grid {
         let mut axes: Vec<Axis> = Vec::new();
         for argument in over {
             let axis = parse_axis(argument)?;
-            let same = |other: &Axis| canonical(&other.key) == canonical(&axis.key);
+            let same = |other: &Axis| canonical_key(&other.key) == canonical_key(&axis.key);
             if axes.iter().any(same) {
                 bail!("--over {argument}: {} is swept twice; give all its values in one --over", axis.key);
             }
@@ -84,13 +84,6 @@ fn parse_axis(argument: &str) -> anyhow::Result<Axis> {
         bail!("--over {argument}: '{bad}' is no number of ranks");
     }
     Ok(Axis { key: key.to_owned(), values })
-}
-
-/// The one name of a key that has several; an unknown key has its own.
-pub fn canonical(key: &str) -> String {
-    let key = key.replace("data_reader.", "reader.");
-    let row = model::spec::rows().find(|row| row.aliases.contains(&key.as_str()));
-    row.map_or(key, |row| row.key.to_owned())
 }
 
 /// Splits at commas outside brackets and quotes. What is not closed is left to whoever reads the value.
