@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::generate::{Generation, generate};
 use engine::meter::Monotonic;
 use engine::{Files, Pulse, Rig, Solo, Stop, Truth, train};
-use format::{Arithmetic, Content};
+use format::{Arithmetic, Content, Extent, File, Look, Obstacle, Seen};
 use model::ledger::Phase;
 use model::plan::{Request, TrainingPlan};
 use model::spec::{self, Override, Source, Spec};
@@ -39,20 +39,21 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-fn spec(settings: &[&str], steps: u64) -> Spec {
+fn spec(format: &str, settings: &[&str], steps: u64) -> Spec {
     let text = "
 framework: pytorch
-dataset: {format: jpeg, num_files_train: 2000, record_length_bytes: 2500}
+dataset: {num_files_train: 2000, record_length_bytes: 2500}
 reader: {data_loader: pytorch, batch_size: 5, read_threads: 2, sample_shuffle: seed}
 train: {computation_time: 0}
 ";
-    let mut overrides = vec![format!("train.total_training_steps={steps}")];
+    let mut overrides =
+        vec![format!("train.total_training_steps={steps}"), format!("dataset.format={format}")];
     overrides.extend(settings.iter().map(|setting| (*setting).to_owned()));
     let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, text)).collect();
     spec::read(Source { name: "test", text }, &overrides).unwrap().spec
 }
 
-fn plan(selection: &Selection, settings: &[&str], steps: u64) -> TrainingPlan {
+fn plan(format: &str, selection: &Selection, settings: &[&str], steps: u64) -> TrainingPlan {
     let request = Request {
         workload: "test",
         ranks: 2,
@@ -62,23 +63,22 @@ fn plan(selection: &Selection, settings: &[&str], steps: u64) -> TrainingPlan {
         store: &selection.plan(),
         memory: None,
         entropy: 1,
-        measure: Some(&Arithmetic(&*format::plain("jpeg").unwrap())),
+        measure: Some(&Arithmetic(&*format::plain(format).unwrap())),
         listed: None,
     };
-    TrainingPlan::resolve(&spec(settings, steps), &request).unwrap()
+    TrainingPlan::resolve(&spec(format, settings, steps), &request).unwrap()
 }
 
-/// Allocations of a run of so many steps.
-fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u64) -> u64 {
-    let plan = plan(selection, settings, steps);
+/// Allocations of a run of a plan.
+fn allocations(plan: &TrainingPlan, selection: &Selection, folder: &Path) -> u64 {
     let store = selection.open(folder).unwrap();
     let [train_files, valid_files] =
         [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed().unwrap().files_of(split));
     let (clock, stop, pulse) = (Monotonic::new(), Stop::default(), Pulse::default());
     let files = Files { train: &train_files, valid: &valid_files };
-    let format = format::plain("jpeg").unwrap();
+    let format = format::plain(&plan.format).unwrap();
     let rig = Rig {
-        plan: &plan,
+        plan,
         world: &Solo::new(plan.ranks()),
         format: &*format,
         store: &*store,
@@ -95,7 +95,7 @@ fn allocations(selection: &Selection, folder: &Path, settings: &[&str], steps: u
     let count = ALLOCATIONS.load(Ordering::SeqCst) - before;
     assert_eq!(ledger.faults(), []);
     let compared = ledger.node_total(1, Phase::Train).checked.bytes > 0;
-    assert_eq!(compared, plan.store.brings_bytes);
+    assert_eq!(compared, plan.store.brings_bytes && plan.data.exact);
     count
 }
 
@@ -110,16 +110,15 @@ const WAYS: [&[&str]; 7] = [
     &["reader.preprocess_time=0.00001", "reader.preprocess_threads=1"],
 ];
 
-#[test]
-fn a_longer_run_allocates_no_more_than_a_short_one() {
-    // Beside the workspace's own build, which is on a disk: O_DIRECT has no meaning on a file system in memory.
+/// A data set of 2,000 files in a folder beside the workspace's own build, which is on a disk: O_DIRECT has no meaning
+/// on a file system in memory.
+fn data_set(format: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let posix = Selection::named("posix", Mode::default()).unwrap();
-    let plan = plan(&posix, &[], 20);
     generate(&Generation {
-        data: plan.data.computed().unwrap(),
-        spec: &spec(&[], 20),
-        format: &*format::plain("jpeg").unwrap(),
+        data: plan(format, &posix, &[], 20).data.computed().unwrap(),
+        spec: &spec(format, &[], 20),
+        format: &*format::plain(format).unwrap(),
         store: &*posix.open(folder.path()).unwrap(),
         keep_seed: false,
         writers: 2,
@@ -129,11 +128,16 @@ fn a_longer_run_allocates_no_more_than_a_short_one() {
         pulse: &Pulse::default(),
     })
     .unwrap();
+    folder
+}
+
+fn samples_are_read_without_allocations() {
+    let folder = data_set("jpeg");
     for backend in BACKENDS.rows {
         let device = backend.example;
         let store = Selection::named(device, Mode::default()).unwrap();
         for settings in WAYS {
-            let count = |steps| allocations(&store, folder.path(), settings, steps);
+            let count = |steps| allocations(&plan("jpeg", &store, settings, steps), &store, folder.path());
             count(20);
             let (short, long) = (count(20), count(200));
             // 1,800 samples more. A name, a buffer or a histogram that grows late may cost a handful.
@@ -143,4 +147,64 @@ fn a_longer_run_allocates_no_more_than_a_short_one() {
             );
         }
     }
+}
+
+/// Allocations of a format that finds the sample of an existing file, from the first question to the answer.
+fn parsing_allocations(plan: &TrainingPlan, file: &[u8]) -> u64 {
+    let format = format::plain(&plan.format).unwrap();
+    let (mut seen, mut reads, mut before) = (Seen::default(), Vec::new(), 0);
+    for _ in 0..2 {
+        // The first time, buffers grow.
+        before = ALLOCATIONS.load(Ordering::SeqCst);
+        seen.clear();
+        loop {
+            let look = Look::new(format.name(), file.len() as u64, &seen);
+            reads.clear();
+            let found = format
+                .unit_of(&look, 1, plan.data.unit)
+                .and_then(|_| format.reads(File::Foreign { look: &look, samples: 1 }, 0..1, &mut reads));
+            match found {
+                Ok(()) => break,
+                Err(Obstacle::Unread(Extent { offset, len })) => {
+                    let bytes = &file[offset as usize..(offset + len) as usize];
+                    seen.add(offset, len as usize).copy_from_slice(bytes);
+                }
+                Err(obstacle) => panic!("{obstacle}"),
+            }
+        }
+    }
+    ALLOCATIONS.load(Ordering::SeqCst) - before
+}
+
+/// Fetching the metadata of existing files allocates nothing; only the format does that parses it.
+fn metadata_is_fetched_without_allocations() {
+    let folder = data_set("npy");
+    for backend in BACKENDS.rows {
+        let device = backend.example;
+        let store = Selection::named(device, Mode::default()).unwrap();
+        if !store.plan().holds_files {
+            continue;
+        }
+        let existing = |steps| {
+            // As if somebody else had written the files.
+            let mut plan = plan("npy", &store, &[], steps);
+            plan.data.exact = false;
+            plan
+        };
+        let count = |steps| allocations(&existing(steps), &store, folder.path());
+        let first = std::fs::read_dir(folder.path().join("train")).unwrap().next().unwrap().unwrap();
+        let parsing = parsing_allocations(&existing(20), &std::fs::read(first.path()).unwrap());
+        count(20);
+        let (short, long) = (count(20), count(200));
+        assert!(
+            long <= short + 1800 * parsing + 40,
+            "{device}: {short} allocations for 200 samples, {long} for 2,000, and {parsing} to parse one"
+        );
+    }
+}
+
+#[test]
+fn a_longer_run_allocates_no_more_than_a_short_one() {
+    samples_are_read_without_allocations();
+    metadata_is_fetched_without_allocations();
 }

@@ -99,8 +99,8 @@ impl Visits {
         }
     }
 
-    /// Works out the reads that bring neighbouring samples of one file; they may be none. `begins`: the rank begins with
-    /// these samples. What it begins in the middle of, another rank reads in another process, so it reads it, too.
+    /// Works out the reads that bring neighbouring samples of one file; they may be none. `begins`: the rank begins
+    /// with these samples. What it begins in the middle of, another rank reads in another process, so it reads it, too.
     pub(super) fn prepare(
         &mut self,
         job: &Job<'_>,
