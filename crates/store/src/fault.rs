@@ -270,7 +270,12 @@ mod tests {
     use super::*;
     use crate::{Mode, conformance};
 
-    const SAMPLES: Purpose = Purpose::Samples(0);
+    /// A fetch of the ten bytes of a file.
+    fn whole(name: &Name, into: Option<Buffer>) -> Fetch<'_> {
+        const WHOLE: &[Extent] = &[Extent { offset: 0, len: 10 }];
+        let (purpose, at) = (Purpose::Samples(0), Nanos::ZERO);
+        Fetch { name, purpose, ranges: WHOLE, file_bytes: 10, keep_open: false, at, into }
+    }
 
     fn store(arguments: &str) -> (tempfile::TempDir, Box<dyn Store>) {
         let folder = tempfile::tempdir().unwrap();
@@ -302,20 +307,7 @@ mod tests {
         }
         let mut lane = store.lane(Traffic::untimed()).unwrap();
         let mut fetch = |name: &Name| {
-            let ranges = [Extent { offset: 0, len: 10 }];
-            let at = Nanos::ZERO;
-            lane.submit(
-                0,
-                Fetch {
-                    name,
-                    purpose: SAMPLES,
-                    ranges: &ranges,
-                    file_bytes: 10,
-                    keep_open: false,
-                    at,
-                    into: None,
-                },
-            );
+            lane.submit(0, whole(name, None));
             lane.reap().unwrap().outcome.map(|brought| brought.bytes).map_err(|error| error.kind())
         };
         let mut is_struck = |_: &usize| {
@@ -325,6 +317,22 @@ mod tests {
         let struck: Vec<usize> = (1..=20).filter(|number| is_struck(number)).collect();
         assert_eq!(struck, [5, 8], "every third behind the first two, twice");
         assert!(store.observed().contains(&("faults_injected", "2".to_owned())));
+    }
+
+    #[test]
+    fn metadata_is_struck_and_upkeep_is_not() {
+        let (_folder, store) = store("posix,kind=eio");
+        let name = Name::new("a").unwrap();
+        let mut writer = store.files().create(&name).unwrap();
+        writer.write(&[7; 10]).unwrap();
+        writer.finish().unwrap();
+        let mut lane = store.lane(Traffic::untimed()).unwrap();
+        for (purpose, is_struck) in
+            [(Purpose::Samples(0), true), (Purpose::Metadata, true), (Purpose::Upkeep, false)]
+        {
+            lane.submit(0, Fetch { purpose, ..whole(&name, None) });
+            assert_eq!(lane.reap().unwrap().outcome.is_err(), is_struck, "{purpose:?}");
+        }
     }
 
     /// Keeps the first byte that it sees.
@@ -349,20 +357,7 @@ mod tests {
         let first = First(AtomicU64::new(0));
         let mut lane = store.lane(Traffic { witness: Some(&first), ..Traffic::untimed() }).unwrap();
         for byte in [7, 6] {
-            let (ranges, into) = ([Extent { offset: 0, len: 10 }], Some(Buffer::default()));
-            let at = Nanos::ZERO;
-            lane.submit(
-                0,
-                Fetch {
-                    name: &name,
-                    purpose: SAMPLES,
-                    ranges: &ranges,
-                    file_bytes: 10,
-                    keep_open: false,
-                    at,
-                    into,
-                },
-            );
+            lane.submit(0, whole(&name, Some(Buffer::default())));
             let kept = lane.reap().unwrap().kept.unwrap();
             assert_eq!((kept.bytes()[0], kept.bytes()[1]), (byte, 6));
             assert_eq!(first.0.load(Ordering::Relaxed), u64::from(byte));
@@ -376,19 +371,7 @@ mod tests {
             let (folder, store) = store(&format!("posix,kind={kind}"));
             let name = Name::new("train/a").unwrap();
             let mut lane = store.lane(Traffic::untimed()).unwrap();
-            let (ranges, at) = ([Extent { offset: 0, len: 10 }], Nanos::ZERO);
-            lane.submit(
-                0,
-                Fetch {
-                    name: &name,
-                    purpose: SAMPLES,
-                    ranges: &ranges,
-                    file_bytes: 10,
-                    keep_open: false,
-                    at,
-                    into: None,
-                },
-            );
+            lane.submit(0, whole(&name, None));
             let error = lane.reap().unwrap().outcome.unwrap_err().to_string();
             let path = folder.path().join("train/a").display().to_string();
             assert!(error.contains(&path) && error.contains(words), "{error}");
