@@ -73,7 +73,7 @@ impl Metadata {
 
     /// Adds bytes that were read at `offset`.
     pub(crate) fn add(&mut self, offset: u64, bytes: &[u8]) {
-        self.seen.add(offset, bytes.len()).copy_from_slice(bytes);
+        self.seen.insert(offset, bytes);
     }
 }
 

@@ -51,6 +51,12 @@ impl Seen {
         self.pieces.clear();
     }
 
+    /// Adds bytes of the file that were read at `offset`.
+    pub fn insert(&mut self, offset: u64, bytes: &[u8]) {
+        self.pieces.push((offset, self.bytes.len(), bytes.len()));
+        self.bytes.extend_from_slice(bytes);
+    }
+
     /// Space for `len` bytes of the file from `offset` on, which the caller must fill.
     pub fn add(&mut self, offset: u64, len: usize) -> &mut [u8] {
         let start = self.bytes.len();
@@ -143,7 +149,7 @@ mod tests {
     fn read_bytes_are_returned_and_others_requested() {
         let mut seen = Seen::default();
         seen.add(100, 4).copy_from_slice(b"abcd");
-        seen.add(0, 2).copy_from_slice(b"xy");
+        seen.insert(0, b"xy");
         let look = Look::new("npz", 200, &seen);
         assert_eq!(look.at(101, 2).unwrap(), b"bc");
         assert_eq!(look.at(0, 2).unwrap(), b"xy");

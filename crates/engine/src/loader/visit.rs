@@ -61,8 +61,23 @@ impl ReadError {
 /// What a reader knows of the existing file that it is in.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    pub(super) metadata: Metadata,
     file: Option<u64>,
+    name: Name,
+    bytes: u64,
+    pub(super) metadata: Metadata,
+}
+
+impl Known {
+    /// Turns to a file; says how long it is. A reader that stays in a file keeps what it knows of it.
+    fn turn_to(&mut self, job: &Job<'_>, file: u64) -> Result<u64, ReadError> {
+        if self.file != Some(file) {
+            self.file = None;
+            self.bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+            self.metadata.clear();
+            self.file = Some(file);
+        }
+        Ok(self.bytes)
+    }
 }
 
 /// A visit to a file.
@@ -113,14 +128,13 @@ impl Visits {
         // Most files hold one sample, and a division takes as long as the rest.
         let file = if per_file == 1 { samples.start } else { samples.start / per_file };
         let within = samples.start - file * per_file..samples.end - file * per_file;
-        let file_bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+        let file_bytes;
         if let Some(data) = job.data.computed().filter(|data| data.exact) {
+            file_bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
             self.compute(job, data, file, &within, begins)?;
         } else {
-            // A reader that stays in a file keeps what it knows of it.
-            if known.file.replace(file) != Some(file) {
-                known.metadata.clear();
-            }
+            file_bytes = known.turn_to(job, file)?;
+            self.name.clone_from(&known.name);
             if let Step::Read(range) = self.find(job, file_bytes, &within, begins, &mut known.metadata)? {
                 return Ok(Visit { file, file_bytes, next: Step::Read(range) });
             }
