@@ -267,8 +267,8 @@ fn reading_ahead_takes_no_memory_beyond_the_epoch() {
 fn a_sweep_over_an_unknown_key() {
     let dir = Dir::small_with_data();
     let done = dir.feedline(&["sweep", "w.yaml", "--over", "reader.read_treads=1,2", "--quiet"]).run();
-    let message = "cell reader.read_treads=1: unknown key 'reader.read_treads'\n  --> --over reader.read_treads=1\n   = \
-                   help: did you mean 'read_threads'?";
+    let message = "cell reader.read_treads=1: unknown key 'reader.read_treads'\n  --> --over reader.read_treads=1\n   \
+                   = help: did you mean 'read_threads'?";
     refused(&dir, done, 2, message);
 }
 
