@@ -7,10 +7,10 @@ use std::path::Path;
 use model::plan::{Medium, Mode, StorePlan, Threads};
 use model::spec::nearest;
 
-use crate::{Capabilities, Direct, Fault, Mmap, Null, Posix, Sim, Store, StoreError, Tier, Uring, tier};
+use crate::tier::{self, OpenTier};
+use crate::{Capabilities, Direct, Fault, Mmap, Null, Posix, Sim, Store, StoreError, Tier, Uring};
 
 type Open = fn(&Path, &Selection) -> Result<Box<dyn Store>, StoreError>;
-type OpenTier = fn(&Path, &Selection) -> Result<Box<dyn Tier>, StoreError>;
 
 /// A backend as the registry lists it.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub struct Backend {
     /// Finds mistakes in the arguments before anything is opened.
     pub check: fn(&Selection) -> Result<(), StoreError>,
     pub open: Open,
-    /// Opens it as a checkpoint tier; `None` if it cannot be one.
+    /// How it keeps checkpoints; `None` if it cannot.
     pub tier: Option<OpenTier>,
 }
 
@@ -94,7 +94,7 @@ const NULL: Backend = Backend {
     capabilities: |_| Null::CAPABILITIES,
     check: |_| Ok(()),
     open: Null::open_boxed,
-    tier: Some(tier::null),
+    tier: Some(OpenTier::Own(tier::null)),
 };
 
 /// Every backend. A new one is its own file and a row here.
@@ -110,7 +110,7 @@ pub const BACKENDS: Registry = Registry {
             capabilities: |_| Posix::CAPABILITIES,
             check: |_| Ok(()),
             open: Posix::open_boxed,
-            tier: Some(tier::buffered),
+            tier: Some(OpenTier::Volume(tier::buffered)),
         },
         Backend {
             name: "direct",
@@ -122,7 +122,7 @@ pub const BACKENDS: Registry = Registry {
             capabilities: |_| Direct::CAPABILITIES,
             check: |_| Ok(()),
             open: Direct::open_boxed,
-            tier: Some(tier::direct),
+            tier: Some(OpenTier::Volume(tier::direct)),
         },
         Backend {
             name: "mmap",
@@ -146,7 +146,7 @@ pub const BACKENDS: Registry = Registry {
             capabilities: |_| Uring::CAPABILITIES,
             check: |_| Ok(()),
             open: Uring::open_boxed,
-            tier: Some(tier::uring),
+            tier: Some(OpenTier::Volume(tier::uring)),
         },
         Backend {
             name: "sim",
@@ -158,7 +158,7 @@ pub const BACKENDS: Registry = Registry {
             capabilities: |_| Sim::CAPABILITIES,
             check: Sim::check,
             open: Sim::open_boxed,
-            tier: Some(tier::simulated),
+            tier: Some(OpenTier::Own(tier::simulated)),
         },
         NULL,
         Backend {
@@ -171,7 +171,7 @@ pub const BACKENDS: Registry = Registry {
             capabilities: Fault::inner_capabilities,
             check: Fault::check,
             open: Fault::open_boxed,
-            tier: Some(tier::faulty),
+            tier: Some(OpenTier::Volume(tier::faulty)),
         },
     ],
 };
@@ -309,12 +309,17 @@ impl Selection {
     /// Opens the backend as a checkpoint tier in the folder `root`, which is created if it is missing.
     pub fn tier(&self, root: &Path) -> Result<Box<dyn Tier>, StoreError> {
         match self.backend.tier {
-            Some(open) => self.check().and_then(|()| open(root, self)),
-            None => Err(StoreError::Refused(format!(
-                "checkpoints cannot be written by the store {}; set checkpoint.store to {}",
-                self.backend.name,
-                self.registry.for_checkpoints()
-            ))),
+            Some(tier) => self.check().and_then(|()| tier.open(root, self)),
+            None => Err(self.no_tier()),
         }
+    }
+
+    /// Why checkpoints cannot be kept on it.
+    pub(crate) fn no_tier(&self) -> StoreError {
+        StoreError::Refused(format!(
+            "checkpoints cannot be written by the store {}; set checkpoint.store to {}",
+            self.backend.name,
+            self.registry.for_checkpoints()
+        ))
     }
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test suite: a panic is its verdict")]
 
 pub mod registry;
+pub mod tier;
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -85,6 +85,10 @@ pub enum StoreError {
         "{name} is {what}, which feedline does not replace or remove; remove it yourself, or choose another folder"
     )]
     NotOurs { name: String, what: &'static str },
+    #[error(
+        "{name} holds files that feedline did not write, or cannot read; move it away or choose another folder"
+    )]
+    Foreign { name: String },
     #[error("given up, because the run ends")]
     GivenUp,
     #[error("cannot {operation} {name}: {cause}")]
@@ -136,7 +140,7 @@ impl StoreError {
             StoreError::WrongBytes { .. } => "wrong-bytes",
             StoreError::Full { .. } => "enospc",
             StoreError::Busy { .. } => "busy",
-            StoreError::NotOurs { .. } => "not-ours",
+            StoreError::NotOurs { .. } | StoreError::Foreign { .. } => "not-ours",
             StoreError::GivenUp => "given-up",
             StoreError::Io { cause, .. } => match WORDS.iter().find(|(errno, _)| errno == cause) {
                 Some((_, word)) => word,

@@ -65,7 +65,7 @@ pub use null::Null;
 pub use posix::Posix;
 pub use proof::{Count, Probe, Proof};
 pub use sim::{Device, Sim};
-pub use tier::{CHUNK_GRANULE, Disk, FaultTier, Lock, SimTier, Sink, Source, Tier};
+pub use tier::{CHUNK_GRANULE, Lock, OpenTier, SimTier, Sink, Source, Stored, Tier, TierFiles, Volume};
 pub use track::Track;
 pub use uring::Uring;
 

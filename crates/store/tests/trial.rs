@@ -7,15 +7,15 @@ extern crate feedline_store as store;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use model::names::Name;
 use model::plan::Medium;
 use rustix::io::Errno;
-use store::conformance::registry;
+use store::conformance::{self, registry};
 use store::{
-    BACKENDS, Backend, Blocking, BlockingLane, Capabilities, Files, Lane, Mode, Operation, Posix, Registry,
-    Selection, Store, StoreError, Threads, Tier, Traffic,
+    BACKENDS, Backend, Blocking, BlockingLane, Capabilities, Files, Lane, Mode, OpenTier, Operation, Posix,
+    Registry, Selection, Store, StoreError, Threads, Traffic,
 };
 
 /// Reads with the standard library; what it does not read, `posix` does.
@@ -35,7 +35,7 @@ const TRIAL: Backend = Backend {
     capabilities: |_| CAPABILITIES,
     check: |_| Ok(()),
     open: |root, _| Ok(Box::new(Trial { root: root.to_owned(), posix: Posix::open(root, Mode::default())? })),
-    tier: Some(|root, _| Selection::named("posix", Mode::default())?.tier(root)),
+    tier: Some(OpenTier::Own(|root, _| Selection::named("posix", Mode::default())?.tier(root))),
 };
 
 const CAPABILITIES: Capabilities = Capabilities {
@@ -112,12 +112,9 @@ fn it_passes_the_suites_of_stores() {
 }
 
 #[test]
-fn it_holds_checkpoints() {
+fn it_passes_the_suite_of_checkpoint_tiers() {
     let folder = tempfile::tempdir().unwrap();
-    let open = |root: &Path| -> Box<dyn Tier> {
-        longer().select("trial", Mode::default()).unwrap().tier(root).unwrap()
-    };
-    assert!(open(folder.path()).holds_files());
+    conformance::tier::tiers(longer(), folder.path());
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Keeper<'_> {
     ) -> Result<Vec<Restored>, CheckpointError> {
         let there = self.complete()?;
         if saves == 0 && (there.len() as u64) < restores {
-            let folder = self.setup.last.shown(&Name::new(".").unwrap_or_default());
+            let folder = self.setup.last.files().shown(&Name::new(".").unwrap_or_default());
             let folder = folder.trim_end_matches("/.").to_owned();
             // There may be others, and then it is better to say what is wrong with them.
             if there.is_empty() {

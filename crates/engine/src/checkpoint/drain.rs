@@ -7,10 +7,9 @@ use std::sync::PoisonError;
 use model::checkpoint::manifest::{Entry, Manifest, Moment};
 use model::names::Name;
 use model::units::Nanos;
-use store::{Buffer, Source, Tier};
+use store::{Buffer, Source, Stored, Tier, TierFiles};
 
 use super::files::{self, Crew, Hands, Item};
-use super::tiers::{self, Standing};
 use super::{CheckpointError, Job, Keeper};
 use crate::host;
 
@@ -52,37 +51,38 @@ impl Keeper<'_> {
     }
 
     fn try_drain(&self, fast: &dyn Tier, moment: Moment) -> Result<(), CheckpointError> {
-        let Some(Standing { folder, manifest }) = tiers::complete(fast, moment)? else {
-            return Err(CheckpointError::None(fast.shown(&Name::new(&moment.folder()).unwrap_or_default())));
+        let Some(saved) = fast.find(moment)? else {
+            let name = Name::new(&moment.folder()).unwrap_or_default();
+            return Err(CheckpointError::None(fast.files().shown(&name)));
         };
         // A newer one of its name, saved past the fast tier, is not to be replaced by this one.
-        let newer = tiers::complete(self.setup.last, moment)?
-            .is_some_and(|there| there.manifest.serial > manifest.serial);
+        let last = self.setup.last;
+        let newer = last.find(moment)?.is_some_and(|there| there.manifest.serial > saved.manifest.serial);
         // A drain whose end was all that was missing needs no more than that.
-        if !newer && !tiers::holds(self.setup.last, &manifest)? {
-            tiers::begin(self.setup.last, &manifest)?;
-            self.copy(fast, &folder, &manifest).inspect_err(|_| tiers::abandon(self.setup.last, moment))?;
+        if !newer && !last.holds(&saved.manifest)? {
+            let copied = last.begin(saved.manifest.clone())?;
+            self.copy(fast.files(), &saved, &copied).inspect_err(|_| last.abandon(&copied))?;
         }
         let _nobody_reads = self.reading();
-        tiers::remove(fast, &folder)
+        Ok(fast.remove(&saved)?)
     }
 
     /// Copies all files of a checkpoint to the last tier and makes it complete there.
-    fn copy(&self, fast: &dyn Tier, folder: &str, manifest: &Manifest) -> Result<(), CheckpointError> {
+    fn copy(&self, fast: &dyn TierFiles, saved: &Stored, copied: &Stored) -> Result<(), CheckpointError> {
         let (began, last) = (self.now(), self.setup.last);
         let limited = self.setup.plan.drain_bytes_per_second.is_some();
         let crew = self.background_crew();
         let crew = Crew { unhurried: crew.unhurried || limited, ..crew };
-        let items = listed(manifest);
+        let items = listed(&saved.manifest);
         let pace = Pace::new(self.setup.plan.drain_bytes_per_second, began);
-        let target = manifest.moment.folder();
         let ended = crew.each(&items, |item, hands| {
-            copy(&crew, [(fast, item.path(folder)), (last, item.path(&target))], item, &pace, hands)
+            let places = [(fast, saved.path(&item.name)), (last.files(), copied.path(&item.name))];
+            copy(&crew, places, item, &pace, hands)
         })?;
-        tiers::finish(last, manifest)?;
+        last.commit(copied)?;
         let reckoned = ended.iter().map(|end| end.at).max().unwrap_or(began);
-        let end = if last.holds_files() { self.now() } else { reckoned };
-        self.completed(manifest, false, |saved| {
+        let end = if last.files().holds_files() { self.now() } else { reckoned };
+        self.completed(&saved.manifest, false, |saved| {
             saved.drain_ns = Some(end.since(began));
             saved.durable_ns = Some(end.since(saved.began));
         });
@@ -114,7 +114,7 @@ pub(super) fn listed(manifest: &Manifest) -> Vec<Item> {
 /// Copies a file; the copy counts only if its checksum is the one that was written down when it was saved.
 fn copy(
     crew: &Crew<'_>,
-    [(from, path), (to, target)]: [(&dyn Tier, Name); 2],
+    [(from, path), (to, target)]: [(&dyn TierFiles, Name); 2],
     item: &Item,
     pace: &Pace,
     hands: &mut Hands<'_>,
@@ -137,7 +137,7 @@ fn copy(
 /// The next `len` bytes of a file.
 fn read_exactly(
     source: &mut dyn Source,
-    tier: &dyn Tier,
+    tier: &dyn TierFiles,
     path: &Name,
     item: &Item,
     chunk: &mut Buffer,

@@ -10,9 +10,9 @@ use model::checkpoint::Geometry;
 use model::checkpoint::manifest::Entry;
 use model::names::Name;
 use model::units::Nanos;
-use store::{Buffer, Operation, Tier};
+use store::{Buffer, Operation, TierFiles};
 
-use super::{CheckpointError, tiers};
+use super::CheckpointError;
 use crate::loader::panic_text;
 use crate::meter::Clock;
 use crate::pulse::Pulse;
@@ -33,10 +33,6 @@ pub(super) struct Item {
 }
 
 impl Item {
-    pub(super) fn path(&self, folder: &str) -> Name {
-        tiers::path(folder, &self.name)
-    }
-
     /// How a manifest lists it; the checksum follows.
     pub(super) fn entry(&self) -> Entry {
         Entry { name: self.name.clone(), rank: self.rank, bytes: self.bytes, crc32: 0 }
@@ -270,7 +266,7 @@ fn together(threads: usize, one: impl Fn(usize) -> Vec<Ended> + Sync) -> Result<
 /// Writes one file: `fill` makes its bytes, chunk by chunk.
 pub(super) fn write(
     crew: &Crew<'_>,
-    tier: &dyn Tier,
+    tier: &dyn TierFiles,
     path: &Name,
     bytes: u64,
     durable: bool,

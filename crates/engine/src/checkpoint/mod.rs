@@ -49,10 +49,6 @@ pub enum CheckpointError {
     TooFew { folder: String, there: u64, asked: u64 },
     #[error("the checkpoint in {folder} is of {there}, and {asked} is to be restored")]
     Other { folder: String, there: String, asked: String },
-    #[error(
-        "{0} holds files that feedline did not write, or cannot read; move it away or choose another folder"
-    )]
-    Foreign(String),
     #[error("{0} cannot be the fast tier and the last one at once; choose another checkpoint.burst_folder")]
     SameFolder(String),
     #[error("no slot on the fast tier is free, since draining fails: {0}")]
@@ -220,7 +216,7 @@ impl<'a> Keeper<'a> {
 
     /// Whether no bytes are kept and time is reckoned; of two tiers both are so, or none.
     fn is_simulated(&self) -> bool {
-        !self.setup.last.holds_files()
+        !self.setup.last.files().holds_files()
     }
 
     /// Threads for what training waits for.

@@ -10,13 +10,12 @@ use model::checkpoint::manifest::{Manifest, Moment};
 use model::names::Name;
 use model::units::Nanos;
 use store::page_cache::Pages;
-use store::{Operation, Tier};
+use store::{Operation, Stored, Tier, TierFiles};
 
 use super::content::FileContent;
 use super::drain::listed;
 use super::files::{self, Crew, Hands, Item};
-use super::tiers::{self, Standing};
-use super::{CheckpointError, Keeper};
+use super::{CheckpointError, Keeper, tiers};
 use crate::meter;
 
 /// What is to be restored, and how.
@@ -33,15 +32,15 @@ impl Keeper<'_> {
     pub fn restore(&self, wish: RestoreWish) -> Result<Restored, CheckpointError> {
         self.wait_for_saves()?;
         let _nobody_removes = self.reading();
-        let (tier, standing, from_fast) = self.find(wish.moment)?;
-        self.must_fit(tier, &standing)?;
-        let manifest = &standing.manifest;
+        let (tier, stored, from_fast) = self.find(wish.moment)?;
+        let (tier, manifest) = (tier.files(), &stored.manifest);
+        self.must_fit(tier, &stored)?;
         let moment = manifest.moment;
         let items = self.shifted(manifest);
-        let pages = self.prepare(tier, &items, &standing.folder, wish.cold)?;
+        let pages = self.prepare(tier, &items, &stored, wish.cold)?;
         let crew = self.crew();
         let (began, cpu) = (self.now(), meter::cpu_seconds());
-        let ended = crew.each(&items, |item, hands| read(&crew, tier, item, &standing, hands))?;
+        let ended = crew.each(&items, |item, hands| read(&crew, tier, item, &stored, hands))?;
         let (slowest, first) = files::rank_times(&items, &ended, began);
         let took = if tier.holds_files() { self.now().since(began) } else { slowest };
         let bytes = manifest.bytes();
@@ -73,13 +72,13 @@ impl Keeper<'_> {
     }
 
     /// The checkpoint that is to be restored, and where it is: on the fast tier, if it is on both.
-    fn find(&self, wished: Option<Moment>) -> Result<(&dyn Tier, Standing, bool), CheckpointError> {
-        let mut best: Option<(&dyn Tier, Standing, bool)> = None;
+    fn find(&self, wished: Option<Moment>) -> Result<(&dyn Tier, Stored, bool), CheckpointError> {
+        let mut best: Option<(&dyn Tier, Stored, bool)> = None;
         for (tier, is_fast) in [(self.setup.fast, true), (Some(self.setup.last), false)] {
             let Some(tier) = tier else { continue };
             let found = match wished {
-                Some(moment) => tiers::complete(tier, moment)?,
-                None => tiers::all_complete(tier)?.pop(),
+                Some(moment) => tier.find(moment)?,
+                None => tiers::complete(tier)?.pop(),
             };
             let Some(found) = found else { continue };
             if best.as_ref().is_none_or(|(_, other, _)| found.manifest.serial > other.manifest.serial) {
@@ -88,7 +87,7 @@ impl Keeper<'_> {
         }
         best.ok_or_else(|| {
             let place = wished.map_or(".".to_owned(), Moment::folder);
-            CheckpointError::None(self.setup.last.shown(&Name::new(&place).unwrap_or_default()))
+            CheckpointError::None(self.setup.last.files().shown(&Name::new(&place).unwrap_or_default()))
         })
     }
 
@@ -96,9 +95,8 @@ impl Keeper<'_> {
     pub(super) fn complete(&self) -> Result<Vec<Moment>, CheckpointError> {
         let mut newest = BTreeMap::new();
         for tier in self.tiers() {
-            let ours =
-                tiers::all_complete(tier)?.into_iter().filter(|standing| self.is_ours(&standing.manifest));
-            for Standing { manifest, .. } in ours {
+            let ours = tier.list()?.into_iter().filter(|stored| self.is_ours(&stored.manifest));
+            for Stored { manifest, .. } in ours {
                 let serial = newest.entry(manifest.moment).or_insert(manifest.serial);
                 *serial = manifest.serial.max(*serial);
             }
@@ -110,16 +108,16 @@ impl Keeper<'_> {
 
     /// The newest checkpoint, if it can be restored here.
     pub(super) fn newest(&self) -> Result<Moment, CheckpointError> {
-        let (tier, standing, _) = self.find(None)?;
-        self.must_fit(tier, &standing)?;
-        Ok(standing.manifest.moment)
+        let (tier, stored, _) = self.find(None)?;
+        self.must_fit(tier.files(), &stored)?;
+        Ok(stored.manifest.moment)
     }
 
     /// Refuses a checkpoint of another model, of other ranks, or of another scale.
     fn must_fit(
         &self,
-        tier: &dyn Tier,
-        Standing { folder, manifest }: &Standing,
+        tier: &dyn TierFiles,
+        Stored { prefix, manifest }: &Stored,
     ) -> Result<(), CheckpointError> {
         if self.is_ours(manifest) {
             return Ok(());
@@ -132,7 +130,7 @@ impl Keeper<'_> {
         if asked == there {
             asked.push_str(", spread or stored in another way,");
         }
-        let folder = tier.shown(&Name::new(folder).unwrap_or_default());
+        let folder = tier.shown(&Name::new(prefix).unwrap_or_default());
         Err(CheckpointError::Other { folder, there, asked })
     }
 
@@ -147,14 +145,14 @@ impl Keeper<'_> {
     /// Takes the files out of memory, if that is wanted, and counts what of them is in memory.
     fn prepare(
         &self,
-        tier: &dyn Tier,
+        tier: &dyn TierFiles,
         items: &[Item],
-        folder: &str,
+        stored: &Stored,
         cold: bool,
     ) -> Result<Option<Pages>, CheckpointError> {
         let sum = Mutex::new(Some(Pages::default()));
         self.crew().each(items, |item, hands| {
-            let path = item.path(folder);
+            let path = stored.path(&item.name);
             hands.begin(Operation::Sync, &tier.shown(&path));
             let pages = if cold { tier.evict(&path) } else { tier.cached(&path) }?;
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,12 +172,12 @@ impl Keeper<'_> {
 /// Reads a file and compares it with what was saved.
 fn read(
     crew: &Crew<'_>,
-    tier: &dyn Tier,
+    tier: &dyn TierFiles,
     item: &Item,
-    Standing { folder, manifest }: &Standing,
+    stored: &Stored,
     hands: &mut Hands<'_>,
 ) -> Result<(Nanos, u32), CheckpointError> {
-    let path = item.path(folder);
+    let (path, manifest) = (stored.path(&item.name), &stored.manifest);
     let content = FileContent::new(manifest.seed, manifest.moment, item.number);
     hands.begin(Operation::Read, &tier.shown(&path));
     let mut source = tier.open(&path, crew.clock.as_now())?;

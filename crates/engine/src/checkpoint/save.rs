@@ -3,18 +3,19 @@
 
 use model::checkpoint::manifest::{Manifest, Moment, SCHEMA_VERSION};
 use model::checkpoint::{Cpu, Saved};
+use model::names::Name;
 use model::spec::SaveMode;
 use model::units::Nanos;
-use store::Tier;
+use store::{Stored, Tier};
 
 use super::content::FileContent;
 use super::files::{self, Crew, Ended, Hands, Item};
-use super::{CheckpointError, Job, Keeper, tiers};
+use super::{CheckpointError, Job, Keeper};
 use crate::{host, meter};
 
 /// A checkpoint whose files are written.
 pub(super) struct Written {
-    manifest: Manifest,
+    checkpoint: Stored,
     on_fast: bool,
     /// When the save began, and when the last file was written.
     began: Nanos,
@@ -115,11 +116,11 @@ impl Keeper<'_> {
 
     /// Writes the files of a checkpoint to a tier.
     fn write(&self, tier: &dyn Tier, moment: Moment, began: Nanos) -> Result<Written, CheckpointError> {
-        let (crew, durable, folder) = (self.crew(), self.setup.plan.fsync, moment.folder());
-        self.fill(tier, moment, began, &crew, |item, hands| {
+        let (crew, durable, tier_files) = (self.crew(), self.setup.plan.fsync, tier.files());
+        self.fill(tier, moment, began, &crew, |item, path, hands| {
             let content = FileContent::new(self.setup.seed, moment, item.number);
-            files::write(&crew, tier, &item.path(&folder), item.bytes, durable, hands, |at, chunk, len| {
-                if tier.holds_files() {
+            files::write(&crew, tier_files, path, item.bytes, durable, hands, |at, chunk, len| {
+                if tier_files.holds_files() {
                     content.fill(at, &mut chunk.room()[..len]);
                 }
                 Ok(())
@@ -127,24 +128,25 @@ impl Keeper<'_> {
         })
     }
 
-    /// Fills the folder of a checkpoint on a tier with files that `work` writes.
+    /// Begins a checkpoint on a tier and lets `work` write its files.
     pub(super) fn fill(
         &self,
         tier: &dyn Tier,
         moment: Moment,
         began: Nanos,
         crew: &Crew<'_>,
-        work: impl Fn(&Item, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync,
+        work: impl Fn(&Item, &Name, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync,
     ) -> Result<Written, CheckpointError> {
-        let mut manifest = self.draft(moment);
-        tiers::begin(tier, &manifest)?;
-        let ended = crew.each(&self.items, work).inspect_err(|_| tiers::abandon(tier, moment))?;
+        let mut checkpoint = tier.begin(self.draft(moment))?;
+        let ended = crew
+            .each(&self.items, |item, hands| work(item, &checkpoint.path(&item.name), hands))
+            .inspect_err(|_| tier.abandon(&checkpoint))?;
         for end in &ended {
-            manifest.files[self.items[end.place].number as usize].crc32 = end.crc32;
+            checkpoint.manifest.files[self.items[end.place].number as usize].crc32 = end.crc32;
         }
         self.book_ranks(moment, &ended, began);
         let end = ended.iter().map(|end| end.at).max().unwrap_or(began);
-        Ok(Written { manifest, on_fast: false, began, end })
+        Ok(Written { checkpoint, on_fast: false, began, end })
     }
 
     /// The list of the files, in the order of their numbers, without checksums.
@@ -180,15 +182,14 @@ impl Keeper<'_> {
 
     /// Makes files safe that training did not wait for, and then the checkpoint complete.
     pub(super) fn seal_later(&self, written: &Written) {
-        let Written { manifest, on_fast, .. } = written;
-        let (tier, moment) = (self.tier(*on_fast), manifest.moment);
-        let folder = moment.folder();
-        let safe =
-            manifest.files.iter().try_for_each(|file| tier.sync_file(&tiers::path(&folder, &file.name)));
+        let Written { checkpoint, on_fast, .. } = written;
+        let (tier, moment) = (self.tier(*on_fast), checkpoint.manifest.moment);
+        let mut files = checkpoint.manifest.files.iter();
+        let safe = files.try_for_each(|file| tier.files().sync_file(&checkpoint.path(&file.name)));
         let sealed = match safe {
             Ok(()) => self.seal(written).map(drop),
             Err(cause) => {
-                tiers::abandon(tier, moment);
+                tier.abandon(checkpoint);
                 Err(cause.into())
             }
         };
@@ -202,18 +203,18 @@ impl Keeper<'_> {
 
     /// Makes a checkpoint complete whose files are safe; says when it was.
     pub(super) fn seal(&self, written: &Written) -> Result<Nanos, CheckpointError> {
-        let Written { manifest, on_fast, began, end } = written;
-        let (tier, moment) = (self.tier(*on_fast), manifest.moment);
-        tiers::finish(tier, manifest).inspect_err(|_| tiers::abandon(tier, moment))?;
+        let Written { checkpoint, on_fast, began, end } = written;
+        let (tier, manifest) = (self.tier(*on_fast), &checkpoint.manifest);
+        tier.commit(checkpoint).inspect_err(|_| tier.abandon(checkpoint))?;
         // A simulated device is done when it says so, which nobody has to wake up for in time.
-        let end = if tier.holds_files() { self.now() } else { *end };
+        let end = if tier.files().holds_files() { self.now() } else { *end };
         let took = Some(end.since(*began));
         if *on_fast {
             self.completed(manifest, true, |saved| saved.fast_ns = took);
-            self.push(Job::Drain { moment, tries: 0 });
+            self.push(Job::Drain { moment: manifest.moment, tries: 0 });
         } else {
             self.completed(manifest, false, |saved| saved.durable_ns = took);
-            self.retain_after(moment);
+            self.retain_after(manifest.moment);
         }
         Ok(end)
     }

@@ -129,7 +129,7 @@ impl Keeper<'_> {
             let len = (item.bytes - at).min(chunk_bytes as u64);
             let loan = self.take_memory(moment, len, hands)?;
             let mut buffer = self.pool.buffer(chunk_bytes);
-            if self.setup.last.holds_files() {
+            if self.setup.last.files().holds_files() {
                 content.fill(at, &mut buffer.room()[..len as usize]);
             }
             buffer.set_len(len as usize);
@@ -175,11 +175,11 @@ impl Keeper<'_> {
         began: Nanos,
         chunks: &[Mutex<Receiver<Chunk>>],
     ) -> Result<Nanos, CheckpointError> {
-        let (last, crew, folder) = (self.setup.last, self.background_crew(), moment.folder());
-        let written = self.fill(last, moment, began, &crew, |item, hands| {
+        let (last, crew) = (self.setup.last, self.background_crew());
+        let written = self.fill(last, moment, began, &crew, |item, path, hands| {
             let file = chunks[item.number as usize].lock().unwrap_or_else(PoisonError::into_inner);
             // Nobody waits for these writes, so they are always safe when they end.
-            files::write(&crew, last, &item.path(&folder), item.bytes, true, hands, |_, chunk, _| {
+            files::write(&crew, last.files(), path, item.bytes, true, hands, |_, chunk, _| {
                 // The chunk leaves the pool when it is handed to the tier, which holds few of them.
                 let copied = file.recv().map_err(|_| CheckpointError::Interrupted)?;
                 self.pool.put_back(std::mem::replace(chunk, copied.buffer));

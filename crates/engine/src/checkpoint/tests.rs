@@ -2,6 +2,7 @@
 
 mod crashes;
 mod faults;
+mod objects;
 
 use std::path::Path;
 use std::sync::Mutex;

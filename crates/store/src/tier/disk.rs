@@ -13,7 +13,7 @@ use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::ring::RingSink;
-use super::{CHUNK_GRANULE, Lock, Sink, Source, Tier};
+use super::{CHUNK_GRANULE, Lock, Sink, Source, TierFiles, Volume};
 use crate::folder::{Folder, READ_FLAGS, start_flushing};
 use crate::held::{Held, close, is_file, make_path, path, split, write_all};
 use crate::page_cache::{self, Pages};
@@ -95,7 +95,7 @@ impl Disk {
     }
 }
 
-impl Tier for Disk {
+impl TierFiles for Disk {
     fn shown(&self, name: &Name) -> String {
         self.root.join(name.as_str()).display().to_string()
     }
@@ -115,11 +115,6 @@ impl Tier for Disk {
         let file_system =
             self.now().and_then(|folder| FileSystem::of(folder.fd(), &self.root.display().to_string()));
         file_system.map_or_else(|_| Vec::new(), |known| vec![("file_system", known.name.to_owned())])
-    }
-
-    fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        let (parent, folder) = self.now()?.parent_of(folder, Operation::MakeFolder)?;
-        parent.make_folder(folder).map(drop)
     }
 
     fn create<'a>(
@@ -164,6 +159,18 @@ impl Tier for Disk {
         self.count(&file, whole, name)
     }
 
+    fn sync_file(&self, name: &Name) -> Result<(), StoreError> {
+        let file = self.open_file(name, OFlags::empty())?;
+        rustix::fs::fsync(&file).map_err(|cause| self.failed(Operation::Sync, name, cause))
+    }
+}
+
+impl Volume for Disk {
+    fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
+        let (parent, folder) = self.now()?.parent_of(folder, Operation::MakeFolder)?;
+        parent.make_folder(folder).map(drop)
+    }
+
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
         let (folder, file) = self.now()?.parent_of(name, Operation::Create)?;
         folder.put(file, bytes)
@@ -186,11 +193,6 @@ impl Tier for Disk {
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
         let Some((folder, file)) = self.known_parent(name)? else { return Ok(None) };
         Ok(folder.look(file)?.filter(is_file).map(|there| there.st_size as u64))
-    }
-
-    fn sync_file(&self, name: &Name) -> Result<(), StoreError> {
-        let file = self.open_file(name, OFlags::empty())?;
-        rustix::fs::fsync(&file).map_err(|cause| self.failed(Operation::Sync, name, cause))
     }
 
     fn sync_folder(&self, folder: &Name) -> Result<(), StoreError> {

@@ -8,23 +8,24 @@ use model::names::Name;
 use model::units::Nanos;
 use rustix::io::Errno;
 
-use super::{Lock, Sink, Source, Tier};
+use super::{Lock, OpenTier, Sink, Source, TierFiles, Volume};
 use crate::page_cache::Pages;
 use crate::rule::{self, Kind, Strikes, Use};
 use crate::{Buffer, Now, Operation, Selection, StoreError};
 
 /// A tier whose operations go wrong by rule.
 #[derive(Debug)]
-pub struct FaultTier {
-    inner: Box<dyn Tier>,
+pub struct FaultVolume {
+    inner: Box<dyn Volume>,
     strikes: Strikes,
     text: String,
 }
 
-impl FaultTier {
-    pub(super) fn open(root: &Path, selection: &Selection) -> Result<FaultTier, StoreError> {
+impl FaultVolume {
+    pub(super) fn open(root: &Path, selection: &Selection) -> Result<FaultVolume, StoreError> {
         let (inner, strikes) = rule::parse_for(selection, Use::Checkpoints)?;
-        Ok(FaultTier { inner: inner.tier(root)?, strikes, text: selection.arguments.clone() })
+        let Some(OpenTier::Volume(open)) = inner.backend.tier else { return Err(inner.no_tier()) };
+        Ok(FaultVolume { inner: open(root, &inner)?, strikes, text: selection.arguments.clone() })
     }
 
     /// Lets happen what the rule says. A device that is full still gives back and forgets what it has.
@@ -47,7 +48,7 @@ impl FaultTier {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Tier for FaultTier {
+impl TierFiles for FaultVolume {
     fn shown(&self, name: &Name) -> String {
         self.inner.shown(name)
     }
@@ -65,11 +66,6 @@ impl Tier for FaultTier {
         facts.push(("faults", self.text.clone()));
         facts.push(("faults_injected", self.strikes.count().to_string()));
         facts
-    }
-
-    fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        self.pass(Operation::MakeFolder, folder)?;
-        self.inner.make_folder(folder)
     }
 
     fn create<'a>(
@@ -97,6 +93,19 @@ impl Tier for FaultTier {
         self.inner.cached(name)
     }
 
+    fn sync_file(&self, name: &Name) -> Result<(), StoreError> {
+        self.pass(Operation::Sync, name)?;
+        self.inner.sync_file(name)
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Volume for FaultVolume {
+    fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
+        self.pass(Operation::MakeFolder, folder)?;
+        self.inner.make_folder(folder)
+    }
+
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
         self.pass(Operation::Write, name)?;
         self.inner.put(name, bytes)?;
@@ -112,11 +121,6 @@ impl Tier for FaultTier {
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
         self.pass(Operation::Stat, name)?;
         self.inner.size(name)
-    }
-
-    fn sync_file(&self, name: &Name) -> Result<(), StoreError> {
-        self.pass(Operation::Sync, name)?;
-        self.inner.sync_file(name)
     }
 
     fn sync_folder(&self, folder: &Name) -> Result<(), StoreError> {
@@ -146,7 +150,7 @@ impl Tier for FaultTier {
 }
 
 struct FaultSink<'a> {
-    tier: &'a FaultTier,
+    tier: &'a FaultVolume,
     name: Name,
     inner: Box<dyn Sink + 'a>,
 }
@@ -165,7 +169,7 @@ impl Sink for FaultSink<'_> {
 }
 
 struct FaultSource<'a> {
-    tier: &'a FaultTier,
+    tier: &'a FaultVolume,
     name: Name,
     inner: Box<dyn Source + 'a>,
 }
@@ -191,8 +195,9 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    fn tier(rule: &str, root: &Path) -> Box<dyn Tier> {
-        Selection::named(&format!("fault:posix,{rule}"), Mode::default()).unwrap().tier(root).unwrap()
+    fn volume(rule: &str, root: &Path) -> FaultVolume {
+        let selection = Selection::named(&format!("fault:posix,{rule}"), Mode::default()).unwrap();
+        FaultVolume::open(root, &selection).unwrap()
     }
 
     #[test]
@@ -200,7 +205,7 @@ mod tests {
         let mut failed = Vec::new();
         for number in 0..16 {
             let folder = tempfile::tempdir().unwrap();
-            let tier = tier(&format!("kind=eio,after={number},limit=1"), folder.path());
+            let tier = volume(&format!("kind=eio,after={number},limit=1"), folder.path());
             let work = || -> Result<(), StoreError> {
                 tier.make_folder(&name("a"))?;
                 let sink = tier.create(&name("a/x"), 0, &Still)?;
@@ -228,7 +233,7 @@ mod tests {
     fn a_full_device_gives_back_and_forgets() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x"), "old").unwrap();
-        let tier = tier("kind=full", folder.path());
+        let tier = volume("kind=full", folder.path());
         for error in [
             tier.make_folder(&name("a")).unwrap_err(),
             tier.create(&name("y"), 1, &Still).err().unwrap(),

@@ -1,9 +1,10 @@
-//! Where checkpoints are kept: a folder that is written by one of three roads, or a simulated device. Files are written
-//! in chunks that go in and come back, so that the memory of a save is that of the chunks. Nothing here knows what
-//! makes a checkpoint complete; that is the engine's business.
+//! Where checkpoints are kept: the port that the engine saves to and restores from, and its implementations. Files are
+//! written in chunks that go in and come back, so that the memory of a save is that of the chunks. When to save, drain
+//! and remove is the engine's business.
 
 mod disk;
 mod fault;
+mod folders;
 mod ring;
 mod sim;
 
@@ -11,6 +12,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
+use model::checkpoint::manifest::{Manifest, Moment};
 use model::names::Name;
 use model::units::Nanos;
 
@@ -18,28 +20,26 @@ use crate::folder::Folder;
 use crate::page_cache::Pages;
 use crate::{Buffer, Now, Selection, Sim, StoreError};
 
-use disk::Road;
+use disk::{Disk, Road};
+use fault::FaultVolume;
+use folders::Folders;
 
-pub use disk::Disk;
-
-pub use fault::FaultTier;
+pub use folders::Volume;
 pub use sim::SimTier;
 
 /// Chunks are multiples of this but for a file's last one, whose buffer has room for the whole multiple.
 pub const CHUNK_GRANULE: usize = crate::buffer::ALIGNMENT;
 
-/// A place for checkpoints. Names are relative to it; folders are one level deep.
-pub trait Tier: Send + Sync + Debug {
-    /// How messages name a file or folder.
+/// The files of a tier: written once, read from front to back. Names are relative to the tier.
+pub trait TierFiles: Send + Sync + Debug {
+    /// How messages name a file.
     fn shown(&self, name: &Name) -> String;
-    /// Whether what is written can be read back; else only the time that it would take passes.
+    /// Whether what is written can be read back; otherwise only the time that it would take passes.
     fn holds_files(&self) -> bool;
     /// Keeps other runs out; with `shared` those that only read are let in.
     fn lock(&self, shared: bool) -> Result<Lock, StoreError>;
-    /// What it turned out to do that a result should tell.
+    /// What it turned out to do that a result should report.
     fn observed(&self) -> Vec<(&'static str, String)>;
-    /// Makes a folder; fine if it exists, unless it is a link.
-    fn make_folder(&self, folder: &Name) -> Result<(), StoreError>;
     /// Begins a file that will have so many bytes. Its name must be free.
     fn create<'a>(
         &'a self,
@@ -49,28 +49,82 @@ pub trait Tier: Send + Sync + Debug {
     ) -> Result<Box<dyn Sink + 'a>, StoreError>;
     /// Opens a file to read it from its beginning.
     fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError>;
-    /// Takes a file out of the page cache and says what stayed; `None` where nobody can tell.
+    /// Removes a file from the page cache and reports what stayed; `None` if that cannot be told.
     fn evict(&self, name: &Name) -> Result<Option<Pages>, StoreError>;
-    /// What of a file is in the page cache; `None` where nobody can tell.
+    /// What of a file is in the page cache; `None` if that cannot be told.
     fn cached(&self, name: &Name) -> Result<Option<Pages>, StoreError>;
-    /// Writes a small file so that it is there with all its bytes after a crash at any moment, or not at all.
-    fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError>;
-    /// The bytes of a small file; `None` if there is no regular file of that name.
-    fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Bytes of a file; `None` if there is no regular file of that name.
-    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError>;
-    /// Sees that a file that was finished without that survives a crash.
+    /// Makes a file durable that was finished without that.
     fn sync_file(&self, name: &Name) -> Result<(), StoreError>;
-    /// Sees that the names in a folder survive a crash.
-    fn sync_folder(&self, folder: &Name) -> Result<(), StoreError>;
-    /// What is in a folder; nothing if it does not exist.
-    fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError>;
-    /// Gives a file or a folder another name in the same folder in one step. A regular file may replace another.
-    fn rename(&self, from: &Name, to: &Name) -> Result<(), StoreError>;
-    /// Removes a regular file; fine if there is none. Anything else of that name stays.
-    fn remove(&self, name: &Name) -> Result<(), StoreError>;
-    /// Removes a folder that is empty; one that is not stays, as does a link, and none is fine.
-    fn remove_folder(&self, folder: &Name) -> Result<(), StoreError>;
+}
+
+/// A checkpoint on a tier: what it consists of, and where its files are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// What the names of its files begin with.
+    pub prefix: String,
+    pub manifest: Manifest,
+}
+
+impl Stored {
+    /// The name of one of its files on the tier.
+    pub fn path(&self, file: &str) -> Name {
+        file_path(&self.prefix, file)
+    }
+}
+
+/// A place that keeps checkpoints. One is complete from the moment its manifest is there, which is put last and only
+/// if no other run put one for the same moment meanwhile. Nothing here needs folders or renames: a file system has its
+/// own way to do this (`folders.rs`), an object store puts its manifest on a condition.
+pub trait Tier: Send + Sync + Debug {
+    fn files(&self) -> &dyn TierFiles;
+    /// What it turned out to do that a result should report.
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        self.files().observed()
+    }
+    /// The complete checkpoint of a moment.
+    fn find(&self, moment: Moment) -> Result<Option<Stored>, StoreError>;
+    /// All complete checkpoints, in any order.
+    fn list(&self) -> Result<Vec<Stored>, StoreError>;
+    /// Announces a checkpoint and the files that will be written for it. A complete one of the same moment stays so
+    /// until this one is committed.
+    fn begin(&self, draft: Manifest) -> Result<Stored, StoreError>;
+    /// Puts the manifest of a checkpoint that was begun and whose files are all durable. It replaces the complete one
+    /// that was there when it was begun; if another run has committed one since, it is refused.
+    fn commit(&self, checkpoint: &Stored) -> Result<(), StoreError>;
+    /// Gives up a checkpoint that was begun, and removes its files.
+    fn abandon(&self, checkpoint: &Stored);
+    /// Removes a checkpoint with the files that its manifest lists, so that it is never seen with files missing.
+    fn remove(&self, checkpoint: &Stored) -> Result<(), StoreError>;
+    /// Puts in order what an interrupted run left.
+    fn recover(&self) -> Result<(), StoreError>;
+    /// Whether exactly this checkpoint is complete here, with every file in its size, and durable.
+    fn holds(&self, manifest: &Manifest) -> Result<bool, StoreError>;
+}
+
+/// How a backend keeps checkpoints.
+#[derive(Clone, Copy, Debug)]
+pub enum OpenTier {
+    /// In folders of a file system.
+    Volume(fn(&Path, &Selection) -> Result<Box<dyn Volume>, StoreError>),
+    /// In a way of its own.
+    Own(fn(&Path, &Selection) -> Result<Box<dyn Tier>, StoreError>),
+}
+
+impl OpenTier {
+    pub(crate) fn open(self, root: &Path, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+        match self {
+            OpenTier::Volume(open) => Ok(Box::new(Folders(open(root, selection)?))),
+            OpenTier::Own(open) => open(root, selection),
+        }
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap_or_default()
+}
+
+fn file_path(prefix: &str, file: &str) -> Name {
+    name(&format!("{prefix}/{file}"))
 }
 
 /// Others are kept out until this goes, also when the process is killed.
@@ -97,15 +151,15 @@ pub trait Source: Send {
     fn ended(&self) -> Nanos;
 }
 
-pub(crate) fn buffered(root: &Path, _selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+pub(crate) fn buffered(root: &Path, _selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
     Ok(Box::new(Disk::open(root, Road::Buffered)?))
 }
 
-pub(crate) fn direct(root: &Path, _selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+pub(crate) fn direct(root: &Path, _selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
     Ok(Box::new(Disk::open(root, Road::PastCache)?))
 }
 
-pub(crate) fn uring(root: &Path, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+pub(crate) fn uring(root: &Path, selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
     Ok(Box::new(Disk::open(root, Road::Ring { past_cache: selection.mode.odirect })?))
 }
 
@@ -117,8 +171,8 @@ pub(crate) fn null(_root: &Path, _selection: &Selection) -> Result<Box<dyn Tier>
     Ok(Box::new(SimTier::on(Arc::new(Sim::idle()))))
 }
 
-pub(crate) fn faulty(root: &Path, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
-    Ok(Box::new(FaultTier::open(root, selection)?))
+pub(crate) fn faulty(root: &Path, selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
+    Ok(Box::new(FaultVolume::open(root, selection)?))
 }
 
 #[cfg(test)]
@@ -131,74 +185,23 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    /// The disk tiers; those that the test's file system refuses are left out, never posix.
-    fn tiers(root: &Path) -> Vec<(&'static str, Box<dyn Tier>)> {
-        let mut tiers = Vec::new();
+    /// The volumes; those that the test's file system refuses are left out, never posix.
+    fn volumes(root: &Path) -> Vec<Box<dyn Volume>> {
+        let mut volumes = Vec::new();
         for selection in selections(BACKENDS) {
-            if selection.backend.tier.is_none() || !selection.plan().holds_files {
-                continue;
-            }
-            match selection.tier(root) {
-                Ok(tier) => tiers.push((selection.backend.name, tier)),
+            let Some(OpenTier::Volume(open)) = selection.backend.tier else { continue };
+            match open(root, &selection) {
+                Ok(volume) => volumes.push(volume),
                 Err(error) => assert!(is_unavailable(&selection, &error), "{error}"),
             }
         }
-        tiers
-    }
-
-    fn fill(at: u64, bytes: usize) -> Buffer {
-        let mut chunk = Buffer::default();
-        chunk.prepare(bytes.next_multiple_of(CHUNK_GRANULE));
-        chunk.room()[..bytes].iter_mut().zip(at..).for_each(|(byte, at)| *byte = ((at * at) >> 7) as u8);
-        chunk.set_len(bytes);
-        chunk
-    }
-
-    /// All bytes of a file, in chunks.
-    fn read(tier: &dyn Tier, file: &str) -> Vec<u8> {
-        let (mut source, mut all) = (tier.open(&name(file), &Still).unwrap(), Vec::new());
-        let mut chunk = Buffer::with_capacity(1 << 16);
-        loop {
-            source.read(&mut chunk).unwrap();
-            if chunk.bytes().is_empty() {
-                return all;
-            }
-            all.extend_from_slice(chunk.bytes());
-        }
-    }
-
-    #[test]
-    fn files_of_any_size_come_out_as_they_went_in() {
-        let folder = tempfile::tempdir().unwrap();
-        for (store, tier) in tiers(folder.path()) {
-            tier.make_folder(&name("one")).unwrap();
-            for bytes in [0u64, 1, 4095, 4096, 4097, 3 << 16, (3 << 16) + 17] {
-                let mut sink = tier.create(&name("one/file"), bytes, &Still).unwrap();
-                let (mut at, mut back) = (0, 0);
-                while at < bytes {
-                    let chunk = (bytes - at).min(1 << 16);
-                    back += usize::from(sink.write(fill(at, chunk as usize)).unwrap().is_some());
-                    at += chunk;
-                }
-                let mut spare = Vec::new();
-                sink.finish(true, &mut spare).unwrap();
-                assert_eq!(back + spare.len(), bytes.div_ceil(1 << 16) as usize, "every buffer comes back");
-                let there = std::fs::read(folder.path().join("one/file")).unwrap();
-                let expected: Vec<u8> = (0..bytes).map(|at| ((at * at) >> 7) as u8).collect();
-                assert!(there == expected, "{store}, {bytes} bytes");
-                assert!(read(&*tier, "one/file") == expected, "{store}, {bytes} bytes");
-                if let Some(pages) = tier.evict(&name("one/file")).unwrap() {
-                    assert!(pages.cached <= pages.all);
-                }
-                tier.remove(&name("one/file")).unwrap();
-            }
-        }
+        volumes
     }
 
     #[test]
     fn small_files_and_folders() {
         let folder = tempfile::tempdir().unwrap();
-        for (_, tier) in tiers(folder.path()) {
+        for tier in volumes(folder.path()) {
             assert_eq!(tier.entries(&name("gone")).unwrap(), Vec::<String>::new());
             tier.make_folder(&name("two")).unwrap();
             assert_eq!(tier.get(&name("two/list")).unwrap(), None);
@@ -227,6 +230,7 @@ mod tests {
     fn who_writes_is_alone_and_who_reads_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let tier = Selection::named("posix", Mode::default()).unwrap().tier(folder.path()).unwrap();
+        let tier = tier.files();
         let writes = tier.lock(false).unwrap();
         assert!(tier.lock(true).unwrap_err().to_string().contains("another feedline"));
         drop(writes);
@@ -238,7 +242,7 @@ mod tests {
     fn a_folder_that_was_away_is_used_again() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("deep/root");
-        for (_, tier) in tiers(&root) {
+        for tier in volumes(&root) {
             std::fs::rename(&root, folder.path().join("away")).unwrap();
             for error in [
                 tier.entries(&name(".")).unwrap_err(),
@@ -258,13 +262,11 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        for (_, tier) in tiers(folder.path()) {
+        for tier in volumes(folder.path()) {
             let error = tier.create(&name("no/file"), 10, &Still).err().unwrap().to_string();
             assert!(error.contains("no/file"), "{error}");
             std::fs::write(folder.path().join("flat"), "x").unwrap();
             assert!(tier.make_folder(&name("flat")).unwrap_err().to_string().contains("flat"));
         }
-        let mmap = Selection::named("mmap", Mode::default()).unwrap();
-        assert!(mmap.tier(folder.path()).unwrap_err().to_string().contains("checkpoints cannot be written"));
     }
 }

@@ -1,66 +1,58 @@
-//! Checkpoints on a simulated device: what is written is counted and takes its time, and small files are kept in
+//! Checkpoints on a simulated device: what is written is counted and takes its time, and the manifests are kept in
 //! memory, so that a save, a drain and a restore find what they would find on a disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use model::checkpoint::manifest::{Manifest, Moment};
 use model::names::Name;
 use model::units::Nanos;
 
-use super::{Lock, Sink, Source, Tier};
+use super::{Lock, Sink, Source, Stored, Tier, TierFiles};
 use crate::page_cache::Pages;
 use crate::sim::Sim;
 use crate::{Buffer, Now, StoreError};
-
-/// What would stand under a name.
-#[derive(Clone, Debug)]
-enum Entry {
-    Folder,
-    File { bytes: u64 },
-    Small(Vec<u8>),
-}
 
 /// A simulated device that holds checkpoints.
 #[derive(Debug)]
 pub struct SimTier {
     device: Arc<Sim>,
-    entries: Mutex<BTreeMap<String, Entry>>,
+    held: Mutex<Contents>,
+}
+
+/// What the device would hold.
+#[derive(Debug, Default)]
+struct Contents {
+    /// Bytes of each file.
+    files: BTreeMap<String, u64>,
+    complete: BTreeMap<Moment, Stored>,
+}
+
+impl Contents {
+    fn remove_files(&mut self, checkpoint: &Stored) {
+        for file in &checkpoint.manifest.files {
+            self.files.remove(checkpoint.path(&file.name).as_str());
+        }
+    }
 }
 
 impl SimTier {
     /// On a device that others may use, too: all share its time.
     pub fn on(device: Arc<Sim>) -> SimTier {
-        SimTier { device, entries: Mutex::default() }
+        SimTier { device, held: Mutex::default() }
     }
 
     pub(super) fn parse(arguments: &str) -> Result<SimTier, StoreError> {
         Ok(SimTier::on(Arc::new(Sim::parse(arguments)?)))
     }
 
-    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn must_have_folder(&self, name: &Name) -> Result<(), StoreError> {
-        let there = match name.as_str().rsplit_once('/') {
-            None => true,
-            Some((folder, _)) => matches!(self.names().get(folder), Some(Entry::Folder)),
-        };
-        if there { Ok(()) } else { Err(StoreError::Missing { name: self.shown(name) }) }
-    }
-
-    /// Bytes of a file that was written; `None` if there is none.
-    fn written(&self, name: &Name) -> Option<u64> {
-        match self.names().get(name.as_str()) {
-            Some(Entry::File { bytes }) => Some(*bytes),
-            Some(Entry::Small(bytes)) => Some(bytes.len() as u64),
-            _ => None,
-        }
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tier for SimTier {
+impl TierFiles for SimTier {
     fn shown(&self, name: &Name) -> String {
         format!("simulated {name}")
     }
@@ -78,25 +70,20 @@ impl Tier for SimTier {
         Vec::new()
     }
 
-    fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        self.names().insert(folder.to_string(), Entry::Folder);
-        Ok(())
-    }
-
     fn create<'a>(
         &'a self,
         name: &Name,
         _bytes: u64,
         clock: &'a dyn Now,
     ) -> Result<Box<dyn Sink + 'a>, StoreError> {
-        self.must_have_folder(name)?;
         let requests = Requests::new(&self.device, clock);
         Ok(Box::new(SimSink { tier: self, name: name.to_string(), bytes: 0, requests }))
     }
 
     fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
-        let bytes = self.written(name).ok_or_else(|| StoreError::Missing { name: self.shown(name) })?;
-        Ok(Box::new(SimSource { left: bytes, requests: Requests::new(&self.device, clock) }))
+        let bytes = self.contents().files.get(name.as_str()).copied();
+        let left = bytes.ok_or_else(|| StoreError::Missing { name: self.shown(name) })?;
+        Ok(Box::new(SimSource { left, requests: Requests::new(&self.device, clock) }))
     }
 
     fn evict(&self, _name: &Name) -> Result<Option<Pages>, StoreError> {
@@ -107,68 +94,67 @@ impl Tier for SimTier {
         Ok(None)
     }
 
-    fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
-        self.must_have_folder(name)?;
-        self.names().insert(name.to_string(), Entry::Small(bytes.to_vec()));
-        Ok(())
-    }
-
-    fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(match self.names().get(name.as_str()) {
-            Some(Entry::Small(bytes)) => Some(bytes.clone()),
-            _ => None,
-        })
-    }
-
-    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError> {
-        Ok(self.written(name))
-    }
-
     fn sync_file(&self, _name: &Name) -> Result<(), StoreError> {
         Ok(())
     }
+}
 
-    fn sync_folder(&self, _folder: &Name) -> Result<(), StoreError> {
-        Ok(())
+impl Tier for SimTier {
+    fn files(&self) -> &dyn TierFiles {
+        self
     }
 
-    fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError> {
-        let prefix = if folder.as_str() == "." { String::new() } else { format!("{folder}/") };
-        let names = self.names();
-        let inside = names.keys().filter_map(|name| name.strip_prefix(&prefix));
-        Ok(inside.filter(|name| !name.contains('/')).map(str::to_owned).collect())
+    fn find(&self, moment: Moment) -> Result<Option<Stored>, StoreError> {
+        Ok(self.contents().complete.get(&moment).cloned())
     }
 
-    fn rename(&self, from: &Name, to: &Name) -> Result<(), StoreError> {
-        let mut names = self.names();
-        let moved = |name: &str| match name.strip_prefix(from.as_str())? {
-            rest if rest.is_empty() || rest.starts_with('/') => Some(format!("{to}{rest}")),
-            _ => None,
+    fn list(&self) -> Result<Vec<Stored>, StoreError> {
+        Ok(self.contents().complete.values().cloned().collect())
+    }
+
+    fn begin(&self, manifest: Manifest) -> Result<Stored, StoreError> {
+        let folder = manifest.moment.folder();
+        // The files of the one that it replaces keep their names until then.
+        let prefix = match self.contents().complete.contains_key(&manifest.moment) {
+            true => format!("{folder}.{}", manifest.serial),
+            false => folder,
         };
-        let old: Vec<(String, String)> =
-            names.keys().filter_map(|name| Some((name.clone(), moved(name)?))).collect();
-        if old.is_empty() {
-            return Err(StoreError::Missing { name: self.shown(from) });
-        }
-        for (old, new) in old {
-            if let Some(entry) = names.remove(&old) {
-                names.insert(new, entry);
-            }
+        Ok(Stored { prefix, manifest })
+    }
+
+    fn commit(&self, checkpoint: &Stored) -> Result<(), StoreError> {
+        let mut contents = self.contents();
+        let replaced = contents.complete.insert(checkpoint.manifest.moment, checkpoint.clone());
+        if let Some(replaced) = replaced.filter(|replaced| replaced.prefix != checkpoint.prefix) {
+            contents.remove_files(&replaced);
         }
         Ok(())
     }
 
-    fn remove(&self, name: &Name) -> Result<(), StoreError> {
-        self.names().remove(name.as_str());
+    fn abandon(&self, checkpoint: &Stored) {
+        self.contents().remove_files(checkpoint);
+    }
+
+    fn remove(&self, checkpoint: &Stored) -> Result<(), StoreError> {
+        let mut contents = self.contents();
+        if contents.complete.get(&checkpoint.manifest.moment) == Some(checkpoint) {
+            contents.complete.remove(&checkpoint.manifest.moment);
+        }
+        contents.remove_files(checkpoint);
         Ok(())
     }
 
-    fn remove_folder(&self, folder: &Name) -> Result<(), StoreError> {
-        let (mut names, inside) = (self.names(), format!("{folder}/"));
-        if !names.keys().any(|name| name.starts_with(&inside)) {
-            names.remove(folder.as_str());
-        }
+    /// Nothing outlives the process.
+    fn recover(&self) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    fn holds(&self, manifest: &Manifest) -> Result<bool, StoreError> {
+        let contents = self.contents();
+        Ok(contents.complete.get(&manifest.moment).is_some_and(|there| {
+            let has = |name: &str, bytes| contents.files.get(there.path(name).as_str()) == Some(&bytes);
+            there.manifest == *manifest && manifest.files.iter().all(|file| has(&file.name, file.bytes))
+        }))
     }
 }
 
@@ -236,7 +222,7 @@ impl Sink for SimSink<'_> {
 
     fn finish(self: Box<Self>, _durable: bool, _spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
         let (end, bytes) = (self.requests.finish(), self.bytes);
-        self.tier.names().insert(self.name, Entry::File { bytes });
+        self.tier.contents().files.insert(self.name, bytes);
         Ok(end)
     }
 }
@@ -284,7 +270,6 @@ mod tests {
     #[test]
     fn writes_take_the_device_s_time_and_share_it() {
         let tier = SimTier::parse("bandwidth=100MB/s,latency=1ms,channels=1").unwrap();
-        tier.make_folder(&name("one")).unwrap();
         let begin = Far.now();
         let chunk = || {
             let mut chunk = Buffer::with_capacity(1 << 20);
@@ -300,28 +285,10 @@ mod tests {
             Nanos(21_000_000),
             "1 ms, and twice 10 ms: the second latency is overlapped"
         );
-        assert_eq!(tier.size(&name("one/file")), Ok(Some(2_000_000)));
+        assert_eq!(tier.contents().files.get("one/file"), Some(&2_000_000));
         let slow = SimTier::parse("bandwidth=100MB/s,write=50MB/s").unwrap();
-        slow.make_folder(&name("x")).unwrap();
         let mut sink = slow.create(&name("x/y"), 1_000_000, &Far).unwrap();
         sink.write(chunk()).unwrap();
         assert_eq!(sink.finish(true, &mut Vec::new()).unwrap().since(begin), Nanos(20_000_000));
-    }
-
-    #[test]
-    fn names_behave_as_on_a_disk() {
-        let tier = SimTier::parse("hdd").unwrap();
-        assert!(tier.put(&name("a/list"), b"x").unwrap_err().to_string().contains("a/list"));
-        tier.make_folder(&name("a")).unwrap();
-        tier.put(&name("a/list"), b"x").unwrap();
-        assert_eq!(tier.entries(&name("a")).unwrap(), ["list"]);
-        assert_eq!(tier.entries(&name(".")).unwrap(), ["a"]);
-        assert_eq!(tier.get(&name("a/list")).unwrap().unwrap(), b"x");
-        tier.rename(&name("a"), &name("b")).unwrap();
-        tier.remove_folder(&name("b")).unwrap();
-        assert_eq!(tier.get(&name("b/list")).unwrap().unwrap(), b"x", "what is not empty stays");
-        tier.remove(&name("b/list")).unwrap();
-        tier.remove_folder(&name("b")).unwrap();
-        assert!(tier.entries(&name(".")).unwrap().is_empty());
     }
 }

@@ -1,0 +1,275 @@
+//! A tier like an object store: names and bytes, without folders and renames. A manifest is put on the condition that
+//! the one known before is still there. The engine saves to it and restores from it as it does with folders.
+
+use std::collections::BTreeMap;
+
+use model::checkpoint::manifest::Manifest;
+use model::names::Name;
+use store::conformance::tier::{manifest, tier, write_files};
+use store::page_cache::Pages;
+use store::{Buffer, Lock, Now, Sink, Source, Stored, TierFiles};
+
+use super::faults::bench;
+use super::*;
+
+/// The objects, by name. Clones are the same place.
+#[derive(Clone, Debug, Default)]
+struct Objects(Arc<Mutex<Bucket>>);
+
+#[derive(Debug, Default)]
+struct Bucket {
+    objects: BTreeMap<String, Vec<u8>>,
+    /// Checkpoints that were ever begun: each has names of its own.
+    begun: u64,
+    /// The manifest that was there when a checkpoint was begun, by its prefix.
+    known: BTreeMap<String, Option<Vec<u8>>>,
+}
+
+fn manifest_key(moment: Moment) -> String {
+    format!("{}/checkpoint.json", moment.folder())
+}
+
+/// Where the files are, and what they are.
+fn written(checkpoint: &Stored) -> Vec<u8> {
+    format!("{}\n{}", checkpoint.prefix, checkpoint.manifest.to_text()).into_bytes()
+}
+
+fn read(bytes: &[u8]) -> Stored {
+    let (prefix, text) = std::str::from_utf8(bytes).unwrap().split_once('\n').unwrap();
+    Stored { prefix: prefix.to_owned(), manifest: Manifest::from_text(text).unwrap() }
+}
+
+impl Bucket {
+    /// Puts an object if the present one is as expected: none, or these bytes.
+    fn put_if(&mut self, key: String, bytes: Vec<u8>, expected: Option<&Vec<u8>>) -> bool {
+        let as_expected = self.objects.get(&key) == expected;
+        if as_expected {
+            self.objects.insert(key, bytes);
+        }
+        as_expected
+    }
+
+    fn remove_listed(&mut self, checkpoint: &Stored) {
+        for file in &checkpoint.manifest.files {
+            self.objects.remove(checkpoint.path(&file.name).as_str());
+        }
+        self.objects.remove(&format!("{}/draft", checkpoint.prefix));
+    }
+}
+
+impl Objects {
+    fn bucket(&self) -> MutexGuard<'_, Bucket> {
+        self.0.lock().unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.bucket().objects.keys().cloned().collect()
+    }
+}
+
+impl TierFiles for Objects {
+    fn shown(&self, name: &Name) -> String {
+        format!("objects/{name}")
+    }
+
+    fn holds_files(&self) -> bool {
+        true
+    }
+
+    fn lock(&self, _shared: bool) -> Result<Lock, StoreError> {
+        Ok(Lock::default())
+    }
+
+    fn observed(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    fn create<'a>(
+        &'a self,
+        name: &Name,
+        _bytes: u64,
+        clock: &'a dyn Now,
+    ) -> Result<Box<dyn Sink + 'a>, StoreError> {
+        Ok(Box::new(Upload { to: self, name: name.to_string(), bytes: Vec::new(), clock }))
+    }
+
+    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
+        let object = self.bucket().objects.get(name.as_str()).cloned();
+        let bytes = object.ok_or_else(|| StoreError::Missing { name: self.shown(name) })?;
+        Ok(Box::new(Download { bytes, at: 0, clock }))
+    }
+
+    fn evict(&self, _name: &Name) -> Result<Option<Pages>, StoreError> {
+        Ok(None)
+    }
+
+    fn cached(&self, _name: &Name) -> Result<Option<Pages>, StoreError> {
+        Ok(None)
+    }
+
+    fn sync_file(&self, _name: &Name) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+struct Upload<'a> {
+    to: &'a Objects,
+    name: String,
+    bytes: Vec<u8>,
+    clock: &'a dyn Now,
+}
+
+impl Sink for Upload<'_> {
+    fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
+        self.bytes.extend_from_slice(chunk.bytes());
+        Ok(Some(chunk))
+    }
+
+    fn finish(self: Box<Self>, _durable: bool, _spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError> {
+        self.to.bucket().objects.insert(self.name, self.bytes);
+        Ok(self.clock.now())
+    }
+}
+
+struct Download<'a> {
+    bytes: Vec<u8>,
+    at: usize,
+    clock: &'a dyn Now,
+}
+
+impl Source for Download<'_> {
+    fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError> {
+        let len = chunk.capacity().min(self.bytes.len() - self.at);
+        chunk.room()[..len].copy_from_slice(&self.bytes[self.at..][..len]);
+        chunk.set_len(len);
+        self.at += len;
+        Ok(())
+    }
+
+    fn ended(&self) -> Nanos {
+        self.clock.now()
+    }
+}
+
+impl Tier for Objects {
+    fn files(&self) -> &dyn TierFiles {
+        self
+    }
+
+    fn find(&self, moment: Moment) -> Result<Option<Stored>, StoreError> {
+        Ok(self.bucket().objects.get(&manifest_key(moment)).map(|bytes| read(bytes)))
+    }
+
+    fn list(&self) -> Result<Vec<Stored>, StoreError> {
+        let bucket = self.bucket();
+        let manifests = bucket.objects.iter().filter(|(name, _)| name.ends_with("/checkpoint.json"));
+        Ok(manifests.map(|(_, bytes)| read(bytes)).collect())
+    }
+
+    fn begin(&self, manifest: Manifest) -> Result<Stored, StoreError> {
+        let mut bucket = self.bucket();
+        bucket.begun += 1;
+        let prefix = format!("{}/{}", manifest.moment.folder(), bucket.begun);
+        let known = bucket.objects.get(&manifest_key(manifest.moment)).cloned();
+        bucket.known.insert(prefix.clone(), known);
+        let begun = Stored { prefix, manifest };
+        bucket.objects.insert(format!("{}/draft", begun.prefix), written(&begun));
+        Ok(begun)
+    }
+
+    fn commit(&self, checkpoint: &Stored) -> Result<(), StoreError> {
+        let (key, mut bucket) = (manifest_key(checkpoint.manifest.moment), self.bucket());
+        let known = bucket.known.remove(&checkpoint.prefix).unwrap();
+        if !bucket.put_if(key.clone(), written(checkpoint), known.as_ref()) {
+            return Err(StoreError::Busy { name: format!("objects/{key}") });
+        }
+        bucket.objects.remove(&format!("{}/draft", checkpoint.prefix));
+        if let Some(replaced) = known {
+            bucket.remove_listed(&read(&replaced));
+        }
+        Ok(())
+    }
+
+    fn abandon(&self, checkpoint: &Stored) {
+        self.bucket().remove_listed(checkpoint);
+    }
+
+    fn remove(&self, checkpoint: &Stored) -> Result<(), StoreError> {
+        let (key, mut bucket) = (manifest_key(checkpoint.manifest.moment), self.bucket());
+        if bucket.objects.get(&key) == Some(&written(checkpoint)) {
+            bucket.objects.remove(&key);
+        }
+        bucket.remove_listed(checkpoint);
+        Ok(())
+    }
+
+    fn recover(&self) -> Result<(), StoreError> {
+        let mut bucket = self.bucket();
+        let drafts = bucket.objects.iter().filter(|(name, _)| name.ends_with("/draft"));
+        let begun: Vec<Stored> = drafts.map(|(_, bytes)| read(bytes)).collect();
+        begun.iter().for_each(|checkpoint| bucket.remove_listed(checkpoint));
+        Ok(())
+    }
+
+    fn holds(&self, manifest: &Manifest) -> Result<bool, StoreError> {
+        let bucket = self.bucket();
+        Ok(bucket.objects.get(&manifest_key(manifest.moment)).is_some_and(|bytes| {
+            let there = read(bytes);
+            let size = |name: &str| bucket.objects.get(there.path(name).as_str()).map(|object| object.len());
+            there.manifest == *manifest
+                && manifest.files.iter().all(|file| size(&file.name) == Some(file.bytes as usize))
+        }))
+    }
+}
+
+#[test]
+fn it_passes_the_suite_of_tiers() {
+    let objects = Objects::default();
+    tier(&objects);
+    assert_eq!(objects.names(), Vec::<String>::new());
+}
+
+#[test]
+fn the_engine_saves_drains_removes_and_restores() {
+    for mode in ["direct", "async", "burst-buffer"] {
+        let (fast, last) = (Objects::default(), Objects::default());
+        let settings = [&format!("checkpoint.mode_of_save={mode}"), "checkpoint.keep_last=2"];
+        let place = |objects: &Objects| -> Box<dyn Tier> { Box::new(objects.clone()) };
+        let burst = (mode == "burst-buffer").then(|| place(&fast));
+        let bench = bench(&settings, burst, place(&last));
+        let (_, saved) = bench.keep(|keeper| (1..=3).map(|step| keeper.save(at(step))).max());
+        assert!(saved.iter().all(|save| save.is_complete() && save.troubles.is_empty()), "{saved:?}");
+        bench.keep(|keeper| keeper.save(at(2)));
+        let (restored, _) = bench.keep(|keeper| keeper.restore(newest()).unwrap());
+        assert_eq!((restored.moment, restored.verified_bytes), (at(2), restored.bytes), "{mode}");
+        assert_eq!(fast.names(), Vec::<String>::new(), "{mode}");
+        let mut kept: Vec<Moment> = last.list().unwrap().iter().map(|there| there.manifest.moment).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, [at(2), at(3)], "{mode}");
+        let listed: usize = last.list().unwrap().iter().map(|there| there.manifest.files.len() + 1).sum();
+        assert_eq!(last.names().len(), listed, "{mode}: nothing else is left");
+    }
+}
+
+#[test]
+fn of_two_runs_that_save_the_same_moment_one_is_refused() {
+    let objects = Objects::default();
+    let [first, second] = [1, 2].map(|serial| objects.begin(manifest(1, serial, &[100])).unwrap());
+    for begun in [&first, &second] {
+        write_files(&objects, begun);
+    }
+    objects.commit(&first).unwrap();
+    assert!(matches!(objects.commit(&second), Err(StoreError::Busy { .. })));
+    objects.abandon(&second);
+    assert_eq!(objects.list().unwrap(), [first.clone()]);
+    assert!(objects.holds(&first.manifest).unwrap());
+}
+
+#[test]
+fn what_a_killed_run_left_is_removed_by_the_next() {
+    let objects = Objects::default();
+    let killed = objects.begin(manifest(7, 1, &[100, 200])).unwrap();
+    write_files(&objects, &killed);
+    bench(&[], None, Box::new(objects.clone())).keep(|keeper| keeper.save(at(1)));
+    assert!(objects.names().iter().all(|name| name.starts_with("global_epoch1_step1/")), "{objects:?}");
+}

@@ -1,0 +1,226 @@
+//! Checkpoints on a file system, a folder each. The order of steps is what makes a crash at any moment survivable, and
+//! it is here alone. A folder gets a draft, which lists what will be in it, then the files, then their names are made
+//! durable, then the manifest is put in place by a rename; a checkpoint is removed in the opposite order. A complete
+//! checkpoint of the same moment is renamed aside meanwhile. What neither a draft nor a manifest lists is not ours and
+//! is never touched.
+
+use std::fmt::Debug;
+
+use model::checkpoint::manifest::{MANIFEST, Manifest, Moment};
+use model::names::Name;
+
+use super::{CHUNK_GRANULE, Stored, Tier, TierFiles, file_path, name};
+use crate::{PARTIAL, StoreError};
+
+/// Lists the files of a checkpoint that is not complete yet, or not any more.
+const DRAFT: &str = "checkpoint.draft";
+/// Ends the name of the folder of a complete checkpoint while another of its name is written.
+const ASIDE: &str = ".replaced";
+
+/// What a file system has beside files that are written and read: folders, small files and renames. Names are relative
+/// to the tier's folder; folders are one level deep.
+pub trait Volume: TierFiles {
+    /// Makes a folder; fine if it exists, unless it is a link.
+    fn make_folder(&self, folder: &Name) -> Result<(), StoreError>;
+    /// Writes a small file so that it is there with all its bytes after a crash at any moment, or not at all.
+    fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError>;
+    /// The bytes of a small file; `None` if there is no regular file of that name.
+    fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Bytes of a file; `None` if there is no regular file of that name.
+    fn size(&self, name: &Name) -> Result<Option<u64>, StoreError>;
+    /// Makes the names in a folder durable.
+    fn sync_folder(&self, folder: &Name) -> Result<(), StoreError>;
+    /// What is in a folder; nothing if it does not exist.
+    fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError>;
+    /// Gives a file or a folder another name in the same folder in one step. A regular file may replace another.
+    fn rename(&self, from: &Name, to: &Name) -> Result<(), StoreError>;
+    /// Removes a regular file; fine if there is none. Anything else of that name stays.
+    fn remove(&self, name: &Name) -> Result<(), StoreError>;
+    /// Removes a folder that is empty; one that is not stays, as does a link, and none is fine.
+    fn remove_folder(&self, folder: &Name) -> Result<(), StoreError>;
+}
+
+/// A tier that keeps checkpoints in the folders of a volume.
+#[derive(Debug)]
+pub(crate) struct Folders(pub(crate) Box<dyn Volume>);
+
+fn root() -> Name {
+    name(".")
+}
+
+fn aside(moment: Moment) -> String {
+    format!("{}{ASIDE}", moment.folder())
+}
+
+impl Tier for Folders {
+    fn files(&self) -> &dyn TierFiles {
+        &*self.0
+    }
+
+    fn find(&self, moment: Moment) -> Result<Option<Stored>, StoreError> {
+        match self.stored(moment.folder())? {
+            // It may be aside for one that is not complete yet.
+            None => self.stored(aside(moment)),
+            found => Ok(found),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<Stored>, StoreError> {
+        let found = self.moments()?.into_iter().map(|moment| self.find(moment));
+        Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    fn begin(&self, draft: Manifest) -> Result<Stored, StoreError> {
+        let begun = self.try_begin(&draft);
+        if begun.is_err() {
+            // The error is the one to report; what could not be put in order now, the next run does.
+            let _ = self.tidy(draft.moment);
+        }
+        begun.map(|()| Stored { prefix: draft.moment.folder(), manifest: draft })
+    }
+
+    fn commit(&self, Stored { prefix, manifest }: &Stored) -> Result<(), StoreError> {
+        let place = file_path(prefix, MANIFEST);
+        // The one that it replaces is aside: a manifest here was put by another run.
+        if self.0.size(&place)?.is_some() {
+            return Err(StoreError::Busy { name: self.0.shown(&name(prefix)) });
+        }
+        self.0.sync_folder(&name(prefix))?;
+        self.0.sync_folder(&root())?;
+        self.0.put(&place, manifest.to_text().as_bytes())?;
+        // It is complete now; the rest only takes room, and the next run puts it in order if this fails.
+        let _ = self.tidy(manifest.moment);
+        Ok(())
+    }
+
+    fn abandon(&self, Stored { prefix, manifest }: &Stored) {
+        // There is an error to report already; what could not be put in order now, the next run does.
+        let _ = self.remove_from(prefix).and_then(|()| self.tidy(manifest.moment));
+    }
+
+    fn remove(&self, checkpoint: &Stored) -> Result<(), StoreError> {
+        self.remove_from(&checkpoint.prefix)
+    }
+
+    fn recover(&self) -> Result<(), StoreError> {
+        self.moments()?.into_iter().try_for_each(|moment| self.tidy(moment))
+    }
+
+    fn holds(&self, manifest: &Manifest) -> Result<bool, StoreError> {
+        let folder = manifest.moment.folder();
+        if self.stored(folder.clone())?.is_none_or(|there| there.manifest != *manifest) {
+            return Ok(false);
+        }
+        for file in &manifest.files {
+            if self.0.size(&file_path(&folder, &file.name))? != Some(file.bytes) {
+                return Ok(false);
+            }
+        }
+        // The run that put the manifest there may have been killed before its name was durable.
+        self.0.sync_folder(&name(&folder))?;
+        self.0.sync_folder(&root())?;
+        Ok(true)
+    }
+}
+
+impl Folders {
+    /// The list of files under this name, if it is a whole one and of this folder.
+    fn listed(&self, folder: &str, file: &str) -> Result<Option<Manifest>, StoreError> {
+        let Some(bytes) = self.0.get(&file_path(folder, file))? else { return Ok(None) };
+        let read = String::from_utf8(bytes).ok().and_then(|text| Manifest::from_text(&text).ok());
+        // One of another folder says nothing about what is here, and no file of ours is elsewhere.
+        let of_moment = folder.strip_suffix(ASIDE).unwrap_or(folder);
+        Ok(read.filter(|list| {
+            list.moment.folder() == of_moment && list.files.iter().all(|file| !file.name.contains('/'))
+        }))
+    }
+
+    /// The complete checkpoint in a folder.
+    fn stored(&self, folder: String) -> Result<Option<Stored>, StoreError> {
+        Ok(self.listed(&folder, MANIFEST)?.map(|manifest| Stored { prefix: folder, manifest }))
+    }
+
+    /// The checkpoints that have a folder, complete or not.
+    fn moments(&self) -> Result<Vec<Moment>, StoreError> {
+        let entries = self.0.entries(&root())?;
+        let of_entry = |name: &String| Moment::of_folder(name.strip_suffix(ASIDE).unwrap_or(name));
+        let mut moments: Vec<Moment> = entries.iter().filter_map(of_entry).collect();
+        moments.sort_unstable();
+        moments.dedup();
+        Ok(moments)
+    }
+
+    fn try_begin(&self, draft: &Manifest) -> Result<(), StoreError> {
+        let folder = draft.moment.folder();
+        self.tidy(draft.moment)?;
+        if self.stored(folder.clone())?.is_some() {
+            self.0.rename(&name(&folder), &name(&aside(draft.moment)))?;
+        }
+        self.0.make_folder(&name(&folder))?;
+        if !self.0.entries(&name(&folder))?.is_empty() {
+            return Err(StoreError::Foreign { name: self.0.shown(&name(&folder)) });
+        }
+        self.0.put(&file_path(&folder, DRAFT), draft.to_text().as_bytes())
+    }
+
+    /// Removes the checkpoint in a folder, so that it is never seen with files missing.
+    fn remove_from(&self, folder: &str) -> Result<(), StoreError> {
+        let complete = self.stored(folder.to_owned())?.is_some();
+        if complete {
+            let draft = file_path(folder, DRAFT);
+            self.remove_draft(folder)?;
+            if self.0.size(&draft)?.is_some() {
+                return Err(StoreError::NotOurs { name: self.0.shown(&draft), what: "a file" });
+            }
+            self.0.rename(&file_path(folder, MANIFEST), &draft)?;
+            self.0.sync_folder(&name(folder))?;
+        }
+        self.clear(folder, complete)
+    }
+
+    /// Removes a draft that is not needed any more.
+    fn remove_draft(&self, folder: &str) -> Result<(), StoreError> {
+        match self.listed(folder, DRAFT)? {
+            Some(_) => self.0.remove(&file_path(folder, DRAFT)),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes what is ours in the folder of a checkpoint that is not complete, and the folder if nothing is left in
+    /// it. A file is ours if the draft lists it and its size fits: the listed size if the files were `whole` until now,
+    /// and at most that, in granules, if they were not.
+    fn clear(&self, folder: &str, whole: bool) -> Result<(), StoreError> {
+        let partial = |file: &str| file_path(folder, &format!("{file}{PARTIAL}"));
+        if let Some(draft) = self.listed(folder, DRAFT)? {
+            for file in &draft.files {
+                let path = file_path(folder, &file.name);
+                let most = file.bytes.next_multiple_of(CHUNK_GRANULE as u64);
+                let fits = |bytes| if whole { bytes == file.bytes } else { bytes <= most };
+                if self.0.size(&path)?.is_some_and(fits) {
+                    self.0.remove(&path)?;
+                }
+            }
+            self.0.remove(&partial(MANIFEST))?;
+            // The list must outlive what it lists.
+            self.0.sync_folder(&name(folder))?;
+            self.0.remove(&file_path(folder, DRAFT))?;
+        }
+        self.0.remove(&partial(DRAFT))?;
+        self.0.remove_folder(&name(folder))
+    }
+
+    /// Puts in order what an unfinished save, drain or removal left.
+    fn tidy(&self, moment: Moment) -> Result<(), StoreError> {
+        let (folder, aside) = (moment.folder(), aside(moment));
+        if self.stored(folder.clone())?.is_some() {
+            self.remove_draft(&folder)?;
+            return self.remove_from(&aside);
+        }
+        self.clear(&folder, false)?;
+        if self.stored(aside.clone())?.is_none() {
+            return self.clear(&aside, false);
+        }
+        self.0.rename(&name(&aside), &name(&folder))?;
+        self.0.sync_folder(&root())
+    }
+}
