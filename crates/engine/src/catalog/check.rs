@@ -2,19 +2,15 @@
 //! its files. A file that is written to in place changes its size but not its folder's time; that shows when
 //! it is read.
 
-use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use model::catalog::Catalog;
-use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, FileType, StatxFlags};
-use rustix::io::Errno;
+use store::Listing;
 
 use super::ScanError;
 use super::known::{failed, whole};
-use super::list::{nanoseconds, retry};
 use crate::stop::Stop;
 
 /// Folders that a thread takes on at a time.
@@ -65,8 +61,7 @@ pub fn changed_folders<B: AsRef<[u8]> + Sync>(
     threads: usize,
     stop: &Stop,
 ) -> Result<Changes, ScanError> {
-    let fd = super::open_root(root)?;
-    let check = Check { root: &fd, root_path: root, catalog, stop };
+    let check = Check { listing: &super::open_root(root)?, root_path: root, catalog, stop };
     let next = AtomicUsize::new(0);
     let found: Mutex<Result<Vec<(usize, bool)>, ScanError>> = Mutex::new(Ok(Vec::new()));
     std::thread::scope(|scope| {
@@ -102,7 +97,7 @@ pub fn changed_folders<B: AsRef<[u8]> + Sync>(
 }
 
 struct Check<'a, B> {
-    root: &'a OwnedFd,
+    listing: &'a dyn Listing,
     root_path: &'a Path,
     catalog: &'a Catalog<B>,
     stop: &'a Stop,
@@ -130,16 +125,9 @@ impl<B: AsRef<[u8]>> Check<'_, B> {
     /// Whether folder `at` is gone or changed; `None` if it is as it was.
     fn look(&self, at: usize) -> Result<Option<bool>, ScanError> {
         let Some(folder) = self.catalog.folder(at) else { return Ok(Some(true)) };
-        let name = if folder.path.is_empty() { b".".as_slice() } else { folder.path };
-        // A path of a catalog has no NUL.
-        let name = CString::new(name).unwrap_or_default();
-        let mask = StatxFlags::TYPE | StatxFlags::MTIME;
-        match retry(|| rustix::fs::statx(self.root, &name, AtFlags::SYMLINK_NOFOLLOW, mask)) {
-            Ok(facts) if FileType::from_raw_mode(u32::from(facts.stx_mode)) != FileType::Directory => {
-                Ok(Some(true))
-            }
-            Ok(facts) => Ok((nanoseconds(&facts) != folder.mtime_ns).then_some(false)),
-            Err(Errno::NOENT | Errno::NOTDIR) => Ok(Some(true)),
+        match self.listing.version(folder.path) {
+            Ok(None) => Ok(Some(true)),
+            Ok(Some(version)) => Ok((version != folder.mtime_ns).then_some(false)),
             Err(cause) => Err(failed("look at the folder", self.root_path, folder.path, cause)),
         }
     }

@@ -14,13 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use model::catalog::{Assembler, EncodedFolder, HEADER, path_order, put_varint, take_bytes, take_varint};
-use rustix::fd::AsFd;
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
-use store::{Held, StoreError};
+use store::{Held, Listing, StoreError, modification_time};
 
 use super::ScanError;
-use super::list::mtime_ns;
 
 /// Changes with the form of the records; a journal of another form is begun anew.
 const MAGIC: [u8; 8] = *b"\x89FLJRN\x01\n";
@@ -34,11 +32,12 @@ const PREFIX: usize = 12;
 pub(super) struct Identity(Vec<u8>);
 
 impl Identity {
-    pub(super) fn of(root: impl AsFd, path: &Path, suffixes: &[Vec<u8>]) -> Result<Identity, ScanError> {
-        let facts = rustix::fs::fstat(root).map_err(|cause| ScanError::io("look at", path, cause.into()))?;
-        let mut bytes = Vec::new();
-        put_varint(&mut bytes, facts.st_dev);
-        put_varint(&mut bytes, facts.st_ino);
+    pub(super) fn of(
+        listing: &dyn Listing,
+        path: &Path,
+        suffixes: &[Vec<u8>],
+    ) -> Result<Identity, ScanError> {
+        let mut bytes = listing.identity().map_err(|cause| ScanError::io("look at", path, cause))?;
         for suffix in suffixes {
             put_varint(&mut bytes, suffix.len() as u64);
             bytes.extend_from_slice(suffix);
@@ -267,7 +266,7 @@ impl Journal {
 fn touch(file: &File) -> Result<i64, Errno> {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })?;
-    mtime_ns(file)
+    modification_time(file)
 }
 
 /// Keeps a second listing of the same folder away.

@@ -58,9 +58,9 @@ pub(super) fn failed(
     operation: &'static str,
     root: &std::path::Path,
     path: &[u8],
-    cause: rustix::io::Errno,
+    cause: std::io::Error,
 ) -> ScanError {
-    ScanError::io(operation, &whole(root, path), cause.into())
+    ScanError::io(operation, &whole(root, path), cause)
 }
 
 /// The path of something in the tree as a person needs it.

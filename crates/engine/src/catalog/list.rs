@@ -1,5 +1,5 @@
-//! One folder: its names from the kernel in batches, the size of each, and the batches as sorted runs. What
-//! is a file of the data set and what is not is decided here.
+//! One folder: its names in batches, the size of each, and the batches as sorted runs. What is a file of the data
+//! set and what is not is decided here.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -7,9 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, PoisonError};
 
 use model::catalog::{BuildError, EncodedFolder, FolderEncoder};
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags};
-use rustix::io::Errno;
+use store::{EntryKind, Hint, Prefix};
 
 use super::known::{failed, join, whole};
 use super::{ScanError, Skipped};
@@ -24,7 +22,7 @@ const INDEX: &[u8] = b".idx";
 /// A folder that is being listed by one or more threads.
 #[derive(Debug)]
 pub(super) struct OpenFolder {
-    pub(super) fd: OwnedFd,
+    pub(super) prefix: Box<dyn Prefix>,
     pub(super) path: Vec<u8>,
     pub(super) mtime_ns: i64,
     /// Batches that are not done, and the listing itself. Who takes it to 0 finishes the folder.
@@ -46,15 +44,7 @@ impl OpenFolder {
     }
 }
 
-/// What a name turned out to be.
-pub(super) enum Kind {
-    File(u64),
-    Folder,
-    LinkedFolder,
-    Special,
-}
-
-/// Names that belong together, as the kernel gave them.
+/// Names that belong together, as the listing gave them.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     /// The names, each with its NUL.
@@ -67,7 +57,7 @@ struct Entry {
     start: u32,
     /// Without the NUL.
     len: u16,
-    hint: FileType,
+    hint: Hint,
     size: u64,
 }
 
@@ -76,8 +66,7 @@ impl Batch {
         self.entries.len() >= BATCH
     }
 
-    /// Adds a name whose type the folder gives as `hint`, which may be unknown.
-    pub(super) fn push(&mut self, name: &CStr, hint: FileType) {
+    pub(super) fn push(&mut self, name: &CStr, hint: Hint) {
         let bytes = name.to_bytes_with_nul();
         // A kernel's folder entry is at most 64 KiB, and a batch of them less than 4 GiB.
         self.entries.push(Entry {
@@ -109,18 +98,22 @@ impl Batch {
         let mut kept = 0;
         for at in 0..self.entries.len() {
             let mut entry = self.entries[at];
-            let kind = look(&folder.fd, self.c_name(entry), entry.hint)
-                .map_err(|cause| failed("look at", root, &join(&folder.path, self.name(entry)), cause))?;
+            let kind = match entry.hint {
+                Hint::Sized(size) => Ok(EntryKind::File(size)),
+                hint => folder.prefix.look(self.c_name(entry), hint),
+            };
+            let kind =
+                kind.map_err(|cause| failed("look at", root, &join(&folder.path, self.name(entry)), cause))?;
             match kind {
-                Kind::File(size) => {
+                EntryKind::File(size) => {
                     each(size)?;
                     entry.size = size;
                     self.entries[kept] = entry;
                     kept += 1;
                 }
-                Kind::Folder => found.subfolders.push(self.name(entry).to_vec()),
-                Kind::LinkedFolder => found.skipped.linked_folders += 1,
-                Kind::Special => found.skipped.special += 1,
+                EntryKind::Folder => found.subfolders.push(self.name(entry).to_vec()),
+                EntryKind::LinkedFolder => found.skipped.linked_folders += 1,
+                EntryKind::Special => found.skipped.special += 1,
             }
         }
         self.entries.truncate(kept);
@@ -149,12 +142,12 @@ pub(super) fn refused(root: &Path, folder: &OpenFolder, error: BuildError) -> Sc
 }
 
 /// Whether a name is left out whatever it is.
-pub(super) fn left_out(name: &[u8], hint: FileType, suffixes: &[Vec<u8>], skipped: &mut Skipped) -> bool {
+pub(super) fn left_out(name: &[u8], hint: Hint, suffixes: &[Vec<u8>], skipped: &mut Skipped) -> bool {
     if name.starts_with(b".") {
         skipped.hidden += u64::from(name != b"." && name != b".." && name != super::FOLDER.as_bytes());
         return true;
     }
-    if hint == FileType::Directory {
+    if hint == Hint::Folder {
         return false;
     }
     if name.ends_with(PARTIAL) {
@@ -162,58 +155,13 @@ pub(super) fn left_out(name: &[u8], hint: FileType, suffixes: &[Vec<u8>], skippe
         return true;
     }
     // Without suffixes everything is data, except what says where data is (DALI's and DLIO's index files).
-    if suffixes.is_empty() && name.ends_with(INDEX) && hint != FileType::Unknown {
+    if suffixes.is_empty() && name.ends_with(INDEX) && hint != Hint::Unknown {
         skipped.index += 1;
         return true;
     }
     // What may be a folder must be looked at first.
     let matched = suffixes.is_empty() || suffixes.iter().any(|suffix| name.ends_with(suffix));
-    let out = !matched && hint != FileType::Unknown;
+    let out = !matched && hint != Hint::Unknown;
     skipped.unmatched += u64::from(out);
     out
-}
-
-/// Asks what a name is and how large. A link counts as what it points to.
-fn look(folder: &OwnedFd, name: &CStr, hint: FileType) -> Result<Kind, Errno> {
-    // Size and type only: a network file system may answer these without asking for the rest.
-    let mask = StatxFlags::TYPE | StatxFlags::SIZE;
-    let ask = |flags: AtFlags| retry(|| rustix::fs::statx(folder, name, flags, mask));
-    let mut facts =
-        ask(if hint == FileType::Symlink { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW })?;
-    let mut linked = hint == FileType::Symlink;
-    if kind(&facts) == FileType::Symlink {
-        facts = ask(AtFlags::empty())?;
-        linked = true;
-    }
-    Ok(match kind(&facts) {
-        FileType::RegularFile => Kind::File(facts.stx_size),
-        FileType::Directory if linked => Kind::LinkedFolder,
-        FileType::Directory => Kind::Folder,
-        _ => Kind::Special,
-    })
-}
-
-fn kind(facts: &Statx) -> FileType {
-    FileType::from_raw_mode(u32::from(facts.stx_mode))
-}
-
-/// Modification time of an open folder or file.
-pub(super) fn mtime_ns(folder: impl AsFd) -> Result<i64, Errno> {
-    let facts = retry(|| rustix::fs::statx(folder.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::MTIME))?;
-    Ok(nanoseconds(&facts))
-}
-
-/// The modification time of `facts`, in nanoseconds since 1970; good to the year 2262.
-pub(super) fn nanoseconds(facts: &Statx) -> i64 {
-    facts.stx_mtime.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(facts.stx_mtime.tv_nsec))
-}
-
-/// A call that a signal interrupted is made again.
-pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            outcome => return outcome,
-        }
-    }
 }

@@ -14,14 +14,12 @@ mod list;
 mod walk;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use model::catalog::{Catalog, CatalogError, Folder};
 use model::names::Name;
-use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-use store::{Held, Mapped};
+use store::{FolderListing, Held, Listing, Mapped};
 
 pub use check::{Change, Changes, changed_folders};
 pub use error::ScanError;
@@ -168,15 +166,24 @@ impl Opened {
 
 /// Lists everything below `root` and writes the catalog.
 pub fn scan(root: &Path, options: &Options, stop: &Stop, pulse: &Pulse) -> Result<Summary, ScanError> {
-    let fd = open_root(root)?;
+    scan_listing(&open_root(root)?, root, options, stop, pulse)
+}
+
+fn scan_listing(
+    listing: &dyn Listing,
+    root: &Path,
+    options: &Options,
+    stop: &Stop,
+    pulse: &Pulse,
+) -> Result<Summary, ScanError> {
     let place = Place::settle(root, options)?;
     let before = if options.refresh { Some(Opened::open(&place.path, root)?) } else { None };
     let suffixes = suffixes(options, before.as_ref())?;
-    let identity = Identity::of(&fd, root, &suffixes)?;
+    let identity = Identity::of(listing, root, &suffixes)?;
     let (journal, finished) = Journal::open(place.folder.below(".")?, place.beside(".partial"), &identity)?;
     let known = Known { finished, catalog: before.map(|opened| opened.catalog) };
     let threads = threads(options.threads);
-    let task = walk::Task { root: &fd, root_path: root, suffixes: &suffixes, threads, stop, pulse };
+    let task = walk::Task { listing, root_path: root, suffixes: &suffixes, threads, stop, pulse };
     let counts = walk::Walk::new(task, &known, &journal).run()?;
     let new = place.beside(".new");
     let written = journal.assemble(&suffixes, &new);
@@ -224,12 +231,11 @@ fn threads(asked: usize) -> usize {
     }
 }
 
-fn open_root(root: &Path) -> Result<OwnedFd, ScanError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(root, flags, Mode::empty()).map_err(|cause| match cause {
-        Errno::NOENT => ScanError::Missing(root.to_owned()),
-        Errno::NOTDIR => ScanError::NotAFolder(root.to_owned()),
-        cause => ScanError::io("open the folder", root, cause.into()),
+fn open_root(root: &Path) -> Result<FolderListing, ScanError> {
+    FolderListing::open(root).map_err(|cause| match cause.kind() {
+        ErrorKind::NotFound => ScanError::Missing(root.to_owned()),
+        ErrorKind::NotADirectory => ScanError::NotAFolder(root.to_owned()),
+        _ => ScanError::io("open the folder", root, cause),
     })
 }
 

@@ -1,9 +1,14 @@
 //! Trees of all shapes, listed by any number of threads, interrupted and refreshed: always the same catalog.
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
 use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::symlink;
+
+use store::{EntryKind, Hint, Names, Prefix};
 
 use super::*;
 
@@ -123,7 +128,7 @@ fn what_is_no_file_of_the_data_set_is_left_out_and_counted() {
     tree.write("sub/w.jpg.idx", 2);
     symlink("x.jpg", tree.root().join("link.jpg")).unwrap();
     symlink("sub", tree.root().join("linked.jpg")).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, tree.root().join("pipe.jpg"), Mode::RWXU).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, tree.root().join("pipe.jpg"), rustix::fs::Mode::RWXU).unwrap();
     let summary = tree.scan(&Options::default()).unwrap();
     assert_eq!(tree.names(), ["link.jpg", "sub/w.jpg", "x.jpg", "y.png"]);
     assert_eq!(tree.files()[b"link.jpg".as_slice()], 5);
@@ -274,4 +279,77 @@ fn a_catalog_of_another_folder_is_told_by_its_times() {
 fn an_opened_catalog_is_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<Opened>();
+}
+
+/// Keys and sizes, listed as an object store does: by prefix up to the next slash, each key with its size.
+#[derive(Debug)]
+struct Keys(BTreeMap<Vec<u8>, u64>);
+
+#[derive(Debug)]
+struct KeysBelow(Vec<(CString, Hint)>);
+
+impl Listing for Keys {
+    fn identity(&self) -> io::Result<Vec<u8>> {
+        Ok(b"keys".to_vec())
+    }
+
+    fn open(&self, prefix: &[u8]) -> io::Result<Box<dyn Prefix>> {
+        let mut below = BTreeMap::new();
+        for (key, size) in &self.0 {
+            let rest = match prefix {
+                b"" => Some(key.as_slice()),
+                prefix => key.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(b"/")),
+            };
+            let Some(rest) = rest else { continue };
+            let (name, hint) = match rest.iter().position(|byte| *byte == b'/') {
+                Some(end) => (&rest[..end], Hint::Folder),
+                None => (rest, Hint::Sized(*size)),
+            };
+            below.insert(CString::new(name).unwrap(), hint);
+        }
+        Ok(Box::new(KeysBelow(below.into_iter().rev().collect())))
+    }
+
+    fn version(&self, _prefix: &[u8]) -> io::Result<Option<i64>> {
+        Ok(Some(1))
+    }
+}
+
+impl Prefix for KeysBelow {
+    fn version(&self) -> io::Result<i64> {
+        Ok(1)
+    }
+
+    fn names<'a>(&'a self, _room: &'a mut [MaybeUninit<u8>]) -> Box<dyn Names + 'a> {
+        Box::new(Pages(self.0.chunks(100)))
+    }
+
+    fn look(&self, name: &CStr, _hint: Hint) -> io::Result<EntryKind> {
+        panic!("the size of {name:?} was listed")
+    }
+}
+
+/// Several names per request.
+struct Pages<'a>(std::slice::Chunks<'a, (CString, Hint)>);
+
+impl Names for Pages<'_> {
+    fn next(&mut self, each: &mut dyn FnMut(&CStr, Hint)) -> io::Result<bool> {
+        let Some(page) = self.0.next() else { return Ok(false) };
+        page.iter().for_each(|(name, hint)| each(name, *hint));
+        Ok(true)
+    }
+}
+
+#[test]
+fn a_place_without_folders_is_listed_through_the_same_port() {
+    let (tree, empty) = (deep(), Tree::new());
+    tree.scan(&Options::default()).unwrap();
+    let keys = Keys(tree.files());
+    for threads in [1, 4] {
+        let options = Options { threads, ..Options::default() };
+        let (root, stop, pulse) = (empty.root(), Stop::default(), Pulse::default());
+        let summary = scan_listing(&keys, &root, &options, &stop, &pulse).unwrap();
+        assert_eq!(summary.files, 502);
+        assert_eq!(empty.files(), keys.0, "{threads} threads");
+    }
 }

@@ -2,6 +2,8 @@
 //! threads. Batches go first and the deepest folders next, so that what has been begun is finished and little
 //! is in memory.
 
+use std::ffi::CStr;
+use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,14 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::catalog::merge;
-use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, Mode, OFlags, RawDir};
-use rustix::io::Errno;
-use store::Operation;
+use store::{Hint, Listing, Operation, Prefix};
 
 use super::journal::{Journal, Record};
 use super::known::{Known, failed, join, whole};
-use super::list::{Batch, Found, OpenFolder, left_out, mtime_ns, refused, retry};
+use super::list::{Batch, Found, OpenFolder, left_out, refused};
 use super::{ScanError, Skipped};
 use crate::meter;
 use crate::pulse::Pulse;
@@ -24,7 +23,7 @@ use crate::stop::Stop;
 use crate::waits;
 use crate::watchdog::{Roster, Watched, guard};
 
-/// Room for the kernel's answer to one question for names: some two thousand.
+/// Room for the storage's answer to one request for names: some two thousand.
 const NAMES_BYTES: usize = 128 << 10;
 /// The coarsest step of a modification time on a local file system: a tick of the slowest kernel clock, 10
 /// ms, doubled.
@@ -42,7 +41,7 @@ const BEAT: u64 = 16;
 /// What to list, by which rules, for whom.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
-    pub(super) root: &'a OwnedFd,
+    pub(super) listing: &'a dyn Listing,
     pub(super) root_path: &'a Path,
     pub(super) suffixes: &'a [Vec<u8>],
     pub(super) threads: usize,
@@ -195,29 +194,23 @@ impl<'a> Walk<'a> {
     /// Lists a folder, or takes over what is known of it.
     fn list(&self, path: Vec<u8>, scratch: &mut [MaybeUninit<u8>]) -> Result<(), ScanError> {
         self.check_stop()?;
-        let fd = self.open(&path)?;
-        let mtime_ns = self.settled_mtime(&fd, &path)?;
+        let prefix =
+            self.task.listing.open(&path).map_err(|cause| self.failed("open the folder", &path, cause))?;
+        let mtime_ns = self.settled_mtime(&*prefix, &path)?;
         if self.take_over(&path, mtime_ns)? {
             return Ok(());
         }
         let (pending, found) = (AtomicUsize::new(1), Mutex::default());
-        let folder = Arc::new(OpenFolder { fd, path, mtime_ns, pending, found });
+        let folder = Arc::new(OpenFolder { prefix, path, mtime_ns, pending, found });
         let last = self.names(&folder, scratch)?;
         self.measure(&folder, last)
-    }
-
-    fn open(&self, path: &[u8]) -> Result<OwnedFd, ScanError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let name = if path.is_empty() { b".".as_slice() } else { path };
-        retry(|| rustix::fs::openat(self.task.root, name, flags, Mode::empty()))
-            .map_err(|cause| self.failed("open the folder", path, cause))
     }
 
     /// The folder's modification time, when it is so old that the next change to the folder will give it
     /// another one. Without this a file that comes right after the listing, in the same tick of the clock,
     /// would go unnoticed.
-    fn settled_mtime(&self, fd: &OwnedFd, path: &[u8]) -> Result<i64, ScanError> {
-        let look = || mtime_ns(fd).map_err(|cause| self.failed("look at the folder", path, cause));
+    fn settled_mtime(&self, prefix: &dyn Prefix, path: &[u8]) -> Result<i64, ScanError> {
+        let look = || prefix.version().map_err(|cause| self.failed("look at the folder", path, cause));
         let mut last = look()?;
         let recent = self.journal.begun_ns.saturating_sub(TIME_STEP.as_nanos() as i64)
             ..self.journal.begun_ns.saturating_add(FUTURE.as_nanos() as i64);
@@ -260,24 +253,12 @@ impl<'a> Walk<'a> {
     fn names(&self, folder: &Arc<OpenFolder>, scratch: &mut [MaybeUninit<u8>]) -> Result<Batch, ScanError> {
         let mut batch = Batch::default();
         let mut found = Found::default();
-        let mut names = RawDir::new(&folder.fd, scratch);
-        while let Some(entry) = names.next() {
-            let entry = match entry {
-                Err(Errno::INTR) => continue,
-                entry => entry.map_err(|cause| self.failed("list", &folder.path, cause))?,
-            };
-            let (name, hint) = (entry.file_name(), entry.file_type());
-            if left_out(name.to_bytes(), hint, self.task.suffixes, &mut found.skipped) {
-                continue;
-            }
-            match hint {
-                FileType::Directory => {
-                    self.add_folder(join(&folder.path, name.to_bytes()));
-                    found.subfolders.push(name.to_bytes().to_vec());
-                }
-                FileType::RegularFile | FileType::Symlink | FileType::Unknown => batch.push(name, hint),
-                _ => found.skipped.special += 1,
-            }
+        let mut names = folder.prefix.names(scratch);
+        let failed = |cause| self.failed("list", &folder.path, cause);
+        while names
+            .next(&mut |name, hint| self.sort(folder, name, hint, &mut batch, &mut found))
+            .map_err(failed)?
+        {
             if batch.is_full() {
                 self.beat();
                 self.check_stop()?;
@@ -291,6 +272,21 @@ impl<'a> Walk<'a> {
         all.subfolders.append(&mut found.subfolders);
         all.skipped.add(found.skipped);
         Ok(batch)
+    }
+
+    /// Takes a name on: a folder will be listed, what may be a file goes into the batch.
+    fn sort(&self, folder: &OpenFolder, name: &CStr, hint: Hint, batch: &mut Batch, found: &mut Found) {
+        if left_out(name.to_bytes(), hint, self.task.suffixes, &mut found.skipped) {
+            return;
+        }
+        match hint {
+            Hint::Folder => {
+                self.add_folder(join(&folder.path, name.to_bytes()));
+                found.subfolders.push(name.to_bytes().to_vec());
+            }
+            Hint::File | Hint::Sized(_) | Hint::Link | Hint::Unknown => batch.push(name, hint),
+            Hint::Special => found.skipped.special += 1,
+        }
     }
 
     /// Passes a batch on. With enough of them waiting, names come faster than sizes: then it is done here and
@@ -345,8 +341,10 @@ impl<'a> Walk<'a> {
     fn finish(&self, folder: &OpenFolder) -> Result<(), ScanError> {
         let Found { runs, mut subfolders, skipped } = std::mem::take(&mut *folder.found());
         let whole_folder = merge(runs).map_err(|error| refused(self.task.root_path, folder, error))?;
-        let now =
-            mtime_ns(&folder.fd).map_err(|cause| self.failed("look at the folder", &folder.path, cause))?;
+        let now = folder
+            .prefix
+            .version()
+            .map_err(|cause| self.failed("look at the folder", &folder.path, cause))?;
         if now != folder.mtime_ns {
             return Err(ScanError::Changed(whole(self.task.root_path, &folder.path)));
         }
@@ -357,7 +355,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn failed(&self, operation: &'static str, path: &[u8], cause: Errno) -> ScanError {
+    fn failed(&self, operation: &'static str, path: &[u8], cause: io::Error) -> ScanError {
         failed(operation, self.task.root_path, path, cause)
     }
 }
