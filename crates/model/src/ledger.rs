@@ -298,8 +298,8 @@ pub struct Ledger {
     faults: Vec<Fault>,
     /// Someone asked the run to stop.
     pub interrupted: bool,
-    /// From the start of the run's clock to the moment at which the first batch of the first phase was there, without the
-    /// time in which the page cache was made ready. Of several members the earliest.
+    /// From the start of the run's clock to the moment at which the first batch of the first phase was there, without
+    /// the time in which the page cache was made ready. Of several members the earliest.
     pub first_batch_ns: Option<Nanos>,
     /// What the instrument itself can do.
     pub calibration: Option<Calibration>,

@@ -1,6 +1,6 @@
 //! From ledger to figures: AU, samples per second, bytes per second, by DLIO's formulas where the figure bears DLIO's
-//! name, and the split of every rank's time beside them. The ledger alone decides, so a job that has no plan has figures,
-//! too. "Not measurable" is `None`, never 0.
+//! name, and the split of every rank's time beside them. The ledger alone decides, so a job that has no plan has
+//! figures, too. "Not measurable" is `None`, never 0.
 
 mod clock;
 

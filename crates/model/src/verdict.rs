@@ -1,5 +1,5 @@
-//! Whether you can trust the figures. One table of rules, each with what it applies to, its threshold, its evidence from
-//! the ledger and its remedy; the verdict follows from the rules alone.
+//! Whether you can trust the figures. One table of rules, each with what it applies to, its threshold, its evidence
+//! from the ledger and its remedy; the verdict follows from the rules alone.
 
 mod cache;
 mod checkpoints;

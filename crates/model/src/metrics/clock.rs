@@ -62,8 +62,8 @@ impl Sums {
     }
 }
 
-/// A sentence about the two rates of a phase, where they differ by more than a few per cent. A plan adds to it what could
-/// be read in advance.
+/// A sentence about the two rates of a phase, where they differ by more than a few per cent. A plan adds to it what
+/// could be read in advance.
 pub fn difference(plan: Option<&TrainingPlan>, ledger: &Ledger, phase: Phase) -> Option<String> {
     let sums = Sums::of(ledger, phase);
     let more = sums.clock_rate / sums.rate - 1.0;

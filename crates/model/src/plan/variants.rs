@@ -66,8 +66,8 @@ impl Plan {
 }
 
 impl TrainingPlan {
-    /// The brief run on the null backend that finds the instrument's own ceiling. What preprocessing and copying cost is
-    /// the workload's and not the instrument's.
+    /// The brief run on the null backend that finds the instrument's own ceiling. What preprocessing and copying cost
+    /// is the workload's and not the instrument's.
     #[must_use]
     pub fn calibration(&self) -> TrainingPlan {
         let compute = match self.train.compute.mean() > LONGEST_STEP {
