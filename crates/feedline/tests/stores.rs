@@ -66,6 +66,27 @@ fn compare(dir: &Dir, loaders: &[&[&str]], settings: &[&str]) {
 }
 
 #[test]
+fn a_url_that_cannot_be_used_is_refused_by_its_scheme_before_any_io() {
+    let dir = Dir::small();
+    let refused = "s3:// is not supported yet (s3://bucket/x)";
+    for args in [
+        &["run", "w.yaml", "--data-dir", "s3://bucket/x"][..],
+        &["generate", "w.yaml", "--data-dir", "s3://bucket/x"],
+        &["run", "w.yaml", "--set", "storage.storage_root=s3://bucket", "--set", "dataset.data_folder=x"],
+        &["run", "w.yaml", "--set", "workflow.checkpoint=true", "--checkpoint-dir", "s3://bucket/x"],
+        &["catalog", "s3://bucket/x"],
+    ] {
+        dir.feedline(args).run().exits(3).one_error().says(refused);
+        assert_eq!(dir.listing().len(), 1, "{args:?}: {:?}", dir.listing());
+    }
+    // A plan needs no data.
+    dir.feedline(&["plan", "w.yaml", "--data-dir", "s3://bucket/x"])
+        .run()
+        .exits(0)
+        .prints("unknown at s3://bucket/x");
+}
+
+#[test]
 fn all_stores_and_loaders_deliver_the_same_samples_of_files() {
     let dir = Dir::small_with_data();
     compare(&dir, &[&[], &TENSORFLOW, &DALI, &SYNTHETIC], &["reader.read_threads=3", "train.epochs=1"]);

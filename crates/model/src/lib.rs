@@ -8,6 +8,7 @@ pub mod extent;
 pub mod files;
 pub mod histogram;
 pub mod ledger;
+pub mod location;
 pub mod manifest;
 pub mod metrics;
 pub mod names;

@@ -2,15 +2,14 @@
 //! table of docs/stores.md, checkpoint tiers and conformance tests all come from its rows. What a plan needs to know
 //! of a backend is decided here, once, by [`Selection::plan`].
 
-use std::path::Path;
-
+use model::location::Location;
 use model::plan::{Medium, Mode, StorePlan, Threads};
 use model::spec::nearest;
 
 use crate::tier::{self, OpenTier};
 use crate::{Capabilities, Direct, Fault, Mmap, Null, Posix, Sim, Store, StoreError, Tier, Uring};
 
-type Open = fn(&Path, &Selection) -> Result<Box<dyn Store>, StoreError>;
+type Open = fn(&Location, &Selection) -> Result<Box<dyn Store>, StoreError>;
 
 /// A backend as the registry lists it.
 #[derive(Clone, Copy, Debug)]
@@ -300,16 +299,16 @@ impl Selection {
         (self.backend.check)(self)
     }
 
-    /// Opens the backend on the data folder `root`.
-    pub fn open(&self, root: &Path) -> Result<Box<dyn Store>, StoreError> {
+    /// Opens the backend on the data at a location.
+    pub fn open(&self, place: impl Into<Location>) -> Result<Box<dyn Store>, StoreError> {
         self.check()?;
-        (self.backend.open)(root, self)
+        (self.backend.open)(&place.into(), self)
     }
 
-    /// Opens the backend as a checkpoint tier in the folder `root`, which is created if it is missing.
-    pub fn tier(&self, root: &Path) -> Result<Box<dyn Tier>, StoreError> {
+    /// Opens the backend as a checkpoint tier at a location; a folder is created if it is missing.
+    pub fn tier(&self, place: impl Into<Location>) -> Result<Box<dyn Tier>, StoreError> {
         match self.backend.tier {
-            Some(tier) => self.check().and_then(|()| tier.open(root, self)),
+            Some(tier) => self.check().and_then(|()| tier.open(&place.into(), self)),
             None => Err(self.no_tier()),
         }
     }

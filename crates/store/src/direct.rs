@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use model::location::Location;
 use model::names::Name;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
@@ -37,8 +38,8 @@ impl Direct {
         Ok(Direct { folder, past_cache })
     }
 
-    pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        Ok(Box::new(Direct::open(root, selection.mode)?))
+    pub(crate) fn open_boxed(place: &Location, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(Direct::open(place.path()?, selection.mode)?))
     }
 
     fn error(&self, operation: Operation, name: &Name, cause: Errno) -> StoreError {

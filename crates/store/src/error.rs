@@ -1,5 +1,6 @@
 //! What can go wrong between us and a medium. Every variant names the object; the engine adds rank and step.
 
+use model::location::Unsupported;
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -128,6 +129,12 @@ const WORDS: [(Errno, &str); 16] = [
     (Errno::NOTCONN, "enotconn"),
     (Errno::HOSTDOWN, "ehostdown"),
 ];
+
+impl From<Unsupported> for StoreError {
+    fn from(refused: Unsupported) -> StoreError {
+        StoreError::Refused(refused.to_string())
+    }
+}
 
 impl StoreError {
     /// A short word that stays the same from version to version, for counting.

@@ -2,12 +2,12 @@
 //! that never end can be seen without a broken disk. `fault:posix,kind=eio,every=100` fails every 100th fetch.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use model::extent::Extent;
+use model::location::Location;
 use model::names::Name;
 use model::units::Nanos;
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Fault {
     inner: Box<dyn Store>,
-    root: PathBuf,
+    place: Location,
     strikes: Strikes,
     text: String,
 }
@@ -38,15 +38,15 @@ impl Fault {
         rule::parse(selection).map_or(Posix::CAPABILITIES, |(inner, _)| inner.capabilities())
     }
 
-    pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
+    pub(crate) fn open_boxed(place: &Location, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
         let (inner, strikes) = rule::parse_for(selection, Use::Fetches)?;
-        let (inner, text) = (inner.open(root)?, selection.arguments.clone());
-        Ok(Box::new(Fault { inner, root: root.to_owned(), strikes, text }))
+        let (inner, text) = (inner.open(place.clone())?, selection.arguments.clone());
+        Ok(Box::new(Fault { inner, place: place.clone(), strikes, text }))
     }
 
     /// The error that a fetch ends in.
     fn error(&self, fetch: &Fetch<'_>) -> StoreError {
-        let name = self.root.join(fetch.name.as_str()).display().to_string();
+        let name = self.place.join(fetch.name.as_str()).to_string();
         let range = fetch.ranges.first().copied().unwrap_or(Extent { offset: 0, len: 0 });
         match self.strikes.rule.kind {
             Kind::Enoent => StoreError::io(Operation::Open, &name, Errno::NOENT),

@@ -6,6 +6,7 @@ use std::sync::Once;
 
 use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use model::extent::Extent;
+use model::location::Location;
 use model::names::Name;
 use model::spec::Readahead;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -52,8 +53,8 @@ impl Mmap {
         Ok(Mmap { folder: Folder::open(root)?, readahead: mode.readahead })
     }
 
-    pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        Ok(Box::new(Mmap::open(root, selection.mode)?))
+    pub(crate) fn open_boxed(place: &Location, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(Mmap::open(place.path()?, selection.mode)?))
     }
 
     fn map(&self, file: &OwnedFd, bytes: usize) -> Result<MmapRaw, std::io::Error> {

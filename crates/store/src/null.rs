@@ -1,8 +1,7 @@
 //! The store that answers at once and reads nothing. The same plan on it shows the instrument's own ceiling; it
 //! needs no data set and holds none.
 
-use std::path::Path;
-
+use model::location::Location;
 use model::names::Name;
 
 use crate::{
@@ -22,7 +21,10 @@ impl Null {
         odirect: false,
     };
 
-    pub(crate) fn open_boxed(_root: &Path, _selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
+    pub(crate) fn open_boxed(
+        _place: &Location,
+        _selection: &Selection,
+    ) -> Result<Box<dyn Store>, StoreError> {
         Ok(Box::new(Null))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use model::location::Location;
 use model::names::Name;
 use model::spec::Readahead;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,8 +35,8 @@ impl Posix {
         Ok(Posix { folder: Folder::open(root)?, readahead: mode.readahead })
     }
 
-    pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        Ok(Box::new(Posix::open(root, selection.mode)?))
+    pub(crate) fn open_boxed(place: &Location, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(Posix::open(place.path()?, selection.mode)?))
     }
 }
 

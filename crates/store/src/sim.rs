@@ -8,11 +8,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::extent::Extent;
+use model::location::Location;
 use model::units::{Bytes, Nanos};
 
 use crate::null::{Held, NoFiles};
@@ -185,7 +185,7 @@ impl Sim {
         Sim::parse(&selection.arguments).map(|_| ())
     }
 
-    pub(crate) fn open_boxed(_root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
+    pub(crate) fn open_boxed(_place: &Location, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
         Ok(Box::new(Sim::parse(&selection.arguments)?))
     }
 

@@ -34,8 +34,11 @@ const TRIAL: Backend = Backend {
     injects_faults: false,
     capabilities: |_| CAPABILITIES,
     check: |_| Ok(()),
-    open: |root, _| Ok(Box::new(Trial { root: root.to_owned(), posix: Posix::open(root, Mode::default())? })),
-    tier: Some(OpenTier::Own(|root, _| Selection::named("posix", Mode::default())?.tier(root))),
+    open: |place, _| {
+        let root = place.path()?;
+        Ok(Box::new(Trial { root: root.to_owned(), posix: Posix::open(root, Mode::default())? }))
+    },
+    tier: Some(OpenTier::Own(|place, _| Selection::named("posix", Mode::default())?.tier(place.path()?))),
 };
 
 const CAPABILITIES: Capabilities = Capabilities {

@@ -6,16 +6,18 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use engine::catalog::{self, Changes, Opened, Options, ScanError, Skipped, Summary};
 use engine::{Pulse, Stop};
+use model::location::Location;
 use model::units::{Bytes, Nanos, grouped};
 use serde_json::json;
 
-use super::check_folder;
+use super::{check_folder, local};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::CatalogFlags;
 use crate::progress::{Goal, Show, watch};
 use crate::report;
 
 pub fn catalog(flags: &CatalogFlags) -> Ending {
+    local(&Location::parse(&flags.dir))?;
     check_folder(&flags.dir, "data folder")?;
     if let Some(empty) = flags.suffix.iter().find(|suffix| suffix.is_empty()) {
         return Err(Failure::usage(anyhow!("--suffix {empty:?} is empty; every name ends in nothing")));

@@ -31,7 +31,7 @@ pub fn generate(flags: &GenerateFlags) -> Ending {
     }
     let data = Data::resolve(&prepared.spec, Some(&Arithmetic(&*format)))
         .map_err(|error| Failure::usage(anyhow!("{error}")))?;
-    let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
+    let folder = data_folder(&prepared.spec, flags.data_dir.as_deref())?;
     let stop = super::stop_on_signals()?;
     let job = Job {
         spec: &prepared.spec,

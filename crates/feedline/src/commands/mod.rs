@@ -30,6 +30,7 @@ use engine::host::Host;
 use engine::{Stop, meter, waits};
 use format::{Arithmetic, Format, KINDS, Kind, Options};
 use model::checkpoint::{CheckpointPlan, Scale};
+use model::location::Location;
 use model::plan::{self as plans, Listed, Measure, Plan, Request};
 use model::spec::{self, Override, Preprocess, Source, Spec, StorageType};
 use model::units::{Bytes, Nanos};
@@ -166,12 +167,22 @@ pub fn select(spec: &Spec, flag: Option<&str>) -> Result<Selection, Failure> {
     Ok(selection)
 }
 
-/// The folder that holds the data set, as flag or workload say; it need not exist.
-pub fn data_folder(spec: &Spec, flag: Option<&Path>) -> PathBuf {
+/// Where the data set is, as flag or workload say.
+pub fn data_location(spec: &Spec, flag: Option<&Path>) -> Location {
     match flag {
-        Some(folder) => folder.to_owned(),
-        None => Path::new(&spec.storage.storage_root).join(&spec.dataset.data_folder),
+        Some(folder) => Location::parse(folder),
+        None => Location::parse(&spec.storage.storage_root).join(&spec.dataset.data_folder),
     }
+}
+
+/// The folder that holds the data set; it need not exist.
+pub fn data_folder(spec: &Spec, flag: Option<&Path>) -> Result<PathBuf, Failure> {
+    local(&data_location(spec, flag))
+}
+
+/// The folder at a location; a location that this version cannot use is refused.
+pub fn local(place: &Location) -> Result<PathBuf, Failure> {
+    place.path().map(Path::to_owned).map_err(Failure::refused)
 }
 
 /// The folder below which results are written, as flag or workload say.

@@ -1,14 +1,17 @@
 //! `feedline plan`: what a run would read, take and need. It looks at the host's memory and the disk's free space and
 //! never at data.
 
+use std::path::Path;
+
 use engine::host::Host;
+use model::location::Location;
 use model::units::Bytes;
 use model::warning::Warning;
 use serde_json::Value;
 
 use super::tiers::Tiers;
 use super::{
-    Prepared, Site, build_format, check_folder, checkpoint, data_folder, listing, prepare, resolve, select,
+    Prepared, Site, build_format, check_folder, checkpoint, data_location, listing, prepare, resolve, select,
 };
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::{OutputFlags, PlanFlags};
@@ -23,8 +26,10 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     let host = Host::look();
     let memory = flags.host_memory.unwrap_or(Bytes(host.memory_bytes));
     let store = select(&prepared.spec, flags.store.as_deref())?;
-    let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
-    let catalog = listing::open(&prepared, &folder, store.plan().holds_files)?;
+    let place = data_location(&prepared.spec, flags.data_dir.as_deref());
+    // A plan needs no data, so a location that this version cannot use yet is fine.
+    let (folder, is_local) = place.path().map_or((Path::new("."), false), |folder| (folder, true));
+    let catalog = listing::open(&prepared, folder, is_local && store.plan().holds_files)?;
     let listed = catalog.as_ref().map(|opened| listing::splits(&prepared, opened)).transpose()?;
     let format = build_format(&prepared.spec)?;
     let site = Site {
@@ -42,7 +47,7 @@ pub fn plan(flags: &PlanFlags) -> Ending {
     let saving = tiers.as_ref().map(|tiers| (tiers, flags.checkpoints.scale));
     let plan = resolve(&prepared, &site, saving)?;
     prepared.warn_of_idle_keys(&plan);
-    let disk = disk(&prepared, flags)?;
+    let disk = disk(place)?;
     let report = PlanReport {
         plan: &plan,
         disk,
@@ -58,10 +63,11 @@ fn plan_alone(flags: &PlanFlags, mut prepared: Prepared) -> Ending {
     let (host, store) = (Host::look(), flags.store.as_deref());
     let (plan, tiers) = checkpoint::settle(&prepared, ranks, flags.hosts, &host, store, &flags.checkpoints)?;
     prepared.warn_of_idle_keys(&plan);
-    let folder = tiers.last.folder;
+    let place = Location::from(&tiers.last.folder);
+    let free_bytes = place.path().ok().and_then(|folder| store::free_bytes(folder).ok());
     let report = PlanReport {
         plan: &plan,
-        disk: Disk { free_bytes: store::free_bytes(&folder).ok(), folder },
+        disk: Disk { place, free_bytes },
         host_memory_bytes: host.memory_bytes,
         memory_limit: None,
         warnings: &prepared.warnings,
@@ -87,9 +93,12 @@ fn show(
     Ok(Exit::Ok)
 }
 
-fn disk(prepared: &Prepared, flags: &PlanFlags) -> Result<Disk, Failure> {
-    let folder = data_folder(&prepared.spec, flags.data_dir.as_deref());
-    check_folder(&folder, "data folder")?;
-    // Free space is a comfort: where the file system does not tell it, the plan stands all the same.
-    Ok(Disk { free_bytes: store::free_bytes(&folder).ok(), folder })
+fn disk(place: Location) -> Result<Disk, Failure> {
+    let mut free_bytes = None;
+    if let Ok(folder) = place.path() {
+        check_folder(folder, "data folder")?;
+        // Free space is a comfort: where the file system does not tell it, the plan stands all the same.
+        free_bytes = store::free_bytes(folder).ok();
+    }
+    Ok(Disk { place, free_bytes })
 }

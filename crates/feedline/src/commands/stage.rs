@@ -72,7 +72,7 @@ impl<'a> Stage<'a> {
         check_storage(&prepared.spec)?;
         let selection = select(&prepared.spec, venue.store.or(venue.place.store.as_deref()))?;
         let format = build_format(&prepared.spec)?;
-        let folder = data_folder(&prepared.spec, venue.place.data_dir.as_deref());
+        let folder = data_folder(&prepared.spec, venue.place.data_dir.as_deref())?;
         let generates = venue.place.generate || prepared.spec.workflow.generate_data;
         let generates = generates && !venue.data_is_there && selection.plan().holds_files;
         Stage::resolve(venue, prepared, selection, format, folder, generates)

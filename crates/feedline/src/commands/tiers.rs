@@ -7,12 +7,13 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use model::checkpoint::manifest::Moment;
 use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule};
+use model::location::Location;
 use model::plan::{Medium, StorePlan};
 use model::spec::{SaveMode, Spec};
 use model::units::{Bytes, counted};
 use store::{BACKENDS, Selection, Sim, SimTier, Store, Tier};
 
-use super::check_folder;
+use super::{check_folder, local};
 use crate::exit::Failure;
 
 /// One place for checkpoints.
@@ -40,7 +41,7 @@ impl Tiers {
     /// What the workload says, for a run that reads from `store`.
     pub fn choose(spec: &Spec, store: &Selection) -> Result<Tiers, Failure> {
         let asked = &spec.checkpoint;
-        let folder = PathBuf::from(&asked.checkpoint_folder);
+        let folder = local(&Location::parse(&asked.checkpoint_folder))?;
         let last = Site { selection: named(asked.store.as_deref(), store, "checkpoint.store")?, folder };
         // One that is named counts in every mode: a run that used it may have left something there.
         let two = asked.mode_of_save == SaveMode::BurstBuffer || asked.burst_folder.is_some();
@@ -153,7 +154,7 @@ fn fast_site(spec: &Spec, last: &Site) -> Result<Site, Failure> {
     let asked = &spec.checkpoint;
     let site = Site {
         selection: named(asked.burst_store.as_deref(), &last.selection, "checkpoint.burst_store")?,
-        folder: PathBuf::from(asked.burst_folder.as_deref().unwrap_or_default()),
+        folder: local(&Location::parse(asked.burst_folder.as_deref().unwrap_or_default()))?,
     };
     if site.holds_files() != last.holds_files() {
         return Err(Failure::usage(anyhow!(

@@ -1,9 +1,9 @@
 //! A plan as a person or a program reads it.
 
 use std::fmt::Write;
-use std::path::PathBuf;
 
 use model::checkpoint::{CheckpointPlan, Schedule};
+use model::location::Location;
 use model::order::{Interleave, Unit};
 use model::plan::{Discipline, Plan, TrainingPlan, Window};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
@@ -15,7 +15,7 @@ use super::checkpoints::geometry_lines;
 /// The disk that the data set, or without training the checkpoints, would lie on.
 #[derive(Debug)]
 pub struct Disk {
-    pub folder: PathBuf,
+    pub place: Location,
     pub free_bytes: Option<u64>,
 }
 
@@ -35,7 +35,8 @@ impl PlanReport<'_> {
         let mut value = serde_json::to_value(self.plan).unwrap_or_default();
         let Some(map) = value.as_object_mut() else { return value };
         map.insert("plan_digest".to_owned(), json!(self.plan.digest()));
-        let Disk { folder, free_bytes } = &self.disk;
+        let Disk { place, free_bytes } = &self.disk;
+        let folder = place.to_string();
         let disk = match (&self.plan.training, &self.plan.checkpoint) {
             (Some(training), _) => {
                 map.extend(self.training_keys(training));
@@ -95,9 +96,9 @@ impl PlanReport<'_> {
             let what = format!("{saves} saved, {restores} restored, each after {pause}");
             lines.push(line("checkpoints", &what));
             let all = Bytes(plan.geometry.total_bytes().saturating_mul(plan.at_once(saves)));
-            let Disk { folder, free_bytes } = &self.disk;
+            let Disk { place, free_bytes } = &self.disk;
             let free = free_bytes.map_or(String::new(), |free| format!(", {} are free", Bytes(free)));
-            lines.push(line("disk", &format!("{all} in {}{free}", folder.display())));
+            lines.push(line("disk", &format!("{all} in {place}{free}")));
         }
         lines
     }
@@ -164,10 +165,10 @@ impl TrainingSections<'_> {
             let valid = format!("{}, {}", grouped(data.valid.files), Bytes(data.valid.bytes));
             lines.push(line("validation files", &valid));
         }
-        let (Disk { folder, free_bytes }, needed) = (&self.report.disk, data.bytes());
+        let (Disk { place, free_bytes }, needed) = (&self.report.disk, data.bytes());
         let free = free_bytes.map_or("unknown".to_owned(), |free| Bytes(free).to_string());
         let enough = if free_bytes.is_some_and(|free| free < needed) { ": too small" } else { "" };
-        let disk = format!("{}, {free} at {}{enough}", Bytes(needed), folder.display());
+        let disk = format!("{}, {free} at {place}{enough}", Bytes(needed));
         lines.push(line("disk needed, free", &disk));
         lines
     }

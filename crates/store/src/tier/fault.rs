@@ -1,9 +1,9 @@
 //! A place for checkpoints that goes wrong by rule: what a save, a drain and a restore do about errors, a full device
 //! and delays can be seen without a broken disk. Every operation on a name counts, so that each can be the one.
 
-use std::path::Path;
 use std::time::Duration;
 
+use model::location::Location;
 use model::names::Name;
 use model::units::Nanos;
 use rustix::io::Errno;
@@ -22,10 +22,11 @@ pub struct FaultVolume {
 }
 
 impl FaultVolume {
-    pub(super) fn open(root: &Path, selection: &Selection) -> Result<FaultVolume, StoreError> {
+    pub(super) fn open(place: &Location, selection: &Selection) -> Result<FaultVolume, StoreError> {
         let (inner, strikes) = rule::parse_for(selection, Use::Checkpoints)?;
+        inner.check()?;
         let Some(OpenTier::Volume(open)) = inner.backend.tier else { return Err(inner.no_tier()) };
-        Ok(FaultVolume { inner: open(root, &inner)?, strikes, text: selection.arguments.clone() })
+        Ok(FaultVolume { inner: open(place, &inner)?, strikes, text: selection.arguments.clone() })
     }
 
     /// Lets happen what the rule says. A device that is full still gives back and forgets what it has.
@@ -188,6 +189,8 @@ impl Source for FaultSource<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::{Mode, Still};
 
@@ -197,7 +200,7 @@ mod tests {
 
     fn volume(rule: &str, root: &Path) -> FaultVolume {
         let selection = Selection::named(&format!("fault:posix,{rule}"), Mode::default()).unwrap();
-        FaultVolume::open(root, &selection).unwrap()
+        FaultVolume::open(&root.into(), &selection).unwrap()
     }
 
     #[test]

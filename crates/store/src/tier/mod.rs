@@ -9,10 +9,10 @@ mod ring;
 mod sim;
 
 use std::fmt::Debug;
-use std::path::Path;
 use std::sync::Arc;
 
 use model::checkpoint::manifest::{Manifest, Moment};
+use model::location::Location;
 use model::names::Name;
 use model::units::Nanos;
 
@@ -105,16 +105,16 @@ pub trait Tier: Send + Sync + Debug {
 #[derive(Clone, Copy, Debug)]
 pub enum OpenTier {
     /// In folders of a file system.
-    Volume(fn(&Path, &Selection) -> Result<Box<dyn Volume>, StoreError>),
+    Volume(fn(&Location, &Selection) -> Result<Box<dyn Volume>, StoreError>),
     /// In a way of its own.
-    Own(fn(&Path, &Selection) -> Result<Box<dyn Tier>, StoreError>),
+    Own(fn(&Location, &Selection) -> Result<Box<dyn Tier>, StoreError>),
 }
 
 impl OpenTier {
-    pub(crate) fn open(self, root: &Path, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+    pub(crate) fn open(self, place: &Location, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
         match self {
-            OpenTier::Volume(open) => Ok(Box::new(Folders(open(root, selection)?))),
-            OpenTier::Own(open) => open(root, selection),
+            OpenTier::Volume(open) => Ok(Box::new(Folders(open(place, selection)?))),
+            OpenTier::Own(open) => open(place, selection),
         }
     }
 }
@@ -151,32 +151,34 @@ pub trait Source: Send {
     fn ended(&self) -> Nanos;
 }
 
-pub(crate) fn buffered(root: &Path, _selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
-    Ok(Box::new(Disk::open(root, Road::Buffered)?))
+pub(crate) fn buffered(place: &Location, _selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
+    Ok(Box::new(Disk::open(place.path()?, Road::Buffered)?))
 }
 
-pub(crate) fn direct(root: &Path, _selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
-    Ok(Box::new(Disk::open(root, Road::PastCache)?))
+pub(crate) fn direct(place: &Location, _selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
+    Ok(Box::new(Disk::open(place.path()?, Road::PastCache)?))
 }
 
-pub(crate) fn uring(root: &Path, selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
-    Ok(Box::new(Disk::open(root, Road::Ring { past_cache: selection.mode.odirect })?))
+pub(crate) fn uring(place: &Location, selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
+    Ok(Box::new(Disk::open(place.path()?, Road::Ring { past_cache: selection.mode.odirect })?))
 }
 
-pub(crate) fn simulated(_root: &Path, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+pub(crate) fn simulated(_place: &Location, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
     Ok(Box::new(SimTier::parse(&selection.arguments)?))
 }
 
-pub(crate) fn null(_root: &Path, _selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
+pub(crate) fn null(_place: &Location, _selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
     Ok(Box::new(SimTier::on(Arc::new(Sim::idle()))))
 }
 
-pub(crate) fn faulty(root: &Path, selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
-    Ok(Box::new(FaultVolume::open(root, selection)?))
+pub(crate) fn faulty(place: &Location, selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
+    Ok(Box::new(FaultVolume::open(place, selection)?))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::conformance::registry::{is_unavailable, selections};
     use crate::{BACKENDS, Mode, Still};
@@ -190,7 +192,7 @@ mod tests {
         let mut volumes = Vec::new();
         for selection in selections(BACKENDS) {
             let Some(OpenTier::Volume(open)) = selection.backend.tier else { continue };
-            match open(root, &selection) {
+            match open(&root.into(), &selection) {
                 Ok(volume) => volumes.push(volume),
                 Err(error) => assert!(is_unavailable(&selection, &error), "{error}"),
             }

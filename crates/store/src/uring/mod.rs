@@ -8,6 +8,7 @@ mod ring;
 
 use std::path::Path;
 
+use model::location::Location;
 use model::names::Name;
 use model::spec::Readahead;
 use model::units::counted;
@@ -54,8 +55,8 @@ impl Uring {
         Ok(Uring { folder, readahead: mode.readahead, past_cache, setup })
     }
 
-    pub(crate) fn open_boxed(root: &Path, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        Ok(Box::new(Uring::open(root, selection.mode)?))
+    pub(crate) fn open_boxed(place: &Location, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(Uring::open(place.path()?, selection.mode)?))
     }
 
     /// How files are opened. Not non-blocking, as elsewhere: a ring would give up on reads that have to wait.
