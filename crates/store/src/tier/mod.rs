@@ -101,13 +101,16 @@ pub trait Tier: Send + Sync + Debug {
     fn holds(&self, manifest: &Manifest) -> Result<bool, StoreError>;
 }
 
+/// Opens a volume or a tier at a location.
+type OpenAt<T> = fn(&Location, &Selection) -> Result<Box<T>, StoreError>;
+
 /// How a backend keeps checkpoints.
 #[derive(Clone, Copy, Debug)]
 pub enum OpenTier {
     /// In folders of a file system.
-    Volume(fn(&Location, &Selection) -> Result<Box<dyn Volume>, StoreError>),
+    Volume(OpenAt<dyn Volume>),
     /// In a way of its own.
-    Own(fn(&Location, &Selection) -> Result<Box<dyn Tier>, StoreError>),
+    Own(OpenAt<dyn Tier>),
 }
 
 impl OpenTier {
