@@ -20,6 +20,7 @@ use model::times;
 use model::units::Nanos;
 
 use crate::checkpoint::Keeper;
+use crate::events::{Emitter, Event};
 use crate::loader::{Job, Queue};
 use crate::meter::Listener;
 use crate::world::{Barrier, World};
@@ -150,6 +151,7 @@ impl<'a> Drive<'a> {
             awaited: None,
             pace: Checkpoints::default(),
             first_batch: None,
+            emitter: Emitter::default(),
         };
         Drive {
             course,
@@ -306,6 +308,7 @@ struct Driver<'a> {
     awaited: Option<Awaited>,
     pace: Checkpoints,
     first_batch: Option<Nanos>,
+    emitter: Emitter,
 }
 
 impl Driver<'_> {
@@ -425,8 +428,12 @@ impl Driver<'_> {
         self.timeline.add_wait(asked, asked + wait);
         if step == 0 {
             self.first_batch = self.first_batch.into_iter().chain([landed.ready]).min();
+            let rank = job.first_rank + rank as u64;
+            self.emitter.emit(job.events, landed.ready, Event::FirstBatch { rank });
         }
-        job.pulse.step(compute, stall + compute);
+        job.events.add_step(compute, stall + compute);
+        let began = Event::StepBegan { rank: job.first_rank + rank as u64, step, wait, compute };
+        self.emitter.emit(job.events, start, began);
         if let Some(shelf) = job.shelves.get(rank) {
             shelf.begin(step);
         }
@@ -553,7 +560,7 @@ impl Driver<'_> {
         } else {
             accelerator.excluded += wait + copy + compute;
         }
-        job.pulse.idle(asks - accelerator.ends);
+        job.events.add_idle(asks - accelerator.ends);
         accelerator.asks = asks;
         accelerator.step += 1;
     }

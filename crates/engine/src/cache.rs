@@ -20,6 +20,7 @@ use store::{Count, Footprint, Ground, Operation, Probe, Proof, Reads};
 use thiserror::Error;
 
 use crate::backing::{Backing, Reading};
+use crate::events::{Emitter, Event};
 use crate::loader::Job;
 use crate::meter;
 use crate::train::Rig;
@@ -113,11 +114,13 @@ pub(crate) struct Keeper<'a> {
     rig: &'a Rig<'a>,
     /// `None` for stores without files.
     ground: Option<(&'a PageCache, Backing)>,
+    emitter: Emitter,
 }
 
 impl<'a> Keeper<'a> {
     pub(crate) fn new(rig: &'a Rig<'a>) -> Keeper<'a> {
-        Keeper { rig, ground: rig.pages.and_then(|pages| Some((pages, backing(rig, pages)?))) }
+        let ground = rig.pages.and_then(|pages| Some((pages, backing(rig, pages)?)));
+        Keeper { rig, ground, emitter: Emitter::default() }
     }
 
     /// Looks at some of the files of a phase and makes the cache ready for it. `is_first`: then the run may still be
@@ -141,7 +144,7 @@ impl<'a> Keeper<'a> {
         let done = guard(self.rig.stop, &work, || {
             work.flush();
             let seen = work.survey(if is_first { SURVEYED_FIRST } else { SURVEYED_LATER });
-            self.rig.pulse.begin_preparing();
+            self.emitter.emit(self.rig.events, self.rig.clock.now(), Event::PreparationBegan);
             let made = match plan {
                 None | Some(CachePlan { state: CacheState::AsIs, .. }) => Made::default(),
                 Some(CachePlan { state: CacheState::Warm, .. }) => work.fill(),
@@ -150,7 +153,7 @@ impl<'a> Keeper<'a> {
             };
             Ok(CacheSeen { made, ..seen })
         });
-        self.rig.pulse.prepared();
+        self.emitter.emit(self.rig.events, self.rig.clock.now(), Event::PreparationEnded);
         if let Some(cause) = work.ending() {
             return Err(Refused::Stuck(cause));
         }
@@ -371,7 +374,7 @@ impl Preparation<'_> {
                     }
                     self.roster.end(number);
                 }
-                self.rig.pulse.prepare(some.len() as u64);
+                self.rig.events.add_prepared(some.len() as u64);
             }
             lock(&sum).merge(found);
         };

@@ -8,9 +8,9 @@ use model::plan::TrainingPlan;
 use model::units::Nanos;
 use store::{Now, Null};
 
+use crate::events::Events;
 use crate::host;
 use crate::meter::{self, Monotonic};
-use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::train::{Files, Rig, train};
 use crate::world::Solo;
@@ -23,7 +23,7 @@ pub fn calibrate(
     stop: &Stop,
 ) -> Option<Calibration> {
     let brief = plan.calibration();
-    let (clock, pulse) = (Monotonic::new(), Pulse::default());
+    let (clock, events) = (Monotonic::new(), Events::default());
     let cpu_before = meter::cpu_seconds();
     let (truth, pages) = (None, None);
     let rig = Rig {
@@ -37,7 +37,7 @@ pub fn calibrate(
         checkpoints: None,
         clock: &clock,
         stop,
-        pulse: &pulse,
+        events: &events,
     };
     let ledger = train(&rig).ok()?;
     let (wall, cpu) = (clock.now(), meter::cpu_seconds() - cpu_before);

@@ -1,5 +1,5 @@
-//! Generates data sets and trains on them: the only room with threads and a clock. It emits live counters and returns
-//! a ledger; it never prints.
+//! Generates data sets and trains on them: the only room with threads and a clock. It emits events and returns a
+//! ledger; it never prints.
 
 mod accelerators;
 mod asking;
@@ -9,6 +9,7 @@ mod cache;
 mod calibrate;
 pub mod catalog;
 pub mod checkpoint;
+mod events;
 mod file_reader;
 pub mod generate;
 pub mod host;
@@ -16,7 +17,6 @@ mod inspect;
 mod loader;
 pub mod meter;
 mod probe;
-mod pulse;
 mod stop;
 mod train;
 mod truth;
@@ -27,10 +27,10 @@ pub mod world;
 pub use asking::MetadataError;
 pub use cache::{Refused, check as check_cache};
 pub use calibrate::calibrate;
+pub use events::{Detail, Drained, Event, Events, Progress, Stamped, Stream};
 pub use file_reader::AskError;
 pub use inspect::Inspection;
 pub use probe::first_missing;
-pub use pulse::{Progress, Pulse};
 pub use stop::Stop;
 pub use train::{Files, Rig, train};
 pub use truth::Truth;

@@ -21,12 +21,12 @@ use crate::accelerators::{Course, Drive, Times};
 use crate::bell::Bell;
 use crate::cache::{Keeper, Refused};
 use crate::checkpoint;
+use crate::events::{Emitter, Event, Events};
 use crate::host;
 use crate::loader::{
     Board, Deal, Delivered, Failure, Job, Preprocessing, Queue, Shelf, Tolerance, panic_text, read,
 };
 use crate::meter::{self, Clock, Monotonic};
-use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::truth::Truth;
 use crate::watchdog::guard;
@@ -55,7 +55,7 @@ pub struct Rig<'a> {
     pub checkpoints: Option<&'a checkpoint::Keeper<'a>>,
     pub clock: &'a dyn Clock,
     pub stop: &'a Stop,
-    pub pulse: &'a Pulse,
+    pub events: &'a Events,
 }
 
 /// The files of both splits.
@@ -71,9 +71,9 @@ pub struct Files<'a> {
 pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
     Monotonic::sharpen_this_thread();
     let mut ledger = Ledger::default();
-    let keeper = Keeper::new(rig);
+    let (keeper, emitter) = (Keeper::new(rig), Emitter::default());
     for epoch in 1..=rig.plan.epochs {
-        rig.pulse.begin_epoch(epoch);
+        emitter.emit(rig.events, rig.clock.now(), Event::EpochBegan { epoch });
         for (place, phase) in rig.plan.phases(epoch).enumerate() {
             let is_first = (epoch, place) == (1, 0);
             let made = keeper.make(phase, epoch, is_first);
@@ -83,9 +83,19 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
                 (Err(refused), _) if is_first => return Err(refused),
                 (Ok(cache), Ok(())) => {
                     let prepared = cache.made.time_ns;
+                    emitter.emit(
+                        rig.events,
+                        rig.clock.now(),
+                        Event::PhaseBegan { epoch, phase: phase.phase },
+                    );
                     let node = NodeRow { cache, ..NodeRow::default() };
                     ledger.add_node(epoch, phase.phase, rig.world.node(), node);
                     let (first_batch, ended) = run_phase(rig, phase, epoch, &keeper, &mut ledger);
+                    emitter.emit(
+                        rig.events,
+                        rig.clock.now(),
+                        Event::PhaseEnded { epoch, phase: phase.phase },
+                    );
                     if is_first {
                         ledger.first_batch_ns = first_batch.map(|moment| moment.since(prepared));
                     }
@@ -103,6 +113,7 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
             }
             save_after(rig, phase, epoch);
         }
+        emitter.emit(rig.events, rig.clock.now(), Event::EpochEnded { epoch });
     }
     // Nobody leaves while another member still saves or fails.
     let (last, phase) = (rig.plan.epochs, Phase::Train);
@@ -233,7 +244,7 @@ fn on_course<T>(
         batch_bell: &batch_bell,
         clock: rig.clock,
         begin,
-        pulse: rig.pulse,
+        events: rig.events,
         stop: rig.stop,
         abort: &abort,
         failure: &failure,

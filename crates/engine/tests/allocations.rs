@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::generate::{Generation, generate};
 use engine::meter::Monotonic;
-use engine::{Files, Pulse, Rig, Solo, Stop, Truth, train};
+use engine::{Events, Files, Rig, Solo, Stop, Truth, train};
 use format::{Arithmetic, Content, Extent, File, Look, Obstacle, Seen};
 use model::ledger::Phase;
 use model::plan::{Request, TrainingPlan};
@@ -74,7 +74,7 @@ fn allocations(plan: &TrainingPlan, selection: &Selection, folder: &Path) -> u64
     let store = selection.open(folder).unwrap();
     let [train_files, valid_files] =
         [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed().unwrap().files_of(split));
-    let (clock, stop, pulse) = (Monotonic::new(), Stop::default(), Pulse::default());
+    let (clock, stop, events) = (Monotonic::new(), Stop::default(), Events::default());
     let files = Files { train: &train_files, valid: &valid_files };
     let format = format::plain(&plan.format).unwrap();
     let rig = Rig {
@@ -88,7 +88,7 @@ fn allocations(plan: &TrainingPlan, selection: &Selection, folder: &Path) -> u64
         checkpoints: None,
         clock: &clock,
         stop: &stop,
-        pulse: &pulse,
+        events: &events,
     };
     let before = ALLOCATIONS.load(Ordering::SeqCst);
     let ledger = train(&rig).unwrap();
@@ -125,7 +125,7 @@ fn data_set(format: &str) -> tempfile::TempDir {
         overwrite: false,
         verify: true,
         stop: &Stop::default(),
-        pulse: &Pulse::default(),
+        events: &Events::default(),
     })
     .unwrap();
     folder

@@ -1,13 +1,13 @@
 //! How far a long piece of work has come: a bar on a terminal, a plain line every few seconds elsewhere, nothing when
-//! asked to be quiet. It polls the engine's pulse; the work itself knows nothing of it.
+//! asked to be quiet. It reads the engine's events and counters; the work itself knows nothing of it.
 
 use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::meter::Monotonic;
-use engine::{Progress, Pulse};
+use engine::{Detail, Event, Events, Progress, Stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::units::{Nanos, grouped, mib_per_second};
 use store::Now;
@@ -32,15 +32,40 @@ impl Show {
     }
 }
 
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Samples that accelerators are trained with, whose utilisation is shown, too.
+    Samples,
+    Files,
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Unit::Samples => "samples",
+            Unit::Files => "files",
+        }
+    }
+}
+
 /// What the work comes to.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
     pub what: &'static str,
-    pub unit: &'static str,
-    /// 0 if nobody knows: then there is neither percentage nor time left.
-    pub samples: u64,
-    /// Whether there are accelerators whose utilisation is worth showing.
-    pub au: bool,
+    pub unit: Unit,
+    /// 0 if it is unknown: then there is neither percentage nor time left.
+    pub total: u64,
+}
+
+impl Goal {
+    /// How many of the total are done, and their bytes.
+    fn done(&self, progress: &Progress) -> (u64, u64) {
+        match self.unit {
+            Unit::Samples => (progress.samples, progress.bytes),
+            Unit::Files => (progress.files, progress.file_bytes),
+        }
+    }
 }
 
 /// How often a bar is drawn, and a line written.
@@ -48,118 +73,185 @@ const BAR_PERIOD: Duration = Duration::from_millis(100);
 const LINE_PERIOD: Nanos = Nanos(5_000_000_000);
 
 /// Does the work while showing its progress, and says how long it took.
-pub fn watch<T: Send>(show: Show, pulse: &Pulse, goal: &Goal, work: impl FnOnce() -> T + Send) -> (T, Nanos) {
-    let clock = &Monotonic::new();
-    // The display ends when the work drops its end of the channel, at once and also when the work panics.
-    let (working, ended) = mpsc::channel::<()>();
+pub fn watch<T: Send>(
+    show: Show,
+    events: &Events,
+    goal: &Goal,
+    work: impl FnOnce() -> T + Send,
+) -> (T, Nanos) {
+    let (clock, over) = (&Monotonic::new(), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let display = std::thread::Builder::new().name("progress".to_owned());
-        // Where no thread can be started the work goes on without a display.
-        let _ = match show {
-            Show::Nothing => None,
-            Show::Lines => {
-                display.spawn_scoped(scope, move || bear(|| lines(pulse, goal, clock, &ended))).ok()
-            }
-            Show::Bar => display.spawn_scoped(scope, move || bear(|| bar(pulse, goal, clock, &ended))).ok(),
+        // Before the work begins, so that its first events are kept.
+        let shown = (show != Show::Nothing).then(|| Display::new(events, goal, show));
+        let run = move |shown: Display<'_>| {
+            // A display that panics takes no result with it: nothing in a result comes from here.
+            let _ = catch_unwind(AssertUnwindSafe(|| shown.run(clock, over)));
         };
-        let working = working;
+        // Where no thread can be started the work goes on without a display.
+        let display = shown.and_then(|shown| display.spawn_scoped(scope, move || run(shown)).ok());
+        let ends = Ends { over, display: display.as_ref().map(|display| display.thread()) };
         let value = work();
         let span = clock.now();
-        drop(working);
+        drop(ends);
         (value, span)
     })
 }
 
-/// A display that panics takes no result with it: what it shows is in none.
-fn bear(display: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(display));
+/// Ends the display when the work is over, at once and also when the work panics.
+struct Ends<'a> {
+    over: &'a AtomicBool,
+    display: Option<&'a std::thread::Thread>,
 }
 
-/// Waits until the next look is due; says no when the work is over.
-fn goes_on(ended: &Receiver<()>) -> bool {
-    ended.recv_timeout(BAR_PERIOD) == Err(RecvTimeoutError::Timeout)
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        // Release: the display sees all that the work has emitted.
+        self.over.store(true, Ordering::Release);
+        if let Some(display) = self.display {
+            display.unpark();
+        }
+    }
 }
 
-fn bar(pulse: &Pulse, goal: &Goal, clock: &Monotonic, ended: &Receiver<()>) {
-    let bar = ProgressBar::new(goal.samples);
-    let style = ProgressStyle::with_template(match goal.samples {
+/// What is shown, and what it is made from.
+struct Display<'a> {
+    stream: Stream<'a>,
+    goal: &'a Goal,
+    state: State,
+    /// `None`: lines are written.
+    bar: Option<ProgressBar>,
+    next_line: Nanos,
+}
+
+impl<'a> Display<'a> {
+    fn new(events: &'a Events, goal: &'a Goal, show: Show) -> Display<'a> {
+        let stream = events.listen(Detail::Milestones);
+        let bar = (show == Show::Bar).then(|| new_bar(goal));
+        Display { stream, goal, state: State::default(), bar, next_line: LINE_PERIOD }
+    }
+
+    fn run(mut self, clock: &Monotonic, over: &AtomicBool) {
+        loop {
+            let is_over = over.load(Ordering::Acquire);
+            let now = clock.now();
+            let (drained, progress) = (self.stream.drain(), self.stream.progress());
+            for stamped in &drained.events {
+                self.state.take(stamped.event, &progress);
+                self.say(stamped.event);
+            }
+            self.state.follow(&progress, self.goal, now);
+            if is_over {
+                break;
+            }
+            self.show(&progress, now);
+            self.stream.wait(BAR_PERIOD);
+        }
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    /// Says that a checkpoint is complete; on a terminal the bar is in that place.
+    fn say(&self, event: Event) {
+        if let (None, Event::CheckpointComplete { moment, on_fast }) = (&self.bar, event) {
+            let place = if on_fast { " on the fast tier" } else { "" };
+            report::note(&format!("checkpoint {} complete{place}", moment.folder()));
+        }
+    }
+
+    fn show(&mut self, progress: &Progress, now: Nanos) {
+        let ((done, _), total) = (self.goal.done(progress), self.goal.total);
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            bar.set_message(describe(progress, self.goal, &self.state, now));
+        } else if now >= self.next_line {
+            self.next_line += LINE_PERIOD;
+            let percent = match total {
+                0 => String::new(),
+                total => format!(" {:.0} %", 100.0 * done as f64 / total as f64),
+            };
+            let what = self.goal.what;
+            report::note(&format!("{what}{percent}  {}", describe(progress, self.goal, &self.state, now)));
+        }
+    }
+}
+
+fn new_bar(goal: &Goal) -> ProgressBar {
+    let bar = ProgressBar::new(goal.total);
+    let style = ProgressStyle::with_template(match goal.total {
         0 => "{prefix} {spinner} {msg}",
         _ => "{prefix} {wide_bar} {percent:>3} %  {msg}",
     });
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_prefix(goal.what);
-    let mut start = Start::default();
-    while goes_on(ended) {
-        let (progress, now) = (pulse.look(), clock.now());
-        start.follow(&progress, now);
-        bar.set_position(progress.samples);
-        bar.set_message(describe(&progress, goal, start, now));
-    }
-    bar.finish_and_clear();
+    bar
 }
 
-fn lines(pulse: &Pulse, goal: &Goal, clock: &Monotonic, ended: &Receiver<()>) {
-    let (mut next, mut start) = (LINE_PERIOD, Start::default());
-    while goes_on(ended) {
-        let (progress, now) = (pulse.look(), clock.now());
-        start.follow(&progress, now);
-        if now >= next {
-            next += LINE_PERIOD;
-            let percent = match goal.samples {
-                0 => String::new(),
-                total => format!(" {:.0} %", 100.0 * progress.samples as f64 / total as f64),
-            };
-            report::note(&format!("{}{percent}  {}", goal.what, describe(&progress, goal, start, now)));
+/// Where the work is, as the events tell, and where the epoch, or work without epochs, began: rates by the clock count
+/// from there.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// 0 before the first.
+    epoch: u64,
+    /// Files that were made ready for earlier phases, and whether more are being made ready.
+    prepared: u64,
+    prepares: bool,
+    /// Nothing has been done yet in this epoch.
+    is_new: bool,
+    at: Nanos,
+    done: (u64, u64),
+}
+
+impl State {
+    fn take(&mut self, event: Event, progress: &Progress) {
+        match event {
+            Event::EpochBegan { epoch } => (self.epoch, self.is_new) = (epoch, true),
+            Event::PreparationBegan => self.prepares = true,
+            Event::PreparationEnded => {
+                (self.prepares, self.is_new, self.prepared) = (false, true, progress.prepared);
+            }
+            _ => {}
         }
     }
-}
 
-/// Where the epoch at work, or work without epochs, began: rates by the clock count from there.
-#[derive(Clone, Copy, Debug, Default)]
-struct Start {
-    epoch: u64,
-    at: Nanos,
-    samples: u64,
-    bytes: u64,
-}
-
-impl Start {
     /// An epoch begins when its number shows, and when the page cache is ready for it.
-    fn follow(&mut self, progress: &Progress, now: Nanos) {
-        let Progress { epoch, samples, bytes, .. } = *progress;
-        if epoch != self.epoch || progress.preparing.is_some() {
-            *self = Start { epoch, at: now, samples, bytes };
+    fn follow(&mut self, progress: &Progress, goal: &Goal, now: Nanos) {
+        if std::mem::take(&mut self.is_new) || self.prepares {
+            (self.at, self.done) = (now, goal.done(progress));
         }
     }
 }
 
 /// `epoch 2  12,000 of 24,000 samples  by the clock 1,234/s, 131 MiB/s  AU 98.1 %  12 s left`
-fn describe(progress: &Progress, goal: &Goal, start: Start, now: Nanos) -> String {
+fn describe(progress: &Progress, goal: &Goal, state: &State, now: Nanos) -> String {
     let per_second = |count: u64, since: Nanos| count as f64 / now.since(since).seconds().max(1e-9);
-    let rate = per_second(progress.samples, Nanos::ZERO);
+    let (done, bytes) = goal.done(progress);
+    let rate = per_second(done, Nanos::ZERO);
     let mut parts = Vec::new();
-    if goal.au && progress.epoch > 0 {
-        parts.push(format!("epoch {}", progress.epoch));
+    if state.epoch > 0 {
+        parts.push(format!("epoch {}", state.epoch));
     }
-    if let Some(files) = progress.preparing {
+    if state.prepares {
+        let files = progress.prepared.saturating_sub(state.prepared);
         parts.push(format!("{} files made ready in the page cache", grouped(files)));
         return parts.join("  ");
     }
-    let done = grouped(progress.samples);
-    if goal.samples == 0 {
-        parts.push(format!("{done} {}", goal.unit));
+    let (count, unit) = (grouped(done), goal.unit.name());
+    if goal.total == 0 {
+        parts.push(format!("{count} {unit}"));
         parts.push(format!("{}/s", grouped(rate as u64)));
         return parts.join("  ");
     }
-    parts.push(format!("{done} of {} {}", grouped(goal.samples), goal.unit));
-    let samples = grouped(per_second(progress.samples - start.samples, start.at) as u64);
-    let bytes = mib_per_second(progress.bytes - start.bytes, now.since(start.at)).unwrap_or(0.0);
-    parts.push(format!("by the clock {samples}/s, {bytes:.0} MiB/s"));
-    if let Some(au) = progress.au_percent().filter(|_| goal.au) {
+    parts.push(format!("{count} of {} {unit}", grouped(goal.total)));
+    let fresh = grouped(per_second(done - state.done.0, state.at) as u64);
+    let bytes = mib_per_second(bytes - state.done.1, now.since(state.at)).unwrap_or(0.0);
+    parts.push(format!("by the clock {fresh}/s, {bytes:.0} MiB/s"));
+    if let Some(au) = progress.au_percent().filter(|_| goal.unit == Unit::Samples) {
         parts.push(format!("AU {au:.1} %"));
     }
     if rate > 0.0 {
-        let left = goal.samples.saturating_sub(progress.samples) as f64 / rate;
+        let left = goal.total.saturating_sub(done) as f64 / rate;
         parts.push(format!("{} left", Nanos::from_seconds(left)));
     }
     parts.join("  ")
@@ -169,20 +261,21 @@ fn describe(progress: &Progress, goal: &Goal, start: Start, now: Nanos) -> Strin
 mod tests {
     use super::*;
 
+    const TRAINING: Goal = Goal { what: "training", unit: Unit::Samples, total: 2000 };
+
     #[test]
     fn a_line_has_rate_au_and_time_left() {
         let progress = Progress {
             samples: 500,
             bytes: 50 << 20,
-            epoch: 1,
             steps: 10,
-            preparing: None,
             busy: Nanos(90),
             time: Nanos(100),
+            ..Progress::default()
         };
-        let goal = Goal { what: "training", unit: "samples", samples: 2000, au: true };
+        let state = State { epoch: 1, ..State::default() };
         assert_eq!(
-            describe(&progress, &goal, Start::default(), Nanos(5_000_000_000)),
+            describe(&progress, &TRAINING, &state, Nanos(5_000_000_000)),
             "epoch 1  500 of 2,000 samples  by the clock 100/s, 10 MiB/s  AU 90.0 %  15.0 s left"
         );
     }
@@ -191,52 +284,46 @@ mod tests {
     /// ready.
     #[test]
     fn the_rate_counts_from_the_beginning_of_the_epoch() {
-        let goal = Goal { what: "training", unit: "samples", samples: 2000, au: false };
         let seconds = |seconds: u64| Nanos(1_000_000_000 * seconds);
-        let progress = |epoch, samples, preparing| Progress {
-            epoch,
-            samples,
-            bytes: samples << 20,
-            preparing,
-            ..Progress::default()
+        let progress =
+            |samples, prepared| Progress { samples, bytes: samples << 20, prepared, ..Progress::default() };
+        let mut state = State::default();
+        let mut look = |at, progress: Progress, events: &[Event]| {
+            events.iter().for_each(|event| state.take(*event, &progress));
+            state.follow(&progress, &TRAINING, seconds(at));
+            describe(&progress, &TRAINING, &state, seconds(at))
         };
-        let mut start = Start::default();
-        start.follow(&progress(1, 0, None), Nanos::ZERO);
-        start.follow(&progress(1, 1000, None), seconds(10));
-        start.follow(&progress(2, 1000, Some(5)), seconds(11));
-        start.follow(&progress(2, 1000, Some(9)), seconds(30));
-        let last = progress(2, 1300, None);
-        start.follow(&last, seconds(40));
+        look(0, progress(0, 0), &[Event::EpochBegan { epoch: 1 }]);
+        look(10, progress(1000, 0), &[]);
+        let preparing = [Event::EpochBegan { epoch: 2 }, Event::PreparationBegan];
+        assert_eq!(look(11, progress(1000, 5), &preparing), "epoch 2  5 files made ready in the page cache");
+        look(30, progress(1000, 9), &[Event::PreparationEnded]);
         assert_eq!(
-            describe(&last, &goal, start, seconds(40)),
-            "1,300 of 2,000 samples  by the clock 30/s, 30 MiB/s  21.5 s left"
+            look(40, progress(1300, 9), &[]),
+            "epoch 2  1,300 of 2,000 samples  by the clock 30/s, 30 MiB/s  21.5 s left"
         );
-    }
-
-    #[test]
-    fn before_an_epoch_the_cache_is_made_ready() {
-        let progress = Progress { epoch: 2, preparing: Some(1234), ..Progress::default() };
-        let goal = Goal { what: "training", unit: "samples", samples: 2000, au: true };
+        // The files of earlier phases are not counted again.
         assert_eq!(
-            describe(&progress, &goal, Start::default(), Nanos(5_000_000_000)),
-            "epoch 2  1,234 files made ready in the page cache"
+            look(50, progress(1300, 10), &[Event::PreparationBegan]),
+            "epoch 2  1 files made ready in the page cache"
         );
     }
 
     #[test]
     fn an_unknown_total_has_neither_share_nor_end() {
-        let progress = Progress { samples: 12_000, bytes: 1 << 30, ..Progress::default() };
-        let goal = Goal { what: "listing", unit: "files", samples: 0, au: false };
+        let progress = Progress { files: 12_000, file_bytes: 1 << 30, ..Progress::default() };
+        let goal = Goal { what: "listing", unit: Unit::Files, total: 0 };
         assert_eq!(
-            describe(&progress, &goal, Start::default(), Nanos(2_000_000_000)),
+            describe(&progress, &goal, &State::default(), Nanos(2_000_000_000)),
             "12,000 files  6,000/s"
         );
     }
 
     #[test]
     fn the_work_is_done_and_its_result_comes_back() {
-        let goal = Goal { what: "w", unit: "u", samples: 1, au: false };
-        let (value, _) = watch(Show::Nothing, &Pulse::default(), &goal, || 7);
-        assert_eq!(value, 7);
+        for show in [Show::Nothing, Show::Lines] {
+            let (value, _) = watch(show, &Events::default(), &TRAINING, || 7);
+            assert_eq!(value, 7);
+        }
     }
 }

@@ -24,7 +24,7 @@ use store::{FolderListing, Held, Listing, Mapped};
 pub use check::{Change, Changes, changed_folders};
 pub use error::ScanError;
 
-use crate::pulse::Pulse;
+use crate::events::Events;
 use crate::stop::Stop;
 use journal::{Identity, Journal};
 use known::Known;
@@ -165,8 +165,8 @@ impl Opened {
 }
 
 /// Lists everything below `root` and writes the catalog.
-pub fn scan(root: &Path, options: &Options, stop: &Stop, pulse: &Pulse) -> Result<Summary, ScanError> {
-    scan_listing(&open_root(root)?, root, options, stop, pulse)
+pub fn scan(root: &Path, options: &Options, stop: &Stop, events: &Events) -> Result<Summary, ScanError> {
+    scan_listing(&open_root(root)?, root, options, stop, events)
 }
 
 fn scan_listing(
@@ -174,7 +174,7 @@ fn scan_listing(
     root: &Path,
     options: &Options,
     stop: &Stop,
-    pulse: &Pulse,
+    events: &Events,
 ) -> Result<Summary, ScanError> {
     let place = Place::settle(root, options)?;
     let before = if options.refresh { Some(Opened::open(&place.path, root)?) } else { None };
@@ -183,7 +183,7 @@ fn scan_listing(
     let (journal, finished) = Journal::open(place.folder.below(".")?, place.beside(".partial"), &identity)?;
     let known = Known { finished, catalog: before.map(|opened| opened.catalog) };
     let threads = threads(options.threads);
-    let task = walk::Task { listing, root_path: root, suffixes: &suffixes, threads, stop, pulse };
+    let task = walk::Task { listing, root_path: root, suffixes: &suffixes, threads, stop, events };
     let counts = walk::Walk::new(task, &known, &journal).run()?;
     let new = place.beside(".new");
     let written = journal.assemble(&suffixes, &new);

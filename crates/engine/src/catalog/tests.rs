@@ -35,7 +35,7 @@ impl Tree {
     }
 
     fn scan(&self, options: &Options) -> Result<Summary, ScanError> {
-        scan(&self.root(), options, &Stop::default(), &Pulse::default())
+        scan(&self.root(), options, &Stop::default(), &Events::default())
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -229,7 +229,7 @@ fn a_wished_stop_ends_the_listing_without_a_catalog() {
     let tree = deep();
     let stop = Stop::default();
     stop.wish();
-    let outcome = scan(&tree.root(), &Options::default(), &stop, &Pulse::default());
+    let outcome = scan(&tree.root(), &Options::default(), &stop, &Events::default());
     assert!(matches!(outcome, Err(ScanError::Interrupted)));
     assert_eq!(find(&tree.root()), None);
 }
@@ -250,9 +250,9 @@ fn places_are_checked_before_anything_is_listed() {
     }
     assert_eq!(find(&tree.root()), None);
     assert_eq!(Opened::open(&elsewhere, &tree.root()).unwrap().files(), 502);
-    let missing = scan(&tree.root().join("no"), &Options::default(), &Stop::default(), &Pulse::default());
+    let missing = scan(&tree.root().join("no"), &Options::default(), &Stop::default(), &Events::default());
     assert!(matches!(missing, Err(ScanError::Missing(_))));
-    let file = scan(&precious, &Options::default(), &Stop::default(), &Pulse::default());
+    let file = scan(&precious, &Options::default(), &Stop::default(), &Events::default());
     assert!(matches!(file, Err(ScanError::NotAFolder(_))));
 }
 
@@ -347,8 +347,8 @@ fn a_place_without_folders_is_listed_through_the_same_port() {
     let keys = Keys(tree.files());
     for threads in [1, 4] {
         let options = Options { threads, ..Options::default() };
-        let (root, stop, pulse) = (empty.root(), Stop::default(), Pulse::default());
-        let summary = scan_listing(&keys, &root, &options, &stop, &pulse).unwrap();
+        let (root, stop, events) = (empty.root(), Stop::default(), Events::default());
+        let summary = scan_listing(&keys, &root, &options, &stop, &events).unwrap();
         assert_eq!(summary.files, 502);
         assert_eq!(empty.files(), keys.0, "{threads} threads");
     }

@@ -17,8 +17,8 @@ use super::journal::{Journal, Record};
 use super::known::{Known, failed, join, whole};
 use super::list::{Batch, Found, OpenFolder, left_out, refused};
 use super::{ScanError, Skipped};
+use crate::events::Events;
 use crate::meter;
-use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::waits;
 use crate::watchdog::{Roster, Watched, guard};
@@ -33,7 +33,7 @@ const TIME_STEP: Duration = Duration::from_millis(20);
 const FUTURE: Duration = Duration::from_secs(24 * 3600);
 /// How often a folder that is being written to is waited for.
 const PATIENCE: usize = 10;
-/// Files between two looks at the stop and two additions to the pulse.
+/// Files between two looks at the stop and two additions to the counters.
 const LOOK_UP: u64 = 256;
 /// Files between two signs of life.
 const BEAT: u64 = 16;
@@ -46,7 +46,7 @@ pub(super) struct Task<'a> {
     pub(super) suffixes: &'a [Vec<u8>],
     pub(super) threads: usize,
     pub(super) stop: &'a Stop,
-    pub(super) pulse: &'a Pulse,
+    pub(super) events: &'a Events,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -244,7 +244,7 @@ impl<'a> Walk<'a> {
             return Ok(false);
         };
         subfolders.iter().for_each(|name| self.add_folder(join(path, name)));
-        self.task.pulse.add(files, bytes);
+        self.task.events.add_files(files, bytes);
         self.state().counts.folders_reused += 1;
         Ok(true)
     }
@@ -312,12 +312,12 @@ impl<'a> Walk<'a> {
                 self.beat();
             }
             if files == LOOK_UP {
-                self.task.pulse.add(std::mem::take(&mut files), std::mem::take(&mut bytes));
+                self.task.events.add_files(std::mem::take(&mut files), std::mem::take(&mut bytes));
                 self.check_stop()?;
             }
             Ok(())
         })?;
-        self.task.pulse.add(files, bytes);
+        self.task.events.add_files(files, bytes);
         found.subfolders.iter().for_each(|name| self.add_folder(join(&folder.path, name)));
         let run = batch.encode(self.task.root_path, folder)?;
         {

@@ -13,9 +13,9 @@ use model::units::Nanos;
 use store::{Buffer, Operation, TierFiles};
 
 use super::CheckpointError;
+use crate::events::Events;
 use crate::loader::panic_text;
 use crate::meter::Clock;
-use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::waits;
 use crate::watchdog::{Roster, Watched, guard};
@@ -74,7 +74,7 @@ pub(super) struct Crew<'a> {
     pub(super) chunk_bytes: usize,
     pub(super) clock: &'a dyn Clock,
     pub(super) stop: &'a Stop,
-    pub(super) pulse: &'a Pulse,
+    pub(super) events: &'a Events,
     /// Whether time passes by plan: on a simulated device, or at a limited rate.
     pub(super) unhurried: bool,
     /// Of threads in the background: how many wait for them.
@@ -162,7 +162,7 @@ impl<'s> Hands<'s> {
     /// A piece of it is done; says whether there is any use in going on.
     pub(super) fn advance(&self, bytes: usize) -> Result<(), CheckpointError> {
         self.shift.roster.advance(self.thread);
-        self.shift.crew.pulse.add(0, bytes as u64);
+        self.shift.crew.events.add_files(0, bytes as u64);
         if self.shift.is_over() { Err(CheckpointError::Interrupted) } else { Ok(()) }
     }
 
@@ -293,7 +293,7 @@ pub(super) fn write(
     let mut spare = std::mem::take(&mut hands.spare);
     let ended = sink.finish(durable, &mut spare);
     hands.spare = spare;
-    crew.pulse.add(1, 0);
+    crew.events.add_files(1, 0);
     Ok((ended?, crc.finalize()))
 }
 

@@ -22,8 +22,8 @@ use model::units::Nanos;
 use store::{StoreError, Tier};
 use thiserror::Error;
 
+use crate::events::{Emitter, Event, Events};
 use crate::meter::Clock;
-use crate::pulse::Pulse;
 use crate::stop::Stop;
 use files::{Crew, Item};
 use save::Written;
@@ -76,17 +76,7 @@ pub struct Setup<'a> {
     pub last: &'a dyn Tier,
     pub clock: &'a dyn Clock,
     pub stop: &'a Stop,
-    pub pulse: &'a Pulse,
-    /// Told of every checkpoint that becomes complete, at that moment.
-    pub tell: &'a (dyn Fn(Completed) + Sync),
-}
-
-/// A checkpoint that has become complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completed {
-    pub moment: Moment,
-    /// On the fast tier, from where it is still to be drained.
-    pub on_fast: bool,
+    pub events: &'a Events,
 }
 
 /// What the background has to do.
@@ -143,6 +133,8 @@ pub struct Keeper<'a> {
     pool: Arc<Pool>,
     /// Those who wait for what goes on in the background.
     awaited: AtomicUsize,
+    /// Shared by training and the background, which emit a few events per checkpoint.
+    emitter: Emitter,
 }
 
 /// How long somebody waits before looking whether the run should stop.
@@ -162,6 +154,7 @@ pub fn keep<'a, T>(
         reading: Mutex::default(),
         pool: Arc::new(Pool::new(setup.plan.pool_bytes)),
         awaited: AtomicUsize::new(0),
+        emitter: Emitter::default(),
     };
     let _alone = keeper.lock()?;
     keeper.recover()?;
@@ -227,7 +220,7 @@ impl<'a> Keeper<'a> {
             chunk_bytes: plan.chunk_bytes as usize,
             clock: self.setup.clock,
             stop: self.setup.stop,
-            pulse: self.setup.pulse,
+            events: self.setup.events,
             unhurried: self.is_simulated(),
             awaited: None,
         }
@@ -261,14 +254,18 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Notes that a checkpoint is complete, and tells it. One of an earlier run is no save of this one.
+    fn emit(&self, event: Event) {
+        self.emitter.emit(self.setup.events, self.now(), event);
+    }
+
+    /// Notes that a checkpoint is complete. One of an earlier run is no save of this one.
     fn completed(&self, manifest: &Manifest, on_fast: bool, change: impl FnOnce(&mut Saved)) {
         let mut state = self.state();
         if let Some(saved) = state.saved.iter_mut().find(|saved| saved.serial == manifest.serial) {
             change(saved);
         }
         drop(state);
-        (self.setup.tell)(Completed { moment: manifest.moment, on_fast });
+        self.emit(Event::CheckpointComplete { moment: manifest.moment, on_fast });
     }
 
     /// Notes what went wrong with a save, once for each cause.

@@ -11,6 +11,7 @@ use store::{Stored, Tier};
 use super::content::FileContent;
 use super::files::{self, Crew, Ended, Hands, Item};
 use super::{CheckpointError, Job, Keeper};
+use crate::events::Event;
 use crate::{host, meter};
 
 /// A checkpoint whose files are written.
@@ -27,6 +28,7 @@ impl Keeper<'_> {
     /// reason to stop training.
     pub fn save(&self, moment: Moment) -> Nanos {
         let (began, cpu) = (self.now(), meter::cpu_seconds());
+        self.emit(Event::CheckpointBegan { moment });
         let mut state = self.state();
         state.serial += 1;
         let serial = state.serial;

@@ -67,8 +67,7 @@ impl Bench {
             last: &*self.last,
             clock: &clock,
             stop: &self.stop,
-            pulse: &Pulse::default(),
-            tell: &|_| {},
+            events: &Events::default(),
         };
         keep(setup, work)
     }

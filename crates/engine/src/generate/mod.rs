@@ -20,8 +20,8 @@ pub use claim::read_manifest;
 
 use claim::Claim;
 
+use crate::events::Events;
 use crate::file_reader::FileReader;
-use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::waits;
 use crate::watchdog::{Roster, Watched, guard};
@@ -41,7 +41,7 @@ pub struct Generation<'a> {
     /// Read everything back and compare it.
     pub verify: bool,
     pub stop: &'a Stop,
-    pub pulse: &'a Pulse,
+    pub events: &'a Events,
 }
 
 /// What was done.
@@ -332,7 +332,7 @@ impl<'a> Crew<'a> {
                 bytes
             }
         };
-        task.pulse.add(1, bytes);
+        task.events.add_files(1, bytes);
         Ok(())
     }
 

@@ -124,7 +124,7 @@ fn writers_that_get_stuck_are_named_and_given_up() {
         overwrite: false,
         verify: false,
         stop: &stop,
-        pulse: &Pulse::default(),
+        events: &Events::default(),
     });
     let error = outcome.unwrap_err().to_string();
     assert!(error.starts_with("no progress for ") && error.contains(": write train/img_"), "{error}");

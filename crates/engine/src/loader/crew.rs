@@ -34,6 +34,7 @@ use super::visit::{Known, ReadError, Visits};
 use crate::accelerators::Drive;
 use crate::asking::Step;
 use crate::cache;
+use crate::events::Emitter;
 use crate::meter::Monotonic;
 use crate::waits;
 use metadata::MetadataRead;
@@ -187,6 +188,7 @@ struct Crew<'a, 'j, 'd> {
     visits: Visits,
     in_flight: u64,
     delivered: Delivered,
+    emitter: Emitter,
     /// Rank and step at work, for the message if it fails.
     at_work: (u64, u64),
 }
@@ -232,6 +234,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
             visits,
             in_flight: 0,
             delivered,
+            emitter: Emitter::default(),
             at_work,
         }
     }
@@ -527,7 +530,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         let mut all = Part { samples: tally.samples_delivered, digest: tally.digest };
         all += tally.failed;
         self.delivered.parts[part] += all;
-        job.pulse.add(all.samples, tally.bytes_read);
+        job.events.add_samples(all.samples, tally.bytes_read);
         let (queue, at) = (reader.queue, reader.at);
         let change = job.queues[queue].complete(chunk, at, tally.bytes_read);
         job.wake_for(queue, &change.room);

@@ -14,8 +14,8 @@ use store::{Footprint, Store};
 
 use super::{Board, Preprocessing, Queue, Shelf, Tolerance};
 use crate::bell::Bell;
+use crate::events::Events;
 use crate::meter::Clock;
-use crate::pulse::Pulse;
 use crate::stop::Stop;
 use crate::truth::Truth;
 
@@ -68,7 +68,7 @@ pub(crate) struct Job<'a> {
     pub(crate) clock: &'a dyn Clock,
     /// When the phase began.
     pub(crate) begin: Nanos,
-    pub(crate) pulse: &'a Pulse,
+    pub(crate) events: &'a Events,
     /// Asked for from outside.
     pub(crate) stop: &'a Stop,
     /// Asked for by a part that failed.

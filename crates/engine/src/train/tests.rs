@@ -16,6 +16,7 @@ use store::{
 };
 
 use super::*;
+use crate::events::Detail;
 use crate::meter::FakeClock;
 use crate::world::{Barrier, ClockOffset, Solo};
 
@@ -79,9 +80,9 @@ pub(crate) fn with_rig<T>(
     work: impl FnOnce(&Rig<'_>) -> T,
 ) -> T {
     let format = format::plain(&plan.format).unwrap();
-    let ((train, valid), pulse) = (computed(plan), Pulse::default());
+    let ((train, valid), events) = (computed(plan), Events::default());
     let files = Files { train: &train, valid: &valid };
-    let (pages, truth, pulse) = (None, None, &pulse);
+    let (pages, truth, events) = (None, None, &events);
     let world = &Solo::new(plan.ranks());
     work(&Rig {
         plan,
@@ -94,7 +95,7 @@ pub(crate) fn with_rig<T>(
         checkpoints: None,
         clock,
         stop,
-        pulse,
+        events,
     })
 }
 
@@ -465,4 +466,32 @@ fn a_copy_to_the_accelerator_takes_its_time_or_is_hidden() {
     let row = with_copies(true, 3);
     assert_eq!((row.steps, millis(row.wait_ns), millis(row.copy_ns)), (60, 3.0, 4.0));
     assert_eq!(millis(row.compute_ns), 600.0);
+}
+
+#[test]
+fn every_step_and_phase_is_an_event() {
+    let (store, clock) = (null(), FakeClock::default());
+    let plan = plan(&["workflow.evaluation=true", "dataset.num_files_eval=12"], 2, &*store);
+    with_rig(&plan, &*store, &clock, &Stop::default(), |rig| {
+        let stream = rig.events.listen(Detail::Steps);
+        let ledger = train(rig).unwrap();
+        let drained = stream.drain();
+        assert_eq!(drained.dropped, 0);
+        let events: Vec<Event> = drained.events.into_iter().map(|stamped| stamped.event).collect();
+        let count = |of: fn(&Event) -> bool| events.iter().filter(|event| of(event)).count() as u64;
+        let rows = [(1, Phase::Train), (1, Phase::Eval), (2, Phase::Train), (2, Phase::Eval)];
+        let steps: u64 = rows.iter().map(|(epoch, phase)| ledger.total(*epoch, *phase).steps).sum();
+        assert_eq!(count(|event| matches!(event, Event::StepBegan { .. })), steps);
+        assert_eq!(stream.progress().steps, steps);
+        assert_eq!(count(|event| matches!(event, Event::FirstBatch { .. })), 8, "2 ranks, 4 phases");
+        let milestones = events.iter().filter(|event| {
+            matches!(event, Event::EpochBegan { .. } | Event::EpochEnded { .. } | Event::PhaseBegan { .. })
+        });
+        let began = |epoch, phase| Event::PhaseBegan { epoch, phase };
+        let expected = [1, 2].map(|epoch| {
+            let (first, last) = (Event::EpochBegan { epoch }, Event::EpochEnded { epoch });
+            [first, began(epoch, Phase::Train), began(epoch, Phase::Eval), last]
+        });
+        assert_eq!(milestones.copied().collect::<Vec<_>>(), expected.concat());
+    });
 }

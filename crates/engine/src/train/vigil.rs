@@ -12,8 +12,8 @@ pub(super) struct Vigil<'a, 'd> {
 impl Watched for Vigil<'_, '_> {
     /// Operations that ended, samples delivered, steps begun.
     fn progress(&self) -> u64 {
-        let pulse = self.job.pulse.look();
-        self.job.board.progress().wrapping_add(pulse.samples).wrapping_add(pulse.steps)
+        let progress = self.job.events.progress();
+        self.job.board.progress().wrapping_add(progress.samples).wrapping_add(progress.steps)
     }
 
     /// Computing, a simulated device and preprocessing take the time that they take.

@@ -43,7 +43,10 @@ fn ranks_are_distributed_without_gap_or_overlap() {
     }
 }
 
-fn exchange(world: &dyn World) -> (Vec<u8>, Vec<(u64, Vec<u8>)>, Vec<Vec<u8>>, u64) {
+/// What was broadcast, gathered at member 0 and gathered at all members, and the entropy.
+type Exchanged = (Vec<u8>, Vec<(u64, Vec<u8>)>, Vec<Vec<u8>>, u64);
+
+fn exchange(world: &dyn World) -> Exchanged {
     let (member, stop) = (world.member() as u8, stop());
     let mut shared = vec![member; 3];
     world.broadcast(&mut shared, &stop).unwrap();

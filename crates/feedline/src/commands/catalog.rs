@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use engine::catalog::{self, Changes, Opened, Options, ScanError, Skipped, Summary};
-use engine::{Pulse, Stop};
+use engine::{Events, Stop};
 use model::location::Location;
 use model::units::{Bytes, Nanos, grouped};
 use serde_json::json;
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{check_folder, local};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::CatalogFlags;
-use crate::progress::{Goal, Show, watch};
+use crate::progress::{Goal, Show, Unit, watch};
 use crate::report;
 
 pub fn catalog(flags: &CatalogFlags) -> Ending {
@@ -39,10 +39,10 @@ fn list(flags: &CatalogFlags, stop: &Stop) -> Ending {
             place(flags).display()
         )));
     }
-    let pulse = Pulse::default();
-    let goal = Goal { what: "listing", unit: "files", samples: 0, au: false };
+    let events = Events::default();
+    let goal = Goal { what: "listing", unit: Unit::Files, total: 0 };
     let show = Show::choose(flags.output_flags.quiet);
-    let (outcome, span) = watch(show, &pulse, &goal, || catalog::scan(&flags.dir, &options, stop, &pulse));
+    let (outcome, span) = watch(show, &events, &goal, || catalog::scan(&flags.dir, &options, stop, &events));
     let summary = outcome.map_err(failure)?;
     say(flags, &summary, span)?;
     Ok(Exit::Ok)

@@ -2,10 +2,10 @@
 //! what it is worth.
 
 use anyhow::anyhow;
-use engine::checkpoint::{self, CheckpointError, Completed, Setup};
+use engine::checkpoint::{self, CheckpointError, Setup};
 use engine::host::{self, Host, HostCounts};
 use engine::meter::{self, Monotonic};
-use engine::{Pulse, Stop};
+use engine::{Events, Stop};
 use model::checkpoint::{CheckpointPlan, Schedule};
 use model::ledger::Ledger;
 use model::order::mix;
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::{CheckpointFlags, RunFlags};
-use crate::progress::{Goal, Show, watch};
+use crate::progress::{Goal, Show, Unit, watch};
 use crate::report;
 use crate::report::result::{Outcome, Peak, Times};
 use crate::report::{folder, text};
@@ -107,7 +107,7 @@ fn measure(
     stop: &Stop,
 ) -> Result<(Ledger, Times), Failure> {
     let open = tiers.open(None)?;
-    let (clock, pulse) = (Monotonic::new(), Pulse::default());
+    let (clock, events) = (Monotonic::new(), Events::default());
     let setup = Setup {
         plan,
         model,
@@ -116,12 +116,11 @@ fn measure(
         last: &*open.last,
         clock: &clock,
         stop,
-        pulse: &pulse,
-        tell: &|completed| tell(show, completed),
+        events: &events,
     };
-    let goal = Goal { what: "checkpoints", unit: "files", samples: files(plan), au: false };
+    let goal = Goal { what: "checkpoints", unit: Unit::Files, total: files(plan) };
     let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
-    let (ledger, span) = watch(show, &pulse, &goal, || checkpoint::alone(setup));
+    let (ledger, span) = watch(show, &events, &goal, || checkpoint::alone(setup));
     let cpu_seconds = meter::cpu_seconds() - cpu_before;
     let mut ledger = ledger.map_err(refusal)?;
     observe(&mut ledger, tiers, &open);
@@ -146,14 +145,6 @@ pub fn refusal(error: CheckpointError) -> Failure {
     match error {
         CheckpointError::Interrupted => Failure::incomplete(error),
         error => Failure::refused(error),
-    }
-}
-
-/// Says that a checkpoint is safe; on a terminal the bar is in that place.
-pub fn tell(show: Show, Completed { moment, on_fast }: Completed) {
-    if show == Show::Lines {
-        let place = if on_fast { " on the fast tier" } else { "" };
-        report::note(&format!("checkpoint {} complete{place}", moment.folder()));
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use engine::catalog;
 use engine::generate::{GenerateError, Generated, Generation};
 use engine::host::Host;
-use engine::{Pulse, Stop};
+use engine::{Events, Stop};
 use format::{Arithmetic, Format};
 use model::plan::Data;
 use model::spec::Spec;
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::GenerateFlags;
-use crate::progress::{Goal, Show, watch};
+use crate::progress::{Goal, Show, Unit, watch};
 use crate::report;
 
 pub fn generate(flags: &GenerateFlags) -> Ending {
@@ -101,17 +101,17 @@ impl Job<'_> {
     fn list(&self, stop: &Stop) -> Result<(), Failure> {
         let suffix = format!(".{}", self.format.suffix()).into_bytes();
         let options = catalog::Options { suffixes: vec![suffix], ..catalog::Options::default() };
-        let pulse = Pulse::default();
-        let goal = Goal { what: "listing", unit: "files", samples: 0, au: false };
+        let events = Events::default();
+        let goal = Goal { what: "listing", unit: Unit::Files, total: 0 };
         let stop = &stop.with_patience(patience(self.spec));
         let (outcome, _) =
-            watch(self.show, &pulse, &goal, || catalog::scan(self.folder, &options, stop, &pulse));
+            watch(self.show, &events, &goal, || catalog::scan(self.folder, &options, stop, &events));
         outcome.map(|_| ()).map_err(Failure::incomplete)
     }
 
     fn write(&self, store: &dyn Store, stop: &Stop) -> Result<(Generated, Nanos), Failure> {
         let stop = &stop.with_patience(patience(self.spec));
-        let pulse = Pulse::default();
+        let events = Events::default();
         let exists = || Failure::refused(anyhow!("the files are listed in a catalog, so they exist already"));
         let task = Generation {
             spec: self.spec,
@@ -123,11 +123,11 @@ impl Job<'_> {
             overwrite: self.overwrite,
             verify: self.verify,
             stop,
-            pulse: &pulse,
+            events: &events,
         };
         let (what, passes) = if self.verify { ("generating and verifying", 2) } else { ("generating", 1) };
-        let goal = Goal { what, unit: "files", samples: self.data.files().saturating_mul(passes), au: false };
-        let (outcome, span) = watch(self.show, &pulse, &goal, || engine::generate::generate(&task));
+        let goal = Goal { what, unit: Unit::Files, total: self.data.files().saturating_mul(passes) };
+        let (outcome, span) = watch(self.show, &events, &goal, || engine::generate::generate(&task));
         outcome.map(|done| (done, span)).map_err(|error| match error {
             GenerateError::Format(_) | GenerateError::Panicked(_) => Failure::internal(error),
             GenerateError::Store(StoreError::Busy { .. } | StoreError::NotOurs { .. }) => {

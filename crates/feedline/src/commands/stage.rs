@@ -10,7 +10,7 @@ use engine::checkpoint;
 use engine::generate::read_manifest;
 use engine::host::{self, Host, HostCounts};
 use engine::meter::{self, Monotonic};
-use engine::{Files, Pulse, Refused, Rig, Solo, Stop, Truth};
+use engine::{Events, Files, Refused, Rig, Solo, Stop, Truth};
 use format::{Arithmetic, Content, Format};
 use model::checkpoint::Scale;
 use model::ledger::{Calibration, Conditions, HostSeen, Ledger};
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::exit::Failure;
 use crate::flags::PlaceFlags;
-use crate::progress::{Goal, Show, watch};
+use crate::progress::{Goal, Show, Unit, watch};
 use crate::report::result::Times;
 
 /// Where a workload is to be run.
@@ -364,7 +364,7 @@ impl<'a> Stage<'a> {
     ) -> Result<(Ledger, Times), Failure> {
         let pages = self.holds_files();
         let pages = pages.then(|| PageCache::below(&self.folder)).transpose().map_err(Failure::refused)?;
-        let (clock, pulse) = (Monotonic::new(), Pulse::default());
+        let (clock, events) = (Monotonic::new(), Events::default());
         let (plan, format) = (self.training()?, &*self.format);
         let pages = pages.as_ref();
         let stop = &stop.with_patience(patience(&self.prepared.spec));
@@ -379,11 +379,11 @@ impl<'a> Stage<'a> {
             checkpoints: None,
             clock: &clock,
             stop,
-            pulse: &pulse,
+            events: &events,
         };
-        let goal = Goal { what: "training", unit: "samples", samples: plan.samples(), au: true };
+        let goal = Goal { what: "training", unit: Unit::Samples, total: plan.samples() };
         let (start, cpu_before) = (meter::timestamp(), meter::cpu_seconds());
-        let (trained, span) = watch(show, &pulse, &goal, || self.train_and_save(&rig, show));
+        let (trained, span) = watch(show, &events, &goal, || self.train_and_save(&rig));
         let cpu_seconds = meter::cpu_seconds() - cpu_before;
         let ledger = trained?.map_err(|refused| match refused {
             Refused::Stuck(_) => Failure::incomplete(refused),
@@ -394,7 +394,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Trains, and takes the checkpoints that the plan asks for.
-    fn train_and_save(&self, rig: &Rig<'_>, show: Show) -> Result<Result<Ledger, Refused>, Failure> {
+    fn train_and_save(&self, rig: &Rig<'_>) -> Result<Result<Ledger, Refused>, Failure> {
         let (Some(tiers), Some(plan)) = (&self.tiers, &self.plan.checkpoint) else {
             return Ok(engine::train(rig));
         };
@@ -407,8 +407,7 @@ impl<'a> Stage<'a> {
             last: &*open.last,
             clock: rig.clock,
             stop: rig.stop,
-            pulse: &Pulse::default(),
-            tell: &|completed| super::checkpoint::tell(show, completed),
+            events: rig.events,
         };
         let work =
             |keeper: &checkpoint::Keeper<'_>| engine::train(&Rig { checkpoints: Some(keeper), ..*rig });

@@ -225,7 +225,7 @@ pub fn ceiling(own: &Calibration) -> String {
 mod tests {
     use engine::host::Host;
     use engine::meter::FakeClock;
-    use engine::{Files, Pulse, Rig, Solo, Stop};
+    use engine::{Events, Files, Rig, Solo, Stop};
     use format::Arithmetic;
     use model::ledger::HostSeen;
     use model::plan::{Plan, Request};
@@ -266,7 +266,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
         let training = plan.trained().unwrap();
         let data = training.data.computed().unwrap();
         let [train, valid] = [&data.train, &data.valid].map(|split| data.files_of(split));
-        let (clock, stop, pulse) = (FakeClock::default(), Stop::default(), Pulse::default());
+        let (clock, stop, events) = (FakeClock::default(), Stop::default(), Events::default());
         let files = Files { train: &train, valid: &valid };
         let rig = Rig {
             plan: training,
@@ -279,7 +279,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             checkpoints: None,
             clock: &clock,
             stop: &stop,
-            pulse: &pulse,
+            events: &events,
         };
         let mut ledger = engine::train(&rig).unwrap();
         ledger.conditions.request("store", "null");

@@ -4,6 +4,7 @@ use model::ledger::Example;
 
 use super::super::visit::ReadError;
 use super::Crew;
+use crate::events::Event;
 
 impl Crew<'_, '_, '_> {
     /// The reader's samples cannot be had: they are left out, or the run ends.
@@ -14,6 +15,7 @@ impl Crew<'_, '_, '_> {
         let (job, reader) = (self.job, &mut self.readers[place]);
         let ((rank, step), number) = (self.at_work, reader.file(job));
         let (file, offset) = (job.file_name(number), self.station.tracks[place].offset());
+        self.emitter.emit(job.events, job.clock.now(), Event::ErrorMet { rank, step });
         let example = Example { rank, step, file, offset, message: cause.to_string() };
         self.delivered.errors.add(cause.kind(), example);
         job.tolerance.bears(number, cause)?;

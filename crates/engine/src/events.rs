@@ -1,0 +1,334 @@
+//! What happens in a run, while it happens: one stream for progress now, and for traces and metrics. Nothing in a
+//! result comes from here.
+//!
+//! What happens thousands of times a second is counted: workers add to counters, and a reader looks at them whenever it
+//! likes. What happens rarely is an event. Each thread that emits events has a bounded queue of its own, made when it
+//! emits its first one; a full queue drops the event and counts it, so that nobody ever waits for a reader. While nobody
+//! listens, emitting costs one load.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+use model::checkpoint::manifest::Moment;
+use model::ledger::Phase;
+use model::units::Nanos;
+
+/// What happened. Small and without memory of its own, so that emitting one allocates nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    EpochBegan {
+        epoch: u64,
+    },
+    EpochEnded {
+        epoch: u64,
+    },
+    /// The page cache is being made ready for the next phase.
+    PreparationBegan,
+    PreparationEnded,
+    PhaseBegan {
+        epoch: u64,
+        phase: Phase,
+    },
+    PhaseEnded {
+        epoch: u64,
+        phase: Phase,
+    },
+    /// A rank has its first batch of a phase.
+    FirstBatch {
+        rank: u64,
+    },
+    /// A rank has begun a step, after waiting for its batch, and will compute for this long.
+    StepBegan {
+        rank: u64,
+        step: u64,
+        wait: Nanos,
+        compute: Nanos,
+    },
+    /// A sample could not be read.
+    ErrorMet {
+        rank: u64,
+        step: u64,
+    },
+    CheckpointBegan {
+        moment: Moment,
+    },
+    /// A checkpoint is complete on the fast tier, from where it will be drained, or on the last one.
+    CheckpointComplete {
+        moment: Moment,
+        on_fast: bool,
+    },
+}
+
+impl Event {
+    /// Whether it happens so often that a reader has to ask for it.
+    fn is_detail(self) -> bool {
+        matches!(self, Event::StepBegan { .. } | Event::FirstBatch { .. })
+    }
+}
+
+/// An event and when it happened, by the run's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamped {
+    pub at: Nanos,
+    pub event: Event,
+}
+
+/// Which events a reader wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Those that concern the whole run.
+    Milestones = 1,
+    /// Those of every rank and step, too.
+    Steps = 2,
+}
+
+impl Detail {
+    /// Events that a thread's queue holds: many times what happens between two looks of a reader.
+    fn capacity(self) -> usize {
+        match self {
+            Detail::Milestones => 64,
+            Detail::Steps => 8192,
+        }
+    }
+}
+
+/// The events and counters of a run.
+#[derive(Debug, Default)]
+pub struct Events {
+    counters: Counters,
+    /// The `Detail` that is wanted; 0 while nobody listens.
+    wanted: AtomicU8,
+    queues: Mutex<Vec<Receiver<Stamped>>>,
+    dropped: AtomicU64,
+    /// The thread that reads.
+    reader: OnceLock<Thread>,
+}
+
+/// Relaxed throughout: a reader may see a moment's mixture.
+#[derive(Debug, Default)]
+struct Counters {
+    samples: AtomicU64,
+    bytes: AtomicU64,
+    files: AtomicU64,
+    file_bytes: AtomicU64,
+    prepared: AtomicU64,
+    steps: AtomicU64,
+    busy_ns: AtomicU64,
+    time_ns: AtomicU64,
+}
+
+/// One look at the counters: totals since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Samples that were read for training and evaluation, and their bytes.
+    pub samples: u64,
+    pub bytes: u64,
+    /// Files that were generated, listed, or saved and restored in checkpoints, and their bytes.
+    pub files: u64,
+    pub file_bytes: u64,
+    /// Files whose pages were made ready for a phase.
+    pub prepared: u64,
+    /// Steps that have begun, over all ranks.
+    pub steps: u64,
+    /// Compute time and whole time of these steps, over all ranks.
+    pub busy: Nanos,
+    pub time: Nanos,
+}
+
+impl Progress {
+    /// AU so far in percent.
+    pub fn au_percent(&self) -> Option<f64> {
+        (self.time.0 > 0).then(|| 100.0 * self.busy.0 as f64 / self.time.0 as f64)
+    }
+}
+
+impl Events {
+    /// Lets events be kept from now on.
+    pub fn listen(&self, detail: Detail) -> Stream<'_> {
+        // Relaxed: whoever sees it late emits a little later.
+        self.wanted.fetch_max(detail as u8, Ordering::Relaxed);
+        Stream { events: self }
+    }
+
+    pub fn progress(&self) -> Progress {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { samples, bytes, files, file_bytes, prepared, steps, busy_ns, time_ns } =
+            &self.counters;
+        Progress {
+            samples: load(samples),
+            bytes: load(bytes),
+            files: load(files),
+            file_bytes: load(file_bytes),
+            prepared: load(prepared),
+            steps: load(steps),
+            busy: Nanos(load(busy_ns)),
+            time: Nanos(load(time_ns)),
+        }
+    }
+
+    pub(crate) fn add_samples(&self, samples: u64, bytes: u64) {
+        self.counters.samples.fetch_add(samples, Ordering::Relaxed);
+        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_files(&self, files: u64, bytes: u64) {
+        self.counters.files.fetch_add(files, Ordering::Relaxed);
+        self.counters.file_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_prepared(&self, files: u64) {
+        self.counters.prepared.fetch_add(files, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_step(&self, busy: Nanos, time: Nanos) {
+        self.counters.steps.fetch_add(1, Ordering::Relaxed);
+        self.counters.busy_ns.fetch_add(busy.0, Ordering::Relaxed);
+        self.counters.time_ns.fetch_add(time.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_idle(&self, time: Nanos) {
+        self.counters.time_ns.fetch_add(time.0, Ordering::Relaxed);
+    }
+
+    fn wanted(&self) -> Option<Detail> {
+        match self.wanted.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Detail::Milestones),
+            _ => Some(Detail::Steps),
+        }
+    }
+}
+
+/// One thread's source of events, for the events of one run.
+#[derive(Debug, Default)]
+pub(crate) struct Emitter {
+    queue: OnceLock<SyncSender<Stamped>>,
+}
+
+impl Emitter {
+    pub(crate) fn emit(&self, events: &Events, at: Nanos, event: Event) {
+        let Some(wanted) = events.wanted() else { return };
+        if event.is_detail() && wanted < Detail::Steps {
+            return;
+        }
+        let queue = self.queue.get_or_init(|| {
+            let (queue, receiver) = sync_channel(wanted.capacity());
+            events.queues.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
+            queue
+        });
+        if let Err(TrySendError::Full(_)) = queue.try_send(Stamped { at, event }) {
+            events.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        // What concerns the whole run is shown at once. A system call only if the reader sleeps.
+        if let Some(reader) = events.reader.get().filter(|_| !event.is_detail()) {
+            reader.unpark();
+        }
+    }
+}
+
+/// The reader's end.
+#[derive(Debug)]
+pub struct Stream<'a> {
+    events: &'a Events,
+}
+
+/// What has happened since a reader last looked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// In the order in which it happened.
+    pub events: Vec<Stamped>,
+    /// Events that were lost because a queue was full.
+    pub dropped: u64,
+}
+
+impl Stream<'_> {
+    /// Takes all events that there are.
+    pub fn drain(&self) -> Drained {
+        let mut events = Vec::new();
+        let mut queues = self.events.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.retain(|queue| {
+            loop {
+                match queue.try_recv() {
+                    Ok(event) => events.push(event),
+                    Err(TryRecvError::Empty) => return true,
+                    // Its thread has ended.
+                    Err(TryRecvError::Disconnected) => return false,
+                }
+            }
+        });
+        drop(queues);
+        events.sort_by_key(|stamped| stamped.at);
+        Drained { events, dropped: self.events.dropped.swap(0, Ordering::Relaxed) }
+    }
+
+    pub fn progress(&self) -> Progress {
+        self.events.progress()
+    }
+
+    /// Sleeps until there is an event that concerns the whole run, at most this long. May end early. For one thread.
+    pub fn wait(&self, timeout: Duration) {
+        self.events.reader.get_or_init(std::thread::current);
+        std::thread::park_timeout(timeout);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn began(epoch: u64) -> Event {
+        Event::EpochBegan { epoch }
+    }
+
+    #[test]
+    fn events_of_all_threads_come_in_the_order_of_their_times() {
+        let events = Events::default();
+        let stream = events.listen(Detail::Milestones);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let events = &events;
+                scope.spawn(move || {
+                    let emitter = Emitter::default();
+                    (0..10).for_each(|turn| emitter.emit(events, Nanos(10 * turn + thread), began(thread)));
+                });
+            }
+        });
+        let Drained { events: all, dropped } = stream.drain();
+        assert_eq!((all.len(), dropped), (40, 0));
+        assert!(all.is_sorted_by_key(|stamped| stamped.at));
+        assert_eq!(stream.drain(), Drained::default());
+        assert!(events.queues.lock().unwrap().is_empty(), "queues of ended threads go");
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts_and_harms_no_other() {
+        let events = Events::default();
+        let stream = events.listen(Detail::Milestones);
+        let (noisy, quiet) = (Emitter::default(), Emitter::default());
+        (0..100).for_each(|at| noisy.emit(&events, Nanos(at), began(1)));
+        quiet.emit(&events, Nanos(1000), began(2));
+        let drained = stream.drain();
+        assert_eq!((drained.events.len(), drained.dropped), (65, 36));
+        assert_eq!(drained.events.last(), Some(&Stamped { at: Nanos(1000), event: began(2) }));
+        noisy.emit(&events, Nanos(2000), began(3));
+        assert_eq!(stream.drain().events.len(), 1, "there is room again");
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_kept() {
+        let (events, detail) = (Events::default(), Event::FirstBatch { rank: 0 });
+        let emitter = Emitter::default();
+        emitter.emit(&events, Nanos(0), began(1));
+        let stream = events.listen(Detail::Milestones);
+        assert_eq!(stream.drain(), Drained::default(), "nobody listened");
+        emitter.emit(&events, Nanos(1), detail);
+        assert_eq!(stream.drain(), Drained::default(), "nobody wants details");
+        let stream = events.listen(Detail::Steps);
+        emitter.emit(&events, Nanos(2), detail);
+        assert_eq!(stream.drain().events, [Stamped { at: Nanos(2), event: detail }]);
+    }
+}
