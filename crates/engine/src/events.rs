@@ -3,8 +3,8 @@
 //!
 //! What happens thousands of times a second is counted: workers add to counters, and a reader looks at them whenever it
 //! likes. What happens rarely is an event. Each thread that emits events has a bounded queue of its own, made when it
-//! emits its first one; a full queue drops the event and counts it, so that nobody ever waits for a reader. While nobody
-//! listens, emitting costs one load.
+//! emits its first one; a full queue drops the event and counts it, so that no thread ever waits for a reader. While
+//! nobody listens, emitting costs one load.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
