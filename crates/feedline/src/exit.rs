@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use model::verdict::Status;
+use session::ErrorKind;
+
 use crate::report;
 use crate::supervisor;
-
-use model::verdict::Status;
 
 /// The public list of exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,26 @@ pub struct Failure {
     pub error: anyhow::Error,
 }
 
+/// The one place where the errors of the session become exit codes.
+impl From<session::Error> for Failure {
+    fn from(error: session::Error) -> Failure {
+        let exit = match error.kind() {
+            ErrorKind::Usage => Exit::Usage,
+            ErrorKind::Refused => Exit::Refused,
+            ErrorKind::Incomplete => Exit::Incomplete,
+            ErrorKind::CheckFailed => Exit::CheckFailed,
+            ErrorKind::Internal => Exit::Internal,
+        };
+        Failure { exit, error: error.into() }
+    }
+}
+
 impl Failure {
+    /// The same with where it happened.
+    pub fn context(self, place: String) -> Failure {
+        Failure { error: self.error.context(place), ..self }
+    }
+
     pub fn usage(error: impl Into<anyhow::Error>) -> Failure {
         Failure { exit: Exit::Usage, error: error.into() }
     }

@@ -10,6 +10,7 @@ use engine::meter::Monotonic;
 use engine::{Detail, Event, Events, Progress, Stream};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::units::{Nanos, grouped, mib_per_second};
+use session::{Goal, Observer, Unit};
 use store::Now;
 
 use crate::report;
@@ -32,53 +33,18 @@ impl Show {
     }
 }
 
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Samples that accelerators are trained with, whose utilisation is shown, too.
-    Samples,
-    Files,
-}
-
-impl Unit {
-    fn name(self) -> &'static str {
-        match self {
-            Unit::Samples => "samples",
-            Unit::Files => "files",
-        }
-    }
-}
-
-/// What the work comes to.
-#[derive(Clone, Copy, Debug)]
-pub struct Goal {
-    pub what: &'static str,
-    pub unit: Unit,
-    /// 0 if it is unknown: then there is neither percentage nor time left.
-    pub total: u64,
-}
-
-impl Goal {
-    /// How many of the total are done, and their bytes.
-    fn done(&self, progress: &Progress) -> (u64, u64) {
-        match self.unit {
-            Unit::Samples => (progress.samples, progress.bytes),
-            Unit::Files => (progress.files, progress.file_bytes),
-        }
-    }
-}
-
 /// How often a bar is drawn, and a line written.
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 const LINE_PERIOD: Nanos = Nanos(5_000_000_000);
 
-/// Does the work while showing its progress, and says how long it took.
-pub fn watch<T: Send>(
-    show: Show,
-    events: &Events,
-    goal: &Goal,
-    work: impl FnOnce() -> T + Send,
-) -> (T, Nanos) {
+impl Observer for Show {
+    fn during(&self, goal: &Goal, events: &Events, work: &mut dyn FnMut()) {
+        watch(*self, events, goal, work);
+    }
+}
+
+/// Does the work while showing its progress.
+fn watch(show: Show, events: &Events, goal: &Goal, work: &mut dyn FnMut()) {
     let (clock, over) = (&Monotonic::new(), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let display = std::thread::Builder::new().name("progress".to_owned());
@@ -91,11 +57,9 @@ pub fn watch<T: Send>(
         // Where no thread can be started the work goes on without a display.
         let display = shown.and_then(|shown| display.spawn_scoped(scope, move || run(shown)).ok());
         let ends = Ends { over, display: display.as_ref().map(|display| display.thread()) };
-        let value = work();
-        let span = clock.now();
+        work();
         drop(ends);
-        (value, span)
-    })
+    });
 }
 
 /// Ends the display when the work is over, at once and also when the work panics.
@@ -322,7 +286,7 @@ mod tests {
     #[test]
     fn the_work_is_done_and_its_result_comes_back() {
         for show in [Show::Nothing, Show::Lines] {
-            let (value, _) = watch(show, &Events::default(), &TRAINING, || 7);
+            let (value, _) = session::observed(&show, TRAINING, |_| 7);
             assert_eq!(value, 7);
         }
     }

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
+use session::WorkloadText;
 
 /// What a workload is worth in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,30 +128,18 @@ workloads! {
     chien2018_alexnet Study "AlexNet, jpeg files of 12 kB, 704 MB checkpoint (Chien 2018)";
 }
 
-/// A workload's text, built in or from a file.
-#[derive(Debug)]
-pub struct Loaded {
-    /// What results call it.
-    pub name: String,
-    /// What errors call it.
-    pub source: String,
-    pub text: String,
-    /// Ranks when the user names none.
-    pub ranks: u64,
-}
-
 /// Workload files are a few kilobytes; anything far beyond is some other file.
 const LARGEST_FILE_BYTES: u64 = 4 << 20;
 
 /// Finds the workload that `asked` names: a path if it looks like one, else a built-in name.
-pub fn load(asked: &str) -> anyhow::Result<Loaded> {
+pub fn load(asked: &str) -> anyhow::Result<WorkloadText> {
     let path = Path::new(asked);
     let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
     if is_yaml || asked.contains('/') {
         return load_file(path);
     }
     let workload = named(asked)?;
-    Ok(Loaded {
+    Ok(WorkloadText {
         name: workload.name.to_owned(),
         source: format!("{}.yaml (built in)", workload.name),
         text: workload.text.to_owned(),
@@ -182,7 +171,7 @@ fn unknown(name: &str) -> anyhow::Error {
     }
 }
 
-fn load_file(path: &Path) -> anyhow::Result<Loaded> {
+fn load_file(path: &Path) -> anyhow::Result<WorkloadText> {
     let shown = path.display();
     let facts = std::fs::metadata(path).with_context(|| format!("cannot read the workload file {shown}"))?;
     if facts.is_dir() {
@@ -197,7 +186,7 @@ fn load_file(path: &Path) -> anyhow::Result<Loaded> {
     }
     let text = String::from_utf8(bytes).map_err(|_| anyhow!("{shown} is not a text file (invalid UTF-8)"))?;
     let name = path.file_stem().map_or("workload".into(), |stem| stem.to_string_lossy().into_owned());
-    Ok(Loaded { name, source: shown.to_string(), text, ranks: 1 })
+    Ok(WorkloadText { name, source: shown.to_string(), text, ranks: 1 })
 }
 
 #[cfg(test)]
@@ -274,7 +263,7 @@ mod tests {
             ("chien2018_alexnet", 9_144, 12_000, 13_597.8, 142),
         ] {
             let spec = read(source(named(name).unwrap()), &[]).unwrap().spec;
-            let format = crate::commands::build_format(&spec).unwrap();
+            let format = session::format_of(&spec).unwrap();
             let data = Data::resolve(&spec, Some(&Arithmetic(format.as_ref()))).unwrap();
             let mut sizes: Vec<u64> =
                 (0..files).map(|file| data.computed().unwrap().file_bytes(file)).collect();

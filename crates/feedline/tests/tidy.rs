@@ -222,12 +222,13 @@ fn words(name: &str) -> Vec<String> {
 }
 
 /// Which crates of the workspace each crate may use.
-const DIRECTION: [(&str, &[&str]); 5] = [
+const DIRECTION: [(&str, &[&str]); 6] = [
     ("model", &[]),
     ("format", &["model"]),
     ("store", &["model"]),
     ("engine", &["model", "format", "store"]),
-    ("feedline", &["model", "format", "store", "engine"]),
+    ("session", &["model", "format", "store", "engine"]),
+    ("feedline", &["model", "format", "store", "engine", "session"]),
 ];
 
 #[test]

@@ -6,6 +6,7 @@ mod checked;
 mod conditions;
 mod earlier;
 mod errors;
+mod run_times;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize, Serializer};
 pub use checked::Checked;
 pub use conditions::{Conditions, HostSeen, Mode};
 pub use errors::{Errors, Example, Met};
+pub use run_times::RunTimes;
 
 use crate::checkpoint::Checkpoints;
 use crate::digest::Digest;
@@ -306,6 +308,8 @@ pub struct Ledger {
     /// What the rules need to know beside the rows.
     pub conditions: Conditions,
     pub checkpoints: Checkpoints,
+    /// When the run was, and what it used.
+    pub times: RunTimes,
 }
 
 impl Ledger {
@@ -399,6 +403,7 @@ impl AddAssign for Ledger {
             calibration,
             conditions,
             checkpoints,
+            times,
         } = other;
         for ((epoch, phase, rank), row) in ranks {
             self.add(epoch, phase, rank, row);
@@ -415,6 +420,7 @@ impl AddAssign for Ledger {
         };
         self.conditions += conditions;
         self.checkpoints += checkpoints;
+        self.times += times;
     }
 }
 
@@ -429,6 +435,8 @@ struct Written {
     conditions: Conditions,
     #[serde(default)]
     checkpoints: Checkpoints,
+    #[serde(default)]
+    times: RunTimes,
     ranks: Vec<Keyed<Row>>,
     nodes: Vec<Keyed<NodeRow>>,
 }
@@ -454,6 +462,7 @@ impl Serialize for Ledger {
             calibration,
             conditions,
             checkpoints,
+            times,
         } = self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("interrupted", interrupted)?;
@@ -463,6 +472,9 @@ impl Serialize for Ledger {
         map.serialize_entry("conditions", conditions)?;
         if !checkpoints.is_empty() {
             map.serialize_entry("checkpoints", checkpoints)?;
+        }
+        if *times != RunTimes::default() {
+            map.serialize_entry("times", times)?;
         }
         map.serialize_entry("ranks", &Entries(ranks))?;
         map.serialize_entry("nodes", &Entries(nodes))?;
@@ -494,11 +506,19 @@ impl From<Written> for Ledger {
             calibration,
             conditions,
             checkpoints,
+            times,
             ranks,
             nodes,
         } = written;
-        let mut ledger =
-            Ledger { interrupted, first_batch_ns, calibration, conditions, checkpoints, ..Ledger::default() };
+        let mut ledger = Ledger {
+            interrupted,
+            first_batch_ns,
+            calibration,
+            conditions,
+            checkpoints,
+            times,
+            ..Ledger::default()
+        };
         ranks.into_iter().for_each(|row| ledger.add(row.epoch, row.phase, row.index, row.seen));
         nodes.into_iter().for_each(|row| ledger.add_node(row.epoch, row.phase, row.index, row.seen));
         faults.into_iter().for_each(|fault| ledger.add_fault(fault));
@@ -567,6 +587,8 @@ mod tests {
             ledger.checkpoints.steps_apart.add(Nanos(*nanos));
             let host = HostSeen { readings: 1, ticks: *nanos, stolen_ticks: *samples, ..HostSeen::default() };
             ledger.conditions.hosts.insert(format!("host {}", nanos % 2), host);
+            let [start, end] = [samples, nanos].map(|number| format!("2026-01-01T00:00:{number:04}"));
+            ledger.times = RunTimes { start, end, wall: Nanos(*nanos), cpu: Nanos(*samples) };
         }
         ledger
     }

@@ -4,21 +4,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
+use engine::Stop;
 use engine::catalog::{self, Changes, Opened, Options, ScanError, Skipped, Summary};
-use engine::{Events, Stop};
 use model::location::Location;
 use model::units::{Bytes, Nanos, grouped};
 use serde_json::json;
+use session::{Goal, Unit};
 
-use super::{check_folder, local};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::CatalogFlags;
-use crate::progress::{Goal, Show, Unit, watch};
+use crate::progress::Show;
 use crate::report;
 
 pub fn catalog(flags: &CatalogFlags) -> Ending {
-    local(&Location::parse(&flags.dir))?;
-    check_folder(&flags.dir, "data folder")?;
+    session::local(&Location::parse(&flags.dir))?;
+    session::check_folder(&flags.dir, "data folder")?;
     if let Some(empty) = flags.suffix.iter().find(|suffix| suffix.is_empty()) {
         return Err(Failure::usage(anyhow!("--suffix {empty:?} is empty; every name ends in nothing")));
     }
@@ -39,10 +39,10 @@ fn list(flags: &CatalogFlags, stop: &Stop) -> Ending {
             place(flags).display()
         )));
     }
-    let events = Events::default();
     let goal = Goal { what: "listing", unit: Unit::Files, total: 0 };
     let show = Show::choose(flags.output_flags.quiet);
-    let (outcome, span) = watch(show, &events, &goal, || catalog::scan(&flags.dir, &options, stop, &events));
+    let (outcome, span) =
+        session::observed(&show, goal, |events| catalog::scan(&flags.dir, &options, stop, events));
     let summary = outcome.map_err(failure)?;
     say(flags, &summary, span)?;
     Ok(Exit::Ok)

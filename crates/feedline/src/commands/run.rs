@@ -1,5 +1,5 @@
-//! `feedline run`: train on a data set with emulated accelerators, write the result, say what it is worth. Everything
-//! that can be refused is refused before the first byte is read.
+//! `feedline run`: train on a data set with emulated accelerators, save and restore checkpoints, write the result and
+//! judge it. Everything that can be refused is refused before the first byte is read.
 
 use std::path::Path;
 
@@ -7,10 +7,11 @@ use anyhow::anyhow;
 use engine::host::{self, Host};
 use engine::meter::Monotonic;
 use model::ledger::{Ledger, Phase};
+use model::units::Nanos;
+use session::{Ask, Asked, Settled, check_folder, settle};
 use store::Now;
 
-use super::stage::{Measured, Stage, Venue};
-use super::{check_folder, checkpoint, prepare, results_folder, stop_on_signals};
+use super::{Measured, ask_at, measure, read, results_folder, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::RunFlags;
 use crate::progress::Show;
@@ -19,58 +20,67 @@ use crate::report::{self, folder, text};
 
 pub fn run(flags: &RunFlags) -> Ending {
     let begun = Monotonic::new();
-    let prepared = prepare(&flags.workload.workload, flags.overrides())?;
-    if !prepared.spec.workflow.checkpoint && (flags.advise.is_some() || !flags.checkpoints.scale.is_whole()) {
-        let what = if flags.advise.is_some() { "--advise" } else { "--scale" };
-        return Err(Failure::usage(anyhow!(
-            "{what} is about checkpoints, and this run takes none; set workflow.checkpoint=true"
-        )));
-    }
-    if prepared.is_checkpoints_alone() {
-        return checkpoint::run(flags, prepared);
-    }
-    let results = results_folder(flags.results_dir.as_deref(), &prepared.spec);
+    let (ranks, checkpoints) = (flags.ranks, Some(flags.checkpoints.scale));
+    let ask = Ask { ranks, checkpoints, ..ask_at(&flags.workload, flags.overrides(), &flags.place)? };
+    let asked = read(ask)?;
+    check_advice(flags, &asked)?;
+    let results = results_folder(flags.results_dir.as_deref(), &asked.spec);
     let host = Host::look();
-    let (place, ranks) = (&flags.place, flags.ranks);
-    let checkpoints = Some(flags.checkpoints.scale);
-    let venue = Venue { place, store: None, ranks, data_is_there: false, checkpoints, host: &host };
-    let stage = Stage::settle(prepared, venue)?;
+    let settled = settle(asked, &host)?;
     let settling = begun.now();
     check_folder(&results, "results folder")?;
-    stage.check_host()?;
+    settled.check_host(&settled.plan)?;
     if !flags.output.quiet {
-        report::warnings(&stage.prepared.warnings);
+        report::warnings(&settled.asked.warnings);
     }
-    stage.check_data()?;
-    let _fresh = folder::check_writable(&results, &stage.plan.workload).map_err(Failure::refused)?;
+    settled.check_data()?;
+    let _fresh = folder::check_writable(&results, &settled.plan.workload).map_err(Failure::refused)?;
     let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
-    let stage = stage.make_data(show, &stop)?;
-    let calibration = if flags.no_calibration { None } else { stage.calibrate(&stop) };
-    let mut measured = stage.measure(calibration, show, &stop)?;
-    measured.times.settling = settling;
-    conclude(flags, &stage, &measured, &host, &results)
+    let settled = settled.make_data(&show, &stop)?;
+    let measured = measure(&settled, &settled.plan, !flags.no_calibration, show, &stop)?;
+    conclude(flags, &settled, &measured, settling, &results)
 }
 
-fn conclude(flags: &RunFlags, stage: &Stage<'_>, measured: &Measured, host: &Host, results: &Path) -> Ending {
-    let (ledger, verdict) = (&measured.ledger, &measured.verdict);
+/// Refuses flags about checkpoints for a run that takes none.
+fn check_advice(flags: &RunFlags, asked: &Asked) -> Result<(), Failure> {
+    let what = match (flags.advise, flags.checkpoints.scale.is_whole()) {
+        (Some(_), _) => "--advise",
+        (None, false) => "--scale",
+        (None, true) => return Ok(()),
+    };
+    match asked.spec.workflow.checkpoint {
+        true => Ok(()),
+        false => Err(Failure::usage(anyhow!(
+            "{what} is about checkpoints, and this run takes none; set workflow.checkpoint=true"
+        ))),
+    }
+}
+
+fn conclude(
+    flags: &RunFlags,
+    settled: &Settled<'_>,
+    Measured { ledger, verdict }: &Measured,
+    settling: Nanos,
+    results: &Path,
+) -> Ending {
     let outcome = Outcome {
-        plan: &stage.plan,
-        spec: &stage.prepared.spec,
+        plan: &settled.plan,
+        spec: &settled.asked.spec,
         ledger,
         verdict,
-        host,
-        warnings: &stage.prepared.warnings,
-        times: measured.times.clone(),
+        host: settled.host,
+        warnings: &settled.asked.warnings,
+        settling,
         peak_rss_bytes: Peak::new(host::peak_rss_bytes),
         between_failures: flags.advise,
     };
-    let fault = measured.fault();
+    let fault = session::fault(ledger);
     if fault.is_none() || saw_something(ledger) {
         let saved = folder::write(results, &outcome).map_err(Failure::incomplete)?;
         show_result(flags, &outcome, &saved)?;
     }
     if let Some(fault) = fault {
-        return Err(Failure::incomplete(fault));
+        return Err(fault.into());
     }
     Ok(Exit::of(verdict.status))
 }
@@ -86,5 +96,6 @@ fn show_result(flags: &RunFlags, outcome: &Outcome<'_>, saved: &Path) -> Result<
     if flags.output.json {
         return report::out_json(&outcome.summary());
     }
-    report::out(&text::render(outcome, saved, flags.workload.workload == "demo"))
+    let is_demo = flags.workload.workload == "demo" && outcome.plan.training.is_some();
+    report::out(&text::render(outcome, saved, is_demo))
 }

@@ -15,7 +15,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use store::Selection;
 
-use super::{build_format, mode};
 use crate::report::{folder, sums};
 
 /// A result that is whole, and whose documents belong together.
@@ -113,13 +112,13 @@ fn restored(mut plan: Plan, spec: &Spec) -> anyhow::Result<Plan> {
     plan.checkpoint.iter_mut().try_for_each(|plan| restore_tiers(plan, spec))?;
     let Some(training) = &mut plan.training else { return Ok(plan) };
     restore_store(&mut training.store, spec)?;
-    let format = build_format(spec).map_err(|failure| failure.error)?;
+    let format = session::format_of(spec)?;
     Ok(plan.restored(spec, Some(&Arithmetic(&*format)))?)
 }
 
 /// Gives a store the facts that are not written with it.
 fn restore_store(store: &mut StorePlan, spec: &Spec) -> anyhow::Result<()> {
-    *store = Selection::named(&store.text, mode(spec)).context("plan.json")?.plan();
+    *store = Selection::named(&store.text, session::mode(spec)).context("plan.json")?.plan();
     Ok(())
 }
 

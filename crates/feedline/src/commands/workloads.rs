@@ -8,7 +8,6 @@ use model::units::{Bytes, grouped, significant};
 use serde_json::{Value, json};
 use store::{Mode, Selection};
 
-use super::{DEFAULT_STORE, build_format};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::WorkloadsFlags;
 use crate::report;
@@ -41,9 +40,9 @@ fn row(workload: &'static Workload) -> Result<Row, Failure> {
     let mut spec = spec::read(source, &[]).map_err(|error| Failure::internal(anyhow!("{error}")))?.spec;
     // The list is about mean sizes; drawing those of millions of files would only take time.
     spec.dataset.record_length_bytes_stdev = 0.0;
-    let format = build_format(&spec).ok();
+    let format = session::format_of(&spec).ok();
     let arithmetic = format.as_deref().map(Arithmetic);
-    let store = Selection::named(DEFAULT_STORE, Mode::default()).map_err(Failure::internal)?;
+    let store = Selection::named(session::DEFAULT_STORE, Mode::default()).map_err(Failure::internal)?;
     let request = Request {
         workload: workload.name,
         ranks: 1,

@@ -19,17 +19,6 @@ use serde_json::{Map, Value, json};
 
 use super::checkpoints::CheckpointReport;
 
-/// When the run was and how much it used.
-#[derive(Clone, Debug)]
-pub struct Times {
-    pub start: String,
-    pub end: String,
-    pub span: Nanos,
-    /// From the start of the command to the plan.
-    pub settling: Nanos,
-    pub cpu_seconds: f64,
-}
-
 /// The most memory that the process has had resident. It is looked at when it is first needed, which is when the
 /// summary is written: after the larger files of the result.
 pub type Peak = LazyCell<Option<u64>>;
@@ -42,7 +31,8 @@ pub struct Outcome<'a> {
     pub verdict: &'a Verdict,
     pub host: &'a Host,
     pub warnings: &'a [Warning],
-    pub times: Times,
+    /// From the start of the command to the end of settling: a part of the time to the first batch.
+    pub settling: Nanos,
     pub peak_rss_bytes: Peak,
     /// Mean time between failures of the job, if advice on checkpoints is wanted.
     pub between_failures: Option<Nanos>,
@@ -72,7 +62,7 @@ impl Outcome<'_> {
         let (host, set) = (self.host, self.data_set());
         let memory = host.memory_bytes as f64;
         Summary {
-            start: &self.times.start,
+            start: &self.ledger.times.start,
             num_accelerators: self.plan.ranks,
             num_hosts: self.plan.hosts,
             hostname: &host.name,
@@ -88,7 +78,7 @@ impl Outcome<'_> {
             host_memory_gib: [memory / GIB],
             data_size_per_host_gib: set.bytes / GIB,
             epochs: self.ledger.epochs(Phase::Train).len(),
-            end: &self.times.end,
+            end: &self.ledger.times.end,
             feedline: self.feedline(),
         }
     }
@@ -182,14 +172,11 @@ impl Outcome<'_> {
             instrument: training.map(|_| Instrument {
                 errors: self.ledger.errors(),
                 calibration: self.ledger.calibration,
-                first_batch_seconds: self
-                    .ledger
-                    .first_batch_ns
-                    .map(|ns| (self.times.settling + ns).seconds()),
+                first_batch_seconds: self.first_batch().map(Nanos::seconds),
             }),
             limits: &self.host.limits,
-            cpu_seconds: self.times.cpu_seconds,
-            wall_seconds: self.times.span.seconds(),
+            cpu_seconds: self.ledger.times.cpu.seconds(),
+            wall_seconds: self.ledger.times.wall.seconds(),
             warnings: self.warnings.iter().map(ToString::to_string).collect(),
             trained: training.map(|training| Trained {
                 latency: self.ledger.latencies(Phase::Train).summaries(),
@@ -202,6 +189,11 @@ impl Outcome<'_> {
             }),
             checkpoint: self.checkpoints().map(|checkpoints| checkpoints.json()),
         }
+    }
+
+    /// From the start of the command to the first batch, without generation and calibration.
+    fn first_batch(&self) -> Option<Nanos> {
+        Some(self.settling + self.ledger.first_batch_ns?)
     }
 
     /// Why the rate by the clock is not the one in the metric window, where they differ by more than a few per cent.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use model::histogram::Quantiles;
-use model::ledger::{Calibration, Phase};
+use model::ledger::{Calibration, Phase, RunTimes};
 use model::metrics::{EpochFigures, Figures, Spread};
 use model::plan::{Plan, TrainingPlan};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
@@ -208,8 +208,8 @@ fn verdict_lines(outcome: &Outcome<'_>) -> String {
         let _ = writeln!(text, "{}", ceiling(&own));
     }
     let memory = (*outcome.peak_rss_bytes).map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
-    let cpu = outcome.times.cpu_seconds;
-    let _ = writeln!(text, "took {}, {cpu:.1} s of CPU, {memory} of memory", outcome.times.span);
+    let RunTimes { wall, cpu, .. } = outcome.ledger.times;
+    let _ = writeln!(text, "took {wall}, {:.1} s of CPU, {memory} of memory", cpu.seconds());
     text
 }
 
@@ -233,7 +233,7 @@ mod tests {
     use model::verdict::{Case, judge};
     use store::{Null, Selection};
 
-    use super::super::result::{Peak, Times};
+    use super::super::result::Peak;
     use super::*;
 
     const WORKLOAD: &str = "
@@ -282,6 +282,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             events: &events,
         };
         let mut ledger = engine::train(&rig).unwrap();
+        (ledger.times.wall, ledger.times.cpu) = (Nanos(3_800_000_000), Nanos(250_000_000));
         ledger.conditions.request("store", "null");
         ledger.conditions.observe("store", "null");
         ledger.conditions.hosts.insert("here".to_owned(), HostSeen { readings: 1, ..HostSeen::default() });
@@ -293,13 +294,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             verdict: &verdict,
             host: &Host::default(),
             warnings: &[],
-            times: Times {
-                start: String::new(),
-                end: String::new(),
-                span: Nanos(3_800_000_000),
-                settling: Nanos(1_000_000),
-                cpu_seconds: 0.25,
-            },
+            settling: Nanos(1_000_000),
             peak_rss_bytes: Peak::new(|| Some(5 << 20)),
             between_failures: None,
         };

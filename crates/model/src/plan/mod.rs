@@ -133,7 +133,7 @@ pub enum PlanError {
     DropsWhatIsWanted(&'static str),
     #[error("this workload trains on nothing: workflow.train is false{hint}")]
     NoTraining { hint: &'static str },
-    #[error("{0}")]
+    #[error(transparent)]
     Geometry(#[from] GeometryError),
     #[error(
         "there is nothing to do: set checkpoint.num_checkpoints_write or checkpoint.num_checkpoints_read"

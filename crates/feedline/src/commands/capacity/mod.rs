@@ -8,12 +8,12 @@ use engine::Stop;
 use engine::host::Host;
 use model::ledger::Phase;
 use model::metrics::Figures;
-use model::plan::{PlanError, TrainingPlan};
+use model::plan::{Plan, PlanError, TrainingPlan};
 use model::spec::Spec;
 use model::units::counted;
+use session::{Ask, Asked, Error, Generate, Settled, settle};
 
-use super::stage::{Stage, Venue};
-use super::{Prepared, prepare, select, stop_on_signals};
+use super::{ask_at, measure, read, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::CapacityFlags;
 use crate::progress::Show;
@@ -30,33 +30,39 @@ pub fn capacity(flags: &CapacityFlags) -> Ending {
     if let Some(up_to) = flags.up_to.filter(|up_to| *up_to < flags.from) {
         return Err(Failure::usage(anyhow!("--from {} lies beyond --up-to {up_to}", flags.from)));
     }
-    let prepared = prepare(&flags.workload.workload, flags.overrides())?;
+    let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
+    let asked = read(Ask { checkpoints: None, ..ask })?;
     let host = Host::look();
-    let mut capacity = Capacity { flags, prepared, host: &host, steps: 0, fewest: 0, data_is_there: false };
-    let single = capacity.settle(capacity.prepared.clone(), 1)?;
-    let training = single.training()?;
+    let mut capacity = Capacity { flags, asked, host: &host, steps: 0, fewest: 0 };
+    let single = capacity.settle(capacity.asked.clone(), 1)?;
+    let training = single.plan.trained().map_err(Error::Plan)?;
     let demand = training.estimate.demand.ok_or_else(no_compute)?.samples_per_second;
     let target = training.metric.au_target;
     capacity.fewest = counted_and_excluded(training, training.steps_to_measure(None));
     capacity.steps = flags.steps.unwrap_or_else(|| capacity.fewest.max(steps_by_time(training)));
-    [Depth::Confirmed, Depth::Probe].into_iter().try_for_each(|depth| capacity.stage(1, depth).map(drop))?;
+    [Depth::Confirmed, Depth::Probe]
+        .into_iter()
+        .try_for_each(|depth| capacity.trial_of(1, depth).map(drop))?;
     let (most, end) = capacity.most_ranks()?;
-    single.check_host()?;
+    single.check_host(&single.plan)?;
     if !flags.output.quiet {
-        report::warnings(&single.prepared.warnings);
+        report::warnings(&single.asked.warnings);
     }
     single.check_data()?;
     let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
-    let plan = single.make_data(show, &stop)?.plan;
-    capacity.data_is_there = true;
+    let plan = single.make_data(&show, &stop)?.plan;
+    capacity.asked.ask.generate = Generate::Never;
     let bounds = Bounds { from: flags.from, most, demand: demand * target };
     let answer = search(bounds, |ranks, depth| capacity.run(ranks, depth, show, &stop))?;
     let end = if answer.ranks == most { end } else { End::Target };
     let ceiling = match end {
-        End::Target => capacity.stage(answer.ranks + 1, Depth::Confirmed)?.calibrate(&stop),
+        End::Target => {
+            let (settled, plan) = capacity.trial_of(answer.ranks + 1, Depth::Confirmed)?;
+            session::calibrate(&settled, &plan, &stop)
+        }
         End::DataSet | End::UpTo => None,
     };
-    let (workload, store) = (&capacity.prepared.name, &plan.trained().map_err(Failure::usage)?.store);
+    let (workload, store) = (capacity.asked.name(), &plan.trained().map_err(Error::Plan)?.store);
     conclude(flags, &CapacityReport { workload, store, target, answer, end, ceiling })
 }
 
@@ -93,61 +99,56 @@ fn conclude(flags: &CapacityFlags, report: &CapacityReport<'_>) -> Ending {
 
 struct Capacity<'a> {
     flags: &'a CapacityFlags,
-    prepared: Prepared,
+    asked: Asked,
     host: &'a Host,
     /// Of a probe.
     steps: u64,
     /// The fewest of an epoch of a full run.
     fewest: u64,
-    data_is_there: bool,
 }
 
 impl<'a> Capacity<'a> {
-    /// The workload for so many ranks: as it is, or cut down to a probe. Full runs in which batches that were ready in
-    /// advance could make the result are refused.
-    fn stage(&self, ranks: u64, depth: Depth) -> Result<Stage<'a>, Failure> {
-        let mut prepared = self.prepared.clone();
+    /// The workload for so many ranks, and the plan of a trial: the settled one, or a probe of it. Full runs in which
+    /// batches that were ready in advance could make the result are refused.
+    fn trial_of(&self, ranks: u64, depth: Depth) -> Result<(Settled<'a>, Plan), Error> {
+        let mut asked = self.asked.clone();
         if self.makes_files()? {
-            add_files(&mut prepared.spec, ranks, self.steps.max(self.fewest));
+            add_files(&mut asked.spec, ranks, self.steps.max(self.fewest));
         }
-        if depth == Depth::Confirmed {
-            let stage = self.settle(prepared, ranks)?;
-            stage.training()?.check_window(None).map_err(Failure::usage)?;
-            return Ok(stage);
-        }
-        self.settle(prepared, ranks)?.probe(self.steps)
+        let settled = self.settle(asked, ranks)?;
+        let plan = match depth {
+            Depth::Probe => settled.plan.probe(self.steps)?,
+            Depth::Confirmed => {
+                settled.plan.trained()?.check_window(None)?;
+                settled.plan.clone()
+            }
+        };
+        Ok((settled, plan))
     }
 
-    fn settle(&self, prepared: Prepared, ranks: u64) -> Result<Stage<'a>, Failure> {
-        let (place, ranks) = (&self.flags.place, Some(ranks));
-        let venue = Venue {
-            place,
-            store: None,
-            ranks,
-            data_is_there: self.data_is_there,
-            checkpoints: None,
-            host: self.host,
-        };
-        Stage::settle(prepared, venue)
+    fn settle(&self, mut asked: Asked, ranks: u64) -> Result<Settled<'a>, Error> {
+        asked.ask.ranks = Some(ranks);
+        settle(asked, self.host)
     }
 
     /// Where nothing has to be there to be read, there can be files for any number of ranks.
-    fn makes_files(&self) -> Result<bool, Failure> {
-        let holds_files = select(&self.prepared.spec, self.flags.place.store.as_deref())?.plan().holds_files;
-        Ok(!holds_files && self.prepared.spec.dataset.catalog.is_none())
+    fn makes_files(&self) -> Result<bool, Error> {
+        let spec = &self.asked.spec;
+        let selection = session::select(spec, self.asked.ask.store.as_deref())?;
+        Ok(!selection.plan().holds_files && spec.dataset.catalog.is_none())
     }
 
     /// The most ranks that there can be, and what forbids more.
-    fn most_ranks(&self) -> Result<(u64, End), Failure> {
+    fn most_ranks(&self) -> Result<(u64, End), Error> {
         let wanted = self.flags.up_to.unwrap_or(MOST_RANKS);
         // A plan with files for so many takes minutes where each file's size is drawn, and says nothing.
         if self.makes_files()? {
             return Ok((wanted, End::UpTo));
         }
-        let fits = |ranks: u64| match self.stage(ranks, Depth::Confirmed) {
+        let fits = |ranks: u64| match self.trial_of(ranks, Depth::Confirmed) {
             Ok(_) => Ok(true),
-            Err(failure) if is_data_end(&failure) => Ok(false),
-            Err(failure) => Err(failure),
+            Err(Error::Plan(error)) if is_data_end(&error) => Ok(false),
+            Err(error) => Err(error),
         };
         if fits(wanted)? {
             return Ok((wanted, End::UpTo));
@@ -161,15 +162,13 @@ impl<'a> Capacity<'a> {
     }
 
     fn run(&self, ranks: u64, depth: Depth, show: Show, stop: &Stop) -> Result<Trial, Failure> {
-        let named = |failure: Failure| {
-            let place = format!("with {}", counted(ranks, "rank"));
-            Failure { error: failure.error.context(place), ..failure }
+        let trial = || -> Result<Trial, Failure> {
+            let (settled, plan) = self.trial_of(ranks, depth)?;
+            settled.check_host(&plan)?;
+            trial(&settled, &plan, depth, show, stop)
         };
-        let trial = self.stage(ranks, depth).and_then(|stage| {
-            stage.check_host()?;
-            trial(&stage, depth, show, stop)
-        });
-        let trial = trial.map_err(named)?;
+        let named = |failure: Failure| failure.context(format!("with {}", counted(ranks, "rank")));
+        let trial = trial().map_err(named)?;
         if show != Show::Nothing {
             report::note(&trial_line(&trial));
         }
@@ -178,12 +177,18 @@ impl<'a> Capacity<'a> {
 }
 
 /// Trains and looks at what one wants to know of it.
-fn trial(stage: &Stage<'_>, depth: Depth, show: Show, stop: &Stop) -> Result<Trial, Failure> {
-    let measured = stage.measure(None, show, stop)?;
-    if let Some(fault) = measured.fault() {
-        return Err(Failure::incomplete(fault));
+fn trial(
+    settled: &Settled<'_>,
+    plan: &Plan,
+    depth: Depth,
+    show: Show,
+    stop: &Stop,
+) -> Result<Trial, Failure> {
+    let measured = measure(settled, plan, false, show, stop)?;
+    if let Some(fault) = session::fault(&measured.ledger) {
+        return Err(fault.into());
     }
-    let plan = stage.training()?;
+    let plan = plan.trained().map_err(Error::Plan)?;
     let figures = Figures::new(&measured.ledger, Phase::Train);
     let seen = figures.as_ref().and_then(|figures| {
         let (au, rate) = (figures.au_percent?.mean, figures.samples_per_second?.mean);
@@ -217,14 +222,12 @@ fn add_files(spec: &mut Spec, ranks: u64, steps: u64) {
 }
 
 /// Whether the data set is too small for so many ranks, and nothing else is wrong.
-fn is_data_end(failure: &Failure) -> bool {
+fn is_data_end(error: &PlanError) -> bool {
     matches!(
-        failure.error.downcast_ref(),
-        Some(
-            PlanError::TooFewSamples { .. }
-                | PlanError::NothingToMeasure { .. }
-                | PlanError::WindowTooShort { .. }
-                | PlanError::TooManySteps { .. }
-        )
+        error,
+        PlanError::TooFewSamples { .. }
+            | PlanError::NothingToMeasure { .. }
+            | PlanError::WindowTooShort { .. }
+            | PlanError::TooManySteps { .. }
     )
 }

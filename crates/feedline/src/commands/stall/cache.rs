@@ -5,7 +5,7 @@ use model::ledger::Phase;
 use model::units::grouped;
 use serde::Serialize;
 
-use crate::commands::stage::Measured;
+use crate::commands::Measured;
 
 /// The state of the cache before a run, in words, and whether that is what the run needs.
 #[derive(Clone, Debug, Serialize)]

@@ -9,11 +9,11 @@ use anyhow::anyhow;
 use engine::Stop;
 use engine::host::Host;
 use model::ledger::Phase;
-use model::plan::TrainingPlan;
-use model::spec::{CacheState, Preprocess, Spec, Time};
+use model::plan::{Plan, TrainingPlan};
+use model::spec::CacheState;
+use session::{Ask, Error, Settled, settle};
 
-use super::stage::{Measured, Stage, Venue};
-use super::{Prepared, prepare, stop_on_signals};
+use super::{Measured, ask_at, measure, read, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::StallFlags;
 use crate::progress::Show;
@@ -30,21 +30,22 @@ const SECONDS: f64 = 10.0;
 const STEPS: u64 = 500;
 
 pub fn stall(flags: &StallFlags) -> Ending {
-    let prepared = prepare(&flags.workload.workload, flags.overrides())?;
+    let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
+    let asked = read(Ask { ranks: flags.ranks, checkpoints: None, ..ask })?;
     let host = Host::look();
-    let mut stall = Stall { flags, prepared, host: &host, data_is_there: false };
-    stall.cut()?;
-    let stage = stall.settle(|_| {})?;
-    stage.check_host()?;
+    let settled = settle(asked, &host)?;
+    let plan = cut(flags, &settled.plan)?;
+    settled.check_host(&plan)?;
     if !flags.output.quiet {
-        report::warnings(&stage.prepared.warnings);
+        report::warnings(&settled.asked.warnings);
     }
-    stage.check_data()?;
+    settled.check_data()?;
     let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
-    let stage = stage.make_data(show, &stop)?;
-    stall.data_is_there = true;
-    let seen = Runner { show, stop: &stop }.run_all(&stall, &stage)?;
-    let (plan, training) = (&stage.plan, stage.training()?);
+    let settled = settled.make_data(&show, &stop)?;
+    // Sizes of compressed files are known once they are written.
+    let plan = cut(flags, &settled.plan)?;
+    let seen = Runner { settled: &settled, show, stop: &stop }.run_all(&plan)?;
+    let training = plan.trained().map_err(Error::Plan)?;
     let report = StallReport {
         workload: &plan.workload,
         store: &training.store,
@@ -64,74 +65,26 @@ pub fn stall(flags: &StallFlags) -> Ending {
     Ok(if report.broken.is_empty() { Exit::Ok } else { Exit::CheckFailed })
 }
 
-struct Stall<'a> {
-    flags: &'a StallFlags,
-    prepared: Prepared,
-    host: &'a Host,
-    data_is_there: bool,
-}
-
-impl<'a> Stall<'a> {
-    /// Cuts the workload down to the steps that are compared.
-    fn cut(&mut self) -> Result<(), Failure> {
-        let spec = &mut self.prepared.spec;
-        (spec.train.epochs, spec.workflow.evaluation) = (1, false);
-        with_cache(spec, CacheState::Cold);
-        (spec.output.metric.exclude_start_steps, spec.output.metric.exclude_end_steps) = (0, 0);
-        let stage = self.settle(|_| {})?;
-        let plan = stage.training()?;
-        let possible = plan.train.shards.steps;
-        let needed = WARM_UP.saturating_add(plan.steps_to_measure(None));
-        let default = || default_steps(plan).max(needed);
-        let steps = self.flags.steps.unwrap_or_else(default).min(possible);
-        if steps < needed {
-            return Err(Failure::usage(anyhow!(
-                "too few steps, {steps}: {needed} are needed, {WARM_UP} that fill the pipeline and 20 for each batch \
-                 that can be ready in advance; raise --steps or dataset.num_files_train, or lower reader.prefetch_size"
-            )));
-        }
-        self.prepared.spec.train.total_training_steps = Some(steps);
-        self.prepared.spec.output.metric.exclude_start_steps = WARM_UP;
-        Ok(())
+/// The steps that are compared, with an empty page cache.
+fn cut(flags: &StallFlags, plan: &Plan) -> Result<Plan, Failure> {
+    let training = plan.trained().map_err(Error::Plan)?;
+    let needed = WARM_UP.saturating_add(training.steps_to_measure(None));
+    let default = || default_steps(training).max(needed);
+    let steps = flags.steps.unwrap_or_else(default).min(training.train.shards.steps);
+    if steps < needed {
+        return Err(Failure::usage(anyhow!(
+            "too few steps, {steps}: {needed} are needed, {WARM_UP} that fill the pipeline and 20 for each batch that \
+             can be ready in advance; raise --steps or dataset.num_files_train, or lower reader.prefetch_size"
+        )));
     }
-
-    /// The workload with a change.
-    fn settle(&self, change: impl FnOnce(&mut Spec)) -> Result<Stage<'a>, Failure> {
-        let mut prepared = self.prepared.clone();
-        change(&mut prepared.spec);
-        let (place, ranks) = (&self.flags.place, self.flags.ranks);
-        let venue = Venue {
-            place,
-            store: None,
-            ranks,
-            data_is_there: self.data_is_there,
-            checkpoints: None,
-            host: self.host,
-        };
-        Stage::settle(prepared, venue)
-    }
+    let cut = plan.with_window(WARM_UP, 0).and_then(|plan| plan.probe(steps)).map_err(Error::Plan)?;
+    Ok(cut.with_cache(CacheState::Cold))
 }
 
 fn default_steps(plan: &TrainingPlan) -> u64 {
     let compute = plan.train.compute.mean();
     let steps = if compute > 0.0 { (SECONDS / compute).ceil() as u64 } else { STEPS };
     WARM_UP + steps
-}
-
-/// Batches that nobody has to make ready.
-fn without_preprocessing(spec: &mut Spec) {
-    spec.reader.preprocess = Preprocess::None;
-}
-
-/// Accelerators that take all they can get, unprepared: what memory brings.
-fn without_work(spec: &mut Spec) {
-    without_preprocessing(spec);
-    spec.train.computation_time = Time::Constant(0.0);
-}
-
-/// The files in memory, or none of them.
-fn with_cache(spec: &mut Spec, state: CacheState) {
-    (spec.reader.cache, spec.reader.drop_caches) = (state, false);
 }
 
 /// The four runs, and the state of the cache before two of them; a store without page cache has none.
@@ -145,38 +98,36 @@ struct Seen {
 }
 
 struct Runner<'a> {
+    settled: &'a Settled<'a>,
     show: Show,
     stop: &'a Stop,
 }
 
 impl Runner<'_> {
-    fn run_all(&self, stall: &Stall<'_>, stage: &Stage<'_>) -> Result<Seen, Failure> {
-        let synthetic = self.run("synthetic", &stall.settle(without_preprocessing)?.on_null_store())?;
-        if stage.training()?.store.cached {
-            let warm = |spec: &mut Spec| with_cache(spec, CacheState::Warm);
-            let cold = self.run("cold", stage)?;
-            let warm = self.run("warm", &stall.settle(warm)?)?;
-            let memory = |spec: &mut Spec| {
-                with_cache(spec, CacheState::Warm);
-                without_work(spec);
-            };
-            let memory = self.run("memory", &stall.settle(memory)?)?;
+    fn run_all(&self, plan: &Plan) -> Result<Seen, Failure> {
+        let idle = plan.without_preprocessing();
+        let synthetic = self.run("synthetic", &idle.on_null_backend())?;
+        let cold = self.run("cold", plan)?;
+        if self.settled.selection.plan().cached {
+            let warm = self.run("warm", &plan.with_cache(CacheState::Warm))?;
+            // Accelerators that take all they can get, unprepared: what memory brings.
+            let memory = self.run("memory", &idle.without_compute().with_cache(CacheState::Warm))?;
             let (cold_state, warm_state) = (Some(cache::empty(&cold)), Some(cache::full(&warm)));
             return Ok(Seen { synthetic, cold, warm, memory, cold_state, warm_state });
         }
-        let cold = self.run("cold", stage)?;
-        let warm = self.run("warm", &stall.settle(|_| {})?.on_null_store())?;
-        let memory = self.run("memory", &stall.settle(without_work)?.on_null_store())?;
+        let warm = self.run("warm", &plan.on_null_backend())?;
+        let memory = self.run("memory", &idle.without_compute().on_null_backend())?;
         Ok(Seen { synthetic, cold, warm, memory, cold_state: None, warm_state: None })
     }
 
-    fn run(&self, what: &str, stage: &Stage<'_>) -> Result<Measured, Failure> {
+    fn run(&self, what: &str, plan: &Plan) -> Result<Measured, Failure> {
         if self.show != Show::Nothing {
-            report::note(&format!("{what} run, {} steps", stage.training()?.train.shards.steps));
+            let steps = plan.training.as_ref().map_or(0, |training| training.train.shards.steps);
+            report::note(&format!("{what} run, {steps} steps"));
         }
-        let measured = stage.measure(None, self.show, self.stop)?;
-        match measured.fault() {
-            Some(fault) => Err(Failure::incomplete(fault.context(format!("{what} run")))),
+        let measured = measure(self.settled, plan, false, self.show, self.stop)?;
+        match session::fault(&measured.ledger) {
+            Some(fault) => Err(Failure::from(fault).context(format!("{what} run"))),
             None if self.stop.wished() => Err(Failure::incomplete(anyhow!("interrupted in the {what} run"))),
             None => Ok(measured),
         }

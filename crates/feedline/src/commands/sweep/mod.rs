@@ -11,18 +11,18 @@ use anyhow::{Context, anyhow};
 use engine::Stop;
 use engine::host::Host;
 use engine::meter::{self, Monotonic};
-use model::checkpoint::{CheckpointPlan, Scale};
+use model::checkpoint::CheckpointPlan;
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::order::{Permutation, mix};
 use model::statistics;
 use model::units::Nanos;
 use serde_json::json;
+use session::{Ask, Asked, Error, Generate, Settled, check_folder, make_folder, quoted, settle};
 use sha2::{Digest, Sha256};
 use store::{Held, Now, StoreError};
 
-use super::stage::{Measured, Stage, Venue};
-use super::{Prepared, check_folder, make_folder, prepare, quoted, results_folder, stop_on_signals};
+use super::{Measured, ask_at, measure, read, results_folder, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::SweepFlags;
 use crate::progress::Show;
@@ -37,7 +37,7 @@ pub fn sweep(flags: &SweepFlags) -> Ending {
     let host = Host::look();
     let show = Show::choose(flags.output_flags.quiet);
     let mut sweep = Sweep { flags, grid: &grid, host: &host, show, simulated: Vec::new() };
-    let Settled { header, folder, largest, simulated } = sweep.settle_all()?;
+    let Cells { header, folder, largest, simulated } = sweep.settle_all()?;
     sweep.simulated = simulated;
     check_folder(&folder, "results folder")?;
     let stop = stop_on_signals()?;
@@ -57,7 +57,13 @@ pub fn sweep(flags: &SweepFlags) -> Ending {
         journal.add(sweep.entry(turn, Err(failure))).map_err(Failure::incomplete)?;
     }
     let calibrates = !turns.is_empty() && !flags.no_calibration;
-    let ceiling = if calibrates { sweep.stage(largest, true)?.calibrate(&stop) } else { None };
+    let ceiling = match calibrates {
+        true => {
+            let settled = sweep.settle(largest, Generate::Never)?;
+            session::calibrate(&settled, &settled.plan, &stop)
+        }
+        false => None,
+    };
     sweep.run_all(&turns, &mut journal, &stop)?;
     if stop.wished() {
         return Err(sweep.interrupted(&folder, &journal));
@@ -86,7 +92,7 @@ struct Turn {
 }
 
 /// What is known when every cell has a plan.
-struct Settled {
+struct Cells {
     header: Header,
     /// The cell with the most readers: the one whose ceiling is the nearest.
     largest: usize,
@@ -106,31 +112,35 @@ struct Sweep<'a> {
 }
 
 impl<'a> Sweep<'a> {
-    /// A cell as a stage. Stages are made when they are needed: thousands of them would hold thousands of catalogs.
-    fn stage(&self, cell: usize, data_is_there: bool) -> Result<Stage<'a>, Failure> {
+    /// A cell, settled when it is needed: thousands of settled cells would hold thousands of catalogs.
+    fn settle(&self, cell: usize, generate: Generate) -> Result<Settled<'a>, Failure> {
         let cell = self.grid.cell(cell);
         let overrides = self.flags.overrides(cell.overrides());
-        let (ranks, store) = (cell.ranks().or(self.flags.ranks), cell.store());
-        let checkpoints = Some(Scale::WHOLE);
-        let venue =
-            Venue { place: &self.flags.place, store, ranks, data_is_there, checkpoints, host: self.host };
-        let prepared = prepare(&self.flags.workload.workload, overrides);
-        let settled = prepared.and_then(|prepared| Stage::settle(prepared, venue));
-        settled.map_err(|failure| Failure { error: failure.error.context(format!("cell {cell}")), ..failure })
+        let settled = || -> Result<Settled<'a>, Failure> {
+            let ask = ask_at(&self.flags.workload, overrides, &self.flags.place)?;
+            let ranks = cell.ranks().or(self.flags.ranks);
+            let store = cell.store().map(str::to_owned).or(ask.store);
+            let generate = if generate == Generate::Never { generate } else { ask.generate };
+            let settled = settle(read(Ask { ranks, store, generate, ..ask })?, self.host)?;
+            settled.plan.trained().map_err(Error::Plan)?;
+            Ok(settled)
+        };
+        settled().map_err(|failure| failure.context(format!("cell {cell}")))
     }
 
     /// Settles every cell, so that a mistake in the last one is not found after hours, and says which sweep this is.
-    fn settle_all(&self) -> Result<Settled, Failure> {
+    fn settle_all(&self) -> Result<Cells, Failure> {
         let (mut warnings, mut simulated, mut largest) = (Vec::new(), Vec::new(), (0, 0));
         for cell in 0..self.grid.cells() {
-            let stage = self.stage(cell, false)?;
-            let saves = stage.plan.checkpoint.as_ref();
-            simulated.push(stage.plan.is_simulated() || saves.is_some_and(CheckpointPlan::is_simulated));
-            let readers = stage.plan.ranks * stage.training()?.loader.readers_per_rank;
-            if !stage.is_ceiling() && readers > largest.0 {
+            let settled = self.settle(cell, Generate::AsWorkload)?;
+            let (plan, saves) = (&settled.plan, settled.plan.checkpoint.as_ref());
+            simulated.push(plan.is_simulated() || saves.is_some_and(CheckpointPlan::is_simulated));
+            let training = plan.trained().map_err(Error::Plan)?;
+            let readers = plan.ranks * training.loader.readers_per_rank;
+            if !training.store.is_null() && readers > largest.0 {
                 largest = (readers, cell);
             }
-            for warning in stage.prepared.warnings {
+            for warning in settled.asked.warnings {
                 if !warnings.contains(&warning) {
                     warnings.push(warning);
                 }
@@ -139,32 +149,31 @@ impl<'a> Sweep<'a> {
         if !self.flags.output_flags.quiet {
             report::warnings(&warnings);
         }
-        let first = self.stage(0, false)?;
-        let folder = self.folder(&first.prepared);
-        Ok(Settled { header: self.header(first), folder, largest: largest.1, simulated })
+        let first = self.settle(0, Generate::AsWorkload)?.asked;
+        Ok(Cells { header: self.header(&first)?, folder: self.folder(&first), largest: largest.1, simulated })
     }
 
-    fn header(&self, first: Stage<'_>) -> Header {
-        let hash = Sha256::digest(first.prepared.spec.to_yaml().as_bytes());
+    fn header(&self, first: &Asked) -> Result<Header, Failure> {
+        let hash = Sha256::digest(first.spec.to_yaml().as_bytes());
         let set = self.flags.workload.set.iter().cloned();
-        Header {
-            sweep: first.prepared.name,
+        Ok(Header {
+            sweep: first.name().to_owned(),
             over: self.grid.axes.clone(),
             set: set.chain(self.flags.cache.overrides().map(|change| change.to_string())).collect(),
             store: self.flags.place.store.clone(),
             ranks: self.flags.ranks,
-            data_folder: first.folder,
+            data_folder: first.data_folder()?,
             seed: self.flags.seed,
             spec_digest: hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect(),
-        }
+        })
     }
 
-    fn folder(&self, prepared: &Prepared) -> PathBuf {
+    fn folder(&self, asked: &Asked) -> PathBuf {
         if let Some(folder) = &self.flags.output {
             return folder.clone();
         }
-        let results = results_folder(self.flags.results_dir.as_deref(), &prepared.spec);
-        let parent = results.join("sweep").join(safe_name(&prepared.name));
+        let results = results_folder(self.flags.results_dir.as_deref(), &asked.spec);
+        let parent = results.join("sweep").join(safe_name(asked.name()));
         let stamp = meter::folder_stamp();
         let mut folder = parent.join(&stamp);
         let mut attempt = 1;
@@ -183,13 +192,14 @@ impl<'a> Sweep<'a> {
             if known.is_some_and(|journal| self.rounds().all(|round| journal.has(cell, round))) {
                 continue;
             }
-            let ready = self.stage(cell, false).and_then(|stage| {
-                stage.check_host()?;
-                stage.check_data()?;
-                stage.make_data(self.show, stop)
+            let ready = self.settle(cell, Generate::AsWorkload).and_then(|settled| {
+                settled.check_host(&settled.plan)?;
+                settled.check_data()?;
+                settled.make_data(&self.show, stop)?;
+                Ok(())
             });
             match ready {
-                Ok(_) => {}
+                Ok(()) => {}
                 Err(failure) if failure.exit == Exit::Refused => refused.push((cell, failure)),
                 Err(failure) => return Err(failure),
             }
@@ -222,9 +232,9 @@ impl<'a> Sweep<'a> {
             if self.show != Show::Nothing {
                 report::note(&self.announcement(*turn, done, turns.len(), clock.now()));
             }
-            let outcome = self.stage(turn.cell, true).and_then(|stage| {
-                let measured = stage.measure(None, self.show, stop)?;
-                Ok((stage, measured))
+            let outcome = self.settle(turn.cell, Generate::Never).and_then(|settled| {
+                let measured = measure(&settled, &settled.plan, false, self.show, stop)?;
+                Ok((settled, measured))
             });
             if stop.wished() {
                 return Ok(());
@@ -244,7 +254,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// A run for the journal. One that failed has a reason in place of figures.
-    fn entry(&self, turn: Turn, outcome: Result<(Stage<'_>, Measured), Failure>) -> Entry {
+    fn entry(&self, turn: Turn, outcome: Result<(Settled<'_>, Measured), Failure>) -> Entry {
         let settings = self.grid.cell(turn.cell).settings;
         let mut entry = Entry {
             cell: turn.cell,
@@ -255,7 +265,7 @@ impl<'a> Sweep<'a> {
         };
         match outcome {
             Err(failure) => entry.error = Some(format!("{:#}", failure.error)),
-            Ok((stage, measured)) => fill(&mut entry, &stage, &measured),
+            Ok((settled, measured)) => fill(&mut entry, &settled, &measured),
         }
         entry
     }
@@ -310,11 +320,12 @@ impl<'a> Sweep<'a> {
     }
 }
 
-fn fill(entry: &mut Entry, stage: &Stage<'_>, measured: &Measured) {
-    entry.start = measured.times.start.clone();
-    entry.wall_seconds = measured.times.span.seconds();
-    entry.cpu_seconds = measured.times.cpu_seconds;
-    entry.error = measured.fault().map(|fault| format!("{fault:#}"));
+fn fill(entry: &mut Entry, settled: &Settled<'_>, measured: &Measured) {
+    let times = &measured.ledger.times;
+    entry.start = times.start.clone();
+    entry.wall_seconds = times.wall.seconds();
+    entry.cpu_seconds = times.cpu.seconds();
+    entry.error = session::fault(&measured.ledger).map(|fault| fault.to_string());
     if entry.error.is_some() {
         return;
     }
@@ -328,7 +339,7 @@ fn fill(entry: &mut Entry, stage: &Stage<'_>, measured: &Measured) {
     entry.samples_per_second = figures.samples_per_second.map(|rate| rate.mean);
     entry.mb_per_second = figures.mib_per_second.map(|rate| report::megabytes(rate.mean));
     // Without compute time there is no AU.
-    entry.au_percent = stage
+    entry.au_percent = settled
         .plan
         .training
         .as_ref()

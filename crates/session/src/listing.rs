@@ -3,46 +3,40 @@
 
 use std::path::Path;
 
-use anyhow::anyhow;
 use engine::Stop;
 use engine::catalog::{Opened, find};
 use model::files::FileList;
 use model::names::Name;
 use model::plan::{Listed, ListedSplit};
-use model::units::grouped;
 
-use super::Prepared;
-use crate::exit::Failure;
+use crate::ask::Asked;
+use crate::error::Error;
 
 /// The setting that ignores a catalog beside the data.
-pub const OFF: &str = "off";
+pub(crate) const OFF: &str = "off";
 
 /// Opens the catalog that the workload names, or the one beside the data. `beside` says whether to look there.
-pub fn open(prepared: &Prepared, folder: &Path, beside: bool) -> Result<Option<Opened>, Failure> {
-    let path = match prepared.spec.dataset.catalog.as_deref() {
+pub(crate) fn open(asked: &Asked, folder: &Path, beside: bool) -> Result<Option<Opened>, Error> {
+    let path = match asked.spec.dataset.catalog.as_deref() {
         Some(OFF) => None,
         Some(path) => Some(path.into()),
         None => find(folder).filter(|_| beside),
     };
-    path.map(|path| Opened::open(&path, folder)).transpose().map_err(Failure::refused)
+    path.map(|path| Opened::open(&path, folder)).transpose().map_err(Error::Catalog)
 }
 
 /// What of a catalog is read. Files below `train` and `valid` are the two splits; without these folders all files are
 /// for training.
-pub fn splits(prepared: &Prepared, opened: &Opened) -> Result<Listed, Failure> {
-    let set = &prepared.spec.dataset;
+pub(crate) fn splits(asked: &Asked, opened: &Opened) -> Result<Listed, Error> {
+    let set = &asked.spec.dataset;
     let (train, valid) = (opened.below("train"), opened.below("valid"));
     let train = if train.is_empty() { 0..opened.files() } else { train };
-    let wanted = if prepared.counts_files() { set.num_files_train } else { train.end - train.start };
-    let split = |name: &str, range: std::ops::Range<u64>, files: u64| {
+    let wanted = if asked.counts_files() { set.num_files_train } else { train.end - train.start };
+    let split = |key: &'static str, range: std::ops::Range<u64>, files: u64| {
         let there = range.end - range.start;
         if files > there {
-            return Err(Failure::refused(anyhow!(
-                "dataset.{name} is {}, but the catalog {} lists only {}; lower it or list the right folder",
-                grouped(files),
-                opened.path().display(),
-                grouped(there)
-            )));
+            let catalog = opened.path().to_owned();
+            return Err(Error::CatalogTooSmall { key, asked: files, there, catalog });
         }
         let bytes = bytes_of(opened, range.start, files)?;
         Ok(ListedSplit { first: range.start, files, bytes })
@@ -55,7 +49,7 @@ pub fn splits(prepared: &Prepared, opened: &Opened) -> Result<Listed, Failure> {
 }
 
 /// Bytes of a stretch of files: whole folders by their sums, the last one file by file.
-fn bytes_of(opened: &Opened, first: u64, files: u64) -> Result<u64, Failure> {
+fn bytes_of(opened: &Opened, first: u64, files: u64) -> Result<u64, Error> {
     let end = first + files;
     let mut bytes = 0;
     let mut name = Name::default();
@@ -66,31 +60,30 @@ fn bytes_of(opened: &Opened, first: u64, files: u64) -> Result<u64, Failure> {
             continue;
         }
         for index in start..stop.max(start) {
-            bytes += opened.entry(index, &mut name).map_err(Failure::refused)?;
+            bytes += opened.entry(index, &mut name).map_err(Error::CatalogEntry)?;
         }
     }
     Ok(bytes)
 }
 
 /// Refuses a catalog whose folders have changed since.
-pub fn check_unchanged(opened: &Opened, threads: u64) -> Result<(), Failure> {
-    let changes = opened.changes(threads as usize, &Stop::default()).map_err(Failure::refused)?;
+pub(crate) fn check_unchanged(opened: &Opened, threads: u64) -> Result<(), Error> {
+    let changes = opened.changes(threads as usize, &Stop::default()).map_err(Error::Catalog)?;
     if changes.is_empty() {
         return Ok(());
     }
     let first = changes.first.first().map_or_else(String::new, ToString::to_string);
-    let more = if changes.changed > 1 { format!(" and {} more", changes.changed - 1) } else { String::new() };
-    Err(Failure::refused(anyhow!(
-        "the data is no longer as the catalog {} says: {first}{more}\n\
-         list again what changed with: feedline catalog {} --refresh",
-        opened.path().display(),
-        opened.root().display()
-    )))
+    Err(Error::CatalogChanged {
+        catalog: opened.path().to_owned(),
+        root: opened.root().to_owned(),
+        first,
+        more: changes.changed - 1,
+    })
 }
 
 /// The files of one split of a catalog.
 #[derive(Clone, Copy, Debug)]
-pub struct Slice<'a> {
+pub(crate) struct Slice<'a> {
     pub opened: &'a Opened,
     pub first: u64,
 }

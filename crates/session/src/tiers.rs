@@ -4,17 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::anyhow;
 use model::checkpoint::manifest::Moment;
 use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule};
 use model::location::Location;
 use model::plan::{Medium, StorePlan};
 use model::spec::{SaveMode, Spec};
-use model::units::{Bytes, counted};
-use store::{BACKENDS, Selection, Sim, SimTier, Store, Tier};
+use store::{Selection, Sim, SimTier, Store, Tier};
 
-use super::{check_folder, local};
-use crate::exit::Failure;
+use crate::error::Error;
+use crate::folder::{check_folder, local};
 
 /// One place for checkpoints.
 #[derive(Clone, Debug)]
@@ -39,7 +37,7 @@ pub struct OpenTiers {
 
 impl Tiers {
     /// What the workload says, for a run that reads from `store`.
-    pub fn choose(spec: &Spec, store: &Selection) -> Result<Tiers, Failure> {
+    pub fn choose(spec: &Spec, store: &Selection) -> Result<Tiers, Error> {
         let asked = &spec.checkpoint;
         let folder = local(&Location::parse(&asked.checkpoint_folder))?;
         let last = Site { selection: named(asked.store.as_deref(), store, "checkpoint.store")?, folder };
@@ -60,7 +58,7 @@ impl Tiers {
     }
 
     /// Refuses folders that are none, and disks that are too small.
-    pub fn check(&self, plan: &CheckpointPlan, taken: u64) -> Result<(), Failure> {
+    pub fn check(&self, plan: &CheckpointPlan, taken: u64) -> Result<(), Error> {
         for site in self.sites().filter(|site| site.holds_files()) {
             check_folder(&site.folder, "checkpoint folder")?;
         }
@@ -80,7 +78,7 @@ impl Tiers {
     }
 
     /// Opens them. A simulated device that is named twice, here or by the run's store, is one device.
-    pub fn open(&self, beside: Option<(&str, &dyn Store)>) -> Result<OpenTiers, Failure> {
+    pub fn open(&self, beside: Option<(&str, &dyn Store)>) -> Result<OpenTiers, Error> {
         let mut devices: Vec<(String, Sim)> = Vec::new();
         if let Some((text, store)) = beside {
             devices.extend(store.simulated().map(|device| (text.to_owned(), device)));
@@ -92,7 +90,7 @@ impl Tiers {
 }
 
 impl Site {
-    pub fn holds_files(&self) -> bool {
+    pub(crate) fn holds_files(&self) -> bool {
         self.plan().holds_files
     }
 
@@ -100,23 +98,21 @@ impl Site {
         self.selection.plan()
     }
 
-    fn open(&self, devices: &mut Vec<(String, Sim)>) -> Result<Box<dyn Tier>, Failure> {
+    fn open(&self, devices: &mut Vec<(String, Sim)>) -> Result<Box<dyn Tier>, Error> {
         let StorePlan { text, medium, .. } = self.plan();
         if let Some((_, device)) = devices.iter().find(|(known, _)| *known == text) {
             return Ok(Box::new(SimTier::on(Arc::new(device.clone()))));
         }
         if medium == Medium::Simulated {
-            let store = self.selection.open(&self.folder).map_err(Failure::usage)?;
+            let store = self.selection.open(&self.folder).map_err(Error::StoreArguments)?;
             devices.extend(store.simulated().map(|device| (text, device)));
             return self.open(devices);
         }
-        self.selection
-            .tier(&self.folder)
-            .map_err(|error| Failure::refused(anyhow!("cannot use the checkpoint folder: {error}")))
+        self.selection.tier(&self.folder).map_err(Error::CheckpointFolder)
     }
 
     /// Refuses a disk that has no room for so many checkpoints, besides what they replace.
-    fn check_room(&self, bytes: u64, count: u64, replaced: u64, scale: Scale) -> Result<(), Failure> {
+    fn check_room(&self, bytes: u64, count: u64, replaced: u64, scale: Scale) -> Result<(), Error> {
         if !self.holds_files() || count == 0 {
             return Ok(());
         }
@@ -127,53 +123,38 @@ impl Site {
         if needed <= room {
             return Ok(());
         }
-        let fits = scale_that_fits(needed, room, scale);
-        Err(Failure::refused(anyhow!(
-            "{} would take {} in {}, where {} are free; choose another --checkpoint-dir{fits}, or fewer at once \
-             (checkpoint.num_checkpoints_write, checkpoint.keep_last)",
-            counted(count, "checkpoint"),
-            Bytes(u64::try_from(needed).unwrap_or(u64::MAX)),
-            self.folder.display(),
-            Bytes(free),
-        )))
+        Err(Error::NoRoomForCheckpoints {
+            count,
+            needed: u64::try_from(needed).unwrap_or(u64::MAX),
+            folder: self.folder.clone(),
+            free,
+            smaller: scale_that_fits(needed, room, scale),
+        })
     }
 }
 
-fn named(text: Option<&str>, default: &Selection, key: &str) -> Result<Selection, Failure> {
+fn named(text: Option<&str>, default: &Selection, key: &'static str) -> Result<Selection, Error> {
     let Some(text) = text else { return Ok(default.clone()) };
-    let refused = |error| {
-        let usable = BACKENDS.for_checkpoints();
-        Failure::usage(anyhow!("{key}: {error}; checkpoints can be written to {usable}"))
-    };
-    let selection = Selection::named(text, default.mode).map_err(refused)?;
-    selection.check().map_err(Failure::usage)?;
+    let unknown = |cause| Error::UnknownTier { key, cause };
+    let selection = Selection::named(text, default.mode).map_err(unknown)?;
+    selection.check().map_err(Error::StoreArguments)?;
     Ok(selection)
 }
 
-fn fast_site(spec: &Spec, last: &Site) -> Result<Site, Failure> {
+fn fast_site(spec: &Spec, last: &Site) -> Result<Site, Error> {
     let asked = &spec.checkpoint;
     let site = Site {
         selection: named(asked.burst_store.as_deref(), &last.selection, "checkpoint.burst_store")?,
         folder: local(&Location::parse(asked.burst_folder.as_deref().unwrap_or_default()))?,
     };
     if site.holds_files() != last.holds_files() {
-        return Err(Failure::usage(anyhow!(
-            "the fast tier is {} and the last one {}: of two tiers both hold files or both are simulated; set \
-             checkpoint.burst_store or checkpoint.store",
-            site.selection.text(),
-            last.selection.text()
-        )));
+        return Err(Error::MixedTiers { fast: site.selection.text(), last: last.selection.text() });
     }
     let missing = asked.burst_folder.is_none() && site.holds_files();
     let same = site.holds_files() && site.folder == Path::new(&asked.checkpoint_folder);
     match (missing, same) {
-        (true, _) => Err(Failure::usage(anyhow!(
-            "--save burst-buffer needs a fast tier: set checkpoint.burst_folder, or checkpoint.burst_store to \
-             sim:DEVICE"
-        ))),
-        (false, true) => Err(Failure::usage(anyhow!(
-            "checkpoint.burst_folder is the checkpoint folder itself; the fast tier needs a folder of its own"
-        ))),
+        (true, _) => Err(Error::NoFastTier),
+        (false, true) => Err(Error::SameTier),
         (false, false) => Ok(site),
     }
 }
@@ -185,12 +166,11 @@ fn replaced_bytes(folder: &Path, saves: u64) -> u64 {
     files.filter_map(|file| file.metadata().ok()).map(|facts| facts.len()).sum()
 }
 
-/// A smaller scale with which it would fit, in words.
-fn scale_that_fits(needed: u128, room: u128, scale: Scale) -> String {
+/// A smaller scale with which it would fit.
+fn scale_that_fits(needed: u128, room: u128, scale: Scale) -> Scale {
     let mut denominator = 2u64;
     while needed / u128::from(denominator) > room / 2 && denominator < 1 << 40 {
         denominator *= 2;
     }
-    let smaller = Scale { denominator: scale.denominator.saturating_mul(denominator), ..scale };
-    format!(" or a smaller --scale such as {smaller}")
+    Scale { denominator: scale.denominator.saturating_mul(denominator), ..scale }
 }

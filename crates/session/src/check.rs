@@ -1,0 +1,153 @@
+//! Whether a settled run can go well here and now: on this host, with this data set.
+
+use engine::generate::read_manifest;
+use engine::host::Host;
+use format::Arithmetic;
+use model::manifest::{Difference, Manifest};
+use model::plan::{Data, Plan, TrainingPlan};
+use store::{Store, StoreError};
+
+use crate::backend::check_storage;
+use crate::error::Error;
+use crate::folder::{check_folder, quoted};
+use crate::listing;
+use crate::settle::{Settled, Trainer};
+
+impl Settled<'_> {
+    /// Refuses what cannot go well on this host with the settled plan or a variant of it.
+    pub fn check_host(&self, plan: &Plan) -> Result<(), Error> {
+        check_storage(&self.asked.spec)?;
+        if let Some(trainer) = self.trainer(plan) {
+            trainer.check_folder_and_store()?;
+        }
+        if let Some((tiers, checkpoint)) = self.tiers.as_ref().zip(plan.checkpoint.as_ref()) {
+            tiers.check(checkpoint, plan.saves())?;
+        }
+        match &plan.training {
+            Some(training) => {
+                engine::check_cache(training).map_err(Error::Cache)?;
+                check_memory(training)
+            }
+            None => check_memory_to_save(plan),
+        }
+    }
+
+    /// Sees that the data set is there, as far as a few files tell. One that is to be generated need not be.
+    pub fn check_data(&self) -> Result<(), Error> {
+        match self.trainer(&self.plan) {
+            Some(trainer) => trainer.check_data(),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Trainer<'_> {
+    fn check_folder_and_store(&self) -> Result<(), Error> {
+        check_folder(self.reading.folder()?, "data folder")?;
+        if !self.holds_files() {
+            return Ok(());
+        }
+        // Every reader may have a file open.
+        let readers = self.plan.ranks() * self.plan.loader.readers_per_rank;
+        store::want_files(readers).map_err(Error::Store)?;
+        // A backend that is unavailable where the data is or will be is refused before a data set is made for it. What
+        // else may be wrong with the folder is said where it is needed.
+        match self.selection.open(&store::existing_ancestor(self.reading.folder()?)) {
+            Err(error @ (StoreError::Refused(_) | StoreError::NoDirect { .. })) => Err(Error::Store(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a catalog whose folders have changed since it was made.
+    pub(crate) fn check_catalog(&self) -> Result<(), Error> {
+        match &self.reading.catalog {
+            Some((opened, _)) if self.holds_files() => {
+                listing::check_unchanged(opened, 2 * self.settled.host.cores)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_data(&self) -> Result<(), Error> {
+        if !self.holds_files() || self.reading.generates {
+            return Ok(());
+        }
+        self.check_catalog()?;
+        let folder = self.reading.folder()?;
+        let missing = match self.selection.open(folder) {
+            Ok(store) => match self.other_data_set(&*store)? {
+                None => self
+                    .with_files(|files| engine::first_missing(&*store, self.plan, files))?
+                    .map_err(Error::Store)?,
+                what => what,
+            },
+            Err(error) => Some(error.to_string()),
+        };
+        let Some(what) = missing else { return Ok(()) };
+        // Nothing is ever to be generated into a folder that another program filled.
+        if self.plan.data.listed().is_some() {
+            return Err(Error::NotAsListed { what, folder: quoted(&folder.display().to_string()) });
+        }
+        Err(Error::NoDataSet { what, how_to_generate: self.settled.asked.ask.how_to_generate.clone() })
+    }
+
+    /// What the folder's manifest says against it, if it has one. The seed of the content is free: a run may shuffle by
+    /// another one.
+    fn other_data_set(&self, store: &dyn Store) -> Result<Option<String>, Error> {
+        if !self.plan.data.exact {
+            return Ok(Some(
+                "the lengths of compressed files are in a catalog, and there is none".to_owned(),
+            ));
+        }
+        let Some(there) = read_manifest(store).map_err(Error::Manifest)? else { return Ok(None) };
+        let spec = &self.settled.asked.spec;
+        let asked = if self.plan.data.listed().is_some() {
+            // A catalog's plan knows nothing of names and folders.
+            let data = Data::resolve(spec, Some(&Arithmetic(&*self.reading.format)))?;
+            Manifest::of(spec, &data, "")
+        } else {
+            Manifest::of(spec, &self.plan.data, "")
+        };
+        let counts_files = self.settled.asked.counts_files() || self.plan.data.listed().is_none();
+        let differences: Vec<Difference> = there
+            .differences(&asked)
+            .into_iter()
+            .filter(|difference| !difference.only_content())
+            .filter(|difference| self.plan.eval.is_some() || !difference.only_validation())
+            .filter(|difference| counts_files || !difference.is_count())
+            .collect();
+        if let Some(difference) = differences.first() {
+            let hint = if differences.iter().all(Difference::is_count) {
+                format!("; to read some of them, set dataset.num_files_generated={}", difference.there)
+            } else {
+                String::new()
+            };
+            let folder = self.reading.folder()?.to_owned();
+            return Err(Error::OtherDataSet { folder, difference: difference.to_string(), hint });
+        }
+        Ok((!there.complete).then(|| "its generation was interrupted".to_owned()))
+    }
+}
+
+/// Refuses a plan that would not fit into the memory that is free now.
+fn check_memory(plan: &TrainingPlan) -> Result<(), Error> {
+    let needed = plan.estimate.memory_bytes;
+    let phases = std::iter::once(&plan.train).chain(plan.eval.as_ref().map(|eval| &eval.phase));
+    let warm = phases.filter_map(|phase| plan.warm_bytes(phase)).max().unwrap_or(0).saturating_add(needed);
+    if let Some(room) = Host::own_room().filter(|room| room.bytes < needed) {
+        let largest = plan.estimate.largest_memory().cloned();
+        return Err(Error::TooLittleMemory { needed, room, largest });
+    }
+    match Host::room().filter(|room| room.bytes < warm) {
+        Some(room) => Err(Error::TooLittleMemoryToWarm { needed: warm, room }),
+        None => Ok(()),
+    }
+}
+
+fn check_memory_to_save(plan: &Plan) -> Result<(), Error> {
+    let needed = plan.memory_bytes();
+    match Host::own_room().filter(|room| room.bytes < needed) {
+        Some(room) => Err(Error::TooLittleMemoryToSave { needed, room }),
+        None => Ok(()),
+    }
+}

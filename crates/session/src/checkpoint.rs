@@ -1,0 +1,96 @@
+//! Saving and restoring checkpoints, by themselves and beside training.
+
+use engine::checkpoint::{self, Setup};
+use engine::meter::{self, Clock, Monotonic};
+use engine::{Events, Rig, Stop};
+use model::checkpoint::{CheckpointPlan, Schedule};
+use model::ledger::Ledger;
+use model::order::mix;
+use model::spec::SaveMode;
+use model::units::Nanos;
+
+use crate::error::Error;
+use crate::observe::{Goal, Observer, Unit, observed};
+use crate::settle::Trainer;
+use crate::tiers::{OpenTiers, Tiers};
+
+/// The checkpoints of a run, and where they go.
+#[derive(Clone, Copy)]
+pub(crate) struct Saving<'a> {
+    pub(crate) plan: &'a CheckpointPlan,
+    pub(crate) model: &'a str,
+    pub(crate) tiers: &'a Tiers,
+    /// Seed of the workload.
+    pub(crate) seed: u64,
+    pub(crate) observer: &'a dyn Observer,
+}
+
+impl Saving<'_> {
+    /// Saves and restores without training, and says how long that took.
+    pub(crate) fn alone(&self, stop: &Stop) -> Result<(Ledger, Nanos), Error> {
+        let (open, clock) = (self.tiers.open(None)?, Monotonic::new());
+        let goal = Goal { what: "checkpoints", unit: Unit::Files, total: files(self.plan) };
+        let (ledger, span) = observed(self.observer, goal, |events| {
+            self.with_setup(&open, &clock, stop, events, checkpoint::alone)
+        });
+        Ok((observe(ledger?, self.tiers, &open), span))
+    }
+
+    /// Trains and takes checkpoints meanwhile.
+    pub(crate) fn beside(&self, trainer: &Trainer<'_>, rig: &Rig<'_>) -> Result<Ledger, Error> {
+        let open = self.tiers.open(Some((&trainer.selection.text(), rig.store)))?;
+        let (trained, saves) = self.with_setup(&open, rig.clock, rig.stop, rig.events, |setup| {
+            checkpoint::keep(setup, |keeper| engine::train(&Rig { checkpoints: Some(keeper), ..*rig }))
+        })?;
+        let mut ledger = trained.map_err(Error::Cache)?;
+        ledger.checkpoints.saves = saves;
+        Ok(observe(ledger, self.tiers, &open))
+    }
+
+    fn with_setup<T>(
+        &self,
+        open: &OpenTiers,
+        clock: &dyn Clock,
+        stop: &Stop,
+        events: &Events,
+        work: impl FnOnce(Setup<'_>) -> T,
+    ) -> T {
+        work(Setup {
+            plan: self.plan,
+            model: self.model,
+            seed: content_seed(self.seed),
+            fast: open.fast.as_deref(),
+            last: &*open.last,
+            clock,
+            stop,
+            events,
+        })
+    }
+}
+
+/// The seed of what is saved: another one in every run, so that what an earlier one left is not taken for what this
+/// one saved.
+fn content_seed(seed: u64) -> u64 {
+    mix(seed, meter::entropy())
+}
+
+/// Files that are written or read in all.
+fn files(plan: &CheckpointPlan) -> u64 {
+    let Schedule::Alone { saves, restores, .. } = plan.schedule else { return 0 };
+    let drains = if plan.save == SaveMode::BurstBuffer { saves } else { 0 };
+    plan.geometry.file_count().saturating_mul(saves.saturating_add(drains).saturating_add(restores))
+}
+
+/// The ledger with where the checkpoints were, and what else is known of the places.
+fn observe(mut ledger: Ledger, tiers: &Tiers, open: &OpenTiers) -> Ledger {
+    for (property, value) in open.fast.iter().chain([&open.last]).flat_map(|tier| tier.observed()) {
+        ledger.conditions.observe(&format!("checkpoint_{property}"), &value);
+    }
+    let fast = tiers.fast.iter().map(|site| ("burst_folder", site));
+    for (property, site) in [("checkpoint_folder", &tiers.last)].into_iter().chain(fast) {
+        if site.holds_files() {
+            ledger.conditions.observe(property, &site.folder.display().to_string());
+        }
+    }
+    ledger
+}

@@ -1,0 +1,157 @@
+//! Writing the files of a data set that are missing.
+
+use std::path::Path;
+
+use engine::generate::{Generated, Generation};
+use engine::host::Host;
+use engine::{Stop, catalog};
+use format::{Arithmetic, Format};
+use model::plan::Data;
+use model::spec::Spec;
+use model::units::Nanos;
+use store::{Mode, Posix, Store};
+
+use crate::ask::Asked;
+use crate::backend::{check_storage, format_of};
+use crate::error::Error;
+use crate::folder::{check_folder, make_folder};
+use crate::observe::{Goal, Observer, Unit, observed};
+use crate::settle::{Settled, resolve};
+
+/// How a data set is to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct DataSetTask {
+    /// Whether a data set that differs only in its seed will do.
+    pub keep_seed: bool,
+    /// Whether every file is read back and compared.
+    pub verify: bool,
+    pub writers: u64,
+    pub overwrite: bool,
+}
+
+/// Writers when the user names none. DLIO counts 1 as unset and takes the cores; so do we.
+pub fn default_writers(spec: &Spec, host: &Host) -> u64 {
+    match spec.reader.write_threads {
+        0 | 1 => host.cores,
+        writers => writers,
+    }
+}
+
+impl DataSetTask {
+    /// Writes the data set of a workload, and says how long that took.
+    pub fn run(
+        &self,
+        asked: &Asked,
+        observer: &dyn Observer,
+        stop: &Stop,
+    ) -> Result<(Generated, Nanos), Error> {
+        let format = check(asked)?;
+        let data = Data::resolve(&asked.spec, Some(&Arithmetic(&*format)))?;
+        let stop = &stop.with_patience(asked.stall_timeout());
+        let writing = Writing { spec: &asked.spec, data: &data, format: &*format, observer, stop };
+        writing.run(self, &asked.data_folder()?)
+    }
+}
+
+/// Refuses a workload that has no data set, or none that can be written.
+fn check(asked: &Asked) -> Result<Box<dyn Format>, Error> {
+    let workflow = &asked.spec.workflow;
+    if !workflow.train && !workflow.generate_data {
+        return Err(Error::NoDataSetAtAll(asked.name().to_owned()));
+    }
+    check_storage(&asked.spec)?;
+    format_of(&asked.spec)
+}
+
+impl<'a> Settled<'a> {
+    /// Writes the files that are missing, if that was asked for. How long compressed files are is known once they are
+    /// written, so that then the plan is made anew.
+    pub fn make_data(self, observer: &dyn Observer, stop: &Stop) -> Result<Settled<'a>, Error> {
+        let Some((plan, reading)) = self.plan.training.as_ref().zip(self.reading.as_ref()) else {
+            return Ok(self);
+        };
+        if !reading.generates {
+            return Ok(self);
+        }
+        let (spec, stop) = (&self.asked.spec, &stop.with_patience(self.asked.stall_timeout()));
+        let writing = Writing { spec, data: &plan.data, format: &*reading.format, observer, stop };
+        let writers = default_writers(spec, self.host);
+        let task = DataSetTask { keep_seed: true, verify: false, writers, overwrite: false };
+        writing.run(&task, reading.folder()?)?;
+        if plan.data.exact {
+            return Ok(self);
+        }
+        let settled = resolve(self.asked, self.selection, self.host, false)?;
+        settled.check_host(&settled.plan)?;
+        settled.check_data()?;
+        Ok(settled)
+    }
+}
+
+/// A data set that is being written.
+struct Writing<'a> {
+    spec: &'a Spec,
+    data: &'a Data,
+    format: &'a dyn Format,
+    observer: &'a dyn Observer,
+    stop: &'a Stop,
+}
+
+impl Writing<'_> {
+    /// Refuses when the disk is too small for it.
+    fn run(&self, task: &DataSetTask, folder: &Path) -> Result<(Generated, Nanos), Error> {
+        check_folder(folder, "data folder")?;
+        check_space(folder, self.data)?;
+        make_folder(folder, "data folder")?;
+        let store = Posix::open(folder, Mode::default()).map_err(Error::DataFolder)?;
+        let done = self.write(task, &store)?;
+        if !self.data.exact {
+            self.list(folder)?;
+        }
+        Ok(done)
+    }
+
+    /// Lengths of compressed files are known once they are written: they are kept in a catalog for those who read.
+    fn list(&self, folder: &Path) -> Result<(), Error> {
+        let suffix = format!(".{}", self.format.suffix()).into_bytes();
+        let options = catalog::Options { suffixes: vec![suffix], ..catalog::Options::default() };
+        let goal = Goal { what: "listing", unit: Unit::Files, total: 0 };
+        let (outcome, _) =
+            observed(self.observer, goal, |events| catalog::scan(folder, &options, self.stop, events));
+        outcome.map(drop).map_err(Error::Listing)
+    }
+
+    fn write(&self, task: &DataSetTask, store: &dyn Store) -> Result<(Generated, Nanos), Error> {
+        let DataSetTask { keep_seed, verify, writers, overwrite } = *task;
+        let (what, passes) = if verify { ("generating and verifying", 2) } else { ("generating", 1) };
+        let goal = Goal { what, unit: Unit::Files, total: self.data.files().saturating_mul(passes) };
+        let data = self.data.computed().ok_or(Error::FilesExist)?;
+        let (outcome, span) = observed(self.observer, goal, |events| {
+            engine::generate::generate(&Generation {
+                spec: self.spec,
+                data,
+                format: self.format,
+                store,
+                keep_seed,
+                writers,
+                overwrite,
+                verify,
+                stop: self.stop,
+                events,
+            })
+        });
+        Ok((outcome?, span))
+    }
+}
+
+/// Refuses a data set that does not fit. Files are written in order, so where the first one is there, an earlier
+/// attempt is continued, and how much of it is left would have to be asked file by file.
+fn check_space(folder: &Path, data: &Data) -> Result<(), Error> {
+    let begun = folder.join(data.train.names.of(0)).exists();
+    match store::free_bytes(folder) {
+        Ok(free) if free < data.bytes() && !begun => {
+            Err(Error::DiskTooSmall { needed: data.bytes(), free, folder: folder.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}

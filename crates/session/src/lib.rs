@@ -1,0 +1,27 @@
+//! From what a front end asks for to a finished ledger. A front end fills in an [`Ask`]; it becomes a [`Settled`] run
+//! with a plan; [`run`] returns a ledger that is complete. Sweeps, searches and analyses settle and run several times.
+//!
+//! This crate reads host facts (memory, cores, limits) and decides what can run. It does not print and has no flags or
+//! exit codes: an [`Error`] says how the work ended, and an [`Observer`] shows how far it is.
+
+mod ask;
+mod backend;
+mod check;
+mod checkpoint;
+mod data_set;
+mod error;
+mod folder;
+mod listing;
+mod observe;
+mod run;
+mod settle;
+mod tiers;
+
+pub use ask::{Ask, Asked, Generate, WorkloadText};
+pub use backend::{DEFAULT_STORE, format_of, mode, select};
+pub use data_set::{DataSetTask, default_writers};
+pub use error::{Error, ErrorKind};
+pub use folder::{check_folder, local, make_folder, quoted};
+pub use observe::{Goal, Observer, Silent, Unit, observed};
+pub use run::{Task, calibrate, fault, run};
+pub use settle::{Settled, settle};

@@ -1,0 +1,171 @@
+//! A settled run, run: what comes back is a complete ledger, with conditions, host counts, calibration, checkpoints and
+//! times.
+
+use std::borrow::Cow;
+
+use engine::generate::read_manifest;
+use engine::host::{self, HostCounts};
+use engine::meter::{self, Monotonic};
+use engine::{Rig, Stop, Truth, World};
+use format::{Arithmetic, Content};
+use model::ledger::{Calibration, Conditions, Ledger, RunTimes};
+use model::plan::{Data, Plan};
+use model::spec::Verify;
+use model::units::Nanos;
+use store::page_cache::PageCache;
+use store::{Mode, Posix, Store};
+
+use crate::checkpoint::Saving;
+use crate::error::Error;
+use crate::observe::{Goal, Observer, Unit, observed};
+use crate::settle::{Settled, Trainer};
+
+/// What a run is run with.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a bundle of references to ports")]
+pub struct Task<'a> {
+    /// The settled plan, or a variant of it.
+    pub plan: &'a Plan,
+    /// Whether the instrument's own ceiling is measured first.
+    pub calibrate: bool,
+    pub world: &'a dyn World,
+    pub observer: &'a dyn Observer,
+    pub stop: &'a Stop,
+}
+
+/// Runs a plan and returns what was seen, complete or not. An error says why there is nothing to see.
+pub fn run(settled: &Settled<'_>, task: &Task<'_>) -> Result<Ledger, Error> {
+    let calibration = task.calibrate.then(|| calibrate(settled, task.plan, task.stop)).flatten();
+    let stop = &task.stop.with_patience(settled.asked.stall_timeout());
+    let task = Task { stop, ..*task };
+    let (before, start, cpu_before) = (HostCounts::read(), meter::timestamp(), meter::cpu_seconds());
+    let (mut ledger, wall) = match settled.trainer(task.plan) {
+        Some(trainer) => trainer.run(&task)?,
+        None => save(settled, &task)?,
+    };
+    ledger.times = RunTimes {
+        start,
+        end: meter::timestamp(),
+        wall,
+        cpu: Nanos::from_seconds(meter::cpu_seconds() - cpu_before),
+    };
+    ledger.calibration = calibration;
+    ledger.conditions.hosts.insert(settled.host.name.clone(), host::seen_since(before));
+    Ok(ledger)
+}
+
+/// The instrument's own ceiling for a plan. `None` for one that is on the null backend itself, that does not train, or
+/// where it was stopped.
+pub fn calibrate(settled: &Settled<'_>, plan: &Plan, stop: &Stop) -> Option<Calibration> {
+    let trainer = settled.trainer(plan).filter(|trainer| !trainer.plan.store.is_null())?;
+    let (plan, format) = (trainer.plan, &*trainer.reading.format);
+    trainer.with_files(|files| engine::calibrate(plan, format, files, stop)).ok().flatten()
+}
+
+/// What ended the run before its time, if something did.
+pub fn fault(ledger: &Ledger) -> Option<Error> {
+    let fault = ledger.faults().first()?;
+    let (epoch, phase, message) = (fault.epoch, fault.phase, fault.message.clone());
+    Some(Error::Stopped { epoch, phase, message })
+}
+
+/// A ledger, and how long the work took.
+type Seen = (Ledger, Nanos);
+
+fn save(settled: &Settled<'_>, task: &Task<'_>) -> Result<Seen, Error> {
+    let Some(saving) = saving(settled, task) else { return Ok(Seen::default()) };
+    saving.alone(task.stop)
+}
+
+/// The checkpoints that the task's plan takes.
+fn saving<'a>(settled: &'a Settled<'_>, task: &Task<'a>) -> Option<Saving<'a>> {
+    let (tiers, plan) = settled.tiers.as_ref().zip(task.plan.checkpoint.as_ref())?;
+    let (model, seed) = (task.plan.model.as_str(), settled.asked.spec.train.seed);
+    Some(Saving { plan, model, tiers, seed, observer: task.observer })
+}
+
+impl Trainer<'_> {
+    fn run(&self, task: &Task<'_>) -> Result<Seen, Error> {
+        self.check_catalog()?;
+        let store = self.selection.open(self.reading.folder()?).map_err(Error::DataFolder)?;
+        let known = self.known_data()?;
+        let truth = known
+            .as_ref()
+            .and_then(|(content, data)| data.computed().map(|data| Truth { content: *content, data }));
+        let (mut ledger, wall) = self.train(&*store, truth, task)?;
+        ledger.conditions += self.conditions(&*store);
+        Ok((ledger, wall))
+    }
+
+    fn train(&self, store: &dyn Store, truth: Option<Truth<'_>>, task: &Task<'_>) -> Result<Seen, Error> {
+        let pages =
+            self.holds_files().then(|| PageCache::below(self.reading.folder()?).map_err(Error::Store));
+        let (pages, clock) = (pages.transpose()?, Monotonic::new());
+        let saving = saving(self.settled, task);
+        let goal = Goal { what: "training", unit: Unit::Samples, total: self.plan.samples() };
+        let (trained, wall) = observed(task.observer, goal, |events| {
+            self.with_files(|files| {
+                let rig = Rig {
+                    plan: self.plan,
+                    world: task.world,
+                    format: &*self.reading.format,
+                    store,
+                    pages: pages.as_ref(),
+                    files,
+                    truth,
+                    checkpoints: None,
+                    clock: &clock,
+                    stop: task.stop,
+                    events,
+                };
+                match &saving {
+                    Some(saving) => saving.beside(self, &rig),
+                    None => engine::train(&rig).map_err(Error::Cache),
+                }
+            })
+        });
+        Ok((trained??, wall))
+    }
+
+    /// What the rules need to know beside what the engine saw.
+    fn conditions(&self, store: &dyn Store) -> Conditions {
+        let unhonoured = self.settled.asked.unhonoured.iter().map(ToString::to_string).collect();
+        let mut conditions = Conditions { unhonoured, ..Conditions::default() };
+        for (property, value) in self.selection.requested() {
+            conditions.request(property, &value);
+        }
+        conditions.observe("store", store.name());
+        for (property, value) in store.observed() {
+            conditions.observe(property, &value);
+        }
+        if self.holds_files() {
+            conditions.observe("data_folder", &self.reading.place.to_string());
+        }
+        conditions
+    }
+
+    /// What the files should hold, where they are to be compared and a manifest says how they were made.
+    fn known_data(&self) -> Result<Option<(Content, Cow<'_, Data>)>, Error> {
+        if self.plan.verify == Verify::None || !self.holds_files() {
+            return Ok(None);
+        }
+        let folder = Posix::open(self.reading.folder()?, Mode::default()).map_err(Error::DataFolder)?;
+        let manifest = read_manifest(&folder).map_err(Error::Manifest)?;
+        let Some(there) = manifest.filter(|manifest| manifest.complete) else { return Ok(None) };
+        let (Some(seed), Some(share), Some((train, valid))) =
+            (there.seed(), there.compressible(), there.counts())
+        else {
+            return Ok(None);
+        };
+        let content = Content::new(seed).compressible(share);
+        if self.plan.data.listed().is_none() {
+            return Ok(Some((content, Cow::Borrowed(&self.plan.data))));
+        }
+        // A catalog's plan knows nothing of names, shapes and numbers.
+        let mut spec = self.settled.asked.spec.clone();
+        let set = &mut spec.dataset;
+        (set.num_files_train, set.num_files_generated, set.num_files_eval) = (train, None, valid);
+        let data = Data::resolve(&spec, Some(&Arithmetic(&*self.reading.format)))?;
+        Ok(Some((content, Cow::Owned(data))))
+    }
+}

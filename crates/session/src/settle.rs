@@ -1,0 +1,164 @@
+//! A workload settled: for a backend, ranks, a data folder and this host. Wrong usage is found here; the data set is
+//! not looked at.
+
+use std::path::Path;
+
+use engine::Files;
+use engine::catalog::Opened;
+use engine::host::Host;
+use engine::meter;
+use format::{Arithmetic, Format};
+use model::location::Location;
+use model::plan::{Listed, Measure, Plan, Request, TrainingPlan};
+use store::Selection;
+
+use crate::ask::{Asked, Generate};
+use crate::backend::{format_of, select};
+use crate::error::Error;
+use crate::listing::{self, Slice};
+use crate::tiers::Tiers;
+
+/// Everything that is settled before a run begins.
+#[expect(missing_debug_implementations, reason = "holds a format")]
+pub struct Settled<'a> {
+    pub asked: Asked,
+    pub plan: Plan,
+    /// The backend with all that was said about it.
+    pub selection: Selection,
+    pub host: &'a Host,
+    pub(crate) reading: Option<Reading>,
+    /// Where checkpoints go, if any are taken.
+    pub(crate) tiers: Option<Tiers>,
+}
+
+/// What training reads.
+pub(crate) struct Reading {
+    pub(crate) format: Box<dyn Format>,
+    /// Where the data set is.
+    pub(crate) place: Location,
+    /// The files' names and sizes, where they are not computed.
+    pub(crate) catalog: Option<(Opened, Listed)>,
+    /// Whether missing files are to be written.
+    pub(crate) generates: bool,
+}
+
+/// Settles a workload on a host.
+pub fn settle(asked: Asked, host: &Host) -> Result<Settled<'_>, Error> {
+    let selection = select(&asked.spec, asked.ask.store.as_deref())?;
+    let generates = match asked.ask.generate {
+        Generate::AsWorkload => asked.spec.workflow.generate_data,
+        Generate::Missing => true,
+        Generate::Never => false,
+    };
+    resolve(asked, selection, host, generates)
+}
+
+pub(crate) fn resolve(
+    mut asked: Asked,
+    selection: Selection,
+    host: &Host,
+    generates: bool,
+) -> Result<Settled<'_>, Error> {
+    let generates = generates && selection.plan().holds_files;
+    let reading = asked.spec.workflow.train.then(|| read(&asked, &selection, generates)).transpose()?;
+    let scale = asked.ask.checkpoints.filter(|_| asked.spec.workflow.checkpoint);
+    let tiers = scale.map(|_| Tiers::choose(&asked.spec, &selection)).transpose()?;
+    let saving = tiers.as_ref().zip(scale).map(|(tiers, scale)| tiers.request(asked.ranks(), scale));
+    let arithmetic = reading.as_ref().map(|reading| Arithmetic(&*reading.format));
+    let listed = reading.as_ref().and_then(|reading| reading.catalog.as_ref());
+    let store = selection.plan();
+    let request = Request {
+        workload: asked.name(),
+        ranks: asked.ranks(),
+        hosts: asked.ask.hosts,
+        host_memory_bytes: asked.ask.host_memory.map_or(host.memory_bytes, |memory| memory.0),
+        cores: host.cores,
+        store: &store,
+        memory: asked.ask.memory.map(|bytes| bytes.0),
+        entropy: meter::entropy(),
+        measure: arithmetic.as_ref().map(|arithmetic| arithmetic as &dyn Measure),
+        listed: listed.map(|(_, listed)| listed),
+    };
+    let plan = Plan::resolve(&asked.spec, &request, saving.as_ref())?;
+    if asked.spec.workflow.checkpoint && tiers.is_none() {
+        asked.warn_of("workflow.checkpoint", "this command takes no checkpoints");
+    }
+    asked.warn_of_idle_keys(&plan);
+    Ok(Settled { asked, plan, selection, host, reading, tiers })
+}
+
+fn read(asked: &Asked, selection: &Selection, generates: bool) -> Result<Reading, Error> {
+    let (format, place) = (format_of(&asked.spec)?, asked.data_location());
+    let opened = catalog(asked, &place, generates, selection)?;
+    let listed = opened.as_ref().map(|opened| listing::splits(asked, opened)).transpose()?;
+    Ok(Reading { format, place, catalog: opened.zip(listed), generates })
+}
+
+/// The catalog that the run takes its files from, if any. Files that are to be generated have computed names.
+fn catalog(
+    asked: &Asked,
+    place: &Location,
+    generates: bool,
+    store: &Selection,
+) -> Result<Option<Opened>, Error> {
+    if !generates {
+        // A plan needs no data, so it may be made for a location that this version cannot use yet.
+        let folder = place.path().ok();
+        let beside = folder.is_some() && store.plan().holds_files;
+        return listing::open(asked, folder.unwrap_or(Path::new(".")), beside);
+    }
+    let dataset = &asked.spec.dataset;
+    match dataset.catalog.as_deref() {
+        Some(catalog) if dataset.compression != "none" => Err(Error::CatalogOfCompressed(catalog.to_owned())),
+        None | Some(listing::OFF) => Ok(None),
+        Some(path) => Err(Error::CatalogOfGenerated(path.to_owned())),
+    }
+}
+
+impl Reading {
+    /// The data folder; a location that this version cannot use is refused.
+    pub(crate) fn folder(&self) -> Result<&Path, Error> {
+        Ok(self.place.path()?)
+    }
+}
+
+impl Settled<'_> {
+    /// Where checkpoints stay, if any are taken.
+    pub fn checkpoint_folder(&self) -> Option<&Path> {
+        self.tiers.as_ref().map(|tiers| tiers.last.folder.as_path())
+    }
+
+    /// What it takes to train by the settled plan or a variant of it.
+    pub(crate) fn trainer<'s>(&'s self, plan: &'s Plan) -> Option<Trainer<'s>> {
+        let (training, reading) = plan.training.as_ref().zip(self.reading.as_ref())?;
+        let selection = if training.store.is_null() { Selection::null() } else { self.selection.clone() };
+        Some(Trainer { settled: self, plan: training, reading, selection })
+    }
+}
+
+/// A settled run with a plan to train by.
+pub(crate) struct Trainer<'s> {
+    pub(crate) settled: &'s Settled<'s>,
+    pub(crate) plan: &'s TrainingPlan,
+    pub(crate) reading: &'s Reading,
+    /// The backend of the plan, which a variant of the settled one may not share.
+    pub(crate) selection: Selection,
+}
+
+impl Trainer<'_> {
+    pub(crate) fn holds_files(&self) -> bool {
+        self.selection.plan().holds_files
+    }
+
+    /// Does something with the files that the plan reads.
+    pub(crate) fn with_files<T>(&self, work: impl FnOnce(Files<'_>) -> T) -> Result<T, Error> {
+        if let Some((opened, listed)) = &self.reading.catalog {
+            let [train, valid] =
+                [listed.train.first, listed.valid.first].map(|first| Slice { opened, first });
+            return Ok(work(Files { train: &train, valid: &valid }));
+        }
+        let data = self.plan.data.computed().ok_or(Error::NoCatalog)?;
+        let [train, valid] = [&data.train, &data.valid].map(|split| data.files_of(split));
+        Ok(work(Files { train: &train, valid: &valid }))
+    }
+}
