@@ -285,7 +285,11 @@ fn time_that_passes_by_plan_is_no_stall() {
         dir.feedline(&args).args(&["--store", store]).set(&[&cut, *settings].concat()).start()
     };
     let running: Vec<Running<'_>> = ways.iter().map(start).collect();
-    running.into_iter().for_each(|run| drop(run.wait().ran()));
+    // Two runs read the same files, so one may find pages that the other has loaded: their verdicts do not matter here.
+    for run in running {
+        let done = run.wait();
+        assert!(matches!(done.code(), Some(0 | 5)), "{:?}: {}", done.code(), done.stderr);
+    }
 }
 
 #[test]
