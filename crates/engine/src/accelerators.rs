@@ -19,7 +19,7 @@ use model::timeline::Timeline;
 use model::times;
 use model::units::Nanos;
 
-use crate::checkpoint::Keeper;
+use crate::checkpoint::Checkpointer;
 use crate::events::{Emitter, Event};
 use crate::loader::{Job, Queue};
 use crate::meter::Listener;
@@ -73,7 +73,7 @@ pub(crate) struct Course<'a> {
     pub(crate) metric: MetricPlan,
     pub(crate) device: DevicePlan,
     /// Who takes checkpoints between steps, and when.
-    pub(crate) saving: Option<(&'a Keeper<'a>, Schedule)>,
+    pub(crate) saving: Option<(&'a Checkpointer<'a>, Schedule)>,
 }
 
 /// What the accelerators saw of a phase.
@@ -233,7 +233,7 @@ impl<'a> Drive<'a> {
 
     /// Takes a checkpoint for which all ranks wait, and lets them go on.
     fn save(&self, Due { step, at }: Due) {
-        let Some((keeper, _)) = self.course.saving else { return };
+        let Some((checkpointer, _)) = self.course.saving else { return };
         let job = self.course.job;
         // The step before it takes its time.
         self.deadline.store(at.0, Ordering::Relaxed);
@@ -243,7 +243,7 @@ impl<'a> Drive<'a> {
         }
         // Relaxed: for one who watches.
         self.saves.store(true, Ordering::Relaxed);
-        let end = keeper.save(Moment { epoch: job.epoch, step });
+        let end = checkpointer.save(Moment { epoch: job.epoch, step });
         self.saves.store(false, Ordering::Relaxed);
         self.driver().saved(step, at, end);
     }
@@ -493,9 +493,9 @@ impl Driver<'_> {
 
     /// All ranks of the run have begun the step, and leave it when the slowest ends it.
     fn release(&mut self, release: Nanos) {
-        if let Some((keeper, schedule)) = self.course.saving {
+        if let Some((checkpointer, schedule)) = self.course.saving {
             let Accelerator { step, asks, .. } = self.ranks[0];
-            self.book_pace(release.since(asks), step, keeper.was_at_work_since(asks));
+            self.book_pace(release.since(asks), step, checkpointer.was_at_work_since(asks));
             let done = step + 1;
             self.due = schedule.after_step(done).then_some(Due { step: done, at: release });
         }

@@ -110,17 +110,17 @@ pub(crate) fn book(counted: &mut Counted, probe: Probe, bytes: u64) {
 }
 
 /// Looks after the page cache of a run's files.
-pub(crate) struct Keeper<'a> {
+pub(crate) struct CachePreparer<'a> {
     rig: &'a Rig<'a>,
     /// `None` for stores without files.
     ground: Option<(&'a PageCache, Backing)>,
     emitter: Emitter,
 }
 
-impl<'a> Keeper<'a> {
-    pub(crate) fn new(rig: &'a Rig<'a>) -> Keeper<'a> {
+impl<'a> CachePreparer<'a> {
+    pub(crate) fn new(rig: &'a Rig<'a>) -> CachePreparer<'a> {
         let ground = rig.pages.and_then(|pages| Some((pages, backing(rig, pages)?)));
-        Keeper { rig, ground, emitter: Emitter::default() }
+        CachePreparer { rig, ground, emitter: Emitter::default() }
     }
 
     /// Looks at some of the files of a phase and makes the cache ready for it. `is_first`: then the run may still be

@@ -19,7 +19,7 @@ use store::{Footprint, Store};
 
 use crate::accelerators::{Course, Drive, Times};
 use crate::bell::Bell;
-use crate::cache::{Keeper, Refused};
+use crate::cache::{CachePreparer, Refused};
 use crate::checkpoint;
 use crate::events::{Emitter, Event, Events};
 use crate::host;
@@ -52,7 +52,7 @@ pub struct Rig<'a> {
     /// What the files should hold, where that is known.
     pub truth: Option<Truth<'a>>,
     /// Who takes the checkpoints of the plan; `None`: none are taken.
-    pub checkpoints: Option<&'a checkpoint::Keeper<'a>>,
+    pub checkpoints: Option<&'a checkpoint::Checkpointer<'a>>,
     pub clock: &'a dyn Clock,
     pub stop: &'a Stop,
     pub events: &'a Events,
@@ -71,12 +71,12 @@ pub struct Files<'a> {
 pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
     Monotonic::sharpen_this_thread();
     let mut ledger = Ledger::default();
-    let (keeper, emitter) = (Keeper::new(rig), Emitter::default());
+    let (preparer, emitter) = (CachePreparer::new(rig), Emitter::default());
     for epoch in 1..=rig.plan.epochs {
         emitter.emit(rig.events, rig.clock.now(), Event::EpochBegan { epoch });
         for (place, phase) in rig.plan.phases(epoch).enumerate() {
             let is_first = (epoch, place) == (1, 0);
-            let made = keeper.make(phase, epoch, is_first);
+            let made = preparer.make(phase, epoch, is_first);
             let cause = made.as_ref().err().map(ToString::to_string);
             let begun = members::begin(rig, place == 0, cause);
             let ended = match (made, begun) {
@@ -90,7 +90,7 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
                     );
                     let node = NodeRow { cache, ..NodeRow::default() };
                     ledger.add_node(epoch, phase.phase, rig.world.node(), node);
-                    let (first_batch, ended) = run_phase(rig, phase, epoch, &keeper, &mut ledger);
+                    let (first_batch, ended) = run_phase(rig, phase, epoch, &preparer, &mut ledger);
                     emitter.emit(
                         rig.events,
                         rig.clock.now(),
@@ -125,9 +125,9 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
 
 /// Takes the checkpoint that follows a finished epoch of training, if one does.
 fn save_after(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64) {
-    let Some(keeper) = rig.checkpoints else { return };
-    if phase.phase == Phase::Train && keeper.schedule().after_epoch(epoch) {
-        keeper.save(Moment { epoch, step: phase.shards.steps });
+    let Some(checkpointer) = rig.checkpoints else { return };
+    if phase.phase == Phase::Train && checkpointer.schedule().after_epoch(epoch) {
+        checkpointer.save(Moment { epoch, step: phase.shards.steps });
     }
 }
 
@@ -136,14 +136,15 @@ fn run_phase(
     rig: &Rig<'_>,
     phase: &PhasePlan,
     epoch: u64,
-    keeper: &Keeper<'_>,
+    preparer: &CachePreparer<'_>,
     ledger: &mut Ledger,
 ) -> (Option<Nanos>, Result<(), Ended>) {
     let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
-    let storage_before = keeper.read();
+    let storage_before = preparer.read();
     let begin = rig.clock.now();
-    let footprint = keeper.footprint(phase, epoch);
-    let standing = Standing { epoch, begin, errors: ledger.errors().count(), footprint: footprint.as_ref() };
+    let footprint = preparer.footprint(phase, epoch);
+    let standing =
+        PhaseStart { epoch, begin, errors: ledger.errors().count(), footprint: footprint.as_ref() };
     let Seen { rows, mut node, pace, first_batch, failure } = with_readers(rig, phase, standing);
     ledger.checkpoints += pace;
     let wall = rig.clock.now() - begin;
@@ -159,7 +160,7 @@ fn run_phase(
     if let (Some(before), Some(after)) = (device_before, host::device_read_bytes()) {
         (node.device_read_bytes, node.device_readings) = (after.saturating_sub(before), 1);
     }
-    node.cache += &keeper.seen_since(storage_before);
+    node.cache += &preparer.seen_since(storage_before);
     node.cache.stored = rig.plan.split(phase.phase).stored();
     ledger.add_node(epoch, phase.phase, rig.world.node(), node);
     let failure = failure.map(|failure| failure.to_string());
@@ -178,7 +179,7 @@ struct Seen {
 
 /// Where a run stands when a phase begins.
 #[derive(Clone, Copy, Debug)]
-struct Standing<'a> {
+struct PhaseStart<'a> {
     epoch: u64,
     begin: Nanos,
     /// Errors that were met so far.
@@ -188,7 +189,7 @@ struct Standing<'a> {
 }
 
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row has both their shares.
-fn with_readers(rig: &Rig<'_>, phase: &PhasePlan, standing: Standing<'_>) -> Seen {
+fn with_readers(rig: &Rig<'_>, phase: &PhasePlan, standing: PhaseStart<'_>) -> Seen {
     let ((times, delivered), failure) = on_course(rig, phase, standing, drive_with_readers);
     let (pace, first_batch) = (times.pace.clone(), times.first_batch);
     let (rows, node) = add_up(times, delivered);
@@ -199,10 +200,10 @@ fn with_readers(rig: &Rig<'_>, phase: &PhasePlan, standing: Standing<'_>) -> See
 fn on_course<T>(
     rig: &Rig<'_>,
     phase: &PhasePlan,
-    standing: Standing<'_>,
+    standing: PhaseStart<'_>,
     work: impl FnOnce(&Course<'_>) -> T,
 ) -> (T, Option<Failure>) {
-    let (Rig { plan, world, .. }, Standing { epoch, begin, errors, footprint }) = (*rig, standing);
+    let (Rig { plan, world, .. }, PhaseStart { epoch, begin, errors, footprint }) = (*rig, standing);
     let (ranks, loader) = (world.ranks(), &plan.loader);
     let count = (ranks.end - ranks.start) as usize;
     let deal = Deal::new(count, loader.readers_per_rank as usize, loader.threads as usize);
@@ -249,8 +250,8 @@ fn on_course<T>(
         abort: &abort,
         failure: &failure,
     };
-    let keeper = rig.checkpoints.filter(|_| phase.phase == Phase::Train);
-    let saving = keeper.map(|keeper| (keeper, keeper.schedule()));
+    let checkpointer = rig.checkpoints.filter(|_| phase.phase == Phase::Train);
+    let saving = checkpointer.map(|checkpointer| (checkpointer, checkpointer.schedule()));
     let course = Course { job: &job, world, metric: plan.metric, device: plan.device, saving };
     let done = work(&course);
     (done, failure.into_inner().unwrap_or_else(PoisonError::into_inner))

@@ -9,7 +9,7 @@ use session::WorkloadText;
 
 /// What a workload is worth in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum WorkloadStatus {
     /// Ours.
     Demo,
     /// MLPerf Storage v3.0, closed and open division.
@@ -22,14 +22,14 @@ pub enum Standing {
     Study,
 }
 
-impl Standing {
+impl WorkloadStatus {
     pub fn name(self) -> &'static str {
         match self {
-            Standing::Demo => "demo",
-            Standing::Sanctioned => "sanctioned",
-            Standing::WhatIf => "what-if",
-            Standing::Historical => "historical",
-            Standing::Study => "study",
+            WorkloadStatus::Demo => "demo",
+            WorkloadStatus::Sanctioned => "sanctioned",
+            WorkloadStatus::WhatIf => "what-if",
+            WorkloadStatus::Historical => "historical",
+            WorkloadStatus::Study => "study",
         }
     }
 }
@@ -38,7 +38,7 @@ impl Standing {
 #[derive(Debug)]
 pub struct Workload {
     pub name: &'static str,
-    pub standing: Standing,
+    pub standing: WorkloadStatus,
     pub summary: &'static str,
     pub text: &'static str,
     /// Ranks when the user names none.
@@ -53,7 +53,7 @@ macro_rules! workloads {
         /// Every built-in workload, by family.
         pub const WORKLOADS: &[Workload] = &[$(Workload {
             name: stringify!($name),
-            standing: Standing::$standing,
+            standing: WorkloadStatus::$standing,
             summary: $summary,
             text: include_str!(concat!("../../../workloads/", stringify!($name), ".yaml")),
             ranks: workloads!(@or 1 $($ranks)?),

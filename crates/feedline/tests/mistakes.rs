@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use model::spec::{Kind, Row, Status, rows};
+use model::spec::{Row, Status, ValueKind, rows};
 
 use crate::util::Dir;
 
@@ -400,19 +400,19 @@ fn extremes(row: &Row) -> (Vec<String>, Vec<String>) {
     const MOST: i64 = 1 << 53;
     let texts = |numbers: &[f64]| numbers.iter().map(|number| format!("{number:?}")).collect::<Vec<_>>();
     match row.kind {
-        Kind::Integer(min, max) => {
+        ValueKind::Integer(min, max) => {
             let (within, outside) = ([min, max], [min - 1, max + 1]);
             (
                 within.map(|number| number.to_string()).to_vec(),
                 outside.map(|number| number.to_string()).to_vec(),
             )
         }
-        Kind::Number(min, max) => (texts(&[min, max]), texts(&[min - 1.0, max * 2.0])),
-        Kind::NumberOrZero(min, max) => {
+        ValueKind::Number(min, max) => (texts(&[min, max]), texts(&[min - 1.0, max * 2.0])),
+        ValueKind::NumberOrZero(min, max) => {
             (texts(&[0.0, min, max]), texts(&[-min, 1e-300, min / 2.0, max * 2.0]))
         }
-        Kind::Time => (texts(&[0.0, 1e-9, 315_360_000.0]), texts(&[-1.0, 1e-300, 1e12])),
-        Kind::Integers(min) => {
+        ValueKind::Time => (texts(&[0.0, 1e-9, 315_360_000.0]), texts(&[-1.0, 1e-300, 1e12])),
+        ValueKind::Integers(min) => {
             let outside = [format!("[{}]", min - 1), format!("[{}]", MOST + 1)];
             (vec![format!("[{MOST}]"), format!("[{MOST},{MOST}]")], outside.to_vec())
         }

@@ -4,7 +4,7 @@
 
 extern crate feedline_format as format;
 
-use format::{Content, Kind, Options};
+use format::{Content, FormatKind, Options};
 use model::shape::{Element, FileShape};
 use model::spec::Column;
 use std::error::Error;
@@ -28,7 +28,7 @@ fn write(words: &[String], scratch: &mut Vec<u8>) -> Result<(), Box<dyn Error>> 
     let [path, format, element, samples, dims @ ..] = words.as_slice() else {
         return Err("PATH FORMAT ELEMENT SAMPLES DIM... [KEY=VALUE]...".into());
     };
-    let format = Kind::named(format).ok_or("no such format")?.build(&options(&settings)?)?;
+    let format = FormatKind::named(format).ok_or("no such format")?.build(&options(&settings)?)?;
     let element = Element::named(element).ok_or("no such element type")?;
     let dims: Vec<u64> = dims.iter().map(|dim| dim.parse()).collect::<Result<_, _>>()?;
     let shape = FileShape { dims: &dims, element, samples: samples.parse()? };

@@ -11,18 +11,18 @@ use model::spec::Access;
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Side, Sink, Size,
-    array, error, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Side, Sink,
+    Size, array, error, within,
 };
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: "indexed_binary",
     summary: "samples back to back, with files of offsets and sizes beside them",
     compressions: &[],
     build: |_| Ok(Box::new(Indexed { name: "indexed_binary", grain: 1 })),
 };
 
-pub(crate) const MAPPED: Kind = Kind {
+pub(crate) const MAPPED: FormatKind = FormatKind {
     name: "mmap_indexed_binary",
     summary: "the same as indexed_binary, read through a memory map",
     compressions: &[],
@@ -147,7 +147,7 @@ mod tests {
     use model::shape::Element;
     use proptest::prelude::*;
 
-    fn built(kind: &Kind, access: Access) -> Box<dyn Format> {
+    fn built(kind: &FormatKind, access: Access) -> Box<dyn Format> {
         kind.build(&Options { access, ..Options::default() }).unwrap()
     }
 

@@ -13,7 +13,7 @@
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Size, error,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Size, error,
     look::peek, picture, read_whole,
 };
 use model::shape::FileShape;
@@ -73,7 +73,7 @@ const fn huffman_table(class: u8, symbol: u8) -> [u8; 276] {
     segment
 }
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     summary: "JPEG picture, grey: one sample of uint8 per file, decodable, exactly as large as the sample",
     compressions: &[],

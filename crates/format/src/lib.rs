@@ -247,7 +247,7 @@ pub trait Format: Send + Sync + Debug {
 
 /// A format in the registry.
 #[derive(Debug)]
-pub struct Kind {
+pub struct FormatKind {
     /// The value of `dataset.format`.
     pub name: &'static str,
     /// One line for help and docs.
@@ -258,7 +258,7 @@ pub struct Kind {
 }
 
 /// Every format, in the order of the help text. A new format is one module and one line here.
-pub const KINDS: &[Kind] = &[
+pub const KINDS: &[FormatKind] = &[
     npz::KIND,
     npy::KIND,
     hdf5::KIND,
@@ -282,7 +282,7 @@ const ALSO: &[(&str, &str)] = &[
     ("arrow", ".feather"),
 ];
 
-impl Kind {
+impl FormatKind {
     /// The suffixes of files of this format.
     pub fn suffixes(&self) -> impl Iterator<Item = String> {
         let also =
@@ -291,7 +291,7 @@ impl Kind {
     }
 
     /// Looks up a format by name.
-    pub fn named(name: &str) -> Option<&'static Kind> {
+    pub fn named(name: &str) -> Option<&'static FormatKind> {
         KINDS.iter().find(|kind| kind.name == name)
     }
 
@@ -308,7 +308,7 @@ impl Kind {
 
 /// The format with default options, for tests and tools.
 pub fn plain(name: &str) -> Option<Box<dyn Format>> {
-    Kind::named(name)?.build(&Options::default()).ok()
+    FormatKind::named(name)?.build(&Options::default()).ok()
 }
 
 /// The reads of formats whose samples are whole files: one read. An empty file is an error.
@@ -351,12 +351,12 @@ mod tests {
     fn names_are_unique_and_found() {
         for kind in KINDS {
             assert_eq!(KINDS.iter().filter(|other| other.name == kind.name).count(), 1);
-            assert_eq!(Kind::named(kind.name).map(|kind| kind.name), Some(kind.name));
+            assert_eq!(FormatKind::named(kind.name).map(|kind| kind.name), Some(kind.name));
             assert_eq!(plain(kind.name).unwrap().name(), kind.name);
             assert!(!kind.summary.is_empty() && !kind.summary.contains('\n'));
             assert!(model::spec::FORMATS.contains(&kind.name), "dataset.format must accept {}", kind.name);
         }
-        assert!(Kind::named("nonesuch").is_none());
+        assert!(FormatKind::named("nonesuch").is_none());
     }
 
     #[test]

@@ -11,12 +11,13 @@ use crate::npy_header::{self, Array};
 use crate::pieces::Pieces;
 use crate::unzip::Fetch;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Size, error, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Size, error,
+    within,
 };
 
 const NAME: &str = "npy";
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     summary: "NumPy array of the samples, without labels",
     compressions: &[],

@@ -8,7 +8,7 @@
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Size, error,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Size, error,
     look::peek, picture, read_whole,
 };
 use model::shape::FileShape;
@@ -46,7 +46,7 @@ const FILE_LEAST: u64 = FRAME + BLOCK_HEAD + 2;
 /// All pixels are in one chunk.
 const FILE_MOST: u64 = FRAME - ZLIB_FRAME + CHUNK_MOST;
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     summary: "PNG picture, grey: one sample of uint8 per file, decodable, exactly as large as the sample",
     compressions: &[],

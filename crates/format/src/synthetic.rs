@@ -7,7 +7,7 @@ use model::order::Unit;
 use model::shape::FileShape;
 
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Pieces, Size,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Pieces, Size,
     error, within,
 };
 
@@ -16,7 +16,7 @@ const NAME: &str = "synthetic";
 /// zeros to this length, so that a file's size does not depend on its number.
 const DIGITS: usize = 20;
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     summary: "no data: each file holds its own number, readers open none",
     compressions: &[],

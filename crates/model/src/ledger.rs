@@ -17,7 +17,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use checked::Checked;
-pub use conditions::{Conditions, HostSeen, Mode};
+pub use conditions::{Conditions, HostSeen, ModeSeen};
 pub use errors::{Errors, Example, Met};
 pub use run_times::RunTimes;
 

@@ -40,7 +40,7 @@ const SEED: &str = "train.seed";
 
 /// The manifest of a data folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct DataSetManifest {
     pub schema_version: u32,
     pub content_version: u32,
     /// The version of feedline that wrote the files.
@@ -63,19 +63,19 @@ pub struct Manifest {
 
 /// A setting in which two data sets differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct ManifestDifference {
     pub key: String,
     pub there: String,
     pub asked: String,
 }
 
-impl std::fmt::Display for Difference {
+impl std::fmt::Display for ManifestDifference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} is {} there, {} was asked for", self.key, self.there, self.asked)
     }
 }
 
-impl Difference {
+impl ManifestDifference {
     /// Whether only bytes inside the files differ, which writing every file again would settle.
     pub fn only_content(&self) -> bool {
         CONTENT_KEYS.contains(&self.key.as_str())
@@ -96,9 +96,9 @@ impl Difference {
     }
 }
 
-impl Manifest {
+impl DataSetManifest {
     /// The manifest of the data set that a workload describes, before its first file is written.
-    pub fn of(spec: &Spec, data: &Data, feedline_version: &str) -> Manifest {
+    pub fn of(spec: &Spec, data: &Data, feedline_version: &str) -> DataSetManifest {
         let mut spec = spec.clone();
         spec.dataset.num_files_train = data.train.names.count;
         // Whether a column is read is no property of the files.
@@ -119,7 +119,7 @@ impl Manifest {
             "parquet" | "arrow" => keys.extend(COLUMN_KEYS),
             _ => {}
         }
-        Manifest {
+        DataSetManifest {
             schema_version: SCHEMA_VERSION,
             content_version: CONTENT_VERSION,
             feedline_version: feedline_version.to_owned(),
@@ -138,26 +138,30 @@ impl Manifest {
     }
 
     /// In what this data set, which is there, differs from one that is asked for.
-    pub fn differences(&self, asked: &Manifest) -> Vec<Difference> {
+    pub fn differences(&self, asked: &DataSetManifest) -> Vec<ManifestDifference> {
         let keys =
             self.settings.keys().chain(asked.settings.keys().filter(|key| !self.settings.contains_key(*key)));
-        let text = |manifest: &Manifest, key: &String| {
+        let text = |manifest: &DataSetManifest, key: &String| {
             manifest.settings.get(key).cloned().unwrap_or_else(|| "not set".to_owned())
         };
-        let mut differences: Vec<Difference> = keys
-            .map(|key| Difference { key: key.clone(), there: text(self, key), asked: text(asked, key) })
+        let mut differences: Vec<ManifestDifference> = keys
+            .map(|key| ManifestDifference {
+                key: key.clone(),
+                there: text(self, key),
+                asked: text(asked, key),
+            })
             .filter(|difference| difference.there != difference.asked)
             .collect();
         if self.content_version != asked.content_version {
-            let version = |manifest: &Manifest| format!("version {}", manifest.content_version);
+            let version = |manifest: &DataSetManifest| format!("version {}", manifest.content_version);
             let key = "the content".to_owned();
-            differences.push(Difference { key, there: version(self), asked: version(asked) });
+            differences.push(ManifestDifference { key, there: version(self), asked: version(asked) });
         }
         differences
     }
 
     /// The same data set with content of another seed.
-    pub fn with_seed(mut self, seed: u64) -> Manifest {
+    pub fn with_seed(mut self, seed: u64) -> DataSetManifest {
         self.settings.insert(SEED.to_owned(), seed.to_string());
         self
     }
@@ -184,10 +188,10 @@ mod tests {
     use super::*;
     use crate::spec::{self, Source};
 
-    fn manifest(text: &str) -> Manifest {
+    fn manifest(text: &str) -> DataSetManifest {
         let spec = spec::read(Source { name: "x", text }, &[]).unwrap().spec;
         let data = Data::resolve(&spec, None).unwrap();
-        Manifest::of(&spec, &data, "1")
+        DataSetManifest::of(&spec, &data, "1")
     }
 
     #[test]
@@ -235,6 +239,6 @@ mod tests {
     fn a_manifest_survives_being_written() {
         let manifest = manifest("dataset: {format: npz}");
         let text = serde_json::to_string(&manifest).unwrap();
-        assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), manifest);
+        assert_eq!(serde_json::from_str::<DataSetManifest>(&text).unwrap(), manifest);
     }
 }

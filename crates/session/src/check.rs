@@ -3,7 +3,7 @@
 use engine::generate::read_manifest;
 use engine::host::Host;
 use format::Arithmetic;
-use model::manifest::{Difference, Manifest};
+use model::manifest::{DataSetManifest, ManifestDifference};
 use model::plan::{Data, Plan, TrainingPlan};
 use store::{Store, StoreError};
 
@@ -104,12 +104,12 @@ impl Trainer<'_> {
         let asked = if self.plan.data.listed().is_some() {
             // A catalog's plan knows nothing of names and folders.
             let data = Data::resolve(spec, Some(&Arithmetic(&*self.reading.format)))?;
-            Manifest::of(spec, &data, "")
+            DataSetManifest::of(spec, &data, "")
         } else {
-            Manifest::of(spec, &self.plan.data, "")
+            DataSetManifest::of(spec, &self.plan.data, "")
         };
         let counts_files = self.settled.asked.counts_files() || self.plan.data.listed().is_none();
-        let differences: Vec<Difference> = there
+        let differences: Vec<ManifestDifference> = there
             .differences(&asked)
             .into_iter()
             .filter(|difference| !difference.only_content())
@@ -117,7 +117,7 @@ impl Trainer<'_> {
             .filter(|difference| counts_files || !difference.is_count())
             .collect();
         if let Some(difference) = differences.first() {
-            let hint = if differences.iter().all(Difference::is_count) {
+            let hint = if differences.iter().all(ManifestDifference::is_count) {
                 format!("; to read some of them, set dataset.num_files_generated={}", difference.there)
             } else {
                 String::new()

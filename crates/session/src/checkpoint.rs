@@ -40,7 +40,9 @@ impl Saving<'_> {
     pub(crate) fn beside(&self, trainer: &Trainer<'_>, rig: &Rig<'_>) -> Result<Ledger, Error> {
         let open = self.tiers.open(Some((&trainer.selection.text(), rig.store)))?;
         let (trained, saves) = self.with_setup(&open, rig.clock, rig.stop, rig.events, |setup| {
-            checkpoint::keep(setup, |keeper| engine::train(&Rig { checkpoints: Some(keeper), ..*rig }))
+            checkpoint::keep(setup, |checkpointer| {
+                engine::train(&Rig { checkpoints: Some(checkpointer), ..*rig })
+            })
         })?;
         let mut ledger = trained.map_err(Error::Cache)?;
         ledger.checkpoints.saves = saves;

@@ -12,7 +12,7 @@ use model::names::Name;
 use model::units::Nanos;
 use rustix::io::Errno;
 
-use crate::rule::{self, Kind, Strikes, Use};
+use crate::rule::{self, FaultKind, Strikes, Use};
 use crate::{
     Awaits, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Posix, Purpose, Selection, Sim, Spans,
     Store, StoreError, Threads, Traffic, Waker, Witness,
@@ -49,8 +49,10 @@ impl Fault {
         let name = self.place.join(fetch.name.as_str()).to_string();
         let range = fetch.ranges.first().copied().unwrap_or(Extent { offset: 0, len: 0 });
         match self.strikes.rule.kind {
-            Kind::Enoent => StoreError::io(Operation::Open, &name, Errno::NOENT),
-            Kind::Short => StoreError::Short { name, end: range.offset + range.len / 2, needed: range.end() },
+            FaultKind::Enoent => StoreError::io(Operation::Open, &name, Errno::NOENT),
+            FaultKind::Short => {
+                StoreError::Short { name, end: range.offset + range.len / 2, needed: range.end() }
+            }
             _ => StoreError::io(Operation::Read, &name, Errno::IO),
         }
     }
@@ -163,25 +165,25 @@ impl FaultLane<'_> {
         let blocks = self.store.capabilities().threads == Threads::PerReader;
         let offset = fetch.ranges.first().map_or(0, |range| range.offset);
         match kind {
-            Kind::Eio | Kind::Enoent | Kind::Short | Kind::Full => {
+            FaultKind::Eio | FaultKind::Enoent | FaultKind::Short | FaultKind::Full => {
                 let (outcome, kept) = (Err(self.store.error(&fetch)), fetch.into.take());
                 self.traffic.begin(reader, Operation::Read, offset);
                 self.traffic.end(reader);
                 self.done.push_back(Done { reader, at: now, began: now, outcome, kept });
             }
-            Kind::WrongBytes => {
+            FaultKind::WrongBytes => {
                 self.spoilt[reader] = true;
                 self.spoiler.spoils[reader].store(true, Ordering::Relaxed);
                 self.inner.submit(reader, fetch);
             }
-            Kind::Hang => {
+            FaultKind::Hang => {
                 self.traffic.begin(reader, Operation::Read, offset);
                 self.hung += 1;
                 if blocks {
                     hang();
                 }
             }
-            Kind::Delay => {
+            FaultKind::Delay => {
                 self.began[reader] = Some(now);
                 self.traffic.begin(reader, Operation::Read, offset);
                 if blocks {

@@ -7,7 +7,7 @@ use crate::{Operation, StoreError};
 
 /// Where a file system keeps its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FileSystemKind {
     /// On a block device, block by block.
     Disk,
     /// On a block device, where bytes may be packed or fetched by threads of the kernel's own.
@@ -28,34 +28,34 @@ enum Kind {
 }
 
 /// The numbers of linux/magic.h, and of those who are not in it.
-const KNOWN: &[(u32, &str, Kind)] = &[
-    (0x0000_ef53, "ext4", Kind::Disk),
-    (0x5846_5342, "xfs", Kind::Disk),
-    (0x5265_4973, "reiserfs", Kind::Disk),
-    (0x3153_464a, "jfs", Kind::Disk),
-    (0x0000_4d44, "vfat", Kind::Disk),
-    (0x2011_bab0, "exfat", Kind::Disk),
-    (0x0000_9660, "iso9660", Kind::Disk),
-    (0x9123_683e, "btrfs", Kind::Packed),
-    (0xca45_1a4e, "bcachefs", Kind::Packed),
-    (0xf2f5_2010, "f2fs", Kind::Packed),
-    (0x7366_746e, "ntfs", Kind::Packed),
-    (0x7371_7368, "squashfs", Kind::Packed),
-    (0xe0f5_e1e2, "erofs", Kind::Packed),
-    (0x0000_6969, "nfs", Kind::Nfs),
-    (0xff53_4d42, "cifs", Kind::Remote),
-    (0xfe53_4d42, "smb2", Kind::Remote),
-    (0x00c3_6400, "ceph", Kind::Remote),
-    (0x0bd0_0bd0, "lustre", Kind::Remote),
-    (0x0102_1997, "9p", Kind::Own),
-    (0x2fc1_2fc1, "zfs", Kind::Own),
-    (0x4750_4653, "gpfs", Kind::Own),
-    (0x794c_7630, "overlay", Kind::Stacked),
-    (0x0000_f15f, "ecryptfs", Kind::Stacked),
-    (0x6573_5546, "fuse", Kind::Process),
-    (0x0102_1994, "tmpfs", Kind::Memory),
-    (0x8584_58f6, "ramfs", Kind::Memory),
-    (0x9584_58f6, "hugetlbfs", Kind::Memory),
+const KNOWN: &[(u32, &str, FileSystemKind)] = &[
+    (0x0000_ef53, "ext4", FileSystemKind::Disk),
+    (0x5846_5342, "xfs", FileSystemKind::Disk),
+    (0x5265_4973, "reiserfs", FileSystemKind::Disk),
+    (0x3153_464a, "jfs", FileSystemKind::Disk),
+    (0x0000_4d44, "vfat", FileSystemKind::Disk),
+    (0x2011_bab0, "exfat", FileSystemKind::Disk),
+    (0x0000_9660, "iso9660", FileSystemKind::Disk),
+    (0x9123_683e, "btrfs", FileSystemKind::Packed),
+    (0xca45_1a4e, "bcachefs", FileSystemKind::Packed),
+    (0xf2f5_2010, "f2fs", FileSystemKind::Packed),
+    (0x7366_746e, "ntfs", FileSystemKind::Packed),
+    (0x7371_7368, "squashfs", FileSystemKind::Packed),
+    (0xe0f5_e1e2, "erofs", FileSystemKind::Packed),
+    (0x0000_6969, "nfs", FileSystemKind::Nfs),
+    (0xff53_4d42, "cifs", FileSystemKind::Remote),
+    (0xfe53_4d42, "smb2", FileSystemKind::Remote),
+    (0x00c3_6400, "ceph", FileSystemKind::Remote),
+    (0x0bd0_0bd0, "lustre", FileSystemKind::Remote),
+    (0x0102_1997, "9p", FileSystemKind::Own),
+    (0x2fc1_2fc1, "zfs", FileSystemKind::Own),
+    (0x4750_4653, "gpfs", FileSystemKind::Own),
+    (0x794c_7630, "overlay", FileSystemKind::Stacked),
+    (0x0000_f15f, "ecryptfs", FileSystemKind::Stacked),
+    (0x6573_5546, "fuse", FileSystemKind::Process),
+    (0x0102_1994, "tmpfs", FileSystemKind::Memory),
+    (0x8584_58f6, "ramfs", FileSystemKind::Memory),
+    (0x9584_58f6, "hugetlbfs", FileSystemKind::Memory),
 ];
 
 /// Who counts the bytes that come from below a file system.
@@ -74,7 +74,7 @@ pub enum Counter {
 pub struct FileSystem {
     pub name: &'static str,
     magic: u32,
-    kind: Kind,
+    kind: FileSystemKind,
 }
 
 impl FileSystem {
@@ -89,27 +89,32 @@ impl FileSystem {
     fn numbered(magic: u64) -> FileSystem {
         let magic = (magic & 0xffff_ffff) as u32;
         let known = KNOWN.iter().find(|(number, ..)| *number == magic);
-        let (name, kind) = known.map_or(("unknown", Kind::Unknown), |(_, name, kind)| (*name, *kind));
+        let (name, kind) =
+            known.map_or(("unknown", FileSystemKind::Unknown), |(_, name, kind)| (*name, *kind));
         FileSystem { name, magic, kind }
     }
 
     /// Whether its files are in memory and nowhere else.
     pub fn is_memory(&self) -> bool {
-        self.kind == Kind::Memory
+        self.kind == FileSystemKind::Memory
     }
 
     /// Why the count of a file's pages does not tell what is served from memory; `None` where it does.
     pub fn untold(&self) -> Option<String> {
         let name = self.name;
         Some(match self.kind {
-            Kind::Disk | Kind::Packed | Kind::Nfs | Kind::Remote => return None,
-            Kind::Own => format!("{name} has a cache of its own, which the kernel does not count"),
-            Kind::Stacked => {
+            FileSystemKind::Disk | FileSystemKind::Packed | FileSystemKind::Nfs | FileSystemKind::Remote => {
+                return None;
+            }
+            FileSystemKind::Own => format!("{name} has a cache of its own, which the kernel does not count"),
+            FileSystemKind::Stacked => {
                 format!("{name} reads from another file system, whose pages are not counted here")
             }
-            Kind::Process => format!("{name} asks another process, which may have the bytes in memory"),
-            Kind::Memory => format!("{name} keeps files in memory"),
-            Kind::Unknown => {
+            FileSystemKind::Process => {
+                format!("{name} asks another process, which may have the bytes in memory")
+            }
+            FileSystemKind::Memory => format!("{name} keeps files in memory"),
+            FileSystemKind::Unknown => {
                 format!("what the file system of number {:#x} keeps in memory is not known", self.magic)
             }
         })
@@ -118,11 +123,14 @@ impl FileSystem {
     /// Who counts the bytes that come from below.
     pub fn counter(&self) -> Counter {
         match self.kind {
-            Kind::Disk => Counter::Process,
+            FileSystemKind::Disk => Counter::Process,
             // What a stack delivers comes from a disk in the end, or does not.
-            Kind::Packed | Kind::Stacked | Kind::Own => Counter::ProcessAtLeast,
-            Kind::Nfs => Counter::NfsMount,
-            Kind::Remote | Kind::Process | Kind::Memory | Kind::Unknown => Counter::Nobody,
+            FileSystemKind::Packed | FileSystemKind::Stacked | FileSystemKind::Own => Counter::ProcessAtLeast,
+            FileSystemKind::Nfs => Counter::NfsMount,
+            FileSystemKind::Remote
+            | FileSystemKind::Process
+            | FileSystemKind::Memory
+            | FileSystemKind::Unknown => Counter::Nobody,
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{Selection, StoreError};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// It fails.
     Eio,
     /// The file is not there.
@@ -37,20 +37,20 @@ pub(crate) enum Use {
 use Use::{Checkpoints, Fetches};
 
 /// The kinds, and what each of them can happen to.
-const KINDS: [(&str, Kind, &[Use]); 7] = [
-    ("eio", Kind::Eio, &[Fetches, Checkpoints]),
-    ("enoent", Kind::Enoent, &[Fetches]),
-    ("short", Kind::Short, &[Fetches]),
-    ("wrong-bytes", Kind::WrongBytes, &[Fetches]),
-    ("delay", Kind::Delay, &[Fetches, Checkpoints]),
-    ("hang", Kind::Hang, &[Fetches]),
-    ("full", Kind::Full, &[Checkpoints]),
+const KINDS: [(&str, FaultKind, &[Use]); 7] = [
+    ("eio", FaultKind::Eio, &[Fetches, Checkpoints]),
+    ("enoent", FaultKind::Enoent, &[Fetches]),
+    ("short", FaultKind::Short, &[Fetches]),
+    ("wrong-bytes", FaultKind::WrongBytes, &[Fetches]),
+    ("delay", FaultKind::Delay, &[Fetches, Checkpoints]),
+    ("hang", FaultKind::Hang, &[Fetches]),
+    ("full", FaultKind::Full, &[Checkpoints]),
 ];
 
 /// What happens to which operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FaultKind,
     pub(crate) span: Nanos,
     /// Operations on files whose names contain this are counted; the others are left alone.
     file: String,
@@ -89,8 +89,8 @@ impl Rule {
         }
         let kind = kind.ok_or("the kind is missing, such as kind=eio")?;
         let span = match (kind, span) {
-            (Kind::Delay, None) => return Err("a delay needs a span, such as span=20ms".to_owned()),
-            (Kind::Delay, Some(span)) => span,
+            (FaultKind::Delay, None) => return Err("a delay needs a span, such as span=20ms".to_owned()),
+            (FaultKind::Delay, Some(span)) => span,
             (_, Some(_)) => return Err("span is for kind=delay".to_owned()),
             (_, None) => Nanos::ZERO,
         };
@@ -98,7 +98,7 @@ impl Rule {
     }
 }
 
-fn named(word: &str) -> Result<Kind, String> {
+fn named(word: &str) -> Result<FaultKind, String> {
     KINDS.iter().find(|(name, ..)| *name == word).map(|(_, kind, _)| *kind).ok_or_else(|| {
         let known: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
         format!("there is no kind '{word}'; the kinds are {}", known.join(", "))
@@ -128,7 +128,7 @@ pub(crate) fn parse(selection: &Selection) -> Result<(Selection, Rule), StoreErr
 /// The same, for a use to which not everything can happen.
 pub(crate) fn parse_for(selection: &Selection, usage: Use) -> Result<(Selection, Strikes), StoreError> {
     let (inner, rule) = parse(selection)?;
-    let possible = |(_, _, uses): &&(&str, Kind, &[Use])| uses.contains(&usage);
+    let possible = |(_, _, uses): &&(&str, FaultKind, &[Use])| uses.contains(&usage);
     if KINDS.iter().filter(possible).any(|(_, kind, _)| *kind == rule.kind) {
         return Ok((inner, Strikes { rule, counted: AtomicU64::new(0), struck: AtomicU64::new(0) }));
     }
@@ -185,7 +185,7 @@ mod tests {
     fn rules_are_read() {
         let read = rule("kind=delay,span=20ms,every=100,file=train/,after=3,limit=2").unwrap();
         assert_eq!((read.kind, read.span, read.every, read.after, read.limit), {
-            (Kind::Delay, Nanos(20_000_000), 100, 3, 2)
+            (FaultKind::Delay, Nanos(20_000_000), 100, 3, 2)
         });
         for (text, mistake) in [
             ("every=2", "the kind is missing, such as kind=eio"),

@@ -6,7 +6,7 @@ use model::ledger::Ledger;
 use model::names::Name;
 use model::units::Nanos;
 
-use super::{CheckpointError, Keeper, RestoreWish, Setup, keep};
+use super::{CheckpointError, Checkpointer, RestoreWish, Setup, keep};
 
 /// Does what the plan says and returns what was seen, complete or not. Refused where there is nothing to restore.
 pub fn alone(setup: Setup<'_>) -> Result<Ledger, CheckpointError> {
@@ -14,29 +14,29 @@ pub fn alone(setup: Setup<'_>) -> Result<Ledger, CheckpointError> {
         return Ok(Ledger::default());
     };
     let mut ledger = Ledger::default();
-    let (restored, saved) = keep(setup, |keeper| {
+    let (restored, saved) = keep(setup, |checkpointer| {
         for step in 1..=saves {
-            keeper.pause(pause);
+            checkpointer.pause(pause);
             if setup.stop.wished() {
                 return Ok(Vec::new());
             }
-            keeper.save(Moment { epoch: 1, step });
+            checkpointer.save(Moment { epoch: 1, step });
         }
         if restores == 0 {
             return Ok(Vec::new());
         }
         if saves > 0 {
             // What is still on its way would be measured with the restore.
-            keeper.settle();
+            checkpointer.settle();
         }
-        keeper.restore_many(saves, restores, pause)
+        checkpointer.restore_many(saves, restores, pause)
     })?;
     (ledger.checkpoints.saves, ledger.checkpoints.restores) = (saved, restored?);
     ledger.interrupted = setup.stop.wished();
     Ok(ledger)
 }
 
-impl Keeper<'_> {
+impl Checkpointer<'_> {
     fn pause(&self, span: Nanos) {
         self.setup.clock.sleep_until(self.now() + span, &|| self.setup.stop.wished());
     }

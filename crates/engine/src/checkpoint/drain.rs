@@ -4,20 +4,20 @@
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use model::checkpoint::manifest::{Entry, Manifest, Moment};
+use model::checkpoint::manifest::{CheckpointManifest, Entry, Moment};
 use model::names::Name;
 use model::units::Nanos;
 use store::{Buffer, Source, Stored, Tier, TierFiles};
 
-use super::files::{self, Crew, Hands, Item};
-use super::{CheckpointError, Job, Keeper};
+use super::files::{self, Hands, Item, TransferThreads};
+use super::{BackgroundTask, CheckpointError, Checkpointer};
 use crate::host;
 
 /// How often a drain is tried before it counts as failing, and how long a pause there is in between.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Nanos = Nanos(if cfg!(test) { 2_000_000 } else { 500_000_000 });
 
-impl Keeper<'_> {
+impl Checkpointer<'_> {
     /// Brings a checkpoint to the last tier. One that cannot be brought stays on the fast tier, complete, and keeps its
     /// slot; it is tried again for as long as the run takes, then by the next one.
     pub(super) fn drain(&self, moment: Moment, tries: u32) {
@@ -46,7 +46,7 @@ impl Keeper<'_> {
         if !over {
             let until = self.now() + PAUSE;
             self.setup.clock.sleep_until(until, &|| self.setup.stop.wished());
-            self.push(Job::Drain { moment, tries });
+            self.push(BackgroundTask::Drain { moment, tries });
         }
     }
 
@@ -71,13 +71,13 @@ impl Keeper<'_> {
     fn copy(&self, fast: &dyn TierFiles, saved: &Stored, copied: &Stored) -> Result<(), CheckpointError> {
         let (began, last) = (self.now(), self.setup.last);
         let limited = self.setup.plan.drain_bytes_per_second.is_some();
-        let crew = self.background_crew();
-        let crew = Crew { unhurried: crew.unhurried || limited, ..crew };
+        let threads = self.background_threads();
+        let threads = TransferThreads { unhurried: threads.unhurried || limited, ..threads };
         let items = listed(&saved.manifest);
         let pace = Pace::new(self.setup.plan.drain_bytes_per_second, began);
-        let ended = crew.each(&items, |item, hands| {
+        let ended = threads.each(&items, |item, hands| {
             let places = [(fast, saved.path(&item.name)), (last.files(), copied.path(&item.name))];
-            copy(&crew, places, item, &pace, hands)
+            copy(&threads, places, item, &pace, hands)
         })?;
         last.commit(copied)?;
         let reckoned = ended.iter().map(|end| end.at).max().unwrap_or(began);
@@ -102,7 +102,7 @@ fn is_damage(cause: &CheckpointError) -> bool {
 }
 
 /// The files of a checkpoint as its manifest lists them.
-pub(super) fn listed(manifest: &Manifest) -> Vec<Item> {
+pub(super) fn listed(manifest: &CheckpointManifest) -> Vec<Item> {
     let entries = manifest.files.iter().zip(0..);
     let items = entries.map(|(entry, number)| {
         let Entry { name, rank, bytes, crc32 } = entry.clone();
@@ -113,17 +113,17 @@ pub(super) fn listed(manifest: &Manifest) -> Vec<Item> {
 
 /// Copies a file; the copy counts only if its checksum is the one that was written down when it was saved.
 fn copy(
-    crew: &Crew<'_>,
+    threads: &TransferThreads<'_>,
     [(from, path), (to, target)]: [(&dyn TierFiles, Name); 2],
     item: &Item,
     pace: &Pace,
     hands: &mut Hands<'_>,
 ) -> Result<(Nanos, u32), CheckpointError> {
-    let mut source = from.open(&path, crew.clock.as_now())?;
+    let mut source = from.open(&path, threads.clock.as_now())?;
     let mut read = |chunk: &mut Buffer, len: usize| read_exactly(&mut *source, from, &path, item, chunk, len);
-    let (end, crc32) = files::write(crew, to, &target, item.bytes, true, hands, |_, chunk, len| {
+    let (end, crc32) = files::write(threads, to, &target, item.bytes, true, hands, |_, chunk, len| {
         read(chunk, len)?;
-        pace.wait(len as u64, crew);
+        pace.wait(len as u64, threads);
         Ok(())
     })?;
     match item.crc32 {
@@ -167,12 +167,12 @@ impl Pace {
     }
 
     /// Waits until so many bytes more are allowed.
-    fn wait(&self, bytes: u64, crew: &Crew<'_>) {
+    fn wait(&self, bytes: u64, threads: &TransferThreads<'_>) {
         let Some(rate) = self.rate else { return };
         let mut sent = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let due = self.began + Nanos((u128::from(*sent) * 1_000_000_000 / u128::from(rate)) as u64);
         *sent += bytes;
         drop(sent);
-        crew.clock.sleep_until(due, &|| crew.stop.wished());
+        threads.clock.sleep_until(due, &|| threads.stop.wished());
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn in_turn(items: Vec<Item>) -> Vec<Item> {
 
 /// What threads that work on files share.
 #[derive(Clone, Copy)]
-pub(super) struct Crew<'a> {
+pub(super) struct TransferThreads<'a> {
     pub(super) threads: usize,
     pub(super) chunk_bytes: usize,
     pub(super) clock: &'a dyn Clock,
@@ -97,7 +97,7 @@ struct Shift<'a> {
     next: AtomicUsize,
     failure: Mutex<Option<CheckpointError>>,
     abort: Stop,
-    crew: &'a Crew<'a>,
+    threads: &'a TransferThreads<'a>,
 }
 
 impl Shift<'_> {
@@ -107,7 +107,7 @@ impl Shift<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.abort.wished() || self.crew.stop.wished()
+        self.abort.wished() || self.threads.stop.wished()
     }
 }
 
@@ -118,8 +118,8 @@ impl Watched for Shift<'_> {
 
     fn is_busy(&self) -> bool {
         // Relaxed: for one who looks now and then.
-        let nobody_waits = self.crew.awaited.is_some_and(|awaited| awaited.load(Ordering::Relaxed) == 0);
-        self.crew.unhurried || nobody_waits || self.short_of_memory.load(Ordering::Relaxed) > 0
+        let nobody_waits = self.threads.awaited.is_some_and(|awaited| awaited.load(Ordering::Relaxed) == 0);
+        self.threads.unhurried || nobody_waits || self.short_of_memory.load(Ordering::Relaxed) > 0
     }
 
     fn waits(&self) -> Vec<String> {
@@ -162,7 +162,7 @@ impl<'s> Hands<'s> {
     /// A piece of it is done; says whether there is any use in going on.
     pub(super) fn advance(&self, bytes: usize) -> Result<(), CheckpointError> {
         self.shift.roster.advance(self.thread);
-        self.shift.crew.events.add_files(0, bytes as u64);
+        self.shift.threads.events.add_files(0, bytes as u64);
         if self.shift.is_over() { Err(CheckpointError::Interrupted) } else { Ok(()) }
     }
 
@@ -189,7 +189,7 @@ impl<'s> Hands<'s> {
     }
 }
 
-impl Crew<'_> {
+impl TransferThreads<'_> {
     /// Lets `work` do every file once, several at a time, and says when each ended. The first failure ends it for all.
     pub(super) fn each(
         &self,
@@ -203,7 +203,7 @@ impl Crew<'_> {
             next: AtomicUsize::new(0),
             failure: Mutex::new(None),
             abort: Stop::default(),
-            crew: self,
+            threads: self,
         };
         let one = |thread: usize| shift.work_off(thread, items, &work);
         let ended = guard(self.stop, &shift, || together(threads, one))?;
@@ -228,7 +228,7 @@ impl Shift<'_> {
             // Relaxed: the number is all that is shared.
             let place = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(place).filter(|_| !self.abort.wished()) else { return ended };
-            let outcome = match self.crew.stop.wished() {
+            let outcome = match self.threads.stop.wished() {
                 true => Err(CheckpointError::Interrupted),
                 false => catch_unwind(AssertUnwindSafe(|| work(item, &mut hands)))
                     .unwrap_or_else(|panic| Err(CheckpointError::Panicked(panic_text(&*panic).to_owned()))),
@@ -265,7 +265,7 @@ fn together(threads: usize, one: impl Fn(usize) -> Vec<Ended> + Sync) -> Result<
 
 /// Writes one file: `fill` makes its bytes, chunk by chunk.
 pub(super) fn write(
-    crew: &Crew<'_>,
+    threads: &TransferThreads<'_>,
     tier: &dyn TierFiles,
     path: &Name,
     bytes: u64,
@@ -274,11 +274,11 @@ pub(super) fn write(
     mut fill: impl FnMut(u64, &mut Buffer, usize) -> Result<(), CheckpointError>,
 ) -> Result<(Nanos, u32), CheckpointError> {
     hands.begin(Operation::Write, &tier.shown(path));
-    let mut sink = tier.create(path, bytes, crew.clock.as_now())?;
+    let mut sink = tier.create(path, bytes, threads.clock.as_now())?;
     let (mut at, mut crc) = (0, crc32fast::Hasher::new());
     while at < bytes {
-        let len = (bytes - at).min(crew.chunk_bytes as u64) as usize;
-        let mut chunk = hands.buffer(crew.chunk_bytes);
+        let len = (bytes - at).min(threads.chunk_bytes as u64) as usize;
+        let mut chunk = hands.buffer(threads.chunk_bytes);
         fill(at, &mut chunk, len)?;
         chunk.set_len(len);
         if tier.holds_files() {
@@ -293,7 +293,7 @@ pub(super) fn write(
     let mut spare = std::mem::take(&mut hands.spare);
     let ended = sink.finish(durable, &mut spare);
     hands.spare = spare;
-    crew.events.add_files(1, 0);
+    threads.events.add_files(1, 0);
     Ok((ended?, crc.finalize()))
 }
 

@@ -1,6 +1,7 @@
-//! Saves and restores checkpoints. A keeper is there for as long as a run: it writes what training waits for, and does
-//! in the background what training does not wait for, persisting snapshots and draining the fast tier. A checkpoint
-//! counts as complete on a tier once its manifest stands there, which is written when everything else is safe.
+//! Saves and restores checkpoints. A checkpointer is there for as long as a run: it writes what training waits for, and
+//! does in the background what training does not wait for, persisting snapshots and draining the fast tier. A
+//! checkpoint counts as complete on a tier once its manifest stands there, which is written when everything else is
+//! safe.
 
 mod alone;
 mod content;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use model::checkpoint::manifest::{Manifest, Moment};
+use model::checkpoint::manifest::{CheckpointManifest, Moment};
 use model::checkpoint::{CheckpointPlan, Saved, Schedule};
 use model::units::Nanos;
 use store::{StoreError, Tier};
@@ -25,7 +26,7 @@ use thiserror::Error;
 use crate::events::{Emitter, Event, Events};
 use crate::meter::Clock;
 use crate::stop::Stop;
-use files::{Crew, Item};
+use files::{Item, TransferThreads};
 use save::Written;
 use snapshot::{Pool, Snapshot};
 
@@ -63,7 +64,7 @@ pub enum CheckpointError {
     Interrupted,
 }
 
-/// What a keeper works with.
+/// What a checkpointer works with.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a bundle of references, one of them a clock")]
 pub struct Setup<'a> {
@@ -80,7 +81,7 @@ pub struct Setup<'a> {
 }
 
 /// What the background has to do.
-enum Job {
+enum BackgroundTask {
     /// Brings a checkpoint to the last tier; that was tried so often.
     Drain {
         moment: Moment,
@@ -91,17 +92,17 @@ enum Job {
     Seal(Written),
 }
 
-impl Job {
+impl BackgroundTask {
     /// Whether there is one more complete checkpoint afterwards.
     fn completes(&self) -> bool {
-        !matches!(self, Job::Drain { .. })
+        !matches!(self, BackgroundTask::Drain { .. })
     }
 }
 
 /// What the run and the background share.
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<BackgroundTask>,
     /// Whether the background is at work.
     at_work: bool,
     /// When it last came to rest.
@@ -122,7 +123,7 @@ struct State {
 
 /// Saves, drains and restores for as long as a run takes.
 #[expect(missing_debug_implementations, reason = "holds a clock")]
-pub struct Keeper<'a> {
+pub struct Checkpointer<'a> {
     setup: Setup<'a>,
     items: Vec<Item>,
     state: Mutex<State>,
@@ -144,9 +145,9 @@ const LOOK_AROUND: Duration = Duration::from_millis(50);
 /// earlier run left unfinished on the tiers is put in order first.
 pub fn keep<'a, T>(
     setup: Setup<'a>,
-    work: impl FnOnce(&Keeper<'a>) -> T,
+    work: impl FnOnce(&Checkpointer<'a>) -> T,
 ) -> Result<(T, Vec<Saved>), CheckpointError> {
-    let keeper = Keeper {
+    let checkpointer = Checkpointer {
         setup,
         items: files::items(&setup.plan.geometry),
         state: Mutex::default(),
@@ -156,15 +157,15 @@ pub fn keep<'a, T>(
         awaited: AtomicUsize::new(0),
         emitter: Emitter::default(),
     };
-    let _alone = keeper.lock()?;
-    keeper.recover()?;
+    let _alone = checkpointer.lock()?;
+    checkpointer.recover()?;
     let done = std::thread::scope(|scope| -> Result<T, CheckpointError> {
-        let builder = std::thread::Builder::new().name("keeper".to_owned());
+        let builder = std::thread::Builder::new().name("checkpointer".to_owned());
         let background = builder
-            .spawn_scoped(scope, || keeper.work_in_background())
+            .spawn_scoped(scope, || checkpointer.work_in_background())
             .map_err(|cause| CheckpointError::Thread(cause.to_string()))?;
-        let closes = Closes(&keeper);
-        let done = work(&keeper);
+        let closes = Closes(&checkpointer);
+        let done = work(&checkpointer);
         drop(closes);
         // It catches the panics of its workers; one of its own would be a fault to see.
         if let Err(panic) = background.join() {
@@ -173,7 +174,7 @@ pub fn keep<'a, T>(
         Ok(done)
     })?;
     let State { mut saved, old_troubles, .. } =
-        keeper.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        checkpointer.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     // They have no save of their own to be told with.
     if let Some(last) = saved.last_mut() {
         last.troubles.extend(old_troubles.into_iter().map(|text| format!("of an earlier run: {text}")));
@@ -182,7 +183,7 @@ pub fn keep<'a, T>(
 }
 
 /// Tells the background that nothing more will come, also when the run panics.
-struct Closes<'k, 'a>(&'k Keeper<'a>);
+struct Closes<'k, 'a>(&'k Checkpointer<'a>);
 
 impl Drop for Closes<'_, '_> {
     fn drop(&mut self) {
@@ -193,7 +194,7 @@ impl Drop for Closes<'_, '_> {
     }
 }
 
-impl<'a> Keeper<'a> {
+impl<'a> Checkpointer<'a> {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -213,9 +214,9 @@ impl<'a> Keeper<'a> {
     }
 
     /// Threads for what training waits for.
-    fn crew(&self) -> Crew<'_> {
+    fn threads(&self) -> TransferThreads<'_> {
         let plan = self.setup.plan;
-        Crew {
+        TransferThreads {
             threads: plan.writers() as usize,
             chunk_bytes: plan.chunk_bytes as usize,
             clock: self.setup.clock,
@@ -227,8 +228,8 @@ impl<'a> Keeper<'a> {
     }
 
     /// Threads for what goes on in the background: nobody minds if they get nowhere, until somebody waits for them.
-    fn background_crew(&self) -> Crew<'_> {
-        Crew { awaited: Some(&self.awaited), ..self.crew() }
+    fn background_threads(&self) -> TransferThreads<'_> {
+        TransferThreads { awaited: Some(&self.awaited), ..self.threads() }
     }
 
     /// Waits for something of the background.
@@ -259,7 +260,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// Notes that a checkpoint is complete. One of an earlier run is no save of this one.
-    fn completed(&self, manifest: &Manifest, on_fast: bool, change: impl FnOnce(&mut Saved)) {
+    fn completed(&self, manifest: &CheckpointManifest, on_fast: bool, change: impl FnOnce(&mut Saved)) {
         let mut state = self.state();
         if let Some(saved) = state.saved.iter_mut().find(|saved| saved.serial == manifest.serial) {
             change(saved);
@@ -309,16 +310,16 @@ impl<'a> Keeper<'a> {
     }
 
     /// Whether a checkpoint is of the model of this run, spread and scaled as here.
-    fn is_ours(&self, manifest: &Manifest) -> bool {
+    fn is_ours(&self, manifest: &CheckpointManifest) -> bool {
         manifest.model == self.setup.model && manifest.geometry == self.setup.plan.geometry.digest()
     }
 
-    fn push(&self, job: Job) {
+    fn push(&self, job: BackgroundTask) {
         let mut state = self.state();
         state.completing += u64::from(job.completes());
         match job {
             // It is quickly done, and until then a crash loses the checkpoint.
-            Job::Seal(_) => state.jobs.push_front(job),
+            BackgroundTask::Seal(_) => state.jobs.push_front(job),
             job => state.jobs.push_back(job),
         }
         drop(state);
@@ -342,9 +343,9 @@ impl<'a> Keeper<'a> {
             drop(state);
             let completes = job.completes();
             match job {
-                Job::Drain { moment, tries } => self.drain(moment, tries),
-                Job::Persist(snapshot) => self.persist(snapshot),
-                Job::Seal(written) => self.seal_later(&written),
+                BackgroundTask::Drain { moment, tries } => self.drain(moment, tries),
+                BackgroundTask::Persist(snapshot) => self.persist(snapshot),
+                BackgroundTask::Seal(written) => self.seal_later(&written),
             }
             let mut state = self.state();
             (state.at_work, state.rested) = (false, self.now());

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use model::checkpoint::Restored;
-use model::checkpoint::manifest::{Manifest, Moment};
+use model::checkpoint::manifest::{CheckpointManifest, Moment};
 use model::names::Name;
 use model::units::Nanos;
 use store::page_cache::Pages;
@@ -14,8 +14,8 @@ use store::{Operation, Stored, Tier, TierFiles};
 
 use super::content::FileContent;
 use super::drain::listed;
-use super::files::{self, Crew, Hands, Item};
-use super::{CheckpointError, Keeper, tiers};
+use super::files::{self, Hands, Item, TransferThreads};
+use super::{CheckpointError, Checkpointer, tiers};
 use crate::meter;
 
 /// What is to be restored, and how.
@@ -27,7 +27,7 @@ pub struct RestoreWish {
     pub cold: bool,
 }
 
-impl Keeper<'_> {
+impl Checkpointer<'_> {
     /// Restores a checkpoint and says what that brought and took.
     pub fn restore(&self, wish: RestoreWish) -> Result<Restored, CheckpointError> {
         self.wait_for_saves()?;
@@ -38,9 +38,9 @@ impl Keeper<'_> {
         let moment = manifest.moment;
         let items = self.shifted(manifest);
         let pages = self.prepare(tier, &items, &stored, wish.cold)?;
-        let crew = self.crew();
+        let threads = self.threads();
         let (began, cpu) = (self.now(), meter::cpu_seconds());
-        let ended = crew.each(&items, |item, hands| read(&crew, tier, item, &stored, hands))?;
+        let ended = threads.each(&items, |item, hands| read(&threads, tier, item, &stored, hands))?;
         let (slowest, first) = files::rank_times(&items, &ended, began);
         let took = if tier.holds_files() { self.now().since(began) } else { slowest };
         let bytes = manifest.bytes();
@@ -135,7 +135,7 @@ impl Keeper<'_> {
     }
 
     /// The files, each with the rank that reads it: with a shift, every rank reads another's.
-    fn shifted(&self, manifest: &Manifest) -> Vec<Item> {
+    fn shifted(&self, manifest: &CheckpointManifest) -> Vec<Item> {
         let (ranks, shift) = (manifest.ranks.max(1), self.setup.plan.rank_shift);
         let mut items = listed(manifest);
         items.iter_mut().for_each(|item| item.rank = (item.rank + ranks - shift % ranks) % ranks);
@@ -151,7 +151,7 @@ impl Keeper<'_> {
         cold: bool,
     ) -> Result<Option<Pages>, CheckpointError> {
         let sum = Mutex::new(Some(Pages::default()));
-        self.crew().each(items, |item, hands| {
+        self.threads().each(items, |item, hands| {
             let path = stored.path(&item.name);
             hands.begin(Operation::Sync, &tier.shown(&path));
             let pages = if cold { tier.evict(&path) } else { tier.cached(&path) }?;
@@ -171,7 +171,7 @@ impl Keeper<'_> {
 
 /// Reads a file and compares it with what was saved.
 fn read(
-    crew: &Crew<'_>,
+    threads: &TransferThreads<'_>,
     tier: &dyn TierFiles,
     item: &Item,
     stored: &Stored,
@@ -180,9 +180,9 @@ fn read(
     let (path, manifest) = (stored.path(&item.name), &stored.manifest);
     let content = FileContent::new(manifest.seed, manifest.moment, item.number);
     hands.begin(Operation::Read, &tier.shown(&path));
-    let mut source = tier.open(&path, crew.clock.as_now())?;
-    let mut chunk = hands.buffer(crew.chunk_bytes);
-    hands.scratch.resize(crew.chunk_bytes, 0);
+    let mut source = tier.open(&path, threads.clock.as_now())?;
+    let mut chunk = hands.buffer(threads.chunk_bytes);
+    hands.scratch.resize(threads.chunk_bytes, 0);
     let mut at = 0;
     loop {
         source.read(&mut chunk)?;
@@ -200,6 +200,6 @@ fn read(
     if at != item.bytes {
         return Err(CheckpointError::Size { name: tier.shown(&path), there: at, listed: item.bytes });
     }
-    crew.events.add_files(1, 0);
+    threads.events.add_files(1, 0);
     Ok((source.ended(), item.crc32.unwrap_or(0)))
 }

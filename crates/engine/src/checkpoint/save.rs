@@ -1,7 +1,7 @@
 //! Saving: what training waits for. Directly, until the checkpoint is durable on the last tier; through a fast tier in
 //! front, until it is durable there; or until a copy of it is in memory.
 
-use model::checkpoint::manifest::{Manifest, Moment, SCHEMA_VERSION};
+use model::checkpoint::manifest::{CheckpointManifest, Moment, SCHEMA_VERSION};
 use model::checkpoint::{Cpu, Saved};
 use model::names::Name;
 use model::spec::SaveMode;
@@ -9,8 +9,8 @@ use model::units::Nanos;
 use store::{Stored, Tier};
 
 use super::content::FileContent;
-use super::files::{self, Crew, Ended, Hands, Item};
-use super::{CheckpointError, Job, Keeper};
+use super::files::{self, Ended, Hands, Item, TransferThreads};
+use super::{BackgroundTask, CheckpointError, Checkpointer};
 use crate::events::Event;
 use crate::{host, meter};
 
@@ -23,7 +23,7 @@ pub(super) struct Written {
     pub(super) end: Nanos,
 }
 
-impl Keeper<'_> {
+impl Checkpointer<'_> {
     /// Saves a checkpoint. Says when training may go on; what went wrong stands in what was seen of the save, and is no
     /// reason to stop training.
     pub fn save(&self, moment: Moment) -> Nanos {
@@ -118,10 +118,10 @@ impl Keeper<'_> {
 
     /// Writes the files of a checkpoint to a tier.
     fn write(&self, tier: &dyn Tier, moment: Moment, began: Nanos) -> Result<Written, CheckpointError> {
-        let (crew, durable, tier_files) = (self.crew(), self.setup.plan.fsync, tier.files());
-        self.fill(tier, moment, began, &crew, |item, path, hands| {
+        let (threads, durable, tier_files) = (self.threads(), self.setup.plan.fsync, tier.files());
+        self.fill(tier, moment, began, &threads, |item, path, hands| {
             let content = FileContent::new(self.setup.seed, moment, item.number);
-            files::write(&crew, tier_files, path, item.bytes, durable, hands, |at, chunk, len| {
+            files::write(&threads, tier_files, path, item.bytes, durable, hands, |at, chunk, len| {
                 if tier_files.holds_files() {
                     content.fill(at, &mut chunk.room()[..len]);
                 }
@@ -136,11 +136,11 @@ impl Keeper<'_> {
         tier: &dyn Tier,
         moment: Moment,
         began: Nanos,
-        crew: &Crew<'_>,
+        threads: &TransferThreads<'_>,
         work: impl Fn(&Item, &Name, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync,
     ) -> Result<Written, CheckpointError> {
         let mut checkpoint = tier.begin(self.draft(moment))?;
-        let ended = crew
+        let ended = threads
             .each(&self.items, |item, hands| work(item, &checkpoint.path(&item.name), hands))
             .inspect_err(|_| tier.abandon(&checkpoint))?;
         for end in &ended {
@@ -152,13 +152,13 @@ impl Keeper<'_> {
     }
 
     /// The list of the files, in the order of their numbers, without checksums.
-    fn draft(&self, moment: Moment) -> Manifest {
+    fn draft(&self, moment: Moment) -> CheckpointManifest {
         let geometry = &self.setup.plan.geometry;
         let mut items: Vec<&Item> = self.items.iter().collect();
         items.sort_unstable_by_key(|item| item.number);
         let mut serial = 0;
         self.note(moment, |saved| serial = saved.serial);
-        Manifest {
+        CheckpointManifest {
             schema_version: SCHEMA_VERSION,
             serial,
             moment,
@@ -178,7 +178,7 @@ impl Keeper<'_> {
             return self.seal(&written);
         }
         let end = written.end;
-        self.push(Job::Seal(written));
+        self.push(BackgroundTask::Seal(written));
         Ok(end)
     }
 
@@ -213,7 +213,7 @@ impl Keeper<'_> {
         let took = Some(end.since(*began));
         if *on_fast {
             self.completed(manifest, true, |saved| saved.fast_ns = took);
-            self.push(Job::Drain { moment: manifest.moment, tries: 0 });
+            self.push(BackgroundTask::Drain { moment: manifest.moment, tries: 0 });
         } else {
             self.completed(manifest, false, |saved| saved.durable_ns = took);
             self.retain_after(manifest.moment);

@@ -10,7 +10,7 @@ use store::{Buffer, Operation};
 
 use super::content::FileContent;
 use super::files::{self, Hands, Item};
-use super::{CheckpointError, Job, Keeper, LOOK_AROUND};
+use super::{BackgroundTask, CheckpointError, Checkpointer, LOOK_AROUND};
 use crate::stop::Stop;
 
 /// A checkpoint on its way from memory to the last tier: the chunks of each file, by the file's number.
@@ -94,18 +94,18 @@ impl Drop for Loan {
     }
 }
 
-impl Keeper<'_> {
+impl Checkpointer<'_> {
     /// Takes a copy and hands it to the background; says when the copy was complete.
     pub(super) fn snapshot(&self, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
         let (senders, receivers): (Vec<Sender<Chunk>>, Vec<Receiver<Chunk>>) =
             self.items.iter().map(|_| channel()).unzip();
         let files = receivers.into_iter().map(Mutex::new).collect();
-        self.push(Job::Persist(Snapshot { moment, began, files }));
+        self.push(BackgroundTask::Persist(Snapshot { moment, began, files }));
         let senders: Vec<Mutex<Option<Sender<Chunk>>>> =
             senders.into_iter().map(|sender| Mutex::new(Some(sender))).collect();
         // Files are taken on in the order in which the writers take them, so that whoever waits for memory waits for
         // somebody who is being written.
-        let copied = self.crew().each(&self.items, |item, hands| {
+        let copied = self.threads().each(&self.items, |item, hands| {
             let sender = senders[item.number as usize].lock().unwrap_or_else(PoisonError::into_inner).take();
             sender.map_or(Ok(()), |sender| self.copy_file(moment, item, &sender, hands))?;
             Ok((self.now(), 0))
@@ -123,7 +123,7 @@ impl Keeper<'_> {
     ) -> Result<(), CheckpointError> {
         hands.begin(Operation::Write, &format!("{} to memory", item.name));
         let content = FileContent::new(self.setup.seed, moment, item.number);
-        let chunk_bytes = self.crew().chunk_bytes;
+        let chunk_bytes = self.threads().chunk_bytes;
         let mut at = 0;
         while at < item.bytes {
             let len = (item.bytes - at).min(chunk_bytes as u64);
@@ -175,11 +175,11 @@ impl Keeper<'_> {
         began: Nanos,
         chunks: &[Mutex<Receiver<Chunk>>],
     ) -> Result<Nanos, CheckpointError> {
-        let (last, crew) = (self.setup.last, self.background_crew());
-        let written = self.fill(last, moment, began, &crew, |item, path, hands| {
+        let (last, threads) = (self.setup.last, self.background_threads());
+        let written = self.fill(last, moment, began, &threads, |item, path, hands| {
             let file = chunks[item.number as usize].lock().unwrap_or_else(PoisonError::into_inner);
             // Nobody waits for these writes, so they are always safe when they end.
-            files::write(&crew, last.files(), path, item.bytes, true, hands, |_, chunk, _| {
+            files::write(&threads, last.files(), path, item.bytes, true, hands, |_, chunk, _| {
                 // The chunk leaves the pool when it is handed to the tier, which holds few of them.
                 let copied = file.recv().map_err(|_| CheckpointError::Interrupted)?;
                 self.pool.put_back(std::mem::replace(chunk, copied.buffer));

@@ -53,11 +53,14 @@ struct Bench {
 }
 
 impl Bench {
-    fn keep<T>(&self, work: impl FnOnce(&Keeper<'_>) -> T) -> (T, Vec<Saved>) {
+    fn keep<T>(&self, work: impl FnOnce(&Checkpointer<'_>) -> T) -> (T, Vec<Saved>) {
         self.try_keep(work).unwrap()
     }
 
-    fn try_keep<T>(&self, work: impl FnOnce(&Keeper<'_>) -> T) -> Result<(T, Vec<Saved>), CheckpointError> {
+    fn try_keep<T>(
+        &self,
+        work: impl FnOnce(&Checkpointer<'_>) -> T,
+    ) -> Result<(T, Vec<Saved>), CheckpointError> {
         let clock = Monotonic::new();
         let setup = Setup {
             plan: &self.plan,
@@ -105,9 +108,9 @@ fn what_is_saved_is_restored_with_every_mode() {
         if mode != "burst-buffer" {
             bench.fast = None;
         }
-        let ((), saved) = bench.keep(|keeper| {
-            keeper.save(at(10));
-            keeper.save(at(20));
+        let ((), saved) = bench.keep(|checkpointer| {
+            checkpointer.save(at(10));
+            checkpointer.save(at(20));
         });
         assert_eq!(complete(last.path()), ["global_epoch1_step10", "global_epoch1_step20"], "{mode}");
         for seen in &saved {
@@ -123,7 +126,7 @@ fn what_is_saved_is_restored_with_every_mode() {
             !fast.path().join("global_epoch1_step10").exists(),
             "drained checkpoints leave the fast tier"
         );
-        let (restored, _) = bench.keep(|keeper| keeper.restore(newest()).unwrap());
+        let (restored, _) = bench.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
         assert_eq!((restored.moment, restored.from_fast), (at(20), false));
         assert_eq!(restored.verified_bytes, bench.plan.geometry.total_bytes());
     }
@@ -133,7 +136,7 @@ fn what_is_saved_is_restored_with_every_mode() {
 fn files_have_the_names_and_sizes_of_the_geometry() {
     let folder = tempfile::tempdir().unwrap();
     let bench = direct(&[], folder.path());
-    bench.keep(|keeper| keeper.save(at(1)));
+    bench.keep(|checkpointer| checkpointer.save(at(1)));
     let place = folder.path().join("global_epoch1_step1");
     let geometry: &Geometry = &bench.plan.geometry;
     for file in (0..4).flat_map(|rank| geometry.files(rank)) {
@@ -146,10 +149,10 @@ fn files_have_the_names_and_sizes_of_the_geometry() {
 fn every_change_is_found_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let bench = direct(&[], folder.path());
-    bench.keep(|keeper| (keeper.save(at(1)), keeper.save(at(2))));
+    bench.keep(|checkpointer| (checkpointer.save(at(1)), checkpointer.save(at(2))));
     let file = folder.path().join("global_epoch1_step2/zero_pp_rank_1_mp_rank_0_optim_states.pt");
     let good = std::fs::read(&file).unwrap();
-    let restore = || bench.keep(|keeper| keeper.restore(newest())).0.unwrap_err().to_string();
+    let restore = || bench.keep(|checkpointer| checkpointer.restore(newest())).0.unwrap_err().to_string();
     let mut bytes = good.clone();
     bytes[70_000] ^= 4;
     std::fs::write(&file, &bytes).unwrap();
@@ -168,27 +171,27 @@ fn every_change_is_found_and_named() {
 fn a_folder_without_a_whole_manifest_is_no_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let bench = direct(&[], folder.path());
-    bench.keep(|keeper| (keeper.save(at(1)), keeper.save(at(2))));
+    bench.keep(|checkpointer| (checkpointer.save(at(1)), checkpointer.save(at(2))));
     let manifest = folder.path().join("global_epoch1_step2").join(MANIFEST);
     let text = std::fs::read_to_string(&manifest).unwrap();
     std::fs::write(&manifest, &text[..text.len() / 2]).unwrap();
-    let (restored, _) = bench.keep(|keeper| keeper.restore(newest()).unwrap());
+    let (restored, _) = bench.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
     assert_eq!(restored.moment, at(1));
     // It may be of a newer version: it stays, and nothing is written over it.
     assert_eq!(std::fs::read_to_string(&manifest).unwrap(), text[..text.len() / 2]);
-    let (_, saved) = bench.keep(|keeper| keeper.save(at(2)));
+    let (_, saved) = bench.keep(|checkpointer| checkpointer.save(at(2)));
     assert!(saved[0].troubles[0].contains("global_epoch1_step2 holds files that feedline"), "{saved:?}");
     let empty = tempfile::tempdir().unwrap();
-    let error = direct(&[], empty.path()).keep(|keeper| keeper.restore(newest())).0.unwrap_err();
+    let error = direct(&[], empty.path()).keep(|checkpointer| checkpointer.restore(newest())).0.unwrap_err();
     assert!(error.to_string().starts_with("there is no complete checkpoint in"), "{error}");
 }
 
 #[test]
 fn a_checkpoint_of_another_model_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    direct(&[], folder.path()).keep(|keeper| keeper.save(at(1)));
+    direct(&[], folder.path()).keep(|checkpointer| checkpointer.save(at(1)));
     let other = Bench { plan: plan(&[], 2, 1), ..direct(&[], folder.path()) };
-    let error = other.keep(|keeper| keeper.restore(newest())).0.unwrap_err().to_string();
+    let error = other.keep(|checkpointer| checkpointer.restore(newest())).0.unwrap_err().to_string();
     assert!(error.contains("test on 4 ranks at scale 1") && error.contains("test on 2 ranks"), "{error}");
 }
 
@@ -196,7 +199,7 @@ fn a_checkpoint_of_another_model_is_refused() {
 fn only_the_newest_are_kept() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let bench = burst(&["checkpoint.keep_last=2"], fast.path(), last.path());
-    bench.keep(|keeper| (1..=5).map(|step| keeper.save(at(step))).max());
+    bench.keep(|checkpointer| (1..=5).map(|step| checkpointer.save(at(step))).max());
     assert_eq!(complete(last.path()), ["global_epoch1_step4", "global_epoch1_step5"]);
     assert_eq!(std::fs::read_dir(last.path()).unwrap().count(), 2);
     assert_eq!(std::fs::read_dir(fast.path()).unwrap().count(), 0);
@@ -206,10 +209,10 @@ fn only_the_newest_are_kept() {
 fn the_newest_is_the_one_that_was_saved_last_whatever_its_step() {
     let folder = tempfile::tempdir().unwrap();
     let bench = direct(&["checkpoint.keep_last=2"], folder.path());
-    bench.keep(|keeper| (keeper.save(at(9)), keeper.save(at(10))));
-    bench.keep(|keeper| keeper.save(at(1)));
+    bench.keep(|checkpointer| (checkpointer.save(at(9)), checkpointer.save(at(10))));
+    bench.keep(|checkpointer| checkpointer.save(at(1)));
     assert_eq!(complete(folder.path()), ["global_epoch1_step1", "global_epoch1_step10"]);
-    let (restored, _) = bench.keep(|keeper| keeper.restore(newest()).unwrap());
+    let (restored, _) = bench.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
     assert_eq!(restored.moment, at(1));
 }
 
@@ -217,17 +220,17 @@ fn the_newest_is_the_one_that_was_saved_last_whatever_its_step() {
 fn a_drain_that_was_cut_off_is_redone() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // A run that saved to the fast tier and was killed in the middle of its drain.
-    direct(&[], fast.path()).keep(|keeper| keeper.save(at(3)));
+    direct(&[], fast.path()).keep(|checkpointer| checkpointer.save(at(3)));
     let (there, half) = (fast.path().join("global_epoch1_step3"), last.path().join("global_epoch1_step3"));
     std::fs::create_dir(&half).unwrap();
     std::fs::copy(there.join(MANIFEST), half.join("checkpoint.draft")).unwrap();
     std::fs::write(half.join("zero_pp_rank_0_mp_rank_0_model_states.pt"), "half").unwrap();
     let bench = burst(&[], fast.path(), last.path());
-    let (restored, _) = bench.keep(|keeper| keeper.restore(newest()).unwrap());
+    let (restored, _) = bench.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
     assert_eq!(restored.moment, at(3));
     assert_eq!(complete(last.path()), ["global_epoch1_step3"]);
     assert_eq!(std::fs::read_dir(fast.path()).unwrap().count(), 0);
-    let (again, _) = bench.keep(|keeper| keeper.restore(newest()).unwrap());
+    let (again, _) = bench.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
     assert_eq!((again.moment, again.from_fast), (at(3), false));
 }
 
@@ -237,8 +240,8 @@ fn a_shift_moves_the_work_to_another_rank() {
     // Without ZeRO rank 0 alone writes; shifted by one, the last rank reads it.
     let alone = ["model.parallelism.zero_stage=0", "checkpoint.recovery_rank_shift=true"];
     let bench = direct(&alone, folder.path());
-    bench.keep(|keeper| keeper.save(at(1)));
-    let (restored, _): (Restored, _) = bench.keep(|keeper| keeper.restore(newest()).unwrap());
+    bench.keep(|checkpointer| checkpointer.save(at(1)));
+    let (restored, _): (Restored, _) = bench.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
     assert_eq!(restored.first_rank_ns, Nanos::ZERO, "rank 0 has nothing to read");
     assert!(restored.slowest_rank_ns > Nanos::ZERO);
 }
@@ -250,7 +253,7 @@ fn a_full_fast_tier_costs_time_and_no_checkpoint() {
         fast: Some(tier("fault:posix,kind=full", fast.path())),
         ..burst(&[], fast.path(), last.path())
     };
-    let (_, saved) = bench.keep(|keeper| keeper.save(at(1)));
+    let (_, saved) = bench.keep(|checkpointer| checkpointer.save(at(1)));
     assert_eq!(complete(last.path()), ["global_epoch1_step1"]);
     assert!(saved[0].troubles[0].contains("fast tier: no space left"), "{:?}", saved[0].troubles);
     assert!(saved[0].durable_ns.is_some());
@@ -263,10 +266,10 @@ fn a_last_tier_that_is_gone_and_back_gets_its_checkpoint() {
     let bench = burst(&[], fast.path(), last.path());
     let blocked = last.path().join("global_epoch1_step1");
     // A file where the checkpoint's folder should be: nothing can be written there until it is taken away.
-    let ((), saved) = bench.keep(|keeper| {
+    let ((), saved) = bench.keep(|checkpointer| {
         std::fs::write(&blocked, "in the way").unwrap();
-        keeper.save(at(1));
-        while keeper.state().saved[0].troubles.is_empty() {
+        checkpointer.save(at(1));
+        while checkpointer.state().saved[0].troubles.is_empty() {
             std::thread::sleep(Duration::from_millis(5));
         }
         std::fs::remove_file(&blocked).unwrap();
@@ -280,9 +283,9 @@ fn a_last_tier_that_is_gone_and_back_gets_its_checkpoint() {
 fn memory_of_a_snapshot_is_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let bench = direct(&["checkpoint.mode_of_save=async", "checkpoint.pool_size=131072"], folder.path());
-    let ((), saved) = bench.keep(|keeper| {
-        keeper.save(at(1));
-        assert!(keeper.pool.used() <= 131_072);
+    let ((), saved) = bench.keep(|checkpointer| {
+        checkpointer.save(at(1));
+        assert!(checkpointer.pool.used() <= 131_072);
     });
     assert!(saved[0].troubles.is_empty() && saved[0].durable_ns.is_some());
     assert!(saved[0].back_pressure_ns > Nanos::ZERO, "the checkpoint is larger than the pool");
@@ -309,11 +312,11 @@ checkpoint: {num_checkpoints_write: 1, fsync: true, chunk_size: 1048576}
         stop: Stop::default(),
     };
     let clocked = Mutex::new(());
-    let ((), saved) = bench.keep(|keeper| {
+    let ((), saved) = bench.keep(|checkpointer| {
         let _one_at_a_time = clocked.lock().unwrap();
         for step in 1..=saves {
-            let end = keeper.save(at(step));
-            keeper.setup.clock.sleep_until(end + apart, &|| false);
+            let end = checkpointer.save(at(step));
+            checkpointer.setup.clock.sleep_until(end + apart, &|| false);
         }
     });
     saved

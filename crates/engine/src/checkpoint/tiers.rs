@@ -5,7 +5,7 @@ use model::checkpoint::manifest::Moment;
 use model::names::Name;
 use store::{Lock, StoreError, Stored, Tier};
 
-use super::{CheckpointError, Job, Keeper};
+use super::{BackgroundTask, CheckpointError, Checkpointer};
 
 /// The checkpoints that are complete on a tier, oldest first.
 pub(super) fn complete(tier: &dyn Tier) -> Result<Vec<Stored>, CheckpointError> {
@@ -14,7 +14,7 @@ pub(super) fn complete(tier: &dyn Tier) -> Result<Vec<Stored>, CheckpointError> 
     Ok(complete)
 }
 
-impl Keeper<'_> {
+impl Checkpointer<'_> {
     pub(super) fn tiers(&self) -> impl Iterator<Item = &dyn Tier> {
         [self.setup.fast, Some(self.setup.last)].into_iter().flatten()
     }
@@ -56,7 +56,7 @@ impl Keeper<'_> {
         if let Some(fast) = self.setup.fast {
             for Stored { manifest, .. } in complete(fast)? {
                 self.state().undrained.insert(manifest.moment);
-                self.push(Job::Drain { moment: manifest.moment, tries: 0 });
+                self.push(BackgroundTask::Drain { moment: manifest.moment, tries: 0 });
             }
         }
         self.retain()

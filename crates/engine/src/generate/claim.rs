@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use format::{Extent, Format};
-use model::manifest::{Difference, Manifest};
+use model::manifest::{DataSetManifest, ManifestDifference};
 use model::names::{Name, Names};
 use serde_json::json;
 use store::{Store, StoreError};
@@ -22,7 +22,7 @@ const MLPSTORAGE: &str = ".mlps-datagen-manifest.json";
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Reads the manifest of a data folder, if it has one.
-pub fn read_manifest(store: &dyn Store) -> Result<Option<Manifest>, GenerateError> {
+pub fn read_manifest(store: &dyn Store) -> Result<Option<DataSetManifest>, GenerateError> {
     let name = kept(MANIFEST);
     let Some(bytes) = store.files().size(&name)? else { return Ok(None) };
     let unreadable = |cause: String| GenerateError::Manifest { name: name.to_string(), cause };
@@ -31,7 +31,8 @@ pub fn read_manifest(store: &dyn Store) -> Result<Option<Manifest>, GenerateErro
     }
     let mut reader = FileReader::new(store)?;
     let text = reader.read((&name, bytes), Extent { offset: 0, len: bytes })?;
-    let manifest: Manifest = serde_json::from_slice(text).map_err(|error| unreadable(error.to_string()))?;
+    let manifest: DataSetManifest =
+        serde_json::from_slice(text).map_err(|error| unreadable(error.to_string()))?;
     if manifest.is_from_the_future() {
         let version = manifest.feedline_version;
         return Err(unreadable(format!("feedline {version} wrote it, which is newer than this one")));
@@ -63,7 +64,7 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
             task.store.files().remove_leftovers(&beside(FOLDER), MANIFEST, "")?;
             task.store.files().remove_leftovers(&beside("."), MLPSTORAGE, "")?;
             let differences = there.differences(&asked);
-            let seed_may_differ = task.keep_seed && differences.iter().all(Difference::is_seed);
+            let seed_may_differ = task.keep_seed && differences.iter().all(ManifestDifference::is_seed);
             if differences.is_empty() || seed_may_differ {
                 let seed = there.seed().unwrap_or(seed);
                 let unflushed = !there.complete && there.boot_id != host::boot_id();
@@ -74,7 +75,7 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
                 }
                 return Ok(claim);
             }
-            if !(task.overwrite && differences.iter().all(Difference::only_content)) {
+            if !(task.overwrite && differences.iter().all(ManifestDifference::only_content)) {
                 return Err(GenerateError::OtherDataSet(explain(&differences)));
             }
             Claim { seed, rewrite: true, complete: false }
@@ -159,14 +160,14 @@ pub(super) fn complete(task: &Generation<'_>, claim: Claim, written: bool) -> Re
 }
 
 /// What the folder is to hold.
-fn manifest(task: &Generation<'_>) -> Manifest {
-    Manifest::of(task.spec, &task.data, env!("CARGO_PKG_VERSION"))
+fn manifest(task: &Generation<'_>) -> DataSetManifest {
+    DataSetManifest::of(task.spec, &task.data, env!("CARGO_PKG_VERSION"))
 }
 
 fn write_manifest(task: &Generation<'_>, claim: Claim, complete: bool) -> Result<(), GenerateError> {
     let rewriting = claim.rewrite && !complete;
     let boot_id = host::boot_id();
-    let manifest = Manifest { complete, rewriting, boot_id, ..manifest(task).with_seed(claim.seed) };
+    let manifest = DataSetManifest { complete, rewriting, boot_id, ..manifest(task).with_seed(claim.seed) };
     let mut text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| GenerateError::Manifest { name: MANIFEST.to_owned(), cause: error.to_string() })?;
     text.push('\n');
@@ -205,12 +206,12 @@ fn put(store: &dyn Store, name: &Name, text: &str) -> Result<(), StoreError> {
     store.files().put(name, text.as_bytes())
 }
 
-fn explain(differences: &[Difference]) -> String {
+fn explain(differences: &[ManifestDifference]) -> String {
     let mut text = String::new();
     for difference in differences {
         let _ = write!(text, "\n  {difference}");
     }
-    text.push_str(if differences.iter().all(Difference::only_content) {
+    text.push_str(if differences.iter().all(ManifestDifference::only_content) {
         "\nwrite every file again with --overwrite, or choose another folder with --data-dir"
     } else {
         "\nchoose another folder with --data-dir, or remove this one"

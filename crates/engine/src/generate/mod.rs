@@ -103,11 +103,11 @@ pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
         make_folders(task, names)?;
     }
     let content = Content::new(claim.seed).compressible(task.spec.dataset.compressible);
-    let mut total = Crew::new(task, content, Pass::Write(claim)).work()?;
+    let mut total = WriterThreads::new(task, content, Pass::Write(claim)).work()?;
     task.store.files().sync()?;
     claim::complete(task, claim, total.files_written > 0)?;
     if task.verify {
-        total.add(Crew::new(task, content, Pass::Verify).work()?);
+        total.add(WriterThreads::new(task, content, Pass::Verify).work()?);
     }
     Ok(total)
 }
@@ -178,7 +178,7 @@ impl Pass {
 }
 
 /// Threads that share out the files of a data set, and what they share.
-struct Crew<'a> {
+struct WriterThreads<'a> {
     task: &'a Generation<'a>,
     content: Content,
     pass: Pass,
@@ -192,7 +192,7 @@ struct Crew<'a> {
     roster: Roster,
 }
 
-impl Watched for Crew<'_> {
+impl Watched for WriterThreads<'_> {
     fn progress(&self) -> u64 {
         self.roster.progress()
     }
@@ -220,9 +220,9 @@ struct Hands<'a> {
     done: Generated,
 }
 
-impl<'a> Crew<'a> {
-    fn new(task: &'a Generation<'a>, content: Content, pass: Pass) -> Crew<'a> {
-        Crew {
+impl<'a> WriterThreads<'a> {
+    fn new(task: &'a Generation<'a>, content: Content, pass: Pass) -> WriterThreads<'a> {
+        WriterThreads {
             task,
             content,
             pass,

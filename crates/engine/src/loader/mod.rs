@@ -3,18 +3,18 @@
 
 mod board;
 mod checking;
-mod crew;
 mod job;
 mod preprocess;
 mod queue;
+mod reader_thread;
 mod shelf;
 mod tolerance;
 mod visit;
 
 pub(crate) use board::Board;
-pub(crate) use crew::{Delivered, read};
 pub(crate) use job::{Deal, Failure, Job};
 pub(crate) use preprocess::{Preprocessing, panic_text};
 pub(crate) use queue::Queue;
+pub(crate) use reader_thread::{Delivered, read};
 pub(crate) use shelf::Shelf;
 pub(crate) use tolerance::Tolerance;

@@ -142,7 +142,7 @@ fn requests(settings: &str, slow: Option<&'static str>, accelerator: Accelerator
                 train.computation_time=0";
     let settings: Vec<&str> = calm.split_whitespace().chain(settings.split_whitespace()).collect();
     let plan = plan(&settings, 1, &store);
-    let standing = Standing { epoch: 1, begin: Nanos::ZERO, errors: 0, footprint: None };
+    let standing = PhaseStart { epoch: 1, begin: Nanos::ZERO, errors: 0, footprint: None };
     let ((), failure) = with_rig(&plan, &store, &FakeClock::default(), &store.rest, |rig| {
         on_course(rig, &plan.train, standing, |course| {
             let drive = Drive::new(course);

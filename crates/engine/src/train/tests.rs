@@ -405,7 +405,7 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
     let mut ledger = Ledger::default();
     let ended = with_rig(&plan, &store, &clock, &Stop::default(), |rig| {
         let rig = &Rig { world: &Broken(Solo::new(2)), ..*rig };
-        run_phase(rig, &plan.train, 1, &Keeper::new(rig), &mut ledger)
+        run_phase(rig, &plan.train, 1, &CachePreparer::new(rig), &mut ledger)
     });
     let cause = ended.1.unwrap_err().cause;
     assert!(matches!(&cause, Cause::Failed(why) if why.contains("panicked: as asked")), "{cause}");

@@ -10,7 +10,7 @@ use super::kernel;
 
 /// What a call does to storage, as far as that decides what counts as progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CallKind {
     /// Waits until data is safe, however much that is.
     Flush,
     /// Writes data, and may have to wait until other data has been written out.
@@ -36,14 +36,14 @@ struct Call {
     number: libc::c_long,
     name: &'static str,
     names: Names,
-    kind: Kind,
+    kind: CallKind,
 }
 
-const fn call(number: libc::c_long, name: &'static str, names: Names, kind: Kind) -> Call {
+const fn call(number: libc::c_long, name: &'static str, names: Names, kind: CallKind) -> Call {
     Call { number, name, names, kind }
 }
 
-use Kind::{Change, Flush, Read, Write};
+use CallKind::{Change, Flush, Read, Write};
 use Names::{At, Descriptor, Unnamed};
 
 const MEMORY: Names = Unnamed("a mapped file");
@@ -132,7 +132,7 @@ const PAGE_FAULT: libc::c_long = -1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InCall {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: CallKind,
     pub(super) object: Object,
 }
 

@@ -20,7 +20,7 @@ use model::units::Nanos;
 use store::Now;
 
 use crate::meter::{self, Monotonic};
-use calls::{InCall, Kind};
+use calls::{CallKind, InCall};
 use progress::Signs;
 
 /// Looks during one timeout, and the bounds of the time between two of them.
@@ -114,7 +114,7 @@ impl Wait {
         };
         self.lasts += elapsed;
         let advances = signs.advance(thread, call, elapsed);
-        if advances && matches!(call.kind, Kind::Flush | Kind::Write) {
+        if advances && matches!(call.kind, CallKind::Flush | CallKind::Write) {
             PROGRESS.fetch_add(1, Ordering::Relaxed);
         }
         self.quiet = if advances { Nanos::ZERO } else { self.quiet + elapsed };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use model::units::Nanos;
 use store::mounts::{Mount, device_file, mounts, unescaped};
 
-use super::calls::{InCall, Kind, Object};
+use super::calls::{CallKind, InCall, Object};
 use super::kernel;
 
 /// Counters around one wait, from two looks at it. A counter that cannot be read is `None`.
@@ -30,7 +30,7 @@ impl Signs {
     /// Looks at a wait for the first time.
     pub(super) fn of(thread: u32, call: &InCall) -> Signs {
         // A call that only reads waits for no data to be written.
-        let device = (call.kind != Kind::Read).then(|| device_below(&call.object)).flatten();
+        let device = (call.kind != CallKind::Read).then(|| device_below(&call.object)).flatten();
         let written = device.as_deref().and_then(written_by);
         let budget = if written.is_some() { unwritten() } else { 0 };
         Signs { thread: counter(thread, call.kind), dirty: dirty_pages(call), written, device, budget }
@@ -59,9 +59,9 @@ impl Signs {
     }
 }
 
-fn counter(thread: u32, kind: Kind) -> Option<u64> {
+fn counter(thread: u32, kind: CallKind) -> Option<u64> {
     let (file, key) =
-        if kind == Kind::Write { ("io", "wchar:") } else { ("status", "voluntary_ctxt_switches:") };
+        if kind == CallKind::Write { ("io", "wchar:") } else { ("status", "voluntary_ctxt_switches:") };
     let text = kernel::read(format!("/proc/self/task/{thread}/{file}"))?;
     number_after(&text, key)
 }
@@ -75,7 +75,7 @@ fn number_after(text: &str, key: &str) -> Option<u64> {
 /// The dirty pages of the one file that a call flushes.
 fn dirty_pages(call: &InCall) -> Option<u64> {
     let descriptor =
-        call.object.descriptor.filter(|descriptor| call.kind == Kind::Flush && *descriptor >= 0)?;
+        call.object.descriptor.filter(|descriptor| call.kind == CallKind::Flush && *descriptor >= 0)?;
     // SAFETY: used for one call, which fails if the descriptor has been closed meanwhile, and only counts if it has
     // become another file.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use model::plan::{Difference as Field, differences};
+use model::plan::{FieldDifference, differences};
 use model::spec::canonical_key;
 use model::verdict::{Outcome, Status, Verdict};
 
@@ -54,7 +54,7 @@ impl Across {
         Ok(Across(keys))
     }
 
-    fn allows(&self, difference: &Difference) -> bool {
+    fn allows(&self, difference: &ResultDifference) -> bool {
         self.0.contains(&difference.what)
     }
 }
@@ -93,11 +93,12 @@ impl Side {
     fn check_repeats(&self) -> anyhow::Result<()> {
         let first = self.first();
         for other in &self.results[1..] {
-            let Some(difference) = found(first, other).into_iter().find(|one| one.kind != Kind::Version)
+            let Some(difference) =
+                found(first, other).into_iter().find(|one| one.kind != DifferenceKind::Version)
             else {
                 continue;
             };
-            let Difference { what, a, b, .. } = difference;
+            let ResultDifference { what, a, b, .. } = difference;
             let folders = [first, other].map(|saved| saved.folder.display().to_string());
             bail!(
                 "{} holds results of different work: {what} is {a} in {}, {b} in {}; name the results themselves",
@@ -125,7 +126,7 @@ fn check_verdict(saved: &Saved, verdict: &Verdict, force: bool) -> anyhow::Resul
 
 /// What a difference means for a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum DifferenceKind {
     /// Other work.
     Work,
     /// Another place, which is what one compares.
@@ -136,14 +137,14 @@ enum Kind {
 
 /// Something that is not the same in two results.
 #[derive(Clone, Debug)]
-struct Difference {
-    kind: Kind,
+struct ResultDifference {
+    kind: DifferenceKind,
     what: String,
     a: String,
     b: String,
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for ResultDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is {} in A, {} in B", self.what, self.a, self.b)
     }
@@ -161,25 +162,25 @@ const PLACES: [&str; 5] = [
 const APART: [&str; 2] = ["output.folder", "workflow.generate_data"];
 
 /// Everything in which two results differ that may have to do with what was measured.
-fn found(a: &Saved, b: &Saved) -> Vec<Difference> {
+fn found(a: &Saved, b: &Saved) -> Vec<ResultDifference> {
     let mut found = Vec::new();
-    let mut look = |kind: Kind, what: &str, a: String, b: String| {
+    let mut look = |kind: DifferenceKind, what: &str, a: String, b: String| {
         if a != b {
-            found.push(Difference { kind, what: what.to_owned(), a, b });
+            found.push(ResultDifference { kind, what: what.to_owned(), a, b });
         }
     };
     let (here, mut there) = (a.spec.settings(), b.spec.settings());
     for (key, value) in here.into_iter().filter(|(key, _)| !APART.contains(key)) {
-        let kind = if PLACES.contains(&key) { Kind::Place } else { Kind::Work };
+        let kind = if PLACES.contains(&key) { DifferenceKind::Place } else { DifferenceKind::Work };
         look(kind, key, value, there.remove(key).unwrap_or_default());
     }
-    look(Kind::Work, RANKS, a.plan.ranks.to_string(), b.plan.ranks.to_string());
-    look(Kind::Work, HOSTS, a.plan.hosts.to_string(), b.plan.hosts.to_string());
-    look(Kind::Place, "the store", a.plan.store_name().to_owned(), b.plan.store_name().to_owned());
-    look(Kind::Place, "the data folder", data_folder(a), data_folder(b));
-    look(Kind::Place, "the host", a.hostname.clone(), b.hostname.clone());
-    look(Kind::Version, "feedline's version", a.version.clone(), b.version.clone());
-    if found.iter().all(|one| one.kind != Kind::Work) {
+    look(DifferenceKind::Work, RANKS, a.plan.ranks.to_string(), b.plan.ranks.to_string());
+    look(DifferenceKind::Work, HOSTS, a.plan.hosts.to_string(), b.plan.hosts.to_string());
+    look(DifferenceKind::Place, "the store", a.plan.store_name().to_owned(), b.plan.store_name().to_owned());
+    look(DifferenceKind::Place, "the data folder", data_folder(a), data_folder(b));
+    look(DifferenceKind::Place, "the host", a.hostname.clone(), b.hostname.clone());
+    look(DifferenceKind::Version, "feedline's version", a.version.clone(), b.version.clone());
+    if found.iter().all(|one| one.kind != DifferenceKind::Work) {
         found.extend(in_the_plan(a, b));
     }
     found
@@ -197,7 +198,7 @@ const NOT_THE_WORK: [&str; 6] =
 
 /// What is left where all settings agree: a bound on memory, other files below the same name. Another store may read in
 /// other pieces, which is its own business.
-fn in_the_plan(a: &Saved, b: &Saved) -> Vec<Difference> {
+fn in_the_plan(a: &Saved, b: &Saved) -> Vec<ResultDifference> {
     let other_store = a.plan.store_name() != b.plan.store_name();
     let ignored = |field: &str| {
         NOT_THE_WORK
@@ -206,8 +207,8 @@ fn in_the_plan(a: &Saved, b: &Saved) -> Vec<Difference> {
             || (other_store && field.starts_with("loader."))
     };
     let fields = differences(&a.plan, &b.plan).into_iter().filter(|one| !ignored(&one.field));
-    let work = |Field { field, here, there }: Field| Difference {
-        kind: Kind::Work,
+    let work = |FieldDifference { field, here, there }: FieldDifference| ResultDifference {
+        kind: DifferenceKind::Work,
         what: format!("{field} of the plan"),
         a: here,
         b: there,
@@ -226,7 +227,7 @@ fn comparable(a: &Side, b: &Side, across: &Across) -> anyhow::Result<Vec<String>
     let found = found(a.first(), b.first());
     let other: Vec<String> = found
         .iter()
-        .filter(|one| one.kind == Kind::Work && !across.allows(one))
+        .filter(|one| one.kind == DifferenceKind::Work && !across.allows(one))
         .map(ToString::to_string)
         .collect();
     if !other.is_empty() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use engine::{AskError, Inspection, MetadataError};
-use format::{Extent, Facts, Format, FormatError, KINDS, Kind, Obstacle, Options};
+use format::{Extent, Facts, Format, FormatError, FormatKind, KINDS, Obstacle, Options};
 use model::names::Name;
 use model::spec::Access;
 use model::units::grouped;
@@ -93,7 +93,7 @@ fn format_of(flags: &InspectFlags, access: Access, path: &Path) -> Result<Box<dy
     let options = Options { access, ..Options::default() };
     let known = || KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
     let kind = match &flags.format {
-        Some(format) => Kind::named(format).ok_or_else(|| {
+        Some(format) => FormatKind::named(format).ok_or_else(|| {
             Failure::usage(anyhow!("there is no format '{format}'; the formats are {}", known()))
         }),
         None => {

@@ -16,14 +16,14 @@ use model::spec::Access;
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Size,
-    error, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Options,
+    Size, error, within,
 };
 use schema::Field;
 
 const NAME: &str = "arrow";
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     summary: "Arrow IPC file: record batches of columns, uncompressed",
     compressions: &[],

@@ -16,8 +16,8 @@ use crate::deflate::{self, Deflate};
 use crate::inflate::Frame;
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Size,
-    error, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Options,
+    Size, error, within,
 };
 
 const NAME: &str = "csv";
@@ -29,7 +29,7 @@ const GZIP: [u8; 10] = [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 255];
 /// CRC-32 and length after the stream.
 const GZIP_END: u64 = 8;
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     summary: "text: a line per sample, its values in decimal, commas between them",
     compressions: &["gzip"],

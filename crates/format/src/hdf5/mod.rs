@@ -17,8 +17,8 @@ mod write;
 
 use crate::inflate::Frame;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Pieces,
-    Size, error, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Options,
+    Pieces, Size, error, within,
 };
 use model::order::Unit;
 use model::shape::FileShape;
@@ -28,7 +28,7 @@ use std::ops::Range;
 
 const NAME: &str = "hdf5";
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     summary: "HDF5: datasets records_0.. of the samples, dataset labels; contiguous or in chunks",
     compressions: &["gzip"],

@@ -17,15 +17,15 @@ use crate::npy_header::Array;
 use crate::pieces::{self, Pieces};
 use crate::zip::{self, Member};
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Size,
-    error, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Options,
+    Size, error, within,
 };
 
 const NAME: &str = "npz";
 /// Bytes that are deflated at once.
 const STRIDE: usize = 16 * 1024;
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     summary: "NumPy archive: array x of the samples, array y of their labels",
     compressions: &["zip"],

@@ -18,8 +18,8 @@ mod write;
 mod tests;
 
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, Obstacle, Options, Pieces,
-    Size, within,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Options,
+    Pieces, Size, within,
 };
 use access::Join;
 use codec::Codec;
@@ -35,7 +35,7 @@ use write::Source;
 
 const NAME: &str = "parquet";
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     summary: "columns of rows in row groups; one column of the samples' elements unless the workload names some",
     compressions: Codec::WORDS,

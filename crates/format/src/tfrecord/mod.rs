@@ -13,14 +13,14 @@ use model::spec::Access;
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, Kind, Look, MOST_AT_ONCE, Obstacle,
+    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, MOST_AT_ONCE, Obstacle,
     Options, Side, Sink, Size, array, error, within,
 };
 use example::Example;
 
 const NAME: &str = "tfrecord";
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     summary: "TensorFlow records: one tf.train.Example per sample, features image and size",
     compressions: &[],

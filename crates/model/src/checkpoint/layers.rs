@@ -13,11 +13,11 @@ use crate::spec::{Spec, Transformer};
 pub(super) struct Layers {
     count: u64,
     stages: u64,
-    kind: Kind,
+    kind: LayerKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Kind {
+enum LayerKind {
     /// Every layer has these bytes on a rank.
     Listed {
         bytes: u64,
@@ -78,9 +78,14 @@ impl Layers {
             let whole = Whole::of(&model.transformer).ok_or(GeometryError::TooLarge)?;
             whole.parameters(count).ok_or(GeometryError::TooLarge)?;
             let shards = if model.parallelism.zero_stage == 3 { data } else { 1 };
-            Kind::Transformer { whole, tensor, shards, element_bytes: element_bytes(model.model_datatype) }
+            LayerKind::Transformer {
+                whole,
+                tensor,
+                shards,
+                element_bytes: element_bytes(model.model_datatype),
+            }
         } else {
-            Kind::Listed { bytes: model.layer_parameters.iter().map(|elements| elements / tensor).sum() }
+            LayerKind::Listed { bytes: model.layer_parameters.iter().map(|elements| elements / tensor).sum() }
         };
         Ok(Some(Layers { count, stages, kind }))
     }
@@ -88,8 +93,8 @@ impl Layers {
     /// Parameters of a transformer.
     pub(super) fn parameters(&self) -> Option<u64> {
         match &self.kind {
-            Kind::Listed { .. } => None,
-            Kind::Transformer { whole, .. } => whole.parameters(self.count),
+            LayerKind::Listed { .. } => None,
+            LayerKind::Transformer { whole, .. } => whole.parameters(self.count),
         }
     }
 
@@ -98,7 +103,7 @@ impl Layers {
         let (share, more) = (self.count / self.stages, self.count % self.stages);
         let first = stage * share + stage.min(more) + 1;
         let last = first + share + u64::from(stage < more) - 1;
-        if matches!(self.kind, Kind::Listed { .. }) {
+        if matches!(self.kind, LayerKind::Listed { .. }) {
             return first..=last;
         }
         let first = if stage == 0 { 0 } else { first };
@@ -109,8 +114,8 @@ impl Layers {
     /// Bytes of a layer on one rank.
     pub(super) fn bytes(&self, layer: u64) -> u64 {
         let (whole, tensor, shards, element_bytes) = match &self.kind {
-            Kind::Listed { bytes } => return *bytes,
-            Kind::Transformer { whole, tensor, shards, element_bytes } => {
+            LayerKind::Listed { bytes } => return *bytes,
+            LayerKind::Transformer { whole, tensor, shards, element_bytes } => {
                 (whole, *tensor, *shards, *element_bytes)
             }
         };

@@ -43,7 +43,7 @@ pub struct Entry {
 
 /// The list of a checkpoint's files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct CheckpointManifest {
     pub schema_version: u32,
     /// Counts the checkpoints of a folder, over all runs: the newest has the highest. Names do not tell, since a run
     /// may begin at step 1 again.
@@ -71,7 +71,7 @@ pub enum ManifestError {
     Version(u32),
 }
 
-impl Manifest {
+impl CheckpointManifest {
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }
@@ -83,12 +83,12 @@ impl Manifest {
     }
 
     /// Reads the text of a manifest; any change to it is found.
-    pub fn from_text(text: &str) -> Result<Manifest, ManifestError> {
+    pub fn from_text(text: &str) -> Result<CheckpointManifest, ManifestError> {
         let (body, sum) = text.trim_end_matches('\n').rsplit_once('\n').ok_or(ManifestError::Checksum)?;
         if text != format!("{body}\n{sum}\n") || checksum(body) != sum {
             return Err(ManifestError::Checksum);
         }
-        let manifest: Manifest =
+        let manifest: CheckpointManifest =
             serde_json::from_str(body).map_err(|error| ManifestError::Text(error.to_string()))?;
         match manifest.schema_version {
             SCHEMA_VERSION => Ok(manifest),
@@ -107,9 +107,9 @@ fn checksum(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn manifest() -> Manifest {
+    fn manifest() -> CheckpointManifest {
         let file = Entry { name: "model_states-0.pt".into(), rank: 0, bytes: 10_240, crc32: 0xdead_beef };
-        Manifest {
+        CheckpointManifest {
             schema_version: SCHEMA_VERSION,
             serial: 3,
             moment: Moment { epoch: 1, step: 20 },
@@ -138,19 +138,19 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_every_change_is_found() {
         let (manifest, text) = (manifest(), manifest().to_text());
-        assert_eq!(Manifest::from_text(&text), Ok(manifest));
+        assert_eq!(CheckpointManifest::from_text(&text), Ok(manifest));
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();
             bytes[at] ^= 1;
             let changed = String::from_utf8_lossy(&bytes);
-            assert!(Manifest::from_text(&changed).is_err(), "byte {at}");
-            assert!(Manifest::from_text(&text[..at]).is_err(), "cut at {at}");
+            assert!(CheckpointManifest::from_text(&changed).is_err(), "byte {at}");
+            assert!(CheckpointManifest::from_text(&text[..at]).is_err(), "cut at {at}");
         }
     }
 
     #[test]
     fn another_version_is_told() {
-        let text = Manifest { schema_version: 9, ..manifest() }.to_text();
-        assert_eq!(Manifest::from_text(&text), Err(ManifestError::Version(9)));
+        let text = CheckpointManifest { schema_version: 9, ..manifest() }.to_text();
+        assert_eq!(CheckpointManifest::from_text(&text), Err(ManifestError::Version(9)));
     }
 }

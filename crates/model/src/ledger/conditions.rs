@@ -12,14 +12,14 @@ pub struct Conditions {
     /// Settings that were given, that change what is measured, and that this version cannot honour.
     pub unhonoured: BTreeSet<String>,
     /// How the data was read, property by property, in the words of the stores.
-    pub modes: BTreeMap<String, Mode>,
+    pub modes: BTreeMap<String, ModeSeen>,
     /// By the host's name.
     pub hosts: BTreeMap<String, HostSeen>,
 }
 
 /// One property of the road to the data: as it was asked for and as it turned out. Nodes may differ in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mode {
+pub struct ModeSeen {
     /// Empty where there was nothing to ask for.
     pub requested: BTreeSet<String>,
     pub observed: BTreeSet<String>,
@@ -69,8 +69,8 @@ impl AddAssign for Conditions {
     }
 }
 
-impl AddAssign for Mode {
-    fn add_assign(&mut self, Mode { requested, observed }: Mode) {
+impl AddAssign for ModeSeen {
+    fn add_assign(&mut self, ModeSeen { requested, observed }: ModeSeen) {
         self.requested.extend(requested);
         self.observed.extend(observed);
     }

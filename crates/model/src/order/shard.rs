@@ -47,13 +47,13 @@ impl Order {
         let turn = if self.reshuffle { epoch } else { 0 };
         let shuffle = |n| Shuffle::new(n, self.seed, turn);
         let kind = match self.unit {
-            Unit::None => Kind::Listing,
-            Unit::File => Kind::Files(shuffle(self.files)),
-            Unit::Sample => Kind::Samples(shuffle(self.files * self.samples_per_file)),
+            Unit::None => OrderKind::Listing,
+            Unit::File => OrderKind::Files(shuffle(self.files)),
+            Unit::Sample => OrderKind::Samples(shuffle(self.files * self.samples_per_file)),
             Unit::Group(rows) => {
                 let whole = self.samples_per_file / rows;
                 let groups = Groups { rows, whole, rest: self.samples_per_file % rows, files: self.files };
-                Kind::Groups(groups, shuffle((self.files * whole).max(1)), shuffle(self.files))
+                OrderKind::Groups(groups, shuffle((self.files * whole).max(1)), shuffle(self.files))
             }
         };
         EpochOrder { samples_per_file: self.samples_per_file, kind }
@@ -98,11 +98,11 @@ struct Groups {
 #[derive(Clone, Copy, Debug)]
 pub struct EpochOrder {
     samples_per_file: u64,
-    kind: Kind,
+    kind: OrderKind,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum OrderKind {
     Listing,
     Files(Shuffle),
     /// Whole groups are shuffled among themselves; the rests follow, in an order of their own.
@@ -121,13 +121,13 @@ impl EpochOrder {
     pub fn run(&self, position: u64, most: u64) -> (u64, u64) {
         let per_file = self.samples_per_file;
         match &self.kind {
-            Kind::Samples(shuffle) => (shuffle.apply(position), 1),
-            Kind::Listing => (position, most.min(per_file - position % per_file)),
-            Kind::Files(shuffle) => {
+            OrderKind::Samples(shuffle) => (shuffle.apply(position), 1),
+            OrderKind::Listing => (position, most.min(per_file - position % per_file)),
+            OrderKind::Files(shuffle) => {
                 let (file, index) = (shuffle.apply(position / per_file), position % per_file);
                 (file * per_file + index, most.min(per_file - index))
             }
-            Kind::Groups(groups, shuffle, rests) => {
+            OrderKind::Groups(groups, shuffle, rests) => {
                 let (first, index, len) = groups.locate(position, per_file, shuffle, rests);
                 (first + index, most.min(len - index))
             }

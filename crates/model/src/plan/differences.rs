@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A field that is not the same in both.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct FieldDifference {
     /// Its path, with dots.
     pub field: String,
     pub here: String,
@@ -13,7 +13,7 @@ pub struct Difference {
 }
 
 /// Every field in which they differ. What is not written (tables that follow from the rest) is not compared.
-pub fn differences(here: &impl Serialize, there: &impl Serialize) -> Vec<Difference> {
+pub fn differences(here: &impl Serialize, there: &impl Serialize) -> Vec<FieldDifference> {
     let mut found = Vec::new();
     let [here, there] =
         [serde_json::to_value(here), serde_json::to_value(there)].map(Result::unwrap_or_default);
@@ -21,12 +21,16 @@ pub fn differences(here: &impl Serialize, there: &impl Serialize) -> Vec<Differe
     found
 }
 
-fn descend(path: &str, here: &Value, there: &Value, found: &mut Vec<Difference>) {
+fn descend(path: &str, here: &Value, there: &Value, found: &mut Vec<FieldDifference>) {
     if here == there {
         return;
     }
     let (Value::Object(ours), Value::Object(theirs)) = (here, there) else {
-        found.push(Difference { field: path.to_owned(), here: here.to_string(), there: there.to_string() });
+        found.push(FieldDifference {
+            field: path.to_owned(),
+            here: here.to_string(),
+            there: there.to_string(),
+        });
         return;
     };
     let more = theirs.keys().filter(|key| !ours.contains_key(*key));

@@ -22,7 +22,7 @@ pub use cache::CachePlan;
 pub use data::{
     ComputedData, Data, FileBytes, FileSize, FileSource, Listed, ListedSplit, Measure, SizeTables, Split,
 };
-pub use differences::{Difference, differences};
+pub use differences::{FieldDifference, differences};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 pub use idle::idle;
 pub use loader::{Discipline, LoaderPlan, PreprocessPlan, Threads, Window};

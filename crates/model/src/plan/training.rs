@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::data::{self, Data, Measure, Split};
 use super::{
-    CachePlan, Difference, Estimate, LoaderPlan, PlanError, Request, StorePlan, differences, loader,
+    CachePlan, Estimate, FieldDifference, LoaderPlan, PlanError, Request, StorePlan, differences, loader,
 };
 use crate::checkpoint::CheckpointPlan;
 use crate::ledger::Phase;
@@ -153,7 +153,7 @@ impl TrainingPlan {
         }
         let data = Data::resolve(spec, measure)?;
         match differences(&self.data, &data).into_iter().next() {
-            Some(Difference { field, here, there }) => Err(PlanError::OtherData { field, here, there }),
+            Some(FieldDifference { field, here, there }) => Err(PlanError::OtherData { field, here, there }),
             None => Ok(TrainingPlan { data, ..self }),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::error::{Fault, Problem};
 use super::names::Shuffle;
-use super::schema::{Kind, Row, expected, nearest};
+use super::schema::{Row, ValueKind, expected, nearest};
 use super::table::COUNT;
 use super::time::Time;
 use super::value::{Entry, Node, Value, shorten, shown};
@@ -30,33 +30,33 @@ pub(super) fn check(row: &Row, node: &Node) -> Result<Setting, Problem> {
     }
     let key = row.key;
     match row.kind {
-        Kind::Flag => flag(row, node).map(Setting::Flag),
-        Kind::LooseFlag => loose_flag(row, node).map(Setting::Flag),
-        Kind::Integer(min, max) => integer(row, node, min, max).map(Setting::Integer),
-        Kind::Number(min, max) => number(row, node, |number| (min..=max).contains(&number)),
-        Kind::NumberOrZero(min, max) => {
+        ValueKind::Flag => flag(row, node).map(Setting::Flag),
+        ValueKind::LooseFlag => loose_flag(row, node).map(Setting::Flag),
+        ValueKind::Integer(min, max) => integer(row, node, min, max).map(Setting::Integer),
+        ValueKind::Number(min, max) => number(row, node, |number| (min..=max).contains(&number)),
+        ValueKind::NumberOrZero(min, max) => {
             number(row, node, |number| number == 0.0 || (min..=max).contains(&number))
         }
-        Kind::Text => text(row, node).map(Setting::Text),
-        Kind::Choice(words) => choice(row, node, words).map(Setting::Text),
-        Kind::Shuffle => shuffle(row, node).map(Setting::Text),
-        Kind::Integers(min) => {
+        ValueKind::Text => text(row, node).map(Setting::Text),
+        ValueKind::Choice(words) => choice(row, node, words).map(Setting::Text),
+        ValueKind::Shuffle => shuffle(row, node).map(Setting::Text),
+        ValueKind::Integers(min) => {
             let item = |item| integer(row, item, min, COUNT);
             list(row, node)?.iter().map(item).collect::<Result<_, _>>().map(Setting::Integers)
         }
-        Kind::Texts => {
+        ValueKind::Texts => {
             if let Value::Text(word) = &node.value {
                 return Ok(Setting::Texts(vec![word.clone()]));
             }
             let item = |item| text(row, item);
             list(row, node)?.iter().map(item).collect::<Result<_, _>>().map(Setting::Texts)
         }
-        Kind::Time => Time::read(key, node).map(Setting::Time),
-        Kind::Map => match &node.value {
+        ValueKind::Time => Time::read(key, node).map(Setting::Time),
+        ValueKind::Map => match &node.value {
             Value::Map(entries) => Ok(Setting::Map(entries.len())),
             _ => Err(wrong(row, node)),
         },
-        Kind::Columns => list(row, node)?
+        ValueKind::Columns => list(row, node)?
             .iter()
             .map(|item| column(row, item))
             .collect::<Result<_, _>>()
@@ -77,11 +77,11 @@ fn wrong(row: &Row, node: &Node) -> Problem {
 }
 
 /// The kind without its bounds, which would only distract from a wrong type.
-fn article(kind: Kind) -> String {
+fn article(kind: ValueKind) -> String {
     match kind {
-        Kind::Integer(..) => "an integer".into(),
-        Kind::Number(..) | Kind::NumberOrZero(..) => "a number".into(),
-        Kind::Integers(_) => "a list of integers".into(),
+        ValueKind::Integer(..) => "an integer".into(),
+        ValueKind::Number(..) | ValueKind::NumberOrZero(..) => "a number".into(),
+        ValueKind::Integers(_) => "a list of integers".into(),
         other => expected(other),
     }
 }
@@ -211,16 +211,16 @@ fn column(row: &Row, node: &Node) -> Result<Column, Problem> {
         let part = |key, kind| Row { key, kind, help: "a part of a column", ..*row };
         let node = &entry.node;
         match entry.key.as_str() {
-            "name" => column.name = text(&part("dataset.parquet.columns.name", Kind::Text), node)?,
+            "name" => column.name = text(&part("dataset.parquet.columns.name", ValueKind::Text), node)?,
             "dtype" => {
-                let part = part("dataset.parquet.columns.dtype", Kind::Choice(COLUMN_TYPES));
+                let part = part("dataset.parquet.columns.dtype", ValueKind::Choice(COLUMN_TYPES));
                 column.dtype = choice(&part, node, COLUMN_TYPES)?;
             }
             "size" => {
-                let part = part("dataset.parquet.columns.size", Kind::Integer(1, COUNT));
+                let part = part("dataset.parquet.columns.size", ValueKind::Integer(1, COUNT));
                 column.size = integer(&part, node, 1, COUNT)?.unsigned_abs();
             }
-            "read" => column.read = flag(&part("dataset.parquet.columns.read", Kind::Flag), node)?,
+            "read" => column.read = flag(&part("dataset.parquet.columns.read", ValueKind::Flag), node)?,
             _ => return Err(unknown_column_key(row, entry)),
         }
     }

@@ -35,7 +35,7 @@ pub use names::{
     Preprocess, Readahead, Retain, SaveMode, Shuffle, StorageType, Verify,
 };
 pub use overrides::{Override, OverrideValue};
-pub use schema::{Kind, Row, Status, canonical_key, expected, nearest};
+pub use schema::{Row, Status, ValueKind, canonical_key, expected, nearest};
 pub use table::rows;
 pub use time::Time;
 pub use typed::{

@@ -6,7 +6,7 @@ use super::value::shown;
 
 /// What a key's value may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum ValueKind {
     Flag,
     /// A boolean that DLIO also takes as a word: `'true'`, `'no'`, `'1'`.
     LooseFlag,
@@ -53,7 +53,7 @@ pub enum Status {
 pub struct Row {
     /// Dotted, as DLIO spells it.
     pub key: &'static str,
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// As one would write it in the file; `null`: no value.
     pub default: &'static str,
     pub status: Status,
@@ -68,7 +68,7 @@ pub struct Row {
 
 pub(super) const fn row(
     key: &'static str,
-    kind: Kind,
+    kind: ValueKind,
     default: &'static str,
     status: Status,
     help: &'static str,
@@ -99,20 +99,20 @@ impl Row {
 }
 
 /// The kind's name in "expected ...".
-pub fn expected(kind: Kind) -> String {
+pub fn expected(kind: ValueKind) -> String {
     match kind {
-        Kind::Flag | Kind::LooseFlag => "true or false".into(),
-        Kind::Integer(min, max) => format!("an integer {}", bounds(&min, &max, max >= table::COUNT)),
-        Kind::Number(min, max) => format!("a number {}", bounds(&min, &max, max >= table::MOST)),
-        Kind::NumberOrZero(min, max) => format!("0, or a number from {} to {}", shown(min), shown(max)),
-        Kind::Text => "a text".into(),
-        Kind::Choice(words) => format!("one of {}", words.join(", ")),
-        Kind::Shuffle => "one of off, seed, random".into(),
-        Kind::Integers(min) => format!("a list of integers of at least {min}"),
-        Kind::Texts => "a list of texts".into(),
-        Kind::Time => "seconds, or a distribution such as {mean: 0.5, stdev: 0.1}".into(),
-        Kind::Map => "a map".into(),
-        Kind::Columns => "a list of columns such as {name: label, dtype: float32, size: 1}".into(),
+        ValueKind::Flag | ValueKind::LooseFlag => "true or false".into(),
+        ValueKind::Integer(min, max) => format!("an integer {}", bounds(&min, &max, max >= table::COUNT)),
+        ValueKind::Number(min, max) => format!("a number {}", bounds(&min, &max, max >= table::MOST)),
+        ValueKind::NumberOrZero(min, max) => format!("0, or a number from {} to {}", shown(min), shown(max)),
+        ValueKind::Text => "a text".into(),
+        ValueKind::Choice(words) => format!("one of {}", words.join(", ")),
+        ValueKind::Shuffle => "one of off, seed, random".into(),
+        ValueKind::Integers(min) => format!("a list of integers of at least {min}"),
+        ValueKind::Texts => "a list of texts".into(),
+        ValueKind::Time => "seconds, or a distribution such as {mean: 0.5, stdev: 0.1}".into(),
+        ValueKind::Map => "a map".into(),
+        ValueKind::Columns => "a list of columns such as {name: label, dtype: float32, size: 1}".into(),
     }
 }
 

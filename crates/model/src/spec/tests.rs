@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::check::check;
-use super::schema::{Kind, Row, Status};
+use super::schema::{Row, Status, ValueKind};
 use super::typed::Settings;
 use super::*;
 use crate::shape::Element;
@@ -36,7 +36,7 @@ fn another(row: &Row) -> &'static str {
         ("model.num_layers", _) => "5",
         ("dataset.size_sigma", _) => "1.5",
         ("reader.transfer_size", _) => "262144",
-        (_, Kind::Flag | Kind::LooseFlag) => {
+        (_, ValueKind::Flag | ValueKind::LooseFlag) => {
             if row.default == "true" {
                 "false"
             } else {
@@ -44,39 +44,43 @@ fn another(row: &Row) -> &'static str {
             }
         }
         ("checkpoint.chunk_size", _) => "8192",
-        (_, Kind::Integer(..)) => {
+        (_, ValueKind::Integer(..)) => {
             if row.default == "2" {
                 "3"
             } else {
                 "2"
             }
         }
-        (_, Kind::Number(_, max) | Kind::NumberOrZero(_, max)) => {
+        (_, ValueKind::Number(_, max) | ValueKind::NumberOrZero(_, max)) => {
             if max <= 1.0 {
                 "0.5"
             } else {
                 "3.5"
             }
         }
-        (_, Kind::Text) => "other/word",
-        (_, Kind::Choice(words)) => words.iter().find(|word| **word != row.default).unwrap(),
-        (_, Kind::Shuffle) => "seed",
-        (_, Kind::Integers(_)) => "[3, 4]",
-        (_, Kind::Texts) => "[sda]",
-        (_, Kind::Time) => "{type: uniform, min: 1, max: 2}",
-        (_, Kind::Map) => "{a: 1}",
-        (_, Kind::Columns) => "[{name: a}]",
+        (_, ValueKind::Text) => "other/word",
+        (_, ValueKind::Choice(words)) => words.iter().find(|word| **word != row.default).unwrap(),
+        (_, ValueKind::Shuffle) => "seed",
+        (_, ValueKind::Integers(_)) => "[3, 4]",
+        (_, ValueKind::Texts) => "[sda]",
+        (_, ValueKind::Time) => "{type: uniform, min: 1, max: 2}",
+        (_, ValueKind::Map) => "{a: 1}",
+        (_, ValueKind::Columns) => "[{name: a}]",
     }
 }
 
 /// A value that the key refuses.
 fn refused(row: &Row) -> &'static str {
     match row.kind {
-        Kind::Text | Kind::Flag | Kind::LooseFlag | Kind::Integer(..) | Kind::Number(..) => "[[]]",
-        Kind::NumberOrZero(..) => "1e-300",
-        Kind::Integers(_) => "[x]",
-        Kind::Texts => "[1]",
-        Kind::Columns => "[{}]",
+        ValueKind::Text
+        | ValueKind::Flag
+        | ValueKind::LooseFlag
+        | ValueKind::Integer(..)
+        | ValueKind::Number(..) => "[[]]",
+        ValueKind::NumberOrZero(..) => "1e-300",
+        ValueKind::Integers(_) => "[x]",
+        ValueKind::Texts => "[1]",
+        ValueKind::Columns => "[{}]",
         _ => "17 and more",
     }
 }

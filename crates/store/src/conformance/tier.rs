@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use model::checkpoint::manifest::{Entry, Manifest, Moment, SCHEMA_VERSION};
+use model::checkpoint::manifest::{CheckpointManifest, Entry, Moment, SCHEMA_VERSION};
 
 use super::registry::{is_unavailable, selections};
 use crate::{Buffer, CHUNK_GRANULE, Registry, Still, Stored, Tier};
@@ -31,14 +31,14 @@ pub fn tier(tier: &dyn Tier) {
 }
 
 /// The list of a checkpoint with files of these sizes.
-pub fn manifest(step: u64, serial: u64, sizes: &[u64]) -> Manifest {
+pub fn manifest(step: u64, serial: u64, sizes: &[u64]) -> CheckpointManifest {
     let entry = |(at, bytes): (usize, &u64)| Entry {
         name: format!("file{at}"),
         rank: 0,
         bytes: *bytes,
         crc32: u32::try_from(serial).unwrap(),
     };
-    Manifest {
+    CheckpointManifest {
         schema_version: SCHEMA_VERSION,
         serial,
         moment: Moment { epoch: 1, step },
@@ -97,7 +97,7 @@ fn reads_back(tier: &dyn Tier, checkpoint: &Stored) -> bool {
     })
 }
 
-fn save(tier: &dyn Tier, manifest: Manifest) -> Stored {
+fn save(tier: &dyn Tier, manifest: CheckpointManifest) -> Stored {
     let checkpoint = tier.begin(manifest).unwrap();
     write_files(tier, &checkpoint);
     tier.commit(&checkpoint).unwrap();

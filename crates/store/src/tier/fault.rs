@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{Lock, OpenTier, Sink, Source, TierFiles, Volume};
 use crate::page_cache::Pages;
-use crate::rule::{self, Kind, Strikes, Use};
+use crate::rule::{self, FaultKind, Strikes, Use};
 use crate::{Buffer, Now, Operation, Selection, StoreError};
 
 /// A tier whose operations go wrong by rule.
@@ -33,15 +33,15 @@ impl FaultVolume {
     fn pass(&self, operation: Operation, name: &Name) -> Result<(), StoreError> {
         let takes_room = matches!(operation, Operation::Create | Operation::Write | Operation::MakeFolder);
         let kind = self.strikes.rule.kind;
-        if (kind == Kind::Full && !takes_room) || !self.strikes.strike(name) {
+        if (kind == FaultKind::Full && !takes_room) || !self.strikes.strike(name) {
             return Ok(());
         }
         let cause = match kind {
-            Kind::Delay => {
+            FaultKind::Delay => {
                 std::thread::sleep(Duration::from_nanos(self.strikes.rule.span.0));
                 return Ok(());
             }
-            Kind::Full => Errno::NOSPC,
+            FaultKind::Full => Errno::NOSPC,
             _ => Errno::IO,
         };
         Err(StoreError::io(operation, &self.inner.shown(name), cause))

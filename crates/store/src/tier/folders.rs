@@ -6,7 +6,7 @@
 
 use std::fmt::Debug;
 
-use model::checkpoint::manifest::{MANIFEST, Manifest, Moment};
+use model::checkpoint::manifest::{CheckpointManifest, MANIFEST, Moment};
 use model::names::Name;
 
 use super::{CHUNK_GRANULE, Stored, Tier, TierFiles, file_path, name};
@@ -70,7 +70,7 @@ impl Tier for Folders {
         Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
-    fn begin(&self, draft: Manifest) -> Result<Stored, StoreError> {
+    fn begin(&self, draft: CheckpointManifest) -> Result<Stored, StoreError> {
         let begun = self.try_begin(&draft);
         if begun.is_err() {
             // The error is the one to report; what could not be put in order now, the next run does.
@@ -106,7 +106,7 @@ impl Tier for Folders {
         self.moments()?.into_iter().try_for_each(|moment| self.tidy(moment))
     }
 
-    fn holds(&self, manifest: &Manifest) -> Result<bool, StoreError> {
+    fn holds(&self, manifest: &CheckpointManifest) -> Result<bool, StoreError> {
         let folder = manifest.moment.folder();
         if self.stored(folder.clone())?.is_none_or(|there| there.manifest != *manifest) {
             return Ok(false);
@@ -125,9 +125,9 @@ impl Tier for Folders {
 
 impl Folders {
     /// The list of files under this name, if it is a whole one and of this folder.
-    fn listed(&self, folder: &str, file: &str) -> Result<Option<Manifest>, StoreError> {
+    fn listed(&self, folder: &str, file: &str) -> Result<Option<CheckpointManifest>, StoreError> {
         let Some(bytes) = self.0.get(&file_path(folder, file))? else { return Ok(None) };
-        let read = String::from_utf8(bytes).ok().and_then(|text| Manifest::from_text(&text).ok());
+        let read = String::from_utf8(bytes).ok().and_then(|text| CheckpointManifest::from_text(&text).ok());
         // One of another folder says nothing about what is here, and no file of ours is elsewhere.
         let of_moment = folder.strip_suffix(ASIDE).unwrap_or(folder);
         Ok(read.filter(|list| {
@@ -150,7 +150,7 @@ impl Folders {
         Ok(moments)
     }
 
-    fn try_begin(&self, draft: &Manifest) -> Result<(), StoreError> {
+    fn try_begin(&self, draft: &CheckpointManifest) -> Result<(), StoreError> {
         let folder = draft.moment.folder();
         self.tidy(draft.moment)?;
         if self.stored(folder.clone())?.is_some() {

@@ -11,7 +11,7 @@ mod sim;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use model::checkpoint::manifest::{Manifest, Moment};
+use model::checkpoint::manifest::{CheckpointManifest, Moment};
 use model::location::Location;
 use model::names::Name;
 use model::units::Nanos;
@@ -62,7 +62,7 @@ pub trait TierFiles: Send + Sync + Debug {
 pub struct Stored {
     /// What the names of its files begin with.
     pub prefix: String,
-    pub manifest: Manifest,
+    pub manifest: CheckpointManifest,
 }
 
 impl Stored {
@@ -87,7 +87,7 @@ pub trait Tier: Send + Sync + Debug {
     fn list(&self) -> Result<Vec<Stored>, StoreError>;
     /// Announces a checkpoint and the files that will be written for it. A complete one of the same moment stays so
     /// until this one is committed.
-    fn begin(&self, draft: Manifest) -> Result<Stored, StoreError>;
+    fn begin(&self, draft: CheckpointManifest) -> Result<Stored, StoreError>;
     /// Puts the manifest of a checkpoint that was begun and whose files are all durable. It replaces the complete one
     /// that was there when it was begun; if another run has committed one since, it is refused.
     fn commit(&self, checkpoint: &Stored) -> Result<(), StoreError>;
@@ -98,7 +98,7 @@ pub trait Tier: Send + Sync + Debug {
     /// Puts in order what an interrupted run left.
     fn recover(&self) -> Result<(), StoreError>;
     /// Whether exactly this checkpoint is complete here, with every file in its size, and durable.
-    fn holds(&self, manifest: &Manifest) -> Result<bool, StoreError>;
+    fn holds(&self, manifest: &CheckpointManifest) -> Result<bool, StoreError>;
 }
 
 /// Opens a volume or a tier at a location.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use model::checkpoint::manifest::{Manifest, Moment};
+use model::checkpoint::manifest::{CheckpointManifest, Moment};
 use model::names::Name;
 use model::units::Nanos;
 
@@ -112,7 +112,7 @@ impl Tier for SimTier {
         Ok(self.contents().complete.values().cloned().collect())
     }
 
-    fn begin(&self, manifest: Manifest) -> Result<Stored, StoreError> {
+    fn begin(&self, manifest: CheckpointManifest) -> Result<Stored, StoreError> {
         let folder = manifest.moment.folder();
         // The files of the one that it replaces keep their names until then.
         let prefix = match self.contents().complete.contains_key(&manifest.moment) {
@@ -149,7 +149,7 @@ impl Tier for SimTier {
         Ok(())
     }
 
-    fn holds(&self, manifest: &Manifest) -> Result<bool, StoreError> {
+    fn holds(&self, manifest: &CheckpointManifest) -> Result<bool, StoreError> {
         let contents = self.contents();
         Ok(contents.complete.get(&manifest.moment).is_some_and(|there| {
             let has = |name: &str, bytes| contents.files.get(there.path(name).as_str()) == Some(&bytes);

@@ -25,13 +25,13 @@ fn is_disturbed(mode: &str, on_fast: bool, rule: &str) -> bool {
     let (fast, last, burst) = (fast.path(), last.path(), mode == "burst-buffer");
     let settings = [&format!("checkpoint.mode_of_save={mode}"), "checkpoint.keep_last=2"];
     let calm = || bench(&settings, burst.then(|| posix(fast)), posix(last));
-    calm().keep(|keeper| (keeper.save(at(1)), keeper.save(at(2))));
+    calm().keep(|checkpointer| (checkpointer.save(at(1)), checkpointer.save(at(2))));
     let wild = tier(&format!("fault:posix,{rule}"), if on_fast { fast } else { last });
     let wild = match on_fast {
         true => bench(&settings, Some(wild), posix(last)),
         false => bench(&settings, burst.then(|| posix(fast)), wild),
     };
-    let kept = wild.try_keep(|keeper| (keeper.save(at(2)), keeper.save(at(3))));
+    let kept = wild.try_keep(|checkpointer| (checkpointer.save(at(2)), checkpointer.save(at(3))));
     // What was there before, or what the run saw complete.
     let seen = kept.map_or(Vec::new(), |(_, saved)| saved);
     let promised = seen.iter().rev().find(|seen| seen.is_complete()).map_or(at(2), |seen| seen.moment);
@@ -39,7 +39,7 @@ fn is_disturbed(mode: &str, on_fast: bool, rule: &str) -> bool {
     let only = ["checkpoint.num_checkpoints_write=0", "checkpoint.num_checkpoints_read=1"];
     let find = || {
         let reads = bench(&only, burst.then(|| posix(fast)), posix(last));
-        reads.keep(|keeper| keeper.restore(newest()).unwrap()).0.moment
+        reads.keep(|checkpointer| checkpointer.restore(newest()).unwrap()).0.moment
     };
     let found = find();
     assert!(found >= promised, "{mode}, {rule}: {found:?}, and {promised:?} was promised");

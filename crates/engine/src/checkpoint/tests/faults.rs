@@ -58,7 +58,7 @@ fn a_drain_that_fails_for_a_while_comes_through() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let slow = faulty("kind=eio,file=optim,limit=3", last.path());
     let bench = bench(&[], Some(posix(fast.path())), slow);
-    let (_, saved) = bench.keep(|keeper| keeper.save(at(1)));
+    let (_, saved) = bench.keep(|checkpointer| checkpointer.save(at(1)));
     assert!(troubles(&saved[0]).contains("optim_states.pt: "), "{}", troubles(&saved[0]));
     assert!(saved[0].durable_ns.is_some() && saved[0].drain_ns.is_some());
     assert_eq!(complete(last.path()), ["global_epoch1_step1"]);
@@ -71,7 +71,7 @@ fn a_last_tier_that_keeps_failing_costs_slots_and_no_checkpoint() {
         let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let slow = faulty(rule, last.path());
         let failing = bench(&["checkpoint.burst_slots=2"], Some(posix(fast.path())), slow);
-        let (_, saved) = failing.keep(|keeper| (1..=4).map(|step| keeper.save(at(step))).max());
+        let (_, saved) = failing.keep(|checkpointer| (1..=4).map(|step| checkpointer.save(at(step))).max());
         for seen in &saved[..2] {
             assert!(seen.fast_ns.is_some() && seen.durable_ns.is_none(), "{seen:?}");
             assert!(troubles(seen).contains(words), "{}", troubles(seen));
@@ -86,13 +86,13 @@ fn a_last_tier_that_keeps_failing_costs_slots_and_no_checkpoint() {
         if rule == "kind=full" {
             assert_eq!(tree(last.path()).len(), 0, "nothing half is left there");
             // A run that finds them there says why they stay.
-            let (_, saved) = failing.keep(|keeper| keeper.save(at(5)));
+            let (_, saved) = failing.keep(|checkpointer| checkpointer.save(at(5)));
             let told = troubles(&saved[0]);
             assert!(told.contains("of an earlier run: drain: ") && told.contains(words), "{told}");
         }
         // The next run, on a tier that works, finishes what was begun.
         let mended = bench(&[], Some(posix(fast.path())), posix(last.path()));
-        let (restored, _) = mended.keep(|keeper| keeper.restore(newest()).unwrap());
+        let (restored, _) = mended.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
         assert_eq!(restored.moment, at(2));
         assert_eq!(complete(last.path()), ["global_epoch1_step1", "global_epoch1_step2"]);
         assert_eq!(tree(fast.path()).len(), 0);
@@ -102,14 +102,14 @@ fn a_last_tier_that_keeps_failing_costs_slots_and_no_checkpoint() {
 #[test]
 fn a_full_last_tier_keeps_what_it_has() {
     let last = tempfile::tempdir().unwrap();
-    bench(&[], None, posix(last.path())).keep(|keeper| keeper.save(at(1)));
+    bench(&[], None, posix(last.path())).keep(|checkpointer| checkpointer.save(at(1)));
     let before = tree(last.path());
     for (mode, step) in [("direct", 2), ("async", 2), ("direct", 1), ("async", 1)] {
         // Full from the beginning, in the middle of the files, and when the manifest is written.
         for rule in ["kind=full", "kind=full,file=optim", "kind=full,file=checkpoint.json"] {
             let mode = format!("checkpoint.mode_of_save={mode}");
             let full = bench(&[&mode], None, faulty(rule, last.path()));
-            let (_, saved) = full.keep(|keeper| keeper.save(at(step)));
+            let (_, saved) = full.keep(|checkpointer| checkpointer.save(at(step)));
             assert!(troubles(&saved[0]).starts_with("no space left"), "{rule}: {saved:?}");
             assert!(!saved[0].is_complete());
             assert!(
@@ -125,25 +125,25 @@ fn a_last_tier_that_was_away_gets_all_that_it_missed() {
     let (fast, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (last, away) = (place.path().join("last"), place.path().join("away"));
     let bench = bench(&["checkpoint.burst_slots=2"], Some(posix(fast.path())), posix(&last));
-    let (_, saved) = bench.keep(|keeper| {
-        keeper.save(at(1));
-        while keeper.state().undrained.contains(&at(1)) {
+    let (_, saved) = bench.keep(|checkpointer| {
+        checkpointer.save(at(1));
+        while checkpointer.state().undrained.contains(&at(1)) {
             std::thread::sleep(Duration::from_millis(1));
         }
         fs::rename(&last, &away).unwrap();
-        keeper.save(at(2));
-        keeper.save(at(3));
+        checkpointer.save(at(2));
+        checkpointer.save(at(3));
         // Longer than it takes for a drain to count as failing.
         let told = |state: &State| state.saved[1..3].iter().all(|seen| !seen.troubles.is_empty());
-        while keeper.state().drain_failure.is_none() || !told(&keeper.state()) {
+        while checkpointer.state().drain_failure.is_none() || !told(&checkpointer.state()) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        keeper.save(at(4));
+        checkpointer.save(at(4));
         fs::rename(&away, &last).unwrap();
-        while !keeper.state().undrained.is_empty() {
+        while !checkpointer.state().undrained.is_empty() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        keeper.save(at(5));
+        checkpointer.save(at(5));
     });
     for seen in [&saved[1], &saved[2]] {
         assert!(troubles(seen).ends_with("last does not exist"), "{}", troubles(seen));
@@ -158,13 +158,13 @@ fn a_last_tier_that_was_away_gets_all_that_it_missed() {
 #[test]
 fn a_save_that_is_interrupted_leaves_what_was_there() {
     let last = tempfile::tempdir().unwrap();
-    bench(&[], None, posix(last.path())).keep(|keeper| keeper.save(at(1)));
+    bench(&[], None, posix(last.path())).keep(|checkpointer| checkpointer.save(at(1)));
     let before = tree(last.path());
     for mode in ["direct", "async"] {
         let stopped = bench(&[&format!("checkpoint.mode_of_save={mode}")], None, posix(last.path()));
-        let (_, saved) = stopped.keep(|keeper| {
+        let (_, saved) = stopped.keep(|checkpointer| {
             stopped.stop.wish();
-            (keeper.save(at(1)), keeper.save(at(2)))
+            (checkpointer.save(at(1)), checkpointer.save(at(2)))
         });
         assert!(saved.iter().all(|seen| !seen.is_complete() && troubles(seen) == "interrupted"), "{saved:?}");
         assert!(tree(last.path()) == before, "{mode}");
@@ -174,18 +174,19 @@ fn a_save_that_is_interrupted_leaves_what_was_there() {
 #[test]
 fn a_restore_that_fails_is_named_and_spoils_nothing() {
     let last = tempfile::tempdir().unwrap();
-    bench(&[], None, posix(last.path())).keep(|keeper| keeper.save(at(1)));
+    bench(&[], None, posix(last.path())).keep(|checkpointer| checkpointer.save(at(1)));
     let before = tree(last.path());
     for rule in ["kind=eio,file=optim,after=1", "kind=eio,file=checkpoint.json"] {
         let reads = ["checkpoint.num_checkpoints_write=0", "checkpoint.num_checkpoints_read=1"];
         let failing = bench(&reads, None, faulty(rule, last.path()));
-        let error = failing.keep(|keeper| keeper.restore(newest())).0.unwrap_err().to_string();
+        let error = failing.keep(|checkpointer| checkpointer.restore(newest())).0.unwrap_err().to_string();
         // Two threads restore: the second operation is a read of the first file or the opening of the second.
         let is_named = ["cannot read ", "cannot open "].iter().any(|words| error.starts_with(words));
         assert!(is_named && error.contains("global_epoch1_step1/"), "{error}");
         assert!(tree(last.path()) == before);
     }
-    let (restored, _) = bench(&[], None, posix(last.path())).keep(|keeper| keeper.restore(newest()).unwrap());
+    let (restored, _) =
+        bench(&[], None, posix(last.path())).keep(|checkpointer| checkpointer.restore(newest()).unwrap());
     assert_eq!(restored.moment, at(1));
 }
 
@@ -193,14 +194,14 @@ fn a_restore_that_fails_is_named_and_spoils_nothing() {
 fn a_drain_whose_end_was_missing_copies_nothing_again() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for place in [&fast, &last] {
-        bench(&[], None, posix(place.path())).keep(|keeper| keeper.save(at(1)));
+        bench(&[], None, posix(place.path())).keep(|checkpointer| checkpointer.save(at(1)));
     }
     // It could not copy anything.
     let full = || bench(&[], Some(posix(fast.path())), faulty("kind=full", last.path()));
     full().keep(|_| ());
     assert_eq!(tree(fast.path()).len(), 0);
     // But where a file on the last tier is not what it was, the fast tier has the only good one.
-    bench(&[], None, posix(fast.path())).keep(|keeper| keeper.save(at(1)));
+    bench(&[], None, posix(fast.path())).keep(|checkpointer| checkpointer.save(at(1)));
     let file = last.path().join("global_epoch1_step1/zero_pp_rank_0_mp_rank_0_optim_states.pt");
     fs::write(&file, "short").unwrap();
     full().keep(|_| ());
@@ -213,9 +214,9 @@ fn a_drain_whose_end_was_missing_copies_nothing_again() {
 fn without_fsync_a_checkpoint_is_complete_when_it_is_safe_all_the_same() {
     let last = tempfile::tempdir().unwrap();
     let unsafe_save = ["checkpoint.fsync=false"];
-    let (restored, saved) = bench(&unsafe_save, None, posix(last.path())).keep(|keeper| {
-        keeper.save(at(1));
-        keeper.restore(newest()).unwrap()
+    let (restored, saved) = bench(&unsafe_save, None, posix(last.path())).keep(|checkpointer| {
+        checkpointer.save(at(1));
+        checkpointer.restore(newest()).unwrap()
     });
     assert_eq!(restored.moment, at(1), "a restore waits for what is on its way");
     assert!(saved[0].durable_ns.is_some());
@@ -225,7 +226,7 @@ fn without_fsync_a_checkpoint_is_complete_when_it_is_safe_all_the_same() {
     let writes = file.bytes.div_ceil(plan.chunk_bytes);
     let rule = format!("kind=eio,file={},after={},limit=1", file.name, 1 + writes + 1);
     let failing = bench(&unsafe_save, None, faulty(&rule, last.path()));
-    let (_, saved) = failing.keep(|keeper| keeper.save(at(2)));
+    let (_, saved) = failing.keep(|checkpointer| checkpointer.save(at(2)));
     assert!(troubles(&saved[0]).starts_with("cannot flush"), "{saved:?}");
     assert!(!saved[0].is_complete());
     assert_eq!(complete(last.path()), ["global_epoch1_step1"]);
@@ -233,7 +234,7 @@ fn without_fsync_a_checkpoint_is_complete_when_it_is_safe_all_the_same() {
     // Through a fast tier, too.
     let fast = tempfile::tempdir().unwrap();
     let through = bench(&unsafe_save, Some(posix(fast.path())), posix(last.path()));
-    let (_, saved) = through.keep(|keeper| keeper.save(at(3)));
+    let (_, saved) = through.keep(|checkpointer| checkpointer.save(at(3)));
     assert!(saved[0].fast_ns.is_some() && saved[0].durable_ns > saved[0].fast_ns, "{saved:?}");
     assert_eq!(complete(last.path()), ["global_epoch1_step1", "global_epoch1_step3"]);
 }
@@ -250,9 +251,9 @@ fn what_is_not_ours_is_never_touched() {
         fs::write(root.join("notes.partial"), "theirs").unwrap();
     }
     let before = (tree(fast.path()), tree(last.path()));
-    keep_one().keep(|keeper| keeper.save(at(1)));
+    keep_one().keep(|checkpointer| checkpointer.save(at(1)));
     fs::write(last.path().join("global_epoch1_step1/note"), "theirs").unwrap();
-    let (_, saved) = keep_one().keep(|keeper| (keeper.save(at(2)), keeper.save(at(7))));
+    let (_, saved) = keep_one().keep(|checkpointer| (checkpointer.save(at(2)), checkpointer.save(at(7))));
     assert!(saved[0].troubles.is_empty());
     assert!(
         troubles(&saved[1]).contains("global_epoch1_step7 holds files that feedline did not"),
@@ -270,9 +271,9 @@ fn what_is_not_ours_is_never_touched() {
 fn another_model_s_checkpoints_do_not_count_and_do_not_go() {
     let last = tempfile::tempdir().unwrap();
     let other = Bench { plan: plan(&[], 4, 64), ..bench(&[], None, posix(last.path())) };
-    other.keep(|keeper| keeper.save(at(1)));
+    other.keep(|checkpointer| checkpointer.save(at(1)));
     let keep_one = bench(&["checkpoint.keep_last=1"], None, posix(last.path()));
-    keep_one.keep(|keeper| (keeper.save(at(2)), keeper.save(at(3))));
+    keep_one.keep(|checkpointer| (checkpointer.save(at(2)), checkpointer.save(at(3))));
     assert_eq!(complete(last.path()), ["global_epoch1_step1", "global_epoch1_step3"]);
 }
 
@@ -284,15 +285,15 @@ fn one_run_at_a_time_writes_and_many_read() {
         let only = ["checkpoint.num_checkpoints_write=0", "checkpoint.num_checkpoints_read=1"];
         bench(&only, None, posix(last.path()))
     };
-    writes.keep(|keeper| {
-        keeper.save(at(1));
+    writes.keep(|checkpointer| {
+        checkpointer.save(at(1));
         let error = again.try_keep(|_| ()).unwrap_err().to_string();
         assert!(error.starts_with("another feedline is writing to"), "{error}");
         assert!(reads().try_keep(|_| ()).is_err());
     });
-    reads().keep(|keeper| {
-        keeper.restore(newest()).unwrap();
-        reads().keep(|keeper| keeper.restore(newest()).unwrap());
+    reads().keep(|checkpointer| {
+        checkpointer.restore(newest()).unwrap();
+        reads().keep(|checkpointer| checkpointer.restore(newest()).unwrap());
         assert!(again.try_keep(|_| ()).is_err());
     });
     let same = bench(&[], Some(posix(last.path())), posix(last.path()));
@@ -303,10 +304,10 @@ fn one_run_at_a_time_writes_and_many_read() {
 fn what_is_being_read_is_not_removed() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let keep_one = bench(&["checkpoint.keep_last=1"], Some(posix(fast.path())), posix(last.path()));
-    keep_one.keep(|keeper| keeper.save(at(1)));
-    keep_one.keep(|keeper| {
-        let reading = keeper.reading();
-        keeper.save(at(2));
+    keep_one.keep(|checkpointer| checkpointer.save(at(1)));
+    keep_one.keep(|checkpointer| {
+        let reading = checkpointer.reading();
+        checkpointer.save(at(2));
         while complete(last.path()).len() < 2 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -322,9 +323,9 @@ fn what_is_being_read_is_not_removed() {
 #[test]
 fn who_only_restores_changes_nothing() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    bench(&[], None, posix(fast.path())).keep(|keeper| keeper.save(at(2)));
+    bench(&[], None, posix(fast.path())).keep(|checkpointer| checkpointer.save(at(2)));
     // Left by a run that was killed: half a checkpoint, and the one that it was to take the place of.
-    bench(&[], None, posix(last.path())).keep(|keeper| keeper.save(at(1)));
+    bench(&[], None, posix(last.path())).keep(|checkpointer| checkpointer.save(at(1)));
     fs::rename(last.path().join("global_epoch1_step1"), last.path().join("global_epoch1_step1.replaced"))
         .unwrap();
     fs::create_dir(last.path().join("global_epoch1_step1")).unwrap();
@@ -333,8 +334,9 @@ fn who_only_restores_changes_nothing() {
     let only = ["checkpoint.num_checkpoints_write=0", "checkpoint.num_checkpoints_read=1"];
     let reads = bench(&only, Some(posix(fast.path())), posix(last.path()));
     let wish = |moment| RestoreWish { moment: Some(moment), cold: false };
-    let ((two, one), _) =
-        reads.keep(|keeper| (keeper.restore(wish(at(2))).unwrap(), keeper.restore(wish(at(1))).unwrap()));
+    let ((two, one), _) = reads.keep(|checkpointer| {
+        (checkpointer.restore(wish(at(2))).unwrap(), checkpointer.restore(wish(at(1))).unwrap())
+    });
     assert_eq!((two.from_fast, one.from_fast), (true, false));
     assert!((tree(fast.path()), tree(last.path())) == before);
     // Who saves puts it in order.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use model::checkpoint::manifest::Manifest;
+use model::checkpoint::manifest::CheckpointManifest;
 use model::names::Name;
 use store::conformance::tier::{manifest, tier, write_files};
 use store::page_cache::Pages;
@@ -36,7 +36,7 @@ fn written(checkpoint: &Stored) -> Vec<u8> {
 
 fn read(bytes: &[u8]) -> Stored {
     let (prefix, text) = std::str::from_utf8(bytes).unwrap().split_once('\n').unwrap();
-    Stored { prefix: prefix.to_owned(), manifest: Manifest::from_text(text).unwrap() }
+    Stored { prefix: prefix.to_owned(), manifest: CheckpointManifest::from_text(text).unwrap() }
 }
 
 impl Bucket {
@@ -166,7 +166,7 @@ impl Tier for Objects {
         Ok(manifests.map(|(_, bytes)| read(bytes)).collect())
     }
 
-    fn begin(&self, manifest: Manifest) -> Result<Stored, StoreError> {
+    fn begin(&self, manifest: CheckpointManifest) -> Result<Stored, StoreError> {
         let mut bucket = self.bucket();
         bucket.begun += 1;
         let prefix = format!("{}/{}", manifest.moment.folder(), bucket.begun);
@@ -211,7 +211,7 @@ impl Tier for Objects {
         Ok(())
     }
 
-    fn holds(&self, manifest: &Manifest) -> Result<bool, StoreError> {
+    fn holds(&self, manifest: &CheckpointManifest) -> Result<bool, StoreError> {
         let bucket = self.bucket();
         Ok(bucket.objects.get(&manifest_key(manifest.moment)).is_some_and(|bytes| {
             let there = read(bytes);
@@ -237,10 +237,10 @@ fn the_engine_saves_drains_removes_and_restores() {
         let place = |objects: &Objects| -> Box<dyn Tier> { Box::new(objects.clone()) };
         let burst = (mode == "burst-buffer").then(|| place(&fast));
         let bench = bench(&settings, burst, place(&last));
-        let (_, saved) = bench.keep(|keeper| (1..=3).map(|step| keeper.save(at(step))).max());
+        let (_, saved) = bench.keep(|checkpointer| (1..=3).map(|step| checkpointer.save(at(step))).max());
         assert!(saved.iter().all(|save| save.is_complete() && save.troubles.is_empty()), "{saved:?}");
-        bench.keep(|keeper| keeper.save(at(2)));
-        let (restored, _) = bench.keep(|keeper| keeper.restore(newest()).unwrap());
+        bench.keep(|checkpointer| checkpointer.save(at(2)));
+        let (restored, _) = bench.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
         assert_eq!((restored.moment, restored.verified_bytes), (at(2), restored.bytes), "{mode}");
         assert_eq!(fast.names(), Vec::<String>::new(), "{mode}");
         let mut kept: Vec<Moment> = last.list().unwrap().iter().map(|there| there.manifest.moment).collect();
@@ -270,6 +270,6 @@ fn what_a_killed_run_left_is_removed_by_the_next() {
     let objects = Objects::default();
     let killed = objects.begin(manifest(7, 1, &[100, 200])).unwrap();
     write_files(&objects, &killed);
-    bench(&[], None, Box::new(objects.clone())).keep(|keeper| keeper.save(at(1)));
+    bench(&[], None, Box::new(objects.clone())).keep(|checkpointer| checkpointer.save(at(1)));
     assert!(objects.names().iter().all(|name| name.starts_with("global_epoch1_step1/")), "{objects:?}");
 }

@@ -10,12 +10,12 @@ use crate::{Extent, Obstacle};
 /// The index that a layout message names, and its address. Without an address no chunk was ever written.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::hdf5) struct Index {
-    kind: Kind,
+    kind: IndexKind,
     address: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum IndexKind {
     /// The chunk itself, with its size if it is filtered.
     Single(Option<u64>),
     /// Contiguous chunks.
@@ -29,7 +29,7 @@ enum Kind {
 impl Index {
     /// The tree of layouts before version 4.
     pub(super) fn tree(address: Option<u64>) -> Index {
-        Index { kind: Kind::Tree1, address }
+        Index { kind: IndexKind::Tree1, address }
     }
 
     /// The part of a layout message of version 4 after the chunk's extents.
@@ -43,16 +43,16 @@ impl Index {
             1 if flags & 2 != 0 => {
                 let len = cursor.length(container)?;
                 cursor.skip(4)?;
-                Kind::Single(Some(len))
+                IndexKind::Single(Some(len))
             }
-            1 => Kind::Single(None),
-            2 => Kind::Implicit,
-            3 => cursor.skip(1).map(|()| Kind::Fixed)?,
-            4 => cursor.skip(5).map(|()| Kind::Extensible)?,
-            5 => cursor.skip(6).map(|()| Kind::Tree2)?,
+            1 => IndexKind::Single(None),
+            2 => IndexKind::Implicit,
+            3 => cursor.skip(1).map(|()| IndexKind::Fixed)?,
+            4 => cursor.skip(5).map(|()| IndexKind::Extensible)?,
+            5 => cursor.skip(6).map(|()| IndexKind::Tree2)?,
             other => return Err(cursor.damage(format!("an index of chunks of unknown kind {other}"))),
         };
-        if filtered && matches!(kind, Kind::Single(None) | Kind::Implicit) {
+        if filtered && matches!(kind, IndexKind::Single(None) | IndexKind::Implicit) {
             return Err(cursor.damage("filtered chunks without sizes"));
         }
         Ok(Index { kind, address: cursor.address(container)? })
@@ -60,12 +60,12 @@ impl Index {
 
     pub(super) fn name(&self) -> &'static str {
         match self.kind {
-            Kind::Single(_) => "one chunk",
-            Kind::Implicit => "implicit index",
-            Kind::Fixed => "fixed array",
-            Kind::Extensible => "extensible array",
-            Kind::Tree1 => "B-tree",
-            Kind::Tree2 => "B-tree version 2",
+            IndexKind::Single(_) => "one chunk",
+            IndexKind::Implicit => "implicit index",
+            IndexKind::Fixed => "fixed array",
+            IndexKind::Extensible => "extensible array",
+            IndexKind::Tree1 => "B-tree",
+            IndexKind::Tree2 => "B-tree version 2",
         }
     }
 
@@ -78,12 +78,12 @@ impl Index {
     ) -> Result<Finder<'c, 'a>, Obstacle> {
         let search = match (self.kind, self.address) {
             (_, None) => Search::Nothing,
-            (Kind::Single(len), Some(at)) => Search::Single(at, len.unwrap_or(grid.chunk_bytes())),
-            (Kind::Implicit, Some(at)) => Search::Implicit(at),
-            (Kind::Fixed, Some(at)) => Search::Fixed(Fixed::open(container, at)?),
-            (Kind::Extensible, Some(at)) => Search::Extensible(Extensible::open(container, at)?),
-            (Kind::Tree1, Some(at)) => Search::Tree1(at),
-            (Kind::Tree2, Some(at)) => {
+            (IndexKind::Single(len), Some(at)) => Search::Single(at, len.unwrap_or(grid.chunk_bytes())),
+            (IndexKind::Implicit, Some(at)) => Search::Implicit(at),
+            (IndexKind::Fixed, Some(at)) => Search::Fixed(Fixed::open(container, at)?),
+            (IndexKind::Extensible, Some(at)) => Search::Extensible(Extensible::open(container, at)?),
+            (IndexKind::Tree1, Some(at)) => Search::Tree1(at),
+            (IndexKind::Tree2, Some(at)) => {
                 const CHUNKS: u8 = 10;
                 Search::Tree2(Tree2::open(container, at, &[CHUNKS + u8::from(filtered)])?)
             }

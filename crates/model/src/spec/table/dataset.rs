@@ -1,8 +1,8 @@
 //! Keys of `dataset`: how many files, of which format and size, and where they are.
 
 use super::super::names::FORMATS;
-use super::super::schema::Kind::{Choice, Columns, Flag, Integer, Integers, LooseFlag, Number, Text};
 use super::super::schema::Status::{Later, NoEffect, Used};
+use super::super::schema::ValueKind::{Choice, Columns, Flag, Integer, Integers, LooseFlag, Number, Text};
 use super::super::schema::{Row, row};
 use super::{COUNT, MOST};
 

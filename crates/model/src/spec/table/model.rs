@@ -1,8 +1,8 @@
 //! Keys of `framework`, `model` and `checkpoint`: what is trained, and what its checkpoints weigh.
 
 use super::super::names::{CheckpointMode, Datatype, Framework, SaveMode};
-use super::super::schema::Kind::{Choice, Flag, Integer, Integers, Map, Number, NumberOrZero, Text};
 use super::super::schema::Status::{NoEffect, Used, WithCheckpoints};
+use super::super::schema::ValueKind::{Choice, Flag, Integer, Integers, Map, Number, NumberOrZero, Text};
 use super::super::schema::{Row, row};
 use super::{COUNT, LONGEST, RECORDED, SHORTEST};
 

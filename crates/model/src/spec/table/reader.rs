@@ -3,10 +3,10 @@
 use super::super::names::{
     Access, CacheProof, CacheState, Loader, OnError, Preprocess, Readahead, Retain, Verify,
 };
-use super::super::schema::Kind::{
+use super::super::schema::Status::{NoEffect, Unhonoured, Used};
+use super::super::schema::ValueKind::{
     Choice, Flag, Integer, Integers, Number, NumberOrZero, Shuffle, Text, Time,
 };
-use super::super::schema::Status::{NoEffect, Unhonoured, Used};
 use super::super::schema::{Row, row};
 use super::{COUNT, LONGEST, MOST};
 

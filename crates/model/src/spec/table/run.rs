@@ -1,7 +1,7 @@
 //! Keys of the run as a whole: workflow, train, evaluation, metric, output, profiling, logging.
 
-use super::super::schema::Kind::{Choice, Flag, Integer, Map, Number, NumberOrZero, Text, Texts, Time};
 use super::super::schema::Status::{NoEffect, Used};
+use super::super::schema::ValueKind::{Choice, Flag, Integer, Map, Number, NumberOrZero, Text, Texts, Time};
 use super::super::schema::{Row, row};
 use super::{COUNT, LONGEST, RECORDED};
 

@@ -2,8 +2,8 @@
 //! printed.
 
 use super::super::names::StorageType;
-use super::super::schema::Kind::{Choice, Flag, Integer, LooseFlag, Number, Text, Texts};
 use super::super::schema::Status::{Later, Used};
+use super::super::schema::ValueKind::{Choice, Flag, Integer, LooseFlag, Number, Text, Texts};
 use super::super::schema::{Row, Status, row};
 use super::{COUNT, LONGEST};
 

@@ -6,7 +6,7 @@ use model::units::Nanos;
 use store::{Brought, Done, Fetch, Purpose};
 
 use super::super::visit::ReadError;
-use super::Crew;
+use super::ReaderThread;
 use super::reader::State;
 use crate::cache;
 
@@ -17,7 +17,7 @@ pub(super) struct MetadataRead {
     pub(super) bytes: u64,
 }
 
-impl Crew<'_, '_, '_> {
+impl ReaderThread<'_, '_, '_> {
     /// Submits a fetch of metadata from the file of the visit at hand. It goes into the reader's spare buffer, which
     /// its samples do not need before it has ended. The file stays open for the fetch that follows.
     pub(super) fn fetch_metadata(&mut self, place: usize, file_bytes: u64, range: Extent) {

@@ -83,10 +83,10 @@ pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered
         at.0 += *queue as u64;
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut crew = Crew::new(job, drive, thread, job.store.lane(traffic)?, &checker, &readers);
-        let outcome = catch_unwind(AssertUnwindSafe(|| crew.serve()));
-        at = crew.at_work;
-        delivered = crew.finish();
+        let mut reading = ReaderThread::new(job, drive, thread, job.store.lane(traffic)?, &checker, &readers);
+        let outcome = catch_unwind(AssertUnwindSafe(|| reading.serve()));
+        at = reading.at_work;
+        delivered = reading.finish();
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }));
     let cause = match outcome {
@@ -171,7 +171,7 @@ struct Idle {
 }
 
 /// The readers that share a thread.
-struct Crew<'a, 'j, 'd> {
+struct ReaderThread<'a, 'j, 'd> {
     job: &'a Job<'j>,
     drive: &'a Drive<'d>,
     thread: usize,
@@ -193,7 +193,7 @@ struct Crew<'a, 'j, 'd> {
     at_work: (u64, u64),
 }
 
-impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
+impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
     fn new(
         job: &'a Job<'j>,
         drive: &'a Drive<'d>,
@@ -220,7 +220,7 @@ impl<'a, 'j, 'd> Crew<'a, 'j, 'd> {
         let pauses = BinaryHeap::with_capacity(readers.len());
         let (prepared, visits) = (Vec::with_capacity(readers.len()), Visits::new());
         let at_work = (job.first_rank, 0);
-        Crew {
+        ReaderThread {
             job,
             drive,
             thread,

@@ -3,10 +3,10 @@
 use model::ledger::Example;
 
 use super::super::visit::ReadError;
-use super::Crew;
+use super::ReaderThread;
 use crate::events::Event;
 
-impl Crew<'_, '_, '_> {
+impl ReaderThread<'_, '_, '_> {
     /// The reader's samples cannot be had: they are left out, or the run ends.
     pub(super) fn lose(&mut self, place: usize, cause: ReadError) -> Result<(), ReadError> {
         if cause.is_given_up() {
