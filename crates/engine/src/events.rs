@@ -3,8 +3,8 @@
 //!
 //! What happens thousands of times a second is counted: workers add to counters, and a reader looks at them whenever it
 //! likes. What happens rarely is an event. Each thread that emits events has a bounded queue of its own, made when it
-//! emits its first one; a full queue drops the event and counts it, so that no thread ever waits for a reader. While
-//! nobody listens, emitting costs one load.
+//! emits its first one; a full queue drops the event and counts it, so that no thread ever waits for a reader. Without
+//! a listener, emitting costs one load.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -100,7 +100,7 @@ impl Detail {
 #[derive(Debug, Default)]
 pub struct Events {
     counters: Counters,
-    /// The `Detail` that is wanted; 0 while nobody listens.
+    /// The `Detail` that is wanted; 0 without a listener.
     wanted: AtomicU8,
     queues: Mutex<Vec<Receiver<Stamped>>>,
     dropped: AtomicU64,
@@ -149,7 +149,7 @@ impl Progress {
 impl Events {
     /// Lets events be kept from now on.
     pub fn listen(&self, detail: Detail) -> Stream<'_> {
-        // Relaxed: whoever sees it late emits a little later.
+        // Relaxed: a thread that sees it late emits its first event a little later.
         self.wanted.fetch_max(detail as u8, Ordering::Relaxed);
         Stream { events: self }
     }
@@ -324,9 +324,9 @@ mod tests {
         let emitter = Emitter::default();
         emitter.emit(&events, Nanos(0), began(1));
         let stream = events.listen(Detail::Milestones);
-        assert_eq!(stream.drain(), Drained::default(), "nobody listened");
+        assert_eq!(stream.drain(), Drained::default(), "there was no listener");
         emitter.emit(&events, Nanos(1), detail);
-        assert_eq!(stream.drain(), Drained::default(), "nobody wants details");
+        assert_eq!(stream.drain(), Drained::default(), "the listener wants no details");
         let stream = events.listen(Detail::Steps);
         emitter.emit(&events, Nanos(2), detail);
         assert_eq!(stream.drain().events, [Stamped { at: Nanos(2), event: detail }]);

@@ -1,5 +1,5 @@
-//! A data set that somebody else wrote, through its catalog: which catalog a run uses, what of it training and
-//! evaluation read, and whether the folders are still as it says.
+//! An existing data set, through its catalog: which catalog a run uses, which of its files training and evaluation
+//! read, and whether the folders have changed since.
 
 use std::path::Path;
 

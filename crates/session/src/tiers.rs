@@ -111,7 +111,7 @@ impl Site {
         self.selection.tier(&self.folder).map_err(Error::CheckpointFolder)
     }
 
-    /// Refuses a disk that has no room for so many checkpoints, besides what they replace.
+    /// Refuses a disk without space for `count` checkpoints in addition to those that they replace.
     fn check_room(&self, bytes: u64, count: u64, replaced: u64, scale: Scale) -> Result<(), Error> {
         if !self.holds_files() || count == 0 {
             return Ok(());

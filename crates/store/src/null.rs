@@ -175,6 +175,12 @@ mod tests {
         assert_eq!([open(0, &there, true), open(0, &there, false), open(0, &there, false)], [1, 0, 1]);
     }
 
+    /// Variants of a plan are made in `model`, which cannot ask the registry.
+    #[test]
+    fn plans_and_the_registry_know_the_same_facts_of_it() {
+        assert_eq!(Selection::null().plan(), model::plan::StorePlan::null());
+    }
+
     #[test]
     fn holds_no_files_and_says_so() {
         let name = Name::new("train/any").unwrap();

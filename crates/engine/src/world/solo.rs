@@ -1,4 +1,4 @@
-//! All ranks in one process: there is nobody to wait for.
+//! All ranks in one process: there is no other member to wait for.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

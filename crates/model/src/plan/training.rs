@@ -91,7 +91,7 @@ pub struct EvalPlan {
 }
 
 impl EvalPlan {
-    /// How often it happens in so many epochs.
+    /// How often it happens in this number of epochs.
     pub fn times(&self, epochs: u64) -> u64 {
         (epochs + self.every_epochs).saturating_sub(self.first_epoch) / self.every_epochs
     }

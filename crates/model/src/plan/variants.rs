@@ -25,7 +25,7 @@ impl Plan {
         Plan { training, checkpoint: None, ..self.clone() }
     }
 
-    /// One epoch of training with at most so many steps, without evaluation. Refused if no step is left to measure.
+    /// One epoch of training with at most `steps` steps, without evaluation. Refused if no step is left to measure.
     pub fn probe(&self, steps: u64) -> Result<Plan, PlanError> {
         let training = self.trained()?.clone().probe(steps);
         training.metric.check(&training.train)?;

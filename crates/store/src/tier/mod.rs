@@ -40,7 +40,7 @@ pub trait TierFiles: Send + Sync + Debug {
     fn lock(&self, shared: bool) -> Result<Lock, StoreError>;
     /// What it turned out to do that a result should report.
     fn observed(&self) -> Vec<(&'static str, String)>;
-    /// Begins a file that will have so many bytes. Its name must be free.
+    /// Begins a file that will have `bytes` bytes. Its name must be free.
     fn create<'a>(
         &'a self,
         name: &Name,
