@@ -4,26 +4,25 @@
 /// Where a buffer begins: a page, which is a multiple of every block size that a file system asks for.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// A stretch of memory with a part of it in use.
+/// Memory of which a part is in use. It is kept small, because every fetch that has ended carries one.
 #[derive(Debug, Default)]
 pub struct Buffer {
-    memory: Vec<u8>,
+    /// One page longer than the capacity, so that the buffer can begin on a page.
+    memory: Box<[u8]>,
     start: usize,
-    capacity: usize,
     len: usize,
 }
 
 impl Buffer {
     /// Room for `capacity` bytes. Pages are taken from the system when they are first touched.
     pub fn with_capacity(capacity: usize) -> Buffer {
-        let memory = vec![0; capacity + ALIGNMENT];
-        // The vector is never grown in place, so what is aligned now stays aligned.
+        let memory = vec![0; capacity + ALIGNMENT].into_boxed_slice();
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Buffer { memory, start, capacity, len: 0 }
+        Buffer { memory, start, len: 0 }
     }
 
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.memory.len().saturating_sub(ALIGNMENT)
     }
 
     /// The bytes in use.
@@ -33,12 +32,13 @@ impl Buffer {
 
     /// All of it, in use or not.
     pub fn room(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.capacity]
+        let capacity = self.capacity();
+        &mut self.memory[self.start..self.start + capacity]
     }
 
     /// Forgets what is in it and makes sure that `bytes` fit.
     pub(crate) fn prepare(&mut self, bytes: usize) {
-        if self.capacity < bytes {
+        if self.capacity() < bytes {
             *self = Buffer::with_capacity(bytes);
         }
         self.len = 0;
@@ -46,7 +46,7 @@ impl Buffer {
 
     /// Says how many bytes are in use.
     pub fn set_len(&mut self, len: usize) {
-        self.len = len.min(self.capacity);
+        self.len = len.min(self.capacity());
     }
 }
 
