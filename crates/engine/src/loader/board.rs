@@ -1,5 +1,5 @@
-//! What every reader of a phase is about, for the one who watches: which file, for which step, since when. Readers note
-//! it in passing, in places of their own; what the store does for them is in their tracks.
+//! The current work of every reader of a phase, for the watchdog: which file, for which step, since when. Each reader
+//! writes to its own entry. The store's operations are recorded in the readers' tracks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,15 +12,16 @@ use super::job::Deal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     Nothing,
-    /// It fetches samples.
+    /// Fetching samples.
     Fetching,
-    /// Its samples are preprocessed.
+    /// Waiting for the preprocessing of its samples.
     Preparing,
-    /// It fetches metadata that says where its samples are.
+    /// Fetching metadata that locates its samples.
     Metadata,
 }
 
-/// One reader. Relaxed throughout, and one thread writes: whoever watches looks at what has not changed for seconds.
+/// The state of one reader. Relaxed ordering suffices: one thread writes it, and the watchdog only looks for values
+/// that have not changed for seconds.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Post {
@@ -31,7 +32,7 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    /// Notes that the reader turns to a file, and when.
+    /// Records the file that the reader turns to, and when.
     pub(crate) fn visits(&self, file: u64, step: u64, at: Nanos) {
         self.file.store(file, Ordering::Relaxed);
         self.step.store(step, Ordering::Relaxed);
@@ -52,23 +53,23 @@ impl Post {
     }
 }
 
-/// The readers that a thread plays.
+/// The readers of one thread.
 #[derive(Debug)]
 pub(crate) struct Station {
     pub(crate) posts: Vec<Post>,
     pub(crate) tracks: Vec<Track>,
-    /// Until when the thread sleeps by plan; 0 if it does not.
+    /// End of the thread's planned sleep; 0 if it does not sleep.
     until: AtomicU64,
 }
 
 impl Station {
-    /// Notes that the thread sleeps, until a moment that it knows or until someone answers.
+    /// Records that the thread sleeps: until a known moment, or until something wakes it.
     pub(crate) fn sleeps(&self, until: Option<Nanos>) {
         self.until.store(until.map_or(0, |until| until.0), Ordering::Relaxed);
     }
 }
 
-/// A reader that waits.
+/// A reader that waits for an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
     pub(crate) since: Nanos,
@@ -77,7 +78,7 @@ pub(crate) struct Wait {
     pub(crate) step: u64,
     pub(crate) file: u64,
     pub(crate) offset: u64,
-    /// In words.
+    /// Description of the operation.
     pub(crate) operation: String,
 }
 
@@ -104,18 +105,18 @@ impl Board {
         &self.stations[thread]
     }
 
-    /// Changes with every operation that ends.
+    /// A number that changes whenever an operation ends.
     pub(crate) fn progress(&self) -> u64 {
         let tracks = self.stations.iter().flat_map(|station| &station.tracks);
         tracks.map(Track::ended).fold(0, u64::wrapping_add)
     }
 
-    /// Whether a thread sleeps until a moment that is yet to come.
+    /// Whether a thread sleeps until a moment in the future.
     pub(crate) fn sleeps(&self, now: Nanos) -> bool {
         self.stations.iter().any(|station| station.until.load(Ordering::Relaxed) > now.0)
     }
 
-    /// The readers that fetch something, longest first.
+    /// The readers that fetch or preprocess, longest wait first.
     pub(crate) fn waits(&self, deal: &Deal) -> Vec<Wait> {
         let mut waits = Vec::new();
         for (thread, station) in self.stations.iter().enumerate() {
@@ -146,7 +147,7 @@ mod tests {
     use store::Operation;
 
     #[test]
-    fn those_who_wait_longest_come_first() {
+    fn longest_waits_come_first() {
         let deal = Deal::new(2, 2, 2);
         let board = Board::new(&deal);
         let note = |thread, reader, doing, file, step, at| {
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_planned_sleep_is_seen_until_it_is_over() {
+    fn a_planned_sleep_is_reported_until_it_ends() {
         let board = Board::new(&Deal::new(1, 1, 1));
         assert!(!board.sleeps(Nanos(0)));
         board.station(0).sleeps(Some(Nanos(90)));

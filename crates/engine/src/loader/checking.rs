@@ -1,6 +1,7 @@
-//! Compares what comes with what the files should hold, as far as the plan wants it: a few hundred bytes of every MiB
-//! that a reader fetches, at places that differ from file to file and epoch to epoch, or every byte. It sees the bytes
-//! in passing and keeps none; compressed files are the exception, which can only be made again as a whole.
+//! Compares fetched bytes with the expected content of the files, as far as the plan asks for it: a few hundred bytes
+//! of every MiB that a reader fetches, at offsets that differ between files and epochs, or every byte. Bytes are
+//! compared as they arrive and are not kept. The exception is compressed files, which can only be regenerated as a
+//! whole.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,18 +17,18 @@ use store::{Done, StoreError, Witness};
 use super::job::Job;
 use crate::truth::{LITTLE_EFFORT, Truth};
 
-/// A sample is compared in every stretch of so many bytes.
+/// One sample is compared in each stretch of this many bytes.
 const STRETCH: u64 = 1 << 20;
-/// Bytes of a sample, which begins at a multiple of it. No format has so many at such a place that are the same in
-/// every file.
+/// Size of a sample in bytes, and its alignment. No format has this many bytes at an aligned offset that are the same
+/// in every file.
 const SAMPLE: u64 = 512;
 
-/// A number that one thread counts with. A witness is shared by type, so it has to be one that could be.
+/// A counter that only one thread uses. It is atomic because a `Witness` must be `Sync`.
 #[derive(Debug, Default)]
 struct Own(AtomicU64);
 
 impl Own {
-    // Relaxed: the thread that plays the readers is the only one that reads or writes it.
+    // Relaxed: only the thread that runs the readers reads or writes it.
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -43,13 +44,13 @@ impl Own {
     }
 }
 
-/// What one reader's fetch is about, and what was seen of it.
+/// The fetch of one reader, and the result of its comparison so far.
 #[derive(Debug, Default)]
 struct Watch {
     tag: Own,
-    /// What its places are drawn from.
+    /// The key from which the sample offsets are drawn.
     key: Own,
-    /// Bytes that it will bring, and that have come.
+    /// Bytes of the fetch, and bytes that have arrived.
     total: Own,
     came: Own,
     compared: Own,
@@ -60,15 +61,15 @@ struct Watch {
 /// The checks of one thread's readers.
 pub(super) struct Checker<'a> {
     job: &'a Job<'a>,
-    /// Whether anything is to be compared, and bytes come.
+    /// Whether the plan asks for comparison and the store delivers bytes.
     wanted: bool,
     truth: Option<Truth<'a>>,
-    /// The names of a data set of ours that is read through a catalog: they tell the numbers of its files.
+    /// File names of a generated data set that is read through a catalog; they give the files' numbers.
     patterns: Option<[Pattern; 2]>,
     watches: Vec<Watch>,
 }
 
-/// The tag of a file whose number nobody knows.
+/// The tag of a file whose number is unknown.
 const UNKNOWN: u64 = u64::MAX;
 
 impl<'a> Checker<'a> {
@@ -87,7 +88,7 @@ impl<'a> Checker<'a> {
         self.job.verify == Verify::Full && self.truth.is_some_and(|truth| !truth.data.exact)
     }
 
-    /// The witness of the bytes as they come, if they are compared then.
+    /// The witness that compares the bytes as they arrive, if they are compared that way.
     pub(super) fn witness(&self) -> Option<&dyn Witness> {
         self.truth.filter(|truth| truth.data.exact).map(|_| self as &dyn Witness)
     }
@@ -116,8 +117,8 @@ impl<'a> Checker<'a> {
         train.index(name).or_else(|| valid.index(name).map(|index| first + index))
     }
 
-    /// A fetch of these ranges has ended. Adds what was seen of it to `checked`, and returns how much of the fetch's
-    /// own time that took.
+    /// A fetch of these ranges has ended. Adds the result of its comparison to `checked`, and returns how much of the
+    /// fetch's time the comparison took.
     pub(super) fn end(
         &self,
         done: &Done,
@@ -166,8 +167,8 @@ impl<'a> Checker<'a> {
 }
 
 impl Watch {
-    /// Which of `came` bytes, which stand at `offset` of the file and come after `before` others of the fetch, are
-    /// compared of one stretch.
+    /// The range of one stretch's sample within `came` bytes that start at `offset` of the file and follow `before`
+    /// other bytes of the fetch.
     fn sample(&self, stretch: u64, before: u64, offset: u64, came: u64) -> Option<Range<usize>> {
         let start = stretch * STRETCH;
         let len = STRETCH.min(self.total.get().saturating_sub(start)).max(1);
@@ -175,7 +176,7 @@ impl Watch {
         if place >= came {
             return None;
         }
-        // Both ends lie within the bytes, whose length is that of a slice.
+        // Both ends are within `came`, which is the length of a slice.
         let sector = (offset + place) / SAMPLE * SAMPLE;
         let from = sector.saturating_sub(offset);
         Some(from as usize..(sector + SAMPLE - offset).min(came) as usize)
@@ -206,7 +207,7 @@ impl Witness for Checker<'_> {
 mod tests {
     use super::*;
 
-    /// Where samples are taken of a fetch that begins at `offset` and comes in transfers.
+    /// The sampled ranges of a fetch that begins at `offset` and arrives in transfers.
     fn places(key: u64, offset: u64, total: u64, transfer: u64) -> Vec<Range<u64>> {
         let watch = Watch::default();
         watch.key.set(key);
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stretch_gives_one_sample_whatever_the_transfers() {
+    fn every_stretch_has_one_sample_at_any_transfer_size() {
         for total in [1, 100, 511, 4000, STRETCH - 1, STRETCH, STRETCH + 1, 5 * STRETCH + 77] {
             for offset in [0, 35, 4096] {
                 let whole = places(3, offset, total, total);
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn places_differ_from_fetch_to_fetch_and_cover_all_of_it() {
+    fn sample_offsets_differ_between_fetches_and_cover_the_whole_fetch() {
         const FETCH: u64 = 16 * SAMPLE;
         let mut sectors = [0; 16];
         for key in 0..1600 {
@@ -253,7 +254,7 @@ mod tests {
             assert_eq!(place.end - place.start, SAMPLE);
             sectors[(place.start / SAMPLE) as usize] += 1;
         }
-        // A hundred each, give or take ten; six times that is never chance.
+        // The expected count is 100, its standard deviation about 10; the bounds are six deviations away.
         assert!(sectors.iter().all(|count| (40..160).contains(count)), "{sectors:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Brings batches to the accelerators: one queue of bounded depth per rank, and reading threads that play the ranks'
-//! readers and fill it. Nothing here outlives a phase of an epoch, so nothing can be stale in the next.
+//! Brings batches to the accelerators: one queue of bounded depth per rank, and reader threads that run the ranks'
+//! readers and fill the queues. All of it is built anew for each phase of an epoch, so no state carries over.
 
 mod board;
 mod checking;

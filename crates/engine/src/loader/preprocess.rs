@@ -1,6 +1,5 @@
-//! What is done with samples after they were read: nothing, a pause, CPU work or real decoding. A pause is reckoned on
-//! the reader's timeline; CPU work goes to threads of its own, so that a thread that plays many readers is not kept
-//! from them.
+//! Preprocessing of samples after they were read: none, a pause, CPU work or real decoding. A pause is added to the
+//! reader's timeline. CPU work runs on threads of its own, so that it does not block a thread that runs many readers.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,13 +23,13 @@ use crate::meter;
 pub(crate) struct Preprocessing<'a> {
     plan: &'a PreprocessPlan,
     format: &'a dyn Format,
-    /// Rank by rank, when each of its slots is free again; empty where every reader does its own.
+    /// For each rank, when each of its slots is free again; empty if every reader does its own preprocessing.
     slots: Vec<Mutex<BinaryHeap<Reverse<Nanos>>>>,
     work: Mutex<Work>,
     changed: Condvar,
-    /// What is done, thread by reading thread.
+    /// Finished tasks of each reader thread.
     done: Vec<Mutex<Vec<Prepared>>>,
-    /// Tasks that are at work.
+    /// Number of tasks that are being worked on.
     at_work: AtomicU64,
 }
 
@@ -42,10 +41,10 @@ struct Work {
 
 /// Samples whose preprocessing takes CPU time.
 pub(crate) struct Task {
-    /// The reading thread that waits for it, and which of its readers.
+    /// The reader thread that waits for it, and which of its readers.
     pub(crate) thread: usize,
     pub(crate) reader: usize,
-    /// Where it stands, for messages.
+    /// Rank and step, for messages.
     pub(crate) rank: u64,
     pub(crate) step: u64,
     pub(crate) span: Nanos,
@@ -57,7 +56,7 @@ pub(crate) struct Prepared {
     pub(crate) reader: usize,
     pub(crate) at: Nanos,
     pub(crate) bytes: Option<Buffer>,
-    /// Why there is nothing to deliver, if it could not be decoded.
+    /// Why the samples could not be decoded, if so.
     pub(crate) damage: Option<String>,
 }
 
@@ -80,7 +79,7 @@ impl<'a> Preprocessing<'a> {
         }
     }
 
-    /// How long the samples take by the plan; `each` is the size of one of them.
+    /// The planned duration for these samples; `each` is the size of one of them.
     pub(crate) fn span(&self, seed: u64, epoch: u64, samples: &Range<u64>, each: f64) -> Nanos {
         let plan = self.plan;
         let scale = plan.per_bytes.map_or(1.0, |bytes| each / bytes);
@@ -92,7 +91,7 @@ impl<'a> Preprocessing<'a> {
         Nanos(samples.clone().map(one).sum::<f64>().round() as u64)
     }
 
-    /// When a pause that a reader of `queue` begins at `at` is over.
+    /// The end of a pause that a reader of `queue` begins at `at`.
     pub(crate) fn pause(&self, queue: usize, at: Nanos, span: Nanos) -> Nanos {
         let Some(slots) = self.slots.get(queue) else { return at + span };
         let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,18 +103,18 @@ impl<'a> Preprocessing<'a> {
         over
     }
 
-    /// Takes on CPU work.
+    /// Queues CPU work.
     pub(crate) fn submit(&self, task: Task) {
         self.work().tasks.push_back(task);
         self.changed.notify_one();
     }
 
-    /// Moves what is done for a reading thread to `out`.
+    /// Moves the finished tasks of a reader thread to `out`.
     pub(crate) fn take(&self, thread: usize, out: &mut Vec<Prepared>) {
         out.append(&mut self.done[thread].lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Whether CPU work is done right now.
+    /// Whether a task is being worked on.
     pub(crate) fn is_at_work(&self) -> bool {
         self.at_work.load(Ordering::Relaxed) > 0
     }
@@ -124,19 +123,19 @@ impl<'a> Preprocessing<'a> {
         !self.done[thread].lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Nothing more will come: the working threads may go home.
+    /// No more tasks will come; the worker threads return when the queue is empty.
     pub(crate) fn close(&self) {
         self.work().over = true;
         self.changed.notify_all();
     }
 
-    /// A working thread's day.
+    /// The loop of a worker thread.
     pub(crate) fn work_off(&self, job: &Job<'_>) {
         let mut scratch = Vec::new();
         while let Some(task) = self.next() {
-            // Relaxed: for one who watches.
+            // Relaxed: only the watchdog reads it, and it orders nothing.
             self.at_work.fetch_add(1, Ordering::Relaxed);
-            // A decoder that panics must not leave its reader waiting for ever.
+            // If a decoder panics, its reader must still get an answer.
             let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(job, &task, &mut scratch)));
             self.at_work.fetch_sub(1, Ordering::Relaxed);
             let outcome = outcome.unwrap_or_else(|panic| {
@@ -153,7 +152,7 @@ impl<'a> Preprocessing<'a> {
 
     fn perform(&self, job: &Job<'_>, task: &Task, scratch: &mut Vec<u8>) -> Result<(), String> {
         match (self.plan.kind, &task.bytes) {
-            // Nobody waits for it any more.
+            // The phase ends, and the result is not needed.
             _ if job.ending() => Ok(()),
             (Preprocess::Decode, Some(bytes)) => {
                 self.format.decode(bytes.bytes(), scratch).map_err(|cause| cause.to_string())
@@ -177,16 +176,16 @@ impl<'a> Preprocessing<'a> {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
-/// Keeps the draws apart from those of the accelerators' compute times.
+/// Makes the draws independent of those for the accelerators' compute times.
 const SALT: u64 = u64::from_le_bytes(*b"preproce");
 
-/// A number as a share, from 0 to 1.
+/// Maps a number to the interval from 0 to 1.
 fn share(number: u64) -> f64 {
     (number >> 11) as f64 / (1u64 << 53) as f64
 }

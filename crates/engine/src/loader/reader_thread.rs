@@ -1,10 +1,10 @@
-//! A reading thread: it plays one reader or many. Each reader claims chunks of batches, fetches their samples one after
-//! another and hands them over; the thread goes from one whose fetch has ended to the next and sleeps when all wait.
-//! After warm-up it allocates nothing and takes no lock while there is work.
+//! A reader thread runs one reader or many. Each reader claims chunks of batches, fetches their samples one after
+//! another and delivers them to the batch. The thread continues with whichever reader's fetch has ended, and sleeps
+//! when all readers wait. After warm-up it allocates nothing and takes no lock while there is work.
 //!
-//! A reader has a timeline of its own: what it asks of a simulated device, or sleeps through, begins when the thing
-//! before it ended by the device's reckoning. A thread that wakes late delays nobody; how late it was shows in the
-//! ledger's lateness, when the batch is taken.
+//! Each reader has its own timeline: a request to a simulated device, or a pause, begins when the previous one ended on
+//! that timeline. So a thread that wakes late delays no reader; the delay is recorded as lateness in the ledger when
+//! the batch is taken.
 
 mod loss;
 mod metadata;
@@ -40,30 +40,30 @@ use crate::waits;
 use metadata::MetadataRead;
 use reader::State;
 
-/// How long a thread sleeps before it looks whether the run should stop.
+/// How long a thread sleeps at most before it checks whether the run should stop.
 const LOOK_AROUND: Nanos = Nanos(100_000_000);
 
-/// What one thread's readers delivered: to each rank, and in each part of the epoch.
+/// What the readers of one thread delivered: to each rank, and in each part of the epoch.
 #[derive(Debug)]
 pub(crate) struct Delivered {
-    /// By queue: counts and digests only; times are the accelerators' business.
+    /// By queue: counts and digests only; the accelerators record the times.
     pub(crate) accounts: Vec<(usize, Row)>,
     pub(crate) parts: Vec<Part>,
     pub(crate) latencies: Latencies,
     pub(crate) timeline: Timeline,
-    /// Most fetches that were in flight at once.
+    /// Maximum number of fetches in flight.
     pub(crate) most_in_flight: u64,
     pub(crate) checked: Checked,
     pub(crate) errors: Errors,
-    /// What was in memory before it was read.
+    /// Pages that were resident before they were read.
     pub(crate) counted: Counted,
-    /// Bytes that were asked for, each once in a fetch.
+    /// Bytes that were requested, each counted once per fetch.
     pub(crate) needed_bytes: u64,
     pub(crate) repeats: Repeats,
 }
 
-/// Plays the readers of thread `thread` until the phase has no more chunks for them, and returns the account of what
-/// was delivered. A failure or a panic ends the phase for everybody and is kept in the job.
+/// Runs the readers of thread `thread` until the phase has no more chunks for them, and returns what they delivered. A
+/// failure or a panic is stored in the job and ends the phase for all threads.
 pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered {
     let _left = waits::leave_to_phase();
     Monotonic::sharpen_this_thread();
@@ -90,7 +90,7 @@ pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered
         outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }));
     let cause = match outcome {
-        // A fetch that was given up because the phase ends is no failure of its own.
+        // A fetch that was cancelled because the phase ends is not a failure of its own.
         Ok(Err(cause)) if !cause.is_given_up() => cause.to_string(),
         Ok(_) => return delivered,
         Err(panic) => format!("a reader panicked: {}", panic_text(&*panic)),
@@ -120,53 +120,53 @@ impl Delivered {
 #[derive(Debug)]
 struct Reader {
     queue: usize,
-    /// Its number in its rank, and the place of its rank's account.
+    /// Its number in its rank, and the index of its rank's account.
     number: usize,
     account: usize,
     state: State,
     chunk: Option<Chunk>,
-    /// Positions of the chunk that are still to be visited, and the rank's stretch of the order.
+    /// Positions of the chunk that are still to be read, and the rank's range of the order.
     left: Range<u64>,
     stretch: Range<u64>,
-    /// The samples that come next, if they have been looked up already: where they stand, and which they are.
+    /// The next samples, if they have been looked up already: their position, and which they are.
     ahead: Option<(u64, Range<u64>)>,
-    /// The samples at work, and the size of one.
+    /// The samples being read, and the size of one.
     samples: Range<u64>,
     each: f64,
     /// Bytes of their fetch, and the metadata that was read before it.
     asked: u64,
     metadata: Option<MetadataRead>,
-    /// Whether its rank begins with these samples.
+    /// Whether these are the first samples of its rank.
     begins: bool,
-    /// Its own time, and when the work at hand began.
+    /// The reader's position on its timeline, and the start of the current operation.
     at: Nanos,
     began: Nanos,
     tally: Row,
-    /// Samples and order of the tally without the samples at work.
+    /// Samples and order of the tally without the current samples.
     before: (Part, u64),
     known: Known,
     kept: Vec<Buffer>,
     spare: Option<Buffer>,
-    /// What its fetch reads, where the bytes are compared afterwards.
+    /// The ranges of its fetch, if the bytes are compared afterwards.
     ranges: Vec<Extent>,
 }
 
-/// What asking for a reader's samples has led to.
+/// The result of requesting a reader's samples.
 enum Asked {
-    /// A fetch that is under way.
+    /// A fetch is in flight.
     Fetch,
-    /// They are there without one.
+    /// No fetch is needed.
     Nothing,
-    /// They cannot be had, and are left out.
+    /// The samples cannot be read and are left out.
     Loss,
 }
 
-/// A queue's readers without a chunk.
+/// The readers of a queue that have no chunk.
 #[derive(Debug)]
 struct Idle {
     queue: usize,
     readers: Vec<usize>,
-    /// The bound of the queue at which they found none.
+    /// The bound of the queue at their last failed claim.
     seen: Option<u64>,
 }
 
@@ -175,21 +175,21 @@ struct ReaderThread<'a, 'j, 'd> {
     job: &'a Job<'j>,
     drive: &'a Drive<'d>,
     thread: usize,
-    /// Where the readers note what they are about.
+    /// Where the readers record their current work.
     station: &'a Station,
     lane: Box<dyn Lane + 'a>,
     checker: &'a Checker<'a>,
     readers: Vec<Reader>,
-    /// Account by account.
+    /// One entry per account.
     idle: Vec<Idle>,
-    /// Readers that pause, and until when.
+    /// Readers in a pause, and when it ends.
     pauses: BinaryHeap<Reverse<(Nanos, usize)>>,
     prepared: Vec<Prepared>,
     visits: Visits,
     in_flight: u64,
     delivered: Delivered,
     emitter: Emitter,
-    /// Rank and step at work, for the message if it fails.
+    /// Rank and step of the current work, for the error message.
     at_work: (u64, u64),
 }
 
@@ -242,7 +242,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
     fn serve(&mut self) -> Result<(), ReadError> {
         while !self.job.ending() {
             let mut progress = self.put_idle_to_work()?;
-            // No more than one round, so that nobody waits for those who are always ready.
+            // At most one round, so that readers that are always ready do not starve the others.
             for _ in 0..self.readers.len() {
                 let Some(done) = self.lane.reap() else { break };
                 progress = true;
@@ -260,7 +260,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         Ok(())
     }
 
-    /// Lets readers without a chunk claim one, where the queue has let more go since they asked last.
+    /// Lets readers without a chunk claim one, if the queue has released more since their last attempt.
     fn put_idle_to_work(&mut self) -> Result<bool, ReadError> {
         let mut progress = false;
         for account in 0..self.idle.len() {
@@ -284,7 +284,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         Ok(progress)
     }
 
-    /// Goes on with a reader until it waits for something or finds no chunk.
+    /// Continues with a reader until it has to wait or finds no chunk.
     fn advance(&mut self, place: usize) -> Result<(), ReadError> {
         loop {
             let reader = &mut self.readers[place];
@@ -311,7 +311,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         }
     }
 
-    /// Asks for the reader's samples; says whether it has to wait for something.
+    /// Requests the reader's samples; returns whether it has to wait.
     fn ask(&mut self, place: usize) -> Result<bool, ReadError> {
         Ok(match self.fetch(place)? {
             Asked::Fetch => true,
@@ -329,7 +329,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         reader.tally = Row::default();
     }
 
-    /// Submits the reader's next fetch: of its samples, or of metadata that is missing to find them.
+    /// Submits the reader's next fetch: of its samples, or of metadata that is needed to locate them.
     fn fetch(&mut self, place: usize) -> Result<Asked, ReadError> {
         self.turn_to(place);
         let (job, reader) = (self.job, &mut self.readers[place]);
@@ -392,19 +392,19 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         Ok(Asked::Fetch)
     }
 
-    /// Counts a fetch that was submitted.
+    /// Counts a submitted fetch as in flight.
     fn count_in_flight(&mut self) {
         self.in_flight += 1;
         self.delivered.most_in_flight = self.delivered.most_in_flight.max(self.in_flight);
     }
 
-    /// Notes what the reader waits for from now on.
+    /// Sets the reader's state, and shows it on the board.
     fn turn(&mut self, place: usize, state: State) {
         self.readers[place].state = state;
         self.station.posts[place].turns_to(state.shown());
     }
 
-    /// Notes whose work is at hand, for messages.
+    /// Records rank and step of the current work, for messages.
     fn turn_to(&mut self, place: usize) {
         let reader = &self.readers[place];
         let step = reader.chunk.map_or(0, |chunk| chunk.step);
@@ -449,7 +449,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         self.advance(done.reader)
     }
 
-    /// Lets the reader's samples be preprocessed; says whether it has to wait for that.
+    /// Starts the preprocessing of the reader's samples; returns whether the reader has to wait for it.
     fn preprocess(&mut self, place: usize, bytes: Option<Buffer>) -> bool {
         let (job, reader) = (self.job, &mut self.readers[place]);
         let plan = &job.loader.preprocess;
@@ -509,14 +509,14 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         Ok(progress)
     }
 
-    /// The reader's samples are prepared.
+    /// The preprocessing of the reader's samples has ended.
     fn go_on(&mut self, place: usize) -> Result<(), ReadError> {
         let reader = &self.readers[place];
         self.delivered.latencies.prep.record(reader.at.since(reader.began));
         self.advance(place)
     }
 
-    /// Gives a chunk to its batch, and lets whoever waits for that know.
+    /// Adds a chunk to its batch, and wakes the threads that wait for it.
     fn hand_over(&mut self, place: usize, chunk: Chunk) {
         let (job, reader) = (self.job, &mut self.readers[place]);
         if let Some(shelf) = job.shelves.get(reader.queue) {
@@ -539,7 +539,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         }
     }
 
-    /// Whether no reader has anything to do any more.
+    /// Whether all readers are idle and no chunk is left for them.
     fn nothing_left(&self) -> bool {
         let idle: usize = self.idle.iter().map(|idle| idle.readers.len()).sum();
         idle == self.readers.len() && self.exhausted()
@@ -549,7 +549,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         self.readers.iter().all(|reader| self.job.queues[reader.queue].exhausted(reader.number))
     }
 
-    /// Sleeps until something may have changed.
+    /// Sleeps until there may be work.
     fn rest(&mut self) {
         let (job, bell) = (self.job, &self.job.work_bells[self.thread]);
         let pause = self.pauses.peek().map(|Reverse((at, _))| *at);
@@ -589,7 +589,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
 }
 
 impl Idle {
-    /// Whether the queue has let more go since its readers asked last.
+    /// Whether the queue has released more chunks since the readers' last attempt.
     fn could_claim(&self, job: &Job<'_>) -> bool {
         !self.readers.is_empty() && self.seen != Some(job.queues[self.queue].bound())
     }

@@ -1,5 +1,5 @@
-//! One rank's batches that stay in memory until the accelerator has done with them, and the buffers that they are made
-//! of, which are used again.
+//! Batches of one rank that stay in memory until the accelerator has finished with them, and their buffers, which are
+//! reused.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,12 +23,12 @@ impl Shelf {
         self.inside().free.pop().unwrap_or_default()
     }
 
-    /// Keeps what was read for a step.
+    /// Keeps the bytes that were read for a step.
     pub(crate) fn keep(&self, step: u64, bytes: &mut Vec<Buffer>) {
         self.inside().kept.extend(bytes.drain(..).map(|buffer| (step, buffer)));
     }
 
-    /// The accelerator begins with `step`: what it worked on before is free.
+    /// The accelerator begins `step`: buffers of earlier steps become free.
     pub(crate) fn begin(&self, step: u64) {
         let Inside { free, kept } = &mut *self.inside();
         let mut i = 0;
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_come_back_when_their_step_is_over() {
+    fn buffers_are_reused_after_their_step() {
         let shelf = Shelf::default();
         let mut first = vec![Buffer::with_capacity(5000), Buffer::with_capacity(6000)];
         shelf.keep(0, &mut first);
@@ -59,7 +59,7 @@ mod tests {
         assert!(first.is_empty());
         assert_eq!(shelf.buffer().capacity(), 0, "all are in use");
         shelf.begin(0);
-        assert_eq!(shelf.buffer().capacity(), 0, "the accelerator works on it");
+        assert_eq!(shelf.buffer().capacity(), 0, "the accelerator still uses it");
         shelf.begin(1);
         assert!(shelf.buffer().capacity() >= 5000 && shelf.buffer().capacity() >= 5000);
         assert_eq!(shelf.buffer().capacity(), 0);

@@ -1,5 +1,5 @@
-//! What a run does about samples that cannot be had: the first one ends it, or they are counted up to a limit and their
-//! batches go on without them.
+//! What a run does about samples that cannot be read: the first error ends it, or errors are counted up to a limit and
+//! the batches are delivered without those samples.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,32 +10,32 @@ use super::visit::ReadError;
 
 #[derive(Debug)]
 pub(crate) struct Tolerance {
-    /// Errors that are counted; `None`: the first one ends the run.
+    /// Number of errors that are tolerated; `None`: the first one ends the run.
     limit: Option<u64>,
-    /// Those of the whole run so far.
+    /// Errors of the whole run so far.
     met: AtomicU64,
-    /// Files of this phase of which something could not be had. Samples that would have come with it are lost, too.
+    /// Files of this phase of which a part could not be read. Samples that need that part are lost, too.
     lost: Mutex<Vec<u64>>,
 }
 
 impl Tolerance {
-    /// `before` errors were met in the phases before.
+    /// `before` is the number of errors in earlier phases.
     pub(crate) fn new(limit: Option<u64>, before: u64) -> Tolerance {
         Tolerance { limit, met: AtomicU64::new(before), lost: Mutex::default() }
     }
 
-    /// Whether the run goes on without what was to be read of `file`; if not, why it ends.
+    /// `Ok` if the run continues without the samples that were to be read from `file`; otherwise why it ends.
     pub(super) fn bears(&self, file: u64, cause: ReadError) -> Result<(), ReadError> {
         let Some(limit) = self.limit.filter(|_| cause.is_about_a_file()) else { return Err(cause) };
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).push(file);
-        // Relaxed: the number is all that is shared.
+        // Relaxed: the counter orders no other memory access.
         if self.met.fetch_add(1, Ordering::Relaxed) >= limit {
             return Err(ReadError::TooMany { limit: grouped(limit), last: cause.to_string() });
         }
         Ok(())
     }
 
-    /// Whether something of this file could not be had. Costs a load while all is well.
+    /// Whether a part of this file could not be read. Costs one load while there are no errors.
     pub(super) fn has_lost(&self, file: u64) -> bool {
         self.met.load(Ordering::Relaxed) > 0
             && self.lost.lock().unwrap_or_else(PoisonError::into_inner).contains(&file)
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_borne_up_to_the_limit() {
+    fn errors_are_tolerated_up_to_the_limit() {
         let tolerance = Tolerance::new(Some(3), 1);
         assert!(!tolerance.has_lost(7));
         assert!(tolerance.bears(7, missing()).is_ok() && tolerance.bears(8, missing()).is_ok());
@@ -62,13 +62,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_the_first_one_ends_the_run() {
+    fn without_a_limit_the_first_error_ends_the_run() {
         let end = Tolerance::new(None, 0).bears(7, missing()).unwrap_err().to_string();
         assert_eq!(end, "a does not exist");
     }
 
     #[test]
-    fn a_closed_road_is_borne_by_nobody() {
+    fn an_unavailable_backend_is_never_tolerated() {
         let refused = ReadError::Store(StoreError::Refused("closed".to_owned()));
         assert_eq!(Tolerance::new(Some(3), 0).bears(7, refused).unwrap_err().to_string(), "closed");
     }

@@ -1,5 +1,5 @@
-//! From samples to byte ranges: which reads bring neighbouring samples of one file. For files that feedline wrote they
-//! are computed; in other files they are found from metadata, which the caller reads.
+//! Maps samples to byte ranges: which reads fetch neighbouring samples of one file. For files that feedline wrote the
+//! ranges are computed. For existing files they are found from metadata, which the caller reads.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(super) enum ReadError {
     Metadata(#[from] MetadataError),
     #[error("{0}")]
     Files(String),
-    /// What came cannot be decoded.
+    /// The bytes cannot be decoded.
     #[error("{name}: {cause}")]
     Damaged { name: String, cause: String },
     #[error("{last}; more errors than reader.error_limit: {limit}")]
@@ -32,7 +32,7 @@ pub(super) enum ReadError {
 }
 
 impl ReadError {
-    /// Whether it only says that nobody wants the bytes any more.
+    /// Whether the fetch was only cancelled because its bytes are no longer needed.
     pub(super) fn is_given_up(&self) -> bool {
         matches!(self, ReadError::Store(StoreError::GivenUp))
     }
@@ -46,7 +46,7 @@ impl ReadError {
         }
     }
 
-    /// The word that it is counted under.
+    /// The kind under which it is counted.
     pub(super) fn kind(&self) -> String {
         match self {
             ReadError::Store(cause) => cause.kind(),
@@ -58,7 +58,7 @@ impl ReadError {
     }
 }
 
-/// What a reader knows of the existing file that it is in.
+/// What a reader has read about the existing file that it is in.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     file: Option<u64>,
@@ -68,7 +68,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Turns to a file; says how long it is. A reader that stays in a file keeps what it knows of it.
+    /// Turns to a file and returns its size. If the reader stays in the file, its metadata is kept.
     fn turn_to(&mut self, job: &Job<'_>, file: u64) -> Result<u64, ReadError> {
         if self.file != Some(file) {
             self.file = None;
@@ -86,15 +86,15 @@ pub(super) struct Visit {
     /// Number of the file in its split.
     pub(super) file: u64,
     pub(super) file_bytes: u64,
-    /// The bytes of its reads, or metadata that must be read before they are known.
+    /// The number of bytes of its reads, or the metadata that must be read first.
     pub(super) next: Step<u64>,
 }
 
-/// Works visits out. One per thread: what does not change from file to file is worked out once.
+/// Computes visits. One per thread, so that values that are equal for all files are computed once.
 #[derive(Debug)]
 pub(super) struct Visits {
     pub(super) name: Name,
-    /// The reads of the visit at hand, and the samples that they bring in any file, where all files are alike.
+    /// The reads of the current visit, and the samples that they fetch in any file if all files are alike.
     pub(super) reads: Vec<Extent>,
     reads_of: Option<Range<u64>>,
     /// Bytes that these reads ask for, each counted once.
@@ -114,8 +114,9 @@ impl Visits {
         }
     }
 
-    /// Works out the reads that bring neighbouring samples of one file; they may be none. `begins`: the rank begins
-    /// with these samples. What it begins in the middle of, another rank reads in another process, so it reads it, too.
+    /// Computes the reads that fetch neighbouring samples of one file; there may be none. `begins`: these are the
+    /// rank's first samples. If they start in the middle of a unit, the rank reads the whole unit, since the rank that
+    /// has its first sample may be in another process.
     pub(super) fn prepare(
         &mut self,
         job: &Job<'_>,
@@ -125,7 +126,7 @@ impl Visits {
         account: &mut Row,
     ) -> Result<Visit, ReadError> {
         let per_file = job.split.samples_per_file;
-        // Most files hold one sample, and a division takes as long as the rest.
+        // Most files hold one sample, and the division would take as long as the rest.
         let file = if per_file == 1 { samples.start } else { samples.start / per_file };
         let within = samples.start - file * per_file..samples.end - file * per_file;
         let file_bytes;
@@ -144,7 +145,7 @@ impl Visits {
         Ok(Visit { file, file_bytes, next: Step::Answer(bytes) })
     }
 
-    /// Finds the reads in an existing file, as far as its metadata has been read.
+    /// Finds the reads in an existing file, as far as the metadata read so far allows.
     fn find(
         &mut self,
         job: &Job<'_>,
@@ -180,7 +181,7 @@ impl Visits {
         Ok(step)
     }
 
-    /// Works out the reads of a file that we wrote.
+    /// Computes the reads of a file that feedline wrote.
     fn compute(
         &mut self,
         job: &Job<'_>,
@@ -208,7 +209,7 @@ impl Visits {
         Ok(())
     }
 
-    /// Adds up what the reads ask for. Libraries read some bytes more than once, which the storage does not see.
+    /// Merges the reads into disjoint ranges. Libraries read some bytes twice, but the storage delivers them once.
     fn add_up(&mut self) {
         self.needed.clear();
         self.needed.extend_from_slice(&self.reads);
@@ -222,7 +223,8 @@ impl Visits {
         self.needed_bytes = self.needed.iter().map(|range| range.len).sum();
     }
 
-    /// Which of the needed ranges the phase has asked for before, as far as they are followed; adds them to those.
+    /// Counts the needed bytes that the phase has read before, as far as they are tracked, and adds them to the
+    /// footprint.
     pub(super) fn repeats(&self, footprint: &Footprint, file: u64) -> Repeats {
         let mut sum = Repeats::default();
         for range in self.needed.iter().filter(|range| range.len > 0) {
@@ -235,10 +237,10 @@ impl Visits {
     }
 }
 
-/// The samples whose reads a visit pays for. Where the smallest part of a file that can be read is larger than a
-/// sample, a loader reads it once and takes neighbouring samples out of memory: the visit that holds a part's first
-/// sample reads all of it, the others nothing. A rank that `begins` in the middle of a part reads it, too, so that
-/// each part is read once by each rank that delivers samples of it. A stream is shared out by its format.
+/// The samples whose reads belong to a visit. If the unit of reading is larger than a sample, a loader reads the unit
+/// once and takes its other samples from memory: the visit that holds a unit's first sample reads all of the unit, and
+/// other visits read nothing of it. A rank that `begins` in the middle of a unit reads it, too, so that each unit is
+/// read once by each rank that delivers samples of it. For streams the format decides.
 fn paid(streams: bool, unit: Unit, samples: &Range<u64>, per_file: u64, begins: bool) -> Range<u64> {
     let unit = match unit {
         _ if streams => return samples.clone(),
@@ -256,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_read_again_are_needed_once() {
+    fn bytes_that_are_read_twice_are_needed_once() {
         let needed = |reads: &[(u64, u64)]| {
             let mut visits = Visits::new();
             visits.reads = reads.iter().map(|(offset, len)| Extent { offset: *offset, len: *len }).collect();
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unit_is_read_once_however_visits_are_cut() {
+    fn every_unit_is_read_once_for_any_split_into_visits() {
         for (unit, per_file) in
             [(Unit::Group(4), 10), (Unit::Group(4), 8), (Unit::File, 7), (Unit::Group(99), 5)]
         {
@@ -289,7 +291,7 @@ mod tests {
             }
         }
         assert_eq!(paid(false, Unit::Sample, &(3..5), 9, true), 3..5);
-        assert_eq!(paid(false, Unit::Group(4), &(1..4), 9, false), 4..4, "the part was read before");
+        assert_eq!(paid(false, Unit::Group(4), &(1..4), 9, false), 4..4, "the unit was read before");
         assert_eq!(paid(false, Unit::Group(4), &(1..4), 9, true), 0..4, "by another rank");
         assert_eq!(paid(false, Unit::File, &(3..5), 9, true), 0..9);
     }

@@ -1,4 +1,4 @@
-//! Samples that cannot be had: the error is noted, and either the run ends or their batch goes on without them.
+//! Samples that cannot be read: the error is recorded, and either the run ends or the batch continues without them.
 
 use model::ledger::Example;
 
@@ -7,7 +7,7 @@ use super::ReaderThread;
 use crate::events::Event;
 
 impl ReaderThread<'_, '_, '_> {
-    /// The reader's samples cannot be had: they are left out, or the run ends.
+    /// The reader's samples cannot be read: they are left out, or the run ends.
     pub(super) fn lose(&mut self, place: usize, cause: ReadError) -> Result<(), ReadError> {
         if cause.is_given_up() {
             return Err(cause);

@@ -1,5 +1,5 @@
-//! The metadata of existing files, which says where samples are: a reader fetches it like samples, range by range, and
-//! keeps it as long as it stays in the file.
+//! The metadata of existing files, which locates their samples. A reader fetches it range by range, in the same way as
+//! samples, and keeps it while it stays in the file.
 
 use format::Extent;
 use model::units::Nanos;
@@ -10,7 +10,7 @@ use super::ReaderThread;
 use super::reader::State;
 use crate::cache;
 
-/// What a visit to a file has read of its metadata.
+/// The metadata that was read on a visit to a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MetadataRead {
     pub(super) began: Nanos,
@@ -18,8 +18,8 @@ pub(super) struct MetadataRead {
 }
 
 impl ReaderThread<'_, '_, '_> {
-    /// Submits a fetch of metadata from the file of the visit at hand. It goes into the reader's spare buffer, which
-    /// its samples do not need before it has ended. The file stays open for the fetch that follows.
+    /// Submits a fetch of metadata from the file of the current visit. It uses the reader's spare buffer, which its
+    /// samples do not need before the fetch has ended. The file stays open for the fetch that follows.
     pub(super) fn fetch_metadata(&mut self, place: usize, file_bytes: u64, range: Extent) {
         self.turn(place, State::Metadata(range));
         let reader = &mut self.readers[place];
@@ -36,7 +36,7 @@ impl ReaderThread<'_, '_, '_> {
         self.count_in_flight();
     }
 
-    /// The fetch of a range of metadata has ended.
+    /// A fetch of metadata has ended.
     pub(super) fn take_metadata(&mut self, done: Done, range: Extent) -> Result<(), ReadError> {
         let (place, reader) = (done.reader, &mut self.readers[done.reader]);
         let kept = done.kept.unwrap_or_default();
@@ -61,7 +61,7 @@ impl ReaderThread<'_, '_, '_> {
         if self.ask(place)? { Ok(()) } else { self.advance(place) }
     }
 
-    /// Books metadata that no fetch of samples follows: the reader's samples were there when it came.
+    /// Records metadata that is not followed by a fetch of samples, because no read was needed for them.
     pub(super) fn end_metadata(&mut self, place: usize) {
         let (job, reader) = (self.job, &mut self.readers[place]);
         let Some(MetadataRead { began, bytes }) = reader.metadata.take() else { return };

@@ -1,4 +1,4 @@
-//! What a reader waits for, which samples it takes on next, and the account of those that it delivers or leaves out.
+//! What a reader waits for, which samples it reads next, and the counts of samples that it delivers or leaves out.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ use super::Reader;
 pub(super) enum State {
     /// A chunk.
     Idle,
-    /// This range of metadata, which says where its samples are.
+    /// This range of metadata, which locates its samples.
     Metadata(Extent),
     /// Its samples.
     Samples,
@@ -27,7 +27,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// How the board shows it.
+    /// The state as shown on the board.
     pub(super) fn shown(self) -> Doing {
         match self {
             State::Idle => Doing::Nothing,
@@ -67,7 +67,7 @@ impl Reader {
         }
     }
 
-    /// Takes the next samples of the chunk on, neighbours in one file together; says whether there are any.
+    /// Begins the next samples of the chunk, neighbours in one file together; returns whether there are any.
     pub(super) fn next_samples(&mut self, job: &Job<'_>) -> bool {
         let Some((position, samples)) = self.ahead.take().or_else(|| self.look_up(job)) else { return false };
         self.samples = samples.clone();
@@ -89,7 +89,7 @@ impl Reader {
         true
     }
 
-    /// The next samples that stand one after another, and where in the order they stand.
+    /// The next consecutive samples, and their position in the order.
     fn look_up(&mut self, job: &Job<'_>) -> Option<(u64, Range<u64>)> {
         if self.left.is_empty() {
             return None;
@@ -109,7 +109,7 @@ impl Reader {
         self.tally.order = self.tally.order.wrapping_add(placed_run(position, samples.start, count));
     }
 
-    /// Takes back what was said of the samples at work: the batch goes on without them.
+    /// Removes the current samples from the tally: the batch is delivered without them.
     pub(super) fn leave_out(&mut self) {
         let (before, order) = self.before;
         let tally = &mut self.tally;
@@ -117,20 +117,20 @@ impl Reader {
         tally.failed += Part { samples, digest: tally.digest - before.digest };
         (tally.samples_delivered, tally.digest, tally.order) = (before.samples, before.digest, order);
         (self.begins, self.metadata) = (false, None);
-        // What was seen of the file may be wrong.
+        // The metadata that was read may be wrong.
         self.known = Known::default();
     }
 
-    /// The number of the file that holds the samples at work.
+    /// The number of the file that holds the current samples.
     pub(super) fn file(&self, job: &Job<'_>) -> u64 {
         match job.split.samples_per_file {
-            // Most files hold one sample, and a division takes as long as the rest.
+            // Most files hold one sample, and the division would take as long as the rest.
             1 => self.samples.start,
             several => self.samples.start / several,
         }
     }
 
-    /// Keeps the bytes of the samples for the batch, or their buffer for the next ones.
+    /// Keeps the bytes of the samples for the batch, or only their buffer for the next samples.
     pub(super) fn put_by(&mut self, job: &Job<'_>, bytes: Option<Buffer>) {
         match bytes {
             Some(buffer) if !job.shelves.is_empty() => self.kept.push(buffer),
