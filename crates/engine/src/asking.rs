@@ -1,15 +1,15 @@
 //! Questions about existing files that a format answers from their metadata: which bytes must be read before it can
-//! answer, and what has been read so far. Reads nothing itself.
+//! answer, and which have been read so far. Does no I/O itself.
 
 use format::{Extent, Look, Obstacle, Seen};
 use model::names::Name;
 use thiserror::Error;
 
-/// Reads that one question takes, and bytes held of one file. No container that people train from comes near.
+/// Limits on the reads for one question, and on the bytes kept of one file. No real training file comes near them.
 const MOST_READS: u64 = 10_000;
 const MOST_SEEN: u64 = 1 << 30;
 
-/// Why metadata does not lead to an answer.
+/// Why a question cannot be answered from metadata.
 #[derive(Debug, Error)]
 pub enum MetadataError {
     #[error("{name}: {cause}")]
@@ -18,7 +18,7 @@ pub enum MetadataError {
     Endless { name: String },
 }
 
-/// What a question leads to.
+/// The outcome of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step<T> {
     Answer(T),
@@ -34,7 +34,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) bytes: u64,
 }
 
-/// What has been read of the metadata of one file. Kept and reused from file to file.
+/// The metadata of one file that has been read. Its memory is reused from file to file.
 #[derive(Debug, Default)]
 pub(crate) struct Metadata {
     seen: Seen,
@@ -43,13 +43,13 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    /// Forgets everything, for the next file.
+    /// Drops everything, for the next file.
     pub(crate) fn clear(&mut self) {
         self.seen.clear();
         self.reads = 0;
     }
 
-    /// Asks a question about the file. Bytes that were added before are not asked for again.
+    /// Asks a question about the file. Bytes that were added before are not requested again.
     pub(crate) fn ask<T>(
         &mut self,
         file: Subject<'_>,
@@ -81,7 +81,7 @@ impl Metadata {
 mod tests {
     use super::*;
 
-    /// Asks a question that takes reads of these lengths, one after the other; says how many were made.
+    /// Asks a question that takes reads of these lengths, one after the other; returns how many were made.
     fn reads(metadata: &mut Metadata, lengths: impl IntoIterator<Item = u64>) -> Result<u64, MetadataError> {
         let name = Name::new("train/a").unwrap();
         let file = Subject { format: "npz", name: &name, bytes: u64::MAX };
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_asked_for_once() {
+    fn bytes_are_requested_once() {
         let name = Name::new("train/a").unwrap();
         let file = Subject { format: "npz", name: &name, bytes: 100 };
         let mut metadata = Metadata::default();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_without_an_end_is_an_error_and_many_questions_are_none() {
+    fn an_endless_question_is_an_error_but_many_questions_are_not() {
         let mut metadata = Metadata::default();
         for _ in 0..3 {
             assert_eq!(reads(&mut metadata, vec![1; 6_000]).unwrap(), 6_000);

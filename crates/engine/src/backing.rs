@@ -1,5 +1,5 @@
-//! The kernel's counts of the bytes that come from below the files of a data set: for this process, for the block
-//! devices, for a mount of NFS. What cannot be found out is `None`, never a guess.
+//! The kernel's counts of bytes read from the storage below a data set: for this process, for its block devices, for an
+//! NFS mount. A count that cannot be determined is `None`, never a guess.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,21 +9,21 @@ use store::{BlockDevice, Counter, Ground};
 
 use crate::host;
 
-/// The kernel counts in sectors of this size, whatever the device's own is.
+/// The kernel counts in sectors of this size, whatever the device's sector size is.
 const SECTOR: u64 = 512;
 
 #[derive(Debug)]
 pub(crate) struct Backing {
     pub(crate) ground: Ground,
-    /// The devices' own counters.
+    /// Paths of the devices' counters.
     devices: Vec<PathBuf>,
 }
 
-/// What was counted up to one moment.
+/// The counts at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     storage: Option<u64>,
-    /// Whether something else was being read at that moment, which the count may contain or not.
+    /// Whether other data was being read at that moment, which the count may or may not include.
     is_blurred: bool,
     device: Option<u64>,
 }
@@ -49,7 +49,7 @@ impl Backing {
         Reading { storage, is_blurred, device: device.map(|sectors| sectors * SECTOR) }
     }
 
-    /// What came since an earlier reading.
+    /// The bytes that were read since an earlier reading.
     pub(crate) fn seen_since(&self, earlier: Reading) -> CacheSeen {
         let now = self.read();
         let between = |now: Option<u64>, then: Option<u64>| {
@@ -66,12 +66,12 @@ impl Backing {
     }
 }
 
-/// The third number: reads, reads merged, sectors read.
+/// The third number of: reads, reads merged, sectors read.
 fn sectors_read(stat: &str) -> Option<u64> {
     stat.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// Bytes that the server of a mount delivered: the fifth number of `bytes:`.
+/// Bytes that the server of an NFS mount delivered: the fifth number of `bytes:`.
 fn nfs_bytes(mountstats: &str, point: &str) -> Option<u64> {
     let begins = format!(" mounted on {point} with fstype nfs");
     let mut lines = mountstats.lines().skip_while(|line| !line.contains(&begins)).skip(1);
@@ -102,7 +102,7 @@ device server:/c mounted on /mnt/c with fstype nfs statvers=1.1
 ";
 
     #[test]
-    fn the_servers_bytes_are_those_of_the_mount() {
+    fn server_bytes_are_those_of_the_mount() {
         let of = |point| nfs_bytes(NFS, point);
         assert_eq!(
             [of("/mnt/a"), of("/mnt/b"), of("/mnt/c"), of("/mnt"), of("/proc")],

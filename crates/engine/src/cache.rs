@@ -1,5 +1,6 @@
-//! The page cache around a phase: brought into the state that the plan asks for before it begins, with what that found
-//! and left counted, and the bytes that the storage delivered meanwhile. What cannot be told is said with its reason.
+//! The page cache around a phase: brought into the planned state before the phase begins, with the resident pages
+//! before and after that counted, and the bytes that the storage delivered meanwhile. What cannot be determined is
+//! reported with the reason.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,47 +28,47 @@ use crate::train::Rig;
 use crate::watchdog::{Roster, Watched, guard};
 use crate::world::Ended;
 
-/// Pages that were just in use leave a moment later, so that one is patient.
+/// Pages that were just in use can be evicted a moment later, so eviction is tried several times.
 const ATTEMPTS: usize = 4;
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Files whose pages stayed that are tried again; with more than these something else is wrong.
+/// Maximum number of files that are tried again; with more, something else is wrong.
 const MOST_RETRIED: usize = 1 << 16;
-/// The share of pages that may stay where a run is to begin cold.
+/// The share of pages that may stay resident in a run that is to begin cold.
 const TOLERATED: f64 = 0.05;
-/// Files at work at once: opening one on a network file system takes its time.
+/// Files being processed at once: opening a file on a network file system is slow.
 const AT_ONCE: usize = 8;
-/// Files that a thread takes on at a time.
+/// Files that a thread takes at a time.
 const SOME: usize = 32;
-/// What a thread reads at a time to fill the cache.
+/// Bytes that a thread reads at a time to fill the cache.
 const PIECE: usize = 256 << 10;
-/// Files that are examined before the first phase: so many that a twentieth of the files with another answer is
-/// overlooked once in 700 times. Before later phases fewer do, to see that the files are still the same.
+/// Files that are examined before the first phase: enough that if a twentieth of the files differ, this is missed once
+/// in 700 times. Before later phases fewer are enough, to check that the files are still the same.
 const SURVEYED_FIRST: u64 = 128;
 const SURVEYED_LATER: u64 = 16;
-/// Writing 3 to it empties the page cache, and forgets names and attributes of files.
+/// Writing 3 to it empties the page cache, and drops cached names and attributes of files.
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-/// Why a run cannot begin with the cache that was asked for.
+/// Why a run cannot begin with the requested state of the cache.
 #[derive(Debug, Error)]
 pub enum Refused {
     #[error(
-        "the page cache cannot be emptied of the data set: {} of {} pages stay in memory, {} of them of {name}; a \
-         process that maps, locks or reads the files keeps them there: end it, or measure with the cache as it is \
+        "cannot evict the data set from the page cache: {} of {} pages stay in memory, {} of them in {name}; a process \
+         that maps, locks or reads the files keeps them there: end it, or measure with the cache as it is \
          (--cache as-is)",
         grouped(*.left), grouped(*.pages), grouped(*.of_file)
     )]
     Held { left: u64, pages: u64, of_file: u64, name: String },
     #[error(
-        "the host's caches cannot be dropped (--drop-caches): {path}: {cause}; it needs root and a writable /proc"
+        "cannot drop the host's caches (--drop-caches): {path}: {cause}; this needs root and a writable /proc"
     )]
     NoDrop { path: &'static str, cause: std::io::Error },
-    #[error("the page cache could not be made ready: {0}")]
+    #[error("could not prepare the page cache: {0}")]
     Stuck(String),
     #[error("the run was not started: {0}")]
     Elsewhere(Ended),
 }
 
-/// Refuses a plan that would drop the host's caches where that is not allowed.
+/// Refuses a plan that drops the host's caches if this process may not do so.
 pub fn check(plan: &TrainingPlan) -> Result<(), Refused> {
     if plan.cache.is_some_and(|cache| cache.drop_host) {
         fs::File::options().write(true).open(DROP_CACHES).map_err(no_drop)?;
@@ -79,7 +80,7 @@ fn no_drop(cause: std::io::Error) -> Refused {
     Refused::NoDrop { path: DROP_CACHES, cause }
 }
 
-/// What is asked of the lanes of one thread.
+/// What the lanes of one thread have to count and evict.
 pub(crate) fn proof<'a>(job: &Job<'a>, thread: usize) -> Proof<'a> {
     let Some(cache) = job.plan.cache else { return Proof::default() };
     Proof {
@@ -90,7 +91,7 @@ pub(crate) fn proof<'a>(job: &Job<'a>, thread: usize) -> Proof<'a> {
     }
 }
 
-/// Books what is known of the pages of a fetch.
+/// Adds what is known about the pages of a fetch.
 pub(crate) fn book(counted: &mut Counted, probe: Probe, bytes: u64) {
     match probe {
         _ if bytes == 0 => {}
@@ -109,7 +110,7 @@ pub(crate) fn book(counted: &mut Counted, probe: Probe, bytes: u64) {
     }
 }
 
-/// Looks after the page cache of a run's files.
+/// Prepares the page cache for a run's files.
 pub(crate) struct CachePreparer<'a> {
     rig: &'a Rig<'a>,
     /// `None` for stores without files.
@@ -123,11 +124,11 @@ impl<'a> CachePreparer<'a> {
         CachePreparer { rig, ground, emitter: Emitter::default() }
     }
 
-    /// Looks at some of the files of a phase and makes the cache ready for it. `is_first`: then the run may still be
-    /// refused.
+    /// Examines some files of a phase and prepares the cache for it. `is_first`: before the first phase the run can
+    /// still be refused.
     pub(crate) fn make(&self, phase: &PhasePlan, epoch: u64, is_first: bool) -> Result<CacheSeen, Refused> {
         let Some((pages, backing)) = &self.ground else { return Ok(CacheSeen::default()) };
-        // Files in memory have nowhere else to be.
+        // Files of a file system in memory cannot be evicted.
         let plan = self.rig.plan.cache.filter(|_| !backing.ground.file_system.is_memory());
         let begin = self.rig.clock.now();
         let work = Preparation {
@@ -148,7 +149,7 @@ impl<'a> CachePreparer<'a> {
             let made = match plan {
                 None | Some(CachePlan { state: CacheState::AsIs, .. }) => Made::default(),
                 Some(CachePlan { state: CacheState::Warm, .. }) => work.fill(),
-                // Where it is unknown what is served from memory, the verdict says so.
+                // If the cached pages are unknown, the verdict reports that; the run is not refused.
                 Some(plan) => work.empty(plan, is_first && seen.untold.is_empty())?,
             };
             Ok(CacheSeen { made, ..seen })
@@ -162,7 +163,7 @@ impl<'a> CachePreparer<'a> {
         Ok(seen)
     }
 
-    /// What is to be remembered of a phase's own reads: something only where they come back to a file.
+    /// The record of a phase's own reads; needed only if the phase reads files more than once.
     pub(crate) fn footprint(&self, phase: &PhasePlan, epoch: u64) -> Option<Footprint> {
         let plan = self.rig.plan;
         let ((_, backing), one_in) = (self.ground.as_ref()?, plan.cache?.counts_one_in());
@@ -176,39 +177,39 @@ impl<'a> CachePreparer<'a> {
         self.ground.as_ref().map(|(_, backing)| backing.read())
     }
 
-    /// What came from the storage since a reading.
+    /// What the storage delivered since a reading.
     pub(crate) fn seen_since(&self, earlier: Option<Reading>) -> CacheSeen {
         let seen = self.ground.as_ref().zip(earlier).map(|((_, backing), then)| backing.seen_since(then));
         seen.unwrap_or_default()
     }
 }
 
-/// What lies below the first file, whose counters are read. Others may lie elsewhere: see `Preparation::survey`.
+/// The storage below the first file, whose counters are read. Other files may differ: see `Preparation::survey`.
 fn backing(rig: &Rig<'_>, pages: &PageCache) -> Option<Backing> {
     let mut name = Name::default();
     rig.files.train.entry(0, &mut name).ok()?;
     Some(Backing::new(pages.ground(&name).ok()?))
 }
 
-/// One phase's files on their way into the state that is asked for.
+/// The preparation of one phase's files.
 struct Preparation<'a> {
     rig: &'a Rig<'a>,
     pages: &'a PageCache,
     phase: &'a PhasePlan,
     epoch: u64,
     ground: &'a Ground,
-    /// What each thread has in hand, and parts of files that were read.
+    /// The current file of each thread, and the number of parts of files that were read.
     roster: Roster,
     parts: AtomicU64,
-    /// Whether dirty pages are being written out, which takes as long as it takes.
+    /// Whether dirty pages are being written out, which may take any time.
     flushes: AtomicBool,
-    /// Why it ends before its time.
+    /// Why it ends early.
     stuck: Mutex<Option<String>>,
 }
 
 impl Watched for Preparation<'_> {
     fn progress(&self) -> u64 {
-        // Relaxed here and below: whoever watches may see things late.
+        // Relaxed here and below: the watchdog may see changes late.
         self.roster.progress().wrapping_add(self.parts.load(Ordering::Relaxed))
     }
 
@@ -229,7 +230,7 @@ impl Watched for Preparation<'_> {
     }
 }
 
-/// What threads found together, and the files whose pages stayed.
+/// The sum of what all threads found, and the files whose pages stayed resident.
 #[derive(Debug, Default)]
 struct Found {
     made: Made,
@@ -243,15 +244,15 @@ struct Stayed {
 }
 
 impl Preparation<'_> {
-    /// Writes dirty pages out. What is not on the disk yet cannot leave memory, and its blocks are not known. Where it
-    /// cannot be written the count shows it.
+    /// Writes dirty pages out. Pages that are not on disk yet cannot be evicted, and their blocks are unknown. If
+    /// writing fails, the count of resident pages shows it.
     fn flush(&self) {
         self.flushes.store(true, Ordering::Relaxed);
         let _ = self.pages.flush();
         self.flushes.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the files out of the cache, and counts what stayed; refused if that is too much and `must_leave`.
+    /// Evicts the files, and counts the pages that stayed; an error if these are too many and `must_leave`.
     fn empty(&self, plan: CachePlan, must_leave: bool) -> Result<Made, Refused> {
         if plan.drop_host {
             self.flushes.store(true, Ordering::Relaxed);
@@ -291,8 +292,8 @@ impl Preparation<'_> {
         }
     }
 
-    /// Reads what is not in the cache, and counts it when all is done: a cache that is too small has lost the first
-    /// files when the last ones come.
+    /// Reads files that are not completely cached, and counts pages at the end: a cache that is too small drops the
+    /// first files while the last ones are read.
     fn fill(&self) -> Made {
         let read = self.each(self.files(), |file, all, buffer| {
             let found = self.count(file, all);
@@ -309,7 +310,7 @@ impl Preparation<'_> {
         Made { after: counted.made.after, ..read.made }
     }
 
-    /// Looks at some files: how they are stored, and what they stand on.
+    /// Examines some files: how they are stored, and on what storage.
     fn survey(&self, files: u64) -> CacheSeen {
         let (order, delivered) = (self.phase.order.epoch(self.epoch), self.phase.shards.delivered());
         let (per_file, seed) = (self.phase.order.samples_per_file, mix(self.rig.plan.seed, self.epoch));
@@ -349,8 +350,8 @@ impl Preparation<'_> {
         files_of(&self.phase.order, &self.phase.shards, self.epoch)
     }
 
-    /// Does something with every file, on several threads, until all are done or a stop is wished; it says how many
-    /// pages were in memory before and after. What is wrong with a file the run will say, which needs it.
+    /// Calls `work` for every file, on several threads, until all are done or a stop is requested; it returns the
+    /// number of resident pages before and after. Errors of single files are left to the run, which reads them later.
     fn each(
         &self,
         files: impl Iterator<Item = u64> + Send,
@@ -381,7 +382,7 @@ impl Preparation<'_> {
         std::thread::scope(|scope| {
             for number in 1..AT_ONCE {
                 let builder = std::thread::Builder::new().name("cache".to_owned());
-                // Fewer do as well.
+                // Fewer threads are enough.
                 if builder.spawn_scoped(scope, move || thread(number)).is_err() {
                     break;
                 }
@@ -396,7 +397,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file in parts of which each is read in a time that shows that it goes on.
+/// Splits a file into parts, each small enough that reading it counts as progress soon.
 fn parts_of(all: Extent) -> impl Iterator<Item = Extent> {
     const PART: u64 = 64 << 20;
     (0..all.len.div_ceil(PART)).map(move |part| {
@@ -426,14 +427,14 @@ impl Found {
 fn files_of(order: &Order, shards: &Shards, epoch: u64) -> Walk {
     let alone = matches!(order.unit, Unit::None | Unit::File) || order.samples_per_file == 1;
     let positions = 0..shards.delivered();
-    // Samples that are shuffled one by one lead to every file, again and again.
+    // Samples that are shuffled individually lead to every file, again and again.
     let all = !alone && positions.end >= order.files;
     let (epoch, per_file) = (order.epoch(epoch), order.samples_per_file);
     Walk { order: epoch, per_file, positions, last: None, numbers: 0..if all { order.files } else { 0 } }
 }
 
-/// The numbers of the files that an epoch reads: run by run of its order, or all of them. Where an order comes back to
-/// a file, so does this.
+/// The numbers of the files that an epoch reads: run by run of its order, or all of them. If the order returns to a
+/// file, so does this iterator.
 struct Walk {
     order: EpochOrder,
     per_file: u64,
@@ -452,7 +453,7 @@ impl Iterator for Walk {
         while !self.positions.is_empty() {
             let most = self.positions.end - self.positions.start;
             let (sample, count) = self.order.run(self.positions.start, most);
-            // A run may go on in the next file.
+            // A run may continue in the next file.
             let left = self.per_file - sample % self.per_file;
             self.positions.start += count.min(left).max(1);
             let file = sample / self.per_file;

@@ -1,5 +1,5 @@
-//! The instrument measures itself: the calibration of a plan (`model::plan`), on the null backend on this host. What it
-//! does not reach there it cannot reach on any storage.
+//! Measures feedline itself: runs the calibration of a plan (`model::plan`) with the null backend on this host. A rate
+//! that is not reached there cannot be reached on any storage.
 
 use format::Format;
 use model::ledger::{Calibration, Phase};

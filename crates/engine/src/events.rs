@@ -1,10 +1,10 @@
-//! What happens in a run, while it happens: one stream for progress now, and for traces and metrics. Nothing in a
-//! result comes from here.
+//! What happens in a run, as it happens: one stream for progress now, and for traces and metrics later. Results do not
+//! depend on it.
 //!
-//! What happens thousands of times a second is counted: workers add to counters, and a reader looks at them whenever it
-//! likes. What happens rarely is an event. Each thread that emits events has a bounded queue of its own, made when it
-//! emits its first one; a full queue drops the event and counts it, so that no thread ever waits for a reader. Without
-//! a listener, emitting costs one load.
+//! What happens thousands of times a second is counted: workers add to counters, and a listener reads them at any time.
+//! What happens rarely is an event. Each thread that emits events has its own bounded queue, created with its first
+//! event. A full queue drops the event and counts it, so that no thread ever waits for a listener. Without a listener,
+//! emitting costs one load.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -16,7 +16,7 @@ use model::checkpoint::manifest::Moment;
 use model::ledger::Phase;
 use model::units::Nanos;
 
-/// What happened. Small and without memory of its own, so that emitting one allocates nothing.
+/// An event. It is small and owns no memory, so emitting one allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -26,7 +26,7 @@ pub enum Event {
     EpochEnded {
         epoch: u64,
     },
-    /// The page cache is being made ready for the next phase.
+    /// The page cache is being prepared for the next phase.
     PreparationBegan,
     PreparationEnded,
     PhaseBegan {
@@ -64,30 +64,30 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether it happens so often that a reader has to ask for it.
+    /// Whether it happens so often that a listener has to ask for it.
     fn is_detail(self) -> bool {
         matches!(self, Event::StepBegan { .. } | Event::FirstBatch { .. })
     }
 }
 
-/// An event and when it happened, by the run's clock.
+/// An event and its time on the run's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamped {
     pub at: Nanos,
     pub event: Event,
 }
 
-/// Which events a reader wants.
+/// Which events a listener asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Those that concern the whole run.
+    /// Events of the whole run.
     Milestones = 1,
-    /// Those of every rank and step, too.
+    /// Also events of every rank and step.
     Steps = 2,
 }
 
 impl Detail {
-    /// Events that a thread's queue holds: many times what happens between two looks of a reader.
+    /// Capacity of a thread's queue: many times the events between two calls of `drain`.
     fn capacity(self) -> usize {
         match self {
             Detail::Milestones => 64,
@@ -100,15 +100,15 @@ impl Detail {
 #[derive(Debug, Default)]
 pub struct Events {
     counters: Counters,
-    /// The `Detail` that is wanted; 0 without a listener.
+    /// The requested `Detail`; 0 without a listener.
     wanted: AtomicU8,
     queues: Mutex<Vec<Receiver<Stamped>>>,
     dropped: AtomicU64,
-    /// The thread that reads.
+    /// The listener's thread.
     reader: OnceLock<Thread>,
 }
 
-/// Relaxed throughout: a reader may see a moment's mixture.
+/// Relaxed ordering throughout: counters that are read together need not be consistent.
 #[derive(Debug, Default)]
 struct Counters {
     samples: AtomicU64,
@@ -121,7 +121,7 @@ struct Counters {
     time_ns: AtomicU64,
 }
 
-/// One look at the counters: totals since the start.
+/// A snapshot of the counters: totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Samples that were read for training and evaluation, and their bytes.
@@ -130,7 +130,7 @@ pub struct Progress {
     /// Files that were generated, listed, or saved and restored in checkpoints, and their bytes.
     pub files: u64,
     pub file_bytes: u64,
-    /// Files whose pages were made ready for a phase.
+    /// Files whose pages were prepared for a phase.
     pub prepared: u64,
     /// Steps that have begun, over all ranks.
     pub steps: u64,
@@ -147,9 +147,9 @@ impl Progress {
 }
 
 impl Events {
-    /// Lets events be kept from now on.
+    /// Starts keeping events.
     pub fn listen(&self, detail: Detail) -> Stream<'_> {
-        // Relaxed: a thread that sees it late emits its first event a little later.
+        // Relaxed: a thread that sees the change late emits its first event a little later.
         self.wanted.fetch_max(detail as u8, Ordering::Relaxed);
         Stream { events: self }
     }
@@ -223,30 +223,30 @@ impl Emitter {
         if let Err(TrySendError::Full(_)) = queue.try_send(Stamped { at, event }) {
             events.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        // What concerns the whole run is shown at once. A system call only if the reader sleeps.
+        // Events of the whole run are shown immediately. This is a system call only if the listener sleeps.
         if let Some(reader) = events.reader.get().filter(|_| !event.is_detail()) {
             reader.unpark();
         }
     }
 }
 
-/// The reader's end.
+/// The listener's end.
 #[derive(Debug)]
 pub struct Stream<'a> {
     events: &'a Events,
 }
 
-/// What has happened since a reader last looked.
+/// What has happened since the last call of `drain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// In the order in which it happened.
+    /// In the order of their times.
     pub events: Vec<Stamped>,
     /// Events that were lost because a queue was full.
     pub dropped: u64,
 }
 
 impl Stream<'_> {
-    /// Takes all events that there are.
+    /// Takes all pending events.
     pub fn drain(&self) -> Drained {
         let mut events = Vec::new();
         let mut queues = self.events.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,7 +255,7 @@ impl Stream<'_> {
                 match queue.try_recv() {
                     Ok(event) => events.push(event),
                     Err(TryRecvError::Empty) => return true,
-                    // Its thread has ended.
+                    // The emitting thread has ended.
                     Err(TryRecvError::Disconnected) => return false,
                 }
             }
@@ -269,7 +269,7 @@ impl Stream<'_> {
         self.events.progress()
     }
 
-    /// Sleeps until there is an event that concerns the whole run, at most this long. May end early. For one thread.
+    /// Sleeps until there is an event of the whole run, at most this long. May return early. For one thread only.
     pub fn wait(&self, timeout: Duration) {
         self.events.reader.get_or_init(std::thread::current);
         std::thread::park_timeout(timeout);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_all_threads_come_in_the_order_of_their_times() {
+    fn events_of_all_threads_are_sorted_by_time() {
         let events = Events::default();
         let stream = events.listen(Detail::Milestones);
         std::thread::scope(|scope| {
@@ -301,11 +301,11 @@ mod tests {
         assert_eq!((all.len(), dropped), (40, 0));
         assert!(all.is_sorted_by_key(|stamped| stamped.at));
         assert_eq!(stream.drain(), Drained::default());
-        assert!(events.queues.lock().unwrap().is_empty(), "queues of ended threads go");
+        assert!(events.queues.lock().unwrap().is_empty(), "queues of ended threads are removed");
     }
 
     #[test]
-    fn a_full_queue_drops_and_counts_and_harms_no_other() {
+    fn a_full_queue_drops_and_counts_without_affecting_other_queues() {
         let events = Events::default();
         let stream = events.listen(Detail::Milestones);
         let (noisy, quiet) = (Emitter::default(), Emitter::default());
@@ -315,18 +315,18 @@ mod tests {
         assert_eq!((drained.events.len(), drained.dropped), (65, 36));
         assert_eq!(drained.events.last(), Some(&Stamped { at: Nanos(1000), event: began(2) }));
         noisy.emit(&events, Nanos(2000), began(3));
-        assert_eq!(stream.drain().events.len(), 1, "there is room again");
+        assert_eq!(stream.drain().events.len(), 1, "there is space again");
     }
 
     #[test]
-    fn only_what_is_wanted_is_kept() {
+    fn only_requested_events_are_kept() {
         let (events, detail) = (Events::default(), Event::FirstBatch { rank: 0 });
         let emitter = Emitter::default();
         emitter.emit(&events, Nanos(0), began(1));
         let stream = events.listen(Detail::Milestones);
         assert_eq!(stream.drain(), Drained::default(), "there was no listener");
         emitter.emit(&events, Nanos(1), detail);
-        assert_eq!(stream.drain(), Drained::default(), "the listener wants no details");
+        assert_eq!(stream.drain(), Drained::default(), "the listener did not ask for details");
         let stream = events.listen(Detail::Steps);
         emitter.emit(&events, Nanos(2), detail);
         assert_eq!(stream.drain().events, [Stamped { at: Nanos(2), event: detail }]);

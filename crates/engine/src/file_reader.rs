@@ -1,5 +1,5 @@
-//! Reads ranges of files one after the other and waits for each: for work that is not measured and needs one file at a
-//! time. Readers of a run have their own way (`loader`), with many fetches in flight.
+//! Reads ranges of files one after another and waits for each: for work that is not measured and needs one file at a
+//! time. The readers of a run (`loader`) have many fetches in flight instead.
 
 use format::{Extent, Look, Obstacle};
 use model::names::Name;
@@ -9,10 +9,10 @@ use thiserror::Error;
 
 use crate::asking::{Metadata, MetadataError, Step, Subject};
 
-/// How long to sleep before the lane is asked again.
+/// How long to sleep before the lane is polled again.
 const PATIENCE: Nanos = Nanos(500_000_000);
 
-/// Why a question about a file has no answer.
+/// Why a question about a file could not be answered.
 #[derive(Debug, Error)]
 pub enum AskError {
     #[error(transparent)]
@@ -21,7 +21,7 @@ pub enum AskError {
     Metadata(#[from] MetadataError),
 }
 
-/// A lane with one fetch in flight, and the buffer of its bytes.
+/// A lane with one fetch in flight, and a buffer for its bytes.
 pub(crate) struct FileReader<'a> {
     store: &'a dyn Store,
     lane: Box<dyn Lane + 'a>,
@@ -45,14 +45,14 @@ impl<'a> FileReader<'a> {
         let Some(Done { outcome, kept, .. }) = self.wait() else { return Err(self.brings_nothing(name)) };
         self.buffer = kept.unwrap_or_default();
         outcome?;
-        // Stores without files complete fetches and bring no bytes.
+        // Stores without files complete fetches without delivering bytes.
         match self.buffer.bytes().len() as u64 == range.len {
             true => Ok(self.buffer.bytes()),
             false => Err(self.brings_nothing(name)),
         }
     }
 
-    /// Answers a question about a file from its metadata, and reads what that takes.
+    /// Answers a question about a file from its metadata, and reads the metadata that this needs.
     pub(crate) fn ask<T>(
         &mut self,
         file: Subject<'_>,
@@ -66,7 +66,7 @@ impl<'a> FileReader<'a> {
             }
         }
     }
-    /// Waits for the fetch; `None` from a store whose time would have to pass.
+    /// Waits for the fetch; `None` for a store whose simulated time would have to pass.
     fn wait(&mut self) -> Option<Done> {
         loop {
             match (self.lane.reap(), self.lane.awaits()) {
@@ -91,7 +91,7 @@ mod tests {
     const RANGE: Extent = Extent { offset: 2, len: 3 };
 
     #[test]
-    fn it_reads_what_is_asked_for_and_names_what_is_not_there() {
+    fn it_reads_ranges_and_names_missing_files() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), b"abcdefgh").unwrap();
         let store = Posix::open(folder.path(), Mode::default()).unwrap();
@@ -100,11 +100,11 @@ mod tests {
         assert_eq!(reader.read((&a, 8), RANGE), Ok(&b"cde"[..]));
         assert!(matches!(reader.read((&b, 8), RANGE), Err(StoreError::Missing { .. })));
         assert!(matches!(reader.read((&a, 9), RANGE), Err(StoreError::Short { .. })));
-        assert_eq!(reader.read((&a, 8), Extent { offset: 0, len: 8 }), Ok(&b"abcdefgh"[..]), "it goes on");
+        assert_eq!(reader.read((&a, 8), Extent { offset: 0, len: 8 }), Ok(&b"abcdefgh"[..]), "it works");
     }
 
     #[test]
-    fn a_store_without_files_is_refused_and_not_waited_for() {
+    fn a_store_without_files_is_refused_at_once() {
         let (null, sim) = (Null, Sim::new(store::Device::parse("hdd").unwrap()));
         let name = Name::new("train/a").unwrap();
         for (store, said) in [(&null as &dyn Store, "null"), (&sim, "sim")] {

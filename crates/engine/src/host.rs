@@ -1,5 +1,5 @@
-//! Facts about the machine we run on, as the kernel tells them, and as far as this process may use it: limits of
-//! control groups and CPU affinity count as the machine's own. What cannot be found out is `None`, never a guess.
+//! Facts about this machine from the kernel, as far as this process may use it: limits of control groups and CPU
+//! affinity are treated like the machine's own. What cannot be determined is `None`, never a guess.
 
 mod limits;
 
@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::meter;
 use limits::{CpuLimit, Limits, MemoryLimit};
 
-/// What the report says about a host, in DLIO's terms.
+/// Facts about a host for the report, in DLIO's terms.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     pub name: String,
@@ -23,11 +23,11 @@ pub struct Host {
     pub cores: u64,
     /// Memory that it may use, page cache included.
     pub memory_bytes: u64,
-    /// What limits it to less than the machine has: one text for each resource.
+    /// Limits below what the machine has, one text for each resource.
     pub limits: BTreeSet<String>,
-    /// The one of these that limits memory.
+    /// The one of them that limits memory.
     pub memory_limit: Option<String>,
-    /// /proc/cpuinfo, flattened; of several processors the last one counts, as in DLIO.
+    /// /proc/cpuinfo, flattened; the last of several processors counts, as in DLIO.
     pub cpuinfo: Vec<(String, String)>,
     pub meminfo: Vec<(String, String)>,
 }
@@ -60,13 +60,13 @@ impl Host {
         host.into_iter().chain(of_groups).min_by_key(|room| room.bytes)
     }
 
-    /// The part of it that this process itself can use.
+    /// The part of it that this process itself may use.
     pub fn own_room() -> Option<Room> {
         Host::room().into_iter().chain(resource_limits()).min_by_key(|room| room.bytes)
     }
 }
 
-/// Memory that is left, and what limits it if that is not the machine.
+/// Available memory, and what limits it unless that is the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     pub bytes: u64,
@@ -80,8 +80,8 @@ impl std::fmt::Display for Room {
     }
 }
 
-/// What `ulimit -v` and `ulimit -d` leave. What counts towards them are the fields of statm: all pages of the address
-/// space first, those of data sixth.
+/// What `ulimit -v` and `ulimit -d` leave. The usage that they limit is in statm: the first field is all pages of the
+/// address space, the sixth those of data.
 fn resource_limits() -> impl Iterator<Item = Room> {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let limits = [(Resource::As, 0, "address space", "-v"), (Resource::Data, 5, "data", "-d")];
@@ -101,7 +101,7 @@ fn memory_limits(total: u64) -> Vec<MemoryLimit> {
     limits
 }
 
-/// What limits CPU time to less than all cores.
+/// The limits of CPU time below all cores.
 fn cpu_limits() -> Vec<String> {
     let online = fs::read_to_string("/proc/stat").unwrap_or_default();
     let is_core = |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| !rest.starts_with(' '));
@@ -118,8 +118,8 @@ fn limited(what: &str, most: impl std::fmt::Display, group: &Path) -> String {
     format!("{what} {most}, control group {}", group.display())
 }
 
-/// What the kernel has counted since the host was started. Two of these, taken before and after a run, say what else
-/// the host was busy with meanwhile. The load average would not: it looks back for a minute, and sees our own work.
+/// Counters of the kernel since the host was started. The difference over a run shows what else the host did meanwhile.
+/// The load average would not: it covers a minute back, and includes feedline's own work.
 #[derive(Clone, Copy, Debug)]
 pub struct HostCounts {
     ticks: u64,
@@ -139,7 +139,7 @@ impl HostCounts {
         HostCounts::of(stat.lines().next()?, own as u64, swapped_in)
     }
 
-    /// From the line that adds up all cores: `cpu user nice system idle iowait irq softirq steal ...`.
+    /// From the line that sums up all cores: `cpu user nice system idle iowait irq softirq steal ...`.
     fn of(line: &str, own: u64, swapped_in: u64) -> Option<HostCounts> {
         let fields = line.strip_prefix("cpu ")?.split_whitespace();
         let ticks: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -151,7 +151,7 @@ impl HostCounts {
     }
 }
 
-/// What there is to say about this host and the time since `before`.
+/// Facts about this host and the time since `before`.
 pub fn seen_since(before: Option<HostCounts>) -> HostSeen {
     let clock = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let mut seen = HostSeen {
@@ -171,7 +171,7 @@ pub fn seen_since(before: Option<HostCounts>) -> HostSeen {
     seen
 }
 
-/// Cores that this process may use: those that it may run on, and of a quota the whole ones.
+/// Cores that this process may use: those that it may run on, limited by the whole cores of a quota.
 pub fn cores() -> u64 {
     (core_share().floor() as u64).max(1)
 }
@@ -181,7 +181,7 @@ pub fn core_time(span: Nanos) -> Nanos {
     Nanos((span.0 as f64 * core_share()) as u64)
 }
 
-/// CPU time per time that this process may use.
+/// CPU time per wall-clock time that this process may use.
 fn core_share() -> f64 {
     let affine = affine_cores() as f64;
     cpu_quota().map_or(affine, |limit| limit.cores.min(affine))
@@ -191,7 +191,7 @@ fn core_share() -> f64 {
 fn affine_cores() -> u64 {
     match rustix::thread::sched_getaffinity(None) {
         Ok(cores) => u64::from(cores.count()),
-        // More than 1,024.
+        // The host has more than 1,024 cores.
         Err(_) => std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64),
     }
 }
@@ -200,13 +200,13 @@ fn cpu_quota() -> Option<CpuLimit> {
     Limits::read(Path::new("/")).cpu
 }
 
-/// What tells this boot of the host from others.
+/// Identifies this boot of the host.
 pub fn boot_id() -> Option<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     Some(text.trim().to_owned())
 }
 
-/// Bytes that this process has caused to be fetched from block devices. Not counted for network file systems.
+/// Bytes that this process has read from block devices. Reads from network file systems are not counted.
 pub fn device_read_bytes() -> Option<u64> {
     read_bytes("/proc/self/io")
 }
@@ -215,36 +215,36 @@ fn read_bytes(path: &str) -> Option<u64> {
     pairs(path).iter().find(|(key, _)| key == "read_bytes")?.1.parse().ok()
 }
 
-/// Those of the bytes above that `aside` has seen, and threads that are reading aside now.
+/// The part of these bytes that `aside` has counted, and the number of threads that read aside now.
 static ASIDE: AtomicU64 = AtomicU64::new(0);
 static READING_ASIDE: AtomicU64 = AtomicU64::new(0);
 
-/// Does work that reads something else than the data set, such as a checkpoint that is drained, so that its bytes are
-/// not taken for the data set's.
+/// Does work that reads other data than the data set, such as the drain of a checkpoint, so that its bytes are not
+/// counted as the data set's.
 pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
     READING_ASIDE.fetch_add(1, Ordering::Relaxed);
     let before = read_bytes("/proc/thread-self/io");
     let done = work();
     if let (Some(before), Some(after)) = (before, read_bytes("/proc/thread-self/io")) {
-        // Relaxed: a count that carries nothing with it.
+        // Relaxed: a counter that publishes no other data.
         ASIDE.fetch_add(after.saturating_sub(before), Ordering::Relaxed);
     }
     READING_ASIDE.fetch_sub(1, Ordering::Relaxed);
     done
 }
 
-/// Whether something is being read aside, so that `data_read_bytes` is not exact at this moment.
+/// Whether a thread reads aside, so that `data_read_bytes` is not exact at this moment.
 pub(crate) fn is_reading_aside() -> bool {
     READING_ASIDE.load(Ordering::Relaxed) > 0
 }
 
-/// Bytes from block devices for the data set. It is off by what is being read aside at this moment: the kernel counts a
-/// read before it ends, `aside` afterwards.
+/// Bytes read from block devices for the data set. It is off by what is being read aside at this moment: the kernel
+/// counts a read before it ends, `aside` afterwards.
 pub(crate) fn data_read_bytes() -> Option<u64> {
     Some(device_read_bytes()?.saturating_sub(ASIDE.load(Ordering::Relaxed)))
 }
 
-/// The most memory that this process has had resident.
+/// Peak resident memory of this process.
 pub fn peak_rss_bytes() -> Option<u64> {
     kib(&pairs("/proc/self/status"), "VmHWM")
 }
@@ -254,7 +254,7 @@ fn kib(pairs: &[(String, String)], key: &str) -> Option<u64> {
     value.strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The `key: value` lines of a kernel file, keys in the order of their first appearance, the last value of each.
+/// The `key: value` lines of a kernel file: keys in the order of their first appearance, with their last values.
 fn pairs(path: &str) -> Vec<(String, String)> {
     let text = fs::read_to_string(path).unwrap_or_default();
     let mut order = Vec::new();
@@ -268,12 +268,12 @@ fn pairs(path: &str) -> Vec<(String, String)> {
     order.into_iter().filter_map(|key| values.remove(&key).map(|value| (key, value))).collect()
 }
 
-/// Tells the allocator to take large pieces of memory from the system and to give them back. By itself it begins to
-/// keep them once one was freed, and hands them out zeroed by hand: then a histogram takes all its pages and not only
-/// those that it uses, which the plan's figure does not count.
+/// Makes the allocator map large blocks of memory separately and return them to the system. By default it keeps them
+/// once one was freed, and then zeroes memory itself: a histogram would take all its pages instead of only those it
+/// uses, which the plan's figure does not include.
 pub fn return_large_memory() {
     const LARGE: libc::c_int = 64 << 10;
-    // SAFETY: sets a number inside the allocator, which its documentation allows at any time; called before threads.
+    // SAFETY: sets a parameter of the allocator, which its documentation allows at any time; no other thread exists yet.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
     }
@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_aside_is_not_the_data_sets() {
+    fn bytes_read_aside_are_not_the_data_sets() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         fs::write(&path, vec![7; 1 << 20]).unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_what_we_need() {
+    fn the_kernel_provides_all_facts() {
         let host = Host::look();
         assert!(host.cores > 0 && host.memory_bytes > 1 << 20 && !host.name.is_empty());
         assert!(peak_rss_bytes().is_some_and(|bytes| bytes > 1 << 20));
@@ -318,10 +318,10 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_told_apart() {
+    fn ticks_are_classified() {
         let counts = HostCounts::of("cpu  10 2 30 400 50 6 7 80 9 0", 5, 3).unwrap();
         assert_eq!((counts.ticks, counts.busy, counts.stolen), (585, 55, 80));
-        assert!(HostCounts::of("cpu0 10 2 30 400 50 6 7 80", 0, 0).is_none(), "one core is not all");
+        assert!(HostCounts::of("cpu0 10 2 30 400 50 6 7 80", 0, 0).is_none(), "this line is for one core");
         assert!(HostCounts::of("cpu  10 2 30", 0, 0).is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What a file holds, found by reading it the way a run would: the metadata that the format asks for, and nothing else.
+//! The contents of a file, found by reading it as a run would: the metadata that the format needs, and nothing else.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ impl std::fmt::Debug for Inspection<'_> {
 }
 
 impl<'a> Inspection<'a> {
-    /// Begins with the file of that name.
+    /// Opens the file of this name.
     pub fn new(
         store: &'a dyn Store,
         format: &'a dyn Format,
@@ -41,13 +41,13 @@ impl<'a> Inspection<'a> {
         self.file.bytes
     }
 
-    /// What the file says about itself.
+    /// What the file's metadata states.
     pub fn facts(&mut self) -> Result<Facts, AskError> {
         let format = self.format;
         self.reader.ask(self.file, &mut self.metadata, |look| format.inspect(look))
     }
 
-    /// The reads that bring some of the `held` samples.
+    /// The reads that fetch some of the `held` samples.
     pub fn reads(&mut self, samples: &Range<u64>, held: u64) -> Result<Vec<Extent>, AskError> {
         let format = self.format;
         self.reader.ask(self.file, &mut self.metadata, |look| {

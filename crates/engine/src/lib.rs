@@ -1,4 +1,4 @@
-//! Generates data sets and trains on them: the only room with threads and a clock. It emits events and returns a
+//! Generates data sets and trains on them: the only crate with threads and a clock. It emits events and returns a
 //! ledger; it never prints.
 
 mod accelerators;

@@ -1,5 +1,5 @@
-//! The only clock. Everything that is timed is timed here: a monotonic clock for spans, with sleeps to absolute
-//! deadlines, and the wall clock for time stamps. A fake clock with the same face makes reports exact in tests.
+//! The only clock: a monotonic clock for spans, with sleeps to absolute deadlines, and the wall clock for time stamps.
+//! A fake clock with the same interface makes reports exact in tests.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,24 +12,23 @@ use store::Now;
 
 use crate::bell::Bell;
 
-/// How long before a deadline a sleeper wakes up and watches the clock instead: the kernel wakes threads 40 to 60 us
-/// late on the virtual machines that we measured, which is a sixth of a step of DLRM. Costs this much CPU time per
-/// step.
+/// How long before a deadline a sleep ends and polling of the clock begins: the kernel wakes threads 40 to 60 us late
+/// on the virtual machines that were measured, which is a sixth of a DLRM step. Costs this much CPU time per step.
 const WATCH: Nanos = Nanos(60_000);
-/// How long a wait goes on before it looks whether the run should stop.
+/// How long a wait lasts at most before it checks whether the run should stop.
 const LOOK_AROUND: Nanos = Nanos(50_000_000);
 
-/// Time as the engine sees it.
+/// Time as the engine uses it.
 pub trait Clock: Now {
-    /// The clock as stores see it.
+    /// The clock as stores use it.
     fn as_now(&self) -> &dyn Now;
-    /// Sleeps to the absolute moment `at`, or until `ending` says that there is nothing to wait for any more.
+    /// Sleeps to the absolute moment `at`, or until `ending` returns true.
     fn sleep_until(&self, at: Nanos, ending: &dyn Fn() -> bool);
     #[doc(hidden)]
     fn listen(&self, listener: Listener<'_>, deadline: Nanos);
 }
 
-/// Someone who waits for a change that a bell announces.
+/// A thread that waits for a change that a bell announces.
 #[doc(hidden)]
 #[expect(missing_debug_implementations, reason = "holds a closure")]
 pub struct Listener<'a> {
@@ -44,14 +43,14 @@ pub struct Monotonic {
 }
 
 impl Monotonic {
-    #[expect(clippy::new_without_default, reason = "making one reads the clock; a default should not")]
+    #[expect(clippy::new_without_default, reason = "`new` reads the clock; a default should not")]
     pub fn new() -> Monotonic {
         Monotonic { origin: kernel_now() }
     }
 
     /// Asks the kernel not to round this thread's sleeps up (it adds 50 us by default).
     pub fn sharpen_this_thread() {
-        // Without the permission sleeps are a little later, which the ledger's lateness shows.
+        // If this fails, sleeps end a little later, which the ledger records as lateness.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
 }
@@ -87,7 +86,7 @@ impl Clock for Monotonic {
                 tv_sec: (moment / 1_000_000_000) as i64,
                 tv_nsec: (moment % 1_000_000_000) as i64,
             };
-            // An interrupted sleep is simply resumed: the deadline is absolute.
+            // An interrupted sleep is simply repeated: the deadline is absolute.
             let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &deadline);
         }
     }
@@ -98,8 +97,8 @@ impl Clock for Monotonic {
     }
 }
 
-/// A clock that stands still until someone sleeps, and then is exactly there. With the null store every figure of a
-/// run becomes a function of the plan.
+/// A clock that only moves when a thread sleeps, and then exactly to the deadline. With the null store, every figure of
+/// a run becomes a function of the plan.
 #[derive(Debug, Default)]
 pub struct FakeClock {
     now: AtomicU64,
@@ -121,20 +120,20 @@ impl Clock for FakeClock {
     }
 
     fn listen(&self, listener: Listener<'_>, _deadline: Nanos) {
-        // Real readers have real work to do in no fake time at all: wait for them, however long that takes.
+        // Real readers do real work while no fake time passes: wait for them, however long it takes.
         listener.bell.wait(Duration::from_millis(50), listener.ready);
     }
 }
 
-/// Sleeps for a while without regard to any run.
+/// Sleeps for a while, independently of any run.
 pub fn pause(span: Duration) {
     let request = Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) };
     if let NanosleepRelativeResult::Interrupted(_) = rustix::thread::nanosleep(&request) {
-        // Whoever sleeps so looks at the world again afterwards, and may do so early.
+        // The callers check their condition again afterwards, so an early return is harmless.
     }
 }
 
-/// Uses up `span` of this thread's CPU time, or what is used until `ending` says that it is in vain.
+/// Uses `span` of this thread's CPU time, or less if `ending` returns true.
 pub fn burn(span: Nanos, ending: &dyn Fn() -> bool) {
     let used = || {
         let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
@@ -142,7 +141,7 @@ pub fn burn(span: Nanos, ending: &dyn Fn() -> bool) {
     };
     let end = used() + span.0;
     while used() < end && !ending() {
-        // A reading of this clock is a system call; some work lies between two of them.
+        // Reading this clock is a system call, so do some work between two readings.
         (0..200).for_each(|_| std::hint::spin_loop());
     }
 }
@@ -163,7 +162,7 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// A number that no other run has, from the wall clock and the process id.
+/// A number that differs between runs, from the wall clock and the process id.
 pub fn entropy() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::Realtime);
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u64;
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wished_stop_ends_a_long_sleep() {
+    fn a_stop_request_ends_a_long_sleep() {
         let clock = Monotonic::new();
         clock.sleep_until(clock.now() + Nanos(u64::MAX / 2), &|| true);
     }

@@ -1,5 +1,5 @@
-//! Whether a data set is there, judged by a few of its files: the first, the last and some at random, looked at in
-//! parallel. Costs nothing next to a run; a single bad file is found when it is read.
+//! Whether a data set exists, judged by a few of its files: the first, the last and some at random, checked in
+//! parallel. The cost is negligible next to a run; a single bad file is found when it is read.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -13,12 +13,12 @@ use store::{Store, StoreError};
 
 use crate::train::Files;
 
-/// Files that are looked at in each split.
+/// Files that are checked in each split.
 const PROBES: u64 = 64;
-/// Looks in flight at once: metadata of network file systems takes its time.
+/// Checks in flight at once: metadata operations of network file systems are slow.
 const AT_ONCE: u64 = 8;
 
-/// Says what is missing or wrong about the files that the plan reads; `None` if nothing was found.
+/// Returns what is missing or wrong among the checked files that the plan reads; `None` if all are as planned.
 pub fn first_missing(
     store: &dyn Store,
     plan: &TrainingPlan,
@@ -34,7 +34,7 @@ pub fn first_missing(
 fn look(store: &dyn Store, list: &dyn FileList, files: u64) -> Result<Option<String>, StoreError> {
     let count = PROBES.min(files);
     let next = AtomicU64::new(0);
-    // The finding of the lowest probe, so that the message does not depend on who was faster.
+    // The finding of the lowest probe, so that the message does not depend on thread timing.
     let found: Mutex<Option<(u64, Result<String, StoreError>)>> = Mutex::new(None);
     let work = || {
         let mut name = Name::default();
@@ -52,7 +52,7 @@ fn look(store: &dyn Store, list: &dyn FileList, files: u64) -> Result<Option<Str
         }
     };
     std::thread::scope(|scope| {
-        // This thread looks too, so that one that cannot be started is no reason to give up.
+        // This thread checks files, too, so a thread that cannot be started is not an error.
         for _ in 1..AT_ONCE.min(count) {
             let _ = std::thread::Builder::new().name("probe".to_owned()).spawn_scoped(scope, work);
         }
@@ -61,7 +61,7 @@ fn look(store: &dyn Store, list: &dyn FileList, files: u64) -> Result<Option<Str
     found.into_inner().unwrap_or_else(PoisonError::into_inner).map(|(_, finding)| finding).transpose()
 }
 
-/// The file that a probe looks at: the first, the last, then any; of few files each.
+/// The file that a probe checks: the first, the last, then random ones; each file once if there are few.
 fn index(files: u64, probe: u64) -> u64 {
     match probe {
         _ if files <= PROBES => probe,
@@ -83,7 +83,7 @@ fn judge(
     };
     Ok(match store.files().size(name)? {
         Some(size) if size == planned => None,
-        Some(size) => Some(format!("{name} has {size} bytes where the plan says {planned}")),
+        Some(size) => Some(format!("{name} has {size} bytes, but the plan expects {planned}")),
         None => Some(format!("{name} does not exist")),
     })
 }

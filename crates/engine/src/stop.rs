@@ -1,5 +1,5 @@
-//! How work ends before it is done: wished from outside, by a signal handler or by a failing part, and seen by
-//! everybody who loops; or by one who watches it, when it is stuck.
+//! How work ends early: by a stop request from outside, from a signal handler or from a part that failed, which all
+//! loops check; or by the watchdog, if the work makes no progress.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ impl Stop {
         Stop { wished: flag, ..Stop::default() }
     }
 
-    /// Names what is done about work that does not end though it should, because its threads hang in the kernel: it is
-    /// told who waits for what, and is not expected to return.
+    /// Sets what is done about work that does not end after a stop request, because its threads hang in the kernel. The
+    /// function gets a text that lists the pending operations, and is not expected to return.
     pub fn or_abandon(self, abandon: impl Fn(&str) + Send + Sync + 'static) -> Stop {
         Stop { abandon: Some(Arc::new(abandon)), ..self }
     }
 
-    /// The same with a time without any progress after which work counts as stuck; `None`: it never does.
+    /// The same with a stall timeout: the time without progress after which work counts as stuck; `None`: never.
     pub fn with_patience(&self, patience: Option<Nanos>) -> Stop {
         Stop { patience, ..self.clone() }
     }
 
     pub fn wish(&self) {
-        // Relaxed: the flag carries no data; whoever sees it late stops a little later.
+        // Relaxed: the flag publishes no data; a thread that reads it late stops a little later.
         self.wished.store(true, Ordering::Relaxed);
     }
 
-    /// The flag itself, for those who know nothing of runs.
+    /// The flag itself, for code that does not use this type.
     pub fn flag(&self) -> &AtomicBool {
         &self.wished
     }
@@ -51,12 +51,12 @@ impl Stop {
         self.patience
     }
 
-    /// Whether anything is to be done about work that is stuck.
+    /// Whether anything is done about work that is stuck.
     pub(crate) fn is_watchful(&self) -> bool {
         self.patience.is_some() || self.abandon.is_some()
     }
 
-    /// Gives work up that does not end.
+    /// Abandons work that does not end.
     pub(crate) fn abandon(&self, message: &str) {
         if let Some(abandon) = &self.abandon {
             abandon(message);

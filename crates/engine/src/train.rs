@@ -1,5 +1,5 @@
-//! A run from its first epoch to its last: for each phase it builds a loader, lets readers and accelerators work, and
-//! adds what they saw to the ledger. A failure ends the run and stands in the ledger; nothing is printed here.
+//! A run from its first epoch to its last: for each phase it builds a loader, runs readers and accelerators, and adds
+//! what they recorded to the ledger. A failure ends the run and is recorded in the ledger; nothing is printed here.
 
 mod members;
 mod vigil;
@@ -33,25 +33,25 @@ use crate::watchdog::guard;
 use crate::world::{Cause, Ended, World};
 use vigil::Vigil;
 
-/// Stack of a reader thread. Readers keep their buffers on the heap; this is for calls and a panic message.
+/// Stack size of a reader thread. Readers keep their buffers on the heap; this is for calls and a panic message.
 const READER_STACK_BYTES: usize = 256 << 10;
 
-/// What a run works with.
+/// The inputs of a run.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a bundle of references, one of them a clock")]
 pub struct Rig<'a> {
     pub plan: &'a TrainingPlan,
-    /// The processes that take part, of which this is one.
+    /// The members of the run, from the point of view of this one.
     pub world: &'a dyn World,
     pub format: &'a dyn Format,
     pub store: &'a dyn Store,
-    /// The page cache below the data folder; `None` for a store without files, and where nobody looks after it.
+    /// The page cache below the data folder; `None` for a store without files, or if the cache is not managed.
     pub pages: Option<&'a PageCache>,
     /// Names and sizes of the files that training and evaluation read.
     pub files: Files<'a>,
-    /// What the files should hold, where that is known.
+    /// The expected content of the files, if it is known.
     pub truth: Option<Truth<'a>>,
-    /// Who takes the checkpoints of the plan; `None`: none are taken.
+    /// Takes the checkpoints of the plan; `None`: none are taken.
     pub checkpoints: Option<&'a checkpoint::Checkpointer<'a>>,
     pub clock: &'a dyn Clock,
     pub stop: &'a Stop,
@@ -66,8 +66,8 @@ pub struct Files<'a> {
     pub valid: &'a dyn FileList,
 }
 
-/// Runs the plan and returns what this member of the run saw, complete or not. Refused where the page cache cannot be
-/// brought into the state that the first epoch is to begin with, here or at another member.
+/// Runs the plan and returns the ledger of this member, complete or not. Refused if the page cache cannot be brought
+/// into the state in which the first epoch is to begin, here or at another member.
 pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
     Monotonic::sharpen_this_thread();
     let mut ledger = Ledger::default();
@@ -104,7 +104,7 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
                 (Ok(_), Err(ended)) if is_first && ended.cause != Cause::Stopped => {
                     return Err(Refused::Elsewhere(ended));
                 }
-                // What was seen before is not lost over it.
+                // The results so far are kept.
                 (_, begun) => begun,
             };
             if let Err(ended) = ended {
@@ -115,7 +115,7 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
         }
         emitter.emit(rig.events, rig.clock.now(), Event::EpochEnded { epoch });
     }
-    // Nobody leaves while another member still saves or fails.
+    // No member leaves while another one still saves or fails.
     let (last, phase) = (rig.plan.epochs, Phase::Train);
     if let Err(ended) = members::finish(rig) {
         members::note_end(rig, &mut ledger, (last, phase), ended);
@@ -131,7 +131,7 @@ fn save_after(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64) {
     }
 }
 
-/// Runs a phase to its end, and agrees with the other members on how it ended. Says when the first batch was there.
+/// Runs a phase to its end, and agrees with the other members on how it ended. Returns the time of the first batch.
 fn run_phase(
     rig: &Rig<'_>,
     phase: &PhasePlan,
@@ -167,28 +167,28 @@ fn run_phase(
     (first_batch, members::end(rig, ledger, (epoch, phase.phase), failure))
 }
 
-/// What accelerators and readers saw of a phase.
+/// What accelerators and readers recorded in a phase.
 struct Seen {
     rows: Vec<Row>,
     node: NodeRow,
-    /// How long steps took, where checkpoints are taken.
+    /// How long steps took, if checkpoints are taken.
     pace: Checkpoints,
     first_batch: Option<Nanos>,
     failure: Option<Failure>,
 }
 
-/// Where a run stands when a phase begins.
+/// The state of a run when a phase begins.
 #[derive(Clone, Copy, Debug)]
 struct PhaseStart<'a> {
     epoch: u64,
     begin: Nanos,
-    /// Errors that were met so far.
+    /// Errors so far.
     errors: u64,
-    /// What the phase's reads are noted in, where it comes back to a file.
+    /// Where the phase's reads are recorded, if it reads files more than once.
     footprint: Option<&'a Footprint>,
 }
 
-/// Starts the readers, drives the accelerators, ends the readers. Each rank's row has both their shares.
+/// Starts the readers, drives the accelerators, ends the readers. Each rank's row includes both.
 fn with_readers(rig: &Rig<'_>, phase: &PhasePlan, standing: PhaseStart<'_>) -> Seen {
     let ((times, delivered), failure) = on_course(rig, phase, standing, drive_with_readers);
     let (pace, first_batch) = (times.pace.clone(), times.first_batch);
@@ -196,7 +196,7 @@ fn with_readers(rig: &Rig<'_>, phase: &PhasePlan, standing: PhaseStart<'_>) -> S
     Seen { rows, node, pace, first_batch, failure }
 }
 
-/// Sets up what the readers and accelerators of a phase share, and lets `work` begin.
+/// Sets up what the readers and accelerators of a phase share, and calls `work`.
 fn on_course<T>(
     rig: &Rig<'_>,
     phase: &PhasePlan,
@@ -264,7 +264,7 @@ fn drive_with_readers(course: &Course<'_>) -> (Times, Vec<Delivered>) {
     (drive.times(), delivered)
 }
 
-/// Lets readers and accelerators work until the phase is over.
+/// Runs readers and accelerators until the phase is over.
 fn play(course: &Course<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
     let job = course.job;
     let following = members::Following::default();
@@ -295,15 +295,15 @@ fn play(course: &Course<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
                 job.fail(Failure { rank: job.first_rank, step: 0, cause });
             }
         }
-        // A panic that went on from here would wait for readers that wait for it.
+        // Unwinding from here would join readers that wait for the accelerators.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drive.run())) {
             let cause = format!("the accelerators panicked: {}", panic_text(&*panic));
             job.fail(Failure { rank: job.first_rank, step: 0, cause });
         }
         if job.ending() {
-            // Readers that wait for room would wait for ever.
+            // Readers that wait for space in a queue would wait forever.
             job.abort.wish();
-            // Before anything that may hang: the other members end, too.
+            // Announced before anything that may hang, so that the other members end, too.
             members::announce(course);
         }
         following.end(course);
@@ -319,8 +319,8 @@ fn reader_thread() -> std::thread::Builder {
     std::thread::Builder::new().name("reader".to_owned()).stack_size(READER_STACK_BYTES)
 }
 
-/// Threads for preprocessing that takes CPU time: as many as the plan allows to be at work at once, and never more
-/// than there are cores for each reader's own.
+/// Number of threads for preprocessing that takes CPU time: as many tasks as the plan allows at once, or else one per
+/// core; never more than there are readers.
 fn preprocessing_threads(job: &Job<'_>) -> u64 {
     let plan = &job.loader.preprocess;
     if !plan.computes() {

@@ -1,11 +1,11 @@
-//! What the files of a data set that feedline generated should hold, and what to say of one that does not.
+//! The expected content of the files of a data set that feedline generated, and the error for a file that differs.
 
 use format::{Content, EncodeError, Format, Parts, Wrong};
 use model::names::Name;
 use model::plan::ComputedData;
 use store::{Store, StoreError};
 
-/// The data set as its manifest says it was made.
+/// The data set as described by its manifest.
 #[derive(Clone, Copy, Debug)]
 pub struct Truth<'a> {
     pub content: Content,
@@ -13,18 +13,18 @@ pub struct Truth<'a> {
     pub data: ComputedData<'a>,
 }
 
-/// Other files of the data set whose bytes are tried on those that were found, nearest first.
+/// Number of other files of the data set that are compared with the bytes found, nearest first.
 const OTHER_FILES: u64 = 100_000;
-/// Other seeds that are tried: people choose small ones.
+/// Number of other seeds that are tried: users choose small ones.
 const OTHER_SEEDS: u64 = 4096;
-/// Fewer bytes tell nothing: two files may have them in common.
+/// Fewer matching bytes are no evidence: two files may have them in common.
 const TELLING_BYTES: u64 = 16;
-/// Checksums of so many bytes are made again to compare them, where time matters.
+/// Where time matters, checksums over at most this many bytes are recomputed.
 pub(crate) const LITTLE_EFFORT: u64 = 4096;
 
 impl Truth<'_> {
-    /// Compares parts of file number `file` with what should stand there: how many bytes were compared, and the first
-    /// that is another.
+    /// Compares parts of file number `file` with their expected content; returns the number of compared bytes and the
+    /// first one that differs.
     pub(crate) fn compare(
         &self,
         format: &dyn Format,
@@ -46,7 +46,7 @@ impl Truth<'_> {
         self.data.with_shape(file, |shape| format.compare(shape, content, file, parts, effort))
     }
 
-    /// The error that a wrong byte of file number `file` is, with whose bytes were found where that can be told.
+    /// The error for a wrong byte of file number `file`; it names the origin of the bytes if that can be found out.
     pub(crate) fn objection(
         &self,
         format: &dyn Format,
@@ -57,7 +57,7 @@ impl Truth<'_> {
     ) -> StoreError {
         let shown = Name::new(&self.data.name_of(file)).map(|name| store.files().shown(&name));
         let Wrong { offset, expected, found } = wrong;
-        let expected = expected.map_or("no byte more".to_owned(), |byte| format!("{byte:#04x}"));
+        let expected = expected.map_or("no further byte".to_owned(), |byte| format!("{byte:#04x}"));
         let seed = self.content.seed();
         let mut what = format!(
             "found {found:#04x}, expected {expected} of content (seed {seed}, file {file}, offset {offset})"
@@ -68,7 +68,7 @@ impl Truth<'_> {
         StoreError::WrongBytes { name: shown.unwrap_or_default(), offset, what }
     }
 
-    /// Whose bytes those are that were found in the place of file number `file`.
+    /// The origin of the bytes that were found in place of file number `file`.
     fn whose(&self, format: &dyn Format, file: u64, parts: Parts<'_>) -> Option<String> {
         let fits = |content: &Content, file: u64| {
             let seen = self.compare_with(content, format, file, parts, LITTLE_EFFORT);

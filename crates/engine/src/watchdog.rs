@@ -1,6 +1,6 @@
-//! Sees that work goes on, and that it ends when it should. Work that makes no progress for too long is told to end,
-//! with the list of who waits for what; threads that hear nothing any more, because they hang in the kernel, cannot be
-//! joined, so that then the caller's last resort is called.
+//! Checks that work makes progress, and that it ends when it should. Work without progress for the stall timeout is
+//! asked to end, with a list of its pending operations. Threads that hang in the kernel cannot react and cannot be
+//! joined; in that case the caller's last resort, `Stop::abandon`, is called.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -13,42 +13,42 @@ use crate::meter::Monotonic;
 use crate::stop::Stop;
 use crate::waits;
 
-/// How often it looks, and how long it waits for work that was told to end: longer than a ring takes to give up on what
-/// the kernel does not give back.
+/// How often it checks, and how long it waits for work that was asked to end: longer than a ring takes to give up on
+/// requests that the kernel does not complete.
 const PERIOD: Duration = Duration::from_millis(100);
 const GRACE: Nanos = Nanos(3_000_000_000);
-/// The most that counts as passed between two looks.
+/// The longest time that counts as passed between two checks.
 const LONGEST: Nanos = Nanos(1_000_000_000);
-/// Waiting readers that a message names.
+/// Maximum number of pending operations that a message names.
 const MOST_NAMED: usize = 8;
 
 /// Work that can be watched.
 pub(crate) trait Watched: Sync {
-    /// A number that changes with everything that gets done.
+    /// A number that changes with all progress.
     fn progress(&self) -> u64;
-    /// Whether something goes on that waits for nobody: time that passes by plan, CPU work.
+    /// Whether something takes time by plan and not because of storage: simulated time, CPU work.
     fn is_busy(&self) -> bool {
         false
     }
-    /// Who waits for what, longest first.
+    /// The pending operations, the oldest first.
     fn waits(&self) -> Vec<String>;
-    /// Why the work ends before its time, if it does.
+    /// Why the work ends early, if it does.
     fn ending(&self) -> Option<String>;
-    /// Ends it, for this reason.
+    /// Ends the work for this reason.
     fn end(&self, cause: String);
 }
 
-/// Does the work while someone watches it.
+/// Does the work while a watchdog thread checks it.
 pub(crate) fn guard<T>(stop: &Stop, watched: &dyn Watched, work: impl FnOnce() -> T) -> T {
     if !stop.is_watchful() {
         return work();
     }
-    // The watch ends when the work drops its end of the channel, at once and also when the work panics.
+    // The watchdog ends when the work drops its end of the channel: immediately, and also if the work panics.
     let (working, over) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let watchdog = std::thread::Builder::new().name("watchdog".to_owned());
         if let Err(cause) = watchdog.spawn_scoped(scope, move || keep_watch(stop, watched, &over)) {
-            watched.end(format!("cannot start a thread that watches the others: {cause}"));
+            watched.end(format!("cannot start the watchdog thread: {cause}"));
         }
         let value = work();
         drop(working);
@@ -58,14 +58,14 @@ pub(crate) fn guard<T>(stop: &Stop, watched: &dyn Watched, work: impl FnOnce() -
 
 fn keep_watch(stop: &Stop, watched: &dyn Watched, over: &Receiver<()>) {
     let clock = Monotonic::new();
-    // A flush that takes long makes progress that the work itself does not see.
+    // A long flush makes progress that the work itself cannot report.
     let done = || watched.progress().wrapping_add(waits::progress());
     let (mut progress, mut looked) = (done(), clock.now());
-    // For how long nothing has got on, or, once it is told to end, has not ended.
+    // The time without progress, or, once the work was asked to end, the time since then.
     let (mut quiet, mut told) = (Nanos::ZERO, false);
     while over.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
         let now = clock.now();
-        // A process that was stopped and continued has missed nothing.
+        // If the process was stopped and continued, that time does not count.
         quiet += now.since(looked).min(LONGEST);
         looked = now;
         if told {
@@ -84,19 +84,19 @@ fn keep_watch(stop: &Stop, watched: &dyn Watched, over: &Receiver<()>) {
     }
 }
 
-/// What there is to say about work that does not end.
+/// The message about work that does not end.
 fn last_words(stop: &Stop, watched: &dyn Watched) -> String {
-    let cause = watched.ending().unwrap_or_else(|| {
-        (if stop.wished() { "interrupted" } else { "nobody asked for an end" }).to_owned()
-    });
+    let cause = watched
+        .ending()
+        .unwrap_or_else(|| (if stop.wished() { "interrupted" } else { "no stop was requested" }).to_owned());
     let in_kernel = waits::blocked().map_or_else(String::new, |what| format!("\n  in the kernel: {what}"));
     format!("{cause}\n  still not ended {GRACE} later: {}{in_kernel}", named(watched.waits()))
 }
 
-/// The first few of those who wait.
+/// The first few of the pending operations.
 fn named(mut waits: Vec<String>) -> String {
     if waits.is_empty() {
-        return "nobody is known to wait for anything".to_owned();
+        return "no pending operation is known".to_owned();
     }
     let more = waits.len().saturating_sub(MOST_NAMED);
     waits.truncate(MOST_NAMED);
@@ -106,10 +106,10 @@ fn named(mut waits: Vec<String>) -> String {
     waits.join("; ")
 }
 
-/// What the threads of a plain piece of work have in hand.
+/// The current operation of each of several threads.
 #[derive(Debug)]
 pub(crate) struct Roster {
-    /// What such a thread is called.
+    /// What such a thread is called in messages.
     who: &'static str,
     hands: Vec<(Track, Mutex<String>)>,
 }
@@ -119,14 +119,14 @@ impl Roster {
         Roster { who, hands: (0..threads).map(|_| Default::default()).collect() }
     }
 
-    /// A thread takes something on.
+    /// A thread begins an operation.
     pub(crate) fn begin(&self, thread: usize, operation: Operation, what: &str) {
         let (track, in_hand) = &self.hands[thread];
         what.clone_into(&mut in_hand.lock().unwrap_or_else(PoisonError::into_inner));
         track.begin(operation, 0);
     }
 
-    /// It gets on with it.
+    /// The operation makes progress.
     pub(crate) fn advance(&self, thread: usize) {
         self.hands[thread].0.count();
     }
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// Work that waits until it is told to end, or, if it is deaf, until it is abandoned.
+    /// Work that waits until it is asked to end, or, if it does not react to that, until it is abandoned.
     #[derive(Default)]
     struct Stuck {
         deaf: bool,
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// A stop that lets deaf work go when it is abandoned, and keeps what was said.
+    /// A stop that releases unresponsive work when it is abandoned, and keeps the message.
     fn stop(stuck: &Stuck, patience: Option<Nanos>) -> (Stop, Arc<Mutex<String>>) {
         let (released, said) = (Arc::clone(&stuck.released), Arc::new(Mutex::default()));
         let words = Arc::clone(&said);
@@ -209,17 +209,17 @@ mod tests {
     const SHORT: Option<Nanos> = Some(Nanos(200_000_000));
 
     #[test]
-    fn work_without_progress_is_told_to_end() {
+    fn work_without_progress_is_asked_to_end() {
         let stuck = Stuck::default();
         let (stop, said) = stop(&stuck, SHORT);
         guard(&stop, &stuck, || stuck.work());
         let cause = stuck.ending().unwrap();
         assert!(cause.starts_with("no progress for ") && cause.ends_with("reader 7; and 2 more"), "{cause}");
-        assert_eq!(*said.lock().unwrap(), "", "it has heard");
+        assert_eq!(*said.lock().unwrap(), "", "it reacted");
     }
 
     #[test]
-    fn deaf_work_is_abandoned() {
+    fn unresponsive_work_is_abandoned() {
         let stuck = Stuck { deaf: true, ..Stuck::default() };
         let (stop, said) = stop(&stuck, None);
         stop.wish();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_goes_on_is_left_alone() {
+    fn work_with_progress_is_left_alone() {
         let stuck = Stuck::default();
         let (stop, said) = stop(&stuck, SHORT);
         guard(&stop, &stuck, || {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_roster_says_who_has_what_in_hand() {
+    fn a_roster_lists_the_operation_of_each_thread() {
         let roster = Roster::new("writer", 2);
         roster.begin(1, Operation::Write, "train/a");
         assert_eq!(roster.waits(), ["writer 1: write train/a"]);

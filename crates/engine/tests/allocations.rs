@@ -1,5 +1,5 @@
-//! The hot path is quiet: a run allocates to get going, and not per sample. One test only, since it counts what the
-//! whole process allocates.
+//! The hot path allocates nothing: a run allocates when it starts, but not per sample. There is only one test, since it
+//! counts the allocations of the whole process.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -22,16 +22,16 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call goes to the system's allocator unchanged; the counter does not touch memory that it hands out.
+// SAFETY: every call goes to the system's allocator unchanged; the counter does not touch the allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -99,7 +99,7 @@ fn allocations(plan: &TrainingPlan, selection: &Selection, folder: &Path) -> u64
     count
 }
 
-/// Settings that take other ways through the loader.
+/// Settings that use different code paths of the loader.
 const WAYS: [&[&str]; 7] = [
     &[],
     &["framework=tensorflow", "reader.data_loader=tensorflow"],
@@ -110,8 +110,8 @@ const WAYS: [&[&str]; 7] = [
     &["reader.preprocess_time=0.00001", "reader.preprocess_threads=1"],
 ];
 
-/// A data set of 2,000 files in a folder beside the workspace's own build, which is on a disk: O_DIRECT has no meaning
-/// on a file system in memory.
+/// A data set of 2,000 files in a folder next to the workspace's build folder, which is on a disk: O_DIRECT has no
+/// effect on a file system in memory.
 fn data_set(format: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let posix = Selection::named("posix", Mode::default()).unwrap();
@@ -140,7 +140,7 @@ fn samples_are_read_without_allocations() {
             let count = |steps| allocations(&plan("jpeg", &store, settings, steps), &store, folder.path());
             count(20);
             let (short, long) = (count(20), count(200));
-            // 1,800 samples more. A name, a buffer or a histogram that grows late may cost a handful.
+            // 1,800 more samples. A name, a buffer or a histogram that grows late may take a few allocations.
             assert!(
                 long <= short + 40,
                 "{device} {settings:?}: {short} allocations for 200 samples, {long} for 2,000"
@@ -149,12 +149,12 @@ fn samples_are_read_without_allocations() {
     }
 }
 
-/// Allocations of a format that finds the sample of an existing file, from the first question to the answer.
+/// Allocations of a format to find the sample of an existing file, from the first question to the answer.
 fn parsing_allocations(plan: &TrainingPlan, file: &[u8]) -> u64 {
     let format = format::plain(&plan.format).unwrap();
     let (mut seen, mut reads, mut before) = (Seen::default(), Vec::new(), 0);
     for _ in 0..2 {
-        // The first time, buffers grow.
+        // Buffers grow in the first round.
         before = ALLOCATIONS.load(Ordering::SeqCst);
         seen.clear();
         loop {
@@ -176,7 +176,7 @@ fn parsing_allocations(plan: &TrainingPlan, file: &[u8]) -> u64 {
     ALLOCATIONS.load(Ordering::SeqCst) - before
 }
 
-/// Fetching the metadata of existing files allocates nothing; only the format does that parses it.
+/// Fetching the metadata of existing files allocates nothing; only the format that parses it does.
 fn metadata_is_fetched_without_allocations() {
     let folder = data_set("npy");
     for backend in BACKENDS.rows {
@@ -186,7 +186,7 @@ fn metadata_is_fetched_without_allocations() {
             continue;
         }
         let existing = |steps| {
-            // As if somebody else had written the files.
+            // Treated as existing files.
             let mut plan = plan("npy", &store, &[], steps);
             plan.data.exact = false;
             plan

@@ -328,7 +328,7 @@ fn files_that_another_process_holds_are_refused_by_name() {
         held.iter().flat_map(|map| map.as_ref().iter().step_by(4096)).map(|b| u64::from(*b)).sum();
     assert!(touched > 0);
     let done = dir.feedline(&["run", "w.yaml"]).run().exits(3).one_error();
-    for text in ["1,792 of 1,792 pages stay in memory", "28 of them of ./data/train/img_", "--cache as-is"] {
+    for text in ["1,792 of 1,792 pages stay in memory", "28 of them in ./data/train/img_", "--cache as-is"] {
         assert!(done.stderr.contains(text), "{text} is missing in {}", done.stderr);
     }
     assert!(dir.results().is_empty(), "a refused run leaves no result");
@@ -406,5 +406,5 @@ fn a_cache_that_is_too_small_is_refused() {
 fn not_everybody_may_drop_the_hosts_caches() {
     let dir = with_data(FILES);
     let flags = ["run", "w.yaml", "--drop-caches", "--quiet"];
-    dir.feedline_unprivileged(&flags).run().exits(3).one_error().says("it needs root");
+    dir.feedline_unprivileged(&flags).run().exits(3).one_error().says("this needs root");
 }

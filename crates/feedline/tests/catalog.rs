@@ -80,11 +80,11 @@ fn folders_that_cannot_be_listed() {
     run(&["empty"]).exits(3).one_error().says("there are no files in empty to list");
     assert_eq!(dir.listing(), ["empty/", "file 1"]);
     dir.write("data/x.png", "x");
-    run(&["data", "--suffix", ".jpg"]).exits(3).one_error().says("ends in one of the suffixes asked for");
+    run(&["data", "--suffix", ".jpg"]).exits(3).one_error().says("with one of the given suffixes");
     run(&["data", "--suffix", ""]).exits(2).one_error().says("is empty");
     run(&["data", "--refresh"]).exits(3).one_error().says("there is no catalog at data/.feedline/catalog");
     run(&["data", "--check"]).exits(3).one_error().says("make it with: feedline catalog data");
-    run(&["data", "--output", "file"]).exits(2).one_error().says("file is there and is not a catalog");
+    run(&["data", "--output", "file"]).exits(2).one_error().says("file exists and is not a catalog");
     run(&["data", "--output", "data/x"]).exits(2).one_error().says("lies in the data folder");
     assert_eq!(dir.read("file"), "x");
 }

@@ -234,7 +234,7 @@ fn restores_stand_alone_and_find_what_was_changed() {
         .set(&["model.model_datatype=fp32"])
         .run()
         .exits(3)
-        .says("spread or stored in another way")
+        .says("spread or stored differently")
         .one_error();
     let file = "ck/global_epoch1_step1/zero_pp_rank_2_mp_rank_0_optim_states.pt";
     let mut bytes = fs::read(dir.path(file)).unwrap();

@@ -79,7 +79,7 @@ fn files_that_nobody_speaks_of_are_not_claimed() {
     let dir = Dir::small_with_data();
     fs::remove_file(dir.path(MANIFEST)).unwrap();
     let before = dir.listing();
-    generate(&dir, &[], &[]).exits(3).one_error().says("24 files that no feedline manifest speaks of");
+    generate(&dir, &[], &[]).exits(3).one_error().says("24 files that no feedline manifest lists");
     assert_eq!(dir.listing(), before);
     generate(&dir, &["--overwrite"], &[]).exits(0);
     assert_eq!(manifest(&dir)["complete"], true);
@@ -93,7 +93,7 @@ fn files_that_nobody_speaks_of_are_not_claimed() {
 fn a_file_too_many_is_noticed() {
     let dir = Dir::small_with_data();
     dir.write("data/train/img_24_of_24.npz", "one more");
-    generate(&dir, &[], &[]).exits(5).one_error().says("train/ should hold 24 files and holds 25");
+    generate(&dir, &[], &[]).exits(5).one_error().says("train/ should hold 24 files, but holds 25");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_manifest_that_is_none_is_an_error_with_its_name() {
         generate(&dir, &[], &[])
             .exits(3)
             .one_error()
-            .says(".feedline/dataset.json is no manifest of feedline");
+            .says(".feedline/dataset.json is not a feedline manifest");
         dir.feedline(&["run", "w.yaml", "--quiet"]).run().exits(3).one_error().says("dataset.json");
     }
 }
@@ -171,7 +171,7 @@ fn a_folder_with_somebodys_catalog_is_not_generated_into() {
     dir.write("data/a.npz", "somebody's");
     dir.feedline(&["catalog", "data", "--quiet"]).run().exits(0);
     let before = dir.listing();
-    generate(&dir, &["--overwrite"], &[]).exits(3).one_error().says("somebody else made");
+    generate(&dir, &["--overwrite"], &[]).exits(3).one_error().says("feedline did not generate");
     assert_eq!(dir.listing(), before);
 }
 

@@ -1,4 +1,4 @@
-//! The cache is made and proven for real files, also against a part of the engine that cheats.
+//! Preparing and checking the page cache for real files, also with a store that cheats.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::meter::Monotonic;
 use crate::train::tests::{computed, judge, plan, with_rig};
 use crate::{Files, Stop, train};
 
-/// Remembers what was read, and hands it out again without asking anybody.
+/// Keeps what was read, and returns it again without reading.
 #[derive(Debug)]
 struct Secret {
     files: Posix,
@@ -74,7 +74,7 @@ impl Store for Secret {
     }
 }
 
-/// Writes the files of a plan, which nobody looks into.
+/// Writes the files of a plan; their content does not matter.
 fn write(plan: &TrainingPlan, folder: &Path) {
     let (files, _) = computed(plan);
     let mut name = Name::default();
@@ -103,7 +103,7 @@ const SETTINGS: [&str; 3] =
     ["train.computation_time=0", "dataset.record_length_bytes=20000", "reader.access=extent"];
 
 #[test]
-fn a_store_that_keeps_contents_is_caught() {
+fn a_store_that_caches_contents_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let honest = Posix::open(folder.path(), Mode::default()).unwrap();
     let plan = plan(&SETTINGS, 2, &honest);
@@ -111,7 +111,7 @@ fn a_store_that_keeps_contents_is_caught() {
     let ground = Ground::of(fs::File::open(folder.path()).unwrap(), "").unwrap();
     let (outcome, evidence) = cache_rule(&plan, &run(&plan, &honest, folder.path()));
     if ground.untold().is_some() {
-        eprintln!("NOT TESTED as it should be: {} does not tell what is in memory", ground.file_system.name);
+        eprintln!("NOT TESTED as it should be: {} does not report resident pages", ground.file_system.name);
         assert_eq!(outcome, Outcome::NotCheckable, "{evidence}");
     } else {
         assert_eq!(outcome, Outcome::Pass, "{evidence}");
@@ -120,10 +120,10 @@ fn a_store_that_keeps_contents_is_caught() {
         Secret { files: Posix::open(folder.path(), Mode::default()).unwrap(), kept: Mutex::default() };
     let ledger = run(&plan, &secret, folder.path());
     let counted = ledger.cache(2, Phase::Train).counted;
-    assert_eq!((counted.fetches, counted.unasked), (0, 60), "nobody could count what was not read");
+    assert_eq!((counted.fetches, counted.unasked), (0, 60), "pages could not be counted without reads");
     let (outcome, evidence) = cache_rule(&plan, &ledger);
     assert_ne!(outcome, Outcome::Pass, "{evidence}");
-    // Where tests share a process, another one's reads count as this one's; then the pages that nobody counted tell.
+    // If tests share a process, reads of other tests count as this one's; then the uncounted pages are the evidence.
     let alone = ledger.node_total(2, Phase::Train).device_read_bytes == 0;
     if alone && ground.untold().is_none() && ground.file_system.counter() == store::Counter::Process {
         assert_eq!(outcome, Outcome::Fail, "{evidence}");
@@ -135,7 +135,7 @@ fn a_store_that_keeps_contents_is_caught() {
 }
 
 #[test]
-fn what_is_made_is_counted() {
+fn prepared_pages_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let store = Posix::open(folder.path(), Mode::default()).unwrap();
     let cold = plan(&SETTINGS, 2, &store);
@@ -150,7 +150,7 @@ fn what_is_made_is_counted() {
     let made = seen.made;
     assert_eq!((made.files, made.pages, made.found, made.after), (60, pages(&cold), pages(&cold), 0));
     let again = run(&cold, &store, folder.path());
-    assert_eq!(again.cache(1, Phase::Train).made.found, 0, "what was read was given back");
+    assert_eq!(again.cache(1, Phase::Train).made.found, 0, "pages that were read were evicted");
     let settings = [SETTINGS.as_slice(), &["reader.cache=warm"]].concat();
     let warm = plan(&settings, 2, &store);
     let ledger = run(&warm, &store, folder.path());
@@ -163,7 +163,7 @@ fn what_is_made_is_counted() {
 }
 
 #[test]
-fn a_sample_counts_some_and_none_counts_none() {
+fn a_sample_counts_some_fetches_and_none_counts_no_fetch() {
     let folder = tempfile::tempdir().unwrap();
     let store = Posix::open(folder.path(), Mode::default()).unwrap();
     let settings = |proof| [SETTINGS.as_slice(), &["dataset.num_files_train=1000", proof]].concat();
@@ -178,14 +178,14 @@ fn a_sample_counts_some_and_none_counts_none() {
     assert_eq!(cache_rule(&none, &ledger).0, Outcome::NotCheckable);
 }
 
-/// A list that takes its time over one of the questions it is asked.
+/// A list that is slow to answer one of its calls.
 struct Lingering<'a> {
     files: &'a dyn FileList,
     asked: AtomicU64,
     at: u64,
 }
 
-/// Long enough to count as stuck, and short enough to come back before the work is given up.
+/// Long enough to count as stuck, and short enough to return before the work is abandoned.
 const LINGERS: Duration = Duration::from_millis(2500);
 const IMPATIENT: Nanos = Nanos(500_000_000);
 
@@ -198,7 +198,7 @@ impl FileList for Lingering<'_> {
     }
 }
 
-/// A run of two epochs over 60 files whose list lingers at one question, watched by somebody without patience.
+/// A run of two epochs over 60 files whose list is slow at one call, with a short stall timeout.
 fn run_stuck_at(at: u64) -> Option<Result<Ledger, Refused>> {
     let folder = tempfile::tempdir().unwrap();
     let store = Posix::open(folder.path(), Mode::default()).unwrap();
@@ -217,8 +217,8 @@ fn run_stuck_at(at: u64) -> Option<Result<Ledger, Refused>> {
 }
 
 #[test]
-fn eviction_that_gets_stuck_ends_and_loses_nothing() {
-    // One question for the ground, then one for each file that is examined, evicted and read.
+fn eviction_that_gets_stuck_ends_the_run_and_loses_no_results() {
+    // One call for the storage below the files, then one for each file that is examined, evicted and read.
     if let Some(outcome) = run_stuck_at(1 + 60 + 30) {
         let refused = outcome.unwrap_err();
         assert!(matches!(&refused, Refused::Stuck(why) if why.starts_with("no progress for")), "{refused}");
@@ -227,12 +227,12 @@ fn eviction_that_gets_stuck_ends_and_loses_nothing() {
     if let Some(outcome) = run_stuck_at(1 + 3 * 60 + 16 + 30) {
         let ledger = outcome.unwrap();
         let message = &ledger.faults()[0].message;
-        assert!(message.starts_with("the page cache could not be made ready: no progress"), "{message}");
-        assert_eq!(ledger.total(1, Phase::Train).samples_delivered, 60, "what was seen before is there");
+        assert!(message.starts_with("could not prepare the page cache: no progress"), "{message}");
+        assert_eq!(ledger.total(1, Phase::Train).samples_delivered, 60, "earlier results are kept");
     }
 }
 
-/// The files that a phase of so many files and samples of each walks through, of which `delivered` samples are read.
+/// The files that a phase with this many files and samples per file visits when `delivered` samples are read.
 fn walked(files: u64, per_file: u64, unit: Unit, delivered: u64) -> Vec<u64> {
     let order = Order { files, samples_per_file: per_file, unit, seed: 3, reshuffle: true };
     let shards = Shards::new(files * per_file, 1, 1, Some(delivered));
@@ -241,7 +241,7 @@ fn walked(files: u64, per_file: u64, unit: Unit, delivered: u64) -> Vec<u64> {
 }
 
 #[test]
-fn every_file_that_is_read_is_walked_through_and_no_other() {
+fn exactly_the_files_that_are_read_are_visited() {
     let sorted = |mut files: Vec<u64>| {
         files.sort_unstable();
         files

@@ -1,6 +1,5 @@
-//! Whether the folders of a catalog are still as they were when it was made: one look at each folder, not at
-//! its files. A file that is written to in place changes its size but not its folder's time; that shows when
-//! it is read.
+//! Whether the folders of a catalog are still as they were when it was made: one query per folder, none per file. A
+//! file that is modified in place changes its size but not its folder's time; that shows when it is read.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,27 +12,27 @@ use super::ScanError;
 use super::known::{failed, whole};
 use crate::stop::Stop;
 
-/// Folders that a thread takes on at a time.
+/// Folders that a thread takes at a time.
 const STRIDE: usize = 64;
-/// Changed folders that are named.
+/// Maximum number of changed folders that are named.
 const NAMED: usize = 10;
 
-/// What differs.
+/// The differences from the catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Folders that were looked at.
+    /// Folders that were checked.
     pub folders: u64,
     /// Folders that differ.
     pub changed: u64,
-    /// The first of these, in the order of the catalog.
+    /// The first of them, in the order of the catalog.
     pub first: Vec<Change>,
 }
 
-/// A folder that is not as the catalog says.
+/// A folder that differs from the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub path: PathBuf,
-    /// Not there, as opposed to: files or folders came, went or were renamed in it.
+    /// The folder does not exist; otherwise entries in it were added, removed or renamed.
     pub gone: bool,
 }
 
@@ -42,7 +41,7 @@ impl Changes {
         self.changed == 0
     }
 
-    /// Nothing is as recorded: most likely a catalog of something else.
+    /// Every folder differs: most likely the catalog belongs to another data set.
     pub fn all(&self) -> bool {
         self.changed == self.folders && self.folders > 0
     }
@@ -54,7 +53,7 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// Looks at every folder of the catalog below `root`. 0 threads for twice the number of cores.
+/// Checks every folder of the catalog below `root`. 0 threads means twice the number of cores.
 pub fn changed_folders<B: AsRef<[u8]> + Sync>(
     root: &Path,
     catalog: &Catalog<B>,
@@ -74,7 +73,7 @@ pub fn changed_folders<B: AsRef<[u8]> + Sync>(
                 (Err(_), _) => {}
             }
         };
-        // This thread works too, so that one that cannot be started is no reason to give up.
+        // This thread works, too, so a thread that cannot be started is not an error.
         for _ in 1..super::threads(threads).min(catalog.folder_count().div_ceil(STRIDE)) {
             let _ = std::thread::Builder::new().name("checker".to_owned()).spawn_scoped(scope, work);
         }
@@ -104,12 +103,12 @@ struct Check<'a, B> {
 }
 
 impl<B: AsRef<[u8]>> Check<'_, B> {
-    /// Number and absence of each changed folder that this thread came across.
+    /// Number and absence of each changed folder that this thread found.
     fn work(&self, next: &AtomicUsize) -> Result<Vec<(usize, bool)>, ScanError> {
         let mut changed = Vec::new();
         let count = self.catalog.folder_count();
         loop {
-            // Relaxed: the counter hands out numbers and carries nothing else.
+            // Relaxed: the counter only distributes numbers and publishes no other data.
             let start = next.fetch_add(STRIDE, Ordering::Relaxed);
             if start >= count || self.stop.wished() {
                 return Ok(changed);
@@ -122,7 +121,7 @@ impl<B: AsRef<[u8]>> Check<'_, B> {
         }
     }
 
-    /// Whether folder `at` is gone or changed; `None` if it is as it was.
+    /// Whether folder `at` is gone or changed; `None` if it is unchanged.
     fn look(&self, at: usize) -> Result<Option<bool>, ScanError> {
         let Some(folder) = self.catalog.folder(at) else { return Ok(Some(true)) };
         match self.listing.version(folder.path) {

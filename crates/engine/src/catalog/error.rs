@@ -1,4 +1,4 @@
-//! What can go wrong while a data set is listed or its catalog is used. Every variant names the object.
+//! Errors while a data set is listed or its catalog is used. Every variant names the object.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ pub enum ScanError {
     NotAFolder(PathBuf),
     #[error("cannot {operation} {}: {cause}", path.display())]
     Io { operation: &'static str, path: PathBuf, cause: io::Error },
-    #[error("{} changed while it was being listed; list it when nobody writes to it", .0.display())]
+    #[error("{} changed while it was being listed; list it again when no process writes to it", .0.display())]
     Changed(PathBuf),
     #[error(
         "there are no files in {}{}", root.display(),
-        if *filtered { " whose name ends in one of the suffixes asked for" } else { " to list" }
+        if *filtered { " with one of the given suffixes" } else { " to list" }
     )]
     Empty { root: PathBuf, filtered: bool },
     #[error(
@@ -28,14 +28,16 @@ pub enum ScanError {
     )]
     Unwritable { folder: PathBuf, cause: io::Error },
     #[error(
-        "{} lies in the data folder and would be listed itself; leave --output out or put it elsewhere",
+        "{} is in the data folder and would be listed itself; omit --output or choose another place",
         .0.display()
     )]
     OutputInside(PathBuf),
-    #[error("{} is there and is not a catalog; it is not replaced: remove it, or choose another place with \
-         --output", .0.display())]
+    #[error(
+        "{} exists and is not a catalog, so it is not replaced: remove it, or choose another place with --output",
+        .0.display()
+    )]
     InTheWay(PathBuf),
-    #[error("another 'feedline catalog' is at work on {}; wait for it", .0.display())]
+    #[error("another 'feedline catalog' is listing {}; wait until it ends", .0.display())]
     Busy(PathBuf),
     #[error("{} was made with other suffixes; list everything again without --refresh", .0.display())]
     OtherSuffixes(PathBuf),
@@ -43,12 +45,12 @@ pub enum ScanError {
     Catalog { path: PathBuf, error: CatalogError },
     #[error("cannot use the catalog: {0}")]
     Store(StoreError),
-    #[error("{} cannot stand in a catalog: {error}", path.display())]
+    #[error("{} cannot be added to a catalog: {error}", path.display())]
     Build { path: PathBuf, error: BuildError },
-    #[error("interrupted; the folders that were finished are kept, and the same command goes on from there")]
+    #[error("interrupted; finished folders are kept, and the same command continues from there")]
     Interrupted,
-    /// With who waits for what.
-    #[error("{0}; the folders that were finished are kept, and the same command goes on from there")]
+    /// With the list of pending operations.
+    #[error("{0}; finished folders are kept, and the same command continues from there")]
     Stuck(String),
     #[error("cannot start a listing thread: {0}")]
     Thread(io::Error),
@@ -67,7 +69,7 @@ impl ScanError {
         ScanError::Io { operation, path: path.to_owned(), cause }
     }
 
-    /// A folder into which no catalog can be written: another place may do.
+    /// A folder in which no catalog can be written: the user may choose another one.
     pub(super) fn unwritable(folder: &Path, cause: StoreError) -> ScanError {
         match cause {
             StoreError::Io { cause, .. } => {

@@ -1,9 +1,8 @@
-//! The journal of a listing: one record per finished folder, appended to a file beside the catalog to be. It
-//! keeps the memory of a listing small, and an interrupted one is resumed from it. A record that was torn by
-//! a crash is cut off.
+//! The journal of a listing: one record per finished folder, appended to a file next to the catalog to be written. It
+//! keeps memory use small, and an interrupted listing is resumed from it. A record that was torn by a crash is
+//! truncated.
 //!
-//! The file: magic, identity (length u64, CRC-32, payload), then records of the same form. Locked while in
-//! use.
+//! The file: magic, identity (length u64, CRC-32, payload), then records of the same form. It is locked while in use.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -20,14 +19,14 @@ use store::{Held, Listing, StoreError, modification_time};
 
 use super::ScanError;
 
-/// Changes with the form of the records; a journal of another form is begun anew.
+/// Changes with the format of the records; a journal of another format is restarted.
 const MAGIC: [u8; 8] = *b"\x89FLJRN\x01\n";
-/// How a journal of any form begins.
+/// Length of the part of the magic that all formats have in common.
 const ANY_FORM: usize = 6;
 /// Length and checksum before each payload.
 const PREFIX: usize = 12;
 
-/// What a journal must agree on to be resumed: the same folder, listed by the same rules.
+/// What must be equal for a journal to be resumed: the same folder, listed by the same rules.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Identity(Vec<u8>);
 
@@ -46,7 +45,7 @@ impl Identity {
     }
 }
 
-/// A folder that was listed to its end.
+/// A folder whose listing is complete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) path: Vec<u8>,
@@ -56,7 +55,7 @@ pub(super) struct Record {
     pub(super) folder: EncodedFolder,
 }
 
-/// Where a record lies, and the time it holds for.
+/// Where a record is in the file, and the modification time that it is valid for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finished {
     pub(super) mtime_ns: i64,
@@ -65,7 +64,7 @@ pub(super) struct Finished {
 }
 
 impl Record {
-    /// The record as it stands in the file.
+    /// The record as it is stored in the file.
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; PREFIX];
         put_varint(&mut out, self.path.len() as u64);
@@ -106,21 +105,21 @@ impl Record {
     }
 }
 
-/// Fills in length and checksum of a payload that stands behind room for them.
+/// Fills in length and checksum in front of a payload.
 fn seal(out: &mut [u8]) {
     let (prefix, payload) = out.split_at_mut(PREFIX);
     prefix[..8].copy_from_slice(&(payload.len() as u64).to_le_bytes());
     prefix[8..].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
 }
 
-/// The journal at work. Threads append to it.
+/// An open journal. Threads append to it.
 #[derive(Debug)]
 pub(super) struct Journal {
     file: File,
     folder: Held,
     name: OsString,
     path: PathBuf,
-    /// When the listing began, by the file system's own clock.
+    /// When the listing began, on the file system's own clock.
     pub(super) begun_ns: i64,
     tail: Mutex<Tail>,
 }
@@ -128,12 +127,12 @@ pub(super) struct Journal {
 #[derive(Debug, Default)]
 struct Tail {
     end: u64,
-    /// The folders of this listing, each with its record.
+    /// The folders of this listing, each with the place of its record.
     folders: Vec<(Vec<u8>, Finished)>,
 }
 
 impl Journal {
-    /// Opens the journal of this name, begun anew if it is not of this listing, and says which folders it has.
+    /// Opens the journal of this name, restarted if it is not of this listing, and returns the folders that it has.
     pub(super) fn open(
         folder: Held,
         name: OsString,
@@ -144,7 +143,7 @@ impl Journal {
             .open_or_create(&name, false)
             .map_err(|cause| ScanError::unwritable(folder.path(), cause))?;
         lock(&file, &path)?;
-        // Another listing may have finished and removed the file between our opening and locking it.
+        // Another listing may have finished and removed the file before it was locked here.
         if !folder.is_named(&name, &file) {
             return Err(ScanError::Busy(path));
         }
@@ -184,7 +183,7 @@ impl Journal {
         Ok(finished)
     }
 
-    /// The payload that begins at `at`, which moves behind it; `None` if there is no whole one.
+    /// The payload that begins at `at`, which is moved past it; `None` if it is not complete.
     fn payload(&self, at: &mut u64, length: u64) -> Option<Vec<u8>> {
         let mut prefix = [0; PREFIX];
         self.file.read_exact_at(&mut prefix, *at).ok()?;
@@ -199,7 +198,7 @@ impl Journal {
         })
     }
 
-    /// Reads a record again. Nobody else writes to the file, so that it must be there.
+    /// Reads a record again. No other process writes to the file, so the record must exist.
     pub(super) fn read(&self, finished: Finished) -> Result<Record, ScanError> {
         let mut at = finished.offset;
         let length = finished.offset + PREFIX as u64 + finished.len;
@@ -224,7 +223,7 @@ impl Journal {
         self.tail().folders.push((path, finished));
     }
 
-    /// Writes the catalog of all folders of this listing to a new file beside the journal and flushes it.
+    /// Writes the catalog of all folders of this listing to a new file next to the journal and flushes it.
     pub(super) fn assemble(&self, suffixes: &[Vec<u8>], name: &OsStr) -> Result<(), ScanError> {
         let failed = |cause| ScanError::io("write", &self.folder.path().join(name), cause);
         let mut folders = std::mem::take(&mut self.tail().folders);
@@ -246,7 +245,7 @@ impl Journal {
         file.write_all_at(&frame.header, 0).and_then(|()| file.sync_all()).map_err(failed)
     }
 
-    /// Removes the file. Best effort: a journal that stays is only checked again by the next listing.
+    /// Removes the file. Best effort: the next listing checks a journal that stays.
     pub(super) fn remove(&self) {
         if self.folder.is_named(&self.name, &self.file) {
             let _ = self.folder.remove(&self.name);
@@ -262,17 +261,17 @@ impl Journal {
     }
 }
 
-/// Sets the file's modification time to now and says what the file system takes for that.
+/// Sets the file's modification time to now and returns the time that the file system recorded.
 fn touch(file: &File) -> Result<i64, Errno> {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })?;
     modification_time(file)
 }
 
-/// Keeps a second listing of the same folder away.
+/// Prevents a second listing of the same folder at the same time.
 fn lock(file: &File, path: &Path) -> Result<(), ScanError> {
     match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        // Some network file systems have no locks; two listings at once are then the user's to avoid.
+        // Some network file systems have no locks; there the user has to avoid two listings at once.
         Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
         Err(Errno::WOULDBLOCK) => return Err(ScanError::Busy(path.to_owned())),
         Err(cause) => return Err(ScanError::io("lock", path, cause.into())),
@@ -280,12 +279,12 @@ fn lock(file: &File, path: &Path) -> Result<(), ScanError> {
     Ok(())
 }
 
-/// Refuses a file that is no journal: it is somebody else's, and would be emptied.
+/// Refuses a file that is not a journal: it belongs to something else, and would be truncated.
 fn refuse_others(file: &File, path: &Path) -> Result<(), ScanError> {
     let mut start = [0; ANY_FORM];
     let length = file.metadata().map_err(|cause| ScanError::io("look at", path, cause))?.len();
     match file.read_exact_at(&mut start, 0) {
-        // After a power failure a file may have its length and none of its bytes.
+        // After a power failure a file may have its length but none of its bytes.
         Ok(()) if start == MAGIC[..ANY_FORM] || start == [0; ANY_FORM] => Ok(()),
         _ if length == 0 => Ok(()),
         _ => Err(StoreError::NotOurs { name: path.display().to_string(), what: "a file" }.into()),
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_and_a_torn_one_is_cut_off() {
+    fn records_are_read_back_and_a_torn_one_is_truncated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
         let (journal, finished) = open(&path, b"id");
@@ -343,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_of_another_listing_is_begun_anew() {
+    fn a_journal_of_another_listing_is_restarted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
         let (journal, _) = open(&path, b"id");
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_journal_is_not_emptied() {
+    fn a_file_that_is_not_a_journal_is_not_truncated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
         std::fs::write(&path, b"garbage of any kind").unwrap();
@@ -370,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn two_at_once_are_refused() {
+    fn two_listings_at_once_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
         let (_journal, _) = open(&path, b"id");

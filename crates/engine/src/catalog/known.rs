@@ -1,5 +1,5 @@
-//! What is known of folders before they are listed: from an interrupted listing, from the catalog before. A
-//! folder whose modification time is still the same holds the same names, so it is not listed again.
+//! What is known about folders before they are listed, from an interrupted listing or from the previous catalog. A
+//! folder whose modification time is unchanged holds the same names, so it is not listed again.
 
 use std::collections::HashMap;
 
@@ -16,13 +16,13 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The journal's record of this folder, if it still holds.
+    /// The journal's record of this folder, if it is still valid.
     pub(super) fn in_journal(&self, path: &[u8], mtime_ns: i64) -> Option<Finished> {
         self.finished.get(path).copied().filter(|finished| finished.mtime_ns == mtime_ns)
     }
 
-    /// The catalog's knowledge of this folder, if it still holds. A catalog that is damaged here is no help:
-    /// the folder is listed.
+    /// The catalog's record of this folder, if it is still valid. If the catalog is damaged here, the folder is listed
+    /// again.
     pub(super) fn in_catalog(&self, path: &[u8], mtime_ns: i64) -> Option<Record> {
         let catalog = self.catalog.as_ref()?;
         let at = catalog.find_folder(path).ok()?;
@@ -53,7 +53,7 @@ pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
-/// The error that names a folder or file of the tree.
+/// An error that names a folder or file of the tree.
 pub(super) fn failed(
     operation: &'static str,
     root: &std::path::Path,
@@ -63,7 +63,7 @@ pub(super) fn failed(
     ScanError::io(operation, &whole(root, path), cause)
 }
 
-/// The path of something in the tree as a person needs it.
+/// The full path of something in the tree, for messages.
 pub(super) fn whole(root: &std::path::Path, path: &[u8]) -> std::path::PathBuf {
     use std::os::unix::ffi::OsStrExt;
 

@@ -1,5 +1,5 @@
-//! One folder: its names in batches, the size of each, and the batches as sorted runs. What is a file of the data
-//! set and what is not is decided here.
+//! One folder: its names in batches, the size of each file, and the batches as sorted runs. Which entries are files of
+//! the data set is decided here.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -12,8 +12,8 @@ use store::{EntryKind, Hint, Prefix};
 use super::known::{failed, join, whole};
 use super::{ScanError, Skipped};
 
-/// Names in a batch: what one thread takes on at a time. Large enough that a batch is a good run to merge,
-/// small enough that a flat folder of a hundred thousand files keeps several threads busy.
+/// Names in a batch, the unit of work of a thread. Large enough that a batch is a good run to merge, small enough that
+/// a flat folder of a hundred thousand files keeps several threads busy.
 pub(super) const BATCH: usize = 8192;
 /// A file that `feedline generate` was writing when it was interrupted.
 const PARTIAL: &[u8] = b".partial";
@@ -25,7 +25,7 @@ pub(super) struct OpenFolder {
     pub(super) prefix: Box<dyn Prefix>,
     pub(super) path: Vec<u8>,
     pub(super) mtime_ns: i64,
-    /// Batches that are not done, and the listing itself. Who takes it to 0 finishes the folder.
+    /// Unfinished batches, plus one for the listing itself. The thread that sets it to 0 finishes the folder.
     pub(super) pending: AtomicUsize,
     pub(super) found: Mutex<Found>,
 }
@@ -44,7 +44,7 @@ impl OpenFolder {
     }
 }
 
-/// Names that belong together, as the listing gave them.
+/// Names of one folder, in the order of the listing.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     /// The names, each with its NUL.
@@ -68,7 +68,7 @@ impl Batch {
 
     pub(super) fn push(&mut self, name: &CStr, hint: Hint) {
         let bytes = name.to_bytes_with_nul();
-        // A kernel's folder entry is at most 64 KiB, and a batch of them less than 4 GiB.
+        // A kernel's directory entry is at most 64 KiB, and a batch of them less than 4 GiB.
         self.entries.push(Entry {
             start: self.names.len() as u32,
             len: (bytes.len() - 1) as u16,
@@ -86,8 +86,8 @@ impl Batch {
         CStr::from_bytes_until_nul(&self.names[entry.start as usize..]).unwrap_or(c"")
     }
 
-    /// Asks for the sizes. `each` hears of every file and says whether to go on; what is no file is left out
-    /// and goes to `found`.
+    /// Looks up the sizes. `each` is called for every file; its error ends the batch. Entries that are not files are
+    /// left out and added to `found`.
     pub(super) fn measure(
         &mut self,
         root: &Path,
@@ -132,7 +132,7 @@ impl Batch {
     }
 }
 
-/// A name that comes twice means that the folder changed under the listing.
+/// A duplicate name means that the folder changed during the listing.
 pub(super) fn refused(root: &Path, folder: &OpenFolder, error: BuildError) -> ScanError {
     let path = whole(root, &folder.path);
     match error {
@@ -141,7 +141,7 @@ pub(super) fn refused(root: &Path, folder: &OpenFolder, error: BuildError) -> Sc
     }
 }
 
-/// Whether a name is left out whatever it is.
+/// Whether an entry is left out because of its name.
 pub(super) fn left_out(name: &[u8], hint: Hint, suffixes: &[Vec<u8>], skipped: &mut Skipped) -> bool {
     if name.starts_with(b".") {
         skipped.hidden += u64::from(name != b"." && name != b".." && name != super::FOLDER.as_bytes());
@@ -154,12 +154,12 @@ pub(super) fn left_out(name: &[u8], hint: Hint, suffixes: &[Vec<u8>], skipped: &
         skipped.partial += 1;
         return true;
     }
-    // Without suffixes everything is data, except what says where data is (DALI's and DLIO's index files).
+    // Without suffixes everything is data, except index files, which say where data is (DALI's and DLIO's).
     if suffixes.is_empty() && name.ends_with(INDEX) && hint != Hint::Unknown {
         skipped.index += 1;
         return true;
     }
-    // What may be a folder must be looked at first.
+    // An entry that may be a folder has to be examined first.
     let matched = suffixes.is_empty() || suffixes.iter().any(|suffix| name.ends_with(suffix));
     let out = !matched && hint != Hint::Unknown;
     skipped.unmatched += u64::from(out);

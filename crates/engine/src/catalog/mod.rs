@@ -1,10 +1,9 @@
-//! Lists a foreign data set once, in parallel, and keeps the list as a catalog (`model/catalog`) that is
-//! mapped and shared by all readers. An error while listing is an error, never a shorter list; an interrupted
-//! listing goes on where it stopped; a catalog appears whole or not at all.
+//! Lists an existing data set once, in parallel, and stores the list as a catalog (`model/catalog`) that is mapped and
+//! shared by all readers. An error while listing is an error, never a shorter list; an interrupted listing continues
+//! where it stopped; a catalog appears complete or not at all.
 //!
-//! By default everything lies in the hidden folder `ROOT/.feedline`, so that making a catalog does not change
-//! the root's own modification time once that folder exists, and with it what the catalog says about the
-//! root.
+//! By default all its files are in the hidden folder `ROOT/.feedline`, so that once that folder exists, making a
+//! catalog does not change the root's modification time, which the catalog records.
 
 mod check;
 mod error;
@@ -40,13 +39,13 @@ pub struct Options {
     pub threads: usize,
     /// List only files whose name ends in one of these; all if there are none.
     pub suffixes: Vec<Vec<u8>>,
-    /// Where the catalog goes, if not into the data folder.
+    /// Where to put the catalog, if not into the data folder.
     pub output: Option<PathBuf>,
-    /// Take over from the existing catalog what lies in folders that have not changed.
+    /// Reuse the existing catalog for folders that have not changed.
     pub refresh: bool,
 }
 
-/// What was listed.
+/// The result of a listing.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// The catalog that was written.
@@ -57,22 +56,22 @@ pub struct Summary {
     pub bytes: u64,
     pub catalog_bytes: u64,
     pub digest: String,
-    /// Folders that were taken over from an interrupted listing or from the catalog before.
+    /// Folders that were reused from an interrupted listing or from the previous catalog.
     pub folders_reused: u64,
-    /// What lies in the folders that were listed now and did not enter the catalog.
+    /// Entries of the folders listed now that are not in the catalog.
     pub skipped: Skipped,
 }
 
-/// What is not part of a data set.
+/// Entries that are not part of a data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
     /// Files and folders whose name begins with a dot.
     pub hidden: u64,
     /// Files that end in `.partial`: generation was interrupted.
     pub partial: u64,
-    /// Index files (`.idx`), when no suffix was asked for.
+    /// Index files (`.idx`), if no suffix was given.
     pub index: u64,
-    /// Files with another suffix than asked for.
+    /// Files with none of the given suffixes.
     pub unmatched: u64,
     /// Symbolic links to folders.
     pub linked_folders: u64,
@@ -91,12 +90,12 @@ impl Skipped {
     }
 }
 
-/// The catalog that lies beside the data in `root`, if there is one.
+/// The catalog in the data folder `root`, if there is one.
 pub fn find(root: &Path) -> Option<PathBuf> {
     Some(default_place(root)).filter(|path| path.exists())
 }
 
-/// Where the catalog of `root` goes by default.
+/// The default path of the catalog of `root`.
 pub fn default_place(root: &Path) -> PathBuf {
     root.join(FOLDER).join(FILE)
 }
@@ -110,8 +109,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Maps the catalog at `path` for the data in `root` and checks its tables. Whether the folders are still
-    /// as they were is another question, that `changes` answers.
+    /// Maps the catalog at `path` for the data in `root` and checks its tables. `changes` checks whether the folders
+    /// are unchanged.
     pub fn open(path: &Path, root: &Path) -> Result<Opened, ScanError> {
         let map = Mapped::open(path)?;
         let catalog =
@@ -139,7 +138,7 @@ impl Opened {
         self.catalog.total_bytes()
     }
 
-    /// 32 hexadecimal digits of paths and sizes.
+    /// Digest of paths and sizes, as 32 hexadecimal digits.
     pub fn digest(&self) -> String {
         self.catalog.digest()
     }
@@ -158,7 +157,7 @@ impl Opened {
         self.catalog.entry(index, name)
     }
 
-    /// Which folders are no longer as the catalog says.
+    /// The folders that differ from the catalog.
     pub fn changes(&self, threads: usize, stop: &Stop) -> Result<Changes, ScanError> {
         changed_folders(&self.root, &self.catalog, threads, stop)
     }
@@ -210,7 +209,7 @@ fn scan_listing(
     })
 }
 
-/// The suffixes to list by: those of the catalog that is refreshed, which others would make useless.
+/// The suffixes to list by: those of the catalog that is refreshed, since it is of no use for others.
 fn suffixes(options: &Options, before: Option<&Opened>) -> Result<Vec<Vec<u8>>, ScanError> {
     let mut asked = options.suffixes.clone();
     asked.sort();
@@ -239,13 +238,13 @@ fn open_root(root: &Path) -> Result<FolderListing, ScanError> {
     })
 }
 
-/// Where the catalog goes.
+/// Where the catalog is written.
 struct Place {
     path: PathBuf,
-    /// The folder that it lies in, and its name there.
+    /// The folder that it is in, and its name there.
     folder: Held,
     name: OsString,
-    /// The data folder, if it goes into the hidden folder there.
+    /// The data folder, if the catalog goes into its hidden folder.
     root: Option<Held>,
 }
 
@@ -267,7 +266,7 @@ impl Place {
         }
     }
 
-    /// In the hidden folder, which is made if it is missing.
+    /// In the hidden folder, which is created if it is missing.
     fn beside_data(root: &Path) -> Result<Place, ScanError> {
         let held = Held::open(root)?;
         let made = held.make_folder(FOLDER).map_err(|cause| ScanError::unwritable(root, cause))?;
@@ -278,7 +277,7 @@ impl Place {
         Ok(Place { path: default_place(root), folder, name: FILE.into(), root: Some(held) })
     }
 
-    /// Refuses to replace a file that is something else: a mistyped path must not cost anybody a file.
+    /// Refuses to replace a file that is not a catalog, so that a mistyped path cannot destroy it.
     fn spare_others(self) -> Result<Place, ScanError> {
         if self.path.is_dir() {
             return Err(ScanError::InTheWay(self.path));
@@ -292,7 +291,7 @@ impl Place {
         }
     }
 
-    /// The name of a file beside the catalog.
+    /// The name of a file next to the catalog.
     fn beside(&self, ending: &str) -> OsString {
         let mut name = self.name.clone();
         name.push(ending);
@@ -305,16 +304,16 @@ impl Place {
         Ok(self.folder.sync()?)
     }
 
-    /// Removes a catalog that was not finished. Best effort: what led here is the error to report.
+    /// Removes an unfinished catalog. Best effort: the error that led here is the one to report.
     fn discard(&self, new: &OsString) {
         let _ = self.folder.reclaim(new);
     }
 
-    /// Removes what stands there for a catalog that will not come.
+    /// Removes journal and hidden folder if no catalog will be written.
     fn leave(&self, journal: &Journal) {
         journal.remove();
         if let Some(root) = &self.root {
-            // Stays if something else is in it.
+            // Fails if there is something else in it.
             let _ = root.remove_folder(FOLDER);
         }
     }

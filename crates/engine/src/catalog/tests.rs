@@ -1,4 +1,4 @@
-//! Trees of all shapes, listed by any number of threads, interrupted and refreshed: always the same catalog.
+//! Trees of all shapes, listed by any number of threads, interrupted and refreshed: the catalog is always the same.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -12,7 +12,7 @@ use store::{EntryKind, Hint, Names, Prefix};
 
 use super::*;
 
-/// A data folder in a place of its own.
+/// A data folder in a temporary folder.
 struct Tree {
     folder: tempfile::TempDir,
 }
@@ -79,7 +79,7 @@ fn deep() -> Tree {
 }
 
 #[test]
-fn the_catalog_holds_what_is_there_whoever_lists() {
+fn the_catalog_holds_all_files_for_any_number_of_threads() {
     let tree = deep();
     let summary = tree.scan(&Options::default()).unwrap();
     let sum: u64 = (0..500).map(|index| index % 50).sum();
@@ -99,7 +99,7 @@ fn the_catalog_holds_what_is_there_whoever_lists() {
 }
 
 #[test]
-fn a_large_folder_is_shared_out_and_comes_out_sorted() {
+fn a_large_folder_is_split_among_threads_and_is_sorted() {
     let tree = Tree::new();
     let count = list::BATCH * 3 + 17;
     let folder = tree.root().join("flat");
@@ -117,7 +117,7 @@ fn a_large_folder_is_shared_out_and_comes_out_sorted() {
 }
 
 #[test]
-fn what_is_no_file_of_the_data_set_is_left_out_and_counted() {
+fn entries_that_are_not_data_files_are_left_out_and_counted() {
     let tree = Tree::new();
     tree.write("x.jpg", 5);
     tree.write("y.png", 7);
@@ -145,7 +145,7 @@ fn what_is_no_file_of_the_data_set_is_left_out_and_counted() {
 }
 
 #[test]
-fn names_that_are_no_text_are_kept_to_the_byte() {
+fn names_that_are_not_text_are_kept_byte_by_byte() {
     let tree = Tree::new();
     let odd = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
     let long = [b'n'; 255];
@@ -164,7 +164,7 @@ fn names_that_are_no_text_are_kept_to_the_byte() {
 }
 
 #[test]
-fn a_refresh_is_a_fresh_listing_of_what_changed() {
+fn a_refresh_lists_only_what_changed() {
     let tree = deep();
     tree.scan(&Options::default()).unwrap();
     tree.write("a/3/new.bin", 9);
@@ -192,7 +192,7 @@ fn a_refresh_is_a_fresh_listing_of_what_changed() {
 }
 
 #[test]
-fn an_interrupted_listing_goes_on_where_it_stopped() {
+fn an_interrupted_listing_continues_where_it_stopped() {
     let tree = deep();
     tree.scan(&Options::default()).unwrap();
     let undisturbed = tree.bytes();
@@ -214,7 +214,7 @@ fn an_interrupted_listing_goes_on_where_it_stopped() {
 }
 
 #[test]
-fn a_change_right_after_the_listing_is_seen() {
+fn a_change_right_after_the_listing_is_detected() {
     for _ in 0..20 {
         let tree = Tree::new();
         tree.write("a/x", 1);
@@ -225,7 +225,7 @@ fn a_change_right_after_the_listing_is_seen() {
 }
 
 #[test]
-fn a_wished_stop_ends_the_listing_without_a_catalog() {
+fn a_stop_request_ends_the_listing_without_a_catalog() {
     let tree = deep();
     let stop = Stop::default();
     stop.wish();
@@ -257,7 +257,7 @@ fn places_are_checked_before_anything_is_listed() {
 }
 
 #[test]
-fn nothing_to_list_leaves_nothing() {
+fn an_empty_folder_leaves_no_files_behind() {
     let tree = Tree::new();
     fs::create_dir(tree.root().join("sub")).unwrap();
     let error = tree.scan(&Options::default()).unwrap_err();
@@ -266,7 +266,7 @@ fn nothing_to_list_leaves_nothing() {
 }
 
 #[test]
-fn a_catalog_of_another_folder_is_told_by_its_times() {
+fn a_catalog_of_another_folder_is_recognized_by_its_times() {
     let one = deep();
     one.scan(&Options::default()).unwrap();
     let two = deep();
@@ -341,7 +341,7 @@ impl Names for Pages<'_> {
 }
 
 #[test]
-fn a_place_without_folders_is_listed_through_the_same_port() {
+fn storage_without_folders_is_listed_through_the_same_trait() {
     let (tree, empty) = (deep(), Tree::new());
     tree.scan(&Options::default()).unwrap();
     let keys = Keys(tree.files());

@@ -1,6 +1,5 @@
-//! The walk through the tree: folders, and batches of names of large folders, are handed out to any number of
-//! threads. Batches go first and the deepest folders next, so that what has been begun is finished and little
-//! is in memory.
+//! The walk through the tree: folders, and batches of names of large folders, are distributed to any number of threads.
+//! Batches come first and the deepest folders next, so that begun folders are finished and memory use stays small.
 
 use std::ffi::CStr;
 use std::io;
@@ -23,22 +22,22 @@ use crate::stop::Stop;
 use crate::waits;
 use crate::watchdog::{Roster, Watched, guard};
 
-/// Room for the storage's answer to one request for names: some two thousand.
+/// Buffer for the answer to one request for names: about two thousand names.
 const NAMES_BYTES: usize = 128 << 10;
-/// The coarsest step of a modification time on a local file system: a tick of the slowest kernel clock, 10
-/// ms, doubled.
+/// The coarsest resolution of a modification time on a local file system: a tick of the slowest kernel clock, 10 ms,
+/// doubled.
 const TIME_STEP: Duration = Duration::from_millis(20);
-/// A time further ahead than a listing lasts was set by hand or by a wrong clock: no change now will repeat
-/// it.
+/// A time further in the future than a listing lasts was set explicitly or by a wrong clock: no change now will set it
+/// again.
 const FUTURE: Duration = Duration::from_secs(24 * 3600);
-/// How often a folder that is being written to is waited for.
+/// How often to wait for a folder that is being written to.
 const PATIENCE: usize = 10;
-/// Files between two looks at the stop and two additions to the counters.
+/// Files between two checks of the stop and two additions to the counters.
 const LOOK_UP: u64 = 256;
-/// Files between two signs of life.
+/// Files between two signs of progress for the watchdog.
 const BEAT: u64 = 16;
 
-/// What to list, by which rules, for whom.
+/// What to list, and by which rules.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
     pub(super) listing: &'a dyn Listing,
@@ -61,9 +60,9 @@ pub(super) struct Walk<'a> {
     journal: &'a Journal,
     state: Mutex<State>,
     change: Condvar,
-    /// Set with the first failure, so that threads in the middle of a batch hear of it.
+    /// Set with the first failure, so that threads in the middle of a batch stop.
     abort: Stop,
-    /// Grows with what gets done, for one who watches, and who has what in hand.
+    /// Progress and current work of each thread, for the watchdog.
     beats: AtomicU64,
     roster: Roster,
 }
@@ -73,7 +72,7 @@ struct State {
     /// Paths of folders to be listed.
     folders: Vec<Vec<u8>>,
     batches: Vec<(Arc<OpenFolder>, Batch)>,
-    /// Threads that are at work and may add to the two.
+    /// Threads that are working and may add to both.
     active: usize,
     failure: Option<ScanError>,
     counts: Counts,
@@ -102,7 +101,7 @@ impl<'a> Walk<'a> {
         Walk { task, known, journal, state, change, abort, beats, roster }
     }
 
-    /// Lists everything from the root on.
+    /// Lists everything, starting at the root.
     pub(super) fn run(self) -> Result<Counts, ScanError> {
         guard(self.task.stop, &self, || self.work_together());
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +122,7 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// Notes that something was done. Relaxed: only that it changes counts.
+    /// Counts progress. Relaxed: it only matters that the value changes.
     fn beat(&self) {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
@@ -138,14 +137,14 @@ impl<'a> Walk<'a> {
         self.change.notify_all();
     }
 
-    /// What a thread does until nothing is left.
+    /// The loop of a thread, until nothing is left.
     fn work(&self, thread: usize) {
         let _left = waits::leave_to_phase();
         let mut scratch = vec![MaybeUninit::uninit(); NAMES_BYTES];
         while let Some(work) = self.next() {
             let path = whole(self.task.root_path, work.path());
             self.roster.begin(thread, Operation::List, &path.to_string_lossy());
-            // A panic must not leave the others waiting for work that never comes.
+            // After a panic the other threads must not wait for work that never comes.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match work {
                 Work::Folder(path) => self.list(path, &mut scratch),
                 Work::Batch(folder, batch) => self.measure(&folder, batch),
@@ -163,7 +162,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The next piece of work; waits for one while others may still bring some.
+    /// The next piece of work; waits while other threads may still add some.
     fn next(&self) -> Option<Work> {
         let mut state = self.state();
         loop {
@@ -191,7 +190,7 @@ impl<'a> Walk<'a> {
         if self.task.stop.wished() || self.abort.wished() { Err(ScanError::Interrupted) } else { Ok(()) }
     }
 
-    /// Lists a folder, or takes over what is known of it.
+    /// Lists a folder, or reuses its earlier listing.
     fn list(&self, path: Vec<u8>, scratch: &mut [MaybeUninit<u8>]) -> Result<(), ScanError> {
         self.check_stop()?;
         let prefix =
@@ -206,9 +205,8 @@ impl<'a> Walk<'a> {
         self.measure(&folder, last)
     }
 
-    /// The folder's modification time, when it is so old that the next change to the folder will give it
-    /// another one. Without this a file that comes right after the listing, in the same tick of the clock,
-    /// would go unnoticed.
+    /// The folder's modification time, once it is so old that the next change to the folder will result in a different
+    /// one. Otherwise a file that is added right after the listing, in the same tick of the clock, would go unnoticed.
     fn settled_mtime(&self, prefix: &dyn Prefix, path: &[u8]) -> Result<i64, ScanError> {
         let look = || prefix.version().map_err(|cause| self.failed("look at the folder", path, cause));
         let mut last = look()?;
@@ -228,7 +226,7 @@ impl<'a> Walk<'a> {
         Err(ScanError::Changed(whole(self.task.root_path, path)))
     }
 
-    /// Takes over a folder that has not changed since it was listed. Its subfolders may have.
+    /// Reuses the listing of a folder that has not changed. Its subfolders may have.
     fn take_over(&self, path: &[u8], mtime_ns: i64) -> Result<bool, ScanError> {
         let (subfolders, files, bytes) = if let Some(finished) = self.known.in_journal(path, mtime_ns) {
             let record = self.journal.read(finished)?;
@@ -249,7 +247,7 @@ impl<'a> Walk<'a> {
         Ok(true)
     }
 
-    /// Reads the folder's names. Full batches go to whoever is free; the last one is returned.
+    /// Reads the folder's names. Full batches go to the shared queue; the last one is returned.
     fn names(&self, folder: &Arc<OpenFolder>, scratch: &mut [MaybeUninit<u8>]) -> Result<Batch, ScanError> {
         let mut batch = Batch::default();
         let mut found = Found::default();
@@ -262,8 +260,8 @@ impl<'a> Walk<'a> {
             if batch.is_full() {
                 self.beat();
                 self.check_stop()?;
-                // Relaxed: we hold a count ourselves, so it cannot reach 0 here; the queue's lock passes the
-                // batch on.
+                // Relaxed: this thread holds a count itself, so it cannot reach 0 here; the queue's lock publishes the
+                // batch.
                 folder.pending.fetch_add(1, Ordering::Relaxed);
                 self.hand_out(folder, std::mem::take(&mut batch))?;
             }
@@ -274,7 +272,7 @@ impl<'a> Walk<'a> {
         Ok(batch)
     }
 
-    /// Takes a name on: a folder will be listed, what may be a file goes into the batch.
+    /// Sorts an entry: a folder will be listed, and what may be a file goes into the batch.
     fn sort(&self, folder: &OpenFolder, name: &CStr, hint: Hint, batch: &mut Batch, found: &mut Found) {
         if left_out(name.to_bytes(), hint, self.task.suffixes, &mut found.skipped) {
             return;
@@ -289,8 +287,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Passes a batch on. With enough of them waiting, names come faster than sizes: then it is done here and
-    /// now, so that a folder of any size waits as encoded runs and not as names.
+    /// Queues a batch. If enough of them are queued, names arrive faster than sizes: then the batch is processed right
+    /// here, so that a folder of any size is in memory as encoded runs and not as names.
     fn hand_out(&self, folder: &Arc<OpenFolder>, batch: Batch) -> Result<(), ScanError> {
         let mut state = self.state();
         if state.batches.len() >= self.task.threads {
@@ -302,7 +300,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Finds out the sizes of a batch. Whoever is last finishes the folder.
+    /// Looks up the sizes of a batch. The last thread finishes the folder.
     fn measure(&self, folder: &Arc<OpenFolder>, mut batch: Batch) -> Result<(), ScanError> {
         let (mut files, mut bytes) = (0, 0u64);
         let mut found = batch.measure(self.task.root_path, folder, |size| {
@@ -328,16 +326,14 @@ impl<'a> Walk<'a> {
                 all.runs.push(run);
             }
         }
-        // The lock on `found` orders the runs; acquire and release so that the last one sees them without it,
-        // too.
+        // The lock on `found` orders the runs; acquire and release so that the last thread sees them without it, too.
         match folder.pending.fetch_sub(1, Ordering::AcqRel) {
             1 => self.finish(folder),
             _ => Ok(()),
         }
     }
 
-    /// Puts a folder's runs together, makes sure that nobody changed it meanwhile, and enters it into the
-    /// journal.
+    /// Merges the runs of a folder, checks that the folder did not change meanwhile, and adds it to the journal.
     fn finish(&self, folder: &OpenFolder) -> Result<(), ScanError> {
         let Found { runs, mut subfolders, skipped } = std::mem::take(&mut *folder.found());
         let whole_folder = merge(runs).map_err(|error| refused(self.task.root_path, folder, error))?;

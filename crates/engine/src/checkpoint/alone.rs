@@ -1,4 +1,4 @@
-//! A run without training: so many checkpoints are saved, then so many restored, each after a pause.
+//! A run without training: saves a number of checkpoints, then restores a number of them, each after a pause.
 
 use model::checkpoint::manifest::Moment;
 use model::checkpoint::{Restored, Schedule};
@@ -8,7 +8,7 @@ use model::units::Nanos;
 
 use super::{CheckpointError, Checkpointer, RestoreWish, Setup, keep};
 
-/// Does what the plan says and returns what was seen, complete or not. Refused where there is nothing to restore.
+/// Runs the plan and returns the ledger, complete or not. Refused if there is nothing to restore.
 pub fn alone(setup: Setup<'_>) -> Result<Ledger, CheckpointError> {
     let Schedule::Alone { saves, restores, pause } = setup.plan.schedule else {
         return Ok(Ledger::default());
@@ -26,7 +26,7 @@ pub fn alone(setup: Setup<'_>) -> Result<Ledger, CheckpointError> {
             return Ok(Vec::new());
         }
         if saves > 0 {
-            // What is still on its way would be measured with the restore.
+            // Work that is still in the background would be measured with the restore.
             checkpointer.settle();
         }
         checkpointer.restore_many(saves, restores, pause)
@@ -41,7 +41,7 @@ impl Checkpointer<'_> {
         self.setup.clock.sleep_until(self.now() + span, &|| self.setup.stop.wished());
     }
 
-    /// Restores the newest checkpoints, each once, and from the first again if there are fewer.
+    /// Restores the newest checkpoints, each once; if there are fewer, starts again with the first.
     fn restore_many(
         &self,
         saves: u64,
@@ -52,7 +52,7 @@ impl Checkpointer<'_> {
         if saves == 0 && (there.len() as u64) < restores {
             let folder = self.setup.last.files().shown(&Name::new(".").unwrap_or_default());
             let folder = folder.trim_end_matches("/.").to_owned();
-            // There may be others, and then it is better to say what is wrong with them.
+            // There may be checkpoints that do not fit; then report what is wrong with them.
             if there.is_empty() {
                 self.newest()?;
             }

@@ -1,12 +1,12 @@
-//! What is in the files of a checkpoint: incompressible bytes that follow from the run's seed, the moment and the file,
-//! in blocks that each carry a stamp of which checkpoint, file and offset they belong to. So any byte can be checked on
-//! reading without keeping anything, and a block in the wrong place says where it comes from.
+//! The content of checkpoint files: incompressible bytes that follow from the run's seed, the moment and the file, in
+//! blocks that each carry a stamp of the checkpoint, file and offset they belong to. So any byte can be checked on
+//! reading without storing anything, and a block in the wrong place shows where it comes from.
 
 use format::Content;
 use model::checkpoint::manifest::Moment;
 use model::order::mix;
 
-/// Every block of so many bytes carries a stamp.
+/// Every block of this many bytes carries a stamp.
 pub(super) const BLOCK: usize = 4096;
 const STAMP: usize = 40;
 const MAGIC: u64 = u64::from_le_bytes(*b"feedline");
@@ -25,7 +25,7 @@ impl FileContent {
         FileContent { content: Content::new(mix(mix(seed, moment.epoch), moment.step)), moment, file }
     }
 
-    /// Fills `out` with the bytes from `offset` on, which is a multiple of the block.
+    /// Fills `out` with the bytes from `offset` on, which must be a multiple of the block size.
     pub(super) fn fill(&self, offset: u64, out: &mut [u8]) {
         self.content.fill(self.file, offset, out);
         for (block, at) in out.chunks_mut(BLOCK).zip((offset..).step_by(BLOCK)) {
@@ -35,8 +35,8 @@ impl FileContent {
         }
     }
 
-    /// Compares bytes from `offset` on, a multiple of the block, with what they should be; `scratch` is as long. Says
-    /// what is wrong.
+    /// Compares bytes from `offset` on, a multiple of the block size, with the expected ones; `scratch` has the same
+    /// length. The error describes the difference.
     pub(super) fn check(&self, offset: u64, bytes: &[u8], scratch: &mut [u8]) -> Result<(), String> {
         let expected = &mut scratch[..bytes.len()];
         self.fill(offset, expected);
@@ -69,7 +69,7 @@ impl FileContent {
     }
 }
 
-/// Whose block it is, if it carries a stamp: checkpoint, file and offset.
+/// The checkpoint, file and offset in a block's stamp, if it carries one.
 fn read_stamp(block: &[u8]) -> Option<(Moment, u64, u64)> {
     let (words, _) = block.get(..STAMP)?.as_chunks::<8>();
     let word = |place: usize| u64::from_le_bytes(words[place]);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn however_a_file_is_cut_the_bytes_are_the_same() {
+    fn the_bytes_of_a_file_do_not_depend_on_how_it_is_split() {
         let content = FileContent::new(1, HERE, 5);
         let whole = bytes(&content, 0, 3 * BLOCK + 17);
         let parts = [bytes(&content, 0, BLOCK), bytes(&content, BLOCK as u64, 2 * BLOCK + 17)].concat();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn differences_are_described() {
         let content = FileContent::new(1, HERE, 5);
         let mut scratch = vec![0; 4 * BLOCK];
         let mut flipped = bytes(&content, 0, 2 * BLOCK);

@@ -1,5 +1,5 @@
-//! Draining: a checkpoint goes from the fast tier to the last one in the background, at a limited rate if that is
-//! wanted, and is removed from the fast tier when it is complete on the other.
+//! Draining: a checkpoint is copied from the fast tier to the last tier in the background, optionally at a limited
+//! rate, and removed from the fast tier when it is complete on the last one.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -13,13 +13,13 @@ use super::files::{self, Hands, Item, TransferThreads};
 use super::{BackgroundTask, CheckpointError, Checkpointer};
 use crate::host;
 
-/// How often a drain is tried before it counts as failing, and how long a pause there is in between.
+/// How often a drain is tried before it counts as failing, and the pause between two attempts.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Nanos = Nanos(if cfg!(test) { 2_000_000 } else { 500_000_000 });
 
 impl Checkpointer<'_> {
-    /// Brings a checkpoint to the last tier. One that cannot be brought stays on the fast tier, complete, and keeps its
-    /// slot; it is tried again for as long as the run takes, then by the next one.
+    /// Copies a checkpoint to the last tier. If that fails, it stays on the fast tier, complete, and keeps its slot; it
+    /// is tried again until the run ends, and then by the next run.
     pub(super) fn drain(&self, moment: Moment, tries: u32) {
         let Some(fast) = self.setup.fast else { return };
         let cause = match self.try_drain(fast, moment) {
@@ -34,7 +34,7 @@ impl Checkpointer<'_> {
         self.trouble(moment, format!("drain: {cause}"));
         let tries = tries + 1;
         if is_damage(&cause) {
-            // It does not get better, and is no reason to keep others waiting.
+            // Another attempt would not help, and other checkpoints need not wait for the slot.
             return self.give_slot(moment);
         }
         let mut state = self.state();
@@ -55,10 +55,10 @@ impl Checkpointer<'_> {
             let name = Name::new(&moment.folder()).unwrap_or_default();
             return Err(CheckpointError::None(fast.files().shown(&name)));
         };
-        // A newer one of its name, saved past the fast tier, is not to be replaced by this one.
+        // A newer checkpoint of the same name, saved directly to the last tier, must not be replaced by this one.
         let last = self.setup.last;
         let newer = last.find(moment)?.is_some_and(|there| there.manifest.serial > saved.manifest.serial);
-        // A drain whose end was all that was missing needs no more than that.
+        // If an earlier drain only lacked its last step, nothing is copied again.
         if !newer && !last.holds(&saved.manifest)? {
             let copied = last.begin(saved.manifest.clone())?;
             self.copy(fast.files(), &saved, &copied).inspect_err(|_| last.abandon(&copied))?;
@@ -90,7 +90,7 @@ impl Checkpointer<'_> {
     }
 }
 
-/// Whether a checkpoint cannot be brought because of what it is.
+/// Whether a checkpoint cannot be drained because it is damaged.
 fn is_damage(cause: &CheckpointError) -> bool {
     matches!(
         cause,
@@ -111,7 +111,7 @@ pub(super) fn listed(manifest: &CheckpointManifest) -> Vec<Item> {
     items.collect()
 }
 
-/// Copies a file; the copy counts only if its checksum is the one that was written down when it was saved.
+/// Copies a file; the copy is valid only if its checksum equals the one recorded when the file was saved.
 fn copy(
     threads: &TransferThreads<'_>,
     [(from, path), (to, target)]: [(&dyn TierFiles, Name); 2],
@@ -154,7 +154,7 @@ fn read_exactly(
     }
 }
 
-/// Holds a drain to its rate.
+/// Limits a drain to its rate.
 struct Pace {
     rate: Option<u64>,
     began: Nanos,
@@ -166,7 +166,7 @@ impl Pace {
         Pace { rate, began, bytes: Mutex::new(0) }
     }
 
-    /// Waits until so many bytes more are allowed.
+    /// Waits until this many more bytes are allowed.
     fn wait(&self, bytes: u64, threads: &TransferThreads<'_>) {
         let Some(rate) = self.rate else { return };
         let mut sent = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Files of one checkpoint, many at once: threads that share them out, write them from content that is made on the way,
-//! copy them from tier to tier, or read and check them. Memory is that of the chunks in flight.
+//! Transfers many files of one checkpoint at once: threads write them with generated content, copy them from tier to
+//! tier, or read and check them. Memory use is that of the chunks in flight.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,23 +23,23 @@ use crate::watchdog::{Roster, Watched, guard};
 /// One file of a checkpoint.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
-    /// Its number in the checkpoint, which its content follows from, and the rank whose it is.
+    /// Its number in the checkpoint, which determines its content, and the rank that it belongs to.
     pub(super) number: u64,
     pub(super) rank: u64,
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// The checksum that it should have, once it is known.
+    /// The checksum that it should have, once known.
     pub(super) crc32: Option<u32>,
 }
 
 impl Item {
-    /// How a manifest lists it; the checksum follows.
+    /// Its entry in a manifest, with the checksum still missing.
     pub(super) fn entry(&self) -> Entry {
         Entry { name: self.name.clone(), rank: self.rank, bytes: self.bytes, crc32: 0 }
     }
 }
 
-/// The files of a checkpoint in the order in which they are begun.
+/// The files of a checkpoint in the order in which their transfers begin.
 pub(super) fn items(geometry: &Geometry) -> Vec<Item> {
     let files =
         (0..geometry.ranks).flat_map(|rank| geometry.files(rank).into_iter().map(move |file| (rank, file)));
@@ -53,8 +53,8 @@ pub(super) fn items(geometry: &Geometry) -> Vec<Item> {
     in_turn(items.collect())
 }
 
-/// Every rank's first file, every rank's second one, and so on, so that all ranks are at work from the beginning to the
-/// end.
+/// The first file of every rank, then the second file of every rank, and so on, so that all ranks transfer files from
+/// the beginning to the end.
 pub(super) fn in_turn(items: Vec<Item>) -> Vec<Item> {
     let mut places: BTreeMap<u64, usize> = BTreeMap::new();
     let mut placed: Vec<(usize, Item)> = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn in_turn(items: Vec<Item>) -> Vec<Item> {
     placed.into_iter().map(|(_, item)| item).collect()
 }
 
-/// What threads that work on files share.
+/// The parameters of threads that transfer files.
 #[derive(Clone, Copy)]
 pub(super) struct TransferThreads<'a> {
     pub(super) threads: usize,
@@ -77,11 +77,11 @@ pub(super) struct TransferThreads<'a> {
     pub(super) events: &'a Events,
     /// Whether time passes by plan: on a simulated device, or at a limited rate.
     pub(super) unhurried: bool,
-    /// Of threads in the background: how many wait for them.
+    /// For background threads: the number of threads that wait for them.
     pub(super) awaited: Option<&'a AtomicUsize>,
 }
 
-/// A file that was worked on: which one, when that ended, and its checksum.
+/// A file that was transferred: which one, the end of the transfer, and its checksum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     pub(super) place: usize,
@@ -89,10 +89,10 @@ pub(super) struct Ended {
     pub(super) crc32: u32,
 }
 
-/// What the threads that work on some files share, and what the one sees who watches them.
+/// What the threads that transfer some files share, also with the watchdog.
 struct Shift<'a> {
     roster: Roster,
-    /// Threads that wait for memory, which the background gives back: its own watch sees whether it does.
+    /// Threads that wait for memory, which the background releases: its own watchdog checks whether it does.
     short_of_memory: AtomicUsize,
     next: AtomicUsize,
     failure: Mutex<Option<CheckpointError>>,
@@ -117,7 +117,7 @@ impl Watched for Shift<'_> {
     }
 
     fn is_busy(&self) -> bool {
-        // Relaxed: for one who looks now and then.
+        // Relaxed: only the watchdog reads them, periodically.
         let nobody_waits = self.threads.awaited.is_some_and(|awaited| awaited.load(Ordering::Relaxed) == 0);
         self.threads.unhurried || nobody_waits || self.short_of_memory.load(Ordering::Relaxed) > 0
     }
@@ -126,7 +126,7 @@ impl Watched for Shift<'_> {
         self.roster.waits()
     }
 
-    /// A file that failed is no reason to give up those that are still being flushed: only what is stuck is.
+    /// A failed file is no reason to abandon files that are still being flushed; being stuck is.
     fn ending(&self) -> Option<String> {
         match &*self.failure.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(CheckpointError::Stuck(cause)) => Some(cause.clone()),
@@ -139,11 +139,11 @@ impl Watched for Shift<'_> {
     }
 }
 
-/// A thread's buffers, and what it has in hand.
+/// A thread's buffers, and its current file.
 pub(super) struct Hands<'s> {
     spare: Vec<Buffer>,
     pub(super) scratch: Vec<u8>,
-    /// For how long it had to wait for memory.
+    /// How long it had to wait for memory.
     pub(super) waited: Nanos,
     shift: &'s Shift<'s>,
     thread: usize,
@@ -154,26 +154,26 @@ impl<'s> Hands<'s> {
         Hands { spare: Vec::new(), scratch: Vec::new(), waited: Nanos::ZERO, shift, thread }
     }
 
-    /// Takes a file on.
+    /// Begins a file.
     pub(super) fn begin(&self, operation: Operation, name: &str) {
         self.shift.roster.begin(self.thread, operation, name);
     }
 
-    /// A piece of it is done; says whether there is any use in going on.
+    /// A part of it is done; an error if there is no use in continuing.
     pub(super) fn advance(&self, bytes: usize) -> Result<(), CheckpointError> {
         self.shift.roster.advance(self.thread);
         self.shift.threads.events.add_files(0, bytes as u64);
         if self.shift.is_over() { Err(CheckpointError::Interrupted) } else { Ok(()) }
     }
 
-    /// All of it is done.
+    /// The file is done.
     fn end(&self) {
         self.shift.roster.end(self.thread);
     }
 
-    /// Waits for memory, which may take long without any sign of progress.
+    /// Waits for memory, which may take long without any progress.
     pub(super) fn wait_for_memory<T>(&self, wait: impl FnOnce() -> T) -> T {
-        // Relaxed: see above.
+        // Relaxed: see `is_busy`.
         self.shift.short_of_memory.fetch_add(1, Ordering::Relaxed);
         let done = wait();
         self.shift.short_of_memory.fetch_sub(1, Ordering::Relaxed);
@@ -190,7 +190,7 @@ impl<'s> Hands<'s> {
 }
 
 impl TransferThreads<'_> {
-    /// Lets `work` do every file once, several at a time, and says when each ended. The first failure ends it for all.
+    /// Calls `work` once for every file, several at a time, and returns when each ended. The first failure ends all.
     pub(super) fn each(
         &self,
         items: &[Item],
@@ -215,7 +215,7 @@ impl TransferThreads<'_> {
 }
 
 impl Shift<'_> {
-    /// Takes on one file after the other until there is none left.
+    /// Processes one file after another until none is left.
     fn work_off(
         &self,
         thread: usize,
@@ -225,7 +225,7 @@ impl Shift<'_> {
         let _left = waits::leave_to_phase();
         let (mut hands, mut ended) = (Hands::new(self, thread), Vec::new());
         loop {
-            // Relaxed: the number is all that is shared.
+            // Relaxed: the counter only distributes numbers and publishes no other data.
             let place = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(item) = items.get(place).filter(|_| !self.abort.wished()) else { return ended };
             let outcome = match self.threads.stop.wished() {
@@ -245,7 +245,7 @@ impl Shift<'_> {
     }
 }
 
-/// Does `one` in so many threads, or in as many as there can be.
+/// Calls `one` in this many threads, or in as many as can be started.
 fn together(threads: usize, one: impl Fn(usize) -> Vec<Ended> + Sync) -> Result<Vec<Ended>, CheckpointError> {
     let one = &one;
     std::thread::scope(|scope| {
@@ -255,7 +255,7 @@ fn together(threads: usize, one: impl Fn(usize) -> Vec<Ended> + Sync) -> Result<
             match builder.spawn_scoped(scope, move || one(thread)) {
                 Ok(thread) => started.push(thread),
                 Err(cause) if started.is_empty() => return Err(CheckpointError::Thread(cause.to_string())),
-                // Fewer will do.
+                // Fewer threads are enough.
                 Err(_) => break,
             }
         }
@@ -263,7 +263,7 @@ fn together(threads: usize, one: impl Fn(usize) -> Vec<Ended> + Sync) -> Result<
     })
 }
 
-/// Writes one file: `fill` makes its bytes, chunk by chunk.
+/// Writes one file; `fill` produces its bytes, chunk by chunk.
 pub(super) fn write(
     threads: &TransferThreads<'_>,
     tier: &dyn TierFiles,
@@ -297,7 +297,7 @@ pub(super) fn write(
     Ok((ended?, crc.finalize()))
 }
 
-/// The time of the slowest rank and of rank 0, from `began` on.
+/// The time of the slowest rank and of rank 0, measured from `began`.
 pub(super) fn rank_times(items: &[Item], ended: &[Ended], began: Nanos) -> (Nanos, Nanos) {
     let span = |of: &dyn Fn(u64) -> bool| {
         let times = ended.iter().filter(|end| of(items[end.place].rank)).map(|end| end.at.since(began));

@@ -1,7 +1,6 @@
-//! Saves and restores checkpoints. A checkpointer is there for as long as a run: it writes what training waits for, and
-//! does in the background what training does not wait for, persisting snapshots and draining the fast tier. A
-//! checkpoint counts as complete on a tier once its manifest stands there, which is written when everything else is
-//! safe.
+//! Saves and restores checkpoints. A checkpointer lives as long as a run: it writes what training waits for, and does
+//! the rest in the background: persisting snapshots and draining the fast tier. A checkpoint is complete on a tier once
+//! its manifest exists there, which is written when everything else is durable.
 
 mod alone;
 mod content;
@@ -33,24 +32,24 @@ use snapshot::{Pool, Snapshot};
 pub use alone::alone;
 pub use restore::RestoreWish;
 
-/// Why a save, a drain or a restore did not come out right.
+/// Why a save, a drain or a restore failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CheckpointError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("{0} is damaged: its checksum is not that of its manifest")]
+    #[error("{0} is damaged: checksum mismatch with its manifest")]
     Checksum(String),
     #[error("{name}: {what}")]
     Content { name: String, what: String },
-    #[error("{name} has {there} bytes, its manifest says {listed}")]
+    #[error("{name} has {there} bytes, but its manifest lists {listed}")]
     Size { name: String, there: u64, listed: u64 },
     #[error("there is no complete checkpoint in {0}")]
     None(String),
     #[error("{asked} checkpoints are to be restored, but there are only {there} in {folder}")]
     TooFew { folder: String, there: u64, asked: u64 },
-    #[error("the checkpoint in {folder} is of {there}, and {asked} is to be restored")]
+    #[error("the checkpoint in {folder} is of {there}, but {asked} is to be restored")]
     Other { folder: String, there: String, asked: String },
-    #[error("{0} cannot be the fast tier and the last one at once; choose another checkpoint.burst_folder")]
+    #[error("{0} cannot be both the fast tier and the last tier; choose another checkpoint.burst_folder")]
     SameFolder(String),
     #[error("no slot on the fast tier is free, since draining fails: {0}")]
     NoSlot(String),
@@ -64,7 +63,7 @@ pub enum CheckpointError {
     Interrupted,
 }
 
-/// What a checkpointer works with.
+/// The inputs of a checkpointer.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a bundle of references, one of them a clock")]
 pub struct Setup<'a> {
@@ -72,7 +71,7 @@ pub struct Setup<'a> {
     /// The model's name, for manifests.
     pub model: &'a str,
     pub seed: u64,
-    /// The tier in front, where there is one, and the last tier.
+    /// The fast tier, if there is one, and the last tier.
     pub fast: Option<&'a dyn Tier>,
     pub last: &'a dyn Tier,
     pub clock: &'a dyn Clock,
@@ -80,69 +79,69 @@ pub struct Setup<'a> {
     pub events: &'a Events,
 }
 
-/// What the background has to do.
+/// Work for the background thread.
 enum BackgroundTask {
-    /// Brings a checkpoint to the last tier; that was tried so often.
+    /// Copies a checkpoint to the last tier, after `tries` failed attempts.
     Drain {
         moment: Moment,
         tries: u32,
     },
     Persist(Snapshot),
-    /// Makes a checkpoint complete for which training did not wait until it was safe.
+    /// Completes a checkpoint for which training did not wait until it was durable.
     Seal(Written),
 }
 
 impl BackgroundTask {
-    /// Whether there is one more complete checkpoint afterwards.
+    /// Whether this adds a complete checkpoint.
     fn completes(&self) -> bool {
         !matches!(self, BackgroundTask::Drain { .. })
     }
 }
 
-/// What the run and the background share.
+/// What the run and the background thread share.
 #[derive(Default)]
 struct State {
     jobs: VecDeque<BackgroundTask>,
-    /// Whether the background is at work.
+    /// Whether the background thread is working.
     at_work: bool,
-    /// When it last came to rest.
+    /// When it last became idle.
     rested: Nanos,
-    /// Jobs after which there is one more complete checkpoint, including the one that is being done.
+    /// Jobs that add a complete checkpoint, including the current one.
     completing: u64,
     /// Checkpoints on the fast tier that are not on the last one.
     undrained: BTreeSet<Moment>,
     /// Why drains fail, until one succeeds.
     drain_failure: Option<String>,
     saved: Vec<Saved>,
-    /// What went wrong with checkpoints of earlier runs.
+    /// What failed with checkpoints of earlier runs.
     old_troubles: Vec<String>,
     /// The number of the newest checkpoint on any tier.
     serial: u64,
     closing: bool,
 }
 
-/// Saves, drains and restores for as long as a run takes.
+/// Saves, drains and restores during a run.
 #[expect(missing_debug_implementations, reason = "holds a clock")]
 pub struct Checkpointer<'a> {
     setup: Setup<'a>,
     items: Vec<Item>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Held by who reads a complete checkpoint or removes one.
+    /// Held while a complete checkpoint is read or removed.
     reading: Mutex<()>,
     /// Memory of snapshots.
     pool: Arc<Pool>,
-    /// Those who wait for what goes on in the background.
+    /// Number of threads that wait for background work.
     awaited: AtomicUsize,
     /// Shared by training and the background, which emit a few events per checkpoint.
     emitter: Emitter,
 }
 
-/// How long somebody waits before looking whether the run should stop.
+/// How long a wait lasts before it checks whether the run should stop.
 const LOOK_AROUND: Duration = Duration::from_millis(50);
 
-/// Lets `work` save and restore, finishes what goes on in the background, and says what was seen of every save. What an
-/// earlier run left unfinished on the tiers is put in order first.
+/// Calls `work`, which saves and restores, finishes the background work, and returns what was recorded of every save.
+/// First it recovers what an earlier run left unfinished on the tiers.
 pub fn keep<'a, T>(
     setup: Setup<'a>,
     work: impl FnOnce(&Checkpointer<'a>) -> T,
@@ -167,7 +166,7 @@ pub fn keep<'a, T>(
         let closes = Closes(&checkpointer);
         let done = work(&checkpointer);
         drop(closes);
-        // It catches the panics of its workers; one of its own would be a fault to see.
+        // It catches the panics of its workers; a panic of its own is a defect and must show.
         if let Err(panic) = background.join() {
             std::panic::resume_unwind(panic);
         }
@@ -175,20 +174,20 @@ pub fn keep<'a, T>(
     })?;
     let State { mut saved, old_troubles, .. } =
         checkpointer.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // They have no save of their own to be told with.
+    // Earlier runs have no save in this ledger to be reported with.
     if let Some(last) = saved.last_mut() {
         last.troubles.extend(old_troubles.into_iter().map(|text| format!("of an earlier run: {text}")));
     }
     Ok((done, saved))
 }
 
-/// Tells the background that nothing more will come, also when the run panics.
+/// Tells the background thread that no more work will come, also if the run panics.
 struct Closes<'k, 'a>(&'k Checkpointer<'a>);
 
 impl Drop for Closes<'_, '_> {
     fn drop(&mut self) {
         self.0.state().closing = true;
-        // Relaxed: for one who watches. Now everybody waits for what is left.
+        // Relaxed: only the watchdog reads it. From now on the run waits for all remaining work.
         self.0.awaited.fetch_add(1, Ordering::Relaxed);
         self.0.changed.notify_all();
     }
@@ -208,12 +207,12 @@ impl<'a> Checkpointer<'a> {
         self.setup.plan.schedule
     }
 
-    /// Whether no bytes are kept and time is reckoned; of two tiers both are so, or none.
+    /// Whether no bytes are stored and time is simulated; this is the same for both tiers.
     fn is_simulated(&self) -> bool {
         !self.setup.last.files().holds_files()
     }
 
-    /// Threads for what training waits for.
+    /// Threads for work that training waits for.
     fn threads(&self) -> TransferThreads<'_> {
         let plan = self.setup.plan;
         TransferThreads {
@@ -227,27 +226,27 @@ impl<'a> Checkpointer<'a> {
         }
     }
 
-    /// Threads for what goes on in the background: nobody minds if they get nowhere, until somebody waits for them.
+    /// Threads for background work: a lack of progress only matters while a thread waits for them.
     fn background_threads(&self) -> TransferThreads<'_> {
         TransferThreads { awaited: Some(&self.awaited), ..self.threads() }
     }
 
-    /// Waits for something of the background.
+    /// Waits for background work.
     fn awaiting<T>(&self, wait: impl FnOnce() -> T) -> T {
-        // Relaxed: for one who watches.
+        // Relaxed: only the watchdog reads it.
         self.awaited.fetch_add(1, Ordering::Relaxed);
         let done = wait();
         self.awaited.fetch_sub(1, Ordering::Relaxed);
         done
     }
 
-    /// Waits until something has changed, or a moment.
+    /// Waits until something has changed, at most for `LOOK_AROUND`.
     fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         let waited = self.changed.wait_timeout(state, LOOK_AROUND);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Changes what is known of the last save of a moment.
+    /// Changes the record of the last save of a moment.
     fn note(&self, moment: Moment, change: impl FnOnce(&mut Saved)) {
         let mut state = self.state();
         if let Some(saved) = state.saved.iter_mut().rev().find(|saved| saved.moment == moment) {
@@ -259,7 +258,7 @@ impl<'a> Checkpointer<'a> {
         self.emitter.emit(self.setup.events, self.now(), event);
     }
 
-    /// Notes that a checkpoint is complete. One of an earlier run is no save of this one.
+    /// Records that a checkpoint is complete. A checkpoint of an earlier run is not a save of this one.
     fn completed(&self, manifest: &CheckpointManifest, on_fast: bool, change: impl FnOnce(&mut Saved)) {
         let mut state = self.state();
         if let Some(saved) = state.saved.iter_mut().find(|saved| saved.serial == manifest.serial) {
@@ -269,7 +268,7 @@ impl<'a> Checkpointer<'a> {
         self.emit(Event::CheckpointComplete { moment: manifest.moment, on_fast });
     }
 
-    /// Notes what went wrong with a save, once for each cause.
+    /// Records what failed in a save, once for each cause.
     fn trouble(&self, moment: Moment, text: String) {
         let mut state = self.state();
         let State { saved, old_troubles, .. } = &mut *state;
@@ -280,13 +279,13 @@ impl<'a> Checkpointer<'a> {
         }
     }
 
-    /// Whether something that training does not wait for goes on, or went on after this moment.
+    /// Whether there is background work, or was after this moment.
     pub(crate) fn was_at_work_since(&self, moment: Nanos) -> bool {
         let state = self.state();
         state.at_work || !state.jobs.is_empty() || state.rested > moment
     }
 
-    /// Waits until nothing goes on in the background, or only what does not get better.
+    /// Waits until there is no background work, or only drains that keep failing.
     fn settle(&self) {
         self.awaiting(|| {
             let mut state = self.state();
@@ -299,7 +298,7 @@ impl<'a> Checkpointer<'a> {
         });
     }
 
-    /// Keeps complete checkpoints from going while one is read, and from being read while they go.
+    /// Prevents complete checkpoints from being removed while they are read, and vice versa.
     fn reading(&self) -> MutexGuard<'_, ()> {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -309,7 +308,7 @@ impl<'a> Checkpointer<'a> {
         matches!(self.setup.plan.schedule, Schedule::Alone { saves: 0, .. })
     }
 
-    /// Whether a checkpoint is of the model of this run, spread and scaled as here.
+    /// Whether a checkpoint is of this run's model, with the same distribution and scale.
     fn is_ours(&self, manifest: &CheckpointManifest) -> bool {
         manifest.model == self.setup.model && manifest.geometry == self.setup.plan.geometry.digest()
     }
@@ -318,7 +317,7 @@ impl<'a> Checkpointer<'a> {
         let mut state = self.state();
         state.completing += u64::from(job.completes());
         match job {
-            // It is quickly done, and until then a crash loses the checkpoint.
+            // It is done quickly, and until then a crash loses the checkpoint.
             BackgroundTask::Seal(_) => state.jobs.push_front(job),
             job => state.jobs.push_back(job),
         }
@@ -326,7 +325,7 @@ impl<'a> Checkpointer<'a> {
         self.changed.notify_all();
     }
 
-    /// Does what training does not wait for, one thing after the other, until nothing more will come.
+    /// Does the background work, one job after another, until no more will come.
     fn work_in_background(&self) {
         loop {
             let mut state = self.state();

@@ -1,5 +1,5 @@
-//! Restoring: the newest checkpoint that is complete on any tier, or a given one, read by all ranks, every byte
-//! compared with what was saved. Whether the bytes came from the medium is part of the answer.
+//! Restoring: the newest checkpoint that is complete on any tier, or a given one, is read by all ranks, and every byte
+//! is compared with what was saved. The result includes whether the bytes came from storage or from the page cache.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,17 +18,17 @@ use super::files::{self, Hands, Item, TransferThreads};
 use super::{CheckpointError, Checkpointer, tiers};
 use crate::meter;
 
-/// What is to be restored, and how.
+/// What to restore, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreWish {
     /// Which checkpoint; `None`: the newest.
     pub moment: Option<Moment>,
-    /// Whether its files are taken out of memory first.
+    /// Whether its files are evicted from the page cache first.
     pub cold: bool,
 }
 
 impl Checkpointer<'_> {
-    /// Restores a checkpoint and says what that brought and took.
+    /// Restores a checkpoint and returns its amounts and times.
     pub fn restore(&self, wish: RestoreWish) -> Result<Restored, CheckpointError> {
         self.wait_for_saves()?;
         let _nobody_removes = self.reading();
@@ -59,7 +59,7 @@ impl Checkpointer<'_> {
         })
     }
 
-    /// Waits until the saves that go on in the background have come to their end: what is newest then stays so.
+    /// Waits until the saves in the background have ended, so that the newest checkpoint is known.
     fn wait_for_saves(&self) -> Result<(), CheckpointError> {
         let mut state = self.state();
         while state.completing > 0 {
@@ -71,7 +71,7 @@ impl Checkpointer<'_> {
         Ok(())
     }
 
-    /// The checkpoint that is to be restored, and where it is: on the fast tier, if it is on both.
+    /// The checkpoint to restore, and where it is: on the fast tier, if it is on both.
     fn find(&self, wished: Option<Moment>) -> Result<(&dyn Tier, Stored, bool), CheckpointError> {
         let mut best: Option<(&dyn Tier, Stored, bool)> = None;
         for (tier, is_fast) in [(self.setup.fast, true), (Some(self.setup.last), false)] {
@@ -91,7 +91,7 @@ impl Checkpointer<'_> {
         })
     }
 
-    /// The checkpoints that are complete on any tier, oldest first.
+    /// The moments of the checkpoints that are complete on any tier, oldest first.
     pub(super) fn complete(&self) -> Result<Vec<Moment>, CheckpointError> {
         let mut newest = BTreeMap::new();
         for tier in self.tiers() {
@@ -113,7 +113,7 @@ impl Checkpointer<'_> {
         Ok(stored.manifest.moment)
     }
 
-    /// Refuses a checkpoint of another model, of other ranks, or of another scale.
+    /// Refuses a checkpoint of another model, number of ranks, or scale.
     fn must_fit(
         &self,
         tier: &dyn TierFiles,
@@ -128,13 +128,13 @@ impl Checkpointer<'_> {
         let there = shown(&manifest.model, manifest.ranks, &manifest.scale);
         let mut asked = shown(self.setup.model, plan.geometry.ranks, &plan.geometry.scale.to_string());
         if asked == there {
-            asked.push_str(", spread or stored in another way,");
+            asked.push_str(", spread or stored differently,");
         }
         let folder = tier.shown(&Name::new(prefix).unwrap_or_default());
         Err(CheckpointError::Other { folder, there, asked })
     }
 
-    /// The files, each with the rank that reads it: with a shift, every rank reads another's.
+    /// The files, each with the rank that reads it: with a shift, every rank reads the files of another one.
     fn shifted(&self, manifest: &CheckpointManifest) -> Vec<Item> {
         let (ranks, shift) = (manifest.ranks.max(1), self.setup.plan.rank_shift);
         let mut items = listed(manifest);
@@ -142,7 +142,7 @@ impl Checkpointer<'_> {
         files::in_turn(items)
     }
 
-    /// Takes the files out of memory, if that is wanted, and counts what of them is in memory.
+    /// Evicts the files from the page cache, if requested, and counts their resident pages.
     fn prepare(
         &self,
         tier: &dyn TierFiles,

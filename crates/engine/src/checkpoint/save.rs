@@ -1,5 +1,5 @@
-//! Saving: what training waits for. Directly, until the checkpoint is durable on the last tier; through a fast tier in
-//! front, until it is durable there; or until a copy of it is in memory.
+//! Saving, as far as training waits for it: in direct mode, until the checkpoint is durable on the last tier; with a
+//! fast tier, until it is durable there; or until a copy of it is in memory.
 
 use model::checkpoint::manifest::{CheckpointManifest, Moment, SCHEMA_VERSION};
 use model::checkpoint::{Cpu, Saved};
@@ -24,8 +24,8 @@ pub(super) struct Written {
 }
 
 impl Checkpointer<'_> {
-    /// Saves a checkpoint. Says when training may go on; what went wrong stands in what was seen of the save, and is no
-    /// reason to stop training.
+    /// Saves a checkpoint and returns when training may continue. What failed is recorded with the save and does not
+    /// stop training.
     pub fn save(&self, moment: Moment) -> Nanos {
         let (began, cpu) = (self.now(), meter::cpu_seconds());
         self.emit(Event::CheckpointBegan { moment });
@@ -46,7 +46,7 @@ impl Checkpointer<'_> {
             _ => self.save_to_last(moment, began),
         };
         let end = match outcome {
-            // A simulated device is done when it says so. On files whatever else is done here is waited for, too.
+            // A simulated device ends at its own time. With files, all other work here is waited for, too.
             Ok(end) if self.is_simulated() => end,
             Ok(_) => self.now(),
             Err(cause) => {
@@ -71,7 +71,7 @@ impl Checkpointer<'_> {
         self.arrive(written)
     }
 
-    /// Saves to the tier in front, and to the last one where that does not go.
+    /// Saves to the fast tier, or to the last tier if that fails.
     fn save_to_fast(&self, fast: &dyn Tier, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
         self.take_slot(moment)?;
         let arrived = self
@@ -87,7 +87,7 @@ impl Checkpointer<'_> {
         }
     }
 
-    /// Waits until the fast tier holds fewer checkpoints that are not drained than it may, and none of this name.
+    /// Waits until the fast tier has a free slot for undrained checkpoints, and no undrained checkpoint of this name.
     fn take_slot(&self, moment: Moment) -> Result<(), CheckpointError> {
         let began = self.now();
         let mut state = self.state();
@@ -151,7 +151,7 @@ impl Checkpointer<'_> {
         Ok(Written { checkpoint, on_fast: false, began, end })
     }
 
-    /// The list of the files, in the order of their numbers, without checksums.
+    /// The manifest of the files, in the order of their numbers, without checksums.
     fn draft(&self, moment: Moment) -> CheckpointManifest {
         let geometry = &self.setup.plan.geometry;
         let mut items: Vec<&Item> = self.items.iter().collect();
@@ -171,8 +171,8 @@ impl Checkpointer<'_> {
         }
     }
 
-    /// What follows when the files are written. Says when training may go on: at once, if it is not to wait until they
-    /// are safe. The checkpoint is complete only when they are, whoever waits.
+    /// Continues after the files are written, and returns when training may continue: at once, if it does not wait
+    /// until they are durable. In both cases the checkpoint is complete only when they are.
     fn arrive(&self, written: Written) -> Result<Nanos, CheckpointError> {
         if self.setup.plan.fsync {
             return self.seal(&written);
@@ -182,7 +182,7 @@ impl Checkpointer<'_> {
         Ok(end)
     }
 
-    /// Makes files safe that training did not wait for, and then the checkpoint complete.
+    /// Makes files durable that training did not wait for, and then completes the checkpoint.
     pub(super) fn seal_later(&self, written: &Written) {
         let Written { checkpoint, on_fast, .. } = written;
         let (tier, moment) = (self.tier(*on_fast), checkpoint.manifest.moment);
@@ -203,12 +203,12 @@ impl Checkpointer<'_> {
         }
     }
 
-    /// Makes a checkpoint complete whose files are safe; says when it was.
+    /// Completes a checkpoint whose files are durable; returns when it was complete.
     pub(super) fn seal(&self, written: &Written) -> Result<Nanos, CheckpointError> {
         let Written { checkpoint, on_fast, began, end } = written;
         let (tier, manifest) = (self.tier(*on_fast), &checkpoint.manifest);
         tier.commit(checkpoint).inspect_err(|_| tier.abandon(checkpoint))?;
-        // A simulated device is done when it says so, which nobody has to wake up for in time.
+        // A simulated device ends at its own time, even if the thread wakes up later.
         let end = if tier.files().holds_files() { self.now() } else { *end };
         let took = Some(end.since(*began));
         if *on_fast {

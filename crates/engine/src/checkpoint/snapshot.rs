@@ -1,5 +1,5 @@
-//! Saving in the background: training waits until a copy of the checkpoint is in memory, and writers bring it to the
-//! last tier meanwhile and afterwards. Memory is bounded: where the copy is larger, training waits for the writers.
+//! Saving in the background: training waits until a copy of the checkpoint is in memory, and writers write it to the
+//! last tier meanwhile and afterwards. Memory is bounded: if the copy is larger, training waits for the writers.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use super::files::{self, Hands, Item};
 use super::{BackgroundTask, CheckpointError, Checkpointer, LOOK_AROUND};
 use crate::stop::Stop;
 
-/// A checkpoint on its way from memory to the last tier: the chunks of each file, by the file's number.
+/// A checkpoint in memory that is being written to the last tier: the chunks of each file, by the file's number.
 pub(super) struct Snapshot {
     moment: Moment,
     began: Nanos,
@@ -32,11 +32,11 @@ pub(super) struct Pool {
     most: u64,
     used: Mutex<u64>,
     given: Condvar,
-    /// Buffers that were used and can be again.
+    /// Buffers for reuse.
     spare: Mutex<Vec<Buffer>>,
 }
 
-/// Memory of the pool, which has it back when this goes, whoever held it last.
+/// Memory of the pool, which is returned when this is dropped.
 #[derive(Debug)]
 struct Loan {
     pool: Arc<Pool>,
@@ -65,16 +65,16 @@ impl Pool {
         self.spare().push(buffer);
     }
 
-    /// Bytes that are lent.
+    /// Number of bytes that are lent.
     #[cfg(test)]
     pub(super) fn used(&self) -> u64 {
         *self.lock()
     }
 
-    /// Lends memory as soon as there is enough; says whether that had to be waited for.
+    /// Lends memory as soon as there is enough; returns whether it had to wait.
     fn lend(self: &Arc<Pool>, bytes: u64, stop: &Stop) -> Result<(Loan, bool), CheckpointError> {
         let (mut used, mut waited) = (self.lock(), false);
-        // A chunk that is larger than the pool goes through it alone.
+        // A chunk that is larger than the pool is admitted if the pool is otherwise empty.
         while *used > 0 && *used + bytes > self.most {
             if stop.wished() {
                 return Err(CheckpointError::Interrupted);
@@ -95,7 +95,7 @@ impl Drop for Loan {
 }
 
 impl Checkpointer<'_> {
-    /// Takes a copy and hands it to the background; says when the copy was complete.
+    /// Takes a copy and passes it to the background thread; returns when the copy was complete.
     pub(super) fn snapshot(&self, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
         let (senders, receivers): (Vec<Sender<Chunk>>, Vec<Receiver<Chunk>>) =
             self.items.iter().map(|_| channel()).unzip();
@@ -103,8 +103,8 @@ impl Checkpointer<'_> {
         self.push(BackgroundTask::Persist(Snapshot { moment, began, files }));
         let senders: Vec<Mutex<Option<Sender<Chunk>>>> =
             senders.into_iter().map(|sender| Mutex::new(Some(sender))).collect();
-        // Files are taken on in the order in which the writers take them, so that whoever waits for memory waits for
-        // somebody who is being written.
+        // Files are copied in the order in which the writers write them, so that a thread that waits for memory waits
+        // for a file that is being written.
         let copied = self.threads().each(&self.items, |item, hands| {
             let sender = senders[item.number as usize].lock().unwrap_or_else(PoisonError::into_inner).take();
             sender.map_or(Ok(()), |sender| self.copy_file(moment, item, &sender, hands))?;
@@ -113,7 +113,7 @@ impl Checkpointer<'_> {
         copied.map(|_| self.now())
     }
 
-    /// Puts the chunks of a file into memory, one after the other.
+    /// Copies the chunks of a file into memory, one after another.
     fn copy_file(
         &self,
         moment: Moment,
@@ -134,7 +134,7 @@ impl Checkpointer<'_> {
             }
             buffer.set_len(len as usize);
             if sender.send(Chunk { buffer, _loan: loan }).is_err() {
-                // The writers have given up and say why; the copy is of no use.
+                // The writers have ended and report why; the copy is not needed.
                 return Ok(());
             }
             hands.advance(0)?;
@@ -150,18 +150,18 @@ impl Checkpointer<'_> {
         hands: &mut Hands<'_>,
     ) -> Result<Loan, CheckpointError> {
         let began = self.now();
-        // Who waits here waits for the writers, who are watched.
+        // A thread that waits here waits for the writers, which have their own watchdog.
         let lend = || self.awaiting(|| self.pool.lend(bytes, self.setup.stop));
         let (loan, waited) = hands.wait_for_memory(lend)?;
         if waited {
             hands.waited += self.now().since(began);
-            // Several wait at once; the one that waits longest is the one that training waits for.
+            // Several threads wait at once; training waits for the one that waits longest.
             self.note(moment, |saved| saved.back_pressure_ns = saved.back_pressure_ns.max(hands.waited));
         }
         Ok(loan)
     }
 
-    /// Writes a snapshot to the last tier. What was not written is forgotten with the snapshot.
+    /// Writes a snapshot to the last tier. Chunks that were not written are dropped with the snapshot.
     pub(super) fn persist(&self, snapshot: Snapshot) {
         let Snapshot { moment, began, files } = snapshot;
         if let Err(cause) = self.write_snapshot(moment, began, &files) {
@@ -178,9 +178,9 @@ impl Checkpointer<'_> {
         let (last, threads) = (self.setup.last, self.background_threads());
         let written = self.fill(last, moment, began, &threads, |item, path, hands| {
             let file = chunks[item.number as usize].lock().unwrap_or_else(PoisonError::into_inner);
-            // Nobody waits for these writes, so they are always safe when they end.
+            // No thread waits for these writes, so they are always made durable.
             files::write(&threads, last.files(), path, item.bytes, true, hands, |_, chunk, _| {
-                // The chunk leaves the pool when it is handed to the tier, which holds few of them.
+                // The chunk leaves the pool when it is passed to the tier, which holds only a few.
                 let copied = file.recv().map_err(|_| CheckpointError::Interrupted)?;
                 self.pool.put_back(std::mem::replace(chunk, copied.buffer));
                 Ok(())

@@ -101,7 +101,7 @@ fn newest() -> RestoreWish {
 }
 
 #[test]
-fn what_is_saved_is_restored_with_every_mode() {
+fn checkpoints_are_restored_as_saved_in_every_mode() {
     for mode in ["direct", "async", "burst-buffer"] {
         let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mut bench = burst(&[&format!("checkpoint.mode_of_save={mode}")], fast.path(), last.path());
@@ -159,7 +159,7 @@ fn every_change_is_found_and_named() {
     let error = restore();
     assert!(error.contains("rank_1_mp_rank_0_optim") && error.contains("byte 70000 is not"), "{error}");
     std::fs::write(&file, &good[..good.len() - 1]).unwrap();
-    assert!(restore().contains("its manifest says"));
+    assert!(restore().contains("its manifest lists"));
     let stale = folder.path().join("global_epoch1_step1/zero_pp_rank_1_mp_rank_0_optim_states.pt");
     std::fs::copy(stale, &file).unwrap();
     assert!(restore().contains("belongs to another place: global_epoch1_step1"));
@@ -168,7 +168,7 @@ fn every_change_is_found_and_named() {
 }
 
 #[test]
-fn a_folder_without_a_whole_manifest_is_no_checkpoint() {
+fn a_folder_without_a_complete_manifest_is_not_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let bench = direct(&[], folder.path());
     bench.keep(|checkpointer| (checkpointer.save(at(1)), checkpointer.save(at(2))));
@@ -177,7 +177,7 @@ fn a_folder_without_a_whole_manifest_is_no_checkpoint() {
     std::fs::write(&manifest, &text[..text.len() / 2]).unwrap();
     let (restored, _) = bench.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
     assert_eq!(restored.moment, at(1));
-    // It may be of a newer version: it stays, and nothing is written over it.
+    // It may be of a newer version: it is kept and not overwritten.
     assert_eq!(std::fs::read_to_string(&manifest).unwrap(), text[..text.len() / 2]);
     let (_, saved) = bench.keep(|checkpointer| checkpointer.save(at(2)));
     assert!(saved[0].troubles[0].contains("global_epoch1_step2 holds files that feedline"), "{saved:?}");
@@ -206,7 +206,7 @@ fn only_the_newest_are_kept() {
 }
 
 #[test]
-fn the_newest_is_the_one_that_was_saved_last_whatever_its_step() {
+fn the_newest_checkpoint_is_the_one_saved_last_regardless_of_its_step() {
     let folder = tempfile::tempdir().unwrap();
     let bench = direct(&["checkpoint.keep_last=2"], folder.path());
     bench.keep(|checkpointer| (checkpointer.save(at(9)), checkpointer.save(at(10))));
@@ -217,7 +217,7 @@ fn the_newest_is_the_one_that_was_saved_last_whatever_its_step() {
 }
 
 #[test]
-fn a_drain_that_was_cut_off_is_redone() {
+fn an_interrupted_drain_is_repeated() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // A run that saved to the fast tier and was killed in the middle of its drain.
     direct(&[], fast.path()).keep(|checkpointer| checkpointer.save(at(3)));
@@ -237,7 +237,7 @@ fn a_drain_that_was_cut_off_is_redone() {
 #[test]
 fn a_shift_moves_the_work_to_another_rank() {
     let folder = tempfile::tempdir().unwrap();
-    // Without ZeRO rank 0 alone writes; shifted by one, the last rank reads it.
+    // Without ZeRO only rank 0 writes; shifted by one, the last rank reads it.
     let alone = ["model.parallelism.zero_stage=0", "checkpoint.recovery_rank_shift=true"];
     let bench = direct(&alone, folder.path());
     bench.keep(|checkpointer| checkpointer.save(at(1)));
@@ -247,7 +247,7 @@ fn a_shift_moves_the_work_to_another_rank() {
 }
 
 #[test]
-fn a_full_fast_tier_costs_time_and_no_checkpoint() {
+fn a_full_fast_tier_costs_time_but_no_checkpoint() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let bench = Bench {
         fast: Some(tier("fault:posix,kind=full", fast.path())),
@@ -257,15 +257,15 @@ fn a_full_fast_tier_costs_time_and_no_checkpoint() {
     assert_eq!(complete(last.path()), ["global_epoch1_step1"]);
     assert!(saved[0].troubles[0].contains("fast tier: no space left"), "{:?}", saved[0].troubles);
     assert!(saved[0].durable_ns.is_some());
-    assert_eq!(std::fs::read_dir(fast.path()).unwrap().count(), 0, "nothing half is left there");
+    assert_eq!(std::fs::read_dir(fast.path()).unwrap().count(), 0, "no partial checkpoint is left there");
 }
 
 #[test]
-fn a_last_tier_that_is_gone_and_back_gets_its_checkpoint() {
+fn a_last_tier_that_comes_back_gets_its_checkpoint() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let bench = burst(&[], fast.path(), last.path());
     let blocked = last.path().join("global_epoch1_step1");
-    // A file where the checkpoint's folder should be: nothing can be written there until it is taken away.
+    // A file in place of the checkpoint's folder: nothing can be written there until it is removed.
     let ((), saved) = bench.keep(|checkpointer| {
         std::fs::write(&blocked, "in the way").unwrap();
         checkpointer.save(at(1));
@@ -291,7 +291,7 @@ fn memory_of_a_snapshot_is_bounded() {
     assert!(saved[0].back_pressure_ns > Nanos::ZERO, "the checkpoint is larger than the pool");
 }
 
-/// The burst-buffer experiment of the literature, a tenth of its size, on simulated devices.
+/// The burst-buffer experiment of the literature, at a tenth of its size, on simulated devices.
 fn simulated(overrides: &[&str], mode: SaveMode, saves: u64, apart: Nanos) -> Vec<Saved> {
     const TEXT: &str = "
 framework: pytorch
@@ -327,11 +327,11 @@ fn mean_blocked(saved: &[Saved]) -> f64 {
 }
 
 #[test]
-fn a_burst_buffer_brings_what_the_bandwidths_say() {
+fn a_burst_buffer_gains_what_the_bandwidths_predict() {
     let apart = Nanos(400_000_000);
     let slow = simulated(&[], SaveMode::Direct, 2, apart);
     let fast = simulated(&[], SaveMode::BurstBuffer, 2, apart);
-    // A busy host begins late; no host makes a device faster than it is.
+    // On a busy host a save begins late, but no host makes a device faster.
     for (saves, seconds) in [(&slow, 0.368), (&fast, 0.0374)] {
         let blocked = mean_blocked(saves);
         assert!((0.99 * seconds..1.5 * seconds).contains(&blocked), "{blocked} for {seconds}");

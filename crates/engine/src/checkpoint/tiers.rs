@@ -1,5 +1,5 @@
-//! The checkpoints on the tiers of a run: which of them are complete, what an earlier run left, and which are too many.
-//! How a tier makes a checkpoint complete, and removes one, is its own business.
+//! The checkpoints on the tiers of a run: which of them are complete, what an earlier run left, and which exceed the
+//! number to keep. How a checkpoint is completed and removed is up to the tier.
 
 use model::checkpoint::manifest::Moment;
 use model::names::Name;
@@ -19,7 +19,7 @@ impl Checkpointer<'_> {
         [self.setup.fast, Some(self.setup.last)].into_iter().flatten()
     }
 
-    /// Keeps others away from the tiers: all of them, or from one who only restores those who save.
+    /// Locks the tiers: exclusively, or shared with other readers if this run only restores.
     pub(super) fn lock(&self) -> Result<Vec<Lock>, CheckpointError> {
         let (last, shared) = (self.setup.last, self.only_reads());
         let root = Name::new(".").unwrap_or_default();
@@ -27,7 +27,7 @@ impl Checkpointer<'_> {
         match last.files().lock(shared) {
             Ok(last) => Ok(fast.into_iter().chain([last]).collect()),
             Err(busy @ StoreError::Busy { .. }) => {
-                // It may be ourselves who are in the way.
+                // This run's own lock may be the cause.
                 drop(fast);
                 let ourselves = last.files().lock(shared).is_ok();
                 Err(if ourselves {
@@ -40,8 +40,8 @@ impl Checkpointer<'_> {
         }
     }
 
-    /// Puts in order what an earlier run left: what is not complete goes, what was not drained is drained. Who only
-    /// restores changes nothing.
+    /// Recovers the tiers after an earlier run: incomplete checkpoints are removed, undrained ones are drained. A run
+    /// that only restores changes nothing.
     pub(super) fn recover(&self) -> Result<(), CheckpointError> {
         if self.only_reads() {
             return Ok(());
@@ -62,7 +62,7 @@ impl Checkpointer<'_> {
         self.retain()
     }
 
-    /// Removes the oldest of more complete checkpoints of this model on the last tier than are to be kept.
+    /// Removes the oldest complete checkpoints of this model on the last tier that exceed the number to keep.
     fn retain(&self) -> Result<(), CheckpointError> {
         let Some(keep) = self.setup.plan.keep_last else { return Ok(()) };
         let last = self.setup.last;
@@ -73,7 +73,7 @@ impl Checkpointer<'_> {
         Ok(complete[..surplus].iter().try_for_each(|stored| last.remove(stored))?)
     }
 
-    /// The same, after a save: what goes wrong is no reason to doubt it.
+    /// The same after a save; a failure does not invalidate the save.
     pub(super) fn retain_after(&self, moment: Moment) {
         if let Err(cause) = self.retain() {
             self.trouble(moment, format!("removing older checkpoints: {cause}"));

@@ -1,4 +1,4 @@
-//! Whose folder this is: the manifest in it says which data set it holds. A generator writes it before the first file
+//! The manifest of a data folder, which records the data set that it holds. A generator writes it before the first file
 //! and completes it after the last, and refuses a folder that holds something else.
 
 use std::fmt::Write;
@@ -14,11 +14,11 @@ use crate::catalog::{self, FOLDER};
 use crate::file_reader::FileReader;
 use crate::{host, meter};
 
-/// Lies in the hidden folder, beside the catalog where there is one.
+/// Stored in the hidden folder, next to the catalog if there is one.
 const MANIFEST: &str = "dataset.json";
-/// What mlpstorage looks for in a data folder.
+/// The manifest that mlpstorage looks for in a data folder.
 const MLPSTORAGE: &str = ".mlps-datagen-manifest.json";
-/// A manifest is about a page; more is none.
+/// A manifest is about a page long; a file that is larger than this is not a manifest.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Reads the manifest of a data folder, if it has one.
@@ -35,23 +35,25 @@ pub fn read_manifest(store: &dyn Store) -> Result<Option<DataSetManifest>, Gener
         serde_json::from_slice(text).map_err(|error| unreadable(error.to_string()))?;
     if manifest.is_from_the_future() {
         let version = manifest.feedline_version;
-        return Err(unreadable(format!("feedline {version} wrote it, which is newer than this one")));
+        return Err(unreadable(format!(
+            "it was written by feedline {version}, which is newer than this one"
+        )));
     }
     Ok(Some(manifest))
 }
 
-/// How a folder was taken.
+/// The state of a folder that was claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
-    /// Seed of the content: the one that is there already, where that may be kept.
+    /// Seed of the content: the existing one if it may be kept.
     pub(super) seed: u64,
-    /// Every file must be written again.
+    /// Every file must be rewritten.
     pub(super) rewrite: bool,
     /// The folder is known to be complete.
     pub(super) complete: bool,
 }
 
-/// Takes the folder for the task's data set, or says what is in the way.
+/// Claims the folder for the task's data set, or returns why that is not possible.
 pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
     let seed = task.spec.train.seed;
     let asked = manifest(task);
@@ -86,8 +88,8 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
     Ok(claim)
 }
 
-/// Files that are there without a manifest were made by somebody else, or by a version before manifests: keeping them
-/// would claim content that nobody checked, adding to them would mix two data sets.
+/// Files without a manifest are not feedline's, or are from a version without manifests: keeping them would claim
+/// content that was never checked, and adding to them would mix two data sets.
 fn refuse_unclaimed(task: &Generation<'_>) -> Result<(), GenerateError> {
     if task.store.files().size(&kept(catalog::FILE))?.is_some() {
         return Err(GenerateError::Catalogued);
@@ -113,7 +115,7 @@ fn refuse_unclaimed(task: &Generation<'_>) -> Result<(), GenerateError> {
     Ok(())
 }
 
-/// Counts a split's files over its folders. Index files that go with them are not counted.
+/// Counts the files of a split in all its folders, without their index files.
 fn census(store: &dyn Store, names: &Names, format: &dyn Format) -> Result<store::Census, StoreError> {
     let pattern = names.pattern();
     let (prefix, tail) = pattern.ends();
@@ -136,12 +138,12 @@ fn census(store: &dyn Store, names: &Names, format: &dyn Format) -> Result<store
     Ok(sum)
 }
 
-/// Says that files are being written to a folder that was complete. They are not flushed one by one.
+/// Records that files are being written to a folder that was complete. They are not flushed one by one.
 pub(super) fn reopen(task: &Generation<'_>, claim: Claim) -> Result<(), GenerateError> {
     write_manifest(task, claim, false)
 }
 
-/// Sees that every file is there and completes the manifest, unless it was complete and nothing was `written`.
+/// Checks that every file exists and completes the manifest, unless it was complete and nothing was `written`.
 pub(super) fn complete(task: &Generation<'_>, claim: Claim, written: bool) -> Result<(), GenerateError> {
     for names in [&task.data.train.names, &task.data.valid.names] {
         let found = census(task.store, names, task.format)?;
@@ -154,12 +156,12 @@ pub(super) fn complete(task: &Generation<'_>, claim: Claim, written: bool) -> Re
     if claim.complete && !written {
         return Ok(());
     }
-    // The other tool's manifest first: once ours says that all is there, nothing is written any more.
+    // mlpstorage's manifest comes first: once feedline's own says that the folder is complete, nothing more is written.
     put(task.store, &beside(MLPSTORAGE), &mlpstorage(task))?;
     write_manifest(task, claim, true)
 }
 
-/// What the folder is to hold.
+/// The manifest of the data set to be generated.
 fn manifest(task: &Generation<'_>) -> DataSetManifest {
     DataSetManifest::of(task.spec, &task.data, env!("CARGO_PKG_VERSION"))
 }
@@ -174,7 +176,7 @@ fn write_manifest(task: &Generation<'_>, claim: Claim, complete: bool) -> Result
     Ok(put(task.store, &kept(MANIFEST), &text)?)
 }
 
-/// The manifest that mlpstorage reads before it runs on a data set. Keys that only mlpstorage can fill are left out.
+/// The manifest that mlpstorage reads before it runs on a data set, without the keys that only mlpstorage can fill.
 fn mlpstorage(task: &Generation<'_>) -> String {
     let names = &task.data.train.names;
     let manifest = json!({
@@ -195,13 +197,13 @@ fn kept(file: &str) -> Name {
     Name::new(&format!("{FOLDER}/{file}")).unwrap_or_default()
 }
 
-/// The name of something beside the splits.
+/// The name of a file next to the folders of the splits.
 fn beside(file: &str) -> Name {
     Name::new(file).unwrap_or_default()
 }
 
-/// Writes a small file, flushed before it gets its name and its name flushed after that: what it says about the folder
-/// must not be lost in a power failure.
+/// Writes a small file, flushed before it gets its name, with the name flushed afterwards: its statement about the
+/// folder must survive a power failure.
 fn put(store: &dyn Store, name: &Name, text: &str) -> Result<(), StoreError> {
     store.files().put(name, text.as_bytes())
 }

@@ -1,6 +1,6 @@
-//! Writes a data set: files are independent, so any number of writers share them out by a counter, and the same seed
-//! gives the same bytes whatever their number. A file appears whole or not at all; what is there already is kept; a
-//! manifest says whose folder it is.
+//! Writes a data set. Files are independent, so any number of writers take them from a shared counter, and the same
+//! seed gives the same bytes for any number of writers. A file appears complete or not at all; existing files are kept;
+//! a manifest records which data set the folder holds.
 
 mod claim;
 mod verify;
@@ -26,17 +26,17 @@ use crate::stop::Stop;
 use crate::waits;
 use crate::watchdog::{Roster, Watched, guard};
 
-/// What to write and with what.
+/// What to generate, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Generation<'a> {
     pub spec: &'a Spec,
     pub data: ComputedData<'a>,
     pub format: &'a dyn Format,
     pub store: &'a dyn Store,
-    /// Whether a data set that is there and differs only in its seed will do.
+    /// Whether an existing data set that differs only in its seed is accepted.
     pub keep_seed: bool,
     pub writers: u64,
-    /// Write files again that exist with the right size.
+    /// Rewrite files that exist with the right size.
     pub overwrite: bool,
     /// Read everything back and compare it.
     pub verify: bool,
@@ -44,7 +44,7 @@ pub struct Generation<'a> {
     pub events: &'a Events,
 }
 
-/// What was done.
+/// Counts of what was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Generated {
     pub files_written: u64,
@@ -62,25 +62,25 @@ pub enum GenerateError {
     #[error("the folder holds another data set:{0}")]
     OtherDataSet(String),
     #[error(
-        "{folder}/ holds {files} files that no feedline manifest speaks of, such as {example}; choose another folder \
-         with --data-dir, or remove them{}",
+        "{folder}/ holds {files} files that no feedline manifest lists, such as {example}; choose another folder with \
+         --data-dir, or remove them{}",
         if *overwritable { ", or replace them with --overwrite" } else { "" }
     )]
     Unclaimed { folder: String, files: u64, example: String, overwritable: bool },
     #[error(
-        "the folder holds a data set that somebody else made: it has a catalog and no manifest; choose another folder \
-         with --data-dir"
+        "the folder holds a data set that feedline did not generate: it has a catalog but no manifest; choose another \
+         folder with --data-dir"
     )]
     Catalogued,
     #[error(
-        "{folder}/ should hold {planned} files and holds {there}{}",
+        "{folder}/ should hold {planned} files, but holds {there}{}",
         example.as_ref().map_or(String::new(), |name| format!(", such as {name}"))
     )]
     Miscounted { folder: String, planned: u64, there: u64, example: Option<String> },
-    #[error("{name} is no manifest of feedline: {cause}; remove it if the folder is yours")]
+    #[error("{name} is not a feedline manifest: {cause}; remove it if the folder is yours")]
     Manifest { name: String, cause: String },
     #[error(
-        "{name} is not what its settings make: byte {offset} differs; write it again with 'feedline generate \
+        "{name} does not match the data set's settings: byte {offset} differs; rewrite it with 'feedline generate \
          --overwrite'"
     )]
     Differs { name: String, offset: u64 },
@@ -90,12 +90,12 @@ pub enum GenerateError {
     Interrupted,
     #[error("a writer panicked while writing {0}")]
     Panicked(String),
-    /// With who waits for what.
+    /// With the list of pending operations.
     #[error("{0}; the same command finishes the data set")]
     Stuck(String),
 }
 
-/// Writes what is missing, and compares all of it with what it should be, if that is wanted.
+/// Writes the missing files, and then compares all files with their expected content if requested.
 pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
     task.store.files().lock()?;
     let claim = claim::claim(task)?;
@@ -112,7 +112,7 @@ pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
     Ok(total)
 }
 
-/// Makes the folders of a split and takes away what interrupted writers have left in them.
+/// Creates the folders of a split and removes partial files of interrupted writers from them.
 fn make_folders(task: &Generation<'_>, names: &Names) -> Result<(), GenerateError> {
     let pattern = names.pattern();
     let (prefix, tail) = pattern.ends();
@@ -135,7 +135,7 @@ fn make_folders(task: &Generation<'_>, names: &Names) -> Result<(), GenerateErro
     Ok(())
 }
 
-/// The name of a side file. Folders of their own are flat: sub-folders of the data files are not repeated there.
+/// The name of a side file. Separate folders of side files are flat: they do not repeat sub-folders of the data files.
 fn side_name(name: &Name, side: Side) -> Name {
     let text = name.as_str();
     let full = match side.folder {
@@ -161,14 +161,14 @@ impl Generated {
 /// What is done with each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
-    /// Write it, if it is not there or is to be written again.
+    /// Write it, if it does not exist or is to be rewritten.
     Write(Claim),
     /// Read it and compare.
     Verify,
 }
 
 impl Pass {
-    /// What a file is taken on for.
+    /// The operation that messages name.
     fn operation(self) -> Operation {
         match self {
             Pass::Write(_) => Operation::Write,
@@ -177,7 +177,7 @@ impl Pass {
     }
 }
 
-/// Threads that share out the files of a data set, and what they share.
+/// The threads that process the files of a data set, and what they share.
 struct WriterThreads<'a> {
     task: &'a Generation<'a>,
     content: Content,
@@ -185,7 +185,7 @@ struct WriterThreads<'a> {
     train: Pattern,
     valid: Pattern,
     next: AtomicU64,
-    /// Whether the manifest of a complete folder says now that it is not complete.
+    /// Whether the manifest of a complete folder now says that it is incomplete.
     reopened: Mutex<bool>,
     failure: Mutex<Option<GenerateError>>,
     abort: Stop,
@@ -211,7 +211,7 @@ impl Watched for WriterThreads<'_> {
     }
 }
 
-/// What one of them keeps from file to file.
+/// The state that one thread keeps from file to file.
 struct Hands<'a> {
     writer: usize,
     name: Name,
@@ -262,7 +262,7 @@ impl<'a> WriterThreads<'a> {
         })
     }
 
-    /// Whether nobody wants the rest any more.
+    /// Whether the remaining files are not to be processed.
     fn is_over(&self) -> bool {
         self.task.stop.wished() || self.abort.wished()
     }
@@ -286,7 +286,7 @@ impl<'a> WriterThreads<'a> {
             Hands { writer, name: Name::default(), scratch: Vec::new(), reader, done: Generated::default() };
         let count = self.task.data.files();
         while !self.is_over() {
-            // Relaxed: the counter hands out numbers and carries nothing else.
+            // Relaxed: the counter only distributes numbers and publishes no other data.
             let file = self.next.fetch_add(1, Ordering::Relaxed);
             if file >= count {
                 break;
@@ -296,7 +296,7 @@ impl<'a> WriterThreads<'a> {
                 None => self.train.write(file, &mut hands.name),
             }
             self.roster.begin(writer, self.pass.operation(), hands.name.as_str());
-            // A panic must not leave the others at work for nothing.
+            // After a panic the other threads must stop, too.
             let outcome = catch_unwind(AssertUnwindSafe(|| self.treat(file, &mut hands)));
             let panicked = || Err(GenerateError::Panicked(hands.name.to_string()));
             if let Err(error) = outcome.unwrap_or_else(|_| panicked()) {
@@ -336,7 +336,7 @@ impl<'a> WriterThreads<'a> {
         Ok(())
     }
 
-    /// Sees that the manifest does not say that the folder is complete, before the first file is written.
+    /// Makes sure that the manifest does not say "complete" before the first file is written.
     fn reopen(&self, pass: Pass) -> Result<(), GenerateError> {
         let mut reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Pass::Write(claim) = pass
@@ -349,8 +349,8 @@ impl<'a> WriterThreads<'a> {
         Ok(())
     }
 
-    /// Whether a file and what goes with it are there. Files appear whole, so a compressed one, whose length nobody
-    /// knows beforehand, is right if it is there at all.
+    /// Whether a file and its side files exist. Files appear complete, so a compressed one, whose length is not known
+    /// in advance, is accepted if it exists at all.
     fn is_there(&self, file: u64, name: &Name) -> Result<bool, GenerateError> {
         let task = self.task;
         let planned = task.data.file_bytes(file);
@@ -371,7 +371,7 @@ impl<'a> WriterThreads<'a> {
         Ok(true)
     }
 
-    /// Writes a file and, before it, its side files. Returns the bytes of all.
+    /// Writes a file and, before it, its side files. Returns the total number of bytes.
     fn write(
         &self,
         writer: usize,
@@ -392,7 +392,7 @@ impl<'a> WriterThreads<'a> {
         Ok(bytes + data)
     }
 
-    /// Writes one file with the bytes that `encode` hands over.
+    /// Writes one file with the bytes that `encode` produces.
     fn put(
         &self,
         thread: usize,

@@ -1,4 +1,4 @@
-//! Writers that get stuck: whoever watches says so, and names the file.
+//! Writers that get stuck: the watchdog reports it and names the file.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use store::{Capabilities, Census, Files, Lane, Mode, Posix, Traffic, Writer};
 use super::*;
 use crate::meter;
 
-/// A folder whose files can be begun, and written to once `released`.
+/// A folder in which files can be created, but written to only once `released`.
 #[derive(Debug)]
 struct Stuck {
     folder: Posix,
@@ -100,7 +100,7 @@ impl Store for Stuck {
 }
 
 #[test]
-fn writers_that_get_stuck_are_named_and_given_up() {
+fn writers_that_get_stuck_are_named_and_abandoned() {
     let folder = tempfile::tempdir().unwrap();
     let text = "dataset: {format: npz, num_files_train: 4, record_length_bytes: 4096}";
     let spec = spec::read(Source { name: "test", text }, &[]).unwrap().spec;
@@ -134,7 +134,7 @@ fn writers_that_get_stuck_are_named_and_given_up() {
         assert_eq!(
             file.unwrap().metadata().unwrap().len(),
             data.computed().unwrap().file_bytes(0),
-            "no file is half there"
+            "no partial file is visible"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! Reads a data set back and compares every byte with what its settings make. Nothing is kept: content is a function,
-//! so each file is made again beside the one that is read.
+//! Reads a data set back and compares every byte with its expected content. Nothing is stored: content is a function,
+//! so each file is encoded again while it is read.
 
 use format::{Content, EncodeError, Extent};
 use model::names::Name;
@@ -8,8 +8,8 @@ use store::StoreError;
 use super::{GenerateError, Generation, side_name};
 use crate::file_reader::FileReader;
 
-/// Compares file number `file` and its side files with what they should be, as long as `go_on` says so. Returns the
-/// bytes that were read.
+/// Compares file number `file` and its side files with their expected content, while `go_on` returns true. Returns the
+/// number of bytes read.
 pub(super) fn check_file(
     task: &Generation<'_>,
     content: &Content,
@@ -37,7 +37,7 @@ pub(super) fn check_file(
 
 struct Comparison<'a, 's> {
     name: &'a Name,
-    /// Size of the file that is there.
+    /// Size of the existing file.
     size: u64,
     reader: &'a mut FileReader<'s>,
     go_on: &'a dyn Fn() -> bool,
@@ -57,7 +57,7 @@ impl<'a, 's> Comparison<'a, 's> {
         Ok(Comparison { name, size, reader, go_on, at: 0, verdict: Ok(()) })
     }
 
-    /// Compares the file's next bytes with those that should stand there. A difference ends the encoding.
+    /// Compares the next bytes of the file with the expected ones. A difference ends the encoding.
     fn compare(&mut self, expected: &[u8]) -> std::io::Result<()> {
         if !(self.go_on)() {
             return Err(std::io::Error::other("interrupted"));
@@ -77,10 +77,10 @@ impl<'a, 's> Comparison<'a, 's> {
             },
         };
         self.at += expected.len() as u64;
-        self.verdict.as_ref().map(|_| ()).map_err(|_| std::io::Error::other("another byte"))
+        self.verdict.as_ref().map(|_| ()).map_err(|_| std::io::Error::other("a byte differs"))
     }
 
-    /// The bytes that were compared, if all were right and the file ends there.
+    /// The number of compared bytes, if all matched and the file ends there.
     fn finish(self, encoded: Result<(), EncodeError>) -> Result<u64, GenerateError> {
         self.verdict?;
         encoded.map_err(|error| match error {

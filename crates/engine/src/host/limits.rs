@@ -1,4 +1,4 @@
-//! Limits that the control groups of this process set on memory and CPU time, in both versions of control groups and in
+//! Limits on memory and CPU time that control groups set for this process, in both versions of control groups and in
 //! mixtures of them. A group is limited by all groups above it, as far up as the mount shows them.
 
 use std::fs;
@@ -17,8 +17,8 @@ pub(super) struct Limits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MemoryLimit {
     pub(super) bytes: u64,
-    /// What is left of it. Pages of files, and names and attributes of files that the kernel keeps, count as left,
-    /// because the kernel reclaims them.
+    /// What is left of it. Page cache and cached names and attributes of files count as left, because the kernel
+    /// reclaims them.
     pub(super) unused: u64,
     /// The folder of the group.
     pub(super) group: PathBuf,
@@ -26,13 +26,13 @@ pub(super) struct MemoryLimit {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CpuLimit {
-    /// CPU time per time.
+    /// CPU time per wall-clock time.
     pub(super) cores: f64,
     pub(super) group: PathBuf,
 }
 
 impl Limits {
-    /// The limits of this process. `root` is the root of the file system; tests have their own.
+    /// The limits of this process. `root` is the root of the file system; tests pass their own.
     pub(super) fn read(root: &Path) -> Limits {
         let text = |path: &str| {
             let bytes = fs::read(root.join(path)).unwrap_or_default();
@@ -56,7 +56,7 @@ impl Limits {
 #[derive(Debug)]
 struct Hierarchy {
     is_v2: bool,
-    /// Options of version 1, which name its controllers.
+    /// Mount options in version 1, which name the controllers.
     options: String,
     /// The group that is mounted, and where.
     root: String,
@@ -64,7 +64,7 @@ struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// `None` if something else is mounted there.
+    /// `None` if it is a mount of something else.
     fn of(mount: Mount<'_>) -> Option<Hierarchy> {
         let is_v2 = match mount.file_system {
             "cgroup" => false,
@@ -79,18 +79,18 @@ impl Hierarchy {
         self.is_v2 == is_v2 && (is_v2 || self.options.split(',').any(|option| option == controller))
     }
 
-    /// Where the group of that path is below the mount point, if the mount shows it.
+    /// The folder of the group at this path below the mount point, if the mount shows it.
     fn place(&self, group: &str) -> Option<PathBuf> {
         let below = Path::new(group).strip_prefix(&self.root).ok()?;
-        // Above the root of a namespace of control groups.
+        // The group is above the root of a control group namespace.
         let is_outside = below.components().any(|part| part == std::path::Component::ParentDir);
         (!is_outside).then(|| Path::new(&self.point).join(below))
     }
 }
 
 /// The folders of a group and of all groups above it, from a line of /proc/self/cgroup: `4:cpu,cpuacct:/group`, or
-/// `0::/group` in version 2. Some may not exist. Of several mounts the one that shows most groups counts. A container
-/// may see a path that its mounts do not have; then what is mounted is taken for its group.
+/// `0::/group` in version 2. Some may not exist. Of several mounts, the one that shows most groups is used. In a
+/// container, the path may not exist below the mounts; then the mounted group is used.
 fn folders(root: &Path, line: &str, mounts: &[Hierarchy], controller: &str) -> Vec<PathBuf> {
     let mut fields = line.splitn(3, ':');
     let (Some(number), Some(controllers), Some(group)) = (fields.next(), fields.next(), fields.next()) else {
@@ -109,16 +109,16 @@ fn folders(root: &Path, line: &str, mounts: &[Hierarchy], controller: &str) -> V
     levels.map(|level| root.join(level.strip_prefix("/").unwrap_or(level))).collect()
 }
 
-/// The number that a file of a group holds; `None` for `max` and for a file that is not there.
+/// The number in a file of a group; `None` for `max` and for a missing file.
 fn number(group: &Path, file: &str) -> Option<u64> {
     fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()
 }
 
-/// What a group allows. `memory.high` is no hard limit, but a process above it is slowed down until it is below.
+/// The memory limit of a group. `memory.high` is not a hard limit, but a process above it is slowed down.
 fn memory_limit(group: PathBuf) -> Option<MemoryLimit> {
     let files = ["memory.limit_in_bytes", "memory.max", "memory.high"];
     let bytes = files.iter().filter_map(|file| number(&group, file)).min()?;
-    // In version 1 the plain names leave out the groups below.
+    // In version 1 the plain names exclude the groups below.
     let (used, prefix) = match number(&group, "memory.usage_in_bytes") {
         Some(used) => (used, "total_"),
         None => (number(&group, "memory.current").unwrap_or(0), ""),
@@ -132,7 +132,7 @@ fn memory_limit(group: PathBuf) -> Option<MemoryLimit> {
     Some(MemoryLimit { bytes, unused: bytes.saturating_sub(held), group })
 }
 
-/// `cpu.max` holds quota and period in one line; in version 1 they are two files, and -1 is no limit.
+/// `cpu.max` holds quota and period in one line; in version 1 they are two files, and -1 means no limit.
 fn cpu_limit(group: PathBuf) -> Option<CpuLimit> {
     let (quota, period) = match fs::read_to_string(group.join("cpu.max")) {
         Ok(text) => {
@@ -148,7 +148,7 @@ fn cpu_limit(group: PathBuf) -> Option<CpuLimit> {
 mod tests {
     use super::*;
 
-    /// A file system with these files.
+    /// A folder tree with these files.
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -229,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn containers_see_their_group_at_the_mount_point() {
+    fn containers_find_their_group_at_the_mount_point() {
         let limit = ("sys/fs/cgroup/memory/memory.limit_in_bytes", "64\n");
         let at_the_mount = [(64, 64, "sys/fs/cgroup/memory".to_owned())];
-        // The group is mounted; the path is hidden by a namespace; it is not below what is mounted.
+        // The group is mounted; a namespace hides the path; the path is not below the mounted group.
         for (group, mounted) in
             [("/docker/abc", "/docker/abc"), ("/", "/"), ("/../other", "/"), ("/docker/abc", "/kubepods/x")]
         {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_that_shows_most_groups_counts() {
+    fn the_mount_that_shows_most_groups_is_used() {
         let mounts = "\
 30 23 0:26 /a/b /mnt/my\\040group rw - cgroup2 cgroup2 rw
 31 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_no_limit() {
+    fn an_unreadable_limit_is_no_limit() {
         for files in [
             &[][..],
             &[("proc/self/cgroup", "0::/a\n")],

@@ -1,10 +1,9 @@
-//! What storage sees of each loader discipline: the sequence of requests, and where it stops while one of them is slow.
+//! The sequence of requests that each loader discipline sends to storage, and where it stops while one of them is slow.
 //!
-//! One thread plays readers and accelerator, on a clock that stands still: an accelerator without compute time takes
-//! each batch the moment it is there. Requests end one by one, the oldest first, when all have begun that can.
-//! `r1:7` is reader 1 asking for sample 7, `r1:B2` for the third sample of the stream B; `|` is the moment at which
-//! nothing goes on any more without the slow request, which then ends. Readers that find work at the same time take it
-//! up the last one first.
+//! One thread runs readers and accelerator on a fake clock: an accelerator without compute time takes each batch as
+//! soon as it is ready. Requests end one by one, the oldest first, once all have begun that can begin. `r1:7` is reader
+//! 1 requesting sample 7, `r1:B2` requesting the third sample of stream B. `|` is the point at which all work waits for
+//! the slow request, which then ends. Of readers that find work at the same time, the last one begins first.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -17,13 +16,13 @@ use super::tests::{plan, with_rig};
 use super::*;
 use crate::meter::FakeClock;
 
-/// A store that writes down what it is asked for.
+/// A store that records its requests.
 #[derive(Debug, Default)]
 struct Recorder {
     requests: Mutex<Vec<String>>,
-    /// The request that takes long, as it is written without its reader.
+    /// The slow request, as it is recorded without its reader.
     slow: Option<&'static str>,
-    /// Wished for when nothing is in flight and nothing more comes.
+    /// Requested when nothing is in flight and no more requests come.
     rest: Stop,
 }
 
@@ -41,7 +40,7 @@ impl Recorder {
     }
 }
 
-/// The sample that is asked for: its file, and in a stream its place there.
+/// The requested sample: its file, and in a stream its index there.
 fn shown(fetch: &Fetch<'_>) -> String {
     let name = fetch.name.to_string();
     let digits = name.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit);
@@ -49,7 +48,7 @@ fn shown(fetch: &Fetch<'_>) -> String {
     if !name.ends_with("tfrecord") {
         return file.to_string();
     }
-    // Streams are read in blocks that do not end where samples do.
+    // Streams are read in blocks that do not end at the ends of samples.
     let share = fetch.ranges[0].offset as f64 / fetch.file_bytes as f64;
     format!("{}{:.0}", char::from(b'A' + file), share * STREAM_SAMPLES)
 }
@@ -76,7 +75,7 @@ impl Lane for RecorderLane<'_> {
         Awaits::Medium
     }
 
-    /// All readers wait.
+    /// Called when all readers wait.
     fn wait(&mut self, _most: Nanos) {
         self.ended = self.in_flight.pop_front();
         if self.ended.is_none() && self.held.is_some() {
@@ -123,10 +122,10 @@ impl Store for Recorder {
     }
 }
 
-/// Samples of a stream.
+/// Samples per stream.
 const STREAM_SAMPLES: f64 = 4.0;
 
-/// What the accelerator does.
+/// Behaviour of the accelerator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Accelerator {
     Takes,
@@ -157,7 +156,7 @@ fn requests(settings: &str, slow: Option<&'static str>, accelerator: Accelerator
     store.requests.into_inner().unwrap().join(" ")
 }
 
-/// Checks the requests of one discipline: settings, the slow sample, and what is asked for.
+/// Checks the requests of one discipline: settings, the slow sample, and the expected requests.
 #[track_caller]
 fn check(discipline: &str, table: &[(&str, Option<&'static str>, &str)]) {
     for (settings, slow, expected) in table {
@@ -169,7 +168,7 @@ fn check(discipline: &str, table: &[(&str, Option<&'static str>, &str)]) {
     }
 }
 
-/// Checks how far readers go for an accelerator that takes nothing.
+/// Checks how far readers go ahead of an accelerator that takes no batch.
 #[track_caller]
 fn check_depth(discipline: &str, table: &[(&str, &str)]) {
     for (settings, expected) in table {
@@ -190,7 +189,7 @@ fn pytorch_workers_load_batches_of_their_own() {
                 "r0:0 r0:1 | r0:2 r1:3 r1:4 r1:5 r0:6 r0:7 r0:8 r1:9 r1:10 r1:11",
             ),
             ("reader.prefetch_size=2", None, "r1:3 r0:0 r1:4 r0:1 r1:5 r0:2 r0:6 r1:9 r0:7 r1:10 r0:8 r1:11"),
-            // The other worker goes on, as far as the prefetch depth lets it.
+            // The other worker continues, as far as the prefetch depth allows.
             (
                 "reader.prefetch_size=2",
                 Some("1"),
@@ -201,7 +200,7 @@ fn pytorch_workers_load_batches_of_their_own() {
                 Some("1"),
                 "r1:3 r0:0 r1:4 r0:1 r1:5 r1:9 r1:10 r1:11 | r0:2 r0:6 r0:7 r0:8",
             ),
-            // Out of order it takes on what would have been the slow one's.
+            // Out of order it also loads the batches that would have been the slow worker's.
             (
                 "reader.prefetch_size=2 reader.ordered=false",
                 Some("1"),
@@ -227,7 +226,7 @@ fn tensorflow_maps_over_samples_across_batches() {
         &[
             ("reader.prefetch_size=0", None, "r2:0 r1:1 r0:2 r0:3 r1:4 r2:5 r2:6 r1:7 r0:8 r0:9 r1:10 r2:11"),
             ("reader.prefetch_size=2", None, "r2:0 r1:1 r0:2 r2:3 r1:4 r0:5 r2:6 r1:7 r0:8 r2:9 r1:10 r0:11"),
-            // Nobody begins a sample that is three or more beyond the slow one.
+            // No reader begins a sample that is three or more beyond the slow one.
             (
                 "reader.prefetch_size=2",
                 Some("1"),
@@ -249,7 +248,7 @@ fn tensorflow_maps_over_samples_across_batches() {
         discipline,
         &[
             ("reader.prefetch_size=0", ""),
-            // A batch, and what the map holds.
+            // A batch, and the samples that the map holds.
             ("reader.prefetch_size=1", "r2:0 r1:1 r0:2 r2:3 r1:4 r0:5"),
             ("reader.prefetch_size=2", "r2:0 r1:1 r0:2 r2:3 r1:4 r0:5 r2:6 r1:7 r0:8"),
         ],
@@ -283,7 +282,7 @@ fn tensorflow_interleaves_streams() {
             ),
             // Two samples of a stream are one request.
             ("reader.interleave_block=2", None, "r1:B0 r0:A0 r1:B2 r0:A2 r1:D0 r0:C0 r1:D2 r0:C2"),
-            // The other reader goes on until it has a sample beyond the batch.
+            // The other reader continues until it has a sample beyond the batch.
             (
                 "",
                 Some("B1"),
@@ -296,13 +295,13 @@ fn tensorflow_interleaves_streams() {
 #[test]
 fn a_shuffle_buffer_is_filled_before_the_first_batch() {
     let count = |settings: &str| requests(&format!("{STREAMS} {settings}"), None, Stuck).split(' ').count();
-    assert_eq!(count(""), 4 + 2, "a batch, and a sample under way for each reader");
+    assert_eq!(count(""), 4 + 2, "a batch, and a sample in flight for each reader");
     assert_eq!(
         count("reader.sample_shuffle=seed reader.shuffle_size=6"),
         4 + 2 + 5,
-        "and the buffer but for one"
+        "and the buffer except for one sample"
     );
-    assert_eq!(count("reader.sample_shuffle=seed reader.shuffle_size=99"), 16, "all there are");
+    assert_eq!(count("reader.sample_shuffle=seed reader.shuffle_size=99"), 16, "all samples");
 }
 
 #[test]
@@ -317,7 +316,7 @@ fn dali_finishes_a_batch_before_the_next() {
             ("reader.prefetch_size=2", None, in_order),
             ("reader.prefetch_size=0", Some("1"), slow),
             ("reader.prefetch_size=2", Some("1"), slow),
-            // No more readers are at work than a batch has samples.
+            // At most as many readers work as a batch has samples.
             (
                 "reader.prefetch_size=2 reader.read_threads=4",
                 None,
@@ -336,7 +335,7 @@ fn dali_finishes_a_batch_before_the_next() {
 }
 
 #[test]
-fn synthetic_batches_ask_for_nothing() {
+fn synthetic_batches_request_nothing() {
     check(
         "reader.data_loader=synthetic",
         &[("reader.prefetch_size=0", None, ""), ("reader.prefetch_size=2", None, "")],

@@ -1,5 +1,5 @@
-//! What the members of a run agree on around each phase: that all can begin it, how it ended, and, while it lasts,
-//! whether one of them ends. A member that ends early names the one that was the reason.
+//! What the members of a run agree on around each phase: that all can begin it, how it ended, and, while it runs,
+//! whether one of them ends. A member that ends early names the member that caused it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,8 @@ pub(super) fn begin(rig: &Rig<'_>, is_first_of_epoch: bool, refused: Option<Stri
     Ok(())
 }
 
-/// Waits until all members have ended a phase, and says whether they all ended it well. A failure of this member is
-/// recorded even if another one failed before it.
+/// Waits until all members have ended a phase, and returns whether all ended it without failure. A failure of this
+/// member is recorded even if another one failed first.
 pub(super) fn end(
     rig: &Rig<'_>,
     ledger: &mut Ledger,
@@ -42,7 +42,7 @@ pub(super) fn end(
     })
 }
 
-/// Waits until all members have done everything.
+/// Waits until all members have finished the run.
 pub(super) fn finish(rig: &Rig<'_>) -> Result<(), Ended> {
     rig.world.agree(state(rig, None), rig.stop)
 }
@@ -56,8 +56,8 @@ fn state(rig: &Rig<'_>, failure: Option<String>) -> Result<(), Cause> {
     }
 }
 
-/// Notes in the ledger why the run ends early. All members of a run write the same text, so that it is there once
-/// when their ledgers are added up.
+/// Records in the ledger why the run ends early. All members record the same text, so that it appears once in the sum
+/// of their ledgers.
 pub(super) fn note_end(rig: &Rig<'_>, ledger: &mut Ledger, (epoch, phase): (u64, Phase), ended: Ended) {
     ledger.interrupted |= rig.stop.wished() || ended.cause == Cause::Stopped;
     let message = match ended.cause {
@@ -76,21 +76,21 @@ pub(super) fn announce(course: &Course<'_>) {
     } else if job.stop.wished() {
         course.world.announce(Cause::Stopped);
     }
-    // Otherwise another member was the reason, and all know it.
+    // Otherwise another member is the cause, and all members know it.
 }
 
-/// The thread that waits for other members while a phase lasts.
+/// The thread that waits for other members during a phase.
 #[derive(Debug, Default)]
 pub(super) struct Following {
     over: AtomicBool,
 }
 
 impl Following {
-    /// Moves the accelerators on when a barrier is released, and ends the phase when another member ends.
+    /// Advances the accelerators when a barrier is released, and ends the phase when another member ends.
     pub(super) fn follow(&self, course: &Course<'_>, drive: &Drive<'_>) {
         let job = course.job;
         let followed = catch_unwind(AssertUnwindSafe(|| {
-            // Relaxed: `wake` orders it, and a turn too many does no harm.
+            // Relaxed: `wake` orders it, and one extra iteration is harmless.
             while !self.over.load(Ordering::Relaxed) {
                 if course.world.wait(job.stop, PERIOD).is_err() {
                     job.abort.wish();

@@ -1,5 +1,5 @@
-//! Existing files on a device whose requests take 2 ms each: readers fetch metadata side by side, and each reader's
-//! requests follow one another on its own timeline.
+//! Existing files on a device whose requests take 2 ms each: readers fetch metadata concurrently, and the requests of
+//! each reader follow one another on its own timeline.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,14 +20,14 @@ const LATENCY: Nanos = Nanos(2_000_000);
 const READERS: usize = 8;
 const FILES: u64 = 64;
 
-/// Files in memory behind a device with any number of channels. Waiting for it moves the fake clock on.
+/// Files in memory behind a device with unlimited channels. Waiting for it advances the fake clock.
 #[derive(Debug)]
 struct Device<'a> {
     clock: &'a FakeClock,
     files: Vec<(Name, Vec<u8>)>,
-    /// Reader, purpose and begin of every fetch.
+    /// Reader, purpose and start time of every fetch.
     asked: Mutex<Vec<(usize, Purpose, Nanos)>>,
-    /// Most fetches of metadata that were in flight at once.
+    /// Maximum number of metadata fetches in flight.
     most_metadata: Mutex<usize>,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Device<'a> {
         Device { clock, files: Vec::new(), asked: Mutex::default(), most_metadata: Mutex::default() }
     }
 
-    /// Makes the files of a plan.
+    /// Creates the files of a plan.
     fn fill(&mut self, plan: &TrainingPlan) {
         let (format, content) = (format::plain(&plan.format).unwrap(), Content::new(1));
         let ((list, _), mut scratch) = (computed(plan), Vec::new());
@@ -140,7 +140,7 @@ impl Store for Device<'_> {
 }
 
 #[test]
-fn as_much_metadata_is_in_flight_as_there_are_readers() {
+fn metadata_fetches_in_flight_equal_the_number_of_readers() {
     for format in ["npz", "hdf5", "parquet"] {
         let clock = FakeClock::default();
         let format = format!("dataset.format={format}");

@@ -9,7 +9,7 @@ use super::*;
 use crate::meter::FakeClock;
 use crate::world::threads::{Member, members};
 
-/// Runs a plan in as many members as there are stores, each with a clock, and a store and a stop of its own.
+/// Runs a plan with one member per store; each member has its own clock, store and stop.
 fn run_on(
     plan: &TrainingPlan,
     stores: &[&dyn Store],
@@ -38,7 +38,7 @@ fn patient(members: usize, millis: u64) -> Vec<Stop> {
     (0..members).map(|_| Stop::default().with_patience(Some(Nanos(millis * 1_000_000)))).collect()
 }
 
-/// Runs a plan on the null store and adds the members' ledgers up.
+/// Runs a plan on the null store and adds up the members' ledgers.
 fn added_up(plan: &TrainingPlan, members: usize) -> Ledger {
     let stores = vec![&Null as &dyn Store; members];
     let ledgers = run_on(plan, &stores, &clocks(members), &patient(members, 20_000));
@@ -48,7 +48,7 @@ fn added_up(plan: &TrainingPlan, members: usize) -> Ledger {
     })
 }
 
-/// What must not depend on how ranks are distributed, rank by rank: counts, digests, and all times of the timeline.
+/// What must not depend on the distribution of ranks, rank by rank: counts, digests, and all times of the timeline.
 fn account(ledger: &Ledger, epoch: u64, phase: Phase) -> Vec<(u64, Row)> {
     let rows = ledger.rows(epoch, phase).map(|(rank, row)| {
         let (harness_ns, lateness_ns_sum, lateness_ns_max) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
@@ -101,7 +101,7 @@ fn a_slow_member_makes_the_others_wait_at_the_barrier() {
     assert_eq!((fast.wait_ns, fast.barrier_ns), (Nanos::ZERO, Nanos(steps * 15_000_000)));
 }
 
-/// Lets member 2 of 4 have a store that is made for it, and returns what all report.
+/// Gives member 2 of 4 a special store, and returns the ledgers of all members and their sum.
 fn with_odd_one(odd: impl for<'a> FnOnce(Slow<'a>) -> Slow<'a>, stall_millis: u64) -> (Vec<Ledger>, Ledger) {
     let (clocks, mut stops) = (clocks(4), patient(4, stall_millis));
     let store = odd(Slow::new(&clocks[2], 1));
@@ -120,13 +120,13 @@ fn assert_all_name_it(ledgers: &[Ledger], sum: &Ledger, words: &str) {
     for (member, ledger) in ledgers.iter().enumerate() {
         let faults = ledger.faults();
         assert!(faults.len() == 1 && faults[0].message.contains(words), "member {member}: {faults:?}");
-        assert_eq!(faults, sum.faults(), "what all report is there once in the sum");
+        assert_eq!(faults, sum.faults(), "what all report appears once in the sum");
     }
 }
 
 #[test]
 fn when_a_member_fails_all_end_and_name_it() {
-    // 50 samples of an epoch are member 2's.
+    // Member 2 reads 50 samples of an epoch.
     for (panics, words) in [(false, "does not exist"), (true, "a reader panicked: as asked")] {
         let (ledgers, sum) = with_odd_one(|store| Slow { fails_at: 70, panics, ..store }, 20_000);
         assert_all_name_it(&ledgers, &sum, words);
@@ -150,7 +150,7 @@ fn when_a_member_makes_no_progress_its_watchdog_tells_all() {
     assert!(sum.faults()[0].message.contains("no progress for"), "{:?}", sum.faults());
 }
 
-/// Lets the last of three members do something else than take part, and returns how the others end.
+/// Runs `absent` instead of the last of three members, and returns how the others end.
 fn with_absent(absent: impl FnOnce(Member) + Send) -> Vec<String> {
     let plan = plan(&[], 6, &Null);
     let mut worlds = members(3, plan.ranks());
@@ -180,15 +180,12 @@ fn a_member_that_never_arrives_is_named() {
         drop(member);
     });
     for message in ended {
-        assert!(
-            message.starts_with("the run was not started: member 2 gave no sign of life for "),
-            "{message}"
-        );
+        assert!(message.starts_with("the run was not started: member 2 did not respond for "), "{message}");
     }
 }
 
 #[test]
-fn a_member_that_panics_outside_of_a_phase_is_named() {
+fn a_member_that_panics_outside_a_phase_is_named() {
     let ended = with_absent(|member| {
         let caught = catch_unwind(AssertUnwindSafe(move || {
             let _member = member;

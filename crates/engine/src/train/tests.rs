@@ -1,4 +1,4 @@
-//! Whole runs on a fake clock: every span is exact, nothing sleeps.
+//! Whole runs on a fake clock: every span is exact, and nothing sleeps.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::events::Detail;
 use crate::meter::FakeClock;
 use crate::world::{Barrier, ClockOffset, Solo};
 
-/// What a plan knows of a store. Those of the tests here are not in the registry.
+/// The store's part of a plan. The stores of these tests are not in the registry.
 fn planned(store: &dyn Store) -> StorePlan {
     let Capabilities { threads, cached, .. } = store.capabilities();
     match store.name() {
@@ -53,7 +53,7 @@ train: {epochs: 2, computation_time: 0.01}
     TrainingPlan::resolve(&spec, &request).unwrap()
 }
 
-/// The verdict on a run that does nothing but train.
+/// The verdict on a run that only trains.
 pub(crate) fn judge(plan: &TrainingPlan, ledger: &Ledger) -> Verdict {
     let plan = Plan {
         workload: "test".to_owned(),
@@ -71,7 +71,7 @@ pub(crate) fn computed(plan: &TrainingPlan) -> (Computed<'_>, Computed<'_>) {
     (data.files_of(&data.train), data.files_of(&data.valid))
 }
 
-/// Does something with all that a run of a plan needs.
+/// Calls `work` with all inputs of a run of a plan.
 pub(crate) fn with_rig<T>(
     plan: &TrainingPlan,
     store: &dyn Store,
@@ -107,8 +107,8 @@ fn null() -> Box<dyn Store> {
     Box::new(Null)
 }
 
-/// A store of one channel: each fetch moves the fake clock on by its service time. From fetch `fails_at` on it
-/// panics or fails.
+/// A store with one channel: each fetch advances the fake clock by its service time. From fetch `fails_at` on it panics
+/// or fails.
 #[derive(Debug)]
 pub(crate) struct Slow<'a> {
     pub(crate) clock: &'a FakeClock,
@@ -116,10 +116,10 @@ pub(crate) struct Slow<'a> {
     pub(crate) fetches: AtomicU64,
     pub(crate) fails_at: u64,
     pub(crate) panics: bool,
-    /// Wished for from fetch `stops_at` on.
+    /// Requested from fetch `stops_at` on.
     pub(crate) stop: Stop,
     pub(crate) stops_at: u64,
-    /// The fetch that hangs until the phase is given up.
+    /// The fetch that hangs until the phase is aborted.
     pub(crate) hangs_at: u64,
 }
 
@@ -211,7 +211,7 @@ fn millis(nanos: Nanos) -> f64 {
 }
 
 #[test]
-fn on_the_null_store_every_step_computes_and_nothing_else() {
+fn on_the_null_store_every_step_only_computes() {
     let (store, clock) = (null(), FakeClock::default());
     let plan = plan(&[], 3, &*store);
     let ledger = run(&plan, &*store, &clock);
@@ -246,7 +246,7 @@ fn without_prefetch_every_step_waits_for_its_whole_batch() {
     let row = ledger.total(1, Phase::Train);
     assert_eq!((row.steps, ledger.first_batch_ns.map(millis)), (12, Some(15.0)));
     assert_eq!((millis(row.wait_ns), millis(row.compute_ns)), (12.0 * 15.0, 12.0 * 10.0));
-    // The window leaves the first step out, in steps, compute and time.
+    // The window excludes the first step, in steps, compute and time.
     assert_eq!((row.window.steps, millis(row.window.time_ns)), (11, 11.0 * 25.0));
     let au = Figures::new(&ledger, Phase::Train).unwrap().au_percent.unwrap();
     assert!((au.mean - 40.0).abs() < 1e-9, "{au:?}");
@@ -284,7 +284,7 @@ fn evaluation_has_no_barrier_and_its_own_batches() {
 }
 
 #[test]
-fn a_whole_run_passes_every_rule_it_can() {
+fn a_complete_run_passes_every_rule_that_applies() {
     let (store, clock) = (null(), FakeClock::default());
     let plan = plan(&["dataset.num_samples_per_file=3"], 2, &*store);
     let mut ledger = run(&plan, &*store, &clock);
@@ -292,7 +292,7 @@ fn a_whole_run_passes_every_rule_it_can() {
     ledger.conditions.observe("store", store.name());
     let verdict = judge(&plan, &ledger);
     assert_eq!(verdict.status, Status::Unverified);
-    // The null store brings no bytes that could have come from anywhere.
+    // The null store delivers no bytes, so their origin and content cannot be checked.
     let of_bytes = ["cache", "data-verified"];
     for finding in verdict.rules.iter().filter(|finding| !of_bytes.contains(&finding.rule.as_str())) {
         assert!(matches!(finding.outcome, Outcome::Pass | Outcome::Note), "{finding:?}");
@@ -336,7 +336,7 @@ fn errors_are_counted_and_their_samples_left_out() {
     let figures = Figures::new(&ledger, Phase::Train).unwrap();
     let rate = figures.epochs[1].samples_per_second.unwrap();
     let counted = rate * second.window.time_ns.seconds() / plan.ranks() as f64;
-    assert!(counted <= 40.5, "samples that did not come are in no rate: {counted}");
+    assert!(counted <= 40.5, "samples that were not read are in no rate: {counted}");
 }
 
 /// A world that panics at the first barrier.
@@ -400,7 +400,7 @@ impl World for Broken {
 fn a_panic_of_the_accelerators_ends_the_phase() {
     let clock = FakeClock::default();
     let store = Slow::new(&clock, 1);
-    // All that is read ahead is there before the first step ends; what is behind waits for room.
+    // All prefetched batches are ready before the first step ends; the readers of later ones wait for space.
     let plan = plan(&["reader.prefetch_size=2"], 2, &store);
     let mut ledger = Ledger::default();
     let ended = with_rig(&plan, &store, &clock, &Stop::default(), |rig| {
@@ -412,7 +412,7 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
 }
 
 #[test]
-fn a_wished_stop_ends_the_run() {
+fn a_stop_request_ends_the_run() {
     let (store, clock) = (null(), FakeClock::default());
     let plan = plan(&[], 2, &*store);
     let stop = Stop::default();
@@ -433,14 +433,14 @@ fn utilisation_is_a_share_whenever_a_run_is_stopped() {
         for (rank, row) in ledger.rows(1, Phase::Train) {
             let window = row.window;
             assert!(window.compute_ns <= window.time_ns, "stop at fetch {stops_at}, rank {rank}: {row:?}");
-            assert_eq!(row.compute_ns, Nanos(row.steps * 10_000_000), "only steps that are over are booked");
+            assert_eq!(row.compute_ns, Nanos(row.steps * 10_000_000), "only finished steps are recorded");
         }
         let figures = Figures::new(&ledger, Phase::Train).unwrap();
         assert_eq!(figures.au_percent, None, "an unfinished epoch has no AU");
     }
 }
 
-/// On a store that needs `service` for each fetch, one reader and batches of one sample of which a copy takes 4 ms.
+/// One reader and batches of one sample, whose copy takes 4 ms, on a store that needs `service` for each fetch.
 fn with_copies(overlapped: bool, service: u64) -> Row {
     let clock = FakeClock::default();
     let store = Slow::new(&clock, service);
@@ -458,11 +458,11 @@ fn with_copies(overlapped: bool, service: u64) -> Row {
 }
 
 #[test]
-fn a_copy_to_the_accelerator_takes_its_time_or_is_hidden() {
+fn a_copy_to_the_accelerator_takes_time_or_is_hidden() {
     // Read 3 ms, copy 4 ms, compute 10 ms, one after the other.
     let row = with_copies(false, 3);
     assert_eq!((row.steps, millis(row.wait_ns), millis(row.copy_ns)), (60, 60.0 * 3.0, 60.0 * 4.0));
-    // Ahead, both are over before the accelerator is; only the first batch is waited for.
+    // With read-ahead both end before the step does; only the first batch is waited for.
     let row = with_copies(true, 3);
     assert_eq!((row.steps, millis(row.wait_ns), millis(row.copy_ns)), (60, 3.0, 4.0));
     assert_eq!(millis(row.compute_ns), 600.0);

@@ -1,4 +1,4 @@
-//! A phase as the watchdog sees it: what counts as progress, what may take its time, and who waits for what.
+//! A phase as the watchdog sees it: what counts as progress, what takes time by plan, and the pending operations.
 
 use crate::accelerators::Drive;
 use crate::loader::{Failure, Job};
@@ -16,7 +16,7 @@ impl Watched for Vigil<'_, '_> {
         self.job.board.progress().wrapping_add(progress.samples).wrapping_add(progress.steps)
     }
 
-    /// Computing, a simulated device and preprocessing take the time that they take.
+    /// Computing, simulated devices and preprocessing take time without being stuck.
     fn is_busy(&self) -> bool {
         let now = self.job.clock.now();
         self.drive.computes(now) || self.job.board.sleeps(now) || self.job.preprocessing.is_at_work()

@@ -1,5 +1,5 @@
-//! The system calls that can wait for storage, and what a thread's line in /proc says about the one it is in: its
-//! name, and the file or folder that it is about. Nothing here touches that file: a look must never wait itself.
+//! The system calls that can wait for storage, and what a thread's line in /proc tells about its current call: its
+//! name, and the file or folder that it is about. The code does not access that file, so that it can never hang itself.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use super::kernel;
 
-/// What a call does to storage, as far as that decides what counts as progress.
+/// The kind of a call, as far as it determines what counts as progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
-    /// Waits until data is safe, however much that is.
+    /// Waits until data is durable, however much that is.
     Flush,
     /// Writes data, and may have to wait until other data has been written out.
     Write,
@@ -21,14 +21,14 @@ pub(super) enum CallKind {
     Read,
 }
 
-/// Which arguments of a call name its object.
+/// The arguments of a call that name its object.
 #[derive(Clone, Copy, Debug)]
 enum Names {
     Descriptor(usize),
     Path(usize),
     /// A path relative to a folder's descriptor.
     At(usize, usize),
-    /// None: this is what can be said of it. The descriptor of a file that is being closed is already gone.
+    /// No argument names it: this text does. The descriptor of a file that is being closed is already gone.
     Unnamed(&'static str),
 }
 
@@ -48,7 +48,7 @@ use Names::{At, Descriptor, Unnamed};
 
 const MEMORY: Names = Unnamed("a mapped file");
 
-/// Calls that every architecture has.
+/// Calls that exist on every architecture.
 const CALLS: &[Call] = &[
     call(libc::SYS_fsync, "fsync", Descriptor(0), Flush),
     call(libc::SYS_fdatasync, "fdatasync", Descriptor(0), Flush),
@@ -102,7 +102,7 @@ const CALLS: &[Call] = &[
     call(PAGE_FAULT, "page fault in", MEMORY, Read),
 ];
 
-/// Calls that only this architecture still has.
+/// Calls that exist only on this architecture.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[Call] = &[
     call(libc::SYS_open, OPEN, Names::Path(0), Read),
@@ -123,12 +123,12 @@ const OLDER: &[Call] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[Call] = &[];
 
-/// The one name that is more than one kind of call.
+/// The one name that stands for two kinds of calls.
 const OPEN: &str = "open";
-/// What the kernel writes for a thread that waits outside any call.
+/// What the kernel shows for a thread that is blocked outside a system call.
 const PAGE_FAULT: libc::c_long = -1;
 
-/// The call that a thread is in.
+/// The current call of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InCall {
     pub(super) name: &'static str,
@@ -136,12 +136,12 @@ pub(super) struct InCall {
     pub(super) object: Object,
 }
 
-/// What a call is about.
+/// The file or folder that a call is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Object {
     /// The descriptor of the object itself, if the call names one.
     pub(super) descriptor: Option<i32>,
-    /// Where it is, if that is known, and how messages name it.
+    /// Its path, if known, and its name in messages.
     pub(super) path: Option<PathBuf>,
     pub(super) shown: String,
 }
@@ -154,7 +154,7 @@ impl Object {
 
 impl InCall {
     /// The call in a line of /proc/self/task/N/syscall (`number argument.. stack program`); `None` if the thread runs,
-    /// or waits for something else than storage.
+    /// or does not wait for storage.
     pub(super) fn of(line: &str) -> Option<InCall> {
         let mut words = line.split_ascii_whitespace();
         let number: libc::c_long = words.next()?.parse().ok()?;
@@ -175,7 +175,7 @@ impl std::fmt::Display for InCall {
 }
 
 impl Call {
-    /// Whether it opens a file and may make it. The flags stand behind the path.
+    /// Whether it opens a file and may create it. The flags follow the path.
     fn creates(&self, arguments: &[u64]) -> bool {
         let at = match self.names {
             At(_, path) | Names::Path(path) if self.name == OPEN => path + 1,
@@ -188,7 +188,7 @@ impl Call {
 
 impl Names {
     fn look_up(self, arguments: &[u64]) -> Option<Object> {
-        // The kernel takes descriptors as 32 bits and leaves the rest of the register alone.
+        // The kernel reads descriptors as 32 bits and ignores the rest of the register.
         let descriptor = |at: usize| arguments.get(at).map(|value| *value as i32);
         match self {
             Unnamed(what) => Some(Object { descriptor: None, path: None, shown: what.to_owned() }),
@@ -210,7 +210,7 @@ impl Names {
     }
 }
 
-/// The path of an open file, as the kernel knows it. This asks no file system.
+/// The path of an open file, from the kernel's tables. This does not access the file system.
 fn path_of(descriptor: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()
 }
@@ -224,8 +224,8 @@ fn below(folder: i32, path: &Path) -> Option<PathBuf> {
     Some(if path.as_os_str().is_empty() { folder } else { folder.join(path) })
 }
 
-/// The path at an address of this process. The thread that it belongs to may have moved on, so the kernel reads it:
-/// an address that is not valid any more is then an error and no crash.
+/// The path at an address of this process. Its thread may have continued meanwhile, so the kernel reads it: an address
+/// that is no longer valid is then an error and not a crash.
 fn text_at(address: u64) -> Option<PathBuf> {
     let mut bytes = [0; 4096];
     let got = kernel::read_at(Path::new("/proc/self/mem"), address, &mut bytes)?;
@@ -233,7 +233,7 @@ fn text_at(address: u64) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(&bytes[..end])))
 }
 
-/// Whether a path is of a file system, and not a pipe, a socket, a terminal or a file of the kernel's own.
+/// Whether a path is on a file system, and not a pipe, a socket, a terminal or a file of the kernel.
 fn is_storage(path: &Path) -> bool {
     let device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
     path.is_absolute() && !device && !path.starts_with("/proc") && !path.starts_with("/sys")
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_kernel_becomes_a_call_and_its_object() {
+    fn a_syscall_line_becomes_a_call_and_its_object() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         let file = File::create(&path).unwrap();

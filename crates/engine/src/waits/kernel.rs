@@ -1,5 +1,5 @@
-//! How the watch asks the kernel. It uses other system calls than the work that it watches, as far as there are any: a
-//! fault that is injected into a call, to see whether the watch notices, must not hold up the watch itself.
+//! How the watch queries the kernel. As far as possible it uses other system calls than the work that it watches: a
+//! fault that is injected into a call, to test the watch, must not block the watch itself.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// The most that is read of a file: more than the list of mounts of any host that is known.
+/// Maximum number of bytes read from a file: more than the list of mounts of any known host.
 const MOST: usize = 1 << 20;
 const PIECE: usize = 4096;
 
@@ -21,7 +21,7 @@ fn open(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Reads from a place in a file; fewer bytes than asked for if it ends there.
+/// Reads at an offset of a file; fewer bytes than requested if it ends there.
 pub(super) fn read_at(path: &Path, offset: u64, bytes: &mut [u8]) -> Option<usize> {
     let file = open(path, OFlags::empty()).ok()?;
     rustix::io::preadv(&file, &mut [IoSliceMut::new(bytes)], offset).ok()
@@ -43,12 +43,12 @@ pub(super) fn read(path: impl AsRef<Path>) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The call that lists a folder, and where a name begins in an entry of its answer.
+/// The call that lists a folder, and the offset of the name in an entry that it returns.
 #[cfg(target_arch = "x86_64")]
 const LIST: (libc::c_long, usize) = (libc::SYS_getdents, 18);
 #[cfg(not(target_arch = "x86_64"))]
 const LIST: (libc::c_long, usize) = (libc::SYS_getdents64, 19);
-/// Where an entry has its length.
+/// Offset of the length in an entry.
 const LENGTH_AT: usize = 16;
 
 /// The numbers of this process's threads.
@@ -56,7 +56,7 @@ pub(super) fn threads() -> Vec<u32> {
     let (mut found, mut bytes) = (Vec::new(), [0_u8; PIECE]);
     let Ok(folder) = open(Path::new("/proc/self/task"), OFlags::DIRECTORY) else { return found };
     loop {
-        // SAFETY: the descriptor is open, and the kernel writes at most as many bytes as there are.
+        // SAFETY: the descriptor is open, and the kernel writes at most `bytes.len()` bytes into `bytes`.
         let got = unsafe { libc::syscall(LIST.0, folder.as_raw_fd(), bytes.as_mut_ptr(), bytes.len()) };
         let Some(mut rest) = usize::try_from(got).ok().filter(|got| *got > 0).map(|got| &bytes[..got]) else {
             return found;
@@ -72,7 +72,7 @@ pub(super) fn threads() -> Vec<u32> {
     }
 }
 
-/// The number that a name is, if it is one. It ends at the first zero byte.
+/// The number that a name consists of, if it does. The name ends at the first zero byte.
 fn number(name: &[u8]) -> Option<u32> {
     let end = name.iter().position(|byte| *byte == 0)?;
     std::str::from_utf8(&name[..end]).ok()?.parse().ok()
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn every_thread_is_listed() {
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        // More than one answer of the kernel can hold.
+        // More threads than fit into one answer of the kernel.
         let (release, held) = std::sync::mpsc::channel::<()>();
         let held = std::sync::Mutex::new(held);
         std::thread::scope(|scope| {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_kernel_are_read_whole() {
+    fn kernel_files_are_read_completely() {
         let listed = read("/proc/self/mountinfo").unwrap();
         assert_eq!(listed, std::fs::read_to_string("/proc/self/mountinfo").unwrap());
         assert_eq!(read("/proc/self/not-there"), None);

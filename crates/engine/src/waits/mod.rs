@@ -1,10 +1,10 @@
-//! Sees that no wait for storage lasts for ever, wherever in the program it is: one thread asks the kernel now and then
-//! which system call each of the other threads is in (/proc/self/task/N/syscall). A call on storage that has not ended
-//! for too long, and of which nothing shows progress, ends the process with a list of what is blocked. So no piece of
-//! code can forget to be watched, from the first stat of a command to its last rename.
+//! Makes sure that no wait for storage lasts forever, anywhere in the program: one thread periodically asks the kernel
+//! which system call each other thread is in (/proc/self/task/N/syscall). If a call on storage lasts too long and
+//! nothing shows progress, the process ends with a list of blocked calls. So all code is watched without doing anything
+//! for it, from the first stat of a command to its last rename.
 //!
-//! Phases with many threads, such as training, have a watch of their own (`watchdog.rs`), which asks whether anything
-//! at all makes progress: one slow read among many is not a stall. Their threads are left to it.
+//! Phases with many threads, such as training, have their own watchdog (`watchdog.rs`), which checks whether there is
+//! any progress at all: one slow read among many is not a stall. This watch ignores their threads.
 
 mod calls;
 mod kernel;
@@ -23,23 +23,23 @@ use crate::meter::{self, Monotonic};
 use calls::{CallKind, InCall};
 use progress::Signs;
 
-/// Looks during one timeout, and the bounds of the time between two of them.
+/// Checks per timeout, and the bounds of the time between two of them.
 const LOOKS: u64 = 10;
 const SHORTEST: Nanos = Nanos(100_000_000);
 const LONGEST: Nanos = Nanos(2_000_000_000);
-/// Waits that a message names.
+/// Maximum number of waits that a message names.
 const MOST_NAMED: usize = 8;
 
 /// The time without progress after which a wait counts as stuck; 0: never.
 static TIMEOUT: AtomicU64 = AtomicU64::new(0);
-/// Changes with every sign that a flush or a write makes progress.
+/// Changes whenever a flush or a write shows progress.
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
-/// Threads that a watch of their phase looks after.
+/// Threads that the watchdog of their phase watches.
 static WATCHED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
-/// What was blocked at the last look.
+/// The blocked calls at the last check.
 static BLOCKED: Mutex<Vec<Blocked>> = Mutex::new(Vec::new());
 
-/// Starts the watch, for as long as the process lives. `abandon` gets the list of what is blocked and ends the process.
+/// Starts the watch for the lifetime of the process. `abandon` gets the list of blocked calls and ends the process.
 pub fn watch(timeout: Option<Nanos>, abandon: fn(&str)) -> io::Result<()> {
     set_timeout(timeout);
     std::thread::Builder::new().name("waits".to_owned()).spawn(move || keep_watch(abandon)).map(drop)
@@ -47,22 +47,22 @@ pub fn watch(timeout: Option<Nanos>, abandon: fn(&str)) -> io::Result<()> {
 
 /// Sets the time without progress after which a wait counts as stuck; `None`: never.
 pub fn set_timeout(timeout: Option<Nanos>) {
-    // Relaxed here and below: each number stands for itself, and may be seen late.
+    // Relaxed here and below: each value is independent of all others and may be seen late.
     TIMEOUT.store(timeout.map_or(0, |span| span.0), Ordering::Relaxed);
 }
 
-/// The calls that have not ended since the last look, those without progress first; nothing if there are none.
+/// The calls that have not ended since the last check, those without progress first; `None` if there are none.
 pub fn blocked() -> Option<String> {
     let blocked = lock(&BLOCKED);
     (!blocked.is_empty()).then(|| named(&blocked))
 }
 
-/// A number that changes while a flush or a write that takes long makes progress.
+/// A number that changes while a long flush or write makes progress.
 pub(crate) fn progress() -> u64 {
     PROGRESS.load(Ordering::Relaxed)
 }
 
-/// This thread is left to the watch of its phase until the value is dropped.
+/// Leaves this thread to the watchdog of its phase until the value is dropped.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct LeftToPhase(u32);
@@ -83,28 +83,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A call that has not ended since the last look.
+/// A call that has not ended since the last check.
 #[derive(Clone, Debug)]
 struct Blocked {
     thread: u32,
     call: InCall,
-    /// For how long it has been in the call, and for how long nothing has shown progress.
+    /// How long the thread has been in the call, and how long nothing has shown progress.
     lasts: Nanos,
     quiet: Nanos,
 }
 
-/// What is known of a thread from look to look.
+/// The state of a thread between checks.
 struct Wait {
-    /// The kernel's line about it: another call has another line.
+    /// The kernel's line about it; it differs for every call.
     line: String,
-    /// The call, once the line has been the same twice; most threads have moved on by then.
+    /// The call, once the line has been the same twice; most threads have left the call by then.
     call: Option<(InCall, Signs)>,
     lasts: Nanos,
     quiet: Nanos,
 }
 
 impl Wait {
-    /// Looks again at a thread that the kernel says the same of. `elapsed`: the time since the last look.
+    /// Checks a thread whose line is unchanged. `elapsed`: the time since the last check.
     fn look_again(&mut self, thread: u32, elapsed: Nanos) {
         let Some((call, signs)) = &mut self.call else {
             self.call = InCall::of(&self.line).map(|call| (call.clone(), Signs::of(thread, &call)));
@@ -126,12 +126,12 @@ fn keep_watch(abandon: fn(&str)) {
     let (mut waits, mut looked) = (BTreeMap::new(), clock.now());
     loop {
         let timeout = Nanos(TIMEOUT.load(Ordering::Relaxed));
-        // Without a timeout it only knows what to name when a signal ends the program.
+        // Without a timeout it only records which calls to name if a signal ends the program.
         let period = if timeout == Nanos::ZERO { LONGEST } else { Nanos(timeout.0 / LOOKS) };
         let period = period.clamp(SHORTEST, LONGEST);
         meter::pause(Duration::from_nanos(period.0));
         let now = clock.now();
-        // A process that was stopped and continued has missed nothing.
+        // If the process was stopped and continued, that time does not count.
         look(&mut waits, now.since(looked).min(Nanos(2 * period.0)));
         looked = now;
         let stuck = |wait: &Blocked| timeout > Nanos::ZERO && wait.quiet >= timeout;
@@ -148,7 +148,7 @@ fn keep_watch(abandon: fn(&str)) {
     }
 }
 
-/// Looks at every thread. `elapsed`: the time since the last look.
+/// Checks every thread. `elapsed`: the time since the last check.
 fn look(waits: &mut BTreeMap<u32, Wait>, elapsed: Nanos) {
     let mut seen = BTreeMap::new();
     for thread in kernel::threads() {
@@ -190,8 +190,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_waits_for_a_file_is_seen_with_its_call() {
-        // Opening a pipe with a name waits for its other end.
+    fn a_thread_that_waits_for_a_file_is_reported_with_its_call() {
+        // Opening a named pipe waits for its other end.
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();

@@ -1,5 +1,5 @@
-//! Whether a call that waits for storage makes progress: a flush of much data to a slow device takes long and is not
-//! stuck. Shown by the thread's own counters, the file's dirty pages, and what the device has written.
+//! Whether a call that waits for storage makes progress: flushing much data to a slow device takes long but is not
+//! stuck. The evidence is the thread's own counters, the file's dirty pages, and the bytes that the device has written.
 
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -11,45 +11,45 @@ use store::mounts::{Mount, device_file, mounts, unescaped};
 use super::calls::{CallKind, InCall, Object};
 use super::kernel;
 
-/// Counters around one wait, from two looks at it. A counter that cannot be read is `None`.
+/// Counters around one wait, from two checks. A counter that cannot be read is `None`.
 #[derive(Debug)]
 pub(super) struct Signs {
     /// Of the thread: how often it has slept, or, in a call that writes, the bytes it has written. A thread whose
-    /// writes are held back sleeps again and again without any progress.
+    /// writes are throttled sleeps again and again without any progress.
     thread: Option<u64>,
     /// Pages of the file that are not on the device yet.
     dirty: Option<u64>,
     /// Bytes that the device has written.
     written: Option<u64>,
     device: Option<PathBuf>,
-    /// How much of that can be what the call waits for: what the whole host had to write when the wait began.
+    /// The part of that which the call can be waiting for: the host's unwritten bytes when the wait began.
     budget: u64,
 }
 
 impl Signs {
-    /// Looks at a wait for the first time.
+    /// Checks a wait for the first time.
     pub(super) fn of(thread: u32, call: &InCall) -> Signs {
-        // A call that only reads waits for no data to be written.
+        // A call that only reads does not wait for data to be written.
         let device = (call.kind != CallKind::Read).then(|| device_below(&call.object)).flatten();
         let written = device.as_deref().and_then(written_by);
         let budget = if written.is_some() { unwritten() } else { 0 };
         Signs { thread: counter(thread, call.kind), dirty: dirty_pages(call), written, device, budget }
     }
 
-    /// Looks again after so long, and says whether anything has changed that shows progress.
+    /// Checks again after `elapsed`, and returns whether any counter shows progress.
     pub(super) fn advance(&mut self, thread: u32, call: &InCall, elapsed: Nanos) -> bool {
         let before = (self.thread, self.dirty);
         (self.thread, self.dirty) = (counter(thread, call.kind), dirty_pages(call));
-        // What the device writes says nothing about a file that has pages left of its own.
+        // While the file itself has dirty pages, other writes of the device are no evidence.
         let device_counts = self.dirty.is_none_or(|pages| pages == 0);
         let writes = self.spend(elapsed);
         before != (self.thread, self.dirty) || (writes && device_counts)
     }
 
-    /// Whether the device has written some more of what the call can be waiting for, and not only what a host without
-    /// anything to do writes now and then.
+    /// Whether the device has written more of what the call can be waiting for, and not only what an idle host writes
+    /// now and then.
     fn spend(&mut self, elapsed: Nanos) -> bool {
-        /// Bytes per second. The slowest storage that anything is trained from is faster.
+        /// Bytes per second. Any storage used for training is faster.
         const IDLE: f64 = (256 << 10) as f64;
         let Some(now) = self.device.as_deref().and_then(written_by) else { return false };
         let more = now.saturating_sub(self.written.replace(now).unwrap_or(now));
@@ -66,7 +66,7 @@ fn counter(thread: u32, kind: CallKind) -> Option<u64> {
     number_after(&text, key)
 }
 
-/// The number in the line that begins with this word.
+/// The number in the line that begins with this key.
 fn number_after(text: &str, key: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
     rest.split_ascii_whitespace().next()?.parse().ok()
@@ -76,14 +76,14 @@ fn number_after(text: &str, key: &str) -> Option<u64> {
 fn dirty_pages(call: &InCall) -> Option<u64> {
     let descriptor =
         call.object.descriptor.filter(|descriptor| call.kind == CallKind::Flush && *descriptor >= 0)?;
-    // SAFETY: used for one call, which fails if the descriptor has been closed meanwhile, and only counts if it has
-    // become another file.
+    // SAFETY: used for one call, which fails if the descriptor has been closed meanwhile, and only counts pages if it
+    // has become another file.
     let file = unsafe { BorrowedFd::borrow_raw(descriptor) };
     store::page_cache::unwritten(file)
 }
 
-/// What the host has in memory that belongs on a device, in bytes, and a bit more: the kernel's sum lags behind what
-/// each core has counted, and file systems write journals and tables of their own.
+/// Bytes in the host's memory that are not written to devices yet, plus some more: the kernel's sum lags behind the
+/// counters of each core, and file systems also write journals and tables.
 fn unwritten() -> u64 {
     const MORE: u64 = 4 << 20;
     let text = kernel::read("/proc/meminfo").unwrap_or_default();
@@ -91,15 +91,15 @@ fn unwritten() -> u64 {
     kib * 1024 + MORE
 }
 
-/// Bytes written to a device since the host was started; its folder in /sys is given.
+/// Bytes written to a device since the host was started, from its folder in /sys.
 fn written_by(device: &Path) -> Option<u64> {
     const SECTORS_WRITTEN: usize = 6;
     let text = kernel::read(device.join("stat"))?;
     text.split_ascii_whitespace().nth(SECTORS_WRITTEN)?.parse::<u64>().ok().map(|sectors| sectors * 512)
 }
 
-/// The block device below an object, as its folder in /sys. It comes from the list of mounts: to ask the file system
-/// could mean to wait for it.
+/// The block device below an object, as its folder in /sys. It is found in the list of mounts, since a query to the
+/// file system could hang.
 fn device_below(object: &Object) -> Option<PathBuf> {
     let mounts = kernel::read("/proc/self/mountinfo")?;
     let info = object.descriptor.and_then(|fd| kernel::read(format!("/proc/self/fdinfo/{fd}")));
@@ -109,12 +109,12 @@ fn device_below(object: &Object) -> Option<PathBuf> {
     if written_by(&by_number).is_some() {
         return Some(by_number);
     }
-    // btrfs and others have a number of their own; the device is what was mounted.
+    // btrfs and others have device numbers of their own; the device is the source of the mount.
     let device = fs::canonicalize(device_file(source)?).ok()?;
     Some(Path::new("/sys/class/block").join(device.file_name()?))
 }
 
-/// Number and source of the mount with this id, or else of the innermost mount that a path is below.
+/// Number and source of the mount with this id, or else of the innermost mount that contains the path.
 fn mount_of<'a>(mountinfo: &'a str, id: Option<u64>, path: &Path) -> Option<(&'a str, &'a str)> {
     let places = mounts(mountinfo).map(|mount| (unescaped(mount.point), mount));
     let holds =
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_innermost_mount_has_the_device() {
+    fn the_innermost_mount_determines_the_device() {
         let mounts = "\
 22 1 254:0 / / rw,relatime - ext4 /dev/root rw
 30 22 7:1 / /mnt/a rw shared:5 - xfs /dev/loop1 rw
@@ -160,8 +160,8 @@ mod tests {
         write(108);
         assert!(!signs.spend(Nanos(1_000_000_000)), "as much as an idle host writes");
         write(1000);
-        assert!(signs.spend(look), "the last of what there was to write");
+        assert!(signs.spend(look), "the last of the unwritten bytes");
         write(2000);
-        assert!(!signs.spend(look), "written by others");
+        assert!(!signs.spend(look), "written by other processes");
     }
 }

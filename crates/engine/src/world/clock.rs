@@ -1,4 +1,4 @@
-//! How far the clocks of two members are apart.
+//! The offset between the clocks of two members.
 
 use model::units::Nanos;
 
@@ -6,14 +6,14 @@ use super::{Ended, World};
 use crate::meter::Clock;
 use crate::stop::Stop;
 
-/// Only the quickest exchange counts, and the first ones are slow, since members arrive at different times.
+/// Only the fastest exchange counts, and the first ones are slow, since members arrive at different times.
 const EXCHANGES: usize = 16;
 
 /// What to add to a member's clock to get member 0's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockOffset {
     pub offset_ns: i64,
-    /// The true offset is no further away than this.
+    /// The true offset differs by at most this much.
     pub bound: Nanos,
 }
 
@@ -36,8 +36,8 @@ impl ClockOffset {
     }
 }
 
-/// Measures the offset with collective calls alone: member 0 reads its clock after all have agreed to begin and before
-/// anybody has its answer, so its reading lies between the two readings of every other member.
+/// Measures the offset with collective calls alone: member 0 reads its clock after all members have agreed to begin and
+/// before any of them has its answer, so its reading is between the two readings of every other member.
 pub(super) fn measure(world: &dyn World, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, Ended> {
     let mut best: Option<ClockOffset> = None;
     for _ in 0..EXCHANGES {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offset_takes_moments_there_and_back() {
+    fn an_offset_converts_moments_in_both_directions() {
         let ahead = ClockOffset::between(Nanos(1000), Nanos(5050), Nanos(1100));
         assert_eq!(ahead, ClockOffset { offset_ns: 4000, bound: Nanos(50) });
         let behind = ClockOffset::between(Nanos(5000), Nanos(1050), Nanos(5101));

@@ -1,11 +1,11 @@
-//! The members of a run. A member is a process that plays some of the run's ranks (emulated accelerators); a `World`
-//! is what one member knows of the others and how it agrees with them. `Solo` is a run of one process.
+//! The members of a run. A member is a process that runs some of the run's ranks (emulated accelerators). A `World` is
+//! a member's view of the others and its means to agree with them. `Solo` is a run of one process.
 //!
-//! Two kinds of calls. `arrive`, `released`, `announce` and `wake` never wait, so they may be called while a lock is
-//! held. All others may wait for other members. Such a wait ends when all members have come, when a member announces
-//! that it ends, when a member gives no sign of life for the stall timeout of the `Stop` that is passed, or when that
-//! `Stop` is requested here, which is announced to the others. So no wait lasts forever, and the `Ended` that it
-//! returns names the member and the cause, the same at all members.
+//! There are two kinds of calls. `arrive`, `released`, `announce` and `wake` never wait, so they may be called while a
+//! lock is held. All others may wait for other members. Such a wait ends when all members have made the call, when a
+//! member announces that it ends, when a member does not respond for the stall timeout of the `Stop` that is passed, or
+//! when that `Stop` is requested here, which is announced to the others. So no wait lasts forever, and the `Ended` that
+//! it returns names the member and the cause, the same at all members.
 
 mod clock;
 mod solo;
@@ -26,7 +26,7 @@ use crate::stop::Stop;
 pub use clock::ClockOffset;
 pub use solo::Solo;
 
-/// The members of a run, as one of them sees them.
+/// The members of a run, from the point of view of one of them.
 pub trait World: Sync {
     /// Number of members.
     fn members(&self) -> u64;
@@ -34,7 +34,7 @@ pub trait World: Sync {
     fn member(&self) -> u64;
     /// Number of the host that this member runs on; several members may share one.
     fn node(&self) -> u64;
-    /// The ranks that this member plays.
+    /// The ranks of this member.
     fn ranks(&self) -> Range<u64>;
 
     /// All ranks of this member have reached a barrier; the last of them is done at `last_here`, which may be in the
@@ -49,21 +49,21 @@ pub trait World: Sync {
     /// Ends this member's `wait`.
     fn wake(&self);
 
-    /// Tells all members that this one ends and why. Of several announcements the first counts.
+    /// Tells all members that this one ends and why. The first of several announcements counts.
     fn announce(&self, cause: Cause);
-    /// Waits until all members have come to this point. If any of them cannot continue, all learn which one and why.
+    /// Waits until all members have made this call. If any of them cannot continue, all learn which one and why.
     fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), Ended>;
     /// Gives member 0's bytes to all members.
     fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), Ended>;
-    /// Gives all members' bytes to member 0, where `take` is called with one member's after the other's, in order. Only
-    /// one member's bytes need to be in memory at a time.
+    /// Gives all members' bytes to member 0, where `take` is called once per member, in order. Only one member's bytes
+    /// need to be in memory at a time.
     fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), Ended>;
-    /// Measures how far this member's clock is from member 0's. Barriers use this offset until the next measurement,
-    /// so it is to be called between epochs: a change of the offset within one would look like waiting.
+    /// Measures the offset of this member's clock to member 0's. Barriers use this offset until the next measurement.
+    /// Call it between epochs only: a change of the offset within an epoch would look like waiting.
     fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, Ended>;
 }
 
-/// Where in a run the ranks wait for each other. All members must arrive at the same barriers in the same order.
+/// A point of a run at which the ranks wait for each other. All members must arrive at the same barriers in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Barrier {
     pub epoch: u64,
@@ -88,7 +88,7 @@ pub enum Cause {
     Stopped,
     #[error("failed: {0}")]
     Failed(String),
-    #[error("gave no sign of life for {0}")]
+    #[error("did not respond for {0}")]
     Silent(Nanos),
     #[error("left before the run was complete")]
     Left,
@@ -104,14 +104,14 @@ pub struct Ended {
     pub cause: Cause,
 }
 
-/// The ranks of a member when they are distributed evenly: the first members play one more if they do not divide.
+/// The ranks of a member when they are distributed evenly: the first members have one more if they do not divide.
 pub fn ranks_of(member: u64, members: u64, ranks: u64) -> Range<u64> {
     let (share, more) = (ranks / members, ranks % members);
     let first = member * share + member.min(more);
     first..first + share + u64::from(member < more)
 }
 
-/// A number that no other run has, the same at all members.
+/// A number that differs between runs and is the same at all members.
 pub fn entropy(world: &dyn World, stop: &Stop) -> Result<u64, Ended> {
     let mut bytes = meter::entropy().to_le_bytes().to_vec();
     world.broadcast(&mut bytes, stop)?;
@@ -121,7 +121,7 @@ pub fn entropy(world: &dyn World, stop: &Stop) -> Result<u64, Ended> {
     })
 }
 
-/// All members' bytes, at all members. For small things, such as facts about hosts.
+/// All members' bytes, at all members. For small data, such as facts about hosts.
 pub fn gather_to_all(world: &dyn World, bytes: &[u8], stop: &Stop) -> Result<Vec<Vec<u8>>, Ended> {
     let mut all = Vec::new();
     world.gather(bytes, stop, &mut |_, bytes| all.push(bytes.to_vec()))?;

@@ -1,4 +1,4 @@
-//! What every world must do, shown with members that are threads.
+//! The behaviour that every world must have, tested with members that are threads.
 
 use store::Now;
 
@@ -6,7 +6,7 @@ use super::threads::{Member, members};
 use super::*;
 use crate::meter::FakeClock;
 
-/// Does something at every member at once.
+/// Runs `work` at all members at the same time.
 fn at_all<T: Send>(count: u64, work: impl Fn(&Member) -> T + Sync) -> Vec<T> {
     let (worlds, work) = (members(count, 2 * count), &work);
     std::thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn exchange(world: &dyn World) -> Exchanged {
 }
 
 #[test]
-fn member_0_shares_with_all_and_hears_from_all() {
+fn member_0_broadcasts_to_all_and_gathers_from_all() {
     for count in [1, 2, 4] {
         let mut seen = at_all(count, |world| exchange(world));
         if count == 1 {
@@ -76,7 +76,7 @@ fn member_0_shares_with_all_and_hears_from_all() {
 }
 
 #[test]
-fn a_barrier_is_released_at_the_latest_moment_on_each_ones_clock() {
+fn a_barrier_is_released_at_the_latest_moment_on_each_members_clock() {
     // Member i's clock is i seconds ahead of member 0's.
     let ahead = |world: &Member| world.member() * 1_000_000_000;
     let releases = at_all(4, |world| {
@@ -91,7 +91,7 @@ fn a_barrier_is_released_at_the_latest_moment_on_each_ones_clock() {
             world.arrive(barrier(step), clock.now() + Nanos(own));
             releases.push(wait_for_release(world, &stop).unwrap().0 - ahead(world));
         }
-        // Who leaves ends the waits of those who still look for the last release.
+        // A member that leaves would end the waits of members that still look for the last release.
         world.agree(Ok(()), &stop).unwrap();
         releases
     });
@@ -99,7 +99,7 @@ fn a_barrier_is_released_at_the_latest_moment_on_each_ones_clock() {
 }
 
 #[test]
-fn members_that_reach_different_barriers_are_told_so() {
+fn different_barriers_at_two_members_are_an_error_that_names_both() {
     let ended = at_all(2, |world| {
         world.arrive(barrier(7 + world.member()), Nanos(0));
         wait_for_release(world, &stop()).unwrap_err()
@@ -113,7 +113,7 @@ fn members_that_reach_different_barriers_are_told_so() {
 }
 
 #[test]
-fn all_learn_who_cannot_continue_and_why() {
+fn all_members_learn_which_one_cannot_continue_and_why() {
     for cause in [Cause::Stopped, Cause::Failed("the disk is full".to_owned())] {
         let ended = at_all(4, |world| {
             let here = if world.member() == 2 { Err(cause.clone()) } else { Ok(()) };
@@ -125,7 +125,7 @@ fn all_learn_who_cannot_continue_and_why() {
 }
 
 #[test]
-fn a_stop_request_ends_a_wait_and_is_told_to_the_others() {
+fn a_stop_request_ends_a_wait_and_is_announced_to_all() {
     let ended = at_all(3, |world| {
         let stop = stop();
         if world.member() == 1 {
@@ -141,7 +141,7 @@ fn a_stop_request_ends_a_wait_and_is_told_to_the_others() {
 }
 
 #[test]
-fn members_that_make_different_calls_are_told_so() {
+fn different_collective_calls_are_an_error_that_names_both() {
     let ended = at_all(2, |world| match world.member() {
         0 => world.agree(Ok(()), &stop()),
         _ => world.broadcast(&mut Vec::new(), &stop()),
@@ -153,7 +153,7 @@ fn members_that_make_different_calls_are_told_so() {
 }
 
 #[test]
-fn a_member_that_leaves_or_is_silent_ends_every_wait() {
+fn a_member_that_leaves_or_does_not_respond_ends_every_wait() {
     type Wait = fn(&Member, &Stop) -> Result<(), Ended>;
     let waits: [Wait; 5] = [
         |world, stop| wait_for_release(world, stop).map(drop),

@@ -1,5 +1,5 @@
-//! Several members in one process, a thread each. It exists for tests: what holds for it holds for every world, and
-//! runs of several members need no second process.
+//! Several members in one process, one thread each. For tests: they show the behaviour that every world must have,
+//! without a second process.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::{Barrier, Cause, ClockOffset, Ended, World, clock, ranks_of};
 use crate::meter::{Clock, Monotonic};
 use crate::stop::Stop;
 
-/// How long a wait lasts before it looks whether the others still live.
+/// How long a wait lasts before it checks whether the other members still respond.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// One member. Dropping it before the others have finished ends the run for them.
@@ -47,7 +47,7 @@ pub fn members(members: u64, ranks: u64) -> Vec<Member> {
 
 #[derive(Debug)]
 struct Hub {
-    /// Tells how long a member has been silent.
+    /// Measures how long a member has not responded.
     clock: Monotonic,
     state: Mutex<State>,
     changed: Condvar,
@@ -58,24 +58,24 @@ struct State {
     seats: Vec<Seat>,
     /// The last barrier that all members have arrived at, and when it is released, on member 0's clock.
     release: Option<(Barrier, Nanos)>,
-    /// Collective calls that are complete, and what the members gave to the last one.
+    /// Number of complete collective calls, and what the members passed to the last one.
     round: u64,
     collected: Arc<Vec<Vec<u8>>>,
     ended: Option<Ended>,
 }
 
-/// What is known of one member.
+/// The state of one member.
 #[derive(Debug)]
 struct Seat {
-    /// The barrier that it arrived at last, and when its ranks are done, on member 0's clock.
+    /// The last barrier that it arrived at, and when its ranks are done, on member 0's clock.
     barrier: Option<(Barrier, Nanos)>,
     offset: ClockOffset,
-    /// What it gives to the collective call that it waits in, and which one that is.
+    /// The collective call in which it waits, and what it passed to it.
     given: Option<(&'static str, Vec<u8>)>,
     /// The release that its `wait` has reported.
     told: Option<Barrier>,
     woken: bool,
-    /// When it last called anything.
+    /// Time of its last call.
     seen: Nanos,
 }
 
@@ -84,7 +84,7 @@ impl State {
         self.ended.get_or_insert(Ended { member: member as u64, cause }).clone()
     }
 
-    /// Ends the run if the member that was silent longest was so for the stall timeout.
+    /// Ends the run if a member has not responded for the stall timeout.
     fn find_silent(&mut self, now: Nanos, stop: &Stop) {
         let Some(patience) = stop.patience() else { return };
         let silences = self.seats.iter().map(|seat| now.since(seat.seen)).enumerate();
@@ -97,7 +97,7 @@ impl State {
 }
 
 impl Member {
-    /// The state, to which this member has just given a sign of life.
+    /// The state; records that this member responds.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.hub.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.seats[self.number].seen = self.hub.clock.now();
@@ -111,7 +111,7 @@ impl Member {
         state
     }
 
-    /// Looks for reasons to end: a stop request here, or a silent member.
+    /// Checks for reasons to end: a stop request here, or a member that does not respond.
     fn check(&self, state: &mut State, stop: &Stop) -> Result<(), Ended> {
         if stop.wished() {
             state.end(self.number, Cause::Stopped);
@@ -126,7 +126,7 @@ impl Member {
         }
     }
 
-    /// Waits until all members have made the same collective call, and returns what each gave to it.
+    /// Waits until all members have made the same collective call, and returns what each passed to it.
     fn collect(&self, call: &'static str, bytes: Vec<u8>, stop: &Stop) -> Result<Arc<Vec<Vec<u8>>>, Ended> {
         let mut state = self.state();
         self.check(&mut state, stop)?;

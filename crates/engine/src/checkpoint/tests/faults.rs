@@ -1,12 +1,12 @@
-//! Tiers that fail, are full, or go away and come back: training goes on where it can, the error is named, and no
-//! complete checkpoint is lost. Whose files they are, and who may change them.
+//! Tiers that fail, are full, or disappear and come back: training continues where it can, the error is named, and no
+//! complete checkpoint is lost. Also which files belong to feedline, and which runs may change them.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use super::*;
 
-/// A model whose checkpoints take milliseconds, and more settings.
+/// A model whose checkpoints take milliseconds, with additional settings.
 pub(super) fn tiny(overrides: &[&str]) -> CheckpointPlan {
     const SMALL: [&str; 5] = [
         "model.transformer.vocab_size=100",
@@ -18,7 +18,7 @@ pub(super) fn tiny(overrides: &[&str]) -> CheckpointPlan {
     plan(&[&SMALL, overrides].concat(), 2, 1)
 }
 
-/// Both tiers, named as a user would, and the settings of a burst buffer.
+/// Both tiers, named as by a user, and the settings of a burst buffer.
 pub(super) fn bench(overrides: &[&str], fast: Option<Box<dyn Tier>>, last: Box<dyn Tier>) -> Bench {
     let mode: &[&str] = if fast.is_some() { &["checkpoint.mode_of_save=burst-buffer"] } else { &[] };
     Bench { plan: tiny(&[mode, overrides].concat()), fast, last, stop: Stop::default() }
@@ -54,7 +54,7 @@ fn troubles(saved: &Saved) -> String {
 }
 
 #[test]
-fn a_drain_that_fails_for_a_while_comes_through() {
+fn a_drain_that_fails_for_a_while_succeeds_later() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let slow = faulty("kind=eio,file=optim,limit=3", last.path());
     let bench = bench(&[], Some(posix(fast.path())), slow);
@@ -66,7 +66,7 @@ fn a_drain_that_fails_for_a_while_comes_through() {
 }
 
 #[test]
-fn a_last_tier_that_keeps_failing_costs_slots_and_no_checkpoint() {
+fn a_last_tier_that_keeps_failing_costs_slots_but_no_checkpoint() {
     for (rule, words) in [("kind=eio,file=optim", "Input/output"), ("kind=full", "no space left")] {
         let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let slow = faulty(rule, last.path());
@@ -75,7 +75,7 @@ fn a_last_tier_that_keeps_failing_costs_slots_and_no_checkpoint() {
         for seen in &saved[..2] {
             assert!(seen.fast_ns.is_some() && seen.durable_ns.is_none(), "{seen:?}");
             assert!(troubles(seen).contains(words), "{}", troubles(seen));
-            assert!(seen.troubles.len() <= 2, "the same cause is told once for a file");
+            assert!(seen.troubles.len() <= 2, "the same cause is reported once per file");
         }
         for seen in &saved[2..] {
             assert!(!seen.is_complete());
@@ -84,13 +84,13 @@ fn a_last_tier_that_keeps_failing_costs_slots_and_no_checkpoint() {
         }
         assert_eq!(complete(fast.path()), ["global_epoch1_step1", "global_epoch1_step2"]);
         if rule == "kind=full" {
-            assert_eq!(tree(last.path()).len(), 0, "nothing half is left there");
-            // A run that finds them there says why they stay.
+            assert_eq!(tree(last.path()).len(), 0, "no partial checkpoint is left there");
+            // A run that finds them there reports why they stay.
             let (_, saved) = failing.keep(|checkpointer| checkpointer.save(at(5)));
             let told = troubles(&saved[0]);
             assert!(told.contains("of an earlier run: drain: ") && told.contains(words), "{told}");
         }
-        // The next run, on a tier that works, finishes what was begun.
+        // The next run, on a working tier, finishes the drains.
         let mended = bench(&[], Some(posix(fast.path())), posix(last.path()));
         let (restored, _) = mended.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
         assert_eq!(restored.moment, at(2));
@@ -100,7 +100,7 @@ fn a_last_tier_that_keeps_failing_costs_slots_and_no_checkpoint() {
 }
 
 #[test]
-fn a_full_last_tier_keeps_what_it_has() {
+fn a_full_last_tier_keeps_its_checkpoints() {
     let last = tempfile::tempdir().unwrap();
     bench(&[], None, posix(last.path())).keep(|checkpointer| checkpointer.save(at(1)));
     let before = tree(last.path());
@@ -114,14 +114,14 @@ fn a_full_last_tier_keeps_what_it_has() {
             assert!(!saved[0].is_complete());
             assert!(
                 tree(last.path()) == before,
-                "{mode}, {rule}: what stood there stands, nothing else does"
+                "{mode}, {rule}: existing checkpoints stay, and nothing is added"
             );
         }
     }
 }
 
 #[test]
-fn a_last_tier_that_was_away_gets_all_that_it_missed() {
+fn a_last_tier_that_was_away_gets_all_missed_checkpoints() {
     let (fast, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (last, away) = (place.path().join("last"), place.path().join("away"));
     let bench = bench(&["checkpoint.burst_slots=2"], Some(posix(fast.path())), posix(&last));
@@ -133,7 +133,7 @@ fn a_last_tier_that_was_away_gets_all_that_it_missed() {
         fs::rename(&last, &away).unwrap();
         checkpointer.save(at(2));
         checkpointer.save(at(3));
-        // Longer than it takes for a drain to count as failing.
+        // Longer than it takes until a drain counts as failing.
         let told = |state: &State| state.saved[1..3].iter().all(|seen| !seen.troubles.is_empty());
         while checkpointer.state().drain_failure.is_none() || !told(&checkpointer.state()) {
             std::thread::sleep(Duration::from_millis(1));
@@ -156,7 +156,7 @@ fn a_last_tier_that_was_away_gets_all_that_it_missed() {
 }
 
 #[test]
-fn a_save_that_is_interrupted_leaves_what_was_there() {
+fn an_interrupted_save_keeps_the_previous_checkpoint() {
     let last = tempfile::tempdir().unwrap();
     bench(&[], None, posix(last.path())).keep(|checkpointer| checkpointer.save(at(1)));
     let before = tree(last.path());
@@ -172,7 +172,7 @@ fn a_save_that_is_interrupted_leaves_what_was_there() {
 }
 
 #[test]
-fn a_restore_that_fails_is_named_and_spoils_nothing() {
+fn a_failed_restore_is_named_and_changes_nothing() {
     let last = tempfile::tempdir().unwrap();
     bench(&[], None, posix(last.path())).keep(|checkpointer| checkpointer.save(at(1)));
     let before = tree(last.path());
@@ -191,7 +191,7 @@ fn a_restore_that_fails_is_named_and_spoils_nothing() {
 }
 
 #[test]
-fn a_drain_whose_end_was_missing_copies_nothing_again() {
+fn a_drain_that_only_lacks_its_last_step_copies_nothing() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for place in [&fast, &last] {
         bench(&[], None, posix(place.path())).keep(|checkpointer| checkpointer.save(at(1)));
@@ -200,7 +200,7 @@ fn a_drain_whose_end_was_missing_copies_nothing_again() {
     let full = || bench(&[], Some(posix(fast.path())), faulty("kind=full", last.path()));
     full().keep(|_| ());
     assert_eq!(tree(fast.path()).len(), 0);
-    // But where a file on the last tier is not what it was, the fast tier has the only good one.
+    // But if a file on the last tier has changed, the fast tier has the only good copy.
     bench(&[], None, posix(fast.path())).keep(|checkpointer| checkpointer.save(at(1)));
     let file = last.path().join("global_epoch1_step1/zero_pp_rank_0_mp_rank_0_optim_states.pt");
     fs::write(&file, "short").unwrap();
@@ -211,16 +211,16 @@ fn a_drain_whose_end_was_missing_copies_nothing_again() {
 }
 
 #[test]
-fn without_fsync_a_checkpoint_is_complete_when_it_is_safe_all_the_same() {
+fn without_fsync_a_checkpoint_is_still_complete_only_when_durable() {
     let last = tempfile::tempdir().unwrap();
     let unsafe_save = ["checkpoint.fsync=false"];
     let (restored, saved) = bench(&unsafe_save, None, posix(last.path())).keep(|checkpointer| {
         checkpointer.save(at(1));
         checkpointer.restore(newest()).unwrap()
     });
-    assert_eq!(restored.moment, at(1), "a restore waits for what is on its way");
+    assert_eq!(restored.moment, at(1), "a restore waits for saves in the background");
     assert!(saved[0].durable_ns.is_some());
-    // The write is fine and the flush is not: training noticed nothing, and there is no checkpoint.
+    // The write succeeds and the flush fails: training does not notice, and there is no checkpoint.
     let plan = tiny(&unsafe_save);
     let file = plan.geometry.files(1).into_iter().find(|file| file.name.contains("optim")).unwrap();
     let writes = file.bytes.div_ceil(plan.chunk_bytes);
@@ -231,7 +231,7 @@ fn without_fsync_a_checkpoint_is_complete_when_it_is_safe_all_the_same() {
     assert!(!saved[0].is_complete());
     assert_eq!(complete(last.path()), ["global_epoch1_step1"]);
     assert!(!last.path().join("global_epoch1_step2").exists());
-    // Through a fast tier, too.
+    // Also through a fast tier.
     let fast = tempfile::tempdir().unwrap();
     let through = bench(&unsafe_save, Some(posix(fast.path())), posix(last.path()));
     let (_, saved) = through.keep(|checkpointer| checkpointer.save(at(3)));
@@ -240,10 +240,10 @@ fn without_fsync_a_checkpoint_is_complete_when_it_is_safe_all_the_same() {
 }
 
 #[test]
-fn what_is_not_ours_is_never_touched() {
+fn files_of_others_are_never_touched() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let keep_one = || bench(&["checkpoint.keep_last=1"], Some(posix(fast.path())), posix(last.path()));
-    // A checkpoint of another program, whose folder has a name like ours; notes; a note in a checkpoint of ours.
+    // Another program's checkpoint in a folder named like feedline's; notes; a note in a checkpoint of feedline's.
     for root in [fast.path(), last.path()] {
         fs::create_dir(root.join("global_epoch1_step7")).unwrap();
         fs::write(root.join("global_epoch1_step7/zero_pp_rank_0_mp_rank_0_optim_states.pt"), "theirs")
@@ -268,7 +268,7 @@ fn what_is_not_ours_is_never_touched() {
 }
 
 #[test]
-fn another_model_s_checkpoints_do_not_count_and_do_not_go() {
+fn checkpoints_of_another_model_do_not_count_and_are_not_removed() {
     let last = tempfile::tempdir().unwrap();
     let other = Bench { plan: plan(&[], 4, 64), ..bench(&[], None, posix(last.path())) };
     other.keep(|checkpointer| checkpointer.save(at(1)));
@@ -278,7 +278,7 @@ fn another_model_s_checkpoints_do_not_count_and_do_not_go() {
 }
 
 #[test]
-fn one_run_at_a_time_writes_and_many_read() {
+fn one_run_writes_at_a_time_and_many_read() {
     let last = tempfile::tempdir().unwrap();
     let (writes, again) = (bench(&[], None, posix(last.path())), bench(&[], None, posix(last.path())));
     let reads = || {
@@ -297,11 +297,13 @@ fn one_run_at_a_time_writes_and_many_read() {
         assert!(again.try_keep(|_| ()).is_err());
     });
     let same = bench(&[], Some(posix(last.path())), posix(last.path()));
-    assert!(same.try_keep(|_| ()).unwrap_err().to_string().contains("cannot be the fast tier and the last"));
+    assert!(
+        same.try_keep(|_| ()).unwrap_err().to_string().contains("cannot be both the fast tier and the last")
+    );
 }
 
 #[test]
-fn what_is_being_read_is_not_removed() {
+fn a_checkpoint_that_is_being_read_is_not_removed() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let keep_one = bench(&["checkpoint.keep_last=1"], Some(posix(fast.path())), posix(last.path()));
     keep_one.keep(|checkpointer| checkpointer.save(at(1)));
@@ -312,7 +314,7 @@ fn what_is_being_read_is_not_removed() {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(complete(fast.path()), ["global_epoch1_step2"], "it is drained and stays");
+        assert_eq!(complete(fast.path()), ["global_epoch1_step2"], "it is drained but stays");
         assert_eq!(complete(last.path()), ["global_epoch1_step1", "global_epoch1_step2"]);
         drop(reading);
     });
@@ -321,10 +323,10 @@ fn what_is_being_read_is_not_removed() {
 }
 
 #[test]
-fn who_only_restores_changes_nothing() {
+fn a_run_that_only_restores_changes_nothing() {
     let (fast, last) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     bench(&[], None, posix(fast.path())).keep(|checkpointer| checkpointer.save(at(2)));
-    // Left by a run that was killed: half a checkpoint, and the one that it was to take the place of.
+    // Left by a run that was killed: a partial checkpoint, and the one that it was to replace.
     bench(&[], None, posix(last.path())).keep(|checkpointer| checkpointer.save(at(1)));
     fs::rename(last.path().join("global_epoch1_step1"), last.path().join("global_epoch1_step1.replaced"))
         .unwrap();
@@ -339,7 +341,7 @@ fn who_only_restores_changes_nothing() {
     });
     assert_eq!((two.from_fast, one.from_fast), (true, false));
     assert!((tree(fast.path()), tree(last.path())) == before);
-    // Who saves puts it in order.
+    // A run that saves recovers it.
     bench(&[], Some(posix(fast.path())), posix(last.path())).keep(|_| ());
     assert_eq!(complete(last.path()), ["global_epoch1_step1", "global_epoch1_step2"]);
     assert_eq!(fs::read_dir(last.path()).unwrap().count(), 2);

@@ -1,5 +1,5 @@
 //! A tier like an object store: names and bytes, without folders and renames. A manifest is put on the condition that
-//! the one known before is still there. The engine saves to it and restores from it as it does with folders.
+//! the previously known one is still there. The engine saves to it and restores from it as with folders.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use store::{Buffer, Lock, Now, Sink, Source, Stored, TierFiles};
 use super::faults::bench;
 use super::*;
 
-/// The objects, by name. Clones are the same place.
+/// The objects, by name. Clones share the same objects.
 #[derive(Clone, Debug, Default)]
 struct Objects(Arc<Mutex<Bucket>>);
 
 #[derive(Debug, Default)]
 struct Bucket {
     objects: BTreeMap<String, Vec<u8>>,
-    /// Checkpoints that were ever begun: each has names of its own.
+    /// Number of checkpoints begun so far: each has unique object names.
     begun: u64,
-    /// The manifest that was there when a checkpoint was begun, by its prefix.
+    /// The manifest that existed when a checkpoint was begun, by its prefix.
     known: BTreeMap<String, Option<Vec<u8>>>,
 }
 
@@ -29,7 +29,7 @@ fn manifest_key(moment: Moment) -> String {
     format!("{}/checkpoint.json", moment.folder())
 }
 
-/// Where the files are, and what they are.
+/// The location of the files, and the manifest.
 fn written(checkpoint: &Stored) -> Vec<u8> {
     format!("{}\n{}", checkpoint.prefix, checkpoint.manifest.to_text()).into_bytes()
 }
@@ -40,7 +40,7 @@ fn read(bytes: &[u8]) -> Stored {
 }
 
 impl Bucket {
-    /// Puts an object if the present one is as expected: none, or these bytes.
+    /// Puts an object if the existing one is as expected: none, or these bytes.
     fn put_if(&mut self, key: String, bytes: Vec<u8>, expected: Option<&Vec<u8>>) -> bool {
         let as_expected = self.objects.get(&key) == expected;
         if as_expected {
@@ -223,7 +223,7 @@ impl Tier for Objects {
 }
 
 #[test]
-fn it_passes_the_suite_of_tiers() {
+fn it_passes_the_conformance_tests_of_tiers() {
     let objects = Objects::default();
     tier(&objects);
     assert_eq!(objects.names(), Vec::<String>::new());
@@ -247,7 +247,7 @@ fn the_engine_saves_drains_removes_and_restores() {
         kept.sort_unstable();
         assert_eq!(kept, [at(2), at(3)], "{mode}");
         let listed: usize = last.list().unwrap().iter().map(|there| there.manifest.files.len() + 1).sum();
-        assert_eq!(last.names().len(), listed, "{mode}: nothing else is left");
+        assert_eq!(last.names().len(), listed, "{mode}: no other object is left");
     }
 }
 
@@ -266,7 +266,7 @@ fn of_two_runs_that_save_the_same_moment_one_is_refused() {
 }
 
 #[test]
-fn what_a_killed_run_left_is_removed_by_the_next() {
+fn leftovers_of_a_killed_run_are_removed_by_the_next() {
     let objects = Objects::default();
     let killed = objects.begin(manifest(7, 1, &[100, 200])).unwrap();
     write_files(&objects, &killed);
