@@ -21,7 +21,7 @@ use model::units::Nanos;
 
 use crate::checkpoint::Checkpointer;
 use crate::events::{Emitter, Event};
-use crate::loader::{Job, Queue};
+use crate::loader::{PhaseRun, Queue};
 use crate::meter::Listener;
 use crate::world::{Barrier, World};
 
@@ -66,9 +66,9 @@ struct Accelerator {
     row: Row,
 }
 
-/// What the accelerators need to know beside the job.
+/// What the accelerators need to know beside the run.
 pub(crate) struct Course<'a> {
-    pub(crate) job: &'a Job<'a>,
+    pub(crate) run: &'a PhaseRun<'a>,
     pub(crate) world: &'a dyn World,
     pub(crate) metric: MetricPlan,
     pub(crate) device: DevicePlan,
@@ -123,7 +123,7 @@ pub(crate) struct Drive<'a> {
 
 impl<'a> Drive<'a> {
     pub(crate) fn new(course: &'a Course<'a>) -> Drive<'a> {
-        let begin = course.job.begin;
+        let begin = course.run.begin;
         let idle = Accelerator {
             step: 0,
             wants: 0,
@@ -136,7 +136,7 @@ impl<'a> Drive<'a> {
             excluded: Nanos::ZERO,
             row: Row::default(),
         };
-        let ranks = course.job.queues.len();
+        let ranks = course.run.readers.queues.len();
         let driver = Driver {
             course,
             ranks: vec![idle; ranks],
@@ -183,7 +183,7 @@ impl<'a> Drive<'a> {
             self.agrees.store(driver.awaited.is_some(), Ordering::Relaxed);
             if driver.is_idle() || driver.next_turn().0 < self.deadline.load(Ordering::Relaxed) {
                 self.called.store(true, Ordering::SeqCst);
-                self.course.job.batch_bell.ring();
+                self.course.run.control.batch_bell.ring();
             }
             drop(driver);
             fence(Ordering::SeqCst);
@@ -192,10 +192,10 @@ impl<'a> Drive<'a> {
 
     /// Runs the phase to its end, or to the moment it is stopped. To be called by one thread, which sleeps meanwhile.
     pub(crate) fn run(&self) {
-        let job = self.course.job;
-        job.queues.iter().for_each(Queue::open);
-        job.wake_everybody();
-        while !job.ending() {
+        let run = self.course.run;
+        run.readers.queues.iter().for_each(Queue::open);
+        run.wake_all();
+        while !run.ending() {
             self.called.store(false, Ordering::SeqCst);
             self.nudge();
             let (next, waits) = {
@@ -216,34 +216,34 @@ impl<'a> Drive<'a> {
             if waits {
                 // Also if someone did not get the lock while it was held here. The bell has the fence.
                 let ready = || {
-                    job.ending() || self.called.load(Ordering::SeqCst) || self.dirty.load(Ordering::SeqCst)
+                    run.ending() || self.called.load(Ordering::SeqCst) || self.dirty.load(Ordering::SeqCst)
                 };
-                job.clock.listen(Listener { bell: job.batch_bell, ready: &ready }, next);
+                run.clock.listen(Listener { bell: &run.control.batch_bell, ready: &ready }, next);
             } else {
-                job.clock.sleep_until(next, &|| job.ending());
+                run.clock.sleep_until(next, &|| run.ending());
             }
         }
         // The last step takes its time too.
         let end = self.driver().ranks.iter().map(|rank| rank.asks).max().unwrap_or_default();
         self.deadline.store(end.0, Ordering::Relaxed);
-        if !job.ending() {
-            job.clock.sleep_until(end, &|| job.ending());
+        if !run.ending() {
+            run.clock.sleep_until(end, &|| run.ending());
         }
     }
 
     /// Takes a checkpoint for which all ranks wait, and lets them go on.
     fn save(&self, Due { step, at }: Due) {
         let Some((checkpointer, _)) = self.course.saving else { return };
-        let job = self.course.job;
+        let run = self.course.run;
         // The step before it takes its time.
         self.deadline.store(at.0, Ordering::Relaxed);
-        job.clock.sleep_until(at, &|| job.ending());
-        if job.ending() {
+        run.clock.sleep_until(at, &|| run.ending());
+        if run.ending() {
             return;
         }
         // Relaxed: for one who watches.
         self.saves.store(true, Ordering::Relaxed);
-        let end = checkpointer.save(Moment { epoch: job.epoch, step });
+        let end = checkpointer.save(Moment { epoch: run.epoch, step });
         self.saves.store(false, Ordering::Relaxed);
         self.driver().saved(step, at, end);
     }
@@ -263,7 +263,7 @@ impl<'a> Drive<'a> {
     /// Which ranks wait for a batch, unless someone is moving them on just now.
     pub(crate) fn waits(&self) -> Vec<String> {
         let Ok(driver) = self.driver.try_lock() else { return Vec::new() };
-        let first = self.course.job.first_rank;
+        let first = self.course.run.first_rank;
         if driver.awaited.is_some() {
             return vec![format!("ranks from {first} on wait for the ranks of other members")];
         }
@@ -275,7 +275,7 @@ impl<'a> Drive<'a> {
 
     /// Each rank's times; the phase of a rank ends when it would ask for one batch more.
     pub(crate) fn times(self) -> Times {
-        let begin = self.course.job.begin;
+        let begin = self.course.run.begin;
         let mut driver = self.driver.into_inner().unwrap_or_else(PoisonError::into_inner);
         let ranks = std::mem::take(&mut driver.ranks).into_iter();
         let rows = ranks.map(|accelerator| {
@@ -340,7 +340,7 @@ impl Driver<'_> {
     /// Lets every accelerator go on whose moment has come; says whether there was one.
     fn take_turns(&mut self) -> bool {
         let mut turned = false;
-        let now = self.course.job.clock.now();
+        let now = self.course.run.clock.now();
         while let Some(Reverse((at, turn))) = self.turns.peek().copied() {
             if at > now {
                 break;
@@ -368,7 +368,7 @@ impl Driver<'_> {
         let accelerator = &mut self.ranks[rank];
         if accelerator.asked.is_none() {
             accelerator.asked = Some(at);
-            let room = self.course.job.queues[rank].ask(accelerator.wants);
+            let room = self.course.run.readers.queues[rank].ask(accelerator.wants);
             self.room.push((rank, room));
             self.waiting.push(rank);
         }
@@ -381,7 +381,7 @@ impl Driver<'_> {
         while i < self.waiting.len() {
             let rank = self.waiting[i];
             let accelerator = &self.ranks[rank];
-            let Some(ready) = self.course.job.queues[rank].ready(accelerator.wants) else {
+            let Some(ready) = self.course.run.readers.queues[rank].ready(accelerator.wants) else {
                 i += 1;
                 continue;
             };
@@ -405,41 +405,41 @@ impl Driver<'_> {
     }
 
     fn begin_step(&mut self, rank: usize) {
-        let Course { job, device, .. } = *self.course;
+        let Course { run, device, .. } = *self.course;
         let accelerator = &mut self.ranks[rank];
         let Some(landed) = accelerator.landed.take() else { return };
         let step = accelerator.step;
         let start = accelerator.asks.max(landed.at);
         let compute =
-            times::draw(&job.phase.compute, job.seed, job.epoch, job.first_rank + rank as u64, step);
+            times::draw(&run.phase.compute, run.plan.seed, run.epoch, run.first_rank + rank as u64, step);
         let stall = start - accelerator.asks;
         // Whoever copies ahead waits for data before the accelerator does: what of that it feels is waiting, too.
         let wait = landed.waited.min(stall);
         accelerator.ends = start + compute;
-        accelerator.row.last_batch_ns = start.since(job.begin);
+        accelerator.row.last_batch_ns = start.since(run.begin);
         accelerator.begun = (wait, stall - wait, compute);
         (accelerator.free, accelerator.asked) = (false, None);
         accelerator.wants = step + 1;
-        let late = job.clock.now().since(start);
+        let late = run.clock.now().since(start);
         accelerator.row.lateness_ns_sum += late;
         accelerator.row.lateness_ns_max = accelerator.row.lateness_ns_max.max(late);
         self.batch_wait.record(wait);
-        let asked = accelerator.asks.since(job.begin);
+        let asked = accelerator.asks.since(run.begin);
         self.timeline.add_wait(asked, asked + wait);
         if step == 0 {
             self.first_batch = self.first_batch.into_iter().chain([landed.ready]).min();
-            let rank = job.first_rank + rank as u64;
-            self.emitter.emit(job.events, landed.ready, Event::FirstBatch { rank });
+            let rank = run.first_rank + rank as u64;
+            self.emitter.emit(run.events, landed.ready, Event::FirstBatch { rank });
         }
-        job.events.add_step(compute, stall + compute);
-        let began = Event::StepBegan { rank: job.first_rank + rank as u64, step, wait, compute };
-        self.emitter.emit(job.events, start, began);
-        if let Some(shelf) = job.shelves.get(rank) {
+        run.events.add_step(compute, stall + compute);
+        let began = Event::StepBegan { rank: run.first_rank + rank as u64, step, wait, compute };
+        self.emitter.emit(run.events, start, began);
+        if let Some(shelf) = run.readers.shelves.get(rank) {
             shelf.begin(step);
         }
-        let room = job.queues[rank].take(step);
+        let room = run.readers.queues[rank].take(step);
         self.room.push((rank, room));
-        if device.copy_bytes_per_second.is_some() && device.overlapped && step + 1 < job.phase.shards.steps {
+        if device.copy_bytes_per_second.is_some() && device.overlapped && step + 1 < run.phase.shards.steps {
             self.ask(rank, start);
         }
         self.arrive(rank);
@@ -447,8 +447,8 @@ impl Driver<'_> {
 
     /// The accelerator's step has begun: with a barrier all wait for the slowest.
     fn arrive(&mut self, rank: usize) {
-        let job = self.course.job;
-        if job.phase.barrier {
+        let run = self.course.run;
+        if run.phase.barrier {
             self.arrived += 1;
             if self.arrived == self.ranks.len() {
                 let last = self.ranks.iter().map(|rank| rank.ends).max().unwrap_or_default();
@@ -459,7 +459,7 @@ impl Driver<'_> {
         }
         let ends = self.ranks[rank].ends;
         self.end_step(rank, ends);
-        if self.ranks[rank].step < job.phase.shards.steps {
+        if self.ranks[rank].step < run.phase.shards.steps {
             self.turns.push(Reverse((ends, Turn::One(rank))));
         } else {
             self.finished += 1;
@@ -467,8 +467,8 @@ impl Driver<'_> {
     }
 
     fn barrier(&self, step: u64, checkpoint: bool) -> Barrier {
-        let job = self.course.job;
-        Barrier { epoch: job.epoch, phase: job.phase.phase, step, checkpoint }
+        let run = self.course.run;
+        Barrier { epoch: run.epoch, phase: run.phase.phase, step, checkpoint }
     }
 
     /// The ranks here have arrived at a barrier, the last of them at `last`. In a world of one member it is released
@@ -508,7 +508,7 @@ impl Driver<'_> {
 
     /// All ranks ask for their next batch, or are done.
     fn all_ask(&mut self, at: Nanos) {
-        if self.ranks[0].step < self.course.job.phase.shards.steps {
+        if self.ranks[0].step < self.course.run.phase.shards.steps {
             self.turns.push(Reverse((at, Turn::All)));
         } else {
             self.finished = self.ranks.len();
@@ -544,10 +544,10 @@ impl Driver<'_> {
 
     /// Books the step and lets the accelerator ask for its next batch at `asks`.
     fn end_step(&mut self, rank: usize, asks: Nanos) {
-        let Course { job, metric, .. } = *self.course;
+        let Course { run, metric, .. } = *self.course;
         let accelerator = &mut self.ranks[rank];
         let (wait, copy, compute) = accelerator.begun;
-        let (step, steps) = (accelerator.step, job.phase.shards.steps);
+        let (step, steps) = (accelerator.step, run.phase.shards.steps);
         let row = &mut accelerator.row;
         row.steps += 1;
         row.wait_ns += wait;
@@ -560,7 +560,7 @@ impl Driver<'_> {
         } else {
             accelerator.excluded += wait + copy + compute;
         }
-        job.events.add_idle(asks - accelerator.ends);
+        run.events.add_idle(asks - accelerator.ends);
         accelerator.asks = asks;
         accelerator.step += 1;
     }
@@ -568,7 +568,7 @@ impl Driver<'_> {
     /// Waking costs a system call, so it is done after all batches that are ready have been taken.
     fn wake_readers(&mut self) {
         for (rank, room) in self.room.drain(..) {
-            self.course.job.wake_for(rank, &room);
+            self.course.run.wake_for(rank, &room);
         }
     }
 }

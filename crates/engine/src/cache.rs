@@ -22,7 +22,7 @@ use thiserror::Error;
 
 use crate::backing::{Backing, Reading};
 use crate::events::{Emitter, Event};
-use crate::loader::Job;
+use crate::loader::PhaseRun;
 use crate::meter;
 use crate::train::Rig;
 use crate::watchdog::{Roster, Watched, guard};
@@ -81,13 +81,13 @@ fn no_drop(cause: std::io::Error) -> Refused {
 }
 
 /// What the lanes of one thread have to count and evict.
-pub(crate) fn proof<'a>(job: &Job<'a>, thread: usize) -> Proof<'a> {
-    let Some(cache) = job.plan.cache else { return Proof::default() };
+pub(crate) fn proof<'a>(run: &PhaseRun<'a>, thread: usize) -> Proof<'a> {
+    let Some(cache) = run.plan.cache else { return Proof::default() };
     Proof {
         counts_one_in: cache.counts_one_in(),
-        seed: mix(mix(job.plan.seed, job.epoch), thread as u64),
+        seed: mix(mix(run.plan.seed, run.epoch), thread as u64),
         gives_back: cache.state == CacheState::Cold,
-        footprint: job.footprint,
+        footprint: run.input.footprint,
     }
 }
 

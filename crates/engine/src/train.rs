@@ -5,7 +5,6 @@ mod members;
 mod vigil;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
 
 use format::Format;
 use model::checkpoint::Checkpoints;
@@ -18,14 +17,11 @@ use store::page_cache::PageCache;
 use store::{Footprint, Store};
 
 use crate::accelerators::{Course, Drive, Times};
-use crate::bell::Bell;
 use crate::cache::{CachePreparer, Refused};
 use crate::checkpoint;
 use crate::events::{Emitter, Event, Events};
 use crate::host;
-use crate::loader::{
-    Board, Deal, Delivered, Failure, Job, Preprocessing, Queue, Shelf, Tolerance, panic_text, read,
-};
+use crate::loader::{Control, Delivered, Failure, PhaseInput, PhaseRun, Readers, panic_text, read};
 use crate::meter::{self, Clock, Monotonic};
 use crate::stop::Stop;
 use crate::truth::Truth;
@@ -204,87 +200,65 @@ fn on_course<T>(
     work: impl FnOnce(&Course<'_>) -> T,
 ) -> (T, Option<Failure>) {
     let (Rig { plan, world, .. }, PhaseStart { epoch, begin, errors, footprint }) = (*rig, standing);
-    let (ranks, loader) = (world.ranks(), &plan.loader);
-    let count = (ranks.end - ranks.start) as usize;
-    let deal = Deal::new(count, loader.readers_per_rank as usize, loader.threads as usize);
-    let queues: Vec<Queue> =
-        (0..count).map(|_| Queue::new(phase.shards.steps, phase.shards.batch, loader)).collect();
-    let shelves: Vec<Shelf> =
-        (0..count).filter(|_| loader.retained_bytes > 0).map(|_| Shelf::default()).collect();
-    let preprocessing = Preprocessing::new(&loader.preprocess, rig.format, count, deal.thread_count());
-    let tolerance = Tolerance::new(loader.error_limit, errors);
-    let board = Board::new(&deal);
-    let work_bells: Vec<Bell> = (0..deal.thread_count()).map(|_| Bell::default()).collect();
-    let (batch_bell, abort, failure) = (Bell::default(), Stop::default(), Mutex::new(None));
-    let job = Job {
+    let ranks = world.ranks();
+    let run = PhaseRun {
         plan,
         phase,
-        order: phase.order.epoch(epoch),
         epoch,
-        seed: plan.seed,
-        split: plan.split(phase.phase),
-        files: match phase.phase {
-            Phase::Train => rig.files.train,
-            Phase::Eval => rig.files.valid,
-        },
-        data: &plan.data,
-        loader,
-        verify: plan.verify,
-        truth: rig.truth,
-        format: rig.format,
-        store: rig.store,
-        footprint,
+        order: phase.order.epoch(epoch),
         first_rank: ranks.start,
-        queues: &queues,
-        shelves: &shelves,
-        preprocessing: &preprocessing,
-        tolerance: &tolerance,
-        board: &board,
-        deal: &deal,
-        work_bells: &work_bells,
-        batch_bell: &batch_bell,
+        input: PhaseInput {
+            split: plan.split(phase.phase),
+            files: match phase.phase {
+                Phase::Train => rig.files.train,
+                Phase::Eval => rig.files.valid,
+            },
+            format: rig.format,
+            store: rig.store,
+            truth: rig.truth,
+            footprint,
+        },
+        readers: Readers::new(plan, phase, rig.format, (ranks.end - ranks.start) as usize, errors),
+        control: Control::new(rig.stop),
         clock: rig.clock,
         begin,
         events: rig.events,
-        stop: rig.stop,
-        abort: &abort,
-        failure: &failure,
     };
     let checkpointer = rig.checkpoints.filter(|_| phase.phase == Phase::Train);
     let saving = checkpointer.map(|checkpointer| (checkpointer, checkpointer.schedule()));
-    let course = Course { job: &job, world, metric: plan.metric, device: plan.device, saving };
+    let course = Course { run: &run, world, metric: plan.metric, device: plan.device, saving };
     let done = work(&course);
-    (done, failure.into_inner().unwrap_or_else(PoisonError::into_inner))
+    (done, run.control.into_failure())
 }
 
 fn drive_with_readers(course: &Course<'_>) -> (Times, Vec<Delivered>) {
-    let job = course.job;
+    let run = course.run;
     let drive = Drive::new(course);
-    let delivered = guard(job.stop, &Vigil { job, drive: &drive }, || play(course, &drive));
+    let delivered = guard(run.control.stop, &Vigil { run, drive: &drive }, || play(course, &drive));
     (drive.times(), delivered)
 }
 
 /// Runs readers and accelerators until the phase is over.
 fn play(course: &Course<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
-    let job = course.job;
+    let run = course.run;
     let following = members::Following::default();
     std::thread::scope(|scope| {
         let mut readers = Vec::new();
-        for thread in 0..job.deal.thread_count() {
-            match reader_thread().spawn_scoped(scope, move || read(job, drive, thread)) {
+        for thread in 0..run.readers.deal.thread_count() {
+            match reader_thread().spawn_scoped(scope, move || read(run, drive, thread)) {
                 Ok(reader) => readers.push(reader),
                 Err(cause) => {
                     let cause = format!("cannot start reader thread {}: {cause}", thread + 1);
-                    job.fail(Failure { rank: job.first_rank, step: 0, cause });
+                    run.fail(Failure { rank: run.first_rank, step: 0, cause });
                     break;
                 }
             }
         }
-        for worker in 0..preprocessing_threads(job) {
-            let work = move || job.preprocessing.work_off(job);
+        for worker in 0..preprocessing_threads(run) {
+            let work = move || run.readers.preprocessing.work_off(run);
             if let Err(cause) = reader_thread().spawn_scoped(scope, work) {
                 let cause = format!("cannot start preprocessing thread {}: {cause}", worker + 1);
-                job.fail(Failure { rank: job.first_rank, step: 0, cause });
+                run.fail(Failure { rank: run.first_rank, step: 0, cause });
                 break;
             }
         }
@@ -292,25 +266,25 @@ fn play(course: &Course<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
             let follow = || following.follow(course, drive);
             if let Err(cause) = reader_thread().spawn_scoped(scope, follow) {
                 let cause = format!("cannot start the thread that waits for other members: {cause}");
-                job.fail(Failure { rank: job.first_rank, step: 0, cause });
+                run.fail(Failure { rank: run.first_rank, step: 0, cause });
             }
         }
         // Unwinding from here would join readers that wait for the accelerators.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drive.run())) {
             let cause = format!("the accelerators panicked: {}", panic_text(&*panic));
-            job.fail(Failure { rank: job.first_rank, step: 0, cause });
+            run.fail(Failure { rank: run.first_rank, step: 0, cause });
         }
-        if job.ending() {
+        if run.ending() {
             // Readers that wait for space in a queue would wait forever.
-            job.abort.wish();
+            run.control.abort.wish();
             // Announced before anything that may hang, so that the other members end, too.
             members::announce(course);
         }
         following.end(course);
-        job.wake_everybody();
+        run.wake_all();
         // A reader catches its own panics, so joining cannot fail.
         let delivered: Vec<Delivered> = readers.into_iter().filter_map(|reader| reader.join().ok()).collect();
-        job.preprocessing.close();
+        run.readers.preprocessing.close();
         delivered
     })
 }
@@ -321,13 +295,13 @@ fn reader_thread() -> std::thread::Builder {
 
 /// Number of threads for preprocessing that takes CPU time: as many tasks as the plan allows at once, or else one per
 /// core; never more than there are readers.
-fn preprocessing_threads(job: &Job<'_>) -> u64 {
-    let plan = &job.loader.preprocess;
+fn preprocessing_threads(run: &PhaseRun<'_>) -> u64 {
+    let plan = &run.plan.loader.preprocess;
     if !plan.computes() {
         return 0;
     }
-    let ranks = job.queues.len() as u64;
-    let readers = ranks * job.loader.readers_per_rank;
+    let ranks = run.readers.queues.len() as u64;
+    let readers = ranks * run.plan.loader.readers_per_rank;
     plan.threads_per_rank.map_or(host::cores(), |threads| threads * ranks).clamp(1, readers)
 }
 

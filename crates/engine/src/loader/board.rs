@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use model::units::Nanos;
 use store::Track;
 
-use super::job::Deal;
+use super::deal::Deal;
 
 /// What a reader does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use model::spec::Verify;
 use model::units::Nanos;
 use store::{Done, StoreError, Witness};
 
-use super::job::Job;
+use super::phase_run::PhaseRun;
 use crate::truth::{LITTLE_EFFORT, Truth};
 
 /// One sample is compared in each stretch of this many bytes.
@@ -60,7 +60,7 @@ struct Watch {
 
 /// The checks of one thread's readers.
 pub(super) struct Checker<'a> {
-    job: &'a Job<'a>,
+    run: &'a PhaseRun<'a>,
     /// Whether the plan asks for comparison and the store delivers bytes.
     wanted: bool,
     truth: Option<Truth<'a>>,
@@ -73,19 +73,19 @@ pub(super) struct Checker<'a> {
 const UNKNOWN: u64 = u64::MAX;
 
 impl<'a> Checker<'a> {
-    pub(super) fn new(job: &'a Job<'a>, readers: usize) -> Checker<'a> {
-        let wanted = job.verify != Verify::None && job.store.capabilities().brings_bytes;
-        let truth = job.truth.filter(|_| wanted);
-        let listed = truth.filter(|_| job.data.listed().is_some());
+    pub(super) fn new(run: &'a PhaseRun<'a>, readers: usize) -> Checker<'a> {
+        let wanted = run.plan.verify != Verify::None && run.input.store.capabilities().brings_bytes;
+        let truth = run.input.truth.filter(|_| wanted);
+        let listed = truth.filter(|_| run.plan.data.listed().is_some());
         let patterns =
             listed.map(|truth| [&truth.data.train, &truth.data.valid].map(|split| split.names.pattern()));
         let watches = (0..readers).map(|_| Watch::default()).collect();
-        Checker { job, wanted, truth, patterns, watches }
+        Checker { run, wanted, truth, patterns, watches }
     }
 
     /// Whether the bytes of a fetch must be kept together to be compared.
     pub(super) fn wants_whole(&self) -> bool {
-        self.job.verify == Verify::Full && self.truth.is_some_and(|truth| !truth.data.exact)
+        self.run.plan.verify == Verify::Full && self.truth.is_some_and(|truth| !truth.data.exact)
     }
 
     /// The witness that compares the bytes as they arrive, if they are compared that way.
@@ -100,7 +100,7 @@ impl<'a> Checker<'a> {
             let watch = &self.watches[reader];
             let first = reads.first().map_or(0, |read| read.offset);
             watch.tag.set(tag);
-            watch.key.set(mix(mix(self.job.seed, self.job.epoch), mix(tag, first)));
+            watch.key.set(mix(mix(self.run.plan.seed, self.run.epoch), mix(tag, first)));
             watch.total.set(reads.iter().map(|read| read.len).sum());
             for number in [&watch.came, &watch.compared, &watch.ns, &watch.wrong] {
                 number.set(0);
@@ -111,7 +111,7 @@ impl<'a> Checker<'a> {
 
     fn number(&self, file: u64, name: &Name) -> Option<u64> {
         let (Some([train, valid]), Some(truth)) = (&self.patterns, self.truth) else {
-            return Some(self.job.split.first_file + file);
+            return Some(self.run.input.split.first_file + file);
         };
         let first = truth.data.valid.first_file;
         train.index(name).or_else(|| valid.index(name).map(|index| first + index))
@@ -153,16 +153,16 @@ impl<'a> Checker<'a> {
     }
 
     fn compare(&self, truth: Truth<'_>, reader: usize, tag: u64, parts: Parts<'_>) -> Result<(), StoreError> {
-        let (job, watch) = (self.job, &self.watches[reader]);
-        let effort = if job.verify == Verify::Full { u64::MAX } else { LITTLE_EFFORT };
-        let begin = job.clock.now();
-        let outcome = truth.compare(job.format, tag, parts, effort);
-        watch.ns.add(job.clock.now().since(begin).0);
+        let (run, watch) = (self.run, &self.watches[reader]);
+        let effort = if run.plan.verify == Verify::Full { u64::MAX } else { LITTLE_EFFORT };
+        let begin = run.clock.now();
+        let outcome = truth.compare(run.input.format, tag, parts, effort);
+        watch.ns.add(run.clock.now().since(begin).0);
         let Compared { bytes, wrong } = outcome.map_err(|error| StoreError::Refused(error.to_string()))?;
         watch.compared.add(bytes);
         let Some(wrong) = wrong else { return Ok(()) };
         watch.wrong.set(1);
-        Err(truth.objection(job.format, job.store, tag, parts, wrong))
+        Err(truth.objection(run.input.format, run.input.store, tag, parts, wrong))
     }
 }
 
@@ -188,7 +188,7 @@ impl Witness for Checker<'_> {
         let Some(truth) = self.truth.filter(|_| tag != UNKNOWN && !bytes.is_empty()) else { return Ok(()) };
         let watch = &self.watches[reader];
         let before = watch.came.add(bytes.len() as u64);
-        if self.job.verify == Verify::Full {
+        if self.run.plan.verify == Verify::Full {
             let ranges = [Extent { offset, len: bytes.len() as u64 }];
             return self.compare(truth, reader, tag, Parts { ranges: &ranges, bytes });
         }

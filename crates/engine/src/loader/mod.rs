@@ -3,7 +3,8 @@
 
 mod board;
 mod checking;
-mod job;
+mod deal;
+mod phase_run;
 mod preprocess;
 mod queue;
 mod reader_thread;
@@ -11,10 +12,7 @@ mod shelf;
 mod tolerance;
 mod visit;
 
-pub(crate) use board::Board;
-pub(crate) use job::{Deal, Failure, Job};
-pub(crate) use preprocess::{Preprocessing, panic_text};
+pub(crate) use phase_run::{Control, Failure, PhaseInput, PhaseRun, Readers};
+pub(crate) use preprocess::panic_text;
 pub(crate) use queue::Queue;
 pub(crate) use reader_thread::{Delivered, read};
-pub(crate) use shelf::Shelf;
-pub(crate) use tolerance::Tolerance;

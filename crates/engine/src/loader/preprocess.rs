@@ -16,7 +16,7 @@ use model::times;
 use model::units::Nanos;
 use store::Buffer;
 
-use super::job::{Failure, Job};
+use super::phase_run::{Failure, PhaseRun};
 use crate::meter;
 
 /// Preprocessing of one phase.
@@ -130,35 +130,35 @@ impl<'a> Preprocessing<'a> {
     }
 
     /// The loop of a worker thread.
-    pub(crate) fn work_off(&self, job: &Job<'_>) {
+    pub(crate) fn work_off(&self, run: &PhaseRun<'_>) {
         let mut scratch = Vec::new();
         while let Some(task) = self.next() {
             // Relaxed: only the watchdog reads it, and it orders nothing.
             self.at_work.fetch_add(1, Ordering::Relaxed);
             // If a decoder panics, its reader must still get an answer.
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(job, &task, &mut scratch)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.perform(run, &task, &mut scratch)));
             self.at_work.fetch_sub(1, Ordering::Relaxed);
             let outcome = outcome.unwrap_or_else(|panic| {
                 let cause = format!("preprocessing panicked: {}", panic_text(&*panic));
-                job.fail(Failure { rank: task.rank, step: task.step, cause });
+                run.fail(Failure { rank: task.rank, step: task.step, cause });
                 Ok(())
             });
-            let (reader, at, bytes, damage) = (task.reader, job.clock.now(), task.bytes, outcome.err());
+            let (reader, at, bytes, damage) = (task.reader, run.clock.now(), task.bytes, outcome.err());
             let prepared = Prepared { reader, at, bytes, damage };
             self.done[task.thread].lock().unwrap_or_else(PoisonError::into_inner).push(prepared);
-            job.work_bells[task.thread].ring();
+            run.readers.work_bells[task.thread].ring();
         }
     }
 
-    fn perform(&self, job: &Job<'_>, task: &Task, scratch: &mut Vec<u8>) -> Result<(), String> {
+    fn perform(&self, run: &PhaseRun<'_>, task: &Task, scratch: &mut Vec<u8>) -> Result<(), String> {
         match (self.plan.kind, &task.bytes) {
             // The phase ends, and the result is not needed.
-            _ if job.ending() => Ok(()),
+            _ if run.ending() => Ok(()),
             (Preprocess::Decode, Some(bytes)) => {
                 self.format.decode(bytes.bytes(), scratch).map_err(|cause| cause.to_string())
             }
             (Preprocess::Burn, _) => {
-                meter::burn(task.span, &|| job.ending());
+                meter::burn(task.span, &|| run.ending());
                 Ok(())
             }
             _ => Ok(()),

@@ -12,11 +12,9 @@ mod reader;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use format::Extent;
 use model::histogram::Latencies;
 use model::ledger::{Checked, Counted, Errors, PARTS, Part, Repeats, Row, part_of};
 use model::plan::Discipline;
@@ -27,10 +25,10 @@ use store::{Awaits, Brought, Buffer, Done, Fetch, Lane, Purpose, Traffic};
 
 use super::board::Station;
 use super::checking::Checker;
-use super::job::{Failure, Job};
+use super::phase_run::{Failure, PhaseRun};
 use super::preprocess::{Prepared, Task, panic_text};
 use super::queue::Chunk;
-use super::visit::{Known, ReadError, Visits};
+use super::visit::{ReadError, Visits};
 use crate::accelerators::Drive;
 use crate::asking::Step;
 use crate::cache;
@@ -38,7 +36,7 @@ use crate::events::Emitter;
 use crate::meter::Monotonic;
 use crate::waits;
 use metadata::MetadataRead;
-use reader::State;
+use reader::{Reader, State};
 
 /// How long a thread sleeps at most before it checks whether the run should stop.
 const LOOK_AROUND: Nanos = Nanos(100_000_000);
@@ -63,27 +61,28 @@ pub(crate) struct Delivered {
 }
 
 /// Runs the readers of thread `thread` until the phase has no more chunks for them, and returns what they delivered. A
-/// failure or a panic is stored in the job and ends the phase for all threads.
-pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered {
+/// failure or a panic is stored in the run and ends the phase for all threads.
+pub(crate) fn read(run: &PhaseRun<'_>, drive: &Drive<'_>, thread: usize) -> Delivered {
     let _left = waits::leave_to_phase();
     Monotonic::sharpen_this_thread();
-    let readers = job.deal.readers(thread);
-    let checker = Checker::new(job, readers.len());
+    let readers = run.readers.deal.readers(thread);
+    let checker = Checker::new(run, readers.len());
     let traffic = Traffic {
         readers: readers.len(),
-        transfer: job.loader.transfer_bytes as usize,
-        clock: job.clock.as_now(),
-        give_up: job.abort.flag(),
+        transfer: run.plan.loader.transfer_bytes as usize,
+        clock: run.clock.as_now(),
+        give_up: run.control.abort.flag(),
         witness: checker.witness(),
-        tracks: &job.board.station(thread).tracks,
-        proof: cache::proof(job, thread),
+        tracks: &run.readers.board.station(thread).tracks,
+        proof: cache::proof(run, thread),
     };
-    let (mut delivered, mut at) = (Delivered::nothing(), (job.first_rank, 0));
+    let (mut delivered, mut at) = (Delivered::nothing(), (run.first_rank, 0));
     if let Some((queue, _)) = readers.first() {
         at.0 += *queue as u64;
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let mut reading = ReaderThread::new(job, drive, thread, job.store.lane(traffic)?, &checker, &readers);
+        let mut reading =
+            ReaderThread::new(run, drive, thread, run.input.store.lane(traffic)?, &checker, &readers);
         let outcome = catch_unwind(AssertUnwindSafe(|| reading.serve()));
         at = reading.at_work;
         delivered = reading.finish();
@@ -95,7 +94,7 @@ pub(crate) fn read(job: &Job<'_>, drive: &Drive<'_>, thread: usize) -> Delivered
         Ok(_) => return delivered,
         Err(panic) => format!("a reader panicked: {}", panic_text(&*panic)),
     };
-    job.fail(Failure { rank: at.0, step: at.1, cause });
+    run.fail(Failure { rank: at.0, step: at.1, cause });
     delivered
 }
 
@@ -114,41 +113,6 @@ impl Delivered {
             repeats: Repeats::default(),
         }
     }
-}
-
-/// One reader.
-#[derive(Debug)]
-struct Reader {
-    queue: usize,
-    /// Its number in its rank, and the index of its rank's account.
-    number: usize,
-    account: usize,
-    state: State,
-    chunk: Option<Chunk>,
-    /// Positions of the chunk that are still to be read, and the rank's range of the order.
-    left: Range<u64>,
-    stretch: Range<u64>,
-    /// The next samples, if they have been looked up already: their position, and which they are.
-    ahead: Option<(u64, Range<u64>)>,
-    /// The samples being read, and the size of one.
-    samples: Range<u64>,
-    each: f64,
-    /// Bytes of their fetch, and the metadata that was read before it.
-    asked: u64,
-    metadata: Option<MetadataRead>,
-    /// Whether these are the first samples of its rank.
-    begins: bool,
-    /// The reader's position on its timeline, and the start of the current operation.
-    at: Nanos,
-    began: Nanos,
-    tally: Row,
-    /// Samples and order of the tally without the current samples.
-    before: (Part, u64),
-    known: Known,
-    kept: Vec<Buffer>,
-    spare: Option<Buffer>,
-    /// The ranges of its fetch, if the bytes are compared afterwards.
-    ranges: Vec<Extent>,
 }
 
 /// The result of requesting a reader's samples.
@@ -171,8 +135,8 @@ struct Idle {
 }
 
 /// The readers that share a thread.
-struct ReaderThread<'a, 'j, 'd> {
-    job: &'a Job<'j>,
+struct ReaderThread<'a, 'r, 'd> {
+    run: &'a PhaseRun<'r>,
     drive: &'a Drive<'d>,
     thread: usize,
     /// Where the readers record their current work.
@@ -193,9 +157,9 @@ struct ReaderThread<'a, 'j, 'd> {
     at_work: (u64, u64),
 }
 
-impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
+impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     fn new(
-        job: &'a Job<'j>,
+        run: &'a PhaseRun<'r>,
         drive: &'a Drive<'d>,
         thread: usize,
         lane: Box<dyn Lane + 'a>,
@@ -203,7 +167,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         roles: &[(usize, usize)],
     ) -> Self {
         if let Some(waker) = lane.waker() {
-            job.work_bells[thread].set_waker(waker);
+            run.readers.work_bells[thread].set_waker(waker);
         }
         let mut delivered = Delivered::nothing();
         let mut idle: Vec<Idle> = Vec::new();
@@ -215,16 +179,16 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
             }
             let account = idle.len() - 1;
             idle[account].readers.push(place);
-            readers.push(Reader::new(job, *queue, *number, account));
+            readers.push(Reader::new(run, *queue, *number, account));
         }
         let pauses = BinaryHeap::with_capacity(readers.len());
         let (prepared, visits) = (Vec::with_capacity(readers.len()), Visits::new());
-        let at_work = (job.first_rank, 0);
+        let at_work = (run.first_rank, 0);
         ReaderThread {
-            job,
+            run,
             drive,
             thread,
-            station: job.board.station(thread),
+            station: run.readers.board.station(thread),
             lane,
             checker,
             readers,
@@ -240,7 +204,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
     }
 
     fn serve(&mut self) -> Result<(), ReadError> {
-        while !self.job.ending() {
+        while !self.run.ending() {
             let mut progress = self.put_idle_to_work()?;
             // At most one round, so that readers that are always ready do not starve the others.
             for _ in 0..self.readers.len() {
@@ -265,17 +229,17 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         let mut progress = false;
         for account in 0..self.idle.len() {
             let idle = &mut self.idle[account];
-            if !idle.could_claim(self.job) {
+            if !idle.could_claim(self.run) {
                 continue;
             }
-            idle.seen = Some(self.job.queues[idle.queue].bound());
+            idle.seen = Some(self.run.readers.queues[idle.queue].bound());
             for i in (0..self.idle[account].readers.len()).rev() {
                 let place = self.idle[account].readers[i];
                 let reader = &self.readers[place];
-                if let Some(chunk) = self.job.queues[reader.queue].claim(reader.number) {
+                if let Some(chunk) = self.run.readers.queues[reader.queue].claim(reader.number) {
                     self.idle[account].readers.swap_remove(i);
                     progress = true;
-                    self.readers[place].at = self.job.clock.now();
+                    self.readers[place].at = self.run.clock.now();
                     self.begin(place, chunk);
                     self.advance(place)?;
                 }
@@ -288,12 +252,12 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
     fn advance(&mut self, place: usize) -> Result<(), ReadError> {
         loop {
             let reader = &mut self.readers[place];
-            if !reader.next_samples(self.job) {
+            if !reader.next_samples(self.run) {
                 if let Some(chunk) = reader.chunk.take() {
                     self.hand_over(place, chunk);
                 }
                 let reader = &self.readers[place];
-                match self.job.queues[reader.queue].claim(reader.number) {
+                match self.run.readers.queues[reader.queue].claim(reader.number) {
                     Some(chunk) => self.begin(place, chunk),
                     None => {
                         let idle = &mut self.idle[reader.account];
@@ -322,7 +286,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
 
     fn begin(&mut self, place: usize, chunk: Chunk) {
         let reader = &mut self.readers[place];
-        let first = self.job.phase.shards.position(self.job.first_rank + reader.queue as u64, chunk.step);
+        let first = self.run.phase.shards.position(self.run.first_rank + reader.queue as u64, chunk.step);
         reader.left = first + chunk.first..first + chunk.first + chunk.samples;
         reader.begins = chunk.number == 0;
         reader.chunk = Some(chunk);
@@ -332,16 +296,16 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
     /// Submits the reader's next fetch: of its samples, or of metadata that is needed to locate them.
     fn fetch(&mut self, place: usize) -> Result<Asked, ReadError> {
         self.turn_to(place);
-        let (job, reader) = (self.job, &mut self.readers[place]);
-        if job.loader.discipline == Discipline::Synthetic {
+        let (run, reader) = (self.run, &mut self.readers[place]);
+        if run.plan.loader.discipline == Discipline::Synthetic {
             return Ok(Asked::Nothing);
         }
-        let file = reader.file(job);
+        let file = reader.file(run);
         self.station.posts[place].visits(file, self.at_work.1, reader.at);
         self.turn(place, State::Samples);
         let reader = &mut self.readers[place];
         let visit =
-            self.visits.prepare(job, reader.begins, &reader.samples, &mut reader.known, &mut reader.tally);
+            self.visits.prepare(run, reader.begins, &reader.samples, &mut reader.known, &mut reader.tally);
         let visit = match visit {
             Ok(visit) => visit,
             Err(cause) => return self.lose(place, cause).map(|()| Asked::Loss),
@@ -354,17 +318,17 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
             }
         };
         reader.begins = false;
-        reader.each = visit.file_bytes as f64 / job.split.samples_per_file as f64;
+        reader.each = visit.file_bytes as f64 / run.input.split.samples_per_file as f64;
         if self.visits.reads.is_empty() {
             self.end_metadata(place);
             let reader = &mut self.readers[place];
-            if !job.tolerance.has_lost(file) {
+            if !run.readers.tolerance.has_lost(file) {
                 return Ok(Asked::Nothing);
             }
             reader.leave_out();
             return Ok(Asked::Loss);
         }
-        let into = match (job.shelves.get(reader.queue), job.loader.preprocess.kind) {
+        let into = match (run.readers.shelves.get(reader.queue), run.plan.loader.preprocess.kind) {
             (Some(shelf), _) => Some(shelf.buffer()),
             (None, Preprocess::Decode) => Some(reader.spare.take().unwrap_or_default()),
             (None, _) if self.checker.wants_whole() => Some(reader.spare.take().unwrap_or_default()),
@@ -379,13 +343,13 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
             purpose: Purpose::Samples(number),
             ranges: &self.visits.reads,
             file_bytes: visit.file_bytes,
-            keep_open: job.data.streams,
+            keep_open: run.plan.data.streams,
             at: reader.at,
             into,
         };
         self.lane.submit(place, fetch);
         self.delivered.needed_bytes += self.visits.needed_bytes;
-        if let Some(footprint) = job.footprint {
+        if let Some(footprint) = run.input.footprint {
             self.delivered.repeats += self.visits.repeats(footprint, visit.file);
         }
         self.count_in_flight();
@@ -408,7 +372,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
     fn turn_to(&mut self, place: usize) {
         let reader = &self.readers[place];
         let step = reader.chunk.map_or(0, |chunk| chunk.step);
-        self.at_work = (self.job.first_rank + reader.queue as u64, step);
+        self.at_work = (self.run.first_rank + reader.queue as u64, step);
     }
 
     /// A fetch has ended.
@@ -424,7 +388,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
 
     /// The fetch of a reader's samples has ended.
     fn take_samples(&mut self, done: Done) -> Result<(), ReadError> {
-        let (job, reader) = (self.job, &mut self.readers[done.reader]);
+        let (run, reader) = (self.run, &mut self.readers[done.reader]);
         let compared = self.checker.end(&done, &reader.ranges, &mut self.delivered.checked);
         let outcome = compared.and_then(|spent| Ok((done.outcome?, spent)));
         let (Brought { bytes, opens, reads, probe }, spent) = match outcome {
@@ -442,7 +406,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
         let metadata = reader.metadata.take().unwrap_or(MetadataRead { began: done.began, bytes: 0 });
         self.delivered.latencies.sample.record(done.at.since(metadata.began) - spent);
         let samples = reader.samples.end - reader.samples.start;
-        self.delivered.timeline.add(done.at.since(job.begin), bytes + metadata.bytes, samples);
+        self.delivered.timeline.add(done.at.since(run.begin), bytes + metadata.bytes, samples);
         if self.preprocess(done.reader, done.kept) {
             return Ok(());
         }
@@ -451,31 +415,38 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
 
     /// Starts the preprocessing of the reader's samples; returns whether the reader has to wait for it.
     fn preprocess(&mut self, place: usize, bytes: Option<Buffer>) -> bool {
-        let (job, reader) = (self.job, &mut self.readers[place]);
-        let plan = &job.loader.preprocess;
+        let (run, reader) = (self.run, &mut self.readers[place]);
+        let plan = &run.plan.loader.preprocess;
         reader.began = reader.at;
         if !plan.works() {
-            reader.put_by(job, bytes);
+            reader.put_by(run, bytes);
             return false;
         }
         self.turn(place, State::Preprocessing);
         let reader = &mut self.readers[place];
-        let span = job.preprocessing.span(job.seed, job.epoch, &reader.samples, reader.each);
+        let span = run.readers.preprocessing.span(run.plan.seed, run.epoch, &reader.samples, reader.each);
         if plan.kind == Preprocess::Sleep {
-            reader.at = job.preprocessing.pause(reader.queue, reader.at, span);
-            reader.put_by(job, bytes);
+            reader.at = run.readers.preprocessing.pause(reader.queue, reader.at, span);
+            reader.put_by(run, bytes);
             self.pauses.push(Reverse((reader.at, place)));
             return true;
         }
         let (rank, step) = self.at_work;
-        job.preprocessing.submit(Task { thread: self.thread, reader: place, rank, step, span, bytes });
+        run.readers.preprocessing.submit(Task {
+            thread: self.thread,
+            reader: place,
+            rank,
+            step,
+            span,
+            bytes,
+        });
         true
     }
 
     fn end_pauses(&mut self) -> Result<bool, ReadError> {
         let mut progress = false;
         while let Some(Reverse((at, place))) = self.pauses.peek().copied() {
-            if at > self.job.clock.now() {
+            if at > self.run.clock.now() {
                 break;
             }
             self.pauses.pop();
@@ -486,23 +457,23 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
     }
 
     fn take_prepared(&mut self) -> Result<bool, ReadError> {
-        if !self.job.loader.preprocess.computes() {
+        if !self.run.plan.loader.preprocess.computes() {
             return Ok(false);
         }
         let mut prepared = std::mem::take(&mut self.prepared);
-        self.job.preprocessing.take(self.thread, &mut prepared);
+        self.run.readers.preprocessing.take(self.thread, &mut prepared);
         let progress = !prepared.is_empty();
         for done in prepared.drain(..) {
             let reader = &mut self.readers[done.reader];
             reader.at = done.at;
             if let Some(cause) = done.damage {
-                let name = self.job.file_name(reader.file(self.job));
+                let name = self.run.file_name(reader.file(self.run));
                 self.turn_to(done.reader);
                 self.lose(done.reader, ReadError::Damaged { name, cause })?;
                 self.advance(done.reader)?;
                 continue;
             }
-            reader.put_by(self.job, done.bytes);
+            reader.put_by(self.run, done.bytes);
             self.go_on(done.reader)?;
         }
         self.prepared = prepared;
@@ -518,22 +489,22 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
 
     /// Adds a chunk to its batch, and wakes the threads that wait for it.
     fn hand_over(&mut self, place: usize, chunk: Chunk) {
-        let (job, reader) = (self.job, &mut self.readers[place]);
-        if let Some(shelf) = job.shelves.get(reader.queue) {
+        let (run, reader) = (self.run, &mut self.readers[place]);
+        if let Some(shelf) = run.readers.shelves.get(reader.queue) {
             shelf.keep(chunk.step, &mut reader.kept);
         }
         let tally = reader.tally;
         self.delivered.accounts[reader.account].1 += tally;
-        let rank = job.first_rank + reader.queue as u64;
-        let shards = &job.phase.shards;
+        let rank = run.first_rank + reader.queue as u64;
+        let shards = &run.phase.shards;
         let part = part_of(rank * shards.steps + chunk.step, shards.ranks * shards.steps);
         let mut all = Part { samples: tally.samples_delivered, digest: tally.digest };
         all += tally.failed;
         self.delivered.parts[part] += all;
-        job.events.add_samples(all.samples, tally.bytes_read);
+        run.events.add_samples(all.samples, tally.bytes_read);
         let (queue, at) = (reader.queue, reader.at);
-        let change = job.queues[queue].complete(chunk, at, tally.bytes_read);
-        job.wake_for(queue, &change.room);
+        let change = run.readers.queues[queue].complete(chunk, at, tally.bytes_read);
+        run.wake_for(queue, &change.room);
         if change.awaited {
             self.drive.nudge();
         }
@@ -546,12 +517,12 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
     }
 
     fn exhausted(&self) -> bool {
-        self.readers.iter().all(|reader| self.job.queues[reader.queue].exhausted(reader.number))
+        self.readers.iter().all(|reader| self.run.readers.queues[reader.queue].exhausted(reader.number))
     }
 
     /// Sleeps until there may be work.
     fn rest(&mut self) {
-        let (job, bell) = (self.job, &self.job.work_bells[self.thread]);
+        let (run, bell) = (self.run, &self.run.readers.work_bells[self.thread]);
         let pause = self.pauses.peek().map(|Reverse((at, _))| *at);
         let awaits = self.lane.awaits();
         let until = match awaits {
@@ -559,15 +530,15 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
             _ => pause,
         };
         self.station.sleeps(until);
-        let now = job.clock.now();
+        let now = run.clock.now();
         let most = until.map_or(LOOK_AROUND, |until| until.since(now).min(LOOK_AROUND));
         let (idle, thread) = (&self.idle, self.thread);
         bell.set_free(idle.iter().any(|idle| !idle.readers.is_empty()));
-        let computes = job.loader.preprocess.computes();
+        let computes = run.plan.loader.preprocess.computes();
         let ready = || {
-            job.ending()
-                || idle.iter().any(|idle| idle.could_claim(job))
-                || (computes && job.preprocessing.has_some(thread))
+            run.ending()
+                || idle.iter().any(|idle| idle.could_claim(run))
+                || (computes && run.readers.preprocessing.has_some(thread))
         };
         if awaits == Awaits::Medium {
             let lane = &mut self.lane;
@@ -590,7 +561,7 @@ impl<'a, 'j, 'd> ReaderThread<'a, 'j, 'd> {
 
 impl Idle {
     /// Whether the queue has released more chunks since the readers' last attempt.
-    fn could_claim(&self, job: &Job<'_>) -> bool {
-        !self.readers.is_empty() && self.seen != Some(job.queues[self.queue].bound())
+    fn could_claim(&self, run: &PhaseRun<'_>) -> bool {
+        !self.readers.is_empty() && self.seen != Some(run.readers.queues[self.queue].bound())
     }
 }

@@ -10,7 +10,7 @@ use model::order::Unit;
 use model::plan::ComputedData;
 use store::{Footprint, StoreError};
 
-use super::job::Job;
+use super::phase_run::PhaseRun;
 use crate::asking::{Metadata, MetadataError, Step, Subject};
 
 /// Why reading a sample failed.
@@ -69,10 +69,10 @@ pub(super) struct Known {
 
 impl Known {
     /// Turns to a file and returns its size. If the reader stays in the file, its metadata is kept.
-    fn turn_to(&mut self, job: &Job<'_>, file: u64) -> Result<u64, ReadError> {
+    fn turn_to(&mut self, run: &PhaseRun<'_>, file: u64) -> Result<u64, ReadError> {
         if self.file != Some(file) {
             self.file = None;
-            self.bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+            self.bytes = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
             self.metadata.clear();
             self.file = Some(file);
         }
@@ -119,24 +119,24 @@ impl Visits {
     /// has its first sample may be in another process.
     pub(super) fn prepare(
         &mut self,
-        job: &Job<'_>,
+        run: &PhaseRun<'_>,
         begins: bool,
         samples: &Range<u64>,
         known: &mut Known,
         account: &mut Row,
     ) -> Result<Visit, ReadError> {
-        let per_file = job.split.samples_per_file;
+        let per_file = run.input.split.samples_per_file;
         // Most files hold one sample, and the division would take as long as the rest.
         let file = if per_file == 1 { samples.start } else { samples.start / per_file };
         let within = samples.start - file * per_file..samples.end - file * per_file;
         let file_bytes;
-        if let Some(data) = job.data.computed().filter(|data| data.exact) {
-            file_bytes = job.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
-            self.compute(job, data, file, &within, begins)?;
+        if let Some(data) = run.plan.data.computed().filter(|data| data.exact) {
+            file_bytes = run.input.files.entry(file, &mut self.name).map_err(ReadError::Files)?;
+            self.compute(run, data, file, &within, begins)?;
         } else {
-            file_bytes = known.turn_to(job, file)?;
+            file_bytes = known.turn_to(run, file)?;
             self.name.clone_from(&known.name);
-            if let Step::Read(range) = self.find(job, file_bytes, &within, begins, &mut known.metadata)? {
+            if let Step::Read(range) = self.find(run, file_bytes, &within, begins, &mut known.metadata)? {
                 return Ok(Visit { file, file_bytes, next: Step::Read(range) });
             }
         }
@@ -148,7 +148,7 @@ impl Visits {
     /// Finds the reads in an existing file, as far as the metadata read so far allows.
     fn find(
         &mut self,
-        job: &Job<'_>,
+        run: &PhaseRun<'_>,
         file_bytes: u64,
         samples: &Range<u64>,
         begins: bool,
@@ -156,15 +156,15 @@ impl Visits {
     ) -> Result<Step<()>, ReadError> {
         self.reads.clear();
         self.reads_of = None;
-        let (Visits { name, reads, .. }, held) = (&mut *self, job.split.samples_per_file);
-        let step = if job.store.capabilities().holds_files {
-            let subject = Subject { format: job.format.name(), name, bytes: file_bytes };
+        let (Visits { name, reads, .. }, held) = (&mut *self, run.input.split.samples_per_file);
+        let step = if run.input.store.capabilities().holds_files {
+            let subject = Subject { format: run.input.format.name(), name, bytes: file_bytes };
             metadata.ask(subject, |look| {
-                let unit = job.format.unit_of(look, held, job.data.unit)?;
-                let paid = paid(job.data.streams, unit, samples, held, begins);
+                let unit = run.input.format.unit_of(look, held, run.plan.data.unit)?;
+                let paid = paid(run.plan.data.streams, unit, samples, held, begins);
                 match paid.is_empty() {
                     true => Ok(()),
-                    false => job.format.reads(File::Foreign { look, samples: held }, paid, reads),
+                    false => run.input.format.reads(File::Foreign { look, samples: held }, paid, reads),
                 }
             })?
         } else {
@@ -184,13 +184,13 @@ impl Visits {
     /// Computes the reads of a file that feedline wrote.
     fn compute(
         &mut self,
-        job: &Job<'_>,
+        run: &PhaseRun<'_>,
         data: ComputedData<'_>,
         file: u64,
         samples: &Range<u64>,
         begins: bool,
     ) -> Result<(), ReadError> {
-        let per_file = job.split.samples_per_file;
+        let per_file = run.input.split.samples_per_file;
         let paid = paid(data.streams, data.unit, samples, per_file, begins);
         if self.reads_of.as_ref() == Some(&paid) {
             return Ok(());
@@ -202,8 +202,8 @@ impl Visits {
         if paid.is_empty() {
             return Ok(());
         }
-        let (number, reads) = (job.split.first_file + file, &mut self.reads);
-        data.with_shape(number, |shape| job.format.reads(File::Ours(shape), paid, reads))
+        let (number, reads) = (run.input.split.first_file + file, &mut self.reads);
+        data.with_shape(number, |shape| run.input.format.reads(File::Ours(shape), paid, reads))
             .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })?;
         self.add_up();
         Ok(())

@@ -145,11 +145,11 @@ fn requests(settings: &str, slow: Option<&'static str>, accelerator: Accelerator
     let ((), failure) = with_rig(&plan, &store, &FakeClock::default(), &store.rest, |rig| {
         on_course(rig, &plan.train, standing, |course| {
             let drive = Drive::new(course);
-            course.job.queues.iter().for_each(Queue::open);
+            course.run.readers.queues.iter().for_each(|queue| queue.open());
             if accelerator == Takes {
                 drive.nudge();
             }
-            read(course.job, &drive, 0);
+            read(course.run, &drive, 0);
         })
     });
     assert!(failure.is_none(), "{failure:?}");

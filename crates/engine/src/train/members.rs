@@ -70,10 +70,10 @@ pub(super) fn note_end(rig: &Rig<'_>, ledger: &mut Ledger, (epoch, phase): (u64,
 
 /// Tells the other members that the phase has ended early here.
 pub(super) fn announce(course: &Course<'_>) {
-    let job = course.job;
-    if let Some(cause) = job.cause() {
+    let run = course.run;
+    if let Some(cause) = run.cause() {
         course.world.announce(Cause::Failed(cause));
-    } else if job.stop.wished() {
+    } else if run.control.stop.wished() {
         course.world.announce(Cause::Stopped);
     }
     // Otherwise another member is the cause, and all members know it.
@@ -88,13 +88,13 @@ pub(super) struct Following {
 impl Following {
     /// Advances the accelerators when a barrier is released, and ends the phase when another member ends.
     pub(super) fn follow(&self, course: &Course<'_>, drive: &Drive<'_>) {
-        let job = course.job;
+        let run = course.run;
         let followed = catch_unwind(AssertUnwindSafe(|| {
             // Relaxed: `wake` orders it, and one extra iteration is harmless.
             while !self.over.load(Ordering::Relaxed) {
-                if course.world.wait(job.stop, PERIOD).is_err() {
-                    job.abort.wish();
-                    job.wake_everybody();
+                if course.world.wait(run.control.stop, PERIOD).is_err() {
+                    run.control.abort.wish();
+                    run.wake_all();
                     return;
                 }
                 drive.nudge();
@@ -102,7 +102,7 @@ impl Following {
         }));
         if let Err(panic) = followed {
             let cause = format!("the accelerators panicked: {}", panic_text(&*panic));
-            job.fail(Failure { rank: job.first_rank, step: 0, cause });
+            run.fail(Failure { rank: run.first_rank, step: 0, cause });
         }
     }
 

@@ -5,7 +5,7 @@ use model::spec::{Preprocess, Time};
 
 use super::*;
 use crate::bell::Bell;
-use crate::loader::Deal;
+use crate::loader::deal::Deal;
 
 /// A plan under which anyone takes the next chunk.
 fn loader(chunk: u64, readers: u64, prefetch: u64) -> LoaderPlan {

@@ -12,13 +12,13 @@ impl ReaderThread<'_, '_, '_> {
         if cause.is_given_up() {
             return Err(cause);
         }
-        let (job, reader) = (self.job, &mut self.readers[place]);
-        let ((rank, step), number) = (self.at_work, reader.file(job));
-        let (file, offset) = (job.file_name(number), self.station.tracks[place].offset());
-        self.emitter.emit(job.events, job.clock.now(), Event::ErrorMet { rank, step });
+        let (run, reader) = (self.run, &mut self.readers[place]);
+        let ((rank, step), number) = (self.at_work, reader.file(run));
+        let (file, offset) = (run.file_name(number), self.station.tracks[place].offset());
+        self.emitter.emit(run.events, run.clock.now(), Event::ErrorMet { rank, step });
         let example = Example { rank, step, file, offset, message: cause.to_string() };
         self.delivered.errors.add(cause.kind(), example);
-        job.tolerance.bears(number, cause)?;
+        run.readers.tolerance.bears(number, cause)?;
         reader.leave_out();
         Ok(())
     }

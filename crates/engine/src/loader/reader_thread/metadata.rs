@@ -63,9 +63,9 @@ impl ReaderThread<'_, '_, '_> {
 
     /// Records metadata that is not followed by a fetch of samples, because no read was needed for them.
     pub(super) fn end_metadata(&mut self, place: usize) {
-        let (job, reader) = (self.job, &mut self.readers[place]);
+        let (run, reader) = (self.run, &mut self.readers[place]);
         let Some(MetadataRead { began, bytes }) = reader.metadata.take() else { return };
         self.delivered.latencies.sample.record(reader.at.since(began));
-        self.delivered.timeline.add(reader.at.since(job.begin), bytes, 0);
+        self.delivered.timeline.add(reader.at.since(run.begin), bytes, 0);
     }
 }

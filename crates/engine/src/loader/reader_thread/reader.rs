@@ -9,9 +9,10 @@ use model::units::Nanos;
 use store::Buffer;
 
 use super::super::board::Doing;
-use super::super::job::Job;
+use super::super::phase_run::PhaseRun;
+use super::super::queue::Chunk;
 use super::super::visit::Known;
-use super::Reader;
+use super::metadata::MetadataRead;
 
 /// What a reader waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +39,45 @@ impl State {
     }
 }
 
+/// One reader.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) queue: usize,
+    /// Its number in its rank, and the index of its rank's account.
+    pub(super) number: usize,
+    pub(super) account: usize,
+    pub(super) state: State,
+    pub(super) chunk: Option<Chunk>,
+    /// Positions of the chunk that are still to be read, and the rank's range of the order.
+    pub(super) left: Range<u64>,
+    pub(super) stretch: Range<u64>,
+    /// The next samples, if they have been looked up already: their position, and which they are.
+    pub(super) ahead: Option<(u64, Range<u64>)>,
+    /// The samples being read, and the size of one.
+    pub(super) samples: Range<u64>,
+    pub(super) each: f64,
+    /// Bytes of their fetch, and the metadata that was read before it.
+    pub(super) asked: u64,
+    pub(super) metadata: Option<MetadataRead>,
+    /// Whether these are the first samples of its rank.
+    pub(super) begins: bool,
+    /// The reader's position on its timeline, and the start of the current operation.
+    pub(super) at: Nanos,
+    pub(super) began: Nanos,
+    pub(super) tally: Row,
+    /// Samples and order of the tally without the current samples.
+    pub(super) before: (Part, u64),
+    pub(super) known: Known,
+    pub(super) kept: Vec<Buffer>,
+    pub(super) spare: Option<Buffer>,
+    /// The ranges of its fetch, if the bytes are compared afterwards.
+    pub(super) ranges: Vec<Extent>,
+}
+
 impl Reader {
-    pub(super) fn new(job: &Job<'_>, queue: usize, number: usize, account: usize) -> Reader {
-        let shards = &job.phase.shards;
-        let first = shards.position(job.first_rank + queue as u64, 0);
+    pub(super) fn new(run: &PhaseRun<'_>, queue: usize, number: usize, account: usize) -> Reader {
+        let shards = &run.phase.shards;
+        let first = shards.position(run.first_rank + queue as u64, 0);
         Reader {
             queue,
             number,
@@ -68,17 +104,17 @@ impl Reader {
     }
 
     /// Begins the next samples of the chunk, neighbours in one file together; returns whether there are any.
-    pub(super) fn next_samples(&mut self, job: &Job<'_>) -> bool {
-        let Some((position, samples)) = self.ahead.take().or_else(|| self.look_up(job)) else { return false };
+    pub(super) fn next_samples(&mut self, run: &PhaseRun<'_>) -> bool {
+        let Some((position, samples)) = self.ahead.take().or_else(|| self.look_up(run)) else { return false };
         self.samples = samples.clone();
         let Row { samples_delivered, digest, order, .. } = self.tally;
         self.before = (Part { samples: samples_delivered, digest }, order);
         self.deliver(position, &samples);
-        let per_file = job.split.samples_per_file;
+        let per_file = run.input.split.samples_per_file;
         if per_file == 1 {
             return true;
         }
-        while let Some((position, samples)) = self.look_up(job) {
+        while let Some((position, samples)) = self.look_up(run) {
             if samples.start != self.samples.end || samples.start.is_multiple_of(per_file) {
                 self.ahead = Some((position, samples));
                 break;
@@ -90,14 +126,14 @@ impl Reader {
     }
 
     /// The next consecutive samples, and their position in the order.
-    fn look_up(&mut self, job: &Job<'_>) -> Option<(u64, Range<u64>)> {
+    fn look_up(&mut self, run: &PhaseRun<'_>) -> Option<(u64, Range<u64>)> {
         if self.left.is_empty() {
             return None;
         }
-        let per_file = job.split.samples_per_file;
-        let (position, run) = job.phase.interleave.place(&self.stretch, per_file, self.left.start);
-        let most = run.min(self.left.end - self.left.start);
-        let (sample, count) = job.order.run(position, most);
+        let per_file = run.input.split.samples_per_file;
+        let (position, neighbours) = run.phase.interleave.place(&self.stretch, per_file, self.left.start);
+        let most = neighbours.min(self.left.end - self.left.start);
+        let (sample, count) = run.order.run(position, most);
         self.left.start += count;
         Some((position, sample..sample + count))
     }
@@ -122,8 +158,8 @@ impl Reader {
     }
 
     /// The number of the file that holds the current samples.
-    pub(super) fn file(&self, job: &Job<'_>) -> u64 {
-        match job.split.samples_per_file {
+    pub(super) fn file(&self, run: &PhaseRun<'_>) -> u64 {
+        match run.input.split.samples_per_file {
             // Most files hold one sample, and the division would take as long as the rest.
             1 => self.samples.start,
             several => self.samples.start / several,
@@ -131,9 +167,9 @@ impl Reader {
     }
 
     /// Keeps the bytes of the samples for the batch, or only their buffer for the next samples.
-    pub(super) fn put_by(&mut self, job: &Job<'_>, bytes: Option<Buffer>) {
+    pub(super) fn put_by(&mut self, run: &PhaseRun<'_>, bytes: Option<Buffer>) {
         match bytes {
-            Some(buffer) if !job.shelves.is_empty() => self.kept.push(buffer),
+            Some(buffer) if !run.readers.shelves.is_empty() => self.kept.push(buffer),
             bytes => self.spare = bytes.or_else(|| self.spare.take()),
         }
     }

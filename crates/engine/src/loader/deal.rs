@@ -1,0 +1,97 @@
+//! Which reader thread serves which readers.
+
+use std::ops::Range;
+
+use super::Queue;
+use crate::bell::Bell;
+
+/// Which threads play the readers of which queues: several threads per queue when there are enough, several queues
+/// per thread when not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deal {
+    queues: usize,
+    readers_per_queue: usize,
+    threads: usize,
+}
+
+impl Deal {
+    pub(crate) fn new(queues: usize, readers_per_queue: usize, threads: usize) -> Deal {
+        Deal { queues, readers_per_queue, threads: threads.clamp(1, queues * readers_per_queue) }
+    }
+
+    pub(crate) fn thread_count(&self) -> usize {
+        self.threads
+    }
+
+    /// The threads that serve a queue.
+    pub(crate) fn threads(&self, queue: usize) -> Range<usize> {
+        if self.threads < self.queues {
+            let thread = queue % self.threads;
+            return thread..thread + 1;
+        }
+        let (share, more) = (self.threads / self.queues, self.threads % self.queues);
+        let first = queue * share + queue.min(more);
+        let count = (share + usize::from(queue < more)).min(self.readers_per_queue);
+        first..first + count
+    }
+
+    /// The thread that plays a reader of a queue.
+    pub(crate) fn thread(&self, queue: usize, reader: usize) -> usize {
+        let threads = self.threads(queue);
+        threads.start + reader % threads.len()
+    }
+
+    /// Wakes as many of a queue's threads as these chunks need.
+    pub(super) fn wake(&self, bells: &[Bell], number: usize, queue: &Queue, room: &Range<u64>) {
+        let mut left = room.end.saturating_sub(room.start);
+        if left == 0 {
+            return;
+        }
+        if queue.taker(room.start).is_none() {
+            for thread in self.threads(number) {
+                // One that sleeps until its own fetches end would take nothing on, and be counted.
+                left -= u64::from(bells[thread].ring_if_free());
+                if left == 0 {
+                    return;
+                }
+            }
+            return;
+        }
+        // Every reader of the queue comes up among so many chunks; every thread need not among fewer.
+        for chunk in room.clone().take(self.readers_per_queue) {
+            if let Some(reader) = queue.taker(chunk) {
+                bells[self.thread(number, reader)].ring();
+            }
+        }
+    }
+
+    /// The readers, as queue and number, that a thread plays.
+    pub(crate) fn readers(&self, thread: usize) -> Vec<(usize, usize)> {
+        let mine = |queue: &usize| self.threads(*queue).contains(&thread);
+        let queues = (0..self.queues).filter(mine);
+        let readers = queues.flat_map(|queue| (0..self.readers_per_queue).map(move |reader| (queue, reader)));
+        readers.filter(|(queue, reader)| self.thread(*queue, *reader) == thread).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reader_is_played_once() {
+        for (queues, readers, threads) in
+            [(1, 8, 8), (3, 2, 6), (3, 2, 4), (5, 2, 2), (1000, 8, 2), (2, 4, 99), (4, 1, 1), (3, 5, 7)]
+        {
+            let deal = Deal::new(queues, readers, threads);
+            let mut all: Vec<(usize, usize)> =
+                (0..deal.thread_count()).flat_map(|thread| deal.readers(thread)).collect();
+            let busy = (0..deal.thread_count()).filter(|thread| !deal.readers(*thread).is_empty()).count();
+            assert!(busy == deal.thread_count() || threads > queues, "{deal:?}");
+            all.sort_unstable();
+            let expected: Vec<(usize, usize)> =
+                (0..queues).flat_map(|queue| (0..readers).map(move |reader| (queue, reader))).collect();
+            assert_eq!(all, expected, "{deal:?}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What all readers and accelerators of one phase share.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use format::Format;
+use model::files::FileList;
+use model::names::Name;
+use model::order::EpochOrder;
+use model::plan::{PhasePlan, Split, TrainingPlan};
+use model::units::Nanos;
+use store::{Footprint, Store};
+
+use super::board::Board;
+use super::deal::Deal;
+use super::preprocess::Preprocessing;
+use super::queue::Queue;
+use super::shelf::Shelf;
+use super::tolerance::Tolerance;
+use crate::bell::Bell;
+use crate::events::Events;
+use crate::meter::Clock;
+use crate::stop::Stop;
+use crate::truth::Truth;
+
+/// One phase of one epoch while it runs.
+pub(crate) struct PhaseRun<'a> {
+    pub(crate) plan: &'a TrainingPlan,
+    pub(crate) phase: &'a PhasePlan,
+    pub(crate) epoch: u64,
+    pub(crate) order: EpochOrder,
+    /// First rank of this process.
+    pub(crate) first_rank: u64,
+    pub(crate) input: PhaseInput<'a>,
+    pub(crate) readers: Readers<'a>,
+    pub(crate) control: Control<'a>,
+    pub(crate) clock: &'a dyn Clock,
+    /// When the phase began.
+    pub(crate) begin: Nanos,
+    pub(crate) events: &'a Events,
+}
+
+/// What the phase reads, and through what.
+pub(crate) struct PhaseInput<'a> {
+    pub(crate) split: &'a Split,
+    /// Names and sizes of the split's files.
+    pub(crate) files: &'a dyn FileList,
+    pub(crate) format: &'a dyn Format,
+    pub(crate) store: &'a dyn Store,
+    /// The expected content of files, where it is compared.
+    pub(crate) truth: Option<Truth<'a>>,
+    /// What the phase has read so far, where it reads files more than once.
+    pub(crate) footprint: Option<&'a Footprint>,
+}
+
+/// What the reader threads work on together.
+pub(crate) struct Readers<'a> {
+    /// One per rank; queue i belongs to rank `first_rank` + i.
+    pub(crate) queues: Vec<Queue>,
+    /// Batches that are kept in memory, queue by queue; empty if none are.
+    pub(crate) shelves: Vec<Shelf>,
+    pub(crate) preprocessing: Preprocessing<'a>,
+    pub(crate) tolerance: Tolerance,
+    pub(crate) board: Board,
+    pub(crate) deal: Deal,
+    /// Wake the reader threads, one bell each.
+    pub(crate) work_bells: Vec<Bell>,
+}
+
+impl<'a> Readers<'a> {
+    /// Readers for `ranks` ranks. `errors` is the number of errors that the run has counted so far.
+    pub(crate) fn new(
+        plan: &'a TrainingPlan,
+        phase: &PhasePlan,
+        format: &'a dyn Format,
+        ranks: usize,
+        errors: u64,
+    ) -> Readers<'a> {
+        let loader = &plan.loader;
+        let deal = Deal::new(ranks, loader.readers_per_rank as usize, loader.threads as usize);
+        let queue = |_| Queue::new(phase.shards.steps, phase.shards.batch, loader);
+        let shelves = if loader.retained_bytes > 0 { ranks } else { 0 };
+        Readers {
+            queues: (0..ranks).map(queue).collect(),
+            shelves: (0..shelves).map(|_| Shelf::default()).collect(),
+            preprocessing: Preprocessing::new(&loader.preprocess, format, ranks, deal.thread_count()),
+            tolerance: Tolerance::new(loader.error_limit, errors),
+            board: Board::new(&deal),
+            work_bells: (0..deal.thread_count()).map(|_| Bell::default()).collect(),
+            deal,
+        }
+    }
+}
+
+/// What ends the phase early, and what wakes the accelerators.
+pub(crate) struct Control<'a> {
+    /// The stop request, from outside the phase.
+    pub(crate) stop: &'a Stop,
+    /// Set when a part of the phase fails.
+    pub(crate) abort: Stop,
+    failure: Mutex<Option<Failure>>,
+    /// Wakes the thread that drives the accelerators.
+    pub(crate) batch_bell: Bell,
+}
+
+impl<'a> Control<'a> {
+    pub(crate) fn new(stop: &'a Stop) -> Control<'a> {
+        Control { stop, abort: Stop::default(), failure: Mutex::default(), batch_bell: Bell::default() }
+    }
+
+    /// The failure that ended the phase, if one did.
+    pub(crate) fn into_failure(self) -> Option<Failure> {
+        self.failure.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What ended the work, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) rank: u64,
+    pub(crate) step: u64,
+    pub(crate) cause: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank {}, step {}: {}", self.rank, self.step, self.cause)
+    }
+}
+
+impl PhaseRun<'_> {
+    pub(crate) fn ending(&self) -> bool {
+        self.control.stop.wished() || self.control.abort.wished()
+    }
+
+    /// Why the phase ends, if a part has failed.
+    pub(crate) fn cause(&self) -> Option<String> {
+        self.control.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(ToString::to_string)
+    }
+
+    /// Keeps the first failure and ends the phase for all threads.
+    pub(crate) fn fail(&self, failure: Failure) {
+        self.control.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        self.control.abort.wish();
+        self.wake_all();
+    }
+
+    /// The name of a file, for a message.
+    pub(crate) fn file_name(&self, file: u64) -> String {
+        let mut name = Name::default();
+        match self.input.files.entry(file, &mut name) {
+            Ok(_) => name.to_string(),
+            Err(cause) => cause,
+        }
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.control.batch_bell.ring();
+        self.readers.work_bells.iter().for_each(|bell| {
+            bell.ring();
+        });
+    }
+
+    /// Wakes reader threads that can claim these chunks of a queue.
+    pub(crate) fn wake_for(&self, queue: usize, room: &Range<u64>) {
+        let Readers { queues, deal, work_bells, .. } = &self.readers;
+        deal.wake(work_bells, queue, &queues[queue], room);
+    }
+}
