@@ -265,7 +265,7 @@ fn folders_that_cannot_be_used() {
         ("checkpoint.burst_folder=./last", "the fast tier"),
         (
             "checkpoint.store='fault:posix,kind=hang'",
-            "that cannot happen to checkpoints; what can is eio, delay, full",
+            "this kind does not apply to checkpoints; the kinds that do are eio, delay, full",
         ),
     ] {
         let done = run(&dir, &[setting]);
@@ -284,7 +284,7 @@ fn folders_that_cannot_be_used() {
     assert_eq!(outcome(&done.json(), "restored-right"), "pass");
     let done = dir.feedline_unprivileged(&RUN).args(&results).run();
     let told = troubles(&done.exits(5).json()).concat();
-    assert!(told.contains("make the folder fast/") && told.contains("Permission denied"), "{told}");
+    assert!(told.contains("create the folder fast/") && told.contains("Permission denied"), "{told}");
     assert_eq!(complete(&dir, "last"), [1, 2, 3]);
     dir.set_mode("last", 0o755);
     dir.set_mode("fast", 0o755);

@@ -296,8 +296,8 @@ fn time_that_passes_by_plan_is_no_stall() {
 fn a_rule_that_makes_no_sense_is_refused() {
     let dir = Dir::small_with_data();
     for (store, says) in [
-        ("fault", "'' is no store with files"),
-        ("fault:null,kind=eio", "'null' is no store with files"),
+        ("fault", "'' is not a store with files"),
+        ("fault:null,kind=eio", "'null' is not a store with files"),
         ("fault:posix", "the kind is missing"),
         ("fault:posix,kind=eio,every=0", "every=0 should be a number of at least 1"),
     ] {

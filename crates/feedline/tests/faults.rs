@@ -121,7 +121,7 @@ fn a_folder_in_the_place_of_a_file() {
     let dir = many();
     fs::remove_file(dir.path(BAD)).unwrap();
     fs::create_dir(dir.path(BAD)).unwrap();
-    stopped(run(&dir, &[MANY]), &dir, &[BAD, "is a folder where a file should be"]);
+    stopped(run(&dir, &[MANY]), &dir, &[BAD, "is a folder, but should be a file"]);
     let before = dir.listing();
     let generate = dir.feedline(&["generate", "w.yaml", "--quiet"]).set(&[MANY]).run().exits(4).one_error();
     generate.says(BAD).says("is a folder");

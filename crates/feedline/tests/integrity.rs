@@ -48,14 +48,14 @@ fn one_bad_file_of_6250_is_found_and_named() {
     flip(&dir, &name(6001), 2345);
     run("full")
         .exits(4)
-        .says("data/train/img_6001_of_6250.jpeg holds other bytes than were written, from offset 2345 on")
+        .says("data/train/img_6001_of_6250.jpeg differs from what was written, from offset 2345 on")
         .says("(seed 123, file 6001, offset 2345)");
     flip(&dir, &name(6001), 2345);
 
     dir.write(&name(777), good(778));
     run("sample")
         .exits(4)
-        .says("data/train/img_0777_of_6250.jpeg holds other bytes than were written")
+        .says("data/train/img_0777_of_6250.jpeg differs from what was written")
         .says("(seed 123, file 777, offset ")
         .says("it holds the content of file 778, train/img_0778_of_6250.jpeg");
     dir.write(&name(777), &swapped);
@@ -124,7 +124,7 @@ fn one_flipped_byte_is_found_in_every_format() {
         let (name, bytes) =
             files.iter().find(|(name, _)| name.contains("_07_") && !name.ends_with(".idx")).unwrap();
         flip(&dir, &format!("data/train/{name}"), bytes.len() / 2);
-        run("full").exits(4).says(&format!("data/train/{name} holds other bytes than were written"));
+        run("full").exits(4).says(&format!("data/train/{name} differs from what was written"));
     }
 }
 
@@ -138,9 +138,7 @@ fn every_store_shows_its_bytes() {
         match said.code() {
             // Not on this file system, or not in this kernel.
             Some(3) => said.says("--store posix"),
-            _ => said
-                .exits(4)
-                .says("img_11_of_24.npz holds other bytes than were written, from offset 3000 on"),
+            _ => said.exits(4).says("img_11_of_24.npz differs from what was written, from offset 3000 on"),
         };
     }
 }

@@ -215,8 +215,8 @@ fn modes_that_exclude_each_other() {
             "direct",
             &["reader.readahead=random"],
             3,
-            "reader.readahead: random has no meaning with O_DIRECT, which reads what it is asked for and no further; \
-             leave it at normal, or read through the page cache (--store posix)",
+            "reader.readahead: random has no meaning with O_DIRECT, which never reads ahead; leave it at normal, or \
+             read through the page cache (--store posix)",
         ),
         (
             "sim:hdd",

@@ -1,6 +1,6 @@
-//! The yardstick for reading whole small files: open, read, close and nothing else, on a number of threads, each file
+//! The reference for reading whole small files: open, read, close and nothing else, on a number of threads, each file
 //! once per round in a shuffled order. `bare_loop FOLDER THREADS ROUNDS [direct]` prints files and MiB per second and
-//! CPU time of each round; `direct` reads past the page cache. Names and sizes are known before the clock starts.
+//! CPU time of each round; `direct` bypasses the page cache. Names and sizes are known before the clock starts.
 
 #![expect(clippy::print_stdout, reason = "a measuring program: this is its output")]
 
@@ -12,12 +12,12 @@ use std::time::Instant;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 
-/// Where buffers begin and reads end: a multiple of what any file system asks of O_DIRECT.
+/// Alignment of buffers and reads: a multiple of what any file system requires for O_DIRECT.
 const PAGE: usize = 4096;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// A file, and its size in whole pages, so that one read brings it.
+/// A file, and its size in whole pages, so that one read is enough.
 struct File {
     name: CString,
     room: usize,
@@ -88,13 +88,13 @@ fn read_all(folder: &Folder, threads: usize) -> Outcome<u64> {
     })
 }
 
-/// One thread: takes the next file as long as there is one.
+/// The loop of one thread: reads the next file while there is one.
 fn read_some(folder: &Folder, room: usize, next: &AtomicUsize) -> Outcome<u64> {
     let mut memory = vec![0; room + PAGE];
     let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
     let buffer = &mut memory[start..start + room];
     let mut bytes = 0;
-    // Relaxed: the number is all that is shared.
+    // Relaxed: the counter only distributes numbers and publishes no other data.
     while let Some(file) = folder.files.get(next.fetch_add(1, Ordering::Relaxed)) {
         let open = rustix::fs::openat(&folder.root, &file.name, folder.flags, Mode::empty())?;
         bytes += rustix::io::read(&open, &mut buffer[..file.room])? as u64;

@@ -1,6 +1,6 @@
 //! Reads all files of a folder through the lanes of a store, each once per round in a shuffled order, and prints files
-//! and MiB per second and CPU time of each round. `many FOLDER STORE READERS THREADS ROUNDS`; a store that reads both
-//! through the page cache and past it does the latter as `uring+odirect`. Reads are of at most 1 MiB.
+//! and MiB per second and CPU time of each round. `many FOLDER STORE READERS THREADS ROUNDS`; `uring+odirect` selects
+//! O_DIRECT for a store that supports both. Reads are of at most 1 MiB.
 
 #![expect(clippy::print_stdout, reason = "a measuring program: this is its output")]
 
@@ -58,7 +58,7 @@ fn main() -> Outcome<()> {
 fn list(folder: &str) -> Outcome<Vec<(Name, u64)>> {
     let entries = std::fs::read_dir(folder)?.map(|entry| {
         let entry = entry?;
-        let name = entry.file_name().to_str().and_then(Name::new).ok_or("a name that is no text")?;
+        let name = entry.file_name().to_str().and_then(Name::new).ok_or("a name is not valid text")?;
         Ok((name, entry.metadata()?.len()))
     });
     entries.collect()
@@ -83,7 +83,7 @@ fn read_all(store: &dyn Store, files: &[(Name, u64)], readers: usize, threads: u
     })
 }
 
-/// One thread: all its readers have a fetch in flight as long as there are files.
+/// The loop of one thread: all its readers have a fetch in flight while there are files.
 fn read_some(
     store: &dyn Store,
     files: &[(Name, u64)],
@@ -97,7 +97,7 @@ fn read_some(
     let mut free: Vec<usize> = (0..readers).collect();
     let mut bytes = 0;
     loop {
-        // Relaxed: the number is all that is shared.
+        // Relaxed: the counter only distributes numbers and publishes no other data.
         while let Some(reader) = free.pop() {
             let Some((name, len)) = files.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
             let ranges = [Extent { offset: 0, len: *len }];

@@ -1,6 +1,6 @@
 //! The registry of backends, and how a user names one: `posix`, `uring`, `sim:hdd`. Look-up, help, suggestions, the
-//! table of docs/stores.md, checkpoint tiers and conformance tests all come from its rows. What a plan needs to know
-//! of a backend is decided here, once, by [`Selection::plan`].
+//! table of docs/stores.md, checkpoint tiers and conformance tests all come from its rows. The facts about a backend
+//! that a plan needs are determined in one place, [`Selection::plan`].
 
 use model::location::Location;
 use model::plan::{Medium, Mode, StorePlan, Threads};
@@ -11,25 +11,25 @@ use crate::{Capabilities, Direct, Fault, Mmap, Null, Posix, Sim, Store, StoreErr
 
 type Open = fn(&Location, &Selection) -> Result<Box<dyn Store>, StoreError>;
 
-/// A backend as the registry lists it.
+/// A backend in the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
     pub name: &'static str,
-    /// What follows the name and a colon, as help shows it, such as `DEVICE`; empty if nothing may follow.
+    /// What follows the name and a colon, as shown in the help, such as `DEVICE`; empty if nothing may follow.
     pub arguments: &'static str,
     /// What it does, in one line for the docs.
     pub summary: &'static str,
-    /// A complete name that tests can use.
+    /// A complete selection that tests can use.
     pub example: &'static str,
     pub medium: Medium,
-    /// Whether it injects faults into another backend, by the rule in its arguments.
+    /// Whether it injects faults into another backend, according to the rule in its arguments.
     pub injects_faults: bool,
-    /// What it can do, which for a backend around a backend depends on the inner one.
+    /// What it can do; for a backend that wraps another one this depends on the inner one.
     pub capabilities: fn(&Selection) -> Capabilities,
     /// Finds mistakes in the arguments before anything is opened.
     pub check: fn(&Selection) -> Result<(), StoreError>,
     pub open: Open,
-    /// How it keeps checkpoints; `None` if it cannot.
+    /// How it stores checkpoints; `None` if it cannot.
     pub tier: Option<OpenTier>,
 }
 
@@ -72,12 +72,12 @@ fn documented_cache(holds_files: bool, cached: bool, odirect: bool) -> &'static 
     }
 }
 
-/// A name with its arguments, as a user writes them.
+/// A name with its arguments, as a user writes it.
 fn joined(name: &str, arguments: &str) -> String {
     if arguments.is_empty() { name.to_owned() } else { format!("{name}:{arguments}") }
 }
 
-/// A list of backends. Tests make longer ones.
+/// A list of backends. Tests use longer ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
     pub rows: &'static [Backend],
@@ -96,7 +96,7 @@ const NULL: Backend = Backend {
     tier: Some(OpenTier::Own(tier::null)),
 };
 
-/// Every backend. A new one is its own file and a row here.
+/// All backends. A new one needs its own file and a row here.
 pub const BACKENDS: Registry = Registry {
     rows: &[
         Backend {
@@ -191,7 +191,7 @@ impl Registry {
         StoreError::Refused(format!("there is no store '{text}'; the stores are {}{near}", names.join(", ")))
     }
 
-    /// How the backends are written, as a list for help and messages: `posix, sim:DEVICE or null`.
+    /// The backends as users write them, as a list for help and messages: `posix, sim:DEVICE or null`.
     pub fn listed(self, which: impl Fn(&Backend) -> bool) -> String {
         let shown: Vec<String> = self.rows.iter().filter(|row| which(row)).map(Backend::syntax).collect();
         match shown.split_last() {
@@ -201,7 +201,7 @@ impl Registry {
         }
     }
 
-    /// The help of a flag that chooses a store.
+    /// The help of a flag that selects a store.
     pub fn help(self, what: &str, default: &str) -> String {
         format!("{what}: {}; see docs/stores.md [default: {default}]", self.listed(|_| true))
     }
@@ -233,9 +233,9 @@ impl Registry {
 #[derive(Clone, Debug)]
 pub struct Selection {
     pub backend: &'static Backend,
-    /// Where a backend around a backend finds the inner one.
+    /// Where a backend that wraps another one looks up the inner one.
     pub(crate) registry: Registry,
-    /// What followed the name and a colon; empty if nothing did.
+    /// What followed the name and a colon; may be empty.
     pub arguments: String,
     pub mode: Mode,
 }
@@ -246,17 +246,17 @@ impl Selection {
         BACKENDS.select(text, mode)
     }
 
-    /// The backend that reads nothing, for measuring what feedline itself can do.
+    /// The backend that reads nothing, to measure the limits of feedline itself.
     pub fn null() -> Selection {
         Selection { backend: &NULL, registry: BACKENDS, arguments: String::new(), mode: Mode::default() }
     }
 
-    /// As it was written.
+    /// The selection as it was written.
     pub fn text(&self) -> String {
         joined(self.backend.name, &self.arguments)
     }
 
-    /// What plans, rules and reports need to know of it.
+    /// What plans, rules and reports need to know about it.
     pub fn plan(&self) -> StorePlan {
         let Capabilities { holds_files, threads, brings_bytes, cached, odirect } = self.capabilities();
         let Backend { medium, injects_faults, .. } = *self.backend;
@@ -272,7 +272,7 @@ impl Selection {
         }
     }
 
-    /// What is requested of the store, by the property names under which a store reports what it does.
+    /// What is requested of the store, under the property names under which a store reports what it did.
     pub fn requested(&self) -> Vec<(&'static str, String)> {
         let mut requested = vec![("store", self.backend.name.to_owned())];
         let plan = self.plan();
@@ -283,12 +283,12 @@ impl Selection {
         requested
     }
 
-    /// What the chosen store can do.
+    /// What the selected store can do.
     pub(crate) fn capabilities(&self) -> Capabilities {
         (self.backend.capabilities)(self)
     }
 
-    /// Finds mistakes in what was written, before anything is opened.
+    /// Finds mistakes in the selection before anything is opened.
     pub fn check(&self) -> Result<(), StoreError> {
         if self.backend.arguments.is_empty() && !self.arguments.is_empty() {
             return Err(StoreError::Refused(format!(
@@ -313,7 +313,7 @@ impl Selection {
         }
     }
 
-    /// Why checkpoints cannot be kept on it.
+    /// Why it cannot store checkpoints.
     pub(crate) fn no_tier(&self) -> StoreError {
         StoreError::Refused(format!(
             "checkpoints cannot be written by the store {}; set checkpoint.store to {}",

@@ -1,10 +1,10 @@
-//! Memory that bytes are read into. It begins on a page, because the kernel copies faster into it and because reads
-//! past the page cache demand it; it is made once and reused.
+//! Memory for reads. It is aligned to a page, because the kernel copies faster into it and because O_DIRECT requires
+//! it; it is allocated once and reused.
 
-/// Where a buffer begins: a page, which is a multiple of every block size that a file system asks for.
+/// Alignment of a buffer: a page, which is a multiple of every block size that a file system requires.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// Memory of which a part is in use. It is kept small, because every fetch that has ended carries one.
+/// A block of memory, of which a part is in use. The type is small, because every completed fetch carries one.
 #[derive(Debug, Default)]
 pub struct Buffer {
     /// One page longer than the capacity, so that the buffer can begin on a page.
@@ -14,7 +14,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Room for `capacity` bytes. Pages are taken from the system when they are first touched.
+    /// Space for `capacity` bytes. The system provides pages when they are first touched.
     pub fn with_capacity(capacity: usize) -> Buffer {
         let memory = vec![0; capacity + ALIGNMENT].into_boxed_slice();
         let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
@@ -30,13 +30,13 @@ impl Buffer {
         &self.memory[self.start..self.start + self.len]
     }
 
-    /// All of it, in use or not.
+    /// All of the memory, in use or not.
     pub fn room(&mut self) -> &mut [u8] {
         let capacity = self.capacity();
         &mut self.memory[self.start..self.start + capacity]
     }
 
-    /// Forgets what is in it and makes sure that `bytes` fit.
+    /// Discards the content and makes sure that `bytes` fit.
     pub(crate) fn prepare(&mut self, bytes: usize) {
         if self.capacity() < bytes {
             *self = Buffer::with_capacity(bytes);
@@ -44,7 +44,7 @@ impl Buffer {
         self.len = 0;
     }
 
-    /// Says how many bytes are in use.
+    /// Sets how many bytes are in use.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity());
     }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_begins_on_a_page_and_grows_when_it_must() {
+    fn it_is_page_aligned_and_grows_on_demand() {
         let mut buffer = Buffer::with_capacity(10);
         assert!(buffer.room().as_ptr().addr().is_multiple_of(ALIGNMENT));
         buffer.room()[..3].copy_from_slice(b"abc");

@@ -1,17 +1,17 @@
-//! For tests of what ends or changes a whole process: a test runs itself again in a process of its own.
+//! For tests of what ends or changes a whole process: a test runs itself again in a new process.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Says to the new process that it is one, and which folder it is to work in.
+/// Tells the new process that it is one, and which folder to use.
 const FOLDER: &str = "FEEDLINE_TEST_CHILD_FOLDER";
 
-/// The folder to work in, if this process was started by `again`.
+/// The folder to use, if this process was started by `again`.
 pub(crate) fn folder() -> Option<PathBuf> {
     std::env::var_os(FOLDER).map(PathBuf::from)
 }
 
-/// Runs the test of that name in a process of its own.
+/// Runs the test of this name in a new process.
 pub(crate) fn again(test: &str, folder: &Path) -> Output {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])

@@ -1,5 +1,5 @@
-//! What every store must do, whatever it is made of. Each backend and each wrapper around a backend runs these from
-//! its tests; they panic with the law that was broken.
+//! Conformance tests: what every store must do. Each backend and each wrapper around a backend runs them from its
+//! tests; they panic with the rule that was broken.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test suite: a panic is its verdict")]
 
@@ -27,7 +27,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// The lane of so many readers whose reads are at most `transfer` bytes.
+/// A lane for this many readers whose reads are at most `transfer` bytes.
 fn lane(store: &dyn Store, readers: usize, transfer: usize) -> Box<dyn Lane + '_> {
     store.lane(Traffic { readers, transfer, ..Traffic::untimed() }).unwrap()
 }
@@ -45,7 +45,7 @@ fn reap(lane: &mut dyn Lane) -> Option<Done> {
         match (lane.reap(), lane.awaits()) {
             (Some(done), _) => return Some(done),
             (None, Awaits::Nothing) => return None,
-            (None, Awaits::Moment(_)) => panic!("time does not pass here"),
+            (None, Awaits::Moment(_)) => panic!("time does not pass in these tests"),
             (None, Awaits::Medium) => lane.wait(Nanos(1_000_000_000)),
         }
     }
@@ -63,7 +63,7 @@ pub(crate) fn read_metadata(
     let part = Extent { offset, len };
     lane.submit(reader, Fetch { purpose, keep_open: true, into, ..range(name, &part, file_bytes) });
     let done = reap(lane).expect("in flight");
-    let kept = done.kept.expect("the buffer comes back").bytes().to_vec();
+    let kept = done.kept.expect("the buffer is returned").bytes().to_vec();
     done.outcome.map(|brought| (brought, kept))
 }
 
@@ -79,7 +79,7 @@ fn fetch_one(store: &dyn Store, transfer: usize, fetch: Fetch<'_>) -> Result<Bro
     let mut lane = lane(store, 3, transfer);
     lane.submit(2, fetch);
     let done = reap(&mut *lane).expect("a submitted fetch completes");
-    assert_eq!(done.reader, 2, "the reader comes back");
+    assert_eq!(done.reader, 2, "the reader is returned");
     assert!(reap(&mut *lane).is_none(), "nothing else is in flight");
     done.outcome
 }
@@ -92,7 +92,7 @@ pub fn store_with_files(store: &dyn Store) {
     bytes_can_be_kept(store);
     a_witness_sees_every_byte(store);
     a_file_can_stay_open(store);
-    tracks_tell_what_is_done(store);
+    tracks_show_operations(store);
     wrong_sizes_are_errors(store);
     every_read_is_timed(store);
     a_long_fetch_can_be_given_up(store);
@@ -101,13 +101,13 @@ pub fn store_with_files(store: &dyn Store) {
     lane_completes_every_fetch(store, &name("suite/small"), 100);
 }
 
-/// A file is written and read back: whether this store can read here at all.
+/// Writes a file and reads it back: whether this store works here at all.
 pub fn first_read(store: &dyn Store) -> Result<(), StoreError> {
     put(store, "first", &[1; 100]);
     fetch_one(store, 4096, range(&name("first"), &Extent { offset: 0, len: 100 }, 100)).map(|_| ())
 }
 
-/// Whoever put a pipe where a file should be gets an error, and soon.
+/// A pipe in place of a file is an error, without waiting.
 pub fn a_fifo_is_an_error(store: &dyn Store, root: &Path) {
     let (place, mode) = (root.join("pipe"), Mode::from_raw_mode(0o600));
     rustix::fs::mknodat(rustix::fs::CWD, place, FileType::Fifo, mode, 0).unwrap();
@@ -115,7 +115,7 @@ pub fn a_fifo_is_an_error(store: &dyn Store, root: &Path) {
     assert!(error.to_string().contains("pipe"), "{error}");
 }
 
-/// Files that end anywhere: around sectors, pages and transfers. For roads that read in granules.
+/// Files that end anywhere: around sectors, pages and transfers. For backends that read in granules.
 pub fn whole_files_of_odd_sizes(store: &dyn Store) {
     const MIB: u64 = 1 << 20;
     let file = name("odd");
@@ -127,7 +127,7 @@ pub fn whole_files_of_odd_sizes(store: &dyn Store) {
         lane.submit(0, Fetch { into: Some(Buffer::default()), ..range(&file, &whole, size) });
         let done = reap(&mut *lane).expect("in flight");
         assert_eq!(done.outcome.map(|brought| brought.bytes), Ok(size));
-        assert!(done.kept.expect("it comes back").bytes() == content, "a file of {size} bytes");
+        assert!(done.kept.expect("it is returned").bytes() == content, "a file of {size} bytes");
         let one_less = size.saturating_sub(1);
         for (planned, len) in [(size + 1, size + 1), (one_less, one_less)] {
             let outcome = fetch_one(store, MIB as usize, range(&file, &Extent { offset: 0, len }, planned));
@@ -142,7 +142,7 @@ pub fn whole_files_of_odd_sizes(store: &dyn Store) {
 
 fn files_appear_whole(store: &dyn Store) {
     store.files().create_folder(&name("suite")).unwrap();
-    store.files().create_folder(&name("suite")).expect("making a folder twice is fine");
+    store.files().create_folder(&name("suite")).expect("creating a folder twice is fine");
     assert_eq!(store.files().size(&name("suite/file")), Ok(None));
     put(store, "suite/file", &[1; 2500]);
     assert_eq!(store.files().size(&name("suite/file")), Ok(Some(2500)));
@@ -171,7 +171,7 @@ fn ranges_are_read_exactly(store: &dyn Store) {
     }
 }
 
-/// What is asked for is what the file holds, whatever the transfers, and wherever ranges begin and end.
+/// The bytes delivered are those of the file, for all transfer sizes and for ranges at any offsets.
 fn bytes_can_be_kept(store: &dyn Store) {
     let content: Vec<u8> = (0..70_000u64).map(|i| ((i * i) >> 7) as u8).collect();
     put(store, "suite/kept", &content);
@@ -189,7 +189,7 @@ fn bytes_can_be_kept(store: &dyn Store) {
         lane.submit(0, Fetch { ranges: &ranges, into: Some(kept), ..range(&file, &ranges[0], 70_000) });
         let done = reap(&mut *lane).expect("in flight");
         assert_eq!(done.outcome.unwrap().bytes, expected.len() as u64);
-        kept = done.kept.expect("the buffer comes back");
+        kept = done.kept.expect("the buffer is returned");
         assert!(kept.bytes() == expected, "the bytes are the file's, in transfers of {transfer}");
     }
     let absent = name("suite/absent");
@@ -199,10 +199,10 @@ fn bytes_can_be_kept(store: &dyn Store) {
     assert!(done.outcome.is_err() && done.kept.is_some(), "a buffer is not lost with its fetch");
 }
 
-/// What a witness was shown: reader, file, offset and bytes of a part.
+/// A call of a witness: reader, file, offset and bytes.
 type Shown = (usize, u64, u64, Vec<u8>);
 
-/// Notes all that it is shown, and objects to what follows `most` bytes.
+/// Records all its calls, and fails after `most` bytes.
 struct Seeing {
     seen: Mutex<Vec<Shown>>,
     most: usize,
@@ -217,7 +217,7 @@ impl Witness for Seeing {
     }
 }
 
-/// A witness sees what was asked for, in its order, and nothing else; what it objects to ends the fetch.
+/// A witness sees exactly the requested bytes, in order; an error from it ends the fetch.
 fn a_witness_sees_every_byte(store: &dyn Store) {
     let content: Vec<u8> = (0..70_000u64).map(|i| ((i * i) >> 7) as u8).collect();
     let file = name("suite/kept");
@@ -239,7 +239,7 @@ fn a_witness_sees_every_byte(store: &dyn Store) {
         }
         while let Some(Extent { offset, len }) = expected {
             let (reader, file, at, bytes) = seen.next().expect("every byte is seen");
-            assert_eq!((reader, file, at), (1, FILE, offset), "parts follow one another");
+            assert_eq!((reader, file, at), (1, FILE, offset), "calls are contiguous");
             assert!(bytes == content[at as usize..][..bytes.len()], "the bytes at {at} are the file's");
             let rest = len - bytes.len() as u64;
             expected = if rest > 0 {
@@ -248,7 +248,7 @@ fn a_witness_sees_every_byte(store: &dyn Store) {
                 left.next()
             };
         }
-        assert!(seen.len() <= usize::from(most < usize::MAX), "nothing is shown that was not asked for");
+        assert!(seen.len() <= usize::from(most < usize::MAX), "only requested bytes are passed");
     }
 }
 
@@ -264,11 +264,11 @@ fn a_file_can_stay_open(store: &dyn Store) {
         reap(lane).unwrap().outcome.unwrap().opens
     };
     assert_eq!(opens(&mut *lane, 0, &file, true), 1);
-    assert_eq!(opens(&mut *lane, 1, &file, true), 1, "each reader has its own");
+    assert_eq!(opens(&mut *lane, 1, &file, true), 1, "each reader has its own open file");
     assert_eq!(opens(&mut *lane, 0, &file, true), 0, "it is still open");
     assert_eq!(opens(&mut *lane, 0, &other, false), 1, "another file");
     assert_eq!(opens(&mut *lane, 0, &other, false), 1, "it was closed");
-    assert_eq!(opens(&mut *lane, 1, &file, false), 0, "what another reader does is nothing to it");
+    assert_eq!(opens(&mut *lane, 1, &file, false), 0, "other readers do not affect it");
     let mut metadata = |offset| read_metadata(&mut *lane, 0, (&other, 10), offset, 4);
     assert_eq!(metadata(6).unwrap().0.opens, 1);
     let (brought, bytes) = metadata(0).unwrap();
@@ -289,7 +289,7 @@ fn a_long_fetch_can_be_given_up(store: &dyn Store) {
     assert_eq!(done.outcome.unwrap_err(), StoreError::GivenUp);
 }
 
-fn tracks_tell_what_is_done(store: &dyn Store) {
+fn tracks_show_operations(store: &dyn Store) {
     put(store, "suite/tracked", &[1; 2500]);
     let (tracks, file) = ([Track::default(), Track::default()], name("suite/tracked"));
     let mut lane =
@@ -300,7 +300,7 @@ fn tracks_tell_what_is_done(store: &dyn Store) {
     assert_eq!((tracks[1].operation(), tracks[0].ended()), (None, 0));
     let before = tracks[0].ended();
     read_metadata(&mut *lane, 0, (&file, 2500), 7, 9).unwrap();
-    assert!(tracks[0].ended() >= before + 2, "metadata, too");
+    assert!(tracks[0].ended() >= before + 2, "also for metadata");
 }
 
 fn wrong_sizes_are_errors(store: &dyn Store) {
@@ -316,7 +316,7 @@ fn wrong_sizes_are_errors(store: &dyn Store) {
     }
 }
 
-/// The size of a file is checked whichever part is fetched, samples or metadata, and whether it stays open or not.
+/// The size of a file is checked for any part that is fetched, samples or metadata, whether it stays open or not.
 fn parts_of_a_file_of_another_size_are_refused(store: &dyn Store, planned: u64, len: u64) {
     let (file, part) = (name("suite/file"), Extent { offset: 0, len });
     let is_refused = |outcome: Result<Brought, StoreError>| match outcome {
@@ -335,7 +335,7 @@ fn parts_of_a_file_of_another_size_are_refused(store: &dyn Store, planned: u64, 
 }
 
 /// Every open and read, of samples and of metadata, is counted and has its span, in the same number on every backend.
-/// So is what is done about the pages of each fetch, where reads go through the page cache.
+/// The same holds for the page-cache operations of each fetch, if reads go through the page cache.
 fn every_read_is_timed(store: &dyn Store) {
     put(store, "suite/timed", &vec![5; 200_000]);
     let file = name("suite/timed");
@@ -369,11 +369,11 @@ fn missing_things_are_named(store: &dyn Store) {
     let error = fetch_one(store, 4096, range(&absent, &Extent { offset: 0, len: 1 }, 9)).unwrap_err();
     assert!(matches!(error, StoreError::Missing { .. }), "{error:?}");
     assert!(error.to_string().contains("suite/absent"), "{error}");
-    let error = store.files().create(&name("nowhere/file")).err().expect("no folder, no file");
+    let error = store.files().create(&name("nowhere/file")).err().expect("the folder is missing");
     assert!(error.to_string().contains("nowhere/file"), "{error}");
 }
 
-/// A lane gives back one completion for each fetch, also when all its readers have one in flight.
+/// A lane returns one completion for each fetch, also when all its readers have one in flight.
 pub fn lane_completes_every_fetch(store: &dyn Store, file: &Name, len: u64) {
     const READERS: usize = 40;
     let mut lane = lane(store, READERS, 4096);
@@ -381,7 +381,7 @@ pub fn lane_completes_every_fetch(store: &dyn Store, file: &Name, len: u64) {
     let mut left = [25; READERS];
     let mut free: Vec<usize> = (0..READERS).collect();
     let mut ended = 0;
-    // A blocking lane wants to be reaped after every fetch; the others are kept full.
+    // A blocking lane has to be reaped after every fetch; other lanes are kept full.
     let one_at_a_time = store.capabilities().threads == crate::Threads::PerReader;
     while ended < 25 * READERS {
         while let Some(reader) = free.pop() {

@@ -1,6 +1,6 @@
-//! What a block device stands on, as far as /sys shows: a disk, memory, or a file that is read through the page cache.
-//! Loop devices, partitions, device mapper, md and bcache are followed down. Caches of a hypervisor, a disk array or a
-//! network device are below what /sys shows.
+//! What is below a block device, as far as /sys shows it: a disk, memory, or a file that is read through the page
+//! cache. Loop devices, partitions, device mapper, md and bcache are followed down. Caches of a hypervisor, a disk
+//! array or a network device are not visible in /sys.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use crate::ground::Ground;
 
 /// Names of devices that keep their blocks in memory.
 const IN_MEMORY: &[&str] = &["zram", "ram", "nullb"];
-/// Models of SCSI disks that do.
+/// Models of SCSI disks that keep their blocks in memory.
 const MEMORY_MODELS: &[&str] = &["scsi_debug", "RAMDISK"];
-/// Devices on top of each other; more than these are a loop of links.
+/// Maximum depth of devices on top of each other; more than this is a cycle of links.
 const DEEPEST: usize = 16;
 
 /// A block device by its number.
@@ -24,7 +24,7 @@ pub struct BlockDevice {
 }
 
 impl BlockDevice {
-    /// `None` for the numbers of file systems that lie on no device of their own.
+    /// `None` for the numbers of file systems that have no device of their own.
     pub(crate) fn numbered(number: u64) -> Option<BlockDevice> {
         let device = BlockDevice { major: major(number), minor: minor(number) };
         (device.major != 0).then_some(device)
@@ -42,7 +42,7 @@ impl BlockDevice {
         path.exists().then_some(path)
     }
 
-    /// Why bytes that it delivers may come from memory; `None` if it stands on disks all the way down.
+    /// Why bytes that it delivers may come from memory; `None` if there are only disks below it.
     pub(crate) fn untold(&self) -> Option<String> {
         self.follow(Path::new("/sys"), &ground_of_file, 0)
     }
@@ -51,9 +51,9 @@ impl BlockDevice {
         sys.join(format!("dev/block/{}:{}", self.major, self.minor))
     }
 
-    /// `file`: why the bytes of a file may come from memory.
+    /// `file` returns why the bytes of a file may come from memory.
     fn follow(&self, sys: &Path, file: &FileUntold, depth: usize) -> Option<String> {
-        // Without this folder there is nothing to follow, as in a container that hides /sys.
+        // If this folder does not exist, as in a container that hides /sys, nothing can be followed.
         let folder = fs::canonicalize(self.folder(sys)).ok()?;
         let is_part = folder.join("partition").exists();
         let disk = if is_part { folder.parent()? } else { &folder };
@@ -79,7 +79,7 @@ impl BlockDevice {
 
 type FileUntold = dyn Fn(&Path) -> Option<String>;
 
-/// A loop device reads its file past the page cache only if it was told to.
+/// A loop device bypasses the page cache when it reads its file only if it is set up to do so.
 fn loop_device(name: &str, disk: &Path, backing: &str, file: &FileUntold) -> Option<String> {
     if let Some(why) = file(Path::new(backing)) {
         return Some(format!("the device {name} is the file {backing}: {why}"));
@@ -88,12 +88,12 @@ fn loop_device(name: &str, disk: &Path, backing: &str, file: &FileUntold) -> Opt
     (!is_direct).then(|| {
         format!(
             "the device {name} reads its file {backing} through the page cache, which may have it in memory (losetup \
-             --direct-io=on {name} reads past it)"
+             --direct-io=on {name} bypasses it)"
         )
     })
 }
 
-/// Why the bytes of a file may come from memory. It is opened to be looked at only.
+/// Why the bytes of a file may come from memory. It is opened for queries only.
 fn ground_of_file(path: &Path) -> Option<String> {
     let shown = path.display().to_string();
     match fs::File::open(path) {
@@ -104,7 +104,7 @@ fn ground_of_file(path: &Path) -> Option<String> {
     }
 }
 
-/// The devices that the links in a folder of /sys lead to.
+/// The devices that the links in a folder of /sys point to.
 pub(crate) fn devices_in(folder: &Path) -> Vec<BlockDevice> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     entries.filter_map(|entry| BlockDevice::parse(&text(&entry.ok()?.path().join("dev"))?)).collect()
@@ -114,7 +114,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// A file of /sys, without the end of its line.
+/// The text of a file of /sys, without the newline.
 fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
 }
@@ -123,7 +123,7 @@ fn text(path: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A /sys with the devices of one test: path below `block`, number, files with their texts, numbers below it.
+    /// A fake /sys for one test: path below `block`, number, files with their texts, names of the devices below.
     struct Sys(tempfile::TempDir);
 
     impl Sys {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_on_devices_are_followed_down() {
+    fn stacked_devices_are_followed_down() {
         let sys = Sys::new();
         sys.device("sda", "8:0", &[], &[]);
         sys.device("zram1", "252:1", &[], &[]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_device_is_what_its_file_is() {
+    fn a_loop_device_is_judged_by_its_file() {
         let sys = Sys::new();
         let backed = |file, dio| [("loop/backing_file", file), ("loop/dio", dio)];
         sys.device("loop0", "7:0", &backed("/disk/image\n", "1\n"), &[]);

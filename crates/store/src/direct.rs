@@ -1,5 +1,5 @@
-//! Local or mounted files past the page cache: open with O_DIRECT, pread in whole granules, close. What a read
-//! brings comes from the medium each time.
+//! Local or mounted files, bypassing the page cache: open with O_DIRECT, pread in whole granules, close. Every read
+//! comes from the storage.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ impl Direct {
         odirect: true,
     };
 
-    /// Opens the data folder, which must exist and lie on a file system that has such reads.
+    /// Opens the data folder, which must exist and be on a file system that supports O_DIRECT.
     pub fn open(root: &Path, mode: Mode) -> Result<Direct, StoreError> {
         let folder = Folder::open(root)?;
         let past_cache = PastCache::of(&folder, mode.readahead)?;
@@ -87,7 +87,7 @@ impl Blocking for Direct {
     }
 
     fn close(&self, file: OwnedFd, _name: &Name) -> Result<(), StoreError> {
-        // Nothing was written through it, so close has nothing to report.
+        // Nothing was written to it, so close has nothing to report.
         drop(file);
         Ok(())
     }
@@ -125,7 +125,7 @@ mod tests {
     use crate::conformance;
     use model::spec::Readahead;
 
-    /// The store on a new folder. Where the file system of the tests has no O_DIRECT the refusal is checked instead.
+    /// The store on a new folder. If the tests' file system does not support O_DIRECT, the refusal is checked instead.
     fn store() -> Option<(tempfile::TempDir, Direct)> {
         let folder = tempfile::tempdir().unwrap();
         match Direct::open(folder.path(), Mode::default()) {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_in_the_place_of_a_file_is_an_error_and_no_hang() {
+    fn a_fifo_in_place_of_a_file_is_an_error_and_does_not_hang() {
         let Some((folder, store)) = store() else { return };
         conformance::a_fifo_is_an_error(&store, folder.path());
     }
@@ -156,10 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_no_disk() {
+    fn a_folder_in_memory_is_refused() {
         let shared = Path::new("/dev/shm");
         let facts = rustix::fs::statfs(shared).unwrap();
-        assert_eq!(facts.f_type as u64, 0x0102_1994, "tests run where /dev/shm is what it is everywhere");
+        assert_eq!(facts.f_type as u64, 0x0102_1994, "/dev/shm is a tmpfs");
         let error = Direct::open(shared, Mode::default()).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_into_memory_is_no_disk_either() {
+    fn a_link_to_a_file_in_memory_is_refused() {
         let Some((folder, store)) = store() else { return };
         let memory = tempfile::tempdir_in("/dev/shm").unwrap();
         std::os::unix::fs::symlink(memory.path(), folder.path().join("suite")).unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_did_is_told() {
+    fn observed_properties_are_reported() {
         let Some((_folder, store)) = store() else { return };
         let observed = store.observed();
         assert_eq!(observed[0], ("o_direct", "true".to_owned()));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_the_place_of_a_file_is_called_one() {
+    fn a_folder_in_place_of_a_file_is_reported_as_one() {
         let Some((folder, store)) = store() else { return };
         std::fs::create_dir(folder.path().join("sub")).unwrap();
         let name = Name::new("sub").unwrap();
@@ -208,11 +208,11 @@ mod tests {
             store.read_at(&file, &name, 0, &mut page.room()[..4096])
         });
         let error = outcome.unwrap_err().to_string();
-        assert!(error.ends_with("sub is a folder where a file should be"), "{error}");
+        assert!(error.ends_with("sub is a folder, but should be a file"), "{error}");
     }
 
     #[test]
-    fn a_read_between_granules_is_refused_by_name() {
+    fn an_unaligned_read_is_refused_with_the_name() {
         let Some((folder, store)) = store() else { return };
         conformance::first_read(&store).unwrap();
         let name = Name::new("first").unwrap();
@@ -220,9 +220,6 @@ mod tests {
         let mut odd = crate::Buffer::with_capacity(4096);
         let error = store.read_at(&file, &name, 1, &mut odd.room()[..4096]).unwrap_err().to_string();
         let place = folder.path().join("first");
-        assert!(
-            error.starts_with(&format!("{} cannot be read past the page cache", place.display())),
-            "{error}"
-        );
+        assert!(error.starts_with(&format!("{} cannot be read with O_DIRECT", place.display())), "{error}");
     }
 }

@@ -1,10 +1,10 @@
-//! What can go wrong between us and a medium. Every variant names the object; the engine adds rank and step.
+//! Errors of access to storage. Every variant names the object; the engine adds rank and step.
 
 use model::location::Unsupported;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// The operation that failed, as messages name it.
+/// The operation that failed, with its name in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Open,
@@ -54,14 +54,14 @@ impl std::fmt::Display for Operation {
             Operation::Write => "write",
             Operation::Close => "close",
             Operation::Rename => "rename",
-            Operation::MakeFolder => "make the folder",
-            Operation::Stat => "look at",
+            Operation::MakeFolder => "create the folder",
+            Operation::Stat => "stat",
             Operation::List => "list",
             Operation::Sync => "flush",
             Operation::Lock => "lock",
-            Operation::Advise => "give advice on reading",
+            Operation::Advise => "set the read-ahead advice of",
             Operation::Remove => "remove",
-            Operation::FreeSpace => "ask for the free space of",
+            Operation::FreeSpace => "query the free space of",
         })
     }
 }
@@ -70,17 +70,17 @@ impl std::fmt::Display for Operation {
 pub enum StoreError {
     #[error("{name} does not exist")]
     Missing { name: String },
-    #[error("{name} is a folder where a file should be")]
+    #[error("{name} is a folder, but should be a file")]
     Folder { name: String },
-    #[error("{name} is too short: it ends at byte {end}, the plan needs {needed} bytes")]
+    #[error("{name} is too short: it ends at byte {end}, but the plan needs {needed} bytes")]
     Short { name: String, end: u64, needed: u64 },
-    #[error("{name} is too long: it has {found} bytes, the plan says {planned}")]
+    #[error("{name} is too long: it has {found} bytes, but the plan expects {planned}")]
     Long { name: String, found: u64, planned: u64 },
-    #[error("{name} holds other bytes than were written, from offset {offset} on: {what}")]
+    #[error("{name} differs from what was written, from offset {offset} on: {what}")]
     WrongBytes { name: String, offset: u64, what: String },
     #[error("no space left on the device while writing {name}")]
     Full { name: String },
-    #[error("another feedline is writing to {name}; wait for it")]
+    #[error("another feedline is writing to {name}; wait until it ends")]
     Busy { name: String },
     #[error(
         "{name} is {what}, which feedline does not replace or remove; remove it yourself, or choose another folder"
@@ -90,18 +90,18 @@ pub enum StoreError {
         "{name} holds files that feedline did not write, or cannot read; move it away or choose another folder"
     )]
     Foreign { name: String },
-    #[error("given up, because the run ends")]
+    #[error("cancelled, because the run ends")]
     GivenUp,
     #[error("cannot {operation} {name}: {cause}")]
     Io { operation: Operation, name: String, cause: Errno },
     #[error(
-        "{name}: reads that leave nothing in the page cache (reader.readahead: dontcache) are not possible here; they \
-         need Linux 6.14 and a file system that has them, such as ext4 or xfs"
+        "{name}: reads that leave nothing in the page cache (reader.readahead: dontcache) are not supported here; they \
+         need Linux 6.14 and a file system that supports them, such as ext4 or xfs"
     )]
     NoDontcache { name: String },
     #[error(
-        "{name} cannot be read past the page cache (O_DIRECT): {reason}; use --store posix, or a folder on a file \
-         system that has such reads, such as ext4 or xfs"
+        "{name} cannot be read with O_DIRECT: {reason}; use --store posix, or a folder on a file system that supports \
+         O_DIRECT, such as ext4 or xfs"
     )]
     NoDirect { name: String, reason: String },
     #[error("{0}")]
@@ -110,7 +110,7 @@ pub enum StoreError {
     Unsupported { store: &'static str, operation: Operation, name: String },
 }
 
-/// Errors of the kernel that storage is known for, and the words that ledgers count them under.
+/// Kernel errors that are typical of storage, and the words under which ledgers count them.
 const WORDS: [(Errno, &str); 16] = [
     (Errno::IO, "eio"),
     (Errno::ACCESS, "eacces"),
@@ -137,7 +137,7 @@ impl From<Unsupported> for StoreError {
 }
 
 impl StoreError {
-    /// A short word that stays the same from version to version, for counting.
+    /// A short word that is stable across versions, for counting.
     pub fn kind(&self) -> String {
         let word = match self {
             StoreError::Missing { .. } => "enoent",
@@ -159,8 +159,8 @@ impl StoreError {
         word.to_owned()
     }
 
-    /// Whether it is about this file alone, so that other files may still be read. A road that is closed is closed for
-    /// all of them.
+    /// Whether it is about this file alone, so that other files may still be read. An unavailable backend is
+    /// unavailable for all of them.
     pub fn is_about_a_file(&self) -> bool {
         matches!(
             self,
@@ -173,7 +173,7 @@ impl StoreError {
         )
     }
 
-    /// The error that `cause` means for `name`.
+    /// The error for `cause` on `name`.
     pub fn io(operation: Operation, name: &str, cause: Errno) -> StoreError {
         let name = name.to_owned();
         match cause {

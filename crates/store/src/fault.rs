@@ -1,5 +1,5 @@
-//! A store around a store that holds files, which goes wrong by rule: what a run does about errors, delays and reads
-//! that never end can be seen without a broken disk. `fault:posix,kind=eio,every=100` fails every 100th fetch.
+//! Wraps a store that holds files and injects faults by rule, to test the reaction of a run to errors, delays and reads
+//! that never end without a broken disk. `fault:posix,kind=eio,every=100` fails every 100th fetch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{
     Store, StoreError, Threads, Traffic, Waker, Witness,
 };
 
-/// A store whose fetches go wrong by rule.
+/// A store that injects faults into fetches.
 #[derive(Debug)]
 pub struct Fault {
     inner: Box<dyn Store>,
@@ -33,7 +33,7 @@ impl Fault {
         rule::parse(selection).map(drop)
     }
 
-    /// What the store inside can do; where none is named well, which `check` says, what it would have to.
+    /// What the inner store can do; if it is not named correctly, which `check` reports, what it would have to do.
     pub(crate) fn inner_capabilities(selection: &Selection) -> Capabilities {
         rule::parse(selection).map_or(Posix::CAPABILITIES, |(inner, _)| inner.capabilities())
     }
@@ -44,7 +44,7 @@ impl Fault {
         Ok(Box::new(Fault { inner, place: place.clone(), strikes, text }))
     }
 
-    /// The error that a fetch ends in.
+    /// The error with which a fetch ends.
     fn error(&self, fetch: &Fetch<'_>) -> StoreError {
         let name = self.place.join(fetch.name.as_str()).to_string();
         let range = fetch.ranges.first().copied().unwrap_or(Extent { offset: 0, len: 0 });
@@ -73,8 +73,8 @@ impl Store for Fault {
     }
 
     fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
-        // The lane inside may hold on to its witness for as long as the store lives. A few bytes that stay for each
-        // lane are a fair price in a store for trials.
+        // The inner lane may hold its witness as long as the store lives. Leaking a few bytes per lane is acceptable in
+        // a store for tests.
         let spoiler: &'a Spoiler<'a> = Box::leak(Box::new(Spoiler {
             witness: traffic.witness,
             spoils: (0..traffic.readers).map(|_| AtomicBool::new(false)).collect(),
@@ -105,10 +105,10 @@ impl Store for Fault {
     }
 }
 
-/// Shows a witness other bytes than came. Relaxed: the lane's thread alone sets and sees the flags.
+/// Passes modified bytes to a witness. Relaxed: only the lane's thread sets and reads the flags.
 struct Spoiler<'a> {
     witness: Option<&'a dyn Witness>,
-    /// Whose next bytes are to be wrong, reader by reader.
+    /// For each reader, whether its next bytes are modified.
     spoils: Vec<AtomicBool>,
 }
 
@@ -124,14 +124,14 @@ impl Witness for Spoiler<'_> {
     }
 }
 
-/// As in a kernel that waits for a server that is gone: nobody is heard any more.
+/// Hangs like a kernel that waits for a server that is gone: nothing can interrupt it.
 fn hang() -> ! {
     loop {
         std::thread::park();
     }
 }
 
-/// A fetch that goes to the store inside when its time has come.
+/// A fetch that is submitted to the inner store at a later time.
 struct Delayed {
     due: Nanos,
     reader: usize,
@@ -149,13 +149,13 @@ struct FaultLane<'a> {
     inner: Box<dyn Lane + 'a>,
     traffic: Traffic<'a>,
     spoiler: &'a Spoiler<'a>,
-    /// Whose fetch brings wrong bytes, for those who keep them.
+    /// For each reader, whether bytes that its fetch keeps are modified.
     spoilt: Vec<bool>,
     done: VecDeque<Done>,
     delayed: Vec<Delayed>,
     /// Fetches that never end.
     hung: usize,
-    /// When a fetch that was delayed began, reader by reader.
+    /// For each reader, when its delayed fetch began.
     began: Vec<Option<Nanos>>,
 }
 
@@ -205,7 +205,7 @@ impl FaultLane<'_> {
         }
     }
 
-    /// Lets fetches go whose time has come.
+    /// Submits delayed fetches that are due.
     fn release(&mut self) {
         if self.delayed.is_empty() {
             return;
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_nothing_happens_to_passes_the_conformance_suite() {
+    fn a_store_without_injected_faults_passes_the_conformance_tests() {
         for inner in ["posix", "mmap"] {
             let (_folder, store) = store(&format!("{inner},kind=eio,file=nowhere"));
             conformance::store_with_files(&*store);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn it_strikes_by_rule() {
+    fn faults_follow_the_rule() {
         let (_folder, store) = store("posix,kind=eio,every=3,after=2,limit=2,file=a");
         let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
         for name in [&a, &b] {
@@ -313,16 +313,16 @@ mod tests {
             lane.reap().unwrap().outcome.map(|brought| brought.bytes).map_err(|error| error.kind())
         };
         let mut is_struck = |_: &usize| {
-            assert_eq!(fetch(&b), Ok(10), "its name is another");
+            assert_eq!(fetch(&b), Ok(10), "its name does not match");
             fetch(&a) == Err("eio".to_owned())
         };
         let struck: Vec<usize> = (1..=20).filter(|number| is_struck(number)).collect();
-        assert_eq!(struck, [5, 8], "every third behind the first two, twice");
+        assert_eq!(struck, [5, 8], "every third after the first two, twice");
         assert!(store.observed().contains(&("faults_injected", "2".to_owned())));
     }
 
     #[test]
-    fn metadata_is_struck_and_upkeep_is_not() {
+    fn faults_hit_metadata_but_not_upkeep() {
         let (_folder, store) = store("posix,kind=eio");
         let name = Name::new("a").unwrap();
         let mut writer = store.files().create(&name).unwrap();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_are_seen_and_kept() {
+    fn wrong_bytes_are_passed_to_the_witness_and_kept() {
         let (_folder, store) = store("posix,kind=wrong-bytes,limit=1");
         let name = Name::new("a").unwrap();
         let mut writer = store.files().create(&name).unwrap();

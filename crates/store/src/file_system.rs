@@ -1,33 +1,34 @@
-//! What is known of file systems, in one table: whether their files lie in the kernel's page cache, so that its pages
-//! can be counted and given back, and who counts the bytes that come from below. What is not known of one is said.
+//! What is known about file systems, in one table: whether their files are in the kernel's page cache, so that pages
+//! can be counted and evicted, and what counts the bytes read from the storage below. Unknown file systems are reported
+//! as such.
 
 use rustix::fd::AsFd;
 
 use crate::{Operation, StoreError};
 
-/// Where a file system keeps its files.
+/// Where a file system stores its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileSystemKind {
     /// On a block device, block by block.
     Disk,
-    /// On a block device, where bytes may be packed or fetched by threads of the kernel's own.
+    /// On a block device, where bytes may be packed or read by kernel threads.
     Packed,
-    /// On a server, behind the page cache; the client counts what it delivers.
+    /// On a server, behind the page cache; the client counts delivered bytes.
     Nfs,
     /// On servers, behind the page cache.
     Remote,
-    /// Behind a cache of its own beside the page cache.
+    /// Behind a cache of its own, next to the page cache.
     Own,
     /// In another file system.
     Stacked,
     /// In another process.
     Process,
-    /// In memory and nowhere else.
+    /// Only in memory.
     Memory,
     Unknown,
 }
 
-/// The numbers of linux/magic.h, and of those who are not in it.
+/// The numbers of linux/magic.h, and of file systems that are not listed there.
 const KNOWN: &[(u32, &str, FileSystemKind)] = &[
     (0x0000_ef53, "ext4", FileSystemKind::Disk),
     (0x5846_5342, "xfs", FileSystemKind::Disk),
@@ -58,14 +59,14 @@ const KNOWN: &[(u32, &str, FileSystemKind)] = &[
     (0x9584_58f6, "hugetlbfs", FileSystemKind::Memory),
 ];
 
-/// Who counts the bytes that come from below a file system.
+/// What counts the bytes that are read from below a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// The kernel, for the process that causes them to be fetched.
+    /// The kernel, for the process that causes the reads.
     Process,
-    /// The same, but it may miss some.
+    /// The kernel, but it may miss some.
     ProcessAtLeast,
-    /// The client of NFS, for each mount.
+    /// The NFS client, for each mount.
     NfsMount,
     Nobody,
 }
@@ -78,14 +79,14 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// That of an open file or folder. `place` is how a message names it.
+    /// The file system of an open file or folder. `place` is its name in messages.
     pub fn of(file: impl AsFd, place: &str) -> Result<FileSystem, StoreError> {
         let facts =
             rustix::fs::fstatfs(file).map_err(|cause| StoreError::io(Operation::Stat, place, cause))?;
         Ok(FileSystem::numbered(facts.f_type as u64))
     }
 
-    /// The kernel's word may be a signed 32 bits wide.
+    /// The kernel's value may be a sign-extended 32-bit number.
     fn numbered(magic: u64) -> FileSystem {
         let magic = (magic & 0xffff_ffff) as u32;
         let known = KNOWN.iter().find(|(number, ..)| *number == magic);
@@ -94,12 +95,12 @@ impl FileSystem {
         FileSystem { name, magic, kind }
     }
 
-    /// Whether its files are in memory and nowhere else.
+    /// Whether its files exist only in memory.
     pub fn is_memory(&self) -> bool {
         self.kind == FileSystemKind::Memory
     }
 
-    /// Why the count of a file's pages does not tell what is served from memory; `None` where it does.
+    /// Why the count of a file's pages does not show what is read from memory; `None` if it does.
     pub fn untold(&self) -> Option<String> {
         let name = self.name;
         Some(match self.kind {
@@ -111,20 +112,20 @@ impl FileSystem {
                 format!("{name} reads from another file system, whose pages are not counted here")
             }
             FileSystemKind::Process => {
-                format!("{name} asks another process, which may have the bytes in memory")
+                format!("{name} reads from another process, which may have the bytes in memory")
             }
             FileSystemKind::Memory => format!("{name} keeps files in memory"),
             FileSystemKind::Unknown => {
-                format!("what the file system of number {:#x} keeps in memory is not known", self.magic)
+                format!("it is unknown what the file system with number {:#x} keeps in memory", self.magic)
             }
         })
     }
 
-    /// Who counts the bytes that come from below.
+    /// What counts the bytes that are read from below.
     pub fn counter(&self) -> Counter {
         match self.kind {
             FileSystemKind::Disk => Counter::Process,
-            // What a stack delivers comes from a disk in the end, or does not.
+            // A stacked file system may or may not read from a disk in the end.
             FileSystemKind::Packed | FileSystemKind::Stacked | FileSystemKind::Own => Counter::ProcessAtLeast,
             FileSystemKind::Nfs => Counter::NfsMount,
             FileSystemKind::Remote
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_systems_are_known_by_their_numbers() {
+    fn file_systems_are_found_by_their_numbers() {
         for (magic, name, is_memory, tells, counter) in [
             (0xef53, "ext4", false, true, Counter::Process),
             (0x9123_683e, "btrfs", false, true, Counter::ProcessAtLeast),
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_once() {
+    fn numbers_are_unique() {
         for (i, (magic, name, _)) in KNOWN.iter().enumerate() {
             assert!(KNOWN[..i].iter().all(|(other, ..)| other != magic), "{name}");
         }

@@ -1,5 +1,5 @@
-//! A data folder: what stands in it, and writing into it. Every road to local or mounted files shares it. Names are
-//! resolved from the folder's own descriptor, so the path above it is walked once and not per sample.
+//! A data folder: its contents, and writing to it. All backends for local or mounted files share it. Names are resolved
+//! from the folder's own descriptor, so the path above it is resolved once and not per sample.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -14,16 +14,16 @@ use rustix::io::Errno;
 use crate::held::{self, FILE_MODE, Held, PARTIAL};
 use crate::{Census, Files, Operation, StoreError, Writer};
 
-/// How files are opened to be read. Non-blocking: means nothing to a file, but opening a FIFO in its place would wait
-/// for a writer for ever.
+/// How files are opened for reading. Non-blocking has no effect on files, but opening a FIFO without it would wait for
+/// a writer forever.
 pub(crate) const READ_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 #[derive(Debug)]
 pub struct Folder {
     root: Held,
-    /// Folders below it that lie on other file systems, one of each.
+    /// Folders below it that are on other file systems, one of each.
     mounted: Mutex<Vec<Held>>,
-    /// The folder that the last file was created in: the next one often is, too.
+    /// The folder in which the last file was created: the next one is often in the same.
     last: Mutex<Option<(PathBuf, Arc<Held>)>>,
 }
 
@@ -33,7 +33,7 @@ impl Folder {
         Ok(Folder { root: Held::open(root)?, mounted: Mutex::default(), last: Mutex::default() })
     }
 
-    /// Holds the folder that a file is to be created in, and gives the file's name there.
+    /// Holds the folder in which a file is to be created, and returns the file's name there.
     fn parent<'a>(&self, name: &'a Name) -> Result<(Arc<Held>, &'a OsStr), StoreError> {
         let (folder, file) = held::split(name);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +47,7 @@ impl Folder {
         Ok((held, file))
     }
 
-    /// Opens a file to read it, with more flags than reading needs.
+    /// Opens a file for reading, with additional flags.
     pub(crate) fn try_open(&self, name: &Name, more: OFlags) -> Result<OwnedFd, Errno> {
         rustix::fs::openat(self.root(), name.as_c_str(), READ_FLAGS | more, Mode::empty())
     }
@@ -56,7 +56,7 @@ impl Folder {
         self.try_open(name, OFlags::empty()).map_err(|cause| self.error(Operation::Open, name, cause))
     }
 
-    /// Keeps out those who would write, and lets in those who only read.
+    /// Keeps writers out and lets readers in.
     pub(crate) fn lock_shared(&self) -> Result<(), StoreError> {
         self.lock_by(FlockOperation::NonBlockingLockShared)
     }
@@ -64,7 +64,7 @@ impl Folder {
     fn lock_by(&self, operation: FlockOperation) -> Result<(), StoreError> {
         match rustix::fs::flock(self.root(), operation) {
             Err(Errno::WOULDBLOCK) => Err(StoreError::Busy { name: self.root_shown() }),
-            // Where a file system has no locks, nobody is kept out.
+            // On a file system without locks, other processes are not kept out.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             Err(cause) => Err(self.failed(Operation::Lock, ".", cause)),
         }
@@ -74,12 +74,12 @@ impl Folder {
         self.root.fd()
     }
 
-    /// How messages name a file: with the whole path, which is what a person needs to find it.
+    /// The name of a file in messages: its full path.
     pub(crate) fn shown(&self, name: &Name) -> String {
         self.path_of(&name.to_string())
     }
 
-    /// How messages name the folder.
+    /// The name of the folder in messages.
     pub(crate) fn root_shown(&self) -> String {
         self.root.path().display().to_string()
     }
@@ -128,8 +128,8 @@ impl Files for Folder {
         let (folder, name) = self.parent(name)?;
         let partial = held::partial(name);
         let nameless = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-        // A file that has no name until it is whole costs one entry in the folder instead of two and leaves nothing
-        // behind when the writer is killed. Some file systems have no such files; what is wrong otherwise shows again.
+        // A file without a name until it is complete costs one directory entry instead of two, and nothing is left when
+        // the writer is killed. Some file systems do not support it; any other error occurs again below.
         let (file, has_name) = match rustix::fs::openat(folder.fd(), ".", nameless, FILE_MODE) {
             Ok(file) if names_descriptors() => (file, false),
             _ => (folder.create_temporary(&partial)?.into(), true),
@@ -157,7 +157,7 @@ impl Files for Folder {
             let entry = entry.map_err(error)?;
             let name = entry.file_name().to_bytes();
             if name.starts_with(prefix.as_bytes()) && name.ends_with(ending.as_bytes()) {
-                // What cannot be removed is no file of ours, or will be reported when its file is written.
+                // What cannot be removed is not feedline's, or is reported when its file is written.
                 let _ = open.reclaim(OsStr::from_bytes(name));
             }
         }
@@ -194,13 +194,13 @@ impl Files for Folder {
     }
 }
 
-/// The disk is to work while content is made: large files are sent to it in pieces of this size, which is long enough
-/// for any disk. Small files go with the flush at the end.
+/// The disk should work while content is generated: large files are flushed in parts of this size, which is large
+/// enough for any disk. Small files are written with the flush at the end.
 const FLUSH_BYTES: u64 = 8 << 20;
 
-/// Tells the kernel to begin with the pages from `from` to `to`. It is advice: what it cannot do is done by the flush.
+/// Makes the kernel start writing the pages from `from` to `to`. It is advice: the flush at the end does what is left.
 pub(crate) fn start_flushing(file: &OwnedFd, from: u64, to: u64) {
-    // SAFETY: the call takes a descriptor that is open and three numbers, and touches no memory of ours.
+    // SAFETY: the call takes an open descriptor and three numbers, and accesses no memory of this process.
     unsafe {
         libc::sync_file_range(
             file.as_raw_fd(),
@@ -211,8 +211,8 @@ pub(crate) fn start_flushing(file: &OwnedFd, from: u64, to: u64) {
     }
 }
 
-/// Whether there is the folder through which a file without a name gets one. Looked at once: it comes with /proc, which
-/// some containers lack.
+/// Whether the folder exists through which a nameless file gets its name. Checked once: it comes with /proc, which some
+/// containers lack.
 fn names_descriptors() -> bool {
     static THERE: OnceLock<bool> = OnceLock::new();
     *THERE.get_or_init(|| Path::new("/proc/self/fd").exists())
@@ -222,12 +222,12 @@ struct FileWriter {
     folder: Arc<Held>,
     name: OsString,
     partial: OsString,
-    /// Whether the file stands under its partial name; else it has none.
+    /// Whether the file has its partial name; otherwise it has none.
     has_name: bool,
-    /// Bytes that were written, and those of them that are on their way to the disk.
+    /// Bytes that were written, and those of them that are being flushed.
     written: u64,
     started: u64,
-    /// Taken by `finish`; whatever is left when the writer goes is removed.
+    /// Taken by `finish`; a file that is left when the writer is dropped is removed.
     file: Option<OwnedFd>,
 }
 
@@ -269,8 +269,8 @@ impl Writer for FileWriter {
 }
 
 impl FileWriter {
-    /// Gives a nameless file its name, or, where a file stands under that name, its partial name, from which it can
-    /// replace the other. Says whether it has its own name now.
+    /// Gives a nameless file its name, or, if that is taken, its partial name, from which it can replace the existing
+    /// file. Returns whether it has its own name now.
     fn link(&self, file: &OwnedFd) -> Result<bool, StoreError> {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let link = |name: &OsStr| {
@@ -288,7 +288,7 @@ impl FileWriter {
     }
 
     fn discard(&self, name: &OsStr) {
-        // Best effort: the error that led here is the one to report, and a left-over is replaced by the next attempt.
+        // Best effort: the error that led here is the one to report, and the next attempt replaces a left-over.
         let _ = self.folder.remove(name);
     }
 }
@@ -301,7 +301,7 @@ impl Drop for FileWriter {
     }
 }
 
-/// The part of a path that exists: where to ask for free space before a folder is made.
+/// The longest part of a path that exists: where to query free space before a folder is created.
 pub fn existing_ancestor(path: &Path) -> PathBuf {
     let mut candidate = path;
     loop {
@@ -315,7 +315,7 @@ pub fn existing_ancestor(path: &Path) -> PathBuf {
     }
 }
 
-/// Bytes that an unprivileged process may still write where `path` lies or will lie.
+/// Bytes that an unprivileged process may still write at `path`, which need not exist yet.
 pub fn free_bytes(path: &Path) -> Result<u64, StoreError> {
     let place = existing_ancestor(path);
     let stat = rustix::fs::statvfs(&place)
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn one_writer_at_a_time() {
+    fn only_one_writer_at_a_time() {
         let (folder, store) = store();
         store.lock().unwrap();
         let other = Folder::open(folder.path()).unwrap();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_leftovers_are_removed() {
+    fn only_own_leftovers_are_removed() {
         let (folder, store) = store();
         for name in ["img_0_of_2.npz.partial", "notes.partial", "img_1_of_2.npz"] {
             std::fs::write(folder.path().join(name), "x").unwrap();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_is_called_full() {
+    fn a_full_device_is_reported_as_full() {
         let error = StoreError::io(Operation::Write, "x", Errno::NOSPC);
         assert_eq!(error.to_string(), "no space left on the device while writing x");
     }

@@ -1,10 +1,11 @@
 //! The only place where feedline creates, replaces and removes files and folders. Everything goes through a folder that
-//! is held open (`Held`). The path that a user gave is followed, links included. Below it no symbolic link is followed:
-//! names are resolved from the descriptor, so a folder that is swapped for a link meanwhile leads nowhere.
+//! is held open (`Held`). The path that a user gave is followed, including links. Below it no symbolic link is
+//! followed: names are resolved from the descriptor, so a folder that is meanwhile swapped for a link cannot redirect
+//! anything.
 //!
-//! A file is created only where nothing is. Only a regular file is replaced, and only one of the right owner is
-//! removed; callers know which names and sizes are theirs. Temporary names are reserved for feedline: what an
-//! interrupted run left there is removed if no other name leads to it, and anything else is an error.
+//! A file is created only under a free name. Only a regular file is replaced, and only one of the right owner is
+//! removed; callers know the names and sizes of their files. Temporary names are reserved for feedline: a left-over of
+//! an interrupted run is removed if it has no other name, and anything else is an error.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -27,7 +28,7 @@ const FOLDER_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlag
 pub(crate) const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
 
-/// A folder that is held open. Names of files are those in this folder, without slashes.
+/// A folder that is held open. Names of files are relative to this folder, without slashes.
 #[derive(Debug)]
 pub struct Held {
     fd: OwnedFd,
@@ -49,14 +50,14 @@ impl Held {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let fd = match rustix::fs::openat2(&self.fd, folder, FOLDER_FLAGS, Mode::empty(), resolve) {
             Ok(fd) => fd,
-            // Old kernels and some containers do not have this call. If it was something else, the walk names it.
+            // Old kernels and some containers do not support this call. For any other error, the walk names the cause.
             Err(_) => self.walk(folder)?,
         };
         let path = if folder == Path::new(".") { self.path.clone() } else { self.path.join(folder) };
         Ok(Held { fd, path })
     }
 
-    /// Holds the folder that something below this one is in, and gives its name there.
+    /// Holds the folder of something below this one, and returns its name there.
     pub(crate) fn parent_of<'a>(
         &self,
         name: &'a Name,
@@ -69,7 +70,7 @@ impl Held {
         }
     }
 
-    /// Like `below`, one name at a time. The error says which of the names is in the way.
+    /// Like `below`, one name at a time. The error names the component that is in the way.
     fn walk(&self, folder: &Path) -> Result<OwnedFd, StoreError> {
         let open = |parent: BorrowedFd<'_>, name: &OsStr| {
             rustix::fs::openat(parent, name, FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty())
@@ -101,7 +102,7 @@ impl Held {
         &self.path
     }
 
-    /// How messages name something in this folder.
+    /// The full path of something in this folder, for messages.
     pub fn shown(&self, name: impl AsRef<Path>) -> String {
         self.path.join(name).display().to_string()
     }
@@ -114,7 +115,7 @@ impl Held {
         StoreError::NotOurs { name: self.shown(name), what: describe(there) }
     }
 
-    /// What has this name; a link counts as itself.
+    /// The metadata of this name, if it exists; links are not followed.
     pub(crate) fn look(&self, name: &(impl AsRef<Path> + ?Sized)) -> Result<Option<Stat>, StoreError> {
         let name = name.as_ref();
         match stat(self.fd(), name.as_os_str()) {
@@ -124,7 +125,7 @@ impl Held {
         }
     }
 
-    /// Makes a folder in this one and says whether it was missing. One that is there is fine, a link to one is not.
+    /// Creates a folder in this one; returns whether it was missing. An existing folder is fine, a link to one is not.
     pub fn make_folder(&self, name: impl AsRef<Path>) -> Result<bool, StoreError> {
         let name = name.as_ref();
         match rustix::fs::mkdirat(&self.fd, name, FOLDER_MODE) {
@@ -134,7 +135,7 @@ impl Held {
         }
     }
 
-    /// Creates a file where nothing is.
+    /// Creates a file under a free name.
     pub(crate) fn create_new(&self, name: &OsStr, more: OFlags) -> Result<OwnedFd, StoreError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(&self.fd, name, flags | more, FILE_MODE).map_err(|cause| {
@@ -163,7 +164,7 @@ impl Held {
     }
 
     /// Whether this is a regular file of this user or of the owner of the folder: on a network file system new files
-    /// may belong to another user than the one who creates them.
+    /// may belong to another user than the one that creates them.
     fn is_own_file(&self, there: &Stat) -> bool {
         let user = rustix::process::geteuid().as_raw();
         let of_the_folder = || rustix::fs::fstat(&self.fd).is_ok_and(|folder| folder.st_uid == there.st_uid);
@@ -177,8 +178,8 @@ impl Held {
         }
     }
 
-    /// Opens a file that is kept from run to run and written in place, or creates it. It must be a regular file that no
-    /// other name leads to: what is written to it would show there, too. The caller checks what is in it.
+    /// Opens a file that is kept from run to run and written in place, or creates it. It must be a regular file without
+    /// another name, under which the changes would show, too. The caller checks its content.
     pub fn open_or_create(&self, name: impl AsRef<Path>, append: bool) -> Result<File, StoreError> {
         let name = name.as_ref();
         let more = if append { OFlags::APPEND } else { OFlags::empty() };
@@ -196,19 +197,19 @@ impl Held {
         Err(self.not_ours(name, &facts))
     }
 
-    /// Whether this name leads to the open file.
+    /// Whether this name refers to the open file.
     pub fn is_named(&self, name: impl AsRef<Path>, file: impl AsFd) -> bool {
         let facts = rustix::fs::fstat(file);
         let there = stat(self.fd(), name.as_ref().as_os_str());
         matches!((facts, there), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
     }
 
-    /// Refuses a name that is taken.
+    /// Refuses a name that is in use.
     pub fn check_free(&self, name: impl AsRef<Path>) -> Result<(), StoreError> {
         self.look(&name)?.map_or(Ok(()), |there| Err(self.not_ours(name, &there)))
     }
 
-    /// Refuses a name that leads to something which a regular file must not replace.
+    /// Refuses a name of something that a regular file must not replace.
     pub fn check_replaceable(&self, name: impl AsRef<Path>) -> Result<(), StoreError> {
         match self.look(&name)? {
             Some(there) if !is_file(&there) => Err(self.not_ours(name, &there)),
@@ -216,7 +217,7 @@ impl Held {
         }
     }
 
-    /// Gives something in this folder another name in it. A regular file may replace a regular file, and a folder an
+    /// Renames something within this folder. A regular file may replace a regular file, and a folder may replace an
     /// empty one.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), StoreError> {
         let (from, to) = (from.as_ref(), to.as_ref());
@@ -232,7 +233,7 @@ impl Held {
             .map_err(|cause| self.failed(Operation::Rename, from, cause))
     }
 
-    /// Gives something in this folder another name, unless that is taken. Says whether it was free.
+    /// Renames something within this folder, unless the new name is in use. Returns whether it was free.
     fn rename_to_free(&self, from: &OsStr, to: &OsStr) -> Result<bool, StoreError> {
         match rustix::fs::renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(true),
@@ -246,7 +247,7 @@ impl Held {
         }
     }
 
-    /// Writes a small file so that it is there with all its bytes after a power failure at any moment, or not at all.
+    /// Writes a small file so that after a power failure at any moment it exists with all its bytes, or not at all.
     pub fn put(&self, name: impl AsRef<Path>, bytes: &[u8]) -> Result<(), StoreError> {
         let name = name.as_ref();
         let partial = partial(name.as_os_str());
@@ -258,13 +259,13 @@ impl Held {
             .map_err(|(operation, cause)| self.failed(operation, name, cause));
         let outcome = written.and_then(|()| self.rename(&partial, name)).and_then(|()| self.sync());
         if outcome.is_err() {
-            // Best effort: the error is the one to report.
+            // Best effort: the first error is the one to report.
             let _ = self.remove(&partial);
         }
         outcome
     }
 
-    /// Removes a regular file of ours. Anything else of that name stays.
+    /// Removes a regular file of feedline. Anything else of that name stays.
     pub fn remove(&self, name: impl AsRef<Path>) -> Result<(), StoreError> {
         let name = name.as_ref();
         let reserved = name.as_os_str().as_bytes().ends_with(PARTIAL.as_bytes());
@@ -274,7 +275,7 @@ impl Held {
         }
     }
 
-    /// Removes a folder that is empty. One that is not, and anything else of that name, stays.
+    /// Removes an empty folder. One that is not empty, and anything else of that name, stays.
     pub fn remove_folder(&self, name: impl AsRef<Path>) -> Result<(), StoreError> {
         let name = name.as_ref();
         match rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
@@ -283,7 +284,7 @@ impl Held {
         }
     }
 
-    /// Whether another folder lies on the same file system.
+    /// Whether another folder is on the same file system.
     pub(crate) fn is_beside(&self, other: &Held) -> bool {
         let device = |held: &Held| rustix::fs::fstat(&held.fd).map(|facts| facts.st_dev);
         device(self) == device(other)
@@ -297,15 +298,15 @@ impl Held {
     /// Flushes the names in this folder.
     pub fn sync(&self) -> Result<(), StoreError> {
         match rustix::fs::fsync(&self.fd) {
-            // The answer of file systems that cannot flush a folder.
+            // File systems that cannot flush a folder return this.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(cause) => Err(self.failed(Operation::Sync, "", cause)),
         }
     }
 }
 
-/// A folder that this process made, and the files that it has created there. It is held, so that this folder is undone,
-/// whatever its name leads to by then.
+/// A folder that this process created, and the files that it has created in it. It is held open, so that `undo` applies
+/// to this folder, whatever has its name by then.
 #[derive(Debug)]
 pub struct Made {
     parent: Held,
@@ -315,7 +316,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// Makes a folder of this name; `None` if the name is taken.
+    /// Creates a folder of this name; `None` if the name is in use.
     pub fn new(parent: &Held, name: impl AsRef<Path>) -> Result<Option<Made>, StoreError> {
         let name = name.as_ref();
         match rustix::fs::mkdirat(parent.fd(), name, FOLDER_MODE) {
@@ -337,8 +338,8 @@ impl Made {
         Ok(File::from(file))
     }
 
-    /// Gives the folder its final name, unless that is taken, and flushes it. Says whether it was free. From then on
-    /// nothing is undone.
+    /// Gives the folder its final name, unless that is in use, and flushes it. Returns whether it was free. Afterwards
+    /// `undo` does nothing.
     pub fn publish(&self, name: &str) -> Result<bool, StoreError> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.parent.rename_to_free(&self.name, OsStr::new(name))? {
@@ -360,13 +361,12 @@ impl Made {
     }
 }
 
-/// Makes the folders of a path that a user gave and that are missing, and flushes their names. Returns them, outermost
-/// first.
+/// Creates the missing folders of a path that a user gave, and flushes their names. Returns them, outermost first.
 pub fn make_path(path: &Path) -> Result<Vec<Made>, StoreError> {
     let there = existing_ancestor(path);
     let (mut folder, rest) = match path.strip_prefix(&there) {
         Ok(rest) => (Held::open(&there)?, rest),
-        // Nothing of a relative path is there.
+        // No part of a relative path exists.
         Err(_) => (Held::open(Path::new(""))?, path),
     };
     let mut made = Vec::new();
@@ -391,14 +391,14 @@ pub(crate) fn path(name: &Name) -> &Path {
     Path::new(OsStr::from_bytes(name.as_bytes()))
 }
 
-/// The folder that something is in, and its name there.
+/// The folder of something, and its name there.
 pub(crate) fn split(name: &Name) -> (&Path, &OsStr) {
     let path = path(name);
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     (folder, path.file_name().unwrap_or(path.as_os_str()))
 }
 
-/// The name of a file while it is written.
+/// The name of a file while it is being written.
 pub(crate) fn partial(name: &OsStr) -> OsString {
     let mut partial = name.to_owned();
     partial.push(PARTIAL);
@@ -440,9 +440,9 @@ pub(crate) fn write_all(file: &OwnedFd, mut bytes: &[u8], mut at: u64) -> Result
     Ok(())
 }
 
-/// Closes a file that was written to and reports what the kernel says: network file systems tell of lost data here.
+/// Closes a file that was written to and reports the result: network file systems report lost data here.
 pub(crate) fn close(file: OwnedFd) -> Result<(), Errno> {
-    // SAFETY: the descriptor is owned and given up here, so it is closed once and not used afterwards.
+    // SAFETY: the descriptor is owned and consumed here, so it is closed once and not used afterwards.
     unsafe { rustix::io::try_close(rustix::fd::IntoRawFd::into_raw_fd(file)) }
 }
 
@@ -452,7 +452,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder of ours, and one of somebody else with a file in it.
+    /// A folder of feedline's, and a foreign one with a file in it.
     fn two() -> (tempfile::TempDir, Held, PathBuf) {
         let place = tempfile::tempdir().unwrap();
         let theirs = place.path().join("theirs");
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_is_followed_and_it_is_named() {
+    fn links_are_not_followed_but_named() {
         let (_place, ours, theirs) = two();
         ours.make_folder("a").unwrap();
         symlink(&theirs, ours.path().join("a/link")).unwrap();
@@ -473,7 +473,7 @@ mod tests {
             let error = ours.below(folder).unwrap_err();
             assert!(matches!(&error, StoreError::NotOurs { what: "a symbolic link", .. }), "{error}");
             assert!(error.to_string().contains(&format!("{named} is")), "{error}");
-            // What kernels without openat2 have gives the same answer.
+            // The fallback for kernels without openat2 gives the same answer.
             assert_eq!(ours.walk(Path::new(folder)).unwrap_err(), error);
         }
         assert!(ours.below("../theirs").is_err() && ours.walk(Path::new("../theirs")).is_err());
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_swapped_for_a_link_leads_nowhere() {
+    fn a_folder_that_is_swapped_for_a_link_redirects_nothing() {
         let (_place, ours, theirs) = two();
         ours.make_folder("a").unwrap();
         let held = ours.below("a").unwrap();
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_leftovers_are_removed_from_reserved_names() {
+    fn only_own_leftovers_are_removed_from_reserved_names() {
         let (_place, ours, theirs) = two();
         let at = |name: &str| ours.path().join(name);
         std::fs::write(at("left.partial"), "half").unwrap();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_replaces_is_a_file() {
+    fn a_file_replaces_only_a_regular_file() {
         let (_place, ours, theirs) = two();
         symlink(theirs.join("file"), ours.path().join("link")).unwrap();
         ours.make_folder("folder").unwrap();
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_folder_is_undone_until_it_is_published() {
+    fn a_created_folder_is_undone_until_it_is_published() {
         let (_place, ours, _) = two();
         let made = Made::new(&ours, "draft").unwrap().unwrap();
         assert!(Made::new(&ours, "draft").unwrap().is_none());
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_folders_of_a_path_are_made_and_undone() {
+    fn missing_folders_of_a_path_are_created_and_undone() {
         let (place, _, _) = two();
         let made = make_path(&place.path().join("x/y/../z")).unwrap();
         assert!(place.path().join("x/z").is_dir() && place.path().join("x/y").is_dir());

@@ -1,5 +1,5 @@
-//! The lane that a blocking backend gets for free: it opens, reads the ranges in transfers, closes, and has the
-//! completion ready when the caller reaps. Only one fetch is ever at work, so all its readers share one buffer.
+//! The lane of blocking backends: it opens the file, reads the ranges in transfers, closes the file, and has the
+//! completion ready when the caller reaps. Only one fetch is active at a time, so all readers share one buffer.
 
 use std::sync::atomic::Ordering;
 
@@ -15,12 +15,12 @@ use crate::{
     Awaits, Brought, Done, Fetch, Lane, Operation, Probe, Spans, StoreError, Traffic, page_cache, size,
 };
 
-/// What a blocking backend has to write.
+/// What a blocking backend has to implement.
 pub trait Blocking: Sync {
     type File: Send;
     fn open(&self, name: &Name) -> Result<Self::File, StoreError>;
-    /// Reads at `offset` into `buffer`; fewer bytes than asked for only at the end of the file or by interruption.
-    /// Offset, length and address are multiples of the granule.
+    /// Reads at `offset` into `buffer`; fewer bytes than requested only at the end of the file or after an
+    /// interruption. Offset, length and address are multiples of the granule.
     fn read_at(
         &self,
         file: &Self::File,
@@ -28,29 +28,28 @@ pub trait Blocking: Sync {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, StoreError>;
-    /// The size of an open file; an error for what is not a regular file.
+    /// The size of an open file; an error if it is not a regular file.
     fn size(&self, file: &Self::File) -> Result<u64, Errno>;
-    /// The smallest part of a file that can be read: reads begin and end at multiples of it. A power of two that
-    /// divides a page.
+    /// The unit of reads: they begin and end at multiples of it. A power of two that divides a page.
     fn granule(&self) -> usize {
         1
     }
-    /// The file as the page cache knows it; `None` where reads go past it.
+    /// The file's descriptor, to query the page cache with; `None` if reads bypass it.
     fn cached<'f>(&self, file: &'f Self::File) -> Option<BorrowedFd<'f>> {
         let _ = file;
         None
     }
-    /// Lets go of pages that the open file itself holds on to, so that they can be given back.
+    /// Releases pages that the open file itself keeps resident, so that they can be evicted.
     fn let_go(&self, file: &Self::File, range: Extent) {
         let _ = (file, range);
     }
-    /// How messages name a file.
+    /// The name of a file in messages.
     fn shown(&self, name: &Name) -> String;
     fn close(&self, file: Self::File, name: &Name) -> Result<(), StoreError>;
 }
 
-/// One fetch at a time through one buffer, which is reused: bytes stream through it and are dropped, as a training
-/// job's are once they have become a batch.
+/// One fetch at a time through one buffer, which is reused: bytes stream through it and are dropped, like those of a
+/// training job once they are part of a batch.
 #[expect(missing_debug_implementations, reason = "holds a clock")]
 pub struct BlockingLane<'a, B: Blocking> {
     backend: &'a B,
@@ -64,7 +63,7 @@ pub struct BlockingLane<'a, B: Blocking> {
     spans: Spans,
 }
 
-/// The name is kept when the file goes, so that the next one finds its room.
+/// The name is kept after the file is closed, so that its memory is reused.
 #[derive(Debug)]
 struct Held<F> {
     name: Name,
@@ -80,7 +79,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         BlockingLane { backend, traffic, transfers, buffer, done: None, held, prover, spans }
     }
 
-    /// The reader's file for this fetch: the one that stayed open, or opened now. Says how many opens that took.
+    /// The reader's file for this fetch: still open, or opened now. Also returns the number of opens.
     fn open(&mut self, reader: usize, fetch: &Fetch<'_>) -> Result<(B::File, u64), StoreError> {
         let name = fetch.name;
         let held = &mut self.held[reader];
@@ -104,7 +103,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         Ok((file, 1))
     }
 
-    /// Compares the size of a file that was just opened with the planned one. No part of the span of the open.
+    /// Compares the size of a file that was just opened with the planned one. This is not part of the open's span.
     fn check_size(&self, reader: usize, file: &B::File, fetch: &Fetch<'_>) -> Result<(), StoreError> {
         let shown = || self.backend.shown(fetch.name);
         self.traffic.begin(reader, Operation::Stat, 0);
@@ -141,7 +140,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         Ok(Brought { bytes, opens, reads, probe })
     }
 
-    /// Counts the pages of a fetch that are in memory before it is read.
+    /// Counts the resident pages of a fetch before it is read.
     fn probe(&mut self, file: &B::File, subject: Subject<'_>) -> Probe {
         let Some(cached) = self.backend.cached(file) else { return Probe::Unasked };
         if let Some(known) = self.prover.draw(subject) {
@@ -153,8 +152,8 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         probe
     }
 
-    /// Gives the pages of a fetch back, so that an epoch leaves no cache for the next. Pages that it shares with its
-    /// neighbours may stay, and what read-ahead brought behind it does.
+    /// Evicts the pages of a fetch, so that an epoch leaves nothing cached for the next. Pages that it shares with its
+    /// neighbours may stay, and pages that read-ahead loaded behind it do stay.
     fn give_back(&mut self, file: &B::File, ranges: &[Extent]) {
         let Some(cached) = self.backend.cached(file).filter(|_| self.prover.gives_back()) else { return };
         let begin = self.traffic.clock.now();
@@ -195,7 +194,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         outcome.map(|()| (bytes, reads))
     }
 
-    /// Reads one range in transfers and says how many that took. `before` are the reads that the fetch has made so far.
+    /// Reads one range in transfers and returns their number. `before` is the number of earlier reads of the fetch.
     fn read_range(
         &mut self,
         (reader, file): (usize, &B::File),
@@ -207,7 +206,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         let mut reading = Reading::new(range, fetch.file_bytes);
         let mut reads = 0;
         while let Some(ask) = reading.next(self.transfers) {
-            // Relaxed: the flag carries nothing with it.
+            // Relaxed: the flag publishes no other data.
             if before + reads > 0 && self.traffic.give_up.load(Ordering::Relaxed) {
                 return Err(StoreError::GivenUp);
             }
@@ -234,7 +233,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
     }
 }
 
-/// Closes a file and takes the time.
+/// Closes a file and records the time.
 fn close<B: Blocking>(
     backend: &B,
     traffic: &Traffic<'_>,

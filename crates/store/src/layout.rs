@@ -1,13 +1,13 @@
-//! How a file's bytes are stored: in blocks of their own, or not. Holes and preallocated blocks are read as zeros
-//! without any storage, small files may lie inside their metadata, and a file system may compress. A count of cached
-//! pages does not show any of these.
+//! How the bytes of a file are stored: in blocks of their own, or not. Holes and preallocated blocks are read as zeros
+//! without accessing storage, small files may be stored inside their metadata, and a file system may compress. A count
+//! of cached pages does not show any of these.
 
 use model::ledger::Layout;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// Extents that are asked for at a time, and the most of a file: a file with more is taken to be stored from there on.
+/// Extents per query, and the maximum per file: beyond that, a file is taken to be stored in blocks.
 const SOME: usize = 128;
 const MOST: usize = 1 << 16;
 
@@ -23,7 +23,7 @@ struct Mapped {
     reserved_too: [u32; 3],
 }
 
-/// `struct fiemap` with room for some extents.
+/// `struct fiemap` with space for some extents.
 #[repr(C)]
 #[derive(Debug)]
 struct Map {
@@ -45,7 +45,7 @@ const INLINE: u32 = 0x200;
 const TAIL: u32 = 0x400;
 const UNWRITTEN: u32 = 0x800;
 
-/// The layout of a file of this size whose pages are not dirty; `None` where the file system does not say.
+/// The layout of a file of this size whose pages are not dirty; `None` if the file system does not report it.
 pub fn layout(file: impl AsFd, size: u64) -> Option<Layout> {
     by_extents(&file, size).or_else(|| by_seeking(file, size))
 }
@@ -93,7 +93,7 @@ fn ask(file: impl AsFd, start: u64, length: u64) -> Result<Map, Errno> {
         reserved: 0,
         extents: [Mapped::default(); SOME],
     };
-    // SAFETY: the descriptor is open, and the call fills at most `room` extents behind the head, which are there.
+    // SAFETY: the descriptor is open, and the call writes at most `room` extents behind the header, which exist.
     let answer = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FIEMAP, &raw mut map) };
     match answer {
         0 => Ok(map),
@@ -101,13 +101,13 @@ fn ask(file: impl AsFd, start: u64, length: u64) -> Result<Map, Errno> {
     }
 }
 
-/// File systems without that call may still tell holes from data.
+/// File systems without that call may still distinguish holes from data.
 fn by_seeking(file: impl AsFd, size: u64) -> Option<Layout> {
     let (mut at, mut data) = (0, 0);
     for _ in 0..MOST {
         let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // Behind the last data.
+            // After the last data.
             Err(Errno::NXIO) => break,
             Err(_) => return None,
         };
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_seen_by_every_method() {
+    fn every_method_finds_holes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();

@@ -1,6 +1,6 @@
-//! Bytes to a medium and back. A `Store` is shared by all threads; each reading thread takes a `Lane` of its own from
-//! it, hands in fetches and takes completions out, which fits blocking and asynchronous media alike. This room knows
-//! names and byte ranges; what the bytes mean is a format's business, when to ask for them the engine's.
+//! Moves bytes to storage and back. A `Store` is shared by all threads; each reader thread takes its own `Lane` from
+//! it, submits fetches and reaps completions, which fits blocking and asynchronous backends alike. This crate handles
+//! names and byte ranges; formats interpret the bytes, and the engine decides when to read them.
 
 mod backend;
 mod buffer;
@@ -71,13 +71,13 @@ pub use tier::{CHUNK_GRANULE, Lock, OpenTier, SimTier, Sink, Source, Stored, Tie
 pub use track::Track;
 pub use uring::Uring;
 
-/// Time as the engine's clock tells it: no store reads a clock of its own.
+/// Time from the engine's clock; no store reads a clock of its own.
 pub trait Now: Sync {
-    /// Since the clock was made.
+    /// Time since the clock was created.
     fn now(&self) -> Nanos;
 }
 
-/// A clock that stands still, for lanes whose times nobody asks for.
+/// A clock that does not move, for lanes whose times are not used.
 #[derive(Clone, Copy, Debug)]
 pub struct Still;
 
@@ -87,14 +87,14 @@ impl Now for Still {
     }
 }
 
-/// One who sees the bytes that come, before they are dropped: called by the lane's thread, in the order in which a
-/// fetch brings them, outside of every measured span. What it objects to ends the fetch.
+/// Sees the bytes of fetches before they are dropped. The lane's thread calls it in the order in which a fetch delivers
+/// bytes, outside of every measured span. An error from it ends the fetch.
 pub trait Witness: Sync {
-    /// These bytes stand at `offset` of the file with the number `file`, which `reader` fetches.
+    /// These bytes are at `offset` of the file with the number `file`, which `reader` fetches.
     fn see(&self, reader: usize, file: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError>;
 }
 
-/// What a lane is made for.
+/// The parameters of a lane.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "holds a clock")]
 pub struct Traffic<'a> {
@@ -103,18 +103,18 @@ pub struct Traffic<'a> {
     /// Largest single read.
     pub transfer: usize,
     pub clock: &'a dyn Now,
-    /// Set when nobody wants the bytes any more: a long fetch looks at it between its reads and gives up.
+    /// Set when the bytes are no longer needed: a long fetch checks it between its reads and gives up.
     pub give_up: &'a AtomicBool,
-    /// Sees every byte of samples that a fetch brings; stores that bring none do not call it.
+    /// Sees every sample byte that a fetch delivers; stores that deliver none do not call it.
     pub witness: Option<&'a dyn Witness>,
-    /// What each reader is doing, for one who watches; empty if nobody does.
+    /// The current operation of each reader, for the watchdog; empty if there is none.
     pub tracks: &'a [Track],
-    /// How the page cache is looked after. A store that does not read through it does nothing about it.
+    /// What to count and evict in the page cache. Ignored by stores that do not read through it.
     pub proof: Proof<'a>,
 }
 
 impl Traffic<'static> {
-    /// For one reader that takes no times.
+    /// For one reader whose times are not used.
     pub fn untimed() -> Traffic<'static> {
         static GO_ON: AtomicBool = AtomicBool::new(false);
         let (proof, witness) = (Proof::default(), None);
@@ -123,14 +123,14 @@ impl Traffic<'static> {
 }
 
 impl Traffic<'_> {
-    /// Notes that an operation of a reader begins.
+    /// Records that an operation of a reader begins.
     fn begin(&self, reader: usize, operation: Operation, offset: u64) {
         if let Some(track) = self.tracks.get(reader) {
             track.begin(operation, offset);
         }
     }
 
-    /// Notes that it has ended.
+    /// Records that it has ended.
     fn end(&self, reader: usize) {
         if let Some(track) = self.tracks.get(reader) {
             track.end();
@@ -143,16 +143,16 @@ impl Traffic<'_> {
 pub enum Purpose {
     /// Samples of the file with this number. The witness sees them.
     Samples(u64),
-    /// Metadata that says where the samples of an existing file are. The witness does not see it.
+    /// Metadata that locates the samples of an existing file. The witness does not see it.
     Metadata,
-    /// Nothing that is measured: a manifest, a file that is inspected or verified. The witness does not see it, and no
-    /// faults are injected.
+    /// Reads that are not measured: a manifest, a file that is inspected or verified. The witness does not see them,
+    /// and no faults are injected.
     #[default]
     Upkeep,
 }
 
 impl Purpose {
-    /// The number of the file, if the witness is to see the bytes.
+    /// The number of the file, if the witness sees the bytes.
     pub(crate) fn witnessed(self) -> Option<u64> {
         match self {
             Purpose::Samples(file) => Some(file),
@@ -161,44 +161,44 @@ impl Purpose {
     }
 }
 
-/// What a lane is asked to bring: ranges of one file, one after the other.
+/// A request to a lane: ranges of one file, in order.
 #[derive(Debug)]
 pub struct Fetch<'a> {
     pub name: &'a Name,
     pub purpose: Purpose,
     pub ranges: &'a [Extent],
-    /// How long the file should be. A file of another size is an error, whichever part of it is fetched.
+    /// The expected size of the file. A file of another size is an error, whichever part of it is fetched.
     pub file_bytes: u64,
-    /// Whether the reader's next fetch will go on in the same file, which then stays open.
+    /// Whether the reader's next fetch will be from the same file, which then stays open.
     pub keep_open: bool,
-    /// When the reader asks, on its own timeline; only a simulated device goes by it.
+    /// The time of the request on the reader's own timeline; only simulated devices use it.
     pub at: Nanos,
-    /// Where the bytes are to be kept. Without, they stream through the lane's own buffers and are dropped.
+    /// A buffer for the bytes. Without one, they stream through the lane's own buffers and are dropped.
     pub into: Option<Buffer>,
 }
 
 /// A fetch that has ended.
 #[derive(Debug)]
 pub struct Done {
-    /// Whose it was.
+    /// The reader that submitted it.
     pub reader: usize,
-    /// When it ended: by the clock, or by the reckoning of a simulated device.
+    /// When it ended: by the clock, or by the time of a simulated device.
     pub at: Nanos,
-    /// When it began, by the same.
+    /// When it began, by the same time.
     pub began: Nanos,
     pub outcome: Result<Brought, StoreError>,
-    /// The buffer that was given, with the bytes of all ranges one after the other.
+    /// The buffer that was given, with the bytes of all ranges one after another.
     pub kept: Option<Buffer>,
 }
 
-/// What a complete fetch brought: every byte asked for, and what that took.
+/// The result of a complete fetch: the number of bytes delivered, and the operations that it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Brought {
     pub bytes: u64,
-    /// System calls or requests.
+    /// Number of system calls or requests.
     pub opens: u64,
     pub reads: u64,
-    /// What was in memory before.
+    /// Resident pages before the fetch.
     pub probe: Probe,
 }
 
@@ -209,7 +209,7 @@ pub struct Spans {
     /// Counting pages before a fetch is read.
     pub probe: Histogram,
     pub read: Histogram,
-    /// Giving them back.
+    /// Evicting them afterwards.
     pub forget: Histogram,
     pub close: Histogram,
 }
@@ -217,11 +217,11 @@ pub struct Spans {
 /// What fetches in flight wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaits {
-    /// Nothing is in flight, or what is can be reaped now.
+    /// Nothing is in flight, or a completion can be reaped now.
     Nothing,
     /// Time: the next one ends at this moment.
     Moment(Nanos),
-    /// The medium: `Lane::wait` sleeps until it answers.
+    /// The storage: `Lane::wait` sleeps until it answers.
     Medium,
 }
 
@@ -230,90 +230,90 @@ pub trait Waker: Send + Sync + Debug {
     fn wake(&self);
 }
 
-/// One thread's way to the medium, shared by the readers that the thread plays. Not shared between threads.
+/// One thread's access to the storage, shared by the readers of the thread. Not shared between threads.
 pub trait Lane: Send {
-    /// Takes on a fetch of `reader`, which must have none in flight. A blocking lane does the work here.
+    /// Begins a fetch of `reader`, which must have none in flight. A blocking lane does the work here.
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>);
-    /// A fetch that has ended, if there is one now. Never waits.
+    /// A completed fetch, if there is one. Never waits.
     fn reap(&mut self) -> Option<Done>;
-    /// What keeps `reap` from having one.
+    /// What `reap` has to wait for.
     fn awaits(&self) -> Awaits;
-    /// Sleeps until a fetch may have ended, a waker was used, or `most` is over. For lanes that await the medium.
+    /// Sleeps until a fetch may have ended, a waker was used, or `most` has passed. For lanes that await the storage.
     fn wait(&mut self, most: Nanos) {
         let _ = most;
     }
-    /// What ends `wait` early; `None` where there is no waiting.
+    /// Ends `wait` early; `None` if this lane never waits.
     fn waker(&self) -> Option<Arc<dyn Waker>> {
         None
     }
-    /// How long operations took; the lane begins anew.
+    /// How long operations took since the last call.
     fn take_spans(&mut self) -> Spans;
 }
 
-/// A file under construction. It appears under its name when `finish` succeeds, whole, or never.
+/// A file that is being written. It appears under its name, complete, when `finish` succeeds; otherwise never.
 pub trait Writer: Send {
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
-    /// Checks that everything has arrived and gives the file its name.
+    /// Checks that all bytes are written and gives the file its name.
     fn finish(self: Box<Self>) -> Result<(), StoreError>;
 }
 
-/// What a backend can do. Nothing is emulated: a caller that needs more refuses before it starts.
+/// What a backend can do. Nothing is emulated: a caller that needs more must refuse before it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Holds files that can be written and looked at.
+    /// Holds files that can be written and examined.
     pub holds_files: bool,
     pub threads: Threads,
-    /// Brings bytes that can be kept; else it only says how long bringing them would take.
+    /// Delivers bytes that can be kept; otherwise it only takes the time.
     pub brings_bytes: bool,
-    /// Reads go through the page cache, unless O_DIRECT is asked for.
+    /// Reads go through the page cache, unless O_DIRECT is requested.
     pub cached: bool,
-    /// Can read past the page cache.
+    /// Can bypass the page cache.
     pub odirect: bool,
 }
 
-/// What lies in a folder.
+/// Counts of the files in a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Files whose names begin and end as asked.
+    /// Files with the given prefix and suffix.
     pub matching: u64,
-    /// Other files, hidden ones aside, and one of them.
+    /// Other files except hidden ones, and an example.
     pub others: u64,
     pub example: Option<String>,
 }
 
-/// The files of a medium, beside reading them fast.
+/// The files of a store: everything except fast reads.
 pub trait Files: Send + Sync + Debug {
-    /// How messages name a file.
+    /// The name of a file in messages.
     fn shown(&self, name: &Name) -> String;
-    /// Size of a file; `None` if there is none of that name.
+    /// Size of a file; `None` if it does not exist.
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError>;
-    /// Makes a folder; fine if it exists, unless it is a link.
+    /// Creates a folder; an existing one is fine, unless it is a link.
     fn create_folder(&self, name: &Name) -> Result<(), StoreError>;
-    /// Begins a file, which replaces a regular file of its name once it is finished.
+    /// Begins a file, which replaces a regular file of the same name once it is finished.
     fn create(&self, name: &Name) -> Result<Box<dyn Writer + '_>, StoreError>;
-    /// Writes a small file so that it is there with all its bytes after a power failure at any moment, or not at all.
+    /// Writes a small file so that after a power failure at any moment it exists with all its bytes, or not at all.
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError>;
-    /// Keeps other writers out until the store is closed, where the medium can do that.
+    /// Keeps other writers out until the store is closed, if the storage supports locks.
     fn lock(&self) -> Result<(), StoreError>;
-    /// Removes what interrupted writers have left in a folder of files whose names begin and end so.
+    /// Removes partial files of interrupted writers from a folder, for files with this prefix and suffix.
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError>;
-    /// Counts the files of a folder, not of those below it; `None` if there is no such folder.
+    /// Counts the files of a folder without its subfolders; `None` if the folder does not exist.
     fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<Census>, StoreError>;
-    /// Waits until all that was written is on stable storage.
+    /// Waits until everything written is durable.
     fn sync(&self) -> Result<(), StoreError>;
 }
 
-/// A medium that holds a data set, and one road to its bytes.
+/// Storage that holds a data set, accessed through one I/O backend.
 pub trait Store: Send + Sync + Debug {
-    /// The registry's name of the backend.
+    /// The backend's name in the registry.
     fn name(&self) -> &'static str;
     fn capabilities(&self) -> Capabilities;
-    /// A lane for these readers; refused where the medium cannot be read so.
+    /// A lane for these readers; refused if the storage cannot be read that way.
     fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError>;
     fn files(&self) -> &dyn Files;
-    /// What the medium turned out to do, for the result: names and values, such as whether O_DIRECT was in force.
+    /// What the backend actually did, for the result: names and values, such as whether O_DIRECT was in effect.
     fn observed(&self) -> Vec<(&'static str, String)>;
-    /// The device, if it is a simulated one: whoever else uses it shares its time.
+    /// The device, if it is a simulated one: all its users share its time.
     fn simulated(&self) -> Option<Sim> {
         None
     }

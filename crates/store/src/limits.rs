@@ -1,14 +1,14 @@
-//! What the system allows this process: how many files it may have open.
+//! System limits of this process: how many files it may have open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::StoreError;
 
-/// Descriptors that are open anyway: terminals, logs, rings, folders.
+/// Descriptors that are always open: terminals, logs, rings, folders.
 const OTHERS: u64 = 32;
 
-/// Makes sure that `files` may be open at once, besides the few that always are. Raises the limit of this process as
-/// far as that needs, and the system allows without asking.
+/// Makes sure that `files` files can be open at once, in addition to the few that always are. If needed, raises the
+/// limit of this process as far as the system allows without privileges.
 pub fn want_files(files: u64) -> Result<(), StoreError> {
     let needed = files.saturating_add(OTHERS);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allowed_is_granted_and_the_rest_refused() {
+    fn allowed_limits_are_granted_and_higher_ones_refused() {
         want_files(1).unwrap();
         let limit = getrlimit(Resource::Nofile).maximum.expect("the system has a limit");
         setrlimit(Resource::Nofile, Rlimit { current: Some(limit - 1), maximum: Some(limit) }).unwrap();

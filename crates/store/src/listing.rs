@@ -1,5 +1,5 @@
-//! Names and sizes of what is below a location, for catalogs: the port that the engine lists through, and its
-//! implementation for folders. Which names belong to a data set is the catalog's business.
+//! Names and sizes below a location, for catalogs: the trait through which the engine lists, and its implementation for
+//! folders. The catalog decides which names belong to a data set.
 
 use std::ffi::{CStr, CString};
 use std::fmt::Debug;
@@ -12,24 +12,24 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Statx, StatxFlags};
 use rustix::io::Errno;
 
-/// A place whose names can be listed prefix by prefix, by several threads at once. A prefix is a folder's path, or
-/// what the keys of an object store have in common up to a slash; the empty one is the place itself.
+/// A place whose names can be listed prefix by prefix, by several threads at once. A prefix is the path of a folder, or
+/// the common part of object store keys up to a slash; the empty prefix is the place itself.
 pub trait Listing: Sync + Debug {
-    /// Tells this place from every other one.
+    /// Identifies this place.
     fn identity(&self) -> io::Result<Vec<u8>>;
-    /// Begins to list the entries directly below a prefix.
+    /// Starts listing the entries directly below a prefix.
     fn open(&self, prefix: &[u8]) -> io::Result<Box<dyn Prefix>>;
-    /// The version of a prefix, as an open one has it; `None` if there is no such prefix.
+    /// The version of a prefix, as in `Prefix::version`; `None` if the prefix does not exist.
     fn version(&self, prefix: &[u8]) -> io::Result<Option<i64>>;
 }
 
 /// A prefix that is being listed.
 pub trait Prefix: Send + Sync + Debug {
-    /// Changes when a name below the prefix comes, goes or changes, and grows with time: nanoseconds since 1970.
+    /// Changes when a name below the prefix is added, removed or changed, and grows with time: nanoseconds since 1970.
     fn version(&self) -> io::Result<i64>;
-    /// The names, in any order. `room` is for the answers of the storage and can be used again.
+    /// The names, in any order. `room` is a reusable buffer for the storage's answers.
     fn names<'a>(&'a self, room: &'a mut [MaybeUninit<u8>]) -> Box<dyn Names + 'a>;
-    /// What a name is, where listing it did not tell.
+    /// The kind of an entry, if listing it did not tell.
     fn look(&self, name: &CStr, hint: Hint) -> io::Result<EntryKind>;
 }
 
@@ -39,7 +39,7 @@ pub trait Names {
     fn next(&mut self, each: &mut dyn FnMut(&CStr, Hint)) -> io::Result<bool>;
 }
 
-/// What listing a name tells of it.
+/// What the listing itself tells about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hint {
     Folder,
@@ -52,10 +52,10 @@ pub enum Hint {
     Unknown,
 }
 
-/// What a name is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// Of this size; a link to a file counts as one.
+    /// A file of this size; a link to a file counts as one.
     File(u64),
     Folder,
     LinkedFolder,
@@ -120,7 +120,7 @@ impl Prefix for OpenFolder {
     }
 
     fn look(&self, name: &CStr, hint: Hint) -> io::Result<EntryKind> {
-        // Size and type only: a network file system may answer these without asking for the rest.
+        // Only size and type: a network file system may know these without asking the server.
         let mask = StatxFlags::TYPE | StatxFlags::SIZE;
         let ask = |flags: AtFlags| retry(|| rustix::fs::statx(&self.fd, name, flags, mask));
         let mut linked = hint == Hint::Link;
@@ -165,7 +165,7 @@ fn file_type(facts: &Statx) -> FileType {
     FileType::from_raw_mode(u32::from(facts.stx_mode))
 }
 
-/// Modification time of an open folder or file, in nanoseconds since 1970; good to the year 2262.
+/// Modification time of an open folder or file, in nanoseconds since 1970; valid until the year 2262.
 pub fn modification_time(file: impl AsFd) -> Result<i64, Errno> {
     let ask = || rustix::fs::statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::MTIME);
     retry(ask).map(|facts| mtime_ns(&facts))
@@ -175,7 +175,7 @@ fn mtime_ns(facts: &Statx) -> i64 {
     facts.stx_mtime.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(facts.stx_mtime.tv_nsec))
 }
 
-/// A call that a signal interrupted is made again.
+/// Repeats a call that a signal interrupted.
 fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {

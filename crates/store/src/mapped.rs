@@ -1,6 +1,6 @@
-//! A file mapped into memory to be read: its pages are the page cache's own, so that all readers and all
-//! processes of a node share one copy and nothing is loaded that is not looked at. Made for catalogs, not for
-//! a data set's files.
+//! A file mapped into memory for reading: its pages are those of the page cache, so that all readers and all processes
+//! of a node share one copy, and only the parts that are accessed are loaded. Made for catalogs, not for the files of a
+//! data set.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,18 +11,18 @@ use rustix::io::Errno;
 
 use crate::{Operation, StoreError};
 
-/// The bytes of a file, for as long as this lives. It may be shared between threads.
+/// The bytes of a file, as long as this value lives. It can be shared between threads.
 #[derive(Debug)]
 pub struct Mapped {
     map: Mmap,
 }
 
 impl Mapped {
-    /// Maps the file as it is now. **The file must not be changed in place while it is mapped**: see the
+    /// Maps the file as it is now. **The file must not be changed in place while it is mapped**: see the SAFETY
     /// argument inside.
     pub fn open(path: &Path) -> Result<Mapped, StoreError> {
         let name = path.display().to_string();
-        // Non-blocking: to open a named pipe would wait for a writer.
+        // Non-blocking, since opening a named pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|cause| StoreError::io(Operation::Open, &name, cause))?;
@@ -31,12 +31,12 @@ impl Mapped {
         if facts.is_dir() {
             return Err(StoreError::Folder { name });
         }
-        // SAFETY: a mapping is undefined behaviour if its bytes change while they are borrowed, and SIGBUS if
-        // the file gets shorter. What we map is written under another name, flushed, and renamed into place
-        // (see engine/catalog), and nothing in feedline opens it for writing afterwards: a new catalog is a
-        // new file, and the mapping keeps the old one alive. That leaves other programs that write into the
-        // file on purpose; against them no reader of mapped memory can do anything, and readers here check
-        // bounds and checksums at every use, so that changed bytes become errors.
+        // SAFETY: a mapping is undefined behaviour if its bytes change while they are borrowed, and SIGBUS if the file
+        // gets shorter. Files that are mapped here are written under another name, flushed, and renamed into place (see
+        // engine/catalog), and nothing in feedline opens them for writing afterwards: a new catalog is a new file, and
+        // the mapping keeps the old one alive. That leaves other programs that write into the file on purpose; no
+        // reader of mapped memory can do anything against them, and readers here check bounds and checksums at every
+        // use, so that changed bytes become errors.
         let map = unsafe { Mmap::map(&file) }.map_err(|error| io(Operation::Read, &name, &error))?;
         Ok(Mapped { map })
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_those_of_the_file_when_it_was_opened() {
+    fn the_bytes_are_those_of_the_file_when_it_was_opened() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         std::fs::write(&path, b"before").unwrap();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_empty_and_others_are_named() {
+    fn an_empty_file_is_empty_and_errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         std::fs::write(&path, b"").unwrap();

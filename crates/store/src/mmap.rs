@@ -1,5 +1,5 @@
-//! Files mapped into memory, as libraries of training read them: open, map, copy out, unmap, close. The copy touches
-//! every page that was asked for, so what counts as read has been in memory.
+//! Files mapped into memory, as some training libraries read them: open, map, copy, unmap, close. The copy touches
+//! every requested page, so everything that counts as read has been in memory.
 
 use std::path::Path;
 use std::sync::Once;
@@ -68,7 +68,7 @@ impl Mmap {
     }
 }
 
-/// A file and all of it in memory. An empty file maps to nothing.
+/// An open file and its mapping. An empty file has no mapping.
 #[derive(Debug)]
 pub struct OpenMap {
     file: OwnedFd,
@@ -101,9 +101,9 @@ impl Blocking for Mmap {
         let Some(map) = &file.map else { return Ok(0) };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(map.len());
         let bytes = buffer.len().min(map.len() - from);
-        // SAFETY: the mapping lives as long as `file`; `from + bytes` lies within it and `bytes` within the buffer,
-        // which is ours alone. No reference into the mapping is made, so that nothing is assumed of bytes that another
-        // program may change meanwhile. If the file has become shorter the copy ends the program: see
+        // SAFETY: the mapping lives as long as `file`; `from + bytes` is within it and `bytes` within the buffer, which
+        // no other code accesses. No reference into the mapping is created, so nothing is assumed about bytes that
+        // another program may change meanwhile. If the file has become shorter, the copy ends the program: see
         // `explain_bus_errors`.
         unsafe { std::ptr::copy_nonoverlapping(map.as_ptr().add(from), buffer.as_mut_ptr(), bytes) };
         Ok(bytes)
@@ -118,14 +118,14 @@ impl Blocking for Mmap {
         Some(file.file.as_fd())
     }
 
-    /// Mapped pages stay in memory.
+    /// Pages that are mapped cannot be evicted.
     fn let_go(&self, file: &OpenMap, range: Extent) {
         let Some(map) = &file.map else { return };
         let page = rustix::param::page_size() as u64;
         let from = (range.offset / page * page).min(map.len() as u64);
         let end = range.end().min(map.len() as u64);
-        // SAFETY: the range lies within the mapping, which is of a file and only read: what is let go of comes back
-        // from the file when it is touched again. Where the kernel does not do it, the next count shows it.
+        // SAFETY: the range is within the mapping, which is of a file and only read: released pages are loaded from the
+        // file again when they are touched. If the kernel does not release them, the next count shows it.
         let _ = unsafe {
             map.unchecked_advise_range(UncheckedAdvice::DontNeed, from as usize, (end - from) as usize)
         };
@@ -138,7 +138,7 @@ impl Blocking for Mmap {
     fn close(&self, file: OpenMap, _name: &Name) -> Result<(), StoreError> {
         let OpenMap { file, map } = file;
         drop(map);
-        // Nothing was written through it, so close has nothing to report.
+        // Nothing was written to it, so close has nothing to report.
         drop(file);
         Ok(())
     }
@@ -166,36 +166,36 @@ impl Store for Mmap {
     }
 }
 
-/// What a person reads when the bytes behind a mapping are gone, and how the program ends then: "incomplete" in its
-/// list of exit codes.
+/// The message if the bytes behind a mapping are gone, and the exit code then: "incomplete" in the program's list of
+/// exit codes.
 const BUS_ERROR: &[u8] =
     b"feedline: a mapped file became shorter, or its device failed, while it was read (SIGBUS)\n";
 const INCOMPLETE: libc::c_int = 4;
 
-/// Once a file is mapped, the kernel can tell of a page that it cannot bring in one way only: a signal in the middle of
-/// the copy, from which there is no way back to the reader. So the program ends, but it says why.
+/// Once a file is mapped, the kernel can report a page that it cannot load in one way only: with a signal in the middle
+/// of the copy, from which the reader cannot recover. So the program ends, but with a message.
 fn explain_bus_errors() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let action: extern "C" fn(libc::c_int, *const libc::siginfo_t, *const libc::c_void) = on_bus_error;
         // SAFETY: a zeroed sigaction is a valid one (no flags, empty mask); the function has the signature that
-        // SA_SIGINFO asks for, and does only what a signal may interrupt anything with. It runs on the stack that the
-        // standard library provides for such signals.
+        // SA_SIGINFO requires, and is async-signal-safe. It runs on the stack that the standard library provides for
+        // such signals.
         unsafe {
             let mut wanted: libc::sigaction = std::mem::zeroed();
             wanted.sa_sigaction = action as libc::sighandler_t;
             wanted.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            // It fails for signals that do not exist, and only then.
+            // It fails only for signals that do not exist.
             libc::sigaction(libc::SIGBUS, &wanted, std::ptr::null_mut());
         }
     });
 }
 
 extern "C" fn on_bus_error(signal: libc::c_int, facts: *const libc::siginfo_t, _: *const libc::c_void) {
-    // SAFETY: the kernel passes the facts with SA_SIGINFO. `write`, `_exit` and `signal` may be called here.
+    // SAFETY: the kernel passes the facts with SA_SIGINFO. `write`, `_exit` and `signal` are async-signal-safe.
     unsafe {
-        // A page that is not there is ours; anything else, such as bad memory, meets the system's own answer when the
-        // instruction is tried again.
+        // A missing page is handled here; anything else, such as bad memory, gets the system's default action when the
+        // instruction is executed again.
         if (*facts).si_code == libc::BUS_ADRERR {
             let _ = libc::write(2, BUS_ERROR.as_ptr().cast(), BUS_ERROR.len());
             libc::_exit(INCOMPLETE);
@@ -225,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_in_the_place_of_a_file_is_an_error_and_no_hang() {
+    fn a_fifo_in_place_of_a_file_is_an_error_and_does_not_hang() {
         let (folder, store) = store(Readahead::Normal);
         conformance::a_fifo_is_an_error(&store, folder.path());
     }
 
     #[test]
-    fn what_has_no_meaning_is_refused() {
+    fn meaningless_settings_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         for (readahead, odirect, named) in
             [(Readahead::Dontcache, false, "dontcache"), (Readahead::Normal, true, "odirect")]
@@ -254,7 +254,7 @@ mod tests {
         assert!(said.contains("a mapped file became shorter"), "{said}");
     }
 
-    /// Maps a file, cuts it, and reads behind the cut.
+    /// Maps a file, truncates it, and reads beyond its new end.
     fn read_what_is_gone(folder: &Path) {
         let path = folder.join("file");
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
@@ -265,6 +265,6 @@ mod tests {
         assert_eq!(read(0).unwrap().1, [7; 4]);
         std::fs::File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let outcome = read(1 << 19);
-        panic!("there is nothing behind the cut, but the read ended with {outcome:?}");
+        panic!("there is nothing beyond the end, but the read ended with {outcome:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The list of mounts, /proc/self/mountinfo: its lines, as they are spelled there.
+//! The list of mounts, /proc/self/mountinfo.
 
 use std::path::Path;
 
@@ -6,9 +6,9 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mount<'a> {
     pub id: u64,
-    /// The number of the file system: `98:0`.
+    /// The device number of the file system: `98:0`.
     pub device: &'a str,
-    /// What of the file system is mounted, and where. Spaces and the like are escaped: see `unescaped`.
+    /// The part of the file system that is mounted, and where. Spaces and the like are escaped: see `unescaped`.
     pub root: &'a str,
     pub point: &'a str,
     pub file_system: &'a str,
@@ -32,7 +32,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-/// All lines that can be understood.
+/// All lines that can be parsed.
 pub fn mounts(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
     mountinfo.lines().filter_map(Mount::parse)
 }
@@ -43,7 +43,7 @@ pub fn device_file(source: &str) -> Option<&Path> {
     Some(Path::new(source)).filter(|path| path.starts_with("/dev"))
 }
 
-/// A path of the list as it is. Spaces and the like are written as `\040` there.
+/// A path of the list without escapes. Spaces and the like are written as `\040` there.
 pub fn unescaped(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_understood_or_left_out() {
+    fn lines_are_parsed_or_left_out() {
         let text = "\
 36 35 0:45 /a /mnt/with\\040space rw,noatime shared:1 master:2 - btrfs /dev/sdb2 rw,subvol=/a
 37 35
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_escaped_stays() {
+    fn text_without_escapes_is_unchanged() {
         for (text, plain) in
             [("/a", "/a"), ("/a\\040b\\011", "/a b\t"), ("/a\\b", "/a\\b"), ("/\\134", "/\\")]
         {

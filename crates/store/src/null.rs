@@ -1,5 +1,5 @@
-//! The store that answers at once and reads nothing. The same plan on it shows the instrument's own ceiling; it
-//! needs no data set and holds none.
+//! The store that completes every request at once and reads nothing. Running a plan on it shows the limit of feedline
+//! itself; it needs no data set and holds none.
 
 use model::location::Location;
 use model::names::Name;
@@ -52,8 +52,8 @@ impl Store for Null {
     }
 }
 
-/// The name of the file that each reader would have open, and whether it has one, where there are no files: opens are
-/// counted as they would be.
+/// The name of the file that each reader would have open, and whether it is open, for stores without files: opens are
+/// counted as if there were files.
 #[derive(Debug)]
 pub(crate) struct Held(Vec<(Name, bool)>);
 
@@ -62,7 +62,7 @@ impl Held {
         Held(vec![(Name::default(), false); readers])
     }
 
-    /// How many opens a fetch of the reader takes.
+    /// The number of opens that a fetch of the reader takes.
     pub(crate) fn open(&mut self, reader: usize, fetch: &Fetch<'_>) -> u64 {
         let (name, is_open) = &mut self.0[reader];
         let opens = !*is_open || name != fetch.name;
@@ -102,7 +102,7 @@ impl Lane for NullLane<'_> {
     }
 }
 
-/// The files of a store that holds none: every question is refused by name.
+/// The files of a store that holds none: every operation is refused, with the file's name.
 #[derive(Debug)]
 pub(crate) struct NoFiles {
     pub(crate) store: &'static str,
@@ -158,7 +158,7 @@ mod tests {
     use crate::{Purpose, conformance};
 
     #[test]
-    fn completes_what_it_is_given() {
+    fn it_completes_every_fetch() {
         conformance::lane_completes_every_fetch(&Null, &Name::new("train/any").unwrap(), 1 << 40);
     }
 
@@ -175,14 +175,14 @@ mod tests {
         assert_eq!([open(0, &there, true), open(0, &there, false), open(0, &there, false)], [1, 0, 1]);
     }
 
-    /// Variants of a plan are made in `model`, which cannot ask the registry.
+    /// Variants of a plan are made in `model`, which cannot query the registry.
     #[test]
-    fn plans_and_the_registry_know_the_same_facts_of_it() {
+    fn plans_and_the_registry_have_the_same_facts_about_it() {
         assert_eq!(Selection::null().plan(), model::plan::StorePlan::null());
     }
 
     #[test]
-    fn holds_no_files_and_says_so() {
+    fn it_holds_no_files_and_reports_that() {
         let name = Name::new("train/any").unwrap();
         assert!(Null.files().size(&name).is_err());
         assert_eq!(

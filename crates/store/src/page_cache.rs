@@ -1,5 +1,5 @@
-//! What of a data set the kernel keeps in memory: counting it, taking it out, putting it in. That a file was evicted is
-//! never assumed: dirty, mapped and pinned pages stay, so whoever evicts counts afterwards.
+//! The pages of a data set in the kernel's page cache: counting, evicting and loading them. Eviction is never assumed
+//! to succeed: dirty, mapped and pinned pages stay, so callers count afterwards.
 
 mod mincore;
 
@@ -17,7 +17,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::folder::READ_FLAGS;
 use crate::{Ground, Operation, StoreError};
 
-/// Pages of files, and those of them that are in memory.
+/// Pages of files, and those of them that are resident.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pages {
     pub cached: u64,
@@ -32,7 +32,7 @@ impl AddAssign for Pages {
 }
 
 impl Pages {
-    /// The share that is in memory, 0 to 1; of nothing all is.
+    /// The resident share, 0 to 1; 1 if there are no pages.
     pub fn share(&self) -> f64 {
         if self.all == 0 { 1.0 } else { self.cached as f64 / self.all as f64 }
     }
@@ -46,7 +46,7 @@ pub struct PageCache {
 }
 
 impl PageCache {
-    /// Looks below the data folder `root`, which must exist.
+    /// For the files below the data folder `root`, which must exist.
     pub fn below(root: &Path) -> Result<PageCache, StoreError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(root, flags, Mode::empty())
@@ -54,23 +54,23 @@ impl PageCache {
         Ok(PageCache { root: fd, path: root.to_owned() })
     }
 
-    /// Writes dirty pages out, which could not be evicted.
+    /// Writes dirty pages out, since they cannot be evicted.
     pub fn flush(&self) -> Result<(), StoreError> {
         rustix::fs::syncfs(&self.root).map_err(|cause| self.error(Operation::Sync, ".", cause))
     }
 
-    /// A file, to ask about its pages.
+    /// Opens a file to query its pages.
     pub fn open(&self, name: &Name) -> Result<OwnedFd, StoreError> {
         rustix::fs::openat(&self.root, name.as_c_str(), READ_FLAGS, Mode::empty())
             .map_err(|cause| self.error(Operation::Open, &name.to_string(), cause))
     }
 
-    /// How messages name a file.
+    /// The name of a file in messages.
     pub fn shown(&self, name: &Name) -> String {
         self.path.join(name.to_string()).display().to_string()
     }
 
-    /// What a file stands on, which a link may have led to.
+    /// The storage below a file; a link may lead to another file system.
     pub fn ground(&self, name: &Name) -> Result<Ground, StoreError> {
         Ground::of(self.open(name)?, &self.shown(name))
     }
@@ -80,31 +80,31 @@ impl PageCache {
     }
 }
 
-/// Why the kernel does not say which pages of a file are in memory.
+/// Why the kernel does not report which pages of a file are resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// It says so to the owner of the file, to those who may write to it, and to root.
+    /// It reports this only to the owner of the file, to users that may write to it, and to root.
     NotPermitted,
-    /// It has no call for that, or none for this file system.
+    /// It has no call for this, or not for this file system.
     Unsupported,
 }
 
 /// The pages that a range touches.
 pub fn pages_of(range: Extent) -> u64 {
     let page = rustix::param::page_size() as u64;
-    // An empty range touches none, wherever it lies.
+    // An empty range touches no page, whatever its offset.
     if range.len == 0 { 0 } else { range.end().div_ceil(page) - range.offset / page }
 }
 
-/// Counts the pages that a range of a file touches. Leaves the cache as it is.
+/// Counts the pages that a range of a file touches. Does not change the cache.
 pub fn count(file: impl AsFd, range: Extent) -> Result<Pages, Denied> {
     let all = pages_of(range);
-    // To the kernel, a length of 0 reaches to the end of the file.
+    // To the kernel, a length of 0 means up to the end of the file.
     if range.len == 0 {
         return Ok(Pages::default());
     }
     let cached = match cachestat(&file, range) {
-        // Before Linux 6.5 there is no such call, and filters may refuse it.
+        // The call exists since Linux 6.5, and seccomp filters may refuse it.
         Err(Errno::NOSYS) => mincore::count(file.as_fd(), range)?,
         Err(Errno::PERM) => return Err(Denied::NotPermitted),
         Err(_) => return Err(Denied::Unsupported),
@@ -113,9 +113,8 @@ pub fn count(file: impl AsFd, range: Extent) -> Result<Pages, Denied> {
     Ok(Pages { cached, all })
 }
 
-/// Whether the page at `offset` of a file is in memory, for a user who may only read it. A page that is not is
-/// requested by the question itself: this is for one who reads it right afterwards. `None` where the file system cannot
-/// tell.
+/// Whether the page at `offset` of a file is resident, for a user that may only read it. The query itself requests a
+/// page that is not: for callers that read it right afterwards. `None` if the file system cannot tell.
 pub(crate) fn is_cached(file: impl AsFd, offset: u64) -> Option<bool> {
     let mut byte = [0];
     match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], offset, ReadWriteFlags::NOWAIT) {
@@ -125,16 +124,16 @@ pub(crate) fn is_cached(file: impl AsFd, offset: u64) -> Option<bool> {
     }
 }
 
-/// Asks the kernel to forget a range of a file. It keeps a page that belongs to the range in part only, which somebody
-/// may still want the rest of. It is advice: where it is not taken, the next count shows it.
+/// Asks the kernel to evict a range of a file. It keeps pages that are only partly in the range, since the rest may
+/// still be in use. This is advice: if it is not followed, the next count shows it.
 pub fn forget(file: impl AsFd, range: Extent) {
     if let Some(len) = NonZeroU64::new(range.len) {
         let _ = rustix::fs::fadvise(file, range.offset, Some(len), Advice::DontNeed);
     }
 }
 
-/// Reads a range of a file through the page cache, piece by piece into `buffer`. What cannot be read is not in the
-/// cache, and the next count shows it.
+/// Reads a range of a file through the page cache, part by part into `buffer`. What cannot be read is not cached, and
+/// the next count shows it.
 pub fn fill(file: impl AsFd, range: Extent, buffer: &mut [u8]) {
     let mut at = range.offset;
     while at < range.end() {
@@ -165,10 +164,10 @@ struct Count {
     recently_evicted: u64,
 }
 
-/// Calls that are so young have the same number on every architecture; libc does not name this one on all of them.
+/// Recent system calls have the same number on every architecture; libc does not name this one on all of them.
 const CACHESTAT: libc::c_long = 451;
 
-/// Pages of a file that still have to be written to the device; `None` where the kernel does not report it.
+/// Pages of a file that still have to be written to the device; `None` if the kernel does not report it.
 pub fn unwritten(file: impl AsFd) -> Option<u64> {
     let whole = Extent { offset: 0, len: 0 };
     cachestat(file, whole).ok().map(|count| count.dirty + count.writeback)
@@ -178,11 +177,11 @@ fn cachestat(file: impl AsFd, range: Extent) -> Result<Count, Errno> {
     let file = file.as_fd().as_raw_fd();
     let (range, mut count) = (Range { offset: range.offset, length: range.len }, Count::default());
     // SAFETY: the descriptor is open; both pointers are to structures of the kernel's layout that outlive the call,
-    // which reads the first and fills the second.
+    // which reads the first and writes the second.
     let answer = unsafe { libc::syscall(CACHESTAT, file, &raw const range, &raw mut count, 0) };
     match answer {
         0 => Ok(count),
-        // Never zero after a failed call.
+        // The error number is never zero after a failed call.
         _ => {
             Err(std::io::Error::last_os_error().raw_os_error().map_or(Errno::NOSYS, Errno::from_raw_os_error))
         }
@@ -195,7 +194,7 @@ mod tests {
 
     const WHOLE: Extent = Extent { offset: 0, len: 20_000 };
 
-    /// A file that was just written, and whether it can leave memory.
+    /// A file that was just written, and whether it can be evicted.
     fn written() -> (tempfile::TempDir, PageCache, OwnedFd, bool) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), vec![7; WHOLE.len as usize]).unwrap();
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_cached_until_it_is_forgotten() {
+    fn pages_that_were_read_are_cached_until_evicted() {
         let (_folder, _, file, can_leave) = written();
         let all = WHOLE.len.div_ceil(rustix::param::page_size() as u64);
         assert_eq!(counted(&file, WHOLE), Pages { cached: all, all });
@@ -235,15 +234,15 @@ mod tests {
         assert_eq!(
             counted(&file, Extent { offset: 0, len: 1 }).cached,
             1,
-            "what it shares with others stays"
+            "pages shared with other ranges stay"
         );
     }
 
     #[test]
-    fn other_calls_give_the_same_answer() {
+    fn all_calls_give_the_same_answer() {
         let (_folder, _, file, _) = written();
         let page = rustix::param::page_size() as u64;
-        // Only the second page is in memory.
+        // Only the second page is resident.
         forget(&file, WHOLE);
         rustix::fs::fadvise(&file, 0, None, Advice::Random).unwrap();
         fill(&file, Extent { offset: page, len: 1 }, &mut [0]);

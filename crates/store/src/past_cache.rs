@@ -1,6 +1,6 @@
-//! Reads past the page cache (O_DIRECT): which file systems have them, in what granules, and what is said where one has
-//! not. Every road that reads so asks here. Nothing falls back to buffered reads: a figure for the disk that was
-//! taken from memory is worse than none.
+//! Reads that bypass the page cache (O_DIRECT): which file systems support them, in what granules, and the error if one
+//! does not. All backends that use O_DIRECT check here. There is no fallback to buffered reads: a figure for the disk
+//! that was measured from memory is worse than none.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,25 +15,25 @@ use crate::file_system::FileSystem;
 use crate::folder::Folder;
 use crate::{Operation, StoreError};
 
-/// Where the kernel does not say: the block size of most file systems, a multiple of every disk's sector.
+/// If the kernel does not report it: the block size of most file systems, a multiple of every disk's sector size.
 const USUAL_GRANULE: usize = 4096;
 
-/// A folder whose files can be read past the page cache.
+/// A folder whose files can be read with O_DIRECT.
 #[derive(Debug)]
 pub(crate) struct PastCache {
     granule: usize,
-    /// Whether a file has been looked at.
+    /// Whether a file has been checked.
     proven: AtomicBool,
 }
 
 impl PastCache {
-    /// Refuses folders in memory, and file systems that say they cannot. The granule is asked of a file without a name,
-    /// which leaves no trace; a folder that may only be read is taken to have the usual one, until a file is opened.
+    /// Refuses folders in memory, and file systems that report no support. The granule is queried with a nameless file,
+    /// which leaves no trace; a read-only folder is assumed to have the usual one, until a file is opened.
     pub(crate) fn of(folder: &Folder, readahead: Readahead) -> Result<PastCache, StoreError> {
         if readahead != Readahead::Normal {
             return Err(StoreError::Refused(format!(
-                "reader.readahead: {} has no meaning with O_DIRECT, which reads what it is asked for and no further; \
-                 leave it at normal, or read through the page cache (--store posix)",
+                "reader.readahead: {} has no meaning with O_DIRECT, which never reads ahead; leave it at normal, or \
+                 read through the page cache (--store posix)",
                 readahead.name()
             )));
         }
@@ -46,20 +46,20 @@ impl PastCache {
         Ok(PastCache { granule, proven: AtomicBool::new(false) })
     }
 
-    /// What reads must begin and end at multiples of.
+    /// Reads must begin and end at multiples of this.
     pub(crate) fn granule(&self) -> usize {
         self.granule
     }
 
-    /// Whether a file has stood `prove`. Files of one folder are alike, so one is enough, and more would cost
-    /// system calls that a plain loop does not make.
+    /// Whether a file has passed `prove`. Files of one folder are alike, so one is enough, and more would cost system
+    /// calls that a plain loop does not make.
     pub(crate) fn is_proven(&self) -> bool {
-        // Relaxed: at worst two threads look at a file each.
+        // Relaxed: at worst two threads check a file each.
         self.proven.load(Ordering::Relaxed)
     }
 
-    /// Looks at a file that was opened with O_DIRECT: whether it lies on a disk, the flag is in force, and the granule
-    /// is the file's own. A link may lead from the folder to another file system.
+    /// Checks a file that was opened with O_DIRECT: whether it is on a disk, the flag is in effect, and the granule
+    /// fits the file. A link may lead from the folder to another file system.
     pub(crate) fn prove(&self, folder: &Folder, name: &Name, file: impl AsFd) -> Result<(), StoreError> {
         refuse_memory(&file, &folder.shown(name))?;
         let flags =
@@ -70,9 +70,7 @@ impl PastCache {
             }
             Some(said) => accepted(said).and_then(|granule| match self.granule.is_multiple_of(granule) {
                 true => Ok(()),
-                false => {
-                    Err(format!("it asks for {granule} bytes at a time, its folder for {}", self.granule))
-                }
+                false => Err(format!("it needs blocks of {granule} bytes, but its folder {}", self.granule)),
             }),
             None => Ok(()),
         };
@@ -82,16 +80,16 @@ impl PastCache {
         Ok(())
     }
 
-    /// What a failed open or read of a file means. `name` is how messages name it.
+    /// The error for a failed open or read of a file. `name` is its name in messages.
     pub(crate) fn error(&self, operation: Operation, name: String, cause: Errno) -> StoreError {
         match cause {
-            // What is no file has no such reads either, and the file system is not to blame for that.
+            // Folders cannot be read with O_DIRECT either, and this is not due to the file system.
             Errno::INVAL if is_folder(&name) => StoreError::Folder { name },
             Errno::INVAL => {
                 let granule = self.granule;
                 refused(
                     name,
-                    format!("its file system does not allow that, or not in blocks of {granule} bytes"),
+                    format!("its file system does not support it, or not in blocks of {granule} bytes"),
                 )
             }
             cause => StoreError::io(operation, &name, cause),
@@ -107,7 +105,7 @@ fn refused(name: String, reason: String) -> StoreError {
     StoreError::NoDirect { name, reason }
 }
 
-/// Some file systems that live in the page cache accept O_DIRECT all the same.
+/// Some file systems that keep files in the page cache accept O_DIRECT nevertheless.
 fn refuse_memory(file: impl AsFd, place: &str) -> Result<(), StoreError> {
     let file_system = FileSystem::of(file, place)?;
     match file_system.is_memory() {
@@ -120,30 +118,30 @@ fn refuse_memory(file: impl AsFd, place: &str) -> Result<(), StoreError> {
     }
 }
 
-/// What a file demands, as the kernel says it.
+/// The alignment that a file requires, according to the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Alignment {
     memory: u32,
     offset: u32,
 }
 
-/// The alignment of a file; `None` where the kernel (before 6.1) or the file system does not say.
+/// The alignment of a file; `None` if the kernel (before 6.1) or the file system does not report it.
 fn alignment(file: impl AsFd) -> Option<Alignment> {
     let facts = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let said = facts.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     said.then_some(Alignment { memory: facts.stx_dio_mem_align, offset: facts.stx_dio_offset_align })
 }
 
-/// The granule that serves an alignment, or why there is none.
+/// The granule for an alignment, or why it is not supported.
 fn accepted(said: Alignment) -> Result<usize, String> {
     let granule = said.memory.max(said.offset) as usize;
     match said.offset {
         0 => Err(
-            "its file system has no such reads for it, as with encryption, compression or a journal of data"
+            "its file system does not support it for this file, as with encryption, compression or data journaling"
                 .into(),
         ),
         _ if !granule.is_power_of_two() || granule > ALIGNMENT => Err(format!(
-            "it asks for reads aligned to {granule} bytes, and {ALIGNMENT} are the most that we do"
+            "it needs reads aligned to {granule} bytes, but feedline supports at most {ALIGNMENT}"
         )),
         _ => Ok(granule),
     }
@@ -154,13 +152,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_granule_serves_memory_and_offset() {
+    fn the_granule_fits_memory_and_offset() {
         for (memory, offset, granule) in
             [(512, 512, 512), (4, 512, 512), (512, 4096, 4096), (4096, 512, 4096)]
         {
             assert_eq!(accepted(Alignment { memory, offset }), Ok(granule));
         }
-        assert!(accepted(Alignment { memory: 0, offset: 0 }).unwrap_err().contains("no such reads"));
+        assert!(accepted(Alignment { memory: 0, offset: 0 }).unwrap_err().contains("does not support it"));
         for odd in [65_536, 3000] {
             let reason = accepted(Alignment { memory: 512, offset: odd }).unwrap_err();
             assert!(reason.contains(&odd.to_string()), "{reason}");

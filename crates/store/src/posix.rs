@@ -40,7 +40,7 @@ impl Posix {
     }
 }
 
-/// The advice that goes with a file when it is opened; `None` where there is none to give.
+/// The advice that is given when a file is opened; `None` if there is none.
 pub(crate) fn advice(readahead: Readahead) -> Option<Advice> {
     match readahead {
         Readahead::Normal | Readahead::Dontcache => None,
@@ -99,7 +99,7 @@ impl Blocking for Posix {
     }
 
     fn close(&self, file: OwnedFd, _name: &Name) -> Result<(), StoreError> {
-        // Nothing was written through it, so close has nothing to report.
+        // Nothing was written to it, so close has nothing to report.
         drop(file);
         Ok(())
     }
@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_in_the_place_of_a_file_is_an_error_and_no_hang() {
+    fn a_fifo_in_place_of_a_file_is_an_error_and_does_not_hang() {
         let (folder, store) = store(Readahead::Normal);
         conformance::a_fifo_is_an_error(&store, folder.path());
     }
 
     #[test]
-    fn reads_that_leave_nothing_behind_work_or_say_why_not() {
+    fn dontcache_reads_work_or_are_refused_with_the_reason() {
         let (_folder, store) = store(Readahead::Dontcache);
         match conformance::first_read(&store) {
             Ok(()) => conformance::store_with_files(&store),

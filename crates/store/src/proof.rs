@@ -1,6 +1,6 @@
-//! What a lane asks of the page cache around a fetch: how many of its pages are in memory right before they are read,
-//! which of these this process did not bring there itself, and that pages are given back afterwards. Both lanes,
-//! blocking and asynchronous, ask through here.
+//! What a lane does about the page cache around a fetch: count its resident pages right before they are read, determine
+//! which of these this process did not load itself, and evict pages afterwards. Blocking and asynchronous lanes both
+//! use this.
 
 use std::ops::AddAssign;
 
@@ -12,31 +12,31 @@ use crate::Fetch;
 use crate::footprint::{Footprint, key_of};
 use crate::page_cache::{self, Denied, Pages};
 
-/// Pages of a range that are asked about where they can only be asked about one by one.
+/// Pages of a range that are queried if they can only be queried one by one.
 const SINGLE_PAGES: u64 = 8;
 
-/// Whether and how the pages of fetches are looked after.
+/// Whether and how the pages of fetches are counted and evicted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Proof<'a> {
-    /// Of this many fetches one, drawn at random, has its pages counted; 0: none has.
+    /// One fetch in this many, drawn at random, has its pages counted; 0: none.
     pub counts_one_in: u64,
-    /// Of the draw.
+    /// Seed of the draw.
     pub seed: u64,
-    /// Whether pages are given back once they were read.
+    /// Whether pages are evicted after they were read.
     pub gives_back: bool,
-    /// What this process has read since the epoch began, where files are read more than once in it.
+    /// What this process has read since the epoch began, if files are read more than once in it.
     pub footprint: Option<&'a Footprint>,
 }
 
-/// What is known of the pages of a fetch.
+/// What is known about the pages of a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Probe {
-    /// They were not to be counted.
+    /// Counting is off.
     #[default]
     Unasked,
-    /// It was not drawn.
+    /// The fetch was not drawn.
     LeftOut,
-    /// The kernel did not say.
+    /// The kernel did not report it.
     Refused(Denied),
     Counted(Count),
 }
@@ -45,14 +45,14 @@ pub enum Probe {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     pub pages: Pages,
-    /// Only some of its pages were asked about.
+    /// Only some of its pages were queried.
     pub is_part: bool,
-    /// Those of the pages that the footprint follows, and those of them that were in memory without an earlier read of
-    /// this process that explains it.
+    /// The pages that the footprint tracks, and those of them that were resident without an earlier read of this
+    /// process that explains it.
     pub followed: Pages,
 }
 
-/// A fetch as a prover sees it.
+/// A fetch as the prover needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) name: &'a [u8],
@@ -66,7 +66,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Does what a proof asks for, fetch by fetch.
+/// Carries out a proof, fetch by fetch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prover<'a> {
     proof: Proof<'a>,
@@ -78,19 +78,19 @@ impl<'a> Prover<'a> {
         Prover { proof, fetches: 0 }
     }
 
-    /// Whether it will ever look at a file.
+    /// Whether it will ever query or evict pages.
     pub(crate) fn looks(&self) -> bool {
         self.proof.counts_one_in > 0 || self.proof.gives_back
     }
 
-    /// Draws the next fetch: whether its pages are to be counted, or what is known of them without.
+    /// Draws the next fetch: `None` if its pages are to be counted, otherwise why they are not.
     pub(crate) fn draw(&mut self, subject: Subject<'_>) -> Option<Probe> {
         self.fetches += 1;
         let Proof { counts_one_in, seed, footprint, .. } = self.proof;
         let drawn = match (counts_one_in, footprint) {
             (0, _) => return Some(Probe::Unasked),
             (1, _) => true,
-            // Where files are read again, whole regions are drawn: what one fetch brought explains another.
+            // If files are read repeatedly, whole regions are drawn: the reads of one fetch explain pages of another.
             (_, Some(print)) => {
                 let Subject { name, ranges, file_bytes } = subject;
                 let (file, first) = (key_of(name), ranges.first().map_or(0, |range| range.offset));
@@ -105,7 +105,7 @@ impl<'a> Prover<'a> {
         (!drawn).then_some(Probe::LeftOut)
     }
 
-    /// Counts the pages of all ranges before the first is read: read-ahead of one brings those of the next.
+    /// Counts the pages of all ranges before the first is read: read-ahead of one loads those of the next.
     pub(crate) fn count(&self, file: BorrowedFd<'_>, subject: Subject<'_>) -> Probe {
         let Subject { name, ranges, file_bytes } = subject;
         let print = self.proof.footprint;
@@ -119,8 +119,8 @@ impl<'a> Prover<'a> {
             foreign |= u64::from(tally.is_foreign()) << i.min(63);
             sum += tally.sum;
         }
-        // The reads that follow bring these ranges and their read-ahead. One that finds all of its pages in memory, put
-        // there by something else, brings nothing.
+        // The reads that follow load these ranges and their read-ahead. A range whose pages are all resident already,
+        // loaded by something else, loads nothing.
         if let Some(print) = print {
             let brings = ranges.iter().enumerate().filter(|(i, _)| foreign >> i.min(&63) & 1 == 0);
             brings.for_each(|(_, range)| print.mark(key, *range, file_bytes));
@@ -133,7 +133,7 @@ impl<'a> Prover<'a> {
     }
 }
 
-/// The count of a range while it is made.
+/// The count of a range in progress.
 struct Tally<'a> {
     print: Option<&'a Footprint>,
     key: u64,
@@ -157,8 +157,8 @@ impl Tally<'_> {
         self.sum.followed += Pages { cached: pages.cached.saturating_sub(own), all: pages.all };
     }
 
-    /// Asks about some of a range's pages, one by one. The last one first: a page that is not in memory is requested by
-    /// the question, together with those behind it.
+    /// Queries some of a range's pages, one by one, the last one first: the query requests a page that is not resident,
+    /// together with those behind it.
     fn count_single_pages(&mut self, file: BorrowedFd<'_>, range: Extent) -> Result<(), Denied> {
         let (all, page) = (page_cache::pages_of(range), rustix::param::page_size() as u64);
         let asked = all.min(SINGLE_PAGES);
@@ -171,7 +171,7 @@ impl Tally<'_> {
         Ok(())
     }
 
-    /// Whether all that was counted was put into memory by something else.
+    /// Whether all counted pages were loaded by something else.
     fn is_foreign(&self) -> bool {
         let Count { pages, followed, .. } = self.sum;
         followed == pages && pages.all > 0 && followed.cached == followed.all
@@ -199,17 +199,17 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_random_and_the_whole_is_whole() {
+    fn a_sample_is_random_and_one_in_one_is_all() {
         let count = |drawn: Vec<bool>| drawn.into_iter().filter(|drawn| *drawn).count();
         assert_eq!((count(drawn(0, 1)), count(drawn(1, 1))), (0, 16_000));
         let some = count(drawn(16, 1));
-        // The deviation of that binomial is 31.
+        // The standard deviation of this binomial distribution is 31.
         assert!((850..1150).contains(&some), "{some}");
         assert_ne!(drawn(16, 1), drawn(16, 2));
     }
 
     #[test]
-    fn one_who_asks_for_nothing_is_left_alone() {
+    fn a_proof_that_asks_for_nothing_does_nothing() {
         for (proof, looks) in [
             (Proof::default(), false),
             (Proof { seed: 5, ..Proof::default() }, false),

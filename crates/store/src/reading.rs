@@ -1,11 +1,11 @@
-//! The arithmetic of reading a range of a file in transfers: where each read begins and how much it asks for, which
-//! bytes of its answer are wanted, and when the file is too short or too long. Every lane goes by it.
+//! The arithmetic of reading a range of a file in transfers: where each read begins and how long it is, which bytes of
+//! its result are needed, and when the file is too short or too long. All lanes use it.
 
 use model::extent::Extent;
 
 use crate::StoreError;
 
-/// How large reads are.
+/// The size of reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfers {
     /// Reads begin and end at multiples of it.
@@ -19,23 +19,23 @@ impl Transfers {
         Transfers { granule: granule as u64, most: most as u64 }
     }
 
-    /// Room for a transfer that begins and ends inside a granule, and for one byte more, so that a file that goes on is
-    /// seen without another call.
+    /// Buffer size for a transfer that begins and ends inside a granule, plus one byte, so that a file that is too long
+    /// is detected without another call.
     pub(crate) fn room(self) -> usize {
         (self.most + self.granule) as usize
     }
 }
 
-/// A read that is to be made.
+/// A read to be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
-    /// Whether the range ends with it, if all that is asked for comes.
+    /// Whether it completes the range, if all requested bytes are read.
     pub(crate) is_last: bool,
 }
 
-/// What is wanted of an answer: `bytes` from `skip` on, which belong at `place` of the range.
+/// The needed part of a result: `bytes` from `skip` on, which belong at `place` of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) skip: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Part {
     pub(crate) bytes: usize,
 }
 
-/// A range on its way.
+/// A range that is being read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     range: Extent,
@@ -59,7 +59,7 @@ impl Reading {
     }
 
     /// The next read; `None` when the range is complete. An empty range takes one, too, so that a file that should be
-    /// empty is looked at.
+    /// empty is checked.
     pub(crate) fn next(&self, transfers: Transfers) -> Option<Ask> {
         let end = self.range.end();
         if self.begun && self.at >= end {
@@ -73,7 +73,7 @@ impl Reading {
         Some(Ask { offset, bytes, is_last })
     }
 
-    /// Takes note of an answer of `got` bytes. `name` is how messages name the file.
+    /// Processes a result of `got` bytes. `name` is the file's name in messages.
     pub(crate) fn take(
         &mut self,
         ask: Ask,
@@ -82,7 +82,7 @@ impl Reading {
     ) -> Result<Part, StoreError> {
         self.begun = true;
         let end = self.range.end();
-        // What lies before and behind the range comes along with its granules and is nobody's.
+        // Bytes before and after the range are read with its granules and are not needed.
         let seen = ask.offset + got as u64;
         if seen > end && self.ends_file {
             return Err(StoreError::Long { name: name(), found: seen, planned: end });
@@ -105,7 +105,7 @@ impl Reading {
 mod tests {
     use super::*;
 
-    /// Reads a range of a file of `size` bytes in transfers; says what was asked for and how many wanted bytes came.
+    /// Reads a range of a file of `size` bytes in transfers; returns the reads and the number of needed bytes.
     fn read(
         range: (u64, u64),
         size: u64,
@@ -118,7 +118,7 @@ mod tests {
             assert!(ask.bytes <= transfers.room());
             let got = size.saturating_sub(ask.offset).min(ask.bytes as u64) as usize;
             let part = reading.take(ask, got, || "x".into())?;
-            assert_eq!(part.place, wanted, "parts follow one another");
+            assert_eq!(part.place, wanted, "parts are contiguous");
             assert!(part.skip + part.bytes <= got);
             wanted += part.bytes;
             asks.push(ask);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_asks_for_one_byte_more_where_the_file_should_end() {
+    fn a_read_requests_one_more_byte_where_the_file_should_end() {
         let bytes = Transfers::new(100, 1);
         let (asks, wanted) = read((0, 150), 150, 150, bytes).unwrap();
         assert_eq!(
@@ -136,11 +136,11 @@ mod tests {
         );
         assert_eq!(wanted, 150);
         let (asks, _) = read((0, 150), 150, 999, bytes).unwrap();
-        assert_eq!(asks[1].bytes, 50, "and elsewhere not");
+        assert_eq!(asks[1].bytes, 50, "but not elsewhere");
     }
 
     #[test]
-    fn granules_are_read_whole() {
+    fn whole_granules_are_read() {
         let blocks = Transfers::new(1000, 512);
         assert_eq!(blocks.room(), 1536);
         let (asks, wanted) = read((600, 1000), 5000, 5000, blocks).unwrap();
@@ -156,12 +156,12 @@ mod tests {
         assert_eq!(
             asks,
             [Ask { offset: 0, bytes: 1536, is_last: true }],
-            "room for the byte that should not be there"
+            "space for the byte that should not exist"
         );
     }
 
     #[test]
-    fn wrong_sizes_are_seen() {
+    fn wrong_sizes_are_detected() {
         for granule in [1, 512] {
             let transfers = Transfers::new(700, granule);
             let short = read((0, 5001), 5000, 5001, transfers);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_may_fall_short_of_what_was_asked() {
+    fn a_result_may_be_shorter_than_requested() {
         let mut reading = Reading::new(Extent { offset: 10, len: 1000 }, 5000);
         let transfers = Transfers::new(4096, 512);
         let ask = reading.next(transfers).unwrap();

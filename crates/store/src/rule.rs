@@ -1,5 +1,5 @@
-//! When something goes wrong on purpose, and what: the rule behind the name of a store that is around another one, such
-//! as `fault:posix,kind=eio,every=100`. What that means for a fetch or for a checkpoint is said elsewhere.
+//! The rule of a store that injects faults, such as `fault:posix,kind=eio,every=100`: which fault, and when. Its effect
+//! on a fetch or a checkpoint is defined elsewhere.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,26 +8,26 @@ use model::units::Nanos;
 
 use crate::{Selection, StoreError};
 
-/// What goes wrong.
+/// The fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
-    /// It fails.
+    /// The operation fails.
     Eio,
-    /// The file is not there.
+    /// The file does not exist.
     Enoent,
     /// The file ends too early.
     Short,
-    /// A bit of the first byte that comes is wrong.
+    /// A bit of the first byte is wrong.
     WrongBytes,
-    /// It takes `span` longer.
+    /// The operation takes `span` longer.
     Delay,
-    /// It never ends.
+    /// The operation never ends.
     Hang,
-    /// There is no room.
+    /// No space is left.
     Full,
 }
 
-/// What the store that goes wrong is used for.
+/// What the store is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Fetches,
@@ -36,7 +36,7 @@ pub(crate) enum Use {
 
 use Use::{Checkpoints, Fetches};
 
-/// The kinds, and what each of them can happen to.
+/// The kinds, and the uses to which they apply.
 const KINDS: [(&str, FaultKind, &[Use]); 7] = [
     ("eio", FaultKind::Eio, &[Fetches, Checkpoints]),
     ("enoent", FaultKind::Enoent, &[Fetches]),
@@ -47,14 +47,14 @@ const KINDS: [(&str, FaultKind, &[Use]); 7] = [
     ("full", FaultKind::Full, &[Checkpoints]),
 ];
 
-/// What happens to which operations.
+/// Which fault affects which operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) kind: FaultKind,
     pub(crate) span: Nanos,
-    /// Operations on files whose names contain this are counted; the others are left alone.
+    /// Only operations on files whose names contain this are counted.
     file: String,
-    /// The first so many of them are left alone, then every so-many-th is struck, at most so often.
+    /// The first `after` of them are unaffected, then every `every`th is affected, at most `limit` times.
     after: u64,
     every: u64,
     limit: u64,
@@ -112,7 +112,7 @@ fn number(key: &str, value: &str, least: u64) -> Result<u64, String> {
     }
 }
 
-/// The store that a selection is around, and what goes wrong with it.
+/// The inner store of a selection, and the rule for its faults.
 pub(crate) fn parse(selection: &Selection) -> Result<(Selection, Rule), StoreError> {
     let refused = |mistake: String| refused(selection, &mistake);
     let mut words = selection.arguments.split(',');
@@ -121,11 +121,11 @@ pub(crate) fn parse(selection: &Selection) -> Result<(Selection, Rule), StoreErr
     let inner = inner.ok().filter(|inner| inner.capabilities().holds_files);
     match inner {
         Some(inner) if !inner.backend.injects_faults => Ok((inner, Rule::parse(words).map_err(refused)?)),
-        _ => Err(refused(format!("'{name}' is no store with files that it could be around, such as posix"))),
+        _ => Err(refused(format!("'{name}' is not a store with files; name one, such as posix"))),
     }
 }
 
-/// The same, for a use to which not everything can happen.
+/// The same for a use to which not all kinds apply.
 pub(crate) fn parse_for(selection: &Selection, usage: Use) -> Result<(Selection, Strikes), StoreError> {
     let (inner, rule) = parse(selection)?;
     let possible = |(_, _, uses): &&(&str, FaultKind, &[Use])| uses.contains(&usage);
@@ -137,24 +137,25 @@ pub(crate) fn parse_for(selection: &Selection, usage: Use) -> Result<(Selection,
         Fetches => "reading data",
         Checkpoints => "checkpoints",
     };
-    Err(refused(selection, &format!("that cannot happen to {what}; what can is {}", known.join(", "))))
+    let known = known.join(", ");
+    Err(refused(selection, &format!("this kind does not apply to {what}; the kinds that do are {known}")))
 }
 
 fn refused(selection: &Selection, mistake: &str) -> StoreError {
     StoreError::Refused(format!("the store '{}': {mistake}", selection.text()))
 }
 
-/// A rule and how far it has come.
+/// A rule and its counters.
 #[derive(Debug)]
 pub(crate) struct Strikes {
     pub(crate) rule: Rule,
-    /// Operations that the rule is about, and those that it has struck.
+    /// Operations that the rule applies to, and those that it has affected.
     counted: AtomicU64,
     struck: AtomicU64,
 }
 
 impl Strikes {
-    /// Whether something happens to an operation on this file. Relaxed: the counters carry nothing with them.
+    /// Whether a fault affects an operation on this file. Relaxed: the counters publish no other data.
     pub(crate) fn strike(&self, name: &Name) -> bool {
         let Rule { file, after, every, limit, .. } = &self.rule;
         if !name.as_str().contains(file) {
@@ -166,7 +167,7 @@ impl Strikes {
         due && self.struck.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// How often it has struck.
+    /// Number of injected faults.
     pub(crate) fn count(&self) -> u64 {
         self.struck.load(Ordering::Relaxed)
     }
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read() {
+    fn rules_are_parsed() {
         let read = rule("kind=delay,span=20ms,every=100,file=train/,after=3,limit=2").unwrap();
         assert_eq!((read.kind, read.span, read.every, read.after, read.limit), {
             (FaultKind::Delay, Nanos(20_000_000), 100, 3, 2)
@@ -206,25 +207,29 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_around_stores_with_files_only() {
+    fn only_stores_with_files_can_be_wrapped() {
         for inner in ["", "null", "sim:hdd", "tape", "fault:posix"] {
             let text = format!("fault:{inner},kind=eio");
             let error = Selection::named(&text, Mode::default()).unwrap().check().unwrap_err().to_string();
-            assert!(error.contains("is no store with files"), "{error}");
+            assert!(error.contains("is not a store with files"), "{error}");
         }
     }
 
     #[test]
-    fn what_cannot_happen_is_refused() {
+    fn kinds_that_do_not_apply_are_refused() {
         for (kind, usage, message) in [
-            ("full", Fetches, "reading data; what can is eio, enoent, short, wrong-bytes, delay, hang"),
-            ("hang", Checkpoints, "checkpoints; what can is eio, delay, full"),
+            (
+                "full",
+                Fetches,
+                "reading data; the kinds that do are eio, enoent, short, wrong-bytes, delay, hang",
+            ),
+            ("hang", Checkpoints, "checkpoints; the kinds that do are eio, delay, full"),
         ] {
             let selection = Selection::named(&format!("fault:posix,kind={kind}"), Mode::default()).unwrap();
             let error = parse_for(&selection, usage).err().unwrap().to_string();
             assert_eq!(
                 error,
-                format!("the store 'fault:posix,kind={kind}': that cannot happen to {message}")
+                format!("the store 'fault:posix,kind={kind}': this kind does not apply to {message}")
             );
         }
     }

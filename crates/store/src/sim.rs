@@ -1,10 +1,10 @@
-//! A simulated device: bandwidth, latency and parallel channels, shared by all readers. Nothing is on disk and nothing
-//! is copied; the device reckons when each request would be done, and the caller lets that time pass.
+//! A simulated device: bandwidth, latency and parallel channels, shared by all readers. Nothing is stored and nothing
+//! is copied; the device computes when each request would be done, and the caller waits until then.
 //!
 //! A request first occupies one of the channels for the latency, then its bytes go through one pipe of the given
-//! bandwidth, in the order in which latencies end. So one request's latency overlaps another's transfer: a disk of one
-//! channel is as fast as its arm with many small requests, and as fast as its pipe with large ones. What a fetch
-//! opens costs nothing of its own; each of its reads is a request.
+//! bandwidth, in the order in which latencies end. So one request's latency overlaps another's transfer: a disk with
+//! one channel is limited by its arm for many small requests, and by its pipe for large ones. Opening a file costs
+//! nothing; each read of a fetch is a request.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,21 +21,21 @@ use crate::{
     Threads, Traffic,
 };
 
-/// What a device can do.
+/// The parameters of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Device {
     /// Bytes per second of the pipe.
     pub bandwidth: f64,
-    /// The same for what is written, where that is another rate; all bytes go through the one pipe.
+    /// The same for writes, if it differs; all bytes go through the one pipe.
     pub write_bandwidth: Option<f64>,
-    /// What each request waits for before its bytes flow.
+    /// How long each request waits before its bytes flow.
     pub latency: Nanos,
     /// Requests whose latencies may overlap.
     pub channels: usize,
 }
 
-/// Devices of the study of 2018 (Chien et al.). Bandwidths are its IOR maxima; latencies and channels are typical
-/// magnitudes that we chose.
+/// Devices of the study of 2018 (Chien et al.). Bandwidths are its IOR maxima; latencies and channels are chosen
+/// typical values.
 const PROFILES: [(&str, Device); 4] = [
     ("hdd", Device { bandwidth: 163e6, latency: Nanos(4_000_000), channels: 1, write_bandwidth: None }),
     ("ssd", Device { bandwidth: 280e6, latency: Nanos(120_000), channels: 16, write_bandwidth: None }),
@@ -47,7 +47,7 @@ const PROFILES: [(&str, Device); 4] = [
 const MOST_CHANNELS: usize = 1 << 20;
 
 impl Device {
-    /// Reads `hdd`, `bandwidth=163MB/s,latency=4ms,channels=1`, or a profile with changes: `hdd,latency=0`.
+    /// Parses `hdd`, `bandwidth=163MB/s,latency=4ms,channels=1`, or a profile with changes: `hdd,latency=0`.
     pub fn parse(text: &str) -> Result<Device, String> {
         let (mut device, mut bandwidth_given, mut seen) = (None, false, Vec::new());
         for (at, word) in text.split(',').map(str::trim).enumerate() {
@@ -96,7 +96,7 @@ impl Device {
     }
 }
 
-/// Reads `163MB/s`.
+/// Parses `163MB/s`.
 fn rate(key: &str, value: &str) -> Result<f64, String> {
     let number = value.strip_suffix("/s").unwrap_or(value);
     let bytes: Bytes = number.parse().map_err(|error| format!("{key}={value}: {error}"))?;
@@ -124,12 +124,12 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// Takes on a read that arrives at `at`; says when its last byte is there.
+    /// Adds a read that arrives at `at`; returns when its last byte is delivered.
     fn admit(&mut self, at: Nanos, bytes: u64) -> Nanos {
         self.pass(at, bytes, self.device.bandwidth)
     }
 
-    /// Takes on a request whose bytes go through the pipe at this rate.
+    /// Adds a request whose bytes go through the pipe at this rate.
     fn pass(&mut self, at: Nanos, bytes: u64, bandwidth: f64) -> Nanos {
         let free = match self.channels.len() < self.device.channels {
             true => Nanos::ZERO,
@@ -142,7 +142,7 @@ impl Schedule {
     }
 }
 
-/// The store on a simulated device. Clones are the same device.
+/// The store on a simulated device. Clones share the device.
 #[derive(Clone, Debug)]
 pub struct Sim {
     device: Device,
@@ -159,19 +159,19 @@ impl Sim {
     };
 
     pub fn new(device: Device) -> Sim {
-        // All room at once: a reader must not allocate.
+        // Allocated up front: a reader must not allocate.
         let channels = BinaryHeap::with_capacity(device.channels + 1);
         let schedule = Arc::new(Mutex::new(Schedule { device, channels, pipe: 0.0 }));
         Sim { device, schedule }
     }
 
-    /// A device that answers at once.
+    /// A device that completes every request at once.
     pub(crate) fn idle() -> Sim {
         let (bandwidth, write_bandwidth) = (f64::INFINITY, None);
         Sim::new(Device { bandwidth, write_bandwidth, latency: Nanos::ZERO, channels: 1 })
     }
 
-    /// The device of these arguments, as they follow `sim:`.
+    /// The device described by the arguments after `sim:`.
     pub(crate) fn parse(arguments: &str) -> Result<Sim, StoreError> {
         let device = Device::parse(arguments).map_err(|mistake| {
             let colon = if arguments.is_empty() { "" } else { ":" };
@@ -189,12 +189,12 @@ impl Sim {
         Ok(Box::new(Sim::parse(&selection.arguments)?))
     }
 
-    /// Takes on a read that arrives at `at`; says when it is done.
+    /// Adds a read that arrives at `at`; returns when it is done.
     pub(crate) fn read(&self, at: Nanos, bytes: u64) -> Nanos {
         self.schedule().admit(at, bytes)
     }
 
-    /// Takes on a write that arrives at `at`; says when it is done.
+    /// Adds a write that arrives at `at`; returns when it is done.
     pub(crate) fn write(&self, at: Nanos, bytes: u64) -> Nanos {
         let bandwidth = self.device.write_bandwidth.unwrap_or(self.device.bandwidth);
         self.schedule().pass(at, bytes, bandwidth)
@@ -240,10 +240,10 @@ impl Store for Sim {
     }
 }
 
-/// A reader's fetch on its way through the device.
+/// A reader's fetch in the device.
 #[derive(Debug, Default)]
 struct UnderWay {
-    /// The ranges, what has been asked for of the first `range` of them, and of that one.
+    /// The ranges, the index of the current one, and how much of it has been requested.
     ranges: Vec<Extent>,
     range: usize,
     within: u64,
@@ -254,7 +254,7 @@ struct UnderWay {
 }
 
 impl UnderWay {
-    /// Bytes of the next request; `None` when all have been asked for.
+    /// Bytes of the next request; `None` when all have been requested.
     fn next(&mut self, transfer: u64) -> Option<u64> {
         let range = self.ranges.get(self.range)?;
         let bytes = (range.len - self.within).min(transfer);
@@ -273,13 +273,13 @@ struct SimLane<'a> {
     traffic: Traffic<'a>,
     readers: Vec<UnderWay>,
     held: Held,
-    /// When each request at the device is done, and whose it is.
+    /// When each request in the device is done, and its reader.
     events: BinaryHeap<Reverse<(Nanos, usize)>>,
     spans: Spans,
 }
 
 impl SimLane<'_> {
-    /// Hands the reader's next request to the device; says whether there was one.
+    /// Passes the reader's next request to the device; returns whether there was one.
     fn request(&mut self, reader: usize, at: Nanos) -> bool {
         let fetch = &mut self.readers[reader];
         let Some(bytes) = fetch.next(self.traffic.transfer.max(1) as u64) else { return false };
@@ -317,7 +317,7 @@ impl Lane for SimLane<'_> {
             }
             self.events.pop();
             self.spans.read.record(at.since(self.readers[reader].asked_at));
-            // Relaxed: the flag carries nothing with it.
+            // Relaxed: the flag publishes no other data.
             if self.traffic.give_up.load(Ordering::Relaxed) {
                 return Some(self.end(reader, at, Err(StoreError::GivenUp)));
             }
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_read() {
+    fn devices_are_parsed() {
         assert_eq!(Device::parse("hdd"), Device::parse("bandwidth=163MB/s,latency=4ms,channels=1"));
         assert_eq!(Device::parse("lustre,latency=0").unwrap().latency, Nanos::ZERO);
         assert_eq!(Device::parse("bandwidth=1GiB").unwrap().bandwidth, (1u64 << 30) as f64);
@@ -384,6 +384,6 @@ mod tests {
     fn the_pipe_keeps_fractions_of_nanoseconds() {
         let mut pipe = schedule("bandwidth=3GB/s,latency=0");
         let last = (0..3_000_000).map(|_| pipe.admit(Nanos(0), 1)).last();
-        assert_eq!(last, Some(Nanos(1_000_000)), "three bytes a nanosecond");
+        assert_eq!(last, Some(Nanos(1_000_000)), "three bytes per nanosecond");
     }
 }

@@ -1,5 +1,5 @@
-//! The size of an open file against the size that the plan or the catalog gives for it. A lane checks it once per open,
-//! unless the fetch reads to the end of the file anyway: then the last read shows whether the file ends there.
+//! Checks the size of an open file against the size in the plan or the catalog. A lane checks it once per open, unless
+//! the fetch reads to the end of the file anyway: then the last read shows whether the file ends there.
 
 use rustix::fd::AsFd;
 use rustix::fs::{FileType, Stat};
@@ -8,15 +8,15 @@ use rustix::io::Errno;
 use crate::{Fetch, StoreError};
 
 impl Fetch<'_> {
-    /// Whether its reads show that the file has the planned size: one of them ends where the file should end. A read of
-    /// nothing shows only that there is nothing, so it counts for a file that should be empty.
+    /// Whether its reads show that the file has the planned size: one of them ends where the file should end. An empty
+    /// read counts only for a file that should be empty.
     pub(crate) fn shows_size(&self) -> bool {
         let ends_file = |range: &model::extent::Extent| range.end() == self.file_bytes;
         self.ranges.iter().any(|range| ends_file(range) && (range.len > 0 || self.file_bytes == 0))
     }
 }
 
-/// The size of an open file. What is not a regular file has none.
+/// The size of an open file; an error if it is not a regular file.
 pub(crate) fn size_of(file: impl AsFd) -> Result<u64, Errno> {
     regular(rustix::fs::fstat(file)?)
 }
@@ -29,7 +29,7 @@ pub(crate) fn regular(facts: Stat) -> Result<u64, Errno> {
     }
 }
 
-/// Refuses a file of another size than planned. `name` is how messages name it.
+/// Refuses a file whose size differs from the plan. `name` returns its name in messages.
 pub(crate) fn compare(found: u64, planned: u64, name: impl FnOnce() -> String) -> Result<(), StoreError> {
     match found {
         shorter if shorter < planned => Err(StoreError::Short { name: name(), end: found, needed: planned }),
@@ -38,8 +38,8 @@ pub(crate) fn compare(found: u64, planned: u64, name: impl FnOnce() -> String) -
     }
 }
 
-/// What to report when a read went past the planned end of a file or did not reach it: the sizes of the whole file, if
-/// they differ, and otherwise what the read saw.
+/// The error to report when a read went past the planned end of a file or did not reach it: the sizes of the whole file
+/// if they differ, and otherwise what the read found.
 pub(crate) fn explain(seen: StoreError, found: Result<u64, Errno>, planned: u64) -> StoreError {
     match (&seen, found) {
         (StoreError::Short { name, .. } | StoreError::Long { name, .. }, Ok(found)) => {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sizes_of_the_whole_file_are_reported_where_they_differ() {
+    fn the_sizes_of_the_whole_file_are_reported_if_they_differ() {
         let seen = || StoreError::Short { name: "x".into(), end: 40, needed: 50 };
         let whole = StoreError::Short { name: "x".into(), end: 40, needed: 100 };
         assert_eq!(explain(seen(), Ok(40), 100), whole);

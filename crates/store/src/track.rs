@@ -1,18 +1,18 @@
-//! What a reader's lane is doing, for one who watches from another thread: noted in passing, and read when nothing
-//! seems to happen any more.
+//! The current operation of a reader's lane, for a watchdog in another thread, which reads it when there seems to be no
+//! progress.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::Operation;
 
-/// One reader's operations. A line of the cache for each, so that readers of two threads do not share one.
+/// The operations of one reader. Aligned to a cache line, so that readers of two threads do not share one.
 ///
-/// Relaxed throughout, and one thread writes: whoever watches may see a moment's mixture, and looks at what has not
-/// changed for seconds.
+/// Relaxed ordering suffices: one thread writes it, and the watchdog may see an inconsistent mixture, since it only
+/// looks for values that have not changed for seconds.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Track {
-    /// The operation at hand, and where in the file.
+    /// The current operation, and its offset in the file.
     operation: AtomicU8,
     offset: AtomicU64,
     ended: AtomicU64,
@@ -43,18 +43,18 @@ impl Track {
         self.ended.store(self.ended().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Operations that have ended, and parts of them.
+    /// Number of operations that have ended, and parts of them.
     pub fn ended(&self) -> u64 {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// The operation at hand.
+    /// The current operation.
     pub fn operation(&self) -> Option<Operation> {
         let number = self.operation.load(Ordering::Relaxed);
         Operation::ALL.into_iter().find(|operation| *operation as u8 == number)
     }
 
-    /// Where in the file the operation at hand, or the last one, is or was.
+    /// The offset in the file of the current operation, or else of the last one.
     pub fn offset(&self) -> u64 {
         self.offset.load(Ordering::Relaxed)
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_is_seen_until_it_ends() {
+    fn an_operation_is_shown_until_it_ends() {
         let track = Track::default();
         assert_eq!(track.operation(), None);
         for (count, operation) in Operation::ALL.into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Lanes are quiet: once names and ranges have had their sizes a fetch allocates nothing. What the test's own thread
-//! allocates is counted; the harness has one of its own, which prints when it likes.
+//! Lanes do not allocate: once names and ranges have reached their sizes, a fetch allocates nothing. Only allocations
+//! of the test's own thread are counted; the test harness has another thread, which prints at any time.
 
 extern crate feedline_store as store;
 
@@ -19,20 +19,20 @@ use store::{
 struct Counting;
 
 thread_local! {
-    // Made without code and never dropped, so that counting allocates nothing itself.
+    // Const-initialized and never dropped, so that counting allocates nothing itself.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; the counter does not touch memory that it hands out.
+// SAFETY: every call goes to the system's allocator unchanged; the counter does not touch the allocated memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -42,8 +42,8 @@ static COUNTING: Counting = Counting;
 
 const FILES: usize = 8;
 
-/// Every file is fetched by each reader so many times, and stays open now and then; bytes are kept in buffers that
-/// come back.
+/// Each reader fetches every file `rounds` times; sometimes the file stays open. Bytes are kept in buffers that are
+/// returned.
 fn fetch_all(lane: &mut dyn Lane, names: &[Name], spare: &mut Vec<Buffer>, rounds: usize) {
     let ranges = [Extent { offset: 0, len: 3000 }, Extent { offset: 6000, len: 4000 }];
     for round in 0..rounds {
@@ -98,7 +98,7 @@ fn a_fetch_allocates_nothing() {
                 continue;
             }
         };
-        // With all that can be asked of the page cache.
+        // With all page cache operations.
         let footprint =
             Footprint::new(Reads { files: 100, bytes: 1 << 30, fetches: 1 << 20 }, 1, 128 << 10, 1);
         let proof = Proof { counts_one_in: 1, seed: 1, gives_back: true, footprint: Some(&footprint) };

@@ -1,5 +1,5 @@
-//! A trial backend, as somebody would add one: this file, and one row. With its row the registry passes the suites for
-//! stores, checkpoint tiers, messages, help and docs.
+//! A trial backend, added as a developer would: this file, and one row. With its row the registry passes the
+//! conformance tests for stores, checkpoint tiers, messages, help and docs.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -18,7 +18,7 @@ use store::{
     Registry, Selection, Store, StoreError, Threads, Traffic,
 };
 
-/// Reads with the standard library; what it does not read, `posix` does.
+/// Reads with the standard library; `posix` does everything else.
 #[derive(Debug)]
 struct Trial {
     root: PathBuf,
@@ -107,15 +107,15 @@ fn longer() -> Registry {
 }
 
 #[test]
-fn it_passes_the_suites_of_stores() {
+fn it_passes_the_conformance_tests_of_stores() {
     let folder = tempfile::tempdir().unwrap();
     registry::stores(longer(), folder.path());
     let around = longer().select("fault:trial,kind=eio", Mode::default()).unwrap();
-    assert!(around.open(folder.path()).is_ok(), "other backends find it");
+    assert!(around.open(folder.path()).is_ok(), "other backends can wrap it");
 }
 
 #[test]
-fn it_passes_the_suite_of_checkpoint_tiers() {
+fn it_passes_the_conformance_tests_of_checkpoint_tiers() {
     let folder = tempfile::tempdir().unwrap();
     conformance::tier::tiers(longer(), folder.path());
 }

@@ -127,7 +127,7 @@ impl<B: AsRef<[u8]>> Check<'_, B> {
         match self.listing.version(folder.path) {
             Ok(None) => Ok(Some(true)),
             Ok(Some(version)) => Ok((version != folder.mtime_ns).then_some(false)),
-            Err(cause) => Err(failed("look at the folder", self.root_path, folder.path, cause)),
+            Err(cause) => Err(failed("stat the folder", self.root_path, folder.path, cause)),
         }
     }
 }

@@ -36,7 +36,7 @@ impl Identity {
         path: &Path,
         suffixes: &[Vec<u8>],
     ) -> Result<Identity, ScanError> {
-        let mut bytes = listing.identity().map_err(|cause| ScanError::io("look at", path, cause))?;
+        let mut bytes = listing.identity().map_err(|cause| ScanError::io("stat", path, cause))?;
         for suffix in suffixes {
             put_varint(&mut bytes, suffix.len() as u64);
             bytes.extend_from_slice(suffix);
@@ -159,7 +159,7 @@ impl Journal {
         let mut magic = [0; MAGIC.len()];
         let begun = self.file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC;
         let mut end = MAGIC.len() as u64;
-        let length = self.file.metadata().map_err(|cause| self.failed("look at", cause))?.len();
+        let length = self.file.metadata().map_err(|cause| self.failed("stat", cause))?.len();
         let same = begun && self.payload(&mut end, length).is_some_and(|payload| payload == identity.0);
         if same {
             let mut offset = end;
@@ -282,7 +282,7 @@ fn lock(file: &File, path: &Path) -> Result<(), ScanError> {
 /// Refuses a file that is not a journal: it belongs to something else, and would be truncated.
 fn refuse_others(file: &File, path: &Path) -> Result<(), ScanError> {
     let mut start = [0; ANY_FORM];
-    let length = file.metadata().map_err(|cause| ScanError::io("look at", path, cause))?.len();
+    let length = file.metadata().map_err(|cause| ScanError::io("stat", path, cause))?.len();
     match file.read_exact_at(&mut start, 0) {
         // After a power failure a file may have its length but none of its bytes.
         Ok(()) if start == MAGIC[..ANY_FORM] || start == [0; ANY_FORM] => Ok(()),

@@ -103,7 +103,7 @@ impl Batch {
                 hint => folder.prefix.look(self.c_name(entry), hint),
             };
             let kind =
-                kind.map_err(|cause| failed("look at", root, &join(&folder.path, self.name(entry)), cause))?;
+                kind.map_err(|cause| failed("stat", root, &join(&folder.path, self.name(entry)), cause))?;
             match kind {
                 EntryKind::File(size) => {
                     each(size)?;

@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
     /// The folder's modification time, once it is so old that the next change to the folder will result in a different
     /// one. Otherwise a file that is added right after the listing, in the same tick of the clock, would go unnoticed.
     fn settled_mtime(&self, prefix: &dyn Prefix, path: &[u8]) -> Result<i64, ScanError> {
-        let look = || prefix.version().map_err(|cause| self.failed("look at the folder", path, cause));
+        let look = || prefix.version().map_err(|cause| self.failed("stat the folder", path, cause));
         let mut last = look()?;
         let recent = self.journal.begun_ns.saturating_sub(TIME_STEP.as_nanos() as i64)
             ..self.journal.begun_ns.saturating_add(FUTURE.as_nanos() as i64);
@@ -337,10 +337,8 @@ impl<'a> Walk<'a> {
     fn finish(&self, folder: &OpenFolder) -> Result<(), ScanError> {
         let Found { runs, mut subfolders, skipped } = std::mem::take(&mut *folder.found());
         let whole_folder = merge(runs).map_err(|error| refused(self.task.root_path, folder, error))?;
-        let now = folder
-            .prefix
-            .version()
-            .map_err(|cause| self.failed("look at the folder", &folder.path, cause))?;
+        let now =
+            folder.prefix.version().map_err(|cause| self.failed("stat the folder", &folder.path, cause))?;
         if now != folder.mtime_ns {
             return Err(ScanError::Changed(whole(self.task.root_path, &folder.path)));
         }

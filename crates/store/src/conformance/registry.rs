@@ -1,6 +1,6 @@
-//! What every row of the registry must do: the backend opens by its example, does what its capabilities say, passes
-//! the suite for stores, and is found by name in look-up, help and the docs table. Tests run this over the registry
-//! and over longer ones.
+//! Conformance tests for every row of the registry: the backend opens with its example, behaves as its capabilities
+//! say, passes the conformance tests of stores, and is found by name in look-up, help and the docs table. Tests run
+//! this for the registry and for longer ones.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use model::units::Nanos;
 use super::{first_read, range, store_with_files};
 use crate::{Now, Registry, Selection, Store, StoreError, Traffic, make_path};
 
-/// Every way of selecting a backend: by its example, with and without O_DIRECT where there is a choice.
+/// Every way to select a backend: its example, with and without O_DIRECT if there is a choice.
 pub fn selections(registry: Registry) -> Vec<Selection> {
     let select = |text, odirect| registry.select(text, Mode { odirect, ..Mode::default() }).unwrap();
     let mut selections = Vec::new();
@@ -25,14 +25,14 @@ pub fn selections(registry: Registry) -> Vec<Selection> {
     selections
 }
 
-/// Whether this machine cannot do it, which the message must say; the default store always works.
+/// Whether this machine lacks support, which the message must say; the default store always works.
 pub fn is_unavailable(selection: &Selection, error: &StoreError) -> bool {
     assert!(selection.text() != "posix", "{error}");
     matches!(error, StoreError::NoDirect { .. } | StoreError::NoDontcache { .. })
         || error.to_string().contains("io_uring cannot be used")
 }
 
-/// Runs the suite of every backend, each in a folder of its own below `root`.
+/// Runs the conformance tests of every backend, each in its own folder below `root`.
 pub fn stores(registry: Registry, root: &Path) {
     for (number, selection) in selections(registry).into_iter().enumerate() {
         selection.check().unwrap();
@@ -59,7 +59,7 @@ pub fn stores(registry: Registry, root: &Path) {
     }
 }
 
-/// A clock that is past the end of every simulated request.
+/// A clock that is past the end of all simulated requests.
 struct Far;
 
 impl Now for Far {
@@ -83,7 +83,7 @@ fn completes_without_files(store: &dyn Store) {
     assert!(completed.into_iter().eq(0..READERS), "every fetch completes once");
 }
 
-/// Names are unique and found; a mistyped one is suggested; help and the docs table, whose text is given, list all.
+/// Names are unique and found; a mistyped one is suggested; help and the given text of the docs list all.
 pub fn texts(registry: Registry, documented: &str) {
     let help = registry.help("How", "posix");
     for backend in registry.rows {
@@ -104,7 +104,7 @@ mod tests {
     use crate::BACKENDS;
 
     #[test]
-    fn every_backend_passes_the_suite() {
+    fn every_backend_passes_the_conformance_tests() {
         let folder = tempfile::tempdir().unwrap();
         stores(BACKENDS, folder.path());
     }

@@ -1,5 +1,5 @@
-//! What every place for checkpoints must do, however it makes one complete: files come out as they went in, a
-//! checkpoint is there when its manifest is and not before, and the one that it replaces stays until then.
+//! Conformance tests for checkpoint tiers: files are read back as written, a checkpoint exists when its manifest does
+//! and not before, and the one that it replaces stays until then.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use model::checkpoint::manifest::{CheckpointManifest, Entry, Moment, SCHEMA_VERS
 use super::registry::{is_unavailable, selections};
 use crate::{Buffer, CHUNK_GRANULE, Registry, Still, Stored, Tier};
 
-/// Runs the suite of every backend that can hold checkpoints, each in a folder of its own below `root`.
+/// Runs the conformance tests of every backend that can hold checkpoints, each in its own folder below `root`.
 pub fn tiers(registry: Registry, root: &Path) {
     for (number, selection) in selections(registry).into_iter().enumerate() {
         match selection.tier(&root.join(format!("tier{number}"))) {
@@ -21,16 +21,16 @@ pub fn tiers(registry: Registry, root: &Path) {
     }
 }
 
-/// Everything that a tier must do. It must be empty.
+/// All conformance tests of a tier, which must be empty.
 pub fn tier(tier: &dyn Tier) {
-    files_come_out_as_they_went_in(tier);
-    a_checkpoint_is_complete_when_its_manifest_is_there(tier);
-    the_one_that_is_replaced_stays_until_then(tier);
-    what_is_given_up_leaves_nothing(tier);
-    assert_eq!(tier.list().unwrap(), [], "all was removed");
+    files_are_read_back_as_written(tier);
+    a_checkpoint_is_complete_once_its_manifest_exists(tier);
+    a_replaced_checkpoint_stays_until_commit(tier);
+    an_abandoned_checkpoint_leaves_nothing(tier);
+    assert_eq!(tier.list().unwrap(), [], "all are removed");
 }
 
-/// The list of a checkpoint with files of these sizes.
+/// The manifest of a checkpoint with files of these sizes.
 pub fn manifest(step: u64, serial: u64, sizes: &[u64]) -> CheckpointManifest {
     let entry = |(at, bytes): (usize, &u64)| Entry {
         name: format!("file{at}"),
@@ -73,11 +73,11 @@ pub fn write_files(tier: &dyn Tier, checkpoint: &Stored) {
             at += bytes as u64;
         }
         sink.finish(true, &mut back).unwrap();
-        assert_eq!(back.len() as u64, file.bytes.div_ceil(CHUNK), "every buffer comes back");
+        assert_eq!(back.len() as u64, file.bytes.div_ceil(CHUNK), "every buffer is returned");
     }
 }
 
-/// Whether every file of a checkpoint has its bytes; where none are kept, its size.
+/// Whether every file of a checkpoint has its bytes; if the tier keeps none, its size.
 fn reads_back(tier: &dyn Tier, checkpoint: &Stored) -> bool {
     checkpoint.manifest.files.iter().all(|file| {
         let Ok(mut source) = tier.files().open(&checkpoint.path(&file.name), &Still) else { return false };
@@ -104,7 +104,7 @@ fn save(tier: &dyn Tier, manifest: CheckpointManifest) -> Stored {
     tier.find(checkpoint.manifest.moment).unwrap().expect("it is complete")
 }
 
-fn files_come_out_as_they_went_in(tier: &dyn Tier) {
+fn files_are_read_back_as_written(tier: &dyn Tier) {
     let checkpoint = save(tier, manifest(1, 1, &[0, 1, 4095, 4096, 4097, 3 * CHUNK, 3 * CHUNK + 17]));
     assert!(reads_back(tier, &checkpoint));
     for file in &checkpoint.manifest.files {
@@ -115,10 +115,10 @@ fn files_come_out_as_they_went_in(tier: &dyn Tier) {
         }
     }
     tier.remove(&checkpoint).unwrap();
-    assert!(!reads_back(tier, &checkpoint), "its files are gone");
+    assert!(!reads_back(tier, &checkpoint), "its files are removed");
 }
 
-fn a_checkpoint_is_complete_when_its_manifest_is_there(tier: &dyn Tier) {
+fn a_checkpoint_is_complete_once_its_manifest_exists(tier: &dyn Tier) {
     let list = manifest(2, 2, &[10_000, 20]);
     let begun = tier.begin(list.clone()).unwrap();
     write_files(tier, &begun);
@@ -128,12 +128,12 @@ fn a_checkpoint_is_complete_when_its_manifest_is_there(tier: &dyn Tier) {
     assert_eq!((&there.manifest, tier.list()), (&list, Ok(vec![there.clone()])));
     assert!(tier.holds(&list).unwrap() && !tier.holds(&manifest(2, 3, &[10_000, 20])).unwrap());
     tier.recover().unwrap();
-    assert!(reads_back(tier, &there), "putting in order leaves what is complete");
+    assert!(reads_back(tier, &there), "recovery keeps complete checkpoints");
     tier.remove(&there).unwrap();
     assert_eq!(tier.find(list.moment), Ok(None));
 }
 
-fn the_one_that_is_replaced_stays_until_then(tier: &dyn Tier) {
+fn a_replaced_checkpoint_stays_until_commit(tier: &dyn Tier) {
     let old = save(tier, manifest(3, 4, &[5000, 6000]));
     let begun = tier.begin(manifest(3, 5, &[5000, 7000])).unwrap();
     write_files(tier, &begun);
@@ -147,7 +147,7 @@ fn the_one_that_is_replaced_stays_until_then(tier: &dyn Tier) {
     tier.remove(&new).unwrap();
 }
 
-fn what_is_given_up_leaves_nothing(tier: &dyn Tier) {
+fn an_abandoned_checkpoint_leaves_nothing(tier: &dyn Tier) {
     let old = save(tier, manifest(4, 6, &[5000]));
     for serial in [7, 8] {
         let begun = tier.begin(manifest(4, serial, &[4000])).unwrap();
@@ -170,7 +170,7 @@ mod tests {
     use crate::BACKENDS;
 
     #[test]
-    fn every_tier_passes_the_suite() {
+    fn every_tier_passes_the_conformance_tests() {
         let folder = tempfile::tempdir().unwrap();
         tiers(BACKENDS, folder.path());
         for entry in std::fs::read_dir(folder.path()).unwrap() {

@@ -1,12 +1,12 @@
-//! The count of cached pages on kernels without cachestat: a mapping of the file is asked. The kernel answers "all of
-//! them" to a user who neither owns the file nor may write to it, so that user gets no answer here.
+//! The count of resident pages on kernels without cachestat, through a mapping of the file. To a user that neither owns
+//! the file nor may write to it, the kernel reports all pages as resident, so no count is given to such a user.
 
 use model::extent::Extent;
 use rustix::fd::{AsRawFd, BorrowedFd};
 
 use super::Denied;
 
-/// Pages that are asked about at a time.
+/// Pages per query.
 const SOME: usize = 4096;
 
 pub(super) fn count(file: BorrowedFd<'_>, range: Extent) -> Result<u64, Denied> {
@@ -26,11 +26,11 @@ pub(super) fn count(file: BorrowedFd<'_>, range: Extent) -> Result<u64, Denied> 
     Ok(cached)
 }
 
-/// Counts one window, which begins at a page.
+/// Counts the pages of one window, which begins at a page.
 fn window(file: BorrowedFd<'_>, at: u64, bytes: usize) -> Option<u64> {
     let (mut answers, offset) = ([0_u8; SOME], libc::off_t::try_from(at).ok()?);
     // SAFETY: a new mapping at an address of the kernel's choice, which nothing reads. It has at most as many pages as
-    // there are answers, and is unmapped before this returns.
+    // there are entries for the result, and is unmapped before this returns.
     unsafe {
         let nowhere = std::ptr::null_mut();
         let map = libc::mmap(nowhere, bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), offset);

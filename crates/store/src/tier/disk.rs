@@ -1,4 +1,4 @@
-//! Checkpoints in a folder: buffered writes, writes past the page cache, or either of them through a ring.
+//! Checkpoints in a folder: with buffered writes, with O_DIRECT, or with either through a ring.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -20,7 +20,7 @@ use crate::page_cache::{self, Pages};
 use crate::past_cache::PastCache;
 use crate::{Buffer, FileSystem, Files, Ground, Now, Operation, StoreError};
 
-/// How bytes get to the file system.
+/// How bytes are written to the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Road {
     Buffered,
@@ -46,7 +46,7 @@ impl Disk {
         make_path(root)?;
         let folder = Folder::open(root)?;
         if road.is_past_cache() {
-            // Refuses where it is not possible, before anything is written.
+            // Refuses before anything is written if this is not supported.
             PastCache::of(&folder, Readahead::Normal)?;
         }
         if matches!(road, Road::Ring { .. }) {
@@ -55,13 +55,13 @@ impl Disk {
         Ok(Disk { root: root.to_owned(), road })
     }
 
-    /// The folder as it is now: one that was away and came back, such as a mount, is another than it was.
+    /// Opens the folder anew: one that was away and came back, such as a mount, is a different folder.
     fn now(&self) -> Result<Held, StoreError> {
         Held::open(&self.root)
     }
 
-    /// Holds the folder that something is in, and gives its name there; `None` if there is no such folder. A link to
-    /// one is none: it leads to what somebody else keeps.
+    /// Holds the folder of something, and returns its name there; `None` if the folder does not exist. A link to a
+    /// folder counts as missing, since it leads to files that are not feedline's.
     fn known_parent<'a>(&self, name: &'a Name) -> Result<Option<(Held, &'a OsStr)>, StoreError> {
         let (root, (folder, file)) = (self.now()?, split(name));
         match root.below(folder) {
@@ -70,14 +70,14 @@ impl Disk {
         }
     }
 
-    /// Opens a file to read it.
+    /// Opens a file for reading.
     fn open_file(&self, name: &Name, more: OFlags) -> Result<OwnedFd, StoreError> {
         let (folder, file) = self.now()?.parent_of(name, Operation::Open)?;
         rustix::fs::openat(folder.fd(), file, READ_FLAGS | OFlags::NOFOLLOW | more, Mode::empty())
             .map_err(|cause| self.failed(Operation::Open, name, cause))
     }
 
-    /// The pages of a file that are in memory; `None` where their count does not tell what is served from there.
+    /// The resident pages of a file; `None` if their count does not show what is read from memory.
     fn count(&self, file: &OwnedFd, whole: Extent, name: &Name) -> Result<Option<Pages>, StoreError> {
         let ground = Ground::of(file, &self.shown(name))?;
         Ok(ground.untold().is_none().then(|| page_cache::count(file, whole).ok()).flatten())
@@ -111,7 +111,7 @@ impl TierFiles for Disk {
     }
 
     fn observed(&self) -> Vec<(&'static str, String)> {
-        // Where it cannot be asked, there is nothing to say.
+        // If it cannot be queried, nothing is reported.
         let file_system =
             self.now().and_then(|folder| FileSystem::of(folder.fd(), &self.root.display().to_string()));
         file_system.map_or_else(|_| Vec::new(), |known| vec![("file_system", known.name.to_owned())])
@@ -140,7 +140,7 @@ impl TierFiles for Disk {
         let more = if self.road.is_past_cache() { OFlags::DIRECT } else { OFlags::empty() };
         let file = self.open_file(name, more)?;
         if !self.road.is_past_cache() {
-            // Advice: without it the kernel finds out by itself.
+            // It is advice: without it the kernel detects sequential reads by itself.
             let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
         }
         Ok(Box::new(FileSource { disk: self, name: name.clone(), file, at: 0, clock }))
@@ -148,7 +148,7 @@ impl TierFiles for Disk {
 
     fn evict(&self, name: &Name) -> Result<Option<Pages>, StoreError> {
         let (file, whole) = self.whole(name)?;
-        // Dirty pages stay whatever the advice.
+        // Dirty pages cannot be evicted.
         rustix::fs::fsync(&file).map_err(|cause| self.failed(Operation::Sync, name, cause))?;
         page_cache::forget(&file, whole);
         self.count(&file, whole, name)
@@ -232,15 +232,15 @@ impl Volume for Disk {
     }
 }
 
-/// Gives a file its size at once. Past the page cache, writes that make a file longer wait for each other, and several
-/// within its size do not; but room that was reserved is booked as written with every write, which one write after the
-/// other only loses by.
+/// Allocates the whole file in advance. With O_DIRECT, writes that extend a file wait for each other, and writes within
+/// its size do not. But each write to preallocated blocks also has to mark them as written, which only costs time if
+/// there is one write at a time.
 fn reserve(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
     if bytes == 0 {
         return Ok(());
     }
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
-        // Not every file system can.
+        // Not every file system supports this.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         outcome => outcome,
     }
@@ -260,14 +260,14 @@ impl Target<'_> {
         self.disk.failed(operation, &self.name, cause)
     }
 
-    /// Fills a chunk up to a whole granule where it goes past the page cache; the file is cut to its size in the end.
+    /// Pads a chunk to a whole granule for O_DIRECT; the file is truncated to its size in the end.
     pub(super) fn pad(&self, chunk: &mut Buffer) {
         if self.disk.road.is_past_cache() {
             chunk.set_len(chunk.bytes().len().next_multiple_of(CHUNK_GRANULE));
         }
     }
 
-    /// Sends written bytes on their way: the disk is to work while the next chunk is made, and not only when it is
+    /// Starts flushing written bytes, so that the disk works while the next chunk is produced, and not only when it is
     /// waited for.
     pub(super) fn send_off(&self, at: u64, bytes: u64) {
         if !self.disk.road.is_past_cache() {
@@ -275,7 +275,7 @@ impl Target<'_> {
         }
     }
 
-    /// The last steps: the right size, the medium, the close that may tell of lost data.
+    /// The last steps: set the size, flush, and close, which may report lost data.
     pub(super) fn finish(self, durable: bool) -> Result<Nanos, StoreError> {
         let cut = self.disk.road.is_past_cache() && !self.bytes.is_multiple_of(CHUNK_GRANULE as u64);
         if cut {
@@ -291,7 +291,7 @@ impl Target<'_> {
     }
 }
 
-/// One write after the other.
+/// Writes one chunk at a time.
 struct FileSink<'a> {
     target: Target<'a>,
     at: u64,
@@ -313,7 +313,7 @@ impl Sink for FileSink<'_> {
     }
 }
 
-/// One read after the other.
+/// Reads one chunk at a time.
 struct FileSource<'a> {
     disk: &'a Disk,
     name: Name,
@@ -332,7 +332,7 @@ impl Source for FileSource<'_> {
                 Ok(got) => {
                     filled += got;
                     self.at += got as u64;
-                    // Past the page cache a read that ends inside a granule ends with the file.
+                    // With O_DIRECT, a read that ends inside a granule ends at the end of the file.
                     if self.disk.road.is_past_cache() && !got.is_multiple_of(CHUNK_GRANULE) {
                         break;
                     }

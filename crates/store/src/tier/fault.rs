@@ -1,5 +1,5 @@
-//! A place for checkpoints that goes wrong by rule: what a save, a drain and a restore do about errors, a full device
-//! and delays can be seen without a broken disk. Every operation on a name counts, so that each can be the one.
+//! A checkpoint tier that injects faults by rule, to test the reaction of saves, drains and restores to errors, a full
+//! device and delays without a broken disk. Every operation on a name counts, so that each can be the one that fails.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::page_cache::Pages;
 use crate::rule::{self, FaultKind, Strikes, Use};
 use crate::{Buffer, Now, Operation, Selection, StoreError};
 
-/// A tier whose operations go wrong by rule.
+/// A tier that injects faults into operations.
 #[derive(Debug)]
 pub struct FaultVolume {
     inner: Box<dyn Volume>,
@@ -29,7 +29,7 @@ impl FaultVolume {
         Ok(FaultVolume { inner: open(place, &inner)?, strikes, text: selection.arguments.clone() })
     }
 
-    /// Lets happen what the rule says. A device that is full still gives back and forgets what it has.
+    /// Injects a fault if the rule says so. A full device can still read and remove files.
     fn pass(&self, operation: Operation, name: &Name) -> Result<(), StoreError> {
         let takes_room = matches!(operation, Operation::Create | Operation::Write | Operation::MakeFolder);
         let kind = self.strikes.rule.kind;
@@ -110,7 +110,7 @@ impl Volume for FaultVolume {
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError> {
         self.pass(Operation::Write, name)?;
         self.inner.put(name, bytes)?;
-        // What is written may still not be safe.
+        // Written data may still fail to become durable.
         self.pass(Operation::Sync, name)
     }
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_can_be_the_one() {
+    fn every_operation_can_fail() {
         let mut failed = Vec::new();
         for number in 0..16 {
             let folder = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_gives_back_and_forgets() {
+    fn a_full_device_can_read_and_remove() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x"), "old").unwrap();
         let tier = volume("kind=full", folder.path());
@@ -250,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn what_can_only_happen_to_reads_is_refused() {
+    fn kinds_that_only_apply_to_reads_are_refused() {
         let selection = Selection::named("fault:posix,kind=hang", Mode::default()).unwrap();
         let error = selection.tier(Path::new(".")).unwrap_err().to_string();
-        assert!(error.contains("that cannot happen to checkpoints"), "{error}");
+        assert!(error.contains("does not apply to checkpoints"), "{error}");
     }
 }

@@ -1,8 +1,8 @@
-//! Checkpoints on a file system, a folder each. The order of steps is what makes a crash at any moment survivable, and
-//! it is here alone. A folder gets a draft, which lists what will be in it, then the files, then their names are made
+//! Checkpoints on a file system, one folder each. The order of steps makes a crash at any moment survivable, and it is
+//! defined here alone. A folder gets a draft, which lists the files to come, then the files, then their names are made
 //! durable, then the manifest is put in place by a rename; a checkpoint is removed in the opposite order. A complete
-//! checkpoint of the same moment is renamed aside meanwhile. What neither a draft nor a manifest lists is not ours and
-//! is never touched.
+//! checkpoint of the same moment is renamed aside meanwhile. Files that neither a draft nor a manifest lists are not
+//! feedline's and are never touched.
 
 use std::fmt::Debug;
 
@@ -12,31 +12,31 @@ use model::names::Name;
 use super::{CHUNK_GRANULE, Stored, Tier, TierFiles, file_path, name};
 use crate::{PARTIAL, StoreError};
 
-/// Lists the files of a checkpoint that is not complete yet, or not any more.
+/// Lists the files of a checkpoint that is not complete yet, or no longer.
 const DRAFT: &str = "checkpoint.draft";
-/// Ends the name of the folder of a complete checkpoint while another of its name is written.
+/// Suffix of the folder of a complete checkpoint while another one of its name is written.
 const ASIDE: &str = ".replaced";
 
-/// What a file system has beside files that are written and read: folders, small files and renames. Names are relative
-/// to the tier's folder; folders are one level deep.
+/// What a file system has in addition to files that are written and read: folders, small files and renames. Names are
+/// relative to the tier's folder; folders are one level deep.
 pub trait Volume: TierFiles {
-    /// Makes a folder; fine if it exists, unless it is a link.
+    /// Creates a folder; an existing one is fine, unless it is a link.
     fn make_folder(&self, folder: &Name) -> Result<(), StoreError>;
-    /// Writes a small file so that it is there with all its bytes after a crash at any moment, or not at all.
+    /// Writes a small file so that after a crash at any moment it exists with all its bytes, or not at all.
     fn put(&self, name: &Name, bytes: &[u8]) -> Result<(), StoreError>;
     /// The bytes of a small file; `None` if there is no regular file of that name.
     fn get(&self, name: &Name) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Bytes of a file; `None` if there is no regular file of that name.
+    /// The size of a file; `None` if there is no regular file of that name.
     fn size(&self, name: &Name) -> Result<Option<u64>, StoreError>;
     /// Makes the names in a folder durable.
     fn sync_folder(&self, folder: &Name) -> Result<(), StoreError>;
-    /// What is in a folder; nothing if it does not exist.
+    /// The names in a folder; none if it does not exist.
     fn entries(&self, folder: &Name) -> Result<Vec<String>, StoreError>;
-    /// Gives a file or a folder another name in the same folder in one step. A regular file may replace another.
+    /// Renames a file or a folder within its folder in one step. A regular file may replace another.
     fn rename(&self, from: &Name, to: &Name) -> Result<(), StoreError>;
-    /// Removes a regular file; fine if there is none. Anything else of that name stays.
+    /// Removes a regular file; a missing one is fine. Anything else of that name stays.
     fn remove(&self, name: &Name) -> Result<(), StoreError>;
-    /// Removes a folder that is empty; one that is not stays, as does a link, and none is fine.
+    /// Removes an empty folder; one that is not empty stays, as does a link, and a missing one is fine.
     fn remove_folder(&self, folder: &Name) -> Result<(), StoreError>;
 }
 
@@ -59,7 +59,7 @@ impl Tier for Folders {
 
     fn find(&self, moment: Moment) -> Result<Option<Stored>, StoreError> {
         match self.stored(moment.folder())? {
-            // It may be aside for one that is not complete yet.
+            // It may be aside while another one is not complete yet.
             None => self.stored(aside(moment)),
             found => Ok(found),
         }
@@ -73,7 +73,7 @@ impl Tier for Folders {
     fn begin(&self, draft: CheckpointManifest) -> Result<Stored, StoreError> {
         let begun = self.try_begin(&draft);
         if begun.is_err() {
-            // The error is the one to report; what could not be put in order now, the next run does.
+            // The first error is the one to report; what could not be cleaned up now is cleaned up by the next run.
             let _ = self.tidy(draft.moment);
         }
         begun.map(|()| Stored { prefix: draft.moment.folder(), manifest: draft })
@@ -81,20 +81,20 @@ impl Tier for Folders {
 
     fn commit(&self, Stored { prefix, manifest }: &Stored) -> Result<(), StoreError> {
         let place = file_path(prefix, MANIFEST);
-        // The one that it replaces is aside: a manifest here was put by another run.
+        // The checkpoint that it replaces is aside: a manifest here was put by another run.
         if self.0.size(&place)?.is_some() {
             return Err(StoreError::Busy { name: self.0.shown(&name(prefix)) });
         }
         self.0.sync_folder(&name(prefix))?;
         self.0.sync_folder(&root())?;
         self.0.put(&place, manifest.to_text().as_bytes())?;
-        // It is complete now; the rest only takes room, and the next run puts it in order if this fails.
+        // It is complete now; the rest only takes space, and the next run cleans it up if this fails.
         let _ = self.tidy(manifest.moment);
         Ok(())
     }
 
     fn abandon(&self, Stored { prefix, manifest }: &Stored) {
-        // There is an error to report already; what could not be put in order now, the next run does.
+        // There is an error to report already; what could not be cleaned up now is cleaned up by the next run.
         let _ = self.remove_from(prefix).and_then(|()| self.tidy(manifest.moment));
     }
 
@@ -124,11 +124,11 @@ impl Tier for Folders {
 }
 
 impl Folders {
-    /// The list of files under this name, if it is a whole one and of this folder.
+    /// The list of files under this name, if it is complete and belongs to this folder.
     fn listed(&self, folder: &str, file: &str) -> Result<Option<CheckpointManifest>, StoreError> {
         let Some(bytes) = self.0.get(&file_path(folder, file))? else { return Ok(None) };
         let read = String::from_utf8(bytes).ok().and_then(|text| CheckpointManifest::from_text(&text).ok());
-        // One of another folder says nothing about what is here, and no file of ours is elsewhere.
+        // A list of another folder says nothing about this one, and no file of feedline's is elsewhere.
         let of_moment = folder.strip_suffix(ASIDE).unwrap_or(folder);
         Ok(read.filter(|list| {
             list.moment.folder() == of_moment && list.files.iter().all(|file| !file.name.contains('/'))
@@ -163,7 +163,7 @@ impl Folders {
         self.0.put(&file_path(&folder, DRAFT), draft.to_text().as_bytes())
     }
 
-    /// Removes the checkpoint in a folder, so that it is never seen with files missing.
+    /// Removes the checkpoint in a folder, so that it is never visible with files missing.
     fn remove_from(&self, folder: &str) -> Result<(), StoreError> {
         let complete = self.stored(folder.to_owned())?.is_some();
         if complete {
@@ -178,7 +178,7 @@ impl Folders {
         self.clear(folder, complete)
     }
 
-    /// Removes a draft that is not needed any more.
+    /// Removes a draft that is no longer needed.
     fn remove_draft(&self, folder: &str) -> Result<(), StoreError> {
         match self.listed(folder, DRAFT)? {
             Some(_) => self.0.remove(&file_path(folder, DRAFT)),
@@ -186,9 +186,9 @@ impl Folders {
         }
     }
 
-    /// Removes what is ours in the folder of a checkpoint that is not complete, and the folder if nothing is left in
-    /// it. A file is ours if the draft lists it and its size fits: the listed size if the files were `whole` until now,
-    /// and at most that, in granules, if they were not.
+    /// Removes feedline's files from the folder of an incomplete checkpoint, and the folder if it is empty then. A file
+    /// is feedline's if the draft lists it and its size fits: the listed size if the files were `whole` until now, and
+    /// at most that size rounded up to a granule if they were not.
     fn clear(&self, folder: &str, whole: bool) -> Result<(), StoreError> {
         let partial = |file: &str| file_path(folder, &format!("{file}{PARTIAL}"));
         if let Some(draft) = self.listed(folder, DRAFT)? {
@@ -201,7 +201,7 @@ impl Folders {
                 }
             }
             self.0.remove(&partial(MANIFEST))?;
-            // The list must outlive what it lists.
+            // The list must be removed after the files that it lists.
             self.0.sync_folder(&name(folder))?;
             self.0.remove(&file_path(folder, DRAFT))?;
         }
@@ -209,7 +209,7 @@ impl Folders {
         self.0.remove_folder(&name(folder))
     }
 
-    /// Puts in order what an unfinished save, drain or removal left.
+    /// Cleans up after an unfinished save, drain or removal.
     fn tidy(&self, moment: Moment) -> Result<(), StoreError> {
         let (folder, aside) = (moment.folder(), aside(moment));
         if self.stored(folder.clone())?.is_some() {

@@ -1,6 +1,6 @@
-//! Where checkpoints are kept: the port that the engine saves to and restores from, and its implementations. Files are
-//! written in chunks that go in and come back, so that the memory of a save is that of the chunks. When to save, drain
-//! and remove is the engine's business.
+//! Checkpoint tiers: the trait that the engine saves to and restores from, and its implementations. Files are written
+//! in chunks whose buffers are returned, so that the memory of a save is that of its chunks. The engine decides when to
+//! save, drain and remove.
 
 mod disk;
 mod fault;
@@ -27,18 +27,18 @@ use folders::Folders;
 pub use folders::Volume;
 pub use sim::SimTier;
 
-/// Chunks are multiples of this but for a file's last one, whose buffer has room for the whole multiple.
+/// Chunks are multiples of this except for a file's last one, whose buffer has space for the whole multiple.
 pub const CHUNK_GRANULE: usize = crate::buffer::ALIGNMENT;
 
 /// The files of a tier: written once, read from front to back. Names are relative to the tier.
 pub trait TierFiles: Send + Sync + Debug {
-    /// How messages name a file.
+    /// The name of a file in messages.
     fn shown(&self, name: &Name) -> String;
-    /// Whether what is written can be read back; otherwise only the time that it would take passes.
+    /// Whether what is written can be read back; otherwise a write only takes the time.
     fn holds_files(&self) -> bool;
-    /// Keeps other runs out; with `shared` those that only read are let in.
+    /// Keeps other runs out; with `shared`, runs that only read are let in.
     fn lock(&self, shared: bool) -> Result<Lock, StoreError>;
-    /// What it turned out to do that a result should report.
+    /// What it actually did, as far as a result should report it.
     fn observed(&self) -> Vec<(&'static str, String)>;
     /// Begins a file that will have `bytes` bytes. Its name must be free.
     fn create<'a>(
@@ -49,18 +49,18 @@ pub trait TierFiles: Send + Sync + Debug {
     ) -> Result<Box<dyn Sink + 'a>, StoreError>;
     /// Opens a file to read it from its beginning.
     fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError>;
-    /// Removes a file from the page cache and reports what stayed; `None` if that cannot be told.
+    /// Evicts a file from the page cache and returns the remaining pages; `None` if they cannot be counted.
     fn evict(&self, name: &Name) -> Result<Option<Pages>, StoreError>;
-    /// What of a file is in the page cache; `None` if that cannot be told.
+    /// The resident pages of a file; `None` if they cannot be counted.
     fn cached(&self, name: &Name) -> Result<Option<Pages>, StoreError>;
-    /// Makes a file durable that was finished without that.
+    /// Makes a file durable that was finished without being durable.
     fn sync_file(&self, name: &Name) -> Result<(), StoreError>;
 }
 
-/// A checkpoint on a tier: what it consists of, and where its files are.
+/// A checkpoint on a tier: its manifest, and where its files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// What the names of its files begin with.
+    /// The prefix of the names of its files.
     pub prefix: String,
     pub manifest: CheckpointManifest,
 }
@@ -72,12 +72,12 @@ impl Stored {
     }
 }
 
-/// A place that keeps checkpoints. One is complete from the moment its manifest is there, which is put last and only
-/// if no other run put one for the same moment meanwhile. Nothing here needs folders or renames: a file system has its
-/// own way to do this (`folders.rs`), an object store puts its manifest on a condition.
+/// A place that stores checkpoints. A checkpoint is complete from the moment its manifest exists, which is put last and
+/// only if no other run put one for the same moment meanwhile. Nothing here needs folders or renames: a file system has
+/// its own implementation (`folders.rs`), and an object store puts its manifest on a condition.
 pub trait Tier: Send + Sync + Debug {
     fn files(&self) -> &dyn TierFiles;
-    /// What it turned out to do that a result should report.
+    /// What it actually did, as far as a result should report it.
     fn observed(&self) -> Vec<(&'static str, String)> {
         self.files().observed()
     }
@@ -85,31 +85,31 @@ pub trait Tier: Send + Sync + Debug {
     fn find(&self, moment: Moment) -> Result<Option<Stored>, StoreError>;
     /// All complete checkpoints, in any order.
     fn list(&self) -> Result<Vec<Stored>, StoreError>;
-    /// Announces a checkpoint and the files that will be written for it. A complete one of the same moment stays so
-    /// until this one is committed.
+    /// Announces a checkpoint and the files that will be written for it. A complete one of the same moment stays
+    /// complete until this one is committed.
     fn begin(&self, draft: CheckpointManifest) -> Result<Stored, StoreError>;
     /// Puts the manifest of a checkpoint that was begun and whose files are all durable. It replaces the complete one
-    /// that was there when it was begun; if another run has committed one since, it is refused.
+    /// that existed when it was begun; if another run has committed one since, it is refused.
     fn commit(&self, checkpoint: &Stored) -> Result<(), StoreError>;
-    /// Gives up a checkpoint that was begun, and removes its files.
+    /// Abandons a checkpoint that was begun, and removes its files.
     fn abandon(&self, checkpoint: &Stored);
-    /// Removes a checkpoint with the files that its manifest lists, so that it is never seen with files missing.
+    /// Removes a checkpoint with the files that its manifest lists, so that it is never visible with files missing.
     fn remove(&self, checkpoint: &Stored) -> Result<(), StoreError>;
-    /// Puts in order what an interrupted run left.
+    /// Cleans up after an interrupted run.
     fn recover(&self) -> Result<(), StoreError>;
-    /// Whether exactly this checkpoint is complete here, with every file in its size, and durable.
+    /// Whether exactly this checkpoint is complete here, with the right size of every file, and durable.
     fn holds(&self, manifest: &CheckpointManifest) -> Result<bool, StoreError>;
 }
 
 /// Opens a volume or a tier at a location.
 type OpenAt<T> = fn(&Location, &Selection) -> Result<Box<T>, StoreError>;
 
-/// How a backend keeps checkpoints.
+/// How a backend stores checkpoints.
 #[derive(Clone, Copy, Debug)]
 pub enum OpenTier {
     /// In folders of a file system.
     Volume(OpenAt<dyn Volume>),
-    /// In a way of its own.
+    /// With an implementation of its own.
     Own(OpenAt<dyn Tier>),
 }
 
@@ -130,27 +130,27 @@ fn file_path(prefix: &str, file: &str) -> Name {
     name(&format!("{prefix}/{file}"))
 }
 
-/// Others are kept out until this goes, also when the process is killed.
+/// Keeps others out until it is dropped, also if the process is killed.
 #[derive(Debug, Default)]
 pub struct Lock {
     _folder: Option<Folder>,
 }
 
-/// A file on its way to a tier.
+/// A file that is being written to a tier.
 pub trait Sink: Send {
-    /// Takes the next chunk on. Gives a buffer back once it is written, not necessarily this one; `None` while more
-    /// chunks may be in flight.
+    /// Takes the next chunk. Returns a buffer once it is written, not necessarily this one; `None` while more chunks
+    /// may be in flight.
     fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError>;
-    /// Waits until all is written, and with `durable` until it would survive a crash. Says when that was, by the clock
-    /// or by the reckoning of a simulated device; buffers go to `spare`.
+    /// Waits until all is written, and with `durable` until it would survive a crash. Returns when that was, by the
+    /// clock or by the time of a simulated device; buffers go to `spare`.
     fn finish(self: Box<Self>, durable: bool, spare: &mut Vec<Buffer>) -> Result<Nanos, StoreError>;
 }
 
 /// A file that is read from front to back.
 pub trait Source: Send {
-    /// Replaces what is in `chunk` by the next bytes, as many as it has room for; none at the end of the file.
+    /// Replaces the content of `chunk` by the next bytes, as many as it has space for; none at the end of the file.
     fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError>;
-    /// When the last read was done, by the clock or by the reckoning of a simulated device.
+    /// When the last read was done, by the clock or by the time of a simulated device.
     fn ended(&self) -> Nanos;
 }
 
@@ -190,7 +190,7 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    /// The volumes; those that the test's file system refuses are left out, never posix.
+    /// The volumes; those that the tests' file system does not support are left out, but never posix.
     fn volumes(root: &Path) -> Vec<Box<dyn Volume>> {
         let mut volumes = Vec::new();
         for selection in selections(BACKENDS) {
@@ -223,7 +223,7 @@ mod tests {
             tier.sync_file(&name("two/other")).unwrap();
             tier.remove_folder(&name("two")).unwrap();
             tier.rename(&name("two"), &name("three")).unwrap();
-            assert_eq!(tier.entries(&name("three")).unwrap(), ["other"], "what is not empty stays");
+            assert_eq!(tier.entries(&name("three")).unwrap(), ["other"], "a folder that is not empty stays");
             tier.remove(&name("three/other")).unwrap();
             tier.remove_folder(&name("three")).unwrap();
             tier.remove_folder(&name("three")).unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_is_alone_and_who_reads_is_not() {
+    fn a_writer_excludes_all_others_and_readers_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let tier = Selection::named("posix", Mode::default()).unwrap().tier(folder.path()).unwrap();
         let tier = tier.files();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_named() {
+    fn errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
         for tier in volumes(folder.path()) {
             let error = tier.create(&name("no/file"), 10, &Still).err().unwrap().to_string();

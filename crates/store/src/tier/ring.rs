@@ -1,4 +1,4 @@
-//! Several chunks of one file in flight at once, through an io_uring of the file's own.
+//! Several chunks of one file in flight at once, through an io_uring for this file.
 
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode};
@@ -10,7 +10,7 @@ use super::Sink;
 use super::disk::Target;
 use crate::{Buffer, Operation, StoreError};
 
-/// Chunks of a file that are in flight at once.
+/// Chunks of a file in flight at once.
 const DEPTH: usize = 4;
 
 /// A chunk in flight.
@@ -41,7 +41,7 @@ impl Writes {
         self.submit(slot)
     }
 
-    /// Hands what is left of a chunk to the kernel.
+    /// Submits what is left of a chunk to the kernel.
     fn submit(&mut self, slot: usize) -> Result<(), Errno> {
         let Some(flight) = &self.flights[slot] else { return Ok(()) };
         let rest = &flight.chunk.bytes()[flight.done..flight.bytes];
@@ -50,8 +50,8 @@ impl Writes {
             .build()
             .user_data(slot as u64);
         // SAFETY: the chunk's memory is on the heap and stays in its slot until the completion of this request has been
-        // seen (`take`), also when the file is given up (`drop`); the file is open as long. The queue has room for one
-        // request per slot, and a slot has one at a time.
+        // reaped (`take`), also if the file is abandoned (`drop`); the file is open as long. The queue has space for
+        // one request per slot, and a slot has one at a time.
         unsafe { self.ring.submission().push(&entry) }.map_err(|_| Errno::BUSY)?;
         loop {
             match self.ring.submit() {
@@ -61,7 +61,7 @@ impl Writes {
         }
     }
 
-    /// Waits for a chunk to be written and gives it back.
+    /// Waits until a chunk is written and returns it.
     fn take(&mut self) -> Result<Flight, Errno> {
         loop {
             let Some(completion) = self.ring.completion().next() else {
@@ -101,13 +101,13 @@ impl Writes {
 
 impl Drop for Writes {
     fn drop(&mut self) {
-        // The kernel reads from the chunks until it has said that it is done.
+        // The kernel reads from the chunks until it has reported their completion.
         for _ in 0..DEPTH {
             if self.in_flight() > 0 {
                 let _ = self.take();
             }
         }
-        // A ring that does not answer may still be reading: then the memory is left to it.
+        // A ring that does not answer may still be reading: then the memory is leaked.
         self.flights.iter_mut().for_each(|flight| std::mem::forget(flight.take()));
     }
 }
@@ -119,7 +119,7 @@ pub(super) struct RingSink<'a> {
 }
 
 impl<'a> RingSink<'a> {
-    /// Whether the kernel lets us have a ring.
+    /// Whether the kernel allows rings.
     pub(super) fn probe() -> Result<(), StoreError> {
         ring().map(drop)
     }
@@ -129,7 +129,7 @@ impl<'a> RingSink<'a> {
         Ok(RingSink { writes: Writes { ring: ring()?, file, flights: Default::default() }, target, at: 0 })
     }
 
-    /// Waits for a chunk to be written and gives its buffer back.
+    /// Waits until a chunk is written and returns its buffer.
     fn take(&mut self) -> Result<Buffer, StoreError> {
         let flight = self.writes.take().map_err(|cause| self.target.failed(Operation::Write, cause))?;
         self.target.send_off(flight.at, flight.bytes as u64);

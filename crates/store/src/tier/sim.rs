@@ -1,5 +1,5 @@
-//! Checkpoints on a simulated device: what is written is counted and takes its time, and the manifests are kept in
-//! memory, so that a save, a drain and a restore find what they would find on a disk.
+//! Checkpoints on a simulated device: written bytes are counted and take time, and the manifests are kept in memory, so
+//! that a save, a drain and a restore find what they would find on a disk.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ impl Contents {
 }
 
 impl SimTier {
-    /// On a device that others may use, too: all share its time.
+    /// On a device that may have other users: all share its time.
     pub fn on(device: Arc<Sim>) -> SimTier {
         SimTier { device, held: Mutex::default() }
     }
@@ -61,7 +61,7 @@ impl TierFiles for SimTier {
         false
     }
 
-    /// It is this process's alone.
+    /// Only this process uses it.
     fn lock(&self, _shared: bool) -> Result<Lock, StoreError> {
         Ok(Lock::default())
     }
@@ -114,7 +114,7 @@ impl Tier for SimTier {
 
     fn begin(&self, manifest: CheckpointManifest) -> Result<Stored, StoreError> {
         let folder = manifest.moment.folder();
-        // The files of the one that it replaces keep their names until then.
+        // The files of the checkpoint that it replaces keep their names until then.
         let prefix = match self.contents().complete.contains_key(&manifest.moment) {
             true => format!("{folder}.{}", manifest.serial),
             false => folder,
@@ -158,16 +158,16 @@ impl Tier for SimTier {
     }
 }
 
-/// Requests of one file that are at the device at once, as a kernel has them that writes behind and reads ahead: so the
+/// Requests of one file in the device at once, like those of a kernel that writes behind and reads ahead: so the
 /// latency of one overlaps the transfer of another.
 const DEPTH: usize = 4;
 
-/// The requests of one file. Each arrives when an earlier one ended by the device's reckoning, so that a thread that
-/// wakes late delays nothing.
+/// The requests of one file. Each arrives when an earlier one ended by the device's time, so a thread that wakes late
+/// delays nothing.
 struct Requests<'a> {
     device: &'a Sim,
     done: VecDeque<Nanos>,
-    /// When there was last room for a request, and when the last one is done.
+    /// When there was last space for a request, and when the last one is done.
     at: Nanos,
     ended: Nanos,
     clock: &'a dyn Now,
@@ -179,7 +179,7 @@ impl<'a> Requests<'a> {
         Requests { device, done: VecDeque::with_capacity(DEPTH), at: now, ended: now, clock }
     }
 
-    /// Hands a request over as soon as there is room for it.
+    /// Submits a request as soon as there is space for it.
     fn ask(&mut self, pass: impl FnOnce(&Sim, Nanos) -> Nanos) {
         if self.done.len() == DEPTH {
             self.at = self.done.pop_front().map_or(self.at, |done| done.max(self.at));
@@ -196,7 +196,7 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// A file on its way to the device.
+/// A file that is being written to the device.
 struct SimSink<'a> {
     tier: &'a SimTier,
     name: String,
@@ -204,7 +204,7 @@ struct SimSink<'a> {
     requests: Requests<'a>,
 }
 
-/// Lets the time until a moment pass.
+/// Waits until this moment.
 fn sleep_until(at: Nanos, clock: &dyn Now) {
     let left = at.since(clock.now());
     if left > Nanos::ZERO {
@@ -227,7 +227,7 @@ impl Sink for SimSink<'_> {
     }
 }
 
-/// A file on its way from the device, which brings no bytes.
+/// A file that is being read from the device, which delivers no bytes.
 struct SimSource<'a> {
     left: u64,
     requests: Requests<'a>,
@@ -254,7 +254,7 @@ impl Source for SimSource<'_> {
 mod tests {
     use super::*;
 
-    /// A clock that is always late enough: nobody sleeps.
+    /// A clock that is always late enough, so that nothing sleeps.
     struct Far;
 
     impl Now for Far {
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_take_the_device_s_time_and_share_it() {
+    fn writes_take_and_share_the_devices_time() {
         let tier = SimTier::parse("bandwidth=100MB/s,latency=1ms,channels=1").unwrap();
         let begin = Far.now();
         let chunk = || {

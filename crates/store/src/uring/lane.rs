@@ -1,11 +1,12 @@
-//! What a ring is asked, reader by reader. A fetch is a few chains of requests: close what the reader had open, open,
+//! The requests to a ring, reader by reader. A fetch is a few chains of requests: close what the reader had open, open,
 //! read; further reads; the last read with the close. Readers that are ready for their next chain queue up, and many
-//! chains go to the kernel in one call. Nothing is allocated per fetch once names and ranges have had their sizes.
+//! chains are submitted to the kernel in one call. A fetch allocates nothing once names and ranges have reached their
+//! sizes.
 //!
-//! Where the page cache is looked after, files are open as everywhere and not in slots, because the kernel counts and
-//! forgets the pages of a descriptor only. Then opening, reading and closing are chains of their own, and between them
-//! the thread asks by itself: counting takes about as long as a request, and a ring would hand giving back to a thread.
-//! Likewise where the size of a file must be asked for, which the kernel does not tell of a slot.
+//! If pages are counted or evicted, files are opened as descriptors and not in slots, because the kernel counts and
+//! evicts pages of descriptors only. Then opening, reading and closing are separate chains, and between them the thread
+//! makes the calls itself: counting takes about as long as a request, and a ring would pass eviction to a kernel
+//! thread. The same applies if the size of a file must be queried, which the kernel does not support for a slot.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,15 +25,15 @@ use crate::proof::{Prover, Subject};
 use crate::reading::{Ask, Transfers};
 use crate::{Awaits, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic, Waker, page_cache, size};
 
-/// When nothing has come for so long, readers are looked at: see `UringLane::examine`.
+/// If no answer has arrived for this long, readers are examined: see `UringLane::examine`.
 const QUIET: Nanos = Nanos(500_000_000);
 
-/// How messages name a reader's file.
+/// The name of a reader's file in messages.
 fn shown(store: &Uring, ring: &Ring, reader: usize) -> String {
     store.folder.path_of(&ring.path(reader).to_string_lossy())
 }
 
-/// What a chain begins with.
+/// The first operation of a chain.
 fn asked(opens: bool, read: Option<Ask>) -> Operation {
     match (opens, read) {
         (true, _) => Operation::Open,
@@ -47,16 +48,16 @@ pub(super) struct UringLane<'a> {
     transfers: Transfers,
     ring: Ring,
     readers: Vec<Reader>,
-    /// Readers whose next chain is to be put together.
+    /// Readers whose next chain is to be composed.
     ready: VecDeque<usize>,
     done: VecDeque<Done>,
     busy: usize,
-    /// For how long nothing has come.
+    /// How long no answer has arrived.
     quiet: Nanos,
-    /// Why the ring is of no use any more.
+    /// Why the ring can no longer be used.
     lost: Option<Errno>,
     prover: Prover<'a>,
-    /// Whether the thread has spent time since it read the clock.
+    /// Whether the thread has spent time since it last read the clock.
     late: bool,
     spans: Spans,
 }
@@ -81,12 +82,12 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Whether the page cache is looked after.
+    /// Whether pages are counted or evicted.
     fn looks(&self) -> bool {
         self.store.past_cache.is_none() && self.prover.looks()
     }
 
-    /// Puts the reader's next chain together.
+    /// Composes the reader's next chain.
     fn compose(&mut self, reader: usize, now: Nanos) {
         let looks = self.looks();
         let this = &mut self.readers[reader];
@@ -127,7 +128,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Hands the chains of ready readers to the kernel, in as few calls as they fit in.
+    /// Submits the chains of ready readers to the kernel, in as few calls as possible.
     fn flush(&mut self) {
         while self.lost.is_none() {
             self.queue_chains();
@@ -154,7 +155,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Takes all answers that have come.
+    /// Processes all available answers.
     fn collect(&mut self) {
         let mut moment = None;
         while let Some(answer) = self.ring.answer() {
@@ -169,7 +170,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// The reader's file is open as everywhere.
+    /// The reader's file is open as a descriptor.
     fn opened(&mut self, reader: usize, file: OwnedFd) {
         if let Some(advice) = advice(self.store.readahead)
             && let Err(cause) = rustix::fs::fadvise(&file, 0, None, advice)
@@ -197,7 +198,7 @@ impl<'a> UringLane<'a> {
         self.readers[reader].trouble = self.readers[reader].trouble.take().or(outcome.err());
     }
 
-    /// Counts the pages of the reader's fetch that are in memory before it is read.
+    /// Counts the resident pages of the reader's fetch before it is read.
     fn probe(&mut self, reader: usize) {
         let looks = self.looks();
         let this = &mut self.readers[reader];
@@ -213,7 +214,7 @@ impl<'a> UringLane<'a> {
         });
     }
 
-    /// Gives the pages of the reader's fetch back; see `BlockingLane::give_back`.
+    /// Evicts the pages of the reader's fetch; see `BlockingLane::give_back`.
     fn give_back(&mut self, reader: usize) {
         let this = &self.readers[reader];
         let gives_back = self.looks() && self.prover.gives_back();
@@ -224,7 +225,7 @@ impl<'a> UringLane<'a> {
         self.late = true;
     }
 
-    /// Takes one answer; when it was the last of its chain, the reader goes on.
+    /// Processes one answer; after the last one of its chain, the reader continues.
     fn take(&mut self, answer: Answer, now: Nanos) {
         let Answer { reader, asked, result } = answer;
         let this = &mut self.readers[reader];
@@ -249,7 +250,7 @@ impl<'a> UringLane<'a> {
                 (this.open, this.stale) = (false, false);
                 self.spans.close.record(now.since(this.since));
             }
-            // Asked again, from the open on if the chain has closed the file meanwhile.
+            // Requested again, starting with the open if the chain has closed the file meanwhile.
             (Asked::Read, Err(Errno::INTR | Errno::AGAIN)) => {}
             (_, Err(cause)) => self.fail(reader, asked, cause),
             _ => {}
@@ -261,7 +262,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Takes note of what a read brought.
+    /// Processes the bytes of a read.
     fn arrive(&mut self, reader: usize, got: usize) {
         let this = &mut self.readers[reader];
         let Some(reading) = &mut this.reading else { return };
@@ -284,7 +285,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Takes note of a request that failed. What follows it in its chain fails for that reason and is not heard.
+    /// Records a request that failed. The requests after it in its chain fail for that reason and are ignored.
     fn fail(&mut self, reader: usize, asked: Asked, cause: Errno) {
         if self.readers[reader].trouble.is_none() {
             let name = shown(self.store, &self.ring, reader);
@@ -297,16 +298,16 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// What comes after a chain: another one, or the end of the fetch.
+    /// Continues after a chain: with another one, or the end of the fetch.
     fn go_on(&mut self, reader: usize, now: Nanos) {
         let this = &mut self.readers[reader];
         let reads_on = this.trouble.is_none() && this.next(self.transfers).is_some();
-        // Relaxed: the flag carries nothing with it.
+        // Relaxed: the flag publishes no other data.
         if reads_on && self.traffic.give_up.load(Ordering::Relaxed) {
             this.trouble = Some(StoreError::GivenUp);
         }
         let is_over = !reads_on || this.trouble.is_some();
-        // What is wrong with the file is found again only if it is opened again.
+        // After an error the file is closed: only opening it again would find the error again.
         this.keep_open &= this.trouble.is_none();
         if is_over && self.readers[reader].open {
             self.give_back(reader);
@@ -331,7 +332,7 @@ impl<'a> UringLane<'a> {
         self.done.push_back(Done { reader, at, began: this.began, outcome, kept: this.kept.take() });
     }
 
-    /// The ring is of no use any more: all fetches end.
+    /// The ring can no longer be used: all fetches end.
     fn lose(&mut self, cause: Errno) {
         self.lost = Some(cause);
         self.ready.clear();
@@ -344,7 +345,7 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Sleeps until an answer may have come.
+    /// Sleeps until an answer may have arrived.
     fn sleep(&mut self, most: Nanos) {
         self.queue_chains();
         let most = most.min(QUIET);
@@ -360,9 +361,9 @@ impl<'a> UringLane<'a> {
         }
     }
 
-    /// Ends the fetches of what is no file. Opening a pipe waits for one who writes to it, for ever if need be; the
-    /// flag against that makes reads fail that have to wait for the disk; and to look at every file first costs more
-    /// than it is worth. So it is done when nothing has come for a while, once per fetch.
+    /// Ends the fetches of entries that are not files. Opening a pipe may wait forever for a writer; the flag against
+    /// that would make reads fail that have to wait for the disk; and checking every file first would cost too much. So
+    /// the check is made if no answer has arrived for a while, once per fetch.
     fn examine(&mut self) {
         self.quiet = Nanos::ZERO;
         for reader in 0..self.readers.len() {
@@ -410,7 +411,7 @@ impl Lane for UringLane<'_> {
         if self.done.is_empty() {
             self.collect();
         }
-        // While there are completions to hand out, new fetches gather for one call.
+        // While there are completions to return, new fetches are collected for one call.
         if self.done.is_empty() {
             self.flush();
             self.collect();

@@ -1,6 +1,6 @@
 //! Files through io_uring: few threads have many fetches in flight, across files, and opens and closes go through the
-//! ring like reads. Through the page cache or past it. Where the kernel forbids rings this road is closed, and the
-//! message says who closed it; nothing else is tried in its place.
+//! ring like reads, with or without the page cache. If the kernel forbids rings, this backend is unavailable, and the
+//! message names the cause; there is no fallback.
 
 mod lane;
 mod reader;
@@ -26,7 +26,7 @@ use crate::{
 use lane::UringLane;
 use ring::{Failed, Ring, Setup, Size};
 
-/// Pieces of memory that a ring can have registered (IORING_MAX_REG_BUFFERS of the kernel), and how large one can be.
+/// Number of buffers that a ring can register (IORING_MAX_REG_BUFFERS of the kernel), and the maximum size of one.
 const MOST_READERS: usize = 1 << 14;
 const MOST_ROOM: usize = 1 << 30;
 
@@ -47,7 +47,7 @@ impl Uring {
         odirect: true,
     };
 
-    /// Opens the data folder, which must exist. Refused where the kernel has no rings for us.
+    /// Opens the data folder, which must exist. Refused if the kernel does not allow rings.
     pub fn open(root: &Path, mode: Mode) -> Result<Uring, StoreError> {
         let folder = Folder::open(root)?;
         let past_cache = mode.odirect.then(|| PastCache::of(&folder, mode.readahead)).transpose()?;
@@ -59,7 +59,7 @@ impl Uring {
         Ok(Box::new(Uring::open(place.path()?, selection.mode)?))
     }
 
-    /// How files are opened. Not non-blocking, as elsewhere: a ring would give up on reads that have to wait.
+    /// How files are opened. Not non-blocking, unlike elsewhere: a ring would fail reads that have to wait.
     fn open_flags(&self) -> OFlags {
         match self.past_cache {
             Some(_) => OFlags::RDONLY | OFlags::DIRECT,
@@ -78,7 +78,7 @@ impl Uring {
         advice(self.readahead).map(|advice| advice as i32)
     }
 
-    /// Looks at the first file that is to be read past the page cache, which a file in a slot does not allow.
+    /// Checks the first file that is to be read with O_DIRECT, which is not possible for a file in a slot.
     fn prove(&self, name: &Name) -> Result<(), StoreError> {
         match &self.past_cache {
             Some(past_cache) if !past_cache.is_proven() => {
@@ -104,12 +104,12 @@ impl Uring {
     }
 }
 
-/// The setting with which an administrator switches rings off; empty if there is none.
+/// The setting with which an administrator disables rings; empty if it does not exist.
 fn sysctl() -> String {
     std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default().trim().to_owned()
 }
 
-/// Why there are no rings, and what can be done.
+/// Why rings are not available, and what can be done.
 pub(crate) fn forbidden(cause: Errno) -> StoreError {
     why_forbidden(cause, &sysctl())
 }
@@ -124,13 +124,13 @@ fn why_forbidden(cause: Errno, sysctl: &str) -> StoreError {
             "the kernel was built without it, or a seccomp filter forbids it, as container runtimes do by default"
                 .to_owned()
         }
-        (Errno::INVAL, _) => "this kernel's is too old: Linux 5.19 or newer is needed".to_owned(),
+        (Errno::INVAL, _) => "this kernel is too old: Linux 5.19 or newer is needed".to_owned(),
         (cause, _) => cause.to_string(),
     };
     StoreError::Refused(format!("io_uring cannot be used: {reason}; or use --store posix or --store direct"))
 }
 
-/// Why a ring of that size cannot be had.
+/// Why a ring of that size cannot be created.
 fn too_large(size: Size, failed: Failed) -> StoreError {
     let (readers, bytes) = (counted(size.readers as u64, "reader"), size.bytes());
     match failed {
@@ -139,8 +139,8 @@ fn too_large(size: Size, failed: Failed) -> StoreError {
             let limit =
                 getrlimit(Resource::Memlock).current.map_or("unlimited".to_owned(), |l| l.to_string());
             StoreError::Refused(format!(
-                "io_uring reads into memory that is locked: {bytes} bytes for the {readers} of a thread, and \
-                 this user may lock {limit} in all; raise the limit (ulimit -l), use fewer readers or a smaller \
+                "io_uring reads into memory that is locked: {bytes} bytes for the {readers} of a thread, but this user \
+                 may lock only {limit} in total; raise the limit (ulimit -l), use fewer readers or a smaller \
                  reader.transfer_size, or use --store direct"
             ))
         }
@@ -165,18 +165,18 @@ impl Store for Uring {
         let size = Size { readers: traffic.readers.max(1), room: transfers.room() };
         if size.readers > MOST_READERS {
             return Err(StoreError::Refused(format!(
-                "a thread plays at most {MOST_READERS} readers through io_uring, and {} were asked for; use more \
+                "a thread runs at most {MOST_READERS} readers through io_uring, but {} were requested; use more \
                  threads",
                 size.readers
             )));
         }
         if size.room > MOST_ROOM {
             return Err(StoreError::Refused(format!(
-                "io_uring reads at most {MOST_ROOM} bytes at a time, and reader.transfer_size is {}",
+                "io_uring reads at most {MOST_ROOM} bytes at a time, but reader.transfer_size is {}",
                 traffic.transfer
             )));
         }
-        // Files in slots take no descriptors, but a table of slots may not be larger than that limit.
+        // Files in slots take no descriptors, but a table of slots cannot be larger than that limit.
         want_files(size.readers as u64)?;
         let ring = Ring::new(self.setup, size).map_err(|failed| too_large(size, failed))?;
         Ok(Box::new(UringLane::new(self, traffic, transfers, ring)))
@@ -207,7 +207,7 @@ mod tests {
         Traffic { readers, transfer, ..Traffic::untimed() }
     }
 
-    /// The store on a new folder. Where the tests' kernel or file system forbids it the refusal is checked instead.
+    /// The store on a new folder. If the tests' kernel or file system does not support it, the refusal is checked.
     fn store(readahead: Readahead, odirect: bool) -> Option<(tempfile::TempDir, Uring)> {
         let folder = tempfile::tempdir().unwrap();
         match Uring::open(folder.path(), Mode { readahead, odirect }) {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_leave_nothing_behind_work_or_say_why_not() {
+    fn dontcache_reads_work_or_are_refused_with_the_reason() {
         let Some((_folder, store)) = store(Readahead::Dontcache, false) else { return };
         match conformance::first_read(&store) {
             Ok(()) => conformance::store_with_files(&store),
@@ -256,15 +256,15 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_in_the_place_of_a_file_is_an_error_and_no_hang() {
+    fn a_fifo_in_place_of_a_file_is_an_error_and_does_not_hang() {
         for (readahead, odirect) in MODES {
             let Some((folder, store)) = store(readahead, odirect) else { continue };
             conformance::a_fifo_is_an_error(&store, folder.path());
         }
     }
 
-    /// Reads ten bytes of `pipe`, which is to hold no more (opened into a slot), or more (opened as everywhere), and
-    /// checks the message of the error.
+    /// Reads ten bytes of `pipe`, which should hold no more (opened into a slot), or more (opened as a descriptor), and
+    /// checks the error message.
     fn is_refused(store: &Uring) {
         let name = Name::new("pipe").unwrap();
         for file_bytes in [10, 20] {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_that_somebody_holds_open_is_no_hang_either() {
+    fn a_fifo_with_an_open_writer_does_not_hang() {
         let Some((folder, store)) = store(Readahead::Normal, false) else { return };
         make_fifo(folder.path(), "pipe");
         let writer =
@@ -291,12 +291,12 @@ mod tests {
     }
 
     #[test]
-    fn an_open_that_waits_for_ever_is_called_back() {
+    fn an_open_that_waits_forever_is_cancelled() {
         use rustix::fd::AsRawFd;
 
         let Some((folder, store)) = store(Readahead::Normal, false) else { return };
         make_fifo(folder.path(), "real");
-        // A ring tries an open without waiting if it finds the name in memory, and such a link it does not.
+        // A ring tries to open without waiting if the name is cached, but not through such a link.
         let end = rustix::fs::open(
             folder.path().join("real"),
             OFlags::RDONLY | OFlags::NONBLOCK,
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_readers_and_more_requests_than_a_queue_holds() {
+    fn a_thousand_readers_with_more_requests_than_a_queue_holds() {
         const READERS: usize = 1000;
         for (readahead, odirect) in MODES {
             let Some((folder, store)) = store(readahead, odirect) else { continue };
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_may_go_while_fetches_are_in_flight() {
+    fn a_lane_can_be_dropped_while_fetches_are_in_flight() {
         for odirect in [false, true] {
             let Some((folder, store)) = store(Readahead::Normal, odirect) else { continue };
             let names = put(folder.path(), 50, 300_000);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_may_be_made_in_one_thread_and_used_in_another() {
+    fn a_lane_can_be_created_in_one_thread_and_used_in_another() {
         let Some((_folder, store)) = store(Readahead::Normal, false) else { return };
         conformance::first_read(&store).unwrap();
         let mut lane = store.lane(traffic(1, 4096)).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_can_be_ended_from_another_thread_and_a_call_is_not_lost() {
+    fn a_wait_can_be_ended_from_another_thread_and_a_wake_up_is_not_lost() {
         let Ok(setup) = Setup::probe() else { return };
         let mut ring = Ring::new(setup, Size { readers: 1, room: 1 }).map_err(|_| "refused").unwrap();
         const LONG: Nanos = Nanos(600_000_000_000);
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn who_forbids_rings_is_named() {
+    fn the_cause_of_forbidden_rings_is_named() {
         for (cause, sysctl, expected) in [
             (Errno::PERM, "2", "kernel.io_uring_disabled is 2"),
             (Errno::PERM, "0", "seccomp"),
@@ -449,18 +449,18 @@ mod tests {
     }
 
     #[test]
-    fn a_seccomp_filter_is_told_apart_from_a_crash() {
+    fn a_seccomp_filter_is_reported_as_such() {
         let folder = tempfile::tempdir().unwrap();
         let filtered = || {
             forbid_rings();
             Uring::open(folder.path(), Mode::default()).unwrap_err().to_string()
         };
-        // The filter is the thread's own.
+        // The filter applies to one thread only.
         let error = std::thread::scope(|scope| scope.spawn(filtered).join().unwrap());
         assert!(error.starts_with("io_uring cannot be used: ") && error.contains("seccomp"), "{error}");
     }
 
-    /// What container runtimes do: io_uring_setup fails for this thread from now on.
+    /// Does what container runtimes do: io_uring_setup fails for this thread from now on.
     fn forbid_rings() {
         let step = |code: u32, jt, jf, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
         let mut steps = [
@@ -470,7 +470,7 @@ mod tests {
             step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
         let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-        // SAFETY: the filter and its steps live until the calls return; the kernel takes a copy.
+        // SAFETY: the filter and its steps live until the calls return; the kernel makes a copy.
         unsafe {
             assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
             assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
@@ -491,7 +491,7 @@ mod tests {
     fn run_into_limits(folder: &Path) {
         let Ok(store) = Uring::open(folder, Mode::default()) else { return };
         let refusal = |readers, transfer| match store.lane(traffic(readers, transfer)) {
-            Ok(_) => panic!("{readers} readers of {transfer} bytes were let in"),
+            Ok(_) => panic!("{readers} readers of {transfer} bytes were accepted"),
             Err(error) => error.to_string(),
         };
         assert!(refusal(20_000, 1).contains("at most 16384 readers"));
@@ -501,11 +501,11 @@ mod tests {
         let error = refusal(1000, 4096);
         assert!(error.contains("1000 files") && error.contains("but it is 64"), "{error}");
         setrlimit(Resource::Memlock, limit(1 << 16)).unwrap();
-        // The administrator may lock any amount.
-        // SAFETY: a number is passed and none of our memory touched; all threads of this process become nobody.
+        // Root may lock any amount.
+        // SAFETY: a number is passed and no memory of this process is accessed; all its threads become user 65534.
         let nobody = rustix::process::getuid().is_root().then(|| unsafe { libc::setuid(65_534) });
         assert_ne!(nobody, Some(-1));
         let error = refusal(8, 1 << 20);
-        assert!(error.contains("ulimit -l") && error.contains("may lock 65536"), "{error}");
+        assert!(error.contains("ulimit -l") && error.contains("lock only 65536"), "{error}");
     }
 }

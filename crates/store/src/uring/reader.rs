@@ -1,5 +1,5 @@
-//! A reader's state: the fetch it is about, how far that is, and what its slot in the ring holds. It asks for nothing
-//! by itself; the lane does.
+//! The state of a reader: its current fetch, its progress, and what its slot in the ring holds. The lane makes the
+//! requests.
 
 use model::extent::Extent;
 use model::units::Nanos;
@@ -13,36 +13,36 @@ use crate::{Brought, Buffer, Fetch, Purpose, StoreError};
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     pub(super) busy: bool,
-    /// Whether a file is open in the reader's slot, and whether that is another than the fetch's.
+    /// Whether a file is open in the reader's slot, and whether it is a different one than the fetch's.
     pub(super) open: bool,
     pub(super) stale: bool,
-    /// That file, where it is open as everywhere and not in the slot.
+    /// That file, if it is open as a descriptor and not in the slot.
     pub(super) file: Option<OwnedFd>,
     pub(super) purpose: Purpose,
     pub(super) ranges: Vec<Extent>,
-    /// The range at work, what remains of it, and the read that is on its way.
+    /// The index of the current range, what remains of it, and the read that is in flight.
     pub(super) range: usize,
     pub(super) reading: Option<Reading>,
     pub(super) ask: Ask,
     pub(super) file_bytes: u64,
-    /// Whether the size of the file must be asked for when it is opened, because no read of the fetch shows it.
+    /// Whether the size of the file must be queried when it is opened, because no read of the fetch shows it.
     pub(super) checks_size: bool,
     pub(super) keep_open: bool,
     pub(super) kept: Option<Buffer>,
-    /// Bytes of the ranges before the one at work.
+    /// Bytes of the ranges before the current one.
     pub(super) before: u64,
     pub(super) brought: Brought,
     pub(super) trouble: Option<StoreError>,
-    /// Answers that the chain at work still owes.
+    /// Answers of the current chain that have not arrived.
     pub(super) owed: usize,
-    /// When the fetch began, and the request that is answered next.
+    /// When the fetch began, and when the request that is answered next began.
     pub(super) began: Nanos,
     pub(super) since: Nanos,
     pub(super) examined: bool,
 }
 
 impl Reader {
-    /// Takes on a fetch.
+    /// Begins a fetch.
     pub(super) fn begin(&mut self, fetch: Fetch<'_>, now: Nanos) {
         (self.busy, self.began) = (true, now);
         self.purpose = fetch.purpose;
@@ -59,7 +59,7 @@ impl Reader {
         (self.trouble, self.owed, self.examined) = (None, 0, false);
     }
 
-    /// The next read of the fetch; goes on to the next range when one is complete. `None` when all are.
+    /// The next read of the fetch; advances to the next range when one is complete. `None` when all are.
     pub(super) fn next(&mut self, transfers: Transfers) -> Option<Ask> {
         loop {
             if let Some(ask) = self.reading?.next(transfers) {
@@ -71,12 +71,12 @@ impl Reader {
         }
     }
 
-    /// Where its file is open.
+    /// Where the reader's file is open.
     pub(super) fn place(&self) -> Place {
         self.file.as_ref().map_or(Place::Slot, |file| Place::Descriptor(file.as_raw_fd()))
     }
 
-    /// The same, for one who closes it.
+    /// The same, for a caller that closes it.
     pub(super) fn give_up_file(&mut self) -> Place {
         self.file.take().map_or(Place::Slot, |file| Place::Descriptor(file.into_raw_fd()))
     }

@@ -1,6 +1,5 @@
-//! One ring: its queues, the slots that files are opened into, the memory that is read into, and the bell that ends a
-//! wait. All that the compiler cannot check about this road stands here; what to ask for and what an answer means is
-//! the lane's business.
+//! One ring: its queues, the slots into which files are opened, the memory for reads, and the bell that ends a wait.
+//! All unsafe code of this backend is here; the lane decides what to request and interprets the answers.
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -20,30 +19,30 @@ use crate::Waker;
 use crate::buffer::ALIGNMENT;
 use crate::reading::{Ask, Part};
 
-/// Requests that are handed over at once. More readers than this are served in several calls.
+/// Maximum number of requests per submission. More readers than this are served in several calls.
 const MOST_SUBMISSIONS: usize = 4096;
 /// The longest chain: close another file, open, advise, read, close.
 pub(super) const LONGEST_CHAIN: usize = 5;
 
-/// Flags of io_uring_enter (linux/io_uring.h). The crate's own calls leave the first out when there is nothing to wait
-/// for; but a ring that defers its work does it in such a call only, and without it a chain stops after its first link.
+/// Flags of io_uring_enter (linux/io_uring.h). The crate's own calls omit the first one if there is nothing to wait
+/// for; but a ring with deferred work does it in such a call only, and without it a chain stops after its first link.
 const GET_EVENTS: u32 = 1 << 0;
 const EXTENDED_ARGUMENT: u32 = 1 << 3;
 
-/// How rings can be made on this kernel.
+/// The kind of ring that this kernel supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setup {
-    /// Completions are worked off when the reading thread asks for them and never interrupt it (Linux 6.1).
+    /// Completions are processed when the reader thread asks for them and never interrupt it (Linux 6.1).
     pub(super) deferred: bool,
 }
 
 impl Setup {
-    /// Tries what there is, best first.
+    /// Tries all kinds, the best one first.
     pub(super) fn probe() -> Result<Setup, Errno> {
         let attempt = |deferred| {
             let setup = Setup { deferred };
             let ring = setup.build(1, 8)?;
-            // Files in slots, and chains that read from a slot which they have filled: Linux 5.19.
+            // Files in slots, and chains that read from a slot that they have filled: Linux 5.19.
             ring.submitter().register_files_sparse(1).map_err(|error| errno(&error))?;
             Ok(setup)
         };
@@ -55,7 +54,7 @@ impl Setup {
 
     fn build(self, requests: usize, completions: usize) -> Result<IoUring, Errno> {
         let mut builder = IoUring::builder();
-        // Enabled by the first call, because a ring that defers its work belongs to the thread that enables it.
+        // Enabled by the first call, because a ring with deferred work belongs to the thread that enables it.
         builder.setup_clamp().setup_submit_all().setup_r_disabled().setup_cqsize(completions as u32);
         if self.deferred {
             builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
@@ -64,27 +63,27 @@ impl Setup {
     }
 }
 
-/// Where the file that a request is about is open.
+/// Where the file of a request is open.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// In the reader's slot of the ring, which takes no descriptor and no step of its own.
+    /// In the reader's slot of the ring, which needs no descriptor and no separate step.
     Slot,
-    /// As everywhere, where others than the ring have something to ask about it.
+    /// As a descriptor, for other calls on it than the ring's.
     Descriptor(RawFd),
 }
 
-/// What was asked of the ring, as it comes back with the answer.
+/// What was requested from the ring, as returned with the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// Into the reader's slot.
     Open,
-    /// As everywhere: the answer is a descriptor, for `Ring::adopt`.
+    /// As a descriptor: the answer is its number, for `Ring::adopt`.
     OpenDescriptor,
     Advise,
     Read,
     Close,
     Cancel,
-    /// To be told of the bell.
+    /// To be notified of the bell.
     Bell,
 }
 
@@ -98,11 +97,11 @@ const KINDS: [Asked; 7] = [
     Asked::Bell,
 ];
 
-/// What a reader may have with the kernel that can wait for ever, and that is cancelled then.
+/// The requests of a reader that can wait forever and are cancelled in that case.
 const CANCELLED: [Asked; 3] = [Asked::Open, Asked::OpenDescriptor, Asked::Read];
 
 impl Asked {
-    /// The mark that a request of a reader carries.
+    /// The user data of a reader's request.
     fn mark(self, reader: usize) -> u64 {
         (reader as u64) << 3 | self as u64
     }
@@ -115,7 +114,7 @@ pub(super) struct Answer {
     pub(super) result: Result<usize, Errno>,
 }
 
-/// What a ring is made for.
+/// The size of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) readers: usize,
@@ -124,24 +123,24 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// From one reader's memory to the next: whole pages, so that each begins on one.
+    /// The distance between two readers' memory: whole pages, so that each begins at a page.
     fn stride(self) -> usize {
         self.room.next_multiple_of(ALIGNMENT)
     }
 
-    /// Memory that the kernel keeps at hand.
+    /// Memory that is registered with the kernel.
     pub(super) fn bytes(self) -> usize {
         self.stride().saturating_mul(self.readers)
     }
 }
 
-/// Which part of making a ring failed.
+/// The step at which creating a ring failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Failed {
     Setup(Errno),
-    /// Keeping the memory at hand.
+    /// Registering the memory.
     Lock(Errno),
-    /// Memory itself, slots, the bell.
+    /// Allocating memory, slots or the bell.
     Room(Errno),
 }
 
@@ -150,27 +149,27 @@ pub(super) struct Ring {
     ring: IoUring,
     memory: MmapRaw,
     stride: usize,
-    /// The name of each reader's file, with its NUL: the kernel takes it from here when a request is handed over.
+    /// The name of each reader's file, with its NUL: the kernel reads it from here when a request is submitted.
     paths: Vec<Vec<u8>>,
-    /// The requests that are being put together.
+    /// The chain that is being composed.
     chain: Vec<Entry>,
     bell: Arc<Bell>,
     listening: bool,
     rung: bool,
     enabled: bool,
-    /// Requests that have not been answered, those for the bell aside.
+    /// Requests that have not been answered, except those for the bell.
     unanswered: usize,
 }
 
 impl Ring {
     pub(super) fn new(setup: Setup, size: Size) -> Result<Ring, Failed> {
         let requests = (size.readers * LONGEST_CHAIN + 1).next_power_of_two().min(MOST_SUBMISSIONS);
-        // Every request of every reader, its cancellations, and the bell have room, so that none is held back.
+        // Every request of every reader, its cancellations, and the bell have space, so that none is delayed.
         let answers = size.readers * (LONGEST_CHAIN + CANCELLED.len()) + 1;
         let ring = setup.build(requests, answers.next_power_of_two().max(requests)).map_err(Failed::Setup)?;
         let mut memory =
             MmapMut::map_anon(size.bytes().max(1)).map_err(|error| Failed::Room(errno(&error)))?;
-        // Fewer pieces to hand to a disk, so less CPU time per byte past the page cache. It is advice.
+        // Fewer segments per request to a disk, so less CPU time per byte with O_DIRECT. It is advice.
         let _ = memory.advise(memmap2::Advice::HugePage);
         let base = memory.as_mut_ptr();
         let parts: Vec<libc::iovec> = (0..size.readers)
@@ -179,9 +178,9 @@ impl Ring {
                 iov_len: size.room,
             })
             .collect();
-        // SAFETY: the parts lie within the mapping, one behind the other. The kernel holds on to their pages by itself
-        // until the ring is gone and its last read has ended. The mapping is nobody else's memory: pages that are
-        // unmapped under a late read are given to no one before the kernel lets go of them.
+        // SAFETY: the parts are within the mapping, one behind the other. The kernel itself keeps their pages until the
+        // ring is gone and its last read has ended. No other code uses the mapping's memory: pages that are unmapped
+        // during a late read are not reused before the kernel releases them.
         unsafe { ring.submitter().register_buffers(&parts) }.map_err(|error| Failed::Lock(errno(&error)))?;
         ring.submitter()
             .register_files_sparse(size.readers as u32)
@@ -205,7 +204,7 @@ impl Ring {
         CStr::from_bytes_until_nul(&self.paths[reader]).unwrap_or(c"")
     }
 
-    /// Changes that name. The reader must have no request with the kernel or on its way there.
+    /// Changes that name. The reader must have no request in the kernel or in the submission queue.
     pub(super) fn set_path(&mut self, reader: usize, path: &CStr) {
         self.paths[reader].clear();
         self.paths[reader].extend_from_slice(path.to_bytes_with_nul());
@@ -236,18 +235,18 @@ impl Ring {
         self.add(open.build(), asked, reader);
     }
 
-    /// The file that the answer to `open_descriptor` is about.
+    /// The file of an answer to `open_descriptor`.
     pub(super) fn adopt(answer: usize) -> OwnedFd {
-        // SAFETY: the kernel has just opened it for us, and nobody else has seen the number.
+        // SAFETY: the kernel has just opened it for this ring, and no other code has seen the number.
         unsafe { OwnedFd::from_raw_fd(answer as RawFd) }
     }
 
-    /// Says how the file in the slot will be read.
+    /// Advises the kernel how the file in the slot will be read.
     pub(super) fn advise(&mut self, reader: usize, advice: i32) {
         self.add(opcode::Fadvise::new(Fixed(reader as u32), 0, advice).build(), Asked::Advise, reader);
     }
 
-    /// Reads into the reader's memory, which must have room for it.
+    /// Reads into the reader's memory, which must be large enough.
     pub(super) fn read(&mut self, reader: usize, place: Place, ask: Ask, flags: i32) {
         debug_assert!(ask.bytes <= self.stride);
         let memory = self.memory.as_mut_ptr().wrapping_add(reader * self.stride);
@@ -268,7 +267,7 @@ impl Ring {
         self.add(close.build(), Asked::Close, reader);
     }
 
-    /// Links the request to the one before it, for which it waits, also when that fails or brings less than it should.
+    /// Links the request to the previous one: it waits for that one, even if that fails or reads less than requested.
     fn add(&mut self, entry: Entry, asked: Asked, reader: usize) {
         if let Some(before) = self.chain.pop() {
             self.chain.push(before.flags(Flags::IO_HARDLINK));
@@ -282,7 +281,7 @@ impl Ring {
         queue.capacity() - queue.len() >= LONGEST_CHAIN
     }
 
-    /// Queues what was put together; says how many answers will come. There must be room.
+    /// Queues the composed chain; returns how many answers will arrive. There must be space for it.
     pub(super) fn commit(&mut self) -> usize {
         let requests = self.chain.len();
         self.unanswered += requests;
@@ -290,7 +289,7 @@ impl Ring {
         requests
     }
 
-    /// Asks the kernel to let go of what the reader has with it. There must be room.
+    /// Asks the kernel to cancel the reader's requests. There must be space in the queue.
     pub(super) fn cancel(&mut self, reader: usize) {
         for asked in CANCELLED {
             let cancel = opcode::AsyncCancel::new(asked.mark(reader)).build();
@@ -300,16 +299,15 @@ impl Ring {
     }
 
     fn push(&mut self) {
-        // SAFETY: what the entries point to lives as long as the ring and is left alone until they are answered: paths
+        // SAFETY: what the entries point to lives as long as the ring and is not changed until they are answered: paths
         // (see `set_path`), parts of the registered memory, and the bell's descriptor.
         let pushed = unsafe { self.ring.submission().push_multiple(&self.chain) };
-        debug_assert!(pushed.is_ok(), "there was room");
+        debug_assert!(pushed.is_ok(), "there was space");
         self.chain.clear();
     }
 
-    /// Hands over what is queued and lets the kernel go on with what it has. Waits for an answer if `most` is given,
-    /// and no longer than that; says whether that time passed without one, which the kernel tells only if nothing was
-    /// handed over.
+    /// Submits what is queued and lets the kernel continue its work. Waits for an answer if `most` is given, at most
+    /// that long; returns whether that time passed without one, which the kernel reports only if nothing was submitted.
     pub(super) fn enter(&mut self, most: Option<Nanos>) -> Result<bool, Errno> {
         if !self.enabled {
             self.ring.submitter().register_enable_rings().map_err(|error| errno(&error))?;
@@ -325,7 +323,7 @@ impl Ring {
         match self.call(queued, most) {
             Ok(()) | Err(Errno::INTR) => Ok(false),
             Err(Errno::TIME) => Ok(true),
-            // The kernel is short of room or memory; what is queued stays so and is handed over another time.
+            // The kernel is short of queue space or memory; queued requests stay queued and are submitted later.
             Err(Errno::BUSY | Errno::AGAIN) => Ok(false),
             Err(cause) => Err(cause),
         }
@@ -346,13 +344,13 @@ impl Ring {
         outcome.map(|_| ()).map_err(|error| errno(&error))
     }
 
-    /// Whether `enter` has something to do.
+    /// Whether `enter` has work to do.
     pub(super) fn has_work(&mut self) -> bool {
         let queue = self.ring.submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// An answer that has come, if there is one.
+    /// The next answer, if one has arrived.
     pub(super) fn answer(&mut self) -> Option<Answer> {
         let entry = self.ring.completion().next()?;
         let mark = entry.user_data();
@@ -370,12 +368,12 @@ impl Ring {
         Some(Answer { reader: (mark >> 3) as usize, asked, result })
     }
 
-    /// The bytes that a read has brought to the reader. It must have none with the kernel.
+    /// The bytes that a read delivered to the reader, which must have no read in the kernel.
     pub(super) fn came(&self, reader: usize, part: Part) -> &[u8] {
         assert!(part.skip + part.bytes <= self.stride);
         let memory = self.memory.as_ptr().wrapping_add(reader * self.stride + part.skip);
-        // SAFETY: it lies within the reader's part of the mapping, which was zero when it was made and is written to by
-        // the kernel only, while a read of this reader is with it.
+        // SAFETY: the part is within the reader's part of the mapping, which was zero when it was created and is
+        // written to by the kernel only, while a read of this reader is in the kernel.
         unsafe { std::slice::from_raw_parts(memory, part.bytes) }
     }
 
@@ -383,19 +381,19 @@ impl Ring {
         Arc::clone(&self.bell)
     }
 
-    /// Whether the bell was rung since this was asked last.
+    /// Whether the bell was rung since the last call.
     pub(super) fn was_rung(&mut self) -> bool {
         std::mem::take(&mut self.rung)
     }
 
-    /// Requests that the kernel has.
+    /// Number of requests in the kernel.
     fn with_kernel(&mut self) -> usize {
         let queued = self.ring.submission().len();
         self.unanswered.saturating_sub(queued)
     }
 }
 
-/// How long a ring that goes waits for what it cannot call back, in steps.
+/// How long a ring that is dropped waits for requests that it cannot cancel, in steps.
 const LAST_WAIT: Nanos = Nanos(100_000_000);
 const LAST_WAITS: usize = 20;
 
@@ -404,8 +402,8 @@ impl Drop for Ring {
         if self.with_kernel() == 0 {
             return;
         }
-        // Best effort and bounded: files should be closed and memory free when the lane is gone. What the kernel does
-        // not give back in time it finishes by itself, in pages that it holds.
+        // Best effort and bounded: files should be closed and memory free when the lane is gone. Requests that the
+        // kernel does not complete in time end later, in pages that it holds.
         let patience = Timespec::new().nsec(LAST_WAIT.0 as u32);
         let _ = self.ring.submitter().register_sync_cancel(Some(patience), CancelBuilder::any().all());
         for _ in 0..LAST_WAITS {
@@ -433,14 +431,14 @@ impl Bell {
     }
 
     fn hush(&self) {
-        // There is nothing to read if it was not rung, which is as good.
+        // If it was not rung there is nothing to read, which is fine.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
 impl Waker for Bell {
     fn wake(&self) {
-        // It fails when the counter is full: then it has been rung.
+        // It fails if the counter is at its maximum: then it has been rung.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
