@@ -1,4 +1,4 @@
-//! How a command ends: the documented exit codes, and errors that know theirs. `feedline --help` lists them.
+//! How a command ends: the documented exit codes, and errors that carry one. `feedline --help` lists the codes.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,18 +14,18 @@ use crate::supervisor;
 /// The public list of exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// The command did what was asked; a run ended valid or unverified.
+    /// The command succeeded; the verdict of a run is valid or unverified.
     Ok,
-    /// What was asked for is wrong: a flag, a key, a value, an impossible combination.
+    /// The request is wrong: a flag, a key, a value, an impossible combination.
     Usage,
-    /// The request is sound, but not here and now: data set missing, disk or memory too small, a result that was
-    /// changed or cannot be compared, not supported yet.
+    /// The request is correct but cannot be carried out here: data set missing, disk or memory too small, a result that
+    /// was changed or cannot be compared, not supported yet.
     Refused,
-    /// Begun and not finished: interrupted, stuck, or a failure on the way.
+    /// Started but not finished: interrupted, stalled, or failed during the run.
     Incomplete,
-    /// Finished, and a check failed: the verdict is invalid.
+    /// Finished, but a check failed: the verdict is invalid.
     CheckFailed,
-    /// A fault of feedline's own.
+    /// A bug in feedline.
     Internal,
 }
 
@@ -55,7 +55,7 @@ impl Exit {
 }
 
 impl Exit {
-    /// How a command ends that ends with a verdict.
+    /// The exit of a command that ends with this verdict.
     pub fn of(status: Status) -> Exit {
         match status {
             Status::Valid | Status::Unverified => Exit::Ok,
@@ -93,7 +93,7 @@ impl From<session::Error> for Failure {
 }
 
 impl Failure {
-    /// The same with where it happened.
+    /// Adds the place where it happened.
     pub fn context(self, place: String) -> Failure {
         Failure { error: self.error.context(place), ..self }
     }
@@ -119,15 +119,15 @@ impl Failure {
     }
 }
 
-/// How long what is left behind is tidied up before a process ends that cannot be waited for: a disk that hangs would
-/// take for ever.
+/// Time limit for removing unfinished folders before a process with hung threads ends: on a hung disk, removing them
+/// could take forever.
 const TIDYING: Duration = Duration::from_millis(500);
 
-/// Ends the process although some of its threads do not, because they hang in the kernel. What was measured so far is
-/// with them, so nothing is written.
+/// Ends the process although some of its threads hang in the kernel. Those threads own the measurements, so no result
+/// is written.
 pub fn abandon(message: &str) {
     static ONCE: AtomicBool = AtomicBool::new(false);
-    // Relaxed: of several who come here one goes on, and no more is shared.
+    // Relaxed: the swap alone lets exactly one thread pass, and no other memory is shared through this flag.
     while ONCE.swap(true, Ordering::Relaxed) {
         std::thread::park();
     }
@@ -137,18 +137,18 @@ pub fn abandon(message: &str) {
         report::folder::remove_leavings();
         drop(tidied);
     });
-    // Without the thread, the channel is closed already.
+    // If the thread could not be started, the channel is already closed.
     drop(tidying);
     let _ = over.recv_timeout(TIDYING);
     supervisor::give_up(Exit::Incomplete)
 }
 
-/// A cause for which no thread or process could be started, with what to do about it.
+/// The cause for which a thread or process could not be started, and what to check.
 pub fn limited(cause: &std::io::Error) -> String {
     format!("{cause}; is the number of processes limited (ulimit -u, a pids control group)?")
 }
 
-/// What a command returns.
+/// The result of a command.
 pub type Ending = Result<Exit, Failure>;
 
 #[cfg(test)]

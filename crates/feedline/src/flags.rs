@@ -1,4 +1,4 @@
-//! Every flag there is, with its help. What a flag means beyond its type is decided by the commands.
+//! All flags, with their help texts. Commands decide what a flag means beyond its type.
 
 mod overrides;
 
@@ -185,11 +185,11 @@ pub enum Command {
     Completions { shell: Shell },
 }
 
-/// How long a wait for storage may last without progress, unless a flag or the workload says otherwise.
+/// Default for how long a wait for storage may last without progress.
 const STALL_TIMEOUT: &str = "60s";
 
 impl Command {
-    /// The time without progress after which a wait for storage counts as stuck; a workload may set another.
+    /// The time without progress after which a wait for storage counts as stalled. A workload can set a different one.
     pub fn stall_timeout(&self) -> Option<Nanos> {
         let of_flag = match self {
             Command::Run(RunFlags { workload, .. })
@@ -208,7 +208,7 @@ impl Command {
     }
 }
 
-/// How long to wait for storage, for commands without a workload.
+/// The stall timeout, for commands without a workload.
 #[derive(Args, Clone, Debug)]
 pub struct WaitFlags {
     /// End if there is no progress for this long, such as 90s, and list what is blocked; off: wait forever
@@ -216,7 +216,7 @@ pub struct WaitFlags {
     pub stall_timeout: Nanos,
 }
 
-/// Which workload, and what is changed in it.
+/// The workload, and the settings to change in it.
 #[derive(Args, Clone, Debug)]
 pub struct WorkloadFlags {
     /// A built-in workload (see 'feedline workloads') or a YAML file in DLIO's format
@@ -241,11 +241,11 @@ fn patience(text: &str) -> Result<Nanos, SpanError> {
     }
 }
 
-/// What of the data set is in memory when an epoch begins, and how that is shown. Each flag is a key of the workload.
+/// The state of the page cache before an epoch, and how it is verified. Each flag stands for a key of the workload.
 #[derive(Args, Debug)]
 pub struct CacheFlags {
-    /// State of the page cache before each epoch: cold (files are evicted, and pages after they were read), warm (files
-    /// are loaded) or as-is; sets reader.cache; see docs/cache.md [default: cold]
+    /// State of the page cache before each epoch: cold (files are evicted, and pages again after each read), warm
+    /// (files are loaded) or as-is; sets reader.cache; see docs/cache.md [default: cold]
     #[arg(long, value_name = "STATE")]
     pub cache: Option<String>,
     /// Count the cached pages right before each read: exact (of every fetch), sample (of a random sample) or none; sets
@@ -268,7 +268,7 @@ pub struct OutputFlags {
     pub quiet: bool,
 }
 
-/// Where a run finds its data and how it reads it.
+/// Where the data of a run is, and how it is read.
 #[derive(Args, Debug)]
 pub struct PlaceFlags {
     /// Folder that holds the data set's train/ and valid/ [default: the workload's storage_root/data_folder]
@@ -291,7 +291,7 @@ pub struct PlaceFlags {
     pub verify: Option<String>,
 }
 
-/// How checkpoints are taken.
+/// How checkpoints are saved.
 #[derive(Args, Debug)]
 pub struct CheckpointFlags {
     /// Scale checkpoints, such as 1/64: the same files, each that much smaller

@@ -1,5 +1,4 @@
-//! The command line: flags in, an exit code out. Each command is a function in `commands`; what it says to people is
-//! made in `report`.
+//! The command line: flags in, an exit code out. Each command is a function in `commands`; `report` makes its output.
 
 mod commands;
 mod exit;
@@ -32,12 +31,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what was asked, while every wait for storage is watched.
+/// Runs the command while the watchdog checks every wait for storage.
 fn work(cli: Cli) -> Exit {
     let ending = match waits::watch(cli.command.stall_timeout(), abandon) {
-        // A panic has said what it is; its place in the list of exit codes is all that is missing.
+        // The panic has printed its message; only the exit code is missing.
         Ok(()) => std::panic::catch_unwind(|| dispatch(cli))
-            .unwrap_or_else(|_| Err(Failure::internal(anyhow!("feedline has a fault: see above")))),
+            .unwrap_or_else(|_| Err(Failure::internal(anyhow!("internal error; see the panic above")))),
         Err(cause) => Err(Failure::refused(anyhow!("cannot start a thread: {}", exit::limited(&cause)))),
     };
     ending.unwrap_or_else(|Failure { exit, error }| {

@@ -1,5 +1,5 @@
-//! How far a long piece of work has come: a bar on a terminal, a plain line every few seconds elsewhere, nothing when
-//! asked to be quiet. It reads the engine's events and counters; the work itself knows nothing of it.
+//! Progress of long work: a bar on a terminal, otherwise a line every few seconds, or nothing with `--quiet`. It only
+//! reads the engine's events and counters.
 
 use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use store::Now;
 
 use crate::report;
 
-/// Where progress goes.
+/// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     Nothing,
@@ -33,7 +33,7 @@ impl Show {
     }
 }
 
-/// How often a bar is drawn, and a line written.
+/// How often the bar is drawn and a line is written.
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 const LINE_PERIOD: Nanos = Nanos(5_000_000_000);
 
@@ -43,18 +43,18 @@ impl Observer for Show {
     }
 }
 
-/// Does the work while showing its progress.
+/// Runs the work and shows its progress.
 fn watch(show: Show, events: &Events, goal: &Goal, work: &mut dyn FnMut()) {
     let (clock, over) = (&Monotonic::new(), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let display = std::thread::Builder::new().name("progress".to_owned());
-        // Before the work begins, so that its first events are kept.
+        // Created before the work starts, so that its first events are not lost.
         let shown = (show != Show::Nothing).then(|| Display::new(events, goal, show));
         let run = move |shown: Display<'_>| {
-            // A display that panics takes no result with it: nothing in a result comes from here.
+            // A panic in the display must not lose the result, which does not depend on the display.
             let _ = catch_unwind(AssertUnwindSafe(|| shown.run(clock, over)));
         };
-        // Where no thread can be started the work goes on without a display.
+        // If no thread can be started, the work runs without a display.
         let display = shown.and_then(|shown| display.spawn_scoped(scope, move || run(shown)).ok());
         let ends = Ends { over, display: display.as_ref().map(|display| display.thread()) };
         work();
@@ -62,7 +62,7 @@ fn watch(show: Show, events: &Events, goal: &Goal, work: &mut dyn FnMut()) {
     });
 }
 
-/// Ends the display when the work is over, at once and also when the work panics.
+/// Ends the display as soon as the work ends, even if the work panics.
 struct Ends<'a> {
     over: &'a AtomicBool,
     display: Option<&'a std::thread::Thread>,
@@ -70,7 +70,7 @@ struct Ends<'a> {
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
-        // Release: the display sees all that the work has emitted.
+        // Release: pairs with the Acquire in `Display::run`, so the display sees all that the work has emitted.
         self.over.store(true, Ordering::Release);
         if let Some(display) = self.display {
             display.unpark();
@@ -78,12 +78,12 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// What is shown, and what it is made from.
+/// The display and its inputs.
 struct Display<'a> {
     stream: Stream<'a>,
     goal: &'a Goal,
     state: State,
-    /// `None`: lines are written.
+    /// `None`: lines are written instead.
     bar: Option<ProgressBar>,
     next_line: Nanos,
 }
@@ -116,7 +116,7 @@ impl<'a> Display<'a> {
         }
     }
 
-    /// Says that a checkpoint is complete; on a terminal the bar is in that place.
+    /// Prints a line for a completed checkpoint, unless the bar occupies the terminal.
     fn say(&self, event: Event) {
         if let (None, Event::CheckpointComplete { moment, on_fast }) = (&self.bar, event) {
             let place = if on_fast { " on the fast tier" } else { "" };
@@ -152,16 +152,16 @@ fn new_bar(goal: &Goal) -> ProgressBar {
     bar
 }
 
-/// Where the work is, as the events tell, and where the epoch, or work without epochs, began: rates by the clock count
-/// from there.
+/// The state of the work according to its events. Rates by the clock count from the start of the epoch, or of the work
+/// if it has no epochs.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// 0 before the first.
+    /// 0 before the first epoch.
     epoch: u64,
-    /// Files that were made ready for earlier phases, and whether more are being made ready.
+    /// Files that were prepared in the page cache for earlier phases, and whether more are being prepared now.
     prepared: u64,
     prepares: bool,
-    /// Nothing has been done yet in this epoch.
+    /// The epoch has just started, or its page cache has just been prepared.
     is_new: bool,
     at: Nanos,
     done: (u64, u64),
@@ -179,7 +179,7 @@ impl State {
         }
     }
 
-    /// An epoch begins when its number shows, and when the page cache is ready for it.
+    /// The clock of an epoch starts when the epoch begins, and again when its page cache is ready.
     fn follow(&mut self, progress: &Progress, goal: &Goal, now: Nanos) {
         if std::mem::take(&mut self.is_new) || self.prepares {
             (self.at, self.done) = (now, goal.done(progress));
@@ -198,7 +198,7 @@ fn describe(progress: &Progress, goal: &Goal, state: &State, now: Nanos) -> Stri
     }
     if state.prepares {
         let files = progress.prepared.saturating_sub(state.prepared);
-        parts.push(format!("{} files made ready in the page cache", grouped(files)));
+        parts.push(format!("{} files prepared in the page cache", grouped(files)));
         return parts.join("  ");
     }
     let (count, unit) = (grouped(done), goal.unit.name());
@@ -244,8 +244,8 @@ mod tests {
         );
     }
 
-    /// The rate is that of the epoch at work: neither of those before it, nor of the time in which its cache was made
-    /// ready.
+    /// The rate is that of the current epoch: without earlier epochs, and without the time in which its page cache was
+    /// prepared.
     #[test]
     fn the_rate_counts_from_the_beginning_of_the_epoch() {
         let seconds = |seconds: u64| Nanos(1_000_000_000 * seconds);
@@ -260,21 +260,21 @@ mod tests {
         look(0, progress(0, 0), &[Event::EpochBegan { epoch: 1 }]);
         look(10, progress(1000, 0), &[]);
         let preparing = [Event::EpochBegan { epoch: 2 }, Event::PreparationBegan];
-        assert_eq!(look(11, progress(1000, 5), &preparing), "epoch 2  5 files made ready in the page cache");
+        assert_eq!(look(11, progress(1000, 5), &preparing), "epoch 2  5 files prepared in the page cache");
         look(30, progress(1000, 9), &[Event::PreparationEnded]);
         assert_eq!(
             look(40, progress(1300, 9), &[]),
             "epoch 2  1,300 of 2,000 samples  by the clock 30/s, 30 MiB/s  21.5 s left"
         );
-        // The files of earlier phases are not counted again.
+        // Files of earlier phases are not counted again.
         assert_eq!(
             look(50, progress(1300, 10), &[Event::PreparationBegan]),
-            "epoch 2  1 files made ready in the page cache"
+            "epoch 2  1 files prepared in the page cache"
         );
     }
 
     #[test]
-    fn an_unknown_total_has_neither_share_nor_end() {
+    fn an_unknown_total_has_no_percentage_and_no_time_left() {
         let progress = Progress { files: 12_000, file_bytes: 1 << 30, ..Progress::default() };
         let goal = Goal { what: "listing", unit: Unit::Files, total: 0 };
         assert_eq!(

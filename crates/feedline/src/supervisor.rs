@@ -1,7 +1,7 @@
 //! Two processes: the one that the user started only waits, and its child does all the work. A thread that waits for a
-//! frozen file system cannot be terminated, not even by SIGKILL, and a process ends with its last thread: so whoever
-//! waits for us must not have to wait for the process that touches storage. The first process passes signals on, and
-//! turns every death of the second one into a message and a documented exit code.
+//! frozen file system cannot be terminated, not even by SIGKILL, and a process ends only with its last thread. So the
+//! process that the user waits for must not access storage. It passes signals on, and turns every way in which the
+//! child can die into a message and a documented exit code.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,12 +18,12 @@ use store::Now;
 use crate::exit::Exit;
 use crate::report;
 
-/// How long after a signal the worker may go on. It gives itself up earlier if it can.
+/// How long the worker may continue after a signal. It normally gives up earlier by itself.
 const LATEST: Nanos = Nanos(4_700_000_000);
 /// Signals within this time of the first one are the same request: `timeout` and a terminal that closes send theirs to
 /// the process and to its group.
 const SAME_REQUEST: Nanos = Nanos(500_000_000);
-/// How long a worker that was killed, or has given up, may take to be gone.
+/// How long to wait for the end of a worker that was killed or has given up.
 const LEAVING: Nanos = Nanos(200_000_000);
 
 /// Which of the two processes this is.
@@ -32,14 +32,14 @@ pub enum Side {
     Supervisor(Supervisor),
 }
 
-/// The process that waits.
+/// The process that waits for the worker.
 pub struct Supervisor {
     worker: Pid,
-    /// What it waits for; blocked, so that each signal is taken by the wait.
+    /// The signals to wait for. They are blocked, so that `sigtimedwait` receives each of them.
     signals: libc::sigset_t,
 }
 
-/// The signals that ask for an end. One that was ignored when we were started stays so, as `nohup` wants.
+/// The signals that request a stop. SIGHUP is left out if it was ignored at the start, as `nohup` requires.
 pub fn stop_signals() -> Vec<libc::c_int> {
     let all = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGXCPU];
     all.into_iter().filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal)).collect()
@@ -47,7 +47,8 @@ pub fn stop_signals() -> Vec<libc::c_int> {
 
 fn is_ignored(signal: libc::c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action the call only fills the structure, which lives longer; all zeros is a valid one.
+    // SAFETY: without a new action the call only fills the structure, which outlives the call; all zeros is a valid
+    // value of it.
     let action = unsafe {
         libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
         action.assume_init()
@@ -55,12 +56,12 @@ fn is_ignored(signal: libc::c_int) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// The number of the process that the user started; 0 before there are two.
+/// The id of the process that the user started; 0 before the fork.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// The number of the process that the user started.
+/// The id of the process that the user started.
 pub fn number() -> u32 {
-    // Relaxed: set once, before there are threads.
+    // Relaxed: stored once, before any thread is started.
     NUMBER.load(Ordering::Relaxed)
 }
 
@@ -68,12 +69,12 @@ fn parent_number() -> u32 {
     rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get().unsigned_abs())
 }
 
-/// Becomes two processes. There must be no other thread yet.
+/// Forks. The process must not have other threads yet.
 pub fn split() -> io::Result<Side> {
     let own = rustix::process::getpid();
     NUMBER.store(own.as_raw_nonzero().get().unsigned_abs(), Ordering::Relaxed);
-    // SAFETY: only changes what two signals do, in a process without other threads. With SIGXFSZ ignored, a file that
-    // grows beyond `ulimit -f` is an error of the write and not the end of the process.
+    // SAFETY: only changes the actions of two signals, in a process without other threads. With SIGXFSZ ignored,
+    // exceeding `ulimit -f` is a write error and does not end the process.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
@@ -81,8 +82,8 @@ pub fn split() -> io::Result<Side> {
     let signals = [stop_signals(), vec![libc::SIGCHLD, libc::SIGUSR1]].concat();
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
     let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: the sets live longer than the calls, the first of which initialises what the others read. The child of
-    // the fork is a copy of a process with one thread, so no lock in it is held by a thread that it does not have.
+    // SAFETY: the sets outlive the calls, and the first call initialises what the others read. The forked process has
+    // one thread, so in the child no lock can be held by a thread that does not exist there.
     let (forked, set, before) = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for signal in signals {
@@ -97,47 +98,47 @@ pub fn split() -> io::Result<Side> {
     if let Some(worker) = Pid::from_raw(forked) {
         return Ok(Side::Supervisor(Supervisor { worker, signals: set }));
     }
-    // SAFETY: the set was filled by the call above.
+    // SAFETY: `pthread_sigmask` above has filled the set.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() != Some(own) {
-        // The first process is gone already, and nothing waits for this one.
-        // SAFETY: ends a process with one thread that has done nothing yet.
+        // The parent has already ended, so nothing waits for this process.
+        // SAFETY: ends a process that has one thread and has done nothing yet.
         unsafe { libc::_exit(i32::from(Exit::Incomplete.code())) }
     }
     Ok(Side::Worker)
 }
 
-/// Ends the worker at once although threads of it may hang: the supervisor is told not to wait for it.
+/// Ends the worker immediately although some of its threads may hang, and tells the supervisor not to wait for it.
 pub fn give_up(exit: Exit) -> ! {
-    // Whoever reads our output sees its end when the last descriptor is closed, which a thread that hangs would keep.
+    // A reader of our output sees its end only when the last descriptor is closed. A hung thread would keep it open.
     if let Ok(null) = std::fs::File::open("/dev/null") {
         for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-            // SAFETY: only replaces one of the three streams, which nothing in this process owns.
+            // SAFETY: only replaces one of the three standard streams, which no object in this process owns.
             unsafe { libc::dup2(null.as_raw_fd(), stream) };
         }
     }
-    // Once the supervisor is gone, the parent is a process that knows nothing of us.
+    // If the supervisor has ended, the parent is an unrelated process.
     if let Some(parent) = rustix::process::getppid().filter(|_| number() == parent_number()) {
         let _ = rustix::process::kill_process(parent, Signal::USR1);
     }
-    // SAFETY: ends the process without running anything of it, which another thread could be holding up.
+    // SAFETY: ends the process without running exit handlers, which a hung thread could block.
     unsafe { libc::_exit(i32::from(exit.code())) }
 }
 
-/// How a wait of the supervisor ended.
+/// Why a wait of the supervisor ended.
 enum Event {
     /// The worker has ended.
     Ended(WaitStatus),
-    /// It has ended as far as it can, and is not to be waited for.
+    /// The worker has ended as far as it can; do not wait for it.
     GivenUp,
-    /// A signal that asks for an end.
+    /// A signal that requests a stop.
     Asked(libc::c_int),
     TimedOut,
 }
 
 impl Supervisor {
-    /// Waits for the worker, and says how the program ends.
+    /// Waits for the worker and returns the exit code of the program.
     pub fn wait(self) -> ExitCode {
         let clock = Monotonic::new();
         let mut asked: Option<Nanos> = None;
@@ -152,7 +153,7 @@ impl Supervisor {
                     let _ = rustix::process::kill_process(self.worker, signal);
                 }
                 Event::Asked(_) => {
-                    report::note("error: second signal: stopped at once, without a result");
+                    report::note("error: second signal: stopped immediately, without a result");
                     return self.leave(&clock);
                 }
                 Event::TimedOut => {
@@ -163,7 +164,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends without a worker that does not end.
+    /// Kills the worker and ends, even if the worker does not.
     fn leave(&self, clock: &Monotonic) -> ExitCode {
         let _ = rustix::process::kill_process(self.worker, Signal::KILL);
         let deadline = Some(clock.now() + LEAVING);
@@ -176,9 +177,7 @@ impl Supervisor {
         };
         if !gone {
             let worker = self.worker.as_raw_nonzero();
-            report::note(&format!(
-                "  process {worker} cannot be terminated while the storage does not answer; it ends when it does"
-            ));
+            report::note(&format!("  process {worker} cannot be terminated until the storage responds"));
         }
         Exit::Incomplete.into()
     }
@@ -202,7 +201,7 @@ impl Supervisor {
         }
     }
 
-    /// The next signal, and the process that sent it; `None` if none came in time.
+    /// The next signal and the process that sent it; `None` if there was none in time.
     fn take_signal(&self, within: Option<Nanos>) -> Option<(libc::c_int, libc::pid_t)> {
         let span = Duration::from_nanos(within.unwrap_or(Nanos(u64::from(u32::MAX) * 1_000_000_000)).0);
         let timeout = libc::timespec {
@@ -210,16 +209,16 @@ impl Supervisor {
             tv_nsec: libc::c_long::from(span.subsec_nanos() as i32),
         };
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: all three live longer than the call; it fills the second, of which all zeros is a valid value.
+        // SAFETY: all three arguments outlive the call. It fills the second, for which all zeros is a valid value.
         unsafe {
             let signal = libc::sigtimedwait(&raw const self.signals, info.as_mut_ptr(), &raw const timeout);
-            // The field is there for signals that a process sends; for others the number means nothing to us.
+            // The field is set for signals that a process sends. For other signals its value is not used.
             (signal > 0).then(|| (signal, info.assume_init().si_pid()))
         }
     }
 }
 
-/// What the worker's end comes to. If a signal has ended it, nothing else could say so.
+/// The exit code for the worker's end. If a signal ended it, the worker could not print a message, so this does.
 fn exit_code(status: WaitStatus) -> ExitCode {
     if let Some(code) = status.exit_status() {
         return ExitCode::from(code as u8);
@@ -227,14 +226,14 @@ fn exit_code(status: WaitStatus) -> ExitCode {
     let signal = status.terminating_signal().unwrap_or_default();
     let (exit, what) = match signal {
         libc::SIGINT | libc::SIGTERM | libc::SIGHUP => (Exit::Incomplete, "interrupted".to_owned()),
-        libc::SIGXCPU => (Exit::Incomplete, "the limit of CPU time is reached (ulimit -t)".to_owned()),
+        libc::SIGXCPU => (Exit::Incomplete, "CPU time limit exceeded (ulimit -t)".to_owned()),
         libc::SIGKILL => (
             Exit::Incomplete,
-            "killed by SIGKILL; if nobody sent it, the kernel did, because memory ran out (dmesg)".to_owned(),
+            "killed by SIGKILL; the kernel sends it if memory runs out (see dmesg)".to_owned(),
         ),
         libc::SIGABRT => (
             Exit::Incomplete,
-            "ended by SIGABRT, see above; if memory ran out, raise its limit (ulimit -v) or use --memory"
+            "ended by SIGABRT; see the message above. If memory ran out, raise the limit (ulimit -v) or use --memory"
                 .to_owned(),
         ),
         other => (Exit::Internal, format!("internal error: ended by signal {other}")),

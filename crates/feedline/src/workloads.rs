@@ -1,4 +1,4 @@
-//! The built-in workloads, one line each, and where a workload's text comes from: the table or a file.
+//! The built-in workloads, one line each, and how the text of a workload is found: in this table or in a file.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 use session::WorkloadText;
 
-/// What a workload is worth in a comparison.
+/// Where a workload comes from, which decides how its results may be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkloadStatus {
-    /// Ours.
+    /// Made for feedline.
     Demo,
     /// MLPerf Storage v3.0, closed and open division.
     Sanctioned,
@@ -18,7 +18,7 @@ pub enum WorkloadStatus {
     WhatIf,
     /// From an earlier round, an abandoned draft, or DLIO's own examples.
     Historical,
-    /// From a published experiment; the file says what is theirs and what is ours.
+    /// From a published experiment. The file states which values were published and which were added.
     Study,
 }
 
@@ -41,10 +41,10 @@ pub struct Workload {
     pub standing: WorkloadStatus,
     pub summary: &'static str,
     pub text: &'static str,
-    /// Ranks when the user names none.
+    /// Default number of ranks.
     pub ranks: u64,
     /// The core-config hash that MLPerf Storage publishes for it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "what the table's test compares with"))]
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the test of the table compares with it"))]
     pub published_hash: Option<&'static str>,
 }
 
@@ -128,10 +128,10 @@ workloads! {
     chien2018_alexnet Study "AlexNet, jpeg files of 12 kB, 704 MB checkpoint (Chien 2018)";
 }
 
-/// Workload files are a few kilobytes; anything far beyond is some other file.
+/// Workload files have a few kilobytes; a much larger file is something else.
 const LARGEST_FILE_BYTES: u64 = 4 << 20;
 
-/// Finds the workload that `asked` names: a path if it looks like one, else a built-in name.
+/// Loads the workload `asked`: a file if it looks like a path, else a built-in workload.
 pub fn load(asked: &str) -> anyhow::Result<WorkloadText> {
     let path = Path::new(asked);
     let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
@@ -147,7 +147,7 @@ pub fn load(asked: &str) -> anyhow::Result<WorkloadText> {
     })
 }
 
-/// The built-in workload of that name.
+/// The built-in workload with this name.
 pub fn named(name: &str) -> anyhow::Result<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.name == name).ok_or_else(|| unknown(name))
 }
@@ -155,7 +155,7 @@ pub fn named(name: &str) -> anyhow::Result<&'static Workload> {
 fn unknown(name: &str) -> anyhow::Error {
     if Path::new(name).is_file() {
         return anyhow!(
-            "there is no built-in workload '{name}'; to read the file of that name write './{name}'"
+            "there is no built-in workload '{name}'; to use the file with that name, write './{name}'"
         );
     }
     let near = WORKLOADS
@@ -166,7 +166,9 @@ fn unknown(name: &str) -> anyhow::Error {
     match near {
         Some((_, near)) => anyhow!("there is no workload '{name}'; did you mean '{near}'?"),
         None => {
-            anyhow!("there is no workload '{name}'; 'feedline workloads' lists them, a file needs its .yaml")
+            anyhow!(
+                "there is no workload '{name}'; 'feedline workloads' lists them; a file name must end in .yaml"
+            )
         }
     }
 }
@@ -178,11 +180,11 @@ fn load_file(path: &Path) -> anyhow::Result<WorkloadText> {
         bail!("{shown} is a folder; a workload is a YAML file");
     }
     let mut bytes = Vec::new();
-    // Bounded: a device has no length to ask for.
+    // Bounded, because a device file does not report a length.
     let read = File::open(path).and_then(|file| file.take(LARGEST_FILE_BYTES + 1).read_to_end(&mut bytes));
     read.with_context(|| format!("cannot read the workload file {shown}"))?;
     if bytes.len() as u64 > LARGEST_FILE_BYTES {
-        bail!("{shown} is larger than {} MiB; that is no workload file", LARGEST_FILE_BYTES >> 20);
+        bail!("{shown} is larger than {} MiB; it is not a workload file", LARGEST_FILE_BYTES >> 20);
     }
     let text = String::from_utf8(bytes).map_err(|_| anyhow!("{shown} is not a text file (invalid UTF-8)"))?;
     let name = path.file_stem().map_or("workload".into(), |stem| stem.to_string_lossy().into_owned());
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(checked, 15);
     }
 
-    /// MLPerf Storage publishes hashes of variants too: with checkpoints on, and of the subset form of 2025.
+    /// MLPerf Storage also publishes hashes of variants: with checkpoints, and of the subset form of 2025.
     #[test]
     fn the_hashes_of_variants_are_reproduced() {
         let subset = |data: u64| {

@@ -1,10 +1,10 @@
-//! The search for the number of accelerators: its ends, its refusals and its answer in words. Where the border of real
-//! storage lies no test can know; that the search finds a border is tested beside it, on devices that are numbers.
+//! The search for the number of accelerators: how it ends, what it refuses, and its answer. The limit of real storage
+//! is unknown to a test; unit tests of the search use computed devices.
 
 use crate::util::{Dir, SMALL};
 
-/// `SMALL` with steps of 5 ms, which storage in memory feeds without effort. With six ranks there are 41 steps, and 40
-/// of them count: 20 for each of the two batches that can be ready in advance.
+/// `SMALL` with steps of 5 ms, which cached files can easily feed. Six ranks have 41 steps, of which 40 are measured:
+/// 20 for each of the two batches that can be ready in advance.
 fn busy() -> Dir {
     let dir = Dir::new();
     let small = SMALL.replace("computation_time: 0", "computation_time: 0.005");
@@ -18,16 +18,18 @@ fn busy_with_data() -> Dir {
     dir
 }
 
-/// A target that a busy machine cannot miss.
+/// A target that even a busy machine reaches.
 const EASY: &str = "metric.au=0.01";
 
 #[test]
 fn the_data_set_ends_the_search() {
     let dir = busy_with_data();
     let done = dir.feedline(&["capacity", "w.yaml"]).set(&[EASY]).run();
-    // On a machine that is busy with other things the verdict may say so.
+    // On a busy machine the verdict may be invalid.
     assert!([Some(0), Some(5)].contains(&done.code()), "{}", done.stderr);
-    let done = done.prints("at least 6 accelerators at AU 1 %").prints("the data set ends at 6 ranks");
+    let done = done
+        .prints("at least 6 accelerators at AU 1 %")
+        .prints("the data set is too small for more than 6 ranks");
     let probed: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("probe ")).collect();
     assert_eq!(probed.len(), 4, "1, 2, 4 and 6 ranks: {probed:?}");
     assert_eq!(done.stdout.lines().filter(|line| line.contains(" confirmed")).count(), 1, "{}", done.stdout);
@@ -35,7 +37,7 @@ fn the_data_set_ends_the_search() {
 }
 
 #[test]
-fn the_wish_ends_the_search() {
+fn up_to_ends_the_search() {
     let dir = busy_with_data();
     let args = ["capacity", "w.yaml", "--from", "2", "--up-to", "3", "--quiet", "--json"];
     let json = dir.feedline(&args).set(&[EASY]).run().silent().json();
@@ -49,18 +51,18 @@ fn the_wish_ends_the_search() {
     assert_eq!(trials[2]["steps"], 82, "a full run has all steps");
 }
 
-/// No storage brings a sample in a nanosecond.
+/// No storage delivers a sample in a nanosecond.
 #[test]
-fn none_is_an_answer() {
+fn the_answer_can_be_zero() {
     let dir = busy_with_data();
     let settings = ["train.computation_time=0.000000001", "metric.au=1"];
     let done = dir.feedline(&["capacity", "w.yaml"]).set(&settings).run().exits(0);
-    let done = done.prints("no accelerator at AU 100 %; even one accelerator: AU ");
-    done.prints("the instrument, not the storage, is the limit: with 1 accelerator");
+    let done = done.prints("0 accelerators at AU 100 %; with 1: AU ");
+    done.prints("the limit is feedline, not the storage: with 1 accelerator");
 }
 
 #[test]
-fn a_store_without_files_has_steps_for_any_number() {
+fn a_backend_without_files_has_steps_for_any_number_of_ranks() {
     let dir = busy();
     let args =
         ["capacity", "w.yaml", "--store", "null", "--from", "40", "--up-to", "40", "--steps", "5", "--json"];
@@ -75,7 +77,7 @@ fn a_store_without_files_has_steps_for_any_number() {
     assert_eq!(steps(&["reader.prefetch_size=8"]), [5, 161]);
 }
 
-/// Batches that are ready in advance would make the answer.
+/// Batches that are ready in advance would determine the answer.
 #[test]
 fn a_data_set_that_is_too_small_is_refused() {
     let dir = busy();
@@ -87,12 +89,12 @@ fn a_data_set_that_is_too_small_is_refused() {
     };
     refused(&small, &[]).says("39 steps of an epoch count, and 40 are needed");
     refused(&small, &["--steps", "10"]);
-    // Neither does a store without files: the workload itself asks for few steps.
+    // Also on a backend without files, if the workload sets few steps.
     refused(&["train.total_training_steps=9"], &["--store", "sim:ssd"]).says("train.total_training_steps");
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_runs() {
+fn mistakes_are_reported_before_anything_runs() {
     let dir = busy();
     let table: &[(&[&str], &[&str])] = &[
         (&["--set", "train.computation_time=0"], &["train.computation_time is 0"]),

@@ -1,5 +1,5 @@
-//! `feedline catalog` on real trees: what it counts is what `find` counts, what is damaged or out of date is
-//! refused with the reason, and what was interrupted ends as if it had not been.
+//! `feedline catalog` on real trees: it counts the same files as `find`, refuses damaged or outdated catalogs with the
+//! reason, and an interrupted listing ends with the same catalog as an uninterrupted one.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn bytes(dir: &Dir) -> Vec<u8> {
     fs::read(dir.path(PLACE)).unwrap()
 }
 
-/// Number and bytes of the files below `data` by `find`.
+/// Number and bytes of the files below `data`, according to `find`.
 fn by_find(dir: &Dir, more: &str) -> (u64, u64) {
     let script = format!(
         "find data -type f -not -path '*/.*' {more} -printf '%s\\n' | awk '{{s+=$1}} END {{print NR, s+0}}'"
@@ -58,7 +58,7 @@ fn counts_and_bytes_are_those_of_find() {
     let expected = by_find(&dir, "-name '*.jpg'");
     assert_eq!((jpg["files"].as_u64().unwrap(), jpg["bytes"].as_u64().unwrap()), expected);
     assert_eq!(jpg["skipped"]["unmatched"], 2);
-    catalog(&dir, &["--check"]).exits(0).prints("9 folders with 301 files are as the catalog says");
+    catalog(&dir, &["--check"]).exits(0).prints("9 folders with 301 files match the catalog");
     dir.has_no_leftovers();
 }
 
@@ -83,7 +83,7 @@ fn folders_that_cannot_be_listed() {
     run(&["data", "--suffix", ".jpg"]).exits(3).one_error().says("with one of the given suffixes");
     run(&["data", "--suffix", ""]).exits(2).one_error().says("is empty");
     run(&["data", "--refresh"]).exits(3).one_error().says("there is no catalog at data/.feedline/catalog");
-    run(&["data", "--check"]).exits(3).one_error().says("make it with: feedline catalog data");
+    run(&["data", "--check"]).exits(3).one_error().says("create it with: feedline catalog data");
     run(&["data", "--output", "file"]).exits(2).one_error().says("file exists and is not a catalog");
     run(&["data", "--output", "data/x"]).exits(2).one_error().says("lies in the data folder");
     assert_eq!(dir.read("file"), "x");
@@ -101,7 +101,7 @@ fn an_unreadable_folder_is_an_error_and_not_a_shorter_list() {
     assert!(!dir.path("out/list").exists());
     dir.set_mode("data/train/3", 0o755);
     dir.feedline_unprivileged(&args).run().exits(0).prints("303 files");
-    assert_eq!(fs::read_dir(dir.path("out")).unwrap().count(), 1, "the journal is gone");
+    assert_eq!(fs::read_dir(dir.path("out")).unwrap().count(), 1, "the journal is removed");
     let refused = dir.feedline_unprivileged(&["catalog", "data"]).run();
     refused.exits(3).one_error().says("cannot write the catalog into data").says("--output FILE");
 }
@@ -133,20 +133,18 @@ fn bad_catalogs_are_refused_with_the_reason() {
         let done = catalog(&dir, &["--check"]).exits(3).one_error().says(reason);
         done.says("data/.feedline/catalog: ").says("feedline catalog DIR");
     }
-    // Listing everything again replaces whatever stands there.
+    // A full listing replaces a damaged catalog.
     catalog(&dir, &[]).exits(0);
     assert!(bytes(&dir) == good);
 }
 
 #[test]
-fn a_catalog_of_another_folder_or_of_yesterday_is_noticed() {
+fn a_catalog_of_another_folder_or_an_outdated_one_is_detected() {
     let dir = tree();
     catalog(&dir, &[]).exits(0);
     dir.write("other/train/0/x", "x");
     let done = dir.feedline(&["catalog", "other", "--check", "--output", PLACE]).run().exits(5);
-    done.prints("9 of 9 folders are not as the catalog says")
-        .prints("another folder?")
-        .prints("valid is gone");
+    done.prints("9 of 9 folders do not match the catalog").prints("another folder?").prints("valid is gone");
     fs::remove_file(dir.path("data/train/4/img_004.jpg")).unwrap();
     let done =
         catalog(&dir, &["--check"]).exits(5).prints("1 of 9 folders").prints("data/train/4 has changed");
@@ -170,8 +168,8 @@ fn a_refresh_equals_a_fresh_listing() {
     assert!(bytes(&dir) == refreshed);
 }
 
-/// A tree that takes a thread two seconds: its folders seem to have been changed just now, and each such
-/// folder is looked at twice, some time apart.
+/// A tree that one thread lists in two seconds: its folders look as if they were just changed, and each such folder is
+/// checked twice, some time apart.
 fn slow_tree() -> Dir {
     let dir = Dir::new();
     let soon = SystemTime::now() + Duration::from_secs(3600);
@@ -187,7 +185,7 @@ fn slow_tree() -> Dir {
 }
 
 #[test]
-fn a_listing_that_was_killed_ends_as_if_it_had_not_been() {
+fn a_killed_listing_ends_with_the_same_catalog() {
     let dir = slow_tree();
     catalog(&dir, &["--threads", "50"]).exits(0);
     let undisturbed = bytes(&dir);
@@ -196,12 +194,12 @@ fn a_listing_that_was_killed_ends_as_if_it_had_not_been() {
         fs::remove_file(dir.path(PLACE)).unwrap();
         let mut running = dir.feedline(&["catalog", "data", "--quiet", "--threads", "1"]).start();
         running.until("some folders", || fs::metadata(&journal).is_ok_and(|facts| facts.len() > length));
-        // A second one keeps out of the way.
+        // A second listing is refused.
         catalog(&dir, &[]).exits(3).one_error().says("another 'feedline catalog' is at work");
         running.signal(Signal::KILL);
         assert_eq!(running.wait().signal(), Some(9));
         assert!(!dir.path(PLACE).exists());
-        // The last record may be torn.
+        // The last record may be incomplete.
         let torn = fs::read(&journal).unwrap();
         fs::write(&journal, &torn[..torn.len() - 7]).unwrap();
         let again = json(&dir, &["--threads", "50"]);
@@ -223,7 +221,7 @@ fn a_signal_ends_a_listing() {
     catalog(&dir, &["--threads", "50"]).exits(0).prints("8,000 files in 101 folders");
 }
 
-/// Settings that read a catalogued folder of anything: one sample per file, as many as there are.
+/// Settings for a catalogued folder with any files: one sample per file, and all files.
 const FOREIGN: &str = "
 model: {name: foreign}
 framework: pytorch
@@ -257,17 +255,17 @@ fn a_run_reads_what_the_catalog_lists() {
     let settings = ["workflow.evaluation=true", "dataset.num_files_eval=1"];
     let summary = run_foreign(&dir, &settings).exits(0).json();
     assert_eq!(summary["feedline"]["eval_epochs"][0]["bytes_read"], 4);
-    // A part of the files is read when the workload says how many; more than there are is refused.
+    // With num_files_train, some of the files are read; more than there are is refused.
     let summary = run_foreign(&dir, &["dataset.num_files_train=100"]).exits(0).json();
     assert_eq!(summary["feedline"]["epochs"][0]["samples_delivered"], 100);
     run_foreign(&dir, &["dataset.num_files_train=301"]).exits(3).one_error().says("lists only 300");
 }
 
 #[test]
-fn a_file_that_changed_in_place_is_never_to_be_generated() {
+fn for_a_file_that_changed_in_place_generate_is_never_suggested() {
     let dir = Dir::new();
     dir.write("foreign.yaml", FOREIGN);
-    // So few that each is looked at before the run.
+    // Few enough files that each is checked before the run.
     (0..20).for_each(|index| dir.write(&format!("data/{index:02}.jpg"), "picture"));
     catalog(&dir, &[]).exits(0);
     dir.write("data/07.jpg", "grown picture");
@@ -315,10 +313,10 @@ fn a_run_refuses_a_catalog_that_does_not_fit() {
     run_foreign(&dir, &["dataset.num_samples_per_file=2", "dataset.format=npz", "dataset.catalog=off"])
         .exits(3);
     assert!(dir.results().is_empty() || dir.results().len() == 1, "{:?}", dir.results());
-    // What is no catalog may be somebody's.
+    // A file that is not a catalog may belong to another program.
     catalog(&dir, &[]).exits(2).one_error().says("is not a catalog").says("remove it");
     fs::remove_file(dir.path(PLACE)).unwrap();
-    // A file that shrank in place does not change its folder: it is named when it is read.
+    // A file that shrank in place does not change its folder; it is named when it is read.
     json(&dir, &[]);
     dir.write("data/train/1/img_001.jpg", "");
     run_foreign(&dir, &[]).exits(4).one_error().says("img_001.jpg");

@@ -1,5 +1,5 @@
-//! Checkpoints from the outside: their files to the byte, what each way of saving leaves behind, what a restore
-//! proves, and what is refused.
+//! Checkpoints as a user sees them: their exact files, what each save mode leaves behind, what a restore verifies, and
+//! what is refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::util::{Cmd, Dir, TINY_MODEL, outcome, tier_stores};
 
-/// A transformer of a few MB on few ranks, saved and restored without pauses.
+/// A transformer of a few MB on a few ranks, saved and restored without pauses.
 const TINY: &str = "
 checkpoint:
   checkpoint_folder: ck
@@ -154,10 +154,12 @@ fn the_result_has_dlio_s_keys_and_both_rates() {
     let young = checkpoint["advice"]["young_seconds"].as_f64().unwrap();
     assert!((young - (2.0 * cost * 86_400.0).sqrt()).abs() < 1e-3 * young, "{young} for {cost}");
     let result = dir.result();
-    dir.feedline(&["validate", &result]).run().ran().prints("4 files as written");
+    dir.feedline(&["validate", &result]).run().ran().prints("4 files, unchanged");
     assert_eq!(dir.json(&format!("{result}/summary.json"))["metric"], summary["metric"]);
     let text = run(&dir, &[]).run().ran();
-    text.prints("as MLPerf counts").prints("by rank 0, as DLIO does").says("global_epoch1_step2 complete");
+    text.prints("by the slowest rank (MLPerf)")
+        .prints("by rank 0 (DLIO)")
+        .says("global_epoch1_step2 complete");
 }
 
 #[test]
@@ -188,7 +190,7 @@ fn every_way_of_saving_ends_on_the_last_tier() {
                 assert_eq!(seen["fast_ns"].is_null(), save != "burst-buffer", "{save} {store}");
             }
             if save == "burst-buffer" {
-                assert!(dir.tree("fast").is_empty(), "what is drained is removed");
+                assert!(dir.tree("fast").is_empty(), "drained checkpoints are removed");
             }
             for rule in ["checkpoints-saved", "restored-right", "restored-from-storage"] {
                 assert_eq!(outcome(&summary, rule), "pass", "{save} {store}");
@@ -198,7 +200,7 @@ fn every_way_of_saving_ends_on_the_last_tier() {
 }
 
 #[test]
-fn what_comes_from_memory_is_not_called_storage() {
+fn cached_restores_do_not_count_as_storage() {
     let dir = tiny();
     let warm = run(&dir, &["--json", "--cache", "as-is"]).run().exits(5).json();
     assert_eq!(outcome(&warm, "restored-from-storage"), "fail");
@@ -212,7 +214,7 @@ fn what_comes_from_memory_is_not_called_storage() {
 }
 
 #[test]
-fn restores_stand_alone_and_find_what_was_changed() {
+fn a_run_can_restore_only_and_finds_changed_files() {
     let dir = tiny();
     let restore = || run(&dir, &["--json"]).set(&["checkpoint.num_checkpoints_write=0"]);
     restore().run().exits(3).says("there is no complete checkpoint in ck").one_error();
@@ -256,7 +258,7 @@ fn evidence(summary: &Value, rule: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_is_written() {
+fn impossible_requests_are_refused_before_anything_is_written() {
     let dir = tiny();
     dir.write("file", "x");
     let there = dir.listing();
@@ -274,7 +276,7 @@ fn what_cannot_be_is_refused_before_anything_is_written() {
             2,
             "both hold files or both are simulated",
         ),
-        (&["--advise", "1h"], &["workflow.checkpoint=false"], 2, "this run takes none"),
+        (&["--advise", "1h"], &["workflow.checkpoint=false"], 2, "this run saves none"),
         (&["--store", "mmap"], &[], 3, "set checkpoint.store to"),
         (&[], &["model.parallelism.tensor=3"], 2, "needs a multiple of 3 ranks"),
         (&["--checkpoint-dir", "file"], &[], 2, "is a file, not a folder"),
@@ -318,7 +320,7 @@ fn a_write_that_gets_stuck_is_named() {
 }
 
 #[test]
-fn only_the_newest_stay() {
+fn only_the_newest_are_kept() {
     let dir = tiny();
     let sets = ["checkpoint.num_checkpoints_write=5", "checkpoint.keep_last=2"];
     run(&dir, &["-q"]).set(&sets).run().ran();
@@ -330,7 +332,7 @@ fn only_the_newest_stay() {
 }
 
 #[test]
-fn an_interrupted_run_keeps_what_is_complete() {
+fn an_interrupted_run_keeps_complete_checkpoints() {
     let dir = tiny();
     let sets = [
         "checkpoint.num_checkpoints_write=1000",
@@ -373,17 +375,20 @@ fn training_pauses_for_checkpoints() {
     let args = ["run", "train.yaml", "--ranks", "2", "--json", "--store", "sim:ssd", "--no-calibration"];
     let epochs = dir.feedline(&args).set(&["checkpoint.store=posix"]).run().ran().json();
     assert_eq!(moments(&epochs), [(1, 20), (2, 20)]);
-    assert_eq!(epochs["feedline"]["epochs"][0]["checkpoint_seconds"], 0.0, "between epochs nobody computes");
+    assert_eq!(
+        epochs["feedline"]["epochs"][0]["checkpoint_seconds"], 0.0,
+        "between epochs no accelerator computes"
+    );
     assert_eq!(files(&dir, "ck/global_epoch2_step20").len(), 1, "without ZeRO rank 0 writes for all");
     let steps = ["checkpoint.steps_between_checkpoints=8", "checkpoint.store='sim:bandwidth=30MB/s'"];
     let steps = dir.feedline(&args).set(&steps).run().ran().json();
     assert_eq!(moments(&steps), [(1, 8), (1, 16), (2, 8), (2, 16)]);
     for epoch in steps["feedline"]["epochs"].as_array().unwrap() {
-        // Twice 3 MB at 30 MB/s, for each of two ranks.
+        // 3 MB at 30 MB/s, twice, for each of two ranks.
         let waited = epoch["checkpoint_seconds"].as_f64().unwrap();
         assert!((0.4..0.5).contains(&waited), "{waited}");
         let au = epoch["au_percent"].as_f64().unwrap();
-        assert!(au > 60.0, "pauses are no part of the metric window: AU {au} %");
+        assert!(au > 60.0, "pauses are not part of the metric window: AU {au} %");
     }
     for rule in ["complete", "exactly-once", "checkpoints-saved"] {
         assert_eq!(outcome(&steps, rule), "pass", "{rule}");

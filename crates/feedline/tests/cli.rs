@@ -1,10 +1,10 @@
-//! The front of the program: help, lists, JSON, quiet, completions, closed pipes and hints.
+//! The command line: help, lists, JSON, quiet, completions, closed pipes and hints.
 
 use std::path::Path;
 
 use crate::util::{Dir, relative, walk};
 
-/// The names of the built-in workloads, from the folder they are built in from.
+/// The names of the built-in workloads, from their folder.
 fn workload_names() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads");
     let mut names = Vec::new();
@@ -78,9 +78,9 @@ fn every_workload_can_be_saved_and_planned() {
         let file = format!("{name}.yaml");
         dir.write(&file, &yaml);
         let plan = |workload: &str| {
-            // A random shuffle makes every plan another one.
+            // With a random shuffle, every plan would differ.
             let seeded = ["reader.file_shuffle=seed", "reader.sample_shuffle=seed"];
-            // As many as the largest of the models is spread over, where there is a model.
+            // A model needs as many ranks as its layout; 1024 suffice for the largest.
             let ranks = if row["trains"] == true && !yaml.contains("parallelism") { "1" } else { "1024" };
             dir.feedline(&["plan", workload, "--json", "--ranks", ranks]).set(&seeded).run()
         };
@@ -104,14 +104,14 @@ fn a_saved_workload_can_be_edited_and_run() {
 }
 
 #[test]
-fn json_stands_alone_on_stdout() {
+fn stdout_is_json_only() {
     let dir = Dir::small();
     let generated = dir.feedline(&["generate", "w.yaml", "--json"]).run().exits(0).json();
     assert_eq!(generated["files_written"], 24);
     assert_eq!(generated["files_kept"], 0);
     let plan = dir.feedline(&["plan", "w.yaml", "--json"]).run().exits(0).json();
     assert_eq!(plan["samples_per_epoch"], 24);
-    // A setting without effect is worth a warning, and the warning must not get between the JSON.
+    // A setting without effect causes a warning, which must not appear in the JSON.
     let run = dir.feedline(&["run", "w.yaml", "--json"]).set(&["reader.reader_classname=x"]).run();
     let summary = run.json();
     assert_eq!(summary["num_accelerators"], 1);
@@ -159,28 +159,28 @@ fn bash_accepts_its_completions() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_crash() {
+fn a_closed_pipe_is_not_an_error() {
     let dir = Dir::small_with_data();
     let binary = env!("CARGO_BIN_EXE_feedline");
     for args in
         ["--help", "workloads", "workloads --json", "workloads dlrm_b200", "completions zsh", "plan demo"]
     {
-        pipe_to_nobody(&dir, &format!("{binary} {args}"));
+        run_with_closed_pipe(&dir, &format!("{binary} {args}"));
     }
-    pipe_to_nobody(&dir, &format!("{binary} run w.yaml --quiet --json"));
-    assert_eq!(dir.results().len(), 1, "the result is written even though nobody listened");
+    run_with_closed_pipe(&dir, &format!("{binary} run w.yaml --quiet --json"));
+    assert_eq!(dir.results().len(), 1, "the result is written although stdout is closed");
 }
 
-/// Runs a command whose stdout is closed from the start; it must end with 0 and say nothing.
-fn pipe_to_nobody(dir: &Dir, command: &str) {
-    // The inner shell waits until the reader has gone, so that every write meets a closed pipe.
+/// Runs a command whose stdout is closed from the start; it must exit with 0 and print nothing.
+fn run_with_closed_pipe(dir: &Dir, command: &str) {
+    // The inner shell waits until the reader has ended, so that every write fails.
     let script = format!("{{ sleep 0.05; {command}; echo $? > code; }} | true");
     dir.command(Path::new("bash"), &["-c", &script]).run().exits(0).silent();
     assert_eq!(dir.read("code").trim(), "0", "{command}");
 }
 
 #[test]
-fn what_is_unknown_gets_a_hint() {
+fn unknown_names_get_a_hint() {
     let dir = Dir::small();
     let table: &[(&[&str], &[&str])] = &[
         (&["run", "unet3d_h10"], &["no workload 'unet3d_h10'", "did you mean 'unet3d_h100'?"]),
@@ -217,7 +217,7 @@ fn what_is_unknown_gets_a_hint() {
 }
 
 #[test]
-fn a_file_with_a_built_in_look_is_pointed_at() {
+fn a_file_named_like_a_built_in_workload_gets_a_hint() {
     let dir = Dir::new();
     dir.write("mine", "train: {epochs: 1}\n");
     dir.feedline(&["plan", "mine"]).run().exits(2).says("write './mine'");
@@ -231,7 +231,7 @@ fn plan_touches_nothing() {
         ["plan", "w.yaml", "--ranks", "4", "--hosts", "2", "--host-memory", "256GiB", "--data-dir", "d"];
     let text = dir.feedline(&args).run().exits(0).silent();
     for word in
-        ["train files", "steps per epoch", "dropped remainder", "shard of a rank", "disk needed", "together"]
+        ["train files", "steps per epoch", "dropped remainder", "shard of a rank", "disk needed", "total"]
     {
         assert!(text.stdout.contains(word), "{word} is missing in:\n{}", text.stdout);
     }

@@ -1,34 +1,34 @@
-//! Two results side by side: what differs and by how much, and what is not compared at all.
+//! Comparing two results: whether and by how much they differ, and what is refused.
 
 use serde_json::Value;
 
 use crate::util::{Dir, Done};
 use crate::validate::{forge, sum_again};
 
-/// Simulated devices of which one is ten times as fast: a difference that no busy machine hides.
+/// Two simulated devices, one ten times as fast: a difference that shows even on a busy machine.
 const SLOW: &str = "sim:bandwidth=1MB/s,latency=4ms,channels=1";
 const FAST: &str = "sim:bandwidth=10MB/s,latency=400us,channels=1";
 
-/// Runs the small workload; results go below `name`.
+/// Runs the small workload with results below `name`.
 fn run(dir: &Dir, name: &str, flags: &[&str], settings: &[&str]) -> Done {
     let args = ["run", "w.yaml", "--quiet", "--no-calibration", "--results-dir", name];
     dir.feedline(&args).args(flags).set(&["train.epochs=7"]).set(settings).run()
 }
 
-/// The verdict of these runs is not what is tested: on a busy machine a simulated device lags behind.
+/// Uses --force, because on a busy machine a simulated device lags behind and the runs may be invalid.
 fn compare(dir: &Dir, args: &[&str]) -> Done {
     dir.feedline(&["compare", "--force"]).args(args).run()
 }
 
 #[test]
-fn a_faster_store_is_called_faster() {
+fn a_faster_device_is_reported_as_faster() {
     let dir = Dir::small();
     run(&dir, "a", &["--store", SLOW], &[]);
     run(&dir, "b", &["--store", FAST], &[]);
     let json = compare(&dir, &["a/w", "b/w", "--json"]).exits(0).silent().json();
     assert_eq!(json["units"], "epochs");
     let rate = &json["figures"]["samples_per_second"];
-    assert_eq!(rate["a"]["values"].as_array().unwrap().len(), 6, "the first epoch is left out");
+    assert_eq!(rate["a"]["values"].as_array().unwrap().len(), 6, "the first epoch is excluded");
     assert_eq!(rate["differs"], true);
     let ratio = rate["ratio"].as_f64().unwrap();
     assert!(ratio > 1.5, "{rate}");
@@ -37,16 +37,17 @@ fn a_faster_store_is_called_faster() {
     assert!(json["figures"]["sample_p99_ns"]["ratio"].is_f64());
     let notes = json["notes"].to_string();
     assert_eq!((&json["a"]["simulated"], &json["b"]["simulated"]), (&true.into(), &true.into()));
-    assert!(notes.contains(&format!("the store is {SLOW} in A, {FAST} in B")), "{notes}");
+    assert!(notes.contains(&format!("the I/O backend is {SLOW} in A, {FAST} in B")), "{notes}");
 
     let text = compare(&dir, &["b/w", "a/w"]).exits(0).silent();
     let text = text.prints("A: 1 result of w in b/w (simulated)\n").prints("B is 0.");
     let text = text.prints(" x A in samples/s (95 % ").prints("): slower\n");
-    text.prints("medians of 6 and 6 epochs\nnote: ").prints("less in memory than others, is left out\n");
+    text.prints("medians of 6 and 6 epochs\nnote: ")
+        .prints("less in the cache than later ones, is excluded\n");
 }
 
 #[test]
-fn runs_count_where_there_are_several() {
+fn with_several_runs_a_run_is_one_observation() {
     let dir = Dir::small();
     for _ in 0..5 {
         run(&dir, "a", &["--store", "null"], &[]);
@@ -68,12 +69,12 @@ fn few_observations_have_no_interval() {
     for name in ["a", "b"] {
         run(&dir, name, &["--store", "null"], &["train.epochs=3"]);
     }
-    let done = compare(&dir, &["a/w", "b/w"]).exits(0).prints(": too few to tell\n");
-    done.prints("medians of 2 and 2 epochs; an interval takes 5\n");
+    let done = compare(&dir, &["a/w", "b/w"]).exits(0).prints(": too few observations\n");
+    done.prints("medians of 2 and 2 epochs; an interval needs 5\n");
 }
 
 #[test]
-fn other_work_is_refused_and_named() {
+fn different_work_is_refused_and_named() {
     let dir = Dir::small();
     run(&dir, "a", &["--store", "null"], &[]);
     let cases: [(&str, &[&str], &str); 5] = [
@@ -87,13 +88,13 @@ fn other_work_is_refused_and_named() {
         let args = ["run", "w.yaml", "--quiet", "--no-calibration", "--store", "null", "--results-dir", key];
         dir.feedline(&args).set(&["train.epochs=7"]).args(flags).run();
         let other = format!("{key}/w");
-        compare(&dir, &["a/w", &other]).exits(3).one_error().says("not comparable").says(words);
+        compare(&dir, &["a/w", &other]).exits(3).one_error().says("A and B cannot be compared").says(words);
         let done = compare(&dir, &["a/w", &other, "--across", key]).exits(0).silent();
         done.prints(&format!("note: {words}"));
         let other_key = if key == "ranks" { "hosts" } else { "ranks" };
         compare(&dir, &["a/w", &other, "--across", other_key]).exits(3).says(words);
     }
-    // A bound on memory is no setting, but it makes another plan.
+    // A memory limit is not a setting, but it changes the plan.
     let kept = ["reader.retain=batch"];
     for (name, memory) in [("much", "1GiB"), ("little", "30KiB")] {
         let flags = ["--generate", "--memory", memory];
@@ -104,7 +105,7 @@ fn other_work_is_refused_and_named() {
 }
 
 #[test]
-fn places_are_noted_and_seeds_of_random_orders_are_no_work() {
+fn places_are_noted_and_seeds_of_random_orders_are_ignored() {
     let dir = Dir::small();
     let random = ["reader.file_shuffle=random"];
     run(&dir, "a", &["--generate", "--data-dir", "here"], &random);
@@ -115,14 +116,14 @@ fn places_are_noted_and_seeds_of_random_orders_are_no_work() {
 }
 
 #[test]
-fn a_folder_of_different_work_is_no_side() {
+fn a_folder_with_results_of_different_work_is_refused() {
     let dir = Dir::small();
     run(&dir, "a", &["--store", "null"], &[]);
     run(&dir, "a", &["--store", "null"], &["reader.batch_size=3"]);
     run(&dir, "b", &["--store", "null"], &[]);
     let done = compare(&dir, &["a/w", "b/w"]).exits(3).one_error();
-    done.says("a/w holds results of different work: reader.batch_size is ")
-        .says("name the results themselves");
+    done.says("a/w contains results of different work: reader.batch_size is ")
+        .says("give the path of one result");
 }
 
 #[test]
@@ -145,13 +146,13 @@ fn invalid_incomplete_and_changed_results_are_refused() {
         .one_error()
         .says("is incomplete (complete: epoch 7, train: 0 of 12 steps)");
     dir.write(&format!("{result}/epochs.csv"), "");
-    compare(&dir, &["a/w", "b/w"]).exits(3).one_error().says("epochs.csv is not as it was written");
+    compare(&dir, &["a/w", "b/w"]).exits(3).one_error().says("epochs.csv was changed: checksum mismatch");
     sum_again(&dir, &result);
     compare(&dir, &["a/w", "b/w"]).exits(3).says("is incomplete");
 }
 
 #[test]
-fn wrong_words_are_wrong_usage() {
+fn mistakes_in_arguments_are_usage_errors() {
     let dir = Dir::small();
     compare(&dir, &["a"]).exits(2);
     compare(&dir, &["a", "b", "--across", "reader.thread"])

@@ -1,5 +1,5 @@
-//! Storage, disks, users and signals that get in the way. Each time: one error that names the object, the exit code
-//! that fits (3 refused, 4 incomplete), no result that is half there, and data files that are whole or absent.
+//! Failing storage, full disks, missing permissions and signals. In each case: one error that names the object, the
+//! right exit code (3 refused, 4 incomplete), no partial result, and data files that are either complete or absent.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use rustix::process::Signal;
 
 use crate::util::{Dir, Done, outcome};
 
-/// Enough files that a single bad one is not among those that are looked at before a run.
+/// Enough files that the bad one is not among those that are checked before a run.
 const MANY: &str = "dataset.num_files_train=200";
 const BAD: &str = "data/train/img_001_of_200.npz";
-/// Its name within the data set.
+/// The name of the bad file within the data set.
 const BAD_NAME: &str = "train/img_001_of_200.npz";
 
 /// A data set of 200 files.
@@ -26,7 +26,7 @@ fn run(dir: &Dir, settings: &[&str]) -> Done {
     dir.feedline(&["run", "w.yaml", "--quiet"]).set(settings).run()
 }
 
-/// Checks that there is no result, whole or half, and nothing hidden.
+/// Checks that there is no result, complete or partial, and no hidden folder.
 fn no_result(dir: &Dir) {
     assert_eq!(dir.results(), Vec::<String>::new());
     let listing = dir.listing();
@@ -34,14 +34,14 @@ fn no_result(dir: &Dir) {
     dir.has_no_leftovers();
 }
 
-/// Checks that a run which met a bad file while reading ended as it should.
+/// Checks a run that ended because of a bad file.
 fn stopped(done: Done, dir: &Dir, says: &[&str]) {
     let done = done.exits(4).one_error().says("rank 0, step ").says("the run stopped in epoch 1 (train)");
     for text in says {
         assert!(done.stderr.contains(text), "{text} is missing in:\n{}", done.stderr);
     }
     done.prints("verdict: incomplete");
-    // The ledger has the error, and nobody can take the result for a whole one.
+    // The ledger has the error, and the result is marked as incomplete.
     let summary = dir.json(&format!("{}/summary.json", dir.result()));
     assert_eq!(summary["feedline"]["verdict"]["status"], "incomplete");
     assert_eq!((outcome(&summary, "complete"), outcome(&summary, "errors")), ("fail".into(), "fail".into()));
@@ -67,10 +67,10 @@ fn data_set_missing() {
 }
 
 #[test]
-fn the_command_that_the_refusal_names_makes_the_data_set() {
+fn the_command_in_the_error_message_creates_the_data_set() {
     let dir = Dir::small();
     let refusal = run(&dir, &["dataset.num_files_train=30"]).exits(3).stderr;
-    let command = refusal.lines().find_map(|line| line.split_once("make it with: feedline ")).unwrap().1;
+    let command = refusal.lines().find_map(|line| line.split_once("create it with: feedline ")).unwrap().1;
     let script = format!("{} {command}", env!("CARGO_BIN_EXE_feedline"));
     dir.command(Path::new("bash"), &["-c", &script]).run().exits(0);
     run(&dir, &["dataset.num_files_train=30"]).exits(0);
@@ -125,7 +125,7 @@ fn a_folder_in_the_place_of_a_file() {
     let before = dir.listing();
     let generate = dir.feedline(&["generate", "w.yaml", "--quiet"]).set(&[MANY]).run().exits(4).one_error();
     generate.says(BAD).says("is a folder");
-    assert_eq!(dir.listing(), before, "no file was touched or left");
+    assert_eq!(dir.listing(), before, "no file was changed or left behind");
     let dir = Dir::small_with_data();
     fs::remove_file(dir.path("data/train/img_00_of_24.npz")).unwrap();
     fs::create_dir(dir.path("data/train/img_00_of_24.npz")).unwrap();
@@ -144,7 +144,7 @@ fn one_file_unreadable() {
 }
 
 #[test]
-fn a_data_folder_that_may_not_be_entered() {
+fn a_data_folder_without_permission() {
     let dir = Dir::small_with_data();
     fs::create_dir(dir.path("feedline-results")).unwrap();
     dir.set_mode("feedline-results", 0o777);
@@ -157,7 +157,7 @@ fn a_data_folder_that_may_not_be_entered() {
 
 #[test]
 fn a_bad_file_in_the_evaluation_set() {
-    // Evaluation comes after the first epoch of training, and its data set is cut off.
+    // Evaluation follows the first epoch of training, and a file of its data set is missing.
     let dir = Dir::small();
     let settings = ["dataset.num_files_eval=200", "workflow.evaluation=true"];
     dir.feedline(&["generate", "w.yaml", "--quiet"]).set(&settings).run().exits(0);
@@ -198,7 +198,7 @@ fn results_folder_that_is_a_file() {
 #[test]
 fn a_result_that_cannot_be_written_at_the_end() {
     let dir = Dir::small_with_data();
-    // The results folder itself can be written to, the workload's place in it cannot.
+    // The results folder is writable, but a file has the name of the workload's folder in it.
     dir.write("feedline-results/w", "in the way");
     let done = run(&dir, &[]).one_error().says("feedline-results/w");
     assert!(matches!(done.code(), Some(3 | 4)), "{:?}", done.code());
@@ -226,11 +226,11 @@ fn disk_too_small() {
     assert!(!dir.path("data").exists());
 }
 
-/// Runs the program with a disk of one MiB at `data/train`, then shows what is on it. The disk is a tmpfs in a
-/// mount namespace of its own, so it goes away with the process, however that ends.
+/// Runs the program with a disk of one MiB at `data/train`, then lists the files on it. The disk is a tmpfs in a mount
+/// namespace, so it disappears with the process, however that ends.
 fn on_a_small_disk(dir: &Dir, command: &str) -> Done {
     fs::create_dir_all(dir.path("data/train")).unwrap();
-    // Only the file system of the folder itself is asked for free space, so the check before writing passes.
+    // The check before writing passes, because it queries the file system of the data folder.
     let script = format!(
         "mount -t tmpfs -o size=1m tmpfs data/train || exit 99\n\
          {} {command}; code=$?\n\
@@ -241,7 +241,7 @@ fn on_a_small_disk(dir: &Dir, command: &str) -> Done {
     let namespace = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
     let done = dir.command(Path::new("unshare"), &[namespace, "bash", "-c", &script]).run();
     if done.code() == Some(99) {
-        done.fail("this test mounts a small disk: it needs root or user namespaces");
+        done.fail("this test mounts a small disk and needs root or user namespaces");
     }
     done
 }
@@ -263,17 +263,17 @@ fn disk_full_while_generating() {
             for line in files {
                 let (name, bytes) = line.split_once(' ').unwrap();
                 assert!(name.ends_with(format), "left behind: {line}");
-                assert_eq!(bytes.parse::<u64>().unwrap(), whole, "{line} is not whole");
+                assert_eq!(bytes.parse::<u64>().unwrap(), whole, "{line} is not complete");
             }
             no_result(&dir);
         }
     }
 }
 
-/// A run that would take minutes, on the null store or on files.
+/// A run that would take minutes, on the null backend or on files.
 const SLOW: [&str; 2] = ["train.computation_time=0.05", "train.epochs=1000"];
 
-/// How long a run may take to end after it was asked to; the issue says seconds, a busy machine may add some.
+/// Time limit for a run to end after a signal, generous for a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 #[test]
@@ -297,7 +297,7 @@ fn a_signal_ends_a_run_with_the_verdict_incomplete() {
 }
 
 #[test]
-fn a_signal_during_a_long_step_is_heard() {
+fn a_signal_during_a_long_step_ends_the_run() {
     let dir = Dir::small();
     let args = ["run", "w.yaml", "--quiet", "--store", "null"];
     let mut running = dir.feedline(&args).set(&["train.computation_time=3600"]).start();
@@ -308,8 +308,8 @@ fn a_signal_during_a_long_step_is_heard() {
 }
 
 #[test]
-fn a_signal_ends_generating_with_whole_files_only() {
-    // Large enough that no machine is done before the signal comes.
+fn a_signal_ends_generation_with_complete_files_only() {
+    // Too large for any machine to finish before the signal.
     let settings = ["dataset.num_files_train=5000", "dataset.record_length_bytes=1000000"];
     for command in [["generate", "w.yaml", "--quiet"], ["run", "w.yaml", "--generate"]] {
         let dir = Dir::small();

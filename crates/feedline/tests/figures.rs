@@ -1,12 +1,12 @@
-//! Figures that could pass for more than they are: rates that prefetch made, simulated devices, times that do not show
-//! in the rate, memory that is taken after it was looked at.
+//! Figures that could look better than they are: rates that prefetch inflates, simulated devices, times that the rate
+//! excludes, memory that is used after it was measured.
 
 use serde_json::Value;
 
 use crate::util::{Dir, outcome};
 
-/// Storage-bound training on a simulated device: a batch of 128 KiB takes it 6.6 ms, and the accelerator 2 ms. Four
-/// readers have four batches under way before the first step.
+/// Storage-bound training on a simulated device: a batch of 128 KiB takes the device 6.6 ms and the accelerator 2 ms.
+/// Four readers have four batches in flight before the first step.
 const BOUND: &str = "\
 framework: pytorch
 dataset: {format: jpeg, num_files_train: 24, record_length_bytes: 65536}
@@ -14,7 +14,7 @@ reader: {data_loader: pytorch, batch_size: 2, read_threads: 4, prefetch_size: 4}
 train: {epochs: 2, computation_time: 0.002}
 ";
 const DEVICE: &str = "sim:bandwidth=20MB/s";
-/// What it brings, in MiB/s.
+/// The rate of the device, in MiB/s.
 const DEVICE_RATE: f64 = 20e6 / 1_048_576.0;
 
 fn bound() -> Dir {
@@ -29,7 +29,7 @@ fn epochs(summary: &Value, list: &str, key: &str) -> Vec<f64> {
 }
 
 #[test]
-fn a_rate_that_prefetch_made_is_not_called_valid() {
+fn a_rate_inflated_by_prefetch_is_not_valid() {
     let dir = bound();
     let run = |settings: &[&str]| {
         let args = ["run", "w.yaml", "--store", DEVICE, "--no-calibration", "--json", "--quiet"];
@@ -38,7 +38,7 @@ fn a_rate_that_prefetch_made_is_not_called_valid() {
     let short = run(&[]);
     assert_eq!(outcome(&short, "window-long-enough"), "not-checkable");
     assert_ne!(short["feedline"]["verdict"]["status"], "valid");
-    // DLIO's figure stays what it is: more than the device can do. By the clock it is no more than that.
+    // DLIO's figure is reported unchanged and exceeds the rate of the device. The rate by the clock does not.
     for (rate, clock) in epochs(&short, "epochs", "mib_per_second").into_iter().zip(epochs(
         &short,
         "epochs",
@@ -51,7 +51,7 @@ fn a_rate_that_prefetch_made_is_not_called_valid() {
     assert!(why.contains("% lower: the metric window leaves out 1 step, which took "), "{why}");
     assert!(why.contains("up to 4 batches per rank"), "{why}");
 
-    // Without exclusion the window is the whole epoch, and with 80 steps 4 batches make at most 5 %.
+    // Without exclusion the window is the whole epoch; with 80 steps, 4 batches are at most 5 %.
     for settings in [["output.metric.exclude_start_steps=0"], ["dataset.num_files_train=162"]] {
         let fair = run(&settings);
         assert_eq!(outcome(&fair, "window-long-enough"), "pass", "{settings:?}");
@@ -80,7 +80,7 @@ fn the_rate_by_the_clock_is_in_every_report() {
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     let column = |name: &str| rows[0].iter().position(|field| *field == name).unwrap();
     for (row, list) in [(1, "epochs"), (2, "eval_epochs")] {
-        // All that was delivered, until the last of the ranks had its last batch.
+        // Everything that was delivered until the last rank had its last batch.
         let seen = &ledger["ranks"][row - 1]["seen"];
         let seconds = seen["last_batch_ns"].as_f64().unwrap() / 1e9;
         for (key, total) in [("clock_samples_per_second", 1.0), ("clock_mib_per_second", 1.0 / 1_048_576.0)] {
@@ -91,7 +91,7 @@ fn the_rate_by_the_clock_is_in_every_report() {
             assert_eq!(rows[row][column(key)].parse::<f64>().unwrap(), found);
         }
     }
-    // Lists add up over ranks: the whole epoch ends with the slowest.
+    // With several ranks, the epoch ends with the slowest.
     let two = dir.feedline(&args).args(&["--ranks", "2", "--json", "--quiet"]).run().ran().json();
     assert!(epochs(&two, "epochs", "clock_mib_per_second").iter().all(|rate| *rate <= 1.001 * DEVICE_RATE));
 }
@@ -111,20 +111,20 @@ fn an_epoch_that_did_not_end_has_no_rate_by_the_clock() {
 }
 
 #[test]
-fn simulated_devices_are_called_so_everywhere() {
+fn simulated_devices_are_labelled_everywhere() {
     let dir = bound();
     let many = ["dataset.num_files_train=180", "train.epochs=1", "metric.au=0.01"];
     let run = |args: &[&str]| dir.feedline(args).args(&["w.yaml", "--quiet"]).set(&many).run();
     let capacity = ["capacity", "--store", DEVICE, "--up-to", "1"];
-    run(&capacity).prints(" store (simulated)\n");
+    run(&capacity).prints(" backend (simulated)\n");
     assert_eq!(run(&[&capacity[..], &["--json"]].concat()).json()["simulated"], true);
     let stall = ["stall", "--store", DEVICE];
-    run(&stall).prints(" store (simulated), ").prints("came from memory (simulated)\n");
+    run(&stall).prints(" backend (simulated), ").prints("effect of a cache (simulated)\n");
     assert_eq!(run(&[&stall[..], &["--json"]].concat()).json()["simulated"], true);
 
     let over = format!("store='{DEVICE}',null");
     let sweep = ["sweep", "--no-calibration", "--repeat", "1", "--output", "s", "--over", &over];
-    let text = run(&sweep).prints("w (simulated in part)\n").stdout;
+    let text = run(&sweep).prints("w (partly simulated)\n").stdout;
     let rows: Vec<&str> =
         text.lines().filter(|line| line.starts_with(" 'sim:") || line.starts_with(" null")).collect();
     assert!(rows[0].contains("  simulated") && !rows[1].contains("simulated"), "{text}");
@@ -135,7 +135,7 @@ fn simulated_devices_are_called_so_everywhere() {
     assert!(csv.lines().nth(1).unwrap().contains(",true,simulated"), "{csv}");
     assert!(csv.lines().nth(2).unwrap().contains(",false,"), "{csv}");
     let svg = dir.read("s/sweep.svg");
-    assert!(svg.contains("w (simulated in part): median"), "{svg}");
+    assert!(svg.contains("w (partly simulated): median"), "{svg}");
     assert_eq!(svg.matches("MB/s (simulated)</title>").count(), 1, "{svg}");
     let journal: Vec<bool> =
         dir.read("s/cells.jsonl").lines().skip(1).map(|line| line.contains("\"simulated\":true")).collect();
@@ -144,7 +144,7 @@ fn simulated_devices_are_called_so_everywhere() {
     run(&all).prints("w (simulated)\n");
 }
 
-/// Training that saves 3 MB after every sixth step, on a device that takes 0.1 s for that, or on a faster one first.
+/// Training that saves 3 MB after every sixth step, to a device that takes 0.1 s for it, or first to a faster one.
 fn saving() -> Dir {
     let dir = Dir::new();
     let checkpoints = "\
@@ -157,9 +157,9 @@ checkpoint:
     dir
 }
 
-/// While training waits for a checkpoint the queues fill: what is read then costs the window no time either.
+/// While training waits for a checkpoint the queues fill, and these reads take no time of the window.
 #[test]
-fn what_is_read_during_a_checkpoint_is_read_in_advance() {
+fn reads_during_a_checkpoint_count_as_read_in_advance() {
     let dir = saving();
     let args = ["run", "w.yaml", "--store", DEVICE, "--no-calibration", "--json", "--quiet"];
     let summary = dir.feedline(&args).set(&["output.metric.exclude_start_steps=0"]).run().ran().json();
@@ -169,9 +169,9 @@ fn what_is_read_during_a_checkpoint_is_read_in_advance() {
     assert_eq!(summary["feedline"]["checkpoint"]["simulated"], true);
 }
 
-/// Ways of saving do not differ in the rate of training, which the time of checkpoints is no part of.
+/// Save modes do not differ in the rate of training, which excludes the time of checkpoints.
 #[test]
-fn a_sweep_over_ways_of_saving_compares_the_time_that_training_waits() {
+fn a_sweep_over_save_modes_compares_the_blocked_time() {
     let dir = saving();
     let modes = "checkpoint.mode_of_save=direct,burst-buffer";
     let args = ["sweep", "w.yaml", "--no-calibration", "--quiet", "--store", DEVICE, "--output", "s"];
@@ -180,13 +180,13 @@ fn a_sweep_over_ways_of_saving_compares_the_time_that_training_waits() {
     let json = dir.json("s/sweep.json");
     assert_eq!(json["speed_up_of"], "blocked_seconds");
     let median = |cell: usize| json["cells"][cell]["blocked_seconds"]["median"].as_f64().unwrap();
-    // 3 MB at 30 MB/s, and on a device that is many times as fast.
+    // 3 MB at 30 MB/s, and on a much faster device.
     assert!((0.099..0.11).contains(&median(0)) && median(1) < 0.05, "{} {}", median(0), median(1));
     let speed_up = json["cells"][1]["speed_up"].as_f64().unwrap();
     assert!((speed_up - median(0) / median(1)).abs() < 1e-9 && speed_up > 2.0, "{speed_up}");
     assert!(dir.read("s/sweep.csv").starts_with("checkpoint.mode_of_save,runs,"));
     assert!(dir.read("s/sweep.svg").contains("seconds blocked by a save"));
-    // Where something else varies too, the rate is what is compared, and the time is in the table all the same.
+    // If something else varies, too, the rate is compared, and the table still has the blocked time.
     let both = ["--repeat", "1", "--over", modes, "--over", "reader.read_threads=4"];
     let args = ["sweep", "w.yaml", "--no-calibration", "--quiet", "--store", DEVICE, "--output", "t"];
     let text = dir.feedline(&args).args(&both).run().stdout;
@@ -194,19 +194,19 @@ fn a_sweep_over_ways_of_saving_compares_the_time_that_training_waits() {
     assert_eq!(dir.json("t/sweep.json")["speed_up_of"], "samples_per_second");
 }
 
-/// The maxima of several threads need not have been at the same time: their sum is a bound, and is called so.
+/// The maxima of several threads may be at different times, so their sum is an upper bound, and it is named a bound.
 #[test]
 fn fetches_in_flight_are_a_bound() {
     let dir = bound();
     let args = ["run", "w.yaml", "--store", DEVICE, "--no-calibration", "--json", "--quiet"];
     let summary = dir.feedline(&args).run().ran().json();
-    assert_eq!(summary["feedline"]["in_flight_bound"], 4, "one thread plays four readers");
+    assert_eq!(summary["feedline"]["in_flight_bound"], 4, "one thread serves four readers");
     assert_eq!(summary["feedline"]["most_in_flight"], Value::Null);
 }
 
-/// A run that was killed before it gave the folder its name leaves files that are all as they were written.
+/// A run that is killed before it renames the folder leaves a folder in which all checksums match.
 #[test]
-fn a_folder_that_was_never_published_is_no_result() {
+fn a_folder_that_was_never_published_is_not_a_result() {
     let dir = Dir::small_with_data();
     dir.feedline(&["run", "w.yaml", "--quiet", "--no-calibration"]).run().ran();
     let result = dir.result();
@@ -227,8 +227,8 @@ fn a_folder_that_was_never_published_is_no_result() {
     assert!(json["results"][0]["refused"].as_str().unwrap().contains("not a result"));
 }
 
-/// A thousand epochs make a ledger of 16 MB. Writing it takes no memory beside the ledger itself, and the memory that
-/// the result reports is what the kernel saw.
+/// A thousand epochs make a ledger of 16 MB. Writing it needs no memory in addition to the ledger, and the reported
+/// memory equals the kernel's figure.
 #[test]
 fn a_large_result_is_written_in_little_memory() {
     let dir = Dir::small();
@@ -242,9 +242,9 @@ fn a_large_result_is_written_in_little_memory() {
     let real = most("1000", &[]);
     let summary = dir.json(&format!("{}/summary.json", dir.result()));
     let reported = summary["feedline"]["memory"]["peak_rss_bytes"].as_f64().unwrap();
-    assert!((0.9..1.05).contains(&(reported / real)), "reported {reported}, really {real}");
+    assert!((0.9..1.05).contains(&(reported / real)), "reported {reported}, actual {real}");
     assert!(real < 80e6, "{real}");
-    // Neither does a summary on stdout take more.
+    // A summary on stdout does not need more, either.
     let json = most("1000", &["--json"]);
     assert!(json < 1.1 * real, "{json} against {real}");
 }

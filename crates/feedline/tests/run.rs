@@ -1,10 +1,10 @@
-//! The result of a run: which files and keys it has, and that counts, bytes and times add up.
+//! The result of a run: its files and keys, and whether counts, bytes and times add up.
 
 use serde_json::Value;
 
 use crate::util::{Dir, outcome};
 
-/// DLIO's keys of summary.json in DLIO's order, and ours after them.
+/// DLIO's keys of summary.json in DLIO's order, followed by feedline's.
 const SUMMARY_KEYS: [&str; 18] = [
     "start",
     "num_accelerators",
@@ -39,7 +39,7 @@ const METRIC_KEYS: [&str; 9] = [
     "io_stdev_MB_per_second",
 ];
 
-/// What stands in each of `feedline.epochs` at least, and in epochs.csv in this order.
+/// Keys of each entry of `feedline.epochs`, and the columns of epochs.csv in this order.
 const EPOCH_KEYS: [&str; 13] = [
     "epoch",
     "samples_planned",
@@ -66,7 +66,7 @@ fn epochs(summary: &Value) -> &Vec<Value> {
 
 /// Runs `w.yaml` with these settings and returns the summary.
 fn summary(dir: &Dir, flags: &[&str], settings: &[&str]) -> Value {
-    // Whether a busy machine could do better is not what these tests ask.
+    // Without calibration, which would fail on a busy machine.
     dir.feedline(&["run", "w.yaml", "--quiet", "--json", "--no-calibration"])
         .args(flags)
         .set(settings)
@@ -80,7 +80,7 @@ fn disk_bytes(dir: &Dir, folder: &str) -> u64 {
     dir.tree(folder).values().map(|bytes| bytes.len() as u64).sum()
 }
 
-/// Reads that bring the samples' bytes and nothing else, so that bytes can be counted by hand.
+/// Reads only the bytes of samples, so that the expected number of bytes is known.
 const EXTENT: &str = "reader.access=extent";
 
 #[test]
@@ -115,7 +115,7 @@ fn the_feedline_object_has_what_is_documented() {
     let own = &summary["feedline"];
     assert_eq!(own["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(own["plan_digest"].as_str().unwrap().len(), 32);
-    assert_eq!(own["verdict"]["status"], "unverified", "nobody measured the ceiling");
+    assert_eq!(own["verdict"]["status"], "unverified", "feedline's own ceiling was not measured");
     for rule in own["verdict"]["rules"].as_array().unwrap() {
         assert_eq!(keys(rule), ["rule", "outcome", "threshold", "evidence", "remedy"]);
     }
@@ -134,7 +134,7 @@ fn the_folder_has_six_files_that_agree() {
     let text = dir.feedline(&["run", "w.yaml", "--ranks", "2"]).run().exits(0).prints("verdict: unverified");
     let folder = dir.result();
     assert!(folder.starts_with("feedline-results/w/"), "{folder}");
-    assert!(text.stdout.contains(&folder), "the report says where it is");
+    assert!(text.stdout.contains(&folder), "the report states the path of the result");
     let names: Vec<String> = dir.tree(&folder).into_keys().collect();
     assert_eq!(names, ["SHA256SUMS", "epochs.csv", "ledger.json", "plan.json", "spec.yaml", "summary.json"]);
     dir.has_no_leftovers();
@@ -188,7 +188,7 @@ fn the_spec_of_a_result_gives_the_same_plan_again() {
 #[test]
 fn samples_and_bytes_are_exactly_those_on_disk() {
     let dir = Dir::small();
-    // Sizes differ from file to file, so a file read twice or not at all would show in the sum.
+    // Sizes differ from file to file, so a file that is read twice or not at all would change the sum.
     let settings = ["dataset.record_length_bytes_stdev=500", "dataset.format=jpeg"];
     let flags = ["--generate", "--ranks", "3"];
     let summary = summary(&dir, &flags, &settings);
@@ -215,7 +215,7 @@ fn jpeg_bytes_are_exactly_those_on_disk() {
 }
 
 #[test]
-fn a_remainder_is_dropped_and_said() {
+fn a_remainder_is_dropped_and_reported() {
     let dir = Dir::small_with_data();
     // 24 samples in steps of 2 x 5: two steps, four samples dropped.
     let settings = ["reader.batch_size=5", "output.metric.exclude_start_steps=0"];
@@ -228,7 +228,7 @@ fn a_remainder_is_dropped_and_said() {
 }
 
 #[test]
-fn evaluation_follows_the_epochs_it_should() {
+fn evaluation_follows_the_configured_epochs() {
     let dir = Dir::small();
     let settings = [
         "workflow.evaluation=true",
@@ -276,7 +276,7 @@ fn every_moment_of_every_rank_is_accounted_for() {
         let part = |key: &str| epoch[key].as_f64().unwrap();
         let [wait, compute, barrier, harness] =
             ["wait_seconds", "compute_seconds", "barrier_seconds", "harness_seconds"].map(part);
-        // 4 steps of 10 ms, by each rank: an emulated step is exactly as long as it should be.
+        // 4 steps of 10 ms on each rank: an emulated step has exactly the configured length.
         assert!((compute - ranks * 4.0 * 0.01).abs() < 1e-6, "{epoch}");
         assert!(wait >= 0.0 && barrier >= 0.0 && harness >= 0.0, "{epoch}");
         let au = part("au_percent");
@@ -284,14 +284,14 @@ fn every_moment_of_every_rank_is_accounted_for() {
         assert!(part("samples_per_second") > 0.0 && part("mib_per_second") > 0.0);
         total += wait + compute + barrier + harness;
     }
-    // What lies between the epochs (a few ledger rows) is all that is in neither.
+    // Only the time between epochs (adding a few ledger rows) is not accounted for.
     let wall = summary["feedline"]["wall_seconds"].as_f64().unwrap();
     assert!(total <= ranks * wall * 1.000_001, "{total} of {}", ranks * wall);
     assert!(total >= ranks * (0.5 * wall - 0.1), "{total} of {}", ranks * wall);
 }
 
 #[test]
-fn au_is_all_with_instant_storage_and_null_with_no_compute() {
+fn au_is_high_with_instant_storage_and_zero_without_compute() {
     let dir = Dir::small();
     let busy = summary(&dir, &["--store", "null"], &["train.computation_time=0.02"]);
     for au in busy["metric"]["train_au_percentage"].as_array().unwrap() {
@@ -303,7 +303,7 @@ fn au_is_all_with_instant_storage_and_null_with_no_compute() {
 }
 
 #[test]
-fn shuffles_do_what_they_are_called() {
+fn each_shuffle_gives_the_documented_order() {
     let dir = Dir::small_with_data();
     let orders = |settings: &[&str]| -> Vec<u64> {
         let done = dir.feedline(&["run", "w.yaml", "--quiet", "--results-dir", "r"]).set(settings).run();
@@ -313,15 +313,19 @@ fn shuffles_do_what_they_are_called() {
         rows.iter().map(|row| row["seen"]["order"].as_u64().unwrap()).collect()
     };
     let off = orders(&["reader.file_shuffle=off"]);
-    assert_eq!(off[0], off[1], "without a shuffle every epoch is alike");
+    assert_eq!(off[0], off[1], "without a shuffle every epoch has the same order");
     let seed = orders(&["reader.file_shuffle=seed"]);
     assert_ne!(seed[0], seed[1], "epochs differ");
     assert_ne!(seed[0], off[0]);
-    assert_eq!(orders(&["reader.file_shuffle=seed"]), seed, "runs do not");
+    assert_eq!(orders(&["reader.file_shuffle=seed"]), seed, "runs do not differ");
     assert_ne!(orders(&["reader.file_shuffle=seed", "train.seed=5"]), seed);
-    assert_eq!(orders(&["reader.file_shuffle=seed", "reader.read_threads=7"]), seed, "nor do reader threads");
+    assert_eq!(
+        orders(&["reader.file_shuffle=seed", "reader.read_threads=7"]),
+        seed,
+        "the number of reader threads does not matter"
+    );
     let random = orders(&["reader.file_shuffle=random"]);
-    assert_ne!(random, orders(&["reader.file_shuffle=random"]), "random is new in each run");
+    assert_ne!(random, orders(&["reader.file_shuffle=random"]), "random differs in each run");
     let same = orders(&["reader.sample_shuffle=seed", "train.seed_change_epoch=false"]);
     assert_eq!(same[0], same[1]);
 }
@@ -359,7 +363,7 @@ fn the_tensorflow_loader_delivers_too() {
 }
 
 #[test]
-fn the_null_store_needs_no_data_and_reads_none() {
+fn the_null_backend_needs_no_data_and_reads_none() {
     let dir = Dir::small();
     let summary = summary(&dir, &["--store", "null", "--ranks", "4"], &[]);
     assert_eq!(epochs(&summary)[1]["samples_delivered"], 24);
@@ -368,7 +372,7 @@ fn the_null_store_needs_no_data_and_reads_none() {
 }
 
 #[test]
-fn generate_and_run_in_one_go() {
+fn generate_and_run_in_one_command() {
     let dir = Dir::small();
     dir.feedline(&["run", "w.yaml", "--generate", "--data-dir", "elsewhere"]).run().exits(0);
     assert_eq!(dir.tree("elsewhere/train").len(), 24);

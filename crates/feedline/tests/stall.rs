@@ -1,11 +1,11 @@
-//! What holds the accelerators up: the parts and their sum, the state of the page cache before each run, and what is
-//! refused. How large a stall is no test can know; the arithmetic is tested beside it.
+//! What stalls the accelerators: the parts and their sum, the state of the page cache before each run, and what is
+//! refused. The size of a real stall is unknown to a test; unit tests check the arithmetic.
 
 use serde_json::Value;
 
 use crate::util::{Dir, Done, SMALL};
 
-/// `SMALL` with 100 steps, enough that some wait is left to measure.
+/// `SMALL` with 100 steps, enough for a measurable wait.
 fn many() -> Dir {
     let dir = Dir::new();
     dir.write("w.yaml", SMALL.replace("num_files_train: 24", "num_files_train: 200"));
@@ -18,23 +18,23 @@ fn many_with_data() -> Dir {
     dir
 }
 
-/// What the file system is that the tests' folders are on: on tmpfs nothing can be evicted.
+/// Whether the test folders are on tmpfs, from which nothing can be evicted.
 fn is_in_memory(dir: &Dir) -> bool {
     rustix::fs::statfs(dir.path(".").as_path()).unwrap().f_type == 0x0102_1994
 }
 
-/// On a machine that is busy with other things the verdict of a run may say so.
+/// Checks that a command completed. On a busy machine the verdict of a run may be invalid.
 fn ended(done: Done) -> Done {
     assert!([Some(0), Some(5)].contains(&done.code()), "{}", done.stderr);
     done
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+    value.as_f64().unwrap_or_else(|| panic!("not a number: {value}"))
 }
 
 #[test]
-fn parts_add_up_and_the_cache_is_proven() {
+fn parts_add_up_and_the_cache_state_is_verified() {
     let dir = many_with_data();
     let json = ended(dir.feedline(&["stall", "w.yaml", "--quiet", "--json"]).run().silent()).json();
     assert_eq!((json["steps"].as_u64(), json["warm_up_steps"].as_u64()), (Some(95), Some(5)));
@@ -73,11 +73,11 @@ fn only_the_files_that_are_read_are_evicted() {
 }
 
 #[test]
-fn the_table_has_its_rows_and_words() {
+fn the_report_has_its_rows_and_verdict() {
     let dir = many_with_data();
     let done = ended(dir.feedline(&["stall", "w.yaml"]).run());
     for text in [
-        "w: 1 rank, posix store, 95 steps after 5 of warm-up",
+        "w: 1 rank, posix backend, 95 steps after 5 warm-up steps",
         "\n compute ",
         "\n preprocessing stall ",
         "\n fetch stall ",
@@ -94,14 +94,14 @@ fn the_table_has_its_rows_and_words() {
 }
 
 #[test]
-fn a_store_without_page_cache_says_so() {
+fn a_backend_without_page_cache_is_noted() {
     let dir = many();
     let done = ended(dir.feedline(&["stall", "w.yaml", "--store", "null"]).run());
-    done.prints("the null store has no page cache, warm is as cold");
+    done.prints("the null backend does not use the page cache");
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_runs() {
+fn mistakes_are_reported_before_anything_runs() {
     let dir = many();
     let table: &[(&[&str], &[&str])] = &[
         (&["--steps", "5"], &["too few steps, 5", "--steps"]),

@@ -1,5 +1,5 @@
-//! Results looked at again: every changed byte is noticed, the verdict is recomputed from plan and ledger, and folders
-//! that are no results are called by their names.
+//! Validating results: every changed byte is detected, the verdict is recomputed from plan and ledger, and folders that
+//! are not results are named.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::util::{Dir, Done};
 
-/// A folder with one result, and where that is.
+/// A folder with one result, and the path of the result.
 fn with_result(flags: &[&str], settings: &[&str]) -> (Dir, String) {
     let dir = Dir::small();
     let args = ["run", "w.yaml", "--quiet", "--generate", "--no-calibration"];
@@ -21,14 +21,14 @@ fn validate(dir: &Dir, args: &[&str]) -> Done {
     dir.feedline(&["validate"]).args(args).run()
 }
 
-/// Writes the sums anew, as somebody would who wants to be believed.
+/// Recomputes the checksums, as a forger would.
 pub fn sum_again(dir: &Dir, result: &str) {
     let script =
         "cd \"$0\" && rm SHA256SUMS && LC_ALL=C && sums=$(sha256sum -- *) && echo \"$sums\" > SHA256SUMS";
     dir.command(Path::new("bash"), &["-c", script, result]).run().exits(0);
 }
 
-/// Changes a document of a result, and its sums with it.
+/// Changes a document of a result, and its checksums with it.
 pub fn forge(dir: &Dir, result: &str, name: &str, change: impl FnOnce(&mut Value)) {
     let path = format!("{result}/{name}");
     let mut value = dir.json(&path);
@@ -38,17 +38,19 @@ pub fn forge(dir: &Dir, result: &str, name: &str, change: impl FnOnce(&mut Value
 }
 
 #[test]
-fn a_result_is_what_it_says() {
+fn an_unchanged_result_has_the_recorded_verdict() {
     let (dir, result) = with_result(&["--ranks", "2"], &[]);
     let summary = dir.json(&format!("{result}/summary.json"));
-    let done =
-        validate(&dir, &[&result]).exits(0).silent().prints(&format!("{result}: 5 files as written by"));
+    let done = validate(&dir, &[&result])
+        .exits(0)
+        .silent()
+        .prints(&format!("{result}: 5 files, unchanged, written by"));
     let status = summary["feedline"]["verdict"]["status"].as_str().unwrap();
     assert!(done.stdout.contains(&format!("verdict: {status}\n")), "{}", done.stdout);
-    assert!(!done.stdout.contains("the result itself says"), "the rules are the same: {}", done.stdout);
+    assert!(!done.stdout.contains("recorded verdict"), "the rules are the same: {}", done.stdout);
 
     let json = validate(&dir, &[&result, "--json"]).exits(0).silent().json();
-    assert_eq!(json["results"][0]["verdict"], summary["feedline"]["verdict"], "to the word");
+    assert_eq!(json["results"][0]["verdict"], summary["feedline"]["verdict"], "including all texts");
     assert_eq!(json["results"][0]["changes"], json!([]));
     let sums =
         dir.command(Path::new("bash"), &["-c", "cd \"$0\" && sha256sum --strict -c SHA256SUMS", &result]);
@@ -56,9 +58,9 @@ fn a_result_is_what_it_says() {
 }
 
 #[test]
-fn any_changed_byte_is_noticed() {
+fn any_changed_byte_is_detected() {
     let (dir, result) = with_result(&[], &[]);
-    // Every kind of byte of the ledger comes up: digits, letters, quotes, brackets, line breaks.
+    // Enough changes for every kind of byte in the ledger: digits, letters, quotes, brackets, line breaks.
     for (name, count) in [("ledger.json", 500), ("SHA256SUMS", 60), ("plan.json", 5), ("spec.yaml", 5)] {
         let path = dir.path(&format!("{result}/{name}"));
         let bytes = fs::read(&path).unwrap();
@@ -96,12 +98,15 @@ fn missing_and_added_files_are_named() {
     validate(&dir, &[&result]).exits(3).one_error().says(".notes does not belong to the result");
     fs::remove_file(dir.path(&format!("{result}/.notes"))).unwrap();
     fs::create_dir(dir.path(&format!("{result}/more"))).unwrap();
-    validate(&dir, &[&result]).exits(3).one_error().says("more does not belong to the result: it is no file");
+    validate(&dir, &[&result])
+        .exits(3)
+        .one_error()
+        .says("more does not belong to the result: it is not a regular file");
     fs::remove_dir(dir.path(&format!("{result}/more"))).unwrap();
     validate(&dir, &[&result]).exits(0);
 }
 
-/// A ledger that does not fit its plan is seen through even if its sums fit.
+/// A ledger that contradicts its plan is detected even if its checksums match.
 #[test]
 fn the_verdict_comes_from_the_ledger() {
     let (dir, result) = with_result(&[], &[]);
@@ -119,7 +124,7 @@ fn the_verdict_comes_from_the_ledger() {
     again(validate(&dir, &[&result]))
         .exits(5)
         .prints("verdict: invalid (bytes-as-planned)")
-        .prints("the result itself says: unverified")
+        .prints("recorded verdict: unverified")
         .prints("  bytes-as-planned: was pass, is failed");
     forge(&dir, &result, "ledger.json", |ledger| {
         ledger["ranks"][1]["seen"]["digest"] = json!("00000000000000000000000000000001");
@@ -138,7 +143,7 @@ fn the_verdict_comes_from_the_ledger() {
     validate(&dir, &[&result]).exits(0);
 }
 
-/// What `plan.json` leaves out follows from the workload: sizes that are drawn, and the catalog's.
+/// What `plan.json` omits is recomputed from the workload: drawn sizes, and the sizes in the catalog.
 #[test]
 fn plans_are_restored() {
     let drawn = ["dataset.record_length_bytes_stdev=500", "dataset.format=jpeg"];
@@ -148,7 +153,7 @@ fn plans_are_restored() {
     let bytes = rules.iter().find(|finding| finding["rule"] == "bytes-as-planned").unwrap();
     assert_eq!(bytes["outcome"], "pass");
     forge(&dir, &result, "ledger.json", |ledger| {
-        // Both agree, and both are wrong: only the sizes of the files tell.
+        // The two values agree but are wrong; only the file sizes reveal it.
         for key in ["bytes_read", "bytes_planned"] {
             let value = &mut ledger["ranks"][0]["seen"][key];
             *value = json!(value.as_u64().unwrap() - 1);
@@ -175,17 +180,20 @@ fn documents_of_different_runs_are_refused() {
         .says("data.train.names.count is 24 in the plan, but 25 by the");
     dir.write(&format!("{result}/spec.yaml"), spec);
     forge(&dir, &result, "plan.json", |plan| plan["seed"] = json!(124));
-    validate(&dir, &[&result]).exits(3).one_error().says("plan.json and summary.json are not of one run");
+    validate(&dir, &[&result])
+        .exits(3)
+        .one_error()
+        .says("plan.json and summary.json are from different runs");
 }
 
 #[test]
-fn what_cannot_be_read_is_called_by_its_name() {
+fn results_that_cannot_be_read_are_named() {
     let (dir, result) = with_result(&[], &[]);
     forge(&dir, &result, "summary.json", |summary| summary["feedline"]["version"] = json!("99.1.0"));
     validate(&dir, &[&result])
         .exits(3)
         .one_error()
-        .says("written by feedline 99.1.0, which is newer than this one");
+        .says("written by feedline 99.1.0, a newer version than this one");
     forge(&dir, &result, "summary.json", |summary| summary["feedline"]["version"] = json!("0.0.1"));
     validate(&dir, &[&result]).exits(0);
     forge(&dir, &result, "ledger.json", |ledger| {
@@ -194,11 +202,11 @@ fn what_cannot_be_read_is_called_by_its_name() {
     validate(&dir, &[&result])
         .exits(3)
         .one_error()
-        .says("by feedline 0.0.1, and this version cannot read it: ledger.json");
+        .says("by feedline 0.0.1; this version cannot read it: ledger.json");
 
     validate(&dir, &["nowhere"]).exits(3).one_error().says("cannot read nowhere");
     validate(&dir, &["w.yaml"]).exits(3).one_error().says("cannot read w.yaml");
-    validate(&dir, &["data"]).exits(3).one_error().says("data is no result and holds none");
+    validate(&dir, &["data"]).exits(3).one_error().says("no results found in data");
     let sweep = ["sweep", "w.yaml", "--no-calibration", "--quiet", "--over", "reader.read_threads=1,2"];
     dir.feedline(&sweep).args(&["--repeat", "1", "--output", "s"]).run().exits(0);
     validate(&dir, &["s"]).exits(3).one_error().says("s is the folder of a sweep");
@@ -206,7 +214,7 @@ fn what_cannot_be_read_is_called_by_its_name() {
 }
 
 #[test]
-fn of_several_results_the_worst_counts() {
+fn with_several_results_the_worst_decides() {
     let (dir, good) = with_result(&[], &[]);
     let args = ["run", "w.yaml", "--quiet", "--no-calibration", "--results-dir", "other"];
     dir.feedline(&args).set(&["reader.reader_classname=x"]).run().exits(5);

@@ -1,4 +1,4 @@
-//! `feedline catalog`: lists a foreign data set and keeps the list, or says whether a list still holds.
+//! `feedline catalog`: lists an existing data set and saves the list, or checks whether a saved list is still correct.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -20,7 +20,9 @@ pub fn catalog(flags: &CatalogFlags) -> Ending {
     session::local(&Location::parse(&flags.dir))?;
     session::check_folder(&flags.dir, "data folder")?;
     if let Some(empty) = flags.suffix.iter().find(|suffix| suffix.is_empty()) {
-        return Err(Failure::usage(anyhow!("--suffix {empty:?} is empty; every name ends in nothing")));
+        return Err(Failure::usage(anyhow!(
+            "--suffix {empty:?} is empty and would match every name; give an ending such as .jpg"
+        )));
     }
     let stop = super::stop_on_signals()?.with_patience(super::unless_zero(flags.wait.stall_timeout));
     if flags.check { check(flags, &stop) } else { list(flags, &stop) }
@@ -35,7 +37,7 @@ fn list(flags: &CatalogFlags, stop: &Stop) -> Ending {
     };
     if options.refresh && !place(flags).exists() {
         return Err(Failure::refused(anyhow!(
-            "there is no catalog at {} to refresh; make one without --refresh",
+            "there is no catalog at {} to refresh; create it without --refresh",
             place(flags).display()
         )));
     }
@@ -52,12 +54,12 @@ fn threads(flags: &CatalogFlags) -> usize {
     flags.threads.map_or(0, usize::from)
 }
 
-/// Where the catalog is or will be.
+/// The path of the catalog.
 fn place(flags: &CatalogFlags) -> PathBuf {
     flags.output.clone().unwrap_or_else(|| catalog::default_place(&flags.dir))
 }
 
-/// The exit code that a failed listing leads to.
+/// The failure, with its exit code, for an error of a listing.
 fn failure(error: ScanError) -> Failure {
     match error {
         ScanError::NotAFolder(_) | ScanError::OutputInside(_) | ScanError::InTheWay(_) => {
@@ -121,13 +123,13 @@ fn say(flags: &CatalogFlags, summary: &Summary, span: Nanos) -> Result<(), Failu
     report::out(&text)
 }
 
-/// A line about what did not enter the catalog, if there was anything.
+/// A line about the entries that were skipped, if there are any.
 fn left_out(skipped: &Skipped) -> String {
     let kinds = [
         (skipped.hidden, "hidden"),
         (skipped.partial, "partial"),
         (skipped.index, "index files"),
-        (skipped.unmatched, "with another suffix"),
+        (skipped.unmatched, "with a different suffix"),
         (skipped.linked_folders, "linked folders"),
         (skipped.special, "sockets, pipes or devices"),
     ];
@@ -136,7 +138,7 @@ fn left_out(skipped: &Skipped) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, kind)| format!("{} {kind}", grouped(*count)))
         .collect();
-    if parts.is_empty() { String::new() } else { format!("left out: {}\n", parts.join(", ")) }
+    if parts.is_empty() { String::new() } else { format!("skipped: {}\n", parts.join(", ")) }
 }
 
 fn check(flags: &CatalogFlags, stop: &Stop) -> Ending {
@@ -144,7 +146,7 @@ fn check(flags: &CatalogFlags, stop: &Stop) -> Ending {
     if !place.exists() {
         let command = format!("feedline catalog {}", flags.dir.display());
         return Err(Failure::refused(anyhow!(
-            "there is no catalog at {}; make it with: {command}",
+            "there is no catalog at {}; create it with: {command}",
             place.display()
         )));
     }
@@ -174,13 +176,10 @@ fn verdict(flags: &CatalogFlags, opened: &Opened, changes: &Changes) -> String {
     let files = grouped(opened.files());
     if changes.is_empty() {
         let folders = grouped(changes.folders);
-        return format!(
-            "{}: {folders} folders with {files} files are as the catalog says\n",
-            flags.dir.display()
-        );
+        return format!("{}: {folders} folders with {files} files match the catalog\n", flags.dir.display());
     }
     let mut text = format!(
-        "{}: {} of {} folders are not as the catalog says\n",
+        "{}: {} of {} folders do not match the catalog\n",
         flags.dir.display(),
         grouped(changes.changed),
         grouped(changes.folders)
@@ -193,9 +192,9 @@ fn verdict(flags: &CatalogFlags, opened: &Opened, changes: &Changes) -> String {
         text.push_str(&format!("  and {} more\n", grouped(more)));
     }
     text.push_str(if changes.all() {
-        "nothing is as it was: is this the catalog of another folder? list everything again without --check\n"
+        "all folders differ: is this the catalog of another folder? to list everything again, omit --check\n"
     } else {
-        "list the changed folders again with --refresh instead of --check\n"
+        "to list the changed folders again, use --refresh instead of --check\n"
     });
     text
 }

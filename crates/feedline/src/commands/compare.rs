@@ -1,5 +1,5 @@
-//! `feedline compare`: do two results differ, and by how much? First of all, whether they may be compared: work that is
-//! not the same, results that are not whole or not valid are refused, and what differs is named.
+//! `feedline compare`: whether two results differ, and by how much. First it checks whether they can be compared:
+//! different work and incomplete or invalid results are refused, and the message names the differences.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -31,11 +31,11 @@ pub fn compare(flags: &CompareFlags) -> Ending {
     Ok(Exit::Ok)
 }
 
-/// Settings that are compared, and so may differ.
+/// Settings that may differ, because they are what the user compares.
 #[derive(Debug)]
 struct Across(Vec<String>);
 
-/// What is no setting of a workload and yet decides what is done.
+/// Names for `--across` that are not keys of a workload but change the work.
 const RANKS: &str = "ranks";
 const HOSTS: &str = "hosts";
 
@@ -46,9 +46,7 @@ impl Across {
             let known =
                 [RANKS, HOSTS].contains(&key.as_str()) || model::spec::rows().any(|row| row.key == key);
             if !known {
-                bail!(
-                    "--across {key}: there is no such key; write one as in a workload file, or ranks or hosts"
-                );
+                bail!("--across {key}: unknown key; use a key of the workload file, ranks or hosts");
             }
         }
         Ok(Across(keys))
@@ -59,12 +57,12 @@ impl Across {
     }
 }
 
-/// One of the two things that are compared: a result, or several of the same work.
+/// One side of the comparison: a result, or several results of the same work.
 #[derive(Debug)]
 pub struct Side {
     pub name: &'static str,
     pub path: PathBuf,
-    /// In the order of time; at least one.
+    /// In order of time; at least one.
     pub results: Vec<Saved>,
     pub verdicts: Vec<Verdict>,
 }
@@ -89,7 +87,7 @@ impl Side {
         &self.results[0]
     }
 
-    /// Several results are one thing only if they did the same in the same place.
+    /// Refuses several results on one side unless they did the same work in the same place.
     fn check_repeats(&self) -> anyhow::Result<()> {
         let first = self.first();
         for other in &self.results[1..] {
@@ -101,7 +99,7 @@ impl Side {
             let ResultDifference { what, a, b, .. } = difference;
             let folders = [first, other].map(|saved| saved.folder.display().to_string());
             bail!(
-                "{} holds results of different work: {what} is {a} in {}, {b} in {}; name the results themselves",
+                "{} contains results of different work: {what} is {a} in {}, {b} in {}; give the path of one result",
                 self.path.display(),
                 folders[0],
                 folders[1]
@@ -116,26 +114,26 @@ fn check_verdict(saved: &Saved, verdict: &Verdict, force: bool) -> anyhow::Resul
     let broken = verdict.rules.iter().find(|finding| finding.outcome == Outcome::Fail);
     let why = broken.map_or_else(String::new, |finding| format!("{}: {}", finding.rule, finding.evidence));
     match verdict.status {
-        Status::Incomplete => bail!("{folder} is incomplete ({why}): there is nothing to compare"),
+        Status::Incomplete => bail!("{folder} is incomplete ({why}) and cannot be compared"),
         Status::Invalid if !force => {
-            bail!("{folder} is invalid ({why}); --force compares it all the same, and says so")
+            bail!("{folder} is invalid ({why}); to compare it anyway, with a note, use --force")
         }
         Status::Valid | Status::Unverified | Status::Invalid => Ok(()),
     }
 }
 
-/// What a difference means for a comparison.
+/// How a difference affects the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DifferenceKind {
-    /// Other work.
+    /// Different work.
     Work,
-    /// Another place, which is what one compares.
+    /// A different place, which is what the user compares.
     Place,
-    /// Another feedline.
+    /// A different version of feedline.
     Version,
 }
 
-/// Something that is not the same in two results.
+/// A difference between two results.
 #[derive(Clone, Debug)]
 struct ResultDifference {
     kind: DifferenceKind,
@@ -150,7 +148,7 @@ impl fmt::Display for ResultDifference {
     }
 }
 
-/// Settings that say where data and results lie and not what is done with them.
+/// Settings for where the data is. They do not change the work.
 const PLACES: [&str; 5] = [
     "storage.store",
     "storage.storage_type",
@@ -158,10 +156,10 @@ const PLACES: [&str; 5] = [
     "dataset.data_folder",
     "dataset.catalog",
 ];
-/// Settings that are over before the measurement begins, or come after it.
+/// Settings that only have an effect before or after the measurement.
 const APART: [&str; 2] = ["output.folder", "workflow.generate_data"];
 
-/// Everything in which two results differ that may have to do with what was measured.
+/// All differences between two results that can affect the measurement.
 fn found(a: &Saved, b: &Saved) -> Vec<ResultDifference> {
     let mut found = Vec::new();
     let mut look = |kind: DifferenceKind, what: &str, a: String, b: String| {
@@ -176,10 +174,15 @@ fn found(a: &Saved, b: &Saved) -> Vec<ResultDifference> {
     }
     look(DifferenceKind::Work, RANKS, a.plan.ranks.to_string(), b.plan.ranks.to_string());
     look(DifferenceKind::Work, HOSTS, a.plan.hosts.to_string(), b.plan.hosts.to_string());
-    look(DifferenceKind::Place, "the store", a.plan.store_name().to_owned(), b.plan.store_name().to_owned());
+    look(
+        DifferenceKind::Place,
+        "the I/O backend",
+        a.plan.store_name().to_owned(),
+        b.plan.store_name().to_owned(),
+    );
     look(DifferenceKind::Place, "the data folder", data_folder(a), data_folder(b));
     look(DifferenceKind::Place, "the host", a.hostname.clone(), b.hostname.clone());
-    look(DifferenceKind::Version, "feedline's version", a.version.clone(), b.version.clone());
+    look(DifferenceKind::Version, "the version of feedline", a.version.clone(), b.version.clone());
     if found.iter().all(|one| one.kind != DifferenceKind::Work) {
         found.extend(in_the_plan(a, b));
     }
@@ -192,12 +195,12 @@ fn data_folder(saved: &Saved) -> String {
     folders.map(String::as_str).collect::<Vec<_>>().join(" and ")
 }
 
-/// Fields of a plan that depend on the host or the place, and the seed of an order that was to be random.
+/// Fields of a plan that depend on the host or the place, and seeds of random orders.
 const NOT_THE_WORK: [&str; 6] =
     ["workload", "store", "estimate", "loader.threads", "train.order.seed", "eval.order.seed"];
 
-/// What is left where all settings agree: a bound on memory, other files below the same name. Another store may read in
-/// other pieces, which is its own business.
+/// Differences that remain if all settings agree: a memory limit, or different files under the same name. Different I/O
+/// backends may split reads differently, so the loader's fields are ignored for them.
 fn in_the_plan(a: &Saved, b: &Saved) -> Vec<ResultDifference> {
     let other_store = a.plan.store_name() != b.plan.store_name();
     let ignored = |field: &str| {
@@ -216,7 +219,7 @@ fn in_the_plan(a: &Saved, b: &Saved) -> Vec<ResultDifference> {
     fields.map(work).collect()
 }
 
-/// Refuses what cannot be compared; else, what is to be known about the comparison.
+/// Refuses sides that cannot be compared; otherwise returns notes on the comparison.
 fn comparable(a: &Side, b: &Side, across: &Across) -> anyhow::Result<Vec<String>> {
     for saved in &a.results {
         let same = |other: &&Saved| same_folder(&saved.folder, &other.folder);
@@ -232,8 +235,7 @@ fn comparable(a: &Side, b: &Side, across: &Across) -> anyhow::Result<Vec<String>
         .collect();
     if !other.is_empty() {
         return Err(anyhow!(
-            "A and B are not comparable, they are of different work:\n  {}\n--across KEY allows a setting to differ \
-             that is what you compare",
+            "A and B cannot be compared because their work differs:\n  {}\n--across KEY permits a difference in KEY",
             other.join("\n  ")
         ));
     }
@@ -249,7 +251,7 @@ fn same_folder(a: &Path, b: &Path) -> bool {
     a == b
 }
 
-/// What is to be known about the verdicts of a side that are not simply valid.
+/// A note on the verdicts of a side that are not valid.
 fn label(side: &Side) -> Option<String> {
     let of = |status: Status, outcome: Outcome| {
         let verdicts: Vec<&Verdict> =

@@ -1,4 +1,4 @@
-//! `feedline completions SHELL`: the completion script, made from the same definition as the help.
+//! `feedline completions SHELL`: prints a completion script, from the same definition as the help.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

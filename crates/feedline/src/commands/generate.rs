@@ -1,4 +1,4 @@
-//! `feedline generate`: writes the files of a data set that are missing.
+//! `feedline generate`: writes the missing files of a data set.
 
 use std::path::Path;
 
@@ -51,14 +51,11 @@ fn say(
         }));
     }
     let rate = model::units::mib_per_second(done.bytes_written, span).unwrap_or(0.0);
-    let kept = if done.files_kept > 0 {
-        format!(", {} were there", grouped(done.files_kept))
-    } else {
-        String::new()
-    };
+    let kept =
+        if done.files_kept > 0 { format!(", {} kept", grouped(done.files_kept)) } else { String::new() };
     let verified = match done.bytes_verified {
         0 => String::new(),
-        bytes => format!("every byte read back and right: {}\n", Bytes(bytes)),
+        bytes => format!("verified every byte: {}\n", Bytes(bytes)),
     };
     report::out(&format!(
         "{}: {} files written{kept}, {} in {span}, {rate:.0} MiB/s, in {}\n{verified}",

@@ -1,4 +1,4 @@
-//! `feedline inspect`: what data files hold, by their own bytes, and where their samples are.
+//! `feedline inspect`: what data files contain, according to their bytes, and where their samples are.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub fn inspect(flags: &InspectFlags) -> Ending {
             }
         }
     }
-    // What was found before is told all the same.
+    // Files before the failed one are still reported.
     if flags.json && !found.is_empty() {
         report::out_json(&Value::Array(found.iter().map(Found::json).collect()))?;
     } else {
@@ -40,13 +40,13 @@ pub fn inspect(flags: &InspectFlags) -> Ending {
     failure.map_or(Ok(Exit::Ok), Err)
 }
 
-/// What was found in a file.
+/// The findings on one file.
 struct Found<'a> {
     path: &'a Path,
     format: &'static str,
     bytes: u64,
     facts: Facts,
-    /// The samples that were asked for, and their reads.
+    /// The requested samples and their reads.
     reads: Vec<(u64, Vec<Extent>)>,
 }
 
@@ -57,7 +57,7 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Foun
         _ => Path::new("."),
     };
     let name = path.file_name().and_then(|name| name.to_str()).and_then(Name::new);
-    let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is no file name", path.display())))?;
+    let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is not a file name", path.display())))?;
     let store = open_folder(folder)?;
     let failure = |error: AskError| match error {
         AskError::Store(StoreError::Missing { .. } | StoreError::Folder { .. }) => Failure::usage(error),
@@ -74,7 +74,7 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Foun
     if !flags.sample.is_empty() {
         let held = flags.samples.or(facts.samples).ok_or_else(|| {
             Failure::usage(anyhow!(
-                "{}: the file does not say how many samples it holds; add --samples",
+                "{}: the file does not state its number of samples; add --samples",
                 path.display()
             ))
         })?;
@@ -98,7 +98,11 @@ fn format_of(flags: &InspectFlags, access: Access, path: &Path) -> Result<Box<dy
         }),
         None => {
             KINDS.iter().find(|kind| kind.suffixes().any(|suffix| name.ends_with(&suffix))).ok_or_else(|| {
-                Failure::usage(anyhow!("{}: name its format with --format: {}", path.display(), known()))
+                Failure::usage(anyhow!(
+                    "{}: unknown suffix; give the format with --format: {}",
+                    path.display(),
+                    known()
+                ))
             })
         }
     }?;

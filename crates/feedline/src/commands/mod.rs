@@ -1,5 +1,5 @@
-//! One file per command. What several commands do alike stands here: flags become an `Ask`, its workload is read, and
-//! signals stop the work.
+//! One file per command. This file has what several commands share: making an `Ask` from flags, reading its workload,
+//! and stopping on signals.
 
 pub mod capacity;
 pub mod catalog;
@@ -38,7 +38,7 @@ use crate::progress::Show;
 use crate::supervisor;
 use crate::workloads::load;
 
-/// What a user asks for with these flags; `overrides` are all that they change in the workload.
+/// The request that these flags make; `overrides` are all changes to the workload.
 pub fn ask(flags: &WorkloadFlags, overrides: Vec<Override>, data: Option<&Path>) -> Result<Ask, Failure> {
     let workload = load(&flags.workload).map_err(Failure::usage)?;
     let mut command = format!("feedline generate {}", quoted(&flags.workload));
@@ -51,26 +51,26 @@ pub fn ask(flags: &WorkloadFlags, overrides: Vec<Override>, data: Option<&Path>)
     Ok(Ask {
         overrides,
         data: data.map(Location::parse),
-        how_to_generate: format!("make it with: {command}\nor let this run make it: add --generate"),
+        how_to_generate: format!("create it with: {command}\nor add --generate to this command"),
         ..Ask::new(workload)
     })
 }
 
-/// The same with what flags say about where the run finds its data and how it reads it.
+/// The same, with the flags for where the data is and how it is read.
 pub fn ask_at(flags: &WorkloadFlags, overrides: Vec<Override>, place: &PlaceFlags) -> Result<Ask, Failure> {
     let generate = if place.generate { Generate::Missing } else { Generate::AsWorkload };
     let (store, memory) = (place.store.clone(), place.memory);
     Ok(Ask { store, memory, generate, ..ask(flags, overrides, place.data_dir.as_deref())? })
 }
 
-/// Reads the workload of an ask, and lets its stall timeout count from now on.
+/// Reads the workload of an ask and puts its stall timeout into effect.
 pub fn read(ask: Ask) -> Result<Asked, Failure> {
     let asked = ask.read()?;
     waits::set_timeout(asked.stall_timeout());
     Ok(asked)
 }
 
-/// What came out of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Measured {
     pub ledger: Ledger,
@@ -78,13 +78,13 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The rules of the verdict that are broken.
+    /// The rules of the verdict that failed.
     pub fn broken(&self) -> Vec<String> {
         self.verdict.broken().map(str::to_owned).collect()
     }
 }
 
-/// Runs a settled plan, or a variant of it, in this process, and judges what was seen.
+/// Runs a settled plan, or a variant of it, in this process, and judges the ledger.
 pub fn measure(
     settled: &Settled<'_>,
     plan: &Plan,
@@ -98,23 +98,24 @@ pub fn measure(
     Ok(Measured { ledger, verdict })
 }
 
-/// The folder below which results are written, as flag or workload say.
+/// The folder below which results are written: from the flag, else from the workload.
 pub fn results_folder(flag: Option<&Path>, spec: &Spec) -> PathBuf {
     let configured = spec.output.folder.as_deref().map(Path::new);
     flag.or(configured).unwrap_or(Path::new("feedline-results")).to_owned()
 }
 
-/// Opens a folder to look at its files.
+/// Opens a folder to inspect its files.
 pub fn open_folder(folder: &Path) -> Result<Posix, Failure> {
     let opened = Posix::open(folder, Mode::default());
     opened.map_err(|error| Failure::refused(anyhow!("cannot use the data folder: {error}")))
 }
 
-/// How long work may go on after a signal. Work that is watched is given up earlier, with a list of who waits for what.
+/// How long work may continue after a signal. Work under a watchdog is abandoned earlier, with a list of what is
+/// blocked.
 const LATEST: Duration = Duration::from_secs(4);
 
-/// A stop that the signals trigger which ask for an end. Work that has not ended a little later is given up. A second
-/// signal is the supervisor's business, which ends at once.
+/// A stop request that SIGINT, SIGTERM and similar signals trigger. Work that has not ended after `LATEST` is
+/// abandoned. The supervisor handles a second signal by ending immediately.
 pub fn stop_on_signals() -> Result<Stop, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let install = || -> std::io::Result<()> {
@@ -136,7 +137,7 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
     Ok(Stop::on(flag).or_abandon(abandon))
 }
 
-/// A timeout of 0 is none.
+/// A timeout of 0 means no timeout.
 pub fn unless_zero(timeout: Nanos) -> Option<Nanos> {
     (timeout > Nanos::ZERO).then_some(timeout)
 }

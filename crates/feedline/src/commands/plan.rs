@@ -1,5 +1,5 @@
-//! `feedline plan`: what a run would read, take and need. It looks at the host's memory and the disk's free space and
-//! never at data.
+//! `feedline plan`: what a run would read, and the time and memory it needs. It reads the host's memory size and the
+//! disk's free space, but no data.
 
 use engine::host::Host;
 use model::location::Location;
@@ -19,7 +19,7 @@ pub fn plan(flags: &PlanFlags) -> Ending {
         host_memory: flags.host_memory,
         store: flags.store.clone(),
         memory: flags.memory,
-        // Data that is there already counts, also where a run would write what is missing.
+        // Plans with the existing files, even if a run would write missing ones.
         generate: Generate::Never,
         checkpoints: Some(flags.checkpoints.scale),
         ..ask(&flags.workload, flags.overrides(), flags.data_dir.as_deref())?
@@ -56,7 +56,7 @@ fn disk(settled: &Settled<'_>) -> Result<Disk, Failure> {
         if settled.plan.training.is_some() {
             check_folder(folder, "data folder")?;
         }
-        // Free space is a convenience: if the file system does not report it, the plan is shown without.
+        // If the file system does not report its free space, the plan is shown without it.
         free_bytes = store::free_bytes(folder).ok();
     }
     Ok(Disk { place, free_bytes })

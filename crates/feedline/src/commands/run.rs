@@ -1,5 +1,5 @@
-//! `feedline run`: train on a data set with emulated accelerators, save and restore checkpoints, write the result and
-//! judge it. Everything that can be refused is refused before the first byte is read.
+//! `feedline run`: trains on a data set with emulated accelerators, saves and restores checkpoints, judges the result
+//! and writes it. All checks that can refuse a run happen before the first byte is read.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub fn run(flags: &RunFlags) -> Ending {
     conclude(flags, &settled, &measured, settling, &results)
 }
 
-/// Refuses flags about checkpoints for a run that takes none.
+/// Refuses checkpoint flags for a run without checkpoints.
 fn check_advice(flags: &RunFlags, asked: &Asked) -> Result<(), Failure> {
     let what = match (flags.advise, flags.checkpoints.scale.is_whole()) {
         (Some(_), _) => "--advise",
@@ -51,7 +51,7 @@ fn check_advice(flags: &RunFlags, asked: &Asked) -> Result<(), Failure> {
     match asked.spec.workflow.checkpoint {
         true => Ok(()),
         false => Err(Failure::usage(anyhow!(
-            "{what} is about checkpoints, and this run takes none; set workflow.checkpoint=true"
+            "{what} applies to checkpoints, but this run saves none; set workflow.checkpoint=true"
         ))),
     }
 }
@@ -85,7 +85,7 @@ fn conclude(
     Ok(Exit::of(verdict.status))
 }
 
-/// Whether there is anything to tell of a run that was stopped: a sample that came, or an error that was met.
+/// Whether a failed run has anything to report: a delivered sample or an error.
 fn saw_something(ledger: &Ledger) -> bool {
     let epochs = ledger.epochs(Phase::Train);
     !ledger.errors().is_empty()

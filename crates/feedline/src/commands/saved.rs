@@ -1,5 +1,5 @@
-//! Results as they lie in folders: found, checked to the byte, read back, and ready to be judged anew. Whatever looks
-//! at a result of an earlier run goes through here.
+//! Results of earlier runs: found in folders, checked against their checksums, read back, and ready to be judged again.
+//! All commands on saved results use this module.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,25 +17,25 @@ use store::Selection;
 
 use crate::report::{folder, sums};
 
-/// A result that is whole, and whose documents belong together.
+/// A complete result whose documents are from one run.
 #[derive(Debug)]
 pub struct Saved {
     pub folder: PathBuf,
     /// The version of feedline that wrote it.
     pub version: String,
-    /// Files that were checked.
+    /// Number of files that were checked.
     pub files: usize,
-    /// When the run began, as local time that sorts.
+    /// When the run started, as local time in a form that sorts.
     pub start: String,
     pub hostname: String,
     pub spec: Spec,
     pub plan: Plan,
     pub ledger: Ledger,
-    /// What the version that wrote it thought of it.
+    /// The verdict by the version that wrote the result.
     pub recorded: Verdict,
 }
 
-/// What is needed of `summary.json`.
+/// The fields of `summary.json` that are needed here.
 #[derive(Deserialize)]
 struct Summary {
     start: String,
@@ -47,7 +47,7 @@ struct Summary {
 struct Own {
     version: String,
     plan_digest: String,
-    /// Understood once the version is known to be.
+    /// Parsed after the version check.
     verdict: Value,
 }
 
@@ -63,18 +63,18 @@ impl Saved {
         let Summary { start, hostname, feedline: Own { version, plan_digest, verdict } } = summary;
         if is_newer(&version) {
             bail!(
-                "written by feedline {version}, which is newer than this one ({}) and may mean other things by the \
-                 same words; use that version",
+                "written by feedline {version}, a newer version than this one ({}), whose fields may differ; use \
+                 that version",
                 env!("CARGO_PKG_VERSION")
             );
         }
-        let of_version = || format!("written by feedline {version}, and this version cannot read it");
+        let of_version = || format!("written by feedline {version}; this version cannot read it");
         let recorded = serde_json::from_value(verdict).context("summary.json").with_context(of_version)?;
         let ledger: Ledger = parse(&files, "ledger.json").with_context(of_version)?;
         let spec = read_spec(folder, &files).with_context(of_version)?;
         let plan: Plan = parse(&files, "plan.json").with_context(of_version)?;
         if plan.digest() != plan_digest {
-            bail!("plan.json and summary.json are not of one run: the digest of the plan is another");
+            bail!("plan.json and summary.json are from different runs: the plan digests differ");
         }
         let plan = restored(plan, &spec)?;
         let ledger = match &plan.training {
@@ -90,24 +90,24 @@ impl Saved {
         match self.plan.training {
             Some(_) => Ok(()),
             None => bail!(
-                "{} is of checkpoints without training, which cannot be compared yet",
+                "{} has checkpoints but no training; comparing such results is not supported yet",
                 self.folder.display()
             ),
         }
     }
 
-    /// What an accelerator demands; `None` if its steps have no compute time.
+    /// The demand of one accelerator; `None` if its steps have no compute time.
     pub fn demand(&self) -> Option<Demand> {
         self.plan.training.as_ref()?.estimate.demand
     }
 
-    /// What it is worth by the rules of this version.
+    /// The verdict by the rules of this version.
     pub fn judge(&self) -> Verdict {
         verdict::judge(&Case { plan: Some(&self.plan), ledger: &self.ledger })
     }
 }
 
-/// A plan with the tables and facts that are not written with it.
+/// The plan, completed with the tables and facts that are not saved with it.
 fn restored(mut plan: Plan, spec: &Spec) -> anyhow::Result<Plan> {
     plan.checkpoint.iter_mut().try_for_each(|plan| restore_tiers(plan, spec))?;
     let Some(training) = &mut plan.training else { return Ok(plan) };
@@ -116,7 +116,7 @@ fn restored(mut plan: Plan, spec: &Spec) -> anyhow::Result<Plan> {
     Ok(plan.restored(spec, Some(&Arithmetic(&*format)))?)
 }
 
-/// Gives a store the facts that are not written with it.
+/// Restores the facts of a store that are not saved with the plan.
 fn restore_store(store: &mut StorePlan, spec: &Spec) -> anyhow::Result<()> {
     *store = Selection::named(&store.text, session::mode(spec)).context("plan.json")?.plan();
     Ok(())
@@ -126,8 +126,8 @@ fn restore_tiers(plan: &mut CheckpointPlan, spec: &Spec) -> anyhow::Result<()> {
     plan.fast.iter_mut().chain([&mut plan.last]).try_for_each(|tier| restore_store(tier, spec))
 }
 
-/// Refuses a folder that its run did not publish. All its files may be there and as they were written; only the
-/// renaming shows that the run reached its end. So the folder's own name decides, whatever path or link leads to it.
+/// Refuses a folder that its run did not publish. All its files may be present and unchanged; only the rename shows
+/// that the run finished. So the real name of the folder decides, whatever path or link leads to it.
 fn check_published(folder: &Path) -> anyhow::Result<()> {
     let real = folder.canonicalize().context("cannot find the folder")?;
     if folder::is_partial(&real) {
@@ -149,13 +149,13 @@ fn parse<T: for<'a> Deserialize<'a>>(files: &BTreeMap<String, Vec<u8>>, name: &s
 }
 
 fn read_spec(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<Spec> {
-    let text = std::str::from_utf8(bytes_of(files, "spec.yaml")?).context("spec.yaml is no text")?;
+    let text = std::str::from_utf8(bytes_of(files, "spec.yaml")?).context("spec.yaml is not text")?;
     let name = folder.join("spec.yaml").display().to_string();
     let read = spec::read(Source { name: &name, text }, &[]).map_err(|error| anyhow!("{error}"))?;
     Ok(read.spec)
 }
 
-/// Whether a version comes after this one. One that cannot be read does: nobody knows what it means.
+/// Whether a version is newer than this one. A version that cannot be parsed counts as newer.
 fn is_newer(version: &str) -> bool {
     let numbers = |version: &str| -> Option<Vec<u64>> {
         version.split('.').map(|number| number.parse().ok()).collect()
@@ -163,17 +163,19 @@ fn is_newer(version: &str) -> bool {
     numbers(version).is_none_or(|theirs| Some(theirs) > numbers(env!("CARGO_PKG_VERSION")))
 }
 
-/// Files that only a result has. One that lost another of its files is still a result, and a bad one.
+/// Files that only a result has. A folder with some of them is a result, possibly a damaged one.
 const MARKS: [&str; 4] = [sums::NAME, "summary.json", "ledger.json", "plan.json"];
 /// Files that only the folder of a sweep has.
 const SWEEP_MARKS: [&str; 2] = ["cells.jsonl", "sweep.json"];
 
-/// The results that a folder is or holds, sorted by name.
+/// The folder itself if it is a result, else the results in it, sorted by name.
 pub fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let has = |folder: &Path, marks: &[&str]| marks.iter().any(|name| folder.join(name).exists());
     let shown = folder.display();
     if has(folder, &SWEEP_MARKS) {
-        bail!("{shown} is the folder of a sweep: its runs leave figures and no ledgers that could be judged");
+        bail!(
+            "{shown} is the folder of a sweep; a sweep saves figures but no ledgers, so there is nothing to judge"
+        );
     }
     if has(folder, &MARKS) {
         return Ok(vec![folder.to_owned()]);
@@ -188,7 +190,7 @@ pub fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     if found.is_empty() {
-        bail!("{shown} is no result and holds none; a result is a folder RESULTS/WORKLOAD/TIME");
+        bail!("no results found in {shown}; a result is a folder RESULTS/WORKLOAD/TIME");
     }
     found.sort();
     Ok(found)

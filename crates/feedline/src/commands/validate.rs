@@ -1,5 +1,5 @@
-//! `feedline validate`: is a result still what was written, and what is it worth by the rules of this version? Nothing
-//! is measured; the verdict comes from plan and ledger alone.
+//! `feedline validate`: checks that a result is unchanged, and recomputes its verdict by the rules of this version,
+//! from plan and ledger alone. It measures nothing.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::flags::ValidateFlags;
 use crate::report;
 use crate::report::validate::Validation;
 
-/// How it ends for several results: as for the worst.
+/// With several results, the worst one decides the exit code.
 const WORST_FIRST: [Exit; 4] = [Exit::Refused, Exit::Incomplete, Exit::CheckFailed, Exit::Ok];
 
 pub fn validate(flags: &ValidateFlags) -> Ending {
@@ -33,7 +33,7 @@ pub fn validate(flags: &ValidateFlags) -> Ending {
     Ok(WORST_FIRST.into_iter().find(|exit| exits.contains(exit)).unwrap_or(Exit::Ok))
 }
 
-/// Results are taken one by one and shown at once: there may be many, and ledgers are large.
+/// Results are opened and shown one at a time, because there may be many and ledgers are large.
 fn look_at(folder: &Path, json: bool) -> Result<(Exit, Value), Failure> {
     let saved = match Saved::open(folder) {
         Ok(saved) => saved,

@@ -1,4 +1,4 @@
-//! `feedline workloads`: the built-in workloads as a table, or one of them as YAML.
+//! `feedline workloads`: prints the built-in workloads as a table, or one of them as YAML.
 
 use anyhow::anyhow;
 use format::Arithmetic;
@@ -27,18 +27,18 @@ pub fn workloads(flags: &WorkloadsFlags) -> Ending {
     Ok(Exit::Ok)
 }
 
-/// What the list says about a workload.
+/// One row of the list.
 struct Row {
     workload: &'static Workload,
     spec: Spec,
-    /// Of one accelerator, where the workload trains.
+    /// The plan for one accelerator, if the workload trains.
     plan: Option<TrainingPlan>,
 }
 
 fn row(workload: &'static Workload) -> Result<Row, Failure> {
     let source = Source { name: workload.name, text: workload.text };
     let mut spec = spec::read(source, &[]).map_err(|error| Failure::internal(anyhow!("{error}")))?.spec;
-    // The list is about mean sizes; drawing those of millions of files would only take time.
+    // The list shows mean sizes, so there is no need to draw the sizes of millions of files.
     spec.dataset.record_length_bytes_stdev = 0.0;
     let format = session::format_of(&spec).ok();
     let arithmetic = format.as_deref().map(Arithmetic);
@@ -55,7 +55,7 @@ fn row(workload: &'static Workload) -> Result<Row, Failure> {
         measure: arithmetic.as_ref().map(|measure| measure as _),
         listed: None,
     };
-    // A workload without training has no plan yet; the list shows what it has.
+    // A workload without training has no training plan.
     let plan = TrainingPlan::resolve(&spec, &request).ok();
     Ok(Row { workload, spec, plan })
 }
@@ -117,9 +117,9 @@ impl Row {
 
 fn table(rows: &[Row]) -> String {
     let header =
-        ["name", "standing", "format", "sample", "batch", "compute", "MiB/s / files/s", "AU", "what it is"];
+        ["name", "standing", "format", "sample", "batch", "compute", "MiB/s / files/s", "AU", "description"];
     format!(
-        "{}\n\nMiB/s and files/s are what one accelerator asks for when it never waits. \
+        "{}\n\nMiB/s and files/s are the demand of one accelerator that never waits. \
          'feedline workloads NAME' prints the YAML.\n",
         report::table(header, 3..8, rows.iter().map(Row::cells))
     )

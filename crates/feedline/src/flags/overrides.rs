@@ -1,7 +1,7 @@
-//! Which changes to a workload the flags ask for, in the order in which they apply: `--set` arguments, flags that stand
-//! for a key, values of `sweep --over`. A later change wins. As in cargo, where `--jobs` wins over `--config
-//! build.jobs=..`, a flag of its own is the more specific request; flags for places (`--store`, `--data-dir`,
-//! `--results-dir`, `--writers`) win over their keys, too.
+//! The changes that flags make to a workload, in the order in which they apply: `--set` arguments, flags that stand for
+//! a key, values of `sweep --over`. A later change wins. A dedicated flag is the more specific request, as in cargo,
+//! where `--jobs` wins over `--config build.jobs=..`. The flags `--store`, `--data-dir`, `--results-dir` and
+//! `--writers` also win over their keys.
 
 use model::spec::{Override, OverrideValue};
 use model::units::Nanos;
@@ -20,7 +20,7 @@ impl WorkloadFlags {
     }
 }
 
-/// The override that a flag stands for, if it was given.
+/// The override that a flag stands for, if the flag was given.
 fn stands_for(key: &str, value: Option<impl Into<OverrideValue>>, flag: &str) -> Option<Override> {
     value.map(|value| Override::new(key, value, flag))
 }
@@ -57,7 +57,7 @@ impl RunFlags {
 }
 
 impl SweepFlags {
-    /// The changes to the workload of one cell, whose own settings win over all others.
+    /// The changes to the workload for one cell. The settings of the cell win over all others.
     pub fn overrides(&self, cell: impl Iterator<Item = Override>) -> Vec<Override> {
         self.workload.overrides(self.place.overrides().chain(self.cache.overrides()).chain(cell))
     }
@@ -97,7 +97,8 @@ mod tests {
     use super::*;
     use crate::flags::{Cli, Command};
 
-    /// Every flag of `run` that stands for a key: the flag, the key, what it sets, and another value of that key.
+    /// Every flag of `run` that stands for a key: the flag, the key, the value it sets, and a different value of that
+    /// key.
     const STAND_FOR_A_KEY: [(&[&str], &str, &str, &str); 7] = [
         (&["--cache", "warm"], "reader.cache", "warm", "as-is"),
         (&["--cache-proof", "none"], "reader.cache_proof", "none", "sample"),

@@ -1,5 +1,5 @@
-//! How many accelerators a storage feeds, as people and programs read it: every trial as a row, the answer in words,
-//! and whether the storage or the instrument set the border.
+//! The report of `feedline capacity`, as text and JSON: every trial as a row, the answer in one sentence, and whether
+//! the storage or feedline itself is the limit.
 
 use model::ledger::Calibration;
 use model::plan::StorePlan;
@@ -9,33 +9,33 @@ use serde_json::{Value, json};
 
 use crate::commands::capacity::search::{Answer, Depth, Trial};
 
-/// What ended the search.
+/// Why the search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum End {
-    /// One rank more misses the target.
+    /// One more rank misses the target.
     Target,
-    /// The data set has no samples for one rank more.
+    /// The data set has too few samples for one more rank.
     DataSet,
-    /// Nobody wanted to know more.
+    /// The search reached `--up-to`, or the most ranks a plan can have.
     UpTo,
 }
 
-/// A search that is over.
+/// A finished search.
 #[derive(Debug)]
 pub struct CapacityReport<'a> {
     pub workload: &'a str,
     pub store: &'a StorePlan,
-    /// 0 to 1.
+    /// AU, from 0 to 1.
     pub target: f64,
     pub answer: Answer,
     pub end: End,
-    /// The instrument's own, at one rank more than the answer.
+    /// The own ceiling of feedline, with one rank more than the answer.
     pub ceiling: Option<Calibration>,
 }
 
 impl CapacityReport<'_> {
-    /// Whether the run that the answer rests on is worth something.
+    /// Whether the run that confirms the answer is valid.
     pub fn is_valid(&self) -> bool {
         self.answer.confirmed(self.answer.ranks).is_none_or(|trial| trial.broken.is_empty())
     }
@@ -46,7 +46,7 @@ impl CapacityReport<'_> {
         let header = ["ranks", "AU %", "MB/s", "steps", "target", "run", "note"];
         let table = super::table(header, 0..4, trials.into_iter().map(row));
         let mut text = format!(
-            "{}, {} store{}\n\n{table}\n\n{}\n",
+            "{}, {} backend{}\n\n{table}\n\n{}\n",
             self.workload,
             self.store,
             super::simulated(self.store.is_simulated()),
@@ -65,36 +65,39 @@ impl CapacityReport<'_> {
         let seen = |ranks| self.answer.confirmed(ranks).map_or("not measured".to_owned(), au);
         let feeds = format!("{} at {target} ({})", counted(ranks, "accelerator"), seen(ranks));
         match self.end {
-            _ if !self.answer.clear => format!("about {feeds}: no clear border"),
+            _ if !self.answer.clear => format!("about {feeds}: full runs and probes disagree"),
             End::Target if ranks == 0 => {
-                format!("no accelerator at {target}; even one accelerator: {}", seen(1))
+                format!("0 accelerators at {target}; with 1: {}", seen(1))
             }
             End::Target => format!("{feeds}; with {}: {}", grouped(ranks + 1), seen(ranks + 1)),
-            End::DataSet => format!("at least {feeds}; the data set ends at {}", counted(ranks, "rank")),
-            End::UpTo => format!("at least {feeds}; the search ends at {}", counted(ranks, "rank")),
+            End::DataSet => format!(
+                "at least {feeds}; the data set is too small for more than {}",
+                counted(ranks, "rank")
+            ),
+            End::UpTo => format!("at least {feeds}; the search was limited to {}", counted(ranks, "rank")),
         }
     }
 
-    /// Who set the border, where it was not the storage.
+    /// A sentence about the limit, if the storage is not the limit.
     fn instrument(&self) -> Option<String> {
         if self.end != End::Target {
             return None;
         }
         if self.store.is_null() {
             return Some(
-                "the null store reads nothing: this is what the instrument itself can feed here".to_owned(),
+                "the null backend reads nothing: this is feedline's own ceiling on this host".to_owned(),
             );
         }
         self.instrument_limits().filter(|limits| *limits)?;
         let own = self.ceiling?.au_percent?;
         let more = counted(self.answer.ranks + 1, "accelerator");
         Some(format!(
-            "the instrument, not the storage, is the limit: with {more} the null store reaches only AU {own:.2} % on \
-             this host"
+            "the limit is feedline, not the storage: with {more}, the null backend reaches only AU {own:.2} % on this \
+             host"
         ))
     }
 
-    /// Whether the instrument alone would miss the target with one rank more.
+    /// Whether feedline itself, on the null backend, misses the target with one more rank.
     fn instrument_limits(&self) -> Option<bool> {
         let own = self.ceiling?.au_percent?;
         Some(own < 100.0 * self.target)
@@ -138,7 +141,7 @@ fn row(trial: &Trial) -> [String; 7] {
     ]
 }
 
-/// A trial as soon as it is over: `probe      4 ranks  AU 99.10 %, 1,234 MB/s: met`
+/// The line that is printed when a trial ends: `probe      4 ranks  AU 99.10 %, 1,234 MB/s: met`
 pub fn trial_line(trial: &Trial) -> String {
     format!("{:<9} {:>12}  {}: {}", depth(trial), counted(trial.ranks, "rank"), au(trial), met(trial))
 }
@@ -194,24 +197,24 @@ mod tests {
     }
 
     #[test]
-    fn the_report_of_a_border_is_exact() {
+    fn the_report_of_a_limit_is_exact() {
         use Depth::{Confirmed, Probe};
         let seen = [(1, Probe, 99.9), (2, Probe, 80.0), (1, Confirmed, 99.5), (2, Confirmed, 81.25)];
         let trials = seen.map(|(ranks, depth, au)| trial(ranks, depth, au)).to_vec();
-        let mut border = report(1, End::Target, trials);
-        border.ceiling = Some(ceiling(99.0));
-        assert_eq!(border.text(), EXPECTED);
-        border.ceiling = Some(ceiling(85.0));
-        let limited = "the instrument, not the storage, is the limit: with 2 accelerators the null store reaches only \
+        let mut limit = report(1, End::Target, trials);
+        limit.ceiling = Some(ceiling(99.0));
+        assert_eq!(limit.text(), EXPECTED);
+        limit.ceiling = Some(ceiling(85.0));
+        let limited = "the limit is feedline, not the storage: with 2 accelerators, the null backend reaches only \
                        AU 85.00 % on this host\n";
-        assert_eq!(border.text(), format!("{EXPECTED}{limited}"));
-        assert!(border.is_valid());
-        border.answer.trials[2].broken = vec!["on-time".to_owned()];
-        assert!(!border.is_valid());
+        assert_eq!(limit.text(), format!("{EXPECTED}{limited}"));
+        assert!(limit.is_valid());
+        limit.answer.trials[2].broken = vec!["on-time".to_owned()];
+        assert!(!limit.is_valid());
     }
 
     const EXPECTED: &str = "\
-snapshot, posix store
+snapshot, posix backend
 
  ranks   AU %  MB/s  steps  target   run        note
      1  99.90  12.5     60  met      probe
@@ -228,15 +231,15 @@ snapshot, posix store
         let words = |ranks, end, trials| report(ranks, end, trials).words();
         assert_eq!(
             words(0, End::Target, full(1, 79.6)),
-            "no accelerator at AU 90 %; even one accelerator: AU 79.60 %, 13 MB/s"
+            "0 accelerators at AU 90 %; with 1: AU 79.60 %, 13 MB/s"
         );
         assert_eq!(
             words(4, End::DataSet, full(4, 95.0)),
-            "at least 4 accelerators at AU 90 % (AU 95.00 %, 50 MB/s); the data set ends at 4 ranks"
+            "at least 4 accelerators at AU 90 % (AU 95.00 %, 50 MB/s); the data set is too small for more than 4 ranks"
         );
         assert_eq!(
             words(8, End::UpTo, full(8, 95.0)),
-            "at least 8 accelerators at AU 90 % (AU 95.00 %, 100 MB/s); the search ends at 8 ranks"
+            "at least 8 accelerators at AU 90 % (AU 95.00 %, 100 MB/s); the search was limited to 8 ranks"
         );
     }
 }

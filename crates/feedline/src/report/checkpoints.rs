@@ -1,5 +1,5 @@
-//! Checkpoints as a person or a program reads them: what each save made training wait for and when it was safe, what
-//! each restore brought, the rates by MLPerf's rule and by DLIO's, and how often to save.
+//! The report on checkpoints, as text and JSON: how long each save blocked training and when it was durable, what each
+//! restore read, the rates by MLPerf's rule and by DLIO's, and how often to save.
 
 use std::fmt::Write;
 
@@ -11,12 +11,13 @@ use model::statistics::median;
 use model::units::{Bytes, Nanos, counted, significant};
 use serde_json::{Map, Value, json};
 
-/// What was planned and seen of checkpoints.
+/// The plan and the observations of a run's checkpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckpointReport<'a> {
     pub plan: &'a CheckpointPlan,
     pub seen: &'a Checkpoints,
-    /// Mean time between failures of the job, if advice is wanted, and one step of training, if there was any.
+    /// Mean time between failures of the job, if advice is requested; and the time of a training step, if the run
+    /// trained.
     pub between_failures: Option<Nanos>,
     pub step: Option<Nanos>,
 }
@@ -37,7 +38,8 @@ impl CheckpointReport<'_> {
         self.seen.restores.iter().filter(|restore| restore.failure.is_none())
     }
 
-    /// What DLIO times: rank 0 in its call. That returns early where something goes on in the background.
+    /// What DLIO measures: the time of rank 0 in the save call, which returns early if work continues in the
+    /// background.
     fn dlio_span(&self, save: &Saved) -> Nanos {
         match self.plan.save {
             SaveMode::Direct => save.first_rank_ns,
@@ -45,7 +47,7 @@ impl CheckpointReport<'_> {
         }
     }
 
-    /// DLIO's keys: its GB are GiB, and its rate is the size of the whole checkpoint by rank 0's time.
+    /// DLIO's keys. Its GB are GiB, and its rate is the size of the whole checkpoint divided by the time of rank 0.
     pub fn dlio_metric(&self, metric: &mut Map<String, Value>) {
         let size = self.plan.geometry.reported_bytes();
         let saves: Vec<Nanos> = self.good_saves().map(|save| self.dlio_span(save)).collect();
@@ -93,7 +95,7 @@ impl CheckpointReport<'_> {
         })
     }
 
-    /// How often to save, by the medians of what was measured.
+    /// How often to save, from the medians of the measured times.
     pub fn advice(&self) -> Option<Advice> {
         self.between_failures?;
         let middle = |spans: Vec<f64>| median(&spans).map(Nanos::from_seconds);
@@ -114,7 +116,7 @@ impl CheckpointReport<'_> {
             let beside = self.seen.steps_beside.count;
             let _ = writeln!(
                 text,
-                "steps took {} times as long while a checkpoint was on its way in the background ({})",
+                "steps took {} times as long while a checkpoint was written in the background ({})",
                 significant(slowdown),
                 counted(beside, "step")
             );
@@ -160,7 +162,7 @@ impl CheckpointReport<'_> {
     }
 
     fn restores_table(&self) -> String {
-        let header = ["checkpoint", "from", "took", "slowest rank", "GiB/s", "in memory %", "compared"];
+        let header = ["checkpoint", "from", "took", "slowest rank", "GiB/s", "cached %", "compared"];
         let rows = self.seen.restores.iter().map(|restore| {
             let moment = restore.moment.folder();
             if restore.failure.is_some() {
@@ -201,11 +203,7 @@ impl CheckpointReport<'_> {
                 format!("{} (sd {})", significant(mean), significant(stdev))
             })
         };
-        format!(
-            "{} GiB/s by the slowest rank, as MLPerf counts; {} by rank 0, as DLIO does\n",
-            mean(slowest),
-            mean(dlio)
-        )
+        format!("{} GiB/s by the slowest rank (MLPerf); {} by rank 0 (DLIO)\n", mean(slowest), mean(dlio))
     }
 
     fn advice_lines(&self) -> String {
@@ -229,7 +227,7 @@ impl CheckpointReport<'_> {
     }
 }
 
-/// A restore with the share of it that was in memory, which is what one looks for.
+/// A restore, with the share of its bytes that was cached.
 fn with_share(restore: &Restored) -> Value {
     let mut value = json!(restore);
     value["memory_share"] = json!(restore.cached_share());
@@ -244,7 +242,7 @@ fn figure(rate: Option<f64>) -> String {
     rate.map_or("n/a".to_owned(), significant)
 }
 
-/// A run without training in a line, behind its number of ranks.
+/// The rest of the heading of a run without training, after its number of ranks.
 pub fn heading(plan: &CheckpointPlan) -> String {
     let geometry = &plan.geometry;
     let scale = match geometry.scale.is_whole() {
@@ -252,7 +250,7 @@ pub fn heading(plan: &CheckpointPlan) -> String {
         false => format!(", {} of the model", geometry.scale),
     };
     format!(
-        ", {} of {} a checkpoint{scale}, saved {}, {} store{}",
+        ", {} with {} per checkpoint{scale}, {} save, {} backend{}",
         counted(geometry.file_count(), "file"),
         Bytes(geometry.total_bytes()),
         plan.save.name(),
@@ -261,7 +259,7 @@ pub fn heading(plan: &CheckpointPlan) -> String {
     )
 }
 
-/// The shape of checkpoints in lines of name and value.
+/// The files and bytes of checkpoints, as lines of name and value.
 pub fn geometry_lines(plan: &CheckpointPlan) -> Vec<(String, String)> {
     let geometry = &plan.geometry;
     let (total, ranks) = (geometry.total_bytes(), geometry.ranks);
@@ -271,7 +269,7 @@ pub fn geometry_lines(plan: &CheckpointPlan) -> Vec<(String, String)> {
     let spread = if least == most { exact(*most) } else { format!("{} to {}", exact(*least), exact(*most)) };
     let line = |name: &str, value: String| (name.to_owned(), value);
     let mut lines = vec![line(
-        "spread over ranks",
+        "parallelism",
         format!(
             "tensor {} x pipeline {} x data {}, ZeRO {}",
             geometry.tensor, geometry.pipeline, geometry.data, geometry.zero
@@ -286,7 +284,7 @@ pub fn geometry_lines(plan: &CheckpointPlan) -> Vec<(String, String)> {
         line("optimizer states, unscaled", exact(geometry.optimizer_total_bytes())),
         line("scale", geometry.scale.to_string()),
         line("ranks allowed", ranks_allowed(plan)),
-        line("save", format!("{}, {} store", plan.save.name(), plan.last)),
+        line("save", format!("{}, {} backend", plan.save.name(), plan.last)),
         line("memory for buffers", Bytes(plan.memory_bytes()).to_string()),
     ]);
     lines

@@ -1,4 +1,4 @@
-//! Two results side by side: each figure with its ratio, how sure that is, and what to be wary of.
+//! The report of `feedline compare`: each figure of both sides with its ratio and confidence interval, and notes.
 
 use std::fmt::Write;
 
@@ -12,23 +12,23 @@ use super::repeats::{Repeats, ends};
 use crate::commands::compare::Side;
 use crate::commands::saved::Saved;
 
-/// Seed of the intervals: the same results give the same answer.
+/// Seed of the intervals: the same results always give the same answer.
 const SEED: u64 = 1;
 
 /// A figure that is compared.
 struct Metric {
     key: &'static str,
     name: &'static str,
-    /// What it is for B to have more of it, or less.
+    /// The word for B having more of it, or less.
     more: &'static str,
     less: &'static str,
     of_epoch: fn(&Saved, &EpochFigures) -> Option<f64>,
-    /// Of a run as a whole.
+    /// The figure of a whole run.
     of_run: fn(&Saved, &Figures) -> Option<f64>,
     shown: fn(f64) -> String,
 }
 
-/// The latency is that of samples: every store cuts its reads as it likes, samples are the same everywhere.
+/// The latency is that of samples: I/O backends split reads differently, but samples are the same everywhere.
 const METRICS: [Metric; 4] = [
     Metric {
         key: "samples_per_second",
@@ -75,16 +75,17 @@ const METRICS: [Metric; 4] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Units {
     Runs,
-    /// Epochs of all runs; without the first of each run where there are others.
+    /// Epochs of all runs; without the first epoch of each run if all runs have several.
     Epochs {
         without_first: bool,
     },
 }
 
 impl Units {
-    /// Runs are independent of one another, epochs of one run are not: they share whatever that run met. So runs count
-    /// where there are several on both sides. A run's first epoch differs by nature: folders and inodes that it looked
-    /// up are in memory for the others, whatever is done about the pages of the files.
+    /// Runs are independent of one another; epochs of one run are not, because they share the conditions of that run.
+    /// So a run is one observation if both sides have several runs. The first epoch of a run differs from the others:
+    /// the directory entries and inodes that it looks up are cached for later epochs, whatever the state of the page
+    /// cache.
     fn of(a: &[Run<'_>], b: &[Run<'_>]) -> Units {
         if a.len() > 1 && b.len() > 1 {
             return Units::Runs;
@@ -97,16 +98,17 @@ impl Units {
         if self == Units::Runs { "runs" } else { "epochs" }
     }
 
-    /// What is to be known about them.
+    /// Notes on this kind of observation.
     fn notes(self) -> Vec<String> {
         let first = match self {
             Units::Runs => return Vec::new(),
-            Units::Epochs { without_first: true } => "is left out",
-            Units::Epochs { without_first: false } => "is among them",
+            Units::Epochs { without_first: true } => "excluded",
+            Units::Epochs { without_first: false } => "included",
         };
         vec![
-            format!("the first epoch of a run, which finds less in memory than others, {first}"),
-            "epochs of one run share what that run met: several runs on both sides say more".to_owned(),
+            format!("the first epoch of each run, which finds less in the cache than later ones, is {first}"),
+            "epochs of one run are not independent; for a better comparison, use several runs on each side"
+                .to_owned(),
         ]
     }
 }
@@ -127,7 +129,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Whether a result of this side is of a simulated device.
+/// Whether a result on this side used a simulated device.
 fn is_simulated(side: &Side) -> bool {
     side.results.iter().any(|saved| saved.plan.is_simulated())
 }
@@ -147,12 +149,12 @@ fn observations(runs: &[Run<'_>], units: Units, metric: &Metric) -> Repeats {
     Repeats::new(values, SEED)
 }
 
-/// One figure of both sides.
+/// One figure, on both sides.
 struct Pair {
     metric: &'static Metric,
     a: Repeats,
     b: Repeats,
-    /// B over A.
+    /// B / A.
     ratio: Option<f64>,
     interval: Option<(f64, f64)>,
 }
@@ -169,7 +171,7 @@ impl Pair {
         }
     }
 
-    /// `None`: nobody can tell.
+    /// `None`: there are too few observations.
     fn differs(&self) -> Option<bool> {
         self.interval.map(|(low, high)| !(low..=high).contains(&1.0))
     }
@@ -177,8 +179,8 @@ impl Pair {
     fn answer(&self) -> String {
         match (self.differs(), self.ratio) {
             (_, None) => "n/a".to_owned(),
-            (None, _) => "too few to tell".to_owned(),
-            (Some(false), _) => "no difference shown".to_owned(),
+            (None, _) => "too few observations".to_owned(),
+            (Some(false), _) => "no significant difference".to_owned(),
             (Some(true), Some(ratio)) if ratio > 1.0 => self.metric.more.to_owned(),
             (Some(true), _) => self.metric.less.to_owned(),
         }
@@ -225,7 +227,7 @@ pub struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Of sides that may be compared; `notes` says under which reserve.
+    /// Compares two sides that can be compared; `notes` has the reservations so far.
     pub fn new(a: &'a Side, b: &'a Side, mut notes: Vec<String>) -> Comparison<'a> {
         let runs = [a, b].map(Run::all);
         let units = Units::of(&runs[0], &runs[1]);
@@ -235,7 +237,7 @@ impl<'a> Comparison<'a> {
             Pair::new(metric, a, b)
         };
         let pairs: Vec<Pair> = METRICS.iter().map(pair).collect();
-        // MiB/s vary as samples/s do.
+        // MiB/s would only repeat the notes of samples/s.
         for pair in pairs.iter().filter(|pair| pair.metric.key != "mib_per_second") {
             for (side, repeats) in [(a, &pair.a), (b, &pair.b)] {
                 let wary = repeats.notes(pair.metric.shown).into_iter();
@@ -265,7 +267,7 @@ impl<'a> Comparison<'a> {
             let _ = writeln!(text, "{sentence}");
         }
         let [a, b] = self.counts();
-        let more = if a.min(b) < FEWEST { format!("; an interval takes {FEWEST}") } else { String::new() };
+        let more = if a.min(b) < FEWEST { format!("; an interval needs {FEWEST}") } else { String::new() };
         let _ = writeln!(text, "\nmedians of {a} and {b} {}{more}", self.units.name());
         for note in &self.notes {
             let _ = writeln!(text, "note: {note}");
@@ -273,7 +275,7 @@ impl<'a> Comparison<'a> {
         text
     }
 
-    /// Observations on each side.
+    /// Number of observations on each side.
     fn counts(&self) -> [usize; 2] {
         let most = |of: fn(&Pair) -> &Repeats| self.pairs.iter().map(|pair| of(pair).values.len()).max();
         [most(|pair| &pair.a), most(|pair| &pair.b)].map(|count| count.unwrap_or(0))
@@ -318,8 +320,8 @@ mod tests {
         assert!(text.starts_with("B is 1.20 x A in samples/s (95 % 1.1"), "{text}");
         assert!(text.ends_with("): faster"), "{text}");
         assert!(sentence(&a.map(|value| 0.5 * value)).ends_with(": slower"));
-        assert!(sentence(&[100.2, 100.9, 99.1, 100.0, 99.6]).ends_with(": no difference shown"));
-        assert_eq!(sentence(&[150.0]), "B is 1.50 x A in samples/s: too few to tell");
+        assert!(sentence(&[100.2, 100.9, 99.1, 100.0, 99.6]).ends_with(": no significant difference"));
+        assert_eq!(sentence(&[150.0]), "B is 1.50 x A in samples/s: too few observations");
         assert_eq!(pair(&[0.0], &[1.0]).sentence(), None);
         assert_eq!(pair(&[], &a).answer(), "n/a");
     }

@@ -1,5 +1,5 @@
-//! The result folder, `RESULTS/WORKLOAD/TIME/`: written under a hidden name, flushed, and renamed into place, so that
-//! it is there completely or not at all.
+//! The result folder, `RESULTS/WORKLOAD/TIME/`: written under a hidden name, flushed and then renamed, so that it
+//! exists either completely or not at all.
 
 use std::io::{BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
@@ -16,15 +16,14 @@ use super::sums::{self, Sum, Summing, Sums};
 use super::{write_lines, write_pretty};
 use crate::supervisor;
 
-/// Makes the workload's results folder and sees that something can be written there, before a long run and not
-/// after it.
+/// Creates the workload's results folder and checks that it is writable, before a long run instead of after it.
 pub fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFolders> {
     let name = safe_name(workload);
     let cannot = |what: &str| format!("cannot {what} the results folder {}", results.join(&name).display());
     let mut made = FreshFolders::default();
-    made.add(make_path(results).with_context(|| cannot("make"))?);
-    let parent = Held::open(results).with_context(|| cannot("make"))?;
-    made.add(Made::new(&parent, &name).with_context(|| cannot("make"))?);
+    made.add(make_path(results).with_context(|| cannot("create"))?);
+    let parent = Held::open(results).with_context(|| cannot("create"))?;
+    made.add(Made::new(&parent, &name).with_context(|| cannot("create"))?);
     parent.sync().with_context(|| cannot("flush"))?;
     let folder = parent.below(&name).with_context(|| cannot("use"))?;
     let probe = format!(".feedline-probe-{}", supervisor::number());
@@ -33,8 +32,8 @@ pub fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFol
     Ok(made)
 }
 
-/// Folders that were made for a result, innermost first. Those that are still empty when this goes are removed: a run
-/// that leaves no result leaves no trace.
+/// Folders that were created for a result, innermost first. Dropping this removes those that are still empty, so a run
+/// without a result leaves nothing behind.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct FreshFolders(Vec<Arc<Made>>);
@@ -50,27 +49,27 @@ impl FreshFolders {
 
 impl Drop for FreshFolders {
     fn drop(&mut self) {
-        // A folder with something in it stays, which is the point.
+        // A folder that is not empty is kept.
         self.0.iter().for_each(|folder| folder.undo());
     }
 }
 
-/// Folders that are of no use to anyone unless the program ends well, innermost first.
+/// Folders to remove if the program ends early, innermost first.
 static LEAVINGS: Mutex<Vec<Arc<Made>>> = Mutex::new(Vec::new());
 
 fn leave(folder: &Arc<Made>) {
     LEAVINGS.lock().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::clone(folder));
 }
 
-/// Removes what a result was to be written to, where nothing was. A folder with a result in it stays.
+/// Removes the folders that were created for a result if nothing was written to them. A folder with a result is kept.
 pub fn remove_leavings() {
     LEAVINGS.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|folder| folder.undo());
 }
 
-/// How the name of a result folder begins that is not complete.
+/// The prefix of the name of an incomplete result folder.
 const PARTIAL: &str = ".partial-";
 
-/// Whether a folder has the name of a result that is being written, or that a killed run left behind.
+/// Whether the name of a folder is that of an incomplete result, which a run is writing or a killed run left behind.
 pub fn is_partial(folder: &Path) -> bool {
     folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PARTIAL))
 }
@@ -78,15 +77,15 @@ pub fn is_partial(folder: &Path) -> bool {
 /// Writes the content of a file.
 type Content<'a> = dyn Fn(&mut dyn Write) -> anyhow::Result<()> + 'a;
 
-/// A file of a result. Files are written one by one in their order, straight to the disk, so that a result of many
-/// epochs takes no memory beside that of its ledger.
+/// A file of a result. Files are written one at a time, in order, directly to disk, so that writing a result of many
+/// epochs needs no memory in addition to its ledger.
 struct Document {
     name: &'static str,
     write: fn(&mut dyn Write, &Outcome<'_>) -> anyhow::Result<()>,
     present: fn(&Outcome<'_>) -> bool,
 }
 
-/// The files of a result. The summary is the last one: it has the most memory that was taken.
+/// The files of a result. The summary is written last, because it states the peak memory.
 const DOCUMENTS: [Document; 5] = [
     Document {
         name: "spec.yaml",
@@ -103,11 +102,11 @@ const DOCUMENTS: [Document; 5] = [
     },
 ];
 
-/// Writes the result and says where it is.
+/// Writes the result and returns its path.
 pub fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
     let name = safe_name(&outcome.plan.workload);
     let place = || format!("cannot write the result to {}", results.join(&name).display());
-    // They were there when the run began.
+    // These folders existed when the run started, but may have been removed since.
     make_path(results).with_context(place)?;
     let results_folder = Held::open(results).with_context(place)?;
     results_folder.make_folder(&name).with_context(place)?;
@@ -124,7 +123,7 @@ pub fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Makes a folder for a result that is not complete. One that was killed may have had the same number.
+/// Creates the folder for an incomplete result. A killed run with the same process id may have left one behind.
 fn make_partial(parent: &Held) -> anyhow::Result<Made> {
     let number = supervisor::number();
     for attempt in 1..1000 {
@@ -145,7 +144,7 @@ fn write_files(folder: &Made, outcome: &Outcome<'_>) -> anyhow::Result<()> {
     folder.folder().sync().context("cannot flush the folder")
 }
 
-/// Writes a file and flushes it; returns its sum.
+/// Writes a file and flushes it; returns its checksum.
 fn put(folder: &Made, name: &str, write: &Content<'_>) -> anyhow::Result<Sum> {
     let put = || -> anyhow::Result<Sum> {
         let mut file = Summing::new(BufWriter::new(folder.create(name)?));
@@ -161,7 +160,8 @@ fn put_text(folder: &Made, name: &str, text: &str) -> anyhow::Result<()> {
     put(folder, name, &|to| Ok(to.write_all(text.as_bytes())?)).map(drop)
 }
 
-/// Gives the finished folder its name: the time, and a number if two runs end in one second. Says which it is.
+/// Renames the finished folder to the current time, with a number if several runs end in the same second. Returns the
+/// name.
 fn publish(partial: &Made) -> anyhow::Result<String> {
     let stamp = meter::folder_stamp();
     for attempt in 1..1000 {
@@ -170,10 +170,10 @@ fn publish(partial: &Made) -> anyhow::Result<String> {
             return Ok(name);
         }
     }
-    Err(anyhow!("too many results with the time {stamp}"))
+    Err(anyhow!("too many results for the time {stamp}"))
 }
 
-/// A workload's name as one component of a path.
+/// A workload's name as a single path component.
 pub fn safe_name(name: &str) -> String {
     let safe: String =
         name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
@@ -194,7 +194,7 @@ fn write_epochs(to: &mut dyn Write, outcome: &Outcome<'_>) -> anyhow::Result<()>
     Ok(())
 }
 
-/// One line; a figure that could not be measured is an empty field.
+/// One line. A figure that could not be measured is an empty field.
 fn csv_line(phase: Phase, epoch: &EpochFigures) -> String {
     let maybe = |figure: Option<f64>| figure.map_or(String::new(), |figure| figure.to_string());
     let fields = [

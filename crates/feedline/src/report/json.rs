@@ -1,4 +1,4 @@
-//! The two ways in which JSON is written: for people, and for what is mostly numbers.
+//! The two styles of JSON output: indented for reading, and compact lines for documents that are mostly numbers.
 
 use std::io::{Result, Write};
 
@@ -13,13 +13,13 @@ pub fn pretty(value: &impl Serialize) -> anyhow::Result<String> {
     String::from_utf8(bytes).context("JSON is not text")
 }
 
-/// The same, written as it is made: a result may be larger than the memory that is free.
+/// The same, streamed: a result may be larger than the free memory.
 pub fn write_pretty(to: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
     write_json(to, value, PrettyFormatter::with_indent(b"    "))
 }
 
-/// JSON with one line for each key, and for each entry of its lists: small, and yet it can be looked through. For
-/// documents that are mostly numbers; with an indent they would be mostly spaces.
+/// JSON with one line for each key and for each entry of its lists: compact but still readable. For documents that are
+/// mostly numbers, which an indent would fill with spaces.
 pub fn write_lines(to: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
     write_json(to, value, Lines::default())
 }
@@ -34,7 +34,7 @@ fn write_json(
     to.write_all(b"\n").context("cannot write JSON")
 }
 
-/// How `lines` are broken: the outermost object and the lists in it, and nothing deeper.
+/// Breaks lines in the outermost object and in its lists, and nowhere deeper.
 #[derive(Debug, Default)]
 struct Lines {
     depth: u32,

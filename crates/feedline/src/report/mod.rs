@@ -1,5 +1,5 @@
-//! What people and programs get to read. A report is made from the three documents; stdout is for the report, stderr
-//! for notes, and nothing else in the program writes to either.
+//! All output. Reports are made from spec, plan and ledger. Reports go to stdout, notes to stderr; no other module
+//! writes to either.
 
 pub mod capacity;
 pub mod checkpoints;
@@ -26,7 +26,7 @@ pub use json::{pretty, write_lines, write_pretty};
 
 use crate::exit::Failure;
 
-/// Writes to stdout. A reader that has gone away (`feedline ... | head`) is not an error.
+/// Writes to stdout. A closed pipe (`feedline ... | head`) is not an error.
 pub fn out(text: &str) -> Result<(), Failure> {
     to_stdout(|stdout| Ok(stdout.write_all(text.as_bytes())?))
 }
@@ -39,7 +39,7 @@ pub fn out_json(value: &impl Serialize) -> Result<(), Failure> {
 fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> Result<(), Failure> {
     let mut stdout = BufWriter::new(std::io::stdout().lock());
     let written = write(&mut stdout).and_then(|()| Ok(stdout.flush()?));
-    // What is left in the buffer after an error has nowhere to go.
+    // Discards what is left in the buffer after an error.
     let _ = stdout.into_parts();
     let is_gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
     match written {
@@ -50,29 +50,29 @@ fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> Result
     }
 }
 
-/// Writes a line to stderr. Nobody may be reading it, and that is no reason to stop.
+/// Writes a line to stderr. Errors are ignored: stderr may be closed.
 pub fn note(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
-/// Shows warnings with their remedies.
+/// Prints warnings with their remedies.
 pub fn warnings(warnings: &[Warning]) {
     for warning in warnings {
         note(&format!("warning: {warning}\n  help: {}", warning.remedy()));
     }
 }
 
-/// What follows the name of a store, or the title of a table, whose figures are those of a simulated device.
+/// A suffix for the names of simulated backends and the titles of tables with simulated figures.
 pub fn simulated(is_simulated: bool) -> &'static str {
     if is_simulated { " (simulated)" } else { "" }
 }
 
-/// Millions of bytes per second, as the literature counts, from MiB per second.
+/// Converts MiB per second to millions of bytes per second, the unit of the literature.
 pub fn megabytes(mib_per_second: f64) -> f64 {
     mib_per_second * f64::from(1 << 20) / 1e6
 }
 
-/// A table without lines. Columns whose number is in `right` are flush right.
+/// A table without borders. The columns in `right` are aligned to the right.
 pub fn table(
     header: impl Into<Row>,
     right: impl IntoIterator<Item = usize>,
@@ -91,7 +91,7 @@ pub fn table(
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// The default store, for the snapshots of reports.
+/// The default I/O backend, for snapshots of reports.
 #[cfg(test)]
 fn posix() -> &'static model::plan::StorePlan {
     use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! A plan as a person or a program reads it.
+//! The report of `feedline plan`, as text and JSON.
 
 use std::fmt::Write;
 
@@ -12,20 +12,20 @@ use serde_json::{Map, Value, json};
 
 use super::checkpoints::geometry_lines;
 
-/// The disk that the data set, or without training the checkpoints, would lie on.
+/// The disk for the data set or, without training, for the checkpoints.
 #[derive(Debug)]
 pub struct Disk {
     pub place: Location,
     pub free_bytes: Option<u64>,
 }
 
-/// A plan and what it was made for.
+/// A plan, with the host and disk that it is for.
 #[derive(Debug)]
 pub struct PlanReport<'a> {
     pub plan: &'a Plan,
     pub disk: Disk,
     pub host_memory_bytes: u64,
-    /// What limits it, if that is not the host itself.
+    /// What limits the memory, if not the host itself.
     pub memory_limit: Option<&'a str>,
     pub warnings: &'a [Warning],
 }
@@ -71,7 +71,7 @@ impl PlanReport<'_> {
         let (ranks, hosts) = (counted(plan.ranks, "rank"), counted(plan.hosts, "host"));
         match (&plan.training, &plan.checkpoint) {
             (Some(training), checkpoint) => {
-                let mut text = format!("{}: {ranks} on {hosts}, {} store\n", plan.workload, training.store);
+                let mut text = format!("{}: {ranks} on {hosts}, {} backend\n", plan.workload, training.store);
                 for (title, lines) in (TrainingSections { report: self, plan: training }).all() {
                     push_section(&mut text, title, lines);
                 }
@@ -93,11 +93,11 @@ impl PlanReport<'_> {
     fn checkpoint_lines(&self, plan: &CheckpointPlan) -> Vec<(String, String)> {
         let mut lines = geometry_lines(plan);
         if let Schedule::Alone { saves, restores, pause } = plan.schedule {
-            let what = format!("{saves} saved, {restores} restored, each after {pause}");
+            let what = format!("{saves} saved, {restores} restored, each after a pause of {pause}");
             lines.push(line("checkpoints", &what));
             let all = Bytes(plan.geometry.total_bytes().saturating_mul(plan.at_once(saves)));
             let Disk { place, free_bytes } = &self.disk;
-            let free = free_bytes.map_or(String::new(), |free| format!(", {} are free", Bytes(free)));
+            let free = free_bytes.map_or(String::new(), |free| format!(", {} free", Bytes(free)));
             lines.push(line("disk", &format!("{all} in {place}{free}")));
         }
         lines
@@ -117,7 +117,7 @@ fn checkpoint_keys(plan: &CheckpointPlan) -> Map<String, Value> {
     keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// What is said about training, section by section.
+/// The sections about training.
 struct TrainingSections<'a> {
     report: &'a PlanReport<'a>,
     plan: &'a TrainingPlan,
@@ -142,7 +142,7 @@ impl TrainingSections<'_> {
         let exact = if data.exact {
             ""
         } else {
-            " at most: how long compressed files are is known once they are written"
+            " at most: the size of compressed files is only known after they are written"
         };
         let mut lines = vec![
             line("format", &self.plan.format),
@@ -156,10 +156,10 @@ impl TrainingSections<'_> {
             ),
             self.names_line(),
         ];
-        // Not worth a line while it is the data set itself.
+        // Shown only if it differs from the size of the data set.
         if (data.read_ratio - 1.0).abs() > 0.01 {
             let read = Bytes((data.train.bytes as f64 * data.read_ratio) as u64);
-            lines.push(line("read per epoch", &format!("{read}, {:.2} x what is stored", data.read_ratio)));
+            lines.push(line("read per epoch", &format!("{read}, {:.2} x the stored bytes", data.read_ratio)));
         }
         if data.valid.files > 0 {
             let valid = format!("{}, {}", grouped(data.valid.files), Bytes(data.valid.bytes));
@@ -194,45 +194,46 @@ impl TrainingSections<'_> {
             Unit::Group(rows) => format!("groups of {} rows shuffled", grouped(rows)),
             Unit::Sample => "samples shuffled".to_owned(),
         };
-        let again = if plan.train.order.reshuffle { ", anew each epoch" } else { ", the same each epoch" };
+        let again =
+            if plan.train.order.reshuffle { ", reshuffled each epoch" } else { ", the same each epoch" };
         let again = if plan.train.order.unit == Unit::None { "" } else { again };
         let time = Nanos::from_seconds(plan.estimate.compute_seconds).to_string();
         let dropped = match shards.dropped() {
             0 => "none".to_owned(),
-            count => format!("{} samples, at the end of each epoch's order", grouped(count)),
+            count => format!("{} samples at the end of each epoch", grouped(count)),
         };
         vec![
             line("samples", &grouped(shards.samples)),
             line(
                 "steps per epoch",
                 &format!(
-                    "{} of {} ranks x batch {}",
+                    "{}, each {} ranks x batch {}",
                     grouped(shards.steps),
                     plan.ranks(),
                     grouped(shards.batch)
                 ),
             ),
             line("dropped remainder", &dropped),
-            line("shard of a rank", &format!("{} samples, a stretch of the order", grouped(share))),
+            line("shard of a rank", &format!("{} consecutive samples of the order", grouped(share))),
             line("order", &format!("{order}{again}")),
             line("epochs", &plan.epochs.to_string()),
             line("time if storage keeps up", &time),
         ]
     }
 
-    /// How batches are fetched and prepared; docs/loaders.md draws it.
+    /// How batches are fetched and prepared; docs/loaders.md has diagrams.
     fn loader_lines(&self) -> Vec<(String, String)> {
         let (loader, batch) = (&self.plan.loader, self.plan.train.shards.batch);
         let takes = match (loader.discipline, loader.chunk_samples >= batch) {
             (Discipline::Synthetic, _) => "nothing is read".to_owned(),
-            (_, true) => "whole batches, their samples one after another".to_owned(),
+            (_, true) => "whole batches, one sample after another".to_owned(),
             (_, false) => format!("{} at a time", counted(loader.chunk_samples, "sample")),
         };
-        let turns = if loader.in_turn { ", in turn" } else { ", whoever is free" };
+        let turns = if loader.in_turn { ", in turn" } else { ", when it is free" };
         let window = match loader.window {
             Window::Open => String::new(),
-            Window::Chunks(chunks) => format!("; at most {chunks} ahead of the oldest that is missing"),
-            Window::Batch => "; one batch after the other".to_owned(),
+            Window::Chunks(chunks) => format!("; at most {chunks} ahead of the oldest missing one"),
+            Window::Batch => "; one batch at a time".to_owned(),
         };
         let name = format!("{:?}", loader.discipline).to_lowercase();
         let mut lines = vec![
@@ -249,21 +250,21 @@ impl TrainingSections<'_> {
         }
         let Interleave { cycle, block } = self.plan.train.interleave;
         if cycle > 1 {
-            let what = format!("{cycle} side by side, {} of each in turn", counted(block, "sample"));
+            let what = format!("{cycle} interleaved, {} from each in turn", counted(block, "sample"));
             lines.push(line("files", &what));
         }
         if loader.lead_samples > 0 {
             let what =
-                format!("{} samples are read before the first is handed on", grouped(loader.lead_samples));
+                format!("{} samples are read before the first is delivered", grouped(loader.lead_samples));
             lines.push(line("shuffle buffer", &what));
         }
         if loader.preprocess.works() {
             let each = Nanos::from_seconds(loader.preprocess.time.mean());
             let threads = loader.preprocess.threads_per_rank;
-            let who = threads.map_or("by each reader".to_owned(), |n| format!("{n} at once per rank"));
+            let place = threads.map_or("in each reader".to_owned(), |n| format!("{n} at once per rank"));
             lines.push(line(
                 "preprocessing",
-                &format!("{}, {each} a sample, {who}", loader.preprocess.kind.name()),
+                &format!("{}, {each} per sample, {place}", loader.preprocess.kind.name()),
             ));
         }
         if let Some(rate) = self.plan.device.copy_bytes_per_second {
@@ -275,7 +276,7 @@ impl TrainingSections<'_> {
 
     fn demand_lines(&self) -> Vec<(String, String)> {
         let Some(demand) = self.plan.estimate.demand else {
-            return vec![line("per accelerator", "without limit: steps have no compute time")];
+            return vec![line("per accelerator", "unlimited: steps have no compute time")];
         };
         let all = self.plan.ranks() as f64;
         let mib = |rate: f64| format!("{} MiB/s", significant(rate));
@@ -301,7 +302,7 @@ impl TrainingSections<'_> {
         let mut lines: Vec<_> =
             estimate.memory.iter().map(|term| line(&term.what, &Bytes(term.bytes).to_string())).collect();
         lines.push(line(
-            "together",
+            "total",
             &format!("{} of {}", Bytes(estimate.memory_bytes), Bytes(self.report.host_memory_bytes)),
         ));
         lines.extend(self.report.memory_limit.map(|limit| line("limit", limit)));
@@ -312,7 +313,7 @@ impl TrainingSections<'_> {
         let rule = &self.plan.estimate.mlperf;
         let satisfied = if rule.satisfied { "satisfied" } else { "not satisfied" };
         vec![
-            line("files for 500 steps each", &grouped(rule.steps_floor_files)),
+            line("files for 500 steps per rank", &grouped(rule.steps_floor_files)),
             line("files for 5 x memory of all hosts", &grouped(rule.memory_floor_files)),
             line(
                 "required",

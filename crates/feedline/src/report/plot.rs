@@ -1,48 +1,48 @@
-//! A grouped bar plot as SVG, in the manner of the literature's figures: groups along the x axis, colours for the rest,
-//! whiskers for the doubt. Pure: figures in, text out.
+//! A grouped bar plot as SVG: groups along the x axis, one colour per series, whiskers for intervals. Pure: figures in,
+//! text out.
 
 use std::fmt::Write;
 
 use model::units::grouped;
 
-/// What is drawn.
+/// The data of a plot.
 #[derive(Clone, Debug, Default)]
 pub struct Figure {
     pub title: String,
     pub x_label: String,
     pub y_label: String,
-    /// Along the x axis.
+    /// Labels along the x axis.
     pub groups: Vec<String>,
-    /// What each colour stands for.
+    /// Label of each colour.
     pub series: Vec<String>,
-    /// For each group a bar of each colour; `None` where there is nothing to show.
+    /// For each group, a bar of each colour; `None` if there is no value.
     pub bars: Vec<Vec<Option<Bar>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Bar {
     pub value: f64,
-    /// From where to where the value may lie.
+    /// The interval of the value.
     pub whisker: Option<(f64, f64)>,
-    /// Of a simulated device: drawn hollow.
+    /// The value of a simulated device; drawn hollow.
     pub simulated: bool,
 }
 
-/// Told apart by people who do not see all colours, and in print (Okabe and Ito's palette, without black and yellow).
+/// Distinguishable in print and with colour blindness (Okabe and Ito's palette, without black and yellow).
 const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 const INK: &str = "#222222";
 const GREY: &str = "#d9d9d9";
 
-/// How a bar of a simulated device differs.
+/// The style of a bar of a simulated device.
 const HOLLOW: &str = " style=\"fill-opacity:0.35\" stroke=\"#222222\" stroke-dasharray=\"4 3\"";
 
-/// Pixels around and within the plot.
+/// Sizes in pixels.
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 24.0;
 const HEIGHT: f64 = 260.0;
 const NARROWEST: f64 = 540.0;
 const LINE: f64 = 20.0;
-/// About how wide a letter of the labels is.
+/// Approximate width of a letter in labels.
 const LETTER: f64 = 7.0;
 
 impl Figure {
@@ -115,7 +115,7 @@ impl Figure {
         let inner = frame.bar - 2.0;
         let name = self.series.get(series).filter(|name| !name.is_empty());
         let name = name.map_or(String::new(), |name| format!(", {name}"));
-        let told = escaped(&format!(
+        let tooltip = escaped(&format!(
             "{}={group}{name}: {} {}{}",
             self.x_label,
             number(bar.value, frame.step / 100.0),
@@ -126,7 +126,7 @@ impl Figure {
         let _ = writeln!(
             svg,
             "<rect class=\"bar\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{inner:.1}\" height=\"{:.1}\" {}{dashes}>\
-             <title>{told}</title></rect>",
+             <title>{tooltip}</title></rect>",
             x + 1.0,
             frame.bottom - top,
             fill(series)
@@ -146,26 +146,26 @@ impl Figure {
             );
         }
         let label = number(bar.value, frame.step / 10.0);
-        // A number that does not fit over its bar would run into its neighbour's.
+        // A number wider than its bar would overlap the next one.
         if label.len() as f64 * 5.6 <= frame.bar {
             text(svg, middle, above - 4.0, "middle", "font-size=\"10\"", &label);
         }
     }
 }
 
-/// Where everything is.
+/// The layout.
 struct Frame {
     top: f64,
     bottom: f64,
     right: f64,
-    /// Width of a group with its gap, of the gap, and of a bar.
+    /// Widths of a group with its gap, of the gap, and of a bar.
     group: f64,
     gap: f64,
     bar: f64,
-    /// The y axis' end and the distance of its marks.
+    /// The end of the y axis, and the distance of its ticks.
     most: f64,
     step: f64,
-    /// Where each legend entry stands.
+    /// The position of each legend entry.
     legend: Vec<(f64, f64)>,
 }
 
@@ -178,7 +178,7 @@ impl Frame {
         let title = LETTER * 1.25 * figure.title.chars().count() as f64;
         let width = (groups * (series * wanted + gap)).max(NARROWEST - LEFT - RIGHT).max(title);
         let group = width / groups;
-        // Wide groups of few bars would look like blocks.
+        // Limits the width of bars in wide groups.
         let bar = ((group - gap) / series).min(72.0);
         let gap = group - bar * series;
         let right = LEFT + width;
@@ -196,7 +196,7 @@ impl Frame {
     }
 }
 
-/// Entries from left to right, in as many lines as they take. One series needs no legend.
+/// Positions of the entries from left to right, wrapped into lines. A single series needs no legend.
 fn legend(series: &[String], right: f64) -> Vec<(f64, f64)> {
     let (mut x, mut y) = (LEFT, 24.0 + 1.3 * LINE);
     let mut places = Vec::new();
@@ -211,7 +211,7 @@ fn legend(series: &[String], right: f64) -> Vec<(f64, f64)> {
     places
 }
 
-/// The distance of about five marks: 1, 2 or 5 times a power of ten.
+/// The distance for about five ticks: 1, 2 or 5 times a power of ten.
 fn tick_step(highest: f64) -> f64 {
     if !(highest > 0.0 && highest.is_finite()) {
         return 1.0;
@@ -221,13 +221,13 @@ fn tick_step(highest: f64) -> f64 {
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * power).find(|step| *step >= rough).unwrap_or(rough)
 }
 
-/// With as many digits as tell two steps apart.
+/// The value, with enough digits to distinguish two steps.
 fn number(value: f64, step: f64) -> String {
     let digits = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
     if digits == 0 { grouped(value.round() as u64) } else { format!("{value:.digits$}") }
 }
 
-/// The fill of a series; when the colours are used up they come again, paler.
+/// The fill of a series. After the last colour they repeat, paler.
 fn fill(number: usize) -> String {
     let opacity = 0.5f64.powi((number / COLOURS.len()) as i32).max(0.1);
     format!("fill=\"{}\" fill-opacity=\"{opacity}\"", COLOURS[number % COLOURS.len()])
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_escaped_and_what_is_missing_marked() {
+    fn text_is_escaped_and_missing_values_are_marked() {
         let mut figure = figure(2, 2);
         figure.bars[1][0] = None;
         let svg = figure.svg();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_without_anything_is_still_one() {
+    fn an_empty_figure_is_valid() {
         assert!(Figure::default().svg().ends_with("</svg>\n"));
         let mut figure = figure(1, 1);
         figure.bars[0][0] = Some(Bar { value: 0.0, whisker: None, simulated: true });
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_round_numbers() {
+    fn ticks_are_round_numbers() {
         for (highest, step) in [(11.0, 5.0), (9.0, 2.0), (163.0, 50.0), (0.4, 0.1), (0.0, 1.0), (5e6, 1e6)] {
             assert!((tick_step(highest) - step).abs() < 1e-9, "{highest}: {}", tick_step(highest));
         }

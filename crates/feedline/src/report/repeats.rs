@@ -1,11 +1,11 @@
-//! The same figure of several runs or epochs: its middle, how far that can be trusted, and what to be wary of before
-//! one trusts it at all.
+//! A figure of several runs or epochs: its median, the confidence interval, and warning signs such as outliers and
+//! drift.
 
 use model::statistics::{Confidence, coefficient_of_variation, drift, median, median_confidence, outliers};
 use model::units::counted;
 use serde::Serialize;
 
-/// Repeats that differ by more than this are worth a remark.
+/// A coefficient of variation above this gets a note.
 const CV_LIMIT: f64 = 0.05;
 
 /// The values of a figure, in the order in which they were measured.
@@ -14,9 +14,9 @@ pub struct Repeats {
     pub median: Option<f64>,
     pub interval: Option<(f64, f64)>,
     pub cv: Option<f64>,
-    /// Values that stand apart from the others.
+    /// Values far from the others.
     pub outliers: Vec<f64>,
-    /// How much the values rise from the first to the last, as a share of the median, where that is no chance.
+    /// The rise from the first to the last value, as a share of the median, if it is statistically significant.
     pub drift: Option<f64>,
     pub values: Vec<f64>,
 }
@@ -33,7 +33,7 @@ impl Repeats {
         }
     }
 
-    /// What to be wary of; values are shown as `shown` does.
+    /// Warning signs as notes; `shown` formats a value.
     pub fn notes(&self, shown: fn(f64) -> String) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(cv) = self.cv.filter(|cv| *cv > CV_LIMIT) {
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_to_be_wary_of_is_said() {
+    fn variation_outliers_and_drift_are_noted() {
         let notes = |values: &[f64]| Repeats::new(values.to_vec(), 1).notes(significant);
         assert_eq!(notes(&[100.0, 101.0, 99.0, 100.0, 100.0]), Vec::<String>::new());
         assert_eq!(notes(&[100.0, 101.0, 99.0, 100.0, 150.0]), ["varies by 20 %", "1 outlier: 150"]);

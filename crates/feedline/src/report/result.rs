@@ -1,5 +1,5 @@
-//! `summary.json`: DLIO's keys, in DLIO's order and by DLIO's formulas, and a `feedline` object beside them with what
-//! was really seen and what it is worth.
+//! `summary.json`: DLIO's keys, in DLIO's order and by DLIO's formulas, and a `feedline` object with the observed
+//! figures and the verdict.
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +19,11 @@ use serde_json::{Map, Value, json};
 
 use super::checkpoints::CheckpointReport;
 
-/// The most memory that the process has had resident. It is looked at when it is first needed, which is when the
-/// summary is written: after the larger files of the result.
+/// The peak resident memory of the process. It is read when it is first needed: when the summary is written, after the
+/// larger files of the result.
 pub type Peak = LazyCell<Option<u64>>;
 
-/// A run that is over, with all that is known about it.
+/// A finished run, with all data for its report.
 pub struct Outcome<'a> {
     pub plan: &'a Plan,
     pub spec: &'a Spec,
@@ -31,10 +31,10 @@ pub struct Outcome<'a> {
     pub verdict: &'a Verdict,
     pub host: &'a Host,
     pub warnings: &'a [Warning],
-    /// From the start of the command to the end of settling: a part of the time to the first batch.
+    /// From the start of the command to the end of settling; part of the time to the first batch.
     pub settling: Nanos,
     pub peak_rss_bytes: Peak,
-    /// Mean time between failures of the job, if advice on checkpoints is wanted.
+    /// Mean time between failures of the job, if advice on checkpoints is requested.
     pub between_failures: Option<Nanos>,
 }
 
@@ -51,13 +51,13 @@ impl Outcome<'_> {
         metrics::epochs(self.ledger, phase)
     }
 
-    /// Whether the target was met; a run that did not reach its end has not shown it either way.
+    /// Whether the target was met; `None` for an incomplete run.
     pub fn meets(&self, training: &TrainingPlan, figures: &Figures) -> Option<bool> {
         let complete = self.verdict.status != Status::Incomplete;
         figures.meets(training.metric.au_target).filter(|_| complete)
     }
 
-    /// The content of `summary.json`: DLIO's keys in DLIO's order, and feedline's own object behind them.
+    /// The content of `summary.json`: DLIO's keys in DLIO's order, then the `feedline` object.
     pub fn summary(&self) -> impl Serialize {
         let (host, set) = (self.host, self.data_set());
         let memory = host.memory_bytes as f64;
@@ -83,7 +83,7 @@ impl Outcome<'_> {
         }
     }
 
-    /// The data set as DLIO describes it, also of a run that reads none.
+    /// The data set as DLIO describes it, even if the run does not read it.
     fn data_set(&self) -> DataSet {
         let Some(TrainingPlan { data, metric, .. }) = &self.plan.training else {
             let set = &self.spec.dataset;
@@ -116,7 +116,7 @@ impl Outcome<'_> {
         metric
     }
 
-    /// What is known of the run's checkpoints, if it was to take any.
+    /// The report on the run's checkpoints, if the plan has any.
     pub fn checkpoints(&self) -> Option<CheckpointReport<'_>> {
         let seen = &self.ledger.checkpoints;
         let step = self.plan.training.as_ref().map(|training| {
@@ -127,8 +127,8 @@ impl Outcome<'_> {
         Some(CheckpointReport { plan, seen, between_failures, step })
     }
 
-    /// DLIO's metric keys for one phase. Its MB are MiB and its bytes per sample nominal; the real
-    /// ones are in `feedline.epochs`.
+    /// DLIO's metric keys for one phase. Its MB are MiB, and its bytes per sample are nominal; `feedline.epochs` has
+    /// the real ones.
     fn dlio_metric(
         &self,
         prefix: &str,
@@ -191,17 +191,18 @@ impl Outcome<'_> {
         }
     }
 
-    /// From the start of the command to the first batch, without generation and calibration.
+    /// The time from the start of the command to the first batch, without generation and calibration.
     fn first_batch(&self) -> Option<Nanos> {
         Some(self.settling + self.ledger.first_batch_ns?)
     }
 
-    /// Why the rate by the clock is not the one in the metric window, where they differ by more than a few per cent.
+    /// Why the rate by the clock differs from the rate in the metric window, if they differ by more than a few per
+    /// cent.
     pub fn clock_difference(&self, phase: Phase) -> Option<String> {
         metrics::clock_difference(self.plan.training.as_ref(), self.ledger, phase)
     }
 
-    /// What was compared with what the files should hold, over all epochs, and what that took.
+    /// How much data was compared with the expected content over all epochs, and the time this took.
     fn checked(&self, training: &TrainingPlan) -> Value {
         let (mut sum, mut cpu) = (Checked::default(), Nanos::ZERO);
         for phase in [Phase::Train, Phase::Eval] {
@@ -223,7 +224,7 @@ impl Outcome<'_> {
         })
     }
 
-    /// No more fetches of training were in flight at once.
+    /// The upper bound on the fetches in flight during training.
     fn in_flight_bound(&self) -> u64 {
         let epochs = self.ledger.epochs(Phase::Train).into_iter();
         epochs.map(|epoch| self.ledger.node_total(epoch, Phase::Train).in_flight_bound).max().unwrap_or(0)
@@ -262,7 +263,7 @@ struct Own<'a> {
     checkpoint: Option<Value>,
 }
 
-/// What the instrument met while it trained, and what it can do.
+/// Errors during training, and what feedline itself can do.
 #[derive(Serialize)]
 struct Instrument {
     errors: Errors,
@@ -270,7 +271,7 @@ struct Instrument {
     first_batch_seconds: Option<f64>,
 }
 
-/// What was seen of training.
+/// The observations of training.
 #[derive(Serialize)]
 struct Trained<'a> {
     latency: BTreeMap<String, Quantiles>,
@@ -282,14 +283,15 @@ struct Trained<'a> {
     eval_epochs: Epochs<'a>,
 }
 
-/// The epochs of a phase, made one by one as they are written.
+/// The epochs of a phase, computed one at a time while they are written.
 struct Epochs<'a> {
     outcome: &'a Outcome<'a>,
     training: &'a TrainingPlan,
     phase: Phase,
 }
 
-/// The figures of an epoch, and beside what was delivered what the plan deals out: equal if each sample came once.
+/// The figures of an epoch, and the digest of the planned samples, which equals that of the delivered samples if each
+/// sample was delivered exactly once.
 #[derive(Serialize)]
 struct Epoch {
     #[serde(flatten)]
@@ -334,7 +336,7 @@ struct Summary<'a> {
     feedline: Own<'a>,
 }
 
-/// What the store was asked to be and what it turned out to be.
+/// The requested I/O backend and the observed facts about it.
 fn observed_store(requested: &str, ledger: &Ledger) -> Value {
     let mut facts: BTreeMap<&str, String> = BTreeMap::new();
     for (property, mode) in &ledger.conditions.modes {

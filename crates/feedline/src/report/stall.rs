@@ -1,5 +1,5 @@
-//! What holds the accelerators up, as people and programs read it: the parts of the time, the verdict in words with the
-//! next step to try, and what a cache would bring.
+//! The report of `feedline stall`, as text and JSON: the parts of the time, the verdict with the next steps to try, and
+//! the predicted effect of a cache.
 
 use std::fmt::Write;
 
@@ -10,24 +10,24 @@ use serde_json::{Value, json};
 use crate::commands::stall::attribution::{Attribution, Limit};
 use crate::commands::stall::cache::State;
 
-/// Shares of the bytes that the what-if table is made for.
+/// The cached shares of the bytes in the what-if table.
 const CACHED_PERCENT: [u32; 6] = [0, 25, 50, 75, 90, 95];
 
-/// An analysis that is over.
+/// A finished analysis.
 #[derive(Debug)]
 pub struct StallReport<'a> {
     pub workload: &'a str,
     pub store: &'a StorePlan,
     pub ranks: u64,
     pub readers_per_rank: u64,
-    /// That count, and that do not.
+    /// Steps that are measured, and warm-up steps that are not.
     pub steps: u64,
     pub warm_up_steps: u64,
     pub attribution: Attribution,
-    /// The page cache before the runs; `None` for a store that does not use it.
+    /// The page cache before the runs; `None` for an I/O backend that does not use it.
     pub cold: Option<State>,
     pub warm: Option<State>,
-    /// Rules that the runs broke.
+    /// Rules that failed in the runs.
     pub broken: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl StallReport<'_> {
     pub fn text(&self) -> String {
         let simulated = super::simulated(self.store.is_simulated());
         let mut text = format!(
-            "{}: {}, {} store{}, {} after {} of warm-up\n\n{}\n\n",
+            "{}: {}, {} backend{}, {} after {} warm-up steps\n\n{}\n\n",
             self.workload,
             counted(self.ranks, "rank"),
             self.store,
@@ -51,7 +51,7 @@ impl StallReport<'_> {
         for step in self.next_steps() {
             let _ = writeln!(text, "  try {step}");
         }
-        let _ = write!(text, "\nif a share of the bytes came from memory{simulated}\n{}\n", self.what_if());
+        let _ = write!(text, "\npredicted effect of a cache{simulated}\n{}\n", self.what_if());
         text
     }
 
@@ -63,25 +63,20 @@ impl StallReport<'_> {
             [part.to_owned(), format!("{seconds:.3}"), format!("{percent:.1}"), rate(mb), what.to_owned()]
         };
         let rows = [
-            row("compute", seen.compute_seconds, seen.ingestion_mb_per_second, "what accelerators take in"),
+            row("compute", seen.compute_seconds, seen.ingestion_mb_per_second, "demand of the accelerators"),
             row(
                 "preprocessing stall",
                 seen.prep_stall_seconds,
                 Some(seen.prep_mb_per_second),
-                "what arrives from memory",
+                "rate from memory",
             ),
-            row(
-                "fetch stall",
-                seen.fetch_stall_seconds,
-                seen.fetch_mb_per_second,
-                "what fetching alone brings",
-            ),
-            row("total", seen.total_seconds, Some(seen.cold_mb_per_second), "what arrived"),
+            row("fetch stall", seen.fetch_stall_seconds, seen.fetch_mb_per_second, "rate of fetching alone"),
+            row("total", seen.total_seconds, Some(seen.cold_mb_per_second), "measured rate"),
         ];
         super::table(["part", "seconds", "%", "MB/s", ""], 1..4, rows)
     }
 
-    /// What the figures rest on.
+    /// The evidence behind the figures.
     fn notes(&self) -> Vec<String> {
         let state = |run: &str, state: &State| {
             let doubt = if state.verified { "" } else { "unverified: " };
@@ -90,7 +85,7 @@ impl StallReport<'_> {
         let mut notes: Vec<String> = match (&self.cold, &self.warm) {
             (Some(cold), Some(warm)) => vec![state("cold", cold), state("warm", warm)],
             _ => vec![format!(
-                "the {} store has no page cache, warm is as cold: the warm run was made on the null store",
+                "the {} backend does not use the page cache; the warm run used the null backend",
                 self.store
             )],
         };
@@ -122,7 +117,7 @@ impl StallReport<'_> {
         match seen.limit() {
             Limit::Compute => Vec::new(),
             Limit::Preprocessing => vec![
-                format!("{threads}; where they preprocess, that is more threads for it too"),
+                format!("{threads}; if readers preprocess, this also adds preprocessing threads"),
                 "less work per sample, or more cores".to_owned(),
             ],
             Limit::Fetching => {
@@ -131,8 +126,8 @@ impl StallReport<'_> {
                 let share = 100.0 * seen.share_needed();
                 vec![
                     threads,
-                    format!("faster storage: {needed} are wanted, {there} arrive"),
-                    format!("a cache: {share:.0} % of the bytes from memory would do"),
+                    format!("faster storage: {needed} needed, {there} measured"),
+                    format!("a cache: {share:.0} % of the bytes from memory would be enough"),
                 ]
             }
         }
@@ -210,23 +205,23 @@ mod tests {
     }
 
     const EXPECTED: &str = "\
-snapshot: 2 ranks, posix store, 40 steps after 5 of warm-up
+snapshot: 2 ranks, posix backend, 40 steps after 5 warm-up steps
 
  part                 seconds      %   MB/s
- compute                2.000   25.0  400.0  what accelerators take in
- preprocessing stall    0.500    6.2  320.0  what arrives from memory
- fetch stall            5.500   68.8  145.5  what fetching alone brings
- total                  8.000  100.0  100.0  what arrived
+ compute                2.000   25.0  400.0  demand of the accelerators
+ preprocessing stall    0.500    6.2  320.0  rate from memory
+ fetch stall            5.500   68.8  145.5  rate of fetching alone
+ total                  8.000  100.0  100.0  measured rate
 
 cold run: 0 of 200,000 pages were in memory before
 warm run: unverified: 100,000 of 200,000 pages were in memory before
 
 verdict: storage is the limit: accelerators wait for it 69 % of the time
   try more readers: reader.read_threads is 4
-  try faster storage: 320 MB/s are wanted, 100 MB/s arrive
-  try a cache: 70 % of the bytes from memory would do
+  try faster storage: 320 MB/s needed, 100 MB/s measured
+  try a cache: 70 % of the bytes from memory would be enough
 
-if a share of the bytes came from memory
+predicted effect of a cache
  cached %   MB/s  speed-up
         0  100.0      1.00
        25  132.8      1.33
@@ -237,7 +232,7 @@ if a share of the bytes came from memory
 ";
 
     #[test]
-    fn other_limits_have_other_words() {
+    fn each_limit_has_its_own_verdict() {
         let prep = report(2.0, 7.0, 7.1);
         assert!(
             prep.contains("verdict: preprocessing is the limit: accelerators wait for it 70 % of the time")

@@ -1,5 +1,5 @@
-//! `SHA256SUMS`: what the bytes of a result folder come to, in the form that `sha256sum -c` reads. It is written last,
-//! and a folder that does not agree with it to the byte is no result.
+//! `SHA256SUMS`: the checksums of a result folder, in the format of `sha256sum -c`. It is written last, and a folder
+//! that does not match it exactly is not accepted as a result.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,11 +12,11 @@ use sha2::{Digest, Sha256};
 
 pub const NAME: &str = "SHA256SUMS";
 
-/// The sum of each file, by name.
+/// The checksum of each file, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums(BTreeMap<String, String>);
 
-/// A writer that sums up what goes through it, so that nobody has to hold it as a whole.
+/// A writer that computes the checksum of what passes through it, so that the content need not be in memory as a whole.
 #[derive(Debug)]
 pub struct Summing<W> {
     to: W,
@@ -28,7 +28,7 @@ impl<W> Summing<W> {
         Summing { to, hash: Sha256::new() }
     }
 
-    /// The writer, and the sum of what was written.
+    /// Returns the writer and the checksum of what was written.
     pub fn finish(self) -> (W, Sum) {
         (self.to, Sum::of(self.hash))
     }
@@ -46,7 +46,7 @@ impl<W: Write> Write for Summing<W> {
     }
 }
 
-/// The sum of a file, as `sha256sum` prints it.
+/// The checksum of a file, as `sha256sum` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sum(String);
 
@@ -61,13 +61,13 @@ impl Sums {
         self.0.insert(name.to_owned(), sum);
     }
 
-    /// What a text says, as far as it says anything.
+    /// Parses a text; lines that cannot be parsed are skipped.
     fn read(text: &str) -> Sums {
         let pairs = text.lines().filter_map(|line| line.split_once("  "));
         Sums(pairs.map(|(sum, name)| (name.to_owned(), sum.to_owned())).collect())
     }
 
-    /// How these, found in a folder, differ from those that were written down.
+    /// How these checksums, computed from a folder, differ from those in the file.
     fn against(&self, written: &Sums) -> String {
         let missing = written.0.keys().find(|name| !self.0.contains_key(*name));
         let extra = self.0.keys().find(|name| !written.0.contains_key(*name));
@@ -76,8 +76,8 @@ impl Sums {
         match (missing, extra, changed) {
             (Some(name), ..) => format!("{name} is missing"),
             (None, Some(name), _) => format!("{name} does not belong to the result"),
-            (None, None, Some((name, _))) => format!("{name} is not as it was written: its sum is another"),
-            (None, None, None) => format!("{NAME} is not as it was written"),
+            (None, None, Some((name, _))) => format!("{name} was changed: checksum mismatch"),
+            (None, None, None) => format!("{NAME} was changed"),
         }
     }
 }
@@ -88,14 +88,14 @@ impl fmt::Display for Sums {
     }
 }
 
-/// The files of a folder with their bytes, if these are the ones that were written, all of them and no other.
+/// The files of a folder with their bytes, if they are exactly those that were written.
 pub fn checked(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let (mut files, mut sums) = (BTreeMap::new(), Sums::default());
     for entry in fs::read_dir(folder).context("cannot read the folder")? {
         let entry = entry.context("cannot read the folder")?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if !entry.file_type().with_context(|| name.clone())?.is_file() {
-            bail!("{name} does not belong to the result: it is no file");
+            bail!("{name} does not belong to the result: it is not a regular file");
         }
         let bytes = fs::read(entry.path()).with_context(|| format!("cannot read {name}"))?;
         if name != NAME {
@@ -104,9 +104,9 @@ pub fn checked(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
         files.insert(name, bytes);
     }
     let written = files.remove(NAME).ok_or_else(|| {
-        anyhow!("{NAME} is missing: the folder is incomplete, or of a version that did not write it")
+        anyhow!("{NAME} is missing: the folder is incomplete, or was written by a version without checksums")
     })?;
-    // As a whole: then there is no second way to write the same sums.
+    // Compares the whole text, so that only one form of the checksums is accepted.
     if written != sums.to_string().as_bytes() {
         bail!("{}", sums.against(&Sums::read(&String::from_utf8_lossy(&written))));
     }
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn the_difference_is_named() {
         let written = sums(&[("a", "1"), ("b", "2")]);
         assert_eq!(Sums::read(&written.to_string()), written);
         for (found, words) in [
             (sums(&[("a", "1")]), "b is missing"),
             (sums(&[("a", "1"), ("b", "2"), ("c", "3")]), "c does not belong to the result"),
-            (sums(&[("a", "1"), ("b", "3")]), "b is not as it was written: its sum is another"),
-            (written.clone(), "SHA256SUMS is not as it was written"),
+            (sums(&[("a", "1"), ("b", "3")]), "b was changed: checksum mismatch"),
+            (written.clone(), "SHA256SUMS was changed"),
         ] {
             assert_eq!(found.against(&written), words);
         }

@@ -1,5 +1,5 @@
-//! A sweep as people and programs read it: one row per cell with the median of its runs, the speed-up against the first
-//! cell and its interval, and what to be wary of. Made from the journal and from nothing else.
+//! The report of `feedline sweep`, as text, JSON, CSV and plot: one row per cell with the median of its runs, the
+//! speed-up over the first cell with its interval, and notes. It is made from the journal alone.
 
 use model::ledger::Calibration;
 use model::spec::canonical_key;
@@ -19,12 +19,12 @@ use crate::commands::sweep::journal::{Entry, Header};
 pub struct Runs<'a> {
     /// A value for each key.
     pub settings: Vec<String>,
-    /// Whether a device was simulated.
+    /// Whether a simulated device was used.
     pub simulated: bool,
     pub runs: Vec<&'a Entry>,
 }
 
-/// What they come to.
+/// The figures of a cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellFigures {
     /// A value for each key.
@@ -34,20 +34,20 @@ pub struct CellFigures {
     pub mb_per_second: Repeats,
     pub au_percent: Repeats,
     pub blocked_seconds: Repeats,
-    /// Against the first cell, in what the sweep compares.
+    /// Speed-up over the first cell, in the figure that the sweep compares.
     pub speed_up: Option<f64>,
     pub speed_up_interval: Option<(f64, f64)>,
     pub failed: usize,
-    /// Why the last of them failed.
+    /// The error of the last failed run.
     pub error: Option<String>,
-    /// Rules of the verdict that a run broke.
+    /// Rules of the verdict that failed in a run.
     pub broken: Vec<String>,
     /// Rules that could not be checked in a run.
     pub unchecked: Vec<String>,
 }
 
-/// What cells are compared by: what they read in a second, or, where nothing but the way of saving varies, the time for
-/// which a save makes training wait.
+/// The figure by which cells are compared: samples per second or, if only settings of checkpoints vary, the time for
+/// which a save blocks training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compared {
@@ -72,7 +72,7 @@ impl Compared {
         }
     }
 
-    /// How much faster a cell is than the first, and how sure that is.
+    /// The speed-up of a cell over the first one, and its interval.
     fn speed_up(self, own: &Repeats, first: &Repeats, seed: u64) -> (Option<f64>, Option<(f64, f64)>) {
         let (more, less) = match self {
             Compared::SamplesPerSecond => (own, first),
@@ -115,7 +115,7 @@ impl CellFigures {
         }
     }
 
-    /// What to be wary of.
+    /// Reasons to distrust the figures of the cell.
     fn notes(&self, compared: Compared) -> Vec<String> {
         let mut notes = Vec::new();
         if self.simulated {
@@ -135,7 +135,7 @@ impl CellFigures {
     }
 }
 
-/// A sweep that is over.
+/// A finished sweep.
 #[derive(Debug)]
 pub struct SweepReport<'a> {
     header: &'a Header,
@@ -145,7 +145,7 @@ pub struct SweepReport<'a> {
 }
 
 impl<'a> SweepReport<'a> {
-    /// From the runs of each cell, in the grid's order.
+    /// Makes the report from the runs of each cell, in the order of the grid.
     pub fn new(
         header: &'a Header,
         cells: impl Iterator<Item = Runs<'a>>,
@@ -164,12 +164,12 @@ impl<'a> SweepReport<'a> {
         SweepReport { header, cells, compared, ceiling }
     }
 
-    /// What follows the title of a table or plot in which some or all devices are simulated.
+    /// A suffix for the title of a table or plot in which some or all devices are simulated.
     fn simulated(&self) -> &'static str {
         let mut cells = self.cells.iter();
         match (cells.clone().any(|cell| cell.simulated), cells.all(|cell| cell.simulated)) {
             (_, true) => " (simulated)",
-            (true, false) => " (simulated in part)",
+            (true, false) => " (partly simulated)",
             (false, false) => "",
         }
     }
@@ -206,7 +206,7 @@ impl<'a> SweepReport<'a> {
         let mut text = format!("{}{}\n\n{table}\n", self.header.sweep, self.simulated());
         if self.compared == Compared::BlockedSeconds {
             text.push_str(
-                "\nblocked: mean time for which training waits for a save; speed-ups compare that time\n",
+                "\nblocked: mean time for which a save blocks training; speed-ups compare this time\n",
             );
         }
         if let Some(own) = self.ceiling {
@@ -246,7 +246,7 @@ impl<'a> SweepReport<'a> {
         text
     }
 
-    /// The first key along the x axis, the combinations of the others as colours.
+    /// The plot: the first key along the x axis, the combinations of the others as colours.
     pub fn figure(&self) -> Figure {
         let Some((first, others)) = self.header.over.split_first() else { return Figure::default() };
         let series = self.cells.len() / first.values.len().max(1);
@@ -274,7 +274,7 @@ impl<'a> SweepReport<'a> {
     }
 }
 
-/// Where the column of blocked time goes in.
+/// Position of the column of blocked time.
 const BLOCKED: usize = 3;
 
 fn row(cell: &CellFigures, compared: Compared) -> [String; 7] {
@@ -319,7 +319,7 @@ fn csv_line(cell: &CellFigures, compared: Compared) -> String {
     fields.join(",") + "\n"
 }
 
-/// A field of CSV: quoted where it would be taken for several.
+/// A field of CSV, quoted if necessary.
 fn field(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -410,7 +410,7 @@ varies by 20 %; 1 outlier: 300\"
 ";
 
     #[test]
-    fn a_first_cell_without_figures_is_no_measure() {
+    fn without_figures_of_the_first_cell_there_are_no_speed_ups() {
         let (first, second) = (runs(&[], Some("broken"), &[]), runs(&[200.0; 3], None, &[]));
         with_report([&first, &second], |report| {
             assert!(

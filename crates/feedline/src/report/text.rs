@@ -1,5 +1,5 @@
-//! The result as a person reads it: a table of epochs, the figures of the run, the verdict with its reasons, and
-//! where to go from here.
+//! The text report of `feedline run`: a table of epochs, the figures of the run, the verdict with its reasons, and the
+//! next commands to try.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -40,10 +40,10 @@ pub fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String {
 
 const NEXT: &str = "
 next
-  feedline workloads                              what else is built in
-  feedline plan retinanet_b200 --ranks 4          what a real workload needs
+  feedline workloads                              list the built-in workloads
+  feedline plan retinanet_b200 --ranks 4          requirements of a real workload
   feedline run demo --ranks 4 --set reader.read_threads=4
-  feedline run demo --store null                  what this machine could do with storage that never waits
+  feedline run demo --store null                  how fast feedline itself is on this host
 ";
 
 fn heading(plan: &Plan) -> String {
@@ -57,7 +57,7 @@ fn heading(plan: &Plan) -> String {
 
 fn training_heading(plan: &TrainingPlan) -> String {
     format!(
-        " x {}, {} of {}, {} store{}, {} x {} of {}",
+        " x {}, {} of {}, {} backend{}, {} x {} of {}",
         counted(plan.loader.readers_per_rank, "reader"),
         counted(plan.data.train.files, "file"),
         plan.format,
@@ -69,7 +69,7 @@ fn training_heading(plan: &TrainingPlan) -> String {
     )
 }
 
-/// How long operations took, kind by kind.
+/// Latencies by kind of operation.
 fn latency_table(outcome: &Outcome<'_>, phase: Phase) -> String {
     let latencies = outcome.ledger.latencies(phase);
     let rows = latencies.each().filter_map(|(name, spans)| {
@@ -103,7 +103,7 @@ fn epochs_table(outcome: &Outcome<'_>, training: &TrainingPlan, phase: Phase) ->
     super::table(header, 0..columns, rows.into_iter().map(shown))
 }
 
-/// The columns of a table, and which of them are shown only where there is something in them.
+/// The columns of the table of epochs, and those that are hidden if they are empty.
 const HEADER: [&str; 13] = [
     "epoch",
     "AU %",
@@ -121,7 +121,7 @@ const HEADER: [&str; 13] = [
 ];
 const SOMETIMES: [usize; 3] = [6, 9, 11];
 
-/// Times are means over ranks, so that they compare with the clock on the wall.
+/// Times are means over ranks, so that they can be compared with wall-clock time.
 fn mean_time(seconds: f64, ranks: u64) -> String {
     Nanos::from_seconds(seconds / ranks as f64).to_string()
 }
@@ -154,7 +154,7 @@ fn run_lines(outcome: &Outcome<'_>, training: &TrainingPlan, figures: &Figures) 
     let met = match outcome.meets(training, figures) {
         Some(true) => "met",
         Some(false) => "not met",
-        None => "not shown",
+        None => "not determined",
     };
     let spread = |spread: Option<Spread>| match spread {
         Some(Spread { mean, stdev }) => format!("{} (sd {})", significant(mean), significant(stdev)),
@@ -171,7 +171,7 @@ fn run_lines(outcome: &Outcome<'_>, training: &TrainingPlan, figures: &Figures) 
     )
 }
 
-/// The outcome of a rule in a word.
+/// The outcome of a rule in words.
 pub fn outcome(outcome: RuleOutcome) -> &'static str {
     match outcome {
         RuleOutcome::Pass => "pass",
@@ -181,7 +181,7 @@ pub fn outcome(outcome: RuleOutcome) -> &'static str {
     }
 }
 
-/// The verdict, and each rule that does not simply hold with its evidence and remedy.
+/// The verdict, and each rule that did not pass, with its evidence and remedy.
 pub fn verdict(verdict: &Verdict) -> String {
     let mut text = format!("verdict: {}\n", verdict.headline());
     for finding in verdict.rules.iter().filter(|finding| finding.outcome != RuleOutcome::Pass) {
@@ -191,14 +191,14 @@ pub fn verdict(verdict: &Verdict) -> String {
         }
     }
     if verdict.status == Status::Valid {
-        let _ = writeln!(text, "  all {} rules hold", verdict.rules.len());
+        let _ = writeln!(text, "  all {} rules passed", verdict.rules.len());
     }
     text
 }
 
 fn verdict_lines(outcome: &Outcome<'_>) -> String {
     let mut text = format!("\n{}", verdict(outcome.verdict));
-    // That it holds is no news; how much of the data that was found by, and what it took, is.
+    // The evidence of this rule is shown even if it passed: how much data was compared, and the time this took.
     let compared =
         |finding: &&Finding| finding.rule == "data-verified" && finding.outcome == RuleOutcome::Pass;
     if let Some(finding) = outcome.verdict.rules.iter().find(compared) {
@@ -209,16 +209,16 @@ fn verdict_lines(outcome: &Outcome<'_>) -> String {
     }
     let memory = (*outcome.peak_rss_bytes).map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
     let RunTimes { wall, cpu, .. } = outcome.ledger.times;
-    let _ = writeln!(text, "took {wall}, {:.1} s of CPU, {memory} of memory", cpu.seconds());
+    let _ = writeln!(text, "took {wall}, {:.1} s of CPU time, {memory} of memory", cpu.seconds());
     text
 }
 
-/// What the instrument itself can do.
+/// The own ceiling of feedline.
 pub fn ceiling(own: &Calibration) -> String {
     let au = own.au_percent.map_or("n/a".to_owned(), |au| format!("{au:.2} %"));
     let harness = Nanos::from_seconds(own.harness_seconds_per_step);
     let idle = 100.0 * own.cpu_headroom;
-    format!("own ceiling on the null store: AU {au}, {harness} per step, CPU {idle:.0} % idle")
+    format!("feedline's own ceiling on the null backend: AU {au}, {harness} per step, CPU {idle:.0} % idle")
 }
 
 #[cfg(test)]
@@ -245,7 +245,7 @@ train: {epochs: 2, computation_time: 0.025}
 evaluation: {eval_time: 0.01, epochs_between_evals: 2}
 ";
 
-    /// On a fake clock and the null store every figure is a function of the plan.
+    /// On a fake clock and the null backend, every figure is a function of the plan.
     #[test]
     fn the_report_of_a_run_is_exact() {
         let spec = spec::read(Source { name: "snapshot", text: WORKLOAD }, &[]).unwrap().spec;
@@ -302,7 +302,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
     }
 
     const EXPECTED: &str = "\
-snapshot: 2 ranks x 2 readers, 1,200 files of jpeg, null store, 2 epochs x 75 steps of 25.0 ms
+snapshot: 2 ranks x 2 readers, 1,200 files of jpeg, null backend, 2 epochs x 75 steps of 25.0 ms
 
 training
  epoch    AU %  samples/s  MiB/s  clock MiB/s  wait  compute  barrier  harness       delivered
@@ -334,7 +334,7 @@ verdict: unverified
     compare with --verify sample or full; data sets that 'feedline generate' made can be
   cache (not checkable): the null store reads nothing: this is the instrument's own ceiling
     use a file system and a kernel that tell (docs/cache.md), or --store direct
-took 3.80 s, 0.2 s of CPU, 5.0 MiB of memory
+took 3.80 s, 0.2 s of CPU time, 5.0 MiB of memory
 
 result in results/snapshot/now
 ";

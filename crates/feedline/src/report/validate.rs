@@ -1,5 +1,5 @@
-//! A result looked at again: what it is worth by the rules of this version, and where that is not what the version that
-//! wrote it said.
+//! The report of `feedline validate`: the verdict by the rules of this version, and how it differs from the recorded
+//! one.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::text;
 use crate::commands::saved::Saved;
 
-/// A rule whose outcome is another than it was; one that is new, or no longer there, has only one of the two.
+/// A rule whose outcome changed. A new rule has no `was`, a removed rule no `is`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     pub rule: String,
@@ -19,7 +19,7 @@ pub struct Change {
     pub is: Option<Outcome>,
 }
 
-/// A verdict, recomputed.
+/// A recomputed verdict.
 #[derive(Debug)]
 pub struct Validation<'a> {
     saved: &'a Saved,
@@ -37,13 +37,13 @@ impl<'a> Validation<'a> {
     pub fn text(&self) -> String {
         let Saved { folder, version, files, recorded, .. } = self.saved;
         let files = counted(*files as u64, "file");
-        let mut text = format!("{}: {files} as written by feedline {version}\n", folder.display());
+        let mut text = format!("{}: {files}, unchanged, written by feedline {version}\n", folder.display());
         text.push_str(&text::verdict(&self.verdict));
         if recorded.status != self.verdict.status || !self.changes.is_empty() {
-            let _ = writeln!(text, "the result itself says: {}", recorded.status);
+            let _ = writeln!(text, "recorded verdict: {}", recorded.status);
         }
         for Change { rule, was, is } in &self.changes {
-            let word = |outcome: Option<Outcome>| outcome.map_or("no rule", text::outcome);
+            let word = |outcome: Option<Outcome>| outcome.map_or("absent", text::outcome);
             let _ = writeln!(text, "  {rule}: was {}, is {}", word(*was), word(*is));
         }
         text
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_changed_came_or_went_are_named() {
+    fn changed_new_and_removed_rules_are_named() {
         let was = verdict(&[("same", Outcome::Pass), ("other", Outcome::Pass), ("gone", Outcome::Fail)]);
         let is = verdict(&[("other", Outcome::Fail), ("new", Outcome::Note), ("same", Outcome::Pass)]);
         let change = |rule: &str, was, is| Change { rule: rule.to_owned(), was, is };
