@@ -1,6 +1,6 @@
-//! Reads as frameworks make them: what a run asks of the kernel is what numpy, TensorFlow, pyarrow and h5py ask for the
-//! same file, request by request. Both are traced with strace and compared with access.txt, so that a changed library
-//! is told from a changed feedline.
+//! Reads like those of frameworks: a run makes the same read requests as numpy, TensorFlow, pyarrow and h5py for the
+//! same file. Both are traced with strace and compared with access.txt, so that a change of a library can be
+//! distinguished from a change of feedline.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,22 +11,22 @@ use crate::util::{Cmd, Dir, TENSORFLOW};
 
 const RECORDED: &str = include_str!("access.txt");
 
-/// The most that feedline asks for in one request; what a library reads in one is put together again.
+/// The largest request of feedline. Larger requests of a library are compared with joined requests.
 const MOST_AT_ONCE: u64 = 1 << 20;
 
-/// Offset and bytes that came.
+/// Offset, and number of bytes that were read.
 type Request = (u64, u64);
 
-/// One file, and how it is visited.
+/// One file, and how it is read.
 struct Case {
     /// Its heading in access.txt.
     name: &'static str,
     settings: &'static [&'static str],
     samples: u64,
     batch: u64,
-    /// How many times the library opens the file: for each sample, or once and takes one part after the other.
+    /// How many times the library opens the file: once for each batch, or once for all parts.
     visits: u64,
-    /// The columns that are read, for formats that have columns.
+    /// The columns that are read, for formats with columns.
     columns: &'static str,
 }
 
@@ -72,7 +72,9 @@ fn reads_of(dir: &Dir, command: Cmd<'_>) -> BTreeMap<String, Vec<Request>> {
     let done = command.traced("open,openat,read,pread64,readv,preadv,lseek", "trace").run();
     let trace = std::fs::read_to_string(dir.path("trace")).unwrap_or_default();
     if !trace.contains("openat(") {
-        done.fail("strace cannot trace here: these tests need ptrace (in a container: --cap-add SYS_PTRACE)");
+        done.fail(
+            "strace does not work here: these tests need ptrace (in a container: --cap-add SYS_PTRACE)",
+        );
     }
     done.ran();
     let root = format!("{}/", dir.path("").canonicalize().unwrap().display());
@@ -87,7 +89,7 @@ fn reads_of(dir: &Dir, command: Cmd<'_>) -> BTreeMap<String, Vec<Request>> {
     reads
 }
 
-/// Every read in a trace that brought bytes: the path and what came from where. Positions of descriptors are followed.
+/// Every read in a trace that returned bytes: path, offset and length. The positions of descriptors are tracked.
 fn requests(trace: &str) -> Vec<(String, Request)> {
     let mut found = Vec::new();
     let mut positions: BTreeMap<String, u64> = BTreeMap::new();
@@ -106,7 +108,7 @@ fn requests(trace: &str) -> Vec<(String, Request)> {
         let Some((call, result)) = whole.rsplit_once(" = ") else { continue };
         let Some((name, args)) = call.split_once('(') else { continue };
         let number = result.split([' ', '<']).next().unwrap();
-        // A descriptor with its path, `3</a/b>`: the last thing of an open, the first of the others.
+        // A descriptor with its path, `3</a/b>`: the result of an open, the first argument of other calls.
         if name.starts_with("open") {
             positions.insert(result.to_owned(), 0);
             continue;
@@ -137,7 +139,7 @@ fn last_number(args: &str) -> u64 {
     args.trim_end_matches([')', ' ']).rsplit(", ").next().unwrap().parse().unwrap()
 }
 
-/// Puts requests together that feedline has divided.
+/// Joins requests that feedline split.
 fn whole(requests: &[Request]) -> Vec<Request> {
     let mut joined: Vec<Request> = Vec::new();
     let mut full = false;
@@ -151,14 +153,14 @@ fn whole(requests: &[Request]) -> Vec<Request> {
     joined
 }
 
-/// What access.txt says, by heading.
+/// The requests in access.txt, by heading.
 fn recorded() -> BTreeMap<&'static str, Vec<Request>> {
     let mut all = BTreeMap::new();
     let mut heading = "";
     for line in RECORDED.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         if !line.starts_with(' ') {
             heading = line;
-            assert!(all.insert(heading, Vec::new()).is_none(), "{heading} stands twice in access.txt");
+            assert!(all.insert(heading, Vec::new()).is_none(), "{heading} occurs twice in access.txt");
             continue;
         }
         let pairs = line.split_whitespace().map(|word| {
@@ -179,7 +181,7 @@ fn shown(requests: &[Request]) -> String {
     text
 }
 
-/// Generates each case's file and reads it both ways.
+/// Generates the file of each case, reads it with the library and with feedline, and compares the requests.
 fn same_reads(format: &str, cases: &[Case]) {
     let dir = Dir::small();
     let (recorded, mut words, mut wrong) = (recorded(), Vec::new(), String::new());
@@ -196,13 +198,13 @@ fn same_reads(format: &str, cases: &[Case]) {
         let file = case.file(format);
         assert_eq!(ours.keys().collect::<Vec<_>>(), [&file], "files that feedline read");
         let expected = recorded.get(case.name).cloned().unwrap_or_default();
-        for (who, found) in [("the library", library[&file].clone()), ("feedline", whole(&ours[&file]))] {
+        for (reader, found) in [("the library", library[&file].clone()), ("feedline", whole(&ours[&file]))] {
             if found != expected {
-                let _ = writeln!(wrong, "{who} reads otherwise\n{}\n{}", case.name, shown(&found));
+                let _ = writeln!(wrong, "{reader} reads differently\n{}\n{}", case.name, shown(&found));
             }
         }
     }
-    assert!(wrong.is_empty(), "unlike access.txt:\n{wrong}");
+    assert!(wrong.is_empty(), "different from access.txt:\n{wrong}");
 }
 
 #[test]
@@ -280,7 +282,7 @@ fn hdf5_is_read_as_h5py_reads_it() {
     );
 }
 
-/// Neighbours as one, whatever their lengths.
+/// Joins adjacent requests, whatever their lengths.
 fn merged(requests: &[Request]) -> Vec<Request> {
     let mut joined: Vec<Request> = Vec::new();
     for &(offset, len) in requests {
@@ -294,7 +296,7 @@ fn merged(requests: &[Request]) -> Vec<Request> {
 
 #[test]
 fn a_run_reads_the_extents_that_inspect_names() {
-    // A run knows them by arithmetic, inspect by the file's own bytes.
+    // A run computes them; inspect reads them from the file.
     let dir = Dir::small();
     let formats =
         ["npy", "npz", "jpeg", "png", "csv", "hdf5", "tfrecord", "parquet", "arrow", "indexed_binary"];
@@ -320,13 +322,13 @@ fn a_run_reads_the_extents_that_inspect_names() {
             .collect();
         let (run, named) = (merged(&run[&file]), merged(&named));
         if format == "parquet" {
-            // Where values are within a column's pages a footer does not say: whole columns are named.
+            // A footer does not state where values are within the pages of a column, so inspect reports whole columns.
             let inside = |&(at, len): &Request| {
                 named.iter().any(|place| place.0 <= at && at + len <= place.0 + place.1)
             };
             assert!(run.iter().all(inside), "{run:?} in {named:?}");
         } else if ["npy", "npz"].contains(&format) {
-            // One sample's elements stand between another's: they are read once, all together.
+            // The elements of samples alternate, so they are read together, once.
             let first = named.iter().map(|place| place.0).min().unwrap();
             let end = named.iter().map(|place| place.0 + place.1).max().unwrap();
             assert_eq!(run, [(first, end - first)], "{format}");

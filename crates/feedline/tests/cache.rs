@@ -1,5 +1,5 @@
-//! Where the bytes came from: the page cache is brought into the state that was asked for, what was in it is counted,
-//! and the verdict says what that is worth. Counts are held against another program's (`fincore`).
+//! Where the bytes came from: the page cache is brought into the requested state, cached pages are counted, and the
+//! verdict judges the counts. Counts are compared with those of `fincore`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::util::{Dir, Done, walk};
 
-/// 64 files of 28 pages each, which takes milliseconds to read and is too much for chance.
+/// 64 files of 28 pages each: read in milliseconds, yet enough pages for significant counts.
 const FILES: &str = "\
 framework: pytorch
 dataset: {format: jpeg, data_folder: data, num_files_train: 64, record_length_bytes: 114688}
@@ -21,7 +21,7 @@ reader: {data_loader: pytorch, batch_size: 4, read_threads: 2, sample_shuffle: s
 train: {epochs: 3, computation_time: 0}
 ";
 
-/// Samples that are parts of files, which read-ahead brings before they are asked for.
+/// Samples that are parts of files, which read-ahead loads before they are requested.
 const PARTS: &str = "\
 framework: pytorch
 dataset: {format: npy, data_folder: data, num_files_train: 4, num_samples_per_file: 64, record_length_bytes: 65536}
@@ -36,20 +36,20 @@ fn with_data(workload: &str) -> Dir {
     dir
 }
 
-/// Whether the tests' file system tells what is in memory and what came from below. Where it does not, the other side
-/// is checked, and loudly so.
-#[expect(clippy::print_stderr, reason = "a test that cannot test what it should must say so")]
+/// Whether the file system of the tests reports cached pages and bytes from storage. If not, the tests check the
+/// opposite case and print a message.
+#[expect(clippy::print_stderr, reason = "a test that is not fully run must report it")]
 fn tells(dir: &Dir) -> bool {
     let folder = fs::File::open(dir.path(".")).unwrap();
     let ground = store::Ground::of(&folder, "the tests' folder").unwrap();
     let tells = ground.untold().is_none() && ground.file_system.counter() == store::Counter::Process;
     if !tells {
-        eprintln!("NOT TESTED as it should be: {ground:?} does not tell where bytes come from");
+        eprintln!("NOT FULLY TESTED: {ground:?} does not report where bytes come from");
     }
     tells
 }
 
-/// Runs the workload; what a busy machine does to other rules than the cache's is not asked.
+/// Runs the workload. Rules other than the cache rule may fail on a busy machine.
 fn run(dir: &Dir, flags: &[&str]) -> Done {
     dir.feedline(&["run", "w.yaml", "--quiet", "--json", "--no-calibration"]).args(flags).run()
 }
@@ -65,7 +65,7 @@ fn epochs(summary: &Value) -> Vec<&Value> {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+    value.as_f64().unwrap_or_else(|| panic!("not a number: {value}"))
 }
 
 fn data_files(dir: &Dir) -> Vec<PathBuf> {
@@ -74,7 +74,7 @@ fn data_files(dir: &Dir) -> Vec<PathBuf> {
     files
 }
 
-/// The share of the files' pages that is in memory, by the system's own program.
+/// The share of the files' pages that is cached, according to `fincore`.
 fn fincore(dir: &Dir) -> f64 {
     let files = data_files(dir);
     let mut command = Command::new("fincore");
@@ -105,7 +105,7 @@ fn epochs_from_memory_are_invalid_and_cold_ones_are_not() {
         assert_eq!(cache_rule(&run(&dir, &[]).json()).0, "not-checkable");
         return;
     }
-    // What was just written is in memory, and stays there.
+    // Files that were just written are cached and stay cached.
     let done = run(&dir, &["--cache", "as-is"]).exits(5);
     assert!(done.failed_rules().contains(&"cache".to_owned()));
     let as_is = done.json();
@@ -128,9 +128,12 @@ fn epochs_from_memory_are_invalid_and_cold_ones_are_not() {
         assert_eq!(number(&cache["counted"]["fetches"]), 64.0);
     }
     let found: Vec<f64> = epochs(&cold).iter().map(|cache| number(&cache["made"]["found"])).collect();
-    assert!(found[0] > 1000.0 && found[1..] == [0.0, 0.0], "an epoch leaves nothing for the next: {found:?}");
+    assert!(
+        found[0] > 1000.0 && found[1..] == [0.0, 0.0],
+        "an epoch leaves no cached pages for the next: {found:?}"
+    );
     assert_eq!(fincore(&dir), 0.0);
-    // Cold before, and never again: the first epoch of a run without care is honest, the others are not.
+    // The cache is cold now: with --cache as-is the first epoch passes, and the others fail.
     let (outcome, evidence) = (run(&dir, &["--cache", "as-is"]).exits(5).json(), "epoch 2, train");
     assert!(cache_rule(&outcome).1.starts_with(evidence), "{}", cache_rule(&outcome).1);
 }
@@ -152,13 +155,13 @@ fn the_count_agrees_with_fincore() {
         let counted = number(&cache["resident_share"]);
         assert!((counted - before).abs() <= 0.02, "{counted} {before}");
         assert!((number(&cache["storage_share"]) - (1.0 - before)).abs() <= 0.05, "{cache}");
-        // The kernel may take a page for itself meanwhile.
-        assert!(fincore(&dir) > 0.98, "what was read as it was stays");
+        // The kernel may reclaim a page meanwhile.
+        assert!(fincore(&dir) > 0.98, "with as-is, pages stay in the cache");
     }
 }
 
 #[test]
-fn every_road_through_the_page_cache_is_cold_and_counted() {
+fn every_backend_with_page_cache_is_cold_and_counted() {
     let dir = with_data(FILES);
     let tells = tells(&dir);
     for flags in [
@@ -181,7 +184,7 @@ fn every_road_through_the_page_cache_is_cold_and_counted() {
             assert_eq!(number(&cache["counted"]["unasked"]), 0.0);
         }
         if tells {
-            assert_eq!(fincore(&dir), 0.0, "{flags:?}: what was read was given back");
+            assert_eq!(fincore(&dir), 0.0, "{flags:?}: pages are evicted after they were read");
         }
         let latency = &summary["feedline"]["latency"];
         assert_eq!((number(&latency["probe"]["count"]), number(&latency["forget"]["count"])), (192.0, 192.0));
@@ -189,7 +192,7 @@ fn every_road_through_the_page_cache_is_cold_and_counted() {
 }
 
 #[test]
-fn past_the_page_cache_there_is_nothing_to_empty() {
+fn direct_reads_have_no_page_cache_to_empty() {
     let dir = with_data(FILES);
     let done = run(&dir, &["--store", "direct"]);
     if done.code() == Some(3) && done.stderr.contains("O_DIRECT") {
@@ -207,14 +210,14 @@ fn past_the_page_cache_there_is_nothing_to_empty() {
 }
 
 #[test]
-fn what_read_ahead_brings_is_explained() {
+fn pages_from_read_ahead_are_explained() {
     let dir = with_data(PARTS);
     let summary = run(&dir, &[]).ran().json();
     let (outcome, evidence) = cache_rule(&summary);
     assert_eq!(outcome, if tells(&dir) { "pass" } else { "not-checkable" }, "{evidence}");
 }
 
-/// Reads files again and again until it is dropped, as a process other than feedline.
+/// Reads files repeatedly until it is dropped, as a process other than feedline.
 struct OtherReader {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -240,8 +243,8 @@ impl Drop for OtherReader {
     }
 }
 
-/// Runs next to another reader of the files. Where it reads a file between eviction and count, the run is refused: also
-/// right, but not the case to be tested, so it runs again.
+/// Runs next to another reader of the files. If that reader loads a file between eviction and count, the run is
+/// refused. This is correct, but not the case to be tested, so the run is repeated.
 fn run_not_refused(dir: &Dir, flags: &[&str]) -> Done {
     for _ in 0..100 {
         let done = run(dir, flags);
@@ -271,7 +274,7 @@ fn pages_that_another_process_loads_do_not_count_for_the_storage() {
 }
 
 #[test]
-fn files_of_another_user_are_counted_all_the_same() {
+fn files_of_another_user_are_counted_too() {
     // A sample of fewer files would be too small.
     let dir = with_data(&FILES.replace("num_files_train: 64", "num_files_train: 256"));
     if !tells(&dir) || !rustix::process::geteuid().is_root() {
@@ -289,12 +292,12 @@ fn files_of_another_user_are_counted_all_the_same() {
     assert_eq!(cache_rule(&memory).0, "fail");
     for cache in epochs(&memory) {
         assert_eq!(number(&cache["resident_share"]), 1.0, "{cache}");
-        assert!(number(&cache["counted"]["in_part"]) > 0.0, "only some pages can be asked about: {cache}");
+        assert!(number(&cache["counted"]["in_part"]) > 0.0, "only some pages can be queried: {cache}");
     }
 }
 
 #[test]
-fn holes_are_read_from_no_storage() {
+fn holes_are_not_read_from_storage() {
     let dir = with_data(FILES);
     for path in data_files(&dir) {
         let file = fs::File::options().write(true).open(path).unwrap();
@@ -302,7 +305,7 @@ fn holes_are_read_from_no_storage() {
         file.set_len(4096).unwrap();
         file.set_len(bytes).unwrap();
     }
-    // With O_DIRECT too, where there is no page to count.
+    // Also with O_DIRECT, where there are no pages to count.
     for store in ["posix", "direct"] {
         let done = run(&dir, &["--verify", "none", "--store", store]);
         if done.code() == Some(3) {
@@ -321,7 +324,7 @@ fn files_that_another_process_holds_are_refused_by_name() {
     if !tells(&dir) {
         return;
     }
-    // This process is another one than the program's.
+    // This process is not the tested program.
     let held: Vec<store::Mapped> =
         data_files(&dir).iter().map(|path| store::Mapped::open(path).unwrap()).collect();
     let touched: u64 =
@@ -349,7 +352,7 @@ fn files_in_memory_are_unverified_with_the_reason() {
         let (outcome, evidence) = cache_rule(&summary);
         assert_eq!(outcome, "not-checkable", "{state}: {evidence}");
         assert!(evidence.contains("tmpfs keeps files in memory"), "{state}: {evidence}");
-        assert_eq!(epochs(&summary)[0]["storage_share"], Value::Null, "no number where there is none");
+        assert_eq!(epochs(&summary)[0]["storage_share"], Value::Null, "a missing figure is null");
     }
 }
 
@@ -364,15 +367,11 @@ fn a_sample_has_its_interval() {
         let interval = &cache["resident_interval"];
         assert!(number(&interval["low"]) < number(&interval["high"]), "{cache}");
     }
-    assert_ne!(
-        cache_rule(&summary).0,
-        "pass",
-        "64 fetches are too few for a sixteenth of them to show anything"
-    );
+    assert_ne!(cache_rule(&summary).0, "pass", "a sixteenth of 64 fetches is too small a sample");
 }
 
 #[test]
-fn the_plan_says_it_and_mistakes_are_named() {
+fn the_plan_shows_the_cache_state_and_mistakes_are_named() {
     let dir = Dir::new();
     dir.write("w.yaml", FILES);
     dir.feedline(&["plan", "w.yaml"]).run().exits(0).prints(
@@ -403,7 +402,7 @@ fn a_cache_that_is_too_small_is_refused() {
 }
 
 #[test]
-fn not_everybody_may_drop_the_hosts_caches() {
+fn dropping_the_hosts_caches_needs_root() {
     let dir = with_data(FILES);
     let flags = ["run", "w.yaml", "--drop-caches", "--quiet"];
     dir.feedline_unprivileged(&flags).run().exits(3).one_error().says("this needs root");

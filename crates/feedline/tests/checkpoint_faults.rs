@@ -1,5 +1,5 @@
-//! Tiers of checkpoints that are full, fail, go away, belong to somebody else or are in use: training goes on where it
-//! can, the error is named, and what was complete stays so.
+//! Checkpoint tiers that are full, fail, disappear, are in use, or have files of other programs: training continues if
+//! it can, the error is named, and complete checkpoints stay complete.
 
 use std::fs;
 use std::path::Path;
@@ -42,13 +42,13 @@ fn complete(dir: &Dir, tier: &str) -> Vec<u64> {
     steps.collect()
 }
 
-/// Everything that went wrong with the saves of a run, in their order.
+/// The troubles of each save of a run, in order.
 fn troubles(summary: &Value) -> Vec<String> {
     let saves = summary["feedline"]["checkpoint"]["saves"].as_array().unwrap();
     saves.iter().map(|save| save["troubles"].to_string()).collect()
 }
 
-/// A restore brings this step with every byte, from this tier.
+/// Checks that a restore reads this step completely, from this tier.
 fn restores(dir: &Dir, step: u64, from_fast: bool) {
     let summary = run(dir, &RESTORE).json();
     let restored = &summary["feedline"]["checkpoint"]["restores"][0];
@@ -56,9 +56,9 @@ fn restores(dir: &Dir, step: u64, from_fast: bool) {
     assert_eq!(outcome(&summary, "restored-right"), "pass");
 }
 
-/// Lets a run save three checkpoints, a second apart, with the folder `small` on a disk of its own that is full from
-/// the moment on at which the first one is complete on the last tier. Then there is room again, and `afterwards` is
-/// run. The disk is a tmpfs in a mount namespace, so it goes away with the process, however that ends.
+/// Lets a run save three checkpoints, one second apart, with the folder `small` on a separate disk that is filled when
+/// the first checkpoint is complete on the last tier. Then the space is freed, and `afterwards` is run. The disk is a
+/// tmpfs in a mount namespace, so it disappears with the process, however that ends.
 fn with_a_disk_that_fills_up(dir: &Dir, small: &str, afterwards: &str) -> Done {
     fs::create_dir(dir.path(small)).unwrap();
     let program = env!("CARGO_BIN_EXE_feedline");
@@ -78,10 +78,10 @@ fn with_a_disk_that_fills_up(dir: &Dir, small: &str, afterwards: &str) -> Done {
     let namespace = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
     let done = dir.command(Path::new("unshare"), &[namespace, "bash", "-c", &script]).run();
     if done.code() == Some(99) {
-        done.fail("this test mounts a small disk: it needs root or user namespaces");
+        done.fail("this test mounts a small disk and needs root or user namespaces");
     }
     let done = done.exits(0);
-    assert_eq!(dir.read("left"), "", "nothing half is left");
+    assert_eq!(dir.read("left"), "", "no partial files are left");
     done
 }
 
@@ -89,7 +89,7 @@ fn with_a_disk_that_fills_up(dir: &Dir, small: &str, afterwards: &str) -> Done {
 fn a_fast_tier_that_fills_up() {
     let dir = site();
     with_a_disk_that_fills_up(&dir, "fast", "workloads");
-    // Later ones go to the last tier directly, and that is said.
+    // Later checkpoints are saved directly to the last tier, and the result notes it.
     assert_eq!(dir.read("code").trim(), "0");
     let told = troubles(&dir.json("first.json"));
     assert_eq!(told[0], "[]");
@@ -106,7 +106,7 @@ fn a_last_tier_that_fills_up() {
     let dir = site();
     let again = format!("{} --set checkpoint.num_checkpoints_write=1", RUN.join(" "));
     with_a_disk_that_fills_up(&dir, "last", &again);
-    // Training saved on, to the fast tier, where the checkpoints stayed; the next run drained them.
+    // Training continued to save to the fast tier, where the checkpoints stayed. The next run drained them.
     assert_eq!(dir.read("code").trim(), "5");
     let first = dir.json("first.json");
     assert_eq!(outcome(&first, "checkpoints-saved"), "fail");
@@ -126,16 +126,17 @@ fn a_last_tier_that_fills_up() {
 #[test]
 fn errors_of_the_last_tier_are_survived_and_named() {
     let dir = site();
-    // For a while: every attempt of the first drains fails at some file, and then no more.
+    // Temporarily: each attempt of the first drains fails at a file, and later ones succeed.
     let summary = run(&dir, &["checkpoint.store='fault:posix,kind=eio,file=optim,limit=3'"]).json();
     assert!(troubles(&summary)[0].contains("Input/output error"), "{:?}", troubles(&summary));
     assert_eq!((complete(&dir, "last"), complete(&dir, "fast")), (vec![1, 2, 3], vec![]));
     restores(&dir, 3, false);
-    // For ever, from here on.
+    // Permanently.
     let done = run(&dir, &["checkpoint.store='fault:posix,kind=eio,file=step2/zero_pp_rank_3'"]).exits(5);
     let told = troubles(&done.json());
     assert!(told[1].contains("drain: cannot") && told[1].contains("step2/zero_pp_rank_3"), "{told:?}");
-    // What stood in its place still does, aside; the new one is on the fast tier and comes over next time.
+    // The previous checkpoint is kept under another name. The new one stays on the fast tier until the next run drains
+    // it.
     assert_eq!((complete(&dir, "last"), complete(&dir, "fast")), (vec![1, 3], vec![2]));
     assert!(dir.path("last/global_epoch1_step2.replaced/checkpoint.json").exists());
     restores(&dir, 3, false);
@@ -163,7 +164,7 @@ fn a_last_tier_that_goes_away_and_comes_back() {
 }
 
 #[test]
-fn what_others_wrote_stays() {
+fn files_of_other_programs_are_kept() {
     let dir = site();
     for tier in ["fast", "last"] {
         dir.write(&format!("{tier}/global_epoch1_step9/model_states-0.pt"), "theirs");
@@ -175,7 +176,7 @@ fn what_others_wrote_stays() {
     assert_eq!(complete(&dir, "last"), [3]);
     fs::remove_dir_all(dir.path("last/global_epoch1_step3")).unwrap();
     assert_eq!((dir.tree("fast"), dir.tree("last")), theirs);
-    // One that is in the way is not written over.
+    // A folder with files of another program is not overwritten.
     dir.write("last/global_epoch1_step2/model_states-0.pt", "theirs");
     let done = run(&dir, &["checkpoint.mode_of_save=direct"]).exits(5);
     let told = troubles(&done.json());
@@ -197,7 +198,7 @@ fn one_run_at_a_time_saves() {
     restores(&dir, 2, false);
 }
 
-/// What a run asked of the kernel, in order: flushes, new names, and lines on stderr.
+/// The system calls of a run, in order: flushes, renames, and lines on stderr.
 fn traced(dir: &Dir, settings: &[&str]) -> Vec<String> {
     let command = dir.feedline(&RUN).set(&["checkpoint.num_checkpoints_write=1"]).set(settings);
     let done = command.traced("fsync,renameat,renameat2,write", "trace").run();
@@ -205,16 +206,12 @@ fn traced(dir: &Dir, settings: &[&str]) -> Vec<String> {
     if !trace.contains("fsync(") {
         done.fail("strace cannot trace here: these tests need ptrace (in a container: --cap-add SYS_PTRACE)");
     }
-    assert!(
-        matches!(done.code(), Some(0 | 5)),
-        "speed is no matter here, and may be doubted: {}",
-        done.stderr
-    );
+    assert!(matches!(done.code(), Some(0 | 5)), "only rules about speed may fail here: {}", done.stderr);
     trace.lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn what_is_called_complete_would_survive_a_power_failure() {
+fn checkpoints_that_are_reported_complete_survive_a_power_failure() {
     for (mode, tiers) in
         [("direct", &["last"][..]), ("async", &["last"]), ("burst-buffer", &["fast", "last"])]
     {
@@ -246,7 +243,7 @@ fn what_is_called_complete_would_survive_a_power_failure() {
                 for path in [&root, &folder, &folder.join("checkpoint.json.partial")] {
                     assert!(flushed(&calls[..named], path), "{mode}, fsync {fsync}: {path:?}");
                 }
-                // Its name is flushed before anybody hears of it.
+                // The folder is flushed before the checkpoint is reported complete.
                 let told = calls[named..].iter().position(|call| call.contains("write(2<")).unwrap();
                 assert!(flushed(&calls[named..named + told], &folder), "{mode}, fsync {fsync}");
             }
@@ -273,7 +270,7 @@ fn folders_that_cannot_be_used() {
         done.one_error().says(message);
     }
     run(&dir, &RESTORE).exits(3).one_error().says("there is no complete checkpoint in");
-    // Somebody may read who may not write.
+    // A user without write permission can restore.
     run(&dir, &[]).exits(0);
     dir.set_mode("last", 0o555);
     dir.set_mode("fast", 0o555);

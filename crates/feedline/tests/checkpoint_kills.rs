@@ -1,5 +1,6 @@
-//! The program killed at any moment while it saves, drains, removes and restores checkpoints: the newest one that it
-//! ever called complete is there with every byte, nothing else is offered, and what is left over does not add up.
+//! Runs that are killed at random moments while they save, drain, remove and restore checkpoints: the newest checkpoint
+//! that was reported complete can be restored in full, incomplete ones are never offered, and leftovers do not
+//! accumulate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,11 @@ use tempfile::TempDir;
 use crate::kills::{Killer, span};
 use crate::util::{Dir, Done, Running, TINY_MODEL, outcome, walk};
 
-/// Kills of each way to save: of runs that save and restore, and of runs that only restore.
+/// Kills per save mode: of runs that save and restore, and of runs that only restore.
 const KILLS: u64 = 80;
 const RESTORE_KILLS: u64 = 20;
 
-/// Complete checkpoints that are kept, and those that may wait for their drain.
+/// Complete checkpoints that are kept, and checkpoints that may wait for their drain.
 const KEPT: usize = 2;
 const SLOTS: usize = 2;
 
@@ -31,7 +32,7 @@ checkpoint:
   fsync: true
 ";
 
-/// A complete checkpoint, as its manifest tells.
+/// A complete checkpoint, according to its manifest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Standing {
     serial: u64,
@@ -39,11 +40,11 @@ struct Standing {
     bytes: u64,
 }
 
-/// Where checkpoints are saved one way.
+/// The folders of the checkpoints of one save mode.
 struct Site {
     dir: Dir,
     mode: &'static str,
-    /// In memory, where there is such a place: faster than the other tier.
+    /// In memory if possible, so that it is faster than the other tier.
     fast: TempDir,
 }
 
@@ -86,20 +87,20 @@ impl Site {
         found
     }
 
-    /// The newest complete checkpoint; all of them have the files that their manifests list.
+    /// The newest complete checkpoint. Checks that all of them have the files in their manifests.
     fn newest(&self) -> Standing {
         self.tiers().iter().flat_map(|tier| standing(tier)).max().unwrap()
     }
 
-    /// Whatever was killed, at most so much is there: what is kept, one more, one in the making beside the one whose
-    /// name it takes, and one on its way out.
+    /// Checks the number of folders after a kill: at most the kept checkpoints, one more, one that is being written
+    /// next to the one it replaces, and one that is being removed.
     fn is_bounded(&self) {
         let [last, fast] = self.tiers().map(|tier| fs::read_dir(tier).unwrap().count());
         assert!(last <= KEPT + 3, "{last} folders in {:?}", self.listing());
         assert!(fast <= SLOTS + 2, "{fast} folders in {:?}", self.listing());
     }
 
-    /// After a run that came to its end there is what is kept, complete, and nothing else.
+    /// Checks that after a completed run there are only the kept checkpoints, all complete.
     fn is_in_order(&self) {
         let [last, fast] = self.tiers();
         assert_eq!((standing(&last).len(), fs::read_dir(&last).unwrap().count()), (KEPT, KEPT));
@@ -110,7 +111,7 @@ impl Site {
         }
     }
 
-    /// A run that only restores finds this checkpoint, and every byte of it, and changes nothing.
+    /// Checks that a run that only restores finds this checkpoint, verifies every byte of it, and changes nothing.
     fn is_restored(&self, newest: &Standing) {
         let before = self.listing();
         let done = ended(self.restores().wait());
@@ -126,7 +127,7 @@ impl Site {
     }
 }
 
-/// The complete checkpoints of a tier, whose files must be there with the sizes that are listed.
+/// The complete checkpoints of a tier. Checks that their files exist with the listed sizes.
 fn standing(tier: &Path) -> Vec<Standing> {
     let mut found = Vec::new();
     for entry in fs::read_dir(tier).into_iter().flatten() {
@@ -149,17 +150,18 @@ fn standing(tier: &Path) -> Vec<Standing> {
     found
 }
 
-/// A run that came to its end. That a restore came from memory, or took all of a busy machine, is no matter here.
+/// Checks that a run completed. Rules about cached restores and a busy client may fail.
 fn ended(done: Done) -> Done {
     let of_speed = |rule: &String| ["restored-from-storage", "client-not-the-limit"].contains(&rule.as_str());
     let only_slow = done.code() == Some(5) && done.failed_rules().iter().all(of_speed);
     if done.code() != Some(0) && !only_slow {
-        done.fail("expected a run to its end");
+        done.fail("expected a completed run");
     }
     done
 }
 
-/// The last step that a run saved and called complete. On the last tier a drain may tell of one of an earlier run.
+/// The last step that a run saved and reported as complete. On the last tier, a drain may report a checkpoint of an
+/// earlier run.
 fn promised(done: &Done, mode: &str) -> Option<u64> {
     let place = if mode == "burst-buffer" { "complete on the fast tier" } else { "complete" };
     let steps = done.stderr.lines().filter_map(|line| {
@@ -178,10 +180,10 @@ fn is_killed_at_any_moment(mode: &'static str, seed: u64) {
     while killer.killed < KILLS {
         let done = killer.end(site.saves());
         let now = site.newest();
-        // What stood before, or what this run made complete: at least what it said.
+        // The previous newest, or one that this run completed: at least the one that it reported.
         assert!(now >= newest, "{now:?} after {newest:?}");
         if let Some(step) = promised(&done, mode) {
-            assert!(now.serial > newest.serial && now.step >= step, "{now:?}, {step} was promised");
+            assert!(now.serial > newest.serial && now.step >= step, "{now:?}, {step} was reported complete");
             in_time += u64::from(done.signal().is_some());
         }
         newest = now;

@@ -1,5 +1,5 @@
-//! Bad files, for the whole program: cut off, garbage, with claims that no memory could hold, with loops. Each is
-//! refused with one error that names the file and the place; none takes the program down or fills the memory.
+//! Damaged files: truncated, random bytes, with huge claimed sizes, with loops. Each is refused with one error that
+//! names the file and the position; none crashes the program or fills the memory.
 
 use crate::util::{Dir, TENSORFLOW};
 
@@ -70,7 +70,7 @@ fn files_without_metadata() {
 }
 
 #[test]
-fn files_that_are_not_there() {
+fn missing_files_and_wrong_arguments() {
     let dir = Dir::new();
     let run = |args: &[&str]| dir.feedline(&["inspect"]).args(args).run();
     run(&["nowhere/a.npz"]).exits(3).one_error().says("nowhere");

@@ -1,15 +1,15 @@
-//! Each planned sample is delivered exactly once per epoch over all ranks, for random shapes of runs. What is planned
-//! is computed here again, by arithmetic; what is read from disk is checked by sizes that differ from file to file.
+//! Each planned sample is delivered exactly once per epoch over all ranks, for random shapes of runs. The expected
+//! counts are computed here independently; reads from disk are checked by file sizes, which differ from file to file.
 
 use serde_json::Value;
 
 use crate::util::{Dir, outcome};
 
-/// A tiny generator (xorshift64*): the same cases in every run, without a dependency.
+/// A small random generator (xorshift64*): the same cases in every run, without a dependency.
 struct Dice(u64);
 
 impl Dice {
-    /// A number from `low` to `high`, both included.
+    /// A number from `low` to `high`, inclusive.
     fn roll(&mut self, low: u64, high: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -61,7 +61,7 @@ impl Case {
         }
     }
 
-    /// Samples of an epoch: as many whole steps of all ranks as there are.
+    /// Samples of an epoch: all complete steps of all ranks.
     fn planned(&self) -> u64 {
         let step = self.ranks * self.batch;
         self.files * self.samples_per_file / step * step
@@ -114,14 +114,14 @@ impl Case {
         if self.eval_files > 0 {
             let evals = summary["feedline"]["eval_epochs"].as_array().unwrap();
             assert_eq!(evals.len() as u64, self.epochs, "{self:?}");
-            // The evaluation batch is 1 unless it is given.
+            // The evaluation batch is 1 by default.
             let samples = self.eval_files * self.samples_per_file / self.ranks * self.ranks;
             assert!(evals.iter().all(|eval| eval["samples_delivered"] == samples), "{self:?}: {evals:?}");
         }
     }
 }
 
-/// A workload of which every setting is given anew.
+/// A minimal workload; each case provides all settings.
 fn workspace() -> Dir {
     let dir = Dir::new();
     dir.write("w.yaml", "model: {name: exactly_once}\n");
@@ -129,7 +129,7 @@ fn workspace() -> Dir {
 }
 
 #[test]
-fn two_hundred_random_runs_on_the_null_store() {
+fn two_hundred_random_runs_on_the_null_backend() {
     let dir = workspace();
     let mut dice = Dice(0x0fee_d11e);
     for _ in 0..200 {
@@ -153,7 +153,7 @@ fn every_file_is_read_once_by_its_size() {
     let mut dice = Dice(0x512e);
     for _ in 0..15 {
         let dir = workspace();
-        // Whole steps only, so that every file is read; one sample per file, so that it is read once.
+        // Only complete steps, so that every file is read; one sample per file, so that it is read once.
         let (ranks, batch) = (dice.roll(1, 5), dice.roll(1, 6));
         let case = Case {
             files: ranks * batch * dice.roll(2, 5),
@@ -167,7 +167,7 @@ fn every_file_is_read_once_by_its_size() {
             ["--generate", "--set", "dataset.record_length_bytes_stdev=400", "--set", "reader.access=extent"];
         let summary = case.run(&dir, &spread);
         case.check(&summary);
-        // A file without its labels and npz's 450 bytes is the sample.
+        // The sample is the file without its labels and without the 450 bytes of npz's structure.
         let bytes: usize = dir.tree("data/train").values().map(|file| file.len() - 458).sum();
         for epoch in summary["feedline"]["epochs"].as_array().unwrap() {
             assert_eq!(epoch["bytes_read"], bytes, "{case:?}");
@@ -175,9 +175,9 @@ fn every_file_is_read_once_by_its_size() {
     }
 }
 
-/// Shapes that made DLIO hang, overlap or lose samples.
+/// Shapes with which DLIO hung, or delivered samples twice or not at all.
 #[test]
-fn cases_from_the_field() {
+fn shapes_that_failed_in_dlio() {
     let dir = workspace();
     let base = Case {
         files: 1,

@@ -1,9 +1,9 @@
-//! The study of 2018 (Chien et al.) and its neighbours, repeated on simulated devices: each row of the table of
-//! experiments is a test, smaller than life in files, batches and steps alike, so that the ratios stay. The sizes of
-//! the papers are in `scripts/bench experiments`.
+//! The study of 2018 (Chien et al.) and related ones, repeated on simulated devices. Each row of the table of
+//! experiments is a test, with files, batches and steps scaled down alike, so that the ratios stay the same.
+//! `scripts/bench experiments` uses the sizes of the papers.
 //!
-//! Devices are exact, but a machine that is busy with other things lets readers begin late. So a row has three
-//! attempts; what is wrong stays wrong.
+//! Devices are exact, but on a busy machine readers start late. So a row has six attempts; a real error fails all of
+//! them.
 
 use std::ops::RangeInclusive;
 use std::thread;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::util::{Dir, Done};
 
 const DEVICES: [&str; 4] = ["hdd", "ssd", "optane", "lustre"];
-/// What each device brings at most, in MB/s.
+/// The peak rate of each device, in MB/s.
 const PEAKS: [f64; 4] = [163.0, 280.0, 1603.0, 1968.0];
 
 const MICRO: &str = "chien2018_micro";
@@ -24,7 +24,7 @@ const THREADS: &str = "reader.read_threads=1,2,4,8";
 const PREPROCESSING: [&str; 3] =
     ["reader.preprocess_time=0.004", "reader.preprocess_bytes=112000", "reader.preprocess_threads=2"];
 
-/// A figure that is as expected, or why not.
+/// Ok if a figure is as expected, else the reason.
 type Shown = Result<(), String>;
 
 fn within(what: &str, value: f64, expected: RangeInclusive<f64>) -> Shown {
@@ -43,14 +43,14 @@ fn attempt(row: impl Fn() -> Shown) {
     let mut seen = Vec::new();
     while let Err(why) = row() {
         seen.push(why);
-        assert!(seen.len() < 6, "six times: {seen:#?}");
+        assert!(seen.len() < 6, "failed six times: {seen:#?}");
     }
 }
 
-/// A run or sweep that got to its end; what a busy machine did to it shows in its figures.
+/// The JSON of a completed run or sweep. On a busy machine its verdict may be invalid.
 fn ended(done: &Done) -> Value {
     if ![Some(0), Some(5)].contains(&done.code()) {
-        done.fail("expected an end with figures");
+        done.fail("expected a completed run with figures");
     }
     done.json()
 }
@@ -84,7 +84,7 @@ impl Run {
         self.figure("mib_per_second") * 1.048576
     }
 
-    /// The span, in milliseconds, below which that share of an operation's spans lies.
+    /// The span, in milliseconds, below which this share of an operation's spans is.
     fn percentile(&self, operation: &str, share: f64) -> f64 {
         let bins = self.ledger["nodes"][0]["seen"]["latencies"][operation]["spans"].as_array().unwrap();
         let count = |bin: &Value| bin[1].as_u64().unwrap();
@@ -98,7 +98,7 @@ impl Run {
     }
 }
 
-/// Runs, each in a thread of its own: they sleep most of the time.
+/// Runs all cases at once, each in its own thread; they sleep most of the time.
 fn together<T: Sync, R: Send>(cases: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let started: Vec<_> = cases.iter().map(|case| scope.spawn(|| run(case))).collect();
@@ -106,7 +106,7 @@ fn together<T: Sync, R: Send>(cases: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<
     })
 }
 
-/// The cells of a sweep of the micro-benchmark with so many files.
+/// The cells of a sweep of the micro-benchmark with this number of files.
 fn sweep(files: u64, args: &[&str], settings: &[&str]) -> Vec<Value> {
     let dir = Dir::new();
     let files = format!("dataset.num_files_train={files}");
@@ -126,7 +126,7 @@ fn threads(files: u64, device: &str, settings: &[&str]) -> Vec<f64> {
     rates(&sweep(files, &["--store", &store, "--over", THREADS, "--repeat", "1"], settings))
 }
 
-/// Files that are one request of 4 MiB each, for 8 readers.
+/// Files that are read with one request of 4 MiB each, for 8 readers.
 const LARGE: &str = "\
 model: {name: large}
 framework: tensorflow
@@ -135,14 +135,14 @@ reader: {data_loader: tensorflow, batch_size: 8, read_threads: 8, prefetch_size:
 train: {epochs: 1, computation_time: 0}
 ";
 
-/// Enough files for a second and more.
+/// Enough files for at least one second.
 fn large(device: &str, peak: f64) -> Run {
     let files = format!("dataset.num_files_train={}", (peak / 16.0) as u64 * 8);
     run("large.yaml", device, &[&files])
 }
 
 #[test]
-fn a1_large_reads_get_what_the_device_has() {
+fn a1_large_reads_reach_the_peak_rate() {
     attempt(|| {
         let cases: Vec<(&str, f64)> = DEVICES.into_iter().zip(PEAKS).collect();
         let rates = together(&cases, |(device, peak)| large(device, *peak).megabytes());
@@ -212,10 +212,10 @@ fn a6_without_latency_threads_gain_nothing() {
     });
 }
 
-/// Steps and seconds of the whole mini-application: 9,144 images in batches of 64.
+/// Samples of the whole mini-application: 9,144 images in batches of 64.
 const ALEXNET_SAMPLES: f64 = 142.0 * 64.0;
 
-/// A quarter of its batch and of its time per step, for 18 steps.
+/// A quarter of its batch size and of its time per step, for 18 steps.
 fn alexnet(device: &str, step: f64, prefetch: u64) -> Run {
     let step = format!("train.computation_time={}", step / 4.0);
     let prefetch = format!("reader.prefetch_size={prefetch}");
@@ -260,7 +260,7 @@ fn a8_prefetching_cannot_hide_reading_that_takes_longer_than_the_step() {
     });
 }
 
-/// A workload made smaller, and the accelerators that each device feeds.
+/// A scaled-down workload, and the number of accelerators that each device can feed.
 struct Demand {
     workload: &'static str,
     settings: &'static [&'static str],
@@ -268,8 +268,8 @@ struct Demand {
     fed: [u64; 4],
 }
 
-/// Batches of 400 become 16, of 1 become 2; volumes of 147 MB become 1.2 MB; and the time of a step with them. At least
-/// 20 steps count for each batch that can be ready in advance.
+/// Batches of 400 become 16, batches of 1 become 2, volumes of 147 MB become 1.2 MB, and step times are scaled with
+/// them. At least 20 steps are measured for each batch that can be ready in advance.
 const DEMANDS: [Demand; 5] = [
     Demand {
         workload: "resnet50_h100",
@@ -311,8 +311,8 @@ const DEMANDS: [Demand; 5] = [
     },
 ];
 
-/// The accelerators that a device without latency feeds. The search begins at the border: how it gets there is tested
-/// elsewhere. The first steps, which live on what was read in advance, do not count.
+/// The number of accelerators that a device without latency can feed. The search starts at the expected number; the
+/// search itself is tested elsewhere. The first steps, which use batches that were read in advance, are not measured.
 fn accelerators(demand: &Demand, device: &str, from: u64) -> (u64, Value) {
     let dir = Dir::new();
     let (store, steps) = (format!("sim:{device},latency=0"), demand.steps.to_string());
@@ -325,7 +325,7 @@ fn accelerators(demand: &Demand, device: &str, from: u64) -> (u64, Value) {
 }
 
 #[test]
-fn a15_accelerators_that_each_device_feeds() {
+fn a15_accelerators_that_each_device_can_feed() {
     let cases: Vec<(&Demand, &str, u64)> = DEMANDS
         .iter()
         .flat_map(|demand| {
@@ -344,7 +344,7 @@ fn a15_accelerators_that_each_device_feeds() {
 }
 
 #[test]
-fn a16_small_files_take_a_fifth_of_a_disk() {
+fn a16_small_files_reach_a_fifth_of_a_disks_rate() {
     attempt(|| {
         let small = run(
             MICRO,
@@ -359,7 +359,7 @@ fn a16_small_files_take_a_fifth_of_a_disk() {
 }
 
 #[test]
-fn a17_slow_samples_hold_up_batches_only_in_order() {
+fn a17_slow_samples_delay_batches_only_with_ordered_delivery() {
     let slow = ["reader.preprocess_slow_share=0.01", "reader.preprocess_slow_factor=50"];
     let more = ["dataset.num_files_train=1024", "reader.batch_size=16", "reader.read_threads=8"];
     let settings = [&PREPROCESSING[..2], &slow, &more].concat();
@@ -403,7 +403,7 @@ fn a22_order_depends_on_the_seed_and_not_on_threads() {
     let mut orders: Vec<String> = one.iter().chain(&other).map(|epoch| epoch[1].to_string()).collect();
     orders.sort();
     orders.dedup();
-    assert_eq!(orders.len(), 4, "in an order of its own for each seed and epoch");
+    assert_eq!(orders.len(), 4, "each seed and epoch has its own order");
 }
 
 fn interval(cell: &Value) -> RangeInclusive<f64> {
@@ -412,17 +412,17 @@ fn interval(cell: &Value) -> RangeInclusive<f64> {
 }
 
 #[test]
-fn a23_repeats_have_an_interval_and_like_is_like_like() {
+fn a23_repeats_have_an_interval_and_equal_cells_do_not_differ() {
     let over = ["--store", "sim:hdd", "--repeat", "5", "--over"];
     attempt(|| {
         let cells = sweep(48, &[&over[..], &["reader.read_threads=1,8"]].concat(), &PREPROCESSING);
         let speed_up = cells[1]["speed_up"].as_f64().unwrap();
         assert!(interval(&cells[1]).contains(&speed_up), "{}", cells[1]);
         assert_eq!(cells[1]["samples_per_second"]["values"].as_array().map(Vec::len), Some(5));
-        within("what the speed-up may be at least", *interval(&cells[1]).start(), 1.9..=speed_up)?;
+        within("lower end of the speed-up's interval", *interval(&cells[1]).start(), 1.9..=speed_up)?;
         for cell in &cells {
             within("variation", cell["samples_per_second"]["cv"].as_f64().unwrap(), 0.0..=0.05)?;
-            // Of a device that is exact, and of a run that is short by intent.
+            // These notes are expected: the device is simulated, and the run is short.
             let known = [Value::from("simulated"), Value::from("too few steps for the prefetch")];
             if !cell["notes"].as_array().unwrap().iter().all(|note| known.contains(note)) {
                 return Err(format!("notes: {}", cell["notes"]));
@@ -431,7 +431,7 @@ fn a23_repeats_have_an_interval_and_like_is_like_like() {
         Ok(())
     });
     attempt(|| {
-        // Two readers never have more than two samples to prepare, so these cells are one and the same.
+        // Two readers never preprocess more than two samples at once, so the two cells are equivalent.
         let alike = [&over[..], &["reader.preprocess_threads=2,3"]].concat();
         let settings = [&PREPROCESSING[..2], &["reader.read_threads=2"]].concat();
         let cells = sweep(48, &alike, &settings);
@@ -439,7 +439,7 @@ fn a23_repeats_have_an_interval_and_like_is_like_like() {
     });
 }
 
-/// A few files of a random order, of sizes that differ by orders of magnitude.
+/// A few files in random order, with sizes that differ by orders of magnitude.
 #[test]
 fn a23_repeats_that_vary_are_marked() {
     let over = ["--store", "sim:ssd", "--repeat", "5", "--over", "reader.read_threads=1,2"];
@@ -463,7 +463,7 @@ fn a_known_service_time_is_reported() {
     assert_eq!(run.summary["feedline"]["simulated"], true);
 }
 
-/// A tenth of the state that the study saved, and the seconds that it takes on the hard disk and on Optane.
+/// A tenth of the state that the study saved, and the seconds for writing it to the hard disk and to Optane.
 const STATE: &str = "
 framework: pytorch
 model: {name: state, type: cnn, model_size_bytes: 60000000}
@@ -473,8 +473,8 @@ checkpoint: {fsync: true, num_checkpoints_read: 0}
 const ON_SLOW: f64 = 60.0 / 163.0;
 const ON_FAST: f64 = 60.0 / 1603.0;
 
-/// Saves to the hard disk, by themselves or through Optane: seconds that each blocked, waited for a slot, and took
-/// until it was on the hard disk.
+/// Saves to the hard disk, directly or through Optane. For each save: the seconds that it blocked training, waited for
+/// a slot, and took until it was on the hard disk.
 fn saves(save: &str, count: u64, pause: f64, serialize: f64) -> Vec<[f64; 3]> {
     let dir = Dir::new();
     dir.write("state.yaml", STATE);
@@ -499,9 +499,9 @@ fn mean(saves: &[[f64; 3]], figure: usize) -> f64 {
     saves.iter().map(|save| save[figure]).sum::<f64>() / saves.len() as f64
 }
 
-/// A9 and A10: what a burst buffer brings follows from the bandwidths, and the disk gets its bytes afterwards.
+/// A9 and A10: the gain of a burst buffer follows from the bandwidths, and the disk receives the bytes afterwards.
 #[test]
-fn a_burst_buffer_gains_what_the_bandwidths_say() {
+fn the_gain_of_a_burst_buffer_follows_from_the_bandwidths() {
     attempt(|| {
         for serialize in [0.0, 0.169] {
             let [direct, buffered] =
@@ -518,9 +518,9 @@ fn a_burst_buffer_gains_what_the_bandwidths_say() {
     });
 }
 
-/// What a save blocks and waits on average, reckoned: it begins when fewer than two are not drained, drains take turns,
-/// and the fast device feeds a drain while it is written to.
-fn reckoned(count: usize, pause: f64) -> [f64; 2] {
+/// The expected mean times that a save blocks and waits. A save starts when fewer than two checkpoints wait for their
+/// drain; drains run one after another; the fast device is read for a drain while it is written to.
+fn expected_times(count: usize, pause: f64) -> [f64; 2] {
     let (mut now, mut drained, mut blocked, mut waited) = (0.0, Vec::<f64>::new(), 0.0, 0.0);
     for number in 0..count {
         let asked = now + pause;
@@ -534,12 +534,13 @@ fn reckoned(count: usize, pause: f64) -> [f64; 2] {
     [blocked, waited].map(|sum| sum / count as f64)
 }
 
-/// A11: saves that come faster than drains wait for a slot.
+/// A11: saves that are more frequent than drains wait for a slot.
 #[test]
-fn a_full_burst_buffer_makes_training_wait() {
+fn a_full_burst_buffer_blocks_training() {
     attempt(|| {
         for pause in [0.2, 0.1] {
-            let (seen, [blocked, waited]) = (saves("burst-buffer", 12, pause, 0.0), reckoned(12, pause));
+            let (seen, [blocked, waited]) =
+                (saves("burst-buffer", 12, pause, 0.0), expected_times(12, pause));
             near("blocked", mean(&seen, 0), blocked, 5.0)?;
             near("back-pressure", mean(&seen, 1), waited, 6.0)?;
         }

@@ -1,5 +1,6 @@
-//! Every kind of fault beside every road and either policy: the run ends, with the exit code that fits, and names the
-//! object; what was counted is in the ledger. And what looks like a fault and is none: time that passes by plan.
+//! Every kind of fault with every I/O backend and both error policies: the run ends with the right exit code and names
+//! the object, and counted errors are in the ledger. Also cases that look like a stall but are not: planned waiting
+//! times.
 
 use std::time::Duration;
 
@@ -10,11 +11,11 @@ use crate::util::{Dir, Done, Running, file_stores, outcome};
 
 const POLICIES: [&str; 2] = ["stop", "count"];
 
-/// Enough files that the bad one is not read first, and its part of the name.
+/// Enough files that the bad one is not read first, and a part of its name.
 const MANY: &str = "dataset.num_files_train=60";
 const BAD: &str = "train/img_17_of_60";
 
-/// How long a run may take to end after it was asked to.
+/// Time limit for a run to end after a signal.
 const SOON: Duration = Duration::from_secs(5);
 
 /// A data set of 60 files.
@@ -24,7 +25,7 @@ fn many(settings: &[&str]) -> Dir {
     dir
 }
 
-/// Starts a run whose fetches of the bad file go wrong. Results go to a folder of their own.
+/// Starts a run in which fetches of the bad file fail. Its results have a separate folder.
 fn start<'a>(dir: &'a Dir, store: &str, fault: &str, policy: &str, settings: &[&str]) -> Running<'a> {
     let store = format!("fault:{store},{fault},file={BAD}");
     let results = format!("results-{store}-{policy}").replace(['/', ',', ':', '='], "-");
@@ -35,13 +36,13 @@ fn start<'a>(dir: &'a Dir, store: &str, fault: &str, policy: &str, settings: &[&
     dir.feedline(&args).args(&more).set(&[&[MANY, &policy], settings].concat()).start()
 }
 
-/// Whether this machine closes the road, and says so.
-fn is_closed(done: &Done, store: &str) -> bool {
-    let closed = ["io_uring cannot be used: ", "O_DIRECT"].iter().any(|text| done.stderr.contains(text));
-    done.code() == Some(3) && closed && (store == "uring" || store == "direct")
+/// Whether the backend is unavailable on this machine, and the message says so.
+fn is_unavailable(done: &Done, store: &str) -> bool {
+    let names_cause = ["io_uring cannot be used: ", "O_DIRECT"].iter().any(|text| done.stderr.contains(text));
+    done.code() == Some(3) && names_cause && (store == "uring" || store == "direct")
 }
 
-/// Checks a run that an error has ended.
+/// Checks a run that an error ended.
 fn stopped(done: Done, kind: &str) {
     let done = done.exits(4).one_error().says(BAD).says("rank ").says("the run stopped in epoch 1 (train)");
     let summary = done.json();
@@ -50,7 +51,7 @@ fn stopped(done: Done, kind: &str) {
     check_errors(&summary, kind, 1);
 }
 
-/// Checks a run that went on without the samples of the bad file, in two epochs. What goes wrong on purpose is never
+/// Checks a run that continued without the samples of the bad file, in two epochs. A run with injected faults is never
 /// valid.
 fn counted(done: Done, kind: &str) {
     let summary = done.exits(5).json();
@@ -87,7 +88,7 @@ fn a_read_that_fails() {
             for policy in POLICIES {
                 let done = start(&dir, store, &format!("kind={kind}"), policy, &[]).wait();
                 match policy {
-                    _ if is_closed(&done, store) => {}
+                    _ if is_unavailable(&done, store) => {}
                     "stop" => stopped(done, kind),
                     _ => counted(done, kind),
                 }
@@ -99,7 +100,7 @@ fn a_read_that_fails() {
 
 #[test]
 fn bytes_that_are_wrong() {
-    // Whoever compares all bytes sees it; and the first bytes of a picture say what it is, so that nobody decodes it.
+    // A full comparison detects it. A decoder detects it, too, because the first bytes of an image identify the format.
     let ways: [(&str, &[&str]); 2] = [
         ("wrong-bytes", &["reader.verify=full"]),
         ("damaged", &["dataset.format=png", "reader.preprocess=decode", "reader.verify=none"]),
@@ -111,7 +112,7 @@ fn bytes_that_are_wrong() {
             for policy in POLICIES {
                 let done = start(&dir, store, "kind=wrong-bytes", policy, settings).wait();
                 match policy {
-                    _ if is_closed(&done, store) => {}
+                    _ if is_unavailable(&done, store) => {}
                     "stop" => stopped(done, kind),
                     _ => counted(done, kind),
                 }
@@ -121,19 +122,19 @@ fn bytes_that_are_wrong() {
 }
 
 #[test]
-fn a_read_that_takes_its_time() {
+fn a_slow_read() {
     let dir = many(&[]);
     for store in file_stores() {
         for policy in POLICIES {
             let done = start(&dir, store, "kind=delay,span=50ms", policy, &[]).wait();
-            if is_closed(&done, store) {
+            if is_unavailable(&done, store) {
                 continue;
             }
             let summary = done.exits(5).json();
             assert_eq!(outcome(&summary, "errors"), "pass");
             assert_eq!(summary["feedline"]["store"]["facts"]["faults_injected"], "2");
             let longest = summary["feedline"]["latency"]["sample"]["max_ns"].as_u64().unwrap();
-            assert!(longest >= 50_000_000, "{store}: the delay is in the latencies, {longest}");
+            assert!(longest >= 50_000_000, "{store}: the delay is part of the latencies, {longest}");
         }
     }
 }
@@ -149,12 +150,13 @@ fn a_read_that_never_ends() {
     }
     for (store, run) in running {
         let done = run.wait_for(Duration::from_secs(60));
-        if is_closed(&done, store) {
+        if is_unavailable(&done, store) {
             continue;
         }
         let done = done.exits(4).one_error().says("no progress for ").says(", reader ").says(", step ");
         let done = done.says(&format!(": read {BAD}")).says(" at byte 0, for ");
-        // A ring lets go of what never comes; a thread in the kernel does not, and its account is lost with it.
+        // io_uring can cancel a read that never ends. A thread that hangs in the kernel cannot be ended, and its
+        // measurements are lost.
         match store {
             "uring" => assert_eq!(done.json()["feedline"]["verdict"]["status"], "incomplete"),
             _ => assert!(done.stdout.is_empty(), "{}", done.stdout),
@@ -166,19 +168,19 @@ fn a_read_that_never_ends() {
     dir.has_no_leftovers();
 }
 
-/// A run over existing files, whose metadata is fetched before their samples: each of its fetches can fail, be late or
-/// never end.
+/// A run over existing files, whose metadata is fetched before their samples. Each fetch can fail, be late or never
+/// end.
 #[test]
-fn metadata_goes_wrong_like_samples() {
+fn faults_in_metadata_are_handled_like_faults_in_samples() {
     let dir = many(&[]);
     dir.feedline(&["catalog", "data", "--quiet"]).run().exits(0);
-    // The second fetch of the bad file in each epoch is one of metadata, too.
+    // The second fetch of the bad file in each epoch is also a metadata fetch.
     for (fault, kind) in
         [("kind=eio", "eio"), ("kind=eio,after=1,limit=1", "eio"), ("kind=wrong-bytes", "damaged")]
     {
         for store in file_stores() {
             let done = start(&dir, store, fault, "count", &["reader.read_threads=4"]).wait();
-            if is_closed(&done, store) {
+            if is_unavailable(&done, store) {
                 continue;
             }
             let summary = done.exits(5).json();
@@ -194,14 +196,14 @@ fn metadata_goes_wrong_like_samples() {
 }
 
 #[test]
-fn metadata_that_never_comes_is_reported_as_such() {
+fn a_metadata_read_that_never_ends_is_reported_as_metadata() {
     let dir = many(&[]);
     dir.feedline(&["catalog", "data", "--quiet"]).run().exits(0);
     let running: Vec<_> =
         file_stores().map(|store| (store, start(&dir, store, "kind=hang", "stop", &[]))).collect();
     for (store, run) in running {
         let done = run.wait_for(Duration::from_secs(60));
-        if !is_closed(&done, store) {
+        if !is_unavailable(&done, store) {
             let done = done.exits(4).one_error().says("no progress for ");
             done.says(&format!(": read (metadata) {BAD}")).says(" at byte ");
         }
@@ -219,12 +221,12 @@ fn a_signal_ends_a_run_whose_reader_hangs() {
     let places = [(Signal::INT, "a"), (Signal::TERM, "b")];
     let each = file_stores().flat_map(|store| places.map(|(signal, place)| (store, signal, place)));
     let running: Vec<_> = each.map(|(store, signal, place)| (store, signal, start(store, place))).collect();
-    // Long enough for the first fetches, on which all readers hang. A closed road is refused meanwhile.
+    // Long enough for the first fetches, in which all readers hang. An unavailable backend is refused meanwhile.
     std::thread::sleep(Duration::from_secs(2));
     running.iter().for_each(|(_, signal, run)| run.signal(*signal));
     for (store, _, run) in running {
         let done = run.wait_for(SOON);
-        if is_closed(&done, store) {
+        if is_unavailable(&done, store) {
             continue;
         }
         let done = done.exits(4);
@@ -240,7 +242,7 @@ fn more_errors_than_the_limit_end_the_run() {
     let dir = many(&[]);
     let args = ["run", "w.yaml", "--quiet", "--no-calibration", "--store", "fault:posix,kind=eio,every=10"];
     let run = |limit: &str| dir.feedline(&args).set(&[MANY, "reader.on_error=count", limit]).run();
-    // Twelve in two epochs.
+    // There are twelve errors in two epochs.
     let done = run("reader.error_limit=11").exits(4).one_error();
     done.says("more errors than reader.error_limit: 11").says("epoch 2").prints("errors (failed): eio 12; ");
     run("reader.error_limit=12")
@@ -249,8 +251,8 @@ fn more_errors_than_the_limit_end_the_run() {
 }
 
 #[test]
-fn samples_that_come_with_others_are_lost_with_them() {
-    // A group of rows is read once, with its first sample; the samples behind it are in other batches.
+fn samples_that_are_read_together_fail_together() {
+    // A row group is read once, with its first sample; its other samples are in other batches.
     let settings = [
         "dataset.format=parquet",
         "dataset.num_samples_per_file=8",
@@ -269,9 +271,9 @@ fn samples_that_come_with_others_are_lost_with_them() {
     assert_eq!(outcome(&summary, "exactly-once"), "pass");
 }
 
-/// What takes longer than the timeout, and is no stall.
+/// Planned waits that take longer than the timeout are not stalls.
 #[test]
-fn time_that_passes_by_plan_is_no_stall() {
+fn planned_waits_are_not_stalls() {
     let dir = Dir::small_with_data();
     let ways: [(&str, &[&str]); 4] = [
         ("null", &["train.computation_time=1.5"]),
@@ -285,7 +287,7 @@ fn time_that_passes_by_plan_is_no_stall() {
         dir.feedline(&args).args(&["--store", store]).set(&[&cut, *settings].concat()).start()
     };
     let running: Vec<Running<'_>> = ways.iter().map(start).collect();
-    // Two runs read the same files, so one may find pages that the other has loaded: their verdicts do not matter here.
+    // Two runs read the same files, so one may find pages that the other has loaded. Their verdicts do not matter here.
     for run in running {
         let done = run.wait();
         assert!(matches!(done.code(), Some(0 | 5)), "{:?}: {}", done.code(), done.stderr);
@@ -293,7 +295,7 @@ fn time_that_passes_by_plan_is_no_stall() {
 }
 
 #[test]
-fn a_rule_that_makes_no_sense_is_refused() {
+fn an_invalid_fault_is_refused() {
     let dir = Dir::small_with_data();
     for (store, says) in [
         ("fault", "'' is not a store with files"),

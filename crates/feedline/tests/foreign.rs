@@ -1,5 +1,5 @@
-//! What we make of others' files: numpy, h5py, TensorFlow, pyarrow, pandas and Pillow write them in many ways;
-//! `inspect` finds the samples where they are, and a catalogued folder of them is trained on, each sample once.
+//! Existing files: numpy, h5py, TensorFlow, pyarrow, pandas and Pillow write files with many options; `inspect` finds
+//! the samples in them, and a run over a catalogued folder delivers each sample once.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ reader: {data_loader: pytorch, batch_size: 1, read_threads: 2, sample_shuffle: s
 train: {epochs: 2, computation_time: 0}
 ";
 
-/// Files of one format, made by its library; one folder for each number of samples.
+/// Checks files of one format, written by its library, in one folder for each number of samples.
 fn is_read(format: &str, suffixes: &[&str]) {
     let dir = Dir::new();
     dir.write("w.yaml", WORKLOAD);
@@ -30,10 +30,10 @@ fn is_read(format: &str, suffixes: &[&str]) {
             trains_once(&dir, format, &folder, access, (count, &samples));
         }
     }
-    assert_eq!(made.stdout.trim(), files.to_string(), "files that were catalogued");
+    assert_eq!(made.stdout.trim(), files.to_string(), "number of catalogued files");
 }
 
-/// Two epochs of so many files of so many samples each.
+/// Checks two epochs over this number of files with this number of samples each.
 fn trains_once(dir: &Dir, format: &str, folder: &str, access: &str, (files, samples): (u64, &str)) {
     let settings = [
         format!("dataset.format={format}"),

@@ -1,10 +1,10 @@
-//! The data set on disk: the same bytes from the same seed, whole files only, names and sizes as planned.
+//! The data set on disk: the same bytes for the same seed, complete files only, names and sizes as planned.
 
 use rustix::process::Signal;
 
 use crate::util::{Dir, SMALL};
 
-/// 300 npz files of 250 kB: long enough to be interrupted, quickly made again.
+/// 300 npz files of 250 kB: long enough to be interrupted, short enough to be repeated.
 const LONG: [&str; 2] = ["dataset.num_files_train=300", "dataset.record_length_bytes=250000"];
 
 fn generate(dir: &Dir, folder: &str, flags: &[&str], settings: &[&str]) -> serde_json::Value {
@@ -56,7 +56,7 @@ fn another_seed_gives_other_bytes_of_the_same_size() {
 }
 
 #[test]
-fn no_two_blocks_are_alike() {
+fn no_two_blocks_are_equal() {
     let dir = Dir::small();
     let settings = ["dataset.record_length_bytes=40000", "dataset.num_files_eval=4"];
     for format in ["dataset.format=npz", "dataset.format=jpeg"] {
@@ -64,7 +64,7 @@ fn no_two_blocks_are_alike() {
         let mut seen = std::collections::HashSet::new();
         for (name, bytes) in dir.tree(format) {
             for block in bytes.chunks_exact(512) {
-                assert!(seen.insert(block.to_vec()), "a block of {name} was there before");
+                assert!(seen.insert(block.to_vec()), "a block of {name} repeats an earlier one");
             }
         }
         assert!(seen.len() > 1000);
@@ -72,7 +72,7 @@ fn no_two_blocks_are_alike() {
 }
 
 #[test]
-fn a_second_generate_keeps_what_is_there() {
+fn a_second_generate_keeps_existing_files() {
     let dir = Dir::small();
     let first = generate(&dir, "data", &[], &[]);
     assert_eq!((first["files_written"].as_u64(), first["files_kept"].as_u64()), (Some(24), Some(0)));
@@ -92,14 +92,14 @@ fn a_second_generate_keeps_what_is_there() {
 }
 
 #[test]
-fn what_is_missing_or_of_another_size_is_made_again() {
+fn files_that_are_missing_or_of_a_wrong_size_are_written_again() {
     let dir = Dir::small();
     generate(&dir, "data", &[], &[]);
     let whole = dir.tree("data");
     std::fs::remove_file(dir.path("data/train/img_03_of_24.npz")).unwrap();
     dir.write("data/train/img_07_of_24.npz", "cut off");
     dir.write("data/train/img_09_of_24.npz", vec![0; 1 << 20]);
-    // What an attempt that was killed leaves, longer than the file will be.
+    // A leftover of a killed attempt, longer than the file will be.
     dir.write("data/train/img_03_of_24.npz.partial", vec![1; 1 << 20]);
     let again = generate(&dir, "data", &[], &[]);
     assert_eq!((again["files_written"].as_u64(), again["files_kept"].as_u64()), (Some(3), Some(21)));
@@ -107,7 +107,7 @@ fn what_is_missing_or_of_another_size_is_made_again() {
 }
 
 #[test]
-fn killed_in_the_middle_and_done_again_is_as_never_killed() {
+fn generation_after_a_kill_gives_the_same_data_set() {
     let dir = Dir::small();
     generate(&dir, "whole", &[], &LONG);
     let whole = dir.tree("whole");
@@ -125,10 +125,10 @@ fn killed_in_the_middle_and_done_again_is_as_never_killed() {
         let ended = running.wait();
         let there = dir.tree(&folder);
         if ended.signal().is_none() || there.len() >= 300 {
-            continue; // It was done before the signal came; try again.
+            continue; // It finished before the signal; try again.
         }
         for (name, bytes) in there.iter().filter(|(name, _)| !name.ends_with(".partial")) {
-            assert!(*bytes == whole[name], "{name} is not whole");
+            assert!(*bytes == whole[name], "{name} is not complete");
         }
         generate(&dir, &folder, &[], &LONG);
         assert_same_trees(&dir, &folder, "whole");

@@ -1,5 +1,5 @@
-//! Storage that does not answer, and signals: every command ends in time, with a report or a message, the documented
-//! exit code, and without a result that looks complete. `scripts/attack hangs signals` has more of both.
+//! Storage that does not respond, and signals: every command ends in time, with a report or a message, the documented
+//! exit code, and without a result that looks complete. `scripts/attack hangs signals` has more cases.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use rustix::process::{Pid, Signal};
 
 use crate::util::{Dir, Running, worker_of};
 
-/// A command ends this long after its storage stopped to answer, with `--stall-timeout 3s`.
+/// Time limit for a command to end after its storage stops responding, with `--stall-timeout 3s`.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// A command, the system calls of which the first one in each thread does not return, and what the report names.
+/// A command, the system calls of which the first in each thread hangs, and the name in the report.
 const HANGS: [(&str, &str, &str); 10] = [
     ("run w.yaml", "fsync,fdatasync,syncfs", "sync"),
     ("run w.yaml", "mkdir,mkdirat", "mkdir "),
@@ -25,8 +25,8 @@ const HANGS: [(&str, &str, &str); 10] = [
     ("catalog data", "statx", "stat "),
 ];
 
-/// Starts a command below strace, which holds the calls back for longer than the test waits. The tracer is a process of
-/// its own (-D), and the output goes to a file: both would otherwise have to be waited for.
+/// Starts a command under strace, which delays the calls for longer than the test waits. The tracer is a separate
+/// process (-D), and the output goes to a file, so that the test need not wait for either.
 fn start_hanging<'a>(dir: &'a Dir, command: &str, calls: &str) -> Running<'a> {
     let line = format!(
         "exec strace -D -f -qq -o trace -e trace={calls} -e inject={calls}:delay_enter=25s:when=1 \
@@ -42,7 +42,7 @@ fn a_call_that_does_not_return_ends_every_command_with_a_report() {
     for (dir, _) in &prepared {
         dir.feedline(&["run", "w.yaml", "--quiet", "--no-calibration"]).run().ran();
     }
-    // A few at a time: the timeouts are not for a host with more to do than it can.
+    // A few at a time, because an overloaded host would exceed the timeouts.
     for some in prepared.chunks(5) {
         let before: Vec<_> = some.iter().map(|(dir, _)| dir.results()).collect();
         let started: Vec<_> =
@@ -61,7 +61,7 @@ fn a_call_that_does_not_return_ends_every_command_with_a_report() {
     }
 }
 
-/// A run that is reading, of which each step takes long.
+/// A run that is reading, with long steps.
 fn reading(dir: &Dir) -> Running<'_> {
     reading_from(dir, "posix")
 }
@@ -88,19 +88,19 @@ fn a_hangup_ends_a_run_with_the_verdict_incomplete() {
 }
 
 #[test]
-fn a_second_signal_ends_a_run_at_once_with_a_message() {
+fn a_second_signal_ends_a_run_immediately_with_a_message() {
     let dir = Dir::small_with_data();
-    // A reader that hangs keeps the run from ending after the first signal for three seconds.
+    // A hung reader delays the end of the run after the first signal by three seconds.
     let running = reading_from(&dir, "fault:posix,kind=hang");
     running.signal(Signal::TERM);
-    // Sooner it would be taken for the same request.
+    // An earlier signal would count as the same request.
     std::thread::sleep(Duration::from_millis(700));
     running.signal(Signal::INT);
     running.wait_for(LIMIT).exits(4).says("error: second signal");
 }
 
 #[test]
-fn a_signal_to_a_command_that_waits_for_its_first_file_is_answered() {
+fn a_signal_ends_a_command_that_waits_for_its_first_file() {
     let dir = Dir::new();
     dir.command(Path::new("mkfifo"), &["w.yaml"]).run().exits(0);
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
@@ -122,7 +122,7 @@ fn a_worker_that_is_killed_is_reported() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_is_an_error() {
+fn a_file_size_limit_is_an_error() {
     let dir = Dir::small();
     let line = format!("ulimit -f 1; exec {} generate w.yaml --quiet", env!("CARGO_BIN_EXE_feedline"));
     dir.command(Path::new("bash"), &["-c", &line]).run().exits(4).says("File too large").one_error();

@@ -1,11 +1,11 @@
-//! What was read is what was written: damaged, swapped and stale files are found and named, with what should stand in
-//! them and whose bytes they hold.
+//! Data that was read is compared with what was written: damaged, swapped and stale files are found and named, with the
+//! expected content and the file that the bytes belong to.
 
 use std::fs;
 
 use crate::util::{Dir, file_stores};
 
-/// The rows of the verdict's table that are about the data.
+/// Outcome and evidence of the rule about the data.
 fn data_verified(dir: &Dir) -> (String, String) {
     let summary = dir.json(&format!("{}/summary.json", dir.result()));
     let rules = summary["feedline"]["verdict"]["rules"].as_array().unwrap().clone();
@@ -13,7 +13,7 @@ fn data_verified(dir: &Dir) -> (String, String) {
     (rule["outcome"].as_str().unwrap().to_owned(), rule["evidence"].as_str().unwrap().to_owned())
 }
 
-/// 6,250 small pictures.
+/// 6,250 small images.
 const MANY: &str = "\
 framework: pytorch
 dataset: {format: jpeg, data_folder: data, num_files_train: 6250, record_length_bytes: 4000}
@@ -67,7 +67,7 @@ fn one_bad_file_of_6250_is_found_and_named() {
     run("sample").exits(4).says("img_5000_of_6250.jpeg").says("it holds the content of seed 7");
     dir.write(&name(5000), &stale);
 
-    // Runs that an error has ended have left results, too.
+    // Runs that ended with an error have also left results.
     fs::remove_dir_all(dir.path("feedline-results")).unwrap();
     run("full").ran();
     let (outcome, evidence) = data_verified(&dir);
@@ -75,7 +75,7 @@ fn one_bad_file_of_6250_is_found_and_named() {
     assert!(evidence.starts_with("6,250 fetches, 23.7 MiB of 23.7 MiB compared"), "{evidence}");
 }
 
-/// Every format, plain and compressed, and how its data set is made small.
+/// Every format, plain and compressed, with settings for a small data set.
 const FORMATS: [(&str, &[&str]); 14] = [
     ("npz", &[]),
     ("npy", &[]),
@@ -119,7 +119,7 @@ fn one_flipped_byte_is_found_in_every_format() {
         run("full").ran();
         let (outcome, evidence) = data_verified(&dir);
         assert_eq!(outcome, "pass", "{format} {settings:?}: {evidence}");
-        // In the middle of a file there is content, whatever the format.
+        // The middle of a file is content in every format.
         let files = dir.tree("data/train");
         let (name, bytes) =
             files.iter().find(|(name, _)| name.contains("_07_") && !name.ends_with(".idx")).unwrap();
@@ -129,14 +129,14 @@ fn one_flipped_byte_is_found_in_every_format() {
 }
 
 #[test]
-fn every_store_shows_its_bytes() {
+fn a_flipped_byte_is_found_with_every_backend() {
     let dir = Dir::small_with_data();
     flip(&dir, "data/train/img_11_of_24.npz", 3000);
     for store in file_stores() {
         let flags = ["--no-calibration", "--verify", "full", "--store", store];
         let said = dir.feedline(&["run", "w.yaml", "--quiet"]).args(&flags).run();
         match said.code() {
-            // Not on this file system, or not in this kernel.
+            // Unavailable on this file system or with this kernel.
             Some(3) => said.says("--store posix"),
             _ => said.exits(4).says("img_11_of_24.npz differs from what was written, from offset 3000 on"),
         };
@@ -144,7 +144,7 @@ fn every_store_shows_its_bytes() {
 }
 
 #[test]
-fn what_was_not_compared_is_said() {
+fn missing_comparisons_are_reported() {
     let dir = Dir::small_with_data();
     let run = |flags: &[&str]| {
         dir.feedline(&["run", "w.yaml", "--quiet", "--no-calibration"]).args(flags).run().ran();
@@ -155,7 +155,7 @@ fn what_was_not_compared_is_said() {
     assert_eq!(run(&["--verify", "none"]).0, "not-checkable");
     assert_eq!(run(&["--store", "null"]).0, "not-checkable");
 
-    // Without a manifest the files are somebody's.
+    // Without a manifest, the files count as existing files.
     fs::remove_dir_all(dir.path("data/.feedline")).unwrap();
     let (outcome, evidence) = run(&[]);
     assert_eq!(
@@ -167,7 +167,7 @@ fn what_was_not_compared_is_said() {
 }
 
 #[test]
-fn ours_is_known_through_a_catalog_too() {
+fn generated_files_are_verified_through_a_catalog_too() {
     let dir = Dir::small_with_data();
     dir.feedline(&["catalog", "data", "--suffix", ".npz", "--quiet"]).run().exits(0);
     dir.feedline(&["run", "w.yaml", "--quiet", "--no-calibration"]).run().ran();
@@ -176,7 +176,7 @@ fn ours_is_known_through_a_catalog_too() {
 }
 
 #[test]
-fn the_cost_is_told_apart_and_a_wrong_word_is_refused() {
+fn the_cost_is_reported_separately_and_a_wrong_value_is_refused() {
     let dir = Dir::small_with_data();
     dir.feedline(&["run", "w.yaml", "--quiet", "--no-calibration", "--set", "reader.verify=full"])
         .run()
@@ -190,6 +190,6 @@ fn the_cost_is_told_apart_and_a_wrong_word_is_refused() {
     );
     let epochs = summary["feedline"]["epochs"].as_array().unwrap();
     let bytes: u64 = epochs.iter().map(|epoch| epoch["bytes_read"].as_u64().unwrap()).sum();
-    assert_eq!(checked["bytes"], bytes, "every byte that came");
+    assert_eq!(checked["bytes"], bytes, "every byte that was read");
     dir.feedline(&["run", "w.yaml", "--verify", "some"]).run().exits(2).says("none, sample, full");
 }

@@ -1,6 +1,6 @@
-//! What others make of our files: numpy, h5py, TensorFlow, pyarrow, pandas and Pillow read every format that we write
-//! and find the planned shapes, types and values; sizes are exactly as planned. The interpreter comes from
-//! scripts/test; without it these tests fail, because a test that is skipped shows nothing.
+//! Generated files in other libraries: numpy, h5py, TensorFlow, pyarrow, pandas and Pillow read every format that
+//! feedline writes and find the planned shapes, types and values; sizes are exactly as planned. The interpreter comes
+//! from scripts/test. Without it these tests fail, because a skipped test shows nothing.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ const DTYPES: [&str; 12] = [
     "float64",
 ];
 
-/// One data set: settings, and what is expected of its samples.
+/// One data set: its settings, and the expected samples.
 #[derive(Clone)]
 struct Case {
     settings: Vec<String>,
@@ -20,7 +20,7 @@ struct Case {
     samples: u64,
     dtype: &'static str,
     compression: &'static str,
-    /// What else the Python side is told.
+    /// Further facts for the Python script.
     more: Value,
 }
 
@@ -41,7 +41,7 @@ impl Case {
         self.set(&[&format!("dataset.record_dims={}", json!(dims))])
     }
 
-    /// Of other dimensions than those named by the workload.
+    /// With dimensions other than those in the workload.
     fn any_dims(mut self) -> Case {
         self.dims = None;
         self
@@ -82,7 +82,7 @@ impl Case {
         self.set(&[&format!("dataset.parquet.row_group_size={rows}")])
     }
 
-    /// Columns as name, type and size; those whose name begins with an underscore are not read.
+    /// Columns as name, type and size. Columns whose name starts with an underscore are not read.
     fn columns(mut self, columns: &[(&str, &str, u64)]) -> Case {
         let columns: Vec<Value> = columns
             .iter()
@@ -95,7 +95,7 @@ impl Case {
         self.set(&[&format!("dataset.parquet.columns=[{}]", words.join(",").replace(':', ": "))])
     }
 
-    /// The settings to generate it with, compressed or not.
+    /// The settings for generating it, compressed or not.
     fn all_settings(&self, compressed: bool) -> Vec<String> {
         let mut settings = vec![
             format!("dataset.format={}", self.format),
@@ -115,7 +115,7 @@ impl Case {
         settings
     }
 
-    /// Generates the case and says what is to be found.
+    /// Generates the case and describes what should be found.
     fn describe(&self, dir: &Dir, folder: &str) -> Value {
         let generate = |settings: &[String], folder: &str| {
             let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
@@ -152,7 +152,7 @@ impl Case {
     }
 }
 
-/// Generates every case and lets Python read it all.
+/// Generates every case and reads it with Python.
 fn read_by_python(cases: &[Case]) {
     let dir = Dir::small();
     let described: Vec<Value> = cases
@@ -163,10 +163,10 @@ fn read_by_python(cases: &[Case]) {
     let files: u64 = described.iter().map(|case| case["files"].as_u64().unwrap()).sum();
     dir.write("cases.json", Value::from(described).to_string());
     let done = dir.python("interop.py", &["cases.json"]).run().exits(0).silent();
-    assert_eq!(done.stdout.trim(), files.to_string(), "files that were read");
+    assert_eq!(done.stdout.trim(), files.to_string(), "number of files that were read");
 }
 
-/// What every format that holds arrays must be able to write.
+/// Cases for every format that holds arrays.
 fn arrays(format: &'static str) -> Vec<Case> {
     let case = || Case::new(format);
     let drawn = || case().any_dims().set(&["dataset.record_length_bytes_stdev=1500"]);
@@ -324,8 +324,8 @@ fn pillow_decodes_every_png() {
 
 #[test]
 fn sizes_byte_by_byte_are_decodable() {
-    // Padding to an exact size is where such writers go wrong: a stretch of sizes, one after another, from the
-    // smallest on, and for png also where one block of pixels becomes two.
+    // Padding to an exact size is error-prone: this tests consecutive sizes from the smallest on, and for png also
+    // sizes around which one block of pixels becomes two.
     let jpegs = (0..40).map(|extra| ("jpeg", 850 + 13 * extra));
     let pngs = (98..118).chain((0..20).map(|extra| 65_620 + 3 * extra)).map(|bytes| ("png", bytes));
     let cases: Vec<Case> = jpegs

@@ -1,5 +1,5 @@
-//! The program killed at any moment: no result that looks complete and is not, data files that are whole or absent, and
-//! the next command goes on from there.
+//! Runs that are killed at random moments: no incomplete result looks complete, data files are either complete or
+//! absent, and the next command resumes from there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::util::{Dir, Done, Running, outcome, walk};
 
-/// Kills while generating, and as many while running.
+/// Kills during generation, and as many during runs.
 const KILLS: u64 = 100;
 
 const SETTINGS: [&str; 2] = ["dataset.num_files_train=80", "dataset.record_length_bytes=20000"];
 
-/// Numbers that look like chance and are the same in every run of the test (splitmix64).
+/// Pseudo-random numbers that are the same in every run of the test (splitmix64).
 struct Chance(u64);
 
 impl Chance {
@@ -37,8 +37,8 @@ fn run(dir: &Dir) -> Running<'_> {
     dir.feedline(&["run", "w.yaml", "--quiet", "--json", "--no-calibration"]).set(&SETTINGS).start()
 }
 
-/// Kills commands at moments all over the time that they take. That time is found on the way: a command that was
-/// over before the kill shortens it, one that was not lengthens it, so that about four of five kills come in time.
+/// Kills commands at random moments of their duration. The estimate of the duration adapts: a command that ended before
+/// the kill shortens it, one that was killed lengthens it, so that about four of five kills are in time.
 pub struct Killer {
     chance: Chance,
     span: Duration,
@@ -50,7 +50,7 @@ impl Killer {
         Killer { chance: Chance(seed), span, killed: 0 }
     }
 
-    /// Kills a command at some moment; says whether it was still at work.
+    /// Kills a command at a random moment; returns whether it was still running.
     fn kill(&mut self, running: Running<'_>) -> bool {
         let done = self.end(running);
         let killed = done.signal().is_some();
@@ -60,7 +60,7 @@ impl Killer {
         killed
     }
 
-    /// Kills a command at some moment, or sees it end before.
+    /// Kills a command at a random moment, unless it ends before.
     pub fn end(&mut self, running: Running<'_>) -> Done {
         std::thread::sleep(self.chance.below(self.span));
         running.signal(Signal::KILL);
@@ -72,7 +72,7 @@ impl Killer {
     }
 }
 
-/// How long a piece of work takes on this machine, now.
+/// How long the work takes on this machine.
 pub fn span(work: impl FnOnce()) -> Duration {
     let begin = Instant::now();
     work();
@@ -80,12 +80,12 @@ pub fn span(work: impl FnOnce()) -> Duration {
 }
 
 #[test]
-fn generating_is_killed_at_any_moment() {
+fn generation_is_killed_at_random_moments() {
     let dir = Dir::small();
     let mut killer = Killer::new(7, span(|| drop(generate(&dir, &[]).wait().exits(0))));
     let mut refused = 0;
     for number in 0..=KILLS {
-        // What was finished is taken away, and of what was not, every third; else the next one goes on with it.
+        // A finished data set is removed, and so is every third unfinished one. The next command resumes the others.
         if number == 0 || !killer.kill(generate(&dir, &[])) || number % 3 == 0 {
             refused += u64::from(refuses_or_is_right(&dir));
             generate(&dir, &["--verify"]).wait().exits(0);
@@ -93,12 +93,12 @@ fn generating_is_killed_at_any_moment() {
             fs::remove_dir_all(dir.path("data")).unwrap();
         }
     }
-    // Otherwise nothing was tried.
+    // Otherwise the test has tested nothing.
     let killed = killer.killed;
-    assert!(killed > KILLS / 4 && refused > 0, "{killed} kills came in time, {refused} runs were refused");
+    assert!(killed > KILLS / 4 && refused > 0, "{killed} kills were in time, {refused} runs were refused");
 }
 
-/// A run on what a killed generator left; says whether it was refused.
+/// A run on the files that a killed generator left; returns whether it was refused.
 fn refuses_or_is_right(dir: &Dir) -> bool {
     let done = run(dir).wait();
     if done.code() == Some(3) {
@@ -114,7 +114,7 @@ fn refuses_or_is_right(dir: &Dir) -> bool {
 }
 
 #[test]
-fn a_run_is_killed_at_any_moment() {
+fn a_run_is_killed_at_random_moments() {
     let dir = Dir::small();
     generate(&dir, &[]).wait().exits(0);
     let mut killer = Killer::new(11, span(|| drop(run(&dir).wait().ran())));
@@ -122,19 +122,19 @@ fn a_run_is_killed_at_any_moment() {
         killer.kill(run(&dir));
     }
     let killed = killer.killed;
-    assert!(killed > KILLS / 4, "{killed} kills came in time");
+    assert!(killed > KILLS / 4, "{killed} kills were in time");
     let results = whole_results(&dir);
     let done = dir.feedline(&["validate", "feedline-results/w"]).run();
     if done.code() == Some(3) {
-        done.fail("a result is not as it was written");
+        done.fail("a result was changed");
     }
-    // What was not killed has left a result, and what was killed after its last word may have.
+    // Runs that were not killed left a result; runs that were killed at the very end may have.
     assert!(results > KILLS - killed && results <= KILLS + 1, "{results} of {KILLS}");
     run(&dir).wait().ran();
     generate(&dir, &["--verify"]).wait().exits(0);
 }
 
-/// Checks every result folder that has a name, and counts them.
+/// Checks every published result folder, and counts them.
 fn whole_results(dir: &Dir) -> u64 {
     let files = ["epochs.csv", "ledger.json", "plan.json", "spec.yaml", "summary.json"];
     let mut results = BTreeSet::new();
@@ -150,7 +150,7 @@ fn whole_results(dir: &Dir) -> u64 {
         let folder = dir.path("feedline-results/w").join(result);
         for file in files {
             let text = fs::read_to_string(folder.join(file)).unwrap();
-            assert!(text.ends_with('\n'), "{file} of {result:?} is cut off");
+            assert!(text.ends_with('\n'), "{file} of {result:?} is truncated");
             if file.ends_with(".json") {
                 serde_json::from_str::<Value>(&text).unwrap();
             }

@@ -1,10 +1,10 @@
-//! What limits this process limits its plans. Control groups need root: scripts/attacks/limits.py.
+//! Limits of the process apply to its plans. Control groups need root; see scripts/attacks/limits.py.
 
 use std::path::Path;
 
 use crate::util::{Cmd, Dir};
 
-/// The program, started by a shell that has set a limit or by another program.
+/// The program, started by a shell that sets a limit, or by another program.
 fn started_by<'a>(dir: &'a Dir, script: &str) -> Cmd<'a> {
     let script = format!("{script} \"$@\"");
     let words =

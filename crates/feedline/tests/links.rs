@@ -1,5 +1,5 @@
-//! Other people's files: whatever is planted at a name that feedline writes or removes, nothing that it leads to is
-//! changed, it stays itself, and the command ends with a result or with an error that names it.
+//! Files of other users: whatever object is planted at a name that feedline writes or removes, the object and what it
+//! points to are unchanged, and the command ends with a result or with an error that names it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::util::{Dir, Done, TINY_MODEL, walk};
 
-/// What is planted.
+/// The kind of a planted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     LinkToFile,
@@ -23,13 +23,13 @@ enum Kind {
 const KINDS: [Kind; 6] =
     [Kind::LinkToFile, Kind::LinkToFolder, Kind::LinkToNothing, Kind::HardLink, Kind::Pipe, Kind::Folder];
 
-/// Somebody else's folder, with files that have the names of ours.
+/// A folder of another user.
 fn theirs(dir: &Dir) {
     dir.write("theirs/precious", "work of years");
     dir.write("theirs/folder/precious", "more of it");
 }
 
-/// Every file of somebody else with its content, and every other entry.
+/// Every file of the other user with its content, and every other entry.
 fn snapshot(dir: &Dir) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     walk(&dir.path("theirs"), &mut |path| {
@@ -38,7 +38,7 @@ fn snapshot(dir: &Dir) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Puts something at a name, in place of what is there.
+/// Plants an object at a name, in place of an existing one.
 fn plant(dir: &Dir, name: &str, kind: Kind) {
     let path = dir.path(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -64,26 +64,26 @@ fn plant(dir: &Dir, name: &str, kind: Kind) {
     }
 }
 
-/// What makes a planted object the same one.
+/// The identity of a planted object.
 fn identity(path: &Path) -> Option<(u64, bool, bool, bool)> {
     let facts = path.symlink_metadata().ok()?;
     let kind = facts.file_type();
     Some((facts.ino(), kind.is_symlink(), kind.is_fifo(), kind.is_dir()))
 }
 
-/// Who may replace a planted object.
+/// Whether feedline may replace a planted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
-    /// Nobody.
+    /// Never.
     Free,
-    /// We, if it is a regular file: our manifest lists the name.
+    /// If it is a regular file, because feedline's manifest lists the name.
     Listed,
-    /// We, if it is a folder that is ours to write to.
+    /// If it is a folder, which feedline may write to.
     Folder,
 }
 
-/// Plants every kind of object at each name of a site and runs the command.
-fn spared(names: &[(&str, Name)], site: impl Fn() -> Dir, command: impl Fn(&Dir) -> Done) {
+/// Plants every kind of object at each of the names and runs the command.
+fn planted_objects_are_kept(names: &[(&str, Name)], site: impl Fn() -> Dir, command: impl Fn(&Dir) -> Done) {
     for (name, whose) in names {
         for kind in KINDS {
             if *whose == Name::Folder && kind == Kind::Folder {
@@ -99,16 +99,16 @@ fn spared(names: &[(&str, Name)], site: impl Fn() -> Dir, command: impl Fn(&Dir)
                 done.fail(&what);
             }
             if snapshot(&dir) != before {
-                done.fail(&format!("{what}: somebody else's files were changed"));
+                done.fail(&format!("{what}: files of another user were changed"));
             }
             let ours_to_replace = *whose == Name::Listed && kind == Kind::HardLink;
             if !ours_to_replace && identity(&dir.path(name)) != planted {
                 done.fail(&format!("{what}: it was replaced or removed"));
             }
             if kind == Kind::Folder && dir.read(&format!("{name}/precious")) != "in a folder" {
-                done.fail(&format!("{what}: what is in it was changed"));
+                done.fail(&format!("{what}: its content was changed"));
             }
-            // With files that no manifest lists, the error names their folder.
+            // For files that no manifest lists, the error names their folder.
             let named =
                 done.stderr.contains(name.split_once('/').unwrap().1) || done.stderr.contains("train/ holds");
             if [Some(3), Some(4)].contains(&done.code()) && !named {
@@ -119,7 +119,7 @@ fn spared(names: &[(&str, Name)], site: impl Fn() -> Dir, command: impl Fn(&Dir)
 }
 
 #[test]
-fn generate_spares_what_is_planted_in_a_new_folder() {
+fn generate_keeps_planted_objects_in_a_new_folder() {
     let names = [
         ("data/.feedline", Name::Folder),
         ("data/.feedline/dataset.json", Name::Free),
@@ -130,11 +130,13 @@ fn generate_spares_what_is_planted_in_a_new_folder() {
         ("data/train/img_03_of_24.npz", Name::Free),
         ("data/train/img_03_of_24.npz.partial", Name::Free),
     ];
-    spared(&names, Dir::small, |dir| dir.feedline(&["generate", "w.yaml", "--quiet"]).run());
+    planted_objects_are_kept(&names, Dir::small, |dir| {
+        dir.feedline(&["generate", "w.yaml", "--quiet"]).run()
+    });
 }
 
 #[test]
-fn generate_spares_what_is_planted_in_its_own_folder() {
+fn generate_keeps_planted_objects_in_its_own_folder() {
     let names = [
         ("data/.feedline/dataset.json.partial", Name::Free),
         ("data/.mlps-datagen-manifest.json", Name::Listed),
@@ -144,19 +146,19 @@ fn generate_spares_what_is_planted_in_its_own_folder() {
         ("data/train/img_03_of_24.npz.partial", Name::Free),
     ];
     let flags = ["generate", "w.yaml", "--quiet", "--overwrite", "--set", "train.seed=7"];
-    spared(&names, Dir::small_with_data, |dir| dir.feedline(&flags).run());
+    planted_objects_are_kept(&names, Dir::small_with_data, |dir| dir.feedline(&flags).run());
 }
 
 #[test]
-fn temporary_files_that_have_a_name_are_no_way_out() {
-    // Files without a name get theirs through /proc; where that is missing, they have a temporary one.
+fn named_temporary_files_do_not_follow_links() {
+    // Files without a name are linked through /proc. If /proc is missing, they have a temporary name.
     let generate = |dir: &Dir| {
         let script = "mount -t tmpfs tmpfs /proc || exit 99; exec \"$0\" generate w.yaml --quiet --overwrite";
         let namespace = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
         let args = [namespace, "bash", "-c", script, env!("CARGO_BIN_EXE_feedline")];
         let done = dir.command(Path::new("unshare"), &args).run();
         if done.code() == Some(99) {
-            done.fail("this test mounts an empty /proc: it needs root or user namespaces");
+            done.fail("this test mounts an empty /proc and needs root or user namespaces");
         }
         done
     };
@@ -165,10 +167,10 @@ fn temporary_files_that_have_a_name_are_no_way_out() {
         ("data/train/img_03_of_24.npz", Name::Listed),
         ("data/train/img_03_of_24.npz.partial", Name::Free),
     ];
-    spared(&names, Dir::small_with_data, generate);
+    planted_objects_are_kept(&names, Dir::small_with_data, generate);
     let dir = Dir::small_with_data();
     let whole = dir.tree("data");
-    dir.write("data/train/img_03_of_24.npz.partial", "what an interrupted run left");
+    dir.write("data/train/img_03_of_24.npz.partial", "leftover of an interrupted run");
     generate(&dir).exits(0);
     assert_eq!(dir.tree("data"), whole);
 }
@@ -182,11 +184,13 @@ fn index_files_are_not_written_through_links() {
         ("data/index/train/img_03_of_24.tfrecord.idx.partial", Name::Free),
     ];
     let set = ["dataset.format=tfrecord", "framework=tensorflow", "reader.data_loader=tensorflow"];
-    spared(&names, Dir::small, |dir| dir.feedline(&["generate", "w.yaml", "--quiet"]).set(&set).run());
+    planted_objects_are_kept(&names, Dir::small, |dir| {
+        dir.feedline(&["generate", "w.yaml", "--quiet"]).set(&set).run()
+    });
 }
 
 #[test]
-fn a_catalog_spares_what_is_planted() {
+fn a_catalog_keeps_planted_objects() {
     let site = || {
         let dir = Dir::new();
         dir.write("data/a.jpg", "x");
@@ -199,13 +203,15 @@ fn a_catalog_spares_what_is_planted() {
         ("data/.feedline/catalog.partial", Name::Free),
         ("data/.feedline/catalog.new", Name::Free),
     ];
-    spared(&inside, site, |dir| dir.feedline(&["catalog", "data", "--quiet"]).run());
+    planted_objects_are_kept(&inside, site, |dir| dir.feedline(&["catalog", "data", "--quiet"]).run());
     let outside = [("out/list", Name::Free), ("out/list.partial", Name::Free), ("out/list.new", Name::Free)];
-    spared(&outside, site, |dir| dir.feedline(&["catalog", "data", "--output", "out/list", "--quiet"]).run());
+    planted_objects_are_kept(&outside, site, |dir| {
+        dir.feedline(&["catalog", "data", "--output", "out/list", "--quiet"]).run()
+    });
 }
 
 #[test]
-fn a_catalog_does_not_replace_files_that_are_none() {
+fn a_catalog_does_not_replace_other_files() {
     for name in ["catalog", "catalog.partial"] {
         let dir = Dir::new();
         dir.write("data/a.jpg", "x");
@@ -224,7 +230,7 @@ fn sweep(dir: &Dir) -> Done {
 }
 
 #[test]
-fn a_sweep_spares_what_is_planted() {
+fn a_sweep_keeps_planted_objects() {
     let names = [
         ("out/cells.jsonl", Name::Free),
         ("out/sweep.csv", Name::Free),
@@ -234,7 +240,7 @@ fn a_sweep_spares_what_is_planted() {
         ("out/sweep.svg", Name::Free),
         ("out/sweep.svg.partial", Name::Free),
     ];
-    spared(&names, Dir::small, sweep);
+    planted_objects_are_kept(&names, Dir::small, sweep);
 }
 
 #[test]
@@ -249,8 +255,8 @@ fn a_sweep_does_not_touch_files_that_it_did_not_write() {
 }
 
 #[test]
-fn a_result_spares_what_is_planted() {
-    // The names have the number of the process, and the time at which the run ends.
+fn a_result_keeps_planted_objects() {
+    // The names contain the process id and the time at which the run ends.
     let script = "for name in feedline-results feedline-results/w; do mkdir -p $name; done
         NAMES=\"$1\"; for name in $(eval echo $NAMES); do
             case $2 in
@@ -292,7 +298,7 @@ fn a_result_spares_what_is_planted() {
 }
 
 #[test]
-fn a_results_folder_may_be_a_link_and_what_is_in_it_may_not() {
+fn a_results_folder_may_be_a_link_but_its_folders_may_not() {
     let dir = Dir::small();
     theirs(&dir);
     symlink("theirs/folder", dir.path("feedline-results")).unwrap();
@@ -318,7 +324,7 @@ fn data_may_be_read_through_links() {
     dir.feedline(&["run", "w.yaml", "--quiet"]).run().ran();
     symlink("data", dir.path("linked")).unwrap();
     dir.feedline(&["run", "w.yaml", "--quiet", "--data-dir", "linked"]).run().ran();
-    // To write there is another matter.
+    // Writing through a link is refused.
     let done = dir.feedline(&["generate", "w.yaml", "--quiet", "--overwrite"]).run().exits(3);
     done.one_error().says("data/train is a symbolic link");
 }
@@ -338,7 +344,7 @@ fn save(dir: &Dir, mode: &str) -> Done {
     dir.feedline(&SAVES).args(&["--save", mode]).run()
 }
 
-/// The names in the folder of a checkpoint, and beside it, that a save writes or removes.
+/// The names, in and next to the folder of a checkpoint, that a save writes or removes.
 fn names_of_a_checkpoint(tier: &str) -> Vec<(String, Name)> {
     let dir = checkpoints();
     save(&dir, "direct");
@@ -356,17 +362,17 @@ fn names_of_a_checkpoint(tier: &str) -> Vec<(String, Name)> {
 }
 
 #[test]
-fn a_save_spares_what_is_planted() {
+fn a_save_keeps_planted_objects() {
     for (mode, tier) in [("direct", "last"), ("burst-buffer", "fast"), ("burst-buffer", "last")] {
         let names = names_of_a_checkpoint(tier);
         let names: Vec<(&str, Name)> = names.iter().map(|(name, whose)| (name.as_str(), *whose)).collect();
-        spared(&names, checkpoints, |dir| save(dir, mode));
+        planted_objects_are_kept(&names, checkpoints, |dir| save(dir, mode));
     }
 }
 
 #[test]
-fn removing_a_checkpoint_spares_what_is_planted() {
-    // The first of two that are kept is to go; something in it is not ours any more.
+fn removing_a_checkpoint_keeps_planted_objects() {
+    // The first of two kept checkpoints is due for removal, and it contains an object of another user.
     let site = || {
         let dir = checkpoints();
         dir.feedline(&SAVES).set(&["checkpoint.keep_last=2"]).run();
@@ -378,12 +384,14 @@ fn removing_a_checkpoint_spares_what_is_planted() {
         .iter()
         .map(|(name, whose)| (name.as_str(), if name.ends_with(".pt") { Name::Free } else { *whose }))
         .collect();
-    spared(&names, site, |dir| dir.feedline(&SAVES).set(&["checkpoint.num_checkpoints_write=1"]).run());
+    planted_objects_are_kept(&names, site, |dir| {
+        dir.feedline(&SAVES).set(&["checkpoint.num_checkpoints_write=1"]).run()
+    });
 }
 
 #[test]
 fn a_linked_checkpoint_is_not_removed() {
-    // A complete checkpoint of another folder, reached by a link, is one too many to keep.
+    // A complete checkpoint in another folder, reached through a link, is due for removal.
     let dir = checkpoints();
     save(&dir, "direct").ran();
     fs::create_dir(dir.path("theirs")).unwrap();
@@ -397,7 +405,7 @@ fn a_linked_checkpoint_is_not_removed() {
 }
 
 #[test]
-fn a_file_that_is_not_as_long_as_the_manifest_says_is_kept() {
+fn a_file_whose_size_differs_from_the_manifest_is_kept() {
     let dir = checkpoints();
     dir.feedline(&SAVES).set(&["checkpoint.keep_last=2"]).run();
     let folder = dir.path("last/global_epoch1_step1");
@@ -407,10 +415,10 @@ fn a_file_that_is_not_as_long_as_the_manifest_says_is_kept() {
     let done = dir.feedline(&SAVES).set(&["checkpoint.num_checkpoints_write=1"]).run();
     assert!([Some(0), Some(5)].contains(&done.code()), "{}", done.stderr);
     assert_eq!(fs::read(&file).unwrap(), b"theirs");
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "the rest of the checkpoint is gone");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "the rest of the checkpoint is removed");
 }
 
-/// Swaps a folder for a link to somebody else's and back, for as long as `work` takes.
+/// Repeatedly swaps a folder for a link to another user's folder and back while `work` runs.
 fn while_swapping(folder: &Path, theirs: &Path, work: impl FnOnce()) {
     let (over, away) = (AtomicBool::new(false), folder.with_extension("away"));
     std::thread::scope(|scope| {
@@ -429,7 +437,7 @@ fn while_swapping(folder: &Path, theirs: &Path, work: impl FnOnce()) {
 }
 
 #[test]
-fn folders_that_are_swapped_for_links_lead_nowhere() {
+fn folders_that_are_swapped_for_links_are_not_followed() {
     for round in 0..4 {
         let dir = checkpoints();
         dir.feedline(&SAVES).set(&["checkpoint.keep_last=2"]).run();

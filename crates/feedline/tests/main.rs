@@ -1,76 +1,77 @@
-//! The program as its users meet it: every test starts the built binary in a folder of its own and looks at exit
-//! code, streams and files. One binary for all of them, so that it is linked once.
+//! Black-box tests: every test starts the built binary in its own folder and checks exit code, output and files. All
+//! tests are in one test binary, so that it is linked only once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test a panic is the report")]
 
-// Folders, commands with a time limit, and failure messages with everything one needs to see.
+// Folders, commands with a time limit, and detailed failure messages.
 mod util;
 
-// What a run asks of the kernel is what the frameworks' own readers ask.
+// A run makes the same system calls as the frameworks' own readers.
 mod access;
-// Where the bytes came from: the page cache made, counted and judged.
+// Where the bytes came from: the page cache is prepared, counted and judged.
 mod cache;
-// How many accelerators a storage feeds: the ends of the search and its words.
+// How many accelerators the storage can feed: how the search ends, and its report.
 mod capacity;
-// Foreign data sets: the catalog against what is on disk, and everything that can be wrong with it.
+// Existing data sets: the catalog compared with the disk, and damaged or outdated catalogs.
 mod catalog;
-// Tiers that are full, gone, somebody else's, or in use: what is complete stays, and the error is named.
+// Tiers that are full, gone, in use, or have files of other programs: complete checkpoints are kept, and the error is
+// named.
 mod checkpoint_faults;
-// Saves, drains, removals and restores killed at any moment.
+// Saves, drains, removals and restores that are killed at random moments.
 mod checkpoint_kills;
-// What is saved, three ways, and what a restore proves.
+// The three ways of saving, and what a restore verifies.
 mod checkpoints;
-// What the command line promises: help, lists, JSON, quiet, completions, hints.
+// The command line: help, lists, JSON, quiet, completions, hints.
 mod cli;
-// Two results side by side: whether they differ, and whether they may be compared.
+// Comparing two results: whether they differ, and whether they can be compared.
 mod compare;
-// Bad files are refused with their name and a place, without a crash, in little memory.
+// Damaged files are refused with their name and the position, without a crash and with little memory.
 mod damage;
 // Each planned sample is delivered once, whatever the shape of the run.
 mod exactly_once;
-// What the literature measured, on simulated devices.
+// Experiments from the literature, on simulated devices.
 mod experiments;
-// Every kind of fault beside every road and either policy.
+// Every kind of fault with every I/O backend and both error policies.
 mod fault_matrix;
-// Storage, disks and users that misbehave: one clear error, the right exit code, nothing half-written.
+// Failing storage, full disks and wrong input: one clear error, the right exit code, no partial files.
 mod faults;
-// Figures that prefetch, simulation or a name could pass off as more than they are.
+// Figures that prefetch, simulation or a misleading name could make look better than they are.
 mod figures;
-// Files that others wrote are understood and trained on.
+// Existing files, from other writers, are read and trained on.
 mod foreign;
-// The data set on disk: reproducible, whole, of the planned size.
+// The data set on disk: reproducible, complete, of the planned size.
 mod generate;
-// Storage that does not answer, and signals: every command ends in time and says why.
+// Storage that does not respond, and signals: every command ends in time and reports the reason.
 mod hangs;
-// What was read is what was written: damaged, swapped and stale files are named.
+// Data that was read is compared with what was written: damaged, swapped and stale files are named.
 mod integrity;
-// Every format that we write is read by the library that training reads it with.
+// Every format that feedline writes can be read by the libraries that training uses.
 mod interop;
-// The program killed at any moment.
+// Runs that are killed at random moments.
 mod kills;
-// What a process may use of its host is what its plans go by.
+// Plans use the limits of the process, not those of the host.
 mod limits;
-// Links, pipes and files of other people at the names that we write and remove.
+// Links, pipes and files of other users at the names that feedline writes and removes.
 mod links;
-// Whose folder it is, and whether its bytes are right.
+// The manifest of a data set: which workload the folder belongs to, and whether its bytes are correct.
 mod manifest;
-// Seeded mistakes in workload files and flags: each its own message, before any I/O.
+// Mistakes in workload files and flags: each has its own message, before any I/O.
 mod mistakes;
-// Settings from the command line: which one wins, and what a message calls it.
+// Settings from the command line: which one wins, and how messages name it.
 mod overrides;
-// Sizes of files, and counts and spans of reads: alike on every store.
+// File sizes, and counts and spans of reads, are the same on every I/O backend.
 mod reads;
-// What would be left after a power failure: the order of flushes and renames.
+// Power failures: the order of flushes and renames.
 mod power;
-// The result of a run: its files, keys, counts and sums.
+// The result of a run: its files, keys, counts and checksums.
 mod run;
-// What holds the accelerators up: the parts of the time and the state of the page cache.
+// What stalls the accelerators: the parts of the time and the state of the page cache.
 mod stall;
-// Every road to the bytes beside every loader, and what no road can do.
+// Every I/O backend with every loader, and what backends refuse.
 mod stores;
-// Grids of settings: their files, their mistakes, and what happens when they are interrupted.
+// Grids of settings: their files, mistakes in them, and interruptions.
 mod sweep;
-// The repository's own text keeps the house's rules.
+// Rules for the text of the repository.
 mod tidy;
-// Results looked at again: every changed byte, every rule, every folder that is none.
+// Validating results: changed bytes, changed rules, and folders that are not results.
 mod validate;

@@ -1,5 +1,5 @@
-//! Whose folder it is: a data set is not mixed with another, not claimed without proof, and checked byte by byte on
-//! request.
+//! The manifest of a data set: a data set is not mixed with another, files are not claimed without a manifest, and
+//! --verify checks every byte.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn manifest(dir: &Dir) -> Value {
 }
 
 #[test]
-fn a_folder_says_what_it_holds() {
+fn the_manifest_describes_the_data_set() {
     let dir = Dir::small_with_data();
     let manifest = manifest(&dir);
     assert_eq!((&manifest["complete"], &manifest["files"]), (&true.into(), &24.into()));
@@ -67,7 +67,7 @@ fn another_seed_is_another_data_set_unless_all_of_it_is_written() {
     assert_ne!(dir.tree("data"), before);
     assert_eq!(manifest(&dir)["settings"]["train.seed"], "7");
     generate(&dir, &[], &["train.seed=7"]).exits(0);
-    // A run shuffles by its seed; the content is what it is, also where the run would generate.
+    // A run shuffles by its seed and keeps the existing content, even with --generate.
     dir.feedline(&["run", "w.yaml", "--quiet", "--set", "train.seed=8"]).run().exits(0);
     dir.feedline(&["run", "w.yaml", "--quiet", "--generate", "--set", "train.seed=9"]).run().exits(0);
     assert_eq!(manifest(&dir)["settings"]["train.seed"], "7");
@@ -75,7 +75,7 @@ fn another_seed_is_another_data_set_unless_all_of_it_is_written() {
 }
 
 #[test]
-fn files_that_nobody_speaks_of_are_not_claimed() {
+fn files_without_a_manifest_are_not_claimed() {
     let dir = Dir::small_with_data();
     fs::remove_file(dir.path(MANIFEST)).unwrap();
     let before = dir.listing();
@@ -90,14 +90,14 @@ fn files_that_nobody_speaks_of_are_not_claimed() {
 }
 
 #[test]
-fn a_file_too_many_is_noticed() {
+fn an_extra_file_is_detected() {
     let dir = Dir::small_with_data();
     dir.write("data/train/img_24_of_24.npz", "one more");
     generate(&dir, &[], &[]).exits(5).one_error().says("train/ should hold 24 files, but holds 25");
 }
 
 #[test]
-fn a_manifest_that_is_none_is_an_error_with_its_name() {
+fn an_invalid_manifest_is_named_in_the_error() {
     let dir = Dir::small_with_data();
     for text in ["", "{", "[]", "{\"complete\": 3}"] {
         dir.write(MANIFEST, text);
@@ -120,12 +120,12 @@ fn an_interrupted_generation_is_not_trained_on() {
 }
 
 #[test]
-fn what_an_interrupted_rewriting_has_left_does_not_count() {
+fn files_from_before_an_interrupted_overwrite_are_written_again() {
     let dir = Dir::small_with_data();
     let (old, text) = (dir.tree("data"), dir.read(MANIFEST));
     generate(&dir, &["--overwrite"], &["train.seed=7"]).exits(0);
     let whole = dir.tree("data");
-    // As if it had been killed after a few files: the rest is of the other seed and of the right size.
+    // As if it had been killed after a few files: the rest has the other seed and the right size.
     let begun = text.replace("\"complete\": true", "\"complete\": false").replace("\"123\"", "\"7\"");
     dir.write(MANIFEST, begun.replace("\"rewriting\": false", "\"rewriting\": true"));
     for (name, bytes) in old.iter().skip(5) {
@@ -138,17 +138,17 @@ fn what_an_interrupted_rewriting_has_left_does_not_count() {
 }
 
 #[test]
-fn files_that_were_not_flushed_before_a_reboot_do_not_count() {
+fn files_that_were_not_flushed_before_a_reboot_are_written_again() {
     let dir = Dir::small_with_data();
     let whole = dir.tree("data");
     let begun = dir.read(MANIFEST).replace("\"complete\": true", "\"complete\": false");
     let written = |text: String| {
         dir.write(MANIFEST, text);
-        // After a power failure it has its length and none of its bytes.
+        // After a power failure, the file can have its length but none of its bytes.
         dir.write("data/train/img_05_of_24.npz", vec![0; whole["train/img_05_of_24.npz"].len()]);
         generate(&dir, &[], &[]).exits(0).json()["files_written"].as_u64().unwrap()
     };
-    assert_eq!(written(begun.clone()), 0, "during one boot nothing is lost");
+    assert_eq!(written(begun.clone()), 0, "without a reboot nothing is lost");
     let boot_id = manifest(&dir)["boot_id"].as_str().unwrap().to_owned();
     for another in [begun.replace(&boot_id, "another"), begun.replace("boot_id", "unknown")] {
         assert_eq!(written(another), 24);
@@ -166,9 +166,9 @@ fn a_manifest_of_a_newer_version_is_refused() {
 }
 
 #[test]
-fn a_folder_with_somebodys_catalog_is_not_generated_into() {
+fn a_folder_with_a_catalog_of_other_files_is_not_generated_into() {
     let dir = Dir::small();
-    dir.write("data/a.npz", "somebody's");
+    dir.write("data/a.npz", "existing");
     dir.feedline(&["catalog", "data", "--quiet"]).run().exits(0);
     let before = dir.listing();
     generate(&dir, &["--overwrite"], &[]).exits(3).one_error().says("feedline did not generate");
@@ -176,7 +176,7 @@ fn a_folder_with_somebodys_catalog_is_not_generated_into() {
 }
 
 #[test]
-fn some_of_the_files_can_be_read_and_validation_files_left_out() {
+fn a_run_can_read_some_files_and_omit_validation_files() {
     let dir = Dir::small();
     generate(&dir, &[], &["dataset.num_files_eval=6"]).exits(0);
     let run = |set: &[&str]| dir.feedline(&["run", "w.yaml", "--quiet"]).set(set).run();
@@ -209,7 +209,7 @@ fn verify_finds_one_flipped_bit() {
 const LOADER: &str = "reader.data_loader=tensorflow";
 
 #[test]
-fn index_files_are_made_again_when_they_are_missing() {
+fn missing_index_files_are_written_again() {
     let dir = Dir::small();
     for (format, side) in [
         ("tfrecord", "index/train/img_05_of_24.tfrecord.idx"),
@@ -268,7 +268,7 @@ fn compressed_data_sets_are_generated_and_read_through_their_catalog() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_compressed_data_is_written() {
+fn mistakes_are_reported_before_compressed_data_is_written() {
     let dir = Dir::small();
     for (setting, says) in [
         ("reader.batch_size=5000", "batch 5000"),
@@ -283,7 +283,7 @@ fn what_is_wrong_is_said_before_compressed_data_is_written() {
 }
 
 #[test]
-fn a_compression_that_a_format_cannot_do_is_refused_before_anything_is_written() {
+fn a_compression_that_a_format_does_not_support_is_refused_before_anything_is_written() {
     let dir = Dir::small();
     for (format, compression) in [("npz", "gzip"), ("jpeg", "gzip"), ("hdf5", "lzf"), ("parquet", "xz")] {
         let set = [&*format!("dataset.format={format}"), &format!("dataset.compression={compression}")];

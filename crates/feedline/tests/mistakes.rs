@@ -1,6 +1,6 @@
-//! Seeded mistakes, through the real program: each has a message of its own that names the place, the exit code is
-//! that of wrong usage, and nothing on the disk has changed. (`model` compares the whole texts; this is about the way
-//! from the command line to the message, and about what happens before the first I/O: nothing.)
+//! Mistakes in workload files and flags, through the real program: each has its own message that names the place, the
+//! exit code is that of a usage error, and nothing on disk changes. (`model` tests the complete texts; these tests
+//! cover the path from the command line to the message, and that errors are reported before any I/O.)
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use model::spec::{Row, Status, ValueKind, rows};
 
 use crate::util::Dir;
 
-/// Which commands meet the mistake.
+/// The commands that detect the mistake.
 const ALL: &[&str] = &["plan", "run", "generate"];
 const TRAINING: &[&str] = &["plan", "run"];
 const RUN: &[&str] = &["run"];
@@ -16,7 +16,7 @@ const RUN: &[&str] = &["run"];
 struct Mistake {
     name: &'static str,
     text: &'static [u8],
-    /// Flags beside the workload.
+    /// Flags in addition to the workload.
     flags: &'static [&'static str],
     commands: &'static [&'static str],
     /// What the message contains: what is wrong, where, and what to do.
@@ -28,7 +28,7 @@ const fn file(name: &'static str, text: &'static str, says: &'static [&'static s
     Mistake { name, text: text.as_bytes(), flags: &[], commands: ALL, says }
 }
 
-/// A mistake in a flag, beside a sound file of 10 samples.
+/// A mistake in a flag, with a correct file of 10 samples.
 const fn flag(name: &'static str, flags: &'static [&'static str], says: &'static [&'static str]) -> Mistake {
     Mistake { name, text: SOUND.as_bytes(), flags, commands: ALL, says }
 }
@@ -181,7 +181,7 @@ const MISTAKES: &[Mistake] = &[
         &["training needs at least one file", "w.yaml:2:20"],
     ),
     file("a tab", "reader:\n\tbatch_size: 4\n", &["tabs", "w.yaml:2:2", "never with tabs"]),
-    file("a bracket that stays open", "reader: {batch_size: 4\n", &["YAML syntax", "w.yaml:"]),
+    file("an unclosed bracket", "reader: {batch_size: 4\n", &["YAML syntax", "w.yaml:"]),
     file("an empty file", "", &["the workload file is empty", "w.yaml:1:1"]),
     file("a comment and nothing else", "# later\n", &["the workload file is empty", "# later"]),
     file("a word", "retinanet\n", &["a workload file is a map of sections", "w.yaml:1:1"]),
@@ -328,26 +328,30 @@ const MISTAKES: &[Mistake] = &[
 ];
 
 #[test]
-fn every_mistake_has_its_message_and_nothing_is_touched() {
+fn every_mistake_has_its_message_and_nothing_is_changed() {
     assert!(MISTAKES.len() >= 50, "{} mistakes", MISTAKES.len());
     let mut messages: BTreeMap<String, &str> = BTreeMap::new();
     for mistake in MISTAKES {
         for command in mistake.commands {
             if !mistake.flags.contains(&"--results-dir") && *command == "run" {
-                // A run may create what it needs as soon as it is sure of the workload, and not before.
-                meet(mistake, &["run", "w.yaml", "--generate"]);
+                // Even with --generate, a run creates nothing before the workload is checked.
+                message_of(mistake, &["run", "w.yaml", "--generate"]);
             }
-            let message = meet(mistake, &[command, "w.yaml"]);
+            let message = message_of(mistake, &[command, "w.yaml"]);
             if *command == mistake.commands[0] {
                 let other = messages.insert(message.clone(), mistake.name);
-                assert_eq!(other, None, "'{}' has the same message:\n{message}", mistake.name);
+                assert_eq!(
+                    other, None,
+                    "'{}' has the same message as another mistake:\n{message}",
+                    mistake.name
+                );
             }
         }
     }
 }
 
-/// Runs a command into a mistake and returns its message.
-fn meet(mistake: &Mistake, command: &[&str]) -> String {
+/// Runs a command with a mistake and returns its message.
+fn message_of(mistake: &Mistake, command: &[&str]) -> String {
     let dir = Dir::new();
     dir.write("w.yaml", mistake.text);
     dir.write("afile", "not a folder");
@@ -365,7 +369,7 @@ fn meet(mistake: &Mistake, command: &[&str]) -> String {
 }
 
 #[test]
-fn several_mistakes_are_told_at_once() {
+fn several_mistakes_are_reported_together() {
     let dir = Dir::new();
     dir.write("w.yaml", "reader:\n  batch_sise: 4\n  read_threads: -1\ntrain: {epochs: none}\n");
     let done = dir.feedline(&["run", "w.yaml", "--set", "metric.au=2"]).run().exits(2);
@@ -386,7 +390,7 @@ fn an_error_in_a_built_in_workload_names_the_override() {
         .says("did you mean 'read_threads'?");
 }
 
-/// A training job that takes checkpoints, so that most keys have a meaning.
+/// A training job with checkpoints, so that most keys have an effect.
 const WITH_CHECKPOINTS: &str = "\
 framework: pytorch
 model: {name: tiny, type: transformer, num_layers: 2}
@@ -395,7 +399,7 @@ dataset: {format: npz, data_folder: data, num_files_train: 24, num_files_eval: 8
 reader: {batch_size: 2, retain: batch}
 ";
 
-/// Values of a key that have a number: at the ends of its range, and outside of it.
+/// Values of a numeric key: at the ends of its range, and outside of it.
 fn extremes(row: &Row) -> (Vec<String>, Vec<String>) {
     const MOST: i64 = 1 << 53;
     let texts = |numbers: &[f64]| numbers.iter().map(|number| format!("{number:?}")).collect::<Vec<_>>();

@@ -1,12 +1,11 @@
-//! Settings from the command line: which one wins, what a message calls it, and values with characters that mean
-//! something elsewhere.
+//! Settings from the command line: which one wins, how messages name it, and values with special characters.
 
 use std::fs;
 
 use crate::util::{Dir, TINY_MODEL};
 
 #[test]
-fn checkpoints_go_to_folders_of_any_name() {
+fn a_checkpoint_folder_can_have_any_name() {
     for name in
         ["it's", "a b", "$HOME", "${x}", "gr\u{f6}\u{df}e", "a=b", "[1,2]", "\"", "true", "back\\slash"]
     {
@@ -35,9 +34,9 @@ fn an_error_names_the_flag_that_was_given() {
     dir.feedline(&over).run().exits(2).says("--> --over reader.cache=hot\n");
 }
 
-/// Flags for places replace what keys say about them, wherever the keys were set.
+/// The flags for folders and the I/O backend win over their keys, wherever the keys are set.
 #[test]
-fn flags_for_places_win_over_set() {
+fn flags_for_folders_and_backend_win_over_set() {
     let dir = Dir::small();
     let set = ["dataset.data_folder=unused", "output.folder=unused", "storage.store=mmap"];
     dir.feedline(&["generate", "w.yaml", "--quiet", "--data-dir", "data"]).set(&set).run().exits(0);

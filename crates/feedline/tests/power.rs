@@ -1,9 +1,9 @@
-//! Power failures: whatever gets its name by a rename was flushed before it, and its folder is flushed after it. The
-//! calls are taken from a trace; what a power failure leaves is tried on real file systems by `scripts/attack power`.
+//! Power failures: everything that is renamed is flushed before the rename, and its folder after it. These tests check
+//! a trace of system calls; `scripts/attack power` simulates power failures on real file systems.
 
 use crate::util::{Cmd, Dir};
 
-/// The calls of a command that flush and name things, in order.
+/// The system calls of a command that flush and rename, in order.
 struct Trace(Vec<String>);
 
 impl Trace {
@@ -13,15 +13,15 @@ impl Trace {
         let trace = dir.read("trace");
         if !trace.contains("sync(") {
             done.fail(
-                "strace cannot trace here: this test needs ptrace (in a container: --cap-add SYS_PTRACE)",
+                "strace does not work here: this test needs ptrace (in a container: --cap-add SYS_PTRACE)",
             );
         }
-        // A call is one line, or two around those of other threads: the first has all that is asked for here.
-        let told = trace.lines().filter(|line| !line.contains(" = -1 ") && !line.contains(" resumed>"));
-        Trace(told.map(str::to_owned).collect())
+        // A call is one line, or two lines around those of other threads. The first line has all that is needed here.
+        let lines = trace.lines().filter(|line| !line.contains(" = -1 ") && !line.contains(" resumed>"));
+        Trace(lines.map(str::to_owned).collect())
     }
 
-    /// Where something got a name by a rename: folder, old name, new name.
+    /// The renames: position, folder, old name, new name.
     fn renames(&self) -> Vec<(usize, String, String, String)> {
         let calls = self.0.iter().enumerate().filter(|(_, call)| call.contains(" rename"));
         let parts = calls.map(|(at, call)| {
@@ -55,7 +55,7 @@ impl Trace {
         renames.into_iter().map(|(.., to)| to).collect()
     }
 
-    /// The same for a data set, whose files are flushed together in the end.
+    /// The same for a data set, whose files are flushed together at the end.
     fn check_manifests(&self) -> Vec<String> {
         let others = self.0.iter().filter(|call| !(call.contains("rename") && call.contains("img_")));
         Trace(others.cloned().collect()).check()
@@ -63,12 +63,12 @@ impl Trace {
 }
 
 #[test]
-fn a_data_set_is_flushed_before_its_manifest_says_that_it_is_complete() {
+fn a_data_set_is_flushed_before_its_manifest_is_marked_complete() {
     let dir = Dir::small();
     for flags in [&[][..], &["--overwrite", "--set", "train.seed=5"]] {
         let trace = Trace::of(&dir, dir.feedline(&["generate", "w.yaml", "--quiet"]).args(flags));
         assert_eq!(trace.check_manifests(), ["dataset.json", ".mlps-datagen-manifest.json", "dataset.json"]);
-        // It says that files are written before the first of them is, and that all are when they are on the disk.
+        // The manifest is marked incomplete before the first file is written, and complete after all files are on disk.
         let renames = trace.renames();
         let named = |name: &str| {
             let mut places = renames.iter().filter(|(.., to)| to == name).map(|(at, ..)| *at);
@@ -86,7 +86,7 @@ fn a_data_set_is_flushed_before_its_manifest_says_that_it_is_complete() {
 }
 
 #[test]
-fn a_complete_data_set_is_not_called_so_while_files_are_written() {
+fn a_data_set_is_not_marked_complete_while_files_are_written() {
     let dir = Dir::small_with_data();
     for flags in [&[][..], &["--overwrite"]] {
         std::fs::remove_file(dir.path("data/train/img_03_of_24.npz")).unwrap();
@@ -107,13 +107,16 @@ fn catalogs_are_flushed() {
     let trace = Trace::of(&dir, dir.feedline(&["catalog", "data", "--quiet"]));
     assert_eq!(trace.check(), ["catalog"]);
     let root = dir.path("data").canonicalize().unwrap();
-    assert!(trace.is_flushed(0..trace.0.len(), root.to_str().unwrap()), "the hidden folder is new");
+    assert!(
+        trace.is_flushed(0..trace.0.len(), root.to_str().unwrap()),
+        "the hidden folder is new, so its parent is flushed"
+    );
     let output = ["catalog", "data", "--quiet", "--output", "out/list"];
     assert_eq!(Trace::of(&dir, dir.feedline(&output)).check(), ["list"]);
 }
 
 #[test]
-fn results_are_flushed_with_the_folders_that_lead_to_them() {
+fn results_are_flushed_with_their_parent_folders() {
     let dir = Dir::small();
     let run = ["run", "w.yaml", "--quiet", "--store", "null", "--results-dir", "some/where"];
     let trace = Trace::of(&dir, dir.feedline(&run));
@@ -137,5 +140,5 @@ fn sweeps_are_flushed() {
     assert_eq!(trace.check(), ["sweep.csv", "sweep.json", "sweep.svg"]);
     let journal = format!("<{}>", dir.path("out/cells.jsonl").canonicalize().unwrap().display());
     let flushed = trace.0.iter().filter(|call| call.contains("fdatasync(") && call.contains(&journal));
-    assert_eq!(flushed.count(), 5, "once for its head and once for each run");
+    assert_eq!(flushed.count(), 5, "once for its header and once for each run");
 }

@@ -1,4 +1,5 @@
-//! What every store must do alike: check the size of each file that it opens, and count and time each read.
+//! What every I/O backend does in the same way: check the size of each file that it opens, and count and time each
+//! read.
 
 use std::fs;
 
@@ -6,10 +7,10 @@ use serde_json::Value;
 
 use crate::util::{Cmd, Dir, Done, TENSORFLOW, file_stores};
 
-/// So many that one with a wrong size is not among those that are checked before a run.
+/// Enough files that the one with a wrong size is not among those that are checked before a run.
 const FILES: &str = "dataset.num_files_train=200";
 
-/// Formats, and what makes their files hold several samples or bytes that a reader of samples does not ask for.
+/// Formats, with settings for several samples per file or for bytes that are not read for a sample.
 const FORMATS: [(&str, &[&str]); 9] = [
     ("npz", &[]),
     ("npz", &["dataset.compression=zip", "dataset.compressible=0.5"]),
@@ -22,7 +23,7 @@ const FORMATS: [(&str, &[&str]); 9] = [
     ("arrow", &["dataset.num_samples_per_file=8", "dataset.parquet.row_group_size=4"]),
 ];
 
-/// A command about a small data set of one format.
+/// A command for a small data set of one format.
 fn feedline<'a>(dir: &'a Dir, args: &[&str], format: &str, settings: &[&str]) -> Cmd<'a> {
     let format_key = format!("dataset.format={format}");
     let loader: &[&str] = if format == "tfrecord" { &TENSORFLOW } else { &[] };
@@ -30,7 +31,7 @@ fn feedline<'a>(dir: &'a Dir, args: &[&str], format: &str, settings: &[&str]) ->
     dir.feedline(args).args(&["--quiet"]).set(&[&format_key]).set(&plain).set(loader).set(settings)
 }
 
-/// A run on one store; `None` where this file system or kernel does not have it.
+/// A run with one I/O backend; `None` if this file system or kernel does not support it.
 fn run(dir: &Dir, store: &str, format: &str, settings: &[&str]) -> Option<Done> {
     let args = ["run", "w.yaml", "--no-calibration", "--store", store, "--verify", "none"];
     let done = feedline(dir, &args, format, settings).run();
@@ -41,21 +42,21 @@ fn run(dir: &Dir, store: &str, format: &str, settings: &[&str]) -> Option<Done> 
     Some(done)
 }
 
-/// Checks that a run has come to its end; where the bytes came from is not the question here.
+/// Checks that a run completed. Its verdict may be invalid, because the cache state is not controlled here.
 fn ended(done: &Done) {
     if !matches!(done.code(), Some(0 | 5)) {
-        done.fail("expected a run to its end");
+        done.fail("expected a completed run");
     }
 }
 
-/// Makes a data set one of existing files: without feedline's records, and with a catalog.
+/// Turns a generated data set into existing files: without feedline's manifests, and with a catalog.
 fn disown(dir: &Dir) {
     fs::remove_dir_all(dir.path("data/.feedline")).unwrap();
     fs::remove_file(dir.path("data/.mlps-datagen-manifest.json")).unwrap();
     dir.feedline(&["catalog", "data", "--quiet"]).run().exits(0);
 }
 
-/// Gives the file other sizes, and checks that each run of `run` reports them.
+/// Changes the size of a file in two ways, and checks that `run` reports each.
 fn other_sizes_are_reported(dir: &Dir, run: &dyn Fn() -> Option<Done>) {
     let files = dir.tree("data/train");
     let (name, bytes) =
@@ -74,7 +75,7 @@ fn other_sizes_are_reported(dir: &Dir, run: &dyn Fn() -> Option<Done>) {
 }
 
 #[test]
-fn a_file_of_another_size_is_reported_in_every_format_and_by_every_store() {
+fn a_wrong_file_size_is_reported_for_every_format_and_backend() {
     for (format, settings) in FORMATS {
         let dir = Dir::small();
         feedline(&dir, &["generate", "w.yaml"], format, settings).run().exits(0);
@@ -89,11 +90,11 @@ fn a_file_of_another_size_is_reported_in_every_format_and_by_every_store() {
 }
 
 #[test]
-fn existing_files_must_have_the_size_that_the_catalog_says() {
+fn existing_files_must_have_the_size_in_the_catalog() {
     for (format, settings) in FORMATS {
         let dir = Dir::small();
         feedline(&dir, &["generate", "w.yaml"], format, settings).run().exits(0);
-        // Beside its data file, a sample of this format has an index that is no data file.
+        // This format has index files next to its data files, which are not data files.
         if format == "indexed_binary" {
             continue;
         }
@@ -106,7 +107,7 @@ fn existing_files_must_have_the_size_that_the_catalog_says() {
 }
 
 #[test]
-fn a_file_of_another_size_is_counted_where_errors_are() {
+fn a_wrong_file_size_is_counted_as_an_error() {
     let settings = ["dataset.num_samples_per_file=8", "reader.on_error=count"];
     let dir = Dir::small();
     feedline(&dir, &["generate", "w.yaml"], "hdf5", &settings).run().exits(0);
@@ -137,7 +138,7 @@ fn counts(dir: &Dir) -> [u64; 5] {
 }
 
 #[test]
-fn reads_of_metadata_are_counted_and_timed_alike_by_every_store() {
+fn metadata_reads_are_counted_and_timed_in_the_same_way_by_every_backend() {
     for (format, settings) in [
         ("parquet", &["dataset.num_samples_per_file=8", "dataset.parquet.row_group_size=4"][..]),
         ("hdf5", &["dataset.num_samples_per_file=8"]),

@@ -1,5 +1,5 @@
-//! Every road to the bytes beside every loader: all deliver the same samples, once each, or refuse in words that name
-//! what is wrong. And what users ask of stores that no store can do.
+//! Every I/O backend with every loader: all deliver the same samples, once each, or refuse with a message that names
+//! the cause. Also requests that no backend can fulfil.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use store::Selection;
 
 use crate::util::{Dir, Done, TENSORFLOW, outcome};
 
-/// Every store without injected faults, with the settings that make it what the name says.
+/// Every I/O backend without injected faults, with the settings that select its mode.
 fn stores() -> Vec<(String, &'static [&'static str])> {
     let selections = store::conformance::registry::selections(store::BACKENDS);
     let odirect: &[&str] = &["reader.odirect=true"];
@@ -22,10 +22,10 @@ fn stores() -> Vec<(String, &'static [&'static str])> {
 const DALI: [&str; 1] = ["reader.data_loader=dali"];
 const SYNTHETIC: [&str; 1] = ["reader.data_loader=synthetic"];
 
-/// What a run delivered: rank by rank and epoch by epoch the digest of the samples, then opens and bytes in all.
+/// What a run delivered: the digest of the samples for each rank and epoch, then the total opens and bytes.
 type Delivered = (Vec<String>, u64, u64);
 
-/// Runs the workload of the folder; `None` where this machine closes the road, and says so.
+/// Runs the workload of the folder; `None` if the backend is unavailable on this machine, and the message says so.
 fn deliver(dir: &Dir, store: &str, settings: &[&str]) -> Option<Delivered> {
     let args = ["run", "w.yaml", "--quiet", "--json", "--no-calibration", "--ranks", "3", "--store", store];
     let done = dir.feedline(&args).args(&["--results-dir", "r"]).set(settings).run();
@@ -48,7 +48,8 @@ fn deliver(dir: &Dir, store: &str, settings: &[&str]) -> Option<Delivered> {
     Some((digests, sum("opens"), sum("bytes_read")))
 }
 
-/// Runs every store beside every loader: the samples are the same in all, and opens and bytes in all of a loader.
+/// Runs every I/O backend with every loader. The samples are the same in all runs; opens and bytes are the same for all
+/// backends of a loader.
 fn compare(dir: &Dir, loaders: &[&[&str]], settings: &[&str]) {
     let mut samples = None;
     for loader in loaders {
@@ -109,7 +110,7 @@ fn all_stores_and_loaders_deliver_the_same_samples_of_streams() {
 }
 
 #[test]
-fn what_is_done_with_samples_changes_none_of_them() {
+fn processing_samples_does_not_change_what_is_delivered() {
     let dir = Dir::small();
     let settings = [
         "dataset.num_samples_per_file=5",
@@ -135,7 +136,7 @@ fn what_is_done_with_samples_changes_none_of_them() {
         }
     }
     let unordered = deliver(&dir, "posix", &[&settings[..], &["reader.ordered=false"]].concat()).unwrap();
-    assert_eq!(unordered, plain, "an epoch's samples of a rank are the same in any order");
+    assert_eq!(unordered, plain, "a rank has the same samples in an epoch, in any order");
 }
 
 /// Checks that a run is refused with exactly this message, and leaves nothing behind.
@@ -152,9 +153,9 @@ fn run(dir: &Dir, args: &[&str], settings: &[&str]) -> Done {
 }
 
 #[test]
-fn a_store_that_the_kernel_forbids() {
+fn a_backend_that_the_kernel_forbids() {
     let dir = Dir::small_with_data();
-    // What a container's filter does, and what the sysctl does.
+    // The errors of a container's system-call filter and of a kernel without io_uring.
     for (error, reason) in
         [("EPERM", "io_uring cannot be used: "), ("ENOSYS", "the kernel was built without it")]
     {
@@ -163,12 +164,12 @@ fn a_store_that_the_kernel_forbids() {
         let args = ["-f", "-o", "calls", "-e", &inject, "--", program, "run", "w.yaml", "--quiet"];
         let done = dir.command(Path::new("strace"), &args).args(&["--store", "uring"]).run();
         let done = done.exits(3).one_error().says(reason).says("or use --store posix or --store direct");
-        assert!(!done.stderr.contains("data set"), "nothing is wrong with the data:\n{}", done.stderr);
+        assert!(!done.stderr.contains("data set"), "the message does not blame the data:\n{}", done.stderr);
     }
 }
 
 #[test]
-fn reads_past_the_page_cache_where_files_are_in_memory() {
+fn direct_reads_of_files_in_memory_are_refused() {
     let dir = Dir::small();
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let place = memory.path().to_str().unwrap();
@@ -180,7 +181,7 @@ fn reads_past_the_page_cache_where_files_are_in_memory() {
     let args = ["--data-dir", &data, "--generate"];
     refused(&dir, run(&dir, &args, &["reader.odirect=true"]), 3, &message);
     refused(&dir, run(&dir, &[&args[..], &["--store", "direct"]].concat(), &[]), 3, &message);
-    assert!(!Path::new(&data).exists(), "nothing is generated for a run that cannot be");
+    assert!(!Path::new(&data).exists(), "nothing is generated for a refused run");
     let args = ["--data-dir", place, "--store", "uring"];
     let done = run(&dir, &args, &["reader.odirect=true"]);
     refused(&dir, done, 3, &message);
@@ -237,7 +238,7 @@ fn modes_that_exclude_each_other() {
 }
 
 #[test]
-fn devices_that_cannot_be() {
+fn invalid_devices() {
     let dir = Dir::small();
     for (store, mistake) in [
         ("sim", "there is no device ''; the devices are hdd, ssd, optane, lustre"),
@@ -279,7 +280,7 @@ fn transfers_and_memory_of_impossible_sizes() {
 }
 
 #[test]
-fn reading_ahead_takes_no_memory_beyond_the_epoch() {
+fn prefetch_needs_no_memory_beyond_the_epoch() {
     let dir = Dir::small_with_data();
     run(&dir, &[], &["reader.prefetch_size=1000000000000"]).ran();
 }
@@ -294,7 +295,7 @@ fn a_sweep_over_an_unknown_key() {
 }
 
 #[test]
-fn fewer_files_than_readers_may_be_open() {
+fn a_limit_on_open_files_below_the_number_of_readers() {
     let dir = Dir::small_with_data();
     let limited = |store: &str, readers: &str| {
         let program = env!("CARGO_BIN_EXE_feedline");
@@ -323,7 +324,7 @@ fn cpu_work_ends_with_the_run() {
 }
 
 #[test]
-fn a_key_that_changes_nothing_is_said() {
+fn a_key_without_effect_is_reported() {
     let dir = Dir::small_with_data();
     let stream = "only the tensorflow loader has such a thing, for formats that are streams (tfrecord, csv)";
     let nothing = "nothing is preprocessed in this run";

@@ -1,4 +1,5 @@
-//! Sweeps: the grid and its files, mistakes before anything runs, going on after an interruption, and cells that fail.
+//! Sweeps: the grid and its files, mistakes that are reported before anything runs, resuming after an interruption, and
+//! cells that fail.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +16,7 @@ fn sweep<'a>(dir: &'a Dir, args: &[&str]) -> Cmd<'a> {
     dir.feedline(&["sweep", "w.yaml", "--no-calibration"]).args(args)
 }
 
-/// The runs that a journal has, without its header.
+/// The runs in a journal, without its header.
 fn runs(dir: &Dir, folder: &str) -> Vec<Value> {
     let text = dir.read(&format!("{folder}/cells.jsonl"));
     text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -38,7 +39,7 @@ fn a_grid_with_its_files() {
     assert_eq!(settings, [["1", "0"], ["1", "2"], ["2", "0"], ["2", "2"]]);
     assert!(
         rows[1].contains(" 1.00  ") && rows[1].contains(" -  "),
-        "the first cell is the measure: {}",
+        "speed-ups refer to the first cell: {}",
         rows[1]
     );
 
@@ -50,7 +51,7 @@ fn a_grid_with_its_files() {
         assert_eq!(cells, [0, 1, 2, 3], "each round has each cell once");
     }
     let orders: Vec<Vec<u64>> = (1..=3).map(|round| order(&runs, round)).collect();
-    assert!(orders.iter().any(|other| *other != orders[0]), "rounds have orders of their own: {orders:?}");
+    assert!(orders.iter().any(|other| *other != orders[0]), "rounds have different orders: {orders:?}");
 
     let json = dir.json("s/sweep.json");
     assert_eq!(json["cells"].as_array().unwrap().len(), 4);
@@ -58,7 +59,7 @@ fn a_grid_with_its_files() {
     assert_eq!(last["settings"]["reader.read_threads"], "2");
     assert_eq!(last["samples_per_second"]["values"].as_array().unwrap().len(), 3);
     assert!(last["speed_up"].as_f64() > Some(0.0));
-    assert!(last["speed_up_interval"].is_null(), "three runs have no interval worth showing");
+    assert!(last["speed_up_interval"].is_null(), "three runs are too few for an interval");
     let csv = dir.read("s/sweep.csv");
     assert_eq!(csv.lines().count(), 5);
     let fields = csv.lines().next().unwrap().split(',').count();
@@ -81,7 +82,7 @@ fn ranks_and_stores_are_swept_like_settings() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_runs() {
+fn mistakes_are_reported_before_anything_runs() {
     let dir = Dir::small();
     let many =
         format!("reader.batch_size={}", (1..=101).map(|n| n.to_string()).collect::<Vec<_>>().join(","));
@@ -112,23 +113,23 @@ fn what_is_wrong_is_said_before_anything_runs() {
             assert!(done.stderr.contains(text), "{args:?} does not say {text}:\n{}", done.stderr);
         }
     }
-    // Nothing is there to be read: that is no wrong usage, and no sweep either.
+    // A missing data set is not a usage error; the sweep is refused.
     sweep(&dir, &["--over", THREADS]).run().exits(3).one_error().says("feedline generate w.yaml");
     assert_eq!(dir.listing(), before);
 }
 
 #[test]
-fn a_sweep_makes_its_data_set_when_asked() {
+fn a_sweep_generates_its_data_set_on_request() {
     let dir = Dir::small();
     let args = ["--over", THREADS, "--repeat", "1", "--generate"];
     sweep(&dir, &args).run().exits(0);
     assert!(dir.path("data/train").exists());
 }
 
-/// Settings with which a run takes a while: 12 steps of 20 ms, twice.
+/// A setting for longer runs: 12 steps of 20 ms, twice.
 const SLOW: &str = "train.computation_time=0.02";
 
-/// Starts a sweep of six runs and returns it when some of them are in the journal.
+/// Starts a sweep of six runs and returns when some of them are in the journal.
 fn begun<'a>(dir: &'a Dir, args: &[&str]) -> crate::util::Running<'a> {
     let mut running = sweep(dir, args).set(&[SLOW]).start();
     let journal = dir.path("s/cells.jsonl");
@@ -137,14 +138,14 @@ fn begun<'a>(dir: &'a Dir, args: &[&str]) -> crate::util::Running<'a> {
 }
 
 fn finished(dir: &Dir, args: &[&str]) -> Done {
-    // A machine that is busy with other things makes a run invalid, and no less a run.
+    // On a busy machine a run may be invalid, but it is still a completed run.
     let done = sweep(dir, args).set(&[SLOW]).run();
     assert!([Some(0), Some(5)].contains(&done.code()), "{}", done.stderr);
     done
 }
 
 #[test]
-fn an_interrupted_sweep_goes_on() {
+fn an_interrupted_sweep_is_resumed() {
     let dir = Dir::small_with_data();
     let args = ["--over", "reader.read_threads=1,2,3", "--repeat", "2", "--output", "s"];
     let running = begun(&dir, &args);
@@ -155,15 +156,15 @@ fn an_interrupted_sweep_goes_on() {
     let before = dir.read("s/cells.jsonl");
     finished(&dir, &args);
     let after = dir.read("s/cells.jsonl");
-    assert!(after.starts_with(&before), "what was done is kept");
-    assert_eq!(runs(&dir, "s").len(), 6, "and not done again");
-    // All is there: nothing runs.
+    assert!(after.starts_with(&before), "finished runs are kept");
+    assert_eq!(runs(&dir, "s").len(), 6, "and are not repeated");
+    // The sweep is finished: nothing runs.
     finished(&dir, &args);
     assert_eq!(dir.read("s/cells.jsonl"), after);
 }
 
 #[test]
-fn a_killed_sweep_goes_on_from_its_last_whole_line() {
+fn a_killed_sweep_resumes_after_its_last_complete_line() {
     let dir = Dir::small_with_data();
     let args = ["--over", "reader.read_threads=1,2,3", "--repeat", "2", "--output", "s"];
     let running = begun(&dir, &args);
@@ -177,7 +178,7 @@ fn a_killed_sweep_goes_on_from_its_last_whole_line() {
 }
 
 #[test]
-fn the_command_that_an_interrupted_sweep_names_ends_it() {
+fn the_command_in_the_message_of_an_interrupted_sweep_finishes_it() {
     let dir = Dir::small_with_data();
     let mut running =
         sweep(&dir, &["--over", "reader.read_threads=1,2,3", "--repeat", "2"]).set(&[SLOW]).start();
@@ -204,7 +205,7 @@ fn the_folder_of_another_sweep_is_refused() {
     sweep(&dir, &args).run().exits(3).one_error().says("spec_digest is ");
     dir.write("w.yaml", crate::util::SMALL);
     assert_eq!(dir.listing(), before);
-    // More repeats are the same sweep.
+    // The same sweep can have more repeats.
     sweep(&dir, &["--over", THREADS, "--repeat", "2", "--output", "s"]).run().exits(0);
     assert_eq!(runs(&dir, "s").len(), 4);
     dir.write("t/cells.jsonl", "hello\n");
@@ -219,7 +220,7 @@ fn the_folder_of_another_sweep_is_refused() {
 #[test]
 fn a_bad_cell_does_not_lose_the_rest() {
     let dir = Dir::small_with_data();
-    // The second cell asks for another data set than the one that is there.
+    // The second cell needs a different data set from the existing one.
     let args = ["--over", "dataset.record_length_bytes=4096,5000", "--repeat", "2", "--output", "s"];
     let done = sweep(&dir, &args).run().exits(4);
     assert!(!done.stderr.contains("error: "), "{}", done.stderr);
@@ -232,14 +233,14 @@ fn a_bad_cell_does_not_lose_the_rest() {
 }
 
 #[test]
-fn a_run_that_fails_is_written_down_and_tried_again_later() {
+fn a_failed_run_is_recorded_and_repeated_later() {
     let dir = Dir::small();
     let many = "dataset.num_files_train=200";
     dir.feedline(&["generate", "w.yaml", "--quiet"]).set(&[many]).run().exits(0);
     let bad = dir.path("data/train/img_001_of_200.npz");
     let whole = fs::read(&bad).unwrap();
     fs::write(&bad, &whole[..100]).unwrap();
-    // Of the null store no file can be bad.
+    // The null backend reads no files, so its runs succeed.
     let args = ["--over", "store=null,posix", "--repeat", "2", "--output", "s"];
     let done = sweep(&dir, &args).set(&[many]).run().exits(4);
     let row = done.stdout.lines().find(|line| line.trim_start().starts_with("posix")).unwrap();
@@ -248,7 +249,7 @@ fn a_run_that_fails_is_written_down_and_tried_again_later() {
     assert_eq!(failed, 2);
     fs::write(&bad, &whole).unwrap();
     sweep(&dir, &args).set(&[many]).run().exits(0);
-    assert_eq!(runs(&dir, "s").len(), 6, "the two runs that failed were done again, and nothing else");
+    assert_eq!(runs(&dir, "s").len(), 6, "only the two failed runs were repeated");
 }
 
 #[test]

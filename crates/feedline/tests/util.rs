@@ -1,5 +1,5 @@
-//! A folder per test, and the program started in it. A command that fails a test shows itself, its folder's content,
-//! its status and both streams; one that hangs is ended and fails.
+//! A folder per test, and commands that run in it. A failed check shows the command, the content of its folder, its
+//! status and its output. A command that hangs is killed and fails the test.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,19 +17,19 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// No command of these tests takes more than a few seconds; this is for a machine that is busy with other things.
+/// Commands of these tests take a few seconds at most; the limit allows for a busy machine.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// The user and group `nobody`, for whom permissions are checked even when the tests run as root.
-const NOBODY: u32 = 65534;
+/// The id of an unprivileged user and group. Permissions are checked for it even if the tests run as root.
+const UNPRIVILEGED: u32 = 65534;
 
-/// The stores that hold files, without those that inject faults.
+/// The I/O backends that hold files, without those that inject faults.
 pub fn file_stores() -> impl Iterator<Item = &'static str> {
     let rows = store::BACKENDS.rows.iter();
     rows.filter(|row| row.medium == Medium::Storage && !row.injects_faults).map(|row| row.name)
 }
 
-/// Those of them that can hold checkpoints.
+/// The backends among them that can hold checkpoints.
 pub fn tier_stores() -> impl Iterator<Item = &'static str> {
     let holds = |name: &&str| store::BACKENDS.rows.iter().any(|row| row.name == *name && row.tier.is_some());
     file_stores().filter(holds)
@@ -77,7 +77,7 @@ pub struct Dir {
 impl Dir {
     pub fn new() -> Dir {
         let folder = tempfile::Builder::new().prefix("feedline-test-").tempdir().unwrap();
-        // Other users must get through to the files they are tested with.
+        // Other users must be able to reach the files below.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         Dir { folder }
     }
@@ -152,14 +152,14 @@ impl Dir {
         found
     }
 
-    /// The one result there is.
+    /// The only result.
     pub fn result(&self) -> String {
         let results = self.results();
         assert_eq!(results.len(), 1, "{results:?}");
         results[0].clone()
     }
 
-    /// Fails if a file or folder is there that only exists while something is being written.
+    /// Fails if there is a temporary file or folder.
     pub fn has_no_leftovers(&self) {
         for line in self.listing() {
             let leftover = [".partial", ".feedline-probe"].iter().any(|mark| line.contains(mark));
@@ -171,25 +171,26 @@ impl Dir {
         self.command(Path::new(env!("CARGO_BIN_EXE_feedline")), args)
     }
 
-    /// The program as a user without rights. It is copied to where such a user can reach it.
+    /// The program as an unprivileged user. It is copied to where that user can reach it.
     pub fn feedline_unprivileged(&self, args: &[&str]) -> Cmd<'_> {
         let copy = self.path("feedline");
         fs::copy(env!("CARGO_BIN_EXE_feedline"), &copy).unwrap();
         let mut command = self.command(&copy, args);
         if rustix::process::geteuid().is_root() {
-            command.command.uid(NOBODY).gid(NOBODY);
+            command.command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         command
     }
 
-    /// A script of tests/python, by the interpreter of scripts/test.
+    /// A script of tests/python, run with the interpreter of scripts/test.
     pub fn python(&self, script: &str, args: &[&str]) -> Cmd<'_> {
-        let python = std::env::var("FEEDLINE_TEST_PYTHON")
-            .expect("FEEDLINE_TEST_PYTHON is not set: run scripts/test, which makes the virtual environment");
+        let python = std::env::var("FEEDLINE_TEST_PYTHON").expect(
+            "FEEDLINE_TEST_PYTHON is not set: run scripts/test, which creates the virtual environment",
+        );
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script);
         let mut command = self.command(Path::new(&python), &[script.to_str().unwrap()]);
         command.command.env("FEEDLINE_TEST_PROGRAM", env!("CARGO_BIN_EXE_feedline"));
-        // Neither compiled copies beside the scripts, nor TensorFlow's notes on stderr.
+        // Without compiled copies next to the scripts, and without TensorFlow's messages on stderr.
         command.command.env("PYTHONDONTWRITEBYTECODE", "1").env("TF_CPP_MIN_LOG_LEVEL", "3");
         command.command.env("TF_ENABLE_ONEDNN_OPTS", "0").env("CUDA_VISIBLE_DEVICES", "-1");
         command.args(args)
@@ -222,7 +223,7 @@ impl<'a> Cmd<'a> {
         self
     }
 
-    /// The same below strace, which writes these calls of it and its threads to a file of the folder.
+    /// The same under strace, which writes these system calls of all threads to a file in the folder.
     pub fn traced(self, calls: &str, into: &str) -> Self {
         let mut command = Command::new("strace");
         command.args(["-f", "-y", "-s", "0", "-o", into, "-e", &format!("trace={calls}"), "--"]);
@@ -254,7 +255,7 @@ fn drain(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// A command at work.
+/// A running command.
 pub struct Running<'a> {
     child: Child,
     stdout: JoinHandle<Vec<u8>>,
@@ -264,8 +265,8 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Waits until a thread of that name is at work: `reader` while training, `writer` while generating. By then
-    /// signals are listened to.
+    /// Waits until a thread with this name exists: `reader` during training, `writer` during generation. Signal
+    /// handlers are installed by then.
     pub fn until_thread(&mut self, name: &str) {
         let first = self.child.id();
         self.until(&format!("a thread '{name}'"), || {
@@ -277,13 +278,13 @@ impl Running<'_> {
         });
     }
 
-    /// Waits until `seen`; fails if the command ends before, or takes too long.
+    /// Waits until `seen` returns true; fails if the command ends before that or takes too long.
     pub fn until(&mut self, what: &str, mut seen: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !seen() {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "{} ended ({ended:?}) before {what} was seen", self.shown);
-            assert!(begin.elapsed() < TIME_LIMIT, "{}: no sign of {what}", self.shown);
+            assert!(begin.elapsed() < TIME_LIMIT, "{}: {what} was not seen in time", self.shown);
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -301,7 +302,7 @@ impl Running<'_> {
         self.wait_for(TIME_LIMIT)
     }
 
-    /// Waits for the end; a command that does not end in time is ended and fails the test.
+    /// Waits for the end. A command that does not end in time is killed and fails the test.
     pub fn wait_for(mut self, limit: Duration) -> Done {
         let begin = Instant::now();
         let mut hung = false;
@@ -332,11 +333,11 @@ impl Running<'_> {
     }
 }
 
-/// The process that does the work of the one that was started, once there is one.
+/// The worker process of the process that was started, once it exists.
 pub fn worker_of(first: u32) -> Option<u32> {
     let is_child = |process: &u32| {
         let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
-        // `number (name) state parent ..`; a name may hold anything.
+        // `id (name) state parent ..`; the name can contain any character.
         let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1));
         parent == Some(first.to_string().as_str())
     };
@@ -344,7 +345,7 @@ pub fn worker_of(first: u32) -> Option<u32> {
     processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(is_child)
 }
 
-/// A command that is over.
+/// A command that has ended.
 pub struct Done {
     status: ExitStatus,
     pub stdout: String,
@@ -372,19 +373,19 @@ impl Done {
         self
     }
 
-    /// For a run of whose verdict only the timing may be bad: a machine that is busy with other things lags behind
-    /// the accelerators' timeline, and the verdict says so.
+    /// Checks that a run completed. Only rules about timing may fail: a busy machine lags behind the accelerators'
+    /// timeline.
     #[track_caller]
     pub fn ran(self) -> Done {
         let of_the_host = |rule: &String| ["on-time", "client-not-the-limit"].contains(&rule.as_str());
         let late = self.code() == Some(5) && self.failed_rules().iter().all(of_the_host);
         if self.code() != Some(0) && !late {
-            self.fail("expected a run to its end");
+            self.fail("expected a completed run");
         }
         self
     }
 
-    /// The rules that the result on stdout, text or JSON, calls broken.
+    /// The rules that failed according to the result on stdout, text or JSON.
     pub fn failed_rules(&self) -> Vec<String> {
         if let Ok(summary) = serde_json::from_str::<Value>(&self.stdout) {
             let rules = summary["feedline"]["verdict"]["rules"].as_array().unwrap();
@@ -413,7 +414,7 @@ impl Done {
         self
     }
 
-    /// Checks that stderr has one error and no sign of a crash.
+    /// Checks that stderr has exactly one error and no sign of a crash.
     #[track_caller]
     pub fn one_error(self) -> Done {
         let errors = self.stderr.lines().filter(|line| line.starts_with("error: ")).count();
@@ -431,7 +432,7 @@ impl Done {
         self
     }
 
-    /// Stdout as JSON, which must be all there is.
+    /// Stdout as JSON; it must not contain anything else.
     #[track_caller]
     pub fn json(&self) -> Value {
         match serde_json::from_str(&self.stdout) {
@@ -454,7 +455,7 @@ impl Done {
     }
 }
 
-/// Calls `f` for everything below `folder`, parents first, sorted by name. A folder that is not there is empty.
+/// Calls `f` for everything below `folder`, parents first, sorted by name. A missing folder counts as empty.
 pub fn walk(folder: &Path, f: &mut impl FnMut(&Path)) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -475,7 +476,7 @@ fn listing(folder: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     walk(folder, &mut |path| {
         let name = relative(folder, path);
-        // Another command may be at work here.
+        // Another command may be removing it.
         let Ok(facts) = fs::symlink_metadata(path) else { return };
         lines.push(if facts.is_dir() { format!("{name}/") } else { format!("{name} {}", facts.len()) });
     });

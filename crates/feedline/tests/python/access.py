@@ -1,4 +1,4 @@
-"""Reads files as training with a framework does, each sample by its own visit, so that the reads can be traced.
+"""Reads files as training with a framework does, opening the file for each visit, so that the reads can be traced.
 
 Usage: access.py FORMAT FILE VISITS ..., or for parquet FORMAT FILE VISITS COLUMNS ..., columns joined by commas.
 """

@@ -1,4 +1,4 @@
-"""Checks parquet and arrow files of ours with pyarrow: schema, groups of rows, values, and where they are."""
+"""Checks generated parquet and arrow files with pyarrow: schema, row groups, values, and their positions."""
 
 import numpy
 import program
@@ -36,7 +36,7 @@ def check_schema(schema, case):
 
 
 def check_groups(rows, case):
-    """All groups are full but the last."""
+    """All groups except the last are full."""
     full, rest = divmod(case["samples"], case["group_rows"])
     assert rows == [case["group_rows"]] * full + [rest] * (rest > 0), rows
 
@@ -56,7 +56,7 @@ def check_values(table):
 
 
 def raw(value):
-    """The bytes of one row of one column; None where values are not whole bytes, or none are there."""
+    """The bytes of one row of one column; None if the value is null or not made of whole bytes."""
     kind = value.type
     if not value.is_valid:
         return None
@@ -74,19 +74,19 @@ def raw(value):
 
 
 def check_arrow_places(path, table, found):
-    """The values of a row stand at its places, column after column."""
+    """The values of a row are in its extents, column after column."""
     for number in range(table.num_rows):
         held, start = program.at(path, program.extents(found, number)), 0
         for column in table.columns:
             value = raw(column[number])
             if value is not None:
                 start = held.find(value, start)
-                assert start >= 0, f"row {number} is not where it should be"
+                assert start >= 0, f"row {number} is not in its extents"
                 start += len(value)
 
 
 def check_parquet_places(path, found, samples):
-    """What is needed of a file for a row are its places and the footer: all else may as well be zero."""
+    """A row can be read from its extents and the footer alone: all other bytes are set to zero."""
     with open(path, "rb") as plain:
         content = plain.read()
     file = pyarrow.parquet.ParquetFile(path)
@@ -94,7 +94,7 @@ def check_parquet_places(path, found, samples):
     places = [(group, row) for group, count in enumerate(rows) for row in range(count)]
     groups = [file.read_row_group(group) for group in range(file.num_row_groups)]
     footer = int.from_bytes(content[-8:-4], "little") + 8
-    # Every row of small files, some of others.
+    # Every row of small files, some rows of others.
     for number in range(0, samples, 1 + samples // 100):
         left = bytearray(len(content))
         for offset, length in [(0, 4), (len(content) - footer, footer), *program.extents(found, number)]:
@@ -138,7 +138,7 @@ def check(paths, case):
             assert found[path]["sample_dims"] == [table.schema[0].type.list_size], found[path]
             assert found[path]["element"] == case["dtype"], found[path]
         if other is not None:
-            assert table.equals(reader(other, {**case, "compression": ""})), "other values"
+            assert table.equals(reader(other, {**case, "compression": ""})), "values differ"
         elif case["format"] == "arrow":
             check_arrow_places(path, table, found[path])
         else:

@@ -1,8 +1,8 @@
-"""Damages files in many ways and checks that `feedline inspect` says so: exit code 5, the file's name and a place in it
-on stderr, no crash, little memory.
+"""Damages files in many ways and checks that `feedline inspect` reports it: exit code 5, the name of the file and the
+position on stderr, no crash, little memory.
 
-Usage: damage.py FORMAT GOOD SAMPLES, a good file of that format with so many samples. Prints the number of files that
-were refused, of those that were not, and the peak memory in MiB.
+Usage: damage.py FORMAT GOOD SAMPLES, where GOOD is an undamaged file of that format with SAMPLES samples. Prints the
+number of files that were refused, the number that were not, and the peak memory in MiB.
 """
 
 import io
@@ -18,9 +18,9 @@ import numpy
 REFUSED = 5
 USAGE = 2
 MOST_MEMORY_MIB = 300
-# Their files have no metadata that could tell what is missing.
+# Formats without metadata: damage cannot be detected.
 MUTE = ("indexed_binary", "mmap_indexed_binary")
-# A file that was cut off behind what is looked at cannot be told from a whole one.
+# Formats in which inspect does not read to the end: a truncated file cannot be distinguished from a complete one.
 CUT_UNSEEN = ("jpeg", "png", "csv", "synthetic", *MUTE)
 
 
@@ -31,7 +31,7 @@ def inspect(path, format, samples, access):
 
 
 def cuts(good):
-    """The first bytes of the file, several times."""
+    """The file, truncated to several lengths."""
     size = len(good)
     lengths = {0, 1, 2, 3, 4, 7, 8, 11, 12, 16, 40, 100, size // 3 - 1, size // 2, size - 100, size - 9, size - 2, size - 1}
     return {f"cut to {length}": good[:length] for length in sorted(lengths) if 0 <= length < size}
@@ -44,7 +44,7 @@ def garbage(good):
 
 
 def flips(good):
-    """Single bytes changed, most of them where metadata is. What comes of them is not known, but never a crash."""
+    """Single bytes changed, mostly in metadata. The outcome is not defined, but must not be a crash."""
     source = random.Random(2)
     made = {}
     for number in range(80):
@@ -80,7 +80,7 @@ def special_npz(good):
     long_header = archive(b"\x93NUMPY\x02\x00" + (0xFFFFFF00).to_bytes(4, "little") + b"{", 0)
     bomb = archive(header((400 << 20, 3)), 1200 << 20, zipfile.ZIP_DEFLATED)
     deflated = archive(header((1 << 40, 1 << 20, 3)), 1 << 20, zipfile.ZIP_DEFLATED)
-    # How many entries there are is said twice; like Python, feedline goes by the other.
+    # The number of entries is stored twice; like Python, feedline uses the other one.
     return {"huge shape": huge, "huge sizes": bytes(claims), "no end of the header": long_header,
             "huge deflated shape": deflated}, {"bomb": bomb, "too many entries": bytes(entries)}
 
@@ -96,7 +96,7 @@ def special_parquet(good):
                for length in (0, 1, len(good), 0x7FFFFFFF, 0xFFFFFFFF, 64 << 20)}
     start = len(good) - 8 - int.from_bytes(good[-8:-4], "little")
     lengths["zeros for a footer"] = good[:start] + bytes(len(good) - start - 8) + good[-8:]
-    # Lists in lists in lists: thrift's types of elements are nested without end.
+    # Endlessly nested thrift lists.
     lengths["nested lists"] = good[:start] + b"\x19" * (len(good) - start - 8) + good[-8:]
     lengths["wrong magic"] = good[:-4] + b"PARE"
     return lengths, {}
@@ -135,7 +135,7 @@ def special_hdf5(good):
         if kind == 1 and level > 0:
             made["index that points at itself"] = content[:child] + at.to_bytes(8, "little") + content[child + 8:]
         elif kind == 0:
-            # A node above others, and they are itself.
+            # A parent node whose children are the node itself.
             looped = bytearray(content)
             looped[at + 5] = 1
             looped[child:child + 8] = at.to_bytes(8, "little")
@@ -164,16 +164,16 @@ def main(format, path, samples):
         for access in ("extent", "framework"):
             done = inspect("damaged", format, samples, access)
             said = done.stderr.decode(errors="replace")
-            # Fewer samples than were asked for may be the asker's mistake.
+            # A file with fewer samples than requested may be a usage error.
             refused = done.returncode == (USAGE if "there is no sample" in said else REFUSED)
             counts[0 if refused else 1] += 1
             place = "at byte" in said or "there is no sample" in said
             clear = refused and place and said.startswith("error: damaged: ") and said.count("error: ") == 1
             if not clear and not (name in may and done.returncode == 0 and said == ""):
-                wrong.append(f"{name}, {access}: exit {done.returncode}: {said.strip()[:300] or 'nothing said'}")
+                wrong.append(f"{name}, {access}: exit {done.returncode}: {said.strip()[:300] or 'no message'}")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10
     if peak > MOST_MEMORY_MIB:
-        wrong.append(f"{peak} MiB of memory were used")
+        wrong.append(f"{peak} MiB of memory used")
     if wrong:
         raise SystemExit("\n".join(wrong))
     print(*counts, peak)

@@ -1,8 +1,8 @@
-"""Writes files of many kinds with the libraries that others write them with, and checks what feedline finds in them.
+"""Writes files of many kinds with their usual libraries, and checks what feedline finds in them.
 
-Usage: foreign.py FAMILY FOLDER. Cases are random with a fixed seed. Files of so many samples lie in a folder of that
-number: FOLDER/3/ holds files of three samples each. What is expected of a file: its samples' dimensions, the name of
-its element type, and the samples' bytes in C order, or None where they are not in the file as they are.
+Usage: foreign.py FAMILY FOLDER. Cases are random with a fixed seed. Folders are named by the number of samples per
+file: FOLDER/3/ holds files of three samples each. Expected of a file: the dimensions of its samples, the name of its
+element type, and the bytes of the samples in C order, or None if the file does not contain them in this form.
 Prints the number of files.
 """
 
@@ -19,7 +19,7 @@ COUNTS = (1, 3, 8)
 
 
 class Case:
-    """A file to be written, and what is to be found in it."""
+    """A file to be written, and its expected content."""
 
     def __init__(self, folder, suffix, number, dice):
         self.samples = 1 if suffix in (".jpg", ".png") else dice.choice(COUNTS)
@@ -30,11 +30,11 @@ class Case:
         self.path = f"{folder}/{self.samples}/f{number:03}{suffix}"
         self.element = self.dtype
         self.bytes = None
-        # Every so many-th element in the sample's piece of the file is the sample's.
+        # Every Nth element in the sample's extent of the file belongs to the sample.
         self.stride = 1
 
     def values(self, *dims):
-        """An array of random bits; of numbers where bits do not make one."""
+        """An array of random bits, or of random numbers if not all bit patterns are valid."""
         source = numpy.random.default_rng(self.seed)
         dtype = numpy.dtype(self.dtype)
         if dtype.kind in "bf":
@@ -43,13 +43,13 @@ class Case:
 
 
 def write_array(case, dice, compressed):
-    """An array with samples last, as DLIO's npz and npy hold them."""
+    """An array with samples in the last dimension, as in DLIO's npz and npy."""
     x = case.values(*case.dims, case.samples)
     if dice.random() < 0.2:
         x = x.astype(x.dtype.newbyteorder(">"))
     case.stride = case.samples
     if dice.random() < 0.3:
-        # The last dimension is then the slowest: each sample in one piece, transposed.
+        # The last dimension is then the slowest: each sample is contiguous, and transposed.
         x = numpy.asfortranarray(x)
         one = x.flags.c_contiguous
         case.stride = case.samples if one else 1
@@ -57,7 +57,7 @@ def write_array(case, dice, compressed):
     else:
         samples = [x[..., k].tobytes() for k in range(case.samples)]
     case.bytes = None if compressed else samples
-    # Types of the other byte order are named by NumPy's description of them.
+    # Types of the other byte order have NumPy's name for them.
     case.element = case.dtype if x.dtype.isnative else (case.dtype, x.dtype.str)
     return x
 
@@ -165,7 +165,7 @@ def tfrecord(case, dice):
 
 
 def table(case, dice):
-    """A table of one row per sample, and its first column's dimensions and type if there is but one."""
+    """A table with one row per sample."""
     import pyarrow
     import pyarrow.compute
     size = int(numpy.prod(case.dims))
@@ -205,7 +205,7 @@ def arrow(case, dice):
         file.write_table(made, max_chunksize=dice.choice([1, 2, 1000]))
 
 
-# What is written, how files end, and how many.
+# Function, suffix and number of files of each family.
 FAMILIES = {"npz": (npz, ".npz", 300), "npy": (npy, ".npy", 300), "hdf5": (hdf5, ".h5", 300),
             "jpeg": (jpeg, ".jpg", 30), "png": (png, ".png", 40), "csv": (csv, ".csv", 60),
             "tfrecord": (tfrecord, ".tfrecords", 40), "parquet": (parquet, ".parquet", 120),
@@ -216,7 +216,7 @@ def check(case, found):
     if case.dims != "any":
         dims = [list(dims) for dims in case.dims] if isinstance(case.dims, tuple) else [case.dims]
         assert found["sample_dims"] in dims, (found, dims)
-        # Where several names will do they are a tuple.
+        # A tuple lists several acceptable names.
         elements = case.element if isinstance(case.element, tuple) else (case.element,)
         assert found["element"] in elements, (found, elements)
     if case.bytes is None:

@@ -1,10 +1,10 @@
-"""Reads generated data sets with the libraries that training reads them with, and checks them against the plan.
+"""Reads generated data sets with the libraries that training uses, and compares them with the plan.
 
-Usage: interop.py FILE, JSON of a list of cases: folder, format, files, bytes, exact (bytes are to the byte, else at most),
-dims (null: any), samples, dtype, and like: the folder of the same data set uncompressed, whose samples are these.
-Some have more: columns and group_rows, chunk_dims, sets and max_shape. Prints the number of files that were read.
+Usage: interop.py FILE, a JSON list of cases: folder, format, files, bytes, exact (else bytes is an upper bound), dims
+(null: any), samples, dtype, and like: the folder of the same data set without compression, with the same samples.
+Some cases have columns and group_rows, chunk_dims, sets and max_shape. Prints the number of files that were read.
 
-A value is right if the bytes that a library returns are those at the places that `feedline inspect` names.
+A value is correct if the bytes that a library returns are those at the extents that `feedline inspect` reports.
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy
 import program
 
 
-# Each of these takes a file apart with its library: a list of samples, each an array.
+# Each of these reads a file with its library and returns a list of samples, each an array.
 
 def read_npz(path, case):
     with numpy.load(path, allow_pickle=False) as archive:
@@ -29,7 +29,7 @@ def read_npz(path, case):
 
 def read_npy(path, case):
     x = numpy.load(path, allow_pickle=False)
-    # The header is a multiple of 64, so the elements can be mapped as they are.
+    # The header is a multiple of 64 bytes, so the elements can be mapped directly.
     mapped = numpy.load(path, mmap_mode="r", allow_pickle=False)
     assert mapped.offset % 64 == 0 and mapped.offset + x.nbytes == os.path.getsize(path), mapped.offset
     assert mapped.tobytes() == x.tobytes() and x.flags.c_contiguous
@@ -71,7 +71,7 @@ def check_layout(dataset, case):
     assert dataset.shape[0] == case["samples"], dataset.shape
     chunks, most = case.get("chunk_dims"), case.get("max_shape")
     if chunks:
-        # A chunk is cut to the dataset; the workload's shape is that of a chunk's last dimensions.
+        # A chunk is limited to the dataset; the workload gives the last dimensions of a chunk.
         full = ([1] * len(dataset.shape) + list(chunks))[-len(dataset.shape):]
         expected = tuple(min(a, b) for a, b in zip(full, dataset.maxshape))
         assert dataset.chunks == expected, (dataset.chunks, expected)
@@ -86,7 +86,7 @@ def check_layout(dataset, case):
 def read_tfrecord(path, case):
     import tensorflow
     records = [record.numpy() for record in tensorflow.data.TFRecordDataset(path)]
-    # Indices lie flat, also where files lie in folders.
+    # Index files are not in subfolders, even if data files are.
     split, name = path.split("/")[1], os.path.basename(path)
     with open(f"{case['folder']}/index/{split}/{name}.idx", encoding="ascii") as index:
         lines = [tuple(map(int, line.split(" "))) for line in index.read().splitlines()]
@@ -108,7 +108,7 @@ def read_tfrecord(path, case):
 READERS = {"npz": read_npz, "npy": read_npy, "csv": read_csv, "indexed_binary": read_indexed,
            "mmap_indexed_binary": read_indexed, "hdf5": read_hdf5, "tfrecord": read_tfrecord}
 STRIDED = ("npz", "npy")
-# They hold bytes and no dimensions.
+# Formats without dimensions.
 FLAT = ("csv", "tfrecord", "indexed_binary", "mmap_indexed_binary")
 
 
@@ -143,7 +143,7 @@ def check_facts(found, sample, case):
 
 
 def check_places(path, number, sample, found, case):
-    """The library's bytes are those where the program says they are."""
+    """The library's bytes are at the extents that feedline reports."""
     places = program.extents(found, number)
     if case["format"] in STRIDED:
         held = program.strided(path, places, sample.size, sample.itemsize, case["samples"])
@@ -164,7 +164,7 @@ def check_places(path, number, sample, found, case):
 
 
 def check_chunks(path, number, places, sample, case):
-    """Puts the sample together from the chunks that the program names, by h5py's own index of them."""
+    """Assembles the sample from the chunks that feedline reports, using h5py's index of chunks."""
     import h5py
     with open(path, "rb") as file:
         content = file.read()
@@ -181,7 +181,7 @@ def check_chunks(path, number, places, sample, case):
 
 
 def from_chunks(dataset, number, content):
-    """A sample by the raw chunks of a file's content."""
+    """A sample, from the raw chunks of a file's content."""
     whole, found = numpy.zeros(dataset.shape, dataset.dtype), []
     dataset.id.chunk_iter(found.append)
     for chunk in found:
@@ -195,8 +195,8 @@ def from_chunks(dataset, number, content):
 
 def check_arrays(paths, case):
     reader = READERS[case["format"]]
-    said = case["format"].endswith("indexed_binary")
-    found = program.inspect(paths, case["samples"], said=said)
+    give_count = case["format"].endswith("indexed_binary")
+    found = program.inspect(paths, case["samples"], give_count=give_count)
     others = program.data_files(case["like"]) if case["like"] else [None] * len(paths)
     assert len(others) == len(paths)
     for path, other in zip(paths, others):
@@ -209,14 +209,14 @@ def check_arrays(paths, case):
         check_facts(found[path], samples[0], case)
         if other is not None:
             plain = reader(other, {**case, "compression": ""})
-            assert all(numpy.array_equal(one, two) for one, two in zip(samples, plain, strict=True)), "other values"
+            assert all(numpy.array_equal(one, two) for one, two in zip(samples, plain, strict=True)), "values differ"
 
 
 def check_pictures(paths, case):
     from PIL import Image
     found = program.inspect(paths, 1)
     for path in paths:
-        # Checksums of every chunk of a png; the picture is of no use afterwards.
+        # Verifies the checksums of all chunks of a png; the image cannot be used afterwards.
         with Image.open(path) as image:
             image.verify()
         with Image.open(path) as image:
@@ -231,8 +231,8 @@ def check_pictures(paths, case):
         if case["format"] == "png":
             high, wide = pixels.shape
             assert high <= wide <= high + 1, pixels.shape
-            # Next to all bytes are pixels: the frame takes 91, a row 1, a block 5, the filler less than a row and two
-            # blocks.
+            # Almost all bytes are pixels: the frame takes 91 bytes, a row 1, a block 5, the padding less than a row and
+            # two blocks.
             rest = 91 + high + 5 * (1 + size // 65535) + wide + 11
             assert size - rest <= pixels.size < size, (size, pixels.shape)
 

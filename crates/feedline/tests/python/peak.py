@@ -1,5 +1,4 @@
-"""Runs feedline with the given arguments and prints the most memory that it had resident, in bytes, by the kernel's
-account of an ended process."""
+"""Runs feedline with the given arguments and prints its peak resident memory in bytes, as reported by the kernel."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The program under test, as the Python halves of the tests call it. Its path comes in FEEDLINE_TEST_PROGRAM."""
+"""Calls the program under test, whose path is in FEEDLINE_TEST_PROGRAM."""
 
 import json
 import os
@@ -14,11 +14,11 @@ def data_files(folder):
     return [path for path in files_below(folder) if not path.endswith(".idx")]
 
 
-def inspect(paths, samples, access="extent", said=False, format=None):
-    """What `feedline inspect` finds in files of so many samples each: a dictionary by path. `said`: the number of
-    samples is told to the program, because the files do not tell."""
+def inspect(paths, samples, access="extent", give_count=False, format=None):
+    """What `feedline inspect` finds in files with `samples` samples each: a dictionary by path. `give_count`: pass the
+    number of samples to the program, because the files do not contain it."""
     command = [os.environ["FEEDLINE_TEST_PROGRAM"], "inspect", "--json", "--access", access]
-    if said:
+    if give_count:
         command += ["--samples", str(samples)]
     if format:
         command += ["--format", format]
@@ -33,13 +33,13 @@ def inspect(paths, samples, access="extent", said=False, format=None):
 
 
 def extents(found, sample):
-    """The places of a sample as (offset, length)."""
+    """The extents of a sample as (offset, length)."""
     [entry] = [entry for entry in found["reads"] if entry["sample"] == sample]
     return [(read["offset"], read["len"]) for read in entry["reads"]]
 
 
 def at(path, places):
-    """The bytes of a file at these places, joined."""
+    """The bytes of a file at these extents, joined."""
     with open(path, "rb") as file:
         content = file.read()
     assert all(offset + length <= len(content) for offset, length in places), (places, len(content))
@@ -47,7 +47,7 @@ def at(path, places):
 
 
 def strided(path, places, elements, itemsize, stride):
-    """The elements of a sample whose neighbours in the file belong to other samples: every `stride`-th of a piece."""
+    """The elements of a sample that alternate with those of other samples: every `stride`-th element of its extent."""
     import numpy
     piece = numpy.frombuffer(at(path, places), dtype=f"V{itemsize}")
     assert len(piece) == (elements - 1) * stride + 1, (len(piece), elements, stride)
