@@ -247,7 +247,7 @@ fn more_errors_than_the_limit_end_the_run() {
     done.says("more errors than reader.error_limit: 11").says("epoch 2").prints("errors (failed): eio 12; ");
     run("reader.error_limit=12")
         .exits(5)
-        .prints("errors (note): eio 12; 12 samples not delivered, such as rank 0");
+        .prints("errors (note): eio 12; 12 samples not delivered; for example rank 0");
 }
 
 #[test]

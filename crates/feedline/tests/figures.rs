@@ -48,7 +48,7 @@ fn a_rate_inflated_by_prefetch_is_not_valid() {
         assert!(clock <= 1.001 * DEVICE_RATE, "{clock}");
     }
     let why = short["feedline"]["clock_difference"].as_str().unwrap();
-    assert!(why.contains("% lower: the metric window leaves out 1 step, which took "), "{why}");
+    assert!(why.contains("% lower: the metric window excludes 1 step, which took "), "{why}");
     assert!(why.contains("up to 4 batches per rank"), "{why}");
 
     // Without exclusion the window is the whole epoch; with 80 steps, 4 batches are at most 5 %.
@@ -165,7 +165,7 @@ fn reads_during_a_checkpoint_count_as_read_in_advance() {
     let summary = dir.feedline(&args).set(&["output.metric.exclude_start_steps=0"]).run().ran().json();
     assert_eq!(outcome(&summary, "window-long-enough"), "not-checkable");
     let why = summary["feedline"]["clock_difference"].as_str().unwrap();
-    assert!(why.contains("% lower: the metric window leaves out checkpoints, which took "), "{why}");
+    assert!(why.contains("% lower: the metric window excludes checkpoints, which took "), "{why}");
     assert_eq!(summary["feedline"]["checkpoint"]["simulated"], true);
 }
 

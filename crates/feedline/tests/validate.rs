@@ -133,7 +133,7 @@ fn the_verdict_comes_from_the_ledger() {
     forge(&dir, &result, "ledger.json", |ledger| {
         ledger["conditions"]["modes"]["o_direct"]["observed"] = json!(["true"]);
     });
-    again(validate(&dir, &[&result])).exits(5).prints("o_direct: false was asked for, true observed");
+    again(validate(&dir, &[&result])).exits(5).prints("o_direct: requested false, observed true");
     forge(&dir, &result, "ledger.json", |ledger| {
         ledger["ranks"].as_array_mut().unwrap().pop();
     });

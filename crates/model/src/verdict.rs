@@ -1,5 +1,5 @@
-//! Whether you can trust the figures. One table of rules, each with what it applies to, its threshold, its evidence
-//! from the ledger and its remedy; the verdict follows from the rules alone.
+//! Whether you can trust the figures. One table holds the rules; each has a scope, a threshold, evidence from the
+//! ledger and a remedy. The verdict follows from the rules alone.
 
 mod cache;
 mod checkpoints;
@@ -20,19 +20,19 @@ pub use rules::WINDOW_LONG_ENOUGH;
 use crate::checkpoint::CheckpointPlan;
 use crate::ledger::{Ledger, Phase};
 use crate::plan::{PhasePlan, Plan, TrainingPlan};
-use rules::{RULES, Rule};
+use rules::{Found, RULES, Rule};
 
-/// What the run as a whole is worth.
+/// The status of the run as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Every rule was checked and holds.
     Valid,
-    /// A rule is broken: the figures do not mean what they say.
+    /// A rule is broken, so the figures are not what they claim to be.
     Invalid,
-    /// No rule is broken, but something could not be checked.
+    /// No rule is broken, but at least one could not be checked.
     Unverified,
-    /// The run did not reach its end.
+    /// The run did not finish.
     Incomplete,
 }
 
@@ -51,20 +51,20 @@ impl std::fmt::Display for Status {
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     Pass,
-    /// It holds, and there is something to know: shown, and without effect on the status.
+    /// The rule holds, with a remark: the report shows it, but it does not affect the status.
     Note,
     Fail,
     NotCheckable,
 }
 
-/// One rule, applied.
+/// The result of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub rule: String,
     pub outcome: Outcome,
     pub threshold: String,
     pub evidence: String,
-    /// What to do about it; empty when the rule holds.
+    /// What to do about it; empty if the rule holds.
     pub remedy: String,
 }
 
@@ -75,7 +75,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The status, and of an invalid result which rules are broken: `invalid (cache)`.
+    /// The status, with the broken rules of an invalid result: `invalid (cache)`.
     pub fn headline(&self) -> String {
         match self.status {
             Status::Invalid => format!("invalid ({})", self.broken().collect::<Vec<_>>().join(", ")),
@@ -99,8 +99,8 @@ impl Verdict {
     }
 }
 
-/// What the rules look at, and nothing else: so a verdict can be recomputed from a result at any time. A job that was
-/// observed and not planned has no plan; rules that need one cannot be checked then.
+/// The only input of the rules, so a verdict can be recomputed from a result at any time. A job that was observed, not
+/// planned, has no plan; rules that need one cannot be checked then.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     pub plan: Option<&'a Plan>,
@@ -108,7 +108,7 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// Whether something trained, by the plan, or else by what was seen.
+    /// Whether the run trains: by the plan, or by the ledger if there is none.
     fn trains(&self) -> bool {
         match self.plan {
             Some(plan) => plan.training.is_some(),
@@ -116,7 +116,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Whether checkpoints were taken, by the plan, or else by what was seen.
+    /// Whether the run saves checkpoints: by the plan, or by the ledger if there is none.
     fn saves(&self) -> bool {
         match self.plan {
             Some(plan) => plan.checkpoint.is_some(),
@@ -135,7 +135,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What the rules about planned training look at.
+/// The input of the rules about planned training.
 #[derive(Clone, Copy, Debug)]
 struct TrainingCase<'a> {
     plan: &'a TrainingPlan,
@@ -143,12 +143,12 @@ struct TrainingCase<'a> {
     ledger: &'a Ledger,
 }
 
-/// What the rules about planned checkpoints look at.
+/// The input of the rules about planned checkpoints.
 #[derive(Clone, Copy, Debug)]
 struct CheckpointCase<'a> {
     plan: &'a CheckpointPlan,
     ledger: &'a Ledger,
-    /// Checkpoints that are to be saved.
+    /// The number of checkpoints to save.
     planned: u64,
 }
 
@@ -174,11 +174,11 @@ fn conclude(rules: Vec<Finding>) -> Verdict {
 }
 
 fn finding(rule: &Rule, case: &Case<'_>) -> Finding {
-    let (outcome, evidence) = rule.check.apply(case);
+    let Found { outcome, evidence, remedy } = rule.check.apply(case);
     let remedy = match outcome {
         Outcome::Pass => "",
-        Outcome::Note | Outcome::Fail => rule.remedy,
-        Outcome::NotCheckable => rule.unchecked,
+        Outcome::Note | Outcome::Fail => remedy.unwrap_or(rule.remedy),
+        Outcome::NotCheckable => remedy.unwrap_or(rule.unchecked),
     };
     Finding {
         rule: rule.name.to_owned(),
@@ -189,19 +189,19 @@ fn finding(rule: &Rule, case: &Case<'_>) -> Finding {
     }
 }
 
-/// Each phase of each epoch that the plan has. There may be very many: take them one by one, and stop.
+/// Each phase of each planned epoch. There may be very many: stop as early as possible.
 fn planned_phases(plan: &TrainingPlan) -> impl Iterator<Item = (u64, &PhasePlan)> {
     (1..=plan.epochs).flat_map(|epoch| plan.phases(epoch).map(move |phase| (epoch, phase)))
 }
 
-/// Each phase of each epoch that the ledger has rows of.
+/// Each phase of each epoch that has rows in the ledger.
 fn seen_phases(ledger: &Ledger) -> impl Iterator<Item = (u64, Phase)> {
     let epochs = |phase| ledger.epochs(phase).into_iter().map(move |epoch| (epoch, phase));
     [Phase::Train, Phase::Eval].into_iter().flat_map(epochs)
 }
 
 impl<'a> TrainingCase<'a> {
-    /// Each planned phase that the ledger has rows of.
+    /// Each planned phase that has rows in the ledger.
     fn seen_phases(&self) -> impl Iterator<Item = (u64, &'a PhasePlan)> + use<'a> {
         let plan = self.plan;
         seen_phases(self.ledger).filter_map(move |(epoch, phase)| Some((epoch, plan.phase(phase)?)))

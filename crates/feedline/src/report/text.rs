@@ -322,18 +322,18 @@ evaluation
 AU 100.00 % (sd 0.00), target 90 %: met
 800 (sd 0.00) samples/s, 88.2 (sd 0.00) MiB/s
 by the clock 1000 (sd 0.00) samples/s, 110 (sd 0.00) MiB/s
-by the clock the rate is 25 % higher: the clock stops at the last batch, and the last of the 5 steps computes for \
-10.0 ms after that
+by the clock the rate is 25 % higher: the clock stops at the last batch, and the last of the 5 steps then computes \
+for 10.0 ms
 
  latency     p50  p90  p99  p99.9  max  count
  sample      0 s  0 s  0 s    0 s  0 s     40
  batch wait  0 s  0 s  0 s    0 s  0 s     10
 
 verdict: unverified
-  data-verified (not checkable): no bytes came that could be compared
-    compare with --verify sample or full; data sets that 'feedline generate' made can be
-  cache (not checkable): the null store reads nothing: this is the instrument's own ceiling
-    use a file system and a kernel that tell (docs/cache.md), or --store direct
+  data-verified (not checkable): no bytes were read that could be compared
+    use --store posix or another backend that reads files
+  cache (not checkable): the null backend reads nothing: this run measures feedline's own ceiling
+    to measure storage, use --store posix or another backend that reads files
 took 3.80 s, 0.2 s of CPU time, 5.0 MiB of memory
 
 result in results/snapshot/now

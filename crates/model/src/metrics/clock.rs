@@ -1,16 +1,16 @@
-//! Why the rate by the clock is not the rate in the metric window: which of the epoch's time the window leaves out.
+//! Why the rate by the clock differs from the rate in the metric window: the time that the window excludes.
 
 use super::Rates;
 use crate::ledger::{Ledger, Phase};
 use crate::plan::TrainingPlan;
 use crate::units::{Nanos, counted, grouped};
 
-/// Rates that differ by more than this are explained.
+/// Explain rates that differ by more than this.
 const NOTABLE: f64 = 0.03;
-/// The share of the time from which on something is named as a cause.
+/// The smallest share of the time that is named as a cause.
 const CAUSE: f64 = 0.01;
 
-/// Times of the finished epochs of a phase, added up over ranks and epochs.
+/// Times of the finished epochs of a phase, summed over ranks and epochs.
 #[derive(Default)]
 struct Sums {
     /// Sums of the epochs' rates.
@@ -19,7 +19,7 @@ struct Sums {
     rows: u64,
     /// Steps of one rank in one epoch.
     steps: u64,
-    /// Steps that the window leaves out, and how much longer they took than the same number of steps in it.
+    /// Steps that the window excludes, and how much longer they took than the same number of steps in it.
     left_out_steps: u64,
     left_out: f64,
     checkpoints: f64,
@@ -62,12 +62,12 @@ impl Sums {
     }
 }
 
-/// A sentence about the two rates of a phase, where they differ by more than a few per cent. A plan adds to it what
-/// could be read in advance.
+/// Explains the two rates of a phase if they differ by more than a few percent. With a plan, also says how much can be
+/// read in advance.
 pub fn difference(plan: Option<&TrainingPlan>, ledger: &Ledger, phase: Phase) -> Option<String> {
     let sums = Sums::of(ledger, phase);
     let more = sums.clock_rate / sums.rate - 1.0;
-    // Not a number if nothing was delivered.
+    // NaN if nothing was delivered.
     if sums.rows == 0 || more.is_nan() || more.abs() <= NOTABLE {
         return None;
     }
@@ -75,7 +75,7 @@ pub fn difference(plan: Option<&TrainingPlan>, ledger: &Ledger, phase: Phase) ->
     if more > 0.0 {
         return Some(format!(
             "by the clock the rate is {percent:.0} % higher: the clock stops at the last batch, and the last of the \
-             {} computes for {} after that",
+             {} then computes for {}",
             counted(sums.steps, "step"),
             sums.mean(sums.after)
         ));
@@ -90,7 +90,7 @@ pub fn difference(plan: Option<&TrainingPlan>, ledger: &Ledger, phase: Phase) ->
             }
         };
         causes.push(format!(
-            "the metric window leaves out {}, which took {} longer than other steps (an epoch takes {whole}){ahead}",
+            "the metric window excludes {}, which took {} longer than other steps (an epoch takes {whole}){ahead}",
             counted(sums.left_out_steps, "step"),
             sums.mean(sums.left_out)
         ));
@@ -98,12 +98,13 @@ pub fn difference(plan: Option<&TrainingPlan>, ledger: &Ledger, phase: Phase) ->
     if sums.checkpoints > CAUSE * sums.time {
         let took = sums.mean(sums.checkpoints);
         causes.push(format!(
-            "the metric window leaves out checkpoints, which took {took} (an epoch takes {whole})"
+            "the metric window excludes checkpoints, which took {took} (an epoch takes {whole})"
         ));
     }
     if causes.is_empty() {
         causes.push(
-            "ranks had their last batches at different times, and the clock stops at the latest".to_owned(),
+            "ranks received their last batches at different times, and the clock stops at the last one"
+                .to_owned(),
         );
     }
     Some(format!("by the clock the rate is {percent:.0} % lower: {}", causes.join("; ")))

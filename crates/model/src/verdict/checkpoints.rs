@@ -1,81 +1,85 @@
-//! Rules about checkpoints: whether they were saved to where they are safe, and whether what came back came from there
-//! and was right.
+//! Rules about checkpoints: whether they were saved durably, and whether restores came from storage and were correct.
 
+use super::rules::{Found, RUN_TO_THE_END, STOP_READERS};
 use super::{CheckpointCase, Outcome};
 use crate::checkpoint::{Cpu, Schedule};
 use crate::spec::SaveMode;
 use crate::units::{Bytes, counted};
 
-pub(super) fn complete(case: &CheckpointCase<'_>) -> (Outcome, String) {
+pub(super) fn complete(case: &CheckpointCase<'_>) -> Found {
     let seen = &case.ledger.checkpoints;
     let Schedule::Alone { saves, restores, .. } = case.plan.schedule else {
-        return (Outcome::Pass, "taken while training".to_owned());
+        return Found::pass("saved during training");
     };
     let (saved, restored) = (seen.saves.len() as u64, seen.restores.len() as u64);
     let evidence =
         format!("{saved} of {} saved, {restored} of {restores} restored", counted(saves, "checkpoint"));
     match case.ledger.faults().first() {
-        Some(fault) => (Outcome::Fail, fault.message.clone()),
-        None if case.ledger.interrupted => (Outcome::Fail, format!("interrupted: {evidence}")),
-        None if (saved, restored) != (saves, restores) => (Outcome::Fail, evidence),
-        None => (Outcome::Pass, evidence),
+        Some(fault) => Found::fail(fault.message.clone()),
+        None if case.ledger.interrupted => {
+            Found::fail(format!("interrupted: {evidence}")).with_remedy(RUN_TO_THE_END)
+        }
+        None if (saved, restored) != (saves, restores) => Found::fail(evidence),
+        None => Found::pass(evidence),
     }
 }
 
-pub(super) fn saved(case: &CheckpointCase<'_>) -> (Outcome, String) {
+pub(super) fn saved(case: &CheckpointCase<'_>) -> Found {
     let saves = &case.ledger.checkpoints.saves;
     if case.planned == 0 && saves.is_empty() {
-        return (Outcome::Note, "none was due: the run ends before the first".to_owned());
+        return Found::note("the run ends before the first checkpoint is due")
+            .with_remedy("train longer, or save checkpoints more often");
     }
     if let Some(bad) = saves.iter().find(|save| save.durable_ns.is_none()) {
-        let why = bad.troubles.last().map_or("it never became complete", String::as_str);
+        let why = bad.troubles.last().map_or("it was not completed", String::as_str);
         let there = if bad.fast_ns.is_some() { " (complete on the fast tier)" } else { "" };
-        return (Outcome::Fail, format!("{}{there}: {why}", bad.moment.folder()));
+        return Found::fail(format!("{}{there}: {why}", bad.moment.folder()));
     }
     let count = format!("{} of {}", saves.len(), counted(case.planned, "checkpoint"));
     match saves.iter().find_map(|save| Some((save, save.troubles.first()?))) {
-        _ if (saves.len() as u64) < case.planned => (Outcome::Fail, count),
-        Some((save, trouble)) => (Outcome::Note, format!("{}: {trouble}", save.moment.folder())),
-        None => (Outcome::Pass, count),
+        _ if (saves.len() as u64) < case.planned => Found::fail(count),
+        Some((save, trouble)) => Found::note(format!("{}: {trouble}", save.moment.folder()))
+            .with_remedy("the checkpoint is complete; fix the cause to avoid the delay"),
+        None => Found::pass(count),
     }
 }
 
-/// Without a flush a buffered save is over when memory has it. Training does not wait for storage then, which is how
-/// DLIO behaves unless told otherwise; where nothing but saving is measured, the figure is memory's.
-pub(super) fn durable(case: &CheckpointCase<'_>) -> (Outcome, String) {
-    // What nobody waits for is always flushed.
+/// Without a flush, a buffered save ends when its bytes are in memory. Training then does not wait for storage, which
+/// is DLIO's default; but if only saving is measured, the figure measures memory, not storage.
+pub(super) fn durable(case: &CheckpointCase<'_>) -> Found {
+    // Asynchronous saves are always flushed.
     let flushed = case.plan.fsync || case.plan.save == SaveMode::Async;
     if flushed || case.ledger.checkpoints.saves.is_empty() {
-        return (Outcome::Pass, "flushed".to_owned());
+        return Found::pass("flushed");
     }
     let outcome = match case.plan.schedule {
         Schedule::Alone { .. } => Outcome::Fail,
         _ => Outcome::Note,
     };
-    (outcome, "checkpoint.fsync is off: a save ends when the kernel has its bytes".to_owned())
+    Found::new(outcome, "checkpoint.fsync is off: a save ends when its bytes are in the page cache")
 }
 
-pub(super) fn restored_right(case: &CheckpointCase<'_>) -> (Outcome, String) {
+pub(super) fn restored_right(case: &CheckpointCase<'_>) -> Found {
     let restores = &case.ledger.checkpoints.restores;
     if let Some((restore, why)) = restores.iter().find_map(|one| Some((one, one.failure.as_ref()?))) {
-        return (Outcome::Fail, format!("{}: {why}", restore.moment.folder()));
+        return Found::fail(format!("{}: {why}", restore.moment.folder()));
     }
     if restores.is_empty() {
-        return (Outcome::Pass, "nothing was restored".to_owned());
+        return Found::pass("nothing was restored");
     }
     match restores.iter().find(|restore| restore.verified_bytes != restore.bytes) {
-        Some(_) => (Outcome::NotCheckable, "no bytes came that could be compared".to_owned()),
+        Some(_) => Found::not_checkable("no bytes were read that could be compared"),
         None => {
             let bytes = restores.iter().map(|restore| restore.verified_bytes).sum();
-            (Outcome::Pass, format!("{} compared", Bytes(bytes)))
+            Found::pass(format!("{} compared", Bytes(bytes)))
         }
     }
 }
 
-/// The share of a restore that may have been in memory.
+/// The share of a restore that may be in memory.
 const CACHED_LIMIT: f64 = 0.05;
 
-pub(super) fn restored_from_storage(case: &CheckpointCase<'_>) -> (Outcome, String) {
+pub(super) fn restored_from_storage(case: &CheckpointCase<'_>) -> Found {
     let restores = case.ledger.checkpoints.restores.iter().filter(|one| one.failure.is_none());
     let mut most: Option<f64> = None;
     for restore in restores {
@@ -85,32 +89,33 @@ pub(super) fn restored_from_storage(case: &CheckpointCase<'_>) -> (Outcome, Stri
             false => Some(0.0),
         };
         let Some(share) = share else {
-            return (Outcome::NotCheckable, "nobody tells what was in memory".to_owned());
+            return Found::not_checkable("it is unknown which pages were in memory");
         };
         most = Some(most.unwrap_or(0.0).max(share));
     }
     match most {
-        None => (Outcome::Pass, "nothing was restored".to_owned()),
+        None => Found::pass("nothing was restored"),
         Some(most) if most > CACHED_LIMIT => {
             let percent = 100.0 * most;
-            (Outcome::Fail, format!("served from memory: {percent:.0} % was there before it was asked for"))
+            Found::fail(format!("{percent:.0} % of the pages were in memory before they were read"))
+                .with_remedy(case.plan.restore_cold.then_some(STOP_READERS))
         }
-        Some(most) => (Outcome::Pass, format!("at most {:.1} % was in memory", 100.0 * most)),
+        Some(most) => Found::pass(format!("at most {:.1} % was in memory", 100.0 * most)),
     }
 }
 
-pub(super) fn whole_model(case: &CheckpointCase<'_>) -> (Outcome, String) {
+pub(super) fn whole_model(case: &CheckpointCase<'_>) -> Found {
     let scale = case.plan.geometry.scale;
     match scale.is_whole() {
-        true => (Outcome::Pass, "all of it".to_owned()),
-        false => (Outcome::Note, format!("{scale} of the model, file by file")),
+        true => Found::pass("full size"),
+        false => Found::note(format!("each file has {scale} of its full size")),
     }
 }
 
-/// A host whose cores are busier than this has none to spare for waiting on storage.
+/// A host with busier cores may limit the rate itself.
 const CPU_LIMIT: f64 = 0.95;
 
-pub(super) fn client_not_the_limit(case: &CheckpointCase<'_>) -> (Outcome, String) {
+pub(super) fn client_not_the_limit(case: &CheckpointCase<'_>) -> Found {
     let seen = &case.ledger.checkpoints;
     let share = |cpus: Vec<Cpu>| {
         let (used, there) =
@@ -121,7 +126,12 @@ pub(super) fn client_not_the_limit(case: &CheckpointCase<'_>) -> (Outcome, Strin
     let restoring = share(seen.restores.iter().map(|restore| restore.cpu).collect());
     let outcome = if saving.max(restoring) <= CPU_LIMIT { Outcome::Pass } else { Outcome::Fail };
     let [saving, restoring] = [saving, restoring].map(|share| 100.0 * share);
-    (outcome, format!("cores were busy {saving:.0} % of the time of saving, {restoring:.0} % of restoring"))
+    Found::new(
+        outcome,
+        format!(
+            "CPU cores were busy {saving:.0} % of the time while saving, {restoring:.0} % while restoring"
+        ),
+    )
 }
 
 #[cfg(test)]
@@ -192,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_called_right() {
+    fn missing_evidence_makes_the_run_unverified() {
         let whole = plan("");
         for change in [
             (|ledger: &mut Ledger| ledger.checkpoints.restores[0].pages = None) as fn(&mut Ledger),
@@ -201,7 +211,7 @@ mod tests {
             assert_eq!(judge(&whole, change).status, Status::Unverified);
         }
         let trouble = judge(&whole, |ledger| ledger.checkpoints.saves[0].troubles.push("once".to_owned()));
-        assert_eq!(trouble.status, Status::Valid, "what ended well is a note");
+        assert_eq!(trouble.status, Status::Valid, "a problem that was overcome is a note");
         let loose = CheckpointPlan { fsync: false, ..whole };
         assert_eq!(judge(&loose, |_| {}).broken().collect::<Vec<_>>(), ["checkpoints-durable"]);
         let direct = CheckpointPlan { last: StorePlan { cached: false, ..loose.last.clone() }, ..plan("") };

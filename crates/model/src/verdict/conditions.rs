@@ -1,18 +1,19 @@
-//! Rules about the instrument: whether it kept up, and whether what was measured is the storage.
+//! Rules about feedline and its host: whether they kept up, and whether the storage was the limit.
 
+use super::rules::{FINISH_EPOCH, Found};
 use super::{Case, Outcome, TrainingCase, seen_phases};
 use crate::ledger::{Ledger, Phase};
 use crate::metrics::Figures;
 use crate::plan::Plan;
 use crate::units::Nanos;
 
-/// The share of the accelerators' time that the host's lateness may have cost. A batch handed over late shifts no step
-/// on the timeline; it only lets a reader begin late, which can do no more harm than there was waiting for data.
+/// The share of the accelerators' time that delays of the host may cost. A batch that is delivered late does not move a
+/// step on the timeline; it only lets a reader start late, which costs at most the time spent waiting for data.
 const LATENESS_LIMIT: f64 = 0.02;
-/// Time per rank below which one late wake-up decides the share.
+/// With less time per rank, a single late wake-up dominates the share.
 const SHORTEST: Nanos = Nanos(100_000_000);
 
-pub(super) fn on_time(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn on_time(case: &Case<'_>) -> Found {
     let [mut late, mut waited, mut time, mut compute] = [Nanos::ZERO; 4];
     let mut steps = 0;
     for (epoch, phase) in seen_phases(case.ledger) {
@@ -25,47 +26,49 @@ pub(super) fn on_time(case: &Case<'_>) -> (Outcome, String) {
     }
     let ranks = ranks(case.ledger);
     if compute == Nanos::ZERO && case.plan.is_some_and(Plan::is_simulated) {
-        // Requests of a simulated device follow one another on its own timeline: how far the host was behind it on
-        // average is what the rates may be wrong by.
+        // Requests to a simulated device follow its own timeline. The rates are wrong by at most the average lag of
+        // the host behind it.
         let behind = late.0 as f64 / steps.max(1) as f64;
         let share = behind * ranks as f64 / time.0.max(1) as f64;
         let outcome = if share <= LATENESS_LIMIT { Outcome::Pass } else { Outcome::Fail };
-        return (outcome, format!("behind the device by {:.2} % of the time", 100.0 * share));
+        let evidence =
+            format!("the host lagged behind the simulated device by {:.2} % of the time", 100.0 * share);
+        return Found::new(outcome, evidence);
     }
     if compute == Nanos::ZERO {
-        return (Outcome::Pass, "steps have no compute time: there is no timeline to lag behind".to_owned());
+        return Found::pass("steps have no compute time, so no delay can affect them");
     }
     if time < Nanos(ranks.saturating_mul(SHORTEST.0)) {
-        return (Outcome::NotCheckable, "the run is too short to tell".to_owned());
+        return Found::not_checkable("the run is too short");
     }
     let share = |span: Nanos| span.0 as f64 / time.0.max(1) as f64;
     let outcome = if share(late.min(waited)) <= LATENESS_LIMIT { Outcome::Pass } else { Outcome::Fail };
     let percent = |span| 100.0 * share(span);
-    (
+    Found::new(
         outcome,
         format!(
-            "late by {:.2} % of the time; waiting for data took {:.2} % of it",
+            "the host was late by {:.2} % of the time; accelerators waited for data {:.2} % of the time",
             percent(late),
             percent(waited)
         ),
     )
 }
 
-/// Ranks that did something.
+/// The number of ranks with rows in the ledger.
 fn ranks(ledger: &Ledger) -> u64 {
     let rows = seen_phases(ledger).map(|(epoch, phase)| ledger.rows(epoch, phase).count() as u64);
     rows.max().unwrap_or(0)
 }
 
-/// Without compute time there is no AU: then a run that comes this near to the null store's rate measured the client.
+/// Without compute time there is no AU. A run above this share of the null backend's rate measured the client.
 const NEAR_CEILING: f64 = 0.8;
-/// Steps without compute time that a rate can be told from; fewer are over before the readers have all started.
+/// Steps without compute time that give a reliable rate; fewer end before all readers have started.
 const RATE_STEPS: u64 = 200;
 
-/// A host whose cores are busier than this has none to spare for waiting on storage.
+/// A host with busier cores may limit the rate itself.
 const CPU_LIMIT: f64 = 0.95;
 
-/// The share of the host's CPU time that the run took.
+/// The share of the host's CPU time that the run used.
 fn cpu_share(case: &TrainingCase<'_>) -> Option<f64> {
     let nodes = seen_phases(case.ledger).map(|(epoch, phase)| case.ledger.node_total(epoch, phase));
     let (cpu, cores) =
@@ -73,47 +76,43 @@ fn cpu_share(case: &TrainingCase<'_>) -> Option<f64> {
     (cores > Nanos::ZERO).then(|| cpu.0 as f64 / cores.0 as f64)
 }
 
-pub(super) fn client_not_the_limit(case: &TrainingCase<'_>) -> (Outcome, String) {
+pub(super) fn client_not_the_limit(case: &TrainingCase<'_>) -> Found {
     if case.plan.store.is_null() {
-        return (Outcome::Pass, "this run is the ceiling".to_owned());
+        return Found::pass("this run measures the ceiling itself");
     }
     let Some(own) = case.ledger.calibration else {
-        return (Outcome::NotCheckable, "the instrument's own ceiling was not measured".to_owned());
+        return Found::not_checkable("feedline's own ceiling was not measured")
+            .with_remedy("remove --no-calibration");
     };
     let figures = Figures::new(case.ledger, Phase::Train);
     let Some((au, rate)) =
         figures.and_then(|figures| Some((figures.au_percent, figures.samples_per_second?)))
     else {
-        return (Outcome::NotCheckable, "nothing was measured".to_owned());
+        return Found::not_checkable("nothing was measured").with_remedy(FINISH_EPOCH);
     };
     let (au_percent, rate) = (au.map(|au| au.mean), rate.mean);
     match (own.au_percent, own.samples_per_second) {
         (Some(ceiling), _) => {
-            // Half-way between the target and perfection: nearer to the target, the instrument decides who passes.
+            // Half-way between the target and 100 %: a lower ceiling would decide whether a storage passes.
             let target = 100.0 * case.plan.metric.au_target;
             let needed = f64::midpoint(target, 100.0);
             let met = au_percent.is_some_and(|au| au >= target);
             if let Some(busy) = cpu_share(case).filter(|busy| !met && *busy > CPU_LIMIT) {
-                return (
-                    Outcome::Fail,
-                    format!("the host's cores were busy {:.0} % of the time", 100.0 * busy),
-                );
+                return Found::fail(format!("CPU cores were busy {:.0} % of the time", 100.0 * busy));
             }
             let outcome = if met || ceiling >= needed { Outcome::Pass } else { Outcome::Fail };
-            (
-                outcome,
-                format!(
-                    "AU {ceiling:.2} % on the null store, where the target {target:.0} % needs {needed:.1} %"
-                ),
-            )
+            let evidence = format!(
+                "AU {ceiling:.2} % on the null backend; a target of {target:.0} % needs {needed:.1} %"
+            );
+            Found::new(outcome, evidence)
         }
         (None, Some(_)) if own.steps < RATE_STEPS => {
-            (Outcome::NotCheckable, format!("{} steps without compute time are too few to tell", own.steps))
+            Found::not_checkable(format!("calibration had only {} steps without compute time", own.steps))
         }
         (None, Some(ceiling)) => {
             let outcome = if rate <= NEAR_CEILING * ceiling { Outcome::Pass } else { Outcome::Fail };
-            (outcome, format!("{rate:.0} samples/s, on the null store {ceiling:.0}"))
+            Found::new(outcome, format!("{rate:.0} samples/s; {ceiling:.0} on the null backend"))
         }
-        (None, None) => (Outcome::NotCheckable, "the instrument's own ceiling is not measurable".to_owned()),
+        (None, None) => Found::not_checkable("calibration gave no rate"),
     }
 }

@@ -1,22 +1,22 @@
-//! Rules about what was delivered: everything, once, of the planned size, in an order of its own.
+//! Rules about delivered samples: all of them, each once, with the planned size, and in a new order in every epoch.
 
 use std::collections::BTreeMap;
 
 use super::errors::delivered_and_failed;
-use super::rules::no_plan;
-use super::{Case, Outcome, TrainingCase, planned_phases, proof};
+use super::rules::{Found, RUN_TO_THE_END, no_plan};
+use super::{Case, TrainingCase, planned_phases, proof};
 use crate::digest::Digest;
 use crate::ledger::Phase;
 use crate::order::Unit;
 use crate::plan::{Discipline, FileBytes, PhasePlan, TrainingPlan};
 use crate::units::{counted, grouped};
 
-pub(super) fn complete(case: &Case<'_>) -> (Outcome, String) {
+pub(super) fn complete(case: &Case<'_>) -> Found {
     if let Some(fault) = case.ledger.faults().first() {
-        return (Outcome::Fail, format!("epoch {}, {}: {}", fault.epoch, fault.phase, fault.message));
+        return Found::fail(format!("epoch {}, {}: {}", fault.epoch, fault.phase, fault.message));
     }
     if case.ledger.interrupted {
-        return (Outcome::Fail, "the run was asked to stop".to_owned());
+        return Found::fail("the run was stopped before its end").with_remedy(RUN_TO_THE_END);
     }
     let Some(TrainingCase { plan, .. }) = case.training() else { return no_plan() };
     for (epoch, phase) in planned_phases(plan) {
@@ -25,33 +25,33 @@ pub(super) fn complete(case: &Case<'_>) -> (Outcome, String) {
         if seen != planned {
             let evidence =
                 format!("epoch {epoch}, {}: {} of {} steps", phase.phase, grouped(seen), grouped(planned));
-            return (Outcome::Fail, evidence);
+            return Found::fail(evidence);
         }
     }
-    (Outcome::Pass, format!("{}, all steps", counted(plan.epochs, "epoch")))
+    Found::pass(format!("{}, all steps", counted(plan.epochs, "epoch")))
 }
 
-pub(super) fn exactly_once(case: &TrainingCase<'_>) -> (Outcome, String) {
+pub(super) fn exactly_once(case: &TrainingCase<'_>) -> Found {
     let (mut samples, mut failed) = (0, 0);
     for (epoch, phase) in finished_phases(case) {
         let seen = case.ledger.total(epoch, phase.phase);
         if seen.digest != expected_digest(phase, epoch) - seen.failed.digest {
             let what = proof::locate(phase, epoch, &case.ledger.node_total(epoch, phase.phase).parts);
-            return (Outcome::Fail, format!("epoch {epoch}, {}: {what}", phase.phase));
+            return Found::fail(format!("epoch {epoch}, {}: {what}", phase.phase));
         }
         samples += seen.samples_delivered;
         failed += seen.failed.samples;
     }
     match samples + failed {
-        0 => (Outcome::NotCheckable, "no epoch was finished".to_owned()),
-        _ => (
-            Outcome::Pass,
-            format!("{}, digest equal to the plan's in every epoch", delivered_and_failed(samples, failed)),
-        ),
+        0 => Found::not_checkable("no epoch finished"),
+        _ => Found::pass(format!(
+            "{}; the digest of every epoch equals the plan's",
+            delivered_and_failed(samples, failed)
+        )),
     }
 }
 
-/// Phases whose every step was done; an unfinished one is the business of `complete`.
+/// Phases in which every step ran; `complete` reports the others.
 pub(super) fn finished_phases<'a>(case: &TrainingCase<'a>) -> impl Iterator<Item = (u64, &'a PhasePlan)> {
     let ledger = case.ledger;
     case.seen_phases().filter(move |(epoch, phase)| {
@@ -59,8 +59,8 @@ pub(super) fn finished_phases<'a>(case: &TrainingCase<'a>) -> impl Iterator<Item
     })
 }
 
-/// The digest of the samples that the plan deals out in this epoch: all samples less those it drops, or those it
-/// delivers, whichever are fewer.
+/// The digest of the samples that the plan delivers in this epoch. Computed from the delivered or the dropped samples,
+/// whichever are fewer.
 pub fn expected_digest(phase: &PhasePlan, epoch: u64) -> Digest {
     let shards = phase.shards;
     if shards.dropped() > shards.delivered() {
@@ -69,7 +69,7 @@ pub fn expected_digest(phase: &PhasePlan, epoch: u64) -> Digest {
     Digest::of_run(0, shards.samples) - proof::digest_of(phase, epoch, shards.delivered()..shards.samples)
 }
 
-pub(super) fn bytes_as_planned(case: &TrainingCase<'_>) -> (Outcome, String) {
+pub(super) fn bytes_as_planned(case: &TrainingCase<'_>) -> Found {
     let mut bytes = 0;
     for (epoch, phase) in case.seen_phases() {
         let seen = case.ledger.total(epoch, phase.phase);
@@ -78,18 +78,18 @@ pub(super) fn bytes_as_planned(case: &TrainingCase<'_>) -> (Outcome, String) {
         let planned = by_plan.unwrap_or(seen.bytes_planned);
         if seen.bytes_read + seen.bytes_failed != planned {
             let (read, planned) = (grouped(seen.bytes_read), grouped(planned));
-            return (
-                Outcome::Fail,
-                format!("epoch {epoch}, {}: {read} bytes read, {planned} planned", phase.phase),
-            );
+            return Found::fail(format!(
+                "epoch {epoch}, {}: {read} bytes read, {planned} planned",
+                phase.phase
+            ));
         }
         bytes += seen.bytes_read;
     }
-    (Outcome::Pass, format!("{} bytes", grouped(bytes)))
+    Found::pass(format!("{} bytes", grouped(bytes)))
 }
 
-/// The bytes of a whole epoch, where the plan alone can tell: none without I/O; else with one sample per file, and
-/// either all visits alike or files that are read whole.
+/// The bytes of a whole epoch, if the plan alone determines them: 0 without I/O; otherwise with one sample per file and
+/// either visits of equal size or files that are read whole.
 fn expected_bytes(plan: &TrainingPlan, phase: &PhasePlan, epoch: u64) -> Option<u64> {
     let (split, shards) = (plan.split(phase.phase), phase.shards);
     if plan.loader.discipline == Discipline::Synthetic {
@@ -106,7 +106,7 @@ fn expected_bytes(plan: &TrainingPlan, phase: &PhasePlan, epoch: u64) -> Option<
             let sum = |positions: std::ops::Range<u64>| -> u64 {
                 positions.map(|position| bytes[(split.first_file + order.sample(position)) as usize]).sum()
             };
-            // As with the digest: over those that are dropped where they are fewer.
+            // As with the digest: sum over the delivered or the dropped samples, whichever are fewer.
             Some(match shards.dropped() > shards.delivered() {
                 true => sum(0..shards.delivered()),
                 false => split.bytes.saturating_sub(sum(shards.delivered()..shards.samples)),
@@ -115,31 +115,29 @@ fn expected_bytes(plan: &TrainingPlan, phase: &PhasePlan, epoch: u64) -> Option<
     }
 }
 
-/// Two epochs count as alike only where chance would make them so less than once in this many runs.
+/// Two epochs with the same order are a fault only if chance causes that less than once in this many runs.
 const CHANCE: f64 = 1e6;
 
-pub(super) fn order_differs(case: &TrainingCase<'_>) -> (Outcome, String) {
+pub(super) fn order_differs(case: &TrainingCase<'_>) -> Found {
     let order = &case.plan.train.order;
     if order.unit == Unit::None {
-        return (Outcome::Pass, "shuffling is off: every epoch reads in listing order".to_owned());
+        return Found::pass("shuffling is off: every epoch reads in listing order");
     }
-    // Only what is delivered has an order. Where that leaves few orders, two epochs may share one by chance.
+    // Only delivered samples have an order. If few orders are possible, two epochs may share one by chance.
     let shards = &case.plan.train.shards;
     let pieces = order.pieces();
     let touched =
         (u128::from(pieces) * u128::from(shards.delivered())).div_ceil(u128::from(shards.samples.max(1)));
     let ln_orders: f64 = (0..touched.min(64) as u64).map(|piece| ((pieces - piece) as f64).ln()).sum();
     if ln_orders < 2.0 * (case.plan.epochs as f64).ln() + CHANCE.ln() {
-        return (Outcome::Pass, format!("{} pieces have too few orders to tell", grouped(pieces)));
+        return Found::pass(format!("not compared: {} pieces have too few possible orders", grouped(pieces)));
     }
     let mut orders: BTreeMap<u64, u64> = BTreeMap::new();
     for (epoch, _) in finished_phases(case).filter(|(_, phase)| phase.phase == Phase::Train) {
         if let Some(earlier) = orders.insert(case.ledger.total(epoch, Phase::Train).order, epoch) {
-            return (Outcome::Fail, format!("epochs {earlier} and {epoch} read in the same order"));
+            return Found::fail(format!("epochs {earlier} and {epoch} read in the same order"));
         }
     }
-    (Outcome::Pass, {
-        let count = orders.len() as u64;
-        format!("{}, {}", counted(count, "epoch"), counted(count, "order"))
-    })
+    let count = orders.len() as u64;
+    Found::pass(format!("{}, {}", counted(count, "epoch"), counted(count, "order")))
 }

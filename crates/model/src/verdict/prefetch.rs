@@ -1,20 +1,21 @@
-//! Whether prefetch made the figures. The metric window leaves out the first steps, in which readers fill the queues.
-//! What they read there is used inside the window and costs it no time, so a short window can show a rate that the
-//! storage never had.
+//! Whether prefetching inflated the figures. The metric window excludes the first steps, in which readers fill the
+//! queues. The window uses those batches without waiting for them, so a short window can show a rate that the storage
+//! never reached.
 
 use super::delivery::finished_phases;
+use super::rules::{FINISH_EPOCH, Found};
 use super::{Outcome, TrainingCase};
 use crate::ledger::{Phase, Row};
 use crate::units::{Nanos, grouped};
 
-/// Where the window is short, the rate over the whole epoch must reach this share of the window's rate. It is also the
-/// share of a long window's batches that cannot have been ready in advance.
+/// If the window is short, the rate over the whole epoch must reach this share of the rate in the window. It is also
+/// the share of a long window's batches that cannot have been prefetched before it.
 const CONFIRMED: f64 = 0.95;
 
-pub(super) fn window_long_enough(case: &TrainingCase<'_>) -> (Outcome, String) {
+pub(super) fn window_long_enough(case: &TrainingCase<'_>) -> Found {
     let (ahead, needed) = (case.plan.batches_ahead(), case.plan.steps_to_measure(case.checkpoint));
     if ahead == 0 {
-        return (Outcome::Pass, "nothing is read in advance".to_owned());
+        return Found::pass("nothing is read in advance");
     }
     let train = finished_phases(case).filter(|(_, phase)| phase.phase == Phase::Train);
     let mut shortest: Option<Epoch> = None;
@@ -28,27 +29,30 @@ pub(super) fn window_long_enough(case: &TrainingCase<'_>) -> (Outcome, String) {
         shortest = if is_shorter { Some(seen) } else { shortest };
     }
     let Some(Epoch { epoch, steps, confirmed }) = shortest else {
-        return (Outcome::NotCheckable, "no epoch was finished".to_owned());
+        return Found::not_checkable("no epoch finished").with_remedy(FINISH_EPOCH);
     };
     let evidence = format!(
-        "epoch {epoch}: {} steps, batches that can be ready in advance: {}",
+        "epoch {epoch}: {} steps in the metric window, batches ready in advance: at most {}",
         grouped(steps),
         grouped(ahead)
     );
     if steps >= needed {
-        return (Outcome::Pass, evidence);
+        return Found::pass(evidence);
     }
     let outcome = if confirmed >= CONFIRMED { Outcome::Pass } else { Outcome::NotCheckable };
     let percent = 100.0 * confirmed;
-    (outcome, format!("{evidence}; the rate over the whole epoch is {percent:.0} % of the window's"))
+    Found::new(
+        outcome,
+        format!("{evidence}; the rate over the whole epoch is {percent:.0} % of the rate in the window"),
+    )
 }
 
 /// An epoch of training.
 struct Epoch {
     epoch: u64,
-    /// In the window of the rank that has the fewest.
+    /// Steps in the window of the rank with the fewest.
     steps: u64,
-    /// The rate of steps over the whole epoch, first steps and checkpoints included, as a share of the window's rate.
+    /// The step rate over the whole epoch, with first steps and checkpoints, as a share of the rate in the window.
     confirmed: f64,
 }
 
@@ -60,7 +64,7 @@ impl Epoch {
             whole += rate(row.steps, row.steps_ns() + row.checkpoint_ns);
             window += rate(row.window.steps, row.window.time_ns);
         }
-        // A window that takes no time has no rate that anything could confirm.
+        // A window that takes no time has no rate to confirm.
         let confirmed = if window.is_finite() { whole / window } else { 0.0 };
         Epoch { epoch, steps: fewest, confirmed }
     }

@@ -1,5 +1,5 @@
-//! Finding what is wrong when an epoch's digest is not the plan's: which part of the epoch, and within it which
-//! position, is missing or doubled.
+//! Locates the error if an epoch's digest differs from the plan's: which part of the epoch, and which position in it,
+//! is missing or was delivered twice.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::ledger::{PARTS, Part};
 use crate::plan::PhasePlan;
 use crate::units::grouped;
 
-/// The digest of the samples at some positions of an epoch.
+/// The digest of the samples at these positions of an epoch.
 pub(super) fn digest_of(phase: &PhasePlan, epoch: u64, positions: Range<u64>) -> Digest {
     let order = phase.order.epoch(epoch);
     let mut digest = Digest::default();
@@ -21,10 +21,11 @@ pub(super) fn digest_of(phase: &PhasePlan, epoch: u64, positions: Range<u64>) ->
     digest
 }
 
-/// Says what is wrong, as exactly as the parts allow.
+/// Describes the error, as exactly as the parts allow.
 pub(super) fn locate(phase: &PhasePlan, epoch: u64, parts: &[Part]) -> String {
     if parts.len() as u64 != PARTS {
-        return "a sample is missing, doubled or foreign; the ledger has no parts to say where".to_owned();
+        return "a sample is missing, duplicated or unexpected; the ledger has no parts to locate it"
+            .to_owned();
     }
     let wrong = (0..parts.len()).filter_map(|number| {
         let positions = positions_of(phase, number);
@@ -33,15 +34,15 @@ pub(super) fn locate(phase: &PhasePlan, epoch: u64, parts: &[Part]) -> String {
     });
     let mut found: Vec<String> = wrong.take(4).collect();
     if found.len() == 4 {
-        found[3] = "and more".to_owned();
+        found[3] = "further parts differ".to_owned();
     }
     if found.is_empty() {
-        return "ranks and parts of the ledger do not agree".to_owned();
+        return "the ranks and the parts of the ledger disagree".to_owned();
     }
     found.join("; ")
 }
 
-/// The positions of a part: whole batches, one behind the other.
+/// The positions of a part: consecutive whole batches.
 fn positions_of(phase: &PhasePlan, part: usize) -> Range<u64> {
     let batches = phase.shards.ranks * phase.shards.steps;
     // The smallest batch b with part_of(b) >= part.
@@ -68,15 +69,15 @@ fn describe(phase: &PhasePlan, epoch: u64, positions: Range<u64>, expected: Dige
     match i128::from(seen.samples) - i128::from(planned) {
         -1 => match find(expected - seen.digest) {
             Some(position) => format!("{} is missing", at(position)),
-            None => range(&positions, "several samples are wrong, one is missing"),
+            None => range(&positions, "one sample is missing and others are wrong"),
         },
         1 => match find(seen.digest - expected) {
-            Some(position) => format!("{} is doubled", at(position)),
-            None => range(&positions, "a foreign sample"),
+            Some(position) => format!("{} was delivered twice", at(position)),
+            None => range(&positions, "an unexpected sample"),
         },
-        0 => range(&positions, "samples were swapped for others"),
+        0 => range(&positions, "other samples were delivered instead"),
         missing if missing < 0 => range(&positions, &format!("{} samples are missing", -missing)),
-        extra => range(&positions, &format!("{extra} samples too many")),
+        extra => range(&positions, &format!("{extra} extra samples")),
     }
 }
 
@@ -102,7 +103,7 @@ mod tests {
         }
     }
 
-    /// The parts of an epoch in which `deliver` says how often each position is delivered, and as which sample.
+    /// The parts of an epoch in which each position delivers the samples that `deliver` returns.
     fn parts(phase: &PhasePlan, deliver: impl Fn(u64) -> Vec<u64>) -> Vec<Part> {
         let mut parts = vec![Part::default(); PARTS as usize];
         let batches = phase.shards.ranks * phase.shards.steps;
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_sample_is_named() {
+    fn one_wrong_sample_is_located() {
         let phase = phase(2003, 2, 10);
         let order = phase.order.epoch(1);
         let right = |position: u64| vec![order.sample(position)];
@@ -141,10 +142,11 @@ mod tests {
         let doubled = parts(&phase, |p| if p == 1500 { [right(p), right(p)].concat() } else { right(p) });
         let found = locate(&phase, 1, &doubled);
         assert!(
-            found.starts_with("position 1,500 (rank 1, step 50, sample ") && found.ends_with("is doubled"),
+            found.starts_with("position 1,500 (rank 1, step 50, sample ")
+                && found.ends_with("was delivered twice"),
             "{found}"
         );
         let swapped = parts(&phase, |p| if p == 42 { right(1999) } else { right(p) });
-        assert_eq!(locate(&phase, 1, &swapped), "positions 40 to 49: samples were swapped for others");
+        assert_eq!(locate(&phase, 1, &swapped), "positions 40 to 49: other samples were delivered instead");
     }
 }

@@ -1,5 +1,5 @@
-//! The table of rules: which there are, what each applies to and needs, and what to do when it does not hold. A rule's
-//! check is in another file of this folder.
+//! The table of rules: what each rule applies to and needs, and what to do if it does not hold. The checks themselves
+//! are in the other files of this folder.
 
 use super::{
     Case, CheckpointCase, Outcome, TrainingCase, cache, checkpoints, conditions, delivery, errors, integrity,
@@ -8,25 +8,58 @@ use super::{
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 
-/// What a rule found, and by what.
-pub(super) type Found = (Outcome, String);
+/// The result of one check.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) outcome: Outcome,
+    pub(super) evidence: String,
+    /// What to do in this situation, if the rule's own remedy does not fit it.
+    pub(super) remedy: Option<&'static str>,
+}
+
+impl Found {
+    pub(super) fn new(outcome: Outcome, evidence: impl Into<String>) -> Found {
+        Found { outcome, evidence: evidence.into(), remedy: None }
+    }
+
+    pub(super) fn pass(evidence: impl Into<String>) -> Found {
+        Found::new(Outcome::Pass, evidence)
+    }
+
+    pub(super) fn note(evidence: impl Into<String>) -> Found {
+        Found::new(Outcome::Note, evidence)
+    }
+
+    pub(super) fn fail(evidence: impl Into<String>) -> Found {
+        Found::new(Outcome::Fail, evidence)
+    }
+
+    pub(super) fn not_checkable(evidence: impl Into<String>) -> Found {
+        Found::new(Outcome::NotCheckable, evidence)
+    }
+
+    pub(super) fn with_remedy(self, remedy: impl Into<Option<&'static str>>) -> Found {
+        Found { remedy: remedy.into(), ..self }
+    }
+}
 
 pub(super) struct Rule {
     pub(super) name: &'static str,
     pub(super) applies: Applies,
     pub(super) threshold: &'static str,
-    /// What to do when the rule is broken or there is something to know, and when it could not be checked.
+    /// What to do if the rule is broken or adds a note.
     pub(super) remedy: &'static str,
+    /// What to do if the rule could not be checked.
     pub(super) unchecked: &'static str,
     pub(super) check: Check,
 }
 
-/// Which work a rule is about.
+/// The kind of run that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Applies {
     Always,
     Training,
-    /// With training and without.
+    /// With or without training.
     Checkpoints,
     CheckpointsAlone,
 }
@@ -42,14 +75,14 @@ impl Applies {
     }
 }
 
-/// How a rule is checked, by what it needs.
+/// How a rule is checked, by the input that it needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Check {
     Ledger(fn(&Ledger) -> Found),
     Plan(fn(&Plan) -> Found),
     Training(fn(&TrainingCase<'_>) -> Found),
     Checkpoints(fn(&CheckpointCase<'_>) -> Found),
-    /// Does what it can without a plan.
+    /// Checks what it can without a plan.
     Case(fn(&Case<'_>) -> Found),
 }
 
@@ -66,46 +99,57 @@ impl Check {
     }
 }
 
-/// What a rule answers that needs a plan where there is none.
+/// The result of a rule that needs a plan if there is none.
 pub(super) fn no_plan() -> Found {
-    (Outcome::NotCheckable, "there is no plan".to_owned())
+    Found::not_checkable("the result has no plan").with_remedy("to check this rule, use 'feedline run'")
 }
 
-/// The rule about figures that prefetch made.
+/// The rule about figures that prefetching inflates.
 pub const WINDOW_LONG_ENOUGH: &str = "window-long-enough";
 
-/// In the order in which a verdict lists them.
+pub(super) const FINISH_EPOCH: &str = "let at least one epoch finish";
+/// For files that were evicted: something loaded them afterwards.
+pub(super) const STOP_READERS: &str = "stop other processes that read these files, or use --store direct";
+pub(super) const RUN_TO_THE_END: &str = "run again and let the run finish";
+const FIX_CAUSE: &str = "fix the cause and run again";
+const LONGER_RUN: &str = "use a longer run: more files or more epochs";
+const MORE_CORES: &str = "use fewer ranks per host, or a host with more cores";
+const REPORT_BUG: &str = "this is a bug in feedline: please report it and attach ledger.json";
+const SHOW_PAGES: &str =
+    "use a file system and kernel that show which pages are in memory (docs/cache.md), or --store direct";
+
+/// The rules, in the order in which a verdict lists them.
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "complete",
         applies: Applies::Training,
-        threshold: "every planned epoch and step",
-        remedy: "remove the cause named in the evidence and run again",
+        threshold: "all planned epochs and steps ran",
+        remedy: FIX_CAUSE,
         unchecked: "",
         check: Check::Case(delivery::complete),
     },
     Rule {
         name: "complete",
         applies: Applies::CheckpointsAlone,
-        threshold: "every planned save and restore",
-        remedy: "remove the cause named in the evidence and run again",
+        threshold: "all planned saves and restores ran",
+        remedy: FIX_CAUSE,
         unchecked: "",
         check: Check::Checkpoints(checkpoints::complete),
     },
     Rule {
         name: "client-not-the-limit",
         applies: Applies::CheckpointsAlone,
-        threshold: "the host's cores were busy at most 95 % of the time",
-        remedy: "use fewer ranks per host, or a host with more cores",
+        threshold: "CPU cores busy at most 95 % of the time",
+        remedy: MORE_CORES,
         unchecked: "",
         check: Check::Checkpoints(checkpoints::client_not_the_limit),
     },
     Rule {
         name: "exactly-once",
         applies: Applies::Training,
-        threshold: "each planned sample once, no other",
-        remedy: "this is a fault of feedline: please report it with the ledger",
-        unchecked: "finish at least one epoch",
+        threshold: "each planned sample delivered exactly once, and no other",
+        remedy: REPORT_BUG,
+        unchecked: FINISH_EPOCH,
         check: Check::Training(delivery::exactly_once),
     },
     Rule {
@@ -119,153 +163,153 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "data-verified",
         applies: Applies::Training,
-        threshold: "what was read is what was written",
-        remedy: "find out what changed the files; write them again with 'feedline generate --overwrite'",
-        unchecked: "compare with --verify sample or full; data sets that 'feedline generate' made can be",
+        threshold: "the bytes read are the bytes that were written",
+        remedy: "find out what changed the files, then write them again with 'feedline generate --overwrite'",
+        unchecked: "use --verify sample or full, and a data set that 'feedline generate' wrote",
         check: Check::Case(integrity::data_verified),
     },
     Rule {
         name: "order-differs",
         applies: Applies::Training,
-        threshold: "no two shuffled epochs alike",
-        remedy: "leave train.seed_change_epoch on, or turn the shuffles off",
+        threshold: "no two shuffled epochs have the same order",
+        remedy: "set train.seed_change_epoch=true, or turn shuffling off",
         unchecked: "",
         check: Check::Training(delivery::order_differs),
     },
     Rule {
         name: "window",
         applies: Applies::Training,
-        threshold: "in every epoch a step is left in the metric window, and 5 to tell something by",
-        remedy: "lower output.metric.exclude_start_steps and exclude_end_steps, or read more files",
-        unchecked: "use a longer run: read more files, or lower --ranks or reader.batch_size",
+        threshold: "every epoch has at least 5 steps in the metric window",
+        remedy: "lower output.metric.exclude_start_steps and exclude_end_steps, or use more files",
+        unchecked: "run more steps: use more files, fewer ranks or a smaller reader.batch_size",
         check: Check::Training(terms::window),
     },
     Rule {
         name: WINDOW_LONG_ENOUGH,
         applies: Applies::Training,
-        threshold: "the window has 20 steps for each batch that can be ready in advance, or the rate over the whole \
-                    epoch is at least 95 % of the window's",
+        threshold: "the metric window has 20 steps for each batch that can be ready in advance, or the rate over the \
+                    whole epoch is at least 95 % of the rate in the window",
         remedy: "",
-        unchecked: "read more files, lower --ranks or reader.prefetch_size, or take the rate by the clock",
+        unchecked: "use more files, fewer ranks or a smaller reader.prefetch_size, or use the rate by the clock",
         check: Check::Training(prefetch::window_long_enough),
     },
     Rule {
         name: "errors",
         applies: Applies::Training,
-        threshold: "every read ended well",
-        remedy: "see to the storage; with reader.on_error: count a run goes on without such samples",
+        threshold: "no read failed",
+        remedy: "fix the storage; to continue without the failed samples, set reader.on_error=count",
         unchecked: "",
         check: Check::Case(errors::errors),
     },
     Rule {
         name: "no-injected-faults",
         applies: Applies::Always,
-        threshold: "nothing went wrong on purpose",
-        remedy: "leave fault: out of the store's name",
+        threshold: "no faults were injected",
+        remedy: "remove the fault: prefix from --store",
         unchecked: "",
         check: Check::Plan(errors::no_injected_faults),
     },
     Rule {
         name: "on-time",
         applies: Applies::Training,
-        threshold: "the host's lateness can have cost at most 2 % of the accelerators' time",
-        remedy: "use fewer ranks per host, or a host with more cores",
-        unchecked: "use a longer run",
+        threshold: "delays of the host cost at most 2 % of the accelerators' time",
+        remedy: MORE_CORES,
+        unchecked: LONGER_RUN,
         check: Check::Case(conditions::on_time),
     },
     Rule {
         name: "client-not-the-limit",
         applies: Applies::Training,
-        threshold: "the instrument's own ceiling lies well above what was measured or wanted",
-        remedy: "use fewer ranks per host, or a host with more cores",
-        unchecked: "leave out --no-calibration, or use a longer run",
+        threshold: "feedline's own ceiling is well above the measured or required value",
+        remedy: MORE_CORES,
+        unchecked: LONGER_RUN,
         check: Check::Training(conditions::client_not_the_limit),
     },
     Rule {
         name: "mode-as-requested",
         applies: Applies::Training,
-        threshold: "the data was read by the store and in the mode that were asked for",
-        remedy: "this is a fault of feedline: please report it with the ledger",
-        unchecked: "run again with this version",
+        threshold: "the data was read with the requested I/O backend and mode",
+        remedy: REPORT_BUG,
+        unchecked: "run again with this version of feedline",
         check: Check::Ledger(terms::mode_as_requested),
     },
     Rule {
         name: "settings-honoured",
         applies: Applies::Always,
-        threshold: "every setting that changes what is measured took effect",
-        remedy: "remove the settings named in the evidence",
+        threshold: "every setting that affects the measurement took effect",
+        remedy: "remove these settings",
         unchecked: "",
         check: Check::Ledger(terms::settings_honoured),
     },
     Rule {
         name: "cache",
         applies: Applies::Training,
-        threshold: "bytes came from where they were to come from, the storage or memory, at least 95 % of them",
-        remedy: "leave reader.cache at cold, or use --store direct; to measure memory, --cache warm",
-        unchecked: "use a file system and a kernel that tell (docs/cache.md), or --store direct",
+        threshold: "at least 95 % of the bytes came from storage, or from memory if the cache is warm",
+        remedy: "use --cache cold or --store direct; to measure memory, use --cache warm",
+        unchecked: SHOW_PAGES,
         check: Check::Training(cache::served_as_asked),
     },
     Rule {
         name: "read-amplification",
         applies: Applies::Training,
-        threshold: "at most 1.1 bytes from the storage for each that was read",
-        remedy: "where samples are parts of files: reader.readahead=random, or larger samples",
+        threshold: "the storage delivered at most 1.1 bytes per byte read",
+        remedy: "if samples are parts of files, set reader.readahead=random or use larger samples",
         unchecked: "",
         check: Check::Training(cache::read_amplification),
     },
     Rule {
         name: "data-set-size",
         applies: Applies::Training,
-        threshold: "at least MLPerf Storage's size: 500 steps and 5 times the memory of all hosts",
-        remedy: "where MLPerf's rules count: 'feedline plan' says how many files they take",
+        threshold: "the size that MLPerf Storage requires: 500 steps and 5 times the memory of all hosts",
+        remedy: "for a result by MLPerf's rules, use as many files as 'feedline plan' shows",
         unchecked: "",
         check: Check::Training(terms::data_set_size),
     },
     Rule {
         name: "host",
         applies: Applies::Always,
-        threshold: "a clock that is quick to read, at most 5 % of CPU time stolen and 20 % used by others, no swapping",
-        remedy: "measure on a host that has nothing else to do",
+        threshold: "a fast clock, at most 5 % of CPU time stolen and 20 % used by other processes, no swapping",
+        remedy: "stop other work on this host, or use another host",
         unchecked: "",
         check: Check::Ledger(terms::host),
     },
     Rule {
         name: "checkpoints-saved",
         applies: Applies::Checkpoints,
-        threshold: "every checkpoint became complete on the tier where it is to stay",
-        remedy: "remove the cause named in the evidence and run again",
+        threshold: "every checkpoint is complete on its final tier",
+        remedy: FIX_CAUSE,
         unchecked: "",
         check: Check::Checkpoints(checkpoints::saved),
     },
     Rule {
         name: "checkpoints-durable",
         applies: Applies::Checkpoints,
-        threshold: "a save ends when its bytes would survive a crash",
-        remedy: "set checkpoint.fsync, which MLPerf Storage asks for",
+        threshold: "a save ends only when its bytes would survive a crash",
+        remedy: "set checkpoint.fsync=true, as MLPerf Storage requires",
         unchecked: "",
         check: Check::Checkpoints(checkpoints::durable),
     },
     Rule {
         name: "restored-right",
         applies: Applies::Checkpoints,
-        threshold: "every byte that was restored is the one that was saved",
-        remedy: "find out what changed or lost the bytes; the evidence names the first place",
-        unchecked: "use a store that holds files",
+        threshold: "every restored byte equals the saved byte",
+        remedy: "find out what changed or lost the bytes; the evidence names the first difference",
+        unchecked: "use a backend that stores files",
         check: Check::Checkpoints(checkpoints::restored_right),
     },
     Rule {
         name: "restored-from-storage",
         applies: Applies::Checkpoints,
-        threshold: "at most 5 % of what was restored was in memory before",
-        remedy: "leave reader.cache at cold, or use --store direct",
-        unchecked: "use a file system and a kernel that tell (docs/cache.md), or --store direct",
+        threshold: "at most 5 % of the restored bytes were in memory before",
+        remedy: "use --cache cold or --store direct",
+        unchecked: SHOW_PAGES,
         check: Check::Checkpoints(checkpoints::restored_from_storage),
     },
     Rule {
         name: "whole-model",
         applies: Applies::Checkpoints,
-        threshold: "checkpoints have the size of the model",
-        remedy: "leave --scale out where the figures are to stand for the model",
+        threshold: "checkpoints have the full size of the model",
+        remedy: "remove --scale to measure the full model",
         unchecked: "",
         check: Check::Checkpoints(checkpoints::whole_model),
     },

@@ -1,4 +1,4 @@
-//! Each rule is shown a ledger that breaks it.
+//! Each rule is applied to a ledger that breaks it.
 
 use super::*;
 use crate::digest::Digest;
@@ -35,7 +35,7 @@ train: {epochs: 2, computation_time: 0.01}
     TrainingPlan::resolve(&spec::read(Source { name: "test", text }, &[]).unwrap().spec, &request).unwrap()
 }
 
-/// The plan of a run that does nothing but train.
+/// The plan of a run that only trains.
 fn whole(training: &TrainingPlan) -> Plan {
     Plan {
         workload: "test".to_owned(),
@@ -47,7 +47,7 @@ fn whole(training: &TrainingPlan) -> Plan {
     }
 }
 
-/// The ledger of a flawless run, except that positions are delivered as `deliver` says, epoch by epoch.
+/// The ledger of a flawless run, except that each position of an epoch delivers the positions that `deliver` returns.
 fn ledger(plan: &TrainingPlan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger {
     let mut ledger = Ledger::default();
     ledger.calibration = Some(calibration(99.9));
@@ -94,7 +94,7 @@ fn host() -> HostSeen {
     }
 }
 
-/// The page cache of an epoch that read so many files of a page, none of which was in memory.
+/// The page cache of an epoch that read `files` files of one page each, none of them in memory.
 fn all_from_storage(files: u64) -> CacheSeen {
     let bytes = 4096 * files;
     let storage = Amount::new(Some(bytes));
@@ -139,8 +139,8 @@ fn one_missing_doubled_or_swapped_sample_makes_the_run_invalid() {
     let plan = plan();
     for (words, wrong) in [
         ("position 42 (rank 0, step 8, sample ", vec![]),
-        ("is doubled", vec![42, 42]),
-        ("swapped for others", vec![43]),
+        ("was delivered twice", vec![42, 42]),
+        ("other samples were delivered instead", vec![43]),
     ] {
         let ledger = ledger(&plan, |epoch, p| if (epoch, p) == (2, 42) { wrong.clone() } else { vec![p] });
         let (status, outcome, evidence) = finding(&plan, &ledger, "exactly-once");
@@ -159,17 +159,20 @@ fn two_epochs_in_one_order_make_the_run_invalid() {
 }
 
 #[test]
-fn orders_that_chance_can_repeat_are_no_fault() {
+fn orders_that_can_repeat_by_chance_are_not_compared() {
     let mut plan = plan();
     plan.train.order =
         crate::order::Order { files: 5, unit: Unit::File, samples_per_file: 1000, ..plan.train.order };
     plan.train.shards = crate::order::Shards::new(5000, 2, 5, Some(1));
     let (_, outcome, evidence) = finding(&plan, &Ledger::default(), "order-differs");
-    assert_eq!((outcome, evidence.as_str()), (Outcome::Pass, "5 pieces have too few orders to tell"));
+    assert_eq!(
+        (outcome, evidence.as_str()),
+        (Outcome::Pass, "not compared: 5 pieces have too few possible orders")
+    );
 }
 
 #[test]
-fn a_step_that_was_not_done_makes_the_run_incomplete() {
+fn a_missing_step_makes_the_run_incomplete() {
     let plan = plan();
     let mut whole = ledger(&plan, |_, p| vec![p]);
     whole.add_fault(Fault {
@@ -188,10 +191,10 @@ fn a_step_that_was_not_done_makes_the_run_incomplete() {
 }
 
 #[test]
-fn bytes_that_were_not_brought_are_noticed() {
+fn a_wrong_number_of_bytes_makes_the_run_invalid() {
     let plan = plan();
     let mut short = ledger(&plan, |_, p| vec![p]);
-    // Readers and store agree, and both are wrong: the plan knows better.
+    // Readers and backend agree, and both are wrong; the plan has the correct number.
     short.add(1, Phase::Train, 0, Row { bytes_planned: 10, bytes_read: 10, ..Row::default() });
     let (status, _, evidence) = finding(&plan, &short, "bytes-as-planned");
     assert_eq!(status, Status::Invalid);
@@ -199,7 +202,7 @@ fn bytes_that_were_not_brought_are_noticed() {
 }
 
 #[test]
-fn data_counts_as_verified_by_what_was_compared() {
+fn data_is_verified_only_by_comparison() {
     let mut plan = plan();
     let seen = |checked: Checked| {
         let mut ledger = ledger(&plan, |_, p| vec![p]);
@@ -213,9 +216,14 @@ fn data_counts_as_verified_by_what_was_compared() {
         (Verify::Sample, compared, Outcome::Pass, "at most 0.4 % of CPU time"),
         (Verify::Sample, Checked { wrong: 2, ..compared }, Outcome::Fail, "wrong bytes in 2 fetches"),
         (Verify::None, nothing, Outcome::NotCheckable, "reader.verify is none"),
-        (Verify::Full, nothing, Outcome::NotCheckable, "no bytes came"),
-        (Verify::Sample, Checked { foreign: 200, ..nothing }, Outcome::Note, "sizes are as the plan says"),
-        (Verify::Full, Checked { foreign: 200, ..nothing }, Outcome::NotCheckable, "no manifest"),
+        (Verify::Full, nothing, Outcome::NotCheckable, "no bytes were read"),
+        (
+            Verify::Sample,
+            Checked { foreign: 200, ..nothing },
+            Outcome::Note,
+            "only their sizes were compared, and equal the plan's",
+        ),
+        (Verify::Full, Checked { foreign: 200, ..nothing }, Outcome::NotCheckable, "content is unknown"),
         (Verify::Sample, Checked { unknown: 200, ..nothing }, Outcome::NotCheckable, "--verify full"),
         (Verify::Full, Checked { unknown: 1, ..compared }, Outcome::NotCheckable, "1 of 201 fetches"),
     ];
@@ -240,7 +248,7 @@ fn errors_are_a_note_within_the_limit_and_a_failure_beyond() {
         plan.loader.error_limit = limit;
         let (_, found, evidence) = finding(&plan, &seen, "errors");
         assert_eq!(found, outcome, "{limit:?}");
-        let expected = "eio 1; 0 samples not delivered, such as rank 1, step 2, f at byte 4,096: no";
+        let expected = "eio 1; 0 samples not delivered; for example rank 1, step 2, f at byte 4,096: no";
         assert_eq!(evidence, expected);
     }
 }
@@ -255,7 +263,7 @@ fn a_sample_that_failed_is_accounted_for_once() {
     seen.add(2, Phase::Train, 0, Row { failed, bytes_failed: 4096, ..Row::default() });
     let (_, outcome, evidence) = finding(&plan, &seen, "exactly-once");
     assert_eq!(outcome, Outcome::Pass);
-    assert_eq!(evidence, "199 samples delivered and 1 failed, digest equal to the plan's in every epoch");
+    assert_eq!(evidence, "199 samples delivered and 1 failed; the digest of every epoch equals the plan's");
     assert_eq!(finding(&plan, &seen, "bytes-as-planned").1, Outcome::Pass);
     let other = Part { samples: 1, digest: Digest::of_run(order.sample(43), 1) };
     let mut wrong = ledger(&plan, missing);
@@ -264,16 +272,16 @@ fn a_sample_that_failed_is_accounted_for_once() {
 }
 
 #[test]
-fn what_goes_wrong_on_purpose_is_never_valid() {
+fn a_run_with_injected_faults_is_never_valid() {
     let mut plan = plan();
     plan.store.faults = Some("posix,kind=delay,span=1ms".to_owned());
     let (status, outcome, evidence) = finding(&plan, &ledger(&plan, |_, p| vec![p]), "no-injected-faults");
     assert_eq!((status, outcome), (Status::Invalid, Outcome::Fail));
-    assert_eq!(evidence, "the store went wrong by rule: posix,kind=delay,span=1ms");
+    assert_eq!(evidence, "the backend injects faults: posix,kind=delay,span=1ms");
 }
 
 #[test]
-fn lateness_counts_only_as_far_as_there_was_waiting() {
+fn lateness_counts_only_up_to_the_time_spent_waiting() {
     let plan = plan();
     for (late, waited, outcome) in
         [(0, 50, Outcome::Pass), (50, 0, Outcome::Pass), (50, 50, Outcome::Fail), (50, 1, Outcome::Pass)]
@@ -291,7 +299,7 @@ fn lateness_counts_only_as_far_as_there_was_waiting() {
 }
 
 #[test]
-fn a_client_that_could_not_reach_the_target_is_named() {
+fn a_client_that_cannot_reach_the_target_makes_the_run_invalid() {
     let mut plan = plan();
     let mut seen = ledger(&plan, |_, p| vec![p]);
     for (ceiling, target, outcome) in [
@@ -303,7 +311,7 @@ fn a_client_that_could_not_reach_the_target_is_named() {
         plan.metric.au_target = target;
         seen.calibration = Some(calibration(ceiling));
         let (_, found, evidence) = finding(&plan, &seen, "client-not-the-limit");
-        // The run itself has an AU of 90 %: a target of 90 % is met, whatever the ceiling.
+        // The run itself has an AU of 90 %, so a target of 90 % is met with any ceiling.
         assert_eq!(found, outcome, "ceiling {ceiling}, target {target}: {evidence}");
     }
     seen.calibration = None;
@@ -317,18 +325,18 @@ fn a_setting_that_cannot_be_honoured_makes_the_run_invalid() {
     ledger.conditions.unhonoured.insert("reader.odirect".to_owned());
     let (status, _, evidence) = finding(&plan, &ledger, "settings-honoured");
     assert_eq!(status, Status::Invalid);
-    assert_eq!(evidence, "without effect in this version: reader.odirect");
+    assert_eq!(evidence, "no effect in this version: reader.odirect");
 }
 
 #[test]
-fn a_mode_that_was_not_asked_for_makes_the_run_invalid() {
+fn a_mode_that_was_not_requested_makes_the_run_invalid() {
     let plan = plan();
     let whole = ledger(&plan, |_, p| vec![p]);
     assert_eq!(finding(&plan, &whole, "mode-as-requested").2, "store posix");
     for (observed, words) in [
-        (&[][..], "o_direct: true was asked for, and nothing observed"),
-        (&["false"], "o_direct: true was asked for, false observed"),
-        (&["false", "true"], "o_direct: true was asked for, false and true observed"),
+        (&[][..], "o_direct: requested true, observed nothing"),
+        (&["false"], "o_direct: requested true, observed false"),
+        (&["false", "true"], "o_direct: requested true, observed false and true"),
     ] {
         let mut other = whole.clone();
         other.conditions.request("o_direct", "true");
@@ -345,7 +353,7 @@ fn a_mode_that_was_not_asked_for_makes_the_run_invalid() {
 fn a_window_must_hold_some_steps() {
     let plan = plan();
     for (steps, outcome) in [(0, Outcome::Fail), (4, Outcome::NotCheckable), (5, Outcome::Pass)] {
-        // One rank of one epoch is enough.
+        // A single rank of a single epoch decides.
         let mut ledger = Ledger::default();
         for (epoch, rank, left) in [(1, 0, 9), (1, 1, 9), (2, 0, 9), (2, 1, steps)] {
             let window = Window { steps: left, compute_ns: Nanos(1), time_ns: Nanos(2) };
@@ -359,9 +367,9 @@ fn a_window_must_hold_some_steps() {
     assert_eq!(finding(&plan, &Ledger::default(), "window").1, Outcome::NotCheckable);
 }
 
-/// Epochs whose first step, which does not count, takes so many milliseconds, and the others together so many.
+/// Epochs with the given milliseconds for the first step, which is outside the window, and for the others together.
 #[test]
-fn a_window_that_prefetch_filled_proves_nothing() {
+fn a_window_filled_by_prefetching_proves_nothing() {
     let mut plan = plan();
     let millis = |count: u64| Nanos(1_000_000 * count);
     let seen = |plan: &TrainingPlan, first: u64, others: u64, pause: u64| {
@@ -371,7 +379,8 @@ fn a_window_that_prefetch_filled_proves_nothing() {
         let (wait_ns, compute_ns) = (millis(first + others - steps), millis(steps));
         let row = Row { steps, window, wait_ns, compute_ns, checkpoint_ns: millis(pause), ..Row::default() };
         (0..2).for_each(|rank| ledger.add(1, Phase::Train, rank, row));
-        prefetch::window_long_enough(&TrainingCase { plan, checkpoint: None, ledger: &ledger })
+        let found = prefetch::window_long_enough(&TrainingCase { plan, checkpoint: None, ledger: &ledger });
+        (found.outcome, found.evidence)
     };
     assert_eq!((plan.loader.prefetch_batches, plan.train.shards.steps), (2, 10));
     for (first, others, outcome) in [
@@ -383,11 +392,12 @@ fn a_window_that_prefetch_filled_proves_nothing() {
         let (found, evidence) = seen(&plan, first, others, 0);
         assert_eq!(found, outcome, "{first} {others}: {evidence}");
         assert!(
-            evidence.starts_with("epoch 1: 9 steps, batches that can be ready in advance: 2; "),
+            evidence
+                .starts_with("epoch 1: 9 steps in the metric window, batches ready in advance: at most 2; "),
             "{evidence}"
         );
     }
-    // Queues fill during a checkpoint, too, and that is no part of the window's time.
+    // Queues also fill during a checkpoint, whose time is not part of the window.
     assert_eq!(seen(&plan, 10, 90, 10).0, Outcome::NotCheckable);
     plan.train.shards.steps = 41;
     assert_eq!(seen(&plan, 500, 100, 0).0, Outcome::Pass, "2 of 40 are 5 %");
@@ -400,14 +410,14 @@ fn a_window_that_prefetch_filled_proves_nothing() {
 }
 
 #[test]
-fn a_small_data_set_and_a_busy_host_are_noted_and_no_more() {
+fn a_small_data_set_and_a_busy_host_are_only_noted() {
     let mut plan = plan();
     let quiet = ledger(&plan, |_, p| vec![p]);
     let status = judge(&Case { plan: Some(&whole(&plan)), ledger: &quiet }).status;
     let (_, outcome, evidence) = finding(&plan, &quiet, "data-set-size");
     assert_eq!(
         (outcome, evidence.as_str()),
-        (Outcome::Note, "103 files; 500 steps take 5,000, 5 times the memory 1,310,720")
+        (Outcome::Note, "103 files; 500 steps need 5,000, 5 times the memory needs 1,310,720")
     );
     plan.estimate.mlperf.satisfied = true;
     assert_eq!(finding(&plan, &quiet, "data-set-size").1, Outcome::Pass);
@@ -419,13 +429,16 @@ fn a_small_data_set_and_a_busy_host_are_noted_and_no_more() {
     assert!(evidence.ends_with("limited: memory 128 MiB, control group /x"), "{evidence}");
     assert_eq!(finding(&plan, &quiet, "host").1, Outcome::Pass);
     for (seen, words) in [
-        (HostSeen { stolen_ticks: 60, ..host() }, "here: the hypervisor took 6 % of the CPU time"),
-        (HostSeen { foreign_ticks: 250, ..host() }, "here: others used 25 % of the CPU time"),
-        (HostSeen { swapped_in_pages: 1, ..host() }, "here: 1 page came back from swap"),
-        (HostSeen { readings: 0, ..host() }, "here: the kernel does not tell what else it was busy with"),
+        (HostSeen { stolen_ticks: 60, ..host() }, "here: the hypervisor took 6 % of CPU time"),
+        (HostSeen { foreign_ticks: 250, ..host() }, "here: other processes used 25 % of CPU time"),
+        (HostSeen { swapped_in_pages: 1, ..host() }, "here: 1 page read back from swap"),
+        (
+            HostSeen { readings: 0, ..host() },
+            "here: the kernel does not report CPU times, so interference is unknown",
+        ),
         (
             HostSeen { clock_sources: ["hpet".to_owned()].into(), ..host() },
-            "here: the clock is hpet, which takes long to read",
+            "here: the clock source is hpet, which is slow to read",
         ),
     ] {
         let mut busy = quiet.clone();
@@ -435,8 +448,8 @@ fn a_small_data_set_and_a_busy_host_are_noted_and_no_more() {
     }
 }
 
-/// A job that was observed has a ledger and no plan. It has the figures of a planned one, and a verdict that says what
-/// could not be checked.
+/// An observed job has a ledger but no plan. It has the same figures as a planned one, and its verdict lists what could
+/// not be checked.
 #[test]
 fn a_ledger_without_a_plan_has_figures_and_a_verdict() {
     let plan = plan();
@@ -450,16 +463,20 @@ fn a_ledger_without_a_plan_has_figures_and_a_verdict() {
     let found = |rule: &str| verdict.rules.iter().find(|finding| finding.rule == rule).unwrap();
     for rule in ["complete", "exactly-once", "cache", "no-injected-faults", "data-verified"] {
         let Finding { outcome, evidence, .. } = found(rule);
-        assert_eq!((*outcome, evidence.as_str()), (Outcome::NotCheckable, "there is no plan"), "{rule}");
+        assert_eq!(
+            (*outcome, evidence.as_str()),
+            (Outcome::NotCheckable, "the result has no plan"),
+            "{rule}"
+        );
     }
     for rule in ["errors", "on-time", "mode-as-requested", "settings-honoured", "host"] {
         assert_eq!(found(rule).outcome, Outcome::Pass, "{rule}");
     }
-    assert!(verdict.rules.iter().all(|finding| finding.rule != "checkpoints-saved"), "none were taken");
+    assert!(verdict.rules.iter().all(|finding| finding.rule != "checkpoints-saved"), "none were saved");
 }
 
 #[test]
-fn what_a_ledger_shows_is_judged_without_a_plan() {
+fn faults_in_a_ledger_are_judged_without_a_plan() {
     let plan = plan();
     let mut failed = ledger(&plan, |_, p| vec![p]);
     failed.add_fault(Fault { epoch: 1, phase: Phase::Train, message: "x does not exist".into() });
@@ -471,7 +488,7 @@ fn what_a_ledger_shows_is_judged_without_a_plan() {
     assert_eq!(verdict.broken().collect::<Vec<_>>(), ["data-verified"]);
 }
 
-/// Results of earlier versions have the figures that they had: their plan says what their ledger does not.
+/// Results of earlier versions keep their figures: values that their ledger lacks come from their plan.
 #[test]
 fn a_ledger_of_an_earlier_version_is_completed_from_its_plan() {
     let plan = plan();
