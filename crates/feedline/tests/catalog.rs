@@ -120,9 +120,9 @@ fn bad_catalogs_are_refused_with_the_reason() {
     body[200] ^= 1;
     let longer = [good.as_slice(), b"x"].concat();
     for (bad, reason) in [
-        (good[..good.len() / 2].to_vec(), "the catalog is cut off"),
-        (good[..50].to_vec(), "the catalog is cut off"),
-        (version, "format version 7, this feedline reads 1"),
+        (good[..good.len() / 2].to_vec(), "the catalog is truncated"),
+        (good[..50].to_vec(), "the catalog is truncated"),
+        (version, "format version 7, but this feedline reads 1"),
         (b"garbage, and enough of it".to_vec(), "this is not a catalog"),
         (Vec::new(), "this is not a catalog"),
         (table, "the catalog is damaged"),

@@ -1,10 +1,10 @@
-//! Fingerprints of what was delivered: a sum over samples that does not depend on the order in which threads and
-//! ranks add it up, and that any missing, doubled or foreign sample changes. Constant memory, and a run of
-//! consecutive samples costs no more than one.
+//! Digests of delivered samples: a sum over samples that does not depend on the order in which threads and ranks add to
+//! it. Any missing, duplicate or unexpected sample changes it. It takes constant memory, and a run of consecutive
+//! samples costs as much as one sample.
 //!
 //! The weight of sample x is h(x + 1) - h(x), where h is a 128-bit hash. Over a run of samples the weights telescope to
-//! two hashes, however the run is cut; over any collection that is not "each sample equally often" they leave a
-//! combination of independent hashes that is zero once in 2^128.
+//! two hashes, however the run is split. Over any collection in which samples do not occur equally often they leave a
+//! combination of independent hashes, which is zero once in 2^128.
 
 use std::ops::{AddAssign, Sub, SubAssign};
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::order::{mix, scramble};
 
-/// Separates the two halves of a hash; any two different odd constants do.
+/// Separates the two halves of a hash; any two different odd constants work.
 const HALF_A: u64 = 0xa076_1d64_78bd_642f;
 const HALF_B: u64 = 0xe703_7ed1_a0b4_28db;
 
@@ -27,7 +27,7 @@ fn hash(x: u64) -> u128 {
 pub struct Digest(u128);
 
 impl Digest {
-    /// Of the samples `first..first + count`, each once.
+    /// The digest of the samples `first..first + count`, each once.
     pub fn of_run(first: u64, count: u64) -> Digest {
         Digest(hash(first.wrapping_add(count)).wrapping_sub(hash(first)))
     }
@@ -64,7 +64,7 @@ impl std::fmt::Display for Digest {
     }
 }
 
-/// As 32 hexadecimal digits: JSON numbers cannot hold 128 bits.
+/// Serialized as 32 hexadecimal digits: JSON numbers cannot hold 128 bits.
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -78,11 +78,11 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// The contribution to an epoch's order of `count` consecutive samples from `sample` on that stand at consecutive
-/// positions from `position` on: a sum over these tells two orders of the same samples apart, whoever adds it up and
-/// however runs are cut.
+/// The contribution to an epoch's order of `count` consecutive samples, starting with `sample`, at consecutive
+/// positions, starting with `position`. A sum over these distinguishes two orders of the same samples, in whatever
+/// order it is computed and however runs are split.
 pub fn placed_run(position: u64, sample: u64, count: u64) -> u64 {
-    // Along a run the distance between sample and position is constant, so this telescopes like the digest.
+    // Within a run, sample minus position is constant, so this telescopes like the digest.
     let distance = mix(sample.wrapping_sub(position), HALF_A);
     mix(distance, position.wrapping_add(count)).wrapping_sub(mix(distance, position))
 }
@@ -102,14 +102,14 @@ mod tests {
         let whole = Digest::of_run(0, 1000);
         assert_eq!(whole, digest((0..1000).rev()));
         assert_ne!(whole, digest(0..999), "one dropped");
-        assert_ne!(whole, digest((0..1000).chain([5])), "one doubled");
-        assert_ne!(whole, digest((0..1000).map(|s| if s == 7 { 8 } else { s })), "one swapped for another");
-        // Equal sums of numbers and of squares: a weaker digest would not see this one.
+        assert_ne!(whole, digest((0..1000).chain([5])), "one duplicated");
+        assert_ne!(whole, digest((0..1000).map(|s| if s == 7 { 8 } else { s })), "one replaced by another");
+        // The sums of the numbers and of their squares are equal: a weaker digest would miss this.
         assert_ne!(digest([0, 3, 5, 6]), digest([1, 2, 4, 7]));
     }
 
     #[test]
-    fn parts_add_up_and_can_be_taken_away() {
+    fn parts_can_be_added_and_subtracted() {
         let mut sum = digest(0..400);
         sum += digest(400..1000);
         assert_eq!(sum, Digest::of_run(0, 1000));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_may_be_cut_anywhere() {
+    fn runs_may_be_split_anywhere() {
         for cut in 0..=100 {
             let mut parts = Digest::of_run(50, cut);
             parts.insert_run(50 + cut, 100 - cut);
@@ -129,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_depends_on_every_place() {
+    fn the_order_depends_on_every_position() {
         let order = |samples: &[u64]| {
             let places =
                 samples.iter().enumerate().map(|(position, sample)| placed_run(position as u64, *sample, 1));
             places.fold(0, u64::wrapping_add)
         };
         assert_ne!(order(&[0, 1, 2, 3]), order(&[1, 0, 2, 3]));
-        assert_ne!(order(&[0, 1, 2, 3]), order(&[1, 2, 3, 0]), "a rotation is another order");
+        assert_ne!(order(&[0, 1, 2, 3]), order(&[1, 2, 3, 0]), "a rotation is a different order");
         assert_eq!(order(&[4, 5, 6]), placed_run(0, 4, 3));
     }
 

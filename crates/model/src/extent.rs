@@ -1,4 +1,4 @@
-//! A range of bytes in a file: what formats answer in, stores read by and the engine counts.
+//! A range of bytes in a file. Formats return extents, I/O backends read them and the engine counts them.
 
 /// A range of bytes in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Offset behind the last byte.
+    /// Offset after the last byte.
     pub fn end(self) -> u64 {
         self.offset.saturating_add(self.len)
     }

@@ -1,16 +1,16 @@
-//! The files of a split by number, wherever their names come from: computed by DLIO's scheme, or listed in a catalog.
-//! Nobody holds a list in memory.
+//! The files of a split by number, with names computed by DLIO's scheme or read from a catalog. No list of files is
+//! held in memory.
 
 use crate::names::{Name, Pattern};
 use crate::plan::{FileBytes, Split};
 
-/// Files that can be asked for by number.
+/// Files that can be looked up by number.
 pub trait FileList: Send + Sync {
     /// Writes the name of file `index`, relative to the data folder, and returns its size.
     fn entry(&self, index: u64, name: &mut Name) -> Result<u64, String>;
 }
 
-/// Names by rule, sizes by law.
+/// Computed names and sizes.
 #[derive(Clone, Debug)]
 pub struct Computed<'a> {
     pattern: Pattern,

@@ -1,5 +1,5 @@
-//! How long operations took, as counts of spans: three significant digits from a nanosecond to an hour, with the bins
-//! of an HDR histogram. Count, sum, smallest and largest span are exact, and histograms add up exactly in any order.
+//! Histograms of latencies: three significant digits from a nanosecond to an hour, with the bins of an HDR histogram.
+//! Count, sum, minimum and maximum are exact, and histograms add up exactly in any order.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,10 +10,10 @@ use thiserror::Error;
 
 use crate::units::Nanos;
 
-/// The longest span with a bin of its own. Nothing that feeds a step takes longer; what does is counted here.
+/// The longest span with its own bin. Nothing that feeds a step takes longer; longer spans are counted in this bin.
 const LONGEST: Nanos = Nanos(3_600_000_000_000);
-/// Spans below 2 << `DIGIT_BITS` have a bin each; above, bins double in width with every power of two, so that none is
-/// wider than a 1,024th of its spans: 0.1 %.
+/// Spans below 2 << `DIGIT_BITS` have a bin each. Above, the bin width doubles with every power of two, so that no bin
+/// is wider than 1/1,024 of its spans: 0.1 %.
 const DIGIT_BITS: u32 = 10;
 const BINS: usize = bin_of(LONGEST) + 1;
 
@@ -29,7 +29,7 @@ const fn bottom_of(bin: usize) -> Nanos {
     Nanos(((bin - (shift << DIGIT_BITS)) as u64) << shift)
 }
 
-/// Counts of spans. One that was never used takes no memory beside itself.
+/// Counts of spans. An unused histogram allocates no memory.
 #[derive(Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Histogram {
@@ -37,8 +37,8 @@ pub struct Histogram {
     sum: Nanos,
     min: Nanos,
     max: Nanos,
-    /// Empty until the first span. It comes zeroed from the system, which gives only the pages that are written to:
-    /// some of 264 KiB.
+    /// Empty until the first span. The operating system provides zeroed pages only when they are written to, so a part
+    /// of the 264 KiB is used.
     bins: Vec<u64>,
 }
 
@@ -76,23 +76,23 @@ impl Histogram {
         self.count
     }
 
-    /// All spans together.
+    /// The sum of all spans.
     pub fn sum(&self) -> Nanos {
         self.sum
     }
 
-    /// The shortest span; zero if there is none.
+    /// The shortest span; zero if the histogram is empty.
     pub fn min(&self) -> Nanos {
         self.min
     }
 
-    /// The longest span; zero if there is none.
+    /// The longest span; zero if the histogram is empty.
     pub fn max(&self) -> Nanos {
         self.max
     }
 
-    /// The span that the share `quantile` of all spans does not exceed: exact at the ends, less than 0.1 % too long
-    /// between them; zero if there is none.
+    /// The span that the share `quantile` of all spans does not exceed; zero if the histogram is empty. Exact at both
+    /// ends, otherwise less than 0.1 % too long.
     pub fn quantile(&self, quantile: f64) -> Nanos {
         let rank = ((quantile.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
         if rank >= self.count {
@@ -106,11 +106,11 @@ impl Histogram {
             seen += self.bins[*bin];
             seen >= rank
         });
-        // The longest span of the bin, so that the share holds.
+        // The upper end of the bin, so that the share holds.
         bin.map_or(self.max, |bin| (bottom_of(bin + 1) - Nanos(1)).clamp(self.min, self.max))
     }
 
-    /// What a report says; `None` if nothing was recorded.
+    /// The values for a report; `None` if nothing was recorded.
     pub fn summary(&self) -> Option<Quantiles> {
         (!self.is_empty()).then(|| Quantiles {
             count: self.count,
@@ -128,7 +128,7 @@ impl Histogram {
         Written { sum_ns: self.sum, min_ns: self.min, max_ns: self.max, spans: spans.collect() }
     }
 
-    /// The bins from the shortest span's to the longest's.
+    /// The bins from the shortest to the longest span.
     fn used(&self) -> Range<usize> {
         if self.is_empty() { 0..0 } else { bin_of(self.min)..bin_of(self.max) + 1 }
     }
@@ -147,7 +147,7 @@ impl AddAssign<&Histogram> for Histogram {
         self.sum += *sum;
         self.min = self.min.min(*min);
         self.max = self.max.max(*max);
-        // Only what was used: writing a zero would take a page, too.
+        // Only the used bins: writing a zero would allocate a page, too.
         let used = other.used();
         self.bins[used.clone()].iter_mut().zip(&bins[used]).for_each(|(bin, more)| *bin += more);
     }
@@ -160,7 +160,7 @@ impl AddAssign for Histogram {
 }
 
 impl Clone for Histogram {
-    /// As addition does it, so that a copy takes no more pages than what it copies.
+    /// Clones by addition, so that the copy takes no more pages than the original.
     fn clone(&self) -> Histogram {
         let mut copy = Histogram::default();
         copy += self;
@@ -169,13 +169,13 @@ impl Clone for Histogram {
 }
 
 impl fmt::Debug for Histogram {
-    /// As it is written: nobody wants to see tens of thousands of zeros.
+    /// Shows the serialized form, without tens of thousands of zeros.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.written().fmt(f)
     }
 }
 
-/// What a report says about a histogram. Quantiles are less than 0.1 % too long, the rest is exact.
+/// The summary of a histogram. Quantiles are less than 0.1 % too long; the rest is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
     pub count: u64,
@@ -187,7 +187,7 @@ pub struct Quantiles {
     pub max_ns: Nanos,
 }
 
-/// The form in which a histogram is written: the bins that hold something, by their shortest span.
+/// The serialized form of a histogram: the non-empty bins, by their shortest span.
 #[derive(Debug, Serialize, Deserialize)]
 struct Written {
     sum_ns: Nanos,
@@ -196,12 +196,12 @@ struct Written {
     spans: Vec<(Nanos, u64)>,
 }
 
-/// Why a written histogram is none.
+/// Why a serialized histogram is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 enum Damage {
     #[error("a histogram's counts exceed 2^64")]
     TooMany,
-    #[error("a histogram's shortest span, longest span and sum do not fit its counts")]
+    #[error("a histogram's shortest span, longest span and sum do not match its counts")]
     Ends,
 }
 
@@ -242,7 +242,7 @@ pub struct Latencies {
     pub probe: Histogram,
     /// One read.
     pub read: Histogram,
-    /// Giving the pages of a sample back after they were read.
+    /// Evicting the pages of a sample after they were read.
     #[serde(default)]
     pub forget: Histogram,
     /// Closing a file.
@@ -251,17 +251,17 @@ pub struct Latencies {
     pub sample: Histogram,
     /// Preprocessing a sample.
     pub prep: Histogram,
-    /// From the moment an accelerator asks for a batch to the moment it has it.
+    /// From the accelerator's request for a batch until it has it.
     pub batch_wait: Histogram,
 }
 
 impl Latencies {
-    /// What there is to say about each kind that occurred.
+    /// A summary of each kind that occurred.
     pub fn summaries(&self) -> BTreeMap<String, Quantiles> {
         self.each().filter_map(|(name, spans)| Some((name.to_owned(), spans.summary()?))).collect()
     }
 
-    /// Every kind with its name, in the order of a sample's life.
+    /// Every kind with its name, in the order in which a sample goes through them.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, &Histogram)> {
         let Latencies { open, probe, read, forget, close, sample, prep, batch_wait } = self;
         [
@@ -325,13 +325,13 @@ mod tests {
         })
     }
 
-    /// Spans of every magnitude, some beyond the hour.
+    /// Spans of every magnitude, some longer than an hour.
     fn spans() -> impl Strategy<Value = Vec<u64>> {
         prop::collection::vec((0u32..44, any::<u64>()).prop_map(|(bits, word)| word >> (63 - bits)), 0..60)
     }
 
     #[test]
-    fn bins_follow_one_another_and_none_is_too_wide() {
+    fn bins_are_contiguous_and_none_is_too_wide() {
         for bin in 0..BINS {
             let (bottom, next) = (bottom_of(bin), bottom_of(bin + 1));
             assert_eq!((bin_of(bottom), bin_of(next - Nanos(1))), (bin, bin));
@@ -355,13 +355,13 @@ mod tests {
         }
 
         #[test]
-        fn quantiles_are_the_true_ones_within_a_thousandth(mut all in spans(), share in 0.0f64..=1.0) {
+        fn quantiles_are_exact_to_one_thousandth(mut all in spans(), share in 0.0f64..=1.0) {
             prop_assume!(!all.is_empty());
             let histogram = of(&all);
             all.sort_unstable();
             let rank = ((share * all.len() as f64).ceil() as usize).max(1);
             let longest = all[all.len() - 1];
-            // Beyond the hour only the ends are known.
+            // Above one hour only the minimum and maximum are known.
             let is_end = rank == 1 || rank == all.len();
             let exact = if is_end { all[rank - 1] } else { all[rank - 1].min(LONGEST.0) };
             prop_assert!(!is_end || histogram.quantile(share).0 == exact);
@@ -373,7 +373,7 @@ mod tests {
         }
 
         #[test]
-        fn another_implementation_says_the_same(all in spans(), share in 0.0f64..1.0) {
+        fn another_implementation_gives_the_same_quantiles(all in spans(), share in 0.0f64..1.0) {
             prop_assume!(!all.is_empty());
             let mut other = hdrhistogram::Histogram::<u64>::new_with_bounds(1, LONGEST.0, 3).unwrap();
             all.iter().for_each(|span| other.saturating_record((*span).min(LONGEST.0)));
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unused_histogram_holds_nothing_and_says_nothing() {
+    fn an_unused_histogram_is_empty_and_has_no_summary() {
         let mut histogram = Histogram::default();
         histogram.record_n(Nanos(5), 0);
         histogram += &Histogram::default();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_is_of_all_spans() {
+    fn the_summary_covers_all_spans() {
         let mut histogram = Histogram::default();
         histogram.record_n(Nanos(1_000), 990);
         histogram.record_n(Nanos(2_000), 9);
@@ -419,10 +419,10 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<Histogram>(text).map_err(|error| error.to_string());
         assert!(read(r#"{"sum_ns":5,"min_ns":5,"max_ns":5,"spans":[[5,1]]}"#).is_ok());
         for (text, why) in [
-            (r#"{"sum_ns":5,"min_ns":4,"max_ns":5,"spans":[[5,1]]}"#, "do not fit"),
-            (r#"{"sum_ns":5,"min_ns":5,"max_ns":9,"spans":[[5,1]]}"#, "do not fit"),
-            (r#"{"sum_ns":5,"min_ns":4097,"max_ns":4096,"spans":[[4096,1]]}"#, "do not fit"),
-            (r#"{"sum_ns":5,"min_ns":0,"max_ns":0,"spans":[]}"#, "do not fit"),
+            (r#"{"sum_ns":5,"min_ns":4,"max_ns":5,"spans":[[5,1]]}"#, "do not match"),
+            (r#"{"sum_ns":5,"min_ns":5,"max_ns":9,"spans":[[5,1]]}"#, "do not match"),
+            (r#"{"sum_ns":5,"min_ns":4097,"max_ns":4096,"spans":[[4096,1]]}"#, "do not match"),
+            (r#"{"sum_ns":5,"min_ns":0,"max_ns":0,"spans":[]}"#, "do not match"),
             (r#"{"sum_ns":5,"min_ns":5,"max_ns":6,"spans":[[5,18446744073709551615],[6,1]]}"#, "exceed"),
         ] {
             assert!(read(text).unwrap_err().contains(why), "{text}");

@@ -1,5 +1,5 @@
-//! What was seen. A ledger holds exact counts and spans per epoch, phase and rank, nothing estimated, nothing
-//! nominal; ledgers of threads, ranks and nodes add up in any order.
+//! The ledger: what a run did. It holds exact counts and spans per epoch, phase and rank, without estimates or nominal
+//! values. Ledgers of threads, ranks and nodes add up in any order.
 
 mod cache;
 mod checked;
@@ -44,13 +44,13 @@ impl std::fmt::Display for Phase {
     }
 }
 
-/// The steps that count for AU and throughput, after exclusion at the start and the end (DLIO's metric window).
+/// The steps that count for AU and throughput, without those excluded at the start and the end (DLIO's metric window).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     pub steps: u64,
     /// Compute time of these steps.
     pub compute_ns: Nanos,
-    /// Time of the phase less load and compute of the excluded steps.
+    /// Time of the phase minus the load and compute time of the excluded steps.
     pub time_ns: Nanos,
 }
 
@@ -65,56 +65,56 @@ impl AddAssign for Window {
 /// What one rank did in one phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// Steps that the accelerator began, and so will finish.
+    /// Steps that the accelerator started, and so will finish.
     pub steps: u64,
-    /// Steps that it was to do, and their samples. Ledgers of earlier versions do not have the steps.
+    /// Planned steps and samples. Ledgers of earlier versions lack the steps.
     #[serde(default)]
     pub steps_planned: u64,
     pub samples_planned: u64,
     pub samples_delivered: u64,
-    /// Bytes of the extents that the plan asked for.
+    /// Bytes of the extents that the plan requests.
     pub bytes_planned: u64,
-    /// Bytes that the store brought.
+    /// Bytes that the I/O backend returned.
     pub bytes_read: u64,
-    /// Bytes of fetches that failed and were counted instead.
+    /// Bytes of fetches that failed and were counted as errors.
     pub bytes_failed: u64,
     pub opens: u64,
     pub reads: u64,
-    /// From the moment the accelerator asks for a batch to the moment it has it.
+    /// From the accelerator's request for a batch until it has it.
     pub wait_ns: Nanos,
-    /// From there to the moment at which the batch is in the accelerator's own memory.
+    /// From there until the batch is in the accelerator's own memory.
     pub copy_ns: Nanos,
-    /// The emulated work.
+    /// The emulated compute time.
     pub compute_ns: Nanos,
-    /// From the end of its own work to the release by the slowest rank.
+    /// From the end of the rank's own work until the slowest rank releases the barrier.
     pub barrier_ns: Nanos,
-    /// Waiting for a checkpoint between steps, which is no part of the metric window.
+    /// Waiting for checkpoints between steps; not part of the metric window.
     #[serde(default)]
     pub checkpoint_ns: Nanos,
-    /// Wall time of the phase that is none of these: starting and ending readers.
+    /// The remaining wall time of the phase: starting and stopping readers.
     pub harness_ns: Nanos,
-    /// How late the host handed batches over, against the accelerator's timeline.
+    /// How late the host delivered batches, relative to the accelerator timeline.
     pub lateness_ns_sum: Nanos,
     pub lateness_ns_max: Nanos,
-    /// From the beginning of the phase to the moment at which the rank had its last batch. Checkpoints are part of it.
+    /// From the start of the phase until the rank had its last batch, including checkpoints.
     #[serde(default)]
     pub last_batch_ns: Nanos,
     pub window: Window,
     /// Which samples were delivered.
     pub digest: Digest,
-    /// At which positions they stood, modulo 2^64.
+    /// At which positions, modulo 2^64.
     pub order: u64,
-    /// Samples that could not be had and that the run went on without.
+    /// Samples that could not be read and that the run continued without.
     pub failed: Part,
 }
 
 impl Row {
-    /// Whether every step that was planned was done.
+    /// Whether every planned step ran.
     pub fn is_finished(&self) -> bool {
         self.steps_planned > 0 && self.steps == self.steps_planned
     }
 
-    /// The time of the rank's steps, from the beginning of the phase to the end of the last one, without checkpoints.
+    /// The time of the rank's steps, from the start of the phase to the end of the last step, without checkpoints.
     pub fn steps_ns(&self) -> Nanos {
         self.wait_ns + self.copy_ns + self.compute_ns + self.barrier_ns
     }
@@ -171,8 +171,7 @@ impl AddAssign for Row {
     }
 }
 
-/// Samples and which they are. Of one part of an epoch's batches it says where to look when the whole does not come out
-/// right.
+/// The number of samples and their digest. The parts of an epoch's batches locate an error in the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     pub samples: u64,
@@ -186,39 +185,39 @@ impl AddAssign for Part {
     }
 }
 
-/// Parts that an epoch is divided into, however long it is.
+/// The number of parts of an epoch, independent of its length.
 pub const PARTS: u64 = 256;
 
-/// The part that a batch belongs to; batches are numbered rank by rank, step by step.
+/// The part that a batch belongs to. Batches are numbered by rank, then by step.
 pub fn part_of(batch: u64, batches: u64) -> usize {
     (u128::from(batch) * u128::from(PARTS) / u128::from(batches.max(1))) as usize
 }
 
-/// What one node saw of one phase as a whole.
+/// What one node observed of one phase.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRow {
-    /// Bytes that the process caused to be fetched from block devices, by the kernel's count.
+    /// Bytes that the process caused to be read from block devices, as counted by the kernel.
     pub device_read_bytes: u64,
-    /// How often that count was taken; zero means that it is not known.
+    /// How often that counter was read; zero means that the value is unknown.
     pub device_readings: u64,
-    /// CPU time that the process used, and CPU time that there was: wall time x cores.
+    /// CPU time that the process used, and CPU time available: wall time x cores.
     pub cpu_ns: Nanos,
     pub core_ns: Nanos,
-    /// What was delivered or failed, part by part; empty if nothing was.
+    /// Delivered and failed samples by part; empty if there were none.
     pub parts: Vec<Part>,
     /// How long operations took.
     pub latencies: Latencies,
     /// What happened when.
     pub timeline: Timeline,
-    /// The most fetches that each thread had in flight at once, added up over threads. They need not have had them at
-    /// the same moment: no more were in flight at once, and with several threads there may have been fewer.
+    /// The maximum number of fetches that each thread had in flight, summed over threads. Threads may reach their
+    /// maximum at different times, so this is an upper bound on the fetches in flight.
     #[serde(alias = "most_in_flight")]
     pub in_flight_bound: u64,
-    /// What was compared with what the files should hold.
+    /// Comparisons of the bytes read with the expected content.
     pub checked: Checked,
-    /// Errors that were met, whether the run went on or not.
+    /// Errors that occurred, whether or not the run continued.
     pub errors: Errors,
-    /// What was seen of the page cache.
+    /// Observations of the page cache.
     #[serde(default)]
     pub cache: CacheSeen,
 }
@@ -255,23 +254,23 @@ impl AddAssign for NodeRow {
     }
 }
 
-/// The same plan, briefly, on the null store on the same host: the instrument's own ceiling.
+/// A short run of the same plan on the null backend of the same host: feedline's own ceiling.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     pub steps: u64,
-    /// AU on storage that never makes anyone wait; `None` when steps have no compute time.
+    /// AU on storage without any delay; `None` if steps have no compute time.
     pub au_percent: Option<f64>,
     pub samples_per_second: Option<f64>,
-    /// What the harness adds to a step: waiting on the null store and being late.
+    /// What the harness adds to a step: waiting on the null backend, and lateness.
     pub harness_seconds_per_step: f64,
-    /// Share of the host's CPU time that was left over, 0 to 1.
+    /// The unused share of the host's CPU time, 0 to 1.
     pub cpu_headroom: f64,
 }
 
 impl Calibration {
-    /// Of two hosts' ceilings the lower one limits the run.
+    /// The lower of two hosts' ceilings limits the run.
     fn lower(self, other: Calibration) -> Calibration {
-        // Every field takes part, so that it does not matter which of the two comes first.
+        // All fields are compared, so that the order of the operands does not matter.
         let key = |calibration: &Calibration| {
             let Calibration { steps, au_percent, samples_per_second, harness_seconds_per_step, cpu_headroom } =
                 *calibration;
@@ -281,7 +280,7 @@ impl Calibration {
     }
 }
 
-/// Something that ended the run before its time.
+/// Something that ended the run early.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Fault {
     pub epoch: u64,
@@ -291,41 +290,41 @@ pub struct Fault {
 
 type RankKey = (u64, Phase, u64);
 
-/// What was seen in a run, or in the part of a run that one thread, rank or node saw.
+/// The observations of a run, or of one thread, rank or node of it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "Written")]
 pub struct Ledger {
     ranks: BTreeMap<RankKey, Row>,
     nodes: BTreeMap<RankKey, NodeRow>,
     faults: Vec<Fault>,
-    /// Someone asked the run to stop.
+    /// Whether the run received a stop request.
     pub interrupted: bool,
-    /// From the start of the run's clock to the moment at which the first batch of the first phase was there, without
-    /// the time in which the page cache was made ready. Of several members the earliest.
+    /// From the start of the run's clock to the first batch of the first phase, without the time to prepare the page
+    /// cache. The earliest over all members.
     pub first_batch_ns: Option<Nanos>,
-    /// What the instrument itself can do.
+    /// The ceiling of feedline itself on this host.
     pub calibration: Option<Calibration>,
-    /// What the rules need to know beside the rows.
+    /// What the rules need in addition to the rows.
     pub conditions: Conditions,
     pub checkpoints: Checkpoints,
-    /// When the run was, and what it used.
+    /// When the run took place, and the CPU time that it used.
     pub times: RunTimes,
 }
 
 impl Ledger {
-    /// Adds what a rank saw.
+    /// Adds the observations of a rank.
     pub fn add(&mut self, epoch: u64, phase: Phase, rank: u64, row: Row) {
         *self.ranks.entry((epoch, phase, rank)).or_default() += row;
     }
 
-    /// Adds what a node saw.
+    /// Adds the observations of a node.
     pub fn add_node(&mut self, epoch: u64, phase: Phase, node: u64, row: NodeRow) {
         *self.nodes.entry((epoch, phase, node)).or_default() += row;
     }
 
-    /// Adds what ended the run.
+    /// Adds a fault that ended the run.
     pub fn add_fault(&mut self, fault: Fault) {
-        // Kept sorted, so that addition commutes. What several members of a run report alike happened once.
+        // Sorted, so that addition commutes. Equal reports from several members are one fault.
         if let Err(at) = self.faults.binary_search(&fault) {
             self.faults.insert(at, fault);
         }
@@ -335,7 +334,7 @@ impl Ledger {
         &self.faults
     }
 
-    /// Epochs that have rows of this phase, in order.
+    /// The epochs with rows of this phase, in order.
     pub fn epochs(&self, phase: Phase) -> Vec<u64> {
         let mut epochs: Vec<u64> =
             self.ranks.keys().filter(|(_, p, _)| *p == phase).map(|(epoch, _, _)| *epoch).collect();
@@ -343,12 +342,12 @@ impl Ledger {
         epochs
     }
 
-    /// The rows of one phase of one epoch, rank by rank.
+    /// The rows of one phase of one epoch, in order of rank.
     pub fn rows(&self, epoch: u64, phase: Phase) -> impl Iterator<Item = (u64, &Row)> {
         self.ranks.range((epoch, phase, 0)..=(epoch, phase, u64::MAX)).map(|((_, _, rank), row)| (*rank, row))
     }
 
-    /// All ranks of one phase of one epoch, added up.
+    /// The sum over all ranks for one phase of one epoch.
     pub fn total(&self, epoch: u64, phase: Phase) -> Row {
         self.rows(epoch, phase).fold(Row::default(), |mut sum, (_, row)| {
             sum += *row;
@@ -356,7 +355,7 @@ impl Ledger {
         })
     }
 
-    /// How long operations of a phase took, over all epochs and nodes.
+    /// The latencies of a phase, over all epochs and nodes.
     pub fn latencies(&self, phase: Phase) -> Latencies {
         let mut sum = Latencies::default();
         for (_, row) in self.nodes.iter().filter(|((_, of, _), _)| *of == phase) {
@@ -365,14 +364,14 @@ impl Ledger {
         sum
     }
 
-    /// The errors that were met in the whole run.
+    /// The errors of the whole run.
     pub fn errors(&self) -> Errors {
         let mut sum = Errors::default();
         self.nodes.values().for_each(|row| sum += row.errors.clone());
         sum
     }
 
-    /// What the nodes saw of the page cache in one phase of one epoch, added up.
+    /// The page cache in one phase of one epoch, summed over nodes.
     pub fn cache(&self, epoch: u64, phase: Phase) -> CacheSeen {
         let mut sum = CacheSeen::default();
         let nodes = self.nodes.range((epoch, phase, 0)..=(epoch, phase, u64::MAX));
@@ -380,8 +379,8 @@ impl Ledger {
         sum
     }
 
-    /// What the nodes saw of one phase of one epoch, added up. Of one node it is that node's row itself: histograms and
-    /// timelines are large, and verdicts look at those of every epoch.
+    /// One phase of one epoch, summed over nodes. With a single node this borrows its row: histograms and timelines are
+    /// large, and verdicts read those of every epoch.
     pub fn node_total(&self, epoch: u64, phase: Phase) -> Cow<'_, NodeRow> {
         let mut rows = self.nodes.range((epoch, phase, 0)..=(epoch, phase, u64::MAX)).map(|(_, row)| row);
         let first = rows.next().map_or_else(Cow::default, Cow::Borrowed);
@@ -424,7 +423,7 @@ impl AddAssign for Ledger {
     }
 }
 
-/// The form in which a ledger is read: lists, since JSON has no keys of three parts.
+/// The serialized form of a ledger: lists, because JSON keys cannot have three parts.
 #[derive(Deserialize)]
 struct Written {
     interrupted: bool,
@@ -450,7 +449,7 @@ struct Keyed<T> {
     seen: T,
 }
 
-/// Written entry by entry from what is there: a copy of a ledger of many epochs would take as much memory again.
+/// Serializes entry by entry: a copy of a ledger with many epochs would double its memory.
 impl Serialize for Ledger {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Ledger {
@@ -622,7 +621,7 @@ mod tests {
         }
     }
 
-    /// Results of earlier versions can be read: they called a bound a count, and knew nothing of the last batch.
+    /// Ledgers of earlier versions use the name `most_in_flight` and lack the time of the last batch.
     #[test]
     fn ledgers_of_earlier_versions_are_read() {
         let mut ledger = Ledger::default();

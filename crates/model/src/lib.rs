@@ -1,5 +1,5 @@
-//! The three documents of the house (spec, plan, ledger) and the pure functions between them. This room touches
-//! nothing: no file, no clock, no thread, no environment.
+//! The three documents (spec, plan, ledger) and the pure functions between them. This crate uses no file, clock, thread
+//! or environment variable.
 
 pub mod catalog;
 pub mod checkpoint;

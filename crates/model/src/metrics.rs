@@ -1,6 +1,6 @@
-//! From ledger to figures: AU, samples per second, bytes per second, by DLIO's formulas where the figure bears DLIO's
-//! name, and the split of every rank's time beside them. The ledger alone decides, so a job that has no plan has
-//! figures, too. "Not measurable" is `None`, never 0.
+//! Figures from a ledger: AU, samples per second and bytes per second, by DLIO's formulas if they have DLIO's names,
+//! and how every rank spent its time. Only the ledger is used, so a job without a plan has figures, too. A value that
+//! cannot be measured is `None`, never 0.
 
 mod clock;
 
@@ -23,7 +23,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of the values there are; `None` without any.
+    /// Of these values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Spread> {
         let mean = statistics::mean(values)?;
         let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
@@ -37,7 +37,7 @@ pub struct EpochFigures {
     pub epoch: u64,
     pub samples_planned: u64,
     pub samples_delivered: u64,
-    /// Samples that could not be had and were left out of their batches.
+    /// Samples that could not be read and were left out of their batches.
     pub samples_failed: u64,
     pub bytes_read: u64,
     /// Which samples were delivered.
@@ -46,14 +46,14 @@ pub struct EpochFigures {
     pub order: String,
     /// Mean over ranks of compute time / time, in the metric window, in percent.
     pub au_percent: Option<f64>,
-    /// Spread of that over ranks.
+    /// Standard deviation of that over ranks.
     pub au_stdev_ranks_percent: Option<f64>,
     /// Sum over ranks of samples / time, in the metric window.
     pub samples_per_second: Option<f64>,
-    /// The same in bytes that were really read.
+    /// The same in bytes that were actually read.
     pub mib_per_second: Option<f64>,
-    /// By the clock: everything that was delivered / the time from the beginning of the phase to the last batch, first
-    /// steps and checkpoints included.
+    /// By the clock: everything delivered / the time from the start of the phase to the last batch, including the first
+    /// steps and checkpoints.
     #[serde(default)]
     pub clock_samples_per_second: Option<f64>,
     #[serde(default)]
@@ -62,16 +62,16 @@ pub struct EpochFigures {
     pub copy_seconds: f64,
     pub compute_seconds: f64,
     pub barrier_seconds: f64,
-    /// Waiting for checkpoints between steps, which is outside of the metric window.
+    /// Waiting for checkpoints between steps; not part of the metric window.
     #[serde(default)]
     pub checkpoint_seconds: f64,
     pub harness_seconds: f64,
-    /// Mean and largest delay of the host behind the accelerators' timeline.
+    /// Mean and maximum delay of the host behind the accelerator timeline.
     pub lateness_mean_seconds: f64,
     pub lateness_max_seconds: f64,
-    /// How long operations took, kind by kind, over all ranks; kinds that did not occur are missing.
+    /// Latencies by kind of operation, over all ranks; kinds that did not occur are missing.
     pub latency: BTreeMap<String, Quantiles>,
-    /// What came from the storage, and what was in memory before it was read.
+    /// Bytes from the storage, and pages in memory before they were read.
     pub cache: CacheFigures,
 }
 
@@ -107,13 +107,13 @@ impl EpochFigures {
     }
 }
 
-/// The figures of each epoch that has rows of this phase, one by one: there may be many epochs, and the figures of one
-/// take some room.
+/// The figures of each epoch with rows of this phase, one at a time: there may be many epochs, and their figures are
+/// large.
 pub fn epochs(ledger: &Ledger, phase: Phase) -> impl Iterator<Item = EpochFigures> {
     ledger.epochs(phase).into_iter().map(move |epoch| EpochFigures::new(ledger, phase, epoch))
 }
 
-/// What one phase of one epoch is judged by; each as in `EpochFigures`.
+/// The rates of one phase of one epoch; each as in `EpochFigures`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     pub au_percent: Option<f64>,
@@ -125,7 +125,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// An epoch that did not reach its end has counts, but its rates would be of another stretch of work: none.
+    /// An unfinished epoch has counts but no rates: they would describe a different amount of work.
     fn new(ledger: &Ledger, phase: Phase, epoch: u64) -> Rates {
         let total = ledger.total(epoch, phase);
         if !total.is_finished() {
@@ -153,15 +153,15 @@ fn per_rank(ledger: &Ledger, epoch: u64, phase: Phase, figure: impl Fn(&Row) -> 
     ledger.rows(epoch, phase).filter_map(|(_, row)| figure(row)).collect()
 }
 
-/// AU of one rank: compute time of the window's steps over the window's time.
+/// AU of one rank: compute time of the steps in the window over the time of the window.
 fn au_percent(row: &Row) -> Option<f64> {
     let window = row.window;
     (window.steps > 0 && window.time_ns.0 > 0)
         .then(|| 100.0 * window.compute_ns.0 as f64 / window.time_ns.0 as f64)
 }
 
-/// Samples over time. Training counts the metric window; evaluation, as in DLIO, every step. Where samples failed, the
-/// batches of the window count as full as all are on average.
+/// Samples over time. Training counts the metric window; evaluation counts every step, as in DLIO. If samples failed,
+/// batches in the window count with the average number of samples.
 fn samples_per_second(row: &Row, phase: Phase) -> Option<f64> {
     let batch = row.samples_planned.checked_div(row.steps_planned)?;
     let (steps, time) = match phase {
@@ -176,7 +176,7 @@ fn samples_per_second(row: &Row, phase: Phase) -> Option<f64> {
 /// The figures of a run's training or evaluation phases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
-    /// Of each epoch.
+    /// For each epoch.
     pub epochs: Vec<Rates>,
     /// Over epochs.
     pub au_percent: Option<Spread>,
@@ -213,7 +213,7 @@ impl Figures {
 
     /// Whether the mean AU reaches the target.
     pub fn meets(&self, au_target: f64) -> Option<bool> {
-        // AU is a ratio of measured times; a run that is exactly at its target must not fail by the last bit.
+        // AU is a ratio of measured times; a run exactly at its target must not fail because of rounding.
         self.au_percent.map(|au| au.mean + 1e-9 >= 100.0 * au_target)
     }
 }

@@ -1,26 +1,26 @@
-//! The names of a generated data set's files: computed from the index into a reused buffer, by DLIO's scheme, so
-//! that its data sets and ours are interchangeable and nobody keeps a list.
+//! The file names of a generated data set, computed from the index into a reused buffer. They follow DLIO's scheme, so
+//! that DLIO's data sets and ours are interchangeable; no list of names is stored.
 
 use std::ffi::CStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How the files of one split are called:
+/// The file names of one split:
 /// `<folder>/[<subfolder>/]<prefix>_<index>_of_<count>.<suffix>`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// `train` or `valid`.
     pub folder: String,
     pub prefix: String,
-    /// The number after `_of_`: how many files were generated, which may be more than are read.
+    /// The number after `_of_`: how many files were generated, which may be more than the run reads.
     pub count: u64,
-    /// Sub-folders, used when there are at least two; file i lies in folder i mod this.
+    /// Subfolders, used if there are at least two; file i is in folder i modulo this number.
     pub subfolders: u64,
     pub suffix: String,
 }
 
 impl Names {
-    /// The names as something that writes them quickly.
+    /// A precomputed form that writes names quickly.
     pub fn pattern(&self) -> Pattern {
         Pattern {
             folder: format!("{}/", self.folder),
@@ -33,7 +33,7 @@ impl Names {
         }
     }
 
-    /// The name of file `index` as a string of its own, for messages.
+    /// The name of file `index` as a new string, for messages.
     pub fn of(&self, index: u64) -> String {
         let mut name = Name::default();
         self.pattern().write(index, &mut name);
@@ -49,7 +49,7 @@ impl Names {
     }
 }
 
-/// The parts of a split's names, with everything done that does not depend on the index.
+/// The parts of a split's names that do not depend on the index.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     folder: String,
@@ -62,12 +62,12 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// How every file's name begins and ends, folders aside.
+    /// The beginning and the end of every file name, without folders.
     pub fn ends(&self) -> (&str, &str) {
         (&self.prefix, &self.tail)
     }
 
-    /// The index of the file of that name; `None` if no file is called so.
+    /// The index of the file with this name; `None` if there is no such file.
     pub fn index(&self, name: &Name) -> Option<u64> {
         let within = name.as_str().strip_prefix(self.folder.as_str())?;
         let (folder, file) = within.split_once('/').map_or(("", within), |(folder, file)| (folder, file));
@@ -100,8 +100,8 @@ fn digits(count: u64) -> usize {
     count.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// A name in a buffer that is reused from file to file, kept NUL-terminated so that the kernel can take it as it is.
-/// Computed names are text; those of a catalog are whatever bytes the file system gave.
+/// A name in a buffer that is reused from file to file. It is NUL-terminated, so that it can be passed to the kernel
+/// unchanged. Computed names are text; names from a catalog are arbitrary bytes from the file system.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Name {
     bytes: Vec<u8>,
@@ -112,7 +112,7 @@ impl Clone for Name {
         Name { bytes: self.bytes.clone() }
     }
 
-    /// Into the buffer that is there.
+    /// Reuses the existing buffer.
     fn clone_from(&mut self, other: &Name) {
         self.bytes.clone_from(&other.bytes);
     }
@@ -125,7 +125,7 @@ impl Default for Name {
 }
 
 impl Name {
-    /// A name that is not computed. `None` if it contains a NUL byte, which no file name can.
+    /// A name that is not computed. `None` if it contains a NUL byte, which is invalid in file names.
     pub fn new(text: &str) -> Option<Name> {
         if text.contains('\0') {
             return None;
@@ -137,8 +137,8 @@ impl Name {
         Some(name)
     }
 
-    /// The name as text. A name that is not UTF-8, as only a catalog has, ends before its first bad byte; `Display`
-    /// shows all of it.
+    /// The name as text. A name that is not UTF-8 (only possible in a catalog) ends before its first invalid byte;
+    /// `Display` shows all of it.
     pub fn as_str(&self) -> &str {
         let bytes = self.as_bytes();
         match std::str::from_utf8(bytes) {
@@ -147,7 +147,7 @@ impl Name {
         }
     }
 
-    /// The name as the file system has it, without the NUL.
+    /// The bytes of the name, without the NUL.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.bytes.len().saturating_sub(1)]
     }
@@ -156,7 +156,7 @@ impl Name {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }
 
-    /// Fills the buffer anew. `fill` finds it empty and must not write a NUL byte; if it fails, the name is empty.
+    /// Refills the buffer. `fill` gets it empty and must not write a NUL byte; if it fails, the name is empty.
     pub(crate) fn refill<T, E>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> Result<T, E>) -> Result<T, E> {
         self.bytes.clear();
         let outcome = fill(&mut self.bytes);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_found_by_its_name_and_by_no_other() {
+    fn an_index_is_found_only_by_its_own_name() {
         for (count, subfolders) in [(8, 0), (64, 2), (1000, 10)] {
             let pattern = names(count, subfolders).pattern();
             let mut name = Name::default();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_reach_the_kernel_unchanged() {
+    fn bytes_that_are_not_utf8_reach_the_kernel_unchanged() {
         let mut name = Name::new("something long").unwrap();
         name.refill(|bytes| {
             bytes.extend_from_slice(b"a/\xffb");

@@ -1,5 +1,5 @@
-//! What one file of a data set holds: how many samples, of which shape and element type. Pure numbers; how they
-//! are laid out in bytes is a format's business.
+//! The content of one file of a data set: how many samples, of which shape and element type. Formats decide how these
+//! are laid out in bytes.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,12 +56,12 @@ impl Element {
         }
     }
 
-    /// The type of that name.
+    /// The type with this name.
     pub fn named(name: &str) -> Option<Element> {
         Element::ALL.into_iter().find(|element| element.name() == name)
     }
 
-    /// The integer of so many bits.
+    /// The integer type with this many bits.
     pub fn integer(bits: u64, signed: bool) -> Option<Element> {
         Some(match (bits, signed) {
             (8, true) => Element::Int8,
@@ -98,12 +98,12 @@ pub struct FileShape<'a> {
 }
 
 impl FileShape<'_> {
-    /// Bytes of one sample's array, without any container around it. Saturates where a product would overflow.
+    /// Bytes of one sample's array, without a container. Saturates on overflow.
     pub fn sample_bytes(&self) -> u64 {
         self.dims.iter().fold(self.element.size(), |bytes, dim| bytes.saturating_mul(*dim))
     }
 
-    /// Bytes of all samples of the file, without any container around them.
+    /// Bytes of all samples of the file, without a container.
     pub fn payload_bytes(&self) -> u64 {
         self.sample_bytes().saturating_mul(self.samples)
     }

@@ -1,19 +1,19 @@
-//! How large each file's samples are. DLIO's law: two sides per file, drawn from the normal distribution by NumPy's
-//! legacy generator with seed 10, so that a data set of DLIO's and one of ours have the same sizes file by file. Two
-//! laws of our own draw from the same generator.
+//! The sample size of each file. DLIO's law: two sides per file, drawn from the normal distribution by NumPy's legacy
+//! generator with seed 10, so that our data sets have the same file sizes as DLIO's. Two further laws draw from the
+//! same generator.
 
 use crate::shape::{Element, FileShape};
 
-/// The seed that DLIO gives to NumPy before it draws the sides.
+/// The seed that DLIO uses for NumPy before it draws the sides.
 const DLIO_SIZE_SEED: u32 = 10;
 
 /// The sample dimensions of every file of a data set, train files first, then validation files.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sizes {
-    /// All files alike.
+    /// All files have the same dimensions.
     Same(Vec<u64>),
-    /// Two sides per file. The generator is a sequential stream without random access, so the sides are kept: 8 bytes
-    /// per file, a term of the plan's memory.
+    /// Two sides per file. The generator is a sequential stream without random access, so the sides are stored: 8 bytes
+    /// per file, which the plan's memory estimate includes.
     Drawn(Vec<[u32; 2]>),
 }
 
@@ -26,13 +26,14 @@ impl Sizes {
         }
         let spread = stdev_bytes / 2.0 / record_bytes.sqrt();
         let mut normal = LegacyNormal::new(DLIO_SIZE_SEED);
-        // NumPy truncates toward zero; the cast does too, and takes a negative draw to 0, hence the floor of 1.
+        // NumPy truncates toward zero, and so does the cast, which also turns a negative draw into 0; hence the minimum
+        // of 1.
         let mut draw = || ((side + spread * normal.next()) as u32).max(1);
         Sizes::Drawn((0..files).map(|_| [draw(), draw()]).collect())
     }
 
-    /// Sides for `files` files whose sample sizes have just the mean and the spread that were asked for. DLIO draws the
-    /// two sides independently, which gives only 0.7 of the spread.
+    /// Sides for `files` files whose sample sizes have exactly the requested mean and standard deviation. DLIO draws
+    /// the two sides independently, which gives only 0.7 of the standard deviation.
     pub fn exact(record_bytes: f64, stdev_bytes: f64, files: u64) -> Sizes {
         if stdev_bytes <= 0.0 {
             return Sizes::dlio(record_bytes, 0.0, files);
@@ -40,8 +41,8 @@ impl Sizes {
         Sizes::drawn(files, |normal| record_bytes + stdev_bytes * normal)
     }
 
-    /// Sides for `files` files whose sample sizes are as often half the median as twice the median: their logarithm is
-    /// normal with the spread `sigma`.
+    /// Sides for `files` files with lognormal sample sizes: half the median is as frequent as twice the median. The
+    /// logarithm has the standard deviation `sigma`.
     pub fn lognormal(median_bytes: f64, sigma: f64, files: u64) -> Sizes {
         if sigma <= 0.0 {
             return Sizes::dlio(median_bytes, 0.0, files);
@@ -49,12 +50,12 @@ impl Sizes {
         Sizes::drawn(files, |normal| median_bytes * (sigma * normal).exp())
     }
 
-    /// Sides for `files` files, whose sample sizes `bytes` makes of a normal value each.
+    /// Sides for `files` files. `bytes` maps a normal value to a sample size.
     fn drawn(files: u64, bytes: impl Fn(f64) -> f64) -> Sizes {
         let mut normal = LegacyNormal::new(DLIO_SIZE_SEED);
         let mut draw = || {
             let bytes = bytes(normal.next()).max(1.0);
-            // As square as it gets; the other side makes up for what rounding takes.
+            // As square as possible; the other side compensates for rounding.
             let side = bytes.sqrt().round().max(1.0);
             [side as u32, ((bytes / side).round() as u32).max(1)]
         };
@@ -78,7 +79,7 @@ impl Sizes {
         }
     }
 
-    /// Memory that the table takes.
+    /// Memory used by the table.
     pub fn table_bytes(&self) -> u64 {
         match self {
             Sizes::Same(_) => 0,
@@ -115,7 +116,7 @@ impl LegacyNormal {
     }
 }
 
-/// MT19937 (Matsumoto and Nishimura 1998), seeded as NumPy seeds it from an integer.
+/// MT19937 (Matsumoto and Nishimura 1998), seeded as in NumPy from an integer.
 struct Twister {
     state: [u32; 624],
     index: usize,
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_law_gives_mean_and_spread_as_asked_and_dlios_gives_less() {
+    fn the_exact_law_gives_the_requested_spread_and_dlios_gives_less() {
         let (mean, spread) = (146_600_628.0, 40_000_000.0);
         let of = |sizes: &Sizes| {
             let sizes: Vec<f64> = bytes(sizes, 14_000).into_iter().map(|size| size as f64).collect();

@@ -1,20 +1,20 @@
-//! What repeated measurements say together: middle, spread, and how far the middle can be trusted. Everything is a pure
-//! function of the values and a seed; where the values do not carry an answer it is `None`.
+//! Statistics of repeated measurements: median, spread and confidence intervals. All are pure functions of the values
+//! and a seed; they return `None` if the values do not allow an answer.
 
 use serde::{Deserialize, Serialize};
 
 use crate::order::mix;
 
-/// Resamples of a bootstrap: enough that the ends of an interval are 50 resamples away from the extremes.
+/// Bootstrap resamples: enough to have 50 resamples beyond each end of an interval.
 const RESAMPLES: u64 = 2000;
-/// Resamples beyond each end of an interval of 95 %.
+/// Resamples beyond each end of a 95 % interval.
 const BEYOND: usize = RESAMPLES as usize / 40;
-/// Fewest values that have an interval. The true median lies between the smallest and the largest of n values with
-/// probability 1 - 2^(1 - n): 75 % for three, 88 % for four, 94 % for five. Below that nothing made of these values
-/// alone deserves to be called an interval of 95 %.
+/// The minimum number of values for an interval. The true median is between the smallest and the largest of n values
+/// with probability 1 - 2^(1 - n): 75 % for three, 88 % for four, 94 % for five. With fewer values no 95 % interval
+/// exists.
 pub const FEWEST: usize = 5;
 
-/// An interval that holds the true value in 95 % of all cases.
+/// A 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confidence {
     pub low: f64,
@@ -22,7 +22,7 @@ pub struct Confidence {
 }
 
 impl Confidence {
-    /// Whether it is more than one value.
+    /// Whether it contains more than one value.
     pub fn is_wide(&self) -> bool {
         self.low < self.high
     }
@@ -31,7 +31,7 @@ impl Confidence {
         (self.low..=self.high).contains(&value)
     }
 
-    /// Of resampled values; `None` if one of them is not a number.
+    /// From resampled values; `None` if one of them is NaN.
     fn of(mut resampled: Vec<f64>) -> Option<Confidence> {
         resampled.sort_unstable_by(f64::total_cmp);
         let bounds = Confidence { low: resampled[BEYOND], high: resampled[resampled.len() - 1 - BEYOND] };
@@ -44,56 +44,55 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The middle value, or the mean of the two in the middle; `None` without values.
+/// The middle value, or the mean of the two middle values; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     (!sorted.is_empty()).then(|| middle(&sorted))
 }
 
-/// Standard deviation over mean, of the population that the values are a sample of. `None` for less than two values,
-/// which have no spread, and for a mean of zero, which nothing can be a share of.
+/// Standard deviation over mean, of the population that the values are a sample of. `None` for fewer than two values
+/// and for a mean of zero.
 pub fn coefficient_of_variation(values: &[f64]) -> Option<f64> {
     let mean = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     (values.len() >= 2 && mean != 0.0).then(|| (squares / (values.len() - 1) as f64).sqrt() / mean.abs())
 }
 
-/// How far the median of the values can be trusted: the percentile bootstrap.
+/// The confidence interval of the median, by the percentile bootstrap.
 pub fn median_confidence(values: &[f64], seed: u64) -> Option<Confidence> {
     Confidence::of(resampled_medians(values, mix(seed, 0))?)
 }
 
-/// The median of `values` over that of `reference`, and how far it can be trusted.
+/// The confidence interval of the median of `values` over the median of `reference`.
 pub fn ratio_confidence(values: &[f64], reference: &[f64], seed: u64) -> Option<Confidence> {
-    // Two streams: with one, equal samples would be resampled alike and their ratio would always be 1.
+    // Two streams: with one, equal samples would have equal resamples and their ratio would always be 1.
     let above = resampled_medians(values, mix(seed, 1))?;
     let below = resampled_medians(reference, mix(seed, 2))?;
     Confidence::of(above.into_iter().zip(below).map(|(above, below)| above / below).collect())
 }
 
-/// What is smaller than this share of the median is not worth a remark, however regular it is.
+/// Smaller shares of the median are not reported, even if they are significant.
 const SMALLEST: f64 = 0.01;
 
-/// The values that stand apart from the others, by their places: further from the median than values of one kind lie.
-/// Measured by the median distance, which the outliers themselves do not stretch. Of few values that distance is
-/// uncertain, so that they are allowed more of it: five to forty from a normal distribution raise a false alarm in
-/// less than 6 of 100 cases.
+/// The indices of outliers: values too far from the median. The scale is the median distance, which outliers do not
+/// affect. With few values that scale is uncertain, so the limit is higher: five to forty values from a normal
+/// distribution give a false alarm in fewer than 6 of 100 cases.
 pub fn outliers(values: &[f64]) -> Vec<usize> {
     let Some(center) = median(values).filter(|_| values.len() >= FEWEST) else { return Vec::new() };
     let distances: Vec<f64> = values.iter().map(|value| (value - center).abs()).collect();
-    // Of a normal distribution the standard deviation is 1.4826 times the median distance.
+    // For a normal distribution the standard deviation is 1.4826 times the median distance.
     let deviation = 1.4826 * median(&distances).unwrap_or(0.0);
     let limit = (deviation * (4.0 + 20.0 / values.len() as f64)).max(SMALLEST * center.abs());
     (0..values.len()).filter(|place| distances[*place] > limit).collect()
 }
 
-/// Most values that are compared pair by pair; of longer series the means of neighbours are.
+/// The maximum number of values that are compared pair by pair; longer series are averaged first.
 const MOST_PAIRED: usize = 1000;
 
-/// How much values rise from the first to the last, as a share of their median; negative where they fall. `None` unless
-/// that is more than chance explains in 95 % of all cases (Mann and Kendall's test) and worth a remark. The values must
-/// be in the order in which they were measured.
+/// The rise from the first value to the last, as a share of their median; negative for a fall. `None` unless it is
+/// significant at 95 % (the Mann-Kendall test) and large enough to report. The values must be in the order of
+/// measurement.
 pub fn drift(values: &[f64]) -> Option<f64> {
     let together = values.len().div_ceil(MOST_PAIRED).max(1);
     let values: Vec<f64> = values.chunks(together).filter_map(mean).collect();
@@ -109,7 +108,7 @@ pub fn drift(values: &[f64]) -> Option<f64> {
     }
     let count = values.len() as f64;
     let deviation = (count * (count - 1.0) * (2.0 * count + 5.0) / 18.0).sqrt();
-    // One less, since the sum of signs moves in steps of two.
+    // Continuity correction: the sum of signs changes in steps of two.
     if (rises.abs() - 1) as f64 / deviation <= 1.96 {
         return None;
     }
@@ -117,7 +116,7 @@ pub fn drift(values: &[f64]) -> Option<f64> {
     (change.abs() >= SMALLEST).then_some(change)
 }
 
-/// Medians of as many values drawn from these, with repetition; `None` where there are too few to draw from.
+/// Medians of samples drawn from these values with replacement; `None` if there are too few values.
 fn resampled_medians(values: &[f64], seed: u64) -> Option<Vec<f64>> {
     if values.len() < FEWEST {
         return None;
@@ -134,12 +133,12 @@ fn resampled_medians(values: &[f64], seed: u64) -> Option<Vec<f64>> {
     Some(medians.collect())
 }
 
-/// A random word as a number below `count`.
+/// Maps a random word to a number below `count`.
 fn below(word: u64, count: usize) -> usize {
     ((u128::from(word) * count as u128) >> 64) as usize
 }
 
-/// The median of sorted values, of which there is at least one.
+/// The median of sorted values; there must be at least one.
 fn middle(sorted: &[f64]) -> f64 {
     let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
     low + (high - low) / 2.0
@@ -183,31 +182,31 @@ mod tests {
             assert_eq!(ratio_confidence(&five[..count], &five, 1), None);
             assert_eq!(ratio_confidence(&five, &five[..count], 1), None);
         }
-        // What can be said with five is their range.
+        // With five values the interval is their range.
         assert_eq!(median_confidence(&five, 1), Some(Confidence { low: 10.0, high: 14.0 }));
     }
 
     #[test]
-    fn what_is_not_a_number_has_no_interval() {
+    fn nan_has_no_interval() {
         assert_eq!(median_confidence(&[1.0, 2.0, f64::NAN, 4.0, 5.0], 1), None);
         assert_eq!(ratio_confidence(&[1.0; 5], &[0.0; 5], 1), None);
         assert_eq!(median_confidence(&[7.0; 5], 1), Some(Confidence { low: 7.0, high: 7.0 }));
     }
 
     #[test]
-    fn the_seed_decides_and_nothing_else() {
+    fn the_interval_depends_only_on_values_and_seed() {
         let values = normals(30, 100.0, 10.0, 5);
         assert_eq!(median_confidence(&values, 1), median_confidence(&values, 1));
         assert_ne!(median_confidence(&values, 1), median_confidence(&values, 2));
     }
 
-    /// Of how many of 400 samples the interval holds what it should hold, in percent.
+    /// The percentage of 400 samples whose interval contains what it should contain.
     fn coverage(holds: impl Fn(u64) -> bool) -> f64 {
         (0..400).filter(|seed| holds(*seed)).count() as f64 / 4.0
     }
 
     #[test]
-    fn intervals_hold_the_true_median_as_often_as_they_say() {
+    fn intervals_contain_the_true_median_as_often_as_claimed() {
         for count in [5, 6, 9, 20, 51] {
             let holds = |seed| median_confidence(&normals(count, 50.0, 5.0, seed), 1).unwrap().contains(50.0);
             let covered = coverage(holds);
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_apart_is_found() {
+    fn outliers_are_found() {
         for (values, places) in [
             (&[10.0, 10.1, 9.9, 10.0, 14.0][..], &[4][..]),
             (&[200.0, 200.0, 200.0, 300.0, 200.0], &[3]),
@@ -231,20 +230,20 @@ mod tests {
     }
 
     #[test]
-    fn what_rises_or_falls_is_found() {
+    fn rising_and_falling_values_are_found() {
         let near = |found: Option<f64>, expected: f64| found.is_some_and(|f| (f - expected).abs() < 1e-9);
         assert!(near(drift(&[100.0, 105.0, 110.0, 115.0, 120.0]), 20.0 / 110.0));
         assert!(near(drift(&[120.0, 115.0, 110.0, 105.0, 100.0]), -20.0 / 110.0));
         assert_eq!(drift(&[100.0, 110.0, 105.0, 115.0, 95.0]), None);
         assert_eq!(drift(&[100.0, 100.1, 100.2, 100.3, 100.4]), None, "less than a hundredth");
-        assert_eq!(drift(&[1.0, 2.0, 3.0, 4.0]), None, "too few to tell");
+        assert_eq!(drift(&[1.0, 2.0, 3.0, 4.0]), None, "too few values");
         assert_eq!(drift(&[5.0; 9]), None);
         let long: Vec<f64> = (0..100_000).map(|i| 100.0 + f64::from(i) / 1000.0).collect();
         assert!(drift(&long).is_some_and(|change| (change - 100.0 / 150.0).abs() < 0.01));
     }
 
     #[test]
-    fn values_of_one_kind_raise_few_alarms() {
+    fn values_of_one_distribution_give_few_false_alarms() {
         for count in [5, 6, 7, 10, 20, 40] {
             let apart = coverage(|seed| !outliers(&normals(count, 50.0, 5.0, seed)).is_empty());
             let drifts = coverage(|seed| drift(&normals(count, 50.0, 5.0, seed)).is_some());
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_of_two_samples_of_the_same_holds_one() {
+    fn the_ratio_of_samples_of_one_distribution_contains_one() {
         for count in [5, 9, 20] {
             let sample = |seed| normals(count, 50.0, 5.0, seed);
             let same = coverage(|seed| {

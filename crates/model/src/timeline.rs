@@ -1,6 +1,6 @@
-//! What happened when: bytes, samples and waiting in intervals of equal length from a phase's beginning on. However
-//! long a phase is, there are at most so many intervals: they double in length when they would become more, which
-//! loses nothing but resolution, so that timelines add up exactly in any order.
+//! When things happened: bytes, samples and waiting in intervals of equal length from the start of a phase. The number
+//! of intervals is bounded: before it exceeds the bound, intervals are merged in pairs. Only resolution is lost, so
+//! timelines add up exactly in any order.
 
 use std::ops::AddAssign;
 
@@ -9,11 +9,11 @@ use thiserror::Error;
 
 use crate::units::Nanos;
 
-/// The length of an interval while the phase is young.
+/// The initial length of an interval.
 const SHORTEST: Nanos = Nanos(10_000_000);
-/// The most intervals: 10 s of the shortest, then 20 s of twice that, and so on.
+/// The maximum number of intervals: 10 s of the shortest, 20 s of twice that length, and so on.
 const MOST: usize = 1024;
-/// Doublings after which the intervals reach any moment that there is.
+/// Doublings after which the intervals cover every `Nanos` value.
 const MOST_DOUBLINGS: u32 = (u64::MAX / SHORTEST.0 / MOST as u64).ilog2() + 1;
 
 /// What happened in one interval.
@@ -21,7 +21,7 @@ const MOST_DOUBLINGS: u32 = (u64::MAX / SHORTEST.0 / MOST as u64).ilog2() + 1;
 pub struct Interval {
     pub bytes: u64,
     pub samples: u64,
-    /// Of all who waited, so it can be longer than the interval.
+    /// Summed over ranks, so it can exceed the length of the interval.
     pub wait: Nanos,
 }
 
@@ -33,24 +33,24 @@ impl AddAssign for Interval {
     }
 }
 
-/// What happened in a phase, interval by interval. One that was never used takes no memory beside itself.
+/// The intervals of a phase. An unused timeline allocates no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Timeline {
-    /// How often the shortest interval was doubled; no more often than the last moment asks for.
+    /// How often the shortest interval was doubled: only as often as the latest event requires.
     doublings: u32,
-    /// Up to the last one in which something happened.
+    /// Up to the last interval in which something happened.
     intervals: Vec<Interval>,
 }
 
 impl Timeline {
-    /// Books bytes and samples that arrived at a moment.
+    /// Adds bytes and samples that arrived at a point in time.
     pub fn add(&mut self, at: Nanos, bytes: u64, samples: u64) {
         let index = self.reach(at);
         self.intervals[index] += Interval { bytes, samples, wait: Nanos::ZERO };
     }
 
-    /// Books that someone waited, in each interval the part that lies in it.
+    /// Adds a wait; each interval gets the part that falls into it.
     pub fn add_wait(&mut self, from: Nanos, to: Nanos) {
         if from >= to {
             return;
@@ -59,7 +59,7 @@ impl Timeline {
         let length = self.interval().0;
         let mut at = from;
         for index in self.index(from)..=last {
-            // Saturates where the last interval reaches beyond all moments.
+            // Saturates if the last interval ends after the largest `Nanos`.
             let end = Nanos((index as u64 + 1).saturating_mul(length)).min(to);
             self.intervals[index].wait += end - at;
             at = end;
@@ -71,7 +71,7 @@ impl Timeline {
         Nanos(SHORTEST.0 << self.doublings)
     }
 
-    /// All intervals from the beginning to the last in which something happened.
+    /// All intervals from the start to the last one in which something happened.
     pub fn intervals(&self) -> &[Interval] {
         &self.intervals
     }
@@ -80,7 +80,7 @@ impl Timeline {
         self.intervals.is_empty()
     }
 
-    /// All intervals together.
+    /// The sum of all intervals.
     pub fn total(&self) -> Interval {
         self.intervals.iter().fold(Interval::default(), |mut sum, interval| {
             sum += *interval;
@@ -89,11 +89,11 @@ impl Timeline {
     }
 
     fn index(&self, at: Nanos) -> usize {
-        // A division by a constant and a shift: both cost less than dividing by the length.
+        // Dividing by a constant and shifting is cheaper than dividing by the length.
         ((at.0 / SHORTEST.0) >> self.doublings) as usize
     }
 
-    /// The interval of a moment, which is there afterwards.
+    /// The interval of a point in time; created if it does not exist.
     fn reach(&mut self, at: Nanos) -> usize {
         while self.index(at) >= MOST {
             self.double();
@@ -105,8 +105,7 @@ impl Timeline {
         index
     }
 
-    /// Makes `count` intervals. Room for all that there can be is taken at once, so that only the first moment
-    /// allocates.
+    /// Extends to `count` intervals. Reserves the maximum at once, so that only the first event allocates.
     fn lengthen(&mut self, count: usize) {
         self.intervals.reserve_exact(MOST - self.intervals.len());
         self.intervals.resize(count, Interval::default());
@@ -145,7 +144,7 @@ impl AddAssign for Timeline {
     }
 }
 
-/// The form in which a timeline is written: a list per quantity, as one plots it.
+/// The serialized form of a timeline: one list per quantity, ready to plot.
 #[derive(Serialize, Deserialize)]
 struct Written {
     interval_ns: Nanos,
@@ -154,12 +153,12 @@ struct Written {
     wait_ns: Vec<Nanos>,
 }
 
-/// Why a written timeline is none.
+/// Why a serialized timeline is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 enum Damage {
-    #[error("a timeline's interval of {} ns is not 10 ms doubled some times", .0.0)]
+    #[error("a timeline's interval of {} ns is not 10 ms times a power of two", .0.0)]
     Interval(Nanos),
-    #[error("a timeline has at most {MOST} intervals, and as many of each quantity")]
+    #[error("a timeline has at most {MOST} intervals, and equally many values of each quantity")]
     Lengths,
 }
 
@@ -202,7 +201,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A moment, how long somebody waited until then, and what arrived.
+    /// A point in time, the length of a wait that ended then, and the bytes that arrived.
     type Event = (u64, u64, u64);
 
     fn of(events: &[Event]) -> Timeline {
@@ -221,7 +220,7 @@ mod tests {
         })
     }
 
-    /// Phases of milliseconds and of centuries.
+    /// Phases from milliseconds to centuries.
     fn events() -> impl Strategy<Value = Vec<Event>> {
         let event = |bits: u32| (0..1u64 << bits, 0..1u64 << bits, 0..1000u64);
         (20u32..64).prop_flat_map(move |bits| prop::collection::vec(event(bits), 0..20))
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_double_when_they_would_become_too_many() {
+    fn intervals_double_before_they_become_too_many() {
         let mut timeline = Timeline::default();
         for step in 0..1024 {
             timeline.add(Nanos(step * 10 * MS), 1, 1);
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_spread_to_the_nanosecond() {
+    fn a_wait_is_divided_exactly_among_intervals() {
         let mut timeline = Timeline::default();
         timeline.add_wait(Nanos(10 * MS - 3), Nanos(30 * MS));
         timeline.add_wait(Nanos(7), Nanos(7));
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_moment_there_is_has_an_interval() {
+    fn the_largest_time_has_an_interval() {
         let mut timeline = Timeline::default();
         timeline.add_wait(Nanos::ZERO, Nanos(u64::MAX));
         timeline.add(Nanos(u64::MAX), 1, 1);
@@ -300,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_moment_allocates() {
+    fn only_the_first_event_allocates() {
         let mut timeline = Timeline::default();
         assert_eq!(timeline.intervals.capacity(), 0);
         timeline.add(Nanos(5), 1, 1);

@@ -1,5 +1,5 @@
-//! How long an emulated step takes: a draw from the distribution that the workload gives, as a pure function of
-//! (seed, epoch, rank, step), so that the same plan emulates the same accelerators whatever the threads do.
+//! The length of an emulated step: a draw from the workload's distribution, as a pure function of (seed, epoch, rank,
+//! step). The same plan emulates the same accelerators, independent of threads.
 
 use rand_core::{Infallible, TryRng};
 use rand_distr::{Distribution, Exp, Gamma, Normal, Poisson, Uniform};
@@ -8,7 +8,7 @@ use crate::order::{mix, scramble};
 use crate::spec::Time;
 use crate::units::Nanos;
 
-/// The stream of random words that belongs to one draw.
+/// The random words of one draw.
 struct Stream {
     state: u64,
 }
@@ -39,14 +39,14 @@ impl TryRng for Stream {
     }
 }
 
-/// The time of step `step` of `rank`. A negative draw is mirrored, as DLIO does it.
+/// The time of step `step` of `rank`. A negative draw is mirrored, as in DLIO.
 pub fn draw(time: &Time, seed: u64, epoch: u64, rank: u64, step: u64) -> Nanos {
     if let Time::Constant(seconds) = time {
         return Nanos::from_seconds(*seconds);
     }
     let mut stream = Stream { state: mix(mix(mix(seed, epoch), rank), step) };
-    // The spec has checked the parameters, so a distribution that cannot be built falls back to its mean and does
-    // not occur.
+    // The spec validates the parameters, so a distribution that cannot be built does not occur; it would fall back to
+    // its mean.
     let seconds = match *time {
         Time::Constant(seconds) => seconds,
         Time::Normal { mean, stdev } => Normal::new(mean, stdev).map_or(mean, |d| d.sample(&mut stream)),
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_have_the_mean_and_spread_they_promise() {
+    fn draws_have_the_specified_mean_and_spread() {
         let cases = [
             (Time::Constant(0.25), 0.25, 0.0),
             (Time::Normal { mean: 1.0, stdev: 0.1 }, 1.0, 0.1),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_depends_on_every_coordinate_and_on_nothing_else() {
+    fn a_draw_depends_on_all_coordinates_and_nothing_else() {
         let time = Time::Normal { mean: 1.0, stdev: 0.1 };
         let base = draw(&time, 1, 1, 1, 1);
         assert_eq!(base, draw(&time, 1, 1, 1, 1));

@@ -1,5 +1,5 @@
-//! Units as types and as words: bytes in powers of 1024, time in nanoseconds. What a person types and reads about
-//! sizes and durations is decided here and nowhere else.
+//! Units as types and as text: bytes in powers of 1024, time in nanoseconds. The only place that parses and prints
+//! sizes and durations for users.
 
 use std::fmt;
 use std::iter::Sum;
@@ -8,7 +8,7 @@ use std::ops::{Add, AddAssign, Sub};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A point in time or a span of it, in nanoseconds. Points count from the start of the run.
+/// A point in time or a duration, in nanoseconds. Points count from the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
@@ -16,7 +16,7 @@ pub struct Nanos(pub u64);
 impl Nanos {
     pub const ZERO: Nanos = Nanos(0);
 
-    /// From seconds; negative and non-finite values become zero, as no wait can be shorter than none.
+    /// From seconds. Negative and non-finite values become zero, because no wait is shorter than zero.
     pub fn from_seconds(seconds: f64) -> Nanos {
         // A cast from float saturates, so an absurdly long time stays absurdly long.
         Nanos((seconds.max(0.0) * 1e9).round() as u64)
@@ -26,7 +26,7 @@ impl Nanos {
         self.0 as f64 / 1e9
     }
 
-    /// The span since `earlier`, zero if that lies in the future.
+    /// The time since `earlier`; zero if `earlier` is in the future.
     pub fn since(self, earlier: Nanos) -> Nanos {
         Nanos(self.0.saturating_sub(earlier.0))
     }
@@ -58,7 +58,7 @@ impl Sum for Nanos {
     }
 }
 
-/// Shows a span as a person would say it: `350 us`, `1.2 s`, `3 m 20 s`, `2 h 5 m`.
+/// Prints a duration for people: `350 us`, `1.2 s`, `3 m 20 s`, `2 h 5 m`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.seconds();
@@ -76,21 +76,21 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// Why a span of time could not be understood.
+/// Why a duration cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpanError {
-    #[error("'{0}' has no number in front; write a time such as 4ms, 120us or 1.5s")]
+    #[error("'{0}' does not start with a number; write a time such as 4ms, 120us or 1.5s")]
     NoNumber(String),
     #[error("'{0}' needs a unit: ns, us, ms, s, m, h or d")]
     Unit(String),
-    #[error("'{0}' is negative or too long for a time")]
+    #[error("'{0}' is not a valid time: it is negative or too long")]
     OutOfRange(String),
 }
 
 impl std::str::FromStr for Nanos {
     type Err = SpanError;
 
-    /// Reads `4ms`, `0.5 s`, `120us`; only 0 needs no unit.
+    /// Parses `4ms`, `0.5 s`, `120us`; only 0 needs no unit.
     fn from_str(text: &str) -> Result<Nanos, SpanError> {
         let text = text.trim();
         let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(text.len());
@@ -107,7 +107,7 @@ impl std::str::FromStr for Nanos {
             "" if value == 0.0 => 1.0,
             _ => return Err(SpanError::Unit(text.to_owned())),
         };
-        // A year; longer than anyone waits.
+        // One year, longer than any useful wait.
         if !(0.0..3.2e16).contains(&(value * scale)) {
             return Err(SpanError::OutOfRange(text.to_owned()));
         }
@@ -115,7 +115,7 @@ impl std::str::FromStr for Nanos {
     }
 }
 
-/// A number of bytes. It prints in powers of 1024 with the unit that says so.
+/// A number of bytes. Prints in powers of 1024 with a binary unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
@@ -135,23 +135,23 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Why a size could not be understood.
+/// Why a size cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SizeError {
-    #[error("'{0}' has no number in front; write a size such as 256GiB, 64GB or 1073741824")]
+    #[error("'{0}' does not start with a number; write a size such as 256GiB, 64GB or 1073741824")]
     NoNumber(String),
     #[error(
         "'{text}' has the unknown unit '{unit}'; the units are B, KiB, MiB, GiB, TiB, PiB and kB, MB, GB, TB, PB"
     )]
     UnknownUnit { text: String, unit: String },
-    #[error("'{0}' is negative or too large for a size")]
+    #[error("'{0}' is not a valid size: it is negative or too large")]
     OutOfRange(String),
 }
 
 impl std::str::FromStr for Bytes {
     type Err = SizeError;
 
-    /// Reads `256GiB`, `1.5 TiB`, `64GB` (powers of 1000) or plain bytes.
+    /// Parses `256GiB`, `1.5 TiB`, `64GB` (powers of 1000) or plain bytes.
     fn from_str(text: &str) -> Result<Bytes, SizeError> {
         let text = text.trim();
         let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(text.len());
@@ -182,12 +182,12 @@ fn scale_of(unit: &str) -> Option<f64> {
         "p" => 5,
         _ => return None,
     };
-    // A bare letter (64G) is ambiguous between 1000 and 1024: ask rather than guess.
+    // A single letter (64G) could mean 1000 or 1024: report an error rather than guess.
     let bare_letter = power > 0 && !lower.ends_with('b');
     (!bare_letter && (power > 0 || base == 1000.0)).then(|| base.powi(power))
 }
 
-/// Three significant digits, without trailing noise: 1.23, 12.3, 123.
+/// Three significant digits, such as 1.23, 12.3 or 123.
 pub fn significant(value: f64) -> String {
     match value.abs() {
         size if size < 9.995 => format!("{value:.2}"),
@@ -196,7 +196,7 @@ pub fn significant(value: f64) -> String {
     }
 }
 
-/// A whole number with thin groups of three, as in `1,170,301`.
+/// A whole number with commas between groups of three digits, such as `1,170,301`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -214,7 +214,7 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// Bytes per second in MiB/s, from exact bytes and a span; zero time has no rate.
+/// Bytes per second in MiB/s, from exact bytes and a duration; `None` if the duration is zero.
 pub fn mib_per_second(bytes: u64, span: Nanos) -> Option<f64> {
     (span > Nanos::ZERO).then(|| bytes as f64 / f64::from(1 << 20) / span.seconds())
 }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_print_as_people_say_them() {
+    fn spans_print_in_readable_units() {
         for (nanos, text) in [
             (0, "0 s"),
             (375_000, "375 us"),

@@ -1,26 +1,24 @@
-//! Blocks of front-coded names: what a catalog's body is made of. Bytes in, bytes out; whatever the bytes
-//! are, reading them ends in a name and a size, or in `None`.
+//! Blocks of front-coded names: the body of a catalog. Bytes in, bytes out; reading arbitrary bytes gives a name and a
+//! size, or `None`.
 //!
-//! A block holds up to 64 files of one folder, in byte order of their names. Numbers are LEB128 varints:
+//! A block contains up to 64 files of one folder, in byte order of their names. Numbers are LEB128 varints:
 //!
 //! ```text
 //! crc32 of the rest, 4 bytes
 //! first file      size, length of the name, the name
-//! each other      head = middle x 4 + (other length ? 2 : 0) + (other size ? 1 : 0)
-//!                 prefix           bytes kept from the front of the previous name
-//!                 [replaced]       bytes of the previous name that go; left out when as many come
-//!                 middle bytes     that come in their place; what follows in the previous name stays
-//!                 [size change]    zigzag, against the previous size; left out when there is none
+//! each other      head = middle x 4 + (new length ? 2 : 0) + (new size ? 1 : 0)
+//!                 prefix           number of bytes kept from the start of the previous name
+//!                 [replaced]       number of bytes to remove from the previous name; omitted if as many are inserted
+//!                 middle bytes     inserted in their place; the rest of the previous name is kept
+//!                 [size change]    zigzag, relative to the previous size; omitted if unchanged
 //! ```
 //!
-//! Names that count (`img_0000123_of_1000000.npz`) differ in the middle only, so that the end is kept as well
-//! as the front: plain front coding would repeat `_of_1000000.npz` in every entry and take five times as
-//! much.
+//! Numbered names (`img_0000123_of_1000000.npz`) differ only in the middle, so the end is kept as well as the start:
+//! plain front coding would repeat `_of_1000000.npz` in every entry and take five times as much space.
 
 use super::build::BuildError;
 
-/// Files in a block. More would save little (a block's first name is a fiftieth of it) and make every look-up
-/// longer.
+/// Files in a block. More would save little (a block's first name is a fiftieth of it) and make every lookup slower.
 pub const BLOCK_FILES: u64 = 64;
 
 /// Bytes of a block's checksum.
@@ -35,7 +33,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Takes a LEB128 varint off the front of `bytes`.
+/// Removes a LEB128 varint from the front of `bytes`.
 #[inline]
 pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let (&first, rest) = bytes.split_first()?;
@@ -48,7 +46,7 @@ pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
         let (&byte, rest) = bytes.split_first()?;
         *bytes = rest;
         let part = u64::from(byte & 0x7f);
-        // The tenth byte has room for one bit.
+        // The tenth byte holds only one bit.
         if shift == 63 && part > 1 {
             return None;
         }
@@ -60,7 +58,7 @@ pub fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes `len` bytes off the front of `bytes`.
+/// Removes `len` bytes from the front of `bytes`.
 #[inline]
 pub fn take_bytes<'a>(bytes: &mut &'a [u8], len: u64) -> Option<&'a [u8]> {
     let (taken, rest) = bytes.split_at_checked(usize::try_from(len).ok()?)?;
@@ -68,7 +66,7 @@ pub fn take_bytes<'a>(bytes: &mut &'a [u8], len: u64) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Signed to unsigned so that small changes either way are small numbers.
+/// Maps signed to unsigned numbers, so that small changes in both directions are small numbers.
 fn zigzag(change: u64) -> u64 {
     (change << 1) ^ ((change as i64 >> 63) as u64)
 }
@@ -88,13 +86,13 @@ pub struct EncodedFolder {
     pub body: Vec<u8>,
 }
 
-/// Takes the files of a folder in byte order of their names.
+/// Encodes the files of a folder, given in byte order of their names.
 #[derive(Debug, Default)]
 pub struct FolderEncoder {
     done: EncodedFolder,
     previous: Vec<u8>,
     previous_size: u64,
-    /// Where in the body the block at work starts.
+    /// The offset in the body at which the current block starts.
     start: usize,
 }
 
@@ -148,7 +146,7 @@ impl FolderEncoder {
         }
     }
 
-    /// Writes checksum and length of the block at work, if there is one.
+    /// Writes checksum and length of the current block, if there is one.
     fn close_block(&mut self) {
         let body = &mut self.done.body;
         if let Some((checksum, content)) = body[self.start..].split_first_chunk_mut::<CHECKSUM>() {
@@ -166,23 +164,23 @@ impl FolderEncoder {
     }
 }
 
-/// What a file or folder may be called: no path, nothing that a path would take for something else.
+/// Whether it is a valid file or folder name: not a path, and without special meaning in a path.
 pub fn is_name(name: &[u8]) -> bool {
-    // Linux' own limit is 255 bytes for nearly every file system, 4095 for a whole path.
+    // The limit in Linux is 255 bytes for nearly every file system, and 4095 for a whole path.
     (1..4096).contains(&name.len())
         && name != b"."
         && name != b".."
         && !name.iter().any(|b| matches!(b, 0 | b'/'))
 }
 
-/// Reads a block's files one after the other. The current name stands at the end of the caller's buffer.
+/// Reads the files of a block in order. The current name is at the end of the caller's buffer.
 struct Decoder<'a> {
     rest: &'a [u8],
     size: u64,
 }
 
 impl<'a> Decoder<'a> {
-    /// Checks the block's bytes and reads its first name, which it appends to `name`.
+    /// Verifies the checksum of the block and reads its first name, which it appends to `name`.
     fn begin(block: &'a [u8], name: &mut Vec<u8>) -> Option<Decoder<'a>> {
         let (checksum, mut rest) = block.split_first_chunk::<CHECKSUM>()?;
         if u32::from_le_bytes(*checksum) != crc32fast::hash(rest) {
@@ -194,7 +192,7 @@ impl<'a> Decoder<'a> {
         Some(Decoder { rest, size })
     }
 
-    /// Turns the name that begins at `base` of the buffer into the next one.
+    /// Turns the name that starts at `base` of the buffer into the next one.
     #[inline]
     fn advance(&mut self, base: usize, name: &mut Vec<u8>) -> Option<()> {
         let head = take_varint(&mut self.rest)?;
@@ -206,7 +204,7 @@ impl<'a> Decoder<'a> {
         let end = start.checked_add(usize::try_from(replaced).ok()?)?;
         let slot = name.get_mut(start..end)?;
         if let ([to], [from]) = (&mut *slot, middle) {
-            // A name that counts: one digit.
+            // A numbered name: only one digit differs.
             *to = *from;
         } else if slot.len() == middle.len() {
             slot.copy_from_slice(middle);
@@ -230,11 +228,11 @@ pub(super) fn look_up(block: &[u8], at: u64, name: &mut Vec<u8>) -> Option<u64> 
     is_name(&name[base..]).then_some(decoder.size)
 }
 
-/// The files of an encoded folder, one after the other.
+/// Iterates over the files of an encoded folder.
 #[derive(Debug)]
 pub struct Cursor<'a> {
     folder: &'a EncodedFolder,
-    /// Files already given out, blocks already begun, and where in the body the next block starts.
+    /// Files already returned, blocks already started, and the offset of the next block in the body.
     given: u64,
     block: usize,
     start: usize,
@@ -244,12 +242,12 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Stands before the first file.
+    /// Starts before the first file.
     pub fn new(folder: &'a EncodedFolder) -> Cursor<'a> {
         Cursor { folder, given: 0, block: 0, start: 0, rest: &[], name: Vec::new(), size: 0 }
     }
 
-    /// Goes to the next file. `Some(false)` at the end, `None` if the bytes are no folder.
+    /// Moves to the next file. `Some(false)` at the end, `None` if the bytes are not a valid folder.
     pub fn advance(&mut self) -> Option<bool> {
         if self.given == self.folder.files {
             return Some(false);
@@ -285,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn varints_have_one_reading() {
+    fn varints_are_unambiguous() {
         for number in [0, 1, 127, 128, 300, 1 << 32, u64::MAX - 1, u64::MAX] {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, number);
@@ -302,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_size_either_way_are_small() {
+    fn size_changes_in_both_directions_are_small() {
         for change in [0u64, 1, u64::MAX, 5, u64::MAX - 4, 1 << 63, i64::MAX as u64] {
             assert_eq!(unzigzag(zigzag(change)), change);
         }
@@ -310,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn a_counting_name_of_the_same_size_takes_three_bytes() {
+    fn a_numbered_name_of_the_same_size_takes_three_bytes() {
         let two = encode(&[(b"img_0000123_of_1000000.npz", 5), (b"img_0000223_of_1000000.npz", 5)]);
         let one = encode(&[(b"img_0000123_of_1000000.npz", 5)]);
         assert_eq!(two.body.len() - one.body.len(), 3);
     }
 
     #[test]
-    fn names_out_of_order_doubled_or_impossible_are_refused() {
+    fn unordered_duplicate_and_invalid_names_are_refused() {
         let mut encoder = FolderEncoder::new();
         encoder.push(b"b", 1).unwrap();
         assert_eq!(encoder.push(b"a", 1), Err(BuildError::Order("a".into())));
@@ -329,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_gives_back_what_was_pushed() {
+    fn a_cursor_returns_what_was_pushed() {
         let names: Vec<String> = (0..200).map(|i| format!("{i:03}{}", "x".repeat(i % 7))).collect();
         let files: Vec<(&[u8], u64)> =
             names.iter().enumerate().map(|(i, n)| (n.as_bytes(), i as u64 * 7 % 30)).collect();
@@ -343,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_byte_ends_a_cursor_or_a_look_up() {
+    fn a_flipped_byte_is_detected_by_cursor_and_lookup() {
         let folder = encode(&[(b"alpha", 1), (b"alphabet", 2), (b"beta", 300)]);
         for at in 0..folder.body.len() {
             let mut bad = folder.clone();

@@ -1,5 +1,5 @@
-//! Puts encoded folders together to a catalog. The body is written by the caller as the folders come, so that
-//! only the tables are held here: 40 bytes and a path per folder, 8 bytes per block of 64 files.
+//! Assembles encoded folders into a catalog. The caller writes the bodies as the folders arrive, so only the tables are
+//! in memory: 40 bytes and a path per folder, 8 bytes per block of 64 files.
 
 use std::cmp::Ordering;
 
@@ -9,21 +9,21 @@ use thiserror::Error;
 use super::block::{BLOCK_FILES, EncodedFolder, is_name, put_varint};
 use super::{FLAGS, HEADER, MAGIC, VERSION};
 
-/// What cannot stand in a catalog.
+/// Why something cannot be added to a catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BuildError {
-    #[error("'{0}' is no name that a file or folder can have")]
+    #[error("'{0}' is not a valid name of a file or folder")]
     Name(String),
-    #[error("'{0}' comes out of order or twice")]
+    #[error("'{0}' is out of order or a duplicate")]
     Order(String),
     #[error("the sizes of the files add up to more than 2^64 bytes")]
     TooLarge,
-    #[error("'{0}' has other blocks than files")]
+    #[error("'{0}' has blocks that do not match its files")]
     Blocks(String),
 }
 
-/// Takes folders in `path_order`. The file is: the header (`HEADER` bytes), the bodies as they
-/// were pushed, the tail.
+/// Accepts folders in `path_order`. The file is: the header (`HEADER` bytes), the bodies in the order of `push`, the
+/// tail.
 #[derive(Debug)]
 pub struct Assembler {
     records: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct Assembler {
     position: u64,
 }
 
-/// What stands before and after the bodies.
+/// The parts before and after the bodies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub header: [u8; HEADER as usize],
@@ -50,7 +50,7 @@ pub struct Frame {
 }
 
 impl Assembler {
-    /// `suffixes` are those that files had to have to be listed; none if all were.
+    /// `suffixes` are the required suffixes of listed files; empty if all files were listed.
     pub fn new(suffixes: &[Vec<u8>]) -> Assembler {
         Assembler {
             records: Vec::new(),
@@ -131,7 +131,7 @@ impl Assembler {
     }
 }
 
-/// What of a folder enters the digest: everything but its time.
+/// Adds a folder to the digest: everything except its modification time.
 pub(super) fn hash_folder(content: &mut Sha256, path: &[u8], files: u64, body: &[u8]) {
     content.update((path.len() as u64).to_le_bytes());
     content.update(path);
@@ -140,15 +140,14 @@ pub(super) fn hash_folder(content: &mut Sha256, path: &[u8], files: u64, body: &
     content.update(body);
 }
 
-/// The order of folders in a catalog: name by name, each in byte order. A slash comes before everything else,
-/// so that `train`, `train/0` and `train-more` stand in this order, and what lies below a folder stands
-/// together.
+/// The order of folders in a catalog: component by component, each in byte order. A slash sorts before all other bytes,
+/// so that `train`, `train/0` and `train-more` are in this order, and a folder's subtree is contiguous.
 pub fn path_order(a: &[u8], b: &[u8]) -> Ordering {
     let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
     a.iter().map(rank).cmp(b.iter().map(rank))
 }
 
-/// A folder's path relative to the root: empty, or names with a slash between them.
+/// Whether it is a valid folder path relative to the root: empty, or names separated by slashes.
 pub(super) fn is_path(path: &[u8]) -> bool {
     path.is_empty() || path.split(|byte| *byte == b'/').all(is_name)
 }

@@ -1,6 +1,5 @@
-//! Puts encoded runs of one folder together to one. The names of a large folder come in batches in the file
-//! system's order; each batch is sorted and encoded for itself, so that ten million names take some ten bytes
-//! each while they wait.
+//! Merges encoded runs of one folder. The names of a large folder arrive in batches in the file system's order; each
+//! batch is sorted and encoded separately, so that ten million names take about ten bytes each until they are merged.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -9,7 +8,7 @@ use std::collections::binary_heap::PeekMut;
 use super::block::{Cursor, EncodedFolder, FolderEncoder};
 use super::build::BuildError;
 
-/// A run, ordered by the name that it stands at.
+/// A run, ordered by its current name.
 struct Run<'a>(Cursor<'a>);
 
 impl Ord for Run<'_> {
@@ -32,7 +31,7 @@ impl PartialEq for Run<'_> {
 
 impl Eq for Run<'_> {}
 
-/// Merges sorted runs. A name that is in two of them is an error, as it is in one.
+/// Merges sorted runs. A name that occurs twice is an error, in one run or in two.
 pub fn merge(mut runs: Vec<EncodedFolder>) -> Result<EncodedFolder, BuildError> {
     if runs.len() <= 1 {
         return Ok(runs.pop().unwrap_or_default());

@@ -1,6 +1,6 @@
-//! The catalog of a foreign data set: relative path and size of every file below a folder, in so few bytes
-//! that it can be mapped into memory and shared by all readers of a node. This room knows its bytes;
-//! `engine/catalog` lists folders and writes the file, `store/mapped.rs` maps it.
+//! The catalog of existing files: relative path and size of every file below a folder, small enough to be mapped into
+//! memory and shared by all readers of a node. This module defines its bytes; `engine/catalog` lists folders and writes
+//! the file, `store/mapped.rs` maps it.
 //!
 //! ```text
 //! offset  header, 112 bytes; every number is little endian
@@ -8,21 +8,20 @@
 //!      8  version (u32) = 1; flags (u32) = 0
 //!     16  length of the whole file; files; sum of their sizes; folders; blocks
 //!     56  offsets of folder table, paths, block index, suffixes
-//!     88  digest: the first 16 bytes of SHA-256 over folders and body, times left out
+//!     88  digest: the first 16 bytes of SHA-256 over folders and body, without modification times
 //!    104  CRC-32 of everything from the folder table to the end
 //!    108  CRC-32 of the header up to here
 //!    112  body          blocks of up to 64 files of one folder, each with its own CRC-32: see `block.rs`
 //!         folder table  per folder, in the order of paths: first file, first block, end of its path,
 //!                       modification time (ns since 1970, signed), sum of its files' sizes
-//!         paths         of the folders, relative to the root, one after the other; the root's is empty
+//!         paths         of the folders, relative to the root, concatenated; the root's is empty
 //!         block index   offset of every block
-//!         suffixes      that files had to have to be listed: count, then length and bytes of each (varints)
+//!         suffixes      required suffixes of listed files: count, then length and bytes of each (varints)
 //! ```
 //!
-//! Files are numbered through the folders, and within a folder in byte order of their names. Header and
-//! tables are checked as a whole when a catalog is opened (their checksum, and that they fit together); a
-//! block is checked whenever a file in it is looked up. No byte of the file can change without one of the two
-//! noticing.
+//! Files are numbered across folders, and in a folder in byte order of their names. Header and tables are checked as a
+//! whole when a catalog is opened (their checksum and their consistency); a block is checked whenever a file in it is
+//! looked up. Together the checks detect a change to any byte.
 
 mod block;
 mod build;
@@ -42,27 +41,27 @@ pub use merge::merge;
 
 use crate::names::Name;
 
-/// A byte that is no text, the kind, and a line end that careless transfers change.
+/// A byte that is not text, the type, and a line end that text-mode transfers change.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89FLCAT\r\n";
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const FLAGS: u32 = 0;
-/// Length of the header, and so the offset of the body.
+/// Length of the header, which is the offset of the body.
 pub const HEADER: u64 = 112;
 /// Length of a record of the folder table.
 const RECORD: usize = 40;
 
-/// Why bytes are not taken for a catalog.
+/// Why bytes are not a usable catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CatalogError {
     #[error("this is not a catalog; make one with 'feedline catalog DIR'")]
     NotACatalog,
     #[error(
-        "the catalog has format version {found}, this feedline reads {VERSION}; \
+        "the catalog has format version {found}, but this feedline reads {VERSION}; \
          make it again with 'feedline catalog DIR'"
     )]
     OtherVersion { found: u32 },
     #[error(
-        "the catalog is cut off: it has {found} of {expected} bytes; \
+        "the catalog is truncated: it has {found} of {expected} bytes; \
          make it again with 'feedline catalog DIR'"
     )]
     Truncated { found: u64, expected: u64 },
@@ -72,15 +71,14 @@ pub enum CatalogError {
     NoSuchFile { index: u64, files: u64 },
 }
 
-/// A catalog over bytes of any kind: a slice, or a mapped file, with which it can be kept and sent between
-/// threads.
+/// A catalog in any bytes: a slice, or an owned mapped file that can be sent between threads.
 #[derive(Clone, Debug)]
 pub struct Catalog<B> {
     bytes: B,
     facts: Facts,
 }
 
-/// The header, checked.
+/// The verified header.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
     files: u64,
@@ -97,7 +95,7 @@ struct Facts {
 /// A folder of a catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Folder<'a> {
-    /// Relative to the root, whose own path is empty.
+    /// Relative to the root, which has an empty path.
     pub path: &'a [u8],
     /// Modification time, in nanoseconds since 1970.
     pub mtime_ns: i64,
@@ -109,7 +107,7 @@ pub struct Folder<'a> {
 }
 
 impl<B: AsRef<[u8]>> Catalog<B> {
-    /// Checks header and tables; the cost is that of reading them once.
+    /// Checks header and tables; this reads them once.
     pub fn parse(bytes: B) -> Result<Catalog<B>, CatalogError> {
         let facts = Facts::read(bytes.as_ref())?;
         let catalog = Catalog { bytes, facts };
@@ -133,12 +131,12 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         self.bytes.as_ref().len() as u64
     }
 
-    /// 32 hexadecimal digits. Equal for equal trees: same paths, same sizes, whatever their times.
+    /// 32 hexadecimal digits. Equal for trees with the same paths and sizes; modification times do not matter.
     pub fn digest(&self) -> String {
         self.facts.digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The suffixes that files had to have to be listed; none if all were.
+    /// The required suffixes of listed files; empty if all files were listed.
     pub fn suffixes(&self) -> Vec<Vec<u8>> {
         self.read_suffixes().unwrap_or_default()
     }
@@ -147,7 +145,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         self.facts.folders
     }
 
-    /// Folder number `at` in the order of paths.
+    /// Folder number `at` in path order.
     pub fn folder(&self, at: usize) -> Option<Folder<'_>> {
         let bytes = self.bytes.as_ref();
         let record = |at: usize| -> Option<[u64; 5]> {
@@ -176,8 +174,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         (0..self.facts.folders).filter_map(|at| self.folder(at))
     }
 
-    /// Finds a folder by its path: `Ok` its number, `Err` the number of the first folder behind where it
-    /// would be.
+    /// Finds a folder by its path: `Ok` with its number, or `Err` with the number of the first folder after its place.
     pub fn find_folder(&self, path: &[u8]) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.facts.folders);
         while low < high {
@@ -191,8 +188,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         Err(low)
     }
 
-    /// The numbers of the files in a folder and everything below it, which stand together. Empty if there is
-    /// none.
+    /// The numbers of the files in a folder and its subtree, which are contiguous. Empty if there are none.
     pub fn below(&self, path: &[u8]) -> Range<u64> {
         let first_file = |at: Result<usize, usize>| {
             self.folder(at.unwrap_or_else(|at| at)).map_or(self.facts.files, |folder| folder.first_file)
@@ -200,13 +196,12 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         if path.is_empty() {
             return 0..self.facts.files;
         }
-        // What comes behind the folder's own subtree has another byte than a slash there, at least this one.
+        // Folders after the subtree have another byte than a slash at this place, which is at least this one.
         first_file(self.find_folder(path))..first_file(self.find_folder(&[path, b"\x01"].concat()))
     }
 
-    /// Writes the path of file `index`, relative to the root, into `name` and returns its size. Takes the
-    /// logarithm of the number of folders and at most 64 names of time, and no memory once the buffer is long
-    /// enough.
+    /// Writes the path of file `index`, relative to the root, into `name` and returns its size. The time is logarithmic
+    /// in the number of folders, plus at most 64 names; it allocates only if the buffer is too short.
     pub fn entry(&self, index: u64, name: &mut Name) -> Result<u64, CatalogError> {
         name.refill(|buffer| {
             let folder = self.folder_of(index)?;
@@ -214,7 +209,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
             if !folder.path.is_empty() {
                 buffer.push(b'/');
             }
-            // Checked once more: what is mapped may have been changed by others since it was opened.
+            // Checked again: another process may have changed the mapped file since it was opened.
             let within = index.checked_sub(folder.first_file).ok_or(corrupt(self.facts.records_at))?;
             let block = folder.first_block.checked_add(within / BLOCK_FILES);
             let range = block.and_then(|block| self.block(block)).ok_or(corrupt(self.facts.blocks_at))?;
@@ -223,7 +218,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         })
     }
 
-    /// The files of folder `at`, as they were encoded.
+    /// The files of folder `at` in encoded form.
     pub fn encoded(&self, at: usize) -> Result<EncodedFolder, CatalogError> {
         let folder = self.folder(at).ok_or(corrupt(self.facts.records_at))?;
         let mut encoded =
@@ -253,14 +248,13 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         if content.finalize()[..16] == self.facts.digest { Ok(()) } else { Err(corrupt(HEADER as usize)) }
     }
 
-    /// The folder that holds file `index`.
+    /// The folder that contains file `index`.
     fn folder_of(&self, index: u64) -> Result<Folder<'_>, CatalogError> {
         if index >= self.facts.files {
             return Err(CatalogError::NoSuchFile { index, files: self.facts.files });
         }
-        // The last folder that begins at or before the file. Of several that begin at the same file all but
-        // the last are empty. Only the first field of a record is looked at on the way, as this is done per
-        // sample.
+        // The last folder that starts at or before the file. If several start at the same file, all but the last are
+        // empty. Only the first field of each record is read, because this runs for every sample.
         let bytes = self.bytes.as_ref();
         let (mut low, mut high) = (0, self.facts.folders);
         while high - low > 1 {
@@ -273,7 +267,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         self.folder(low).ok_or(corrupt(self.facts.records_at))
     }
 
-    /// Where block `at` lies.
+    /// The byte range of block `at`.
     fn block(&self, at: u64) -> Option<Range<usize>> {
         let at = usize::try_from(at).ok().filter(|at| *at < self.facts.blocks)?;
         let bytes = self.bytes.as_ref();
@@ -282,8 +276,8 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         Some(offset(at)?..end)
     }
 
-    /// Checks that the folder table is one: paths in order, files and blocks numbered through, sizes that add
-    /// up.
+    /// Checks that the folder table is valid: paths in order, contiguous numbers of files and blocks, consistent sums
+    /// of sizes.
     fn check_folders(&self) -> Result<(), CatalogError> {
         let bad = |at: usize| corrupt(self.facts.records_at + at * RECORD);
         let (mut files, mut blocks, mut sum) = (0u64, 0u64, 0u64);
@@ -306,7 +300,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         if whole { Ok(()) } else { Err(bad(0)) }
     }
 
-    /// Checks that the blocks follow each other through the body.
+    /// Checks that the blocks are contiguous and fill the body.
     fn check_blocks(&self) -> Result<(), CatalogError> {
         let mut position = HEADER as usize;
         for at in 0..self.facts.blocks {
@@ -346,7 +340,7 @@ impl Facts {
         if word(header, 108) != Some(crc32fast::hash(&header[..108])) {
             return Err(corrupt(0));
         }
-        // Unknown flags mean a layout of tomorrow.
+        // Unknown flags mean a later layout.
         if word(header, 12) != Some(FLAGS) {
             return Err(CatalogError::OtherVersion { found: version });
         }
@@ -380,7 +374,7 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Checks that the sections follow each other and have the length that the counts ask for.
+    /// Checks that the sections are contiguous and have the lengths that the counts require.
     fn check_sections(&self, bytes: &[u8]) -> Result<(), CatalogError> {
         let records = self.folders.checked_mul(RECORD).and_then(|len| self.records_at.checked_add(len));
         let blocks = self.blocks.checked_mul(8).and_then(|len| self.blocks_at.checked_add(len));

@@ -1,4 +1,4 @@
-//! Whatever goes in comes out; whatever is damaged is refused, and never by a panic.
+//! A catalog returns what was written; damaged catalogs are refused without a panic.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A folder's time and its files by name.
+/// A folder's modification time, and its files by name.
 type Content = (i64, BTreeMap<Vec<u8>, u64>);
 /// Folders by path.
 type Tree = BTreeMap<Vec<u8>, Content>;
@@ -32,7 +32,7 @@ fn encode(tree: &Tree, suffixes: &[Vec<u8>]) -> Vec<u8> {
     [frame.header.as_slice(), &body, &frame.tail].concat()
 }
 
-/// Every file as a whole path with its size, in the catalog's order.
+/// Every file with its full path and size, in the catalog's order.
 fn files(tree: &Tree) -> Vec<(Vec<u8>, u64)> {
     let mut all = Vec::new();
     for (path, (_, files)) in ordered(tree) {
@@ -81,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_file_comes_back(tree in tree(), suffixes in proptest::collection::vec(name(), 0..3)) {
+    fn every_file_is_returned(tree in tree(), suffixes in proptest::collection::vec(name(), 0..3)) {
         let bytes = encode(&tree, &suffixes);
         let catalog = Catalog::parse(bytes.as_slice()).unwrap();
         let expected = files(&tree);
@@ -110,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_noticed_wherever_it_is(
+    fn a_change_of_any_byte_is_detected(
         tree in tree(), at in any::<prop::sample::Index>(), flip in 1u8..
     ) {
         let mut bytes = encode(&tree, &[]);
@@ -118,8 +118,7 @@ proptest! {
         bytes[at] ^= flip;
         match Catalog::parse(bytes.as_slice()) {
             Err(_) => {}
-            // Only the body is not looked at on opening. A file in a damaged block is refused, the others are
-            // right.
+            // Opening does not read the body. A file in a damaged block is refused; the others are correct.
             Ok(catalog) => {
                 prop_assert!(at >= HEADER as usize && at < catalog.facts.records_at);
                 prop_assert!(catalog.verify().is_err());
@@ -137,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_is_noticed_wherever_it_is(tree in tree(), at in any::<prop::sample::Index>()) {
+    fn truncation_at_any_byte_is_detected(tree in tree(), at in any::<prop::sample::Index>()) {
         let bytes = encode(&tree, &[]);
         let cut = &bytes[..at.index(bytes.len())];
         let error = Catalog::parse(cut).unwrap_err();
@@ -145,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_with_right_checksums_is_refused_or_harmless(
+    fn garbage_with_valid_checksums_is_refused_or_harmless(
         tree in tree(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4)
     ) {
@@ -154,7 +153,7 @@ proptest! {
             let at = at.index(bytes.len() - 12) + 12;
             bytes[at] = value;
         }
-        // A writer gone mad would still compute the sums, so that the checks behind them are all there is.
+        // A broken writer would still compute valid checksums, so only the other checks remain.
         let records_at = usize::try_from(number(&bytes, 56).unwrap()).unwrap_or(0).min(bytes.len());
         let tail = crc32fast::hash(&bytes[records_at..]).to_le_bytes();
         bytes[104..108].copy_from_slice(&tail);
@@ -171,7 +170,7 @@ proptest! {
 }
 
 #[test]
-fn names_as_dlio_gives_them_take_less_than_five_bytes() {
+fn dlio_names_take_less_than_five_bytes() {
     let bytes = encode(&dlio(100_000, 100), &[]);
     let catalog = Catalog::parse(bytes.as_slice()).unwrap();
     let per_file = bytes.len() as f64 / catalog.files() as f64;
@@ -179,7 +178,7 @@ fn names_as_dlio_gives_them_take_less_than_five_bytes() {
 }
 
 #[test]
-fn what_is_no_catalog_says_so() {
+fn bytes_that_are_not_a_catalog_are_refused() {
     for bytes in [b"".as_slice(), b"hello", &[0; 4096]] {
         assert_eq!(Catalog::parse(bytes).unwrap_err(), CatalogError::NotACatalog);
     }
@@ -195,12 +194,12 @@ fn what_is_no_catalog_says_so() {
 }
 
 #[test]
-fn the_digest_is_that_of_paths_and_sizes() {
+fn the_digest_covers_paths_and_sizes() {
     let digest = |tree: &Tree| Catalog::parse(encode(tree, &[])).unwrap().digest();
     let tree = dlio(300, 3);
     let mut other = tree.clone();
     other.get_mut(b"train".as_slice()).unwrap().0 = 99;
-    assert_eq!(digest(&tree), digest(&other), "times do not count");
+    assert_eq!(digest(&tree), digest(&other), "modification times do not count");
     let files = &mut other.get_mut(b"train/001".as_slice()).unwrap().1;
     *files.values_mut().next().unwrap() += 1;
     assert_ne!(digest(&tree), digest(&other), "sizes do");
@@ -208,7 +207,7 @@ fn the_digest_is_that_of_paths_and_sizes() {
 }
 
 #[test]
-fn empty_folders_stand_between_full_ones() {
+fn empty_folders_between_full_ones_are_kept() {
     let file = |name: &str| BTreeMap::from([(name.as_bytes().to_vec(), 1)]);
     let mut tree = Tree::new();
     for (path, files) in
@@ -231,7 +230,7 @@ fn empty_folders_stand_between_full_ones() {
 }
 
 #[test]
-fn what_lies_below_a_folder_stands_together() {
+fn the_subtree_of_a_folder_is_contiguous() {
     let mut tree = Tree::new();
     for path in ["train", "train!", "train-more", "train/0", "train/0/a", "train/1", "valid", "train\u{1}"] {
         tree.insert(path.as_bytes().to_vec(), (0, BTreeMap::from([(b"x".to_vec(), 1)])));

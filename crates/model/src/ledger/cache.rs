@@ -1,6 +1,6 @@
-//! What was seen of the page cache in one phase: what was done to it before, which pages were in memory right before
-//! they were read, and how many bytes the storage below it delivered meanwhile. Exact counts that add up; what could
-//! not be told stands here with its reason.
+//! Observations of the page cache in one phase: how it was prepared, which pages were in memory right before they were
+//! read, and how many bytes the storage delivered meanwhile. These are exact counts that add up. Facts that could not
+//! be determined are recorded with the reason.
 
 use std::collections::BTreeSet;
 use std::ops::AddAssign;
@@ -12,31 +12,31 @@ use crate::units::Nanos;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheSeen {
-    /// The files that the phase reads. All nodes read from the same ones.
+    /// The files that the phase reads. All nodes read the same files.
     #[serde(default)]
     pub stored: Stored,
     pub made: Made,
     pub counted: Counted,
-    /// Bytes that fetches asked for, those that a fetch asks for more than once counted once: libraries read parts of
-    /// a file again, which no storage sees.
+    /// Bytes that fetches requested. Bytes that one fetch requests more than once count once: libraries re-read parts
+    /// of a file, and those requests never reach the storage.
     pub needed_bytes: u64,
-    /// Where files are read more than once in an epoch, how much of that was asked for before.
+    /// If files are read more than once in an epoch: how much was requested before.
     #[serde(default)]
     pub repeats: Repeats,
-    /// How some of the files are stored.
+    /// How a sample of the files is stored.
     #[serde(default)]
     pub layout: Layout,
-    /// What came from the storage, by the kernel's counter that fits its file system.
+    /// Bytes that the storage delivered, from the kernel counter that fits the file system.
     pub storage: Amount,
-    /// Whether that counter may miss some of it: then a small number shows nothing.
+    /// Whether that counter may miss bytes; a low value then proves nothing.
     pub storage_is_least: bool,
-    /// What the block device below the files delivered, to whomever.
+    /// Bytes that the block device below the files delivered, to any process.
     pub device: Amount,
-    /// What could not be told, and why.
+    /// Why something could not be determined.
     pub untold: BTreeSet<String>,
 }
 
-/// The files of a split; zero where they are not known.
+/// The files of a split; zero if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stored {
     pub files: u64,
@@ -44,83 +44,84 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// What two nodes say of the same files: it is the same, or one of them does not know.
+    /// Two nodes' values for the same files: equal, or one of them is unknown.
     fn larger(self, other: Stored) -> Stored {
         let Stored { files, bytes } = other;
         Stored { files: self.files.max(files), bytes: self.bytes.max(bytes) }
     }
 }
 
-/// How the cache was made ready for the phase.
+/// How the cache was prepared for the phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
-    /// Files that were looked at, and their pages.
+    /// The examined files, and their pages.
     pub files: u64,
     pub pages: u64,
-    /// Those of the pages that were in memory before and after.
+    /// The pages that were in memory before and after.
     pub found: u64,
     pub after: u64,
-    /// How often the whole host's cache was emptied.
+    /// How often the page cache of the whole host was dropped.
     pub host_drops: u64,
     pub time_ns: Nanos,
 }
 
-/// Ranges of files that an epoch asks for again, which the storage need not deliver twice. Where there are too many to
-/// remember, those of a random subset.
+/// Ranges of files that an epoch requests again, which the storage need not deliver twice. If there are too many to
+/// track, those of a random subset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repeats {
-    /// Bytes of the subset that were needed, as in `needed_bytes`.
+    /// Bytes needed in the subset, as in `needed_bytes`.
     pub needed_bytes: u64,
-    /// Those of them that an earlier fetch of the epoch had asked for, in exactly the same range.
+    /// Those that an earlier fetch of the epoch requested in exactly the same range.
     pub repeated_bytes: u64,
 }
 
-/// How files are stored. Some are looked at before each phase.
+/// How files are stored. A sample is examined before each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     pub files: u64,
     pub bytes: u64,
-    /// Holes, and blocks that were reserved but never written: both are read as zeros, from no storage.
+    /// Holes, and blocks that were reserved but never written: both read as zeros without access to storage.
     pub hole_bytes: u64,
     pub compressed_bytes: u64,
     /// Stored inside the file's metadata.
     pub inline_bytes: u64,
 }
 
-/// Fetches that brought bytes, by what is known of their pages; and the pages of those that were counted.
+/// Fetches that read bytes, by what is known about their pages; and the pages of those that were counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     pub fetches: u64,
-    /// Not drawn into the sample.
+    /// Not in the sample.
     pub left_out: u64,
-    /// The kernel did not say.
+    /// The kernel did not report the pages.
     pub refused: u64,
-    /// Of these, the fetches of files that belong to another user.
+    /// Among these, fetches of files that belong to another user.
     #[serde(default)]
     pub not_permitted: u64,
-    /// Not counted by a lane that should have: it is unknown where these bytes came from.
+    /// Not counted, although the lane should have done so: the source of these bytes is unknown.
     pub unasked: u64,
-    /// Of `fetches`, those of which only some pages could be asked about.
+    /// Among `fetches`, those with only some of their pages counted.
     #[serde(default)]
     pub in_part: u64,
     pub pages: u64,
     /// In memory right before they were read.
     pub resident: u64,
-    /// The sum of squares of the pages of each fetch, which says what a sample of unequal fetches is worth.
+    /// The sum over fetches of the square of their pages, which gives the effective size of a sample of unequal
+    /// fetches.
     pub pages_squared: u64,
-    /// Where files are read more than once in an epoch: the pages that were compared with this process's own earlier
-    /// reads, and those of them that were in memory though none of these reads explains it.
+    /// If files are read more than once in an epoch: the pages that were compared with this process's own earlier
+    /// reads, and those that were in memory although none of these reads explains it.
     #[serde(default)]
     pub followed: u64,
     #[serde(default)]
     pub foreign: u64,
 }
 
-/// A number of bytes that not everyone could tell.
+/// A number of bytes that may be unknown on some nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amount {
     pub bytes: u64,
-    /// How often it was told, and how often it could not be.
+    /// How often it was known, and how often it was not.
     pub told: u64,
     pub untold: u64,
 }
@@ -131,27 +132,27 @@ impl Amount {
         Amount { bytes: bytes.unwrap_or(0), told, untold: 1 - told }
     }
 
-    /// `None` if somebody could not tell.
+    /// `None` if it was unknown at least once.
     pub fn known(&self) -> Option<u64> {
         (self.told > 0 && self.untold == 0).then_some(self.bytes)
     }
 }
 
 impl Counted {
-    /// Adds a fetch all of whose pages were counted.
+    /// Adds a fetch with all of its pages counted.
     pub fn add(&mut self, resident: u64, pages: u64) {
         let pages_squared = pages.saturating_mul(pages);
         *self += Counted { fetches: 1, pages, resident, pages_squared, ..Counted::default() };
     }
 
-    /// The share of the pages that were in memory, 0 to 1.
+    /// The share of pages in memory, 0 to 1.
     pub fn resident_share(&self) -> Option<f64> {
         (self.pages > 0).then(|| self.resident as f64 / self.pages as f64)
     }
 
-    /// Where that share lies: it is exact if all pages of all fetches were counted. A sample of unequal fetches is
-    /// worth as much as this many equal ones (Kish): each fetch's share lies between 0 and 1, so it varies at most as a
-    /// coin does.
+    /// The confidence interval of that share; exact if all pages of all fetches were counted. A sample of unequal
+    /// fetches counts as the equivalent number of equal ones (Kish). Each fetch's share is between 0 and 1, so it
+    /// varies at most as a coin does.
     pub fn resident_interval(&self) -> Option<Confidence> {
         let is_sample = self.left_out > 0 || self.in_part > 0;
         Some(Counted::interval(self.resident_share()?, self.fetches_worth(), is_sample))
@@ -161,12 +162,13 @@ impl Counted {
         (self.pages as f64).powi(2) / self.pages_squared.max(1) as f64
     }
 
-    /// The share of the followed pages that something else than this process has brought into memory.
+    /// The share of the tracked pages that this process did not load into memory.
     pub fn foreign_share(&self) -> Option<f64> {
         (self.followed > 0).then(|| self.foreign as f64 / self.followed as f64)
     }
 
-    /// Where that share lies. Pages are followed in groups of about `group` neighbours, which may all be alike.
+    /// The confidence interval of that share. Pages are tracked in groups of about `group` neighbours, which may be
+    /// correlated.
     fn foreign_interval(&self, group: u64) -> Option<Confidence> {
         let is_subset = self.left_out > 0 || self.followed < self.pages;
         let groups = (self.followed as f64 / group.max(1) as f64).max(1.0);
@@ -174,7 +176,7 @@ impl Counted {
         Some(Counted::interval(self.foreign_share()?, worth, is_subset || self.in_part > 0))
     }
 
-    /// Wilson's interval for a share of a sample of this size.
+    /// Wilson's interval for a share in a sample of this size.
     fn interval(share: f64, worth: f64, is_sample: bool) -> Confidence {
         if !is_sample {
             return Confidence { low: share, high: share };
@@ -187,24 +189,24 @@ impl Counted {
     }
 }
 
-/// The size of a page for an estimate of how many of them are alike, and the pages of a region (`store::Footprint`).
+/// The page size for an estimate of how many pages are correlated, and the pages of a region (`store::Footprint`).
 const PAGE: u64 = 4096;
 const REGION_PAGES: u64 = (16 << 20) / PAGE;
 
-/// The normal distribution's quantile for an interval of 95 %.
+/// The normal distribution's quantile for a 95 % interval.
 const NORMAL_95: f64 = 1.959_964;
 
-/// What a result says about the cache in one phase.
+/// The figures for the page cache in one phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CacheFigures {
     /// Bytes from the storage over bytes needed; below 1 the rest came from memory.
     pub storage_share: Option<f64>,
     pub storage_bytes: Option<u64>,
     pub device_bytes: Option<u64>,
-    /// Share of the pages in memory right before they were read, and its interval where a sample was counted.
+    /// Share of pages in memory right before they were read, and its interval if a sample was counted.
     pub resident_share: Option<f64>,
     pub resident_interval: Option<Confidence>,
-    /// Share of the pages in memory that no earlier read of this process explains, where files are read again.
+    /// Share of pages in memory that no earlier read of this process explains, if files are read again.
     pub foreign_share: Option<f64>,
     pub foreign_interval: Option<Confidence>,
     pub made: Made,
@@ -230,21 +232,21 @@ impl CacheSeen {
         }
     }
 
-    /// Where the share of foreign pages lies. What is followed are whole files, or regions of large ones, whose pages
-    /// may all be alike.
+    /// The confidence interval of the share of foreign pages. Whole files, or regions of large ones, are tracked; their
+    /// pages may be correlated.
     pub fn foreign_interval(&self) -> Option<Confidence> {
         let Stored { files, bytes } = self.stored;
         self.counted.foreign_interval((bytes / files.max(1) / PAGE).clamp(1, REGION_PAGES))
     }
 
-    /// What came from the storage over what had to come from there. `None` if nothing was needed, or it is not known.
+    /// Bytes from the storage over bytes that had to come from there. `None` if none were needed or the number is
+    /// unknown.
     pub fn storage_share(&self) -> Option<f64> {
         let needed = self.distinct_bytes();
         self.storage.known().filter(|_| needed > 0.0).map(|bytes| bytes as f64 / needed)
     }
 
-    /// What had to come from the storage: what was asked for, without what was asked for again, and never more than
-    /// there is.
+    /// Bytes that had to come from the storage: the requested bytes without repetitions, at most the size of the files.
     fn distinct_bytes(&self) -> f64 {
         let Repeats { needed_bytes, repeated_bytes } = self.repeats;
         let once = 1.0 - repeated_bytes as f64 / needed_bytes.max(1) as f64;
@@ -334,7 +336,7 @@ impl AddAssign for Counted {
         self.in_part += in_part;
         self.pages += pages;
         self.resident += resident;
-        // Saturating still commutes and associates; beyond it a sample is worth no less than it says.
+        // Saturating addition still commutes and associates; only samples of billions of pages reach the limit.
         self.pages_squared = self.pages_squared.saturating_add(pages_squared);
         self.followed += followed;
         self.foreign += foreign;
@@ -355,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_is_known_when_everybody_told() {
+    fn an_amount_is_known_if_every_part_is() {
         let sum = |parts: &[Option<u64>]| {
             let mut sum = Amount::default();
             parts.iter().for_each(|part| sum += Amount::new(*part));
@@ -369,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_has_an_interval_and_a_whole_has_none() {
+    fn a_sample_has_an_interval_and_a_full_count_has_none() {
         let mut counted = Counted::default();
         assert_eq!(counted.resident_interval(), None);
         (0..100).for_each(|fetch| counted.add(if fetch < 10 { 28 } else { 0 }, 28));
@@ -381,11 +383,11 @@ mod tests {
         let mut none = Counted { left_out: 1, ..Counted::default() };
         (0..100).for_each(|_| none.add(0, 28));
         let high = none.resident_interval().unwrap().high;
-        assert!((high - 0.0370).abs() < 1e-4, "nothing in 100 is not nothing at all: {high}");
+        assert!((high - 0.0370).abs() < 1e-4, "none in a sample of 100 does not prove none in all: {high}");
     }
 
     #[test]
-    fn few_large_fetches_are_worth_less_than_many_small_ones() {
+    fn a_few_large_fetches_weigh_less_than_many_small_ones() {
         let mut counted = Counted { left_out: 1, ..Counted::default() };
         (0..100).for_each(|_| counted.add(1, 10));
         let even = counted.resident_interval().unwrap();

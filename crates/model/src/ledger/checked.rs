@@ -1,4 +1,4 @@
-//! What was compared of the bytes that came with what the files should hold, and what that took.
+//! Comparisons of the bytes read with the expected content, and their cost.
 
 use std::ops::AddAssign;
 
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::Nanos;
 
-/// A fetch brings what a reader reads of one file at a time; each is counted in one place only.
+/// A fetch reads the bytes of one file that a reader needs at a time. Each fetch is counted in one field only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
-    /// Fetches of which something was compared.
+    /// Fetches with compared bytes.
     pub fetches: u64,
-    /// Fetches of our files of which nothing was: what should stand in them takes too much to find out.
+    /// Fetches of generated files without compared bytes: their expected content is too expensive to compute.
     pub unknown: u64,
-    /// Fetches of files that somebody else wrote: nobody knows what they should hold.
+    /// Fetches of existing files: their expected content is unknown.
     pub foreign: u64,
-    /// Fetches that brought wrong bytes.
+    /// Fetches that returned wrong bytes.
     pub wrong: u64,
-    /// Bytes that were compared, and were right.
+    /// Bytes that were compared and correct.
     pub bytes: u64,
-    /// From the moment a comparison began to the moment it ended; no part of any read.
+    /// Time spent comparing; not part of any read.
     pub ns: Nanos,
 }
 

@@ -1,5 +1,5 @@
-//! Under which conditions a run was made: how the data was to be read and how it was, what could not be honoured, and
-//! what else the hosts were busy with. Beside plan and rows this is all that the rules of the verdict go by.
+//! The conditions of a run: how the data should be read and was read, which settings had no effect, and what else the
+//! hosts did. The rules of the verdict use only these, the plan and the rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
@@ -9,48 +9,48 @@ use serde::{Deserialize, Serialize};
 /// The conditions of a run, over all nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conditions {
-    /// Settings that were given, that change what is measured, and that this version cannot honour.
+    /// Settings that change what is measured but have no effect in this version.
     pub unhonoured: BTreeSet<String>,
-    /// How the data was read, property by property, in the words of the stores.
+    /// How the data was read, by property, in the terms of the I/O backends.
     pub modes: BTreeMap<String, ModeSeen>,
-    /// By the host's name.
+    /// By host name.
     pub hosts: BTreeMap<String, HostSeen>,
 }
 
-/// One property of the road to the data: as it was asked for and as it turned out. Nodes may differ in it.
+/// One property of data access, as requested and as observed. Nodes may differ in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModeSeen {
-    /// Empty where there was nothing to ask for.
+    /// Empty if nothing was requested.
     pub requested: BTreeSet<String>,
     pub observed: BTreeSet<String>,
 }
 
-/// What the kernel of one host says of itself and of the time of the run.
+/// What the kernel of one host reports about itself and the time of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSeen {
     pub kernels: BTreeSet<String>,
     pub clock_sources: BTreeSet<String>,
-    /// What limited the run to less memory or CPU time than the host has, such as a control group.
+    /// Limits that gave the run less memory or CPU time than the host has, such as a control group.
     #[serde(default)]
     pub limits: BTreeSet<String>,
-    /// How often the counts below were taken; zero means that they are not known.
+    /// How often the counters below were read; zero means that they are unknown.
     pub readings: u64,
-    /// CPU time of all cores in the kernel's ticks: all there was, what the hypervisor gave to others, and what others
-    /// than the run used on this host. Kernel threads are others, also those that work for it.
+    /// CPU time of all cores in kernel ticks: in total, taken by the hypervisor, and used by other processes on this
+    /// host. Kernel threads count as other processes, even those that work for the run.
     pub ticks: u64,
     pub stolen_ticks: u64,
     pub foreign_ticks: u64,
-    /// Pages that came back from swap.
+    /// Pages read back from swap.
     pub swapped_in_pages: u64,
 }
 
 impl Conditions {
-    /// Notes what was asked for.
+    /// Records a requested value.
     pub fn request(&mut self, property: &str, value: &str) {
         self.modes.entry(property.to_owned()).or_default().requested.insert(value.to_owned());
     }
 
-    /// Notes how it turned out.
+    /// Records an observed value.
     pub fn observe(&mut self, property: &str, value: &str) {
         self.modes.entry(property.to_owned()).or_default().observed.insert(value.to_owned());
     }

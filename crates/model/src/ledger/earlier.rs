@@ -1,11 +1,11 @@
-//! Ledgers of earlier versions: what they lack and their plan knows.
+//! Ledgers of earlier versions: adds the facts that they lack from their plan.
 
 use super::{Ledger, Stored};
 use crate::plan::TrainingPlan;
 
 impl Ledger {
-    /// The ledger of a run of this plan, with the facts that earlier versions did not write: the planned steps of each
-    /// rank, and the files that each phase reads.
+    /// Adds the facts that earlier versions did not write: the planned steps of each rank, and the files that each
+    /// phase reads.
     #[must_use]
     pub fn completed_from(mut self, plan: &TrainingPlan) -> Ledger {
         for ((_, phase, _), row) in self.ranks.iter_mut().filter(|(_, row)| row.steps_planned == 0) {

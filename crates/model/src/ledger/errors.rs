@@ -1,5 +1,5 @@
-//! The errors that reading met: how many of each kind, and a few of them in full. Which examples are kept does not
-//! depend on the order in which threads and nodes add theirs up.
+//! Read errors: how many of each kind, and a few of them in full. Which examples are kept does not depend on the order
+//! in which threads and nodes add theirs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::grouped;
 
-/// Examples that are kept of each kind.
+/// The number of examples per kind.
 pub const EXAMPLES: usize = 4;
 
-/// One error: where it was met, and what was said.
+/// One error: where it occurred, and its message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Example {
     pub rank: u64,
     pub step: u64,
     pub file: String,
-    /// Where in the file the store was at work.
+    /// The offset at which the I/O backend failed.
     pub offset: u64,
     pub message: String,
 }
@@ -30,7 +30,7 @@ impl fmt::Display for Example {
     }
 }
 
-/// The errors of one kind. Of all examples the first by rank, step, file and offset are kept.
+/// The errors of one kind. Keeps the first examples by rank, step, file and offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Met {
     pub count: u64,
@@ -46,7 +46,8 @@ impl AddAssign for Met {
     }
 }
 
-/// Errors by kind. A kind is a short word: the kernel's name of the error, or one of ours (`short`, `long`, `damaged`).
+/// Errors by kind. A kind is a short word: the kernel's name of the error, or one of our own (`short`, `long`,
+/// `damaged`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Errors {
@@ -62,12 +63,12 @@ impl Errors {
         self.kinds.is_empty()
     }
 
-    /// Of all kinds.
+    /// Over all kinds.
     pub fn count(&self) -> u64 {
         self.kinds.values().map(|met| met.count).sum()
     }
 
-    /// Kind by kind.
+    /// By kind.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, &Met)> {
         self.kinds.iter().map(|(kind, met)| (kind.as_str(), met))
     }

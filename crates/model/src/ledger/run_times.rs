@@ -1,4 +1,4 @@
-//! When a run was, how long it took, and how much CPU time it used.
+//! When a run took place, how long it took, and how much CPU time it used.
 
 use std::ops::AddAssign;
 
@@ -9,10 +9,10 @@ use crate::units::Nanos;
 /// The times of a run over all nodes; empty if they were not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTimes {
-    /// Local time that sorts.
+    /// Local time, in a form that sorts.
     pub start: String,
     pub end: String,
-    /// Of the longest node.
+    /// Of the node that took longest.
     #[serde(rename = "wall_ns")]
     pub wall: Nanos,
     /// Of all nodes together.

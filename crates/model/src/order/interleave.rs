@@ -1,11 +1,11 @@
-//! Taking samples from several files in turn, as tf.data's interleave does: a rearrangement of one rank's stretch of
-//! the order, computed where it is needed.
+//! Reads samples from several files in turn, like tf.data's interleave: a permutation of one rank's part of the order,
+//! computed on demand.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// So many files side by side, so many samples of each in turn.
+/// The number of files that are read in turn, and the number of samples per turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interleave {
     pub cycle: u64,
@@ -16,9 +16,9 @@ impl Interleave {
     /// One file after the other.
     pub const NONE: Interleave = Interleave { cycle: 1, block: 1 };
 
-    /// The position of the order that is taken at `position` of a rank's `stretch`, and how many from there on follow
-    /// in the same file. Only files that lie wholly in the stretch take part: what it begins or ends in the middle
-    /// of is taken as it stands.
+    /// The position in the order that is read at `position` of a rank's `stretch`, and how many following samples come
+    /// from the same file. Only files entirely in the stretch take part; a partial file at its start or end is read in
+    /// place.
     pub fn place(&self, stretch: &Range<u64>, per_file: u64, position: u64) -> (u64, u64) {
         if self.cycle <= 1 || per_file == 1 {
             return (position, stretch.end - position);
@@ -36,8 +36,7 @@ impl Interleave {
         (begin + file * per_file + within, run)
     }
 
-    /// Which of `files` files it is the turn of after `taken` samples, the place in it, and the samples of this turn
-    /// that are left.
+    /// After `taken` samples: which of `files` files is next, the place in it, and the samples left in this turn.
     fn turn(&self, taken: u64, files: u64, per_file: u64) -> (u64, u64, u64) {
         let block = self.block.clamp(1, per_file);
         let whole = per_file / block;
@@ -45,7 +44,7 @@ impl Interleave {
             let turn = taken / block;
             return (turn % files, turn / files * block + taken % block, block - taken % block);
         }
-        // What does not fill a block comes last.
+        // Samples that do not fill a block come last.
         let (rest, beyond) = (per_file % block, taken - files * whole * block);
         (beyond / rest, whole * block + beyond % rest, rest - beyond % rest)
     }
@@ -67,14 +66,14 @@ mod tests {
         assert_eq!(taken(2, 1, 3, 0..6), [0, 3, 1, 4, 2, 5]);
         assert_eq!(taken(2, 2, 3, 0..6), [0, 1, 3, 4, 2, 5]);
         assert_eq!(taken(2, 1, 2, 0..6), [0, 2, 1, 3, 4, 5], "the last round has one file");
-        assert_eq!(taken(2, 1, 2, 1..6), [1, 2, 4, 3, 5], "a file that was begun by another comes first");
+        assert_eq!(taken(2, 1, 2, 1..6), [1, 2, 4, 3, 5], "a partial file comes first");
         assert_eq!(taken(1, 1, 3, 0..6), [0, 1, 2, 3, 4, 5]);
         assert_eq!(taken(9, 1, 2, 0..4), [0, 2, 1, 3], "fewer files than turns");
     }
 
     proptest! {
         #[test]
-        fn every_position_is_taken_once_and_runs_are_true(
+        fn every_position_is_read_once_and_runs_are_contiguous(
             cycle in 1u64..6, block in 1u64..6, per_file in 1u64..9, start in 0u64..40, len in 1u64..80,
         ) {
             let stretch = start..start + len;

@@ -1,5 +1,5 @@
-//! The order in which an epoch visits its samples: `sample = order(seed, epoch, position)`, computed where it is
-//! needed. Nobody holds a list, so memory does not depend on the number of samples.
+//! The order in which an epoch reads its samples: `sample = order(seed, epoch, position)`, computed on demand. No list
+//! is stored, so memory does not depend on the number of samples.
 
 mod interleave;
 mod permutation;

@@ -7,7 +7,7 @@ use super::mix;
 /// nanoseconds more and keep small domains (tens of samples) from looking alike under different keys.
 const ROUNDS: usize = 6;
 
-/// One order of `[0, n)`.
+/// A permutation of `[0, n)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Permutation {
     n: u64,
@@ -17,10 +17,10 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The largest domain: two halves of 24 bits still leave the round function room to mix.
+    /// The largest domain: with two halves of 24 bits the round function still mixes well.
     pub const MAX: u64 = 1 << 48;
 
-    /// The permutation of `[0, n)` that belongs to `key`. `n` must lie in 1..=`MAX`.
+    /// The permutation of `[0, n)` for `key`. `n` must be in 1..=`MAX`.
     pub fn new(n: u64, key: u64) -> Permutation {
         debug_assert!((1..=Self::MAX).contains(&n));
         // At least two bits, so that both halves exist.
@@ -32,11 +32,11 @@ impl Permutation {
         Permutation { n, low_bits: bits / 2, high_bits: bits - bits / 2, keys }
     }
 
-    /// Where position `i` of `[0, n)` goes.
+    /// The image of `i` in `[0, n)`.
     pub fn apply(&self, i: u64) -> u64 {
         debug_assert!(i < self.n);
-        // The domain is less than twice n, so this takes fewer than two turns on average. It ends because the
-        // network is a bijection: walking from inside the range must come back inside.
+        // The domain is less than twice n, so this takes fewer than two iterations on average. It terminates because
+        // the network is a bijection: a walk that starts inside the range returns to it.
         let mut x = self.network(i);
         while x >= self.n {
             x = self.network(x);
@@ -49,7 +49,7 @@ impl Permutation {
         let high_mask = (1 << self.high_bits) - 1;
         let mut low = x & low_mask;
         let mut high = x >> self.low_bits;
-        // Each half keeps its own width and is xored with a function of the other: invertible for any widths.
+        // Each half keeps its width and is xored with a function of the other: invertible for any widths.
         for pair in self.keys.chunks_exact(2) {
             low ^= round(high, pair[0]) & low_mask;
             high ^= round(low, pair[1]) & high_mask;
@@ -58,7 +58,7 @@ impl Permutation {
     }
 }
 
-/// The round function: one multiplication, the high product bits being the well-mixed ones.
+/// The round function: one multiplication, of which the high bits are mixed best.
 fn round(half: u64, key: u64) -> u64 {
     let product = (half ^ key).wrapping_mul(0xd6e8_feb8_6659_fd93);
     let product = (product ^ (product >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -84,11 +84,11 @@ mod tests {
         }
     }
 
-    /// For every n up to 2^16 at several keys. The network depends on n only by its width, so it is tabulated once per
-    /// width; each n walks the table, and `apply` is held against the walk.
+    /// For every n up to 2^16 at several keys. The network depends on n only through its width, so it is tabulated once
+    /// per width; each n walks the table, and `apply` is compared with the walk.
     #[test]
     fn every_domain_up_to_65536_is_permuted() {
-        // Every single n at one key, every seventeenth at others: the walk over all of them takes a while.
+        // Every n at one key, every seventeenth at others: walking all of them takes long.
         for (key, stride) in [(123, 1), (0, 17), (0xdead_beef, 17), (u64::MAX, 17)] {
             for bits in 2..=16u32 {
                 let widest = Permutation::new(1 << bits, key);
@@ -104,7 +104,7 @@ mod tests {
                     };
                     for i in 0..n {
                         let stamp = std::mem::replace(&mut stamps[walk(i) as usize], n);
-                        assert_ne!(stamp, n, "n {n}, key {key}: two positions go to one place");
+                        assert_ne!(stamp, n, "n {n}, key {key}: two positions have the same image");
                     }
                     let permutation = Permutation::new(u64::from(n), key);
                     for i in [0, n / 3, n / 2, n - 1] {

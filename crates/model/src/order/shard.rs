@@ -1,33 +1,33 @@
-//! Which sample stands at which position of an epoch, and which positions belong to which rank, step and place in
-//! the batch. Shards are arithmetic: they partition the epoch by construction, whatever the numbers.
+//! Which sample is at which position of an epoch, and which positions belong to which rank, step and place in the
+//! batch. Shards are computed arithmetically, so they always partition the epoch.
 
 use serde::{Deserialize, Serialize};
 
 use super::tiny::Tiny;
 use super::{Permutation, mix};
 
-/// What a shuffle moves as one piece.
+/// What a shuffle moves as a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// Nothing moves: listing order.
     None,
-    /// Whole files move, the samples inside a file keep their order.
+    /// Whole files move; the samples in a file keep their order.
     File,
-    /// Groups of so many neighbouring samples of a file move (parquet's row groups).
+    /// Groups of this many adjacent samples of a file move (Parquet row groups).
     Group(u64),
     /// Every sample moves on its own.
     Sample,
 }
 
-/// The rule that gives every epoch its order.
+/// The rule that determines the order of every epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     pub files: u64,
     pub samples_per_file: u64,
     pub unit: Unit,
     pub seed: u64,
-    /// Whether each epoch has an order of its own.
+    /// Whether each epoch has its own order.
     pub reshuffle: bool,
 }
 
@@ -60,8 +60,8 @@ impl Order {
     }
 }
 
-/// A shuffle of `[0, n)`. Few pieces have few orders, so that two keys may give the same one by chance; there the
-/// epochs count through the orders instead and repeat none before all have been used.
+/// A shuffle of `[0, n)`. Few pieces have few orders, so two keys may give the same one by chance; in this case epochs
+/// enumerate the orders and repeat none before all were used.
 #[derive(Clone, Copy, Debug)]
 enum Shuffle {
     Keyed(Permutation),
@@ -85,7 +85,7 @@ impl Shuffle {
     }
 }
 
-/// How files fall into groups: `whole` groups of `rows` samples and, where that does not come out even, a rest.
+/// How files are divided into groups: `whole` groups of `rows` samples and, if there is a remainder, a smaller one.
 #[derive(Clone, Copy, Debug)]
 struct Groups {
     rows: u64,
@@ -105,7 +105,7 @@ pub struct EpochOrder {
 enum OrderKind {
     Listing,
     Files(Shuffle),
-    /// Whole groups are shuffled among themselves; the rests follow, in an order of their own.
+    /// Whole groups are shuffled among themselves; the remainders follow in their own order.
     Groups(Groups, Shuffle, Shuffle),
     Samples(Shuffle),
 }
@@ -116,7 +116,7 @@ impl EpochOrder {
         self.run(position, 1).0
     }
 
-    /// The sample at `position`, and how many positions from there on hold its successors in the same file; at most
+    /// The sample at `position`, and how many positions from there hold consecutive samples of the same file; at most
     /// `most`.
     pub fn run(&self, position: u64, most: u64) -> (u64, u64) {
         let per_file = self.samples_per_file;
@@ -136,7 +136,8 @@ impl EpochOrder {
 }
 
 impl Groups {
-    /// First sample of the group at a position, the position's place in it, and the group's length.
+    /// The first sample of the group at a position, the place of the position in the group, and the length of the
+    /// group.
     fn locate(&self, position: u64, per_file: u64, shuffle: &Shuffle, rests: &Shuffle) -> (u64, u64, u64) {
         let in_whole = self.files * self.whole * self.rows;
         if position < in_whole {
@@ -150,8 +151,8 @@ impl Groups {
     }
 }
 
-/// How an epoch is dealt out: each rank walks one contiguous stretch of the order, batch by batch, and every rank
-/// has the same number of steps. What does not fill a step on all ranks is dropped at the end of the order.
+/// How an epoch is divided: each rank reads one contiguous part of the order, batch by batch, and every rank has the
+/// same number of steps. Samples at the end of the order that do not fill a step on all ranks are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shards {
     pub samples: u64,
@@ -161,13 +162,13 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// As many whole steps as the samples allow, at most `cap` of them.
+    /// As many whole steps as the samples allow, at most `cap`.
     pub fn new(samples: u64, ranks: u64, batch: u64, cap: Option<u64>) -> Shards {
         let steps = samples / ranks.saturating_mul(batch).max(1);
         Shards { samples, ranks, batch, steps: cap.map_or(steps, |cap| cap.min(steps)) }
     }
 
-    /// Samples that one epoch delivers over all ranks.
+    /// Samples that one epoch delivers on all ranks.
     pub fn delivered(&self) -> u64 {
         self.ranks * self.batch * self.steps
     }
@@ -177,7 +178,7 @@ impl Shards {
         self.samples - self.delivered()
     }
 
-    /// Position of the first sample of a rank's step.
+    /// The position of the first sample of a rank's step.
     pub fn position(&self, rank: u64, step: u64) -> u64 {
         (rank * self.steps + step) * self.batch
     }
@@ -222,7 +223,7 @@ mod tests {
         }
 
         #[test]
-        fn runs_say_what_single_positions_say(
+        fn runs_agree_with_single_positions(
             files in 1u64..30, samples_per_file in 1u64..30, rows in 1u64..12, from in 0u64..1000, most in 1u64..50,
         ) {
             for unit in [Unit::None, Unit::File, Unit::Group(rows), Unit::Sample] {
@@ -239,7 +240,7 @@ mod tests {
         }
 
         #[test]
-        fn resuming_anywhere_gives_the_tail_of_the_whole(
+        fn resuming_at_any_position_gives_the_rest_of_the_order(
             files in 1u64..40, samples_per_file in 1u64..6, ranks in 1u64..5, batch in 1u64..8, at in 0u64..100,
         ) {
             let order = Order { files, samples_per_file, unit: Unit::Sample, seed: 9, reshuffle: true };
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn few_pieces_repeat_no_order_before_all_were_used() {
+    fn few_pieces_use_all_orders_before_any_repeats() {
         for (files, orders) in [(2u64, 2u64), (3, 6), (4, 24), (5, 120)] {
             let rule = Order { files, samples_per_file: 1, unit: Unit::File, seed: 123, reshuffle: true };
             let mut seen: Vec<Vec<u64>> =

@@ -1,25 +1,25 @@
-//! Orders of a few pieces, counted through: the factorial number system turns a number below n! into an order, and
-//! epochs take numbers in steps that are coprime to n!, so no order comes twice before all have come once.
+//! Orders of a few pieces, enumerated: the factorial number system maps a number below n! to an order. Epochs step
+//! through the numbers by a stride that is coprime to n!, so no order repeats before all were used.
 
 use super::mix;
 
-/// One order of `[0, n)` for n up to `MAX`.
+/// An order of `[0, n)` for n up to `MAX`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tiny {
     places: [u8; Tiny::MAX as usize],
 }
 
-/// The step from one epoch's number to the next: a prime larger than `MAX`, hence coprime to n!.
+/// The stride from one epoch's number to the next: a prime larger than `MAX`, hence coprime to n!.
 const STRIDE: u64 = 1_000_003;
 
 impl Tiny {
-    /// 12! is about 479 million: more orders than anyone runs epochs.
+    /// 12! is about 479 million, more than the epochs of any run.
     pub(super) const MAX: u64 = 12;
 
     pub(super) fn new(n: u64, seed: u64, turn: u64) -> Tiny {
         debug_assert!(n <= Tiny::MAX);
         let orders: u64 = (1..=n).product();
-        // Reduced first, so that the product stays far below 2^64.
+        // Reduced first, so that the product cannot overflow.
         let mut number = (mix(seed, n) % orders + turn % orders * (STRIDE % orders)) % orders;
         let mut left: [u8; Tiny::MAX as usize] = std::array::from_fn(|i| i as u8);
         let mut places = [0; Tiny::MAX as usize];
