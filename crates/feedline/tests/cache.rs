@@ -375,7 +375,7 @@ fn the_plan_shows_the_cache_state_and_mistakes_are_named() {
     let dir = Dir::new();
     dir.write("w.yaml", FILES);
     dir.feedline(&["plan", "w.yaml"]).run().exits(0).prints(
-        "cold: emptied of the files before each epoch, and read pages given back; pages counted before every read",
+        "cold: files evicted before each epoch, and pages evicted after each read; pages counted before every read",
     );
     dir.feedline(&["plan", "w.yaml", "--cache", "as-is", "--cache-proof", "sample"])
         .run()
@@ -384,7 +384,7 @@ fn the_plan_shows_the_cache_state_and_mistakes_are_named() {
     let table: &[(&[&str], &str)] = &[
         (&["--cache", "hot"], "'reader.cache' cannot be 'hot'"),
         (&["--cache-proof", "all"], "reader.cache_proof"),
-        (&["--cache", "warm", "--drop-caches"], "reader.cache is warm; take one of the two away"),
+        (&["--cache", "warm", "--drop-caches"], "reader.cache is warm; remove one of them"),
     ];
     for (flags, text) in table {
         let done = dir.feedline(&["run", "w.yaml"]).args(flags).run().exits(2).one_error();
@@ -398,7 +398,7 @@ fn a_cache_that_is_too_small_is_refused() {
     dir.write("w.yaml", FILES);
     let files = "dataset.num_files_train=1000000000";
     let done = dir.feedline(&["run", "w.yaml", "--cache", "warm", "--set", files]).run().exits(3).one_error();
-    done.says("the page cache cannot be made warm").says("reader.cache at cold");
+    done.says("the page cache cannot be made warm").says("use --cache cold");
 }
 
 #[test]

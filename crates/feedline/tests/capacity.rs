@@ -87,7 +87,7 @@ fn a_data_set_that_is_too_small_is_refused() {
         let done = dir.feedline(&["capacity", "w.yaml"]).args(args).set(settings).run().exits(2).one_error();
         done.says("the data set is too small for 1 rank").says("dataset.num_files_train")
     };
-    refused(&small, &[]).says("39 steps of an epoch count, and 40 are needed");
+    refused(&small, &[]).says("the metric window has 39 steps, but needs 40");
     refused(&small, &["--steps", "10"]);
     // Also on a backend without files, if the workload sets few steps.
     refused(&["train.total_training_steps=9"], &["--store", "sim:ssd"]).says("train.total_training_steps");
@@ -105,7 +105,7 @@ fn mistakes_are_reported_before_anything_runs() {
         (&["--ranks", "4"], &["--ranks"]),
         (&["--store", "disc"], &["there is no store 'disc'"]),
         (&["--set", "reader.batch_size=999"], &["1 ranks x batch 999 needs 999 samples"]),
-        (&["--set", "workflow.train=false"], &["trains on nothing"]),
+        (&["--set", "workflow.train=false"], &["does not train"]),
     ];
     let before = dir.listing();
     for (args, texts) in table {

@@ -268,7 +268,12 @@ fn impossible_requests_are_refused_before_anything_is_written() {
         (&["--scale", "3/2"], &[], 2, "such as 1/64"),
         (&["--advise", "soon"], &[], 2, "soon"),
         (&["--save", "burst-buffer"], &[], 2, "set checkpoint.burst_folder"),
-        (&["--save", "burst-buffer"], &["checkpoint.burst_folder=ck"], 2, "a folder of its own"),
+        (
+            &["--save", "burst-buffer"],
+            &["checkpoint.burst_folder=ck"],
+            2,
+            "choose another folder for the fast tier",
+        ),
         (&[], &["checkpoint.store=floppy"], 2, "there is no store 'floppy'"),
         (
             &["--save", "burst-buffer"],

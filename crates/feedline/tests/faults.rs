@@ -82,7 +82,7 @@ fn data_set_of_other_settings() {
     run(&dir, &["dataset.record_length_bytes=5000"])
         .exits(3)
         .one_error()
-        .says("dataset.record_length_bytes is 4096.0 there, 5000.0 was asked for")
+        .says("dataset.record_length_bytes is 4096.0, not 5000.0 as requested")
         .says("generated with other settings");
     no_result(&dir);
 }

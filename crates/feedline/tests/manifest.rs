@@ -45,11 +45,11 @@ fn another_data_set_is_refused_and_nothing_changes() {
     let dir = Dir::small_with_data();
     let before = dir.listing();
     for (setting, says) in [
-        ("dataset.format=jpeg", "dataset.format is npz there, jpeg was asked for"),
-        ("dataset.num_files_train=25", "dataset.num_files_train is 24 there, 25 was asked for"),
-        ("dataset.num_subfolders_train=2", "dataset.num_subfolders_train is 0 there, 2"),
-        ("dataset.record_element_type=float32", "dataset.record_element_type is uint8 there"),
-        ("dataset.compression=zip", "dataset.compression is none there, zip was asked for"),
+        ("dataset.format=jpeg", "dataset.format is npz, not jpeg as requested"),
+        ("dataset.num_files_train=25", "dataset.num_files_train is 24, not 25 as requested"),
+        ("dataset.num_subfolders_train=2", "dataset.num_subfolders_train is 0, not 2"),
+        ("dataset.record_element_type=float32", "dataset.record_element_type is uint8, not float32"),
+        ("dataset.compression=zip", "dataset.compression is none, not zip as requested"),
     ] {
         generate(&dir, &[], &[setting]).exits(3).one_error().says(says).says("another folder");
         generate(&dir, &["--overwrite"], &[setting]).exits(3).one_error().says(says);
@@ -61,7 +61,7 @@ fn another_data_set_is_refused_and_nothing_changes() {
 fn another_seed_is_another_data_set_unless_all_of_it_is_written() {
     let dir = Dir::small_with_data();
     let before = dir.tree("data");
-    generate(&dir, &[], &["train.seed=7"]).exits(3).says("train.seed is 123 there, 7").says("--overwrite");
+    generate(&dir, &[], &["train.seed=7"]).exits(3).says("train.seed is 123, not 7").says("--overwrite");
     assert_eq!(dir.tree("data"), before);
     generate(&dir, &["--overwrite"], &["train.seed=7"]).exits(0);
     assert_ne!(dir.tree("data"), before);
@@ -185,7 +185,7 @@ fn a_run_can_read_some_files_and_omit_validation_files() {
     run(&["dataset.num_files_train=20", "dataset.num_files_generated=24"]).exits(0);
     run(&["dataset.num_files_eval=5", "workflow.evaluation=true"])
         .exits(3)
-        .says("dataset.num_files_eval is 6 there");
+        .says("dataset.num_files_eval is 6, not 5");
 }
 
 #[test]
@@ -272,8 +272,8 @@ fn mistakes_are_reported_before_compressed_data_is_written() {
     let dir = Dir::small();
     for (setting, says) in [
         ("reader.batch_size=5000", "batch 5000"),
-        ("dataset.catalog=off", "take dataset.catalog away"),
-        ("dataset.catalog=x", "take dataset.catalog away"),
+        ("dataset.catalog=off", "remove dataset.catalog"),
+        ("dataset.catalog=x", "remove dataset.catalog"),
     ] {
         let set = ["dataset.compression=zip", setting];
         let run = ["run", "w.yaml", "--quiet", "--generate"];

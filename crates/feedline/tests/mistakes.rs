@@ -128,7 +128,7 @@ const MISTAKES: &[Mistake] = &[
     file(
         "an unknown distribution",
         "train:\n  computation_time: {type: cauchy, mean: 1}\n",
-        &["'cauchy' is no distribution", "w.yaml:2:28", "uniform"],
+        &["'cauchy' is not a distribution", "w.yaml:2:28", "uniform"],
     ),
     file(
         "a distribution without its parameter",
@@ -251,7 +251,7 @@ const MISTAKES: &[Mistake] = &[
         text: SOUND.as_bytes(),
         flags: &["--set", "workflow.train=false"],
         commands: TRAINING,
-        says: &["trains on nothing", "workflow.train is false"],
+        says: &["does not train", "workflow.train is false"],
     },
     flag(
         "a data folder that is a file",
@@ -261,7 +261,7 @@ const MISTAKES: &[Mistake] = &[
     flag(
         "a data folder below a file",
         &["--data-dir", "afile/x"],
-        &["data folder", "afile/x lies below a file"],
+        &["data folder", "afile/x is below a file"],
     ),
     flag(
         "a data folder in the workload that is a file",
@@ -323,7 +323,7 @@ const MISTAKES: &[Mistake] = &[
             "--set",
             "dataset.record_length_bytes=1e6",
         ],
-        &["more than there are addresses for", "num_files_generated"],
+        &["more than the maximum of 2^64", "num_files_generated"],
     ),
 ];
 

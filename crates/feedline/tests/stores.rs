@@ -195,15 +195,15 @@ fn modes_that_exclude_each_other() {
             "posix",
             &["reader.odirect=true"],
             2,
-            "reader.odirect asks for reads past the page cache, but the store posix reads through it; choose --store \
-             direct or uring, or take one of the two away",
+            "reader.odirect bypasses the page cache, but the backend posix reads through it; use --store direct or \
+             uring, or remove one of the two",
         ),
         (
             "mmap",
             &["storage.storage_type=direct_fs"],
             2,
-            "storage.storage_type: direct_fs asks for reads past the page cache, but the store mmap reads through it; \
-             choose --store direct or uring, or take one of the two away",
+            "storage.storage_type: direct_fs bypasses the page cache, but the backend mmap reads through it; use \
+             --store direct or uring, or remove one of the two",
         ),
         (
             "mmap",
@@ -223,7 +223,7 @@ fn modes_that_exclude_each_other() {
             "sim:hdd",
             &["reader.preprocess=decode"],
             2,
-            "reader.preprocess: decode needs the bytes of the samples, and the store sim:hdd brings none",
+            "reader.preprocess: decode needs the bytes of the samples, but the backend sim:hdd returns none",
         ),
         (
             "tape",
@@ -261,19 +261,19 @@ fn transfers_and_memory_of_impossible_sizes() {
     for (bytes, note) in [("3", ""), ("1099511627776", "\n   = note: the largest is 1073741824")] {
         let message = format!(
             "'reader.transfer_size' cannot be {bytes}\n  --> --set reader.transfer_size={bytes}\n   = allowed: an \
-             integer from 512 to 1073741824\n   = meaning: bytes of one read, where a reader streams a file (tfrecord, \
-             csv); the largest read elsewhere{note}"
+             integer from 512 to 1073741824\n   = meaning: bytes per read if a reader streams a file (tfrecord, csv); \
+             otherwise the maximum size of a read{note}"
         );
         let setting = format!("reader.transfer_size={bytes}");
         refused(&dir, run(&dir, &["--store", "direct"], &[&setting]), 2, &message);
     }
-    let rest = "; grant more, or lower --ranks, reader.read_threads or reader.batch_size";
+    let rest = "; raise it, or lower --ranks, reader.read_threads or reader.batch_size";
     let message = format!(
-        "--memory grants 1.0 KiB for buffers and batches, but the smallest buffers need 16.0 KiB{rest}"
+        "--memory allows 1.0 KiB for buffers and batches, but the smallest buffers need 16.0 KiB{rest}"
     );
     refused(&dir, run(&dir, &["--memory", "1KiB"], &[]), 2, &message);
     let message = format!(
-        "--memory grants 20.0 KiB for buffers and batches, but one batch per rank (of 8.9 KiB) and the smallest \
+        "--memory allows 20.0 KiB for buffers and batches, but one batch per rank (of 8.9 KiB) and the smallest \
          buffers need 24.9 KiB{rest}"
     );
     refused(&dir, run(&dir, &["--memory", "20KiB"], &["reader.retain=batch"]), 2, &message);
@@ -324,22 +324,22 @@ fn cpu_work_ends_with_the_run() {
 }
 
 #[test]
-fn a_key_without_effect_is_reported() {
+fn a_key_without_effect_causes_a_warning() {
     let dir = Dir::small_with_data();
-    let stream = "only the tensorflow loader has such a thing, for formats that are streams (tfrecord, csv)";
+    let stream = "only the tensorflow loader uses it, and only for stream formats (tfrecord, csv)";
     let nothing = "nothing is preprocessed in this run";
     let cases = [
         ("posix", "reader.shuffle_size=8", stream),
         ("posix", "reader.computation_threads=8", stream),
-        ("posix", "reader.interleave_block=2", "samples are not taken from files in turn"),
+        ("posix", "reader.interleave_block=2", "files are not interleaved"),
         ("posix", "reader.preprocess=burn", nothing),
         ("posix", "reader.preprocess_threads=2", nothing),
         ("posix", "reader.preprocess_bytes=100", nothing),
         ("posix", "reader.preprocess_slow_share=0.1", nothing),
         ("posix", "train.device_prefetch=false", "batches are not copied: train.device_copy_rate is 0"),
-        ("null", "reader.readahead=random", "the store opens no files"),
-        ("sim:optane", "reader.odirect=true", "the store opens no files"),
-        ("sim:optane", "reader.retain=batch", "the store brings no bytes that could be kept"),
+        ("null", "reader.readahead=random", "the backend opens no files"),
+        ("sim:optane", "reader.odirect=true", "the backend opens no files"),
+        ("sim:optane", "reader.retain=batch", "the backend returns no bytes to keep"),
     ];
     for (store, setting, why) in cases {
         let args = ["run", "w.yaml", "--no-calibration", "--store", store];

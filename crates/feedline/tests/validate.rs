@@ -177,7 +177,7 @@ fn documents_of_different_runs_are_refused() {
     validate(&dir, &[&result])
         .exits(3)
         .one_error()
-        .says("data.train.names.count is 24 in the plan, but 25 by the");
+        .says("data.train.names.count is 24 in the plan, but 25 in the");
     dir.write(&format!("{result}/spec.yaml"), spec);
     forge(&dir, &result, "plan.json", |plan| plan["seed"] = json!(124));
     validate(&dir, &[&result])

@@ -1,11 +1,11 @@
-//! Where data or checkpoints are: a path of a file system, or a URL. Nothing here looks whether anything is there.
+//! Where data or checkpoints are: a file system path or a URL. Nothing here accesses the location.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// A place that a user names.
+/// A location given by a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
     Path(PathBuf),
@@ -18,14 +18,14 @@ pub enum Location {
 
 /// A location that this version cannot use.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{scheme}:// is not supported yet ({location}); this version uses local and mounted folders")]
+#[error("{scheme}:// is not supported yet ({location}); use a local or mounted folder")]
 pub struct Unsupported {
     pub scheme: String,
     pub location: String,
 }
 
 impl Location {
-    /// Reads what a user wrote. A URL begins with a scheme and `://`; everything else is a path.
+    /// Parses user input. A URL starts with a scheme and `://`; everything else is a path.
     pub fn parse(text: impl AsRef<OsStr>) -> Location {
         let text = text.as_ref();
         match text.to_str().and_then(|text| text.split_once("://")) {
@@ -36,7 +36,7 @@ impl Location {
         }
     }
 
-    /// What `name` means below this place; a whole location replaces it, as an absolute path does.
+    /// Resolves `name` below this location. A complete location replaces it, as an absolute path does.
     #[must_use]
     pub fn join(&self, name: &str) -> Location {
         match (self, Location::parse(name)) {
@@ -50,7 +50,7 @@ impl Location {
         }
     }
 
-    /// The path, if it is one; a URL is refused by its scheme.
+    /// The path; an error for a URL.
     pub fn path(&self) -> Result<&Path, Unsupported> {
         match self {
             Location::Path(path) => Ok(path),
@@ -61,7 +61,7 @@ impl Location {
     }
 }
 
-/// Letters, digits, `+`, `-` and `.`, after a letter (RFC 3986).
+/// A letter, followed by letters, digits, `+`, `-` and `.` (RFC 3986).
 fn is_scheme(text: &str) -> bool {
     let more = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
     text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.bytes().all(more)
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_urls_are_told_apart() {
+    fn paths_and_urls_are_distinguished() {
         for path in ["data", "/mnt/fast", "./a:b", "a/b://c", "://x", "1s://x", "", "it's here"] {
             let location = Location::parse(path);
             assert_eq!((location.path(), location.to_string()), (Ok(Path::new(path)), path.to_owned()));
@@ -102,9 +102,7 @@ mod tests {
             assert_eq!((refused.scheme.as_str(), location.to_string().as_str()), (scheme, shown));
             assert_eq!(
                 refused.to_string(),
-                format!(
-                    "{scheme}:// is not supported yet ({shown}); this version uses local and mounted folders"
-                )
+                format!("{scheme}:// is not supported yet ({shown}); use a local or mounted folder")
             );
         }
     }

@@ -1,5 +1,5 @@
-//! What a data folder holds, as its generator wrote it down: the settings that its files follow from. Two data sets are
-//! the same if these agree; a run and a generator compare them before they touch anything.
+//! The manifest of a data folder: the settings that determine its files. Two data sets are equal if their settings
+//! agree; `run` and `generate` compare them before they change anything.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::spec::{Column, Spec};
 
 /// The version of this document.
 const SCHEMA_VERSION: u32 = 1;
-/// The version of the content: counts up when the same settings give other bytes.
+/// The version of the content; incremented if the same settings give different bytes.
 pub const CONTENT_VERSION: u32 = 1;
 
-/// Settings that every data set follows from.
+/// Settings that determine every data set.
 const KEYS: [&str; 11] = [
     "dataset.format",
     "dataset.file_prefix",
@@ -27,13 +27,13 @@ const KEYS: [&str; 11] = [
     "dataset.compressible",
     "dataset.compression",
 ];
-/// Those that count without dimensions.
+/// Settings that apply if no dimensions are given.
 const LENGTH_KEYS: [&str; 3] =
     ["dataset.record_length_bytes", "dataset.record_length_bytes_stdev", "dataset.size_law"];
 const HDF5_KEYS: [&str; 3] =
     ["dataset.hdf5.chunk_dims", "dataset.hdf5.num_dset_per_record", "dataset.hdf5.max_shape"];
 const COLUMN_KEYS: [&str; 2] = ["dataset.parquet.columns", "dataset.parquet.row_group_size"];
-/// Settings that change what files contain and not which files there are or how long they are.
+/// Settings that change the content of files, but not their number or length.
 const CONTENT_KEYS: [&str; 2] = [SEED, "dataset.compressible"];
 const VALIDATION_KEYS: [&str; 2] = ["dataset.num_files_eval", "dataset.num_subfolders_eval"];
 const SEED: &str = "train.seed";
@@ -45,23 +45,23 @@ pub struct DataSetManifest {
     pub content_version: u32,
     /// The version of feedline that wrote the files.
     pub feedline_version: String,
-    /// Every setting that the files follow from, in the words of a workload file.
+    /// Every setting that determines the files, as in a workload file.
     pub settings: BTreeMap<String, String>,
     pub files: u64,
-    /// Bytes of all files; at most so many if they are compressed.
+    /// Bytes of all files; an upper bound if they are compressed.
     pub bytes: u64,
-    /// False from the first file on until the last one is there.
+    /// False until the last file is written.
     pub complete: bool,
-    /// Whether files of other content may still be among them: then none that is there counts.
+    /// Whether files of other content may still be among them; then existing files do not count.
     #[serde(default)]
     pub rewriting: bool,
-    /// The boot of the host that wrote it. Files are flushed before it is complete: of those that were written during
-    /// an earlier boot, some may have lost their bytes in a power failure.
+    /// The boot ID of the host that wrote it. Files are flushed before the manifest is complete. A power failure may
+    /// have lost bytes of files from an earlier boot.
     #[serde(default)]
     pub boot_id: Option<String>,
 }
 
-/// A setting in which two data sets differ.
+/// A setting that differs between two data sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManifestDifference {
     pub key: String,
@@ -71,22 +71,22 @@ pub struct ManifestDifference {
 
 impl std::fmt::Display for ManifestDifference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} is {} there, {} was asked for", self.key, self.there, self.asked)
+        write!(f, "{} is {}, not {} as requested", self.key, self.there, self.asked)
     }
 }
 
 impl ManifestDifference {
-    /// Whether only bytes inside the files differ, which writing every file again would settle.
+    /// Whether only the content of the files differs; writing every file again would fix it.
     pub fn only_content(&self) -> bool {
         CONTENT_KEYS.contains(&self.key.as_str())
     }
 
-    /// Whether it is about validation files, which a run without evaluation does not read.
+    /// Whether it concerns validation files, which a run without evaluation does not read.
     pub fn only_validation(&self) -> bool {
         VALIDATION_KEYS.contains(&self.key.as_str())
     }
 
-    /// Whether it is the number of training files, of which a run may read less than there are.
+    /// Whether it is the number of training files; a run may read fewer than exist.
     pub fn is_count(&self) -> bool {
         self.key == "dataset.num_files_train"
     }
@@ -101,7 +101,7 @@ impl DataSetManifest {
     pub fn of(spec: &Spec, data: &Data, feedline_version: &str) -> DataSetManifest {
         let mut spec = spec.clone();
         spec.dataset.num_files_train = data.train.names.count;
-        // Whether a column is read is no property of the files.
+        // Whether a column is read is not a property of the files.
         spec.dataset.parquet.columns.iter_mut().for_each(|column: &mut Column| column.read = true);
         let mut keys = vec![SEED];
         keys.extend(KEYS);
@@ -132,12 +132,12 @@ impl DataSetManifest {
         }
     }
 
-    /// Whether a later version wrote it, whose words may mean something else.
+    /// Whether a later version wrote it, in which keys may have a different meaning.
     pub fn is_from_the_future(&self) -> bool {
         self.schema_version > SCHEMA_VERSION
     }
 
-    /// In what this data set, which is there, differs from one that is asked for.
+    /// How this existing data set differs from the requested one.
     pub fn differences(&self, asked: &DataSetManifest) -> Vec<ManifestDifference> {
         let keys =
             self.settings.keys().chain(asked.settings.keys().filter(|key| !self.settings.contains_key(*key)));
@@ -160,18 +160,18 @@ impl DataSetManifest {
         differences
     }
 
-    /// The same data set with content of another seed.
+    /// The same data set with the content of another seed.
     pub fn with_seed(mut self, seed: u64) -> DataSetManifest {
         self.settings.insert(SEED.to_owned(), seed.to_string());
         self
     }
 
-    /// The share of the content that a compressor can take away.
+    /// The share of the content that a compressor can remove.
     pub fn compressible(&self) -> Option<f64> {
         self.settings.get("dataset.compressible").and_then(|share| share.parse().ok())
     }
 
-    /// How many files for training and for validation there are.
+    /// The number of training and validation files.
     pub fn counts(&self) -> Option<(u64, u64)> {
         let count = |key: &str| self.settings.get(key).and_then(|count| count.parse().ok());
         count("dataset.num_files_train").zip(count("dataset.num_files_eval"))
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_a_data_set_is_not_what_it_is() {
+    fn settings_that_only_affect_reading_are_ignored() {
         let one = manifest(
             "dataset: {format: npz, num_files_train: 4, num_files_generated: 9}\nreader: {batch_size: 2}",
         );
@@ -218,9 +218,9 @@ mod tests {
         assert_eq!(
             texts,
             [
-                "dataset.format is npz there, jpeg was asked for",
-                "dataset.num_files_train is 4 there, 5 was asked for",
-                "train.seed is 5 there, 6 was asked for",
+                "dataset.format is npz, not jpeg as requested",
+                "dataset.num_files_train is 4, not 5 as requested",
+                "train.seed is 5, not 6 as requested",
             ]
         );
         assert!(differences[2].is_seed() && differences[2].only_content() && !differences[0].only_content());
@@ -229,14 +229,14 @@ mod tests {
         assert_eq!(spread(0.5).differences(&manifest("dataset: {size_law: lognormal}")), []);
         assert_eq!(
             spread(0.5).differences(&spread(1.0))[0].to_string(),
-            "dataset.size_sigma is 0.5 there, 1.0 was asked for"
+            "dataset.size_sigma is 0.5, not 1.0 as requested"
         );
         let chunked = manifest("dataset: {format: hdf5, hdf5: {chunk_dims: [2, 2]}}");
         assert_eq!(chunked.differences(&manifest("dataset: {format: hdf5}")).len(), 1);
     }
 
     #[test]
-    fn a_manifest_survives_being_written() {
+    fn a_manifest_survives_json() {
         let manifest = manifest("dataset: {format: npz}");
         let text = serde_json::to_string(&manifest).unwrap();
         assert_eq!(serde_json::from_str::<DataSetManifest>(&text).unwrap(), manifest);

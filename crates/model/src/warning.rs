@@ -1,5 +1,4 @@
-//! Everything that is worth knowing about a run before or after it, and does not stop it: each warning says what, and
-//! its remedy says what to do about it.
+//! Warnings: facts that do not stop a run. Each warning says what is unusual, and its remedy says what to do.
 
 use std::fmt;
 
@@ -18,11 +17,11 @@ pub struct KeyPlace {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Warning {
-    /// These keys are understood and have no effect in this run, all for the same reason.
+    /// These keys are valid but have no effect in this run, all for the same reason.
     NoEffect { keys: Vec<KeyPlace>, why: String },
-    /// DLIO ignores this spelling; feedline takes it for the key that was meant.
+    /// DLIO ignores this spelling; feedline accepts it as the intended key.
     OtherSpelling { at: KeyPlace, key: String },
-    /// `read_threads: 0` asks for reading inside the training process.
+    /// `read_threads: 0` requests reading inside the training process.
     NoReaders { at: KeyPlace },
 }
 
@@ -30,9 +29,9 @@ impl Warning {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            Warning::NoEffect { keys, .. } if keys.len() == 1 => "remove it, or expect no effect".into(),
-            Warning::NoEffect { .. } => "remove them, or expect no effect".into(),
-            Warning::OtherSpelling { key, .. } => format!("write '{key}', so that DLIO reads the same"),
+            Warning::NoEffect { keys, .. } if keys.len() == 1 => "remove it".into(),
+            Warning::NoEffect { .. } => "remove them".into(),
+            Warning::OtherSpelling { key, .. } => format!("write '{key}', which DLIO also reads"),
             Warning::NoReaders { .. } => "set reader.read_threads to 1 or more".into(),
         }
     }
@@ -46,7 +45,7 @@ impl fmt::Display for Warning {
                 write!(f, "'{}' at {} is read as '{key}'; DLIO ignores this spelling", at.key, at.place)
             }
             Warning::NoReaders { at } => {
-                write!(f, "'{}' at {} is 0; one reader is used all the same", at.key, at.place)
+                write!(f, "'{}' at {} is 0; one reader is used anyway", at.key, at.place)
             }
         }
     }
@@ -69,7 +68,7 @@ mod tests {
         let at = |key: &str| KeyPlace { key: key.into(), place: "a.yaml:1:2".into() };
         let one = Warning::NoEffect { keys: vec![at("reader.pin_memory")], why: "no device".into() };
         assert_eq!(one.to_string(), "'reader.pin_memory' at a.yaml:1:2 has no effect: no device");
-        assert_eq!(one.remedy(), "remove it, or expect no effect");
+        assert_eq!(one.remedy(), "remove it");
         let two = Warning::NoEffect { keys: vec![at("x"), at("y")], why: "z".into() };
         assert_eq!(two.to_string(), "2 keys have no effect: z\n  'x' at a.yaml:1:2\n  'y' at a.yaml:1:2");
     }

@@ -1,4 +1,4 @@
-//! Whether a settled run can go well here and now: on this host, with this data set.
+//! Whether a settled run can succeed here and now: on this host, with this data set.
 
 use engine::generate::read_manifest;
 use engine::host::Host;
@@ -14,7 +14,7 @@ use crate::listing;
 use crate::settle::{Settled, Trainer};
 
 impl Settled<'_> {
-    /// Refuses what cannot go well on this host with the settled plan or a variant of it.
+    /// Checks that this host can execute the settled plan or a variant of it.
     pub fn check_host(&self, plan: &Plan) -> Result<(), Error> {
         check_storage(&self.asked.spec)?;
         if let Some(trainer) = self.trainer(plan) {
@@ -32,7 +32,7 @@ impl Settled<'_> {
         }
     }
 
-    /// Sees that the data set is there, as far as a few files tell. One that is to be generated need not be.
+    /// Checks a few files of the data set. A data set that will be generated need not exist.
     pub fn check_data(&self) -> Result<(), Error> {
         match self.trainer(&self.plan) {
             Some(trainer) => trainer.check_data(),
@@ -50,15 +50,15 @@ impl Trainer<'_> {
         // Every reader may have a file open.
         let readers = self.plan.ranks() * self.plan.loader.readers_per_rank;
         store::want_files(readers).map_err(Error::Store)?;
-        // A backend that is unavailable where the data is or will be is refused before a data set is made for it. What
-        // else may be wrong with the folder is said where it is needed.
+        // A backend that is unavailable at the data's location is an error before a data set is generated for it. Other
+        // problems with the folder are reported where it is needed.
         match self.selection.open(&store::existing_ancestor(self.reading.folder()?)) {
             Err(error @ (StoreError::Refused(_) | StoreError::NoDirect { .. })) => Err(Error::Store(error)),
             _ => Ok(()),
         }
     }
 
-    /// Refuses a catalog whose folders have changed since it was made.
+    /// Checks that the folders of a catalog have not changed since it was made.
     pub(crate) fn check_catalog(&self) -> Result<(), Error> {
         match &self.reading.catalog {
             Some((opened, _)) if self.holds_files() => {
@@ -84,25 +84,23 @@ impl Trainer<'_> {
             Err(error) => Some(error.to_string()),
         };
         let Some(what) = missing else { return Ok(()) };
-        // Nothing is ever to be generated into a folder that another program filled.
+        // Never suggest generating into a folder that another program filled.
         if self.plan.data.listed().is_some() {
             return Err(Error::NotAsListed { what, folder: quoted(&folder.display().to_string()) });
         }
         Err(Error::NoDataSet { what, how_to_generate: self.settled.asked.ask.how_to_generate.clone() })
     }
 
-    /// What the folder's manifest says against it, if it has one. The seed of the content is free: a run may shuffle by
-    /// another one.
+    /// The conflict with the folder's manifest, if there is any. The seed of the content may differ: a run may shuffle
+    /// by another seed.
     fn other_data_set(&self, store: &dyn Store) -> Result<Option<String>, Error> {
         if !self.plan.data.exact {
-            return Ok(Some(
-                "the lengths of compressed files are in a catalog, and there is none".to_owned(),
-            ));
+            return Ok(Some("the catalog with the lengths of the compressed files is missing".to_owned()));
         }
         let Some(there) = read_manifest(store).map_err(Error::Manifest)? else { return Ok(None) };
         let spec = &self.settled.asked.spec;
         let asked = if self.plan.data.listed().is_some() {
-            // A catalog's plan knows nothing of names and folders.
+            // A plan with a catalog has no names and folders.
             let data = Data::resolve(spec, Some(&Arithmetic(&*self.reading.format)))?;
             DataSetManifest::of(spec, &data, "")
         } else {
@@ -129,7 +127,7 @@ impl Trainer<'_> {
     }
 }
 
-/// Refuses a plan that would not fit into the memory that is free now.
+/// Checks that the plan fits into the memory that is free now.
 fn check_memory(plan: &TrainingPlan) -> Result<(), Error> {
     let needed = plan.estimate.memory_bytes;
     let phases = std::iter::once(&plan.train).chain(plan.eval.as_ref().map(|eval| &eval.phase));

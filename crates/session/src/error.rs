@@ -1,5 +1,5 @@
-//! Why there is no ledger, or no data set. Each error names its object and what to do, and says how the work ended;
-//! front ends map that to their exit codes.
+//! Why there is no ledger or no data set. Each error names its object, says what to do, and has a kind, which front
+//! ends map to their exit codes.
 
 use std::path::PathBuf;
 
@@ -19,18 +19,18 @@ use model::units::{Bytes, counted, grouped};
 use store::{BACKENDS, StoreError};
 use thiserror::Error;
 
-/// How work ends that has no result.
+/// How work without a result ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// What was asked for is wrong.
+    /// The request is wrong.
     Usage,
-    /// The request is sound, but not here and now.
+    /// The request is valid, but cannot be carried out here and now.
     Refused,
-    /// Begun and not finished.
+    /// Started but not finished.
     Incomplete,
-    /// Finished, and a check failed.
+    /// Finished, but a check failed.
     CheckFailed,
-    /// A fault of feedline itself.
+    /// A bug in feedline.
     Internal,
 }
 
@@ -49,25 +49,23 @@ pub enum Error {
     #[error(transparent)]
     StoreArguments(StoreError),
     #[error(
-        "{key} asks for reads past the page cache, but the store {store} reads through it; choose --store {}, or take \
-         one of the two away", BACKENDS.past_page_cache()
+        "{key} bypasses the page cache, but the backend {store} reads through it; use --store {}, or remove one of \
+         the two", BACKENDS.past_page_cache()
     )]
     CachedStore { key: &'static str, store: String },
-    #[error("reader.preprocess: decode needs the bytes of the samples, and the store {0} brings none")]
+    #[error("reader.preprocess: decode needs the bytes of the samples, but the backend {0} returns none")]
     NoBytesToDecode(String),
     #[error(
-        "reader.preprocess: decode has nothing to decode in files of {0} read so; docs/formats.md says what it decodes"
+        "reader.preprocess: nothing can be decoded in {0} files that are read this way; see docs/formats.md"
     )]
     NothingToDecode(String),
-    #[error(
-        "storage.storage_type '{0}' is not supported yet; this version reads local and mounted files (local_fs)"
-    )]
+    #[error("storage.storage_type '{0}' is not supported yet; use local or mounted files (local_fs)")]
     UnsupportedStorage(&'static str),
     #[error("the {what} {} is a file, not a folder", path.display())]
     NotAFolder { what: &'static str, path: PathBuf },
-    #[error("the {what} {} lies below a file, not a folder", path.display())]
+    #[error("the {what} {} is below a file, not a folder", path.display())]
     BelowAFile { what: &'static str, path: PathBuf },
-    #[error("cannot make the {what} {}: {cause}", path.display())]
+    #[error("cannot create the {what} {}: {cause}", path.display())]
     MakeFolder { what: &'static str, path: PathBuf, cause: StoreError },
     #[error("cannot use the data folder: {0}")]
     DataFolder(StoreError),
@@ -78,32 +76,34 @@ pub enum Error {
     #[error(transparent)]
     CatalogEntry(CatalogError),
     #[error(
-        "dataset.{key} is {}, but the catalog {} lists only {}; lower it or list the right folder",
+        "dataset.{key} is {}, but the catalog {} lists only {}; lower it, or list another folder",
         grouped(*asked), catalog.display(), grouped(*there)
     )]
     CatalogTooSmall { key: &'static str, asked: u64, there: u64, catalog: PathBuf },
     #[error(
-        "the data is no longer as the catalog {} says: {first}{}\n\
-         list again what changed with: feedline catalog {} --refresh",
+        "the data has changed since the catalog {} was made: {first}{}\n\
+         to update the catalog, run: feedline catalog {} --refresh",
         catalog.display(),
         if *more > 0 { format!(" and {more} more") } else { String::new() },
         root.display()
     )]
     CatalogChanged { catalog: PathBuf, root: PathBuf, first: String, more: u64 },
     #[error(
-        "dataset.catalog is {0}, but compressed data that is to be generated is read through a catalog of its own; \
-         take dataset.catalog away"
+        "dataset.catalog is {0}, but generated data that is compressed has its own catalog; \
+         remove dataset.catalog"
     )]
     CatalogOfCompressed(String),
-    #[error("dataset.catalog names {0}, but the data set is to be generated; take one of the two away")]
+    #[error("dataset.catalog names {0}, but the data set is generated; remove one of the two")]
     CatalogOfGenerated(String),
-    #[error("the data is not as the catalog says: {what}\nlist it again with: feedline catalog {folder}")]
+    #[error(
+        "the data does not match its catalog: {what}\nto make the catalog again, run: feedline catalog {folder}"
+    )]
     NotAsListed { what: String, folder: String },
-    #[error("the data set is not there, or was generated with other settings: {what}\n{how_to_generate}")]
+    #[error("the data set is missing, or was generated with other settings: {what}\n{how_to_generate}")]
     NoDataSet { what: String, how_to_generate: String },
     #[error(
         "the data set in {} was generated with other settings: {difference}{hint}\n\
-         choose another folder with --data-dir, or the settings that it was made with",
+         choose another folder with --data-dir, or use its settings",
         folder.display()
     )]
     OtherDataSet { folder: PathBuf, difference: String, hint: String },
@@ -126,8 +126,8 @@ pub enum Error {
     )]
     TooLittleMemoryToSave { needed: u64, room: Room },
     #[error(
-        "the page cache cannot be made warm: the run and the files that an epoch reads are {}, but only {room}; read \
-         fewer files, or leave reader.cache at cold", Bytes(*needed)
+        "the page cache cannot be made warm: the run and the files of an epoch need {}, but only {room}; read \
+         fewer files, or use --cache cold", Bytes(*needed)
     )]
     TooLittleMemoryToWarm { needed: u64, room: Room },
     #[error(
@@ -139,7 +139,7 @@ pub enum Error {
     #[error("{key}: {cause}; checkpoints can be written to {}", BACKENDS.for_checkpoints())]
     UnknownTier { key: &'static str, cause: StoreError },
     #[error(
-        "the fast tier is {fast} and the last one {last}: of two tiers both hold files or both are simulated; set \
+        "the fast tier is {fast} and the last one {last}: both tiers must store files, or both must be simulated; set \
          checkpoint.burst_store or checkpoint.store"
     )]
     MixedTiers { fast: String, last: String },
@@ -148,11 +148,11 @@ pub enum Error {
     )]
     NoFastTier,
     #[error(
-        "checkpoint.burst_folder is the checkpoint folder itself; the fast tier needs a folder of its own"
+        "checkpoint.burst_folder is the checkpoint folder itself; choose another folder for the fast tier"
     )]
     SameTier,
     #[error(
-        "{} would take {} in {}, where {} are free; choose another --checkpoint-dir or a smaller --scale such as \
+        "{} would need {} in {}, but only {} are free; choose another --checkpoint-dir or a smaller --scale such as \
          {smaller}, or fewer at once (checkpoint.num_checkpoints_write, checkpoint.keep_last)",
         counted(*count, "checkpoint"), Bytes(*needed), folder.display(), Bytes(*free)
     )]
@@ -163,7 +163,7 @@ pub enum Error {
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
     Generate(#[from] GenerateError),
-    /// Met before anything was written.
+    /// Occurred before anything was written.
     #[error(transparent)]
     Manifest(GenerateError),
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! A workload settled: for a backend, ranks, a data folder and this host. Wrong usage is found here; the data set is
-//! not looked at.
+//! Settles a workload for a backend, ranks, a data folder and this host. Usage errors are found here; the data set is
+//! not accessed.
 
 use std::path::Path;
 
@@ -18,27 +18,27 @@ use crate::error::Error;
 use crate::listing::{self, Slice};
 use crate::tiers::Tiers;
 
-/// Everything that is settled before a run begins.
+/// All decisions that are made before a run starts.
 #[expect(missing_debug_implementations, reason = "holds a format")]
 pub struct Settled<'a> {
     pub asked: Asked,
     pub plan: Plan,
-    /// The backend with all that was said about it.
+    /// The backend with all its options.
     pub selection: Selection,
     pub host: &'a Host,
     pub(crate) reading: Option<Reading>,
-    /// Where checkpoints go, if any are taken.
+    /// Where checkpoints go, if any are saved.
     pub(crate) tiers: Option<Tiers>,
 }
 
 /// What training reads.
 pub(crate) struct Reading {
     pub(crate) format: Box<dyn Format>,
-    /// Where the data set is.
+    /// The location of the data set.
     pub(crate) place: Location,
-    /// The files' names and sizes, where they are not computed.
+    /// The names and sizes of the files, if they are not computed.
     pub(crate) catalog: Option<(Opened, Listed)>,
-    /// Whether missing files are to be written.
+    /// Whether to write missing files.
     pub(crate) generates: bool,
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn resolve(
     };
     let plan = Plan::resolve(&asked.spec, &request, saving.as_ref())?;
     if asked.spec.workflow.checkpoint && tiers.is_none() {
-        asked.warn_of("workflow.checkpoint", "this command takes no checkpoints");
+        asked.warn_of("workflow.checkpoint", "this command saves no checkpoints");
     }
     asked.warn_of_idle_keys(&plan);
     Ok(Settled { asked, plan, selection, host, reading, tiers })
@@ -94,7 +94,7 @@ fn read(asked: &Asked, selection: &Selection, generates: bool) -> Result<Reading
     Ok(Reading { format, place, catalog: opened.zip(listed), generates })
 }
 
-/// The catalog that the run takes its files from, if any. Files that are to be generated have computed names.
+/// The catalog of the files that the run reads, if any. Generated files have computed names.
 fn catalog(
     asked: &Asked,
     place: &Location,
@@ -116,19 +116,19 @@ fn catalog(
 }
 
 impl Reading {
-    /// The data folder; a location that this version cannot use is refused.
+    /// The data folder; an error if this version cannot use the location.
     pub(crate) fn folder(&self) -> Result<&Path, Error> {
         Ok(self.place.path()?)
     }
 }
 
 impl Settled<'_> {
-    /// Where checkpoints stay, if any are taken.
+    /// The folder that keeps checkpoints, if any are saved.
     pub fn checkpoint_folder(&self) -> Option<&Path> {
         self.tiers.as_ref().map(|tiers| tiers.last.folder.as_path())
     }
 
-    /// What it takes to train by the settled plan or a variant of it.
+    /// What training by the settled plan, or by a variant of it, needs.
     pub(crate) fn trainer<'s>(&'s self, plan: &'s Plan) -> Option<Trainer<'s>> {
         let (training, reading) = plan.training.as_ref().zip(self.reading.as_ref())?;
         let selection = if training.store.is_null() { Selection::null() } else { self.selection.clone() };
@@ -141,7 +141,7 @@ pub(crate) struct Trainer<'s> {
     pub(crate) settled: &'s Settled<'s>,
     pub(crate) plan: &'s TrainingPlan,
     pub(crate) reading: &'s Reading,
-    /// The backend of the plan, which a variant of the settled one may not share.
+    /// The backend of the plan; that of a variant may differ from the settled one.
     pub(crate) selection: Selection,
 }
 
@@ -150,7 +150,7 @@ impl Trainer<'_> {
         self.selection.plan().holds_files
     }
 
-    /// Does something with the files that the plan reads.
+    /// Calls `work` with the files that the plan reads.
     pub(crate) fn with_files<T>(&self, work: impl FnOnce(Files<'_>) -> T) -> Result<T, Error> {
         if let Some((opened, listed)) = &self.reading.catalog {
             let [train, valid] =

@@ -1,18 +1,18 @@
-//! How often to take checkpoints, from what one costs: CheckFreq's rule bounds the share of time that saving takes,
-//! Young's and Daly's weigh it against the work that a failure loses.
+//! How often to save checkpoints, given their cost. CheckFreq's rule bounds the share of time spent saving; Young's and
+//! Daly's balance it against the work that a failure loses.
 
 use serde::Serialize;
 
 use crate::units::Nanos;
 
-/// What was measured, and what is known of the machine.
+/// Measured costs, and known facts about the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// For how long training stood still for a checkpoint.
+    /// How long training paused for a checkpoint.
     pub blocked: Nanos,
-    /// From the beginning of a save until it was durable on the last tier.
+    /// From the start of a save until it was durable on the last tier.
     pub durable: Nanos,
-    /// One step of training, and `None` without training.
+    /// One training step; `None` without training.
     pub step: Option<Nanos>,
     /// Mean time between failures of the whole job.
     pub between_failures: Option<Nanos>,
@@ -21,20 +21,20 @@ pub struct Costs {
 /// How often to save.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// CheckFreq: steps from one checkpoint to the next, such that saves do not pile up and cost at most the bound.
+    /// CheckFreq: steps between checkpoints such that saves do not overlap and cost at most the bound.
     pub checkfreq_steps: Option<u64>,
-    /// The share of training time that saving takes then.
+    /// The resulting share of training time spent saving.
     pub checkfreq_overhead: Option<f64>,
     /// Young: sqrt(2 x cost x time between failures).
     pub young_seconds: Option<f64>,
-    /// Daly: the same to a higher order, for costs that are not small.
+    /// Daly: a higher-order estimate, for costs that are not small.
     pub daly_seconds: Option<f64>,
 }
 
-/// The share of training time that CheckFreq lets saving take.
+/// The maximum share of training time that CheckFreq spends saving.
 pub const CHECKFREQ_BOUND: f64 = 0.05;
 
-/// What the rules say.
+/// Applies the rules.
 pub fn advise(costs: &Costs) -> Advice {
     let steps = costs.step.filter(|step| step.0 > 0).map(|step| checkfreq(costs, step));
     let overhead = steps.zip(costs.step).map(|(steps, step)| share(costs.blocked, steps, step));
@@ -48,7 +48,7 @@ pub fn advise(costs: &Costs) -> Advice {
     }
 }
 
-/// Often enough that a save is durable before the next one begins, and seldom enough for the bound.
+/// The shortest interval in which a save becomes durable before the next one starts and which meets the bound.
 fn checkfreq(costs: &Costs, step: Nanos) -> u64 {
     let in_background = costs.durable.since(costs.blocked);
     let until_durable = in_background.0.div_ceil(step.0).max(1);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn young_and_daly_agree_where_saving_is_cheap() {
+    fn young_and_daly_agree_if_saving_is_cheap() {
         let costs = |blocked| Costs {
             blocked: seconds(blocked),
             durable: seconds(blocked),
@@ -106,7 +106,11 @@ mod tests {
         assert!((cheap.young_seconds.unwrap() - 415.69).abs() < 0.01);
         assert!((cheap.daly_seconds.unwrap() / cheap.young_seconds.unwrap() - 1.0).abs() < 0.005);
         let dear = advise(&costs(200_000.0));
-        assert_eq!(dear.daly_seconds, Some(86_400.0), "a save that takes longer than two lives");
+        assert_eq!(
+            dear.daly_seconds,
+            Some(86_400.0),
+            "a save that takes longer than twice the time between failures"
+        );
         assert_eq!(advise(&costs(0.0)).young_seconds, None);
     }
 }

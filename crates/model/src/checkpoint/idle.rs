@@ -1,4 +1,4 @@
-//! Keys of checkpoints that are understood, and change nothing in the plan at hand.
+//! Checkpoint keys that are valid but have no effect in a plan.
 
 use super::{CheckpointPlan, Schedule};
 use crate::spec::SaveMode;
@@ -15,11 +15,11 @@ const OF_ALONE: Keys = &[
     "checkpoint.time_between_checkpoints",
     "checkpoint.recovery_rank_shift",
 ];
-/// Sections that describe training, and what of them counts all the same.
+/// Sections that describe training, and their keys that have an effect without it.
 const OF_TRAINING: Keys = &["dataset.", "reader.", "train.", "evaluation.", "output.metric.", "metric."];
 const WITHOUT_TRAINING: Keys = &["reader.cache", "reader.odirect", "reader.stall_timeout", "train.seed"];
 
-/// Why a key that was given has no effect in this plan; `None`: it has one, or is none of checkpoints.
+/// Why a given key has no effect in this plan; `None` if it has one, or is not about checkpoints.
 pub fn idle(plan: &CheckpointPlan, key: &str) -> Option<&'static str> {
     let of = |keys: Keys| keys.contains(&key);
     let alone = matches!(plan.schedule, Schedule::Alone { .. });
@@ -33,11 +33,13 @@ pub fn idle(plan: &CheckpointPlan, key: &str) -> Option<&'static str> {
     match plan.schedule {
         Schedule::Alone { .. } if of(OF_EPOCHS) || of(OF_STEPS) => Some("there is no training"),
         Schedule::Alone { .. } if key == "workflow.generate_data" => {
-            Some("without training no data is read; 'feedline generate' makes it")
+            Some("without training no data is read; use 'feedline generate' to write it")
         }
-        Schedule::Steps { .. } if of(OF_EPOCHS) => Some("checkpoint.steps_between_checkpoints says when"),
+        Schedule::Steps { .. } if of(OF_EPOCHS) => {
+            Some("checkpoint.steps_between_checkpoints takes precedence")
+        }
         Schedule::Steps { .. } | Schedule::Epochs { .. } if of(OF_ALONE) => {
-            Some("it is for checkpoints without training")
+            Some("it applies only to checkpoints without training")
         }
         _ if alone && OF_TRAINING.iter().any(|section| key.starts_with(section)) && !of(WITHOUT_TRAINING) => {
             Some("there is no training")
@@ -70,11 +72,15 @@ mod tests {
             (&alone, "reader.read_threads", Some("there is no training")),
             (&alone, "reader.cache", None),
             (&alone, "checkpoint.num_checkpoints_read", None),
-            (&steps, "checkpoint.num_checkpoints_read", Some("it is for checkpoints without training")),
+            (
+                &steps,
+                "checkpoint.num_checkpoints_read",
+                Some("it applies only to checkpoints without training"),
+            ),
             (
                 &steps,
                 "checkpoint.checkpoint_after_epoch",
-                Some("checkpoint.steps_between_checkpoints says when"),
+                Some("checkpoint.steps_between_checkpoints takes precedence"),
             ),
             (&steps, "reader.read_threads", None),
         ] {

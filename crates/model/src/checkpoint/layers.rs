@@ -1,4 +1,4 @@
-//! The layers of a model: which stage of the pipeline holds which, and what each weighs on one rank.
+//! The layers of a model: which pipeline stage holds which layers, and the bytes of each on one rank.
 
 use std::ops::RangeInclusive;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{GeometryError, element_bytes};
 use crate::spec::{Spec, Transformer};
 
-/// The layers of a model as one rank holds them. They are numbered from 1; of a transformer 0 is the embedding, and
-/// after the last come the head and the final norm.
+/// The layers of a model as one rank holds them, numbered from 1. In a transformer, 0 is the embedding, and the head
+/// and the final norm follow the last layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Layers {
     count: u64,
@@ -30,7 +30,7 @@ enum LayerKind {
     },
 }
 
-/// Elements of a transformer's tensors, before they are spread over ranks.
+/// Elements of a transformer's tensors, before they are divided among ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Whole {
     embedding: u64,
@@ -56,7 +56,7 @@ impl Whole {
         })
     }
 
-    /// All parameters of a transformer of so many layers.
+    /// The number of parameters of a transformer with this many layers.
     fn parameters(&self, layers: u64) -> Option<u64> {
         let parts =
             [self.hidden, self.attention_in, self.attention_out, self.hidden, self.feed_in, self.feed_out];
@@ -67,7 +67,7 @@ impl Whole {
 }
 
 impl Layers {
-    /// The model's layers; `None` if it has none. `data` copies of the model share each tensor with ZeRO 3.
+    /// The model's layers; `None` if it has none. With ZeRO 3, `data` copies of the model share each tensor.
     pub(super) fn of(spec: &Spec, data: u64) -> Result<Option<Layers>, GeometryError> {
         let model = &spec.model;
         let Some(count) = u64::try_from(model.num_layers).ok().filter(|count| *count > 0) else {
@@ -98,7 +98,7 @@ impl Layers {
         }
     }
 
-    /// The layers of a stage: equal shares, the first stages one more where they do not divide.
+    /// The layers of a stage: equal shares; if there is a remainder, the first stages have one more.
     pub(super) fn of_stage(&self, stage: u64) -> RangeInclusive<u64> {
         let (share, more) = (self.count / self.stages, self.count % self.stages);
         let first = stage * share + stage.min(more) + 1;
@@ -119,7 +119,7 @@ impl Layers {
                 (whole, *tensor, *shards, *element_bytes)
             }
         };
-        // Norms are vectors that every tensor-parallel rank keeps whole.
+        // Norms are vectors that every tensor-parallel rank holds in full.
         let norm = whole.hidden / shards;
         let matrix = |elements: u64| elements / tensor / shards;
         let elements = if layer == 0 || layer == self.count + 1 {
@@ -130,7 +130,7 @@ impl Layers {
             let parts = [whole.attention_in, whole.attention_out, whole.feed_in, whole.feed_out];
             parts.map(matrix).into_iter().fold(2 * norm, u64::saturating_add)
         };
-        // What does not fit is too large together, and found to be so.
+        // Saturates; the total is then too large and is refused.
         elements.saturating_mul(element_bytes)
     }
 }

@@ -1,5 +1,5 @@
-//! What makes a checkpoint complete: a list of its files with sizes and checksums. It is written last, so that a folder
-//! that has a whole one has all files; a folder without is nothing that anybody may restore from.
+//! The manifest of a checkpoint: its files with sizes and checksums. It is written last, so a folder with a valid
+//! manifest has all files; a folder without one must not be restored from.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -10,7 +10,7 @@ pub const MANIFEST: &str = "checkpoint.json";
 /// The version of this document.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Which checkpoint it is. Later ones are greater.
+/// Identifies a checkpoint. Later ones compare greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Moment {
     pub epoch: u64,
@@ -18,12 +18,12 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// The name of the checkpoint's folder, which is DLIO's.
+    /// The name of the checkpoint's folder, as in DLIO.
     pub fn folder(self) -> String {
         format!("global_epoch{}_step{}", self.epoch, self.step)
     }
 
-    /// The moment that a folder is named after.
+    /// The moment in a folder's name.
     pub fn of_folder(name: &str) -> Option<Moment> {
         let (epoch, step) = name.strip_prefix("global_epoch")?.split_once("_step")?;
         let moment = Moment { epoch: epoch.parse().ok()?, step: step.parse().ok()? };
@@ -37,7 +37,7 @@ pub struct Entry {
     pub name: String,
     pub rank: u64,
     pub bytes: u64,
-    /// CRC-32 of all its bytes, zip's.
+    /// CRC-32 of all its bytes, as in zip.
     pub crc32: u32,
 }
 
@@ -45,29 +45,29 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointManifest {
     pub schema_version: u32,
-    /// Counts the checkpoints of a folder, over all runs: the newest has the highest. Names do not tell, since a run
-    /// may begin at step 1 again.
+    /// Numbers the checkpoints of a folder across runs; the newest has the highest. Names do not show this, because a
+    /// run may start at step 1 again.
     pub serial: u64,
     pub moment: Moment,
-    /// What the content of the files follows from.
+    /// The seed of the content.
     pub seed: u64,
     pub ranks: u64,
-    /// The model that was saved, and what share of it.
+    /// The model that was saved, and its scale.
     pub model: String,
     pub scale: String,
-    /// Identifies the shape: how the model is spread over the ranks, and what its elements are.
+    /// Identifies the geometry: how the model is divided among the ranks, and its element types.
     pub geometry: String,
     pub files: Vec<Entry>,
 }
 
-/// Why a text is no manifest of a complete checkpoint.
+/// Why a text is not the manifest of a complete checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    #[error("it is damaged: its checksum does not fit")]
+    #[error("it is damaged: checksum mismatch")]
     Checksum,
     #[error("it cannot be read: {0}")]
     Text(String),
-    #[error("it is of version {0}, and this feedline reads version {SCHEMA_VERSION}")]
+    #[error("it has version {0}, but this feedline reads version {SCHEMA_VERSION}")]
     Version(u32),
 }
 
@@ -76,13 +76,13 @@ impl CheckpointManifest {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// The text of the file: the document, and its checksum on a line of its own.
+    /// The text of the file: the document, and its checksum on a separate line.
     pub fn to_text(&self) -> String {
         let body = serde_json::to_string_pretty(self).unwrap_or_default();
         format!("{body}\n{}\n", checksum(&body))
     }
 
-    /// Reads the text of a manifest; any change to it is found.
+    /// Parses the text of a manifest; detects any change to it.
     pub fn from_text(text: &str) -> Result<CheckpointManifest, ManifestError> {
         let (body, sum) = text.trim_end_matches('\n').rsplit_once('\n').ok_or(ManifestError::Checksum)?;
         if text != format!("{body}\n{sum}\n") || checksum(body) != sum {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_every_change_is_found() {
+    fn a_manifest_is_read_back_and_every_change_is_detected() {
         let (manifest, text) = (manifest(), manifest().to_text());
         assert_eq!(CheckpointManifest::from_text(&text), Ok(manifest));
         for at in 0..text.len() {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told() {
+    fn another_version_is_refused() {
         let text = CheckpointManifest { schema_version: 9, ..manifest() }.to_text();
         assert_eq!(CheckpointManifest::from_text(&text), Err(ManifestError::Version(9)));
     }

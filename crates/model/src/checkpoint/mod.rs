@@ -1,5 +1,5 @@
-//! What a checkpoint consists of: which rank writes which files, and how many bytes each has, as functions of the model
-//! and of how it is spread over ranks (tensor, pipeline and data parallelism, ZeRO). Names and sizes are DLIO's.
+//! The content of a checkpoint: which rank writes which files, and their sizes, as functions of the model and its
+//! distribution over ranks (tensor, pipeline and data parallelism, ZeRO). Names and sizes are DLIO's.
 
 pub mod advice;
 mod idle;
@@ -24,14 +24,14 @@ pub use plan::{CheckpointPlan, SaveRequest};
 pub use schedule::Schedule;
 pub use seen::{Checkpoints, Cpu, Restored, Saved, Steps};
 
-/// A file of a checkpoint: its name within the checkpoint's folder, and its size.
+/// A file of a checkpoint: its name in the checkpoint's folder, and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
     pub name: String,
     pub bytes: u64,
 }
 
-/// A model's share of what it weighs: `1/64` keeps every file and makes each that much smaller.
+/// A share of the model's size: `1/64` keeps every file and makes each that much smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scale {
     pub numerator: u64,
@@ -45,24 +45,24 @@ impl Scale {
         self.numerator == self.denominator
     }
 
-    /// A file never becomes empty: what holds nothing is not read back.
+    /// A file never becomes empty, because an empty file would not be read back.
     fn of(self, bytes: u64) -> u64 {
         let scaled = u128::from(bytes) * u128::from(self.numerator) / u128::from(self.denominator.max(1));
         (scaled as u64).max(u64::from(bytes > 0))
     }
 }
 
-/// Why ranks and model do not go together.
+/// Why ranks and model do not match.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum GeometryError {
     #[error(
-        "the model is spread over tensor {tensor} x pipeline {pipeline} = {group} ranks, so that a checkpoint needs a \
-         multiple of {group} ranks, and there are {ranks}; choose --ranks {group}, or checkpoint.mode=subset with \
+        "the model is divided among tensor {tensor} x pipeline {pipeline} = {group} ranks, so a checkpoint needs a \
+         multiple of {group} ranks, not {ranks}; use --ranks {group}, or checkpoint.mode=subset with \
          model.parallelism.data"
     )]
     NotAMultiple { ranks: u64, tensor: u64, pipeline: u64, group: u64 },
     #[error(
-        "checkpoint.mode: subset of {whole} ranks (data x tensor x pipeline) has at most that many, not {ranks}"
+        "checkpoint.mode: a subset of {whole} ranks (data x tensor x pipeline) cannot have {ranks}; lower --ranks"
     )]
     TooManyRanks { ranks: u64, whole: u64 },
     #[error(
@@ -76,34 +76,34 @@ pub enum GeometryError {
     Nothing,
 }
 
-/// Which file of a rank it is.
+/// A kind of file of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// A flat model state, whatever the model is.
+    /// A flat model state, for any model.
     Flat,
-    /// All layers of the rank in one file, or one layer.
+    /// All layers of the rank in one file, or a single layer.
     Layers,
     Layer(u64),
     Optimizer,
 }
 
-/// Where a rank stands in the model.
+/// The position of a rank in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     rank: u64,
-    /// Among the ranks that share a copy of the model, and the number of that copy.
+    /// The number among the ranks that share a copy of the model, and the number of that copy.
     within: u64,
     copy: u64,
     stage: u64,
 }
 
-/// The shape of a model's checkpoints on so many ranks.
+/// The shape of a model's checkpoints on a number of ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
     pub ranks: u64,
     pub tensor: u64,
     pub pipeline: u64,
-    /// Copies of the model that the optimizer states are spread over.
+    /// Copies of the model among which the optimizer states are divided.
     pub data: u64,
     pub zero: u64,
     pub scale: Scale,
@@ -115,11 +115,11 @@ pub struct Geometry {
     optimizer_bytes: u64,
     /// Parameters of a transformer.
     pub parameters: Option<u64>,
-    /// Whether layers and optimizer groups were listed tensor by tensor, in DLIO's older way.
+    /// Whether layers and optimizer groups are listed tensor by tensor, in DLIO's older form.
     listed: bool,
 }
 
-/// Tensors of the optimizer for each parameter: the parameter itself, its momentum and its variance.
+/// Optimizer tensors per parameter: the parameter itself, its momentum and its variance.
 const OPTIMIZER_TENSORS: u64 = 3;
 
 impl Geometry {
@@ -154,7 +154,7 @@ impl Geometry {
         }
     }
 
-    /// Identifies the shape: checkpoints of one digest have the same files.
+    /// Identifies the shape: checkpoints with the same digest have the same files.
     pub fn digest(&self) -> String {
         digest(self, &[])
     }
@@ -164,7 +164,7 @@ impl Geometry {
         self.tensor * self.pipeline
     }
 
-    /// The files that a rank writes, in the order in which it does.
+    /// The files that a rank writes, in order.
     pub fn files(&self, rank: u64) -> Vec<File> {
         let place = self.place(rank);
         let mut files = Vec::new();
@@ -178,12 +178,12 @@ impl Geometry {
         files
     }
 
-    /// What a rank writes.
+    /// Bytes that a rank writes.
     pub fn rank_bytes(&self, rank: u64) -> u64 {
         self.files(rank).iter().map(|file| file.bytes).sum()
     }
 
-    /// What all ranks write, model states and optimizer states.
+    /// Bytes that all ranks write: model states and optimizer states.
     pub fn total_bytes(&self) -> u64 {
         (0..self.ranks).map(|rank| self.rank_bytes(rank)).sum()
     }
@@ -207,8 +207,8 @@ impl Geometry {
         (0..self.ranks).map(|rank| model(self.place(rank))).sum()
     }
 
-    /// What DLIO calls the checkpoint's size: tensors that are listed one by one are not in it, and of a model that is
-    /// no transformer only its flat state, once.
+    /// The size that DLIO reports for the checkpoint. It excludes tensors that are listed one by one, and for models
+    /// other than transformers it includes only the flat state, once.
     pub fn reported_bytes(&self) -> u64 {
         match (self.flat_bytes, self.listed) {
             (0, true) => 0,
@@ -233,7 +233,7 @@ impl Geometry {
         Place { rank, within: rank % group, copy: rank / group, stage: rank / self.tensor % self.pipeline }
     }
 
-    /// Without ZeRO all copies are alike, and the first one's ranks write it.
+    /// Without ZeRO all copies are equal, and the ranks of the first copy write it.
     fn writes(&self, place: Place) -> bool {
         self.zero > 0 || place.copy == 0
     }
@@ -288,8 +288,8 @@ impl Geometry {
     }
 }
 
-/// Bytes of the files with which TensorFlow describes a checkpoint: the graph, and where each tensor is. They do not
-/// grow with the tensors; these are sizes as a network of a hundred layers has them.
+/// Bytes of the files with which TensorFlow describes a checkpoint: the graph, and the location of each tensor. They do
+/// not grow with the tensors; these sizes are typical of a network with a hundred layers.
 const META_BYTES: u64 = 1 << 20;
 const INDEX_BYTES: u64 = 8 << 10;
 
@@ -299,7 +299,7 @@ fn three_files(name: &str, bytes: u64) -> [File; 3] {
         .map(|(ending, bytes)| File { name: format!("{name}.{ending}"), bytes })
 }
 
-/// How many copies of the model there are. That a subset says of how many is seen to by the spec.
+/// The number of copies of the model. The spec ensures that a subset gives the data parallelism.
 fn copies(spec: &Spec, ranks: u64, group: u64) -> Result<u64, GeometryError> {
     let spread = &spec.model.parallelism;
     let given = u64::try_from(spread.data).ok().filter(|data| *data > 0);
@@ -325,7 +325,7 @@ fn optimizer_bytes(
 ) -> Result<u64, GeometryError> {
     let model = &spec.model;
     if !model.optimization_groups.is_empty() {
-        // DLIO's older way: single bytes; each group twice, and once more in one piece with the others.
+        // DLIO's older form: single bytes; each group twice, and once more in one piece with the others.
         let sum = model.optimization_groups.iter().try_fold(0u64, |sum, group| sum.checked_add(*group));
         return sum.and_then(|sum| sum.checked_mul(3)).ok_or(GeometryError::TooLarge);
     }
@@ -360,14 +360,14 @@ impl std::fmt::Display for Scale {
 impl std::str::FromStr for Scale {
     type Err = String;
 
-    /// Reads `1/64`, or 1.
+    /// Parses `1/64` or 1.
     fn from_str(text: &str) -> Result<Scale, String> {
         let (numerator, denominator) = text.split_once('/').unwrap_or((text, "1"));
         match (numerator.trim().parse(), denominator.trim().parse()) {
             (Ok(numerator), Ok(denominator)) if numerator > 0 && numerator <= denominator => {
                 Ok(Scale { numerator, denominator })
             }
-            _ => Err(format!("'{text}' should be a share of the model, such as 1/64")),
+            _ => Err(format!("'{text}' is not a share of the model, such as 1/64")),
         }
     }
 }

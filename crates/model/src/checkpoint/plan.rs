@@ -1,4 +1,4 @@
-//! How checkpoints will be saved and restored: everything that is settled before the first one, in numbers.
+//! The plan for saving and restoring checkpoints: all decisions that are made before the first one.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ use crate::plan::store::tier;
 use crate::spec::{CacheState, CheckpointMode, SaveMode, Spec};
 use crate::units::Nanos;
 
-/// What the plan depends on besides the spec.
+/// What the plan depends on in addition to the spec.
 #[derive(Clone, Debug)]
 pub struct SaveRequest {
     pub ranks: u64,
     pub scale: Scale,
-    /// The tier where checkpoints stay, and the one in front of it, if there is one.
+    /// The last tier, where checkpoints stay, and the fast tier, if there is one.
     pub last: StorePlan,
     pub fast: Option<StorePlan>,
 }
@@ -25,36 +25,36 @@ pub struct CheckpointPlan {
     pub last: StorePlan,
     #[serde(with = "tier::optional")]
     pub fast: Option<StorePlan>,
-    /// Whether files are taken out of memory before they are restored.
+    /// Whether the pages of files are evicted before a restore.
     pub restore_cold: bool,
     pub geometry: Geometry,
     pub schedule: Schedule,
-    /// Whether the ranks are a part of those that the model is spread over.
+    /// Whether the run has only a part of the ranks that hold the model.
     pub subset: bool,
     pub save: SaveMode,
-    /// Whether a save ends when its bytes would survive a crash, or when the kernel has them.
+    /// Whether a save ends when its bytes would survive a crash; otherwise it ends when they are in the page cache.
     pub fsync: bool,
-    /// Ranks by which a restore is shifted: each reads the part of another.
+    /// The shift of ranks in a restore: each reads the part of another.
     pub rank_shift: u64,
     /// Whether every rank's time includes waiting for the slowest.
     pub rank_sync: bool,
-    /// Files of one rank that are written or read at once.
+    /// Files of one rank that are written or read in parallel.
     pub files_in_flight: u64,
     pub chunk_bytes: u64,
-    /// Most memory of a snapshot that is not persistent yet.
+    /// Maximum memory of snapshots that are not persistent yet.
     pub pool_bytes: u64,
-    /// Checkpoints on the fast tier that are not drained yet.
+    /// Maximum number of checkpoints on the fast tier that are not drained yet.
     pub slots: u64,
-    /// Most bytes per second of a drain.
+    /// Maximum bytes per second of a drain.
     pub drain_bytes_per_second: Option<u64>,
-    /// Complete checkpoints that are kept on the last tier; the rest is removed.
+    /// Complete checkpoints to keep on the last tier; the others are removed.
     pub keep_last: Option<u64>,
-    /// What gathering the tensors takes, before a byte is written.
+    /// The time to gather the tensors, before the first byte is written.
     pub serialize: Nanos,
 }
 
 impl CheckpointPlan {
-    /// The plan of a workload; `None` if it takes no checkpoints.
+    /// The plan of a workload; `None` if it saves no checkpoints.
     pub fn resolve(spec: &Spec, request: &SaveRequest) -> Result<Option<CheckpointPlan>, GeometryError> {
         let Some(schedule) = Schedule::of(spec) else { return Ok(None) };
         let asked = &spec.checkpoint;
@@ -79,7 +79,7 @@ impl CheckpointPlan {
         }))
     }
 
-    /// The rule by which a tier goes wrong on purpose, if one does.
+    /// The rule by which a tier injects faults, if any.
     pub fn injected_faults(&self) -> Option<&str> {
         self.tiers().find_map(|tier| tier.faults.as_deref())
     }
@@ -88,19 +88,19 @@ impl CheckpointPlan {
         self.fast.iter().chain([&self.last])
     }
 
-    /// The tier that a restore came from.
+    /// The last tier, or the fast one.
     pub fn tier(&self, is_fast: bool) -> &StorePlan {
         let fast = if is_fast { self.fast.as_ref() } else { None };
         fast.unwrap_or(&self.last)
     }
 
-    /// Of so many checkpoints, those that stand on the last tier at once: one more than are kept, until the oldest
-    /// goes.
+    /// The maximum number of checkpoints that are on the last tier at the same time, out of `saves`: one more than are
+    /// kept, until the oldest is removed.
     pub fn at_once(&self, saves: u64) -> u64 {
         self.keep_last.map_or(saves, |keep| saves.min(keep.saturating_add(1)))
     }
 
-    /// Memory that saving and restoring take at most.
+    /// Maximum memory for saving and restoring.
     pub fn memory_bytes(&self) -> u64 {
         let writers = self.writers() * CHUNKS_PER_WRITER * self.chunk_bytes;
         match self.save {
@@ -111,18 +111,18 @@ impl CheckpointPlan {
         }
     }
 
-    /// Whether a place for checkpoints is a simulated device. The null backend is none: it has no device.
+    /// Whether a tier is a simulated device. The null backend is not: it has no device.
     pub fn is_simulated(&self) -> bool {
         self.tiers().any(StorePlan::is_simulated)
     }
 
-    /// Threads that write or read files at once.
+    /// Threads that write or read files in parallel.
     pub fn writers(&self) -> u64 {
         self.files_in_flight.saturating_mul(self.geometry.ranks).clamp(1, MOST_WRITERS)
     }
 }
 
-/// Buffers of one file: those in flight and the one that is being filled.
+/// Buffers of one file: those in flight, and the one being filled.
 const CHUNKS_PER_WRITER: u64 = 5;
-/// More threads than this bring nothing on one host.
+/// More threads than this do not help on one host.
 const MOST_WRITERS: u64 = 64;

@@ -1,27 +1,27 @@
-//! When checkpoints are taken: between epochs, between steps, or by themselves without training.
+//! When checkpoints are saved: between epochs, between steps, or on their own without training.
 
 use serde::{Deserialize, Serialize};
 
 use crate::spec::Spec;
 use crate::units::Nanos;
 
-/// When training pauses for a checkpoint, or how many are taken without training.
+/// When training pauses for a checkpoint, or how many are saved without training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
     /// After epoch `first`, and then every `every` epochs.
     Epochs { first: u64, every: u64 },
-    /// After every so many steps, counted anew in each epoch.
+    /// After every `every` steps, counted from the start of each epoch.
     Steps { every: u64 },
-    /// Without training: so many are saved, then so many restored, each after a pause.
+    /// Without training: `saves` are saved, then `restores` restored, each after a pause.
     Alone { saves: u64, restores: u64, pause: Nanos },
 }
 
-/// DLIO takes the absolute value of its default of -1 s.
+/// DLIO uses the absolute value of its default of -1 s.
 const DEFAULT_PAUSE: f64 = 1.0;
 
 impl Schedule {
-    /// The schedule of a workload; `None` if it takes no checkpoints.
+    /// The schedule of a workload; `None` if it saves no checkpoints.
     pub fn of(spec: &Spec) -> Option<Schedule> {
         let asked = &spec.checkpoint;
         if !spec.workflow.checkpoint {
@@ -46,7 +46,7 @@ impl Schedule {
         }
     }
 
-    /// Whether it has nothing to do: neither to save nor to restore without training.
+    /// Whether there is nothing to do: nothing to save or restore without training.
     pub fn is_empty(&self) -> bool {
         matches!(self, Schedule::Alone { saves: 0, restores: 0, .. })
     }
@@ -67,7 +67,7 @@ impl Schedule {
         }
     }
 
-    /// How many checkpoints are taken between the steps of an epoch that has so many.
+    /// How many checkpoints are saved between the steps of an epoch with `steps` steps.
     pub fn within_epoch(&self, steps: u64) -> u64 {
         match self {
             Schedule::Steps { every } => steps.saturating_sub(1) / every,

@@ -1,6 +1,6 @@
-//! What was observed of saves and restores: the four times of a save, the bytes of a restore, and the time of training
-//! steps while a checkpoint was on its way in the background. Members of a run report the same saves and restores, each
-//! for its own ranks; adding their reports gives one entry for each save and restore of the run.
+//! Observations of saves and restores: the four times of a save, the bytes of a restore, and the time of training steps
+//! while a checkpoint was in progress in the background. Members of a run report the same saves and restores, each for
+//! its own ranks; the sum of their reports has one entry for each save and restore of the run.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::manifest::Moment;
 use crate::units::Nanos;
 
-/// CPU time that the process used in a span, and CPU time that there was: the span times the cores.
+/// CPU time that the process used in a span, and CPU time available: the span times the cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
     pub used_ns: Nanos,
@@ -33,23 +33,23 @@ pub struct Saved {
     pub serial: u64,
     pub bytes: u64,
     pub files: u64,
-    /// When it began, on the run's clock.
+    /// When it started, on the run's clock.
     pub began: Nanos,
-    /// For how long training stood still, and how much of that for a free slot or memory.
+    /// How long training paused, and how much of that it waited for a free slot or memory.
     pub blocked_ns: Nanos,
     pub back_pressure_ns: Nanos,
-    /// From the beginning until it was durable on the fast tier and on the last one; `None` if it never was, or without
-    /// a fast tier.
+    /// From the start until it was durable on the fast tier and on the last one; `None` if it never was, or without a
+    /// fast tier.
     pub fast_ns: Option<Nanos>,
     pub durable_ns: Option<Nanos>,
-    /// What the drain took by itself.
+    /// The time of the drain alone.
     pub drain_ns: Option<Nanos>,
-    /// The slowest rank's time for writing its files, and rank 0's, which is what DLIO reports.
+    /// The time in which the slowest rank wrote its files, and that of rank 0, which DLIO reports.
     pub slowest_rank_ns: Nanos,
     pub first_rank_ns: Nanos,
     /// While training waited.
     pub cpu: Cpu,
-    /// What went wrong on the way, whether or not it came out right in the end.
+    /// Problems that occurred, whether or not the save succeeded in the end.
     pub troubles: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl Saved {
     }
 }
 
-/// Adds what another member of the run observed of the same save.
+/// Adds another member's report of the same save.
 impl AddAssign for Saved {
     fn add_assign(&mut self, other: Saved) {
         let Saved {
@@ -106,7 +106,7 @@ impl AddAssign for Saved {
         // Training waits for the slowest member.
         self.blocked_ns = self.blocked_ns.max(blocked_ns);
         self.back_pressure_ns = self.back_pressure_ns.max(back_pressure_ns);
-        // A checkpoint is durable when the parts of all members are.
+        // A checkpoint is durable once the parts of all members are.
         self.fast_ns = both(self.fast_ns, fast_ns, Nanos::max);
         self.durable_ns = both(self.durable_ns, durable_ns, Nanos::max);
         self.drain_ns = both(self.drain_ns, drain_ns, Nanos::max);
@@ -119,7 +119,7 @@ impl AddAssign for Saved {
     }
 }
 
-/// What two members know together; `None` if one of them does not know its part.
+/// The combination of two members' values; `None` if one of them is unknown.
 fn both<T>(here: Option<T>, there: Option<T>, add: impl Fn(T, T) -> T) -> Option<T> {
     here.zip(there).map(|(here, there)| add(here, there))
 }
@@ -136,17 +136,17 @@ pub struct Restored {
     pub took_ns: Nanos,
     pub slowest_rank_ns: Nanos,
     pub first_rank_ns: Nanos,
-    /// Pages of the files, and those of them that were in memory right before; `None` where nobody can tell.
+    /// Pages of the files, and those that were in memory right before the restore; `None` if unknown.
     pub pages: Option<u64>,
     pub pages_cached: Option<u64>,
-    /// Bytes that were compared with what was saved.
+    /// Bytes that were compared with the saved bytes.
     pub verified_bytes: u64,
     pub cpu: Cpu,
-    /// Why it came to nothing, if it did.
+    /// Why it failed, if it did.
     pub failure: Option<String>,
 }
 
-/// How long steps of training took, from the end of the last to their own.
+/// The duration of training steps, from the end of the previous step to their own end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steps {
     pub count: u64,
@@ -171,12 +171,12 @@ impl AddAssign for Steps {
     }
 }
 
-/// All that was seen of checkpoints in a run, saves and restores in the order in which they began.
+/// The checkpoints of a run; saves and restores in the order in which they started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoints {
     pub saves: Vec<Saved>,
     pub restores: Vec<Restored>,
-    /// Steps while a checkpoint was on its way in the background, and all others.
+    /// Steps while a checkpoint was in progress in the background, and all others.
     pub steps_beside: Steps,
     pub steps_apart: Steps,
 }
@@ -186,7 +186,7 @@ impl Checkpoints {
         *self == Checkpoints::default()
     }
 
-    /// By how much steps take longer while a checkpoint is on its way in the background: 1 is not at all.
+    /// The ratio of step times with and without a checkpoint in progress in the background.
     pub fn step_slowdown(&self) -> Option<f64> {
         let (beside, apart) = (self.steps_beside.mean()?, self.steps_apart.mean()?);
         (apart > Nanos::ZERO).then(|| beside.seconds() / apart.seconds())
@@ -204,8 +204,8 @@ impl AddAssign for Checkpoints {
 }
 
 /// Adds the entries of one member to those of others: the n-th entry of a moment to their n-th entry of this moment. A
-/// run may restore a checkpoint more than once. All members do the same in the same order, so lists that are sorted by
-/// `at` add up to a sorted list, whatever the order of the members.
+/// run may restore a checkpoint more than once. All members do the same in the same order, so lists sorted by `at` add
+/// up to a sorted list, independent of the order of the members.
 fn merge<T: AddAssign>(here: &mut Vec<T>, more: Vec<T>, at: impl Fn(&T) -> (Nanos, Moment)) {
     if more.is_empty() {
         return;
@@ -227,7 +227,7 @@ fn merge<T: AddAssign>(here: &mut Vec<T>, more: Vec<T>, at: impl Fn(&T) -> (Nano
     here.sort_by_key(at);
 }
 
-/// Adds what another member of the run observed of the same restore.
+/// Adds another member's report of the same restore.
 impl AddAssign for Restored {
     fn add_assign(&mut self, other: Restored) {
         let Restored {
@@ -258,7 +258,7 @@ impl AddAssign for Restored {
         self.pages_cached = both(self.pages_cached, pages_cached, |here, there| here + there);
         self.verified_bytes += verified_bytes;
         self.cpu += cpu;
-        // One failure is enough; of several the first by its text is kept, so that addition commutes.
+        // One failure is enough. The first in text order is kept, so that addition commutes.
         self.failure = [self.failure.take(), failure].into_iter().flatten().min();
     }
 }
@@ -282,7 +282,7 @@ impl Restored {
         }
     }
 
-    /// The share that came from memory, 0 to 1; `None` where nobody can tell.
+    /// The share that came from memory, 0 to 1; `None` if unknown.
     pub fn cached_share(&self) -> Option<f64> {
         let (pages, cached) = (self.pages?, self.pages_cached?);
         (pages > 0).then(|| cached as f64 / pages as f64)
@@ -355,7 +355,7 @@ mod tests {
         )
     }
 
-    /// The report of one member: in the order in which things began.
+    /// The report of one member, sorted by start time.
     fn report() -> impl Strategy<Value = Checkpoints> {
         let lists = (prop::collection::vec(saved(), 0..5), prop::collection::vec(restored(), 0..5));
         (lists, 0u64..9).prop_map(|((mut saves, mut restores), count)| {
@@ -381,7 +381,7 @@ mod tests {
         }
 
         #[test]
-        fn the_report_of_one_process_stays_as_it_is(a in report()) {
+        fn the_report_of_one_process_is_unchanged(a in report()) {
             prop_assert_eq!(sum(&[&a, &Checkpoints::default()]), a);
         }
     }
@@ -416,7 +416,7 @@ mod tests {
 
     /// `checkpoint.num_checkpoints_read` may be larger than the number of checkpoints.
     #[test]
-    fn repeated_restores_stay_apart_and_in_order() {
+    fn repeated_restores_stay_separate_and_in_order() {
         let restores = |bytes: u64, times: &[(u64, u64)]| {
             let one = |(step, began): &(u64, u64)| Restored {
                 bytes,
@@ -424,7 +424,7 @@ mod tests {
             };
             Checkpoints { restores: times.iter().map(one).collect(), ..Checkpoints::default() }
         };
-        // The newest of a folder need not have the highest step.
+        // The newest checkpoint of a folder need not have the highest step.
         let whole = sum(&[
             &restores(1, &[(9, 10), (2, 20), (9, 30), (2, 40)]),
             &restores(2, &[(9, 11), (2, 19), (9, 33)]),

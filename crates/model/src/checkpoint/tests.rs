@@ -1,4 +1,4 @@
-//! Byte counts and names of the models that DLIO and MLPerf ship, and what is refused.
+//! Sizes and names for the models that DLIO and MLPerf ship, and refused geometries.
 
 use super::*;
 use crate::spec::{self, Override, Source};
@@ -107,7 +107,7 @@ fn a_subset_of_the_ranks_keeps_its_places() {
 }
 
 #[test]
-fn other_models_that_dlio_ships() {
+fn further_models_that_dlio_ships() {
     const GIB: f64 = (1u64 << 30) as f64;
     let gib = |geometry: &Geometry| geometry.total_bytes() as f64 / GIB;
     let seven = geometry("llama_7b", 1);
@@ -130,7 +130,7 @@ fn other_models_that_dlio_ships() {
     assert_eq!(first.len(), 1 + 5 + 1);
     assert_eq!(first[6].bytes, 5_625_369_600);
     assert_eq!(megatron.files(32).len(), 2, "the second copy writes no layers");
-    assert_eq!(megatron.reported_bytes(), 10_240, "DLIO does not count what is listed tensor by tensor");
+    assert_eq!(megatron.reported_bytes(), 10_240, "DLIO does not count tensors that are listed one by one");
 }
 
 #[test]
@@ -155,18 +155,18 @@ fn a_scaled_model_keeps_its_files() {
     let small = Geometry::resolve(&spec, 512, Scale { numerator: 1, denominator: 1 << 20 }).unwrap();
     let whole = geometry("llama3_405b", 512);
     assert_eq!(small.file_count(), whole.file_count());
-    assert_eq!(small.files(255)[4].bytes, 1, "32 KiB, a millionth of it, and never nothing");
+    assert_eq!(small.files(255)[4].bytes, 1, "32 KiB scaled to a millionth, and never empty");
     assert_eq!(small.files(0)[0].bytes, whole.files(0)[0].bytes >> 20);
 }
 
 #[test]
-fn ranks_that_do_not_fit_are_refused() {
+fn ranks_that_do_not_match_are_refused() {
     let refused = |name: &str, ranks, overrides: &[&str]| {
         Geometry::resolve(&workload(name, overrides), ranks, Scale::WHOLE).unwrap_err().to_string()
     };
-    assert!(refused("llama3_70b", 12, &[]).contains("needs a multiple of 8 ranks, and there are 12"));
+    assert!(refused("llama3_70b", 12, &[]).contains("needs a multiple of 8 ranks, not 12"));
     let subset = ["checkpoint.mode=subset", "model.parallelism.data=1"];
-    assert!(refused("llama3_70b", 9, &subset).contains("at most that many, not 9"));
+    assert!(refused("llama3_70b", 9, &subset).contains("cannot have 9"));
     assert!(refused("unet3d_h100", 1, &["model.model_size_bytes=0"]).contains("nothing to save"));
     let huge = ["model.transformer.hidden_size=1000000000000"];
     assert!(refused("llama3_8b", 8, &huge).contains("2^64"));

@@ -1,5 +1,5 @@
-//! A format without container and a store, for tests of what is made from plans. A file of the format is its samples,
-//! one after the other.
+//! A format without a container, and a backend, for tests of plans. A file of the format is its samples, one after
+//! another.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -33,7 +33,7 @@ impl Measure for Bare {
     }
 }
 
-/// A store that reads files through the page cache, a thread per reader.
+/// A backend that reads files through the page cache with one thread per reader.
 pub(crate) fn buffered() -> &'static StorePlan {
     static BUFFERED: LazyLock<StorePlan> = LazyLock::new(|| StorePlan {
         text: "posix".to_owned(),

@@ -1,25 +1,25 @@
-//! What is done about the page cache: the state that it is brought into before each phase of each epoch, and how it is
-//! shown what of it was there.
+//! How the page cache is handled: the state in which each phase of each epoch begins, and which reads are checked for
+//! cached pages.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Discipline, LoaderPlan, PhasePlan, PlanError, Request, TrainingPlan};
 use crate::spec::{CacheProof, CacheState, Spec};
 
-/// Of so many fetches one is counted where a sample will do: a sixteenth of the cost, and in 10,000 fetches an interval
-/// of a point.
+/// In sampling mode, one of this many fetches is counted: a sixteenth of the cost, and an interval of one percentage
+/// point for 10,000 fetches.
 const SAMPLED: u64 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachePlan {
     pub state: CacheState,
     pub proof: CacheProof,
-    /// Whether the whole host's cache is emptied, and not only of the files that are read.
+    /// Whether the page cache of the whole host is dropped, not only the pages of the files to read.
     pub drop_host: bool,
 }
 
 impl CachePlan {
-    /// `None` where the store does not read through the page cache, or nothing is read.
+    /// `None` if the backend does not read through the page cache, or nothing is read.
     pub(super) fn resolve(
         spec: &Spec,
         request: &Request<'_>,
@@ -33,7 +33,7 @@ impl CachePlan {
         Ok(reads.then_some(CachePlan { state, proof, drop_host }))
     }
 
-    /// Of how many fetches one is counted; 0: none is.
+    /// One of this many fetches is counted; 0: none.
     pub fn counts_one_in(&self) -> u64 {
         match self.proof {
             CacheProof::Exact => 1,
@@ -42,11 +42,13 @@ impl CachePlan {
         }
     }
 
-    /// As a plan says it.
+    /// As text for a report.
     pub fn in_words(&self) -> String {
         let state = match (self.state, self.drop_host) {
-            (CacheState::Cold, false) => "emptied of the files before each epoch, and read pages given back",
-            (CacheState::Cold, true) => "the host's emptied before each epoch, and read pages given back",
+            (CacheState::Cold, false) => "files evicted before each epoch, and pages evicted after each read",
+            (CacheState::Cold, true) => {
+                "host cache dropped before each epoch, and pages evicted after each read"
+            }
             (CacheState::Warm, _) => "filled with the files before each epoch",
             (CacheState::AsIs, _) => "left as it is",
         };
@@ -60,7 +62,7 @@ impl CachePlan {
 }
 
 impl TrainingPlan {
-    /// Bytes that are to be in memory before a phase, where the cache is to be warm.
+    /// Bytes that must be in memory before a phase, if the cache is to be warm.
     pub fn warm_bytes(&self, phase: &PhasePlan) -> Option<u64> {
         let warm = self.cache.is_some_and(|cache| cache.state == CacheState::Warm);
         let split = self.split(phase.phase);

@@ -1,4 +1,4 @@
-//! The data set of a plan: how many files there are, where their names and sizes come from, and what one visit reads.
+//! The data set of a plan: the number of files, the source of their names and sizes, and the bytes of one visit.
 
 use std::ops::{Deref, Range};
 
@@ -15,25 +15,25 @@ use crate::spec::Spec;
 
 /// A format's size arithmetic, as far as a plan needs it.
 pub trait Measure: std::fmt::Debug {
-    /// The size of a file of this shape, or why there can be no such file.
+    /// The size of a file of this shape, or why such a file is impossible.
     fn file_size(&self, shape: &FileShape<'_>) -> Result<FileSize, String>;
-    /// Bytes that are read to have these samples of a file, in one visit.
+    /// Bytes read to get these samples of a file in one visit.
     fn read_bytes(&self, shape: &FileShape<'_>, samples: Range<u64>) -> Result<u64, String>;
-    /// The smallest part of a file that can be read by itself.
+    /// The smallest part of a file that can be read on its own.
     fn unit(&self, shape: &FileShape<'_>) -> Unit;
-    /// Whether files are read as streams, from front to back.
+    /// Whether files are read as streams, from start to end.
     fn streams(&self) -> bool;
-    /// How file names end.
+    /// The file name suffix.
     fn suffix(&self) -> &str;
 }
 
-/// How long a file is.
+/// The length of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSize {
     pub bytes: u64,
-    /// False for a compressed file, which is no longer than this.
+    /// False for a compressed file: the length is an upper bound.
     pub exact: bool,
-    /// The small files that belong to it, together.
+    /// The total length of the small files that belong to it.
     pub side_bytes: u64,
 }
 
@@ -41,12 +41,12 @@ pub struct FileSize {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     pub names: Names,
-    /// Files that are read; `names.count` may be larger.
+    /// Files to read; `names.count` may be larger.
     pub files: u64,
     pub samples_per_file: u64,
-    /// Number of the split's first file in the whole data set, train before valid.
+    /// Number of the split's first file in the whole data set; train files come first.
     pub first_file: u64,
-    /// All files that are read, together.
+    /// Total size of the files to read.
     pub bytes: u64,
 }
 
@@ -55,13 +55,13 @@ impl Split {
         self.files.saturating_mul(self.samples_per_file)
     }
 
-    /// The files as a ledger names them.
+    /// The files, as recorded in a ledger.
     pub fn stored(&self) -> Stored {
         Stored { files: self.files, bytes: self.bytes }
     }
 }
 
-/// What a catalog says about files that somebody else wrote.
+/// What a catalog says about existing files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     /// Identifies paths and sizes.
@@ -70,12 +70,12 @@ pub struct Listed {
     pub valid: ListedSplit,
 }
 
-/// The files of one split, as a stretch of the catalog.
+/// The files of one split, as a range of the catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedSplit {
     /// Number of the first file in the catalog.
     pub first: u64,
-    /// Files that are read, and their bytes.
+    /// Files to read, and their bytes.
     pub files: u64,
     pub bytes: u64,
 }
@@ -84,9 +84,9 @@ pub struct ListedSplit {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(from = "Option<Listed>")]
 pub enum FileSource {
-    /// From rules, as feedline writes them.
+    /// Computed, as feedline writes them.
     Computed(SizeTables),
-    /// From rules, in a plan that was read back: it is written without the tables, which follow from the workload.
+    /// Computed, but without tables: a plan that was read back lacks them, because they follow from the workload.
     /// `Plan::restore` computes them.
     #[default]
     Unrestored,
@@ -100,7 +100,7 @@ impl From<Option<Listed>> for FileSource {
     }
 }
 
-/// Written as what the catalog says, or null.
+/// Serialized as the catalog's facts, or null.
 impl Serialize for FileSource {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -110,7 +110,7 @@ impl Serialize for FileSource {
     }
 }
 
-/// How large samples and files are, by the file's number in the whole data set.
+/// The sizes of samples and files, by the number of the file in the whole data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SizeTables {
     pub samples: Sizes,
@@ -162,29 +162,28 @@ pub struct Data {
     pub train: Split,
     pub valid: Split,
     pub element: Element,
-    /// Whether sizes are to the byte. Compressed files are no longer than the sizes here; of a format that cannot be
-    /// written or read they are the samples' alone.
+    /// Whether sizes are exact. For compressed files they are upper bounds; for an unsupported format they cover only
+    /// the samples.
     pub exact: bool,
-    /// The smallest part of a file that can be read by itself.
+    /// The smallest part of a file that can be read on its own.
     pub unit: Unit,
-    /// Whether files are read as streams, from front to back.
+    /// Whether files are read as streams, from start to end.
     pub streams: bool,
-    /// Bytes read per byte stored: above 1 where metadata is read again for each sample, below 1 where columns are left
-    /// out.
+    /// Bytes read per byte stored: above 1 if metadata is read again for each sample, below 1 if columns are skipped.
     pub read_ratio: f64,
-    /// Bytes that are read to have the first unit of the first file; `None` where nobody counted.
+    /// Bytes read to get the first unit of the first file; `None` if unknown.
     pub visit_bytes: Option<u64>,
-    /// The small files that go with the data files, all together.
+    /// The total size of the small files that belong to the data files.
     pub side_bytes: u64,
     #[serde(rename = "listed", default)]
     pub source: FileSource,
 }
 
 impl Data {
-    /// The data set of a spec; `measure` is the format's arithmetic, or `None` while the format is not supported.
+    /// The data set of a spec; `measure` is the format's arithmetic, or `None` if the format is not supported.
     pub fn resolve(spec: &Spec, measure: Option<&dyn Measure>) -> Result<Data, PlanError> {
         let set = &spec.dataset;
-        // The spec has checked that no more files are read than were generated.
+        // The spec has checked that at least as many files are generated as are read.
         let count = set.num_files_generated.unwrap_or(set.num_files_train);
         check_samples(
             &[(Phase::Train, set.num_files_train), (Phase::Eval, set.num_files_eval)],
@@ -220,7 +219,7 @@ impl Data {
         })
     }
 
-    /// The data set that a catalog lists. Names, counts and sizes of the files are the catalog's.
+    /// The data set that a catalog lists, with its names, counts and sizes.
     pub(super) fn of_listed(
         spec: &Spec,
         measure: Option<&dyn Measure>,
@@ -229,7 +228,7 @@ impl Data {
         let set = &spec.dataset;
         let samples = set.num_samples_per_file;
         check_samples(&[(Phase::Train, listed.train.files), (Phase::Eval, listed.valid.files)], samples)?;
-        // What the files hold is found when they are read; only their number of samples is taken on trust.
+        // The content of the files is found when they are read; only their number of samples is assumed.
         let shape = FileShape { dims: &set.record_dims, element: set.record_element_type, samples };
         let split = |folder: &str, files: &ListedSplit, first_file| Split {
             names: names(spec, folder, files.files, 0, &set.format),
@@ -252,12 +251,12 @@ impl Data {
         })
     }
 
-    /// Files of the whole data set, also those that are generated and not read.
+    /// Files of the whole data set, including those that are generated but not read.
     pub fn files(&self) -> u64 {
         self.train.names.count + self.valid.names.count
     }
 
-    /// Bytes of the whole data set on disk; without size tables, of the files that are read.
+    /// Bytes of the whole data set on disk; without size tables, those of the files to read.
     pub fn bytes(&self) -> u64 {
         let files = match self.tables() {
             Some(tables) => tables.files.sum(0, self.files()),
@@ -266,7 +265,7 @@ impl Data {
         files.saturating_add(self.side_bytes)
     }
 
-    /// The catalog that the files are taken from, if they are.
+    /// The catalog of the files, if there is one.
     pub fn listed(&self) -> Option<&Listed> {
         match &self.source {
             FileSource::Listed(listed) => Some(listed),
@@ -274,7 +273,7 @@ impl Data {
         }
     }
 
-    /// The data set with the sizes of its files, if they follow from rules.
+    /// The data set with the sizes of its files, if they are computed.
     pub fn computed(&self) -> Option<ComputedData<'_>> {
         self.tables().map(|tables| ComputedData { data: self, tables })
     }
@@ -286,12 +285,12 @@ impl Data {
         }
     }
 
-    /// The size of the largest file, where sizes follow from rules.
+    /// The size of the largest file, if sizes are computed.
     pub(super) fn largest_file(&self) -> Option<u64> {
         self.tables().map(|tables| tables.files.largest())
     }
 
-    /// Bytes that one sample takes in memory at most; of existing files, on average.
+    /// The maximum memory of one sample; for existing files, the average.
     pub(super) fn largest_sample(&self) -> u64 {
         match self.largest_file() {
             Some(largest) => largest.div_ceil(self.train.samples_per_file.max(1)),
@@ -299,13 +298,13 @@ impl Data {
         }
     }
 
-    /// Memory that the size tables take.
+    /// Memory used by the size tables.
     pub(super) fn table_bytes(&self) -> u64 {
         self.tables().map_or(0, |tables| tables.samples.table_bytes() + tables.files.table_bytes())
     }
 }
 
-/// A data set whose files have names and sizes by rule. Only here single files have a shape and a size: those of
+/// A data set with computed names and sizes. Only this type gives the shape and size of a single file; those of
 /// existing files are in their catalog.
 #[derive(Clone, Copy, Debug)]
 pub struct ComputedData<'a> {
@@ -356,11 +355,11 @@ impl<'a> ComputedData<'a> {
     }
 }
 
-/// Bytes of a sample as the workload states them: what DLIO's MB/s and MLPerf's size rule are made of.
+/// Bytes of a sample as stated in the workload, on which DLIO's MB/s and MLPerf's size rule are based.
 pub(super) fn nominal_record_bytes(spec: &Spec) -> f64 {
     let set = &spec.dataset;
     if set.record_dims.is_empty() {
-        // A lognormal law's mean lies above the median that it is stated by.
+        // A lognormal law is stated by its median; its mean is larger.
         set.record_length_bytes * set.size_sigma.map_or(1.0, |sigma| (sigma * sigma / 2.0).exp())
     } else {
         FileShape { dims: &set.record_dims, element: set.record_element_type, samples: 1 }.sample_bytes()
@@ -368,7 +367,7 @@ pub(super) fn nominal_record_bytes(spec: &Spec) -> f64 {
     }
 }
 
-/// What one visit to a file is like.
+/// One visit to a file.
 struct Visit {
     exact: bool,
     unit: Unit,
@@ -377,7 +376,7 @@ struct Visit {
     bytes: Option<u64>,
 }
 
-/// Files above this are not gone through read by read to plan: it would take longer than it is worth.
+/// The reads of larger files are not counted for a plan: it would take too long.
 const MOST_COUNTED: u64 = 16 << 30;
 
 impl Visit {
@@ -389,7 +388,7 @@ impl Visit {
         let FileSize { bytes: file_bytes, exact, .. } =
             measure.file_size(shape).map_err(PlanError::Format)?;
         let (unit, streams) = (measure.unit(shape), measure.streams());
-        // Units are read one by one where they are samples; larger ones once, by whoever comes first.
+        // Samples are read one by one; larger units once, by the first reader that needs them.
         let together = if unit == Unit::Sample { 1 } else { shape.samples };
         let share = together as f64 / shape.samples as f64;
         let (mut bytes, mut read_ratio) = (None, 1.0);
@@ -402,7 +401,7 @@ impl Visit {
     }
 }
 
-/// Refuses more samples than can be ordered.
+/// Checks that the number of samples can be ordered.
 fn check_samples(phases: &[(Phase, u64)], samples_per_file: u64) -> Result<(), PlanError> {
     for &(phase, files) in phases {
         let samples = u128::from(files) * u128::from(samples_per_file);
@@ -436,7 +435,7 @@ fn sizes(spec: &Spec, files: u64) -> Sizes {
     }
 }
 
-/// The size of every file, and the bytes of all side files together.
+/// The size of every file, and the total size of the side files.
 fn file_bytes(
     spec: &Spec,
     measure: Option<&dyn Measure>,

@@ -1,18 +1,18 @@
-//! In what two documents of a kind differ, field by field, as they are written.
+//! The differences between two documents of the same type, field by field, in serialized form.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// A field that is not the same in both.
+/// A field with different values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldDifference {
-    /// Its path, with dots.
+    /// The path, with dots.
     pub field: String,
     pub here: String,
     pub there: String,
 }
 
-/// Every field in which they differ. What is not written (tables that follow from the rest) is not compared.
+/// All fields that differ. Data that is not serialized (tables that follow from the rest) is not compared.
 pub fn differences(here: &impl Serialize, there: &impl Serialize) -> Vec<FieldDifference> {
     let mut found = Vec::new();
     let [here, there] =

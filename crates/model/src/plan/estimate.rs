@@ -1,5 +1,5 @@
-//! What a plan costs and asks for: memory term by term, the bandwidth that the accelerators demand, the time if
-//! storage keeps up, and the data-set size that MLPerf Storage's rule requires.
+//! What a plan costs and requires: memory term by term, the bandwidth that the accelerators demand, the time if storage
+//! keeps up, and the data set size that MLPerf Storage requires.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use super::{Data, EvalPlan, LoaderPlan, PhasePlan, Request};
 use crate::order::Shards;
 use crate::spec::{Preprocess, Spec, Verify};
 
-/// One term of the memory that a run takes on each host.
+/// One term of the memory that a run uses on each host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryTerm {
     pub what: String,
     pub bytes: u64,
-    /// What makes it smaller: keys of the workload and flags; empty if nothing does.
+    /// The keys and flags that reduce it; empty if there are none.
     #[serde(default)]
     pub lower: String,
 }
 
-/// What one accelerator asks of storage when it never waits.
+/// What one accelerator demands of storage if it never waits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Demand {
     pub samples_per_second: f64,
@@ -26,7 +26,7 @@ pub struct Demand {
     pub mib_per_second: f64,
 }
 
-/// MLPerf Storage's floor for the size of a data set.
+/// MLPerf Storage's minimum size of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeRule {
     /// Files for 500 steps on every accelerator.
@@ -35,7 +35,7 @@ pub struct SizeRule {
     pub memory_floor_files: u64,
     /// The larger of the two.
     pub required_files: u64,
-    /// Nominal bytes of so many files.
+    /// Nominal bytes of that many files.
     pub required_bytes: u64,
     pub satisfied: bool,
 }
@@ -44,9 +44,9 @@ pub struct SizeRule {
 pub struct Estimate {
     pub memory: Vec<MemoryTerm>,
     pub memory_bytes: u64,
-    /// Per accelerator; `None` when a step has no compute time, since then there is no end to what it could take.
+    /// Per accelerator; `None` if steps have no compute time, because the demand is then unlimited.
     pub demand: Option<Demand>,
-    /// Compute time of all steps of all epochs: the run's length if no batch is ever late.
+    /// Compute time of all steps of all epochs: the length of the run if no batch is late.
     pub compute_seconds: f64,
     pub mlperf: SizeRule,
 }
@@ -74,32 +74,32 @@ impl Estimate {
     }
 }
 
-/// The process without readers: program text, allocator, runtime, the thread that watches; rounded up from what
-/// `scripts/bench scale` shows.
+/// The process without readers: code, allocator, runtime, watchdog thread; rounded up from what `scripts/bench scale`
+/// shows.
 const BASE_BYTES: u64 = 15 << 19;
-/// The threads that empty or fill the page cache before an epoch: stacks, and an arena of the allocator each.
+/// The threads that evict or load pages before an epoch: stacks, and an allocator arena each.
 const CACHE_BYTES: u64 = 768 << 10;
-/// Stack pages that a reader thread touches, its share of the kernel's bookkeeping, and its histograms and timeline.
+/// Stack pages that a reader thread touches, its kernel data structures, histograms and timeline.
 const THREAD_BYTES: u64 = 224 << 10;
-/// Queue, slots and counters of one rank, beside its batch slots.
+/// Queue, slots and counters of one rank, without its batch slots.
 const RANK_BYTES: u64 = 1 << 10;
 const SLOT_BYTES: u64 = 64;
 /// Histograms and timeline of one phase of one epoch, which are kept for the result.
 const PHASE_BYTES: u64 = 320 << 10;
-/// What is known of one reader, and what it notes for the one who watches.
+/// The state of one reader, and what it records for the watchdog.
 const READER_BYTES: u64 = 640;
-/// What gives the number of readers.
+/// The settings that determine the number of readers.
 const READERS: &str = "--ranks or reader.read_threads";
 
 impl Estimate {
-    /// The estimate with one more term of memory on each host.
+    /// Adds a term of memory on each host.
     pub(super) fn with_memory(self, what: &str, bytes: u64, lower: &str) -> Estimate {
         let mut memory = self.memory;
         memory.push(MemoryTerm { what: what.to_owned(), bytes, lower: lower.to_owned() });
         Estimate { memory, memory_bytes: self.memory_bytes.saturating_add(bytes), ..self }
     }
 
-    /// The largest part of the memory that a setting can make smaller.
+    /// The largest term that a setting can reduce.
     pub fn largest_memory(&self) -> Option<&MemoryTerm> {
         self.memory.iter().filter(|term| !term.lower.is_empty()).max_by_key(|term| term.bytes)
     }
@@ -115,7 +115,7 @@ fn memory(
     let ranks = request.ranks / request.hosts;
     let term = |what: String, bytes: u64, lower: &str| MemoryTerm { what, bytes, lower: lower.to_owned() };
     let readers = ranks.saturating_mul(loader.readers_per_rank);
-    // Nobody reads further ahead than to the end of the epoch.
+    // Prefetching ends at the end of the epoch.
     let slots = loader.prefetch_batches.min(shards.steps) + 1;
     let kept = loader.kept_batches(shards.batch).min(shards.steps);
     let mut terms = vec![
@@ -145,7 +145,7 @@ fn memory(
         "--ranks, reader.read_threads or reader.transfer_size",
     );
     optional(
-        format!("{ranks} ranks x {kept} batches that are kept"),
+        format!("{ranks} ranks x {kept} retained batches"),
         ranks.saturating_mul(kept).saturating_mul(loader.retained_bytes),
         "--ranks, reader.prefetch_size or reader.batch_size",
     );
@@ -156,12 +156,12 @@ fn memory(
             READERS,
         );
     }
-    optional("file sizes, drawn one by one".to_owned(), data.table_bytes(), "dataset.num_files_train");
-    optional(format!("what was seen of {phases} phases"), phases.saturating_mul(PHASE_BYTES), "train.epochs");
+    optional("file sizes".to_owned(), data.table_bytes(), "dataset.num_files_train");
+    optional(format!("results of {phases} phases"), phases.saturating_mul(PHASE_BYTES), "train.epochs");
     terms
 }
 
-/// Compressed files are made again to compare them, so what a reader reads of one is kept until then.
+/// Compressed files are compressed again to compare them, so the bytes that a reader reads are kept until then.
 fn compared_whole(
     spec: &Spec,
     request: &Request<'_>,

@@ -1,21 +1,20 @@
-//! Keys that are understood, and change nothing in the plan at hand: beside the loader, the format or the store that
-//! was chosen, or beside each other. What was given in vain is to be said.
+//! Keys that are valid but have no effect in a plan, because of the loader, format or backend, or because of other
+//! keys. The user gets a warning for each.
 
 use super::{Discipline, TrainingPlan};
 use crate::order::Unit;
 use crate::spec::{CacheProof, CacheState, OnError, Preprocess, Readahead, Retain, Shuffle, Spec, Verify};
 
 const NO_READS: &str = "the synthetic loader reads nothing";
-const NO_FILES: &str = "the store opens no files";
-const NO_CACHE: &str = "the store does not read through the page cache";
-const NO_BYTES: &str = "the store brings no bytes that could be kept";
-const NOTHING_TO_COMPARE: &str = "the store brings no bytes that could be compared";
-const NO_COUNT: &str = "the first error ends the run: reader.on_error is stop";
+const NO_FILES: &str = "the backend opens no files";
+const NO_CACHE: &str = "the backend does not read through the page cache";
+const NO_BYTES: &str = "the backend returns no bytes to keep";
+const NOTHING_TO_COMPARE: &str = "the backend returns no bytes to compare";
+const NO_COUNT: &str = "reader.on_error is stop: the first error ends the run";
 const NO_WORK: &str = "nothing is preprocessed in this run";
-const NO_STREAM: &str =
-    "only the tensorflow loader has such a thing, for formats that are streams (tfrecord, csv)";
+const NO_STREAM: &str = "only the tensorflow loader uses it, and only for stream formats (tfrecord, csv)";
 
-/// Every key whose value has no effect in this plan, and why. Whether it was given at all, the caller knows.
+/// Every key whose value has no effect in this plan, with the reason. The caller knows whether the key was given.
 pub fn idle(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'static str)> {
     let mut idle = reading(spec, plan);
     idle.extend(scheduling(spec, plan));
@@ -63,16 +62,16 @@ fn scheduling(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'static s
         _ if reader.computation_threads == 1 => None,
         (false, ..) => Some(NO_STREAM),
         (true, false, _) => Some(NO_WORK),
-        (true, true, Some(_)) => Some("reader.preprocess_threads says it"),
+        (true, true, Some(_)) => Some("reader.preprocess_threads takes precedence"),
         (true, true, None) => None,
     };
     idle.extend(maps.map(|why| ("reader.computation_threads", why)));
     if loader.discipline == Discipline::Tensorflow && !takes_turns && reader.interleave_cycle.is_some() {
-        let why = "samples are shuffled one by one, so that files have no turns";
+        let why = "samples are shuffled individually, so files are not interleaved";
         idle.push(("reader.interleave_cycle", why));
     }
     if reader.interleave_block > 1 && !streams && plan.train.interleave.cycle <= 1 {
-        idle.push(("reader.interleave_block", "samples are not taken from files in turn"));
+        idle.push(("reader.interleave_block", "files are not interleaved"));
     }
     idle
 }
@@ -90,7 +89,7 @@ fn preprocessing(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'stati
         }
     }
     if !works || !timed {
-        let why = if works { "decoding takes the time that it takes" } else { NO_WORK };
+        let why = if works { "decoding takes its real time" } else { NO_WORK };
         let given = [
             ("reader.preprocess_time", reader.preprocess_time.mean() > 0.0),
             ("reader.preprocess_bytes", reader.preprocess_bytes.is_some()),

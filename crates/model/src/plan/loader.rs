@@ -1,5 +1,5 @@
-//! How each rank's batches are fetched and prepared: DLIO's `data_loader` as numbers for one scheduler. What the four
-//! disciplines differ in stands here and nowhere else; docs/loaders.md draws them.
+//! How each rank's batches are fetched and prepared: DLIO's `data_loader` as numbers for a single scheduler. All
+//! differences between the four disciplines are here; docs/loaders.md has diagrams.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use crate::order::{Interleave, Order, Unit};
 use crate::spec::{Loader as LoaderKind, OnError, Preprocess, Retain, Shuffle, Spec, Time};
 use crate::units::Bytes;
 
-/// Whose way of fetching is emulated.
+/// The data loader that is emulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Discipline {
-    /// Worker w loads the batches w, w + W, ... whole, its samples one after another.
+    /// Worker w loads the whole batches w, w + W, ..., one sample after another.
     Pytorch,
-    /// Samples in parallel, across the borders of batches; files interleaved where they are streams.
+    /// Samples in parallel, across batch boundaries; files are interleaved if they are streams.
     Tensorflow,
     /// All samples of one batch in parallel, then those of the next.
     Dali,
-    /// No I/O: batches are there.
+    /// No I/O: batches are always ready.
     Synthetic,
 }
 
@@ -28,59 +28,59 @@ pub struct LoaderPlan {
     pub discipline: Discipline,
     /// Requests in flight per rank.
     pub readers_per_rank: u64,
-    /// Batches that may be read ahead of the one the accelerator asks for; 0 reads only what was asked for.
+    /// Batches that may be read before the accelerator requests them; 0: only the requested batch is read.
     pub prefetch_batches: u64,
-    /// Samples that a reader takes on at a time.
+    /// Samples that a reader claims at a time.
     pub chunk_samples: u64,
-    /// Whether readers take chunks strictly in turn; else the next one who is free takes the next chunk.
+    /// Whether readers claim chunks strictly in turn; otherwise the next free reader claims the next chunk.
     pub in_turn: bool,
-    /// How far a reader may go ahead of the oldest sample that is not there yet.
+    /// How far a reader may be ahead of the oldest missing sample.
     pub window: Window,
-    /// Samples that are read before the first is handed on (TensorFlow's shuffle buffer).
+    /// Samples that are read before the first one is delivered (TensorFlow's shuffle buffer).
     pub lead_samples: u64,
-    /// Samples behind the prefetched batches that may be under way (the results that TensorFlow's map holds).
+    /// Samples after the prefetched batches that may be in flight (the results that TensorFlow's map holds).
     pub beyond_samples: u64,
-    /// Whether batches come in order; else as they become ready.
+    /// Whether batches are delivered in order; otherwise in the order of completion.
     pub ordered: bool,
-    /// Largest single read.
+    /// Maximum size of a single read.
     pub transfer_bytes: u64,
-    /// Bytes that stay in memory for each batch until the accelerator has taken it; 0: they are dropped when read.
+    /// Bytes kept in memory per batch until the accelerator takes it; 0: they are dropped after reading.
     pub retained_bytes: u64,
-    /// Threads that do the reading, on each host.
+    /// Reader threads on each host.
     pub threads: u64,
-    /// Errors that are counted, and whose samples are left out of their batches; `None`: the first one ends the run.
+    /// Maximum number of errors; their samples are left out of their batches. `None`: the first error ends the run.
     pub error_limit: Option<u64>,
     pub preprocess: PreprocessPlan,
 }
 
-/// The stretch of samples, from the oldest that is not there yet, in which readers may be at work.
+/// The range of samples, from the oldest missing one, in which readers may work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Window {
-    /// As far as the prefetch depth goes.
+    /// As far as the prefetch depth allows.
     Open,
-    /// So many chunks.
+    /// This many chunks.
     Chunks(u64),
-    /// To the end of its batch.
+    /// To the end of the batch.
     Batch,
 }
 
-/// What is done with each sample after it was read.
+/// Preprocessing of each sample after it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PreprocessPlan {
     pub kind: Preprocess,
     /// Per sample.
     pub time: Time,
-    /// Size of the sample that `time` is for; `None`: all alike.
+    /// The sample size that `time` refers to; `None`: all samples take the same time.
     pub per_bytes: Option<f64>,
     pub slow_share: f64,
     pub slow_factor: f64,
-    /// Samples of one rank that are at work at once; `None`: every reader does its own.
+    /// Samples of one rank that are preprocessed at the same time; `None`: every reader preprocesses its own.
     pub threads_per_rank: Option<u64>,
 }
 
 impl PreprocessPlan {
-    /// Whether anything is done at all.
+    /// Whether there is any preprocessing.
     pub fn works(&self) -> bool {
         match self.kind {
             Preprocess::None => false,
@@ -89,15 +89,16 @@ impl PreprocessPlan {
         }
     }
 
-    /// Whether it takes CPU time, and so threads of its own.
+    /// Whether it takes CPU time, and therefore threads of its own.
     pub fn computes(&self) -> bool {
         self.works() && self.kind != Preprocess::Sleep
     }
 }
 
-/// Largest single read; larger ones gain nothing on the file systems that we measured and cost memory per reader.
+/// Maximum size of a single read. Larger reads were not faster on any file system we measured, and cost memory per
+/// reader.
 const TRANSFER_BYTES: u64 = 1 << 20;
-/// The smallest to which a bound on memory shrinks it.
+/// The minimum to which a memory limit reduces it.
 const SMALLEST_TRANSFER: u64 = 64 << 10;
 
 impl LoaderPlan {
@@ -149,7 +150,7 @@ impl LoaderPlan {
         plan.within(request, reader.batch_size)
     }
 
-    /// Buffers that readers of one host read into at the same time.
+    /// Read buffers that the readers of one host use at the same time.
     pub fn buffers(&self, request: &Request<'_>) -> u64 {
         match request.store.threads {
             Threads::PerReader => self.threads,
@@ -160,21 +161,21 @@ impl LoaderPlan {
         }
     }
 
-    /// The most batches of one rank that can be read before the accelerator asks for the first of them: those ahead,
-    /// what is under way behind them, and the shuffle buffer. A batch that can be there in part counts as one.
+    /// The maximum number of batches of one rank that can be read before the accelerator requests the first of them:
+    /// prefetched batches, samples in flight after them, and the shuffle buffer. A partial batch counts as one.
     pub(super) fn batches_ahead(&self, batch: u64) -> u64 {
         let behind = self.lead_samples.saturating_add(self.beyond_samples).div_ceil(batch.max(1));
         self.prefetch_batches.saturating_add(behind)
     }
 
-    /// Batches of one rank that are in memory at once: those ahead, the one at the accelerator, and what is under way
-    /// behind them.
+    /// Batches of one rank that are in memory at once: prefetched batches, the one at the accelerator, and those in
+    /// flight after them.
     pub(super) fn kept_batches(&self, batch: u64) -> u64 {
         let behind = self.beyond_samples.div_ceil(batch.max(1));
         self.prefetch_batches.saturating_add(1 + behind)
     }
 
-    /// The plan within the memory that the user grants for buffers and batches: fewer batches ahead, smaller reads.
+    /// Fits the plan into the user's memory limit for buffers and batches: fewer prefetched batches, smaller reads.
     fn within(mut self, request: &Request<'_>, batch: u64) -> Result<LoaderPlan, PlanError> {
         let Some(memory) = request.memory else { return Ok(self) };
         let batches = (request.ranks / request.hosts).saturating_mul(self.retained_bytes);
@@ -187,7 +188,7 @@ impl LoaderPlan {
             return Err(PlanError::TooLittleMemory { granted: Bytes(memory), needed: Bytes(needed), batch });
         }
         if let Some(deepest) = (memory - of_buffers).checked_div(batches) {
-            // With fewer batches ahead there may be none to work behind.
+            // With fewer prefetched batches, no samples may be in flight after them.
             while self.prefetch_batches > 0 && self.kept_batches(batch) > deepest {
                 let too_many = self.kept_batches(batch) - deepest;
                 self.prefetch_batches = self.prefetch_batches.saturating_sub(too_many);
@@ -202,15 +203,15 @@ impl LoaderPlan {
     }
 }
 
-/// How many threads it takes to have many fetches in flight.
+/// The number of threads for many fetches in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
-    /// A fetch occupies its thread until it is done.
+    /// A fetch occupies its thread until it completes.
     #[default]
     PerReader,
-    /// A few threads play all readers.
+    /// A few threads run all readers.
     PerCore,
-    /// One thread plays all readers, in the order of a simulated device's events.
+    /// One thread runs all readers, in the order of a simulated device's events.
     One,
 }
 
@@ -237,8 +238,8 @@ fn discipline(spec: &Spec) -> Discipline {
     }
 }
 
-/// PyTorch gives each worker whole batches and the same number of them in advance, so its depth is a multiple of the
-/// workers, and without workers nothing is read ahead; the others prefetch batches over all readers.
+/// PyTorch gives each worker whole batches, and the same number of them in advance, so its depth is a multiple of the
+/// workers; without workers nothing is prefetched. The others prefetch batches over all readers.
 fn prefetch(spec: &Spec, discipline: Discipline, readers: u64) -> u64 {
     let depth = spec.reader.prefetch_size;
     match discipline {
@@ -248,8 +249,8 @@ fn prefetch(spec: &Spec, discipline: Discipline, readers: u64) -> u64 {
     }
 }
 
-/// The files that samples are taken from in turn. TensorFlow reads `read_threads` tfrecord files side by side, one
-/// sample of each in turn; elsewhere it does so if asked to. Where samples move on their own, files have no turns.
+/// The files that are interleaved. TensorFlow interleaves `read_threads` tfrecord files, one sample of each in turn;
+/// other formats only on request. If samples are shuffled individually, files are not interleaved.
 pub(super) fn interleave(spec: &Spec, data: &Data, split: &Split, order: &Order) -> Interleave {
     let reader = &spec.reader;
     let streams = data.streams && split.samples_per_file > 1;

@@ -1,5 +1,5 @@
-//! What will be done: frozen, complete, printable. A plan is a pure function of the spec, the ranks and the host;
-//! the engine does what stands here and decides nothing of its own.
+//! The plan: frozen, complete and printable. A plan is a pure function of the spec, the ranks and the host. The engine
+//! executes it and makes no decisions of its own.
 
 #[cfg(test)]
 pub(crate) mod bare;
@@ -36,29 +36,29 @@ use crate::ledger::Phase;
 use crate::spec::Spec;
 use crate::units::{Bytes, counted, grouped};
 
-/// What the plan depends on besides the spec.
+/// What the plan depends on in addition to the spec.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What the run is called: the workload's name or the file's stem.
+    /// The name of the run: the workload's name or the file's stem.
     pub workload: &'a str,
-    /// Emulated accelerators, over all hosts.
+    /// Emulated accelerators on all hosts.
     pub ranks: u64,
     pub hosts: u64,
-    /// Memory of one host, measured or as declared.
+    /// Memory of one host, measured or declared.
     pub host_memory_bytes: u64,
     pub cores: u64,
     pub store: &'a StorePlan,
-    /// Most memory for buffers and batches on each host; `None`: what they need.
+    /// Maximum memory for buffers and batches on each host; `None`: as much as they need.
     pub memory: Option<u64>,
-    /// Fresh per run; the seed of shuffles that are to be `random`.
+    /// Fresh per run; the seed of `random` shuffles.
     pub entropy: u64,
     /// The format's size arithmetic; `None` for a format that this version cannot write or read yet.
     pub measure: Option<&'a dyn Measure>,
-    /// The catalog that lists the files; without one their names are computed.
+    /// The catalog that lists the files; without one, names are computed.
     pub listed: Option<&'a Listed>,
 }
 
-/// Why there can be no such run. Each is a mistake in what was asked for, found before any I/O.
+/// Why a run is impossible. Each is a mistake in the request, found before any I/O.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
     #[error("--ranks must be from 1 to {MOST_RANKS}, not {0}")]
@@ -81,9 +81,9 @@ pub enum PlanError {
     )]
     NothingToMeasure { steps: u64, start: u64, end: u64 },
     #[error(
-        "train: the data set is too small for {}: {window} steps of an epoch count, and {needed} are needed, \
-         {STEPS_PER_BATCH_AHEAD} for each batch that can be ready in advance ({ahead}), so that prefetch does not make \
-         the result; raise dataset.num_files_train (or train.total_training_steps), or lower \
+        "train: the data set is too small for {}: the metric window has {window} steps, but needs {needed}, \
+         {STEPS_PER_BATCH_AHEAD} for each batch that can be ready in advance ({ahead}), so that prefetching does not \
+         decide the result; raise dataset.num_files_train (or train.total_training_steps), or lower \
          reader.prefetch_size or reader.batch_size",
         counted(*ranks, "rank")
     )]
@@ -109,29 +109,27 @@ pub enum PlanError {
     )]
     TooManySamples { phase: Phase, samples: u128 },
     #[error(
-        "the data set would have {0} bytes, more than there are addresses for (2^64); lower dataset.num_files_train, \
+        "the data set would have {0} bytes, more than the maximum of 2^64; lower dataset.num_files_train, \
          num_files_eval or num_files_generated, or the size of a file (dataset.num_samples_per_file, \
          record_length_bytes, record_dims)"
     )]
     TooManyBytes(u128),
     #[error(
-        "--memory grants {granted} for buffers and batches, but {}the smallest buffers need {needed}; grant more, or \
+        "--memory allows {granted} for buffers and batches, but {}the smallest buffers need {needed}; raise it, or \
          lower --ranks, reader.read_threads or reader.batch_size",
         batch.map(|batch| format!("one batch per rank (of {batch}) and ")).unwrap_or_default()
     )]
     TooLittleMemory { granted: Bytes, needed: Bytes, batch: Option<Bytes> },
-    #[error(
-        "reader.interleave_cycle has no effect with the {0} loader: only tensorflow takes samples from files in turn"
-    )]
+    #[error("reader.interleave_cycle has no effect with the {0} loader: only tensorflow interleaves files")]
     NoInterleave(&'static str),
-    #[error("data.{field} is {here} in the plan, but {there} by the workload: they are not of one run")]
+    #[error("data.{field} is {here} in the plan, but {there} in the workload: they belong to different runs")]
     OtherData { field: String, here: String, there: String },
     #[error(
-        "reader.drop_caches empties the host's page cache to make it cold, but reader.cache is {0}; take one of the \
-         two away"
+        "reader.drop_caches empties the host's page cache to make it cold, but reader.cache is {0}; remove one of \
+         them"
     )]
     DropsWhatIsWanted(&'static str),
-    #[error("this workload trains on nothing: workflow.train is false{hint}")]
+    #[error("this workload does not train: workflow.train is false{hint}")]
     NoTraining { hint: &'static str },
     #[error(transparent)]
     Geometry(#[from] GeometryError),
@@ -141,21 +139,21 @@ pub enum PlanError {
     NothingToSave,
 }
 
-/// What to do with a workload that does not train and takes checkpoints.
+/// A hint for a workload that saves checkpoints but does not train.
 const ONLY_CHECKPOINTS: &str = "; it writes checkpoints only: use 'feedline run' or 'feedline plan'";
 
 impl PlanError {
     fn no_training(spec: &Spec) -> PlanError {
         let hint = match (spec.workflow.generate_data, spec.workflow.checkpoint) {
             (_, true) => ONLY_CHECKPOINTS,
-            (true, false) => "; to make its data set use 'feedline generate'",
+            (true, false) => "; to write its data set, use 'feedline generate'",
             (false, false) => " and workflow.generate_data is false too",
         };
         PlanError::NoTraining { hint }
     }
 }
 
-/// The keys that give the size of a batch and the number of files of a phase.
+/// The key for the batch size of a phase.
 fn batch_key(phase: Phase) -> &'static str {
     match phase {
         Phase::Train => "reader.batch_size",
@@ -170,25 +168,25 @@ fn files_key(phase: Phase) -> &'static str {
     }
 }
 
-/// A run, settled. It trains, takes checkpoints, or both. A plan is never modified: variants are made by the
-/// constructors of `variants.rs`.
+/// A complete run. It trains, saves checkpoints, or both. A plan is never modified; the constructors in `variants.rs`
+/// make variants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub workload: String,
     pub model: String,
-    /// Emulated accelerators, over all hosts.
+    /// Emulated accelerators on all hosts.
     pub ranks: u64,
     pub hosts: u64,
     pub training: Option<TrainingPlan>,
-    /// Checkpoints that training pauses for or, without training, that are saved and restored by themselves.
+    /// Checkpoints that training pauses for or, without training, that are saved and restored on their own.
     pub checkpoint: Option<CheckpointPlan>,
 }
 
-/// What the program takes beside the buffers of checkpoints where it does not train: itself, stacks, rings.
+/// Memory of a program that does not train, without checkpoint buffers: code, stacks, rings.
 const PROGRAM_BYTES: u64 = 12 << 20;
 
 impl Plan {
-    /// Settles everything. `saving` says where checkpoints go; without it none are taken.
+    /// Makes the plan. `saving` says where checkpoints go; without it none are saved.
     pub fn resolve(
         spec: &Spec,
         request: &Request<'_>,
@@ -213,25 +211,25 @@ impl Plan {
         })
     }
 
-    /// A plan that was read back, with the tables that are not written with it, made of the workload that it belongs
-    /// to. Refused if that workload has another data set.
+    /// Adds the tables that plan.json omits to a plan that was read back, computed from its workload. An error if the
+    /// workload has a different data set.
     pub fn restored(self, spec: &Spec, measure: Option<&dyn Measure>) -> Result<Plan, PlanError> {
         let training = self.training.map(|training| training.restored(spec, measure)).transpose()?;
         Ok(Plan { training, ..self })
     }
 
-    /// The training of a plan that has to have one.
+    /// The training part; an error if there is none.
     pub fn trained(&self) -> Result<&TrainingPlan, PlanError> {
         self.training.as_ref().ok_or(PlanError::NoTraining { hint: ONLY_CHECKPOINTS })
     }
 
-    /// Identifies the work: two runs with one digest did the same thing in the same order. What depends on the host
-    /// alone (estimates, threads) and the run's name are left out.
+    /// Identifies the work: two runs with the same digest did the same work in the same order. Excludes the run's name
+    /// and whatever depends only on the host (estimates, threads).
     pub fn digest(&self) -> String {
         digest(self, &["estimate", "workload", "loader.threads", "memory_bytes"])
     }
 
-    /// Memory that the run takes on each host.
+    /// Memory that the run uses on each host.
     pub fn memory_bytes(&self) -> u64 {
         match (&self.training, &self.checkpoint) {
             (Some(training), _) => training.estimate.memory_bytes,
@@ -240,18 +238,18 @@ impl Plan {
         }
     }
 
-    /// The backend of the run: where training reads, or where checkpoints stay.
+    /// The I/O backend of the run: the one that training reads from, or the one that keeps checkpoints.
     pub fn store(&self) -> Option<&StorePlan> {
         let of_training = self.training.as_ref().map(|training| &training.store);
         of_training.or_else(|| self.checkpoint.as_ref().map(|checkpoint| &checkpoint.last))
     }
 
-    /// The same as a user names it.
+    /// The backend's name as a user writes it.
     pub fn store_name(&self) -> &str {
         self.store().map_or("", |store| &store.text)
     }
 
-    /// Whether the run's backend, as `store` names it, is a simulated device.
+    /// Whether the run's backend (see `store`) is a simulated device.
     pub fn is_simulated(&self) -> bool {
         match (&self.training, &self.checkpoint) {
             (Some(training), _) => training.store.is_simulated(),
@@ -260,13 +258,13 @@ impl Plan {
         }
     }
 
-    /// The rule by which a backend fails on purpose, if one does.
+    /// The rule by which a backend injects faults, if any.
     pub fn injected_faults(&self) -> Option<&str> {
         let of_training = self.training.as_ref().and_then(|training| training.store.faults.as_deref());
         of_training.or_else(|| self.checkpoint.as_ref()?.injected_faults())
     }
 
-    /// Checkpoints that are to be saved.
+    /// The number of checkpoints to save.
     pub fn saves(&self) -> u64 {
         let Some(checkpoint) = &self.checkpoint else { return 0 };
         let (epochs, steps) =
@@ -275,7 +273,7 @@ impl Plan {
     }
 }
 
-/// A hash of a plan as it is written, without the fields of these paths.
+/// A hash of the serialized plan, without the fields with these paths.
 pub(crate) fn digest(plan: &impl Serialize, without: &[&str]) -> String {
     let mut value = serde_json::to_value(plan).unwrap_or_default();
     for path in without {
@@ -290,10 +288,10 @@ pub(crate) fn digest(plan: &impl Serialize, without: &[&str]) -> String {
     hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// More accelerators than any machine has; beyond this a number of ranks is a slip of the finger.
+/// More accelerators than any machine has; a larger number is a typo.
 const MOST_RANKS: u64 = 1 << 20;
 
-/// Refuses numbers of ranks and hosts that cannot be.
+/// Checks the numbers of ranks and hosts.
 pub fn check_ranks(ranks: u64, hosts: u64) -> Result<(), PlanError> {
     if !(1..=MOST_RANKS).contains(&ranks) {
         return Err(PlanError::Ranks(ranks));

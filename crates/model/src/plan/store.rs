@@ -1,16 +1,16 @@
-//! What a plan knows of the storage that it reads from or saves to. The backend registry of `store` decides these
-//! facts once, from what the user named; every later question about the storage is a question to this type. A plan is
-//! written with the name alone (a tier with two facts more), so a plan that was read back asks the registry again.
+//! What a plan knows about the storage that it reads from or saves to. The backend registry of `store` determines these
+//! facts once, from the name that the user gave; all other code reads them from this type. plan.json contains only the
+//! name (and two more facts for a tier), so a plan that was read back asks the registry again.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Threads;
 use crate::spec::Readahead;
 
-/// What answers the requests of a backend.
+/// What serves the requests of a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Medium {
-    /// A storage system: results say something about it.
+    /// A storage system: results describe it.
     #[default]
     Storage,
     /// A model of a device, which computes how long requests would take.
@@ -19,11 +19,11 @@ pub enum Medium {
     Null,
 }
 
-/// How files are to be accessed, where a backend leaves a choice.
+/// How to access files, if a backend offers a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mode {
     pub readahead: Readahead,
-    /// Bypass the page cache. Only some backends can do both.
+    /// Bypass the page cache. Only some backends support both.
     pub odirect: bool,
 }
 
@@ -36,31 +36,31 @@ impl Default for Mode {
 /// The storage of a data set or of a checkpoint tier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorePlan {
-    /// As a user names it, such as `sim:hdd`.
+    /// As a user writes it, such as `sim:hdd`.
     pub text: String,
     pub medium: Medium,
-    /// It holds files that can be written and inspected.
+    /// It has files that can be written and inspected.
     pub holds_files: bool,
     /// It returns the bytes of files; otherwise it only takes the time that reading them would take.
     pub brings_bytes: bool,
     /// It reads through the page cache in the requested mode.
     pub cached: bool,
-    /// The rule by which it injects faults, if it does.
+    /// The rule by which it injects faults, if any.
     pub faults: Option<String>,
-    /// How many threads it needs for many readers.
+    /// The number of threads that it needs for many readers.
     pub threads: Threads,
-    /// What was requested.
+    /// The requested mode.
     pub mode: Mode,
 }
 
 impl StorePlan {
-    /// The backend that reads nothing and is as fast as a backend can be.
+    /// The backend that reads nothing and completes every request at once.
     pub fn null() -> StorePlan {
         let (text, medium, threads) = ("null".to_owned(), Medium::Null, Threads::PerCore);
         StorePlan { text, medium, threads, ..StorePlan::default() }
     }
 
-    /// Whether files are accessed past the page cache.
+    /// Whether file accesses bypass the page cache.
     pub fn bypasses_cache(&self) -> bool {
         self.holds_files && !self.cached
     }
@@ -73,7 +73,7 @@ impl StorePlan {
         self.medium == Medium::Simulated
     }
 
-    /// A plan that was read back has the name only, until the registry restores the facts.
+    /// A plan that was read back has only the name, until the registry restores the facts.
     fn unresolved(text: String) -> StorePlan {
         StorePlan { text, ..StorePlan::default() }
     }
@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for StorePlan {
     }
 }
 
-/// A tier in the text of a plan.
+/// The serialized form of a tier.
 #[derive(Serialize, Deserialize)]
 struct WrittenTier {
     store: String,
@@ -120,7 +120,7 @@ impl WrittenTier {
     }
 }
 
-/// How a tier stands in the text of a plan, for serde.
+/// Serialization of a tier, for serde.
 pub(crate) mod tier {
     use super::*;
 
@@ -132,7 +132,7 @@ pub(crate) mod tier {
         WrittenTier::deserialize(deserializer).map(WrittenTier::read)
     }
 
-    /// The same for a tier that a plan may lack.
+    /// The same for an optional tier.
     pub(crate) mod optional {
         use super::*;
 

@@ -1,4 +1,4 @@
-//! Plans of workloads whose numbers are known, and the ways in which there can be no plan.
+//! Plans of workloads with known numbers, and requests that are impossible.
 
 use super::bare::{Bare, buffered};
 use super::*;
@@ -43,7 +43,7 @@ fn plan(spec: &Spec, ranks: u64) -> TrainingPlan {
 }
 
 #[test]
-fn mlperfs_examples_of_the_size_rule_come_out() {
+fn mlperfs_examples_of_the_size_rule_are_reproduced() {
     for (name, ranks, steps_floor, memory_floor, gib) in [
         ("unet3d_b200", 4, 14_000, 2_344, 1911),
         ("retinanet_b200", 16, 192_000, 1_063_911, 320),
@@ -57,7 +57,7 @@ fn mlperfs_examples_of_the_size_rule_come_out() {
 }
 
 #[test]
-fn demand_is_what_the_table_of_workloads_says() {
+fn demand_matches_the_table_of_workloads() {
     for (name, mib_per_second) in
         [("unet3d_h100", 3030.0), ("retinanet_b200", 155.5), ("cosmoflow_a100", 490.0)]
     {
@@ -73,7 +73,7 @@ fn demand_is_what_the_table_of_workloads_says() {
 }
 
 #[test]
-fn a_lognormal_workload_is_counted_by_the_mean_of_its_sizes() {
+fn a_lognormal_workload_counts_with_its_mean_size() {
     let spec = small(&["dataset.size_law=lognormal", "dataset.num_files_train=20000"]);
     assert_eq!(spec.dataset.size_sigma, Some(0.5));
     let plan = plan(&spec, 1);
@@ -92,7 +92,7 @@ fn steps_shards_and_remainder() {
 }
 
 #[test]
-fn the_data_set_is_what_was_generated_not_what_is_read() {
+fn the_data_set_includes_files_that_are_not_read() {
     let plan = plan(&small(&["dataset.num_files_generated=150", "dataset.num_files_eval=10"]), 1);
     assert_eq!((plan.data.files(), plan.data.bytes()), (160, 160 * 4096));
     assert_eq!((plan.data.train.files, plan.data.train.bytes), (100, 100 * 4096));
@@ -108,7 +108,7 @@ fn a_plan_is_written_without_size_tables_and_gets_them_back() {
     let again: Plan = serde_json::from_value(written).unwrap();
     let data = &again.trained().unwrap().data;
     assert_eq!(data.source, FileSource::Unrestored);
-    assert!(data.computed().is_none(), "a size that is not known is not 0");
+    assert!(data.computed().is_none(), "an unknown size is not 0");
     let again = again.restored(&spec, Some(&Bare(Unit::Sample))).unwrap();
     let sizes = |plan: &Plan| {
         let data = plan.trained().unwrap().data.computed().unwrap();
@@ -144,20 +144,20 @@ fn prefetch_is_rounded_up_to_whole_readers_and_zero_stays_zero() {
     }
 }
 
-/// One definition of what can be ready in advance, for rules and commands.
+/// The single definition of what can be ready in advance, for rules and commands.
 #[test]
 fn batches_that_can_be_ready_in_advance() {
     let ahead = |settings: &[&str]| plan(&small(settings), 1).batches_ahead();
     assert_eq!(ahead(&["reader.prefetch_size=4"]), 6, "two for each reader");
     assert_eq!(ahead(&["reader.prefetch_size=0"]), 0);
     let copy = "train.device_copy_rate=10";
-    assert_eq!(ahead(&["reader.prefetch_size=0", copy]), 1, "it is asked for while the accelerator computes");
+    assert_eq!(ahead(&["reader.prefetch_size=0", copy]), 1, "it is requested while the accelerator computes");
     assert_eq!(ahead(&["reader.prefetch_size=0", copy, "train.device_prefetch=false"]), 0);
     let mut plan = plan(&small(&["reader.prefetch_size=4"]), 1);
     assert_eq!((plan.steps_to_measure(None), plan.train.shards.batch), (120, 4));
     assert!(matches!(plan.check_window(None), Err(PlanError::WindowTooShort { needed: 120, ahead: 6, .. })));
     (plan.loader.lead_samples, plan.loader.beyond_samples) = (9, 3);
-    assert_eq!(plan.batches_ahead(), 6 + 3, "the shuffle buffer and what is under way");
+    assert_eq!(plan.batches_ahead(), 6 + 3, "the shuffle buffer and samples in flight");
     plan.loader.prefetch_batches = u64::MAX;
     assert_eq!(plan.steps_to_measure(None), u64::MAX);
 }
@@ -181,12 +181,12 @@ fn shuffle_keys_choose_unit_and_seed() {
 }
 
 #[test]
-fn what_is_shuffled_is_what_the_format_lets_move() {
+fn the_format_determines_what_can_be_shuffled() {
     let unit = |spec: &Spec, finest| {
         let bare = Bare(finest);
         TrainingPlan::resolve(spec, &Request { measure: Some(&bare), ..request(1) }).unwrap().train.order.unit
     };
-    assert_eq!(unit(&workload("cosmoflow_h100"), Unit::File), Unit::File, "streams are read through");
+    assert_eq!(unit(&workload("cosmoflow_h100"), Unit::File), Unit::File, "streams are read in order");
     let mut dlrm = workload("dlrm_b200");
     assert_eq!(unit(&dlrm, Unit::Group(6144)), Unit::File);
     dlrm.reader.sample_shuffle = Shuffle::Seed;
@@ -195,7 +195,7 @@ fn what_is_shuffled_is_what_the_format_lets_move() {
 }
 
 #[test]
-fn readers_become_threads_only_where_a_fetch_blocks() {
+fn each_reader_has_a_thread_only_if_fetches_block() {
     let spec = small(&["reader.read_threads=8"]);
     assert_eq!(plan(&spec, 4).loader.threads, 32);
     let null = StorePlan { threads: Threads::PerCore, brings_bytes: false, ..buffered().clone() };
@@ -204,7 +204,7 @@ fn readers_become_threads_only_where_a_fetch_blocks() {
 }
 
 #[test]
-fn evaluation_happens_when_its_keys_say() {
+fn evaluation_runs_after_the_configured_epochs() {
     let spec = small(&[
         "workflow.evaluation=true",
         "dataset.num_files_eval=10",
@@ -223,7 +223,7 @@ fn evaluation_happens_when_its_keys_say() {
 }
 
 #[test]
-fn the_digest_names_the_work_and_not_the_host() {
+fn the_digest_identifies_the_work_and_not_the_host() {
     let digest = |settings: &[&str], request: Request<'_>| {
         Plan::resolve(&small(settings), &request, None).unwrap().digest()
     };
@@ -251,7 +251,7 @@ fn impossible_plans_say_why() {
             "asks for 99 steps per epoch, but the data set allows only 25",
         ),
         (&["workflow.evaluation=true"], 1, "nothing to evaluate on"),
-        (&["workflow.train=false"], 1, "workflow.train is false"),
+        (&["workflow.train=false"], 1, "does not train: workflow.train is false"),
     ] {
         let message = refuse(overrides, ranks);
         assert!(message.contains(words), "{message}");
@@ -265,7 +265,7 @@ fn impossible_plans_say_why() {
     );
 }
 
-/// Where checkpoints go in tests.
+/// The location of checkpoints in tests.
 fn saving() -> SaveRequest {
     SaveRequest { ranks: 2, scale: Scale::WHOLE, last: buffered().clone(), fast: None }
 }
@@ -316,7 +316,7 @@ fn a_damaged_plan_is_refused() {
     map.remove("train");
     map.remove("checkpoint");
     let error = serde_json::from_value::<Plan>(value).unwrap_err().to_string();
-    assert_eq!(error, "the plan neither trains nor takes checkpoints");
+    assert_eq!(error, "the plan neither trains nor saves checkpoints");
 }
 
 #[test]
@@ -331,14 +331,14 @@ fn keys_of_plan_json_keep_their_order() {
 }
 
 #[test]
-fn on_the_null_backend_there_is_no_storage_and_the_same_work() {
+fn on_the_null_backend_the_work_is_the_same_without_storage() {
     let plan = whole(&SAVES);
     let null = plan.on_null_backend();
     let (before, after) = (plan.trained().unwrap(), null.trained().unwrap());
     assert!(after.store.is_null() && after.cache.is_none() && null.checkpoint.is_none());
     assert_eq!((&after.loader, &after.train, after.epochs), (&before.loader, &before.train, before.epochs));
     let brief = before.calibration();
-    assert!(brief.store.is_null() && brief.cache.is_none(), "both mean the same by it");
+    assert!(brief.store.is_null() && brief.cache.is_none(), "calibration uses the same definition");
     assert_eq!(brief.loader.threads, before.loader.threads, "they are part of the ceiling");
 }
 
@@ -354,7 +354,7 @@ fn a_probe_has_a_few_steps_of_one_epoch() {
 }
 
 #[test]
-fn variants_change_what_they_are_named_for() {
+fn variants_change_only_what_their_name_says() {
     let plan = whole(&["reader.preprocess=sleep", "reader.preprocess_time=0.1", "reader.cache=as-is"]);
     let warm = plan.with_cache(CacheState::Warm);
     assert_eq!(warm.trained().unwrap().cache.unwrap().state, CacheState::Warm);

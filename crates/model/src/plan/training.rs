@@ -1,5 +1,5 @@
-//! Training: the data set, what each rank reads and does in an epoch, how batches reach it, and how steps become
-//! figures.
+//! The training part of a plan: the data set, what each rank reads and does in an epoch, how batches are copied to it,
+//! and how figures are computed from steps.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,36 +18,36 @@ pub struct PhasePlan {
     pub phase: Phase,
     pub shards: Shards,
     pub order: Order,
-    /// Files that a rank takes samples from in turn.
+    /// Files that a rank interleaves.
     pub interleave: Interleave,
-    /// Emulated work per step.
+    /// Emulated compute time per step.
     pub compute: Time,
-    /// Whether all ranks meet after every step.
+    /// Whether all ranks synchronize after every step.
     pub barrier: bool,
 }
 
-/// How batches reach an accelerator's own memory.
+/// How batches are copied to an accelerator's own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DevicePlan {
-    /// Bytes per second from host to accelerator; `None`: batches are there at once.
+    /// Bytes per second from host to accelerator; `None`: no copy time.
     pub copy_bytes_per_second: Option<f64>,
     /// Whether the next batch is copied while the accelerator computes.
     pub overlapped: bool,
 }
 
-/// How steps become figures.
+/// How figures are computed from steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricPlan {
-    /// The share of busy time that the accelerators should reach, 0 to 1.
+    /// The target for accelerator utilization, 0 to 1.
     pub au_target: f64,
     pub exclude_start_steps: u64,
     pub exclude_end_steps: u64,
-    /// Nominal bytes per sample, which DLIO's MB/s figures are made of.
+    /// Nominal bytes per sample, on which DLIO's MB/s figures are based.
     pub record_length_bytes: f64,
 }
 
 impl MetricPlan {
-    /// Refuses a window without steps.
+    /// Checks that the metric window has steps.
     pub(super) fn check(&self, train: &PhasePlan) -> Result<(), PlanError> {
         let (start, end, steps) = (self.exclude_start_steps, self.exclude_end_steps, train.shards.steps);
         match start.saturating_add(end) >= steps {
@@ -57,23 +57,23 @@ impl MetricPlan {
     }
 }
 
-/// The training part of a plan. Its fields are keys of plan.json beside those of the plan itself (`written.rs`).
+/// The training part of a plan. Its fields are keys of plan.json at the same level as those of the plan (`written.rs`).
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct TrainingPlan {
     pub format: String,
     pub store: StorePlan,
-    /// How samples are taken out of files.
+    /// How samples are read from files.
     pub access: Access,
     pub epochs: u64,
-    /// Seed of content and of compute-time draws.
+    /// Seed of the content and of compute times.
     pub seed: u64,
-    /// How much of what is read is compared with what the files should hold.
+    /// How much of the data is compared with the expected content.
     pub verify: Verify,
     pub data: Data,
     pub train: PhasePlan,
     pub eval: Option<EvalPlan>,
     pub loader: LoaderPlan,
-    /// What is done about the page cache; `None` where nothing is read through it.
+    /// How the page cache is handled; `None` if nothing is read through it.
     #[serde(default)]
     pub cache: Option<CachePlan>,
     pub device: DevicePlan,
@@ -81,7 +81,7 @@ pub struct TrainingPlan {
     pub estimate: Estimate,
 }
 
-/// Evaluation and the epochs after which it happens.
+/// Evaluation, and the epochs after which it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvalPlan {
     #[serde(flatten)]
@@ -91,7 +91,7 @@ pub struct EvalPlan {
 }
 
 impl EvalPlan {
-    /// How often it happens in this number of epochs.
+    /// How often it runs in this number of epochs.
     pub fn times(&self, epochs: u64) -> u64 {
         (epochs + self.every_epochs).saturating_sub(self.first_epoch) / self.every_epochs
     }
@@ -102,7 +102,7 @@ impl EvalPlan {
 }
 
 impl TrainingPlan {
-    /// Settles the training of a workload.
+    /// Makes the training plan of a workload.
     pub fn resolve(spec: &Spec, request: &Request<'_>) -> Result<TrainingPlan, PlanError> {
         super::check_ranks(request.ranks, request.hosts)?;
         if !spec.workflow.train {
@@ -141,8 +141,8 @@ impl TrainingPlan {
         self.train.shards.ranks
     }
 
-    /// The plan with the tables that are not written with it, made of the workload that it belongs to. Refused if that
-    /// workload has another data set.
+    /// Adds the tables that plan.json omits, computed from the workload of the plan. An error if the workload has a
+    /// different data set.
     pub(super) fn restored(
         self,
         spec: &Spec,
@@ -158,28 +158,28 @@ impl TrainingPlan {
         }
     }
 
-    /// The most batches of one rank that can be ready when a step of training ends: read, as far as the metric window
-    /// is concerned, in no time.
+    /// The maximum number of batches of one rank that can be ready when a training step ends. For the metric window,
+    /// reading them took no time.
     pub fn batches_ahead(&self) -> u64 {
-        // The copy to the device asks for the next batch while the accelerator computes.
+        // The copy to the device requests the next batch while the accelerator computes.
         let copied = self.device.copy_bytes_per_second.is_some() && self.device.overlapped;
         self.loader.batches_ahead(self.train.shards.batch).max(u64::from(copied))
     }
 
-    /// The fewest steps in the metric window with which at most 5 % of its batches can have been ready in advance. The
-    /// queues fill before the first step of an epoch, and again whenever training pauses for a checkpoint.
+    /// The minimum number of steps in the metric window such that at most 5 % of its batches can have been prefetched
+    /// before it. Queues fill before the first step of an epoch, and whenever training pauses for a checkpoint.
     pub fn steps_to_measure(&self, checkpoint: Option<&CheckpointPlan>) -> u64 {
         let pauses = checkpoint.map_or(0, |plan| plan.schedule.within_epoch(self.train.shards.steps));
         STEPS_PER_BATCH_AHEAD.saturating_mul(self.batches_ahead().max(1)).saturating_mul(1 + pauses)
     }
 
-    /// Steps of an epoch of training that count for AU and throughput.
+    /// Steps of a training epoch in the metric window.
     fn window_steps(&self) -> u64 {
         let MetricPlan { exclude_start_steps, exclude_end_steps, .. } = self.metric;
         self.train.shards.steps.saturating_sub(exclude_start_steps.saturating_add(exclude_end_steps))
     }
 
-    /// Refuses a metric window that is too short for what can be ready in advance.
+    /// Checks that the metric window is long enough for the batches that can be ready in advance.
     pub fn check_window(&self, checkpoint: Option<&CheckpointPlan>) -> Result<(), PlanError> {
         let (ranks, window, needed) = (self.ranks(), self.window_steps(), self.steps_to_measure(checkpoint));
         match window < needed {
@@ -199,7 +199,8 @@ impl TrainingPlan {
         self.epochs.saturating_mul(self.train.shards.delivered()).saturating_add(evals)
     }
 
-    /// Whether a phase comes back to a file in one epoch, so that one read may bring what the next one asks for.
+    /// Whether a phase reads a file more than once in an epoch, so that one read may load pages that the next one
+    /// needs.
     pub fn reads_again(&self, phase: Phase) -> bool {
         self.split(phase).samples_per_file > 1 || self.data.listed().is_some() || !self.data.exact
     }
@@ -227,7 +228,7 @@ impl TrainingPlan {
     }
 }
 
-/// Steps to measure for each batch that can be ready in advance.
+/// Steps to measure per batch that can be ready in advance.
 pub(super) const STEPS_PER_BATCH_AHEAD: u64 = 20;
 
 fn train_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<PhasePlan, PlanError> {
@@ -254,7 +255,7 @@ fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPla
         return Err(PlanError::NoEvalFiles);
     }
     let shards = shards(Phase::Eval, &data.valid, request.ranks, spec.reader.batch_size_eval)?;
-    // The seed is turned away from training's: the two splits are different files.
+    // Differs from the seed of training: the two splits are different files.
     let order = order(spec, request, data, &data.valid);
     let order = Order { seed: mix(order.seed, u64::from_le_bytes(*b"evaluate")), ..order };
     let interleave = loader::interleave(spec, data, &data.valid, &order);
@@ -282,9 +283,9 @@ fn shards(phase: Phase, split: &Split, ranks: u64, batch: u64) -> Result<Shards,
     Ok(shards)
 }
 
-/// What the shuffle keys promise, within what the format allows to move: single samples where they can be read alone,
-/// row groups of parquet; a TFRecord file is read from front to back, and the framework's shuffle buffer mixes samples
-/// after they were read, which storage does not see. `random` is fresh in each run, `seed` follows train.seed.
+/// The order that the shuffle keys request, as far as the format allows: single samples if they can be read alone, and
+/// row groups of Parquet. A TFRecord file is read from start to end; the framework's shuffle buffer mixes samples after
+/// they were read, which does not affect storage. `random` is fresh in each run; `seed` follows train.seed.
 fn order(spec: &Spec, request: &Request<'_>, data: &Data, split: &Split) -> Order {
     let (files, samples) = (spec.reader.file_shuffle, spec.reader.sample_shuffle);
     let whole_files = if files == Shuffle::Off { Unit::None } else { Unit::File };

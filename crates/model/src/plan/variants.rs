@@ -1,31 +1,30 @@
-//! Variants of a plan, each a new plan: the same work without storage, a few steps of it, the brief run by which the
-//! instrument measures itself, and the runs whose times a stall analysis compares.
+//! Variants of a plan, each a new plan: the same work without storage, a few steps of it, the short calibration run,
+//! and the runs that a stall analysis compares.
 //!
-//! A variant keeps the estimate of the plan that it was made from: it takes no more than that.
+//! A variant keeps the estimate of the original plan, which is an upper bound.
 
 use super::{CachePlan, MetricPlan, PhasePlan, Plan, PlanError, PreprocessPlan, StorePlan, TrainingPlan};
 use crate::checkpoint::CheckpointPlan;
 use crate::order::Shards;
 use crate::spec::{CacheState, Preprocess, Time};
 
-/// About how long a calibration takes.
+/// The approximate length of a calibration.
 const CALIBRATION_SECONDS: f64 = 1.0;
-/// Longer steps are cut to this: what the harness adds to a step weighs more in a short one, so the ceiling found is a
-/// lower bound of the real one.
+/// Longer steps are shortened to this. The harness weighs more in a short step, so the ceiling found is a lower bound.
 const LONGEST_STEP: f64 = 0.05;
-/// Steps when they have no compute time to count by.
+/// The number of steps if they have no compute time.
 const MOST_STEPS: u64 = 4000;
 
 impl Plan {
-    /// The same training without storage: from the null backend, with no page cache to prepare and no checkpoints. The
-    /// threads stay, since what they cost is part of the instrument's own ceiling.
+    /// The same training without storage: on the null backend, without page cache preparation and checkpoints. The
+    /// threads stay, because their cost is part of feedline's own ceiling.
     #[must_use]
     pub fn on_null_backend(&self) -> Plan {
         let training = self.training.clone().map(TrainingPlan::on_null_backend);
         Plan { training, checkpoint: None, ..self.clone() }
     }
 
-    /// One epoch of training with at most `steps` steps, without evaluation. Refused if no step is left to measure.
+    /// One training epoch with at most `steps` steps, without evaluation. An error if no step is left to measure.
     pub fn probe(&self, steps: u64) -> Result<Plan, PlanError> {
         let training = self.trained()?.clone().probe(steps);
         training.metric.check(&training.train)?;
@@ -39,7 +38,7 @@ impl Plan {
         Ok(Plan { training: Some(training), ..self.clone() })
     }
 
-    /// The same with the page cache in this state before each epoch; as it is where nothing is read through it.
+    /// The same with the page cache in this state before each epoch; unchanged if nothing is read through it.
     #[must_use]
     pub fn with_cache(&self, state: CacheState) -> Plan {
         self.with_training(|training| TrainingPlan {
@@ -48,13 +47,13 @@ impl Plan {
         })
     }
 
-    /// The same with samples that need no preprocessing.
+    /// The same without preprocessing.
     #[must_use]
     pub fn without_preprocessing(&self) -> Plan {
         self.with_training(TrainingPlan::without_preprocessing)
     }
 
-    /// The same with accelerators that compute nothing.
+    /// The same without compute time.
     #[must_use]
     pub fn without_compute(&self) -> Plan {
         self.with_training(|training| training.with_compute(Time::Constant(0.0)))
@@ -66,8 +65,8 @@ impl Plan {
 }
 
 impl TrainingPlan {
-    /// The brief run on the null backend that finds the instrument's own ceiling. What preprocessing and copying cost
-    /// is the workload's and not the instrument's.
+    /// The short run on the null backend that measures feedline's own ceiling, without preprocessing and copying, which
+    /// belong to the workload.
     #[must_use]
     pub fn calibration(&self) -> TrainingPlan {
         let compute = match self.train.compute.mean() > LONGEST_STEP {
@@ -83,7 +82,7 @@ impl TrainingPlan {
         brief
     }
 
-    /// The plan beside checkpoints, which take memory.
+    /// Adds the memory of checkpoints to the plan.
     pub(super) fn beside(self, checkpoint: &CheckpointPlan) -> TrainingPlan {
         let keys = "checkpoint.pool_size, checkpoint.files_in_flight or checkpoint.chunk_size";
         let estimate = self.estimate.with_memory("checkpoint buffers", checkpoint.memory_bytes(), keys);

@@ -1,5 +1,5 @@
-//! The form of plan.json. The order of its keys is part of it, since the digest is made of the text: the fields of
-//! training stand around the numbers of ranks and hosts, and what is absent has no key.
+//! The form of plan.json. The order of its keys matters, because the digest is computed from the text: the fields of
+//! training surround the numbers of ranks and hosts, and absent values have no key.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -24,7 +24,7 @@ struct Written<'a> {
     training: Option<Training<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint: &'a Option<CheckpointPlan>,
-    /// Of training, the estimate has it.
+    /// With training, the estimate includes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_bytes: Option<u64>,
 }
@@ -111,8 +111,8 @@ struct Head {
     checkpoint: Option<CheckpointPlan>,
 }
 
-/// An optional part that is flattened would be absent when it is damaged, so what there is decides: a plan that trains
-/// has the key `train`.
+/// A flattened optional part that is damaged would count as absent, so the keys decide: a plan that trains has the key
+/// `train`.
 impl<'de> Deserialize<'de> for Plan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plan, D::Error> {
         let value = Value::deserialize(deserializer)?;
@@ -123,7 +123,7 @@ impl<'de> Deserialize<'de> for Plan {
             None => None,
         };
         if training.is_none() && checkpoint.is_none() {
-            return Err(D::Error::custom("the plan neither trains nor takes checkpoints"));
+            return Err(D::Error::custom("the plan neither trains nor saves checkpoints"));
         }
         Ok(Plan { workload, model, ranks, hosts, training, checkpoint })
     }

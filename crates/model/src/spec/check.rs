@@ -1,4 +1,4 @@
-//! A written value against the kind its key has in the table: the typed setting, or what is wrong with it.
+//! Checks a written value against the kind of its key: returns the typed setting, or the problem.
 
 use super::error::{Fault, Problem};
 use super::names::Shuffle;
@@ -20,7 +20,7 @@ pub(super) enum Setting {
     Texts(Vec<String>),
     Time(Time),
     Columns(Vec<Column>),
-    /// A map that is accepted and not looked into.
+    /// A map that is accepted but not examined.
     Map(usize),
 }
 
@@ -68,7 +68,7 @@ fn empty(row: &Row, node: &Node) -> Problem {
     Problem::new(Fault::WrongType, node.place, format!("'{}' has no value", row.key))
         .key(row.key)
         .help(format!("expected: {}", expected(row.kind)))
-        .help(format!("help: without the line it is {}", row.default))
+        .help(format!("help: the default is {}", row.default))
 }
 
 fn wrong(row: &Row, node: &Node) -> Problem {
@@ -76,7 +76,7 @@ fn wrong(row: &Row, node: &Node) -> Problem {
     Problem::new(Fault::WrongType, node.place, what).key(row.key)
 }
 
-/// The kind without its bounds, which would only distract from a wrong type.
+/// The kind without its bounds, which do not matter for a wrong type.
 fn article(kind: ValueKind) -> String {
     match kind {
         ValueKind::Integer(..) => "an integer".into(),
@@ -122,7 +122,7 @@ fn loose_flag(row: &Row, node: &Node) -> Result<bool, Problem> {
 fn integer(row: &Row, node: &Node, min: i64, max: i64) -> Result<i64, Problem> {
     let whole = match &node.value {
         Value::Int(number) => *number,
-        // Beyond 2^53 a double no longer says which integer is meant; the range check below refuses those.
+        // Above 2^53 a double does not identify an integer; the range check below rejects those.
         Value::Float(number) if number.fract() == 0.0 => *number as i128,
         Value::Float(number) if !number.is_finite() => return Err(out_of_range(row, node, number)),
         Value::Float(number) => {
@@ -150,7 +150,7 @@ fn number(row: &Row, node: &Node, allowed: impl Fn(f64) -> bool) -> Result<Setti
         Value::Float(number) => *number,
         _ => return Err(wrong(row, node)),
     };
-    // A NaN is in no range.
+    // NaN is in no range.
     if allowed(number) { Ok(Setting::Number(number)) } else { Err(out_of_range(row, node, &shown(number))) }
 }
 
@@ -232,7 +232,7 @@ fn column(row: &Row, node: &Node) -> Result<Column, Problem> {
 }
 
 fn unknown_column_key(row: &Row, entry: &Entry) -> Problem {
-    let what = format!("'{}' is no part of a column of '{}'", entry.key, row.key);
+    let what = format!("'{}' is not part of a column of '{}'", entry.key, row.key);
     Problem::new(Fault::UnknownKey, entry.place, what)
         .key(row.key)
         .help(format!("allowed: {}", COLUMN_KEYS.join(", ")))

@@ -1,6 +1,6 @@
-//! MLPerf Storage's "core-config-v1" hash: sixteen hex digits that are equal for two workload files exactly when the
-//! committee counts their results as comparable. It is taken over the text as written, not over the spec: defaults
-//! that nobody wrote are not part of it.
+//! MLPerf Storage's "core-config-v1" hash: sixteen hex digits that are equal for two workload files exactly if the
+//! committee considers their results comparable. It is computed from the text, not the spec: defaults that are not
+//! written are not part of it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::error::{SpecError, Texts};
 use super::value::{Node, Value};
 use super::{Source, layers, yaml};
 
-/// Keys that count in a training workload, beside the sections below.
+/// Keys that count in a training workload, in addition to the sections below.
 const TRAINING: &[&str] = &[
     "framework",
     "metric.au",
@@ -33,11 +33,11 @@ const TRAINING: &[&str] = &[
     "train.total_training_steps",
 ];
 const CHECKPOINTING: &[&str] = &["framework"];
-/// Sections that count as a whole, in either kind.
+/// Sections that count as a whole, in both kinds of workload.
 const SECTIONS: &[&str] = &["model.", "workflow.", "checkpoint."];
-/// Where the checkpoints lie says nothing about the work.
+/// The location of checkpoints does not affect the work.
 const NEVER: &[&str] = &["checkpoint.checkpoint_folder"];
-/// Without training, how many checkpoints are taken is the submitter's choice.
+/// Without training, the submitter chooses the number of checkpoints.
 const NOT_CHECKPOINTING: &[&str] = &["checkpoint.num_checkpoints_write", "checkpoint.num_checkpoints_read"];
 
 /// The hash of a workload text.
@@ -50,7 +50,7 @@ pub fn core_config_hash(source: Source<'_>) -> Result<String, SpecError> {
     Ok(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The keys that count as JSON, sorted and without blanks.
+/// The keys that count, as JSON, sorted and without blanks.
 fn canonical_text(flat: &BTreeMap<String, &Value>) -> String {
     let is = |key: &str, default: bool| flat.get(key).map_or(default, |value| json(value) == "true");
     let training = is("workflow.train", true) || !is("workflow.checkpoint", false);
@@ -113,8 +113,8 @@ fn word(text: &str) -> String {
     }
 }
 
-/// `5.0` counts as `5`; other numbers as Python's `repr` prints them, which turns to exponents earlier than Rust's
-/// and writes them with two digits.
+/// `5.0` counts as `5`; other numbers are written like Python's `repr`, which uses exponents earlier than Rust and
+/// writes them with two digits.
 fn float(number: f64) -> String {
     if number.fract() == 0.0 && number.abs() < 1e18 {
         return format!("{number:.0}");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn spelling_does_not_count_and_other_keys_do_not_count() {
+    fn spelling_and_other_keys_do_not_count() {
         let text = "framework: pytorch\ntrain: {epochs: 5, computation_time: 1e-5}\n";
         let same = "train: {computation_time: '0.00001', epochs: 5.0, seed: 3}\nframework: ' pytorch'\n\
             reader: {read_threads: 8}\n";

@@ -1,33 +1,33 @@
-//! What a workload text can get wrong, said so that the reader can fix it: what, which key, where (with the line and
-//! a caret under it), the nearest name, what is allowed. The texts are complete; a caller only prints them.
+//! Mistakes in a workload text, reported so that the user can fix them: what is wrong, which key, where (the line with
+//! a caret under it), the nearest name, and what is allowed. The messages are complete; a caller only prints them.
 
 use std::fmt;
 
 use super::overrides::Override;
 use super::value::{Place, Span};
 
-/// A workload that cannot be used, and why.
+/// Why a workload cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// The text is no YAML, or no YAML that a workload may use.
+    /// The text is not YAML, or uses YAML that is not allowed in a workload.
     #[error("{0}")]
     Syntax(Box<Report>),
     #[error("{0}")]
     DuplicateKey(Box<Report>),
     #[error("{0}")]
     UnknownKey(Box<Report>),
-    /// The key exists, but in another section.
+    /// The key belongs to another section.
     #[error("{0}")]
     MisplacedKey(Box<Report>),
     #[error("{0}")]
     WrongType(Box<Report>),
     #[error("{0}")]
     OutOfRange(Box<Report>),
-    /// A word that is none of the allowed ones.
+    /// A word that is not one of the allowed ones.
     #[error("{0}")]
     UnknownName(Box<Report>),
-    /// Two keys that are fine alone and impossible together.
+    /// Two keys that are valid alone but not together.
     #[error("{0}")]
     Conflict(Box<Report>),
     /// An override that does not follow the grammar.
@@ -36,8 +36,8 @@ pub enum SpecError {
     /// Several of the above, in the order in which they were found.
     #[error("{}", several(.0))]
     Several(Vec<SpecError>),
-    /// The key table and the `Spec` struct disagree: a fault of ours, held by a test.
-    #[error("internal fault: the key table and the spec disagree about '{0}'")]
+    /// The key table and the `Spec` struct disagree: a bug in feedline that a test excludes.
+    #[error("internal error: the key table and the spec disagree about '{0}'")]
     Table(String),
 }
 
@@ -45,13 +45,13 @@ pub enum SpecError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     pub what: String,
-    /// The dotted key, where there is one.
+    /// The dotted key, if there is one.
     pub key: Option<String>,
-    /// `file:line:column`, or the origin of the override; empty when a default is to blame.
+    /// `file:line:column`, or the origin of the override; empty if a default causes the error.
     pub place: String,
-    /// The source line with a caret under the spot; empty for overrides.
+    /// The source line with a caret under the position; empty for overrides.
     pub snippet: String,
-    /// Nearest name, allowed values, what to do.
+    /// The nearest name, the allowed values, what to do.
     pub help: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ fn several(errors: &[SpecError]) -> String {
     text
 }
 
-/// Which kind of error a [`Problem`] becomes.
+/// The kind of error that a [`Problem`] becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Syntax,
@@ -95,7 +95,7 @@ pub(super) enum Fault {
     Override,
 }
 
-/// An error before it is rendered: it knows places, not texts.
+/// An error before it is rendered: it has places, not texts.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
     fault: Fault,
@@ -103,12 +103,12 @@ pub(super) struct Problem {
     said: Box<Said>,
 }
 
-/// The words of a problem; boxed, because problems travel in `Result`s.
+/// The message of a problem; boxed, because problems are returned in `Result`s.
 #[derive(Clone, Debug)]
 struct Said {
     what: String,
     key: Option<String>,
-    /// A second spot that has to do with it, and what it is.
+    /// A second place that is involved, with a label.
     other: Option<(&'static str, Place)>,
     help: Vec<String>,
 }
@@ -149,7 +149,7 @@ pub(super) struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    /// The place as a user reads it.
+    /// The place as shown to the user.
     pub(super) fn place(&self, place: Place) -> String {
         match place {
             Place::File(span) => format!("{}:{}:{}", self.name, span.line, span.column),
@@ -176,7 +176,7 @@ impl Texts<'_> {
         }
     }
 
-    /// One error for all problems; `None` when there is none.
+    /// One error for all problems; `None` if there are none.
     pub(super) fn errors(&self, problems: Vec<Problem>) -> Option<SpecError> {
         let mut errors: Vec<SpecError> = problems.into_iter().map(|problem| self.error(problem)).collect();
         match errors.len() {
@@ -214,8 +214,8 @@ impl Texts<'_> {
     }
 }
 
-/// The line with its number, and carets under the span. Long lines are cut to a window around the span, and
-/// characters without a width of one are replaced so that the caret stands where it should.
+/// The line with its number, and carets under the span. Long lines are cut to a window around the span, and characters
+/// that are not one column wide are replaced, so that the caret is in the right column.
 fn caret(line: &str, span: Span) -> String {
     const WINDOW: usize = 100;
     let start = span.column.saturating_sub(1);

@@ -1,14 +1,14 @@
-//! The value grammar of Hydra's command line overrides: `true`, `10`, `1e-3`, `'quoted'`, `[a, b]`, `{k: v}`, and
-//! everything else is text. It is not YAML: `off` and `yes` stay words here. Checked against hydra-core 1.3 by the
-//! table below. We are laxer in one point: characters that Hydra's lexer does not know at all (`~`, `#`, letters with
-//! accents) are taken as text, because a path is mostly what they occur in.
+//! The value grammar of Hydra's command line overrides: `true`, `10`, `1e-3`, `'quoted'`, `[a, b]`, `{k: v}`;
+//! everything else is text. It is not YAML: `off` and `yes` are words here. The table below was checked against
+//! hydra-core 1.3. One rule is more permissive: characters that Hydra's lexer rejects (`~`, `#`, letters with accents)
+//! are text, because they mostly occur in paths.
 
 use super::value::{Entry, Node, Place, Value};
 
-/// Nesting of lists and maps; keeps the recursion short.
+/// Maximum nesting of lists and maps; bounds the recursion.
 const DEEPEST: usize = 32;
 
-/// Why a text is no value.
+/// Why a text is not a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// A comma outside brackets, or one of Hydra's sweep functions.
@@ -17,7 +17,7 @@ pub(super) enum Refusal {
     Other(String),
 }
 
-/// The value of `text`, everything in it placed at `place`.
+/// The value of `text`; all parts get the place `place`.
 pub(super) fn parse(text: &str, place: Place) -> Result<Node, Refusal> {
     if text.contains("${") {
         return Err(Refusal::Interpolation);
@@ -37,7 +37,7 @@ pub(super) fn parse(text: &str, place: Place) -> Result<Node, Refusal> {
     }
 }
 
-/// The text as the grammar writes it: bare where that reads back as the same text, in quotes elsewhere.
+/// The text in the grammar's notation: bare if that reads back as the same text, otherwise quoted.
 pub(super) fn quote(text: &str) -> String {
     let is_bare = |node: Node| node.value == Value::Text(text.to_owned());
     if !text.contains('\\') && parse(text, Place::Default).is_ok_and(is_bare) {
@@ -47,7 +47,7 @@ pub(super) fn quote(text: &str) -> String {
     let mut backslashes = 0;
     for c in text.chars() {
         if c == '\'' {
-            // Those in front of a quote count double, and one more keeps the quote.
+            // Backslashes before a quote are doubled, and one more escapes the quote.
             quoted.extend(std::iter::repeat_n('\\', backslashes + 1));
         }
         backslashes = if c == '\\' { backslashes + 1 } else { 0 };
@@ -59,7 +59,7 @@ pub(super) fn quote(text: &str) -> String {
 }
 
 const BLANK: [char; 2] = [' ', '\t'];
-/// What ends an unquoted text unless a backslash stands before it.
+/// Characters that end an unquoted text unless escaped by a backslash.
 const RESERVED: [char; 10] = ['(', ')', '[', ']', '{', '}', ',', '=', '\'', '"'];
 
 fn other<T>(why: impl Into<String>) -> Result<T, Refusal> {
@@ -83,7 +83,7 @@ impl Reader {
         }
     }
 
-    /// Takes `c` if it is next, after blanks.
+    /// Consumes `c` if it is next, after blanks.
     fn take(&mut self, c: char) -> bool {
         self.skip_blanks();
         let next = self.peek() == Some(c);
@@ -155,7 +155,7 @@ impl Reader {
         }
     }
 
-    /// Backslashes matter only in front of a quote: each pair is one, an odd one keeps the quote.
+    /// Backslashes have a meaning only before a quote: each pair is one backslash, an odd one escapes the quote.
     fn quoted(&mut self, quote: char) -> Result<Node, Refusal> {
         self.at += 1;
         let mut text = String::new();
@@ -217,7 +217,7 @@ fn is_escapable(c: char) -> bool {
     matches!(c, '\\' | '(' | ')' | '[' | ']' | '{' | '}' | ':' | '=' | ',' | ' ' | '\t')
 }
 
-/// Blanks around a text fall away, unless escaped: an odd number of backslashes before it escapes a blank.
+/// Removes unescaped blanks at both ends: an odd number of backslashes escapes a blank.
 fn trim(raw: &[char]) -> &[char] {
     let start = raw.iter().position(|c| !BLANK.contains(c)).unwrap_or(raw.len());
     let text = &raw[start..];
@@ -242,7 +242,7 @@ fn unescape(raw: &[char]) -> String {
     text
 }
 
-/// A boolean, null or a number; `None`: a text.
+/// A boolean, null or a number; `None` for a text.
 fn typed(text: &str) -> Option<Value> {
     match text.to_ascii_lowercase().as_str() {
         "true" => return Some(Value::Bool(true)),
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    /// What hydra-core 1.3.8's parser made of each value; `<...>` is text.
+    /// The value that the parser of hydra-core 1.3.8 gives; `<...>` is text.
     const VALUES: &[(&str, &str)] = &[
         ("true", "True"),
         ("TRUE", "True"),
@@ -394,14 +394,14 @@ mod tests {
         ("e5", "<e5>"),
         (".", "<.>"),
         ("10%", "<10%>"),
-        // Hydra refuses these three; see the top of the file.
+        // Hydra rejects these three; see the top of the file.
         ("~/data", "<~/data>"),
         ("a#b", "<a#b>"),
         ("/data/ü", "</data/ü>"),
     ];
 
     #[test]
-    fn values_are_those_of_hydra() {
+    fn values_are_the_same_as_in_hydra() {
         for (text, expected) in VALUES {
             let node =
                 parse(text, Place::Override(0)).unwrap_or_else(|refusal| panic!("{text}: {refusal:?}"));
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hydra_refuses_is_refused() {
+    fn texts_that_hydra_rejects_are_rejected() {
         for text in ["a,b", "1,2", "[1,2],[3]", "choice(1,2)", "range(1,3)", "'a','b'"] {
             assert_eq!(parse(text, Place::Override(0)), Err(Refusal::Sweep), "{text}");
         }

@@ -1,21 +1,21 @@
-//! From trees to given keys: every key somebody wrote, under its one canonical name, with the place it was written
-//! at. The file is the first layer, each override one more on top.
+//! From trees to given keys: every written key under its canonical name, with its place. The file is the first layer;
+//! each override is another layer on top.
 
 use super::error::{Fault, Problem};
 use super::schema::{Found, Row, canonical_path, children, homes, look_up, nearest};
 use super::value::{Entry, Node, Place, Value};
 
-/// A key that somebody gave.
+/// A key that was given.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
     pub row: &'static Row,
-    /// Dotted, as it was written.
+    /// Dotted, as written.
     pub spelled: String,
     pub place: Place,
     pub node: Node,
 }
 
-/// The keys in the tree; unknown ones and sections that are no maps become problems.
+/// The keys in the tree. Unknown keys, and sections that are not maps, become problems.
 pub(super) fn flatten(root: &Node, problems: &mut Vec<Problem>) -> Vec<Given> {
     let mut given = Vec::new();
     walk("", root.entries(), &mut given, problems);
@@ -65,7 +65,7 @@ fn unknown(group: &str, entry: &Entry) -> Problem {
     }
 }
 
-/// One layer may name a key once; two spellings of it are as ambiguous as the same one twice.
+/// A layer may contain a key only once; two spellings of a key are as ambiguous as a repetition.
 pub(super) fn refuse_twice(given: &[Given], problems: &mut Vec<Problem>) {
     for (index, second) in given.iter().enumerate() {
         let Some(first) = given[..index].iter().find(|first| first.row.key == second.row.key) else {
@@ -79,7 +79,7 @@ pub(super) fn refuse_twice(given: &[Given], problems: &mut Vec<Problem>) {
     }
 }
 
-/// Puts a layer on top: a key that is there is replaced, whatever its spelling was, maps merge.
+/// Adds a layer: existing keys are replaced, independent of spelling, and maps are merged.
 pub(super) fn overlay(base: &mut Vec<Given>, layer: Vec<Given>) {
     for over in layer {
         match base.iter_mut().find(|given| given.row.key == over.row.key) {

@@ -1,5 +1,5 @@
-//! Seeded mistakes, each with the whole message a user sees. `mistakes.txt` holds them as blocks: `### name`, the
-//! workload text, optional `--set` lines, `>>>`, the message.
+//! Mistakes in workloads, each with the complete message for the user. `mistakes.txt` contains them as blocks: `###
+//! name`, the workload text, optional `--set` lines, `>>>`, the message.
 
 use super::{Override, Source, read};
 
@@ -41,5 +41,5 @@ fn every_mistake_gets_its_message() {
             wrong.push_str(&format!("### {}\n>>>\n{said}\n\n", mistake.name));
         }
     }
-    assert!(wrong.is_empty(), "these mistakes got another message:\n{wrong}");
+    assert!(wrong.is_empty(), "these mistakes have a different message:\n{wrong}");
 }

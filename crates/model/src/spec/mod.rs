@@ -1,5 +1,5 @@
-//! The first document of the house: what the user asked for. A workload text (DLIO's YAML) and overrides come
-//! in, a complete typed [`Spec`] or an error that shows the line comes out. Nothing here looks at a machine.
+//! The first document: what the user requests. The input is a workload text (DLIO's YAML) and overrides; the output is
+//! a complete typed [`Spec`], or an error that shows the line. Nothing here depends on a machine.
 //!
 //! text -> tree (`yaml`, `hydra`) -> given keys (`layers`, `overrides`) -> checked settings (`schema`, `table`,
 //! `check`) -> spec (`settle`, `typed`, `pairs`).
@@ -58,13 +58,13 @@ pub struct Source<'a> {
 pub struct Read {
     pub spec: Spec,
     pub warnings: Vec<Warning>,
-    /// Where each key that was given comes from: `file:line:column` or an override's origin. All others are defaults.
+    /// The origin of each given key: `file:line:column` or an override's origin. All other keys have defaults.
     pub origins: BTreeMap<&'static str, String>,
-    /// Keys that were given, that change what is measured, and that this version cannot honour.
+    /// Given keys that change what is measured but have no effect in this version.
     pub unhonoured: BTreeSet<&'static str>,
 }
 
-/// Reads a workload: defaults, then the file, then the overrides in order.
+/// Reads a workload: the defaults, then the file, then the overrides in order.
 pub fn read(source: Source<'_>, overrides: &[Override]) -> Result<Read, SpecError> {
     let texts = Texts { name: source.name, text: source.text, overrides };
     let root = yaml::parse(source.text).map_err(|problem| texts.error(problem))?;
@@ -73,7 +73,7 @@ pub fn read(source: Source<'_>, overrides: &[Override]) -> Result<Read, SpecErro
     layers::refuse_twice(&given, &mut problems);
     let replaced = overrides::apply(&mut given, overrides, &mut problems);
     if !problems.is_empty() {
-        // The values of the known keys are judged too, so that one run shows all mistakes.
+        // The values of the known keys are checked, too, so that one run shows all mistakes.
         problems.extend(given.iter().filter_map(|given| check::check(given.row, &given.node).err()));
     }
     if let Some(error) = texts.errors(problems) {

@@ -1,4 +1,4 @@
-//! The closed sets of words that a workload file chooses from, each with DLIO's spelling.
+//! The closed sets of words in a workload file, in DLIO's spelling.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,15 +9,15 @@ macro_rules! names {
         pub enum $name { $(#[serde(rename = $word)] $variant),+ }
 
         impl $name {
-            /// DLIO's words, in the order in which help lists them.
+            /// DLIO's words, in the order of the help text.
             pub const NAMES: &'static [&'static str] = &[$($word),+];
 
-            /// DLIO's word for it.
+            /// DLIO's word for this value.
             pub fn name(self) -> &'static str {
                 match self { $($name::$variant => $word),+ }
             }
 
-            /// What the word stands for.
+            /// The value for a word.
             pub fn named(word: &str) -> Option<$name> {
                 match word { $($word => Some($name::$variant),)+ _ => None }
             }
@@ -27,12 +27,12 @@ macro_rules! names {
 
 names! {
     Framework { Tensorflow = "tensorflow", Pytorch = "pytorch" }
-    /// Which data loader of the framework is emulated; it decides how batches are formed and fetched ahead.
+    /// The data loader that is emulated; it determines how batches are formed and prefetched.
     Loader {
         Tensorflow = "tensorflow", Pytorch = "pytorch", Dali = "dali", NativeDali = "native_dali",
         Synthetic = "synthetic", Custom = "custom", None = "none",
     }
-    /// Order of files or samples: as listed, the same permutation in every run, a new one in every run.
+    /// The order of files or samples: as listed, the same permutation in every run, or a new one in every run.
     Shuffle { Off = "off", Seed = "seed", Random = "random" }
     StorageType {
         LocalFs = "local_fs", ParallelFs = "parallel_fs", S3 = "s3", Aistore = "aistore", DirectFs = "direct_fs",
@@ -41,31 +41,31 @@ names! {
     Datatype {
         Int8 = "int8", Uint8 = "uint8", Fp16 = "fp16", Bf16 = "bf16", Fp32 = "fp32", Fp64 = "fp64",
     }
-    /// How samples are taken out of files: with the reads that the framework's own reader makes, or with reads of just
-    /// their bytes.
+    /// How samples are read from files: with the reads of the framework's own reader, or with reads of exactly their
+    /// bytes.
     Access { Framework = "framework", Extent = "extent" }
-    /// What of a batch stays in memory until the accelerator takes it.
+    /// Which part of a batch stays in memory until the accelerator takes it.
     Retain { None = "none", Batch = "batch" }
-    /// How the time of a sample's preprocessing is spent.
+    /// How the preprocessing time of a sample is spent.
     Preprocess { None = "none", Sleep = "sleep", Burn = "burn", Decode = "decode" }
-    /// What the kernel is told about how files will be read.
+    /// The advice to the kernel about how files will be read.
     Readahead { Normal = "normal", Sequential = "sequential", Random = "random", Dontcache = "dontcache" }
-    /// How much of what is read is compared with what the files should hold.
+    /// How much of the data is compared with the expected content.
     Verify { None = "none", Sample = "sample", Full = "full" }
     /// What happens when a sample cannot be read.
     OnError { Stop = "stop", Count = "count" }
-    /// What of the data set is in the page cache when an epoch begins.
+    /// Which part of the data set is in the page cache at the start of an epoch.
     CacheState { Cold = "cold", Warm = "warm", AsIs = "as-is" }
-    /// Of which fetches the pages in memory are counted right before they are read.
+    /// For which fetches the pages in memory are counted right before the read.
     CacheProof { Exact = "exact", Sample = "sample", None = "none" }
     /// Whether the ranks of the run hold the whole model or a subset of it.
     CheckpointMode { Default = "default", Subset = "subset" }
-    /// What training waits for when it saves: the last tier, a copy in memory, or a fast tier in front.
+    /// What training waits for when it saves: the last tier, a copy in memory, or a fast tier.
     SaveMode { Direct = "direct", Async = "async", BurstBuffer = "burst-buffer" }
 }
 
 impl Loader {
-    /// The loader that belongs to a framework, for files that name none.
+    /// The loader of a framework, for files that name none.
     pub fn of(framework: Framework) -> Loader {
         match framework {
             Framework::Tensorflow => Loader::Tensorflow,
@@ -86,7 +86,7 @@ impl Datatype {
     }
 }
 
-/// Names of the data formats that DLIO knows; which of them can be read and written is the format registry's business.
+/// The names of DLIO's data formats; the format registry decides which of them can be read and written.
 pub const FORMATS: &[&str] = &[
     "tfrecord",
     "hdf5",

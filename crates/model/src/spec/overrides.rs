@@ -1,6 +1,6 @@
-//! Changes to a workload that a front end asks for: typed values, or arguments in Hydra's override grammar as far as it
-//! sets or deletes one key. They are layers on top of the file and apply in order. Each key remembers the override that
-//! set it. Nothing here knows which flags a front end has.
+//! Changes to a workload that a front end requests: typed values, or arguments in Hydra's override grammar that set or
+//! delete one key. They are layers on top of the file and apply in order. Each key remembers the override that set it.
+//! Nothing here depends on a front end's flags.
 
 use std::fmt;
 
@@ -12,25 +12,25 @@ use super::schema::{Found, canonical_path, look_up};
 use super::value::{Entry, Node, Place, Value};
 use crate::warning::{KeyPlace, Warning};
 
-/// One change to a workload, and where it comes from.
+/// One change to a workload, and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Override {
     /// Dotted, such as `reader.cache`. In Hydra's notation it may have a prefix: `+`, `++`, `~`, `workload.`.
     pub key: String,
     pub value: OverrideValue,
-    /// What errors and warnings name: a flag, an argument, a file and line.
+    /// What errors and warnings name: a flag, an argument, or a file and line.
     pub origin: String,
 }
 
-/// What an override sets a key to.
+/// The value that an override sets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OverrideValue {
-    /// Taken literally, whatever characters it has.
+    /// Taken literally, with any characters.
     Text(String),
     Flag(bool),
     Number(f64),
-    /// What follows `=` in Hydra's notation; `None` where there is no `=`. The grammar is checked when the workload is
-    /// read, so that all mistakes are reported together.
+    /// The text after `=` in Hydra's notation; `None` without `=`. The grammar is checked when the workload is read, so
+    /// that all mistakes are reported together.
     Hydra(Option<String>),
 }
 
@@ -87,22 +87,21 @@ impl fmt::Display for Override {
     }
 }
 
-/// One override, taken apart.
+/// A parsed override.
 #[derive(Debug, PartialEq)]
 enum Change {
     Set {
         path: String,
         node: Node,
     },
-    /// Back to the default; with a value: only if it is that.
+    /// Resets the key to its default; with a value, only if the key has that value.
     Delete {
         path: String,
         node: Option<Node>,
     },
 }
 
-/// Applies every override to the given keys, the first one first. Returns the warnings about overrides that a later one
-/// replaced.
+/// Applies the overrides to the given keys, in order. Returns warnings about overrides that a later one replaces.
 pub(super) fn apply(
     given: &mut Vec<Given>,
     overrides: &[Override],
@@ -124,8 +123,8 @@ pub(super) fn apply(
     warnings
 }
 
-/// The warning that `change` takes the effect of an earlier override that asks for something else. In Hydra's notation
-/// the last argument for a key wins without a word, so this is about arguments against typed values.
+/// The warning that `change` replaces an earlier override with a different value. In Hydra's notation the last argument
+/// for a key wins without a warning, so this applies to arguments against typed values.
 fn replaced(given: &[Given], over: &Given, change: &Override, overrides: &[Override]) -> Option<Warning> {
     let earlier = given.iter().find(|given| given.row.key == over.row.key)?;
     let Place::Override(index) = earlier.place else { return None };
@@ -162,8 +161,8 @@ fn parse_hydra(path: &str, value: Option<&str>, place: Place) -> Result<Change, 
     match (delete, node) {
         (Some(_), node) => Ok(Change::Delete { path, node }),
         (None, Some(node)) => Ok(Change::Set { path, node }),
-        (None, None) => Err(refuse(place, "an override is written key=value, this one has no '='")
-            .help("help: for example reader.batch_size=4; ~reader.batch_size goes back to the default")),
+        (None, None) => Err(refuse(place, "an override is written key=value; this one has no '='")
+            .help("help: for example reader.batch_size=4; ~reader.batch_size resets it to the default")),
     }
 }
 
@@ -174,7 +173,7 @@ fn key(name: &str, place: Place) -> Result<String, Problem> {
             .help("help: give the name or file of the workload as the command's argument"));
     }
     if name == "hydra" || name.starts_with("hydra.") {
-        return Err(refuse(place, "'hydra.' settings belong to Hydra and mean nothing here")
+        return Err(refuse(place, "'hydra.' settings belong to Hydra and are not supported")
             .help("help: the folder of the results is 'output.folder'"));
     }
     let name = name.strip_prefix("workload.").unwrap_or(name);
@@ -182,7 +181,7 @@ fn key(name: &str, place: Place) -> Result<String, Problem> {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$'))
     };
     if !name.split('.').all(fits) {
-        return Err(refuse(place, format!("'{name}' is no key"))
+        return Err(refuse(place, format!("'{name}' is not a valid key"))
             .help("help: a key is words with dots between them, such as reader.batch_size"));
     }
     Ok(name.to_owned())
@@ -200,7 +199,7 @@ fn read_value(text: &str, place: Place) -> Result<Node, Problem> {
     })
 }
 
-/// The keys that one override sets; none if there is a problem with them.
+/// The keys that one override sets; none if they have a problem.
 fn layer(path: &str, node: Node, place: Place, problems: &mut Vec<Problem>) -> Vec<Given> {
     let nested = path.rsplit('.').fold(node, |node, key| Node {
         value: Value::Map(vec![Entry { key: key.to_owned(), place, node }]),
@@ -214,7 +213,7 @@ fn layer(path: &str, node: Node, place: Place, problems: &mut Vec<Problem>) -> V
     if layer.is_empty() {
         let problem =
             refuse(place, format!("'{path}' is a section, and this sets none of its keys")).key(path);
-        problems.push(problem.help(format!("help: ~{path} puts all its keys back to their defaults")));
+        problems.push(problem.help(format!("help: ~{path} resets all its keys to their defaults")));
     }
     layer
 }
@@ -230,7 +229,7 @@ fn delete(
         Found::Key(row) => Some(row),
         Found::Group => None,
         Found::Unknown => {
-            // The look-up of a set finds the nearest name; a deletion asks it the same question.
+            // Setting an unknown key reports the nearest name; a deletion uses the same lookup.
             layer(path, Node { value: Value::Null, place }, place, problems);
             return;
         }

@@ -1,5 +1,5 @@
-//! Keys that are fine alone and impossible together, as far as that can be said without a file system and without
-//! knowing how many ranks there are.
+//! Keys that are valid alone but not together, as far as this can be decided without a file system and the number of
+//! ranks.
 
 use super::error::{Fault, Problem};
 use super::layers::Given;
@@ -8,7 +8,7 @@ use super::typed::Spec;
 use super::value::Place;
 use crate::shape::Element;
 
-/// One conflict: whether it holds, the two keys, what to say, what to do.
+/// One conflict: whether it applies, the two keys, the message, and the help.
 struct Rule {
     broken: bool,
     keys: [&'static str; 2],
@@ -16,14 +16,14 @@ struct Rule {
     help: &'static str,
 }
 
-/// Every conflict in the spec, each at the place of the key that comes first in its rule.
+/// Every conflict in the spec, at the place of the first key of its rule.
 pub(super) fn check(spec: &Spec, given: &[Given]) -> Vec<Problem> {
     let rules = [loaders(spec), images(spec), sizes(spec), files(spec), geometry(spec)];
     rules.into_iter().flatten().filter(|rule| rule.broken).map(|rule| problem(rule, given)).collect()
 }
 
-/// Two defaults can conflict as well (DLIO's llama_1t.yaml trains in pytorch and names no data set): excusing them
-/// would make a spec that cannot be read back once it is written out.
+/// Two defaults can conflict as well (DLIO's llama_1t.yaml trains in pytorch and names no data set): ignoring that
+/// would make a spec that cannot be read back after it was written.
 fn problem(rule: Rule, given: &[Given]) -> Problem {
     let place = |key: &str| given.iter().find(|given| given.row.key == key).map(|given| given.node.place);
     let default = |key: &str| format!("note: '{key}' is not given, this is its default");
@@ -51,7 +51,7 @@ fn loaders(spec: &Spec) -> Vec<Rule> {
             broken: foreign,
             keys: ["reader.data_loader", "framework"],
             what: format!("the {} loader does not run in {}", loader.name(), spec.framework.name()),
-            help: "let framework and data_loader agree",
+            help: "make framework and data_loader agree",
         },
         Rule {
             broken: reads && loader == Loader::Pytorch && spec.dataset.format == "tfrecord",
@@ -71,7 +71,7 @@ fn images(spec: &Spec) -> Vec<Rule> {
             broken: image && dataset.record_element_type != Element::Uint8,
             keys: ["dataset.record_element_type", "dataset.format"],
             what: format!("a {format} image has uint8 elements, not {}", dataset.record_element_type.name()),
-            help: "leave record_element_type out",
+            help: "remove record_element_type",
         },
         Rule {
             broken: image && dataset.record_dims.len() > 2,
@@ -89,7 +89,7 @@ fn images(spec: &Spec) -> Vec<Rule> {
             broken: !dataset.record_dims.is_empty() && dataset.record_length_bytes_stdev > 0.0,
             keys: ["dataset.record_length_bytes_stdev", "dataset.record_dims"],
             what: "samples with given dimensions cannot vary in size".into(),
-            help: "leave one of record_dims and record_length_bytes_stdev out",
+            help: "remove record_dims or record_length_bytes_stdev",
         },
     ]
 }
@@ -102,19 +102,19 @@ fn sizes(spec: &Spec) -> Vec<Rule> {
             broken: lognormal && dataset.record_length_bytes_stdev > 0.0,
             keys: ["dataset.record_length_bytes_stdev", "dataset.size_law"],
             what: "the lognormal law spreads sizes by size_sigma, not by a deviation in bytes".into(),
-            help: "leave record_length_bytes_stdev out, or choose another size_law",
+            help: "remove record_length_bytes_stdev, or choose another size_law",
         },
         Rule {
             broken: !lognormal && dataset.size_sigma.is_some(),
             keys: ["dataset.size_sigma", "dataset.size_law"],
             what: format!("the {} law has no sigma", dataset.size_law),
-            help: "set size_law to lognormal, or leave size_sigma out",
+            help: "set size_law to lognormal, or remove size_sigma",
         },
         Rule {
             broken: lognormal && !dataset.record_dims.is_empty(),
             keys: ["dataset.size_law", "dataset.record_dims"],
             what: "samples with given dimensions cannot vary in size".into(),
-            help: "leave one of record_dims and size_law out",
+            help: "remove record_dims or size_law",
         },
     ]
 }
@@ -132,13 +132,13 @@ fn files(spec: &Spec) -> Vec<Rule> {
             broken: train.0,
             keys: ["dataset.num_subfolders_train", "dataset.num_files_train"],
             what: train.1,
-            help: "at most one subfolder per file",
+            help: "use at most one subfolder per file",
         },
         Rule {
             broken: eval.0,
             keys: ["dataset.num_subfolders_eval", "dataset.num_files_eval"],
             what: eval.1,
-            help: "at most one subfolder per file",
+            help: "use at most one subfolder per file",
         },
         Rule {
             broken: generated < dataset.num_files_train,
@@ -147,7 +147,7 @@ fn files(spec: &Spec) -> Vec<Rule> {
                 "{} files are to be read, but only {generated} are generated",
                 dataset.num_files_train
             ),
-            help: "num_files_generated is at least num_files_train",
+            help: "num_files_generated must be at least num_files_train",
         },
         Rule {
             broken: spec.workflow.train && dataset.num_files_train == 0,
@@ -180,13 +180,13 @@ fn geometry(spec: &Spec) -> Vec<Rule> {
         Rule {
             broken: parallelism.data > 0 && !subset,
             keys: ["model.parallelism.data", "checkpoint.mode"],
-            what: "the number of ranks decides data parallelism unless checkpoint.mode is subset".into(),
-            help: "leave parallelism.data out or set checkpoint.mode to subset",
+            what: "the number of ranks determines data parallelism unless checkpoint.mode is subset".into(),
+            help: "remove parallelism.data or set checkpoint.mode to subset",
         },
         Rule {
             broken: subset && parallelism.data < 1,
             keys: ["checkpoint.mode", "model.parallelism.data"],
-            what: "a subset needs to know the data parallelism of the whole".into(),
+            what: "a subset requires the data parallelism of the whole model".into(),
             help: "set model.parallelism.data",
         },
         Rule {

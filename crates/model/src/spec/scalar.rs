@@ -4,7 +4,7 @@
 
 use super::value::Value;
 
-/// What the unquoted `text` stands for.
+/// The value of the unquoted `text`.
 pub(super) fn resolve(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -49,7 +49,7 @@ fn integer(text: &str) -> Option<i128> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
-/// Digits and underscores of one base, at least one digit; too many digits saturate.
+/// Digits and underscores of one base, with at least one digit; too many digits saturate.
 fn radix(digits: &str, base: u32) -> Option<i128> {
     let mut number: i128 = 0;
     let mut seen = false;
@@ -64,7 +64,7 @@ fn decimal(digits: &str) -> Option<i128> {
     digits.starts_with(|c: char| c.is_ascii_digit()).then(|| radix(digits, 10))?
 }
 
-/// `1:30` is 90: YAML 1.1 knows base 60.
+/// `1:30` is 90: YAML 1.1 has base 60.
 fn sixties(text: &str) -> Option<i128> {
     let (head, tail) = text.split_once(':')?;
     tail.split(':').try_fold(decimal(head)?, |sum, part| {
@@ -83,7 +83,7 @@ fn float(text: &str) -> Option<f64> {
     let magnitude = match body {
         ".inf" | ".Inf" | ".INF" => f64::INFINITY,
         ".nan" | ".NaN" | ".NAN" if !signed => f64::NAN,
-        // `-.5` and `.5e3` are text in PyYAML; strange, but these are the rules the files were written under.
+        // `-.5` and `.5e3` are text in PyYAML; strange, but the files were written for these rules.
         _ if body.starts_with('.') => return (!signed).then(|| point_first(body))?,
         _ if body.contains(':') => sixties_float(body)?,
         _ => digits_first(body)?,
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// What OmegaConf 2.3 with PyYAML 6.0 made of each scalar; `<...>` is text.
+    /// The value that OmegaConf 2.3 with PyYAML 6.0 gives for each scalar; `<...>` is text.
     const SCALARS: &[(&str, &str)] = &[
         ("yes", "true"),
         ("Yes", "true"),
@@ -250,7 +250,7 @@ mod tests {
     ];
 
     #[test]
-    fn scalars_get_the_type_that_omegaconf_gives_them() {
+    fn scalars_have_the_same_type_as_in_omegaconf() {
         for (written, expected) in SCALARS {
             assert_eq!(show(&resolve(written)), *expected, "{written:?}");
         }

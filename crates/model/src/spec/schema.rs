@@ -1,50 +1,50 @@
-//! What a row of the key table says, and how a written key is looked up in it. The rows themselves are in `table/`;
-//! kinds and defaults stand only there.
+//! The type of a row of the key table, and the lookup of written keys. The rows themselves are in `table/`, which is
+//! the only place for kinds and defaults.
 
 use super::table;
 use super::value::shown;
 
-/// What a key's value may be.
+/// The kind of value that a key has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ValueKind {
     Flag,
-    /// A boolean that DLIO also takes as a word: `'true'`, `'no'`, `'1'`.
+    /// A boolean that DLIO also accepts as a word: `'true'`, `'no'`, `'1'`.
     LooseFlag,
     /// A whole number from the first to the second bound; `4.0` is whole.
     Integer(i64, i64),
     /// A finite number from the first to the second bound.
     Number(f64, f64),
-    /// The same, or 0, which switches something off. A number close to 0 would not do that.
+    /// The same, or 0, which turns something off. A number close to 0 would not do that.
     NumberOrZero(f64, f64),
     Text,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// `off`, `seed` or `random`; an unquoted `off` is YAML's `false` and fine.
+    /// `off`, `seed` or `random`; an unquoted `off` is YAML's `false`, which is accepted.
     Shuffle,
-    /// Whole numbers of at least this.
+    /// Whole numbers with this minimum.
     Integers(i64),
-    /// Words, or a single one.
+    /// A list of words, or a single word.
     Texts,
     /// Seconds, or a distribution of seconds.
     Time,
-    /// A map whose keys we do not know.
+    /// A map with arbitrary keys.
     Map,
     /// Parquet columns: maps of `name`, `dtype`, `size`, `read`.
     Columns,
 }
 
-/// What feedline does with a key.
+/// How feedline handles a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It has its effect.
+    /// It has an effect.
     Used,
-    /// It has its effect where checkpoints are taken; elsewhere a value other than the default warns.
+    /// It has an effect if checkpoints are saved; otherwise a value other than the default causes a warning.
     WithCheckpoints,
-    /// It is understood and dropped, for a version to come; a value other than the default warns.
+    /// It is valid but not supported yet; a value other than the default causes a warning.
     Later(&'static str),
-    /// It has no meaning here and never will; giving it warns.
+    /// It has no effect by design; giving it causes a warning.
     NoEffect(&'static str),
-    /// It changes what is measured and cannot be honoured; giving it warns, and the result is invalid.
+    /// It changes what is measured but has no effect; giving it causes a warning, and the result is invalid.
     Unhonoured(&'static str),
 }
 
@@ -54,15 +54,15 @@ pub struct Row {
     /// Dotted, as DLIO spells it.
     pub key: &'static str,
     pub kind: ValueKind,
-    /// As one would write it in the file; `null`: no value.
+    /// In the form of a workload file; `null`: no value.
     pub default: &'static str,
     pub status: Status,
     pub help: &'static str,
-    /// Spellings that mean the same, dotted.
+    /// Other spellings with the same meaning, dotted.
     pub aliases: &'static [&'static str],
-    /// Values that ask for what happens anyway, so that they need no warning.
+    /// Values that request the default behaviour, so that they need no warning.
     pub quiet: &'static [&'static str],
-    /// Values that are understood but not there yet, and what is missing.
+    /// Values that are valid but not supported yet, and why.
     pub later: (&'static [&'static str], &'static str),
 }
 
@@ -98,7 +98,7 @@ impl Row {
     }
 }
 
-/// The kind's name in "expected ...".
+/// The name of the kind in "expected ...".
 pub fn expected(kind: ValueKind) -> String {
     match kind {
         ValueKind::Flag | ValueKind::LooseFlag => "true or false".into(),
@@ -120,7 +120,7 @@ fn bounds(min: &dyn std::fmt::Display, max: &dyn std::fmt::Display, open: bool) 
     if open { format!("of at least {min}") } else { format!("from {min} to {max}") }
 }
 
-/// What a dotted path, as somebody wrote it, stands for.
+/// What a dotted path, as written, refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Found {
     Key(&'static Row),
@@ -138,7 +138,7 @@ pub(super) fn canonical_path(path: &str) -> String {
     }
 }
 
-/// The one name of a key that has several spellings; an unknown key keeps its own.
+/// The canonical name of a key with several spellings; an unknown key is returned unchanged.
 pub fn canonical_key(path: &str) -> String {
     match look_up(path) {
         Found::Key(row) => row.key.to_owned(),
@@ -155,7 +155,7 @@ pub(super) fn look_up(path: &str) -> Found {
     if table::rows().any(|row| row.key.starts_with(&prefix)) { Found::Group } else { Found::Unknown }
 }
 
-/// The names that may stand directly below `group` (empty: the top), in table order.
+/// The names directly below `group` (empty: the top level), in table order.
 pub(super) fn children(group: &str) -> Vec<&'static str> {
     let group = canonical_path(group);
     let mut names = Vec::new();
@@ -172,7 +172,7 @@ pub(super) fn children(group: &str) -> Vec<&'static str> {
     names
 }
 
-/// The groups below which a key of this name exists.
+/// The groups that contain a key with this name.
 pub(super) fn homes(name: &str) -> Vec<&'static str> {
     let mut homes = Vec::new();
     for row in table::rows() {
@@ -188,9 +188,9 @@ pub(super) fn homes(name: &str) -> Vec<&'static str> {
     homes
 }
 
-/// The one of `names` that `word` was probably meant to be.
+/// The name in `names` that `word` probably means.
 pub fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
-    // Half of the letters may differ at most: `lr` is not near `au`, `read_thread` is near `read_threads`.
+    // At most half of the letters may differ: `lr` is not near `au`, `read_thread` is near `read_threads`.
     const NEAR: f64 = 0.5;
     let word = word.to_lowercase();
     let score = |name: &str| {
@@ -221,7 +221,7 @@ mod tests {
         }
         for key in &seen {
             let prefix = format!("{key}.");
-            assert!(!seen.iter().any(|other| other.starts_with(&prefix)), "{key} is key and group");
+            assert!(!seen.iter().any(|other| other.starts_with(&prefix)), "{key} is both a key and a group");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Given keys to a spec: check each value against its kind, fill in the defaults, fold the `..._stdev` keys into
-//! their times, and collect what has no effect.
+//! From given keys to a spec: checks each value against its kind, fills in the defaults, folds the `..._stdev` keys
+//! into their times, and collects warnings about keys without effect.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,19 @@ use super::value::{Node, Place, Value};
 use super::{pairs, table, yaml};
 use crate::warning::{KeyPlace, Warning};
 
-/// Keys whose spread stands in a key of its own.
+/// Keys with their standard deviation in a separate key.
 const TIMES: [(&str, &str); 3] = [
     ("train.computation_time", "train.computation_time_stdev"),
     ("evaluation.eval_time", "evaluation.eval_time_stdev"),
     ("reader.preprocess_time", "reader.preprocess_time_stdev"),
 ];
 
-/// The spread of the lognormal law when nobody gives one, our choice: two files of three have 0.6 to 1.65 times the
-/// median's size.
+/// The default sigma of the lognormal law, our choice: two of three files have 0.6 to 1.65 times the median size.
 const SIZE_SIGMA: f64 = 0.5;
 
 type Checked = BTreeMap<&'static str, Setting>;
 
-/// The spec of the given keys and the warnings about them.
+/// The spec of the given keys, and the warnings about them.
 pub(super) fn settle(given: &[Given], texts: &Texts<'_>) -> Result<(Spec, Vec<Warning>), SpecError> {
     let mut problems = Vec::new();
     let mut checked = Checked::new();
@@ -54,7 +53,7 @@ pub(super) fn settle(given: &[Given], texts: &Texts<'_>) -> Result<(Spec, Vec<Wa
     }
 }
 
-/// The setting a key has when nobody gives it; it is read like a file, so kind and default cannot disagree.
+/// The default setting of a key. It is read like a file, so kind and default cannot disagree.
 pub(super) fn default_setting(row: &Row) -> Result<Setting, SpecError> {
     let fault = |_| SpecError::Table(row.key.into());
     let root = yaml::parse(&format!("default: {}", row.default)).map_err(fault)?;
@@ -62,21 +61,21 @@ pub(super) fn default_setting(row: &Row) -> Result<Setting, SpecError> {
     check(row, root.entry("default").map_or(&null, |entry| &entry.node)).map_err(fault)
 }
 
-/// Puts the default of every key that is missing.
+/// Fills in the default of every missing key.
 fn fill(mut checked: Checked) -> Result<Checked, SpecError> {
     for row in table::rows() {
         if !checked.contains_key(row.key) {
             checked.insert(row.key, default_setting(row)?);
         }
     }
-    // DLIO's default loader is a word that none of its own code understands; the framework's own is what is meant.
+    // DLIO's default loader is a word that its own code does not understand; it means the framework's own loader.
     if checked.get("reader.data_loader") == Some(&Setting::Nothing)
         && let Some(Setting::Text(word)) = checked.get("framework")
         && let Some(framework) = Framework::named(word)
     {
         checked.insert("reader.data_loader", Setting::Text(Loader::of(framework).name().into()));
     }
-    // A law has a default, its absence has none: a sigma without the law is a conflict.
+    // The lognormal law has a default sigma, other laws have none: a sigma without the law is a conflict.
     if checked.get("dataset.size_law") == Some(&Setting::Text("lognormal".into()))
         && checked.get("dataset.size_sigma") == Some(&Setting::Nothing)
     {
@@ -95,7 +94,7 @@ fn fold_times(settings: &mut Checked, given: &[Given]) -> Vec<Problem> {
             None => {
                 let place = |key| given.iter().find(|given| given.row.key == key).map(|given| given.place);
                 let what =
-                    format!("'{time_key}' is a distribution already, '{stdev_key}' has no place in it");
+                    format!("'{time_key}' is already a distribution, so '{stdev_key}' cannot be given");
                 let problem = Problem::new(Fault::Conflict, place(stdev_key).unwrap_or(Place::Default), what);
                 let problem = problem.key(stdev_key).help("help: put 'stdev' into the map, or leave it out");
                 problems.push(problem.other("the distribution", place(time_key).unwrap_or(Place::Default)));
@@ -134,7 +133,7 @@ fn warnings(given: &[Given], checked: &Checked, texts: &Texts<'_>) -> Vec<Warnin
     warnings
 }
 
-/// What is to be said about this key and value beyond its status.
+/// A warning about this key and value that does not follow from the status.
 fn special(given: &Given, setting: &Setting, at: &KeyPlace) -> Option<Warning> {
     let last = |key: &str| key.rsplit('.').next().map(str::to_owned);
     let (at, key) = (at.clone(), given.row.key.to_owned());
@@ -147,7 +146,7 @@ fn special(given: &Given, setting: &Setting, at: &KeyPlace) -> Option<Warning> {
     }
 }
 
-/// Why this value of this key has no effect; `None`: it has one, or asks for what happens anyway.
+/// Why this value of this key has no effect; `None` if it has an effect or requests the default behaviour.
 fn reason(row: &Row, setting: &Setting, checkpoint: bool) -> Option<&'static str> {
     if let Setting::Text(word) = setting
         && row.later.0.contains(&word.as_str())

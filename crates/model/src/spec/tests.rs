@@ -1,5 +1,5 @@
-//! The laws of the spec as a whole: nothing given is ignored, what is written out reads back the same, layers win in
-//! order, the files of the wild are read.
+//! Properties of the spec as a whole: no given key is ignored, a written spec reads back the same, layers win in order,
+//! and real workload files are read.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::typed::Settings;
 use super::*;
 use crate::shape::Element;
 
-/// An override as `--set` makes it.
+/// An override as `--set` creates it.
 fn argument(set: &str) -> Override {
     Override::hydra(set, format!("--set {set}"))
 }
@@ -23,7 +23,7 @@ fn said(read: &Read) -> Vec<String> {
     read.warnings.iter().map(Warning::to_string).collect()
 }
 
-/// A value that the key takes and that is not its default, in YAML.
+/// A valid value of the key that is not its default, in YAML.
 fn another(row: &Row) -> &'static str {
     match (row.key, row.kind) {
         ("framework", _) => "pytorch",
@@ -69,7 +69,7 @@ fn another(row: &Row) -> &'static str {
     }
 }
 
-/// A value that the key refuses.
+/// An invalid value of the key.
 fn refused(row: &Row) -> &'static str {
     match row.kind {
         ValueKind::Text
@@ -85,7 +85,7 @@ fn refused(row: &Row) -> &'static str {
     }
 }
 
-/// The key nested as a file has it, with what it needs beside it.
+/// The key nested as in a file, with the other keys that it needs.
 fn file_with(row: &Row, value: &str) -> String {
     let mut text = row.key.rsplit('.').fold(value.to_owned(), |inner, part| format!("{{{part}: {inner}}}"));
     text = match row.key {
@@ -112,7 +112,7 @@ fn base_of(row: &Row) -> &'static str {
 }
 
 #[test]
-fn every_key_takes_a_value_and_refuses_another() {
+fn every_key_accepts_a_valid_value_and_rejects_an_invalid_one() {
     for row in rows() {
         let text = file_with(row, another(row));
         let accepted = read(Source { name: "w.yaml", text: &text }, &[]);
@@ -127,7 +127,7 @@ fn every_key_takes_a_value_and_refuses_another() {
 fn every_key_has_its_effect_or_a_warning() {
     for row in rows() {
         if matches!(row.key, "checkpoint.mode") {
-            continue; // Its other value needs a second key; the snapshot of conflicts has it.
+            continue; // Its other value needs a second key; `mistakes.txt` has it.
         }
         let (before, after) = (read_text(base_of(row), &[]), read_text(&file_with(row, another(row)), &[]));
         let is_spread = row.key.ends_with("_time_stdev");
@@ -153,7 +153,7 @@ fn every_key_has_its_effect_or_a_warning() {
 }
 
 #[test]
-fn the_spec_asks_for_exactly_the_keys_that_it_carries() {
+fn the_spec_reads_exactly_the_keys_with_effect() {
     let all = rows().map(|row| (row.key, settle::default_setting(row).unwrap()));
     let mut settings = Settings(all.collect());
     settings.0.insert("reader.data_loader", check::Setting::Text("pytorch".into()));
@@ -197,7 +197,7 @@ fn an_empty_workload_has_dlios_defaults() {
 
 /// The shape of MLPerf's unet3d, of DLIO's result files and of a checkpoint workload.
 #[test]
-fn the_files_of_the_wild_are_read() {
+fn real_workload_files_are_read() {
     let unet3d = "model: {name: unet3d, type: cnn, model_size: 499153191}\nframework: pytorch\n\
         workflow: {generate_data: False, train: True, checkpoint: False}\n\
         dataset:\n  data_folder: data/unet3d/\n  format: npz\n  num_files_train: 168\n  num_samples_per_file: 1\n  \
@@ -214,7 +214,7 @@ fn the_files_of_the_wild_are_read() {
             "'model.model_size' at w.yaml:1:34 is read as 'model.model_size_bytes'; DLIO ignores this spelling",
             "3 keys have no effect: workflow.checkpoint is off\n  'model.model_size' at w.yaml:1:34\n  \
              'checkpoint.checkpoint_folder' at w.yaml:14:14\n  'checkpoint.checkpoint_after_epoch' at w.yaml:14:53",
-            "'dataset.record_length_bytes_resize' at w.yaml:11:3 has no effect: it sizes the tensor that DLIO hands \
+            "'dataset.record_length_bytes_resize' at w.yaml:11:3 has no effect: it sizes the tensor that DLIO passes \
              to the framework; files and I/O do not depend on it",
         ]
     );
@@ -232,7 +232,7 @@ fn the_files_of_the_wild_are_read() {
     assert_eq!((read.spec.dataset.record_length_bytes, read.spec.dataset.num_files_train), (114_660.07, 4));
 }
 
-/// Texts that mean something in Hydra's notation, in YAML or in a shell.
+/// Texts with a meaning in Hydra's notation, in YAML or in a shell.
 const ODD_TEXTS: [&str; 12] = [
     "it's",
     "a b",
@@ -298,7 +298,7 @@ fn errors_and_warnings_name_the_origin_of_an_override() {
 }
 
 #[test]
-fn a_flag_that_replaces_another_value_says_so() {
+fn a_flag_that_replaces_another_value_causes_a_warning() {
     let flag = |value: &str| Override::new("reader.cache", value, "--cache");
     let read = |changes: &[Override]| {
         let read = read(Source { name: "w.yaml", text: "reader: {cache: as-is}" }, changes).unwrap();
@@ -316,7 +316,7 @@ fn a_flag_that_replaces_another_value_says_so() {
 }
 
 #[test]
-fn what_cannot_be_honoured_is_a_fact_of_its_own() {
+fn keys_that_cannot_be_honoured_are_listed() {
     let read = read_text("data_reader: {reader_classname: a.B, data_loader_classname: a.C}", &[]);
     assert_eq!(read.unhonoured, BTreeSet::from(["reader.reader_classname"]));
     assert_eq!(read.warnings.len(), 1);
@@ -359,20 +359,17 @@ fn overrides_win_in_order_and_keep_their_origin() {
 }
 
 #[test]
-fn notices_are_given_where_they_belong() {
+fn warnings_name_key_place_and_reason() {
     let table = [
-        (
-            "reader: {read_threads: 0}",
-            "'reader.read_threads' at w.yaml:1:10 is 0; one reader is used all the same",
-        ),
+        ("reader: {read_threads: 0}", "'reader.read_threads' at w.yaml:1:10 is 0; one reader is used anyway"),
         (
             "storage: {storage_type: s3}",
-            "'storage.storage_type' at w.yaml:1:11 has no effect: this medium is not there yet",
+            "'storage.storage_type' at w.yaml:1:11 has no effect: this storage type is not supported yet",
         ),
         (
             "reader: {data_loader: custom}",
-            "'reader.data_loader' at w.yaml:1:10 has no effect: there is no such loader to emulate; \
-             the framework's own is used",
+            "'reader.data_loader' at w.yaml:1:10 has no effect: this loader cannot be emulated; \
+             the framework's own loader is used",
         ),
         ("logging: {verbosity: INFO}", "'logging' at w.yaml:1:1 has no effect: DLIO itself never reads it"),
     ];

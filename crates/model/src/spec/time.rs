@@ -1,4 +1,4 @@
-//! How long something takes: a number of seconds or a distribution of seconds, in the forms DLIO writes them.
+//! A duration: a number of seconds or a distribution of seconds, in DLIO's forms.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub enum Time {
     },
 }
 
-/// Each distribution and its parameters, in DLIO's words.
+/// The distributions and their parameters, in DLIO's words.
 const FORMS: [(&str, &[&str]); 5] = [
     ("normal", &["mean", "stdev"]),
     ("uniform", &["min", "max"]),
@@ -43,7 +43,7 @@ const FORMS: [(&str, &[&str]); 5] = [
 ];
 
 impl Time {
-    /// Reads a number or a distribution map. `key` only names it in errors.
+    /// Reads a number or a distribution map. `key` is used only in errors.
     pub(super) fn read(key: &str, node: &Node) -> Result<Time, Problem> {
         match &node.value {
             Value::Int(_) | Value::Float(_) => Ok(Time::Constant(seconds(key, node)?)),
@@ -60,7 +60,7 @@ impl Time {
         }
     }
 
-    /// The same time with the spread that stands in a `..._stdev` key of its own.
+    /// The same time with the standard deviation of a separate `..._stdev` key.
     pub(super) fn with_stdev(self, stdev: f64) -> Option<Time> {
         match self {
             Time::Constant(mean) => Some(normal(mean, stdev)),
@@ -68,7 +68,7 @@ impl Time {
         }
     }
 
-    /// As one writes it in a workload file.
+    /// In the form of a workload file.
     pub(super) fn to_yaml(self) -> String {
         match self {
             Time::Constant(seconds) => format!("{seconds:?}"),
@@ -92,7 +92,7 @@ impl Time {
     }
 }
 
-/// A normal distribution without spread is a constant, so that both spellings give the same spec.
+/// A normal distribution without spread becomes a constant, so that both forms give the same spec.
 fn normal(mean: f64, stdev: f64) -> Time {
     if stdev == 0.0 { Time::Constant(mean) } else { Time::Normal { mean, stdev } }
 }
@@ -130,7 +130,7 @@ fn distribution(key: &str, node: &Node) -> Result<Time, Problem> {
     check_parameters(key, node, time)
 }
 
-/// The distribution that the map names, or that follows from its `mean`.
+/// The distribution that `type` names, or the default.
 fn form(key: &str, node: &Node) -> Result<(&'static str, &'static [&'static str]), Problem> {
     let Some(entry) = node.entry("type") else { return Ok(FORMS[0]) };
     let words = FORMS.map(|(word, _)| word);
@@ -143,7 +143,7 @@ fn form(key: &str, node: &Node) -> Result<(&'static str, &'static [&'static str]
         let problem = Problem::new(
             Fault::UnknownName,
             entry.node.place,
-            format!("'{word}' is no distribution for '{key}'"),
+            format!("'{word}' is not a distribution for '{key}'"),
         )
         .key(key);
         let problem = match nearest(word, &words) {

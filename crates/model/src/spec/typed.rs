@@ -1,5 +1,5 @@
-//! The spec: what the user asked for, typed and complete. Fields are named as DLIO names its keys. Each field says
-//! once which key it is, and from that line come both the reading and the writing out, so the two cannot part.
+//! The spec: the user's request, typed and complete. Fields have the names of DLIO's keys. Each field states its key
+//! once; reading and writing both use that line, so they cannot diverge.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::names::{
 use super::time::Time;
 use crate::shape::Element;
 
-/// The checked settings by key; reading a field takes its setting out.
+/// The checked settings by key; reading a field removes its setting.
 #[derive(Debug)]
 pub(super) struct Settings(pub BTreeMap<&'static str, Setting>);
 
@@ -24,7 +24,7 @@ impl Settings {
     }
 }
 
-/// A type that a field of the spec may have.
+/// A type of a field of the spec.
 trait Field: Sized {
     fn from_setting(setting: Setting) -> Option<Self>;
     fn to_setting(&self) -> Setting;
@@ -59,7 +59,7 @@ macro_rules! spec {
 }
 
 spec! {
-    /// What the user asked for, every default filled in.
+    /// The user's request, with all defaults filled in.
     Spec {
         framework: Framework = "framework",
         ;
@@ -109,7 +109,7 @@ spec! {
         checkpoint: bool = "workflow.checkpoint",
     }
     Dataset {
-        /// A name DLIO knows; whether it can be read is the format registry's to say.
+        /// A name that DLIO knows; the format registry decides whether it can be read.
         format: String = "dataset.format",
         data_folder: String = "dataset.data_folder",
         file_prefix: String = "dataset.file_prefix",
@@ -117,23 +117,23 @@ spec! {
         num_files_eval: u64 = "dataset.num_files_eval",
         /// The N of the file names; `None`: `num_files_train`.
         num_files_generated: Option<u64> = "dataset.num_files_generated",
-        /// `None`: the one beside the data, if there is one; `off`: none.
+        /// `None`: the catalog next to the data, if there is one; `off`: none.
         catalog: Option<String> = "dataset.catalog",
         num_samples_per_file: u64 = "dataset.num_samples_per_file",
         num_subfolders_train: u64 = "dataset.num_subfolders_train",
         num_subfolders_eval: u64 = "dataset.num_subfolders_eval",
-        /// May have a fraction: resnet50 asks for 114660.07.
+        /// May have a fraction: resnet50 has 114660.07.
         record_length_bytes: f64 = "dataset.record_length_bytes",
         record_length_bytes_stdev: f64 = "dataset.record_length_bytes_stdev",
         size_law: String = "dataset.size_law",
-        /// There with the lognormal law and with no other.
+        /// Set with the lognormal law only.
         size_sigma: Option<f64> = "dataset.size_sigma",
-        /// Share of the content that a compressor can take away, 0 to 0.95.
+        /// Share of the content that a compressor can remove, 0 to 0.95.
         compressible: f64 = "dataset.compressible",
-        /// Empty: the length decides.
+        /// Empty: the length applies.
         record_dims: Vec<u64> = "dataset.record_dims",
         record_element_type: Element = "dataset.record_element_type",
-        /// What a format makes of it is the format registry's to say.
+        /// The format registry decides how a format applies it.
         compression: String = "dataset.compression",
         compression_level: u64 = "dataset.compression_level",
         ;
@@ -141,10 +141,10 @@ spec! {
         parquet: Parquet,
     }
     Hdf5 {
-        /// Empty: the data is one piece.
+        /// Empty: the data is not chunked.
         chunk_dims: Vec<u64> = "dataset.hdf5.chunk_dims",
         num_dset_per_record: u64 = "dataset.hdf5.num_dset_per_record",
-        /// Empty: it cannot grow.
+        /// Empty: not resizable.
         max_shape: Vec<u64> = "dataset.hdf5.max_shape",
     }
     Parquet {
@@ -156,7 +156,7 @@ spec! {
         data_loader: Loader = "reader.data_loader",
         batch_size: u64 = "reader.batch_size",
         batch_size_eval: u64 = "reader.batch_size_eval",
-        /// 0 asks for reading inside the training process; the plan makes one reader of it.
+        /// 0 requests reading inside the training process; the plan uses one reader instead.
         read_threads: u64 = "reader.read_threads",
         write_threads: u64 = "reader.write_threads",
         prefetch_size: u64 = "reader.prefetch_size",
@@ -180,7 +180,7 @@ spec! {
         preprocess: Preprocess = "reader.preprocess",
         /// Per sample.
         preprocess_time: Time = "reader.preprocess_time",
-        /// `None`: all samples alike.
+        /// `None`: all samples take the same time.
         preprocess_bytes: Option<f64> = "reader.preprocess_bytes",
         preprocess_threads: Option<u64> = "reader.preprocess_threads",
         preprocess_slow_share: f64 = "reader.preprocess_slow_share",
@@ -194,11 +194,11 @@ spec! {
         epochs: u64 = "train.epochs",
         /// Per step.
         computation_time: Time = "train.computation_time",
-        /// Most steps of one epoch.
+        /// Maximum steps of one epoch.
         total_training_steps: Option<u64> = "train.total_training_steps",
         seed: u64 = "train.seed",
         seed_change_epoch: bool = "train.seed_change_epoch",
-        /// GB/s from host to accelerator; 0: batches are there at once.
+        /// GB/s from host to accelerator; 0: no copy time.
         device_copy_rate: f64 = "train.device_copy_rate",
         device_prefetch: bool = "train.device_prefetch",
     }
@@ -222,14 +222,14 @@ spec! {
         rank_sync: bool = "checkpoint.rank_sync",
         mode: CheckpointMode = "checkpoint.mode",
         mode_of_save: SaveMode = "checkpoint.mode_of_save",
-        /// `None`: the store of the run.
+        /// `None`: the backend of the run.
         store: Option<String> = "checkpoint.store",
-        /// The fast tier in front.
+        /// The fast tier before the last one.
         burst_folder: Option<String> = "checkpoint.burst_folder",
-        /// How it is written; `None`: as the last tier.
+        /// Its I/O backend; `None`: that of the last tier.
         burst_store: Option<String> = "checkpoint.burst_store",
         burst_slots: u64 = "checkpoint.burst_slots",
-        /// Bytes per second; `None`: as fast as it goes.
+        /// Bytes per second; `None`: no limit.
         drain_rate: Option<u64> = "checkpoint.drain_rate",
         pool_size: u64 = "checkpoint.pool_size",
         /// `None`: all.
@@ -254,7 +254,7 @@ spec! {
         exclude_end_steps: u64 = "output.metric.exclude_end_steps",
     }
     Metric {
-        /// The AU to reach, from 0 to 1.
+        /// The target AU, from 0 to 1.
         au: f64 = "metric.au",
     }
 }
@@ -270,7 +270,7 @@ pub struct Column {
     pub read: bool,
 }
 
-/// A field whose setting is one variant, moved in and out.
+/// A field whose setting is one variant, converted by a move.
 macro_rules! plain_fields {
     ($($type:ty => $variant:ident),+ $(,)?) => { $(
         impl Field for $type {
@@ -283,7 +283,7 @@ macro_rules! plain_fields {
 }
 plain_fields! { bool => Flag, i64 => Integer, f64 => Number, String => Text, Time => Time, Vec<Column> => Columns }
 
-/// A field that is a word of a closed set.
+/// A field with a fixed set of words.
 macro_rules! word_fields {
     ($($type:ty),+ $(,)?) => { $(
         impl Field for $type {
@@ -299,7 +299,7 @@ word_fields! {
     Preprocess, Readahead, Retain, SaveMode, Verify,
 }
 
-/// Counts fit in `i64` by the bounds of their kinds.
+/// Counts fit into `i64` because of the bounds of their kinds.
 fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -314,7 +314,7 @@ impl Field for u64 {
     }
 }
 
-/// DLIO's -1, 0 and null all say "none".
+/// DLIO's -1, 0 and null all mean "none".
 impl Field for Option<u64> {
     fn from_setting(setting: Setting) -> Option<Self> {
         match setting {
@@ -329,7 +329,7 @@ impl Field for Option<u64> {
     }
 }
 
-/// A field that may be missing.
+/// An optional field.
 macro_rules! optional_fields {
     ($($type:ty),+ $(,)?) => { $(
         impl Field for Option<$type> {

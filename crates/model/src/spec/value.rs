@@ -1,7 +1,7 @@
-//! The tree a workload text becomes before anybody knows what its keys mean: plain values, each with the place it
-//! was written at. YAML and overrides meet here; nothing in this file knows a DLIO key.
+//! The tree of a workload text before keys are interpreted: plain values, each with its place. YAML and overrides both
+//! become this tree; nothing in this file depends on DLIO's keys.
 
-/// A stretch of one line of a source text; line and column count from 1, the width in characters.
+/// A range of one line of a source text; line and column count from 1, the width is in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub line: usize,
@@ -15,7 +15,7 @@ pub(super) enum Place {
     File(Span),
     /// The n-th override.
     Override(usize),
-    /// Nobody wrote it: it follows from a default.
+    /// Not written: it follows from a default.
     Default,
 }
 
@@ -34,12 +34,12 @@ pub(super) struct Entry {
     pub node: Node,
 }
 
-/// What can be written in YAML or in an override.
+/// A value in YAML or in an override.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Null,
     Bool(bool),
-    /// Saturates at the ends of `i128`: anything near them is out of every key's range.
+    /// Saturates at the limits of `i128`, which are out of every key's range.
     Int(i128),
     Float(f64),
     Text(String),
@@ -48,7 +48,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// How an error names what it found.
+    /// The value as shown in an error.
     pub(super) fn found(&self) -> String {
         match self {
             Value::Null => "nothing (null)".into(),
@@ -74,7 +74,7 @@ impl Node {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
-    /// Lays `over` on top: maps merge key by key, anything else is replaced (OmegaConf's `merge`).
+    /// Merges `over` into this node: maps merge key by key, anything else is replaced (OmegaConf's `merge`).
     pub(super) fn overlay(&mut self, over: Node) {
         let over_entries = match (&self.value, over.value) {
             (Value::Map(_), Value::Map(entries)) => entries,
@@ -93,7 +93,7 @@ impl Node {
     }
 }
 
-/// A number as messages show it: very small and very large ones with an exponent.
+/// A number as shown in messages: very small and very large ones have an exponent.
 pub(super) fn shown(number: f64) -> String {
     match number == 0.0 || !number.is_finite() || (1e-4..1e16).contains(&number.abs()) {
         true => number.to_string(),
@@ -101,7 +101,7 @@ pub(super) fn shown(number: f64) -> String {
     }
 }
 
-/// A text cut to a length that fits an error message.
+/// A text, shortened to fit into an error message.
 pub(super) fn shorten(text: &str) -> String {
     const LONGEST: usize = 60;
     if text.chars().count() <= LONGEST {

@@ -1,5 +1,5 @@
-//! The spec as a workload file again: every key that has an effect, and those of later versions that differ from
-//! their default. Reading the text gives the same spec.
+//! Writes the spec as a workload file: every key that has an effect, and unsupported keys that differ from their
+//! default. Reading the text gives the same spec.
 
 use std::collections::BTreeMap;
 
@@ -30,14 +30,14 @@ impl Spec {
 }
 
 impl Spec {
-    /// Every setting, as a workload file writes it.
+    /// Every setting, in the form of a workload file.
     pub fn settings(&self) -> BTreeMap<&'static str, String> {
         let mut settings = Vec::new();
         self.write(&mut settings);
         settings.into_iter().map(|(key, setting)| (key, yaml(&setting))).collect()
     }
 
-    /// The settings of some keys.
+    /// The settings of these keys.
     pub fn texts(&self, keys: &[&'static str]) -> BTreeMap<&'static str, String> {
         self.settings().into_iter().filter(|(key, _)| keys.contains(key)).collect()
     }
@@ -76,7 +76,7 @@ fn column(column: &Column) -> String {
     format!("{{name: {}, dtype: {dtype}, size: {size}, read: {read}}}", quote(name))
 }
 
-/// Bare words stay bare; everything that YAML might take for something else is quoted.
+/// Plain words stay unquoted; everything that YAML could misinterpret is quoted.
 fn quote(text: &str) -> String {
     let bare = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/' | '.'))

@@ -1,5 +1,6 @@
-//! YAML text to a tree of values with places. The parser crate delivers events; typing (`scalar.rs`), anchors, merge
-//! keys, duplicate keys and all limits are ours, because DLIO's files rely on YAML 1.1 and on OmegaConf's strictness.
+//! YAML text to a tree of values with places. The parser crate delivers events. Typing (`scalar.rs`), anchors, merge
+//! keys, duplicate keys and all limits are implemented here, because DLIO's files rely on YAML 1.1 and on OmegaConf's
+//! strictness.
 
 use std::collections::HashMap;
 
@@ -9,15 +10,15 @@ use super::error::{Fault, Problem};
 use super::scalar;
 use super::value::{Entry, Node, Place, Span, Value};
 
-/// The largest text we read: the largest known workload (200 parquet columns) has 20 kB.
+/// Maximum size of a text: the largest known workload (200 parquet columns) has 20 kB.
 const LONGEST_TEXT: usize = 8 << 20;
-/// The deepest nesting we read: DLIO's keys need five levels.
+/// Maximum nesting: DLIO's keys need five levels.
 const DEEPEST: usize = 32;
-/// Values after aliases are written out; stops "billion laughs".
+/// Maximum number of values after aliases are expanded; stops "billion laughs".
 const MOST_NODES: usize = 100_000;
 
-/// The tree of the one document in `text`; its root is a map, without the `workload:` that DLIO's own result files
-/// put around everything.
+/// The tree of the single document in `text`. Its root is a map, without the `workload:` around everything that DLIO's
+/// own result files have.
 pub(super) fn parse(text: &str) -> Result<Node, Problem> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     refuse_unreadable(text)?;
@@ -29,7 +30,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
         if matches!(event, Event::DocumentStart(_)) {
             documents += 1;
             if documents > 1 {
-                let what = "a workload file holds one YAML document, this is the start of a second one";
+                let what = "a workload file contains one YAML document; a second one starts here";
                 return Err(Problem::new(Fault::Syntax, place(span.start, span.end), what));
             }
         }
@@ -41,13 +42,14 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
 fn refuse_unreadable(text: &str) -> Result<(), Problem> {
     let start = Place::File(Span { line: 1, column: 1, width: 1 });
     if text.len() > LONGEST_TEXT {
-        let what = format!("the text has {} bytes, a workload file has at most {LONGEST_TEXT}", text.len());
+        let what =
+            format!("the text has {} bytes; a workload file may have at most {LONGEST_TEXT}", text.len());
         return Err(Problem::new(Fault::Syntax, start, what));
     }
     for (index, line) in text.lines().enumerate() {
         if let Some(column) = line.chars().position(|c| c.is_control() && c != '\t' && c != '\r') {
             let at = Place::File(Span { line: index + 1, column: column + 1, width: 1 });
-            let what = "this is not a YAML text: it holds a control character";
+            let what = "this is not a YAML text: it contains a control character";
             return Err(Problem::new(Fault::Syntax, at, what));
         }
     }
@@ -58,7 +60,7 @@ fn unwrap_workload(root: Option<Node>) -> Result<Node, Problem> {
     let start = Place::File(Span { line: 1, column: 1, width: 1 });
     let empty = || {
         Problem::new(Fault::Syntax, start, "the workload file is empty")
-            .help("help: it holds sections such as 'model', 'dataset', 'reader' and 'train'")
+            .help("help: a workload file has sections such as 'model', 'dataset', 'reader' and 'train'")
     };
     let mut root = root.ok_or_else(empty)?;
     if let Value::Map(entries) = &mut root.value
@@ -83,7 +85,7 @@ fn place(start: Marker, end: Marker) -> Place {
     Place::File(Span { line: start.line(), column: start.col() + 1, width })
 }
 
-/// The parser counts a comment behind a quoted text in; the text and its quotes are what we point at.
+/// The parser includes a comment after a quoted text; the place should cover only the text and its quotes.
 fn trim(place: Place, text: &str, style: ScalarStyle) -> Place {
     let quotes = if style == ScalarStyle::Plain { 0 } else { 2 };
     match place {
@@ -106,13 +108,13 @@ fn syntax(error: &ScanError, text: &str) -> Problem {
     problem
 }
 
-/// A collection whose end has not been seen yet.
+/// A collection that has not ended yet.
 struct Open {
     node: Node,
     anchor: usize,
-    /// Values inside, itself included.
+    /// Values inside, including itself.
     count: usize,
-    /// The key that waits for its value, and whether it is a plain `<<`.
+    /// The key whose value comes next, and whether it is a plain `<<`.
     key: Option<(String, Place, bool)>,
     merged: Vec<Node>,
 }
@@ -203,7 +205,7 @@ impl Builder {
     fn end(&mut self) -> Result<(), Problem> {
         let Some(mut open) = self.open.pop() else { return Ok(()) };
         if let Value::Map(entries) = &mut open.node.value {
-            // A key of its own wins over a merged one, an earlier merged map over a later one.
+            // A map's own key wins over a merged one, and an earlier merged map over a later one.
             for entry in open.merged.iter().flat_map(Node::entries) {
                 if entries.iter().all(|own| own.key != entry.key) {
                     entries.push(entry.clone());
@@ -217,7 +219,7 @@ impl Builder {
         self.add(open.node, open.count, place)
     }
 
-    /// Puts a finished value of `count` nodes where it belongs.
+    /// Adds a finished value of `count` nodes to its parent.
     fn add(&mut self, node: Node, count: usize, at: Place) -> Result<(), Problem> {
         self.count = self.count.saturating_add(count);
         if self.count > MOST_NODES {
@@ -253,14 +255,14 @@ impl Builder {
     }
 }
 
-/// The maps behind a `<<`.
+/// The maps that a `<<` merges.
 fn mergeable(node: Node, place: Place) -> Result<Vec<Node>, Problem> {
     let nodes = match node.value {
         Value::List(items) => items,
         _ => vec![node],
     };
     if nodes.iter().any(|node| !matches!(node.value, Value::Map(_))) {
-        return Err(Problem::new(Fault::Syntax, place, "'<<' merges maps, but its value is no map"));
+        return Err(Problem::new(Fault::Syntax, place, "'<<' merges maps, but its value is not a map"));
     }
     Ok(nodes)
 }
@@ -271,14 +273,14 @@ fn refuse_tag(tag: Option<&Tag>, known: &[&str], place: Place) -> Result<(), Pro
             Err(Problem::new(
                 Fault::Syntax,
                 place,
-                format!("the YAML tag '{tag}' means nothing in a workload file"),
+                format!("the YAML tag '{tag}' is not supported in a workload file"),
             ))
         }
         _ => Ok(()),
     }
 }
 
-/// OmegaConf gives a meaning to two texts that we do not have.
+/// Two kinds of text have a meaning in OmegaConf that is not supported here.
 fn refuse_omegaconf(value: &Value, place: Place) -> Result<(), Problem> {
     let Value::Text(text) = value else { return Ok(()) };
     if text.contains("${") {
@@ -286,7 +288,7 @@ fn refuse_omegaconf(value: &Value, place: Place) -> Result<(), Problem> {
             .help("help: write the value itself, or give it with --set"));
     }
     if text == "???" {
-        return Err(Problem::new(Fault::Syntax, place, "'???' marks a value that still has to be given")
+        return Err(Problem::new(Fault::Syntax, place, "'???' marks a missing value")
             .help("help: write the value here"));
     }
     Ok(())
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_the_text() {
+    fn places_match_the_text() {
         let root = parse("workload:\n  reader:\n    batch_size: 400\n    é: 'ü' # comment\n").unwrap();
         let reader = &root.entries()[0];
         assert_eq!(reader.place, Place::File(Span { line: 2, column: 3, width: 6 }));
@@ -359,14 +361,14 @@ mod tests {
             (deep.as_str(), "the values are nested more than 32 levels deep"),
             (deeper.as_str(), "YAML syntax: recursion limit exceeded"),
             (laughs.as_str(), "the aliases expand to more than 100000 values"),
-            (long.as_str(), "the text has 8388611 bytes, a workload file has at most 8388608"),
-            ("a: \0", "this is not a YAML text: it holds a control character"),
-            ("\u{7f}ELF\u{2}\u{1}", "this is not a YAML text: it holds a control character"),
+            (long.as_str(), "the text has 8388611 bytes; a workload file may have at most 8388608"),
+            ("a: \0", "this is not a YAML text: it contains a control character"),
+            ("\u{7f}ELF\u{2}\u{1}", "this is not a YAML text: it contains a control character"),
             ("a: &x [*x]", "this alias refers to a value that contains it"),
             ("a: *x", "YAML syntax: while parsing node, found unknown anchor"),
             ("? [a, b]\n: 1", "a key must be a plain word, found a list or a map"),
             ("b: &x y\n*x : 1", "an alias cannot be a key"),
-            ("a: {<<: 1}", "'<<' merges maps, but its value is no map"),
+            ("a: {<<: 1}", "'<<' merges maps, but its value is not a map"),
             ("a: 1\na: 2", "the key 'a' is given twice"),
             ("", "the workload file is empty"),
             ("workload:", "the workload file is empty"),

@@ -1,4 +1,4 @@
-//! Keys of `dataset`: how many files, of which format and size, and where they are.
+//! Keys of `dataset`: the number of files, their format, size and location.
 
 use super::super::names::FORMATS;
 use super::super::schema::Status::{Later, NoEffect, Used};
@@ -6,23 +6,23 @@ use super::super::schema::ValueKind::{Choice, Columns, Flag, Integer, Integers, 
 use super::super::schema::{Row, row};
 use super::{COUNT, MOST};
 
-/// NumPy's names, in `Element::ALL`'s order; a test holds the two together.
+/// NumPy's names, in the order of `Element::ALL`; a test compares the two.
 const ELEMENTS: &[&str] = &[
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
     "float64",
 ];
 const COMPRESSIONS: &[&str] = &["none", "gzip", "zip", "snappy", "zstd", "lz4", "lzf", "bz2", "xz"];
-/// DLIO's, in which file sizes spread by S/sqrt(2) where S was asked for, one that gives S, and one whose spread is of
-/// the sizes' logarithm, as collections of pictures have it.
+/// DLIO's law, whose file sizes have a standard deviation of S/sqrt(2) instead of the requested S; a law that gives S;
+/// and one with normally distributed logarithms, as in image collections.
 const SIZE_LAWS: &[&str] = &["dlio", "exact", "lognormal"];
 
 const DEAD: &str = "DLIO itself never uses it";
-const COMPUTED: &str = "feedline computes the names of the files and never lists a folder";
+const COMPUTED: &str = "feedline computes file names and never lists a folder";
 
 pub(super) const ROWS: &[Row] = &[
     row("dataset.format", Choice(FORMATS), "tfrecord", Used, "container format of the files"),
     row("dataset.data_folder", Text, "./data/", Used, "folder of the data set, below storage_root"),
-    row("dataset.file_prefix", Text, "img", Used, "how file names begin"),
+    row("dataset.file_prefix", Text, "img", Used, "prefix of file names"),
     row("dataset.num_files_train", Integer(0, COUNT), "8", Used, "files of the training set"),
     row("dataset.num_files_eval", Integer(0, COUNT), "0", Used, "files of the evaluation set"),
     row(
@@ -30,34 +30,34 @@ pub(super) const ROWS: &[Row] = &[
         Integer(1, COUNT),
         "null",
         Used,
-        "files that were generated, when only num_files_train of them are read",
+        "files that were generated, if only num_files_train of them are read",
     ),
     row(
         "dataset.catalog",
         Text,
         "null",
         Used,
-        "catalog of the data set ('feedline catalog'); 'off' ignores one that lies beside the data",
+        "catalog of the data set ('feedline catalog'); 'off' ignores one next to the data",
     ),
     row("dataset.num_samples_per_file", Integer(1, COUNT), "1", Used, "samples in one file"),
-    row("dataset.num_subfolders_train", Integer(0, COUNT), "0", Used, "subfolders the training files lie in"),
-    row(
-        "dataset.num_subfolders_eval",
-        Integer(0, COUNT),
-        "0",
-        Used,
-        "subfolders the evaluation files lie in",
-    ),
+    row("dataset.num_subfolders_train", Integer(0, COUNT), "0", Used, "subfolders of the training files"),
+    row("dataset.num_subfolders_eval", Integer(0, COUNT), "0", Used, "subfolders of the evaluation files"),
     row("dataset.record_length_bytes", Number(1.0, MOST), "65536", Used, "bytes of one sample")
         .aliases(&["dataset.record_length"]),
-    row("dataset.record_length_bytes_stdev", Number(0.0, MOST), "0", Used, "spread of the sample sizes")
-        .aliases(&["dataset.record_length_stdev"]),
+    row(
+        "dataset.record_length_bytes_stdev",
+        Number(0.0, MOST),
+        "0",
+        Used,
+        "standard deviation of the sample sizes",
+    )
+    .aliases(&["dataset.record_length_stdev"]),
     row(
         "dataset.record_length_bytes_resize",
         Number(0.0, MOST),
         "0",
-        NoEffect("it sizes the tensor that DLIO hands to the framework; files and I/O do not depend on it"),
-        "bytes of the tensor handed on",
+        NoEffect("it sizes the tensor that DLIO passes to the framework; files and I/O do not depend on it"),
+        "bytes of the delivered tensor",
     )
     .aliases(&["dataset.record_length_resize"])
     .quiet(&["0"]),
@@ -66,21 +66,21 @@ pub(super) const ROWS: &[Row] = &[
         Choice(SIZE_LAWS),
         "dlio",
         Used,
-        "how a spread of sizes is drawn: DLIO's way, so that the spread is the one asked for, or lognormal",
+        "how varying sizes are drawn: DLIO's law, a law with exactly the requested deviation, or lognormal",
     ),
     row(
         "dataset.size_sigma",
         Number(0.0, 3.0),
         "null",
         Used,
-        "sigma of the lognormal law, whose median is record_length_bytes; without the line 0.5",
+        "sigma of the lognormal law, whose median is record_length_bytes; default: 0.5",
     ),
     row(
         "dataset.compressible",
         Number(0.0, 0.95),
         "0",
         Used,
-        "share of the content that a compressor can take away",
+        "share of the content that a compressor can remove",
     ),
     row("dataset.record_dims", Integers(1), "[]", Used, "dimensions of one sample, instead of its length"),
     row("dataset.record_element_type", Choice(ELEMENTS), "uint8", Used, "NumPy type of one element"),
@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         "dataset.record_element_bytes",
         Integer(1, COUNT),
         "4",
-        NoEffect("the element type already says it"),
+        NoEffect("the element type determines it"),
         "bytes of one element",
     ),
     row("dataset.compression", Choice(COMPRESSIONS), "none", Used, "compression of the files"),
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
         "dataset.data_gen_method",
         Text,
         "null",
-        NoEffect("feedline has one generator; dataset.compressible says what it makes"),
+        NoEffect("feedline has one generator; dataset.compressible controls its content"),
         "library that fills the files",
     ),
     row("dataset.skip_listing", LooseFlag, "false", NoEffect(COMPUTED), "build the names instead of listing")
@@ -129,17 +129,11 @@ pub(super) const ROWS: &[Row] = &[
         "dataset.total_disk_bytes",
         Number(0.0, MOST),
         "null",
-        NoEffect("it is a note for people; the plan says what the files take"),
+        NoEffect("it is only informative; the plan shows the size of the files"),
         "size of the data set on disk",
     ),
     row("dataset.hdf5.chunk_dims", Integers(1), "[]", Used, "HDF5 chunk shape"),
-    row(
-        "dataset.hdf5.num_dset_per_record",
-        Integer(1, COUNT),
-        "1",
-        Used,
-        "HDF5 datasets a sample is split over",
-    ),
+    row("dataset.hdf5.num_dset_per_record", Integer(1, COUNT), "1", Used, "HDF5 datasets per sample"),
     row("dataset.hdf5.max_shape", Integers(1), "[]", Used, "HDF5 resizable shape"),
     row("dataset.parquet.columns", Columns, "[]", Used, "columns of a row"),
     row("dataset.parquet.row_group_size", Integer(1, COUNT), "1024", Used, "rows of a row group"),
@@ -147,7 +141,7 @@ pub(super) const ROWS: &[Row] = &[
         "dataset.parquet.read_mode",
         Choice(&["row_group", "file"]),
         "row_group",
-        NoEffect("a row group is what one visit reads; row_group_size and reader.access decide"),
+        NoEffect("one visit always reads a row group; row_group_size and reader.access apply"),
         "what one read fetches",
     )
     .quiet(&["row_group"]),
@@ -155,7 +149,7 @@ pub(super) const ROWS: &[Row] = &[
         "dataset.parquet.partition_by",
         Text,
         "null",
-        Later("files are not partitioned by a column's values"),
+        Later("partitioned files are not supported yet"),
         "column that partitions the files",
     ),
     row(

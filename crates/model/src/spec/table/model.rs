@@ -1,4 +1,4 @@
-//! Keys of `framework`, `model` and `checkpoint`: what is trained, and what its checkpoints weigh.
+//! Keys of `framework`, `model` and `checkpoint`: the model, and the size of its checkpoints.
 
 use super::super::names::{CheckpointMode, Datatype, Framework, SaveMode};
 use super::super::schema::Status::{NoEffect, Used, WithCheckpoints};
@@ -6,7 +6,7 @@ use super::super::schema::ValueKind::{Choice, Flag, Integer, Integers, Map, Numb
 use super::super::schema::{Row, row};
 use super::{COUNT, LONGEST, RECORDED, SHORTEST};
 
-const NO_TENSORS: &str = "no tensors are kept in memory that could be merged";
+const NO_TENSORS: &str = "feedline keeps no tensors in memory to merge";
 /// Every layer has its own entry in the files of a checkpoint.
 const LAYERS: i64 = 1_000_000;
 const CLASS: &str = "feedline loads no Python classes";
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Row] = &[
         Integer(-1, COUNT),
         "-1",
         WithCheckpoints,
-        "data parallelism; -1: what the ranks allow",
+        "data parallelism; -1: as many as the ranks allow",
     ),
     row("model.parallelism.zero_stage", Integer(0, 3), "0", WithCheckpoints, "ZeRO stage"),
     row(
@@ -104,7 +104,7 @@ pub(super) const CHECKPOINT: &[Row] = &[
         WithCheckpoints,
         "steps from one checkpoint to the next; -1: count epochs",
     ),
-    row("checkpoint.fsync", Flag, "false", WithCheckpoints, "wait until the checkpoint is on the medium"),
+    row("checkpoint.fsync", Flag, "false", WithCheckpoints, "wait until the checkpoint is durable"),
     row(
         "checkpoint.time_between_checkpoints",
         Number(-1.0, LONGEST),
@@ -145,7 +145,7 @@ pub(super) const CHECKPOINT: &[Row] = &[
         "checkpoint.randomize_tensor",
         Flag,
         "true",
-        NoEffect("what is written is always random, so that nothing on the way can make it smaller"),
+        NoEffect("the content is always random, so that no layer can compress it"),
         "random content instead of ones",
     )
     .quiet(&["true"]),
@@ -154,7 +154,7 @@ pub(super) const CHECKPOINT: &[Row] = &[
         Choice(&["rank_zero", "all_ranks"]),
         "rank_zero",
         NoEffect("DLIO itself never uses it: every rank writes its own part"),
-        "who writes",
+        "which ranks write",
     ),
     row(
         "checkpoint.checkpoint_mechanism_classname",
@@ -175,7 +175,7 @@ pub(super) const CHECKPOINT: &[Row] = &[
         Text,
         "null",
         WithCheckpoints,
-        "how checkpoints are written (docs/stores.md); null: by the store of the run",
+        "I/O backend of checkpoints (docs/stores.md); null: the backend of the run",
     ),
     row(
         "checkpoint.burst_folder",
@@ -189,42 +189,42 @@ pub(super) const CHECKPOINT: &[Row] = &[
         Text,
         "null",
         WithCheckpoints,
-        "how the fast tier is written (docs/stores.md)",
+        "I/O backend of the fast tier (docs/stores.md)",
     ),
     row(
         "checkpoint.burst_slots",
         Integer(1, COUNT),
         "2",
         WithCheckpoints,
-        "checkpoints on the fast tier that wait for their drain",
+        "maximum checkpoints on the fast tier that are not drained yet",
     ),
     row(
         "checkpoint.drain_rate",
         Integer(1, COUNT),
         "null",
         WithCheckpoints,
-        "most bytes per second of a drain",
+        "maximum bytes per second of a drain",
     ),
     row(
         "checkpoint.pool_size",
         Integer(1, COUNT),
         "4294967296",
         WithCheckpoints,
-        "most bytes of snapshots in memory, for async",
+        "maximum bytes of snapshots in memory, for async",
     ),
     row(
         "checkpoint.keep_last",
         Integer(1, COUNT),
         "null",
         WithCheckpoints,
-        "complete checkpoints that are kept; older ones go",
+        "number of complete checkpoints to keep; older ones are removed",
     ),
     row(
         "checkpoint.files_in_flight",
         Integer(1, 64),
         "2",
         WithCheckpoints,
-        "files of one rank that are written or read at once",
+        "files per rank that are written or read in parallel",
     ),
     row("checkpoint.chunk_size", Integer(4096, 1 << 30), "1048576", WithCheckpoints, "bytes of one write"),
     row(
@@ -232,7 +232,7 @@ pub(super) const CHECKPOINT: &[Row] = &[
         NumberOrZero(SHORTEST, LONGEST),
         "0",
         WithCheckpoints,
-        "seconds that gathering the tensors takes",
+        "seconds to gather the tensors",
     ),
     row("checkpoint.ksm", Map, "null", NoEffect(NO_TENSORS), "kernel same-page merging of the tensors"),
 ];

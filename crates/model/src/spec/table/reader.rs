@@ -1,4 +1,4 @@
-//! Keys of `reader` (DLIO also reads them below `data_reader`): how the data set is read.
+//! Keys of `reader` (DLIO also accepts them below `data_reader`): how the data set is read.
 
 use super::super::names::{
     Access, CacheProof, CacheState, Loader, OnError, Preprocess, Readahead, Retain, Verify,
@@ -10,15 +10,15 @@ use super::super::schema::ValueKind::{
 use super::super::schema::{Row, row};
 use super::{COUNT, LONGEST, MOST};
 
-/// More readers in one rank than any machine has threads.
+/// More readers per rank than any machine has threads.
 const THREADS: i64 = 65_536;
 
-const FETCH_TO_MEMORY: &str = "feedline hands on the bytes it read and builds no tensor of another shape";
+const FETCH_TO_MEMORY: &str = "feedline delivers the bytes as read and builds no tensor of another shape";
 const NO_PYTHON: &str = "feedline has no Python worker processes";
 const CLASS: &str = "feedline loads no Python classes";
-/// Reads below a disk's sector and beyond what a reader can hold are slips of the finger.
+/// Reads smaller than a disk sector or larger than a reader's memory are typos.
 const TRANSFERS: (i64, i64) = (512, 1 << 30);
-/// Seconds. Any run has pauses as short as this.
+/// Seconds. Shorter pauses occur in any run.
 const SHORTEST_STALL: f64 = 0.001;
 
 pub(super) const ROWS: &[Row] = &[
@@ -27,14 +27,14 @@ pub(super) const ROWS: &[Row] = &[
         Choice(Loader::NAMES),
         "null",
         Used,
-        "data loader that is emulated; by framework",
+        "data loader to emulate; default: the framework's own",
     )
-    .later(&["custom", "none"], "there is no such loader to emulate; the framework's own is used"),
-    row("reader.batch_size", Integer(1, COUNT), "1", Used, "samples of one training step and rank"),
-    row("reader.batch_size_eval", Integer(1, COUNT), "1", Used, "samples of one evaluation step and rank"),
-    row("reader.read_threads", Integer(0, THREADS), "1", Used, "readers of one rank"),
-    row("reader.write_threads", Integer(1, THREADS), "1", Used, "writers of one rank while generating"),
-    row("reader.prefetch_size", Integer(0, COUNT), "2", Used, "batches fetched ahead per reader"),
+    .later(&["custom", "none"], "this loader cannot be emulated; the framework's own loader is used"),
+    row("reader.batch_size", Integer(1, COUNT), "1", Used, "samples per training step and rank"),
+    row("reader.batch_size_eval", Integer(1, COUNT), "1", Used, "samples per evaluation step and rank"),
+    row("reader.read_threads", Integer(0, THREADS), "1", Used, "readers per rank"),
+    row("reader.write_threads", Integer(1, THREADS), "1", Used, "writers per rank while generating"),
+    row("reader.prefetch_size", Integer(0, COUNT), "2", Used, "batches prefetched per reader"),
     row("reader.file_shuffle", Shuffle, "'off'", Used, "order of the files"),
     row("reader.sample_shuffle", Shuffle, "'off'", Used, "order of the samples"),
     row(
@@ -42,57 +42,57 @@ pub(super) const ROWS: &[Row] = &[
         Integer(1, THREADS),
         "1",
         Used,
-        "samples of a tfrecord stream that TensorFlow's map preprocesses at once",
+        "samples of a tfrecord stream that TensorFlow's map preprocesses in parallel",
     ),
     row(
         "reader.shuffle_size",
         Integer(0, COUNT),
         "1024",
         Used,
-        "samples that TensorFlow's shuffle buffer reads ahead of what it hands on",
+        "samples that TensorFlow's shuffle buffer reads before it delivers the first",
     ),
     row(
         "reader.transfer_size",
         Integer(TRANSFERS.0, TRANSFERS.1),
         "null",
         Used,
-        "bytes of one read, where a reader streams a file (tfrecord, csv); the largest read elsewhere",
+        "bytes per read if a reader streams a file (tfrecord, csv); otherwise the maximum size of a read",
     ),
     row(
         "reader.access",
         Choice(Access::NAMES),
         "framework",
         Used,
-        "reads as the framework's own reader makes them, or just the bytes of the samples",
+        "reads of the framework's own reader, or of exactly the bytes of the samples",
     ),
-    row("reader.odirect", Flag, "false", Used, "read past the page cache"),
+    row("reader.odirect", Flag, "false", Used, "bypass the page cache"),
     row(
         "reader.readahead",
         Choice(Readahead::NAMES),
         "normal",
         Used,
-        "what the kernel is told about the reads to come; dontcache leaves nothing in the page cache",
+        "advice to the kernel about future reads; dontcache leaves nothing in the page cache",
     ),
     row(
         "reader.cache",
         Choice(CacheState::NAMES),
         "cold",
         Used,
-        "what of the data set is in the page cache when an epoch begins: nothing, everything, or what happens to be",
+        "page cache at the start of an epoch: without the data set, with all of it, or unchanged",
     ),
     row(
         "reader.cache_proof",
         Choice(CacheProof::NAMES),
         "exact",
         Used,
-        "of which fetches the pages in memory are counted right before they are read: all, some at random, none",
+        "fetches whose pages in memory are counted right before the read: all, a random sample, none",
     ),
     row(
         "reader.drop_caches",
         Flag,
         "false",
         Used,
-        "to make the cache cold, empty the whole host's, names and attributes of files included; needs root",
+        "make the cache cold by dropping the whole host's caches, including file names and attributes; needs root",
     ),
     row(
         "reader.retain",
@@ -106,19 +106,25 @@ pub(super) const ROWS: &[Row] = &[
         Choice(Verify::NAMES),
         "sample",
         Used,
-        "what of the data that feedline generated is compared when it is read: nothing, a sample of it, all",
+        "how much of the generated data is compared with its expected content: nothing, a sample, everything",
     ),
-    row("reader.ordered", Flag, "true", Used, "deliver batches in order; else as they become ready"),
+    row("reader.ordered", Flag, "true", Used, "deliver batches in order; otherwise as they become ready"),
     row(
         "reader.interleave_cycle",
         Integer(1, THREADS),
         "null",
         Used,
-        "files that TensorFlow takes samples from in turn; by default read_threads for tfrecord, 1 elsewhere",
+        "files that TensorFlow interleaves; default: read_threads for tfrecord, 1 otherwise",
     ),
-    row("reader.interleave_block", Integer(1, COUNT), "1", Used, "samples that it takes from each in turn"),
-    row("reader.preprocess_time", Time, "0", Used, "seconds a reader works on one sample"),
-    row("reader.preprocess_time_stdev", Number(0.0, LONGEST), "null", Used, "spread of preprocess_time"),
+    row("reader.interleave_block", Integer(1, COUNT), "1", Used, "samples per file and turn"),
+    row("reader.preprocess_time", Time, "0", Used, "seconds of preprocessing per sample"),
+    row(
+        "reader.preprocess_time_stdev",
+        Number(0.0, LONGEST),
+        "null",
+        Used,
+        "standard deviation of preprocess_time",
+    ),
     row(
         "reader.preprocess",
         Choice(Preprocess::NAMES),
@@ -131,14 +137,14 @@ pub(super) const ROWS: &[Row] = &[
         Number(1.0, MOST),
         "null",
         Used,
-        "size of the sample that preprocess_time is for; others take in proportion",
+        "sample size that preprocess_time refers to; other sizes take proportional time",
     ),
     row(
         "reader.preprocess_threads",
         Integer(1, THREADS),
         "null",
         Used,
-        "samples of one rank that are preprocessed at once; by default each reader does its own",
+        "samples per rank that are preprocessed in parallel; default: each reader preprocesses its own",
     ),
     row(
         "reader.preprocess_slow_share",
@@ -147,27 +153,33 @@ pub(super) const ROWS: &[Row] = &[
         Used,
         "share of the samples that take preprocess_slow_factor times as long",
     ),
-    row("reader.preprocess_slow_factor", Number(1.0, LONGEST), "1", Used, "how much longer those take"),
+    row(
+        "reader.preprocess_slow_factor",
+        Number(1.0, LONGEST),
+        "1",
+        Used,
+        "how many times as long those take",
+    ),
     row(
         "reader.on_error",
         Choice(OnError::NAMES),
         "stop",
         Used,
-        "what a sample that cannot be read does: it ends the run, or it is counted and left out of its batch",
+        "if a sample cannot be read: end the run, or count the error and leave the sample out of its batch",
     ),
     row(
         "reader.error_limit",
         Integer(0, COUNT),
         "100",
         Used,
-        "errors that are counted; one more ends the run",
+        "maximum number of counted errors; one more ends the run",
     ),
     row(
         "reader.stall_timeout",
         NumberOrZero(SHORTEST_STALL, LONGEST),
         "60",
         Used,
-        "seconds without progress after which a run ends and reports what is blocked; 0 waits forever",
+        "seconds without progress after which a run ends and reports what is blocked; 0: never",
     ),
     row(
         "reader.read_type",
@@ -200,7 +212,7 @@ pub(super) const ROWS: &[Row] = &[
         Integers(1),
         "[]",
         NoEffect(FETCH_TO_MEMORY),
-        "shape of the tensor handed on",
+        "shape of the delivered tensor",
     ),
     row(
         "reader.transformed_record_element_type",
@@ -214,7 +226,7 @@ pub(super) const ROWS: &[Row] = &[
         Choice(&["iterative", "index", "none"]),
         "null",
         NoEffect("the order of samples follows from the shuffle keys alone"),
-        "how DLIO hands out samples",
+        "how DLIO assigns samples",
     ),
     row("reader.data_loader_classname", Text, "null", NoEffect(CLASS), "Python class of the loader"),
     row("reader.reader_classname", Text, "null", Unhonoured(CLASS), "Python class of the reader"),

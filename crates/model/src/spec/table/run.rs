@@ -6,9 +6,9 @@ use super::super::schema::{Row, row};
 use super::{COUNT, LONGEST, RECORDED};
 
 const PROFILERS: &[&str] = &["none", "iostat", "darshan", "tensorboard"];
-/// GB/s, from a serial line to more than any bus has. Others are a wrong unit.
+/// GB/s, from a serial line to more than any bus. Other values have a wrong unit.
 const COPY_RATES: (f64, f64) = (1e-6, 1e6);
-const NO_PROFILER: &str = "feedline measures itself and starts no profiler";
+const NO_PROFILER: &str = "feedline takes its own measurements and starts no profiler";
 
 pub(super) const WORKFLOW: &[Row] = &[
     row("workflow.generate_data", Flag, "false", Used, "write the data set first"),
@@ -31,13 +31,19 @@ pub(super) const WORKFLOW: &[Row] = &[
 pub(super) const ROWS: &[Row] = &[
     row("train.epochs", Integer(1, RECORDED), "1", Used, "passes over the training set"),
     row("train.computation_time", Time, "0", Used, "seconds the accelerator computes per step"),
-    row("train.computation_time_stdev", Number(0.0, LONGEST), "null", Used, "spread of computation_time"),
+    row(
+        "train.computation_time_stdev",
+        Number(0.0, LONGEST),
+        "null",
+        Used,
+        "standard deviation of computation_time",
+    ),
     row(
         "train.total_training_steps",
         Integer(-1, COUNT),
         "-1",
         Used,
-        "most steps of one epoch; -1 or 0: the whole epoch",
+        "maximum steps per epoch; -1 or 0: the whole epoch",
     ),
     row("train.seed", Integer(0, COUNT), "123", Used, "seed of all shuffles"),
     row("train.seed_change_epoch", Flag, "true", Used, "shuffle differently in every epoch"),
@@ -46,17 +52,17 @@ pub(super) const ROWS: &[Row] = &[
         NumberOrZero(COPY_RATES.0, COPY_RATES.1),
         "0",
         Used,
-        "GB/s at which batches are copied to the accelerator; 0: they are there at once",
+        "GB/s at which batches are copied to the accelerator; 0: no copy time",
     ),
     row(
         "train.device_prefetch",
         Flag,
         "true",
         Used,
-        "copy the next batch to the accelerator while it computes; else between the steps",
+        "copy the next batch to the accelerator while it computes; otherwise between steps",
     ),
     row("evaluation.eval_time", Time, "0", Used, "seconds the accelerator computes per evaluation step"),
-    row("evaluation.eval_time_stdev", Number(0.0, LONGEST), "null", Used, "spread of eval_time"),
+    row("evaluation.eval_time_stdev", Number(0.0, LONGEST), "null", Used, "standard deviation of eval_time"),
     row("evaluation.eval_after_epoch", Integer(0, COUNT), "1", Used, "first epoch with an evaluation"),
     row(
         "evaluation.epochs_between_evals",
@@ -76,18 +82,18 @@ pub(super) const OUTPUT: &[Row] = &[
         Integer(0, COUNT),
         "1",
         Used,
-        "steps at the start of an epoch that the metrics leave out",
+        "steps at the start of an epoch that the metrics exclude",
     ),
     row(
         "output.metric.exclude_end_steps",
         Integer(0, COUNT),
         "0",
         Used,
-        "steps at the end of an epoch that the metrics leave out",
+        "steps at the end of an epoch that the metrics exclude",
     ),
     row("profiling.profiler", Choice(PROFILERS), "iostat", NoEffect(NO_PROFILER), "DLIO's profiler")
         .quiet(&["none"]),
     row("profiling.iostat_devices", Texts, "[]", NoEffect(NO_PROFILER), "devices that DLIO's iostat watches"),
-    row("metric.au", Number(0.0, 1.0), "0.90", Used, "accelerator utilisation to reach, as a fraction"),
+    row("metric.au", Number(0.0, 1.0), "0.90", Used, "target accelerator utilisation, as a fraction"),
     row("logging", Map, "{}", NoEffect("DLIO itself never reads it"), "appears in shipped files"),
 ];

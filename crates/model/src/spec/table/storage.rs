@@ -1,5 +1,5 @@
-//! Keys of `storage`: the medium. Of `storage_options` nothing reaches the `Spec`: it may hold secrets, and a spec is
-//! printed.
+//! Keys of `storage`: the storage system. Nothing of `storage_options` is copied to the `Spec`: the options may contain
+//! secrets, and a spec is printed.
 
 use super::super::names::StorageType;
 use super::super::schema::Status::{Later, Used};
@@ -7,13 +7,13 @@ use super::super::schema::ValueKind::{Choice, Flag, Integer, LooseFlag, Number, 
 use super::super::schema::{Row, Status, row};
 use super::{COUNT, LONGEST};
 
-const OBJECTS: Status = Later("object stores are not there yet");
+const OBJECTS: Status = Later("object stores are not supported yet");
 
 pub(super) const ROWS: &[Row] = &[
-    row("storage.storage_type", Choice(StorageType::NAMES), "local_fs", Used, "kind of medium")
-        .later(&["s3", "aistore"], "this medium is not there yet"),
-    row("storage.storage_root", Text, "./", Used, "folder or bucket that data_folder is below"),
-    row("storage.store", Text, "null", Used, "how files are read, as --store says (docs/stores.md)"),
+    row("storage.storage_type", Choice(StorageType::NAMES), "local_fs", Used, "type of storage")
+        .later(&["s3", "aistore"], "this storage type is not supported yet"),
+    row("storage.storage_root", Text, "./", Used, "folder or bucket that contains data_folder"),
+    row("storage.store", Text, "null", Used, "I/O backend, as with --store (docs/stores.md)"),
     row("storage.storage_library", Text, "null", OBJECTS, "client library"),
     row(
         "storage.post_generation_settle_seconds",
@@ -27,11 +27,17 @@ pub(super) const ROWS: &[Row] = &[
     row("storage.storage_options.endpoint_url", Text, "null", OBJECTS, "address of the server"),
     row("storage.storage_options.region", Text, "us-east-1", OBJECTS, "region of the bucket"),
     row("storage.storage_options.s3_force_path_style", LooseFlag, "false", OBJECTS, "bucket in the path"),
-    row("storage.storage_options.s3_max_attempts", Integer(0, COUNT), "5", OBJECTS, "tries per request"),
+    row("storage.storage_options.s3_max_attempts", Integer(0, COUNT), "5", OBJECTS, "attempts per request"),
     row("storage.storage_options.s3_profile", Text, "null", OBJECTS, "profile of the AWS configuration"),
     row("storage.storage_options.storage_library", Text, "null", OBJECTS, "client library").quiet(&["posix"]),
     row("storage.storage_options.uri_scheme", Text, "s3", OBJECTS, "scheme of object names"),
-    row("storage.storage_options.use_full_object_uri", LooseFlag, "false", OBJECTS, "key is the whole URI"),
+    row(
+        "storage.storage_options.use_full_object_uri",
+        LooseFlag,
+        "false",
+        OBJECTS,
+        "object key is the full URI",
+    ),
     row("storage.storage_options.secure", Flag, "true", OBJECTS, "encrypted connection"),
     row("storage.storage_options.prefetch_window", Integer(1, COUNT), "64", OBJECTS, "requests in flight"),
     row("storage.storage_options.prefetch_workers", Integer(1, COUNT), "64", OBJECTS, "threads that fetch"),
