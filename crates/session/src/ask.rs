@@ -1,4 +1,4 @@
-//! What a front end asks for, as types, and what its workload says once it is read.
+//! The request of a front end, as types, and its workload after reading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,54 +13,54 @@ use model::warning::{KeyPlace, Warning};
 use crate::error::Error;
 use crate::folder::local;
 
-/// The text of a workload, and where it is from.
+/// The text of a workload, and its origin.
 #[derive(Clone, Debug)]
 pub struct WorkloadText {
-    /// What the run is called.
+    /// The name of the run.
     pub name: String,
-    /// Where the text is from, for messages about it.
+    /// The origin of the text, for messages.
     pub source: String,
     pub text: String,
-    /// The ranks that it is made for.
+    /// The number of ranks that it is designed for.
     pub ranks: u64,
 }
 
-/// Whether the files of the data set that are missing are written first.
+/// Whether missing files of the data set are written first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generate {
     /// If the workload says so.
     AsWorkload,
     Missing,
-    /// Not again: the data set was made before.
+    /// Not again: the data set was already written.
     Never,
 }
 
-/// Everything that a run can be asked to be.
+/// Everything that a front end can request of a run.
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub workload: WorkloadText,
-    /// What is changed in the workload, the strongest change last.
+    /// Changes to the workload; later ones win.
     pub overrides: Vec<Override>,
-    /// Emulated accelerators over all hosts; `None`: what the workload is made for.
+    /// Emulated accelerators on all hosts; `None`: the number that the workload is designed for.
     pub ranks: Option<u64>,
     pub hosts: u64,
     /// Memory of one host; `None`: this host's.
     pub host_memory: Option<Bytes>,
-    /// Where the data set is; `None`: where the workload says.
+    /// The location of the data set; `None`: the workload's.
     pub data: Option<Location>,
-    /// How it is read; `None`: as the workload says.
+    /// The I/O backend; `None`: the workload's.
     pub store: Option<String>,
-    /// Most memory for buffers and batches; `None`: what they need.
+    /// Maximum memory for buffers and batches; `None`: as much as they need.
     pub memory: Option<Bytes>,
     pub generate: Generate,
-    /// The share of the model that checkpoints are taken of; `None`: none are taken, whatever the workload says.
+    /// The share of the model that checkpoints contain; `None`: save none, even if the workload does.
     pub checkpoints: Option<Scale>,
-    /// How a user of this front end generates the data set, for the message that it is missing.
+    /// How a user of this front end generates the data set, for the error that it is missing.
     pub how_to_generate: String,
 }
 
 impl Ask {
-    /// A workload as it is.
+    /// A workload without changes.
     pub fn new(workload: WorkloadText) -> Ask {
         Ask {
             workload,
@@ -77,7 +77,7 @@ impl Ask {
         }
     }
 
-    /// Reads the workload with what is changed in it.
+    /// Reads the workload and applies the changes.
     pub fn read(self) -> Result<Asked, Error> {
         let source = Source { name: &self.workload.source, text: &self.workload.text };
         let spec::Read { spec, warnings, origins, unhonoured } = spec::read(source, &self.overrides)?;
@@ -85,15 +85,15 @@ impl Ask {
     }
 }
 
-/// An ask whose workload was read and understood.
+/// A request whose workload was read.
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub ask: Ask,
     pub spec: Spec,
     pub warnings: Vec<Warning>,
-    /// Where each key that was given comes from.
+    /// The origin of each given key.
     origins: BTreeMap<&'static str, String>,
-    /// Settings that change what the storage is asked for, and that this version cannot honour yet.
+    /// Settings that change the requests to storage but have no effect in this version.
     pub(crate) unhonoured: BTreeSet<&'static str>,
 }
 
@@ -106,7 +106,7 @@ impl Asked {
         self.ask.ranks.unwrap_or(self.ask.workload.ranks)
     }
 
-    /// Where the data set is; it need not exist.
+    /// The location of the data set; it need not exist.
     pub fn data_location(&self) -> Location {
         match &self.ask.data {
             Some(place) => place.clone(),
@@ -114,22 +114,22 @@ impl Asked {
         }
     }
 
-    /// The folder that holds the data set; a location that this version cannot use is refused.
+    /// The folder of the data set; an error if this version cannot use the location.
     pub fn data_folder(&self) -> Result<PathBuf, Error> {
         local(&self.data_location())
     }
 
-    /// How long the run may be without any progress; `None`: as long as it takes.
+    /// The stall timeout; `None`: no limit.
     pub fn stall_timeout(&self) -> Option<Nanos> {
         Some(Nanos::from_seconds(self.spec.reader.stall_timeout)).filter(|timeout| *timeout > Nanos::ZERO)
     }
 
-    /// Whether the number of training files was given, and is no default.
+    /// Whether the number of training files was given explicitly.
     pub(crate) fn counts_files(&self) -> bool {
         self.origins.contains_key("dataset.num_files_train")
     }
 
-    /// Warns of the keys that were given and change nothing in this plan.
+    /// Warns about given keys that have no effect in this plan.
     pub(crate) fn warn_of_idle_keys(&mut self, plan: &Plan) {
         let idle = plan.training.as_ref().map(|training| plan::idle(&self.spec, training));
         for (key, why) in idle.into_iter().flatten() {
@@ -144,7 +144,7 @@ impl Asked {
         }
     }
 
-    /// Warns of a key, if it was given.
+    /// Warns about a key, if it was given.
     pub(crate) fn warn_of(&mut self, key: &str, why: &str) {
         let Some(place) = self.origins.get(key) else { return };
         let keys = vec![KeyPlace { key: key.to_owned(), place: place.clone() }];

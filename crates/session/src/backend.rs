@@ -1,4 +1,4 @@
-//! The format and the backend that flags and workload choose, and whether they go together.
+//! The format and the backend that flags and workload select, and whether they match.
 
 use format::{Format, FormatKind, KINDS, Options};
 use model::spec::{Preprocess, Spec, StorageType};
@@ -19,14 +19,13 @@ pub fn format_of(spec: &Spec) -> Result<Box<dyn Format>, Error> {
     Ok(kind.build(&Options::of(spec))?)
 }
 
-/// How a workload asks for its files to be accessed.
+/// How a workload requests access to its files.
 pub fn mode(spec: &Spec) -> Mode {
     let odirect = spec.reader.odirect || spec.storage.storage_type == StorageType::DirectFs;
     Mode { readahead: spec.reader.readahead, odirect }
 }
 
-/// The backend: what was asked for first, then `storage.store`, then what `reader.odirect` and `storage.storage_type`
-/// ask for.
+/// The backend: `asked` first, then `storage.store`, then what `reader.odirect` and `storage.storage_type` request.
 pub fn select(spec: &Spec, asked: Option<&str>) -> Result<Selection, Error> {
     let mode = mode(spec);
     let named = asked.or(spec.storage.store.as_deref());
@@ -49,7 +48,7 @@ pub fn select(spec: &Spec, asked: Option<&str>) -> Result<Selection, Error> {
     Ok(selection)
 }
 
-/// Refuses storage that this version does not speak to.
+/// Checks that this version supports the storage type.
 pub(crate) fn check_storage(spec: &Spec) -> Result<(), Error> {
     match spec.storage.storage_type {
         StorageType::LocalFs | StorageType::ParallelFs | StorageType::DirectFs => Ok(()),

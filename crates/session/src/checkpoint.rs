@@ -1,4 +1,4 @@
-//! Saving and restoring checkpoints, by themselves and beside training.
+//! Saves and restores checkpoints, on their own and during training.
 
 use engine::checkpoint::{self, Setup};
 use engine::meter::{self, Clock, Monotonic};
@@ -26,7 +26,7 @@ pub(crate) struct Saving<'a> {
 }
 
 impl Saving<'_> {
-    /// Saves and restores without training, and says how long that took.
+    /// Saves and restores without training; returns the time that it took, too.
     pub(crate) fn alone(&self, stop: &Stop) -> Result<(Ledger, Nanos), Error> {
         let (open, clock) = (self.tiers.open(None)?, Monotonic::new());
         let goal = Goal { what: "checkpoints", unit: Unit::Files, total: files(self.plan) };
@@ -36,7 +36,7 @@ impl Saving<'_> {
         Ok((observe(ledger?, self.tiers, &open), span))
     }
 
-    /// Trains and takes checkpoints meanwhile.
+    /// Trains and saves checkpoints meanwhile.
     pub(crate) fn beside(&self, trainer: &Trainer<'_>, rig: &Rig<'_>) -> Result<Ledger, Error> {
         let open = self.tiers.open(Some((&trainer.selection.text(), rig.store)))?;
         let (trained, saves) = self.with_setup(&open, rig.clock, rig.stop, rig.events, |setup| {
@@ -70,20 +70,20 @@ impl Saving<'_> {
     }
 }
 
-/// The seed of what is saved: another one in every run, so that what an earlier one left is not taken for what this
-/// one saved.
+/// The seed of the saved content. It differs in every run, so that a checkpoint of an earlier run cannot pass for one
+/// of this run.
 fn content_seed(seed: u64) -> u64 {
     mix(seed, meter::entropy())
 }
 
-/// Files that are written or read in all.
+/// The total number of files to write or read.
 fn files(plan: &CheckpointPlan) -> u64 {
     let Schedule::Alone { saves, restores, .. } = plan.schedule else { return 0 };
     let drains = if plan.save == SaveMode::BurstBuffer { saves } else { 0 };
     plan.geometry.file_count().saturating_mul(saves.saturating_add(drains).saturating_add(restores))
 }
 
-/// The ledger with where the checkpoints were, and what else is known of the places.
+/// Adds the location of the checkpoints, and other facts about the tiers, to the ledger.
 fn observe(mut ledger: Ledger, tiers: &Tiers, open: &OpenTiers) -> Ledger {
     for (property, value) in open.fast.iter().chain([&open.last]).flat_map(|tier| tier.observed()) {
         ledger.conditions.observe(&format!("checkpoint_{property}"), &value);

@@ -1,4 +1,4 @@
-//! Writing the files of a data set that are missing.
+//! Writes the missing files of a data set.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ use crate::folder::{check_folder, make_folder};
 use crate::observe::{Goal, Observer, Unit, observed};
 use crate::settle::{Settled, resolve};
 
-/// How a data set is to be written.
+/// How to write a data set.
 #[derive(Clone, Copy, Debug)]
 pub struct DataSetTask {
-    /// Whether a data set that differs only in its seed will do.
+    /// Whether an existing data set that differs only in its seed is accepted.
     pub keep_seed: bool,
     /// Whether every file is read back and compared.
     pub verify: bool,
@@ -29,7 +29,7 @@ pub struct DataSetTask {
     pub overwrite: bool,
 }
 
-/// Writers when the user names none. DLIO counts 1 as unset and takes the cores; so do we.
+/// The number of writers if the user gives none. Like DLIO, treats 1 as unset and uses the number of cores.
 pub fn default_writers(spec: &Spec, host: &Host) -> u64 {
     match spec.reader.write_threads {
         0 | 1 => host.cores,
@@ -38,7 +38,7 @@ pub fn default_writers(spec: &Spec, host: &Host) -> u64 {
 }
 
 impl DataSetTask {
-    /// Writes the data set of a workload, and says how long that took.
+    /// Writes the data set of a workload; returns the time that it took, too.
     pub fn run(
         &self,
         asked: &Asked,
@@ -53,7 +53,7 @@ impl DataSetTask {
     }
 }
 
-/// Refuses a workload that has no data set, or none that can be written.
+/// Checks that a workload has a data set that can be written.
 fn check(asked: &Asked) -> Result<Box<dyn Format>, Error> {
     let workflow = &asked.spec.workflow;
     if !workflow.train && !workflow.generate_data {
@@ -64,8 +64,8 @@ fn check(asked: &Asked) -> Result<Box<dyn Format>, Error> {
 }
 
 impl<'a> Settled<'a> {
-    /// Writes the files that are missing, if that was asked for. How long compressed files are is known once they are
-    /// written, so that then the plan is made anew.
+    /// Writes the missing files, if requested. The lengths of compressed files are known only then, so the plan is made
+    /// again.
     pub fn make_data(self, observer: &dyn Observer, stop: &Stop) -> Result<Settled<'a>, Error> {
         let Some((plan, reading)) = self.plan.training.as_ref().zip(self.reading.as_ref()) else {
             return Ok(self);
@@ -98,7 +98,7 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Refuses when the disk is too small for it.
+    /// An error if the disk is too small.
     fn run(&self, task: &DataSetTask, folder: &Path) -> Result<(Generated, Nanos), Error> {
         check_folder(folder, "data folder")?;
         check_space(folder, self.data)?;
@@ -111,7 +111,7 @@ impl Writing<'_> {
         Ok(done)
     }
 
-    /// Lengths of compressed files are known once they are written: they are kept in a catalog for those who read.
+    /// The lengths of compressed files are known only after writing: a catalog stores them for readers.
     fn list(&self, folder: &Path) -> Result<(), Error> {
         let suffix = format!(".{}", self.format.suffix()).into_bytes();
         let options = catalog::Options { suffixes: vec![suffix], ..catalog::Options::default() };
@@ -144,8 +144,8 @@ impl Writing<'_> {
     }
 }
 
-/// Refuses a data set that does not fit. Files are written in order, so where the first one is there, an earlier
-/// attempt is continued, and how much of it is left would have to be asked file by file.
+/// Checks that the data set fits on the disk. Files are written in order: if the first one exists, an earlier attempt
+/// is continued, and finding out how much is left would take a request per file.
 fn check_space(folder: &Path, data: &Data) -> Result<(), Error> {
     let begun = folder.join(data.train.names.of(0)).exists();
     match store::free_bytes(folder) {

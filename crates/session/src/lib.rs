@@ -1,8 +1,8 @@
-//! From what a front end asks for to a finished ledger. A front end fills in an [`Ask`]; it becomes a [`Settled`] run
-//! with a plan; [`run`] returns a ledger that is complete. Sweeps, searches and analyses settle and run several times.
+//! From the request of a front end to a finished ledger. A front end fills in an [`Ask`], which becomes a [`Settled`]
+//! run with a plan; [`run`] returns a complete ledger. Sweeps, searches and analyses settle and run several times.
 //!
 //! This crate reads host facts (memory, cores, limits) and decides what can run. It does not print and has no flags or
-//! exit codes: an [`Error`] says how the work ended, and an [`Observer`] shows how far it is.
+//! exit codes: an [`Error`] says how the work ended, and an [`Observer`] shows its progress.
 
 mod ask;
 mod backend;

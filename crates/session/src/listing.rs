@@ -1,5 +1,5 @@
-//! An existing data set, through its catalog: which catalog a run uses, which of its files training and evaluation
-//! read, and whether the folders have changed since.
+//! Existing files through their catalog: which catalog a run uses, which of its files training and evaluation read, and
+//! whether the folders have changed.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use model::plan::{Listed, ListedSplit};
 use crate::ask::Asked;
 use crate::error::Error;
 
-/// The setting that ignores a catalog beside the data.
+/// The setting that ignores a catalog next to the data.
 pub(crate) const OFF: &str = "off";
 
-/// Opens the catalog that the workload names, or the one beside the data. `beside` says whether to look there.
+/// Opens the catalog that the workload names, or the one next to the data. `beside` says whether to look there.
 pub(crate) fn open(asked: &Asked, folder: &Path, beside: bool) -> Result<Option<Opened>, Error> {
     let path = match asked.spec.dataset.catalog.as_deref() {
         Some(OFF) => None,
@@ -25,8 +25,8 @@ pub(crate) fn open(asked: &Asked, folder: &Path, beside: bool) -> Result<Option<
     path.map(|path| Opened::open(&path, folder)).transpose().map_err(Error::Catalog)
 }
 
-/// What of a catalog is read. Files below `train` and `valid` are the two splits; without these folders all files are
-/// for training.
+/// The part of a catalog that is read. Files below `train` and `valid` are the two splits; without these folders all
+/// files are for training.
 pub(crate) fn splits(asked: &Asked, opened: &Opened) -> Result<Listed, Error> {
     let set = &asked.spec.dataset;
     let (train, valid) = (opened.below("train"), opened.below("valid"));
@@ -48,7 +48,7 @@ pub(crate) fn splits(asked: &Asked, opened: &Opened) -> Result<Listed, Error> {
     })
 }
 
-/// Bytes of a stretch of files: whole folders by their sums, the last one file by file.
+/// The total size of a range of files: whole folders by their sums, the last folder file by file.
 fn bytes_of(opened: &Opened, first: u64, files: u64) -> Result<u64, Error> {
     let end = first + files;
     let mut bytes = 0;
@@ -66,7 +66,7 @@ fn bytes_of(opened: &Opened, first: u64, files: u64) -> Result<u64, Error> {
     Ok(bytes)
 }
 
-/// Refuses a catalog whose folders have changed since.
+/// Checks that the folders of a catalog have not changed.
 pub(crate) fn check_unchanged(opened: &Opened, threads: u64) -> Result<(), Error> {
     let changes = opened.changes(threads as usize, &Stop::default()).map_err(Error::Catalog)?;
     if changes.is_empty() {

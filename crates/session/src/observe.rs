@@ -1,5 +1,5 @@
-//! The port through which a front end shows how far the work is. The session says what begins and what it comes to; the
-//! events and live counters are the engine's.
+//! The port through which a front end shows progress. The session says what starts and how large it is; the events and
+//! live counters come from the engine.
 
 use engine::meter::Monotonic;
 use engine::{Events, Progress};
@@ -9,7 +9,7 @@ use store::Now;
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Samples that accelerators are trained with, whose utilisation is worth showing, too.
+    /// Samples that accelerators train with, whose utilization is shown, too.
     Samples,
     Files,
 }
@@ -23,12 +23,12 @@ impl Unit {
     }
 }
 
-/// What an activity comes to.
+/// The size of an activity.
 #[derive(Clone, Copy, Debug)]
 pub struct Goal {
     pub what: &'static str,
     pub unit: Unit,
-    /// 0 if it is unknown: then there is neither percentage nor time left.
+    /// 0 if unknown: then there is no percentage and no remaining time.
     pub total: u64,
 }
 
@@ -44,7 +44,7 @@ impl Goal {
 
 /// A display of progress.
 pub trait Observer: Sync {
-    /// Calls `work`, and shows meanwhile the events and counters that it writes to.
+    /// Calls `work`, and meanwhile shows the events and counters that it writes.
     fn during(&self, goal: &Goal, events: &Events, work: &mut dyn FnMut());
 }
 
@@ -58,7 +58,7 @@ impl Observer for Silent {
     }
 }
 
-/// Does work while an observer shows it, and says how long it took.
+/// Does work while an observer shows it; returns the time that it took, too.
 pub fn observed<T>(observer: &dyn Observer, goal: Goal, work: impl FnOnce(&Events) -> T) -> (T, Nanos) {
     let (events, mut work, mut done) = (Events::default(), Some(work), None);
     let mut once = || {
@@ -69,7 +69,7 @@ pub fn observed<T>(observer: &dyn Observer, goal: Goal, work: impl FnOnce(&Event
         }
     };
     observer.during(&goal, &events, &mut once);
-    // An observer that has not called it loses no work.
+    // If the observer did not call it, the work is done here.
     once();
     match done {
         Some(done) => done,

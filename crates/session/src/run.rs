@@ -1,4 +1,4 @@
-//! A settled run, run: what comes back is a complete ledger, with conditions, host counts, calibration, checkpoints and
+//! Executes a settled run. The result is a complete ledger with conditions, host counts, calibration, checkpoints and
 //! times.
 
 use std::borrow::Cow;
@@ -20,20 +20,20 @@ use crate::error::Error;
 use crate::observe::{Goal, Observer, Unit, observed};
 use crate::settle::{Settled, Trainer};
 
-/// What a run is run with.
+/// The inputs of a run.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a bundle of references to ports")]
 pub struct Task<'a> {
     /// The settled plan, or a variant of it.
     pub plan: &'a Plan,
-    /// Whether the instrument's own ceiling is measured first.
+    /// Whether to measure feedline's own ceiling first.
     pub calibrate: bool,
     pub world: &'a dyn World,
     pub observer: &'a dyn Observer,
     pub stop: &'a Stop,
 }
 
-/// Runs a plan and returns what was seen, complete or not. An error says why there is nothing to see.
+/// Runs a plan and returns the ledger, even of an incomplete run. An error says why there is no ledger.
 pub fn run(settled: &Settled<'_>, task: &Task<'_>) -> Result<Ledger, Error> {
     let calibration = task.calibrate.then(|| calibrate(settled, task.plan, task.stop)).flatten();
     let stop = &task.stop.with_patience(settled.asked.stall_timeout());
@@ -54,15 +54,15 @@ pub fn run(settled: &Settled<'_>, task: &Task<'_>) -> Result<Ledger, Error> {
     Ok(ledger)
 }
 
-/// The instrument's own ceiling for a plan. `None` for one that is on the null backend itself, that does not train, or
-/// where it was stopped.
+/// Feedline's own ceiling for a plan. `None` if the plan uses the null backend or does not train, or if the calibration
+/// was stopped.
 pub fn calibrate(settled: &Settled<'_>, plan: &Plan, stop: &Stop) -> Option<Calibration> {
     let trainer = settled.trainer(plan).filter(|trainer| !trainer.plan.store.is_null())?;
     let (plan, format) = (trainer.plan, &*trainer.reading.format);
     trainer.with_files(|files| engine::calibrate(plan, format, files, stop)).ok().flatten()
 }
 
-/// What ended the run before its time, if something did.
+/// The fault that ended the run early, if any.
 pub fn fault(ledger: &Ledger) -> Option<Error> {
     let fault = ledger.faults().first()?;
     let (epoch, phase, message) = (fault.epoch, fault.phase, fault.message.clone());
@@ -77,7 +77,7 @@ fn save(settled: &Settled<'_>, task: &Task<'_>) -> Result<Seen, Error> {
     saving.alone(task.stop)
 }
 
-/// The checkpoints that the task's plan takes.
+/// The checkpoints of the task's plan.
 fn saving<'a>(settled: &'a Settled<'_>, task: &Task<'a>) -> Option<Saving<'a>> {
     let (tiers, plan) = settled.tiers.as_ref().zip(task.plan.checkpoint.as_ref())?;
     let (model, seed) = (task.plan.model.as_str(), settled.asked.spec.train.seed);
@@ -127,7 +127,7 @@ impl Trainer<'_> {
         Ok((trained??, wall))
     }
 
-    /// What the rules need to know beside what the engine saw.
+    /// What the rules need in addition to the engine's observations.
     fn conditions(&self, store: &dyn Store) -> Conditions {
         let unhonoured = self.settled.asked.unhonoured.iter().map(ToString::to_string).collect();
         let mut conditions = Conditions { unhonoured, ..Conditions::default() };
@@ -144,7 +144,7 @@ impl Trainer<'_> {
         conditions
     }
 
-    /// What the files should hold, where they are to be compared and a manifest says how they were made.
+    /// The expected content of the files, if they are to be compared and a manifest describes them.
     fn known_data(&self) -> Result<Option<(Content, Cow<'_, Data>)>, Error> {
         if self.plan.verify == Verify::None || !self.holds_files() {
             return Ok(None);
@@ -161,7 +161,7 @@ impl Trainer<'_> {
         if self.plan.data.listed().is_none() {
             return Ok(Some((content, Cow::Borrowed(&self.plan.data))));
         }
-        // A catalog's plan knows nothing of names, shapes and numbers.
+        // A plan with a catalog has no names, shapes and numbers of files.
         let mut spec = self.settled.asked.spec.clone();
         let set = &mut spec.dataset;
         (set.num_files_train, set.num_files_generated, set.num_files_eval) = (train, None, valid);

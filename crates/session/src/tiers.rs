@@ -1,5 +1,5 @@
-//! Where checkpoints go: the tiers that flags and workload choose, and whether there is room on them. What cannot go
-//! well is refused before anything is written.
+//! Where checkpoints go: the tiers that flags and workload select, and whether they have enough space. Problems are
+//! reported before anything is written.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use store::{Selection, Sim, SimTier, Store, Tier};
 use crate::error::Error;
 use crate::folder::{check_folder, local};
 
-/// One place for checkpoints.
+/// One location for checkpoints.
 #[derive(Clone, Debug)]
 pub struct Site {
     pub selection: Selection,
     pub folder: PathBuf,
 }
 
-/// The places that a run uses.
+/// The locations that a run uses.
 #[derive(Clone, Debug)]
 pub struct Tiers {
     pub last: Site,
     pub fast: Option<Site>,
 }
 
-/// The places, opened.
+/// The opened locations.
 #[derive(Debug)]
 pub struct OpenTiers {
     pub last: Box<dyn Tier>,
@@ -36,12 +36,12 @@ pub struct OpenTiers {
 }
 
 impl Tiers {
-    /// What the workload says, for a run that reads from `store`.
+    /// The tiers that the workload names, for a run that reads from `store`.
     pub fn choose(spec: &Spec, store: &Selection) -> Result<Tiers, Error> {
         let asked = &spec.checkpoint;
         let folder = local(&Location::parse(&asked.checkpoint_folder))?;
         let last = Site { selection: named(asked.store.as_deref(), store, "checkpoint.store")?, folder };
-        // One that is named counts in every mode: a run that used it may have left something there.
+        // A named fast tier counts in every mode: an earlier run may have left checkpoints there.
         let two = asked.mode_of_save == SaveMode::BurstBuffer || asked.burst_folder.is_some();
         let fast = two.then(|| fast_site(spec, &last)).transpose()?;
         Ok(Tiers { last, fast })
@@ -51,20 +51,20 @@ impl Tiers {
         self.fast.iter().chain([&self.last])
     }
 
-    /// What the plan needs to know of them.
+    /// The facts that the plan needs.
     pub fn request(&self, ranks: u64, scale: Scale) -> SaveRequest {
         let fast = self.fast.as_ref().map(Site::plan);
         SaveRequest { ranks, scale, last: self.last.plan(), fast }
     }
 
-    /// Refuses folders that are none, and disks that are too small.
+    /// Checks that the folders are usable and the disks large enough.
     pub fn check(&self, plan: &CheckpointPlan, taken: u64) -> Result<(), Error> {
         for site in self.sites().filter(|site| site.holds_files()) {
             check_folder(&site.folder, "checkpoint folder")?;
         }
         let bytes = plan.geometry.total_bytes();
         let replaced = match plan.schedule {
-            // The one that is being replaced stands there until the new one is complete.
+            // The checkpoint that is replaced stays until the new one is complete.
             Schedule::Alone { saves, .. } => replaced_bytes(&self.last.folder, saves).saturating_sub(bytes),
             _ => 0,
         };
@@ -77,7 +77,7 @@ impl Tiers {
         }
     }
 
-    /// Opens them. A simulated device that is named twice, here or by the run's store, is one device.
+    /// Opens the tiers. A simulated device that is named twice, here or by the run's backend, is a single device.
     pub fn open(&self, beside: Option<(&str, &dyn Store)>) -> Result<OpenTiers, Error> {
         let mut devices: Vec<(String, Sim)> = Vec::new();
         if let Some((text, store)) = beside {
@@ -111,12 +111,12 @@ impl Site {
         self.selection.tier(&self.folder).map_err(Error::CheckpointFolder)
     }
 
-    /// Refuses a disk without space for `count` checkpoints in addition to those that they replace.
+    /// Checks that the disk has space for `count` checkpoints in addition to those that they replace.
     fn check_room(&self, bytes: u64, count: u64, replaced: u64, scale: Scale) -> Result<(), Error> {
         if !self.holds_files() || count == 0 {
             return Ok(());
         }
-        // Where the file system does not tell, a full disk shows when it is.
+        // If the file system does not report its free space, a full disk causes an error later.
         let Ok(free) = store::free_bytes(&self.folder) else { return Ok(()) };
         let needed = u128::from(bytes) * u128::from(count);
         let room = u128::from(free) + u128::from(replaced);
@@ -159,14 +159,14 @@ fn fast_site(spec: &Spec, last: &Site) -> Result<Site, Error> {
     }
 }
 
-/// Bytes of the checkpoints of an earlier run that one without training replaces.
+/// Bytes of an earlier run's checkpoints that a run without training replaces.
 fn replaced_bytes(folder: &Path, saves: u64) -> u64 {
     let folders = (1..=saves).map(|step| folder.join(Moment { epoch: 1, step }.folder()));
     let files = folders.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
     files.filter_map(|file| file.metadata().ok()).map(|facts| facts.len()).sum()
 }
 
-/// A smaller scale with which it would fit.
+/// A smaller scale that would fit.
 fn scale_that_fits(needed: u128, room: u128, scale: Scale) -> Scale {
     let mut denominator = 2u64;
     while needed / u128::from(denominator) > room / 2 && denominator < 1 << 40 {

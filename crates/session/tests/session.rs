@@ -1,4 +1,4 @@
-//! Runs through the library alone: from an ask to a complete ledger, without the binary.
+//! Runs through the library alone: from a request to a complete ledger, without the binary.
 
 use engine::host::Host;
 use engine::{Solo, Stop};
@@ -51,7 +51,7 @@ fn training_on_the_null_backend_returns_a_complete_ledger() {
     let ledger = run(&settled, &settled.plan, true).unwrap();
     is_complete(&ledger, &host);
     assert!(ledger.first_batch_ns.is_some());
-    assert_eq!(ledger.calibration, None, "the run is the ceiling itself");
+    assert_eq!(ledger.calibration, None, "the run measures the ceiling itself");
     assert_eq!(Figures::new(&ledger, Phase::Train).unwrap().epochs.len(), 2);
     let verdict = judge(&Case { plan: Some(&settled.plan), ledger: &ledger });
     let finding = |rule: &str| verdict.rules.iter().find(|finding| finding.rule == rule).unwrap();
@@ -59,7 +59,7 @@ fn training_on_the_null_backend_returns_a_complete_ledger() {
     assert_eq!(finding("mode-as-requested").evidence, "store null");
 }
 
-/// Data on a disk, the ceiling, and checkpoints beside training: nothing of it is left to the front end.
+/// Data on a disk, calibration, and checkpoints during training: the front end does nothing for them.
 #[test]
 fn generated_data_a_calibration_and_checkpoints_are_part_of_a_run() {
     let (host, folder) = (Host::look(), tempfile::tempdir().unwrap());
@@ -100,7 +100,7 @@ fn checkpoints_without_training_return_a_complete_ledger() {
 }
 
 #[test]
-fn errors_say_what_they_are_and_how_the_work_ended() {
+fn errors_have_a_message_and_a_kind() {
     let host = Host::look();
     let refuse = |ask: Ask| match ask.read().and_then(|asked| settle(asked, &host)) {
         Ok(_) => panic!("it was settled"),
