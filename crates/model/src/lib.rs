@@ -18,6 +18,7 @@ pub mod shape;
 pub mod sizes;
 pub mod spec;
 pub mod statistics;
+pub mod study;
 pub mod timeline;
 pub mod times;
 pub mod units;

@@ -3,11 +3,10 @@
 
 use model::ledger::Calibration;
 use model::plan::StorePlan;
+use model::study::search::{CapacityAnswer, Depth, Trial};
 use model::units::{counted, grouped};
 use serde::Serialize;
 use serde_json::{Value, json};
-
-use crate::commands::capacity::search::{Answer, Depth, Trial};
 
 /// Why the search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -28,7 +27,7 @@ pub struct CapacityReport<'a> {
     pub store: &'a StorePlan,
     /// AU, from 0 to 1.
     pub target: f64,
-    pub answer: Answer,
+    pub answer: CapacityAnswer,
     pub end: End,
     /// The own ceiling of feedline, with one rank more than the answer.
     pub ceiling: Option<Calibration>,
@@ -175,7 +174,7 @@ mod tests {
     }
 
     fn report(ranks: u64, end: End, trials: Vec<Trial>) -> CapacityReport<'static> {
-        let answer = Answer { ranks, trials, clear: true };
+        let answer = CapacityAnswer { ranks, trials, clear: true };
         CapacityReport {
             workload: "snapshot",
             store: crate::report::posix(),

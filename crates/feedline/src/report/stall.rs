@@ -4,11 +4,10 @@
 use std::fmt::Write;
 
 use model::plan::StorePlan;
+use model::study::attribution::{Attribution, Limit};
+use model::study::cache::CacheCheck;
 use model::units::{counted, grouped};
 use serde_json::{Value, json};
-
-use crate::commands::stall::attribution::{Attribution, Limit};
-use crate::commands::stall::cache::State;
 
 /// The cached shares of the bytes in the what-if table.
 const CACHED_PERCENT: [u32; 6] = [0, 25, 50, 75, 90, 95];
@@ -25,8 +24,8 @@ pub struct StallReport<'a> {
     pub warm_up_steps: u64,
     pub attribution: Attribution,
     /// The page cache before the runs; `None` for an I/O backend that does not use it.
-    pub cold: Option<State>,
-    pub warm: Option<State>,
+    pub cold: Option<CacheCheck>,
+    pub warm: Option<CacheCheck>,
     /// Rules that failed in the runs.
     pub broken: Vec<String>,
 }
@@ -78,7 +77,7 @@ impl StallReport<'_> {
 
     /// The evidence behind the figures.
     fn notes(&self) -> Vec<String> {
-        let state = |run: &str, state: &State| {
+        let state = |run: &str, state: &CacheCheck| {
             let doubt = if state.verified { "" } else { "unverified: " };
             format!("{run} run: {doubt}{}", state.evidence)
         };
@@ -173,7 +172,7 @@ impl StallReport<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::stall::attribution::Timed;
+    use model::study::attribution::Timed;
 
     fn report(synthetic: f64, warm: f64, cold: f64) -> String {
         let timed = Timed {
@@ -183,7 +182,7 @@ mod tests {
             memory_seconds: 0.1,
             bytes: 800e6,
         };
-        let state = |verified, evidence: &str| Some(State { verified, evidence: evidence.to_owned() });
+        let state = |verified, evidence: &str| Some(CacheCheck { verified, evidence: evidence.to_owned() });
         let report = StallReport {
             workload: "snapshot",
             store: crate::report::posix(),

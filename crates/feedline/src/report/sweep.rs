@@ -4,6 +4,7 @@
 use model::ledger::Calibration;
 use model::spec::canonical_key;
 use model::statistics::ratio_confidence;
+use model::study::grid::Axis;
 use model::units::{Nanos, significant};
 use model::verdict::WINDOW_LONG_ENOUGH;
 use serde::Serialize;
@@ -11,7 +12,6 @@ use serde_json::{Value, json};
 
 use super::plot::{Bar, Figure};
 use super::repeats::{Repeats, ends};
-use crate::commands::sweep::grid::Axis;
 use crate::commands::sweep::journal::{Entry, Header};
 
 /// The runs of one cell.

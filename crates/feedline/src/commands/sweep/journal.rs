@@ -7,12 +7,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use model::study::grid::Axis;
 use model::verdict::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::Held;
-
-use super::grid::Axis;
 
 const NAME: &str = "cells.jsonl";
 

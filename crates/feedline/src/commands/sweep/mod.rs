@@ -2,7 +2,6 @@
 //! the machine meets all cells alike. Every cell is settled before the first one runs; every run is written down when
 //! it is over, and a sweep that was interrupted goes on from there.
 
-pub mod grid;
 pub mod journal;
 
 use std::path::{Path, PathBuf};
@@ -14,8 +13,8 @@ use engine::meter::{self, Monotonic};
 use model::checkpoint::CheckpointPlan;
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
-use model::order::{Permutation, mix};
 use model::statistics;
+use model::study::grid::{Axis, GridError, SweepGrid, SweepRun};
 use model::units::Nanos;
 use serde_json::json;
 use session::{Ask, Asked, Error, Generate, Settled, check_folder, make_folder, quoted, settle};
@@ -29,11 +28,10 @@ use crate::progress::Show;
 use crate::report;
 use crate::report::folder::safe_name;
 use crate::report::sweep::{Runs, SweepReport};
-use grid::Grid;
 use journal::{Entry, Header, Journal};
 
 pub fn sweep(flags: &SweepFlags) -> Ending {
-    let grid = Grid::parse(&flags.over).map_err(Failure::usage)?;
+    let grid = grid(&flags.over)?;
     let host = Host::look();
     let show = Show::choose(flags.output_flags.quiet);
     let mut sweep = Sweep { flags, grid: &grid, host: &host, show, simulated: Vec::new() };
@@ -53,7 +51,7 @@ pub fn sweep(flags: &SweepFlags) -> Ending {
     };
     let turns = sweep.missing(&journal, &refused);
     for (cell, failure) in refused {
-        let turn = Turn { cell, round: 1 };
+        let turn = SweepRun { cell, round: 1 };
         journal.add(sweep.entry(turn, Err(failure))).map_err(Failure::incomplete)?;
     }
     let calibrates = !turns.is_empty() && !flags.no_calibration;
@@ -71,6 +69,16 @@ pub fn sweep(flags: &SweepFlags) -> Ending {
     sweep.conclude(&header, &folder, &journal, ceiling)
 }
 
+/// The grid of the `--over` arguments.
+fn grid(over: &[String]) -> Result<SweepGrid, Failure> {
+    let named = |argument: &str, error: GridError| Failure::usage(anyhow!("--over {argument}: {error}"));
+    let axes = over.iter().map(|argument| Axis::parse(argument).map_err(|error| named(argument, error)));
+    SweepGrid::new(axes.collect::<Result<_, _>>()?).map_err(|error| match error {
+        GridError::RepeatedKey { axis, .. } => named(&over[axis], error),
+        error => Failure::usage(error),
+    })
+}
+
 /// What a finished sweep leaves beside its journal.
 const OUTPUTS: [&str; 3] = ["sweep.csv", "sweep.json", "sweep.svg"];
 
@@ -82,13 +90,6 @@ fn check_outputs(folder: &Path) -> Result<(), StoreError> {
 
 fn open(folder: &Path, header: &Header) -> Result<Journal, Failure> {
     Journal::open(folder, header).map_err(Failure::refused)
-}
-
-/// A run that is to be done.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    cell: usize,
-    round: u64,
 }
 
 /// What is known when every cell has a plan.
@@ -104,7 +105,7 @@ struct Cells {
 
 struct Sweep<'a> {
     flags: &'a SweepFlags,
-    grid: &'a Grid,
+    grid: &'a SweepGrid,
     host: &'a Host,
     show: Show,
     /// Of each cell, whether a device is simulated, once all are settled.
@@ -115,7 +116,7 @@ impl<'a> Sweep<'a> {
     /// A cell, settled when it is needed: thousands of settled cells would hold thousands of catalogs.
     fn settle(&self, cell: usize, generate: Generate) -> Result<Settled<'a>, Failure> {
         let cell = self.grid.cell(cell);
-        let overrides = self.flags.overrides(cell.overrides());
+        let overrides = self.flags.overrides(cell.overrides("--over"));
         let settled = || -> Result<Settled<'a>, Failure> {
             let ask = ask_at(&self.flags.workload, overrides, &self.flags.place)?;
             let ranks = cell.ranks().or(self.flags.ranks);
@@ -158,7 +159,7 @@ impl<'a> Sweep<'a> {
         let set = self.flags.workload.set.iter().cloned();
         Ok(Header {
             sweep: first.name().to_owned(),
-            over: self.grid.axes.clone(),
+            over: self.grid.axes().to_vec(),
             set: set.chain(self.flags.cache.overrides().map(|change| change.to_string())).collect(),
             store: self.flags.place.store.clone(),
             ranks: self.flags.ranks,
@@ -215,18 +216,14 @@ impl<'a> Sweep<'a> {
     }
 
     /// The runs that the journal does not have, round by round, each round in an order of its own.
-    fn missing(&self, journal: &Journal, refused: &[(usize, Failure)]) -> Vec<Turn> {
-        let cells = self.grid.cells() as u64;
-        let turns = self.rounds().flat_map(|round| {
-            let order = Permutation::new(cells, mix(self.flags.seed, round));
-            (0..cells).map(move |at| Turn { cell: order.apply(at) as usize, round })
-        });
+    fn missing(&self, journal: &Journal, refused: &[(usize, Failure)]) -> Vec<SweepRun> {
+        let turns = self.grid.runs(self.flags.repeat, self.flags.seed);
         let refused = |cell| refused.iter().any(|(other, _)| *other == cell);
         turns.filter(|turn| !journal.has(turn.cell, turn.round) && !refused(turn.cell)).collect()
     }
 
     /// Does the runs, one after the other, until they are done or a stop is wished.
-    fn run_all(&self, turns: &[Turn], journal: &mut Journal, stop: &Stop) -> Result<(), Failure> {
+    fn run_all(&self, turns: &[SweepRun], journal: &mut Journal, stop: &Stop) -> Result<(), Failure> {
         let clock = Monotonic::new();
         for (done, turn) in turns.iter().enumerate() {
             if self.show != Show::Nothing {
@@ -245,7 +242,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// `run 3 of 40  reader.read_threads=2, round 1  3 m 20 s left`
-    fn announcement(&self, turn: Turn, done: usize, all: usize, now: Nanos) -> String {
+    fn announcement(&self, turn: SweepRun, done: usize, all: usize, now: Nanos) -> String {
         let left = match done {
             0 => String::new(),
             _ => format!("  {} left", Nanos(now.0 / done as u64 * (all - done) as u64)),
@@ -254,7 +251,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// A run for the journal. One that failed has a reason in place of figures.
-    fn entry(&self, turn: Turn, outcome: Result<(Settled<'_>, Measured), Failure>) -> Entry {
+    fn entry(&self, turn: SweepRun, outcome: Result<(Settled<'_>, Measured), Failure>) -> Entry {
         let settings = self.grid.cell(turn.cell).settings;
         let mut entry = Entry {
             cell: turn.cell,

@@ -1,5 +1,5 @@
 //! The search for the largest number of ranks that still meets the target: growth by doubling, then bisection with
-//! short probes, then full runs on both sides of the border. It knows nothing of runs: it is told what each showed.
+//! short probes, then full runs on both sides of the border. The caller does the runs and returns what each showed.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub enum Depth {
     Confirmed,
 }
 
-/// What a run with so many ranks showed.
+/// What a run with this number of ranks showed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trial {
     pub ranks: u64,
@@ -28,42 +28,45 @@ pub struct Trial {
     pub broken: Vec<String>,
 }
 
-/// Where to look.
+/// Where to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub from: u64,
-    /// The most ranks there can be.
+    /// The largest number of ranks to try.
     pub most: u64,
-    /// Samples per second that one rank takes and still just meets the target.
+    /// Samples per second that one rank needs to meet the target.
     pub demand: f64,
 }
 
-/// The border: so many ranks meet the target, and one more does not.
+/// The border: this number of ranks meets the target, and one more does not.
 #[derive(Clone, Debug)]
-pub struct Answer {
-    /// 0: not even one.
+pub struct CapacityAnswer {
+    /// 0: even a single rank misses the target.
     pub ranks: u64,
-    /// All that was tried, in order.
+    /// Every trial, in order.
     pub trials: Vec<Trial>,
     /// Whether both sides of the border were seen in full runs.
     pub clear: bool,
 }
 
-impl Answer {
-    /// The full run with so many ranks.
+impl CapacityAnswer {
+    /// The full run with this number of ranks.
     pub fn confirmed(&self, ranks: u64) -> Option<&Trial> {
         self.trials.iter().find(|trial| trial.ranks == ranks && trial.depth == Depth::Confirmed)
     }
 }
 
-/// Bisection follows guesses from the measured rate this often before it halves: where the rate does not depend on the
-/// ranks the first guess is right, elsewhere guesses creep.
+/// How many guesses from the measured rate bisection tries before it halves the interval. Where the rate does not
+/// depend on the ranks the first guess is right; elsewhere guesses converge slowly.
 const GUESSES: u32 = 4;
-/// The most full runs. Two show a border that the probes saw.
+/// The largest number of full runs. Two are enough where they agree with the probes.
 const FULL_RUNS: usize = 16;
 
 /// Finds the border.
-pub fn search<E>(bounds: Bounds, mut run: impl FnMut(u64, Depth) -> Result<Trial, E>) -> Result<Answer, E> {
+pub fn search<E>(
+    bounds: Bounds,
+    mut run: impl FnMut(u64, Depth) -> Result<Trial, E>,
+) -> Result<CapacityAnswer, E> {
     let mut trials = Vec::new();
     let mut probe = |ranks| {
         let trial = run(ranks, Depth::Probe)?;
@@ -74,7 +77,7 @@ pub fn search<E>(bounds: Bounds, mut run: impl FnMut(u64, Depth) -> Result<Trial
     confirm(candidate, bounds.most, trials, run)
 }
 
-/// The largest number of ranks whose probe meets the target, as far as probes tell.
+/// The largest number of ranks whose probe meets the target.
 fn bisect<E>(bounds: Bounds, probe: &mut impl FnMut(u64) -> Result<Trial, E>) -> Result<u64, E> {
     let mut met = 0;
     let mut next = bounds.from.clamp(1, bounds.most);
@@ -105,20 +108,20 @@ fn bisect<E>(bounds: Bounds, probe: &mut impl FnMut(u64) -> Result<Trial, E>) ->
     Ok(met)
 }
 
-/// How many ranks the rate of a trial would feed.
+/// How many ranks the rate of a trial can feed.
 fn fed(trial: &Trial, demand: f64) -> u64 {
     (trial.samples_per_second / demand) as u64
 }
 
-/// Full runs at the border. Where they contradict it, they look for it themselves: further and further away from where
-/// the probes saw it, then between the two sides.
+/// Full runs at the border that the probes found. Where they contradict it, the search continues with full runs: away
+/// from the border in growing strides, then between the two sides.
 fn confirm<E>(
     candidate: u64,
     most: u64,
     mut trials: Vec<Trial>,
     mut run: impl FnMut(u64, Depth) -> Result<Trial, E>,
-) -> Result<Answer, E> {
-    // No ranks at all are always fed, and more than there can be never: neither takes a run.
+) -> Result<CapacityAnswer, E> {
+    // Zero ranks always meet the target and more than `most` never do, so neither needs a run.
     let (mut met, mut failed) = (0, most + 1);
     let (mut next, mut stride) = (candidate.max(1), 1);
     for _ in 0..FULL_RUNS {
@@ -130,7 +133,7 @@ fn confirm<E>(
         }
         trials.push(trial);
         if failed - met == 1 {
-            return Ok(Answer { ranks: met, trials, clear: true });
+            return Ok(CapacityAnswer { ranks: met, trials, clear: true });
         }
         next = match (met, failed) {
             (0, _) => failed.saturating_sub(stride).max(1),
@@ -139,14 +142,14 @@ fn confirm<E>(
         };
         stride *= 2;
     }
-    Ok(Answer { ranks: met, trials, clear: false })
+    Ok(CapacityAnswer { ranks: met, trials, clear: false })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Storage that brings `rate` samples per second however many ask, to ranks that each take 100.
+    /// Storage that delivers `rate` samples per second to any number of ranks, each of which takes at most 100.
     fn device(rate: f64) -> impl FnMut(u64, Depth) -> Result<Trial, ()> {
         move |ranks, depth| {
             let samples_per_second = rate.min(100.0 * ranks as f64);
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_contradiction_ends() {
+    fn full_runs_that_never_confirm_the_border_end() {
         let (mut low, mut high) = (device(200.0), device(1e12));
         let answer = search(bounds(1, 1 << 40), |ranks, depth| match depth {
             Depth::Probe => low(ranks, depth),
@@ -222,9 +225,9 @@ mod tests {
         assert_eq!(full, FULL_RUNS);
     }
 
-    /// A rate that falls with the ranks: guesses are too high each time.
+    /// A rate that falls as ranks are added: every guess is too high.
     #[test]
-    fn guesses_that_creep_give_way_to_halving() {
+    fn after_slow_guesses_the_interval_is_halved() {
         let mut trials = 0;
         let answer = search(bounds(1, 1 << 20), |ranks, depth| {
             trials += 1;

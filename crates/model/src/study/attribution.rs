@@ -1,15 +1,15 @@
-//! Where the time goes, by differences: the same steps without data, with data in memory and with data on the storage.
-//! Arithmetic only. The method is DS-Analyzer's (Mohan et al., VLDB 2021).
+//! Attribution of training time by differences between runs of the same steps: without data, with data in memory and
+//! with data on the storage. The method is DS-Analyzer's (Mohan et al., VLDB 2021).
 
 use serde::Serialize;
 
-/// What the runs took for the same steps, and the bytes of these steps.
+/// How long the runs took for the same steps, and the bytes of these steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
     pub synthetic_seconds: f64,
     pub warm_seconds: f64,
     pub cold_seconds: f64,
-    /// Data in memory, neither preprocessed nor computed on.
+    /// Data in memory, without preprocessing and compute.
     pub memory_seconds: f64,
     pub bytes: f64,
 }
@@ -21,34 +21,34 @@ pub struct Attribution {
     pub prep_stall_seconds: f64,
     pub fetch_stall_seconds: f64,
     pub total_seconds: f64,
-    /// What the accelerators can take in; `None` if that has no limit.
+    /// The rate at which accelerators can consume data; `None` if it is unlimited.
     pub ingestion_mb_per_second: Option<f64>,
-    /// What arrives when nothing has to be fetched.
+    /// The rate with all data in memory.
     pub prep_mb_per_second: f64,
-    /// What fetching alone would bring; `None` where it hides behind the rest.
+    /// The rate of fetching alone; `None` where fetching overlaps completely with the rest.
     pub fetch_mb_per_second: Option<f64>,
-    /// What arrived in the cold run.
+    /// The rate of the cold run.
     pub cold_mb_per_second: f64,
-    /// What memory brings.
+    /// The rate of reading from memory.
     pub memory_mb_per_second: f64,
-    /// Differences that came out negative, by more than a trace, and count as 0.
+    /// Negative differences that are not negligible, which count as 0.
     pub clamped: Vec<String>,
 }
 
-/// Who holds the accelerators up.
+/// What limits the accelerators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
-    /// Nobody: they compute.
+    /// Nothing else: they compute.
     Compute,
     Preprocessing,
     Fetching,
 }
 
-/// Stalls below this share of the time are not worth a remedy.
+/// Stalls below this share of the time need no remedy.
 const SMALL: f64 = 0.05;
-/// Fetching that takes less than this share of the time has no rate that can be told.
-const TELLABLE: f64 = 0.01;
+/// Fetching that takes less than this share of the time has no measurable rate.
+const MEASURABLE: f64 = 0.01;
 
 impl Attribution {
     pub fn of(timed: &Timed) -> Attribution {
@@ -64,7 +64,7 @@ impl Attribution {
         let warm =
             at_least(warm_seconds, synthetic_seconds, "the warm run was faster than the synthetic one");
         let cold = at_least(cold_seconds, warm, "the cold run was faster than the warm one");
-        // Memory that is slower with nothing to do than with work is noise.
+        // A memory run that is slower than the warm run, which does more work, is noise.
         let memory = memory_seconds.min(warm);
         let rate = |seconds: f64| bytes / seconds / 1e6;
         let fetch = cold - warm;
@@ -75,7 +75,7 @@ impl Attribution {
             total_seconds: cold,
             ingestion_mb_per_second: (synthetic_seconds > 0.0).then(|| rate(synthetic_seconds)),
             prep_mb_per_second: rate(warm),
-            fetch_mb_per_second: (fetch > TELLABLE * cold).then(|| rate(fetch)),
+            fetch_mb_per_second: (fetch > MEASURABLE * cold).then(|| rate(fetch)),
             cold_mb_per_second: rate(cold),
             memory_mb_per_second: rate(memory),
             clamped,
@@ -91,15 +91,15 @@ impl Attribution {
         }
     }
 
-    /// The rate if so large a share of the bytes (0 to 1) came from memory: time adds up over bytes, and more than
-    /// accelerators and preprocessing take is of no use.
+    /// The rate if this share of the bytes (0 to 1) came from memory. Times add up over bytes; the rate cannot exceed
+    /// what accelerators and preprocessing consume.
     pub fn predict(&self, cached: f64) -> f64 {
         let (memory, storage) = (self.memory_mb_per_second, self.cold_mb_per_second);
         let fetched = 1.0 / (cached / memory + (1.0 - cached) / storage);
         fetched.min(self.prep_mb_per_second)
     }
 
-    /// The share that would have to come from memory for fetching to hold nobody up.
+    /// The share that would have to come from memory for fetching to cause no stall.
     pub fn share_needed(&self) -> f64 {
         let (memory, storage) = (self.memory_mb_per_second, self.cold_mb_per_second);
         let needed = self.prep_mb_per_second;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_below_zero_are_zero_and_said() {
+    fn negative_differences_count_as_zero_and_are_reported() {
         let seen = Attribution::of(&timed(2.0, 1.9, 1.8));
         assert_eq!((seen.prep_stall_seconds, seen.fetch_stall_seconds, seen.total_seconds), (0.0, 0.0, 2.0));
         assert_eq!(
@@ -172,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_taken_in_is_of_no_use() {
-        // 100 MB/s arrive, 400 could be taken in, memory brings 8000.
+    fn the_predicted_rate_is_limited_by_the_consumers() {
+        // The storage delivers 100 MB/s, 400 could be consumed, memory delivers 8000.
         let seen = Attribution::of(&timed(2.0, 2.0, 8.0));
         assert_eq!(seen.predict(0.95), 400.0);
         let share = seen.share_needed();

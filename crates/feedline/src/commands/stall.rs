@@ -2,15 +2,14 @@
 //! the storage and with data in memory; what one run takes longer than the other is the stall that the difference
 //! between them causes.
 
-pub mod attribution;
-pub mod cache;
-
 use anyhow::anyhow;
 use engine::Stop;
 use engine::host::Host;
 use model::ledger::Phase;
 use model::plan::{Plan, TrainingPlan};
 use model::spec::CacheState;
+use model::study::attribution::{Attribution, Timed};
+use model::study::cache::{self, CacheCheck};
 use session::{Ask, Error, Settled, settle};
 
 use super::{Measured, ask_at, measure, read, stop_on_signals};
@@ -19,8 +18,6 @@ use crate::flags::StallFlags;
 use crate::progress::Show;
 use crate::report;
 use crate::report::stall::StallReport;
-use attribution::{Attribution, Timed};
-use cache::State;
 
 /// Steps at the start that do not count: the pipeline fills.
 const WARM_UP: u64 = 5;
@@ -93,8 +90,8 @@ struct Seen {
     cold: Measured,
     warm: Measured,
     memory: Measured,
-    cold_state: Option<State>,
-    warm_state: Option<State>,
+    cold_state: Option<CacheCheck>,
+    warm_state: Option<CacheCheck>,
 }
 
 struct Runner<'a> {
@@ -112,7 +109,8 @@ impl Runner<'_> {
             let warm = self.run("warm", &plan.with_cache(CacheState::Warm))?;
             // Accelerators that take all they can get, unprepared: what memory brings.
             let memory = self.run("memory", &idle.without_compute().with_cache(CacheState::Warm))?;
-            let (cold_state, warm_state) = (Some(cache::empty(&cold)), Some(cache::full(&warm)));
+            let (cold_state, warm_state) =
+                (Some(cache::empty(&cold.ledger)), Some(cache::full(&warm.ledger)));
             return Ok(Seen { synthetic, cold, warm, memory, cold_state, warm_state });
         }
         let warm = self.run("warm", &plan.on_null_backend())?;

@@ -1,8 +1,6 @@
 //! `feedline capacity`: how many accelerators this storage feeds at the workload's AU. The number is searched with
 //! short probes and shown with full runs of it and of its neighbour, which must fail.
 
-pub mod search;
-
 use anyhow::anyhow;
 use engine::Stop;
 use engine::host::Host;
@@ -10,6 +8,7 @@ use model::ledger::Phase;
 use model::metrics::Figures;
 use model::plan::{Plan, PlanError, TrainingPlan};
 use model::spec::Spec;
+use model::study::search::{Bounds, Depth, Trial, search};
 use model::units::counted;
 use session::{Ask, Asked, Error, Generate, Settled, settle};
 
@@ -19,7 +18,6 @@ use crate::flags::CapacityFlags;
 use crate::progress::Show;
 use crate::report;
 use crate::report::capacity::{CapacityReport, End, trial_line};
-use search::{Bounds, Depth, Trial, search};
 
 /// Compute time of a probe's steps, if that makes more of them.
 const PROBE_SECONDS: f64 = 2.0;

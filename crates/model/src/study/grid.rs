@@ -1,18 +1,40 @@
-//! What a sweep goes over: keys with their values, and the grid of all their combinations. Whether a key exists and a
-//! value fits is found out where the cell becomes a plan.
+//! What a sweep varies: keys with their values, the grid of all their combinations, and the order of the runs. Whether
+//! a key exists and a value fits is checked when a cell becomes a plan.
 
 use std::fmt;
 
-use anyhow::{anyhow, bail};
-use model::spec::{Override, canonical_key};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-/// More cells than anybody waits for.
+use crate::order::{Permutation, mix};
+use crate::spec::{Override, canonical_key};
+
+/// The largest grid that is accepted.
 const MOST_CELLS: usize = 10_000;
 
-/// Keys that are flags of a run and no settings of the workload.
+/// Keys that belong to a run and are not settings of the workload.
 const RANKS: &str = "ranks";
 const STORE: &str = "store";
+
+/// What is wrong with the axes of a grid.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GridError {
+    #[error("there is no '='; write KEY=VALUE,VALUE,..")]
+    NoValues,
+    #[error("'{0}' is no key; write KEY=VALUE,VALUE,..")]
+    NotAKey(String),
+    #[error("a value is missing; write KEY=VALUE,VALUE,..")]
+    MissingValue,
+    #[error("the value {0} is given twice")]
+    RepeatedValue(String),
+    #[error("'{0}' is no number of ranks")]
+    NotANumberOfRanks(String),
+    /// The axis of this number has the key of an earlier one.
+    #[error("{key} is swept twice; give all its values in one --over")]
+    RepeatedKey { axis: usize, key: String },
+    #[error("the grid has {0} cells; the most are {most}", most = MOST_CELLS)]
+    TooManyCells(String),
+}
 
 /// A key and the values it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,37 +43,60 @@ pub struct Axis {
     pub values: Vec<String>,
 }
 
-/// All combinations of the axes' values. The last axis varies fastest; the first cell has every axis' first value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grid {
-    pub axes: Vec<Axis>,
+impl Axis {
+    /// Reads `KEY=VALUE,VALUE,..`.
+    pub fn parse(text: &str) -> Result<Axis, GridError> {
+        let (key, values) = text.split_once('=').ok_or(GridError::NoValues)?;
+        // The spellings of a key that an override in Hydra's notation may have.
+        let key = key.trim().trim_start_matches('+');
+        let key = key.strip_prefix("workload.").unwrap_or(key);
+        if key.is_empty() || key.starts_with('~') {
+            return Err(GridError::NotAKey(key.to_owned()));
+        }
+        let values: Vec<String> = split(values).iter().map(|value| value.trim().to_owned()).collect();
+        if values.iter().any(String::is_empty) {
+            return Err(GridError::MissingValue);
+        }
+        let mut earlier = values.iter().enumerate();
+        if let Some((_, twice)) = earlier.find(|(i, value)| values[..*i].contains(value)) {
+            return Err(GridError::RepeatedValue(twice.clone()));
+        }
+        if let Some(bad) = values.iter().find(|value| key == RANKS && value.parse::<u64>().is_err()) {
+            return Err(GridError::NotANumberOfRanks(bad.clone()));
+        }
+        Ok(Axis { key: key.to_owned(), values })
+    }
 }
 
-impl Grid {
-    /// Reads `--over` arguments.
-    pub fn parse(over: &[String]) -> anyhow::Result<Grid> {
-        let mut axes: Vec<Axis> = Vec::new();
-        for argument in over {
-            let axis = parse_axis(argument)?;
-            let same = |other: &Axis| canonical_key(&other.key) == canonical_key(&axis.key);
-            if axes.iter().any(same) {
-                bail!("--over {argument}: {} is swept twice; give all its values in one --over", axis.key);
-            }
-            axes.push(axis);
+/// All combinations of the axes' values. The last axis varies fastest; the first cell has every axis' first value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SweepGrid {
+    axes: Vec<Axis>,
+}
+
+impl SweepGrid {
+    pub fn new(axes: Vec<Axis>) -> Result<SweepGrid, GridError> {
+        let keys: Vec<String> = axes.iter().map(|axis| canonical_key(&axis.key)).collect();
+        if let Some(axis) = (0..keys.len()).find(|axis| keys[..*axis].contains(&keys[*axis])) {
+            return Err(GridError::RepeatedKey { axis, key: axes[axis].key.clone() });
         }
         let cells = axes.iter().try_fold(1usize, |cells, axis| cells.checked_mul(axis.values.len()));
         if cells.is_none_or(|cells| cells > MOST_CELLS) {
             let sizes: Vec<String> = axes.iter().map(|axis| axis.values.len().to_string()).collect();
-            bail!("the grid has {} cells; the most are {MOST_CELLS}", sizes.join(" x "));
+            return Err(GridError::TooManyCells(sizes.join(" x ")));
         }
-        Ok(Grid { axes })
+        Ok(SweepGrid { axes })
+    }
+
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
     }
 
     pub fn cells(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
     }
 
-    pub fn cell(&self, index: usize) -> Cell<'_> {
+    pub fn cell(&self, index: usize) -> SweepCell<'_> {
         let mut rest = index;
         let mut settings: Vec<(&str, &str)> = Vec::with_capacity(self.axes.len());
         for axis in self.axes.iter().rev() {
@@ -59,34 +104,29 @@ impl Grid {
             rest /= axis.values.len();
         }
         settings.reverse();
-        Cell { settings }
+        SweepCell { settings }
+    }
+
+    /// All runs of a sweep: round by round, each round in an order of its own, so that slow changes of the machine
+    /// affect all cells alike.
+    pub fn runs(&self, rounds: u64, seed: u64) -> impl Iterator<Item = SweepRun> {
+        let cells = self.cells() as u64;
+        (1..=rounds).flat_map(move |round| {
+            let order = Permutation::new(cells, mix(seed, round));
+            (0..cells).map(move |at| SweepRun { cell: order.apply(at) as usize, round })
+        })
     }
 }
 
-fn parse_axis(argument: &str) -> anyhow::Result<Axis> {
-    let (key, values) = argument
-        .split_once('=')
-        .ok_or_else(|| anyhow!("--over {argument}: there is no '='; write KEY=VALUE,VALUE,.."))?;
-    // The spellings of one key that `--set` takes.
-    let key = key.trim().trim_start_matches('+');
-    let key = key.strip_prefix("workload.").unwrap_or(key);
-    if key.is_empty() || key.starts_with('~') {
-        bail!("--over {argument}: '{key}' is no key; write KEY=VALUE,VALUE,..");
-    }
-    let values: Vec<String> = split(values).iter().map(|value| value.trim().to_owned()).collect();
-    if values.iter().any(String::is_empty) {
-        bail!("--over {argument}: a value is missing; write KEY=VALUE,VALUE,..");
-    }
-    if let Some((_, twice)) = values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) {
-        bail!("--over {argument}: the value {twice} is given twice");
-    }
-    if let Some(bad) = values.iter().find(|value| key == RANKS && value.parse::<u64>().is_err()) {
-        bail!("--over {argument}: '{bad}' is no number of ranks");
-    }
-    Ok(Axis { key: key.to_owned(), values })
+/// One run of a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SweepRun {
+    pub cell: usize,
+    /// From 1.
+    pub round: u64,
 }
 
-/// Splits at commas outside brackets and quotes. What is not closed is left to whoever reads the value.
+/// Splits at commas outside brackets and quotes. An unclosed bracket or quote is reported when the value is read.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0usize);
     let (mut quote, mut escaped) = (None, false);
@@ -114,11 +154,11 @@ fn split(text: &str) -> Vec<&str> {
 
 /// One combination: a value for each key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cell<'a> {
+pub struct SweepCell<'a> {
     pub settings: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> Cell<'a> {
+impl<'a> SweepCell<'a> {
     fn of(&self, key: &str) -> Option<&'a str> {
         self.settings.iter().find(|(other, _)| *other == key).map(|(_, value)| *value)
     }
@@ -127,24 +167,24 @@ impl<'a> Cell<'a> {
         self.of(RANKS).and_then(|value| value.parse().ok())
     }
 
-    /// Quotes keep the commas of a store's arguments together, and are no part of its name.
+    /// The store, without the quotes that keep the commas of its arguments from separating values.
     pub fn store(&self) -> Option<&'a str> {
         let store = self.of(STORE)?;
         let inner = ['\'', '"'].iter().find_map(|quote| store.strip_prefix(*quote)?.strip_suffix(*quote));
         inner.or(Some(store))
     }
 
-    /// The changes to the workload.
-    pub fn overrides(&self) -> impl Iterator<Item = Override> {
+    /// The changes to the workload. Messages name each as an argument of `flag`.
+    pub fn overrides(&self, flag: &str) -> impl Iterator<Item = Override> {
         let settings = self.settings.iter().filter(|(key, _)| ![RANKS, STORE].contains(key));
-        settings.map(|(key, value)| {
+        settings.map(move |(key, value)| {
             let argument = format!("{key}={value}");
-            Override::hydra(&argument, format!("--over {argument}"))
+            Override::hydra(&argument, format!("{flag} {argument}"))
         })
     }
 }
 
-impl fmt::Display for Cell<'_> {
+impl fmt::Display for SweepCell<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let settings: Vec<String> =
             self.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -156,8 +196,8 @@ impl fmt::Display for Cell<'_> {
 mod tests {
     use super::*;
 
-    fn grid(over: &[&str]) -> anyhow::Result<Grid> {
-        Grid::parse(&over.iter().map(ToString::to_string).collect::<Vec<_>>())
+    fn grid(over: &[&str]) -> Result<SweepGrid, GridError> {
+        SweepGrid::new(over.iter().map(|text| Axis::parse(text)).collect::<Result<_, _>>()?)
     }
 
     #[test]
@@ -191,7 +231,7 @@ mod tests {
         );
         let cell = grid.cell(1);
         assert_eq!((cell.ranks(), cell.store()), (Some(4), Some("posix")));
-        assert_eq!(cell.overrides().collect::<Vec<_>>(), [Override::hydra("a=1", "--over a=1")]);
+        assert_eq!(cell.overrides("--over").collect::<Vec<_>>(), [Override::hydra("a=1", "--over a=1")]);
         let quoted = self::grid(&["store='sim:latency=4ms,channels=1',null"]).unwrap();
         assert_eq!(
             (quoted.cell(0).store(), quoted.cell(1).store()),
@@ -200,7 +240,23 @@ mod tests {
     }
 
     #[test]
-    fn bad_arguments_are_named() {
+    fn every_round_runs_every_cell_once_in_its_own_order() {
+        let grid = grid(&["a=1,2,3,4", "b=1,2,3"]).unwrap();
+        let runs: Vec<SweepRun> = grid.runs(3, 7).collect();
+        let rounds: Vec<Vec<usize>> =
+            runs.chunks(12).map(|runs| runs.iter().map(|run| run.cell).collect()).collect();
+        for (round, cells) in (1..).zip(&rounds) {
+            assert!(runs[12 * (round - 1)..12 * round].iter().all(|run| run.round == round as u64));
+            let mut sorted = cells.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..12).collect::<Vec<_>>());
+        }
+        assert!(rounds[0] != rounds[1] && rounds[1] != rounds[2]);
+        assert!(grid.runs(3, 7).eq(runs), "the order follows from the seed");
+    }
+
+    #[test]
+    fn bad_axes_are_refused() {
         let many: Vec<String> = (0..101).map(|value| value.to_string()).collect();
         let (a, b) = (format!("a={}", many.join(",")), format!("b={}", many.join(",")));
         for (over, says) in [

@@ -1,0 +1,8 @@
+//! The pure part of studies, which run a workload several times: how many accelerators storage feeds (`search`), how
+//! settings compare (`grid`), and what the accelerators wait for (`attribution`, `cache`). This code decides which run
+//! comes next and what the answer is; `session` does the runs.
+
+pub mod attribution;
+pub mod cache;
+pub mod grid;
+pub mod search;
