@@ -93,11 +93,6 @@ impl From<session::Error> for Failure {
 }
 
 impl Failure {
-    /// Adds the place where it happened.
-    pub fn context(self, place: String) -> Failure {
-        Failure { error: self.error.context(place), ..self }
-    }
-
     pub fn usage(error: impl Into<anyhow::Error>) -> Failure {
         Failure { exit: Exit::Usage, error: error.into() }
     }

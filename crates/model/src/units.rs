@@ -219,6 +219,11 @@ pub fn mib_per_second(bytes: u64, span: Nanos) -> Option<f64> {
     (span > Nanos::ZERO).then(|| bytes as f64 / f64::from(1 << 20) / span.seconds())
 }
 
+/// Millions of bytes per second, as the literature counts, from MiB per second.
+pub fn megabytes_per_second(mib_per_second: f64) -> f64 {
+    mib_per_second * f64::from(1 << 20) / 1e6
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

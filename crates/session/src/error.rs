@@ -170,9 +170,32 @@ pub enum Error {
     Listing(ScanError),
     #[error("the run stopped in epoch {epoch} ({phase}): {message}")]
     Stopped { epoch: u64, phase: Phase, message: String },
+    #[error(
+        "accelerators that compute nothing can never be fed: train.computation_time is 0; set it to the time of a step"
+    )]
+    NoComputeTime,
+    #[error(
+        "too few steps, {steps}: {needed} are needed, {warm_up} that fill the pipeline and 20 for each batch that \
+         can be ready in advance; raise --steps or dataset.num_files_train, or lower reader.prefetch_size"
+    )]
+    TooFewSteps { steps: u64, needed: u64, warm_up: u64 },
+    #[error("the runs are too short to measure; raise --steps")]
+    TooShortToMeasure,
+    #[error("interrupted")]
+    Interrupted,
+    #[error("interrupted in the {0}")]
+    InterruptedIn(String),
+    /// One of the runs of a study, and the error that it ended with.
+    #[error("{run}")]
+    During { run: String, source: Box<Error> },
 }
 
 impl Error {
+    /// The same error with the run of a study that it ended.
+    pub(crate) fn during(self, run: String) -> Error {
+        Error::During { run, source: Box::new(self) }
+    }
+
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Spec(_)
@@ -190,7 +213,9 @@ impl Error {
             | Error::UnknownTier { .. }
             | Error::MixedTiers { .. }
             | Error::NoFastTier
-            | Error::SameTier => ErrorKind::Usage,
+            | Error::SameTier
+            | Error::NoComputeTime
+            | Error::TooFewSteps { .. } => ErrorKind::Usage,
             Error::UnsupportedFormat { .. }
             | Error::UnsupportedStorage(_)
             | Error::Location(_)
@@ -216,7 +241,12 @@ impl Error {
                 ErrorKind::Incomplete
             }
             Error::Cache(_) | Error::Checkpoint(_) => ErrorKind::Refused,
-            Error::Listing(_) | Error::Stopped { .. } => ErrorKind::Incomplete,
+            Error::Listing(_)
+            | Error::Stopped { .. }
+            | Error::TooShortToMeasure
+            | Error::Interrupted
+            | Error::InterruptedIn(_) => ErrorKind::Incomplete,
+            Error::During { source, .. } => source.kind(),
             Error::NoCatalog => ErrorKind::Internal,
             Error::Generate(error) => of_generation(error),
         }

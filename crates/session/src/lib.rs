@@ -15,6 +15,7 @@ mod listing;
 mod observe;
 mod run;
 mod settle;
+pub mod study;
 mod tiers;
 
 pub use ask::{Ask, Asked, Generate, WorkloadText};
@@ -23,5 +24,5 @@ pub use data_set::{DataSetTask, default_writers};
 pub use error::{Error, ErrorKind};
 pub use folder::{check_folder, local, make_folder, quoted};
 pub use observe::{Goal, Observer, Silent, Unit, observed};
-pub use run::{Task, calibrate, fault, run};
+pub use run::{Measured, Task, calibrate, fault, measure, run};
 pub use settle::{Settled, settle};

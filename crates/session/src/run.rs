@@ -12,6 +12,7 @@ use model::ledger::{Calibration, Conditions, Ledger, RunTimes};
 use model::plan::{Data, Plan};
 use model::spec::Verify;
 use model::units::Nanos;
+use model::verdict::{Case, Verdict, judge};
 use store::page_cache::PageCache;
 use store::{Mode, Posix, Store};
 
@@ -52,6 +53,27 @@ pub fn run(settled: &Settled<'_>, task: &Task<'_>) -> Result<Ledger, Error> {
     ledger.calibration = calibration;
     ledger.conditions.hosts.insert(settled.host.name.clone(), host::seen_since(before));
     Ok(ledger)
+}
+
+/// The ledger of a run, and the verdict on it.
+#[derive(Debug)]
+pub struct Measured {
+    pub ledger: Ledger,
+    pub verdict: Verdict,
+}
+
+impl Measured {
+    /// The rules of the verdict that failed.
+    pub fn broken(&self) -> Vec<String> {
+        self.verdict.broken().map(str::to_owned).collect()
+    }
+}
+
+/// Runs a plan and judges what was seen.
+pub fn measure(settled: &Settled<'_>, task: &Task<'_>) -> Result<Measured, Error> {
+    let ledger = run(settled, task)?;
+    let verdict = judge(&Case { plan: Some(task.plan), ledger: &ledger });
+    Ok(Measured { ledger, verdict })
 }
 
 /// Feedline's own ceiling for a plan. `None` if the plan uses the null backend or does not train, or if the calibration

@@ -21,20 +21,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use engine::{Solo, Stop, meter, waits};
-use model::ledger::Ledger;
+use engine::{Stop, meter, waits};
 use model::location::Location;
-use model::plan::Plan;
 use model::spec::{Override, Spec};
 use model::units::Nanos;
-use model::verdict::{Case, Verdict, judge};
-use session::{Ask, Asked, Generate, Settled, Task, quoted};
+use session::{Ask, Asked, Generate, quoted};
 use signal_hook::iterator::Signals;
 use store::{Mode, Posix};
 
 use crate::exit::{Failure, abandon, limited};
 use crate::flags::{PlaceFlags, WorkloadFlags};
-use crate::progress::Show;
 use crate::supervisor;
 use crate::workloads::load;
 
@@ -64,38 +60,10 @@ pub fn ask_at(flags: &WorkloadFlags, overrides: Vec<Override>, place: &PlaceFlag
 }
 
 /// Reads the workload of an ask and puts its stall timeout into effect.
-pub fn read(ask: Ask) -> Result<Asked, Failure> {
+pub fn read(ask: Ask) -> Result<Asked, session::Error> {
     let asked = ask.read()?;
     waits::set_timeout(asked.stall_timeout());
     Ok(asked)
-}
-
-/// The outcome of a run.
-#[derive(Debug)]
-pub struct Measured {
-    pub ledger: Ledger,
-    pub verdict: Verdict,
-}
-
-impl Measured {
-    /// The rules of the verdict that failed.
-    pub fn broken(&self) -> Vec<String> {
-        self.verdict.broken().map(str::to_owned).collect()
-    }
-}
-
-/// Runs a settled plan, or a variant of it, in this process, and judges the ledger.
-pub fn measure(
-    settled: &Settled<'_>,
-    plan: &Plan,
-    calibrate: bool,
-    show: Show,
-    stop: &Stop,
-) -> Result<Measured, Failure> {
-    let world = &Solo::new(plan.ranks);
-    let ledger = session::run(settled, &Task { plan, calibrate, world, observer: &show, stop })?;
-    let verdict = judge(&Case { plan: Some(plan), ledger: &ledger });
-    Ok(Measured { ledger, verdict })
 }
 
 /// The folder below which results are written: from the flag, else from the workload.

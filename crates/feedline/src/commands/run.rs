@@ -4,14 +4,15 @@
 use std::path::Path;
 
 use anyhow::anyhow;
+use engine::Solo;
 use engine::host::{self, Host};
 use engine::meter::Monotonic;
 use model::ledger::{Ledger, Phase};
 use model::units::Nanos;
-use session::{Ask, Asked, Settled, check_folder, settle};
+use session::{Ask, Asked, Measured, Settled, Task, check_folder, measure, settle};
 use store::Now;
 
-use super::{Measured, ask_at, measure, read, results_folder, stop_on_signals};
+use super::{ask_at, read, results_folder, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
 use crate::flags::RunFlags;
 use crate::progress::Show;
@@ -37,7 +38,9 @@ pub fn run(flags: &RunFlags) -> Ending {
     let _fresh = folder::check_writable(&results, &settled.plan.workload).map_err(Failure::refused)?;
     let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
     let settled = settled.make_data(&show, &stop)?;
-    let measured = measure(&settled, &settled.plan, !flags.no_calibration, show, &stop)?;
+    let (plan, calibrate) = (&settled.plan, !flags.no_calibration);
+    let world = &Solo::new(plan.ranks);
+    let measured = measure(&settled, &Task { plan, calibrate, world, observer: &show, stop: &stop })?;
     conclude(flags, &settled, &measured, settling, &results)
 }
 

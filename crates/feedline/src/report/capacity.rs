@@ -1,54 +1,33 @@
 //! The report of `feedline capacity`, as text and JSON: every trial as a row, the answer in one sentence, and whether
 //! the storage or feedline itself is the limit.
 
-use model::ledger::Calibration;
-use model::plan::StorePlan;
-use model::study::search::{CapacityAnswer, Depth, Trial};
+use model::study::search::{CapacityEnd, Depth, Trial};
 use model::units::{counted, grouped};
-use serde::Serialize;
 use serde_json::{Value, json};
+use session::study::CapacityFound;
 
-/// Why the search ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum End {
-    /// One more rank misses the target.
-    Target,
-    /// The data set has too few samples for one more rank.
-    DataSet,
-    /// The search reached `--up-to`, or the most ranks a plan can have.
-    UpTo,
-}
-
-/// A finished search.
+/// The report of a search.
 #[derive(Debug)]
 pub struct CapacityReport<'a> {
-    pub workload: &'a str,
-    pub store: &'a StorePlan,
-    /// AU, from 0 to 1.
-    pub target: f64,
-    pub answer: CapacityAnswer,
-    pub end: End,
-    /// The own ceiling of feedline, with one rank more than the answer.
-    pub ceiling: Option<Calibration>,
+    pub found: &'a CapacityFound,
 }
 
 impl CapacityReport<'_> {
     /// Whether the run that confirms the answer is valid.
     pub fn is_valid(&self) -> bool {
-        self.answer.confirmed(self.answer.ranks).is_none_or(|trial| trial.broken.is_empty())
+        self.found.answer.confirmed(self.found.answer.ranks).is_none_or(|trial| trial.broken.is_empty())
     }
 
     pub fn text(&self) -> String {
-        let mut trials: Vec<&Trial> = self.answer.trials.iter().collect();
+        let mut trials: Vec<&Trial> = self.found.answer.trials.iter().collect();
         trials.sort_by_key(|trial| (trial.ranks, trial.depth == Depth::Confirmed));
         let header = ["ranks", "AU %", "MB/s", "steps", "target", "run", "note"];
         let table = super::table(header, 0..4, trials.into_iter().map(row));
         let mut text = format!(
             "{}, {} backend{}\n\n{table}\n\n{}\n",
-            self.workload,
-            self.store,
-            super::simulated(self.store.is_simulated()),
+            self.found.workload,
+            self.found.store,
+            super::simulated(self.found.store.is_simulated()),
             self.words()
         );
         if let Some(limit) = self.instrument() {
@@ -59,37 +38,37 @@ impl CapacityReport<'_> {
 
     /// The answer in one sentence.
     fn words(&self) -> String {
-        let ranks = self.answer.ranks;
-        let target = format!("AU {:.0} %", 100.0 * self.target);
-        let seen = |ranks| self.answer.confirmed(ranks).map_or("not measured".to_owned(), au);
+        let ranks = self.found.answer.ranks;
+        let target = format!("AU {:.0} %", 100.0 * self.found.target);
+        let seen = |ranks| self.found.answer.confirmed(ranks).map_or("not measured".to_owned(), au);
         let feeds = format!("{} at {target} ({})", counted(ranks, "accelerator"), seen(ranks));
-        match self.end {
-            _ if !self.answer.clear => format!("about {feeds}: full runs and probes disagree"),
-            End::Target if ranks == 0 => {
+        match self.found.end {
+            _ if !self.found.answer.clear => format!("about {feeds}: full runs and probes disagree"),
+            CapacityEnd::Target if ranks == 0 => {
                 format!("0 accelerators at {target}; with 1: {}", seen(1))
             }
-            End::Target => format!("{feeds}; with {}: {}", grouped(ranks + 1), seen(ranks + 1)),
-            End::DataSet => format!(
+            CapacityEnd::Target => format!("{feeds}; with {}: {}", grouped(ranks + 1), seen(ranks + 1)),
+            CapacityEnd::DataSet => format!(
                 "at least {feeds}; the data set is too small for more than {}",
                 counted(ranks, "rank")
             ),
-            End::UpTo => format!("at least {feeds}; the search was limited to {}", counted(ranks, "rank")),
+            CapacityEnd::UpTo => format!("at least {feeds}; the search was limited to {}", counted(ranks, "rank")),
         }
     }
 
     /// A sentence about the limit, if the storage is not the limit.
     fn instrument(&self) -> Option<String> {
-        if self.end != End::Target {
+        if self.found.end != CapacityEnd::Target {
             return None;
         }
-        if self.store.is_null() {
+        if self.found.store.is_null() {
             return Some(
                 "the null backend reads nothing: this is feedline's own ceiling on this host".to_owned(),
             );
         }
         self.instrument_limits().filter(|limits| *limits)?;
-        let own = self.ceiling?.au_percent?;
-        let more = counted(self.answer.ranks + 1, "accelerator");
+        let own = self.found.ceiling?.au_percent?;
+        let more = counted(self.found.answer.ranks + 1, "accelerator");
         Some(format!(
             "the limit is feedline, not the storage: with {more}, the null backend reaches only AU {own:.2} % on this \
              host"
@@ -98,24 +77,24 @@ impl CapacityReport<'_> {
 
     /// Whether feedline itself, on the null backend, misses the target with one more rank.
     fn instrument_limits(&self) -> Option<bool> {
-        let own = self.ceiling?.au_percent?;
-        Some(own < 100.0 * self.target)
+        let own = self.found.ceiling?.au_percent?;
+        Some(own < 100.0 * self.found.target)
     }
 
     pub fn json(&self) -> Value {
         json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "workload": self.workload,
-            "store": self.store,
-            "simulated": self.store.is_simulated(),
-            "au_target_percent": 100.0 * self.target,
-            "accelerators": self.answer.ranks,
-            "clear": self.answer.clear,
-            "ended_by": self.end,
+            "workload": self.found.workload,
+            "store": self.found.store,
+            "simulated": self.found.store.is_simulated(),
+            "au_target_percent": 100.0 * self.found.target,
+            "accelerators": self.found.answer.ranks,
+            "clear": self.found.answer.clear,
+            "ended_by": self.found.end,
             "answer": self.words(),
             "instrument_is_the_limit": self.instrument_limits(),
-            "calibration": self.ceiling,
-            "trials": self.answer.trials,
+            "calibration": self.found.ceiling,
+            "trials": self.found.answer.trials,
         })
     }
 }
@@ -158,6 +137,9 @@ fn depth(trial: &Trial) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use model::ledger::Calibration;
+    use model::study::search::CapacityAnswer;
+
     use super::*;
 
     fn trial(ranks: u64, depth: Depth, au_percent: f64) -> Trial {
@@ -173,16 +155,14 @@ mod tests {
         }
     }
 
-    fn report(ranks: u64, end: End, trials: Vec<Trial>) -> CapacityReport<'static> {
+    fn found(ranks: u64, end: CapacityEnd, trials: Vec<Trial>) -> CapacityFound {
         let answer = CapacityAnswer { ranks, trials, clear: true };
-        CapacityReport {
-            workload: "snapshot",
-            store: crate::report::posix(),
-            target: 0.9,
-            answer,
-            end,
-            ceiling: None,
-        }
+        let (workload, store) = ("snapshot".to_owned(), crate::report::posix().clone());
+        CapacityFound { workload, store, target: 0.9, answer, end, ceiling: None }
+    }
+
+    fn text(found: &CapacityFound) -> String {
+        CapacityReport { found }.text()
     }
 
     fn ceiling(au: f64) -> Calibration {
@@ -200,16 +180,16 @@ mod tests {
         use Depth::{Confirmed, Probe};
         let seen = [(1, Probe, 99.9), (2, Probe, 80.0), (1, Confirmed, 99.5), (2, Confirmed, 81.25)];
         let trials = seen.map(|(ranks, depth, au)| trial(ranks, depth, au)).to_vec();
-        let mut limit = report(1, End::Target, trials);
+        let mut limit = found(1, CapacityEnd::Target, trials);
         limit.ceiling = Some(ceiling(99.0));
-        assert_eq!(limit.text(), EXPECTED);
+        assert_eq!(text(&limit), EXPECTED);
         limit.ceiling = Some(ceiling(85.0));
         let limited = "the limit is feedline, not the storage: with 2 accelerators, the null backend reaches only \
                        AU 85.00 % on this host\n";
-        assert_eq!(limit.text(), format!("{EXPECTED}{limited}"));
-        assert!(limit.is_valid());
+        assert_eq!(text(&limit), format!("{EXPECTED}{limited}"));
+        assert!(CapacityReport { found: &limit }.is_valid());
         limit.answer.trials[2].broken = vec!["on-time".to_owned()];
-        assert!(!limit.is_valid());
+        assert!(!CapacityReport { found: &limit }.is_valid());
     }
 
     const EXPECTED: &str = "\
@@ -227,17 +207,17 @@ snapshot, posix backend
     #[test]
     fn every_end_has_its_words() {
         let full = |ranks, au| vec![trial(ranks, Depth::Confirmed, au)];
-        let words = |ranks, end, trials| report(ranks, end, trials).words();
+        let words = |ranks, end, trials| CapacityReport { found: &found(ranks, end, trials) }.words();
         assert_eq!(
-            words(0, End::Target, full(1, 79.6)),
+            words(0, CapacityEnd::Target, full(1, 79.6)),
             "0 accelerators at AU 90 %; with 1: AU 79.60 %, 13 MB/s"
         );
         assert_eq!(
-            words(4, End::DataSet, full(4, 95.0)),
+            words(4, CapacityEnd::DataSet, full(4, 95.0)),
             "at least 4 accelerators at AU 90 % (AU 95.00 %, 50 MB/s); the data set is too small for more than 4 ranks"
         );
         assert_eq!(
-            words(8, End::UpTo, full(8, 95.0)),
+            words(8, CapacityEnd::UpTo, full(8, 95.0)),
             "at least 8 accelerators at AU 90 % (AU 95.00 %, 100 MB/s); the search was limited to 8 ranks"
         );
     }

@@ -67,11 +67,6 @@ pub fn simulated(is_simulated: bool) -> &'static str {
     if is_simulated { " (simulated)" } else { "" }
 }
 
-/// Converts MiB per second to millions of bytes per second, the unit of the literature.
-pub fn megabytes(mib_per_second: f64) -> f64 {
-    mib_per_second * f64::from(1 << 20) / 1e6
-}
-
 /// A table without borders. The columns in `right` are aligned to the right.
 pub fn table(
     header: impl Into<Row>,

@@ -3,44 +3,32 @@
 
 use std::fmt::Write;
 
-use model::plan::StorePlan;
-use model::study::attribution::{Attribution, Limit};
+use model::study::attribution::Limit;
 use model::study::cache::CacheCheck;
 use model::units::{counted, grouped};
 use serde_json::{Value, json};
+use session::study::StallFound;
 
 /// The cached shares of the bytes in the what-if table.
 const CACHED_PERCENT: [u32; 6] = [0, 25, 50, 75, 90, 95];
 
-/// A finished analysis.
+/// The report of an analysis.
 #[derive(Debug)]
 pub struct StallReport<'a> {
-    pub workload: &'a str,
-    pub store: &'a StorePlan,
-    pub ranks: u64,
-    pub readers_per_rank: u64,
-    /// Steps that are measured, and warm-up steps that are not.
-    pub steps: u64,
-    pub warm_up_steps: u64,
-    pub attribution: Attribution,
-    /// The page cache before the runs; `None` for an I/O backend that does not use it.
-    pub cold: Option<CacheCheck>,
-    pub warm: Option<CacheCheck>,
-    /// Rules that failed in the runs.
-    pub broken: Vec<String>,
+    pub found: &'a StallFound,
 }
 
 impl StallReport<'_> {
     pub fn text(&self) -> String {
-        let simulated = super::simulated(self.store.is_simulated());
+        let simulated = super::simulated(self.found.store.is_simulated());
         let mut text = format!(
             "{}: {}, {} backend{}, {} after {} warm-up steps\n\n{}\n\n",
-            self.workload,
-            counted(self.ranks, "rank"),
-            self.store,
+            self.found.workload,
+            counted(self.found.ranks, "rank"),
+            self.found.store,
             simulated,
-            counted(self.steps, "step"),
-            self.warm_up_steps,
+            counted(self.found.steps, "step"),
+            self.found.warm_up_steps,
             self.parts()
         );
         for note in self.notes() {
@@ -55,7 +43,7 @@ impl StallReport<'_> {
     }
 
     fn parts(&self) -> String {
-        let seen = &self.attribution;
+        let seen = &self.found.attribution;
         let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1}"));
         let row = |part: &str, seconds: f64, mb: Option<f64>, what: &str| {
             let percent = 100.0 * seconds / seen.total_seconds;
@@ -81,20 +69,20 @@ impl StallReport<'_> {
             let doubt = if state.verified { "" } else { "unverified: " };
             format!("{run} run: {doubt}{}", state.evidence)
         };
-        let mut notes: Vec<String> = match (&self.cold, &self.warm) {
+        let mut notes: Vec<String> = match (&self.found.cold, &self.found.warm) {
             (Some(cold), Some(warm)) => vec![state("cold", cold), state("warm", warm)],
             _ => vec![format!(
                 "the {} backend does not use the page cache; the warm run used the null backend",
-                self.store
+                self.found.store
             )],
         };
-        notes.extend(self.attribution.clamped.iter().cloned());
-        notes.extend(self.broken.iter().map(|broken| format!("invalid: {broken}")));
+        notes.extend(self.found.attribution.clamped.iter().cloned());
+        notes.extend(self.found.broken.iter().map(|broken| format!("invalid: {broken}")));
         notes
     }
 
     fn verdict(&self) -> String {
-        let seen = &self.attribution;
+        let seen = &self.found.attribution;
         let percent = |seconds: f64| format!("{:.0} %", 100.0 * seconds / seen.total_seconds);
         let (prep, fetch) = (percent(seen.prep_stall_seconds), percent(seen.fetch_stall_seconds));
         match seen.limit() {
@@ -110,8 +98,8 @@ impl StallReport<'_> {
     }
 
     fn next_steps(&self) -> Vec<String> {
-        let seen = &self.attribution;
-        let threads = format!("more readers: reader.read_threads is {}", self.readers_per_rank);
+        let seen = &self.found.attribution;
+        let threads = format!("more readers: reader.read_threads is {}", self.found.readers_per_rank);
         let megabytes = |rate: f64| format!("{} MB/s", grouped(rate.round() as u64));
         match seen.limit() {
             Limit::Compute => Vec::new(),
@@ -133,9 +121,9 @@ impl StallReport<'_> {
     }
 
     fn what_if(&self) -> String {
-        let today = self.attribution.predict(0.0);
+        let today = self.found.attribution.predict(0.0);
         let rows = CACHED_PERCENT.map(|percent| {
-            let rate = self.attribution.predict(f64::from(percent) / 100.0);
+            let rate = self.found.attribution.predict(f64::from(percent) / 100.0);
             [percent.to_string(), format!("{rate:.1}"), format!("{:.2}", rate / today)]
         });
         super::table(["cached %", "MB/s", "speed-up"], 0..3, rows)
@@ -145,26 +133,26 @@ impl StallReport<'_> {
         let predicted = CACHED_PERCENT.map(|percent| {
             json!({
                 "cached_percent": percent,
-                "mb_per_second": self.attribution.predict(f64::from(percent) / 100.0),
+                "mb_per_second": self.found.attribution.predict(f64::from(percent) / 100.0),
             })
         });
         json!({
             "version": env!("CARGO_PKG_VERSION"),
-            "workload": self.workload,
-            "store": self.store,
-            "simulated": self.store.is_simulated(),
-            "ranks": self.ranks,
-            "steps": self.steps,
-            "warm_up_steps": self.warm_up_steps,
-            "parts": self.attribution,
-            "limit": self.attribution.limit(),
+            "workload": self.found.workload,
+            "store": self.found.store,
+            "simulated": self.found.store.is_simulated(),
+            "ranks": self.found.ranks,
+            "steps": self.found.steps,
+            "warm_up_steps": self.found.warm_up_steps,
+            "parts": self.found.attribution,
+            "limit": self.found.attribution.limit(),
             "verdict": self.verdict(),
             "next_steps": self.next_steps(),
-            "cached_share_needed": self.attribution.share_needed(),
+            "cached_share_needed": self.found.attribution.share_needed(),
             "what_if": predicted,
-            "cold_cache": self.cold,
-            "warm_cache": self.warm,
-            "invalid": self.broken,
+            "cold_cache": self.found.cold,
+            "warm_cache": self.found.warm,
+            "invalid": self.found.broken,
         })
     }
 }
@@ -172,7 +160,7 @@ impl StallReport<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::study::attribution::Timed;
+    use model::study::attribution::{Attribution, Timed};
 
     fn report(synthetic: f64, warm: f64, cold: f64) -> String {
         let timed = Timed {
@@ -183,9 +171,9 @@ mod tests {
             bytes: 800e6,
         };
         let state = |verified, evidence: &str| Some(CacheCheck { verified, evidence: evidence.to_owned() });
-        let report = StallReport {
-            workload: "snapshot",
-            store: crate::report::posix(),
+        let found = StallFound {
+            workload: "snapshot".to_owned(),
+            store: crate::report::posix().clone(),
             ranks: 2,
             readers_per_rank: 4,
             steps: 40,
@@ -195,7 +183,7 @@ mod tests {
             warm: state(false, "100,000 of 200,000 pages were in memory before"),
             broken: Vec::new(),
         };
-        report.text()
+        StallReport { found: &found }.text()
     }
 
     #[test]

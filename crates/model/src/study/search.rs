@@ -49,6 +49,18 @@ pub struct CapacityAnswer {
     pub clear: bool,
 }
 
+/// What ended the search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapacityEnd {
+    /// One rank more misses the target.
+    Target,
+    /// The data set has no samples for one rank more.
+    DataSet,
+    /// The search was limited to this number of ranks.
+    UpTo,
+}
+
 impl CapacityAnswer {
     /// The full run with this number of ranks.
     pub fn confirmed(&self, ranks: u64) -> Option<&Trial> {

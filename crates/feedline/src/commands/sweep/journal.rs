@@ -7,7 +7,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use model::study::grid::Axis;
+use model::study::grid::{Axis, SweepRun};
 use model::verdict::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -116,12 +116,12 @@ impl Journal {
     }
 
     /// Whether a run was done and need not be done again.
-    pub fn has(&self, cell: usize, round: u64) -> bool {
-        self.of(cell, round).is_some_and(|entry| entry.error.is_none())
+    pub fn has(&self, run: SweepRun) -> bool {
+        self.of(run).is_some_and(|entry| entry.error.is_none())
     }
 
     /// What came of a run.
-    pub fn of(&self, cell: usize, round: u64) -> Option<&Entry> {
+    pub fn of(&self, SweepRun { cell, round }: SweepRun) -> Option<&Entry> {
         self.entries.get(&(cell, round))
     }
 }

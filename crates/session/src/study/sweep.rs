@@ -1,0 +1,150 @@
+//! A sweep: a grid of settings, each cell run several times. Every cell is settled before the first one runs, so that a
+//! mistake in the last one is found at once. Where results are kept, and which of them exist already, is up to the
+//! caller.
+
+use std::collections::BTreeSet;
+
+use engine::host::Host;
+use model::checkpoint::CheckpointPlan;
+use model::ledger::Calibration;
+use model::study::grid::{SweepCell, SweepGrid, SweepRun};
+use model::warning::Warning;
+
+use super::StudyControl;
+use crate::ask::{Asked, Generate};
+use crate::error::{Error, ErrorKind};
+use crate::run::{Measured, calibrate};
+use crate::settle::{Settled, settle};
+
+/// A grid of settings, and how a cell becomes a workload.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "holds a closure")]
+pub struct Sweep<'a> {
+    pub grid: &'a SweepGrid,
+    pub host: &'a Host,
+    pub rounds: u64,
+    /// Seed of the order of the runs.
+    pub seed: u64,
+    /// The workload of a cell.
+    pub ask: &'a dyn Fn(&SweepCell<'_>) -> Result<Asked, Error>,
+}
+
+/// What is known when every cell has a plan.
+#[derive(Debug)]
+pub struct SweepSummary {
+    pub warnings: Vec<Warning>,
+    /// Of each cell, whether a device is simulated.
+    pub simulated: Vec<bool>,
+    /// The cell with the most readers, where the ceiling of the benchmark itself is the closest.
+    pub largest: usize,
+    /// The workload of the first cell.
+    pub first: Asked,
+}
+
+/// A run of a cell, with the workload that it ran.
+#[expect(missing_debug_implementations, reason = "holds a format")]
+pub struct CellOutcome<'a> {
+    pub settled: Settled<'a>,
+    pub measured: Measured,
+}
+
+impl<'a> Sweep<'a> {
+    /// Settles a cell. Cells are settled when they are needed, because each may hold a catalog.
+    fn settle(&self, cell: usize, generate: Option<Generate>) -> Result<Settled<'a>, Error> {
+        let cell = self.grid.cell(cell);
+        let settled = || -> Result<Settled<'a>, Error> {
+            let mut asked = (self.ask)(&cell)?;
+            asked.ask.generate = generate.unwrap_or(asked.ask.generate);
+            let settled = settle(asked, self.host)?;
+            settled.plan.trained()?;
+            Ok(settled)
+        };
+        settled().map_err(|error| error.during(format!("cell {cell}")))
+    }
+
+    /// Settles every cell.
+    pub fn settle_all(&self) -> Result<SweepSummary, Error> {
+        let (mut warnings, mut simulated, mut largest) = (Vec::new(), Vec::new(), (0, 0));
+        for cell in 0..self.grid.cells() {
+            let settled = self.settle(cell, None)?;
+            let (plan, saves) = (&settled.plan, settled.plan.checkpoint.as_ref());
+            simulated.push(plan.is_simulated() || saves.is_some_and(CheckpointPlan::is_simulated));
+            let training = plan.trained()?;
+            let readers = plan.ranks * training.loader.readers_per_rank;
+            if !training.store.is_null() && readers > largest.0 {
+                largest = (readers, cell);
+            }
+            for warning in settled.asked.warnings {
+                if !warnings.contains(&warning) {
+                    warnings.push(warning);
+                }
+            }
+        }
+        let first = self.settle(0, None)?.asked;
+        Ok(SweepSummary { warnings, simulated, largest: largest.1, first })
+    }
+
+    /// Checks that each cell can run, and generates its data set if that was asked for. Cells of which all runs are
+    /// done already are skipped. Returns the cells that are refused; if all are, the first reason.
+    pub fn check(
+        &self,
+        is_done: impl Fn(SweepRun) -> bool,
+        control: &StudyControl<'_>,
+    ) -> Result<Vec<(usize, Error)>, Error> {
+        let mut refused = Vec::new();
+        for cell in 0..self.grid.cells() {
+            if (1..=self.rounds).all(|round| is_done(SweepRun { cell, round })) {
+                continue;
+            }
+            let ready = self.settle(cell, None).and_then(|settled| {
+                settled.check_host(&settled.plan)?;
+                settled.check_data()?;
+                settled.make_data(control.observer, control.stop).map(drop)
+            });
+            match ready {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Refused => refused.push((cell, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        match refused.len() == self.grid.cells() {
+            true => Err(refused.swap_remove(0).1),
+            false => Ok(refused),
+        }
+    }
+
+    /// The runs that are not done, in their order. Those of refused cells are left out.
+    pub fn missing(&self, is_done: impl Fn(SweepRun) -> bool, refused: &BTreeSet<usize>) -> Vec<SweepRun> {
+        let runs = self.grid.runs(self.rounds, self.seed);
+        runs.filter(|run| !is_done(*run) && !refused.contains(&run.cell)).collect()
+    }
+
+    /// The ceiling of the benchmark itself for a cell.
+    pub fn calibrate(&self, cell: usize, control: &StudyControl<'_>) -> Result<Option<Calibration>, Error> {
+        let settled = self.settle(cell, Some(Generate::Never))?;
+        Ok(calibrate(&settled, &settled.plan, control.stop))
+    }
+
+    /// Does the runs, one after the other, until all are done or a stop is requested. `begins` is called before each
+    /// with the number of runs done; `ended` gets the result, or why there is none, and may end the sweep.
+    pub fn run_all<E>(
+        &self,
+        runs: &[SweepRun],
+        control: &StudyControl<'_>,
+        begins: impl Fn(SweepRun, usize),
+        mut ended: impl FnMut(SweepRun, Result<CellOutcome<'_>, Error>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (done, run) in runs.iter().enumerate() {
+            begins(*run, done);
+            let outcome = self.settle(run.cell, Some(Generate::Never)).and_then(|settled| {
+                let measured = control.measure(&settled, &settled.plan)?;
+                Ok(CellOutcome { settled, measured })
+            });
+            if control.stop.wished() {
+                break;
+            }
+            ended(*run, outcome)?;
+        }
+        Ok(())
+    }
+}
