@@ -65,6 +65,8 @@ mod reads;
 mod power;
 // The result of a run: its files, keys, counts and checksums.
 mod run;
+// Secrets in workload files and arguments: in no message and in no file.
+mod secrets;
 // What stalls the accelerators: the parts of the time and the state of the page cache.
 mod stall;
 // Every I/O backend with every loader, and what backends refuse.

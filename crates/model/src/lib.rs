@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod names;
 pub mod order;
 pub mod plan;
+pub mod secret;
 pub mod shape;
 pub mod sizes;
 pub mod spec;

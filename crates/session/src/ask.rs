@@ -1,11 +1,13 @@
 //! The request of a front end, as types, and its workload after reading.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 
 use model::checkpoint::Scale;
 use model::location::Location;
 use model::plan::{self, Plan};
+use model::secret;
 use model::spec::{self, Override, Source, Spec};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyPlace, Warning};
@@ -14,7 +16,7 @@ use crate::error::Error;
 use crate::folder::local;
 
 /// The text of a workload, and its origin.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct WorkloadText {
     /// The name of the run.
     pub name: String,
@@ -23,6 +25,16 @@ pub struct WorkloadText {
     pub text: String,
     /// The number of ranks that it is designed for.
     pub ranks: u64,
+}
+
+/// Secrets in the text are left out.
+impl fmt::Debug for WorkloadText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WorkloadText { name, source, text, ranks } = self;
+        let mut shown = f.debug_struct("WorkloadText");
+        shown.field("name", name).field("source", source).field("text", &secret::redact(text));
+        shown.field("ranks", ranks).finish()
+    }
 }
 
 /// Whether missing files of the data set are written first.

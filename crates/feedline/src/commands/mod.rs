@@ -23,6 +23,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use engine::{Stop, meter, waits};
 use model::location::Location;
+use model::secret::redact;
 use model::spec::{Override, Spec};
 use model::units::Nanos;
 use session::{Ask, Asked, Generate, quoted};
@@ -42,7 +43,7 @@ pub fn ask(flags: &WorkloadFlags, overrides: Vec<Override>, data: Option<&Path>)
         command.push_str(&format!(" --data-dir {}", quoted(&folder.display().to_string())));
     }
     for setting in &flags.set {
-        command.push_str(&format!(" --set {}", quoted(setting)));
+        command.push_str(&format!(" --set {}", quoted(&redact(setting))));
     }
     Ok(Ask {
         overrides,

@@ -6,6 +6,7 @@ use super::schema::{Row, ValueKind, expected, nearest};
 use super::table::COUNT;
 use super::time::Time;
 use super::value::{Entry, Node, Value, shorten, shown};
+use crate::secret::Secret;
 use crate::spec::typed::Column;
 
 /// A checked value.
@@ -16,6 +17,7 @@ pub(super) enum Setting {
     Integer(i64),
     Number(f64),
     Text(String),
+    Secret(Secret),
     Integers(Vec<i64>),
     Texts(Vec<String>),
     Time(Time),
@@ -38,6 +40,7 @@ pub(super) fn check(row: &Row, node: &Node) -> Result<Setting, Problem> {
             number(row, node, |number| number == 0.0 || (min..=max).contains(&number))
         }
         ValueKind::Text => text(row, node).map(Setting::Text),
+        ValueKind::Secret => text(row, node).map(|text| Setting::Secret(Secret::new(text))),
         ValueKind::Choice(words) => choice(row, node, words).map(Setting::Text),
         ValueKind::Shuffle => shuffle(row, node).map(Setting::Text),
         ValueKind::Integers(min) => {
@@ -72,7 +75,11 @@ fn empty(row: &Row, node: &Node) -> Problem {
 }
 
 fn wrong(row: &Row, node: &Node) -> Problem {
-    let what = format!("'{}' must be {}, found {}", row.key, article(row.kind), node.value.found());
+    let found = match row.kind {
+        ValueKind::Secret => "something else".to_owned(),
+        _ => node.value.found(),
+    };
+    let what = format!("'{}' must be {}, found {found}", row.key, article(row.kind));
     Problem::new(Fault::WrongType, node.place, what).key(row.key)
 }
 

@@ -43,6 +43,7 @@ pub use typed::{
     Reader, Spec, Storage, Train, Transformer, Workflow,
 };
 
+use crate::secret;
 use crate::warning::Warning;
 use error::Texts;
 
@@ -66,7 +67,9 @@ pub struct Read {
 
 /// Reads a workload: the defaults, then the file, then the overrides in order.
 pub fn read(source: Source<'_>, overrides: &[Override]) -> Result<Read, SpecError> {
-    let texts = Texts { name: source.name, text: source.text, overrides };
+    // Messages quote the text, and it may hold secrets.
+    let shown = secret::redact(source.text);
+    let texts = Texts { name: source.name, text: &shown, overrides };
     let root = yaml::parse(source.text).map_err(|problem| texts.error(problem))?;
     let mut problems = Vec::new();
     let mut given = layers::flatten(&root, &mut problems);

@@ -10,15 +10,16 @@ use super::hydra::{self, Refusal};
 use super::layers::{Given, flatten, overlay};
 use super::schema::{Found, canonical_path, look_up};
 use super::value::{Entry, Node, Place, Value};
+use crate::secret;
 use crate::warning::{KeyPlace, Warning};
 
 /// One change to a workload, and its origin.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Override {
     /// Dotted, such as `reader.cache`. In Hydra's notation it may have a prefix: `+`, `++`, `~`, `workload.`.
     pub key: String,
     pub value: OverrideValue,
-    /// What errors and warnings name: a flag, an argument, or a file and line.
+    /// What errors and warnings name: a flag, an argument, or a file and line. It contains no secrets.
     pub origin: String,
 }
 
@@ -55,20 +56,32 @@ impl From<f64> for OverrideValue {
 impl Override {
     /// Sets a key to a typed value.
     pub fn new(key: &str, value: impl Into<OverrideValue>, origin: &str) -> Override {
-        Override { key: key.to_owned(), value: value.into(), origin: origin.to_owned() }
+        Override { key: key.to_owned(), value: value.into(), origin: secret::redact(origin) }
     }
 
     /// An argument in Hydra's notation: `KEY=VALUE`, `+KEY=VALUE`, `~KEY`.
-    pub fn hydra(argument: &str, origin: impl Into<String>) -> Override {
+    pub fn hydra(argument: &str, origin: impl AsRef<str>) -> Override {
         let (key, value) = match argument.split_once('=') {
             Some((key, value)) => (key, Some(value.to_owned())),
             None => (argument, None),
         };
-        Override { key: key.to_owned(), value: OverrideValue::Hydra(value), origin: origin.into() }
+        Override {
+            key: key.to_owned(),
+            value: OverrideValue::Hydra(value),
+            origin: secret::redact(origin.as_ref()),
+        }
     }
 
     fn is_typed(&self) -> bool {
         !matches!(self.value, OverrideValue::Hydra(_))
+    }
+}
+
+/// Secrets are left out.
+impl fmt::Debug for Override {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let change = secret::redact(&self.to_string());
+        f.debug_struct("Override").field("change", &change).field("origin", &self.origin).finish()
     }
 }
 
@@ -246,7 +259,10 @@ fn delete(
     if let Some(node) = node
         && node.value != found.node.value
     {
-        let what = format!("'{path}' is {}, not {}", found.node.value.found(), node.value.found());
+        let what = match secret::is_secret_key(found.row.key) {
+            true => format!("'{path}' has another value"),
+            false => format!("'{path}' is {}, not {}", found.node.value.found(), node.value.found()),
+        };
         problems.push(refuse(place, what).key(path).other("set here", found.node.place));
         return;
     }

@@ -17,6 +17,8 @@ pub enum ValueKind {
     /// The same, or 0, which turns something off. A number close to 0 would not do that.
     NumberOrZero(f64, f64),
     Text,
+    /// A text that no output shows.
+    Secret,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// `off`, `seed` or `random`; an unquoted `off` is YAML's `false`, which is accepted.
@@ -105,7 +107,7 @@ pub fn expected(kind: ValueKind) -> String {
         ValueKind::Integer(min, max) => format!("an integer {}", bounds(&min, &max, max >= table::COUNT)),
         ValueKind::Number(min, max) => format!("a number {}", bounds(&min, &max, max >= table::MOST)),
         ValueKind::NumberOrZero(min, max) => format!("0, or a number from {} to {}", shown(min), shown(max)),
-        ValueKind::Text => "a text".into(),
+        ValueKind::Text | ValueKind::Secret => "a text".into(),
         ValueKind::Choice(words) => format!("one of {}", words.join(", ")),
         ValueKind::Shuffle => "one of off, seed, random".into(),
         ValueKind::Integers(min) => format!("a list of integers of at least {min}"),

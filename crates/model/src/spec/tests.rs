@@ -58,7 +58,7 @@ fn another(row: &Row) -> &'static str {
                 "3.5"
             }
         }
-        (_, ValueKind::Text) => "other/word",
+        (_, ValueKind::Text | ValueKind::Secret) => "other/word",
         (_, ValueKind::Choice(words)) => words.iter().find(|word| **word != row.default).unwrap(),
         (_, ValueKind::Shuffle) => "seed",
         (_, ValueKind::Integers(_)) => "[3, 4]",
@@ -73,6 +73,7 @@ fn another(row: &Row) -> &'static str {
 fn refused(row: &Row) -> &'static str {
     match row.kind {
         ValueKind::Text
+        | ValueKind::Secret
         | ValueKind::Flag
         | ValueKind::LooseFlag
         | ValueKind::Integer(..)

@@ -59,6 +59,7 @@ fn yaml(setting: &Setting) -> String {
         Setting::Integer(number) => number.to_string(),
         Setting::Number(number) => format!("{number:?}"),
         Setting::Text(text) => quote(text),
+        Setting::Secret(secret) => quote(&secret.to_string()),
         Setting::Integers(items) => list(items.iter().map(i64::to_string)),
         Setting::Texts(items) => list(items.iter().map(|item| quote(item))),
         Setting::Time(time) => time.to_yaml(),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::order::{Permutation, mix};
+use crate::secret::is_secret_key;
 use crate::spec::{Override, canonical_key};
 
 /// The largest grid that is accepted.
@@ -27,6 +28,8 @@ pub enum GridError {
     MissingValue,
     #[error("the value {0} is given twice")]
     RepeatedValue(String),
+    #[error("{0} is a secret, and the values of a sweep are shown in its results; set it with --set")]
+    SecretKey(String),
     #[error("'{0}' is no number of ranks")]
     NotANumberOfRanks(String),
     /// The axis of this number has the key of an earlier one.
@@ -52,6 +55,9 @@ impl Axis {
         let key = key.strip_prefix("workload.").unwrap_or(key);
         if key.is_empty() || key.starts_with('~') {
             return Err(GridError::NotAKey(key.to_owned()));
+        }
+        if is_secret_key(key) {
+            return Err(GridError::SecretKey(key.to_owned()));
         }
         let values: Vec<String> = split(values).iter().map(|value| value.trim().to_owned()).collect();
         if values.iter().any(String::is_empty) {
@@ -272,6 +278,7 @@ mod tests {
                 "data_reader.read_threads is swept twice",
             ),
             (vec!["dataset.record_length=1", "dataset.record_length_bytes=2"], "is swept twice"),
+            (vec!["storage.storage_options.secret_access_key=a,b"], "secret_access_key is a secret"),
             (vec!["ranks=two"], "'two' is no number of ranks"),
             (vec![a.as_str(), b.as_str()], "101 x 101 cells; the most are 10000"),
         ] {

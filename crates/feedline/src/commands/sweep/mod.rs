@@ -11,6 +11,7 @@ use engine::host::Host;
 use engine::meter::{self, Monotonic};
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
+use model::secret::redact;
 use model::statistics;
 use model::study::grid::{Axis, GridError, SweepCell, SweepGrid, SweepRun};
 use model::units::{Nanos, megabytes_per_second};
@@ -75,7 +76,8 @@ pub fn sweep(flags: &SweepFlags) -> Ending {
 
 /// The grid of the `--over` arguments.
 fn grid(over: &[String]) -> Result<SweepGrid, Failure> {
-    let named = |argument: &str, error: GridError| Failure::usage(anyhow!("--over {argument}: {error}"));
+    let named =
+        |argument: &str, error: GridError| Failure::usage(anyhow!("--over {}: {error}", redact(argument)));
     let axes = over.iter().map(|argument| Axis::parse(argument).map_err(|error| named(argument, error)));
     SweepGrid::new(axes.collect::<Result<_, _>>()?).map_err(|error| match error {
         GridError::RepeatedKey { axis, .. } => named(&over[axis], error),
@@ -98,7 +100,7 @@ fn open(folder: &Path, header: &Header) -> Result<Journal, Failure> {
 
 fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<Header, Failure> {
     let hash = Sha256::digest(first.spec.to_yaml().as_bytes());
-    let set = flags.workload.set.iter().cloned();
+    let set = flags.workload.set.iter().map(|setting| redact(setting));
     Ok(Header {
         sweep: first.name().to_owned(),
         over: grid.axes().to_vec(),
@@ -188,7 +190,7 @@ impl SweepCommand<'_> {
     fn interrupted(&self, journal: &Journal) -> Failure {
         let mut command = "feedline".to_owned();
         for word in std::env::args().skip(1) {
-            command.push_str(&format!(" {}", quoted(&word)));
+            command.push_str(&format!(" {}", quoted(&redact(&word))));
         }
         if self.flags.output.is_none() {
             command.push_str(&format!(" --output {}", quoted(&self.folder.display().to_string())));

@@ -3,7 +3,7 @@
 
 use super::super::names::StorageType;
 use super::super::schema::Status::{Later, Used};
-use super::super::schema::ValueKind::{Choice, Flag, Integer, LooseFlag, Number, Text, Texts};
+use super::super::schema::ValueKind::{Choice, Flag, Integer, LooseFlag, Number, Secret, Text, Texts};
 use super::super::schema::{Row, Status, row};
 use super::{COUNT, LONGEST};
 
@@ -22,8 +22,8 @@ pub(super) const ROWS: &[Row] = &[
         OBJECTS,
         "pause after generating",
     ),
-    row("storage.storage_options.access_key_id", Text, "null", OBJECTS, "name of the account"),
-    row("storage.storage_options.secret_access_key", Text, "null", OBJECTS, "secret of the account"),
+    row("storage.storage_options.access_key_id", Secret, "null", OBJECTS, "name of the account"),
+    row("storage.storage_options.secret_access_key", Secret, "null", OBJECTS, "secret of the account"),
     row("storage.storage_options.endpoint_url", Text, "null", OBJECTS, "address of the server"),
     row("storage.storage_options.region", Text, "us-east-1", OBJECTS, "region of the bucket"),
     row("storage.storage_options.s3_force_path_style", LooseFlag, "false", OBJECTS, "bucket in the path"),
