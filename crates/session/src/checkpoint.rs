@@ -61,6 +61,8 @@ impl Saving<'_> {
             plan: self.plan,
             model: self.model,
             seed: content_seed(self.seed),
+            first_rank: 0,
+            ranks: self.plan.geometry.ranks,
             fast: open.fast.as_deref(),
             last: &*open.last,
             clock,

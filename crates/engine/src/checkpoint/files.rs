@@ -2,6 +2,7 @@
 //! tier, or read and check them. Memory use is that of the chunks in flight.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -39,11 +40,13 @@ impl Item {
     }
 }
 
-/// The files of a checkpoint in the order in which their transfers begin.
-pub(super) fn items(geometry: &Geometry) -> Vec<Item> {
+/// The files of some ranks in the order in which their transfers begin. Their numbers count the files of all ranks, so the
+/// content of a file does not depend on which ranks are saved together.
+pub(super) fn items(geometry: &Geometry, ranks: &Range<u64>) -> Vec<Item> {
     let files =
         (0..geometry.ranks).flat_map(|rank| geometry.files(rank).into_iter().map(move |file| (rank, file)));
-    let items = files.zip(0..).map(|((rank, file), number)| Item {
+    let own = files.zip(0..).filter(|((rank, _), _)| ranks.contains(rank));
+    let items = own.map(|((rank, file), number)| Item {
         number,
         rank,
         name: file.name,

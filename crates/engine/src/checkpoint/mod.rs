@@ -12,6 +12,7 @@ mod snapshot;
 mod tiers;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -71,12 +72,21 @@ pub struct Setup<'a> {
     /// The model's name, for manifests.
     pub model: &'a str,
     pub seed: u64,
+    /// The ranks whose files are saved and restored here. Other members of the run have tiers of their own.
+    pub first_rank: u64,
+    pub ranks: u64,
     /// The fast tier, if there is one, and the last tier.
     pub fast: Option<&'a dyn Tier>,
     pub last: &'a dyn Tier,
     pub clock: &'a dyn Clock,
     pub stop: &'a Stop,
     pub events: &'a Events,
+}
+
+impl Setup<'_> {
+    fn own_ranks(&self) -> Range<u64> {
+        self.first_rank..self.first_rank + self.ranks
+    }
 }
 
 /// Work for the background thread.
@@ -124,7 +134,9 @@ struct State {
 #[expect(missing_debug_implementations, reason = "holds a clock")]
 pub struct Checkpointer<'a> {
     setup: Setup<'a>,
+    /// The files of the ranks here, and the number of the first.
     items: Vec<Item>,
+    first_file: u64,
     state: Mutex<State>,
     changed: Condvar,
     /// Held while a complete checkpoint is read or removed.
@@ -146,9 +158,11 @@ pub fn keep<'a, T>(
     setup: Setup<'a>,
     work: impl FnOnce(&Checkpointer<'a>) -> T,
 ) -> Result<(T, Vec<Saved>), CheckpointError> {
+    let items = files::items(&setup.plan.geometry, &setup.own_ranks());
     let checkpointer = Checkpointer {
         setup,
-        items: files::items(&setup.plan.geometry),
+        first_file: items.iter().map(|item| item.number).min().unwrap_or(0),
+        items,
         state: Mutex::default(),
         changed: Condvar::new(),
         reading: Mutex::default(),
@@ -308,9 +322,18 @@ impl<'a> Checkpointer<'a> {
         matches!(self.setup.plan.schedule, Schedule::Alone { saves: 0, .. })
     }
 
-    /// Whether a checkpoint is of this run's model, with the same distribution and scale.
+    /// Whether a checkpoint is of this run's model, with the same distribution and scale, and of the same ranks.
     fn is_ours(&self, manifest: &CheckpointManifest) -> bool {
-        manifest.model == self.setup.model && manifest.geometry == self.setup.plan.geometry.digest()
+        let ranks = self.setup.own_ranks();
+        manifest.model == self.setup.model
+            && manifest.geometry == self.setup.plan.geometry.digest()
+            && manifest.files.len() == self.items.len()
+            && manifest.files.iter().all(|file| ranks.contains(&file.rank))
+    }
+
+    /// The place of a file in manifests and snapshots.
+    fn place(&self, item: &Item) -> usize {
+        (item.number - self.first_file) as usize
     }
 
     fn push(&self, job: BackgroundTask) {

@@ -15,7 +15,7 @@ use store::{Operation, Stored, Tier, TierFiles};
 use super::content::FileContent;
 use super::drain::listed;
 use super::files::{self, Hands, Item, TransferThreads};
-use super::{CheckpointError, Checkpointer, tiers};
+use super::{CheckpointError, Checkpointer, Setup, tiers};
 use crate::meter;
 
 /// What to restore, and how.
@@ -134,11 +134,15 @@ impl Checkpointer<'_> {
         Err(CheckpointError::Other { folder, there, asked })
     }
 
-    /// The files, each with the rank that reads it: with a shift, every rank reads the files of another one.
+    /// The files, each with the rank that reads it: with a shift, every rank reads the files of another rank here.
     fn shifted(&self, manifest: &CheckpointManifest) -> Vec<Item> {
-        let (ranks, shift) = (manifest.ranks.max(1), self.setup.plan.rank_shift);
+        let Setup { first_rank, ranks, plan, .. } = self.setup;
+        let (ranks, shift) = (ranks.max(1), plan.rank_shift);
         let mut items = listed(manifest);
-        items.iter_mut().for_each(|item| item.rank = (item.rank + ranks - shift % ranks) % ranks);
+        for item in &mut items {
+            item.number += self.first_file;
+            item.rank = first_rank + (item.rank - first_rank + ranks - shift % ranks) % ranks;
+        }
         files::in_turn(items)
     }
 

@@ -144,7 +144,7 @@ impl Checkpointer<'_> {
             .each(&self.items, |item, hands| work(item, &checkpoint.path(&item.name), hands))
             .inspect_err(|_| tier.abandon(&checkpoint))?;
         for end in &ended {
-            checkpoint.manifest.files[self.items[end.place].number as usize].crc32 = end.crc32;
+            checkpoint.manifest.files[self.place(&self.items[end.place])].crc32 = end.crc32;
         }
         self.book_ranks(moment, &ended, began);
         let end = ended.iter().map(|end| end.at).max().unwrap_or(began);

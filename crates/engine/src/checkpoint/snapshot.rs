@@ -106,7 +106,7 @@ impl Checkpointer<'_> {
         // Files are copied in the order in which the writers write them, so that a thread that waits for memory waits
         // for a file that is being written.
         let copied = self.threads().each(&self.items, |item, hands| {
-            let sender = senders[item.number as usize].lock().unwrap_or_else(PoisonError::into_inner).take();
+            let sender = senders[self.place(item)].lock().unwrap_or_else(PoisonError::into_inner).take();
             sender.map_or(Ok(()), |sender| self.copy_file(moment, item, &sender, hands))?;
             Ok((self.now(), 0))
         });
@@ -177,7 +177,7 @@ impl Checkpointer<'_> {
     ) -> Result<Nanos, CheckpointError> {
         let (last, threads) = (self.setup.last, self.background_threads());
         let written = self.fill(last, moment, began, &threads, |item, path, hands| {
-            let file = chunks[item.number as usize].lock().unwrap_or_else(PoisonError::into_inner);
+            let file = chunks[self.place(item)].lock().unwrap_or_else(PoisonError::into_inner);
             // No thread waits for these writes, so they are always made durable.
             files::write(&threads, last.files(), path, item.bytes, true, hands, |_, chunk, _| {
                 // The chunk leaves the pool when it is passed to the tier, which holds only a few.

@@ -66,6 +66,8 @@ impl Bench {
             plan: &self.plan,
             model: "test",
             seed: 7,
+            first_rank: 0,
+            ranks: self.plan.geometry.ranks,
             fast: self.fast.as_deref(),
             last: &*self.last,
             clock: &clock,

@@ -1,11 +1,17 @@
 //! Runs of several members: the same work gives the same result however the ranks are distributed, and when one member
 //! ends early, all end and name it.
 
+use std::path::Path;
+
+use model::checkpoint::manifest::{CheckpointManifest, Entry, MANIFEST};
+use model::checkpoint::{CheckpointPlan, Restored, SaveRequest, Saved, Scale};
 use model::digest::Digest;
-use store::{Null, Store};
+use model::spec::{self, Override, Source};
+use store::{Mode, Null, Selection, Store};
 
 use super::tests::{Slow, plan, with_rig};
 use super::*;
+use crate::checkpoint::{RestoreWish, Setup, keep};
 use crate::meter::FakeClock;
 use crate::world::threads::{Member, members};
 
@@ -194,4 +200,119 @@ fn a_member_that_panics_outside_a_phase_is_named() {
         assert!(caught.is_err());
     });
     assert_eq!(ended, ["the run was not started: member 2 failed: its thread panicked"; 2]);
+}
+
+/// Checkpoints after every second step, of as many files as there are ranks or more.
+fn checkpoint_plan(mode: &str, ranks: u64) -> CheckpointPlan {
+    let text = "
+framework: pytorch
+model:
+  type: transformer
+  num_layers: 2
+  parallelism: {zero_stage: 3}
+  transformer: {vocab_size: 1000, hidden_size: 64, ffn_hidden_size: 128, num_attention_heads: 8, num_kv_heads: 8}
+dataset: {format: npz}
+workflow: {checkpoint: true}
+checkpoint: {steps_between_checkpoints: 2, fsync: true, chunk_size: 65536}
+";
+    let mode = Override::new("checkpoint.mode_of_save", mode, "test");
+    let spec = spec::read(Source { name: "test", text }, &[mode]).unwrap().spec;
+    let last = Selection::named("posix", Mode::default()).unwrap().plan();
+    let request = SaveRequest { ranks, scale: Scale::WHOLE, last, fast: None };
+    CheckpointPlan::resolve(&spec, &request).unwrap().unwrap()
+}
+
+/// Trains with checkpoints in several members, each with a folder of its own, restores the newest, and returns the
+/// members' ledgers.
+fn run_with_checkpoints(plan: &TrainingPlan, saves: &CheckpointPlan, count: u64, root: &Path) -> Vec<Ledger> {
+    let one = |world: Member| {
+        let (clock, stop) = (FakeClock::default(), &patient(1, 20_000)[0]);
+        let folder = root.join(world.member().to_string());
+        let last = Selection::named("posix", Mode::default()).unwrap().tier(&folder).unwrap();
+        with_rig(plan, &Null, &clock, stop, |rig| {
+            let ranks = world.ranks();
+            let setup = Setup {
+                plan: saves,
+                model: "test",
+                seed: 7,
+                first_rank: ranks.start,
+                ranks: ranks.end - ranks.start,
+                fast: None,
+                last: &*last,
+                clock: &clock,
+                stop,
+                events: rig.events,
+            };
+            let work = |checkpointer: &checkpoint::Checkpointer<'_>| {
+                let checkpoints = Some(checkpointer);
+                let mut ledger = train(&Rig { world: &world, checkpoints, ..*rig }).unwrap();
+                ledger.checkpoints.restores.push(checkpointer.restore(RestoreWish::default()).unwrap());
+                ledger
+            };
+            let (mut ledger, saved) = keep(setup, work).unwrap();
+            ledger.checkpoints.saves = saved;
+            ledger
+        })
+    };
+    let one = &one;
+    std::thread::scope(|scope| {
+        let threads = members(count, plan.ranks()).into_iter().map(|world| scope.spawn(move || one(world)));
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// The files of all checkpoints of all members.
+fn saved_files(root: &Path) -> Vec<(String, Entry)> {
+    let mut files = Vec::new();
+    for member in std::fs::read_dir(root).unwrap() {
+        for folder in std::fs::read_dir(member.unwrap().path()).unwrap() {
+            let Ok(text) = std::fs::read_to_string(folder.unwrap().path().join(MANIFEST)) else { continue };
+            let manifest = CheckpointManifest::from_text(&text).unwrap();
+            files.extend(manifest.files.into_iter().map(|file| (manifest.moment.folder(), file)));
+        }
+    }
+    files.sort_by_key(|(moment, file)| (moment.clone(), file.rank, file.name.clone()));
+    files
+}
+
+#[test]
+fn checkpoints_of_members_add_up_to_those_of_one_member() {
+    let save = |save: &Saved| (save.moment, save.serial, save.bytes, save.files, save.is_complete());
+    let restore =
+        |one: &Restored| (one.moment, one.bytes, one.files, one.verified_bytes, one.failure.clone());
+    let plan = plan(&["dataset.num_files_train=200"], 8, &Null);
+    for mode in ["direct", "async"] {
+        let saves = checkpoint_plan(mode, 8);
+        let folder = tempfile::tempdir().unwrap();
+        let mut sums = Vec::new();
+        for count in [1, 2, 4] {
+            let root = folder.path().join(count.to_string());
+            let ledgers = run_with_checkpoints(&plan, &saves, count, &root);
+            for (member, ledger) in (0..).zip(&ledgers) {
+                let own =
+                    crate::world::ranks_of(member, count, 8).map(|rank| saves.geometry.rank_bytes(rank));
+                let own: u64 = own.sum();
+                let seen = &ledger.checkpoints;
+                assert!(seen.saves.iter().all(|save| save.bytes == own), "member {member}: {:?}", seen.saves);
+                assert!(seen.restores.iter().all(|one| one.bytes == own), "{:?}", seen.restores);
+            }
+            let sum = ledgers.into_iter().fold(Ledger::default(), |mut sum, ledger| {
+                sum += ledger;
+                sum
+            });
+            assert_eq!(sum.faults(), [], "{count} members, {mode}");
+            assert!(sum.checkpoints.saves.iter().all(|save| save.troubles.is_empty()));
+            let seen = &sum.checkpoints;
+            sums.push((
+                seen.saves.iter().map(save).collect::<Vec<_>>(),
+                seen.restores.iter().map(restore).collect::<Vec<_>>(),
+                saved_files(&root),
+                (1..=2).map(|epoch| sum.total(epoch, Phase::Train).digest).collect::<Vec<_>>(),
+            ));
+        }
+        assert_eq!(sums[0].0.len(), 4, "two in each epoch of five steps");
+        assert_eq!(sums[0].2.len() as u64, 4 * saves.geometry.file_count());
+        assert!(sums[1] == sums[0] && sums[2] == sums[0], "{mode}: {sums:#?}");
+    }
 }
