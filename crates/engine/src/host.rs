@@ -49,20 +49,23 @@ impl Host {
         }
     }
 
-    /// Memory that this process and the page cache can still use without swapping; reclaimable cache counts as free.
-    pub fn room() -> Option<Room> {
+    /// Memory that this process and the page cache can still use without swapping, at most what the host has.
+    /// Reclaimable cache counts as free.
+    pub fn room(&self) -> Option<Room> {
+        let whole = Room { bytes: self.memory_bytes, limit: self.memory_limit.clone() };
+        let whole = Some(whole).filter(|whole| whole.bytes > 0);
         let meminfo = pairs("/proc/meminfo");
         let host = kib(&meminfo, "MemAvailable").map(|bytes| Room { bytes, limit: None });
         let of_groups = memory_limits(u64::MAX).into_iter().map(|limit| Room {
             bytes: limit.unused,
             limit: Some(limited("memory", Bytes(limit.bytes), &limit.group)),
         });
-        host.into_iter().chain(of_groups).min_by_key(|room| room.bytes)
+        host.into_iter().chain(of_groups).chain(whole).min_by_key(|room| room.bytes)
     }
 
     /// The part of it that this process itself may use.
-    pub fn own_room() -> Option<Room> {
-        Host::room().into_iter().chain(resource_limits()).min_by_key(|room| room.bytes)
+    pub fn own_room(&self) -> Option<Room> {
+        self.room().into_iter().chain(resource_limits()).min_by_key(|room| room.bytes)
     }
 }
 
@@ -310,8 +313,10 @@ mod tests {
         let host = Host::look();
         assert!(host.cores > 0 && host.memory_bytes > 1 << 20 && !host.name.is_empty());
         assert!(peak_rss_bytes().is_some_and(|bytes| bytes > 1 << 20));
-        assert!(Host::room().is_some_and(|room| room.bytes > 0));
-        assert!(Host::own_room().is_some_and(|room| room.bytes > 0));
+        assert!(host.room().is_some_and(|room| room.bytes > 0));
+        assert!(host.own_room().is_some_and(|room| room.bytes > 0));
+        let small = Host { memory_bytes: 4096, ..host };
+        assert_eq!(small.own_room().map(|room| room.bytes), Some(4096), "never more than there is");
         let seen = seen_since(HostCounts::read());
         assert_eq!((seen.readings, seen.kernels.len()), (1, 1));
         assert!(seen.foreign_ticks <= seen.ticks, "{seen:?}");

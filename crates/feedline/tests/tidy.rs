@@ -281,6 +281,78 @@ fn there_is_one_clock() {
     none("time is read in engine/src/meter.rs only", &found);
 }
 
+/// Reads of facts about the host, which decide what can run on it: memory, cores, limits, names, boots.
+const HOST_FACTS: [&str; 14] = [
+    "Host::look",
+    "HostCounts",
+    "host::seen_since",
+    "host::cores",
+    "host::boot_id",
+    ".own_room(",
+    "host.room(",
+    "available_parallelism",
+    "sched_getaffinity",
+    "uname()",
+    "sysinfo(",
+    "/proc/meminfo",
+    "/proc/cpuinfo",
+    "/random/boot_id",
+];
+
+/// Where the crates below `session` may read one: where they are defined, and what a run records or has to know at the
+/// moment it happens.
+const READS_HOST_FACTS: [(&str, &str); 5] = [
+    ("crates/engine/src/host.rs", "defines them"),
+    ("crates/engine/src/generate/claim.rs", "records the boot in which files were written and not flushed"),
+    ("crates/engine/src/checkpoint/save.rs", "records the CPU time that there was during a save"),
+    ("crates/engine/src/waits/progress.rs", "watches whether the kernel writes dirty pages"),
+    ("crates/engine/src/train.rs", "the plan leaves the number of preprocessing threads to the host"),
+];
+
+/// The lines of the crates below `session` that read facts about the host without being listed.
+fn host_facts(files: &[File]) -> Vec<String> {
+    let lower = ["model", "format", "store", "engine"].map(|name| format!("crates/{name}/"));
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| lower.iter().any(|folder| file.path.starts_with(folder))) {
+        if READS_HOST_FACTS.iter().all(|(path, _)| *path != file.path) {
+            let reads = |line: &str| {
+                let code = line.split("//").next().unwrap();
+                HOST_FACTS.iter().any(|fact| code.contains(fact))
+            };
+            found.extend(File::lines_where(file.code(), &file.path, reads));
+        }
+    }
+    found
+}
+
+#[test]
+fn only_session_and_front_ends_read_host_facts() {
+    let files = sources();
+    none("facts about the host are read by session and front ends, and passed on", &host_facts(&files));
+    for (path, why) in READS_HOST_FACTS {
+        let file = files.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("{path} is gone"));
+        let reads = HOST_FACTS.iter().any(|fact| file.code().contains(fact));
+        assert!(reads && !why.is_empty(), "{path} reads none: take it off the list");
+    }
+}
+
+#[test]
+fn the_host_fact_scan_sees_reads() {
+    let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
+    let reads = "use crate::host;\nlet room = host.own_room();\n// host::cores is not read here\n";
+    let found = host_facts(&[
+        file("crates/engine/src/loader/queue.rs", reads),
+        file("crates/store/src/posix.rs", "let host = Host::look();\n"),
+        file("crates/engine/src/host.rs", reads),
+        file("crates/session/src/check.rs", reads),
+    ]);
+    let expected = [
+        "crates/engine/src/loader/queue.rs:2: let room = host.own_room();",
+        "crates/store/src/posix.rs:1: let host = Host::look();",
+    ];
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn nothing_is_left_for_later() {
     // Put together here, so that this file does not find itself.

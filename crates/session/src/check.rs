@@ -1,5 +1,6 @@
 //! Whether a settled run can succeed here and now: on this host, with this data set.
 
+use engine::World;
 use engine::generate::read_manifest;
 use engine::host::Host;
 use format::Arithmetic;
@@ -11,11 +12,16 @@ use crate::backend::check_storage;
 use crate::error::Error;
 use crate::folder::{check_folder, quoted};
 use crate::listing;
+use crate::members::{agree, patience};
 use crate::settle::{Settled, Trainer};
 
 impl Settled<'_> {
-    /// Checks that this host can execute the settled plan or a variant of it.
-    pub fn check_host(&self, plan: &Plan) -> Result<(), Error> {
+    /// Checks that the hosts of all members can execute the settled plan or a variant of it.
+    pub fn check_host(&self, plan: &Plan, world: &dyn World) -> Result<(), Error> {
+        agree(self.check_this_host(plan), world, &patience(&self.asked))
+    }
+
+    fn check_this_host(&self, plan: &Plan) -> Result<(), Error> {
         check_storage(&self.asked.spec)?;
         if let Some(trainer) = self.trainer(plan) {
             trainer.check_folder_and_store()?;
@@ -26,18 +32,16 @@ impl Settled<'_> {
         match &plan.training {
             Some(training) => {
                 engine::check_cache(training).map_err(Error::Cache)?;
-                check_memory(training)
+                check_memory(training, self.host)
             }
-            None => check_memory_to_save(plan),
+            None => check_memory_to_save(plan, self.host),
         }
     }
 
-    /// Checks a few files of the data set. A data set that will be generated need not exist.
-    pub fn check_data(&self) -> Result<(), Error> {
-        match self.trainer(&self.plan) {
-            Some(trainer) => trainer.check_data(),
-            None => Ok(()),
-        }
+    /// Checks that every member finds a few files of the data set. A data set that will be generated need not exist.
+    pub fn check_data(&self, world: &dyn World) -> Result<(), Error> {
+        let here = self.trainer(&self.plan).map_or(Ok(()), |trainer| trainer.check_data());
+        agree(here, world, &patience(&self.asked))
     }
 }
 
@@ -61,9 +65,7 @@ impl Trainer<'_> {
     /// Checks that the folders of a catalog have not changed since it was made.
     pub(crate) fn check_catalog(&self) -> Result<(), Error> {
         match &self.reading.catalog {
-            Some((opened, _)) if self.holds_files() => {
-                listing::check_unchanged(opened, 2 * self.settled.host.cores)
-            }
+            Some((opened, _)) if self.holds_files() => listing::check_unchanged(opened),
             _ => Ok(()),
         }
     }
@@ -128,23 +130,23 @@ impl Trainer<'_> {
 }
 
 /// Checks that the plan fits into the memory that is free now.
-fn check_memory(plan: &TrainingPlan) -> Result<(), Error> {
+fn check_memory(plan: &TrainingPlan, host: &Host) -> Result<(), Error> {
     let needed = plan.estimate.memory_bytes;
     let phases = std::iter::once(&plan.train).chain(plan.eval.as_ref().map(|eval| &eval.phase));
     let warm = phases.filter_map(|phase| plan.warm_bytes(phase)).max().unwrap_or(0).saturating_add(needed);
-    if let Some(room) = Host::own_room().filter(|room| room.bytes < needed) {
+    if let Some(room) = host.own_room().filter(|room| room.bytes < needed) {
         let largest = plan.estimate.largest_memory().cloned();
         return Err(Error::TooLittleMemory { needed, room, largest });
     }
-    match Host::room().filter(|room| room.bytes < warm) {
+    match host.room().filter(|room| room.bytes < warm) {
         Some(room) => Err(Error::TooLittleMemoryToWarm { needed: warm, room }),
         None => Ok(()),
     }
 }
 
-fn check_memory_to_save(plan: &Plan) -> Result<(), Error> {
+fn check_memory_to_save(plan: &Plan, host: &Host) -> Result<(), Error> {
     let needed = plan.memory_bytes();
-    match Host::own_room().filter(|room| room.bytes < needed) {
+    match host.own_room().filter(|room| room.bytes < needed) {
         Some(room) => Err(Error::TooLittleMemoryToSave { needed, room }),
         None => Ok(()),
     }

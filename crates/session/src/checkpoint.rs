@@ -1,8 +1,9 @@
 //! Saves and restores checkpoints, on their own and during training.
 
 use engine::checkpoint::{self, Setup};
-use engine::meter::{self, Clock, Monotonic};
-use engine::{Events, Rig, Stop};
+use engine::meter::{Clock, Monotonic};
+use engine::world::entropy;
+use engine::{Events, Rig, Stop, World};
 use model::checkpoint::{CheckpointPlan, Schedule};
 use model::ledger::Ledger;
 use model::order::mix;
@@ -27,11 +28,11 @@ pub(crate) struct Saving<'a> {
 
 impl Saving<'_> {
     /// Saves and restores without training; returns the time that it took, too.
-    pub(crate) fn alone(&self, stop: &Stop) -> Result<(Ledger, Nanos), Error> {
+    pub(crate) fn alone(&self, world: &dyn World, stop: &Stop) -> Result<(Ledger, Nanos), Error> {
         let (open, clock) = (self.tiers.open(None)?, Monotonic::new());
         let goal = Goal { what: "checkpoints", unit: Unit::Files, total: files(self.plan) };
         let (ledger, span) = observed(self.observer, goal, |events| {
-            self.with_setup(&open, &clock, stop, events, checkpoint::alone)
+            Ok::<Ledger, Error>(checkpoint::alone(self.setup(&open, world, &clock, stop, events)?)?)
         });
         Ok((observe(ledger?, self.tiers, &open), span))
     }
@@ -39,30 +40,32 @@ impl Saving<'_> {
     /// Trains and saves checkpoints meanwhile.
     pub(crate) fn beside(&self, trainer: &Trainer<'_>, rig: &Rig<'_>) -> Result<Ledger, Error> {
         let open = self.tiers.open(Some((&trainer.selection.text(), rig.store)))?;
-        let (trained, saves) = self.with_setup(&open, rig.clock, rig.stop, rig.events, |setup| {
-            checkpoint::keep(setup, |checkpointer| {
-                engine::train(&Rig { checkpoints: Some(checkpointer), ..*rig })
-            })
+        let setup = self.setup(&open, rig.world, rig.clock, rig.stop, rig.events)?;
+        let (trained, saves) = checkpoint::keep(setup, |checkpointer| {
+            engine::train(&Rig { checkpoints: Some(checkpointer), ..*rig })
         })?;
         let mut ledger = trained.map_err(Error::Cache)?;
         ledger.checkpoints.saves = saves;
         Ok(observe(ledger, self.tiers, &open))
     }
 
-    fn with_setup<T>(
-        &self,
-        open: &OpenTiers,
-        clock: &dyn Clock,
-        stop: &Stop,
-        events: &Events,
-        work: impl FnOnce(Setup<'_>) -> T,
-    ) -> T {
-        work(Setup {
+    /// What this member saves and restores with. The seed of what is saved is a new one in every run, so that an
+    /// earlier checkpoint is not taken for one of this run, and the same at all members.
+    fn setup<'s>(
+        &'s self,
+        open: &'s OpenTiers,
+        world: &dyn World,
+        clock: &'s dyn Clock,
+        stop: &'s Stop,
+        events: &'s Events,
+    ) -> Result<Setup<'s>, Error> {
+        let ranks = world.ranks();
+        Ok(Setup {
             plan: self.plan,
             model: self.model,
-            seed: content_seed(self.seed),
-            first_rank: 0,
-            ranks: self.plan.geometry.ranks,
+            seed: mix(self.seed, entropy(world, stop).map_err(Error::Member)?),
+            first_rank: ranks.start,
+            ranks: ranks.end - ranks.start,
             fast: open.fast.as_deref(),
             last: &*open.last,
             clock,
@@ -70,12 +73,6 @@ impl Saving<'_> {
             events,
         })
     }
-}
-
-/// The seed of the saved content. It differs in every run, so that a checkpoint of an earlier run cannot pass for one
-/// of this run.
-fn content_seed(seed: u64) -> u64 {
-    mix(seed, meter::entropy())
 }
 
 /// The total number of files to write or read.

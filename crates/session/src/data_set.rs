@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::generate::{Generated, Generation};
 use engine::host::Host;
-use engine::{Stop, catalog};
+use engine::{Stop, World, catalog};
 use format::{Arithmetic, Format};
 use model::plan::Data;
 use model::spec::Spec;
@@ -15,6 +15,7 @@ use crate::ask::Asked;
 use crate::backend::{check_storage, format_of};
 use crate::error::Error;
 use crate::folder::{check_folder, make_folder};
+use crate::listing::listing_threads;
 use crate::observe::{Goal, Observer, Unit, observed};
 use crate::settle::{Settled, resolve};
 
@@ -66,7 +67,12 @@ fn check(asked: &Asked) -> Result<Box<dyn Format>, Error> {
 impl<'a> Settled<'a> {
     /// Writes the missing files, if requested. The lengths of compressed files are known only then, so the plan is made
     /// again.
-    pub fn make_data(self, observer: &dyn Observer, stop: &Stop) -> Result<Settled<'a>, Error> {
+    pub fn make_data(
+        self,
+        world: &dyn World,
+        observer: &dyn Observer,
+        stop: &Stop,
+    ) -> Result<Settled<'a>, Error> {
         let Some((plan, reading)) = self.plan.training.as_ref().zip(self.reading.as_ref()) else {
             return Ok(self);
         };
@@ -81,9 +87,9 @@ impl<'a> Settled<'a> {
         if plan.data.exact {
             return Ok(self);
         }
-        let settled = resolve(self.asked, self.selection, self.host, false)?;
-        settled.check_host(&settled.plan)?;
-        settled.check_data()?;
+        let settled = resolve(self.asked, self.selection, (self.host, self.facts), false)?;
+        settled.check_host(&settled.plan, world)?;
+        settled.check_data(world)?;
         Ok(settled)
     }
 }
@@ -114,7 +120,8 @@ impl Writing<'_> {
     /// The lengths of compressed files are known only after writing: a catalog stores them for readers.
     fn list(&self, folder: &Path) -> Result<(), Error> {
         let suffix = format!(".{}", self.format.suffix()).into_bytes();
-        let options = catalog::Options { suffixes: vec![suffix], ..catalog::Options::default() };
+        let (threads, suffixes) = (listing_threads(), vec![suffix]);
+        let options = catalog::Options { threads, suffixes, ..catalog::Options::default() };
         let goal = Goal { what: "listing", unit: Unit::Files, total: 0 };
         let (outcome, _) =
             observed(self.observer, goal, |events| catalog::scan(folder, &options, self.stop, events));

@@ -8,6 +8,7 @@ use engine::catalog::ScanError;
 use engine::checkpoint::CheckpointError;
 use engine::generate::GenerateError;
 use engine::host::Room;
+use engine::world::{Cause, Ended};
 use format::FormatError;
 use model::catalog::CatalogError;
 use model::checkpoint::Scale;
@@ -181,6 +182,8 @@ pub enum Error {
     TooFewSteps { steps: u64, needed: u64, warm_up: u64 },
     #[error("the runs are too short to measure; raise --steps")]
     TooShortToMeasure,
+    #[error("the run was not started: {0}")]
+    Member(Ended),
     #[error("interrupted")]
     Interrupted,
     #[error("interrupted in the {0}")]
@@ -240,7 +243,8 @@ impl Error {
             Error::Cache(Refused::Stuck(_)) | Error::Checkpoint(CheckpointError::Interrupted) => {
                 ErrorKind::Incomplete
             }
-            Error::Cache(_) | Error::Checkpoint(_) => ErrorKind::Refused,
+            Error::Member(Ended { cause: Cause::Stopped, .. }) => ErrorKind::Incomplete,
+            Error::Cache(_) | Error::Checkpoint(_) | Error::Member(_) => ErrorKind::Refused,
             Error::Listing(_)
             | Error::Stopped { .. }
             | Error::TooShortToMeasure

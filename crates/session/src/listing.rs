@@ -15,6 +15,11 @@ use crate::error::Error;
 /// The setting that ignores a catalog next to the data.
 pub(crate) const OFF: &str = "off";
 
+/// Threads that list a data set when the user names no number: they mostly wait for metadata.
+pub fn listing_threads() -> usize {
+    2 * engine::host::cores() as usize
+}
+
 /// Opens the catalog that the workload names, or the one next to the data. `beside` says whether to look there.
 pub(crate) fn open(asked: &Asked, folder: &Path, beside: bool) -> Result<Option<Opened>, Error> {
     let path = match asked.spec.dataset.catalog.as_deref() {
@@ -67,8 +72,8 @@ fn bytes_of(opened: &Opened, first: u64, files: u64) -> Result<u64, Error> {
 }
 
 /// Checks that the folders of a catalog have not changed.
-pub(crate) fn check_unchanged(opened: &Opened, threads: u64) -> Result<(), Error> {
-    let changes = opened.changes(threads as usize, &Stop::default()).map_err(Error::Catalog)?;
+pub(crate) fn check_unchanged(opened: &Opened) -> Result<(), Error> {
+    let changes = opened.changes(listing_threads(), &Stop::default()).map_err(Error::Catalog)?;
     if changes.is_empty() {
         return Ok(());
     }

@@ -96,7 +96,7 @@ type Seen = (Ledger, Nanos);
 
 fn save(settled: &Settled<'_>, task: &Task<'_>) -> Result<Seen, Error> {
     let Some(saving) = saving(settled, task) else { return Ok(Seen::default()) };
-    saving.alone(task.stop)
+    saving.alone(task.world, task.stop)
 }
 
 /// The checkpoints of the task's plan.

@@ -3,10 +3,9 @@
 
 use std::path::Path;
 
-use engine::Files;
 use engine::catalog::Opened;
 use engine::host::Host;
-use engine::meter;
+use engine::{Files, World};
 use format::{Arithmetic, Format};
 use model::location::Location;
 use model::plan::{Listed, Measure, Plan, Request, TrainingPlan};
@@ -16,6 +15,7 @@ use crate::ask::{Asked, Generate};
 use crate::backend::{format_of, select};
 use crate::error::Error;
 use crate::listing::{self, Slice};
+use crate::members::{SharedFacts, patience};
 use crate::tiers::Tiers;
 
 /// All decisions that are made before a run starts.
@@ -26,6 +26,7 @@ pub struct Settled<'a> {
     /// The backend with all its options.
     pub selection: Selection,
     pub host: &'a Host,
+    pub(crate) facts: SharedFacts,
     pub(crate) reading: Option<Reading>,
     /// Where checkpoints go, if any are saved.
     pub(crate) tiers: Option<Tiers>,
@@ -42,21 +43,22 @@ pub(crate) struct Reading {
     pub(crate) generates: bool,
 }
 
-/// Settles a workload on a host.
-pub fn settle(asked: Asked, host: &Host) -> Result<Settled<'_>, Error> {
+/// Settles a workload on this host, which is one of the world's. All members of the world get the same plan.
+pub fn settle<'a>(asked: Asked, host: &'a Host, world: &dyn World) -> Result<Settled<'a>, Error> {
+    let facts = SharedFacts::share(host, world, &patience(&asked))?;
     let selection = select(&asked.spec, asked.ask.store.as_deref())?;
     let generates = match asked.ask.generate {
         Generate::AsWorkload => asked.spec.workflow.generate_data,
         Generate::Missing => true,
         Generate::Never => false,
     };
-    resolve(asked, selection, host, generates)
+    resolve(asked, selection, (host, facts), generates)
 }
 
 pub(crate) fn resolve(
     mut asked: Asked,
     selection: Selection,
-    host: &Host,
+    (host, facts): (&Host, SharedFacts),
     generates: bool,
 ) -> Result<Settled<'_>, Error> {
     let generates = generates && selection.plan().holds_files;
@@ -71,11 +73,11 @@ pub(crate) fn resolve(
         workload: asked.name(),
         ranks: asked.ranks(),
         hosts: asked.ask.hosts,
-        host_memory_bytes: asked.ask.host_memory.map_or(host.memory_bytes, |memory| memory.0),
-        cores: host.cores,
+        host_memory_bytes: asked.ask.host_memory.map_or(facts.memory_bytes, |memory| memory.0),
+        cores: facts.cores,
         store: &store,
         memory: asked.ask.memory.map(|bytes| bytes.0),
-        entropy: meter::entropy(),
+        entropy: facts.entropy,
         measure: arithmetic.as_ref().map(|arithmetic| arithmetic as &dyn Measure),
         listed: listed.map(|(_, listed)| listed),
     };
@@ -84,7 +86,7 @@ pub(crate) fn resolve(
         asked.warn_of("workflow.checkpoint", "this command saves no checkpoints");
     }
     asked.warn_of_idle_keys(&plan);
-    Ok(Settled { asked, plan, selection, host, reading, tiers })
+    Ok(Settled { asked, plan, selection, host, facts, reading, tiers })
 }
 
 fn read(asked: &Asked, selection: &Selection, generates: bool) -> Result<Reading, Error> {

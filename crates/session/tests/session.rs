@@ -45,9 +45,9 @@ fn is_complete(ledger: &Ledger, host: &Host) {
 #[test]
 fn training_on_the_null_backend_returns_a_complete_ledger() {
     let host = Host::look();
-    let settled = settle(ask(TRAINING, "null", &[]).read().unwrap(), &host).unwrap();
-    settled.check_host(&settled.plan).unwrap();
-    settled.check_data().unwrap();
+    let settled = settle(ask(TRAINING, "null", &[]).read().unwrap(), &host, &Solo::new(2)).unwrap();
+    settled.check_host(&settled.plan, &Solo::new(2)).unwrap();
+    settled.check_data(&Solo::new(2)).unwrap();
     let ledger = run(&settled, &settled.plan, true).unwrap();
     is_complete(&ledger, &host);
     assert!(ledger.first_batch_ns.is_some());
@@ -70,8 +70,8 @@ fn generated_data_a_calibration_and_checkpoints_are_part_of_a_run() {
         generate: Generate::Missing,
         ..ask(TRAINING, "posix", &settings)
     };
-    let settled = settle(ask.read().unwrap(), &host).unwrap();
-    let settled = settled.make_data(&Silent, &Stop::default()).unwrap();
+    let settled = settle(ask.read().unwrap(), &host, &Solo::new(2)).unwrap();
+    let settled = settled.make_data(&Solo::new(2), &Silent, &Stop::default()).unwrap();
     let ledger = run(&settled, &settled.plan, true).unwrap();
     is_complete(&ledger, &host);
     assert!(ledger.calibration.is_some());
@@ -89,9 +89,9 @@ fn generated_data_a_calibration_and_checkpoints_are_part_of_a_run() {
 fn checkpoints_without_training_return_a_complete_ledger() {
     let (host, folder) = (Host::look(), tempfile::tempdir().unwrap());
     let saves = format!("checkpoint.checkpoint_folder={}", folder.path().display());
-    let settled = settle(ask(CHECKPOINTS, "posix", &[&saves]).read().unwrap(), &host).unwrap();
+    let settled = settle(ask(CHECKPOINTS, "posix", &[&saves]).read().unwrap(), &host, &Solo::new(2)).unwrap();
     assert!(settled.plan.training.is_none());
-    settled.check_host(&settled.plan).unwrap();
+    settled.check_host(&settled.plan, &Solo::new(2)).unwrap();
     let ledger = run(&settled, &settled.plan, true).unwrap();
     is_complete(&ledger, &host);
     assert_eq!((ledger.checkpoints.saves.len(), ledger.checkpoints.restores.len()), (2, 1));
@@ -102,7 +102,7 @@ fn checkpoints_without_training_return_a_complete_ledger() {
 #[test]
 fn errors_have_a_message_and_a_kind() {
     let host = Host::look();
-    let refuse = |ask: Ask| match ask.read().and_then(|asked| settle(asked, &host)) {
+    let refuse = |ask: Ask| match ask.read().and_then(|asked| settle(asked, &host, &Solo::new(2))) {
         Ok(_) => panic!("it was settled"),
         Err(error) => error,
     };
@@ -121,8 +121,8 @@ fn errors_have_a_message_and_a_kind() {
         how_to_generate: "generate it".to_owned(),
         ..ask(TRAINING, "posix", &[])
     };
-    let settled = settle(missing.read().unwrap(), &host).unwrap();
-    let error = settled.check_data().unwrap_err();
+    let settled = settle(missing.read().unwrap(), &host, &Solo::new(2)).unwrap();
+    let error = settled.check_data(&Solo::new(2)).unwrap_err();
     assert!(matches!(error, Error::NoDataSet { .. }) && error.kind() == ErrorKind::Refused, "{error}");
     assert!(error.to_string().ends_with("\ngenerate it"), "{error}");
 }

@@ -74,7 +74,7 @@ pub fn changed_folders<B: AsRef<[u8]> + Sync>(
             }
         };
         // This thread works, too, so a thread that cannot be started is not an error.
-        for _ in 1..super::threads(threads).min(catalog.folder_count().div_ceil(STRIDE)) {
+        for _ in 1..threads.min(catalog.folder_count().div_ceil(STRIDE)) {
             let _ = std::thread::Builder::new().name("checker".to_owned()).spawn_scoped(scope, work);
         }
         work();

@@ -35,7 +35,7 @@ pub(crate) const FILE: &str = "catalog";
 /// How to list.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Threads that list; 0 for twice the number of cores, as they mostly wait for metadata.
+    /// Threads that list, at least one. They mostly wait for metadata, so more than there are cores pay off.
     pub threads: usize,
     /// List only files whose name ends in one of these; all if there are none.
     pub suffixes: Vec<Vec<u8>>,
@@ -181,7 +181,7 @@ fn scan_listing(
     let identity = Identity::of(listing, root, &suffixes)?;
     let (journal, finished) = Journal::open(place.folder.below(".")?, place.beside(".partial"), &identity)?;
     let known = Known { finished, catalog: before.map(|opened| opened.catalog) };
-    let threads = threads(options.threads);
+    let threads = options.threads.max(1);
     let task = walk::Task { listing, root_path: root, suffixes: &suffixes, threads, stop, events };
     let counts = walk::Walk::new(task, &known, &journal).run()?;
     let new = place.beside(".new");
@@ -220,13 +220,6 @@ fn suffixes(options: &Options, before: Option<&Opened>) -> Result<Vec<Vec<u8>>, 
         }
         Some(before) => Err(ScanError::OtherSuffixes(before.path.clone())),
         None => Ok(asked),
-    }
-}
-
-fn threads(asked: usize) -> usize {
-    match asked {
-        0 => crate::host::cores() as usize * 2,
-        asked => asked,
     }
 }
 

@@ -51,7 +51,7 @@ fn list(flags: &CatalogFlags, stop: &Stop) -> Ending {
 }
 
 fn threads(flags: &CatalogFlags) -> usize {
-    flags.threads.map_or(0, usize::from)
+    flags.threads.map_or_else(session::listing_threads, usize::from)
 }
 
 /// The path of the catalog.

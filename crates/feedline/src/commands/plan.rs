@@ -1,6 +1,7 @@
 //! `feedline plan`: what a run would read, and the time and memory it needs. It reads the host's memory size and the
 //! disk's free space, but no data.
 
+use engine::Solo;
 use engine::host::Host;
 use model::location::Location;
 use model::units::Bytes;
@@ -25,7 +26,9 @@ pub fn plan(flags: &PlanFlags) -> Ending {
         ..ask(&flags.workload, flags.overrides(), flags.data_dir.as_deref())?
     };
     let host = Host::look();
-    let settled = settle(read(ask)?, &host)?;
+    let asked = read(ask)?;
+    let world = Solo::new(asked.ranks());
+    let settled = settle(asked, &host, &world)?;
     let warnings = &settled.asked.warnings;
     let report = PlanReport {
         plan: &settled.plan,

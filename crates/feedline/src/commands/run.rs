@@ -27,20 +27,21 @@ pub fn run(flags: &RunFlags) -> Ending {
     check_advice(flags, &asked)?;
     let results = results_folder(flags.results_dir.as_deref(), &asked.spec);
     let host = Host::look();
-    let settled = settle(asked, &host)?;
+    let world = Solo::new(asked.ranks());
+    let settled = settle(asked, &host, &world)?;
     let settling = begun.now();
     check_folder(&results, "results folder")?;
-    settled.check_host(&settled.plan)?;
+    settled.check_host(&settled.plan, &world)?;
     if !flags.output.quiet {
         report::warnings(&settled.asked.warnings);
     }
-    settled.check_data()?;
+    settled.check_data(&world)?;
     let _fresh = folder::check_writable(&results, &settled.plan.workload).map_err(Failure::refused)?;
     let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
-    let settled = settled.make_data(&show, &stop)?;
+    let settled = settled.make_data(&world, &show, &stop)?;
     let (plan, calibrate) = (&settled.plan, !flags.no_calibration);
-    let world = &Solo::new(plan.ranks);
-    let measured = measure(&settled, &Task { plan, calibrate, world, observer: &show, stop: &stop })?;
+    let task = Task { plan, calibrate, world: &world, observer: &show, stop: &stop };
+    let measured = measure(&settled, &task)?;
     conclude(flags, &settled, &measured, settling, &results)
 }
 

@@ -1,6 +1,7 @@
 //! How many accelerators the storage feeds at the workload's target AU. Short probes search for the number; full runs
 //! of it and of one rank more, which must miss the target, confirm it.
 
+use engine::Solo;
 use engine::host::Host;
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
@@ -72,7 +73,7 @@ impl<'a> Capacity<'a> {
             trials.plan(1, depth)?;
         }
         let (most, end) = trials.most_ranks(range.up_to)?;
-        single.check_host(&single.plan)?;
+        single.check_host(&single.plan, &Solo::new(1))?;
         let bounds = Bounds { from: range.from, most, demand: demand * target };
         Ok(Capacity { trials, single, bounds, target, end })
     }
@@ -83,7 +84,7 @@ impl<'a> Capacity<'a> {
 
     /// Checks that the data set exists, unless it is to be generated.
     pub fn check_data(&self) -> Result<(), Error> {
-        self.single.check_data()
+        self.single.check_data(&Solo::new(1))
     }
 
     /// Generates missing data if that was asked for, and searches. `seen` is called after every trial.
@@ -93,7 +94,8 @@ impl<'a> Capacity<'a> {
         mut seen: impl FnMut(&Trial),
     ) -> Result<CapacityFound, Error> {
         let Capacity { mut trials, single, bounds, target, end } = self;
-        let Plan { workload, training, .. } = single.make_data(control.observer, control.stop)?.plan;
+        let Plan { workload, training, .. } =
+            single.make_data(&Solo::new(1), control.observer, control.stop)?.plan;
         let store = training.map(|training| training.store).unwrap_or_default();
         trials.asked.ask.generate = Generate::Never;
         let answer = search(bounds, |ranks, depth| {
@@ -126,7 +128,7 @@ struct Trials<'a> {
 impl<'a> Trials<'a> {
     fn settle(&self, mut asked: Asked, ranks: u64) -> Result<Settled<'a>, Error> {
         asked.ask.ranks = Some(ranks);
-        settle(asked, self.host)
+        settle(asked, self.host, &Solo::new(ranks))
     }
 
     /// The workload on this number of ranks, and the plan of a trial: the settled one, or a probe of it. A full run is
@@ -181,7 +183,7 @@ impl<'a> Trials<'a> {
     fn run(&self, ranks: u64, depth: Depth, control: &StudyControl<'_>) -> Result<Trial, Error> {
         let trial = || -> Result<Trial, Error> {
             let (settled, plan) = self.plan(ranks, depth)?;
-            settled.check_host(&plan)?;
+            settled.check_host(&plan, &Solo::new(ranks))?;
             trial(&settled, &plan, depth, control)
         };
         trial().map_err(|error| error.during(format!("with {}", counted(ranks, "rank"))))

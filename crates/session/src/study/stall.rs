@@ -1,6 +1,7 @@
 //! What the accelerators wait for, by differences. The same steps run without data, with data on the storage and with
 //! data in memory; the time that one run takes longer than another is the stall that their difference causes.
 
+use engine::Solo;
 use engine::host::Host;
 use model::ledger::{Ledger, Phase};
 use model::plan::{Plan, StorePlan, TrainingPlan};
@@ -51,9 +52,14 @@ impl<'a> Stall<'a> {
     /// Settles an analysis of this number of steps (`None`: enough to measure), and refuses a workload or a host for
     /// which it has no answer.
     pub fn settle(asked: Asked, host: &'a Host, steps: Option<u64>) -> Result<Stall<'a>, Error> {
-        let settled = settle(asked, host)?;
-        settled.check_host(&cut(steps, &settled.plan)?)?;
+        let world = Solo::new(asked.ranks());
+        let settled = settle(asked, host, &world)?;
+        settled.check_host(&cut(steps, &settled.plan)?, &world)?;
         Ok(Stall { settled, steps })
+    }
+
+    fn world(&self) -> Solo {
+        Solo::new(self.settled.plan.ranks)
     }
 
     pub fn warnings(&self) -> &[Warning] {
@@ -62,13 +68,14 @@ impl<'a> Stall<'a> {
 
     /// Checks that the data set exists, unless it is to be generated.
     pub fn check_data(&self) -> Result<(), Error> {
-        self.settled.check_data()
+        self.settled.check_data(&self.world())
     }
 
     /// Generates missing data if that was asked for, and runs the analysis. `begins` is called before each run with
     /// its name and its number of steps.
     pub fn run(self, control: &StudyControl<'_>, begins: impl Fn(&str, u64)) -> Result<StallFound, Error> {
-        let settled = self.settled.make_data(control.observer, control.stop)?;
+        let world = self.world();
+        let settled = self.settled.make_data(&world, control.observer, control.stop)?;
         // The sizes of compressed files, and with them the plan, are known only now.
         let plan = cut(self.steps, &settled.plan)?;
         let runs = Runner { settled: &settled, control, begins: &begins }.run_all(&plan)?;

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use engine::Solo;
 use engine::host::Host;
 use model::checkpoint::CheckpointPlan;
 use model::ledger::Calibration;
@@ -55,7 +56,8 @@ impl<'a> Sweep<'a> {
         let settled = || -> Result<Settled<'a>, Error> {
             let mut asked = (self.ask)(&cell)?;
             asked.ask.generate = generate.unwrap_or(asked.ask.generate);
-            let settled = settle(asked, self.host)?;
+            let world = Solo::new(asked.ranks());
+            let settled = settle(asked, self.host, &world)?;
             settled.plan.trained()?;
             Ok(settled)
         };
@@ -97,9 +99,10 @@ impl<'a> Sweep<'a> {
                 continue;
             }
             let ready = self.settle(cell, None).and_then(|settled| {
-                settled.check_host(&settled.plan)?;
-                settled.check_data()?;
-                settled.make_data(control.observer, control.stop).map(drop)
+                let world = Solo::new(settled.plan.ranks);
+                settled.check_host(&settled.plan, &world)?;
+                settled.check_data(&world)?;
+                settled.make_data(&world, control.observer, control.stop).map(drop)
             });
             match ready {
                 Ok(()) => {}
