@@ -100,7 +100,7 @@ fn mistakes_are_reported_before_anything_runs() {
         (&["--set", "train.computation_time=0"], &["train.computation_time is 0"]),
         (&["--from", "0"], &["--from"]),
         (&["--up-to", "0"], &["--up-to"]),
-        (&["--from", "5", "--up-to", "4"], &["--from 5 lies beyond --up-to 4"]),
+        (&["--from", "5", "--up-to", "4"], &["--from 5 is greater than --up-to 4"]),
         (&["--steps", "1"], &["no step is left to measure"]),
         (&["--ranks", "4"], &["--ranks"]),
         (&["--store", "disc"], &["there is no store 'disc'"]),

@@ -51,11 +51,8 @@ fn parts_add_up_and_the_cache_state_is_verified() {
     assert_eq!(json["warm_cache"]["verified"], !is_in_memory(&dir), "{}", json["warm_cache"]);
     assert_eq!(json["cold_cache"]["verified"], !is_in_memory(&dir), "{}", json["cold_cache"]);
     let evidence = json["cold_cache"]["evidence"].as_str().unwrap();
-    let expected = if is_in_memory(&dir) {
-        "tmpfs keeps files in memory"
-    } else {
-        "0 of 400 pages were in memory before"
-    };
+    let expected =
+        if is_in_memory(&dir) { "tmpfs keeps files in memory" } else { "0 of 400 pages were cached before" };
     assert_eq!(evidence, expected, "200 files x 2 pages");
 }
 
@@ -64,11 +61,8 @@ fn only_the_files_that_are_read_are_evicted() {
     let dir = many_with_data();
     let json = ended(dir.feedline(&["stall", "w.yaml", "--steps", "50", "--json"]).run()).json();
     let evidence = json["cold_cache"]["evidence"].as_str().unwrap();
-    let expected = if is_in_memory(&dir) {
-        "tmpfs keeps files in memory"
-    } else {
-        "0 of 200 pages were in memory before"
-    };
+    let expected =
+        if is_in_memory(&dir) { "tmpfs keeps files in memory" } else { "0 of 200 pages were cached before" };
     assert_eq!(evidence, expected, "50 steps x 2 files x 2 pages");
 }
 

@@ -99,7 +99,7 @@ fn mistakes_are_reported_before_anything_runs() {
         (&["--over", "reader.read_threads"], &["there is no '='"]),
         (&["--over", "reader.read_threads=1,1"], &["the value 1 is given twice"]),
         (&["--over", THREADS, "--over", "reader.read_threads=4"], &["reader.read_threads is swept twice"]),
-        (&["--over", "ranks=1,two"], &["'two' is no number of ranks"]),
+        (&["--over", "ranks=1,two"], &["'two' is not a number of ranks"]),
         (&["--over", "ranks=1,25"], &["cell ranks=25", "25 ranks x batch 2"]),
         (&["--over", "store=posix,disc"], &["cell store=disc", "there is no store 'disc'"]),
         (&["--over", many.as_str(), "--over", many_more.as_str()], &["101 x 101 cells", "10000"]),
@@ -150,7 +150,7 @@ fn an_interrupted_sweep_is_resumed() {
     let args = ["--over", "reader.read_threads=1,2,3", "--repeat", "2", "--output", "s"];
     let running = begun(&dir, &args);
     running.signal(Signal::INT);
-    let done = running.wait().exits(4).one_error().says("go on with: feedline sweep w.yaml");
+    let done = running.wait().exits(4).one_error().says("resume with: feedline sweep w.yaml");
     assert!(done.stderr.contains(" of 6 runs"), "{}", done.stderr);
     assert!(done.stdout.is_empty() && !dir.path("s/sweep.csv").exists());
     let before = dir.read("s/cells.jsonl");
@@ -185,7 +185,7 @@ fn the_command_in_the_message_of_an_interrupted_sweep_finishes_it() {
     running.until_thread("reader");
     running.signal(Signal::TERM);
     let stderr = running.wait().exits(4).stderr;
-    let command = stderr.lines().find_map(|line| line.split_once("go on with: feedline ")).unwrap().1;
+    let command = stderr.lines().find_map(|line| line.split_once("resume with: feedline ")).unwrap().1;
     let script = format!("{} {command}", env!("CARGO_BIN_EXE_feedline"));
     let done = dir.command(Path::new("bash"), &["-c", &script]).run();
     assert!([Some(0), Some(5)].contains(&done.code()), "{}", done.stderr);
@@ -199,7 +199,7 @@ fn the_folder_of_another_sweep_is_refused() {
     sweep(&dir, &args).run().exits(0);
     let before = dir.listing();
     let other = ["--over", "reader.read_threads=1,4", "--repeat", "1", "--output", "s"];
-    sweep(&dir, &other).run().exits(3).one_error().says("holds another sweep: over is ");
+    sweep(&dir, &other).run().exits(3).one_error().says("contains another sweep: over is ");
     sweep(&dir, &args).set(&["train.epochs=1"]).run().exits(3).one_error().says("set is []");
     dir.write("w.yaml", crate::util::SMALL.replace("batch_size: 2", "batch_size: 4"));
     sweep(&dir, &args).run().exits(3).one_error().says("spec_digest is ");
@@ -213,7 +213,7 @@ fn the_folder_of_another_sweep_is_refused() {
         .run()
         .exits(3)
         .one_error()
-        .says("no journal of a sweep");
+        .says("not the journal of a sweep");
     assert_eq!(dir.read("t/cells.jsonl"), "hello\n");
 }
 
@@ -257,7 +257,7 @@ fn two_sweeps_do_not_share_a_folder() {
     let dir = Dir::small_with_data();
     let args = ["--over", "reader.read_threads=1,2,3", "--repeat", "2", "--output", "s"];
     let running = begun(&dir, &args);
-    sweep(&dir, &args).set(&[SLOW]).run().exits(3).one_error().says("another sweep is at work in s");
+    sweep(&dir, &args).set(&[SLOW]).run().exits(3).one_error().says("another sweep is running in s");
     running.signal(Signal::INT);
     running.wait().exits(4);
 }

@@ -172,11 +172,11 @@ pub enum Error {
     #[error("the run stopped in epoch {epoch} ({phase}): {message}")]
     Stopped { epoch: u64, phase: Phase, message: String },
     #[error(
-        "accelerators that compute nothing can never be fed: train.computation_time is 0; set it to the time of a step"
+        "train.computation_time is 0, so the demand of an accelerator is unlimited; set it to the time of a step"
     )]
     NoComputeTime,
     #[error(
-        "too few steps, {steps}: {needed} are needed, {warm_up} that fill the pipeline and 20 for each batch that \
+        "too few steps, {steps}: {needed} are needed, {warm_up} to fill the pipeline and 20 for each batch that \
          can be ready in advance; raise --steps or dataset.num_files_train, or lower reader.prefetch_size"
     )]
     TooFewSteps { steps: u64, needed: u64, warm_up: u64 },

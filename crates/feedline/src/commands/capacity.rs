@@ -15,7 +15,7 @@ use crate::report::capacity::{CapacityReport, trial_line};
 
 pub fn capacity(flags: &CapacityFlags) -> Ending {
     if let Some(up_to) = flags.up_to.filter(|up_to| *up_to < flags.from) {
-        return Err(Failure::usage(anyhow!("--from {} lies beyond --up-to {up_to}", flags.from)));
+        return Err(Failure::usage(anyhow!("--from {} is greater than --up-to {up_to}", flags.from)));
     }
     let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
     let asked = read(Ask { checkpoints: None, ..ask })?;
@@ -43,7 +43,7 @@ fn conclude(flags: &CapacityFlags, report: &CapacityReport<'_>) -> Ending {
     }
     if !report.found.answer.clear {
         return Err(Failure::incomplete(anyhow!(
-            "no border was found: full runs contradict the probes; raise --steps, or see how the rate varies with \
+            "no clear limit was found: full runs contradict the probes; raise --steps, or see how the rate varies with \
              'feedline sweep --over ranks=..'"
         )));
     }

@@ -52,7 +52,9 @@ impl CapacityReport<'_> {
                 "at least {feeds}; the data set is too small for more than {}",
                 counted(ranks, "rank")
             ),
-            CapacityEnd::UpTo => format!("at least {feeds}; the search was limited to {}", counted(ranks, "rank")),
+            CapacityEnd::UpTo => {
+                format!("at least {feeds}; the search was limited to {}", counted(ranks, "rank"))
+            }
         }
     }
 

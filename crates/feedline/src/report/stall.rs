@@ -179,8 +179,8 @@ mod tests {
             steps: 40,
             warm_up_steps: 5,
             attribution: Attribution::of(&timed),
-            cold: state(true, "0 of 200,000 pages were in memory before"),
-            warm: state(false, "100,000 of 200,000 pages were in memory before"),
+            cold: state(true, "0 of 200,000 pages were cached before"),
+            warm: state(false, "100,000 of 200,000 pages were cached before"),
             broken: Vec::new(),
         };
         StallReport { found: &found }.text()
@@ -200,8 +200,8 @@ snapshot: 2 ranks, posix backend, 40 steps after 5 warm-up steps
  fetch stall            5.500   68.8  145.5  rate of fetching alone
  total                  8.000  100.0  100.0  measured rate
 
-cold run: 0 of 200,000 pages were in memory before
-warm run: unverified: 100,000 of 200,000 pages were in memory before
+cold run: 0 of 200,000 pages were cached before
+warm run: unverified: 100,000 of 200,000 pages were cached before
 
 verdict: storage is the limit: accelerators wait for it 69 % of the time
   try more readers: reader.read_threads is 4

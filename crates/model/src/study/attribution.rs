@@ -153,7 +153,7 @@ mod tests {
         assert_eq!((seen.limit(), seen.fetch_mb_per_second), (Limit::Compute, None));
     }
 
-    /// The what-if row of the acceptance table: a disk of 163 MB/s below memory of 8 GB/s.
+    /// A disk of 163 MB/s and memory of 8 GB/s.
     #[test]
     fn a_cached_share_is_predicted() {
         let bytes = 1630e6;

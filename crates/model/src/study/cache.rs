@@ -33,13 +33,13 @@ fn check(run: &Ledger, is_right: impl Fn(f64) -> bool) -> CacheCheck {
         return CacheCheck { verified: false, evidence: why.clone() };
     }
     if made.pages == 0 {
-        let evidence = "this kernel does not tell what is in memory".to_owned();
+        let evidence = "this kernel does not report which pages are cached".to_owned();
         return CacheCheck { verified: false, evidence };
     }
     let (after, pages) = (grouped(made.after), grouped(made.pages));
     CacheCheck {
         verified: is_right(made.after as f64 / made.pages as f64),
-        evidence: format!("{after} of {pages} pages were in memory before"),
+        evidence: format!("{after} of {pages} pages were cached before"),
     }
 }
 
@@ -63,7 +63,7 @@ mod tests {
         {
             let ledger = ledger(1000, after, &[]);
             assert_eq!((empty(&ledger).verified, full(&ledger).verified), (is_empty, is_full), "{after}");
-            assert_eq!(full(&ledger).evidence, format!("{after} of 1,000 pages were in memory before"));
+            assert_eq!(full(&ledger).evidence, format!("{after} of 1,000 pages were cached before"));
         }
     }
 

@@ -22,7 +22,7 @@ const STORE: &str = "store";
 pub enum GridError {
     #[error("there is no '='; write KEY=VALUE,VALUE,..")]
     NoValues,
-    #[error("'{0}' is no key; write KEY=VALUE,VALUE,..")]
+    #[error("'{0}' is not a key; write KEY=VALUE,VALUE,..")]
     NotAKey(String),
     #[error("a value is missing; write KEY=VALUE,VALUE,..")]
     MissingValue,
@@ -30,7 +30,7 @@ pub enum GridError {
     RepeatedValue(String),
     #[error("{0} is a secret, and the values of a sweep are shown in its results; set it with --set")]
     SecretKey(String),
-    #[error("'{0}' is no number of ranks")]
+    #[error("'{0}' is not a number of ranks")]
     NotANumberOfRanks(String),
     /// The axis of this number has the key of an earlier one.
     #[error("{key} is swept twice; give all its values in one --over")]
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_count_like_an_odometer() {
+    fn the_last_axis_varies_fastest() {
         let grid = grid(&["a=1,2", "ranks=3,4", "store=posix"]).unwrap();
         let cells: Vec<String> = (0..grid.cells()).map(|index| grid.cell(index).to_string()).collect();
         assert_eq!(
@@ -267,8 +267,8 @@ mod tests {
         let (a, b) = (format!("a={}", many.join(",")), format!("b={}", many.join(",")));
         for (over, says) in [
             (vec!["a"], "there is no '='"),
-            (vec!["=1"], "'' is no key"),
-            (vec!["~a=1"], "'~a' is no key"),
+            (vec!["=1"], "'' is not a key"),
+            (vec!["~a=1"], "'~a' is not a key"),
             (vec!["a="], "a value is missing"),
             (vec!["a=1,,2"], "a value is missing"),
             (vec!["a=1,2,1"], "the value 1 is given twice"),
@@ -279,8 +279,8 @@ mod tests {
             ),
             (vec!["dataset.record_length=1", "dataset.record_length_bytes=2"], "is swept twice"),
             (vec!["storage.storage_options.secret_access_key=a,b"], "secret_access_key is a secret"),
-            (vec!["ranks=two"], "'two' is no number of ranks"),
-            (vec![a.as_str(), b.as_str()], "101 x 101 cells; the most are 10000"),
+            (vec!["ranks=two"], "'two' is not a number of ranks"),
+            (vec![a.as_str(), b.as_str()], "101 x 101 cells; at most 10000 are allowed"),
         ] {
             let error = grid(&over).unwrap_err().to_string();
             assert!(error.contains(says), "{over:?}: {error}");

@@ -24,7 +24,7 @@ pub struct Trial {
     /// Millions of bytes.
     pub mb_per_second: f64,
     pub met: bool,
-    /// Rules of the verdict that are broken.
+    /// Rules of the verdict that failed.
     pub broken: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ pub struct CapacityAnswer {
     pub ranks: u64,
     /// Every trial, in order.
     pub trials: Vec<Trial>,
-    /// Whether both sides of the border were seen in full runs.
+    /// Whether full runs confirm both sides of the limit.
     pub clear: bool,
 }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_border_of_a_device_is_found_in_few_probes() {
+    fn the_limit_of_a_device_is_found_in_few_probes() {
         for rate in [10.0, 80.0, 95.0, 180.0, 181.0, 270.0, 899.0, 901.0, 12_345.0, 90_001.0] {
             for from in [1, 3, 100] {
                 let answer = search(bounds(from, 1 << 20), device(rate)).unwrap();
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!((answer.ranks, answer.clear), (6, true));
         assert!(answer.trials.iter().all(|trial| trial.ranks <= 6));
         let answer = search(bounds(40, 6), device(1e9)).unwrap();
-        assert_eq!(answer.ranks, 6, "the start lies beyond the end");
+        assert_eq!(answer.ranks, 6, "the start is greater than the end");
     }
 
     #[test]

@@ -218,7 +218,7 @@ fn from_storage(seen: &Seen<'_>, state: CacheState) -> Finding {
         return Finding::Open(why, remedy);
     }
     let (few, resident) = (1.0 - ENOUGH, seen.cache.counted.resident_share().unwrap_or(1.0));
-    let before = format!("{} of the pages were in memory before they were read", percent(resident));
+    let before = format!("{} of the pages were cached before they were read", percent(resident));
     let Some((foreign, Confidence { low, high })) = seen.foreign() else {
         let why = format!("{before}; too few of them were compared with earlier reads of this run");
         return Finding::Open(why, Some(COUNT_ALL));

@@ -97,7 +97,7 @@ pub(super) fn restored_from_storage(case: &CheckpointCase<'_>) -> Found {
         None => Found::pass("nothing was restored"),
         Some(most) if most > CACHED_LIMIT => {
             let percent = 100.0 * most;
-            Found::fail(format!("{percent:.0} % of the pages were in memory before they were read"))
+            Found::fail(format!("{percent:.0} % of the pages were cached before they were read"))
                 .with_remedy(case.plan.restore_cold.then_some(STOP_READERS))
         }
         Some(most) => Found::pass(format!("at most {:.1} % was in memory", 100.0 * most)),

@@ -1,5 +1,5 @@
-//! The journal of a sweep, `cells.jsonl`: a line that says which sweep it is, then one line for each run that is over,
-//! written at once. A sweep that was interrupted goes on from what stands here.
+//! The journal of a sweep, `cells.jsonl`: a header line that identifies the sweep, then one line for each finished run,
+//! written immediately. An interrupted sweep is resumed from it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -15,7 +15,7 @@ use store::Held;
 
 const NAME: &str = "cells.jsonl";
 
-/// Which sweep it is: two sweeps with the same header may share a journal.
+/// Identifies the sweep: sweeps with the same header may share a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     pub sweep: String,
@@ -25,16 +25,16 @@ pub struct Header {
     pub ranks: Option<u64>,
     pub data_folder: PathBuf,
     pub seed: u64,
-    /// Of the first cell's settings, every default filled in: an edited workload is another one.
+    /// Digest of the settings of the first cell, with all defaults, so that an edited workload is a different sweep.
     pub spec_digest: String,
 }
 
-/// A run that is over.
+/// A finished run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     pub cell: usize,
     pub round: u64,
-    /// The cell's settings, for those who read the file.
+    /// The settings of the cell, for people who read the file.
     pub settings: serde_json::Map<String, Value>,
     pub start: String,
     pub wall_seconds: f64,
@@ -43,14 +43,14 @@ pub struct Entry {
     /// Millions of bytes.
     pub mb_per_second: Option<f64>,
     pub au_percent: Option<f64>,
-    /// Mean time of a save for which training stood still; without checkpoints there is none.
+    /// Mean time for which a save blocked training; `None` without checkpoints.
     #[serde(default)]
     pub blocked_seconds: Option<f64>,
-    /// Whether a device was simulated.
+    /// Whether a simulated device was used.
     #[serde(default)]
     pub simulated: bool,
     pub verdict: Option<Status>,
-    /// Rules of the verdict that are broken.
+    /// Rules of the verdict that failed.
     pub broken: Vec<String>,
     /// Rules that could not be checked.
     #[serde(default)]
@@ -59,29 +59,29 @@ pub struct Entry {
     pub error: Option<String>,
 }
 
-/// The journal of one folder, open for appending. Nobody else can write to it meanwhile.
+/// The journal of one folder, open for appending and locked against other processes.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
     path: PathBuf,
-    /// By cell and round, the last entry of each: a failure is forgotten once the run has succeeded.
+    /// The last entry of each cell and round: a later success replaces a failure.
     entries: BTreeMap<(usize, u64), Entry>,
 }
 
 impl Journal {
-    /// Whether the folder has one.
+    /// Whether the folder has a journal.
     pub fn is_in(folder: &Path) -> bool {
         folder.join(NAME).exists()
     }
 
-    /// Opens the folder's journal, or begins one. One that belongs to another sweep is refused.
+    /// Opens the journal of the folder, or creates it. The journal of another sweep is refused.
     pub fn open(folder: &Path, header: &Header) -> anyhow::Result<Journal> {
         let path = folder.join(NAME);
         let held = Held::open(folder)?;
         let mut file = held.open_or_create(NAME, true)?;
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) => bail!("another sweep is at work in {}", folder.display()),
-            // Where a file system has no locks, nobody is kept out.
+            Err(TryLockError::WouldBlock) => bail!("another sweep is running in {}", folder.display()),
+            // On a file system without locks, other processes are not kept out.
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let entries = resume(&mut file, header).with_context(|| path.display().to_string())?;
@@ -110,7 +110,7 @@ impl Journal {
     fn append(&mut self, line: &impl Serialize) -> anyhow::Result<()> {
         let mut text = serde_json::to_string(line).context("cannot write JSON")?;
         text.push('\n');
-        // In one call: a line is there or is the last one and half there. What is reported as done is on the disk.
+        // One call per line, so that only the last line can be incomplete; flushed, so that a finished run is on disk.
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
         written.with_context(|| format!("cannot write {}", self.path.display()))
     }
@@ -126,19 +126,19 @@ impl Journal {
     }
 }
 
-/// The entries of a journal, `None` of an empty one. A last line without its end was being written when the sweep was
-/// killed: it is cut off, once it is clear that this is a journal.
+/// The entries of a journal; `None` if it is empty. A last line without a line break was being written when the sweep
+/// was killed; it is cut off, after the check that the file is a journal.
 fn resume(file: &mut File, header: &Header) -> anyhow::Result<Option<Vec<Entry>>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).context("cannot read")?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let text = std::str::from_utf8(&bytes[..whole]).context("this is no journal of a sweep")?;
+    let text = std::str::from_utf8(&bytes[..whole]).context("this is not the journal of a sweep")?;
     let mut lines = text.lines().enumerate();
     let first = lines.next();
     match first {
         Some((_, first)) => check_header(first, header)?,
         None if serde_json::to_string(header)?.as_bytes().starts_with(&bytes) => {}
-        None => bail!("this is no journal of a sweep; choose another folder"),
+        None => bail!("this is not the journal of a sweep; choose another folder"),
     }
     if whole < bytes.len() {
         file.set_len(whole as u64).context("cannot cut off the half-written last line")?;
@@ -151,7 +151,8 @@ fn resume(file: &mut File, header: &Header) -> anyhow::Result<Option<Vec<Entry>>
 }
 
 fn check_header(line: &str, header: &Header) -> anyhow::Result<()> {
-    let there: Header = serde_json::from_str(line).map_err(|_| anyhow!("this is no journal of a sweep"))?;
+    let there: Header =
+        serde_json::from_str(line).map_err(|_| anyhow!("this is not the journal of a sweep"))?;
     if there == *header {
         return Ok(());
     }
@@ -159,7 +160,7 @@ fn check_header(line: &str, header: &Header) -> anyhow::Result<()> {
     let keys = asked.as_object().into_iter().flat_map(serde_json::Map::keys);
     let differs: Vec<String> = keys
         .filter(|key| there[key.as_str()] != asked[key.as_str()])
-        .map(|key| format!("{key} is {} there, {} was asked for", there[key.as_str()], asked[key.as_str()]))
+        .map(|key| format!("{key} is {}, not {} as requested", there[key.as_str()], asked[key.as_str()]))
         .collect();
-    bail!("this folder holds another sweep: {}; choose another folder", differs.join("; "))
+    bail!("this folder contains another sweep: {}; choose another folder", differs.join("; "))
 }

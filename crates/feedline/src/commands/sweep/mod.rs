@@ -85,10 +85,10 @@ fn grid(over: &[String]) -> Result<SweepGrid, Failure> {
     })
 }
 
-/// What a finished sweep leaves beside its journal.
+/// The files of a finished sweep, in addition to its journal.
 const OUTPUTS: [&str; 3] = ["sweep.csv", "sweep.json", "sweep.svg"];
 
-/// Refuses a folder without a journal where files have these names: another program wrote them.
+/// Refuses a folder that has files with these names but no journal: another program wrote them.
 fn check_outputs(folder: &Path) -> Result<(), StoreError> {
     let held = Held::open(folder)?;
     OUTPUTS.iter().try_for_each(|name| held.check_free(name))
@@ -197,7 +197,7 @@ impl SweepCommand<'_> {
         }
         let all = self.study.grid.cells() as u64 * self.flags.repeat;
         let left = self.study.missing(|run| journal.has(run), &BTreeSet::new()).len() as u64;
-        Failure::incomplete(anyhow!("interrupted after {} of {all} runs; go on with: {command}", all - left))
+        Failure::incomplete(anyhow!("interrupted after {} of {all} runs; resume with: {command}", all - left))
     }
 
     fn conclude(&self, header: &Header, journal: &Journal, ceiling: Option<Calibration>) -> Ending {
