@@ -1,11 +1,13 @@
-//! The repository's own text keeps the house's rules: sizes, names, crate direction, the one clock, no leftovers. A
-//! rule that only people know is a rule that will be broken.
+//! Rules for the text of the repository: sizes, names, crate dependencies, the one clock, no leftovers. A rule without
+//! a test is sooner or later broken.
+
+mod phrases;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::util::{Dir, relative, walk};
+use crate::util::{relative, walk};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -13,7 +15,7 @@ fn root() -> PathBuf {
 
 /// A file of the repository.
 struct File {
-    /// Relative to the repository.
+    /// Relative to the root of the repository.
     path: String,
     text: String,
 }
@@ -23,25 +25,25 @@ impl File {
         self.path.ends_with(".rs")
     }
 
-    /// Source of the program, as opposed to tests, benches and examples.
+    /// Whether it is source of the program, as opposed to tests, benches and examples.
     fn is_source(&self) -> bool {
         self.is_rust() && self.path.contains("/src/")
     }
 
-    /// The text without the unit tests at its foot.
+    /// The text without the unit tests at its end.
     fn code(&self) -> &str {
         let end = self.text.find("\n#[cfg(test)]\nmod tests {").map_or(self.text.len(), |at| at + 1);
         &self.text[..end]
     }
 
-    /// `path:line` of each line that `wrong` picks.
+    /// `path:line` of each line for which `wrong` returns true.
     fn lines_where(text: &str, path: &str, wrong: impl Fn(&str) -> bool) -> Vec<String> {
         let found = text.lines().enumerate().filter(|(_, line)| wrong(line));
         found.map(|(number, line)| format!("{path}:{}: {}", number + 1, line.trim())).collect()
     }
 }
 
-/// Every text file of the repository; what git ignores is left out.
+/// Every text file of the repository, except those that git ignores.
 fn files() -> Vec<File> {
     let root = root();
     let ignored = fs::read_to_string(root.join(".gitignore")).unwrap();
@@ -97,7 +99,7 @@ fn none(rule: &str, found: &[String]) {
     assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
 }
 
-/// Whether `word` stands in the line as a word of its own.
+/// Whether the line contains `word` as a separate word.
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -124,8 +126,8 @@ fn files_and_functions_are_short() {
     none("files have at most 600 lines, functions at most 70 (tests aside)", &found);
 }
 
-/// First line and length of each function. The text is formatted, so a function ends at the first brace that stands
-/// as far to the left as it does.
+/// First line and length of each function. The text is formatted, so a function ends at the first closing brace with
+/// the same indentation.
 fn functions(lines: &[&str]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for (start, line) in lines.iter().enumerate() {
@@ -150,7 +152,7 @@ fn functions(lines: &[&str]) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn the_function_scan_sees_functions() {
+fn the_function_scan_finds_functions() {
     let text = "\
 fn a() {
     1
@@ -168,21 +170,21 @@ trait T {
     assert_eq!(functions(&text.lines().collect::<Vec<_>>()), [(0, 3), (4, 5)]);
     let count: usize =
         sources().iter().map(|file| functions(&file.code().lines().collect::<Vec<_>>()).len()).sum();
-    assert!(count > 300, "only {count} functions were seen in the whole workspace");
+    assert!(count > 300, "only {count} functions were found in the whole workspace");
 }
 
 #[test]
-fn every_file_says_what_it_is_for() {
+fn every_file_states_its_responsibility() {
     let found: Vec<String> = files()
         .iter()
         .filter(|file| file.is_rust() && !file.text.starts_with("//! "))
         .map(|file| file.path.clone())
         .collect();
-    none("a file opens with //!", &found);
+    none("a file starts with //!", &found);
 }
 
 #[test]
-fn names_say_something() {
+fn vague_names_are_banned() {
     let banned = [
         "Manager", "Handler", "Factory", "Helper", "Utils", "Common", "Base", "Unified", "Enhanced", "Old",
         "V2",
@@ -253,7 +255,7 @@ fn crates_point_in_one_direction() {
 }
 
 #[test]
-fn model_and_format_touch_nothing() {
+fn model_and_format_have_no_side_effects() {
     let banned = ["std::fs", "std::net", "std::process", "std::time", "std::thread", "std::env", "std::os"];
     let mut found = Vec::new();
     for file in sources() {
@@ -266,7 +268,7 @@ fn model_and_format_touch_nothing() {
             }));
         }
     }
-    none("model and format know no file, clock, thread or environment", &found);
+    none("model and format use no files, clock, threads or environment", &found);
 }
 
 #[test]
@@ -355,7 +357,7 @@ fn the_host_fact_scan_sees_reads() {
 
 #[test]
 fn nothing_is_left_for_later() {
-    // Put together here, so that this file does not find itself.
+    // Concatenated, so that this file does not match.
     let marks = [
         concat!("to", "do!("),
         concat!("dbg", "!("),
@@ -370,12 +372,12 @@ fn nothing_is_left_for_later() {
             marks.iter().any(|mark| line.contains(mark)) || line.trim() == ignore
         }));
     }
-    none("finished, or not there; an ignored test says why", &found);
+    none("no unfinished work; an ignored test states its reason", &found);
 }
 
 #[test]
-fn files_are_made_and_removed_in_one_place() {
-    // Beside it: files without a name, and what is written to the kernel.
+fn files_are_created_and_removed_in_one_place() {
+    // Also allowed: files without a name, and writes to kernel interfaces.
     let allowed = ["crates/store/src/held.rs", "crates/store/src/folder.rs", "crates/engine/src/cache.rs"];
     let calls = [
         "File::create",
@@ -402,12 +404,12 @@ fn files_are_made_and_removed_in_one_place() {
         if allowed.contains(&file.path.as_str()) || file.path.contains("/tests") {
             continue;
         }
-        // The number of a call is not the call.
+        // The number of a system call is not a call.
         let is_code = |line: &str| !line.trim().starts_with("//") && !line.contains("libc::SYS_");
         let makes = |line: &str| is_code(line) && calls.iter().any(|call| line.contains(call));
         found.extend(File::lines_where(file.code(), &file.path, makes));
     }
-    none("files and folders are made, replaced and removed by store/held.rs", &found);
+    none("files and folders are created, replaced and removed by store/held.rs", &found);
 }
 
 #[test]
@@ -430,7 +432,7 @@ fn lines_are_clean() {
 }
 
 #[test]
-fn no_path_of_somebodys_machine() {
+fn no_path_of_one_machine() {
     let paths = ["work", "root", "home"].map(|folder| format!("/{folder}/"));
     let mut found = Vec::new();
     for file in files() {
@@ -444,21 +446,25 @@ fn no_path_of_somebodys_machine() {
         };
         found.extend(File::lines_where(&file.text, &file.path, personal));
     }
-    none("no absolute path of one machine", &found);
+    none("no absolute path that exists only on one machine", &found);
 }
 
 #[test]
-fn every_dependency_is_argued() {
+fn every_dependency_has_a_reason() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let section = manifest.split("\n[workspace.dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
     let dependencies: Vec<&str> = section.lines().filter(|line| line.contains(" = ")).collect();
     assert!(dependencies.len() > 10);
-    let mute = dependencies.iter().filter(|line| !line.contains("path = ") && !line.contains(" # "));
-    none("every outside crate has its reason beside it", &mute.map(ToString::to_string).collect::<Vec<_>>());
+    let without_reason =
+        dependencies.iter().filter(|line| !line.contains("path = ") && !line.contains(" # "));
+    none(
+        "every external crate has its reason next to it",
+        &without_reason.map(ToString::to_string).collect::<Vec<_>>(),
+    );
 }
 
 #[test]
-fn versions_stand_in_one_place() {
+fn versions_are_in_one_place() {
     let mut found = Vec::new();
     for file in
         files().iter().filter(|file| file.path.starts_with("crates/") && file.path.ends_with("Cargo.toml"))
@@ -467,11 +473,11 @@ fn versions_stand_in_one_place() {
             |line: &str| line.contains("version = \"") || line.contains(" = \"0") || line.contains(" = \"1");
         found.extend(File::lines_where(&file.text, &file.path, pinned));
     }
-    none("versions stand in the workspace's Cargo.toml", &found);
+    none("versions are in the workspace's Cargo.toml", &found);
 }
 
 #[test]
-fn the_readme_begins_with_the_two_commands() {
+fn the_readme_starts_with_the_two_commands() {
     let readme = fs::read_to_string(root().join("README.md")).expect("there is a README.md");
     let blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let mut commands = blocks
@@ -482,93 +488,6 @@ fn the_readme_begins_with_the_two_commands() {
     assert_eq!(commands.next(), Some("scripts/test"));
 }
 
-/// Phrases that readers found hard to understand, each with what to write instead. They count in any case of letters,
-/// and across line breaks.
-const BANNED_PHRASES: [(&str, &str); 22] = [
-    ("road", "I/O backend"),
-    ("roads", "I/O backends"),
-    ("in vain", "without effect"),
-    ("nobody", "name the component, or say what is missing"),
-    ("somebody", "name the component"),
-    ("rooms", "crates, space"),
-    ("whoever", "name the component"),
-    ("gets on", "makes progress"),
-    ("goes on", "continues, resumes"),
-    ("go on", "continue, resume"),
-    ("so many", "this many, the number"),
-    ("so long", "this long"),
-    ("so-many-th", "Nth"),
-    ("is told", "is reported"),
-    ("is said", "is reported"),
-    ("may be believed", "can be trusted"),
-    ("of any make", "from any writer, existing"),
-    ("besides", "in addition"),
-    ("likewise", "the same"),
-    ("stands still", "pauses, is blocked"),
-    ("on its way", "in flight, in progress"),
-    ("for ever", "forever"),
-];
-
-/// The banned phrases in a text, with the words around each.
-fn banned_phrases(source: &str, text: &str) -> Vec<String> {
-    let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
-    let flowing = words.join(" ");
-    let mut found = Vec::new();
-    for (phrase, instead) in BANNED_PHRASES {
-        for line in flowing.split_inclusive(['.', '|', ';']).filter(|line| has_word(line, phrase)) {
-            found.push(format!("{source}: '{phrase}' (rather: {instead}) in: {}", line.trim()));
-        }
-    }
-    found
-}
-
-#[test]
-fn the_phrase_scan_sees_phrases() {
-    let found = banned_phrases("x", "It waits for so\nmany bytes. Whoever asks, broadroads and goes one.");
-    let phrases: Vec<&str> = found.iter().map(|line| line.split('\'').nth(1).unwrap()).collect();
-    assert_eq!(phrases, ["whoever", "so many"]);
-}
-
-#[test]
-fn documentation_is_plain_english() {
-    let mut found = Vec::new();
-    let mut pages = 0;
-    for file in files() {
-        let is_page = ["README.md", "CONTRIBUTING.md"].contains(&file.path.as_str())
-            || (file.path.starts_with("docs/") && file.path.ends_with(".md"));
-        if is_page {
-            pages += 1;
-            found.extend(banned_phrases(&file.path, &file.text));
-        }
-    }
-    assert!(pages > 8, "only {pages} pages were seen");
-    none("these phrases are hard to understand", &found);
-}
-
-#[test]
-fn help_is_plain_english() {
-    let dir = Dir::new();
-    let help = |arguments: &[&str]| dir.feedline(arguments).run().exits(0).stdout.clone();
-    let overview = help(&["--help"]);
-    let commands: Vec<&str> = overview
-        .split("\nCommands:\n")
-        .nth(1)
-        .unwrap()
-        .lines()
-        .take_while(|line| !line.is_empty())
-        // A command is indented by two; the lines that continue its description by more.
-        .filter_map(|line| line.strip_prefix("  ").filter(|rest| !rest.starts_with(' ')))
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|command| *command != "help")
-        .collect();
-    assert!(commands.contains(&"run") && commands.len() >= 12, "{commands:?}");
-    let mut found = banned_phrases("feedline --help", &overview);
-    for command in commands {
-        found.extend(banned_phrases(&format!("feedline {command} --help"), &help(&[command, "--help"])));
-    }
-    none("these phrases are hard to understand", &found);
-}
-
 #[test]
 fn scripts_can_be_run_from_anywhere() {
     use std::os::unix::fs::PermissionsExt;
@@ -577,7 +496,7 @@ fn scripts_can_be_run_from_anywhere() {
         let path = root().join(script);
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("#!/usr/bin/env bash\n") && text.contains("set -euo pipefail"), "{script}");
-        assert!(text.contains("cd \"$(dirname"), "{script} goes to its own place first");
+        assert!(text.contains("cd \"$(dirname"), "{script} changes to its own folder first");
         assert_ne!(fs::metadata(&path).unwrap().permissions().mode() & 0o111, 0, "{script} is executable");
     }
 }
