@@ -223,7 +223,7 @@ impl Space<'_> {
             false => Err(container.damage(
                 at,
                 format!(
-                    "dataset {} of {} bytes is said to be {len} bytes from byte {offset} on",
+                    "dataset {} has {} bytes, but its layout states {len} bytes from byte {offset} on",
                     self.name, self.bytes
                 ),
             )),
