@@ -1,5 +1,31 @@
-//! Generates data sets and trains on them: the only crate with threads and a clock. It emits events and returns a
-//! ledger; it never prints.
+//! Does what a plan says: generates data sets, trains on them, saves and restores checkpoints.
+//!
+//! [`train`] runs a training plan. For each phase it starts reader threads, which fetch samples through the lanes of a
+//! store, and emulated accelerators, which consume the batches on timelines. It emits [`Events`] while it works and
+//! returns a ledger. The engine never prints, and has no flags or exit codes.
+//!
+//! **In:** plans, a format, a store, a [`World`] (the processes of the run) and a [`Stop`] (how work ends early).
+//! **Out:** ledgers, events, generated files, checkpoints. **Side effects:** threads, the clock, /proc; files only
+//! through a store.
+//!
+//! # Modules
+//!
+//! - Training: `train`, `loader` (queues and reader threads), `accelerators`, [`world`] (members and barriers), `bell`
+//!   (waiting and wake-ups), `calibrate` (the same plan on the null backend).
+//! - Data sets: [`generate`], [`catalog`] (lists existing files), `probe` (whether a data set is there), `inspect`,
+//!   `asking` and `file_reader` (metadata of existing files), `truth` (expected content, for verification).
+//! - Checkpoints: [`checkpoint`].
+//! - The page cache and what is below it: `cache` (prepares and checks it before a phase), `backing` (bytes that the
+//!   storage delivered).
+//! - Supervision: `watchdog` (progress of a phase), [`waits`] (system calls that do not return), `stop`.
+//! - Measurement: [`meter`] (the only clock), `events`, [`host`] (facts about this host).
+//!
+//! # Invariants
+//!
+//! - Time is read in [`meter`] only. A late wake-up shifts no step; it is recorded as lateness.
+//! - After warm-up, a sample causes no allocation, no lock and no formatting. Threads count in ledgers of their own,
+//!   which are added up at the end.
+//! - Every run ends: with a ledger, with an error, or with a report of the system call that does not return.
 
 mod accelerators;
 mod asking;

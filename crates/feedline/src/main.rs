@@ -1,4 +1,27 @@
-//! The command line: flags in, an exit code out. Each command is a function in `commands`; `report` makes its output.
+//! The command line of feedline: flags in, reports and an exit code out.
+//!
+//! A command translates its flags into a `session::Ask`, lets `session` settle and run it, and renders the plan, ledger
+//! and verdict that it gets back. It decides nothing about the run itself, so that another front end gets the same
+//! results from the same request.
+//!
+//! **In:** arguments, environment, signals. **Out:** the report on stdout, progress and warnings on stderr, result
+//! folders, the exit code. **Side effects:** those, and the two processes of `supervisor`.
+//!
+//! # Modules
+//!
+//! - `flags`: every flag and its help text, and the overrides that flags stand for.
+//! - `commands`: one file per command. `workloads`: the built-in workloads.
+//! - `report`: plans, results and comparisons as text, tables, JSON and SVG. It computes nothing that is not in a plan
+//!   or a ledger.
+//! - `progress`: a progress bar or lines, from the engine's events.
+//! - `exit`: the exit codes, and errors with their exit code.
+//! - `supervisor`: the process that the user starts waits for its child, which does the work. A child that cannot be
+//!   terminated cannot keep it from ending.
+//!
+//! # Invariants
+//!
+//! - stdout carries the report and nothing else.
+//! - A result folder is complete, or it does not exist.
 
 mod commands;
 mod exit;

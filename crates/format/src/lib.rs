@@ -1,7 +1,28 @@
-//! File formats: what a file of a data set looks like and how it is read. There is one module per container
-//! format, and [`KINDS`] is the registry. The crate maps samples to bytes and back. It opens no file, reads no
-//! clock, starts no thread and reads no environment; `std::io::Error` appears only as the type of a sink's
-//! failure.
+//! File formats: what a file of a data set contains and which reads fetch its samples.
+//!
+//! A [`Format`] maps samples to bytes and back. For files that feedline writes, sizes and offsets are functions of
+//! the shape, so a plan can predict every byte. The layout of existing files is parsed from their metadata. A parser
+//! that needs bytes which have not been read returns the range ([`Obstacle`]); the caller reads it and asks again. So
+//! parsers contain no I/O, and any backend can serve them.
+//!
+//! **In:** shapes, seeds, and bytes that were read. **Out:** bytes to write, byte ranges to read, facts about files.
+//! **Side effects:** none. The crate opens no file, reads no clock, starts no thread and reads no environment;
+//! `std::io::Error` appears only as the type of a sink's failure.
+//!
+//! # Modules
+//!
+//! - One per container format: `npz`, `npy`, `hdf5`, `csv`, `tfrecord`, `jpeg`, `png`, `parquet`, `arrow`, `indexed`,
+//!   `synthetic`. [`KINDS`] is the registry; [`conformance`] checks what every format must do.
+//! - Writing: `content` (the bytes of samples), `pieces` (one definition of a file, to write it or to compare it),
+//!   `deflate`, `zip`, `array` (NumPy arrays).
+//! - Reading: `look` (parsing without I/O), `buffered` (the requests of Python's buffered reader), `unzip`, `inflate`,
+//!   `npy_header`, `picture` (pixels).
+//! - Shared: `options`, `error`, `arithmetic` (the sizes that a plan needs).
+//!
+//! # Invariants
+//!
+//! - A file's bytes are a function of (seed, file number, offset); [`Format::write`] is their only definition.
+//! - Time and memory of a parser are bounded by the bytes that it was given, whatever these bytes are.
 
 mod arithmetic;
 mod array;

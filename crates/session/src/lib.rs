@@ -1,9 +1,27 @@
-//! From the request of a front end to a finished ledger. A front end fills in an [`Ask`], which becomes a [`Settled`]
-//! run with a plan; [`run`] returns a complete ledger. A [`study`] settles and runs a
-//! workload several times.
+//! From a request of a front end to a complete ledger.
 //!
-//! This crate reads host facts (memory, cores, limits) and decides what can run. It does not print and has no flags or
-//! exit codes: an [`Error`] says how the work ended, and an [`Observer`] shows its progress.
+//! A front end fills in an [`Ask`]: a workload, typed overrides, ranks, locations. Reading the workload gives an
+//! [`Asked`], [`settle`] makes a [`Settled`] run with a plan, and [`run`] returns its ledger, which is complete.
+//! A [`study`] settles and runs a workload several times. Two front ends with the same `Ask` get the same plan.
+//!
+//! **In:** an [`Ask`], the facts about this host, a world, an [`Observer`] for progress.
+//! **Out:** plans, ledgers, warnings, typed errors. **Side effects:** host facts (memory, cores, limits), and those of
+//! the engine. The crate does not print and has no flags or exit codes: an [`Error`] says why the work ended, and the
+//! front end chooses the exit code.
+//!
+//! # Modules
+//!
+//! - `ask`: the request, and the workload that was read for it.
+//! - `settle`: from request to plan. `backend` selects the format and the I/O backend, `listing` the catalog of
+//!   existing files, `tiers` the locations of checkpoints.
+//! - `check`: whether the plan can run on this host, with this data set and this much memory.
+//! - `run`: training and calibration; `checkpoint`: saving and restoring; `data_set`: writing missing files.
+//! - `observe`: the port for progress; `folder`: folders that the user names; `error`: every reason not to run.
+//!
+//! # Invariants
+//!
+//! - Usage errors are found by [`settle`], before the first I/O on the data set.
+//! - A ledger is complete when [`run`] returns it. No caller adds to it.
 
 mod ask;
 mod backend;

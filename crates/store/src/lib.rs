@@ -1,6 +1,33 @@
-//! Moves bytes to storage and back. A `Store` is shared by all threads; each reader thread takes its own `Lane` from
-//! it, submits fetches and reaps completions, which fits blocking and asynchronous backends alike. This crate handles
-//! names and byte ranges; formats interpret the bytes, and the engine decides when to read them.
+//! I/O backends: bytes to storage and back.
+//!
+//! All threads share a [`Store`]. Each reading thread takes a [`Lane`] from it, submits fetches and reaps completions,
+//! which fits blocking and asynchronous backends. A blocking backend implements [`Blocking`] (open, read, close) and
+//! gets its lane; an asynchronous one implements its own. The crate knows names and byte ranges. Formats know what the
+//! bytes mean, and the engine decides when they are read.
+//!
+//! **In:** names, byte ranges, and the engine's clock ([`Now`]). **Out:** bytes, operation times, and facts about the
+//! storage. **Side effects:** files, and requests to the kernel about them.
+//!
+//! # Modules
+//!
+//! - Backends: `posix`, `direct`, `uring`, `mmap`, `null` (returns at once), `sim` (a simulated device), `fault` (makes
+//!   another backend fail by the rules in `rule`). `backend` is the registry; [`conformance`] has the tests that each
+//!   backend must pass.
+//! - Lanes: `lane` (for blocking backends), `reading` (transfers of a range), `buffer`, `past_cache` (O_DIRECT), `size`
+//!   (checks file sizes), `track` (the current operation, for the watchdog).
+//! - Files: `folder` (a data set's folder), `held` (creates, replaces and removes files), `mapped` (mapped files),
+//!   `listing` (names and sizes below a prefix), `tier` (checkpoints).
+//! - The page cache: [`page_cache`] (count, evict, load), `proof` (counts around a fetch), `footprint` (what this
+//!   process read).
+//! - Facts about storage: `file_system`, `ground` (file system and devices of a folder), `device`, `layout` (how a
+//!   file is stored), [`mounts`], `limits` (open files).
+//! - `error`: one error type; each variant names the file or folder.
+//!
+//! # Invariants
+//!
+//! - A lane belongs to one thread, and each of its readers has at most one fetch in flight.
+//! - An unavailable backend is an error. There is no fallback, and nothing is emulated.
+//! - Only `held` creates, replaces or removes files, and it follows no symbolic link below the path that the user gave.
 
 mod backend;
 mod buffer;
