@@ -6,14 +6,14 @@
 use std::cell::RefCell;
 use std::sync::LazyLock;
 
-use format::{File, Format, Kind, Look, Obstacle, Options, Seen};
+use format::{File, Format, FormatKind, Look, Obstacle, Options, Seen};
 use libfuzzer_sys::fuzz_target;
 use model::spec::Access;
 
 /// The format with each of its compressions and access patterns.
 static FORMATS: LazyLock<Vec<Box<dyn Format>>> = LazyLock::new(|| {
     let name = std::env::var("FEEDLINE_FUZZ_FORMAT").expect("FEEDLINE_FUZZ_FORMAT names the format");
-    let kind = Kind::named(&name).expect("a format of that name");
+    let kind = FormatKind::named(&name).expect("a format of that name");
     let compressions = ["none"].iter().chain(kind.compressions);
     let both = |word: &&str| [Access::Framework, Access::Extent].map(|access| (access, (*word).to_owned()));
     let build = |(access, compression)| {

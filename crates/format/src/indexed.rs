@@ -17,15 +17,19 @@ use crate::{
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: "indexed_binary",
-    summary: "samples back to back, with files of offsets and sizes beside them",
+    layout: "concatenated samples; `.off.idx` and `.sz.idx` next to the file",
     compressions: &[],
+    existing: "samples of one size",
+    other_suffixes: &[],
     build: |_| Ok(Box::new(Indexed { name: "indexed_binary", grain: 1 })),
 };
 
 pub(crate) const MAPPED: FormatKind = FormatKind {
     name: "mmap_indexed_binary",
-    summary: "the same as indexed_binary, read through a memory map",
+    layout: "as `indexed_binary`, read by pages",
     compressions: &[],
+    existing: "samples of one size",
+    other_suffixes: &[],
     build: |options| {
         let grain = if options.access == Access::Framework { PAGE } else { 1 };
         Ok(Box::new(Indexed { name: "mmap_indexed_binary", grain }))

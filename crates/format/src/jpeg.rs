@@ -75,8 +75,10 @@ const fn huffman_table(class: u8, symbol: u8) -> [u8; 276] {
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
-    summary: "JPEG picture, grey: one sample of uint8 per file, decodable, exactly as large as the sample",
+    layout: "a real greyscale image of exactly the planned size",
     compressions: &[],
+    existing: "any file: it is read whole",
+    other_suffixes: &[".jpg"],
     build: |_| Ok(Box::new(Jpeg)),
 };
 

@@ -271,10 +271,14 @@ pub trait Format: Send + Sync + Debug {
 pub struct FormatKind {
     /// The value of `dataset.format`.
     pub name: &'static str,
-    /// One line for help and docs.
-    pub summary: &'static str,
+    /// The layout of a file, for docs/formats.md.
+    layout: &'static str,
     /// The values of `dataset.compression` that it supports, except `none`.
     pub compressions: &'static [&'static str],
+    /// The files of other programs that it reads, for docs/formats.md.
+    existing: &'static str,
+    /// Common suffixes of file names other than the format's name, with the dot.
+    other_suffixes: &'static [&'static str],
     build: fn(&Options) -> Result<Box<dyn Format>, FormatError>,
 }
 
@@ -294,21 +298,19 @@ pub const KINDS: &[FormatKind] = &[
     synthetic::KIND,
 ];
 
-/// Other common file suffixes of a format.
-const ALSO: &[(&str, &str)] = &[
-    ("jpeg", ".jpg"),
-    ("hdf5", ".h5"),
-    ("tfrecord", ".tfrecords"),
-    ("csv", ".csv.gz"),
-    ("arrow", ".feather"),
-];
-
 impl FormatKind {
     /// The suffixes of files of this format.
     pub fn suffixes(&self) -> impl Iterator<Item = String> {
-        let also =
-            ALSO.iter().filter(|(format, _)| *format == self.name).map(|(_, suffix)| (*suffix).to_owned());
-        std::iter::once(format!(".{}", self.name)).chain(also)
+        let others = self.other_suffixes.iter().map(|suffix| (*suffix).to_owned());
+        std::iter::once(format!(".{}", self.name)).chain(others)
+    }
+
+    /// Its row of the table in docs/formats.md.
+    fn documented(&self) -> String {
+        let FormatKind { name, layout, compressions, existing, .. } = self;
+        let compressions: Vec<String> = compressions.iter().map(|word| format!("`{word}`")).collect();
+        let compressions = if compressions.is_empty() { "-".to_owned() } else { compressions.join(" ") };
+        format!("| `{name}` | {layout} | {compressions} | {existing} |\n")
     }
 
     /// Looks up a format by name.
@@ -325,6 +327,12 @@ impl FormatKind {
         }
         (self.build)(options)
     }
+}
+
+/// The table of docs/formats.md.
+pub fn table() -> String {
+    let head = "| format | layout of a file | compression when written | also reads |\n|---|---|---|---|\n";
+    KINDS.iter().map(FormatKind::documented).fold(head.to_owned(), |table, row| table + &row)
 }
 
 /// The format with default options, for tests and tools.
@@ -374,10 +382,33 @@ mod tests {
             assert_eq!(KINDS.iter().filter(|other| other.name == kind.name).count(), 1);
             assert_eq!(FormatKind::named(kind.name).map(|kind| kind.name), Some(kind.name));
             assert_eq!(plain(kind.name).unwrap().name(), kind.name);
-            assert!(!kind.summary.is_empty() && !kind.summary.contains('\n'));
             assert!(model::spec::FORMATS.contains(&kind.name), "dataset.format must accept {}", kind.name);
         }
         assert!(FormatKind::named("nonesuch").is_none());
+    }
+
+    #[test]
+    fn the_docs_describe_every_format() {
+        let docs = include_str!("../../../docs/formats.md");
+        let table = table();
+        assert!(docs.contains(&table), "docs/formats.md should have this table:\n\n{table}");
+        let (_, access) = docs.split_once("| format | `framework` | `extent` |\n").unwrap();
+        let (access, _) = access.split_once("\n\n").unwrap();
+        let described: Vec<&str> = access.lines().filter_map(|row| row.split('|').nth(1)).collect();
+        for kind in KINDS.iter().filter(|kind| plain(kind.name).unwrap().holds_samples()) {
+            let named = |cell: &&str| cell.split(',').any(|name| name.trim() == kind.name);
+            let rows = described.iter().filter(|cell| named(cell)).count();
+            assert_eq!(rows, 1, "the access patterns of {} need one row in docs/formats.md", kind.name);
+        }
+    }
+
+    #[test]
+    fn a_suffix_belongs_to_one_format() {
+        let suffixes: Vec<String> = KINDS.iter().flat_map(FormatKind::suffixes).collect();
+        for suffix in &suffixes {
+            assert!(suffix.starts_with('.'), "{suffix}");
+            assert_eq!(suffixes.iter().filter(|other| *other == suffix).count(), 1, "{suffix}");
+        }
     }
 
     #[test]

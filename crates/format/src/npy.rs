@@ -19,8 +19,10 @@ const NAME: &str = "npy";
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
-    summary: "NumPy array of the samples, without labels",
+    layout: "one array, samples along the last axis",
     compressions: &[],
+    existing: "npy 1 to 3",
+    other_suffixes: &[],
     build: |options| Ok(Box::new(Npy { access: options.access })),
 };
 

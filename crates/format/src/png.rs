@@ -48,8 +48,10 @@ const FILE_MOST: u64 = FRAME - ZLIB_FRAME + CHUNK_MOST;
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
-    summary: "PNG picture, grey: one sample of uint8 per file, decodable, exactly as large as the sample",
+    layout: "a real greyscale image of exactly the planned size",
     compressions: &[],
+    existing: "any file: it is read whole",
+    other_suffixes: &[],
     build: |_| Ok(Box::new(Png)),
 };
 

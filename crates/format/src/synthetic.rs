@@ -18,8 +18,10 @@ const DIGITS: usize = 20;
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
-    summary: "no data: each file holds its own number, readers open none",
+    layout: "the file's number; readers never open it",
     compressions: &[],
+    existing: "-",
+    other_suffixes: &[],
     build: |_| Ok(Box::new(Synthetic)),
 };
 

@@ -25,8 +25,10 @@ const NAME: &str = "arrow";
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
-    summary: "Arrow IPC file: record batches of columns, uncompressed",
+    layout: "Arrow IPC file with the same columns as `parquet`, one record batch per row group",
     compressions: &[],
+    existing: "any IPC file, also compressed",
+    other_suffixes: &[".feather"],
     build: |options| Ok(Box::new(Arrow::new(options)?)),
 };
 

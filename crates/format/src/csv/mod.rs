@@ -31,8 +31,10 @@ const GZIP_END: u64 = 8;
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
-    summary: "text: a line per sample, its values in decimal, commas between them",
+    layout: "one line of decimal numbers per sample; gzip adds `.gz` to the name",
     compressions: &["gzip"],
+    existing: "lines of numbers up to 64 MiB",
+    other_suffixes: &[".csv.gz"],
     build: |options| Ok(Box::new(Csv::of(options))),
 };
 

@@ -30,8 +30,12 @@ const NAME: &str = "hdf5";
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
-    summary: "HDF5: datasets records_0.. of the samples, dataset labels; contiguous or in chunks",
+    layout: "`records_0`, ... of shape `(samples, *dims)`, and `labels`; contiguous or chunked \
+             (`hdf5.chunk_dims`, `hdf5.max_shape`, gzip); `hdf5.num_dset_per_record` splits a sample; chunks \
+             are never longer than the dataset",
     compressions: &["gzip"],
+    existing: "old and new layouts, all chunk indexes; filters are reported",
+    other_suffixes: &[".h5"],
     build: |options| Ok(Box::new(Hdf5 { access: options.access, settings: Settings::of(options)? })),
 };
 

@@ -27,8 +27,11 @@ const STRIDE: usize = 16 * 1024;
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
-    summary: "NumPy archive: array x of the samples, array y of their labels",
+    layout: "ZIP of `x.npy` (samples along the last axis) and `y.npy` (labels), deflated with `zip`; zip64 \
+             if needed",
     compressions: &["zip"],
+    existing: "any npz: zip64, deflated, Fortran order",
+    other_suffixes: &[],
     build: |options| Ok(Box::new(Npz::of(options))),
 };
 

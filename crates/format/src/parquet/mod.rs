@@ -37,8 +37,10 @@ const NAME: &str = "parquet";
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
-    summary: "columns of rows in row groups; one column of the samples' elements unless the workload names some",
+    layout: "`parquet.columns`, or one column `data`; row groups of `parquet.row_group_size`",
     compressions: Codec::WORDS,
+    existing: "any file without an encrypted footer",
+    other_suffixes: &[],
     build: |options| Ok(Box::new(Parquet::of(options)?)),
 };
 

@@ -22,8 +22,10 @@ const NAME: &str = "tfrecord";
 
 pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
-    summary: "TensorFlow records: one tf.train.Example per sample, features image and size",
+    layout: "TFRecord of `tf.train.Example` with `image` and `size`; DALI's index in `index/SPLIT/NAME.idx`",
     compressions: &[],
+    existing: "any TFRecord",
+    other_suffixes: &[".tfrecords"],
     build: |options| Ok(Box::new(TfRecord::new(options)?)),
 };
 
