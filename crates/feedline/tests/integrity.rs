@@ -76,13 +76,14 @@ fn one_bad_file_of_6250_is_found_and_named() {
 }
 
 /// Every format, plain and compressed, with settings for a small data set.
-const FORMATS: [(&str, &[&str]); 14] = [
+const FORMATS: &[(&str, &[&str])] = &[
     ("npz", &[]),
     ("npy", &[]),
     ("jpeg", &[]),
     ("png", &[]),
     ("csv", &[]),
     ("indexed_binary", &[]),
+    ("mmap_indexed_binary", &[]),
     (
         "tfrecord",
         &["framework=tensorflow", "reader.data_loader=tensorflow", "dataset.num_samples_per_file=3"],
@@ -94,11 +95,33 @@ const FORMATS: [(&str, &[&str]); 14] = [
     ("npz", &["dataset.compression=zip", "dataset.compressible=0.5"]),
     ("hdf5", &["dataset.compression=gzip", "dataset.compressible=0.5"]),
     ("csv", &["dataset.compression=gzip"]),
+    ("parquet", &["dataset.compression=snappy"]),
+    ("parquet", &["dataset.compression=zstd"]),
+    ("parquet", &["dataset.compression=lz4"]),
+    ("parquet", &["dataset.compression=gzip"]),
 ];
 
 #[test]
+fn the_list_has_every_format_with_every_compression() {
+    for kind in format::KINDS {
+        if !format::plain(kind.name).unwrap().holds_samples() {
+            continue;
+        }
+        let listed = |compression: Option<&str>| {
+            FORMATS.iter().filter(|(name, _)| *name == kind.name).any(|(_, settings)| {
+                compression == settings.iter().find_map(|set| set.strip_prefix("dataset.compression="))
+            })
+        };
+        assert!(listed(None), "{} is not in FORMATS", kind.name);
+        for compression in kind.compressions {
+            assert!(listed(Some(*compression)), "{} with {compression} is not in FORMATS", kind.name);
+        }
+    }
+}
+
+#[test]
 fn one_flipped_byte_is_found_in_every_format() {
-    for (format, settings) in FORMATS {
+    for &(format, settings) in FORMATS {
         let dir = Dir::small();
         let mut flags = vec!["--set".to_owned(), format!("dataset.format={format}")];
         for setting in settings {

@@ -1,5 +1,6 @@
 //! Each rule is applied to a ledger that breaks it.
 
+use super::rules::Applies;
 use super::*;
 use crate::digest::Digest;
 use crate::ledger::{
@@ -503,4 +504,25 @@ fn a_ledger_of_an_earlier_version_is_completed_from_its_plan() {
     let earlier: Ledger = serde_json::from_value(value).unwrap();
     assert_eq!(Figures::new(&earlier, Phase::Train).unwrap().au_percent, None);
     assert_eq!(earlier.completed_from(&plan), whole);
+}
+
+/// The names in the first column of a table in the docs, without its head.
+fn documented<'a>(page: &'a str, head: &str) -> Vec<&'a str> {
+    let (_, table) = page.split_once(head).unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.split('`').nth(1).unwrap()).collect()
+}
+
+#[test]
+fn the_docs_list_every_rule_in_the_order_of_a_verdict() {
+    let training = documented(include_str!("../../../../docs/results.md"), "| rule | passes if |");
+    let of_training = RULES.iter().filter(|rule| matches!(rule.applies, Applies::Always | Applies::Training));
+    assert_eq!(training, of_training.map(|rule| rule.name).collect::<Vec<_>>(), "docs/results.md");
+    let checkpoints = documented(include_str!("../../../../docs/checkpoints.md"), "| rule | fails if |");
+    for rule in RULES.iter().filter(|rule| rule.applies == Applies::Checkpoints) {
+        assert!(checkpoints.contains(&rule.name), "docs/checkpoints.md has no row for {}", rule.name);
+    }
+    for name in checkpoints {
+        assert!(RULES.iter().any(|rule| rule.name == name), "docs/checkpoints.md: there is no rule {name}");
+    }
 }
