@@ -37,8 +37,8 @@ use anyhow::anyhow;
 use clap::Parser;
 use engine::waits;
 
-use exit::{Ending, Exit, Failure, abandon};
-use flags::{Cli, Command};
+use exit::{Exit, Failure, abandon};
+use flags::Cli;
 use supervisor::Side;
 
 fn main() -> ExitCode {
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 fn work(cli: Cli) -> Exit {
     let ending = match waits::watch(cli.command.stall_timeout(), abandon) {
         // The panic has printed its message; only the exit code is missing.
-        Ok(()) => std::panic::catch_unwind(|| dispatch(cli))
+        Ok(()) => std::panic::catch_unwind(|| cli.command.run())
             .unwrap_or_else(|_| Err(Failure::internal(anyhow!("internal error; see the panic above")))),
         Err(cause) => Err(Failure::refused(anyhow!("cannot start a thread: {}", exit::limited(&cause)))),
     };
@@ -66,21 +66,4 @@ fn work(cli: Cli) -> Exit {
         report::note(&format!("error: {error:#}"));
         exit
     })
-}
-
-fn dispatch(cli: Cli) -> Ending {
-    match cli.command {
-        Command::Run(flags) => commands::run::run(&flags),
-        Command::Sweep(flags) => commands::sweep::sweep(&flags),
-        Command::Capacity(flags) => commands::capacity::capacity(&flags),
-        Command::Stall(flags) => commands::stall::stall(&flags),
-        Command::Validate(flags) => commands::validate::validate(&flags),
-        Command::Compare(flags) => commands::compare::compare(&flags),
-        Command::Generate(flags) => commands::generate::generate(&flags),
-        Command::Plan(flags) => commands::plan::plan(&flags),
-        Command::Catalog(flags) => commands::catalog::catalog(&flags),
-        Command::Inspect(flags) => commands::inspect::inspect(&flags),
-        Command::Workloads(flags) => commands::workloads::workloads(&flags),
-        Command::Completions { shell } => commands::completions::completions(shell),
-    }
 }

@@ -1,6 +1,7 @@
 //! `feedline capacity`: how many accelerators this storage feeds at the workload's AU.
 
 use anyhow::anyhow;
+use clap::Args;
 use engine::host::Host;
 use model::study::search::Trial;
 use session::Ask;
@@ -8,10 +9,39 @@ use session::study::{Capacity, CapacityRange, StudyControl};
 
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::CapacityFlags;
+use crate::flags::{CacheFlags, OutputFlags, PlaceFlags, WorkloadFlags};
 use crate::progress::Show;
 use crate::report;
 use crate::report::capacity::{CapacityReport, trial_line};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline capacity retinanet_b200 --data-dir /data/retinanet
+  feedline capacity unet3d_h100 --data-dir /data/unet3d --from 4 --up-to 64
+  feedline capacity retinanet_b200 --store null            how many this host can emulate
+
+Short probes find the limit, full runs of the workload confirm it: N accelerators reach its metric.au, N + 1 do not.";
+
+#[derive(Args, Debug)]
+pub struct CapacityFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    #[command(flatten)]
+    pub place: PlaceFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
+    /// First number of accelerators to try
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub from: u64,
+    /// Largest number of accelerators to try
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub up_to: Option<u64>,
+    /// Steps of a probe [default: 20 for each batch that can be ready in advance, at least 2 s of compute time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: Option<u64>,
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
 
 pub fn capacity(flags: &CapacityFlags) -> Ending {
     if let Some(up_to) = flags.up_to.filter(|up_to| *up_to < flags.from) {

@@ -1,9 +1,11 @@
 //! `feedline catalog`: lists an existing data set and saves the list, or checks whether a saved list is still correct.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
+use clap::Args;
 use engine::Stop;
 use engine::catalog::{self, Changes, Opened, Options, ScanError, Skipped, Summary};
 use model::location::Location;
@@ -12,9 +14,46 @@ use serde_json::json;
 use session::{Goal, Unit};
 
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::CatalogFlags;
+use crate::flags::{OutputFlags, WaitFlags};
 use crate::progress::Show;
 use crate::report;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline catalog /data/imagenet                          write /data/imagenet/.feedline/catalog
+  feedline catalog /data/imagenet --suffix .jpg --suffix .jpeg
+  feedline catalog /data/imagenet --check                  exit code 0: unchanged; 5: folders changed
+  feedline catalog /data/imagenet --refresh                list only folders that changed
+  feedline catalog /read/only/data --output ~/data.catalog
+
+Skipped: names that start with a dot, *.partial, *.idx (without --suffix), linked folders, sockets, pipes, devices.
+The same command resumes an interrupted listing.";
+
+#[derive(Args, Debug)]
+pub struct CatalogFlags {
+    /// The data folder
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// List only files whose name ends in this, such as .jpg; may be repeated
+    #[arg(long, value_name = "SUFFIX", conflicts_with = "check")]
+    pub suffix: Vec<OsString>,
+    /// File of the catalog [default: DIR/.feedline/catalog]
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// List only folders that changed since the catalog was written
+    #[arg(long, conflicts_with = "check")]
+    pub refresh: bool,
+    /// Check whether folders changed since the catalog was written; writes nothing
+    #[arg(long)]
+    pub check: bool,
+    /// Folders listed at once [default: twice the number of cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub threads: Option<u16>,
+    #[command(flatten)]
+    pub wait: WaitFlags,
+    #[command(flatten)]
+    pub output_flags: OutputFlags,
+}
 
 pub fn catalog(flags: &CatalogFlags) -> Ending {
     session::local(&Location::parse(&flags.dir))?;

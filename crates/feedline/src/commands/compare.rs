@@ -5,15 +5,47 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use clap::Args;
 use model::plan::{FieldDifference, differences};
 use model::spec::canonical_key;
 use model::verdict::{Outcome, Status, Verdict};
 
 use super::saved::{self, Saved};
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::CompareFlags;
+use crate::flags::WaitFlags;
 use crate::report;
 use crate::report::compare::Comparison;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline compare feedline-results/demo/20260101_120000 feedline-results/demo/20260102_120000
+  feedline compare before/demo after/demo                  several results on each side
+  feedline compare one/demo four/demo --across reader.read_threads --json
+
+Results of different work, or with a different cache state, are refused, and the message names the keys that differ;
+--across permits a difference. A different backend, data folder or host is noted. If both sides have several results,
+a run is one observation, otherwise an epoch is. An interval needs 5 observations.";
+
+#[derive(Args, Debug)]
+pub struct CompareFlags {
+    /// The baseline result, or a folder that holds several of one workload
+    #[arg(value_name = "A")]
+    pub a: PathBuf,
+    /// The result to compare, or a folder that holds several of one workload
+    #[arg(value_name = "B")]
+    pub b: PathBuf,
+    /// Permit a difference in this setting: a key, ranks or hosts; may be repeated
+    #[arg(long, value_name = "KEY")]
+    pub across: Vec<String>,
+    /// Also compare invalid results
+    #[arg(long)]
+    pub force: bool,
+    /// Print the comparison as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub wait: WaitFlags,
+}
 
 pub fn compare(flags: &CompareFlags) -> Ending {
     let across = Across::parse(&flags.across).map_err(Failure::usage)?;

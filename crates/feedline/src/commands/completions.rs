@@ -1,15 +1,25 @@
 //! `feedline completions SHELL`: prints a completion script, from the same definition as the help.
 
-use clap::CommandFactory;
+use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use crate::exit::{Ending, Exit};
 use crate::flags::Cli;
 use crate::report;
 
-pub fn completions(shell: Shell) -> Ending {
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline completions bash > /etc/bash_completion.d/feedline
+  feedline completions zsh > ~/.zfunc/_feedline";
+
+#[derive(Args, Debug)]
+pub struct CompletionsFlags {
+    pub shell: Shell,
+}
+
+pub fn completions(flags: &CompletionsFlags) -> Ending {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "feedline", &mut script);
+    clap_complete::generate(flags.shell, &mut Cli::command(), "feedline", &mut script);
     report::out(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Ok)
 }

@@ -1,7 +1,8 @@
 //! `feedline generate`: writes the missing files of a data set.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use engine::generate::Generated;
 use engine::host::Host;
 use model::units::{Bytes, Nanos, grouped};
@@ -10,9 +11,34 @@ use session::{DataSetTask, default_writers};
 
 use super::{ask, read, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::GenerateFlags;
+use crate::flags::{OutputFlags, WorkloadFlags};
 use crate::progress::Show;
 use crate::report;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline generate unet3d_h100 --data-dir /mnt/fast/unet3d
+  feedline generate retinanet_b200 --set dataset.num_files_train=50000 --writers 16";
+
+#[derive(Args, Debug)]
+pub struct GenerateFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    /// Folder that will hold train/ and valid/ [default: the workload's storage_root/data_folder]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Files written at once [default: reader.write_threads, or the number of cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub writers: Option<u64>,
+    /// Write every file again, even if it exists with the right size
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Read every file back and compare each byte; exit code 5 if one differs
+    #[arg(long)]
+    pub verify: bool,
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
 
 pub fn generate(flags: &GenerateFlags) -> Ending {
     let asked = read(ask(&flags.workload, flags.overrides(), flags.data_dir.as_deref())?)?;

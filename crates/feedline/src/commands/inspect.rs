@@ -1,8 +1,9 @@
 //! `feedline inspect`: what data files contain, according to their bytes, and where their samples are.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use clap::Args;
 use engine::{AskError, Inspection, MetadataError};
 use format::{Extent, Facts, Format, FormatError, FormatKind, KINDS, Obstacle, Options};
 use model::names::Name;
@@ -13,8 +14,40 @@ use store::StoreError;
 
 use super::open_folder;
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::InspectFlags;
+use crate::flags::WaitFlags;
 use crate::report;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline inspect train/img_0_of_8.hdf5
+  feedline inspect part-0.parquet --sample 5 --access framework
+  feedline inspect *.tfrecord --json
+
+A damaged file ends the command with exit code 5 and the position of the damage.";
+
+#[derive(Args, Debug)]
+pub struct InspectFlags {
+    /// The files
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Format of the files [default: from the file name]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<String>,
+    /// Show the reads for this sample, counted from 0; may be repeated
+    #[arg(long, value_name = "N")]
+    pub sample: Vec<u64>,
+    /// Samples in each file, for formats that do not store the number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub samples: Option<u64>,
+    /// How samples are read: framework (like the framework's own reader) or extent (only their bytes)
+    #[arg(long, value_name = "ACCESS", default_value = "extent")]
+    pub access: String,
+    /// Print the result as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub wait: WaitFlags,
+}
 
 pub fn inspect(flags: &InspectFlags) -> Ending {
     let access = Access::named(&flags.access).ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! One file per command. This file has what several commands share: making an `Ask` from flags, reading its workload,
-//! and stopping on signals.
+//! One file per command, with its flags and examples. This file has the table of commands, and what several of them
+//! share: making an `Ask` from flags, reading its workload, and stopping on signals.
 
 pub mod capacity;
 pub mod catalog;
@@ -21,6 +21,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use clap::Subcommand;
 use engine::{Stop, meter, waits};
 use model::location::Location;
 use model::secret::redact;
@@ -30,10 +31,70 @@ use session::{Ask, Asked, Generate, quoted};
 use signal_hook::iterator::Signals;
 use store::{Mode, Posix};
 
-use crate::exit::{Failure, abandon, limited};
-use crate::flags::{PlaceFlags, WorkloadFlags};
+use crate::exit::{Ending, Failure, abandon, limited};
+use crate::flags::{PlaceFlags, WorkloadFlags, stall_timeout_or_default};
 use crate::supervisor;
 use crate::workloads::load;
+
+/// The commands, each with its help text, module, flags, and the field of the flags that has the stall timeout. A module
+/// has a function of its own name, which runs the command, and `EXAMPLES` for the help.
+macro_rules! commands {
+    ($($(#[doc = $about:literal])+ $name:ident: $module:ident, $flags:ident $(, $timeout:ident)?;)+) => {
+        #[derive(Debug, Subcommand)]
+        pub enum Command {
+            $($(#[doc = $about])+ #[command(after_help = $module::EXAMPLES, max_term_width = 120)]
+            $name($module::$flags),)+
+        }
+
+        impl Command {
+            pub fn run(&self) -> Ending {
+                match self {
+                    $(Command::$name(flags) => $module::$module(flags),)+
+                }
+            }
+
+            /// The time without progress after which a wait for storage counts as stalled. A workload can set a
+            /// different one.
+            pub fn stall_timeout(&self) -> Option<Nanos> {
+                stall_timeout_or_default(match self {
+                    $(Command::$name(flags) => commands!(@timeout flags $($timeout)?),)+
+                })
+            }
+        }
+    };
+    (@timeout $flags:ident) => {{
+        let _ = $flags;
+        None
+    }};
+    (@timeout $flags:ident $timeout:ident) => { $flags.$timeout.stall_timeout() };
+}
+
+commands! {
+    /// Train on a data set with emulated accelerators and report how busy the storage kept them
+    Run: run, RunFlags, workload;
+    /// Run a workload with every combination of settings, several times, and report the speed-ups
+    Sweep: sweep, SweepFlags, workload;
+    /// Find the largest number of accelerators that the storage can feed at the workload's AU
+    Capacity: capacity, CapacityFlags, workload;
+    /// Find out whether accelerators wait for preprocessing or storage, and predict the effect of a cache
+    Stall: stall, StallFlags, workload;
+    /// Check that results are unchanged, and recompute the verdict by the rules of this version
+    Validate: validate, ValidateFlags, wait;
+    /// Compare two results: whether they differ, by how much, and with what confidence
+    Compare: compare, CompareFlags, wait;
+    /// Write a workload's data set; keeps existing files
+    Generate: generate, GenerateFlags, workload;
+    /// Show what a run would read, and the time, memory and bandwidth it needs; reads no data
+    Plan: plan, PlanFlags, workload;
+    /// List an existing data set, so that runs can use it
+    Catalog: catalog, CatalogFlags, wait;
+    /// Show what data files contain and where their samples are, whichever program wrote them
+    Inspect: inspect, InspectFlags, wait;
+    /// List the built-in workloads, or print one as YAML
+    Workloads: workloads, WorkloadsFlags;
+    /// Print a completion script for a shell
+    Completions: completions, CompletionsFlags;
+}
 
 /// The request that these flags make; `overrides` are all changes to the workload.
 pub fn ask(flags: &WorkloadFlags, overrides: Vec<Override>, data: Option<&Path>) -> Result<Ask, Failure> {

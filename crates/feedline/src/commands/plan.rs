@@ -1,17 +1,56 @@
 //! `feedline plan`: what a run would read, and the time and memory it needs. It reads the host's memory size and the
 //! disk's free space, but no data.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use engine::Solo;
 use engine::host::Host;
 use model::location::Location;
 use model::units::Bytes;
 use session::{Ask, Generate, Settled, check_folder, settle};
+use store::BACKENDS;
 
 use super::{ask, read};
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::PlanFlags;
+use crate::flags::{CacheFlags, CheckpointFlags, OutputFlags, WorkloadFlags};
 use crate::report;
 use crate::report::plan::{Disk, PlanReport};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline plan unet3d_b200 --ranks 8 --hosts 4 --host-memory 256GiB
+  feedline plan ./mine.yaml --set reader.batch_size=32 --json
+  feedline plan llama3_405b                                files, bytes and memory of checkpoints";
+
+#[derive(Args, Debug)]
+pub struct PlanFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
+    #[command(flatten)]
+    pub checkpoints: CheckpointFlags,
+    /// Number of emulated accelerators over all hosts [default: the workload's, usually 1; demo 2]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub ranks: Option<u64>,
+    /// Number of hosts
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub hosts: u64,
+    /// Memory of one host, such as 256GiB [default: this host's]
+    #[arg(long, value_name = "SIZE")]
+    pub host_memory: Option<Bytes>,
+    /// Folder of the data set; only its free space is checked
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    #[arg(long, value_name = "STORE", help = BACKENDS.help("I/O backend", "as for run"))]
+    pub store: Option<String>,
+    /// Limit the memory for read buffers and kept batches, such as 2GiB
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<Bytes>,
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
 
 pub fn plan(flags: &PlanFlags) -> Ending {
     let ask = Ask {

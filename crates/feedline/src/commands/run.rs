@@ -1,9 +1,10 @@
 //! `feedline run`: trains on a data set with emulated accelerators, saves and restores checkpoints, judges the result
 //! and writes it. All checks that can refuse a run happen before the first byte is read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use clap::Args;
 use engine::Solo;
 use engine::host::{self, Host};
 use engine::meter::Monotonic;
@@ -14,10 +15,47 @@ use store::Now;
 
 use super::{ask_at, read, results_folder, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::RunFlags;
+use crate::flags::{CacheFlags, CheckpointFlags, OutputFlags, PlaceFlags, WorkloadFlags, patience};
 use crate::progress::Show;
 use crate::report::result::{Outcome, Peak};
 use crate::report::{self, folder, text};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline run                                         the demo
+  feedline run retinanet_b200 --data-dir /data/retinanet --ranks 4
+  feedline run retinanet_b200 --store null --ranks 8   the limit of feedline itself; needs no data
+  feedline run mine.yaml --generate --set dataset.num_files_train=5000
+  feedline run llama3_8b --scale 1/64 --checkpoint-dir /mnt/fast/llama     10 saves, 10 restores
+  feedline run llama3_8b --scale 1/64 --save burst-buffer --set checkpoint.burst_folder=/mnt/nvme/llama
+  feedline run unet3d_h100 --set workflow.checkpoint=true --advise 24h";
+
+#[derive(Args, Debug)]
+pub struct RunFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    #[command(flatten)]
+    pub place: PlaceFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
+    #[command(flatten)]
+    pub checkpoints: CheckpointFlags,
+    /// Recommend how often to save, for a job with this mean time between failures, such as 24h
+    #[arg(long, value_name = "SPAN", value_parser = patience)]
+    pub advise: Option<Nanos>,
+    /// Number of emulated accelerators [default: the workload's, usually 1; demo 2, llama3_8b 8]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub ranks: Option<u64>,
+    /// Folder below which the result is written, as WORKLOAD/TIME [default: the workload's output.folder, or
+    /// feedline-results]
+    #[arg(long, value_name = "DIR")]
+    pub results_dir: Option<PathBuf>,
+    /// Skip the short run on the null backend that measures the limit of feedline itself
+    #[arg(long)]
+    pub no_calibration: bool,
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
 
 pub fn run(flags: &RunFlags) -> Ending {
     let begun = Monotonic::new();

@@ -1,15 +1,42 @@
 //! `feedline stall`: what the accelerators wait for.
 
+use clap::Args;
 use engine::host::Host;
 use session::Ask;
 use session::study::{Stall, StudyControl};
 
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{Ending, Exit};
-use crate::flags::StallFlags;
+use crate::flags::{OutputFlags, PlaceFlags, WorkloadFlags};
 use crate::progress::Show;
 use crate::report;
 use crate::report::stall::StallReport;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline stall demo
+  feedline stall retinanet_b200 --data-dir /data/retinanet --ranks 4
+  feedline stall unet3d_h100 --data-dir /data/unet3d --steps 50 --json
+
+Runs the same steps without data, with a cold page cache, and with a warm one; the differences are the stalls of
+preprocessing and of fetching. It sets reader.cache itself, changes no data file, and leaves other files cached.";
+
+#[derive(Args, Debug)]
+pub struct StallFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    #[command(flatten)]
+    pub place: PlaceFlags,
+    /// Number of emulated accelerators [default: 1, for the demo 2]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub ranks: Option<u64>,
+    /// Maximum steps of each run, of which 5 warm up [default: 10 s of compute time, at least 20 for each batch that
+    /// can be ready in advance]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub steps: Option<u64>,
+    #[command(flatten)]
+    pub output: OutputFlags,
+}
 
 pub fn stall(flags: &StallFlags) -> Ending {
     let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;

@@ -1,15 +1,37 @@
 //! `feedline validate`: checks that a result is unchanged, and recomputes its verdict by the rules of this version,
 //! from plan and ledger alone. It measures nothing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::saved::{self, Saved};
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::ValidateFlags;
+use crate::flags::WaitFlags;
 use crate::report;
 use crate::report::validate::Validation;
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline validate feedline-results/demo/20260101_120000
+  feedline validate feedline-results/demo                  every result of that workload
+  feedline validate feedline-results/* --json
+
+Checks every byte of a result against its SHA256SUMS, then recomputes the verdict by the rules of this version. Exit
+code 3: the folder was changed; 4: the verdict is incomplete; 5: it is invalid.";
+
+#[derive(Args, Debug)]
+pub struct ValidateFlags {
+    /// A result, or a folder that holds several
+    #[arg(value_name = "RESULT-DIR", required = true)]
+    pub results: Vec<PathBuf>,
+    /// Print the verdicts as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub wait: WaitFlags,
+}
 
 /// With several results, the worst one decides the exit code.
 const WORST_FIRST: [Exit; 4] = [Exit::Refused, Exit::Incomplete, Exit::CheckFailed, Exit::Ok];

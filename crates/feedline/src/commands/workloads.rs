@@ -1,6 +1,7 @@
 //! `feedline workloads`: prints the built-in workloads as a table, or one of them as YAML.
 
 use anyhow::anyhow;
+use clap::Args;
 use format::Arithmetic;
 use model::plan::{Request, TrainingPlan};
 use model::spec::{self, Source, Spec};
@@ -9,9 +10,22 @@ use serde_json::{Value, json};
 use store::{Mode, Selection};
 
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::WorkloadsFlags;
 use crate::report;
 use crate::workloads::{WORKLOADS, Workload, named};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline workloads
+  feedline workloads unet3d_h100 > mine.yaml";
+
+#[derive(Args, Debug)]
+pub struct WorkloadsFlags {
+    /// Print this workload as YAML
+    pub name: Option<String>,
+    /// Print the list as JSON
+    #[arg(long)]
+    pub json: bool,
+}
 
 pub fn workloads(flags: &WorkloadsFlags) -> Ending {
     if let Some(name) = &flags.name {

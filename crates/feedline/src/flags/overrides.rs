@@ -6,10 +6,13 @@
 use model::spec::{Override, OverrideValue};
 use model::units::Nanos;
 
-use super::{
-    CacheFlags, CapacityFlags, CheckpointFlags, GenerateFlags, PlaceFlags, PlanFlags, RunFlags, StallFlags,
-    SweepFlags, WorkloadFlags,
-};
+use super::{CacheFlags, CheckpointFlags, PlaceFlags, WorkloadFlags};
+use crate::commands::capacity::CapacityFlags;
+use crate::commands::generate::GenerateFlags;
+use crate::commands::plan::PlanFlags;
+use crate::commands::run::RunFlags;
+use crate::commands::stall::StallFlags;
+use crate::commands::sweep::SweepFlags;
 
 impl WorkloadFlags {
     /// `--set` arguments, then flags that stand for a key.
@@ -95,7 +98,8 @@ mod tests {
     use model::spec::{self, Source};
 
     use super::*;
-    use crate::flags::{Cli, Command};
+    use crate::commands::Command;
+    use crate::flags::Cli;
 
     /// Every flag of `run` that stands for a key: the flag, the key, the value it sets, and a different value of that
     /// key.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use clap::Args;
 use engine::host::Host;
 use engine::meter::{self, Monotonic};
 use model::ledger::{Calibration, Phase};
@@ -23,12 +24,57 @@ use store::{Held, Now, StoreError};
 
 use super::{ask_at, read, results_folder, stop_on_signals};
 use crate::exit::{Ending, Exit, Failure};
-use crate::flags::SweepFlags;
+use crate::flags::{CacheFlags, OutputFlags, PlaceFlags, WorkloadFlags};
 use crate::progress::Show;
 use crate::report;
 use crate::report::folder::safe_name;
 use crate::report::sweep::{Runs, SweepReport};
 use journal::{Entry, Header, Journal};
+
+pub const EXAMPLES: &str = "\
+Examples:
+  feedline sweep demo --over reader.read_threads=1,2,4,8
+  feedline sweep retinanet_b200 --data-dir /data/retinanet --over reader.read_threads=1,2,4,8 \\
+      --over reader.prefetch_size=0,2 --repeat 5
+  feedline sweep demo --over ranks=1,2,4 --over store=posix,null --json > sweep.json
+  feedline sweep demo --over reader.read_threads=1,2 --output s    resumes after Ctrl-C
+
+Each round runs every cell once, in a different order. The folder contains cells.jsonl (the journal), sweep.csv,
+sweep.json and sweep.svg. Values are split at commas outside brackets and quotes.";
+
+#[derive(Args, Debug)]
+pub struct SweepFlags {
+    #[command(flatten)]
+    pub workload: WorkloadFlags,
+    /// A setting and its values, or ranks=1,2,.. or store=posix,..; repeat it for a grid of all combinations
+    #[arg(long, value_name = "KEY=A,B,..", required = true)]
+    pub over: Vec<String>,
+    /// Runs of each cell
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub repeat: u64,
+    #[command(flatten)]
+    pub place: PlaceFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
+    /// Number of emulated accelerators [default: 1, for the demo 2]
+    #[arg(long, short = 'n', value_name = "N")]
+    pub ranks: Option<u64>,
+    /// Folder below which the result is written, as sweep/WORKLOAD/TIME [default: the workload's output.folder, or
+    /// feedline-results]
+    #[arg(long, value_name = "DIR")]
+    pub results_dir: Option<PathBuf>,
+    /// Folder of the sweep; resumes an interrupted sweep there [default: a new one in --results-dir]
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Skip the short run on the null backend that measures the limit of feedline itself
+    #[arg(long)]
+    pub no_calibration: bool,
+    /// Seed of the order within rounds, and of the intervals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    #[command(flatten)]
+    pub output_flags: OutputFlags,
+}
 
 pub fn sweep(flags: &SweepFlags) -> Ending {
     let grid = grid(&flags.over)?;
