@@ -186,4 +186,19 @@ mod tests {
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn every_command_has_help_examples_and_a_place_in_the_readme() {
+        let readme = include_str!("../../../README.md");
+        let cli = Cli::command();
+        assert!(cli.get_subcommands().count() > 10);
+        for command in cli.get_subcommands() {
+            let name = command.get_name();
+            assert!(command.get_about().is_some(), "{name} has no help text");
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = format!("Examples:\n  feedline {name}");
+            assert!(after.starts_with(&examples), "the help of {name} has no examples");
+            assert!(readme.contains(&format!("feedline {name} ")), "README.md does not show {name}");
+        }
+    }
 }

@@ -329,6 +329,11 @@ impl FormatKind {
     }
 }
 
+/// The names of all formats, as a list for help and messages.
+pub fn names() -> String {
+    KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
+}
+
 /// The table of docs/formats.md.
 pub fn table() -> String {
     let head = "| format | layout of a file | compression when written | also reads |\n|---|---|---|---|\n";

@@ -1,6 +1,6 @@
 //! The format and the backend that flags and workload select, and whether they match.
 
-use format::{Format, FormatKind, KINDS, Options};
+use format::{Format, FormatKind, Options};
 use model::spec::{Preprocess, Spec, StorageType};
 use store::{Mode, Selection};
 
@@ -12,10 +12,8 @@ pub const DEFAULT_STORE: &str = "posix";
 /// The workload's format with its settings.
 pub fn format_of(spec: &Spec) -> Result<Box<dyn Format>, Error> {
     let name = &spec.dataset.format;
-    let kind = FormatKind::named(name).ok_or_else(|| {
-        let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
-        Error::UnsupportedFormat { name: name.clone(), known: known.join(", ") }
-    })?;
+    let unsupported = || Error::UnsupportedFormat { name: name.clone(), known: format::names() };
+    let kind = FormatKind::named(name).ok_or_else(unsupported)?;
     Ok(kind.build(&Options::of(spec))?)
 }
 

@@ -30,8 +30,10 @@ pub struct InspectFlags {
     /// The files
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Format of the files [default: from the file name]
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", help = format!(
+        "Format of the files: {} [default: from the file name]",
+        format::names(),
+    ))]
     pub format: Option<String>,
     /// Show the reads for this sample, counted from 0; may be repeated
     #[arg(long, value_name = "N")]
@@ -124,17 +126,16 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Foun
 fn format_of(flags: &InspectFlags, access: Access, path: &Path) -> Result<Box<dyn Format>, Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let options = Options { access, ..Options::default() };
-    let known = || KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
     let kind = match &flags.format {
         Some(format) => FormatKind::named(format).ok_or_else(|| {
-            Failure::usage(anyhow!("there is no format '{format}'; the formats are {}", known()))
+            Failure::usage(anyhow!("there is no format '{format}'; the formats are {}", format::names()))
         }),
         None => {
             KINDS.iter().find(|kind| kind.suffixes().any(|suffix| name.ends_with(&suffix))).ok_or_else(|| {
                 Failure::usage(anyhow!(
                     "{}: unknown suffix; give the format with --format: {}",
                     path.display(),
-                    known()
+                    format::names()
                 ))
             })
         }
