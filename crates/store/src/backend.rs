@@ -6,8 +6,8 @@ use model::location::Location;
 use model::plan::{Medium, Mode, StorePlan, Threads};
 use model::spec::nearest;
 
-use crate::tier::{self, OpenTier};
-use crate::{Capabilities, Direct, Fault, Mmap, Null, Posix, Sim, Store, StoreError, Tier, Uring};
+use crate::tier::OpenTier;
+use crate::{Capabilities, Store, StoreError, Tier, direct, fault, mmap, null, posix, sim, uring};
 
 type Open = fn(&Location, &Selection) -> Result<Box<dyn Store>, StoreError>;
 
@@ -83,95 +83,16 @@ pub struct Registry {
     pub rows: &'static [Backend],
 }
 
-const NULL: Backend = Backend {
-    name: "null",
-    arguments: "",
-    summary: "completes every request at once and reads nothing: the ceiling of feedline itself",
-    example: "null",
-    medium: Medium::Null,
-    injects_faults: false,
-    capabilities: |_| Null::CAPABILITIES,
-    check: |_| Ok(()),
-    open: Null::open_boxed,
-    tier: Some(OpenTier::Own(tier::null)),
-};
-
 /// All backends. A new one needs its own file and a row here.
 pub const BACKENDS: Registry = Registry {
     rows: &[
-        Backend {
-            name: "posix",
-            arguments: "",
-            summary: "open, pread and close, through the page cache",
-            example: "posix",
-            medium: Medium::Storage,
-            injects_faults: false,
-            capabilities: |_| Posix::CAPABILITIES,
-            check: |_| Ok(()),
-            open: Posix::open_boxed,
-            tier: Some(OpenTier::Volume(tier::buffered)),
-        },
-        Backend {
-            name: "direct",
-            arguments: "",
-            summary: "open, pread and close with O_DIRECT, in whole granules",
-            example: "direct",
-            medium: Medium::Storage,
-            injects_faults: false,
-            capabilities: |_| Direct::CAPABILITIES,
-            check: |_| Ok(()),
-            open: Direct::open_boxed,
-            tier: Some(OpenTier::Volume(tier::direct)),
-        },
-        Backend {
-            name: "mmap",
-            arguments: "",
-            summary: "maps files into memory and touches every page",
-            example: "mmap",
-            medium: Medium::Storage,
-            injects_faults: false,
-            capabilities: |_| Mmap::CAPABILITIES,
-            check: |_| Ok(()),
-            open: Mmap::open_boxed,
-            tier: None,
-        },
-        Backend {
-            name: "uring",
-            arguments: "",
-            summary: "io_uring: many files in flight from few threads",
-            example: "uring",
-            medium: Medium::Storage,
-            injects_faults: false,
-            capabilities: |_| Uring::CAPABILITIES,
-            check: |_| Ok(()),
-            open: Uring::open_boxed,
-            tier: Some(OpenTier::Volume(tier::uring)),
-        },
-        Backend {
-            name: "sim",
-            arguments: "DEVICE",
-            summary: "a simulated device, such as `sim:hdd` or `sim:bandwidth=163MB/s,latency=4ms,channels=1`",
-            example: "sim:bandwidth=1GB/s,latency=10us",
-            medium: Medium::Simulated,
-            injects_faults: false,
-            capabilities: |_| Sim::CAPABILITIES,
-            check: Sim::check,
-            open: Sim::open_boxed,
-            tier: Some(OpenTier::Own(tier::simulated)),
-        },
-        NULL,
-        Backend {
-            name: "fault",
-            arguments: "STORE,...",
-            summary: "another store with injected faults, such as `fault:posix,kind=eio,every=100`",
-            example: "fault:posix,kind=eio,file=no-such-file",
-            medium: Medium::Storage,
-            injects_faults: true,
-            capabilities: Fault::inner_capabilities,
-            check: Fault::check,
-            open: Fault::open_boxed,
-            tier: Some(OpenTier::Volume(tier::faulty)),
-        },
+        posix::BACKEND,
+        direct::BACKEND,
+        mmap::BACKEND,
+        uring::BACKEND,
+        sim::BACKEND,
+        null::BACKEND,
+        fault::BACKEND,
     ],
 };
 
@@ -248,7 +169,12 @@ impl Selection {
 
     /// The backend that reads nothing, to measure the limits of feedline itself.
     pub fn null() -> Selection {
-        Selection { backend: &NULL, registry: BACKENDS, arguments: String::new(), mode: Mode::default() }
+        Selection {
+            backend: &null::BACKEND,
+            registry: BACKENDS,
+            arguments: String::new(),
+            mode: Mode::default(),
+        }
     }
 
     /// The selection as it was written.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use model::location::Location;
 use model::names::Name;
+use model::plan::Medium;
 use rustix::fd::OwnedFd;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -13,7 +14,21 @@ use crate::folder::Folder;
 use crate::lane::{Blocking, BlockingLane};
 use crate::past_cache::PastCache;
 use crate::{
-    Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic, size,
+    Backend, Capabilities, Files, Lane, Mode, OpenTier, Operation, Selection, Store, StoreError, Threads,
+    Traffic, size, tier,
+};
+
+pub(crate) const BACKEND: Backend = Backend {
+    name: "direct",
+    arguments: "",
+    summary: "open, pread and close with O_DIRECT, in whole granules",
+    example: "direct",
+    medium: Medium::Storage,
+    injects_faults: false,
+    capabilities: |_| Direct::CAPABILITIES,
+    check: |_| Ok(()),
+    open: Direct::open_boxed,
+    tier: Some(OpenTier::Volume(tier::direct)),
 };
 
 #[derive(Debug)]

@@ -9,13 +9,27 @@ use std::time::Duration;
 use model::extent::Extent;
 use model::location::Location;
 use model::names::Name;
+use model::plan::Medium;
 use model::units::Nanos;
 use rustix::io::Errno;
 
 use crate::rule::{self, FaultKind, Strikes, Use};
 use crate::{
-    Awaits, Buffer, Capabilities, Done, Fetch, Files, Lane, Operation, Posix, Purpose, Selection, Sim, Spans,
-    Store, StoreError, Threads, Traffic, Waker, Witness,
+    Awaits, Backend, Buffer, Capabilities, Done, Fetch, Files, Lane, OpenTier, Operation, Posix, Purpose,
+    Selection, Sim, Spans, Store, StoreError, Threads, Traffic, Waker, Witness, tier,
+};
+
+pub(crate) const BACKEND: Backend = Backend {
+    name: "fault",
+    arguments: "STORE,...",
+    summary: "another store with injected faults, such as `fault:posix,kind=eio,every=100`",
+    example: "fault:posix,kind=eio,file=no-such-file",
+    medium: Medium::Storage,
+    injects_faults: true,
+    capabilities: Fault::inner_capabilities,
+    check: Fault::check,
+    open: Fault::open_boxed,
+    tier: Some(OpenTier::Volume(tier::faulty)),
 };
 
 /// A store that injects faults into fetches.

@@ -8,6 +8,7 @@ use memmap2::{MmapOptions, MmapRaw, UncheckedAdvice};
 use model::extent::Extent;
 use model::location::Location;
 use model::names::Name;
+use model::plan::Medium;
 use model::spec::Readahead;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -15,7 +16,20 @@ use rustix::io::Errno;
 use crate::folder::Folder;
 use crate::lane::{Blocking, BlockingLane};
 use crate::{
-    Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic, size,
+    Backend, Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic, size,
+};
+
+pub(crate) const BACKEND: Backend = Backend {
+    name: "mmap",
+    arguments: "",
+    summary: "maps files into memory and touches every page",
+    example: "mmap",
+    medium: Medium::Storage,
+    injects_faults: false,
+    capabilities: |_| Mmap::CAPABILITIES,
+    check: |_| Ok(()),
+    open: Mmap::open_boxed,
+    tier: None,
 };
 
 #[derive(Debug)]

@@ -3,10 +3,24 @@
 
 use model::location::Location;
 use model::names::Name;
+use model::plan::Medium;
 
 use crate::{
-    Awaits, Brought, Capabilities, Census, Done, Fetch, Files, Lane, Operation, Selection, Spans, Store,
-    StoreError, Threads, Traffic, Writer,
+    Awaits, Backend, Brought, Capabilities, Census, Done, Fetch, Files, Lane, OpenTier, Operation, Selection,
+    Spans, Store, StoreError, Threads, Traffic, Writer, tier,
+};
+
+pub(crate) const BACKEND: Backend = Backend {
+    name: "null",
+    arguments: "",
+    summary: "completes every request at once and reads nothing: the ceiling of feedline itself",
+    example: "null",
+    medium: Medium::Null,
+    injects_faults: false,
+    capabilities: |_| Null::CAPABILITIES,
+    check: |_| Ok(()),
+    open: Null::open_boxed,
+    tier: Some(OpenTier::Own(tier::null)),
 };
 
 #[derive(Debug, Default)]

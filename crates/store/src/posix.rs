@@ -4,6 +4,7 @@ use std::path::Path;
 
 use model::location::Location;
 use model::names::Name;
+use model::plan::Medium;
 use model::spec::Readahead;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::Advice;
@@ -12,7 +13,21 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::folder::Folder;
 use crate::lane::{Blocking, BlockingLane};
 use crate::{
-    Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic, size,
+    Backend, Capabilities, Files, Lane, Mode, OpenTier, Operation, Selection, Store, StoreError, Threads,
+    Traffic, size, tier,
+};
+
+pub(crate) const BACKEND: Backend = Backend {
+    name: "posix",
+    arguments: "",
+    summary: "open, pread and close, through the page cache",
+    example: "posix",
+    medium: Medium::Storage,
+    injects_faults: false,
+    capabilities: |_| Posix::CAPABILITIES,
+    check: |_| Ok(()),
+    open: Posix::open_boxed,
+    tier: Some(OpenTier::Volume(tier::buffered)),
 };
 
 #[derive(Debug)]

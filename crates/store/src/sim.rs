@@ -13,12 +13,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::extent::Extent;
 use model::location::Location;
+use model::plan::Medium;
 use model::units::{Bytes, Nanos};
 
 use crate::null::{Held, NoFiles};
 use crate::{
-    Awaits, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, Selection, Spans, Store, StoreError,
-    Threads, Traffic,
+    Awaits, Backend, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, OpenTier, Selection, Spans,
+    Store, StoreError, Threads, Traffic, tier,
+};
+
+pub(crate) const BACKEND: Backend = Backend {
+    name: "sim",
+    arguments: "DEVICE",
+    summary: "a simulated device, such as `sim:hdd` or `sim:bandwidth=163MB/s,latency=4ms,channels=1`",
+    example: "sim:bandwidth=1GB/s,latency=10us",
+    medium: Medium::Simulated,
+    injects_faults: false,
+    capabilities: |_| Sim::CAPABILITIES,
+    check: Sim::check,
+    open: Sim::open_boxed,
+    tier: Some(OpenTier::Own(tier::simulated)),
 };
 
 /// The parameters of a device.

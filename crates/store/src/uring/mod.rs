@@ -10,6 +10,7 @@ use std::path::Path;
 
 use model::location::Location;
 use model::names::Name;
+use model::plan::Medium;
 use model::spec::Readahead;
 use model::units::counted;
 use rustix::fs::OFlags;
@@ -21,10 +22,24 @@ use crate::past_cache::PastCache;
 use crate::posix::{DONTCACHE, advice};
 use crate::reading::Transfers;
 use crate::{
-    Capabilities, Files, Lane, Mode, Operation, Selection, Store, StoreError, Threads, Traffic, want_files,
+    Backend, Capabilities, Files, Lane, Mode, OpenTier, Operation, Selection, Store, StoreError, Threads,
+    Traffic, tier, want_files,
 };
 use lane::UringLane;
 use ring::{Failed, Ring, Setup, Size};
+
+pub(crate) const BACKEND: Backend = Backend {
+    name: "uring",
+    arguments: "",
+    summary: "io_uring: many files in flight from few threads",
+    example: "uring",
+    medium: Medium::Storage,
+    injects_faults: false,
+    capabilities: |_| Uring::CAPABILITIES,
+    check: |_| Ok(()),
+    open: Uring::open_boxed,
+    tier: Some(OpenTier::Volume(tier::uring)),
+};
 
 /// Number of buffers that a ring can register (IORING_MAX_REG_BUFFERS of the kernel), and the maximum size of one.
 const MOST_READERS: usize = 1 << 14;
