@@ -142,7 +142,9 @@ impl Queue {
 
     /// Lets readers begin with the first batches, as far ahead as the prefetch depth.
     pub(crate) fn open(&self) {
-        self.limit.store(self.prefetch, Ordering::Release);
+        // Not a store: a thread that waits for other members can move the accelerators before this, and `ask` has raised
+        // the limit then.
+        self.limit.fetch_max(self.prefetch, Ordering::Release);
     }
 
     /// The accelerator asks for `step`. Without prefetch this is what lets readers begin; says with which chunks.

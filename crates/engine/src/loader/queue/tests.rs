@@ -93,6 +93,14 @@ fn no_prefetch_is_strictly_synchronous() {
 }
 
 #[test]
+fn opening_does_not_undo_an_earlier_ask() {
+    let queue = Queue::new(10, 4, &loader(2, 1, 0));
+    assert_eq!(queue.ask(0), 0..2);
+    queue.open();
+    assert_eq!(steps(&queue, 0), [0, 0]);
+}
+
+#[test]
 fn in_turn_every_reader_has_its_own_chunks() {
     let queue = Queue::new(9, 2, &LoaderPlan { in_turn: true, ..loader(2, 3, 6) });
     queue.open();
