@@ -1,11 +1,12 @@
 //! Sleeping until something may have changed, without a lock on the way of those who change it. A bell has one
 //! listener; ringing costs one fence and one load while it is awake.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use store::Waker;
+
+use super::sync::{AtomicBool, Condvar, Mutex, Ordering, fence};
 
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
@@ -72,47 +73,5 @@ impl Bell {
             sleep();
         }
         self.asleep.store(false, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicU64;
-
-    use super::*;
-
-    #[test]
-    fn no_ring_is_lost() {
-        // Ping-pong: each side waits for the other's count; a lost wake-up would show as a wait of a minute.
-        let (here, there) = (Bell::default(), Bell::default());
-        let (ping, pong) = (AtomicU64::new(0), AtomicU64::new(0));
-        let listen = |bell: &Bell, count: &AtomicU64, round: u64| {
-            while count.load(Ordering::Acquire) < round {
-                bell.wait(Duration::from_secs(60), || count.load(Ordering::Acquire) >= round);
-            }
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for round in 1..=5000 {
-                    listen(&there, &ping, round);
-                    pong.store(round, Ordering::Release);
-                    here.ring();
-                }
-            });
-            for round in 1..=5000 {
-                ping.store(round, Ordering::Release);
-                there.ring();
-                listen(&here, &pong, round);
-            }
-        });
-    }
-
-    #[test]
-    fn a_wait_ends_by_itself_and_nobody_is_woken_twice() {
-        let bell = Bell::default();
-        bell.wait(Duration::from_millis(1), || false);
-        bell.wait(Duration::from_secs(60), || true);
-        assert!(!bell.ring(), "nobody sleeps");
-        bell.doze(|| false, || assert!(bell.ring() && !bell.ring()));
     }
 }

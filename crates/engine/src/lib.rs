@@ -31,6 +31,9 @@ mod accelerators;
 mod asking;
 mod backing;
 mod bell;
+#[cfg(test)]
+#[path = "bell/tests.rs"]
+mod bell_tests;
 mod cache;
 mod calibrate;
 pub mod catalog;
@@ -44,6 +47,7 @@ mod loader;
 pub mod meter;
 mod probe;
 mod stop;
+mod sync;
 mod train;
 mod truth;
 pub mod waits;

@@ -7,10 +7,15 @@ mod deal;
 mod phase_run;
 mod preprocess;
 mod queue;
+#[cfg(test)]
+#[path = "queue/tests.rs"]
+pub(crate) mod queue_tests;
 mod reader_thread;
 mod shelf;
 mod tolerance;
 mod visit;
+
+use crate::sync;
 
 pub(crate) use phase_run::{Control, Failure, PhaseInput, PhaseRun, Readers};
 pub(crate) use preprocess::panic_text;

@@ -3,10 +3,11 @@
 //! of the `LoaderPlan` only.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::plan::{LoaderPlan, Window};
 use model::units::Nanos;
+
+use super::sync::{AtomicU64, Ordering};
 
 /// A batch in the making.
 #[derive(Debug)]
@@ -212,7 +213,7 @@ impl Queue {
         }
     }
 
-    fn chunk(&self, number: u64) -> Chunk {
+    pub(crate) fn chunk(&self, number: u64) -> Chunk {
         let (step, place) = (number / self.chunks_per_step, number % self.chunks_per_step);
         let first = place * self.chunk;
         Chunk { number, step, first, samples: self.chunk.min(self.batch - first) }
@@ -303,6 +304,3 @@ impl Slot {
         Slot { missing: zero(), latest: zero(), ready: zero(), bytes: zero() }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,14 +1,17 @@
 //! What each number of a loader plan does to the order in which chunks are handed out.
 
-use model::plan::{Discipline, PreprocessPlan};
-use model::spec::{Preprocess, Time};
+use std::ops::Range;
 
-use super::*;
+use model::plan::{Discipline, LoaderPlan, PreprocessPlan, Window};
+use model::spec::{Preprocess, Time};
+use model::units::Nanos;
+
+use super::deal::Deal;
+use super::queue::{Change, Queue, Ready};
 use crate::bell::Bell;
-use crate::loader::deal::Deal;
 
 /// A plan under which anyone takes the next chunk.
-fn loader(chunk: u64, readers: u64, prefetch: u64) -> LoaderPlan {
+pub(crate) fn loader(chunk: u64, readers: u64, prefetch: u64) -> LoaderPlan {
     LoaderPlan {
         discipline: Discipline::Pytorch,
         readers_per_rank: readers,
