@@ -7,8 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::checkpoint::manifest::Moment;
 use model::checkpoint::{Checkpoints, Schedule};
@@ -20,6 +20,7 @@ use model::times;
 use model::units::Nanos;
 
 use crate::checkpoint::Checkpointer;
+use crate::combiner::{Advance, Combiner};
 use crate::events::{Emitter, Event};
 use crate::loader::{PhaseRun, Queue};
 use crate::meter::Listener;
@@ -108,17 +109,11 @@ enum Awaited {
 /// The accelerators of this process, moved on by whoever sees that they can be.
 pub(crate) struct Drive<'a> {
     course: &'a Course<'a>,
-    driver: Mutex<Driver<'a>>,
-    /// Something has happened since someone last looked.
-    dirty: AtomicBool,
-    /// The sleeping thread has to look, because there is an earlier deadline or nothing left to do.
-    called: AtomicBool,
-    /// Until when it sleeps.
-    deadline: AtomicU64,
-    /// It takes a checkpoint, which somebody else watches.
+    driver: Combiner<Driver<'a>>,
+    /// The sleeping thread takes a checkpoint, which has a watchdog of its own.
     saves: AtomicBool,
-    /// Other members have not arrived at a barrier yet. The world watches them.
-    agrees: AtomicBool,
+    /// Other members have not arrived at a barrier yet. The world watches them. The driver sets it.
+    agrees: Arc<AtomicBool>,
 }
 
 impl<'a> Drive<'a> {
@@ -137,6 +132,7 @@ impl<'a> Drive<'a> {
             row: Row::default(),
         };
         let ranks = course.run.readers.queues.len();
+        let agrees = Arc::new(AtomicBool::new(false));
         let driver = Driver {
             course,
             ranks: vec![idle; ranks],
@@ -149,45 +145,17 @@ impl<'a> Drive<'a> {
             timeline: Timeline::default(),
             due: None,
             awaited: None,
+            agrees: Arc::clone(&agrees),
             pace: Checkpoints::default(),
             first_batch: None,
             emitter: Emitter::default(),
         };
-        Drive {
-            course,
-            driver: Mutex::new(driver),
-            dirty: AtomicBool::new(false),
-            called: AtomicBool::new(false),
-            deadline: AtomicU64::new(0),
-            saves: AtomicBool::new(false),
-            agrees: AtomicBool::new(false),
-        }
+        Drive { course, driver: Combiner::new(driver), saves: AtomicBool::new(false), agrees }
     }
 
-    /// Moves the accelerators on as far as they go now, unless someone else is doing so, who then looks again.
+    /// Moves the accelerators on as far as they go now. If another thread is doing so, that thread looks again.
     pub(crate) fn nudge(&self) {
-        // Whoever fails to get the lock has set the flag before, and whoever gives the lock back looks at the flag
-        // after. The lock itself orders less than that takes, hence a fence on either side.
-        self.dirty.store(true, Ordering::SeqCst);
-        while self.dirty.load(Ordering::SeqCst) {
-            fence(Ordering::SeqCst);
-            let mut driver = match self.driver.try_lock() {
-                Ok(driver) => driver,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return,
-            };
-            while self.dirty.swap(false, Ordering::SeqCst) {
-                driver.pass();
-            }
-            // Relaxed: for one who watches.
-            self.agrees.store(driver.awaited.is_some(), Ordering::Relaxed);
-            if driver.is_idle() || driver.next_turn().0 < self.deadline.load(Ordering::Relaxed) {
-                self.called.store(true, Ordering::SeqCst);
-                self.course.run.control.batch_bell.ring();
-            }
-            drop(driver);
-            fence(Ordering::SeqCst);
-        }
+        self.driver.nudge(&self.course.run.control.batch_bell);
     }
 
     /// Runs the phase to its end, or to the moment it is stopped. To be called by one thread, which sleeps meanwhile.
@@ -196,10 +164,9 @@ impl<'a> Drive<'a> {
         run.readers.queues.iter().for_each(Queue::open);
         run.wake_all();
         while !run.ending() {
-            self.called.store(false, Ordering::SeqCst);
-            self.nudge();
+            self.driver.look(&run.control.batch_bell);
             let (next, waits) = {
-                let driver = self.driver();
+                let driver = self.driver.lock();
                 if let Some(due) = driver.due {
                     drop(driver);
                     self.save(due);
@@ -209,23 +176,19 @@ impl<'a> Drive<'a> {
                     break;
                 }
                 let next = driver.next_turn();
-                // Relaxed: written and read under the lock.
-                self.deadline.store(next.0, Ordering::Relaxed);
+                self.driver.set_deadline(next);
                 (next, !driver.waiting.is_empty() || driver.awaited.is_some())
             };
             if waits {
-                // Also if someone did not get the lock while it was held here. The bell has the fence.
-                let ready = || {
-                    run.ending() || self.called.load(Ordering::SeqCst) || self.dirty.load(Ordering::SeqCst)
-                };
+                let ready = || run.ending() || self.driver.is_called();
                 run.clock.listen(Listener { bell: &run.control.batch_bell, ready: &ready }, next);
             } else {
                 run.clock.sleep_until(next, &|| run.ending());
             }
         }
         // The last step takes its time too.
-        let end = self.driver().ranks.iter().map(|rank| rank.asks).max().unwrap_or_default();
-        self.deadline.store(end.0, Ordering::Relaxed);
+        let end = self.driver.lock().ranks.iter().map(|rank| rank.asks).max().unwrap_or_default();
+        self.driver.set_deadline(end);
         if !run.ending() {
             run.clock.sleep_until(end, &|| run.ending());
         }
@@ -236,7 +199,7 @@ impl<'a> Drive<'a> {
         let Some((checkpointer, _)) = self.course.saving else { return };
         let run = self.course.run;
         // The step before it takes its time.
-        self.deadline.store(at.0, Ordering::Relaxed);
+        self.driver.set_deadline(at);
         run.clock.sleep_until(at, &|| run.ending());
         if run.ending() {
             return;
@@ -245,38 +208,37 @@ impl<'a> Drive<'a> {
         self.saves.store(true, Ordering::Relaxed);
         let end = checkpointer.save(Moment { epoch: run.epoch, step });
         self.saves.store(false, Ordering::Relaxed);
-        self.driver().saved(step, at, end);
-    }
-
-    fn driver(&self) -> MutexGuard<'_, Driver<'a>> {
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+        self.driver.lock().saved(step, at, end);
     }
 
     /// Whether a step is being computed that will end by itself, a checkpoint is being taken, or other members are
     /// waited for. Relaxed: for one who watches.
     pub(crate) fn computes(&self, now: Nanos) -> bool {
-        let deadline = self.deadline.load(Ordering::Relaxed);
-        let computes = now.0 < deadline && deadline < NEVER.0;
+        let deadline = self.driver.deadline();
+        let computes = now < deadline && deadline < NEVER;
         computes || self.saves.load(Ordering::Relaxed) || self.agrees.load(Ordering::Relaxed)
     }
 
     /// Which ranks wait for a batch, unless someone is moving them on just now.
     pub(crate) fn waits(&self) -> Vec<String> {
-        let Ok(driver) = self.driver.try_lock() else { return Vec::new() };
         let first = self.course.run.first_rank;
-        if driver.awaited.is_some() {
-            return vec![format!("ranks from {first} on wait for the ranks of other members")];
-        }
-        let said = driver.waiting.iter().map(|rank| {
-            format!("rank {} waits for the batch of step {}", first + *rank as u64, driver.ranks[*rank].wants)
+        let waits = self.driver.inspect(&self.course.run.control.batch_bell, |driver| {
+            if driver.awaited.is_some() {
+                return vec![format!("ranks from {first} on wait for the ranks of other members")];
+            }
+            let said = driver.waiting.iter().map(|rank| {
+                let (number, step) = (first + *rank as u64, driver.ranks[*rank].wants);
+                format!("rank {number} waits for the batch of step {step}")
+            });
+            said.collect()
         });
-        said.collect()
+        waits.unwrap_or_default()
     }
 
     /// Each rank's times; the phase of a rank ends when it would ask for one batch more.
     pub(crate) fn times(self) -> Times {
         let begin = self.course.run.begin;
-        let mut driver = self.driver.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut driver = self.driver.into_inner();
         let ranks = std::mem::take(&mut driver.ranks).into_iter();
         let rows = ranks.map(|accelerator| {
             let mut row = accelerator.row;
@@ -306,9 +268,27 @@ struct Driver<'a> {
     due: Option<Due>,
     /// The ranks here have arrived at a barrier that is not released yet.
     awaited: Option<Awaited>,
+    /// Whether there is such a barrier, for threads without the lock.
+    agrees: Arc<AtomicBool>,
     pace: Checkpoints,
     first_batch: Option<Nanos>,
     emitter: Emitter,
+}
+
+impl Advance for Driver<'_> {
+    fn advance(&mut self) -> Option<Nanos> {
+        loop {
+            let turned = self.take_turns();
+            let took = self.take_batches();
+            if !turned && !took && !self.take_release() {
+                break;
+            }
+        }
+        self.wake_readers();
+        // Relaxed: for the watchdog.
+        self.agrees.store(self.awaited.is_some(), Ordering::Relaxed);
+        (!self.is_idle()).then(|| self.next_turn())
+    }
 }
 
 impl Driver<'_> {
@@ -323,18 +303,6 @@ impl Driver<'_> {
 
     fn next_turn(&self) -> Nanos {
         self.turns.peek().map_or(NEVER, |Reverse((at, _))| *at)
-    }
-
-    /// Does all that can be done now.
-    fn pass(&mut self) {
-        loop {
-            let turned = self.take_turns();
-            let took = self.take_batches();
-            if !turned && !took && !self.take_release() {
-                break;
-            }
-        }
-        self.wake_readers();
     }
 
     /// Lets every accelerator go on whose moment has come; says whether there was one.

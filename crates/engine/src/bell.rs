@@ -22,10 +22,15 @@ pub(crate) struct Bell {
 impl Bell {
     /// Wakes the listener if it sleeps; says whether it did. Call it after the change that it waits for.
     pub(crate) fn ring(&self) -> bool {
-        // Pairs with the fence in `wait`: either this load sees the sleeper, or the sleeper's check sees the change.
+        // Pairs with the fence in `doze`: either `wake` sees the sleeper, or the sleeper's check sees the change.
         fence(Ordering::SeqCst);
-        // Of several who ring, one wakes it. Relaxed: the fences order it.
-        if !self.asleep.load(Ordering::Relaxed) || !self.asleep.swap(false, Ordering::Relaxed) {
+        self.wake()
+    }
+
+    fn wake(&self) -> bool {
+        // Of several threads that ring, one wakes it. Relaxed: the fences order it.
+        let (asleep, relaxed) = (&self.asleep, Ordering::Relaxed);
+        if !asleep.load(relaxed) || asleep.compare_exchange(true, false, relaxed, relaxed).is_err() {
             return false;
         }
         // Taking the lock orders the notification after the sleeper's check-and-sleep, which holds it.
@@ -39,9 +44,9 @@ impl Bell {
 
     /// Wakes the listener if it sleeps and could take something on; says whether it did.
     pub(crate) fn ring_if_free(&self) -> bool {
-        // As in `ring`: either this load sees the sleeper, or the sleeper's check sees what there is to take on.
+        // As in `ring`: either these loads see the sleeper, or the sleeper's check sees what there is to take on.
         fence(Ordering::SeqCst);
-        self.free.load(Ordering::Relaxed) && self.ring()
+        self.free.load(Ordering::Relaxed) && self.wake()
     }
 
     /// To be said before a sleep.
@@ -72,6 +77,7 @@ impl Bell {
         if !ready() {
             sleep();
         }
-        self.asleep.store(false, Ordering::Relaxed);
+        // A store would do. A swap, because `models` needs one (see its limits); it costs little beside the sleep.
+        self.asleep.swap(false, Ordering::Relaxed);
     }
 }

@@ -27,6 +27,9 @@
 //!   which are added up at the end.
 //! - Every run ends: with a ledger, with an error, or with a report of the system call that does not return.
 
+// `models` compiles some files again, with other primitives.
+#![cfg_attr(test, allow(clippy::duplicate_mod))]
+
 mod accelerators;
 mod asking;
 mod backing;
@@ -38,6 +41,7 @@ mod cache;
 mod calibrate;
 pub mod catalog;
 pub mod checkpoint;
+mod combiner;
 mod events;
 mod file_reader;
 pub mod generate;
@@ -45,6 +49,8 @@ pub mod host;
 mod inspect;
 mod loader;
 pub mod meter;
+#[cfg(test)]
+mod models;
 mod probe;
 mod stop;
 mod sync;

@@ -1,4 +1,4 @@
-//! The bell with real threads.
+//! The bell with real threads. `models` has the interleavings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use model::plan::{LoaderPlan, Window};
 use model::units::Nanos;
 
-use super::sync::{AtomicU64, Ordering};
+use super::sync::{AtomicU64, Ordering, fence};
 
 /// A batch in the making.
 #[derive(Debug)]
@@ -150,8 +150,11 @@ impl Queue {
 
     /// The accelerator asks for `step`. Without prefetch this is what lets readers begin; says with which chunks.
     pub(crate) fn ask(&self, step: u64) -> Range<u64> {
-        // SeqCst: pairs with `complete`. Either the driver sees the batch ready, or the reader sees that it is awaited.
-        self.asked.store(step + 1, Ordering::SeqCst);
+        // Release: a reader that sees this and raises the limit for the driver sees the slots that the driver has reset.
+        self.asked.store(step + 1, Ordering::Release);
+        // Pairs with the fence in `complete`: either the driver sees the batch ready, or the reader sees that it is
+        // awaited.
+        fence(Ordering::SeqCst);
         self.raise_limit(step + 1)
     }
 
@@ -162,8 +165,8 @@ impl Queue {
             return Some(Ready { at: Nanos::ZERO, bytes: 0 });
         }
         let slot = self.slot(step);
-        // SeqCst: see `ask`. Whoever sees the batch complete also sees what its readers did.
-        let at = slot.ready.load(Ordering::SeqCst).checked_sub(1)?;
+        // Acquire: a thread that sees the batch complete also sees what its readers did.
+        let at = slot.ready.load(Ordering::Acquire).checked_sub(1)?;
         Some(Ready { at: Nanos(at), bytes: slot.bytes.load(Ordering::Relaxed) })
     }
 
@@ -180,9 +183,13 @@ impl Queue {
 
     fn raise_limit(&self, limit: u64) -> Range<u64> {
         let before = self.bound();
-        // A reader that claims a freed slot sees it reset. SeqCst, like the prefix: of two who raise one each, at least
-        // one sees both, and wakes readers for what the two let go.
-        self.limit.fetch_max(limit, Ordering::SeqCst);
+        // Release: a reader that claims a freed slot sees it reset.
+        self.limit.fetch_max(limit, Ordering::Release);
+        if !self.there.is_empty() {
+            // Pairs with the fence in `move_window`: of two threads that raise the limit and the prefix, at least one
+            // sees both, and wakes readers for the chunks that both together let go.
+            fence(Ordering::SeqCst);
+        }
         before..self.bound()
     }
 
@@ -232,8 +239,9 @@ impl Queue {
         self.move_window(chunk.number);
         let number = match self.ordered {
             true => chunk.number,
-            // Relaxed: only how many there are counts.
-            false => self.delivered.fetch_add(1, Ordering::Relaxed),
+            // The slot may be one that only readers of later chunks have seen reset. One of them has counted before:
+            // release and acquire let this reader see the reset, too.
+            false => self.delivered.fetch_add(1, Ordering::AcqRel),
         };
         let step = self.step_for(number);
         let slot = self.slot(step);
@@ -243,8 +251,10 @@ impl Queue {
         let complete = slot.missing.fetch_sub(1, Ordering::AcqRel) == 1;
         let mut awaited = false;
         if complete {
-            slot.ready.store(slot.latest.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
-            awaited = self.asked.load(Ordering::SeqCst) > step;
+            slot.ready.store(slot.latest.load(Ordering::Relaxed) + 1, Ordering::Release);
+            // See `ask`.
+            fence(Ordering::SeqCst);
+            awaited = self.asked.load(Ordering::Acquire) > step;
             if awaited {
                 self.raise_limit(step + 1 + self.prefetch);
             }
@@ -258,16 +268,20 @@ impl Queue {
         if places == 0 {
             return;
         }
-        // SeqCst on the places and the prefix: of two readers who bring neighbours, at least one sees both.
-        self.there[(number % places) as usize].store(number + 1, Ordering::SeqCst);
+        // Relaxed: the fences order the places, and a reader that sees the prefix sees the places before it empty.
+        self.there[(number % places) as usize].store(number + 1, Ordering::Relaxed);
         loop {
-            let prefix = self.prefix.load(Ordering::SeqCst);
+            // Between a place and the prefix, and between the prefix and the next place: of two readers that bring
+            // neighbours, at least one sees both. Between the prefix and the limit: see `raise_limit`.
+            fence(Ordering::SeqCst);
+            let prefix = self.prefix.load(Ordering::Acquire);
             let place = &self.there[(prefix % places) as usize];
-            // Whoever takes the first missing chunk from its place moves the prefix, and nobody else can.
-            if place.compare_exchange(prefix + 1, 0, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            // The reader that takes the first missing chunk from its place moves the prefix, and no other can.
+            let (first, relaxed) = (prefix + 1, Ordering::Relaxed);
+            if place.load(relaxed) != first || place.compare_exchange(first, 0, relaxed, relaxed).is_err() {
                 return;
             }
-            self.prefix.store(prefix + 1, Ordering::SeqCst);
+            self.prefix.store(prefix + 1, Ordering::Release);
         }
     }
 
@@ -282,14 +296,14 @@ impl Queue {
 
     /// The first chunk that may not be handed out yet. It only grows.
     pub(crate) fn bound(&self) -> u64 {
-        let by_prefetch = match self.limit.load(Ordering::SeqCst) {
+        let by_prefetch = match self.limit.load(Ordering::Acquire) {
             0 => 0,
             steps => steps.saturating_mul(self.chunks_per_step).saturating_add(self.lead + self.beyond),
         };
         let bound = by_prefetch.min(self.chunks);
         match self.window {
             Window::Open => bound,
-            _ => bound.min(self.window_end(self.prefix.load(Ordering::SeqCst))),
+            _ => bound.min(self.window_end(self.prefix.load(Ordering::Acquire))),
         }
     }
 
