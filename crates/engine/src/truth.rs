@@ -62,14 +62,14 @@ impl Truth<'_> {
         let mut what = format!(
             "found {found:#04x}, expected {expected} of content (seed {seed}, file {file}, offset {offset})"
         );
-        if let Some(whose) = self.whose(format, file, parts) {
-            what.push_str(&format!("; {whose}"));
+        if let Some(origin) = self.origin(format, file, parts) {
+            what.push_str(&format!("; {origin}"));
         }
         StoreError::WrongBytes { name: shown.unwrap_or_default(), offset, what }
     }
 
     /// The origin of the bytes that were found in place of file number `file`.
-    fn whose(&self, format: &dyn Format, file: u64, parts: Parts<'_>) -> Option<String> {
+    fn origin(&self, format: &dyn Format, file: u64, parts: Parts<'_>) -> Option<String> {
         let fits = |content: &Content, file: u64| {
             let seen = self.compare_with(content, format, file, parts, LITTLE_EFFORT);
             seen.is_ok_and(|seen| seen.wrong.is_none() && seen.bytes >= TELLING_BYTES)

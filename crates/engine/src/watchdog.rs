@@ -70,7 +70,7 @@ fn keep_watch(stop: &Stop, watched: &dyn Watched, over: &Receiver<()>) {
         looked = now;
         if told {
             if quiet >= GRACE {
-                stop.abandon(&last_words(stop, watched));
+                stop.abandon(&stuck_message(stop, watched));
                 return;
             }
         } else if stop.wished() || watched.ending().is_some() {
@@ -85,7 +85,7 @@ fn keep_watch(stop: &Stop, watched: &dyn Watched, over: &Receiver<()>) {
 }
 
 /// The message about work that does not end.
-fn last_words(stop: &Stop, watched: &dyn Watched) -> String {
+fn stuck_message(stop: &Stop, watched: &dyn Watched) -> String {
     let cause = watched
         .ending()
         .unwrap_or_else(|| (if stop.wished() { "interrupted" } else { "no stop was requested" }).to_owned());
@@ -110,13 +110,13 @@ fn named(mut waits: Vec<String>) -> String {
 #[derive(Debug)]
 pub(crate) struct Roster {
     /// What such a thread is called in messages.
-    who: &'static str,
+    role: &'static str,
     hands: Vec<(Track, Mutex<String>)>,
 }
 
 impl Roster {
-    pub(crate) fn new(who: &'static str, threads: usize) -> Roster {
-        Roster { who, hands: (0..threads).map(|_| Default::default()).collect() }
+    pub(crate) fn new(role: &'static str, threads: usize) -> Roster {
+        Roster { role, hands: (0..threads).map(|_| Default::default()).collect() }
     }
 
     /// A thread begins an operation.
@@ -142,7 +142,7 @@ impl Roster {
     pub(crate) fn waits(&self) -> Vec<String> {
         let said = self.hands.iter().enumerate().filter_map(|(thread, (track, in_hand))| {
             let what = in_hand.lock().unwrap_or_else(PoisonError::into_inner);
-            Some(format!("{} {thread}: {} {what}", self.who, track.operation()?))
+            Some(format!("{} {thread}: {} {what}", self.role, track.operation()?))
         });
         said.collect()
     }

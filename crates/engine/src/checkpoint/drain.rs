@@ -63,7 +63,7 @@ impl Checkpointer<'_> {
             let copied = last.begin(saved.manifest.clone())?;
             self.copy(fast.files(), &saved, &copied).inspect_err(|_| last.abandon(&copied))?;
         }
-        let _nobody_reads = self.reading();
+        let _lock = self.reading();
         Ok(fast.remove(&saved)?)
     }
 

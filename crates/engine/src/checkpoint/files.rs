@@ -121,8 +121,8 @@ impl Watched for Shift<'_> {
 
     fn is_busy(&self) -> bool {
         // Relaxed: only the watchdog reads them, periodically.
-        let nobody_waits = self.threads.awaited.is_some_and(|awaited| awaited.load(Ordering::Relaxed) == 0);
-        self.threads.unhurried || nobody_waits || self.short_of_memory.load(Ordering::Relaxed) > 0
+        let is_unawaited = self.threads.awaited.is_some_and(|awaited| awaited.load(Ordering::Relaxed) == 0);
+        self.threads.unhurried || is_unawaited || self.short_of_memory.load(Ordering::Relaxed) > 0
     }
 
     fn waits(&self) -> Vec<String> {

@@ -31,7 +31,7 @@ impl Checkpointer<'_> {
     /// Restores a checkpoint and returns its amounts and times.
     pub fn restore(&self, wish: RestoreWish) -> Result<Restored, CheckpointError> {
         self.wait_for_saves()?;
-        let _nobody_removes = self.reading();
+        let _lock = self.reading();
         let (tier, stored, from_fast) = self.find(wish.moment)?;
         let (tier, manifest) = (tier.files(), &stored.manifest);
         self.must_fit(tier, &stored)?;

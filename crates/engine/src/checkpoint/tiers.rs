@@ -66,7 +66,7 @@ impl Checkpointer<'_> {
     fn retain(&self) -> Result<(), CheckpointError> {
         let Some(keep) = self.setup.plan.keep_last else { return Ok(()) };
         let last = self.setup.last;
-        let _nobody_reads = self.reading();
+        let _lock = self.reading();
         let mut complete = complete(last)?;
         complete.retain(|stored| self.is_ours(&stored.manifest));
         let surplus = complete.len().saturating_sub(keep as usize);
