@@ -276,7 +276,8 @@ fn pairs(path: &str) -> Vec<(String, String)> {
 /// uses, which the plan's figure does not include.
 pub fn return_large_memory() {
     const LARGE: libc::c_int = 64 << 10;
-    // SAFETY: sets a parameter of the allocator, which its documentation allows at any time; no other thread exists yet.
+    // SAFETY: sets a parameter of the allocator, which its documentation allows at any time; called before threads
+    // exist.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
     }

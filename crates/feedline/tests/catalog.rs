@@ -85,7 +85,7 @@ fn folders_that_cannot_be_listed() {
     run(&["data", "--refresh"]).exits(3).one_error().says("there is no catalog at data/.feedline/catalog");
     run(&["data", "--check"]).exits(3).one_error().says("create it with: feedline catalog data");
     run(&["data", "--output", "file"]).exits(2).one_error().says("file exists and is not a catalog");
-    run(&["data", "--output", "data/x"]).exits(2).one_error().says("lies in the data folder");
+    run(&["data", "--output", "data/x"]).exits(2).one_error().says("is in the data folder");
     assert_eq!(dir.read("file"), "x");
 }
 
@@ -195,7 +195,7 @@ fn a_killed_listing_ends_with_the_same_catalog() {
         let mut running = dir.feedline(&["catalog", "data", "--quiet", "--threads", "1"]).start();
         running.until("some folders", || fs::metadata(&journal).is_ok_and(|facts| facts.len() > length));
         // A second listing is refused.
-        catalog(&dir, &[]).exits(3).one_error().says("another 'feedline catalog' is at work");
+        catalog(&dir, &[]).exits(3).one_error().says("another 'feedline catalog' is listing");
         running.signal(Signal::KILL);
         assert_eq!(running.wait().signal(), Some(9));
         assert!(!dir.path(PLACE).exists());

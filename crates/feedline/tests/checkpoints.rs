@@ -230,7 +230,7 @@ fn a_run_can_restore_only_and_finds_changed_files() {
         .args(&["--scale", "1/2"])
         .run()
         .exits(3)
-        .says("at scale 1, and tiny on 4 ranks at scale 1/2")
+        .says("at scale 1, but tiny on 4 ranks at scale 1/2")
         .one_error();
     once()
         .set(&["model.model_datatype=fp32"])

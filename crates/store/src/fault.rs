@@ -1,5 +1,5 @@
-//! Wraps a store that holds files and injects faults by rule, to test the reaction of a run to errors, delays and reads
-//! that never end without a broken disk. `fault:posix,kind=eio,every=100` fails every 100th fetch.
+//! Wraps a store that holds files and injects faults by rule. Without a broken disk, this tests how a run reacts to
+//! errors, delays and reads that never end. `fault:posix,kind=eio,every=100` fails every 100th fetch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
