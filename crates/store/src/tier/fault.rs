@@ -1,5 +1,5 @@
-//! A checkpoint tier that injects faults by rule. Without a broken disk, this tests how saves, drains and restores react
-//! to errors, a full device and delays. Every operation on a name counts, so that each can be the one that fails.
+//! A checkpoint tier that injects faults by rule. Without a broken disk, this tests how saves, drains and restores
+//! react to errors, a full device and delays. Every operation on a name counts, so that each can be the one that fails.
 
 use std::time::Duration;
 
