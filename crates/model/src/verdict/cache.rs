@@ -66,6 +66,8 @@ enum Finding {
 }
 
 const READ_FILES: &str = "to measure storage, use --store posix or another backend that reads files";
+const MOVE: &str =
+    "move the data set to another file system or device (docs/cache.md lists those that cannot be checked)";
 const COUNT: &str = "set reader.cache_proof=exact, or use --store direct";
 const COUNT_ALL: &str = "use more files, or count all pages with reader.cache_proof=exact";
 
@@ -177,7 +179,7 @@ fn past_the_cache(seen: &Seen<'_>) -> Finding {
         (Some(share), _) if share < ENOUGH => {
             Finding::Broken(too_few(share), Some("use a file system that honours O_DIRECT"))
         }
-        (_, Some(why)) => Finding::Open(why.clone(), None),
+        (_, Some(why)) => Finding::Open(why.clone(), Some(MOVE)),
         (Some(_), None) => Finding::Holds,
         (None, None) => Finding::Explained(
             "reads bypassed the page cache; bytes that the storage delivered are not counted here".to_owned(),
@@ -252,7 +254,7 @@ fn from_storage(seen: &Seen<'_>, state: CacheState) -> Finding {
 fn uncounted(seen: &Seen<'_>) -> Option<(String, Option<&'static str>)> {
     let counted = &seen.cache.counted;
     if let Some(why) = seen.cache.untold.first() {
-        return Some((why.clone(), None));
+        return Some((why.clone(), Some(MOVE)));
     }
     if counted.not_permitted > 0 {
         return Some((

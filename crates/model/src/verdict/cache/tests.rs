@@ -290,11 +290,14 @@ fn the_remedy_fits_the_cause() {
     let layout = Layout { files: 1, bytes: 100, compressed_bytes: 90, ..Layout::default() };
     let mut refused = seen(&cold(1.0, 0));
     refused.counted.refused = 1;
+    let in_memory =
+        CacheSeen { untold: ["tmpfs keeps files in memory".to_owned()].into(), ..seen(&cold(1.0, 0)) };
     for (plan, cache, words) in [
         (&with_state(CacheState::AsIs), seen(&as_it_was(0.0, 1000)), "the rule's own"),
         (&cold_plan, seen(&cold(0.0, 1000)), "stop other processes"),
         (&cold_plan, CacheSeen { layout, ..seen(&cold(1.0, 0)) }, "turn off compression"),
         (&cold_plan, refused, "use Linux 6.5 or later"),
+        (&cold_plan, in_memory, "move the data set"),
         (&with_state(CacheState::Warm), seen(&as_it_was(0.0, 900)), "use a data set that fits in memory"),
         (
             &TrainingPlan { cache: None, ..with_state(CacheState::Cold) },
