@@ -275,12 +275,7 @@ fn impossible_requests_are_refused_before_anything_is_written() {
             "choose another folder for the fast tier",
         ),
         (&[], &["checkpoint.store=floppy"], 2, "there is no store 'floppy'"),
-        (
-            &["--save", "burst-buffer"],
-            &["checkpoint.burst_store=sim:optane"],
-            2,
-            "both hold files or both are simulated",
-        ),
+        (&["--save", "burst-buffer"], &["checkpoint.burst_store=sim:optane"], 2, "both must be simulated"),
         (&["--advise", "1h"], &["workflow.checkpoint=false"], 2, "this run saves none"),
         (&["--store", "mmap"], &[], 3, "set checkpoint.store to"),
         (&[], &["model.parallelism.tensor=3"], 2, "needs a multiple of 3 ranks"),
