@@ -9,8 +9,9 @@
 //!
 //! # Modules
 //!
-//! - `flags`: every flag and its help text, and the overrides that flags stand for.
-//! - `commands`: one file per command. `workloads`: the built-in workloads.
+//! - `commands`: the table of commands, and one file per command with its flags and examples.
+//! - `flags`: the flags that several commands share, and the overrides that flags stand for.
+//! - `workloads`: the built-in workloads.
 //! - `report`: plans, results and comparisons as text, tables, JSON and SVG. It computes nothing that is not in a plan
 //!   or a ledger.
 //! - `progress`: a progress bar or lines, from the engine's events.
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match supervisor::split() {
         Ok(Side::Supervisor(supervisor)) => supervisor.wait(),
-        Ok(Side::Worker) => work(cli).into(),
+        Ok(Side::Worker) => work(&cli).into(),
         Err(cause) => {
             report::note(&format!("error: cannot start a process: {}", exit::limited(&cause)));
             Exit::Refused.into()
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs the command while the watchdog checks every wait for storage.
-fn work(cli: Cli) -> Exit {
+fn work(cli: &Cli) -> Exit {
     let ending = match waits::watch(cli.command.stall_timeout(), abandon) {
         // The panic has printed its message; only the exit code is missing.
         Ok(()) => std::panic::catch_unwind(|| cli.command.run())
