@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 /// What is shown in place of a secret.
-pub const REDACTED: &str = "(secret)";
+const REDACTED: &str = "(secret)";
 
 /// A value that no output shows.
 #[derive(Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ const MARKS: [&str; 9] = [
 ];
 
 /// Whether a key of this name holds a secret.
-pub fn is_secret_key(key: &str) -> bool {
+fn is_secret_key(key: &str) -> bool {
     let key = key.to_lowercase().replace('-', "_");
     MARKS.iter().any(|mark| key.contains(mark))
 }

@@ -16,7 +16,7 @@ const WORKLOAD: &str = "
 framework: pytorch
 dataset: {format: npz, num_files_train: 400, record_length_bytes: 4096}
 reader: {data_loader: pytorch, batch_size: 5, read_threads: 2, prefetch_size: 1}
-train: {epochs: 1, computation_time: 0.001}
+train: {epochs: 1, computation_time: 0.01}
 ";
 
 fn asked(store: &str, overrides: Vec<Override>, ranks: u64) -> Result<Asked, Error> {
@@ -25,8 +25,8 @@ fn asked(store: &str, overrides: Vec<Override>, ranks: u64) -> Result<Asked, Err
     Ask { overrides, store: Some(store.to_owned()), checkpoints: None, ..ask }.read()
 }
 
-/// A device that serves one request at a time, 4 ms each: a batch of 5 takes 20 ms, and a step 1 ms.
-const SLOW: &str = "sim:latency=4ms,channels=1";
+/// A device that serves one request at a time, 4 ms each: a batch of 5 takes 20 ms, and a step computes for 10 ms.
+const SLOW: &str = "sim:latency=4ms,bandwidth=1GB/s,channels=1";
 
 #[test]
 fn a_capacity_search_reports_every_trial() {
@@ -63,14 +63,14 @@ fn a_search_that_has_no_answer_is_refused_before_it_runs() {
 #[test]
 fn a_stall_analysis_announces_its_runs_and_names_the_limit() {
     let (host, stop) = (Host::look(), Stop::default());
-    let stall = Stall::settle(asked(SLOW, Vec::new(), 1).unwrap(), &host, Some(60)).unwrap();
+    let stall = Stall::settle(asked(SLOW, Vec::new(), 1).unwrap(), &host, None).unwrap();
     stall.check_data().unwrap();
     let runs = RefCell::new(Vec::new());
     let begins = |run: &str, steps: u64| runs.borrow_mut().push((run.to_owned(), steps));
     let found = stall.run(&StudyControl { observer: &Silent, stop: &stop }, begins).unwrap();
-    let expected = ["synthetic", "cold", "warm", "memory"].map(|run| (run.to_owned(), 60));
+    let expected = ["synthetic", "cold", "warm", "memory"].map(|run| (run.to_owned(), 80));
     assert_eq!(runs.into_inner(), expected);
-    assert_eq!((found.steps, found.warm_up_steps, found.ranks), (55, 5, 1));
+    assert_eq!((found.steps, found.warm_up_steps, found.ranks), (75, 5, 1));
     assert_eq!(found.attribution.limit(), Limit::Fetching, "{found:?}");
     assert!(found.cold.is_none() && found.warm.is_none(), "a simulated device has no page cache");
 }

@@ -17,8 +17,7 @@ fn mistakes() -> Vec<Mistake<'static>> {
         let (input, message) = rest.split_once(">>>\n").unwrap_or_else(|| panic!("{name}: no >>>"));
         let (sets, lines): (Vec<&str>, Vec<&str>) =
             input.lines().partition(|line| line.starts_with("--set "));
-        let overrides =
-            sets.iter().map(|line| Override::hydra(&line["--set ".len()..], line.to_owned())).collect();
+        let overrides = sets.iter().map(|line| Override::hydra(&line["--set ".len()..], line)).collect();
         Mistake { name, text: lines.join("\n"), overrides, message: message.trim_end() }
     };
     blocks.map(parse).collect()

@@ -8,7 +8,7 @@ use super::check::check;
 use super::error::{Fault, Problem};
 use super::hydra::{self, Refusal};
 use super::layers::{Given, flatten, overlay};
-use super::schema::{Found, canonical_path, look_up};
+use super::schema::{Found, ValueKind, canonical_path, look_up};
 use super::value::{Entry, Node, Place, Value};
 use crate::secret;
 use crate::warning::{KeyPlace, Warning};
@@ -259,7 +259,7 @@ fn delete(
     if let Some(node) = node
         && node.value != found.node.value
     {
-        let what = match secret::is_secret_key(found.row.key) {
+        let what = match found.row.kind == ValueKind::Secret {
             true => format!("'{path}' has another value"),
             false => format!("'{path}' is {}, not {}", found.node.value.found(), node.value.found()),
         };
