@@ -297,7 +297,7 @@ fn impossible_requests_are_refused_before_anything_is_written() {
         run(&dir, flags).set(sets).run().exits(code).says(words).one_error();
         assert_eq!(dir.listing(), there, "{flags:?} {sets:?}");
     }
-    dir.feedline(&["run", "llama3_8b", "--ranks", "8"]).run().exits(3).says("would take 1.0 TiB").one_error();
+    dir.feedline(&["run", "llama3_8b", "--ranks", "8"]).run().exits(3).says("would need 1.0 TiB").one_error();
 }
 
 #[test]
