@@ -124,9 +124,9 @@ fn token(rest: &str, previous: Option<char>) -> (Token<'_>, usize) {
             );
         }
     }
-    if rest.starts_with('"') {
-        let length = unescaped(&rest[1..], '"');
-        return (Token::Literal(&rest[1..=length]), (length + 2).min(rest.len()));
+    if let Some(inner) = rest.strip_prefix('"') {
+        let length = unescaped(inner, '"');
+        return (Token::Literal(&inner[..length]), (length + 2).min(rest.len()));
     }
     // A character, `'"'` or `'\''`; a lifetime has no closing quote after one character.
     let character =
