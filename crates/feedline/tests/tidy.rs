@@ -73,22 +73,28 @@ fn files() -> Vec<File> {
     files
 }
 
-/// Modules that are compiled for unit tests only, as paths without `.rs`: `#[cfg(test)]` stands before their `mod`.
+/// Modules that are compiled for unit tests only, as paths without `.rs`: their `mod` has the attribute `#[cfg(test)]`.
 fn test_modules(files: &[File]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for file in files.iter().filter(|file| file.is_source()) {
         let path = Path::new(&file.path);
+        let parent = path.parent().unwrap();
         let is_root = ["lib.rs", "main.rs", "mod.rs"].iter().any(|name| path.ends_with(name));
-        let folder = if is_root { path.parent().unwrap().to_owned() } else { path.with_extension("") };
-        let mut lines = file.text.lines().peekable();
-        while let Some(line) = lines.next() {
-            let module = lines.peek().and_then(|next| {
-                let declared = next.trim_start_matches("pub(crate) ").trim_start_matches("pub ");
-                declared.strip_prefix("mod ")?.strip_suffix(';')
-            });
-            if let (true, Some(module)) = (line == "#[cfg(test)]", module) {
-                found.insert(folder.join(module));
+        let folder = if is_root { parent.to_owned() } else { path.with_extension("") };
+        let mut attributes: Vec<&str> = Vec::new();
+        for line in file.text.lines() {
+            if line.starts_with("#[") {
+                attributes.push(line);
+                continue;
             }
+            let declared = line.trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+            let module = declared.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';'));
+            let elsewhere =
+                attributes.iter().find_map(|line| line.strip_prefix("#[path = \"")?.strip_suffix(".rs\"]"));
+            if let (true, Some(module)) = (attributes.contains(&"#[cfg(test)]"), module) {
+                found.insert(elsewhere.map_or_else(|| folder.join(module), |path| parent.join(path)));
+            }
+            attributes.clear();
         }
     }
     found
@@ -99,11 +105,14 @@ fn the_module_scan_sees_test_modules() {
     let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
     let files = [
         file("crates/a/src/lib.rs", "mod b;\n#[cfg(test)]\nmod c;\n"),
-        file("crates/a/src/b.rs", "#[cfg(test)]\npub(crate) mod tests;\n"),
+        file(
+            "crates/a/src/b.rs",
+            "#[cfg(test)]\n#[path = \"e/f.rs\"]\nmod g;\n#[cfg(test)]\npub(crate) mod tests;\n",
+        ),
         file("crates/a/src/d/mod.rs", "#[cfg(test)]\nmod tests;\n"),
     ];
     let found: Vec<PathBuf> = test_modules(&files).into_iter().collect();
-    assert_eq!(found, ["b/tests", "c", "d/tests"].map(|path| Path::new("crates/a/src").join(path)));
+    assert_eq!(found, ["b/tests", "c", "d/tests", "e/f"].map(|path| Path::new("crates/a/src").join(path)));
 }
 
 /// The program's source without tests.

@@ -1,6 +1,8 @@
 //! Runs of several members, each a thread with a host of its own: they compute one plan, and all name a member that
 //! cannot run.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use std::path::Path;
 
 use engine::host::Host;

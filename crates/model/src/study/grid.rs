@@ -279,17 +279,12 @@ mod tests {
             ),
             (vec!["dataset.record_length=1", "dataset.record_length_bytes=2"], "is swept twice"),
             (vec!["storage.storage_options.secret_access_key=a,b"], "secret_access_key is a secret"),
-<<<<<<< ours
-            (vec!["ranks=two"], "'two' is not a number of ranks"),
-            (vec![a.as_str(), b.as_str()], "101 x 101 cells; at most 10000 are allowed"),
-=======
             (
                 vec!["storage.storage_options={secret_access_key: a}"],
                 "storage_options is a secret or holds one",
             ),
-            (vec!["ranks=two"], "'two' is no number of ranks"),
-            (vec![a.as_str(), b.as_str()], "101 x 101 cells; the most are 10000"),
->>>>>>> theirs
+            (vec!["ranks=two"], "'two' is not a number of ranks"),
+            (vec![a.as_str(), b.as_str()], "101 x 101 cells; at most 10000 are allowed"),
         ] {
             let error = grid(&over).unwrap_err().to_string();
             assert!(error.contains(says), "{over:?}: {error}");
