@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::sync::LazyLock;
 
-use format::{File, Format, FormatKind, Look, Obstacle, Options, Seen};
+use format::{SourceFile, Format, FormatKind, Look, Obstacle, FormatOptions, ReadPieces};
 use libfuzzer_sys::fuzz_target;
 use model::spec::Access;
 
@@ -17,7 +17,7 @@ static FORMATS: LazyLock<Vec<Box<dyn Format>>> = LazyLock::new(|| {
     let compressions = ["none"].iter().chain(kind.compressions);
     let both = |word: &&str| [Access::Framework, Access::Extent].map(|access| (access, (*word).to_owned()));
     let build = |(access, compression)| {
-        kind.build(&Options { access, compression, ..Options::default() }).expect("default options")
+        kind.build(&FormatOptions { access, compression, ..FormatOptions::default() }).expect("default options")
     };
     compressions.flat_map(both).map(build).collect()
 });
@@ -28,7 +28,7 @@ const MOST_BROUGHT: usize = 1 << 17;
 
 /// Like the engine, reads bytes when they are requested.
 fn ask<T>(format: &dyn Format, data: &[u8], question: impl Fn(&Look<'_>) -> Result<T, Obstacle>) -> Option<T> {
-    let mut seen = Seen::default();
+    let mut seen = ReadPieces::default();
     for _ in 0..MOST_LOOKS {
         match question(&Look::new(format.name(), data.len() as u64, &seen)) {
             Ok(answer) => return Some(answer),
@@ -54,7 +54,7 @@ fuzz_target!(|data: &[u8]| {
             let Some(end) = first.checked_add(1) else { continue };
             let reads = ask(&**format, data, |look| {
                 let mut reads = Vec::new();
-                format.reads(File::Foreign { look, samples: held }, first..end, &mut reads)?;
+                format.reads(SourceFile::Foreign { look, samples: held }, first..end, &mut reads)?;
                 Ok(reads)
             });
             let mut brought = Vec::new();

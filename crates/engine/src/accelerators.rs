@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use model::checkpoint::manifest::Moment;
 use model::checkpoint::{Checkpoints, Schedule};
 use model::histogram::Histogram;
-use model::ledger::Row;
+use model::ledger::RankRow;
 use model::plan::{DevicePlan, MetricPlan};
 use model::timeline::Timeline;
 use model::times;
@@ -39,7 +39,7 @@ enum Turn {
 
 /// A batch in the accelerator's memory.
 #[derive(Clone, Copy, Debug)]
-struct Landed {
+struct DeviceBatch {
     /// When it was ready in the host's memory, how long that was waited for, and when it was in the accelerator's.
     ready: Nanos,
     waited: Nanos,
@@ -53,7 +53,7 @@ struct Accelerator {
     /// The step whose batch it asks for next, and since when, if it has asked.
     wants: u64,
     asked: Option<Nanos>,
-    landed: Option<Landed>,
+    landed: Option<DeviceBatch>,
     /// Whether its last step is over, and when it was, or will be.
     free: bool,
     asks: Nanos,
@@ -64,11 +64,11 @@ struct Accelerator {
     begun: (Nanos, Nanos, Nanos),
     /// Load and compute time of steps outside the metric window.
     excluded: Nanos,
-    row: Row,
+    row: RankRow,
 }
 
 /// What the accelerators need to know beside the run.
-pub(crate) struct Course<'a> {
+pub(crate) struct PhaseContext<'a> {
     pub(crate) run: &'a PhaseRun<'a>,
     pub(crate) world: &'a dyn World,
     pub(crate) metric: MetricPlan,
@@ -79,9 +79,9 @@ pub(crate) struct Course<'a> {
 
 /// What the accelerators saw of a phase.
 #[derive(Debug)]
-pub(crate) struct Times {
+pub(crate) struct PhaseTimes {
     /// Rank by rank.
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<RankRow>,
     pub(crate) batch_wait: Histogram,
     pub(crate) timeline: Timeline,
     /// How long steps took beside checkpoints, where there are any.
@@ -92,14 +92,14 @@ pub(crate) struct Times {
 
 /// All ranks have finished a step and wait for a checkpoint.
 #[derive(Clone, Copy, Debug)]
-struct Due {
+struct CheckpointDue {
     step: u64,
     at: Nanos,
 }
 
 /// What the ranks here do when all members of the run have arrived at a barrier.
 #[derive(Clone, Copy, Debug)]
-enum Awaited {
+enum AfterBarrier {
     /// They leave their step.
     Step,
     /// They continue after a checkpoint that began at this moment.
@@ -108,7 +108,7 @@ enum Awaited {
 
 /// The accelerators of this process, moved on by whoever sees that they can be.
 pub(crate) struct Drive<'a> {
-    course: &'a Course<'a>,
+    course: &'a PhaseContext<'a>,
     driver: Combiner<Driver<'a>>,
     /// The sleeping thread takes a checkpoint, which has a watchdog of its own.
     saves: AtomicBool,
@@ -117,7 +117,7 @@ pub(crate) struct Drive<'a> {
 }
 
 impl<'a> Drive<'a> {
-    pub(crate) fn new(course: &'a Course<'a>) -> Drive<'a> {
+    pub(crate) fn new(course: &'a PhaseContext<'a>) -> Drive<'a> {
         let begin = course.run.begin;
         let idle = Accelerator {
             step: 0,
@@ -129,7 +129,7 @@ impl<'a> Drive<'a> {
             ends: begin,
             begun: (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO),
             excluded: Nanos::ZERO,
-            row: Row::default(),
+            row: RankRow::default(),
         };
         let ranks = course.run.readers.queues.len();
         let agrees = Arc::new(AtomicBool::new(false));
@@ -195,7 +195,7 @@ impl<'a> Drive<'a> {
     }
 
     /// Takes a checkpoint for which all ranks wait, and lets them go on.
-    fn save(&self, Due { step, at }: Due) {
+    fn save(&self, CheckpointDue { step, at }: CheckpointDue) {
         let Some((checkpointer, _)) = self.course.saving else { return };
         let run = self.course.run;
         // The step before it takes its time.
@@ -236,7 +236,7 @@ impl<'a> Drive<'a> {
     }
 
     /// Each rank's times; the phase of a rank ends when it would ask for one batch more.
-    pub(crate) fn times(self) -> Times {
+    pub(crate) fn times(self) -> PhaseTimes {
         let begin = self.course.run.begin;
         let mut driver = self.driver.into_inner();
         let ranks = std::mem::take(&mut driver.ranks).into_iter();
@@ -247,12 +247,12 @@ impl<'a> Drive<'a> {
         });
         let rows = rows.collect();
         let Driver { batch_wait, timeline, pace, first_batch, .. } = driver;
-        Times { rows, batch_wait, timeline, pace, first_batch }
+        PhaseTimes { rows, batch_wait, timeline, pace, first_batch }
     }
 }
 
 struct Driver<'a> {
-    course: &'a Course<'a>,
+    course: &'a PhaseContext<'a>,
     ranks: Vec<Accelerator>,
     /// Moments at which accelerators are free for their next step.
     turns: BinaryHeap<Reverse<(Nanos, Turn)>>,
@@ -265,9 +265,9 @@ struct Driver<'a> {
     finished: usize,
     batch_wait: Histogram,
     timeline: Timeline,
-    due: Option<Due>,
+    due: Option<CheckpointDue>,
     /// The ranks here have arrived at a barrier that is not released yet.
-    awaited: Option<Awaited>,
+    awaited: Option<AfterBarrier>,
     /// Whether there is such a barrier, for threads without the lock.
     agrees: Arc<AtomicBool>,
     pace: Checkpoints,
@@ -357,7 +357,7 @@ impl Driver<'_> {
             self.waiting.swap_remove(i);
             let asked = accelerator.asked.unwrap_or_default();
             let at = asked.max(ready.at) + self.copying(ready.bytes);
-            let landed = Landed { ready: ready.at, waited: ready.at.since(asked), at };
+            let landed = DeviceBatch { ready: ready.at, waited: ready.at.since(asked), at };
             self.ranks[rank].landed = Some(landed);
             if self.ranks[rank].free {
                 self.begin_step(rank);
@@ -373,7 +373,7 @@ impl Driver<'_> {
     }
 
     fn begin_step(&mut self, rank: usize) {
-        let Course { run, device, .. } = *self.course;
+        let PhaseContext { run, device, .. } = *self.course;
         let accelerator = &mut self.ranks[rank];
         let Some(landed) = accelerator.landed.take() else { return };
         let step = accelerator.step;
@@ -421,7 +421,7 @@ impl Driver<'_> {
             if self.arrived == self.ranks.len() {
                 let last = self.ranks.iter().map(|rank| rank.ends).max().unwrap_or_default();
                 let barrier = self.barrier(self.ranks[0].step, false);
-                self.await_members(Awaited::Step, barrier, last);
+                self.await_members(AfterBarrier::Step, barrier, last);
             }
             return;
         }
@@ -441,7 +441,7 @@ impl Driver<'_> {
 
     /// The ranks here have arrived at a barrier, the last of them at `last`. In a world of one member it is released
     /// at once; otherwise the thread that waits for the other members looks again.
-    fn await_members(&mut self, awaited: Awaited, barrier: Barrier, last: Nanos) {
+    fn await_members(&mut self, awaited: AfterBarrier, barrier: Barrier, last: Nanos) {
         self.awaited = Some(awaited);
         self.course.world.arrive(barrier, last);
         self.take_release();
@@ -453,8 +453,8 @@ impl Driver<'_> {
         let Some(at) = self.course.world.released() else { return false };
         self.awaited = None;
         match awaited {
-            Awaited::Step => self.release(at),
-            Awaited::Checkpoint { began } => self.go_on(began, at),
+            AfterBarrier::Step => self.release(at),
+            AfterBarrier::Checkpoint { began } => self.go_on(began, at),
         }
         true
     }
@@ -465,7 +465,7 @@ impl Driver<'_> {
             let Accelerator { step, asks, .. } = self.ranks[0];
             self.book_pace(release.since(asks), step, checkpointer.was_at_work_since(asks));
             let done = step + 1;
-            self.due = schedule.after_step(done).then_some(Due { step: done, at: release });
+            self.due = schedule.after_step(done).then_some(CheckpointDue { step: done, at: release });
         }
         (0..self.ranks.len()).for_each(|rank| self.end_step(rank, release));
         self.arrived = 0;
@@ -496,7 +496,7 @@ impl Driver<'_> {
     fn saved(&mut self, step: u64, began: Nanos, end: Nanos) {
         self.due = None;
         let barrier = self.barrier(step, true);
-        self.await_members(Awaited::Checkpoint { began }, barrier, end);
+        self.await_members(AfterBarrier::Checkpoint { began }, barrier, end);
     }
 
     /// The checkpoint that all ranks waited for since `began` is taken.
@@ -512,7 +512,7 @@ impl Driver<'_> {
 
     /// Books the step and lets the accelerator ask for its next batch at `asks`.
     fn end_step(&mut self, rank: usize, asks: Nanos) {
-        let Course { run, metric, .. } = *self.course;
+        let PhaseContext { run, metric, .. } = *self.course;
         let accelerator = &mut self.ranks[rank];
         let (wait, copy, compute) = accelerator.begun;
         let (step, steps) = (accelerator.step, run.phase.shards.steps);

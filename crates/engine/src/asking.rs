@@ -1,7 +1,7 @@
 //! Questions about existing files that a format answers from their metadata: which bytes must be read before it can
 //! answer, and which have been read so far. Does no I/O itself.
 
-use format::{Extent, Look, Obstacle, Seen};
+use format::{Extent, Look, Obstacle, ReadPieces};
 use model::names::Name;
 use thiserror::Error;
 
@@ -20,7 +20,7 @@ pub enum MetadataError {
 
 /// The outcome of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step<T> {
+pub(crate) enum ParseStep<T> {
     Answer(T),
     /// These bytes must be read first.
     Read(Extent),
@@ -28,7 +28,7 @@ pub(crate) enum Step<T> {
 
 /// The file that a question is about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct TargetFile<'a> {
     pub(crate) format: &'static str,
     pub(crate) name: &'a Name,
     pub(crate) bytes: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Subject<'a> {
 /// The metadata of one file that has been read. Its memory is reused from file to file.
 #[derive(Debug, Default)]
 pub(crate) struct Metadata {
-    seen: Seen,
+    seen: ReadPieces,
     /// Reads since the last answer.
     reads: u64,
 }
@@ -52,20 +52,24 @@ impl Metadata {
     /// Asks a question about the file. Bytes that were added before are not requested again.
     pub(crate) fn ask<T>(
         &mut self,
-        file: Subject<'_>,
+        file: TargetFile<'_>,
         question: impl FnOnce(&Look<'_>) -> Result<T, Obstacle>,
-    ) -> Result<Step<T>, MetadataError> {
+    ) -> Result<ParseStep<T>, MetadataError> {
         let name = || file.name.to_string();
         match question(&Look::new(file.format, file.bytes, &self.seen)) {
             Ok(answer) => {
                 self.reads = 0;
-                Ok(Step::Answer(answer))
+                Ok(ParseStep::Answer(answer))
             }
             Err(Obstacle::Unread(range)) => {
                 let is_endless =
                     self.reads == MOST_READS || self.seen.total().saturating_add(range.len) > MOST_SEEN;
                 self.reads += 1;
-                if is_endless { Err(MetadataError::Endless { name: name() }) } else { Ok(Step::Read(range)) }
+                if is_endless {
+                    Err(MetadataError::Endless { name: name() })
+                } else {
+                    Ok(ParseStep::Read(range))
+                }
             }
             Err(cause) => Err(MetadataError::Format { name: name(), cause }),
         }
@@ -84,13 +88,13 @@ mod tests {
     /// Asks a question that takes reads of these lengths, one after the other; returns how many were made.
     fn reads(metadata: &mut Metadata, lengths: impl IntoIterator<Item = u64>) -> Result<u64, MetadataError> {
         let name = Name::new("train/a").unwrap();
-        let file = Subject { format: "npz", name: &name, bytes: u64::MAX };
+        let file = TargetFile { format: "npz", name: &name, bytes: u64::MAX };
         let (mut lengths, mut made) = (lengths.into_iter(), 0);
         loop {
             let unread = lengths.next().map(|len| Obstacle::Unread(Extent { offset: 0, len }));
             match metadata.ask(file, |_| unread.map_or(Ok(()), Err))? {
-                Step::Answer(()) => return Ok(made),
-                Step::Read(_) => made += 1,
+                ParseStep::Answer(()) => return Ok(made),
+                ParseStep::Read(_) => made += 1,
             }
         }
     }
@@ -98,16 +102,16 @@ mod tests {
     #[test]
     fn bytes_are_requested_once() {
         let name = Name::new("train/a").unwrap();
-        let file = Subject { format: "npz", name: &name, bytes: 100 };
+        let file = TargetFile { format: "npz", name: &name, bytes: 100 };
         let mut metadata = Metadata::default();
         let both = |look: &Look<'_>| Ok((look.at(90, 2)?.to_vec(), look.at(10, 3)?.to_vec()));
-        assert_eq!(metadata.ask(file, both).unwrap(), Step::Read(Extent { offset: 90, len: 2 }));
+        assert_eq!(metadata.ask(file, both).unwrap(), ParseStep::Read(Extent { offset: 90, len: 2 }));
         metadata.add(90, b"yz");
-        assert_eq!(metadata.ask(file, both).unwrap(), Step::Read(Extent { offset: 10, len: 3 }));
+        assert_eq!(metadata.ask(file, both).unwrap(), ParseStep::Read(Extent { offset: 10, len: 3 }));
         metadata.add(10, b"abc");
-        assert_eq!(metadata.ask(file, both).unwrap(), Step::Answer((b"yz".to_vec(), b"abc".to_vec())));
+        assert_eq!(metadata.ask(file, both).unwrap(), ParseStep::Answer((b"yz".to_vec(), b"abc".to_vec())));
         metadata.clear();
-        assert_eq!(metadata.ask(file, both).unwrap(), Step::Read(Extent { offset: 90, len: 2 }));
+        assert_eq!(metadata.ask(file, both).unwrap(), ParseStep::Read(Extent { offset: 90, len: 2 }));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use model::ledger::{Amount, CacheSeen};
-use store::{BlockDevice, Counter, Ground};
+use model::ledger::{ObservedCache, ReportedBytes};
+use store::{BlockDevice, Counter, StorageStack};
 
 use crate::host;
 
@@ -14,14 +14,14 @@ const SECTOR: u64 = 512;
 
 #[derive(Debug)]
 pub(crate) struct Backing {
-    pub(crate) ground: Ground,
+    pub(crate) ground: StorageStack,
     /// Paths of the devices' counters.
     devices: Vec<PathBuf>,
 }
 
 /// The counts at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct StorageCounts {
     storage: Option<u64>,
     /// Whether other data was being read at that moment, which the count may or may not include.
     is_blurred: bool,
@@ -29,12 +29,12 @@ pub(crate) struct Reading {
 }
 
 impl Backing {
-    pub(crate) fn new(ground: Ground) -> Backing {
+    pub(crate) fn new(ground: StorageStack) -> Backing {
         let devices = ground.devices.iter().filter_map(BlockDevice::counters).collect();
         Backing { ground, devices }
     }
 
-    pub(crate) fn read(&self) -> Reading {
+    pub(crate) fn read(&self) -> StorageCounts {
         let storage = match self.ground.file_system.counter() {
             Counter::Process | Counter::ProcessAtLeast => host::data_read_bytes(),
             Counter::NfsMount => {
@@ -46,22 +46,22 @@ impl Backing {
         let sectors = self.devices.iter().map(|path| sectors_read(&fs::read_to_string(path).ok()?));
         let device = sectors.sum::<Option<u64>>().filter(|_| !self.devices.is_empty());
         let is_blurred = host::is_reading_aside();
-        Reading { storage, is_blurred, device: device.map(|sectors| sectors * SECTOR) }
+        StorageCounts { storage, is_blurred, device: device.map(|sectors| sectors * SECTOR) }
     }
 
     /// The bytes that were read since an earlier reading.
-    pub(crate) fn seen_since(&self, earlier: Reading) -> CacheSeen {
+    pub(crate) fn seen_since(&self, earlier: StorageCounts) -> ObservedCache {
         let now = self.read();
         let between = |now: Option<u64>, then: Option<u64>| {
-            Amount::new(now.zip(then).map(|(now, then)| now.saturating_sub(then)))
+            ReportedBytes::new(now.zip(then).map(|(now, then)| now.saturating_sub(then)))
         };
-        CacheSeen {
+        ObservedCache {
             storage: between(now.storage, earlier.storage),
             storage_is_least: self.ground.file_system.counter() == Counter::ProcessAtLeast
                 || earlier.is_blurred
                 || now.is_blurred,
             device: between(now.device, earlier.device),
-            ..CacheSeen::default()
+            ..ObservedCache::default()
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use model::extent::Extent;
 use model::files::FileList;
-use model::ledger::{CacheSeen, Counted, Made, Phase};
+use model::ledger::{CachePreparation, Counted, ObservedCache, Phase};
 use model::names::Name;
 use model::order::{EpochOrder, Order, Shards, Unit, mix};
 use model::plan::{CachePlan, PhasePlan, TrainingPlan};
@@ -17,16 +17,16 @@ use model::spec::CacheState;
 use model::units::grouped;
 use rustix::fd::OwnedFd;
 use store::page_cache::{self, Denied, PageCache};
-use store::{Count, Footprint, Ground, Operation, Probe, Proof, Reads};
+use store::{EpochReads, Footprint, Operation, PageCount, Probe, Proof, StorageStack};
 use thiserror::Error;
 
-use crate::backing::{Backing, Reading};
+use crate::backing::{Backing, StorageCounts};
 use crate::events::{Emitter, Event};
 use crate::loader::PhaseRun;
 use crate::meter;
-use crate::train::Rig;
-use crate::watchdog::{Roster, Watched, guard};
-use crate::world::Ended;
+use crate::train::TrainingSetup;
+use crate::watchdog::{Watched, WorkerStatus, guard};
+use crate::world::EarlyEnd;
 
 /// Pages that were just in use can be evicted a moment later, so eviction is tried several times.
 const ATTEMPTS: usize = 4;
@@ -50,7 +50,7 @@ const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// Why a run cannot begin with the requested state of the cache.
 #[derive(Debug, Error)]
-pub enum Refused {
+pub enum CacheError {
     #[error(
         "cannot evict the data set from the page cache: {} of {} pages stay in memory, {} of them in {name}; a process \
          that maps, locks or reads the files keeps them there: end it, or measure with the cache as it is \
@@ -65,19 +65,19 @@ pub enum Refused {
     #[error("could not prepare the page cache: {0}")]
     Stuck(String),
     #[error("the run was not started: {0}")]
-    Elsewhere(Ended),
+    Elsewhere(EarlyEnd),
 }
 
 /// Refuses a plan that drops the host's caches if this process may not do so.
-pub fn check(plan: &TrainingPlan) -> Result<(), Refused> {
+pub fn check(plan: &TrainingPlan) -> Result<(), CacheError> {
     if plan.cache.is_some_and(|cache| cache.drop_host) {
         fs::File::options().write(true).open(DROP_CACHES).map_err(no_drop)?;
     }
     Ok(())
 }
 
-fn no_drop(cause: std::io::Error) -> Refused {
-    Refused::NoDrop { path: DROP_CACHES, cause }
+fn no_drop(cause: std::io::Error) -> CacheError {
+    CacheError::NoDrop { path: DROP_CACHES, cause }
 }
 
 /// What the lanes of one thread have to count and evict.
@@ -95,7 +95,7 @@ pub(crate) fn proof<'a>(run: &PhaseRun<'a>, thread: usize) -> Proof<'a> {
 pub(crate) fn book(counted: &mut Counted, probe: Probe, bytes: u64) {
     match probe {
         _ if bytes == 0 => {}
-        Probe::Counted(Count { pages, is_part, followed }) => {
+        Probe::Counted(PageCount { pages, is_part, followed }) => {
             counted.add(pages.cached, pages.all);
             counted.in_part += u64::from(is_part);
             counted.followed += followed.all;
@@ -112,22 +112,27 @@ pub(crate) fn book(counted: &mut Counted, probe: Probe, bytes: u64) {
 
 /// Prepares the page cache for a run's files.
 pub(crate) struct CachePreparer<'a> {
-    rig: &'a Rig<'a>,
+    rig: &'a TrainingSetup<'a>,
     /// `None` for stores without files.
     ground: Option<(&'a PageCache, Backing)>,
     emitter: Emitter,
 }
 
 impl<'a> CachePreparer<'a> {
-    pub(crate) fn new(rig: &'a Rig<'a>) -> CachePreparer<'a> {
+    pub(crate) fn new(rig: &'a TrainingSetup<'a>) -> CachePreparer<'a> {
         let ground = rig.pages.and_then(|pages| Some((pages, backing(rig, pages)?)));
         CachePreparer { rig, ground, emitter: Emitter::default() }
     }
 
     /// Examines some files of a phase and prepares the cache for it. `is_first`: before the first phase the run can
     /// still be refused.
-    pub(crate) fn make(&self, phase: &PhasePlan, epoch: u64, is_first: bool) -> Result<CacheSeen, Refused> {
-        let Some((pages, backing)) = &self.ground else { return Ok(CacheSeen::default()) };
+    pub(crate) fn make(
+        &self,
+        phase: &PhasePlan,
+        epoch: u64,
+        is_first: bool,
+    ) -> Result<ObservedCache, CacheError> {
+        let Some((pages, backing)) = &self.ground else { return Ok(ObservedCache::default()) };
         // Files of a file system in memory cannot be evicted.
         let plan = self.rig.plan.cache.filter(|_| !backing.ground.file_system.is_memory());
         let begin = self.rig.clock.now();
@@ -137,7 +142,7 @@ impl<'a> CachePreparer<'a> {
             phase,
             epoch,
             ground: &backing.ground,
-            roster: Roster::new("cache thread", AT_ONCE),
+            roster: WorkerStatus::new("cache thread", AT_ONCE),
             parts: AtomicU64::new(0),
             flushes: AtomicBool::new(false),
             stuck: Mutex::default(),
@@ -147,16 +152,16 @@ impl<'a> CachePreparer<'a> {
             let seen = work.survey(if is_first { SURVEYED_FIRST } else { SURVEYED_LATER });
             self.emitter.emit(self.rig.events, self.rig.clock.now(), Event::PreparationBegan);
             let made = match plan {
-                None | Some(CachePlan { state: CacheState::AsIs, .. }) => Made::default(),
+                None | Some(CachePlan { state: CacheState::AsIs, .. }) => CachePreparation::default(),
                 Some(CachePlan { state: CacheState::Warm, .. }) => work.fill(),
                 // If the cached pages are unknown, the verdict reports that; the run is not refused.
                 Some(plan) => work.empty(plan, is_first && seen.untold.is_empty())?,
             };
-            Ok(CacheSeen { made, ..seen })
+            Ok(ObservedCache { made, ..seen })
         });
         self.emitter.emit(self.rig.events, self.rig.clock.now(), Event::PreparationEnded);
         if let Some(cause) = work.ending() {
-            return Err(Refused::Stuck(cause));
+            return Err(CacheError::Stuck(cause));
         }
         let mut seen = done?;
         seen.made.time_ns = self.rig.clock.now().since(begin);
@@ -168,24 +173,24 @@ impl<'a> CachePreparer<'a> {
         let plan = self.rig.plan;
         let ((_, backing), one_in) = (self.ground.as_ref()?, plan.cache?.counts_one_in());
         let split = plan.split(phase.phase);
-        let reads = Reads { files: split.files, bytes: split.bytes, fetches: phase.shards.delivered() };
+        let reads = EpochReads { files: split.files, bytes: split.bytes, fetches: phase.shards.delivered() };
         let (window, seed) = (backing.ground.readahead_bytes, mix(plan.seed, epoch));
         (plan.reads_again(phase.phase) && one_in > 0).then(|| Footprint::new(reads, one_in, window, seed))
     }
 
-    pub(crate) fn read(&self) -> Option<Reading> {
+    pub(crate) fn read(&self) -> Option<StorageCounts> {
         self.ground.as_ref().map(|(_, backing)| backing.read())
     }
 
     /// What the storage delivered since a reading.
-    pub(crate) fn seen_since(&self, earlier: Option<Reading>) -> CacheSeen {
+    pub(crate) fn seen_since(&self, earlier: Option<StorageCounts>) -> ObservedCache {
         let seen = self.ground.as_ref().zip(earlier).map(|((_, backing), then)| backing.seen_since(then));
         seen.unwrap_or_default()
     }
 }
 
 /// The storage below the first file, whose counters are read. Other files may differ: see `Preparation::survey`.
-fn backing(rig: &Rig<'_>, pages: &PageCache) -> Option<Backing> {
+fn backing(rig: &TrainingSetup<'_>, pages: &PageCache) -> Option<Backing> {
     let mut name = Name::default();
     rig.files.train.entry(0, &mut name).ok()?;
     Some(Backing::new(pages.ground(&name).ok()?))
@@ -193,13 +198,13 @@ fn backing(rig: &Rig<'_>, pages: &PageCache) -> Option<Backing> {
 
 /// The preparation of one phase's files.
 struct Preparation<'a> {
-    rig: &'a Rig<'a>,
+    rig: &'a TrainingSetup<'a>,
     pages: &'a PageCache,
     phase: &'a PhasePlan,
     epoch: u64,
-    ground: &'a Ground,
+    ground: &'a StorageStack,
     /// The current file of each thread, and the number of parts of files that were read.
-    roster: Roster,
+    roster: WorkerStatus,
     parts: AtomicU64,
     /// Whether dirty pages are being written out, which may take any time.
     flushes: AtomicBool,
@@ -232,13 +237,13 @@ impl Watched for Preparation<'_> {
 
 /// The sum of what all threads found, and the files whose pages stayed resident.
 #[derive(Debug, Default)]
-struct Found {
-    made: Made,
-    stayed: Vec<Stayed>,
+struct PreparationResult {
+    made: CachePreparation,
+    stayed: Vec<ResidentPages>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Stayed {
+struct ResidentPages {
     file: u64,
     pages: u64,
 }
@@ -253,14 +258,14 @@ impl Preparation<'_> {
     }
 
     /// Evicts the files, and counts the pages that stayed; an error if these are too many and `must_leave`.
-    fn empty(&self, plan: CachePlan, must_leave: bool) -> Result<Made, Refused> {
+    fn empty(&self, plan: CachePlan, must_leave: bool) -> Result<CachePreparation, CacheError> {
         if plan.drop_host {
             self.flushes.store(true, Ordering::Relaxed);
             let dropped = fs::write(DROP_CACHES, "3").map_err(no_drop);
             self.flushes.store(false, Ordering::Relaxed);
             dropped?;
         }
-        let Found { mut made, mut stayed } = self.each(self.files(), |file, all, _| {
+        let PreparationResult { mut made, mut stayed } = self.each(self.files(), |file, all, _| {
             let found = self.count(file, all);
             if found != Some(0) {
                 page_cache::forget(file, all);
@@ -286,7 +291,7 @@ impl Preparation<'_> {
             Some(most) if must_leave && made.after as f64 > TOLERATED * made.pages as f64 => {
                 let (mut name, left, pages) = (Name::default(), made.after, made.pages);
                 let _ = self.list().entry(most.file, &mut name);
-                Err(Refused::Held { left, pages, of_file: most.pages, name: self.pages.shown(&name) })
+                Err(CacheError::Held { left, pages, of_file: most.pages, name: self.pages.shown(&name) })
             }
             _ => Ok(made),
         }
@@ -294,7 +299,7 @@ impl Preparation<'_> {
 
     /// Reads files that are not completely cached, and counts pages at the end: a cache that is too small drops the
     /// first files while the last ones are read.
-    fn fill(&self) -> Made {
+    fn fill(&self) -> CachePreparation {
         let read = self.each(self.files(), |file, all, buffer| {
             let found = self.count(file, all);
             if found.is_none_or(|found| found < page_cache::pages_of(all)) {
@@ -307,24 +312,24 @@ impl Preparation<'_> {
             (found, None)
         });
         let counted = self.each(self.files(), |file, all, _| (None, self.count(file, all)));
-        Made { after: counted.made.after, ..read.made }
+        CachePreparation { after: counted.made.after, ..read.made }
     }
 
     /// Examines some files: how they are stored, and on what storage.
-    fn survey(&self, files: u64) -> CacheSeen {
+    fn survey(&self, files: u64) -> ObservedCache {
         let (order, delivered) = (self.phase.order.epoch(self.epoch), self.phase.shards.delivered());
         let (per_file, seed) = (self.phase.order.samples_per_file, mix(self.rig.plan.seed, self.epoch));
         let drawn = (0..files.min(delivered)).map(|i| order.run(mix(seed, i) % delivered, 1).0 / per_file);
-        let sum = Mutex::new(CacheSeen {
+        let sum = Mutex::new(ObservedCache {
             untold: self.ground.untold().into_iter().collect(),
-            ..CacheSeen::default()
+            ..ObservedCache::default()
         });
         self.each(drawn, |file, all, _| {
             let layout = store::layout(file, all.len).unwrap_or_default();
             let elsewhere = rustix::fs::fstat(file).is_ok_and(|facts| facts.st_dev != self.ground.number);
-            let ground = elsewhere.then(|| Ground::of(file, "").ok()).flatten();
+            let ground = elsewhere.then(|| StorageStack::of(file, "").ok()).flatten();
             let untold = ground.and_then(|ground| ground.untold()).into_iter().collect();
-            *lock(&sum) += &CacheSeen { layout, untold, ..CacheSeen::default() };
+            *lock(&sum) += &ObservedCache { layout, untold, ..ObservedCache::default() };
             (None, None)
         });
         sum.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -346,7 +351,7 @@ impl Preparation<'_> {
         }
     }
 
-    fn files(&self) -> Walk {
+    fn files(&self) -> FileNumbers {
         files_of(&self.phase.order, &self.phase.shards, self.epoch)
     }
 
@@ -356,10 +361,11 @@ impl Preparation<'_> {
         &self,
         files: impl Iterator<Item = u64> + Send,
         work: impl Fn(&OwnedFd, Extent, &mut Vec<u8>) -> (Option<u64>, Option<u64>) + Sync,
-    ) -> Found {
-        let (files, sum) = (Mutex::new(files), Mutex::new(Found::default()));
+    ) -> PreparationResult {
+        let (files, sum) = (Mutex::new(files), Mutex::new(PreparationResult::default()));
         let thread = |number: usize| {
-            let (mut name, mut buffer, mut found) = (Name::default(), Vec::new(), Found::default());
+            let (mut name, mut buffer, mut found) =
+                (Name::default(), Vec::new(), PreparationResult::default());
             while !self.is_ending() {
                 let some: Vec<u64> = lock(&files).by_ref().take(SOME).collect();
                 if some.is_empty() {
@@ -406,17 +412,17 @@ fn parts_of(all: Extent) -> impl Iterator<Item = Extent> {
     })
 }
 
-impl Found {
+impl PreparationResult {
     fn add(&mut self, file: u64, all: Extent, before: Option<u64>, after: Option<u64>) {
         let pages = if before.is_some() || after.is_some() { page_cache::pages_of(all) } else { 0 };
         let (found, after) = (before.unwrap_or(0), after.unwrap_or(0));
-        self.made += Made { files: 1, pages, found, after, ..Made::default() };
+        self.made += CachePreparation { files: 1, pages, found, after, ..CachePreparation::default() };
         if after > 0 && self.stayed.len() < MOST_RETRIED {
-            self.stayed.push(Stayed { file, pages: after });
+            self.stayed.push(ResidentPages { file, pages: after });
         }
     }
 
-    fn merge(&mut self, Found { made, stayed }: Found) {
+    fn merge(&mut self, PreparationResult { made, stayed }: PreparationResult) {
         self.made += made;
         let room = MOST_RETRIED.saturating_sub(self.stayed.len());
         self.stayed.extend(stayed.into_iter().take(room));
@@ -424,18 +430,24 @@ impl Found {
 }
 
 /// The files that an epoch reads.
-fn files_of(order: &Order, shards: &Shards, epoch: u64) -> Walk {
+fn files_of(order: &Order, shards: &Shards, epoch: u64) -> FileNumbers {
     let alone = matches!(order.unit, Unit::None | Unit::File) || order.samples_per_file == 1;
     let positions = 0..shards.delivered();
     // Samples that are shuffled individually lead to every file, again and again.
     let all = !alone && positions.end >= order.files;
     let (epoch, per_file) = (order.epoch(epoch), order.samples_per_file);
-    Walk { order: epoch, per_file, positions, last: None, numbers: 0..if all { order.files } else { 0 } }
+    FileNumbers {
+        order: epoch,
+        per_file,
+        positions,
+        last: None,
+        numbers: 0..if all { order.files } else { 0 },
+    }
 }
 
 /// The numbers of the files that an epoch reads: run by run of its order, or all of them. If the order returns to a
 /// file, so does this iterator.
-struct Walk {
+struct FileNumbers {
     order: EpochOrder,
     per_file: u64,
     positions: std::ops::Range<u64>,
@@ -443,7 +455,7 @@ struct Walk {
     numbers: std::ops::Range<u64>,
 }
 
-impl Iterator for Walk {
+impl Iterator for FileNumbers {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {

@@ -12,21 +12,21 @@ use crate::events::Events;
 use crate::host;
 use crate::meter::{self, Monotonic};
 use crate::stop::Stop;
-use crate::train::{Files, Rig, train};
+use crate::train::{SplitFiles, TrainingSetup, train};
 use crate::world::Solo;
 
 /// Runs the calibration. `None` if it was stopped or failed.
 pub fn calibrate(
     plan: &TrainingPlan,
     format: &dyn Format,
-    files: Files<'_>,
+    files: SplitFiles<'_>,
     stop: &Stop,
 ) -> Option<Calibration> {
     let brief = plan.calibration();
     let (clock, events) = (Monotonic::new(), Events::default());
     let cpu_before = meter::cpu_seconds();
     let (truth, pages) = (None, None);
-    let rig = Rig {
+    let rig = TrainingSetup {
         plan: &brief,
         world: &Solo::new(brief.ranks()),
         format,

@@ -72,7 +72,7 @@ impl Event {
 
 /// An event and its time on the run's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamped {
+pub struct StampedEvent {
     pub at: Nanos,
     pub event: Event,
 }
@@ -102,7 +102,7 @@ pub struct Events {
     counters: Counters,
     /// The requested `Detail`; 0 without a listener.
     wanted: AtomicU8,
-    queues: Mutex<Vec<Receiver<Stamped>>>,
+    queues: Mutex<Vec<Receiver<StampedEvent>>>,
     dropped: AtomicU64,
     /// The listener's thread.
     reader: OnceLock<Thread>,
@@ -148,10 +148,10 @@ impl Progress {
 
 impl Events {
     /// Starts keeping events.
-    pub fn listen(&self, detail: Detail) -> Stream<'_> {
+    pub fn listen(&self, detail: Detail) -> EventStream<'_> {
         // Relaxed: a thread that sees the change late emits its first event a little later.
         self.wanted.fetch_max(detail as u8, Ordering::Relaxed);
-        Stream { events: self }
+        EventStream { events: self }
     }
 
     pub fn progress(&self) -> Progress {
@@ -206,7 +206,7 @@ impl Events {
 /// One thread's source of events, for the events of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Emitter {
-    queue: OnceLock<SyncSender<Stamped>>,
+    queue: OnceLock<SyncSender<StampedEvent>>,
 }
 
 impl Emitter {
@@ -220,7 +220,7 @@ impl Emitter {
             events.queues.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
             queue
         });
-        if let Err(TrySendError::Full(_)) = queue.try_send(Stamped { at, event }) {
+        if let Err(TrySendError::Full(_)) = queue.try_send(StampedEvent { at, event }) {
             events.dropped.fetch_add(1, Ordering::Relaxed);
         }
         // Events of the whole run are shown immediately. This is a system call only if the listener sleeps.
@@ -232,22 +232,22 @@ impl Emitter {
 
 /// The listener's end.
 #[derive(Debug)]
-pub struct Stream<'a> {
+pub struct EventStream<'a> {
     events: &'a Events,
 }
 
 /// What has happened since the last call of `drain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainedEvents {
     /// In the order of their times.
-    pub events: Vec<Stamped>,
+    pub events: Vec<StampedEvent>,
     /// Events that were lost because a queue was full.
     pub dropped: u64,
 }
 
-impl Stream<'_> {
+impl EventStream<'_> {
     /// Takes all pending events.
-    pub fn drain(&self) -> Drained {
+    pub fn drain(&self) -> DrainedEvents {
         let mut events = Vec::new();
         let mut queues = self.events.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.retain(|queue| {
@@ -262,7 +262,7 @@ impl Stream<'_> {
         });
         drop(queues);
         events.sort_by_key(|stamped| stamped.at);
-        Drained { events, dropped: self.events.dropped.swap(0, Ordering::Relaxed) }
+        DrainedEvents { events, dropped: self.events.dropped.swap(0, Ordering::Relaxed) }
     }
 
     pub fn progress(&self) -> Progress {
@@ -297,10 +297,10 @@ mod tests {
                 });
             }
         });
-        let Drained { events: all, dropped } = stream.drain();
+        let DrainedEvents { events: all, dropped } = stream.drain();
         assert_eq!((all.len(), dropped), (40, 0));
         assert!(all.is_sorted_by_key(|stamped| stamped.at));
-        assert_eq!(stream.drain(), Drained::default());
+        assert_eq!(stream.drain(), DrainedEvents::default());
         assert!(events.queues.lock().unwrap().is_empty(), "queues of ended threads are removed");
     }
 
@@ -313,7 +313,7 @@ mod tests {
         quiet.emit(&events, Nanos(1000), began(2));
         let drained = stream.drain();
         assert_eq!((drained.events.len(), drained.dropped), (65, 36));
-        assert_eq!(drained.events.last(), Some(&Stamped { at: Nanos(1000), event: began(2) }));
+        assert_eq!(drained.events.last(), Some(&StampedEvent { at: Nanos(1000), event: began(2) }));
         noisy.emit(&events, Nanos(2000), began(3));
         assert_eq!(stream.drain().events.len(), 1, "there is space again");
     }
@@ -324,11 +324,11 @@ mod tests {
         let emitter = Emitter::default();
         emitter.emit(&events, Nanos(0), began(1));
         let stream = events.listen(Detail::Milestones);
-        assert_eq!(stream.drain(), Drained::default(), "there was no listener");
+        assert_eq!(stream.drain(), DrainedEvents::default(), "there was no listener");
         emitter.emit(&events, Nanos(1), detail);
-        assert_eq!(stream.drain(), Drained::default(), "the listener did not ask for details");
+        assert_eq!(stream.drain(), DrainedEvents::default(), "the listener did not ask for details");
         let stream = events.listen(Detail::Steps);
         emitter.emit(&events, Nanos(2), detail);
-        assert_eq!(stream.drain().events, [Stamped { at: Nanos(2), event: detail }]);
+        assert_eq!(stream.drain().events, [StampedEvent { at: Nanos(2), event: detail }]);
     }
 }

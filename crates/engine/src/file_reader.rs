@@ -4,10 +4,10 @@
 use format::{Extent, Look, Obstacle};
 use model::names::Name;
 use model::units::Nanos;
-use store::{Awaits, Buffer, Done, Fetch, Lane, Operation, Purpose, Store, StoreError, Traffic};
+use store::{Buffer, Fetch, FetchWait, FinishedFetch, Lane, Operation, Purpose, Store, StoreError, Traffic};
 use thiserror::Error;
 
-use crate::asking::{Metadata, MetadataError, Step, Subject};
+use crate::asking::{Metadata, MetadataError, ParseStep, TargetFile};
 
 /// How long to sleep before the lane is polled again.
 const PATIENCE: Nanos = Nanos(500_000_000);
@@ -42,7 +42,9 @@ impl<'a> FileReader<'a> {
         let (purpose, into) = (Purpose::Upkeep, Some(std::mem::take(&mut self.buffer)));
         let (ranges, at) = (&[range], Nanos::ZERO);
         self.lane.submit(0, Fetch { name, purpose, ranges, file_bytes, keep_open: true, at, into });
-        let Some(Done { outcome, kept, .. }) = self.wait() else { return Err(self.brings_nothing(name)) };
+        let Some(FinishedFetch { outcome, kept, .. }) = self.wait() else {
+            return Err(self.brings_nothing(name));
+        };
         self.buffer = kept.unwrap_or_default();
         outcome?;
         // Stores without files complete fetches without delivering bytes.
@@ -55,24 +57,26 @@ impl<'a> FileReader<'a> {
     /// Answers a question about a file from its metadata, and reads the metadata that this needs.
     pub(crate) fn ask<T>(
         &mut self,
-        file: Subject<'_>,
+        file: TargetFile<'_>,
         metadata: &mut Metadata,
         mut question: impl FnMut(&Look<'_>) -> Result<T, Obstacle>,
     ) -> Result<T, AskError> {
         loop {
             match metadata.ask(file, &mut question)? {
-                Step::Answer(answer) => return Ok(answer),
-                Step::Read(range) => metadata.add(range.offset, self.read((file.name, file.bytes), range)?),
+                ParseStep::Answer(answer) => return Ok(answer),
+                ParseStep::Read(range) => {
+                    metadata.add(range.offset, self.read((file.name, file.bytes), range)?)
+                }
             }
         }
     }
     /// Waits for the fetch; `None` for a store whose simulated time would have to pass.
-    fn wait(&mut self) -> Option<Done> {
+    fn wait(&mut self) -> Option<FinishedFetch> {
         loop {
             match (self.lane.reap(), self.lane.awaits()) {
                 (Some(done), _) => return Some(done),
-                (None, Awaits::Medium) => self.lane.wait(PATIENCE),
-                (None, Awaits::Nothing | Awaits::Moment(_)) => return None,
+                (None, FetchWait::Medium) => self.lane.wait(PATIENCE),
+                (None, FetchWait::Nothing | FetchWait::Moment(_)) => return None,
             }
         }
     }

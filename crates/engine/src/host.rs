@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::ledger::HostSeen;
+use model::ledger::ObservedHost;
 use model::units::{Bytes, Nanos, significant};
 use rustix::process::{Resource, getrlimit};
 
@@ -51,12 +51,12 @@ impl Host {
 
     /// Memory that this process and the page cache can still use without swapping, at most what the host has.
     /// Reclaimable cache counts as free.
-    pub fn room(&self) -> Option<Room> {
-        let whole = Room { bytes: self.memory_bytes, limit: self.memory_limit.clone() };
+    pub fn room(&self) -> Option<AvailableMemory> {
+        let whole = AvailableMemory { bytes: self.memory_bytes, limit: self.memory_limit.clone() };
         let whole = Some(whole).filter(|whole| whole.bytes > 0);
         let meminfo = pairs("/proc/meminfo");
-        let host = kib(&meminfo, "MemAvailable").map(|bytes| Room { bytes, limit: None });
-        let of_groups = memory_limits(u64::MAX).into_iter().map(|limit| Room {
+        let host = kib(&meminfo, "MemAvailable").map(|bytes| AvailableMemory { bytes, limit: None });
+        let of_groups = memory_limits(u64::MAX).into_iter().map(|limit| AvailableMemory {
             bytes: limit.unused,
             limit: Some(limited("memory", Bytes(limit.bytes), &limit.group)),
         });
@@ -64,19 +64,19 @@ impl Host {
     }
 
     /// The part of it that this process itself may use.
-    pub fn own_room(&self) -> Option<Room> {
+    pub fn own_room(&self) -> Option<AvailableMemory> {
         self.room().into_iter().chain(resource_limits()).min_by_key(|room| room.bytes)
     }
 }
 
 /// Available memory, and what limits it unless that is the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct AvailableMemory {
     pub bytes: u64,
     limit: Option<String>,
 }
 
-impl std::fmt::Display for Room {
+impl std::fmt::Display for AvailableMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let limit = self.limit.as_ref().map(|limit| format!(" (limit: {limit})")).unwrap_or_default();
         write!(f, "{} of memory are available{limit}", Bytes(self.bytes))
@@ -85,7 +85,7 @@ impl std::fmt::Display for Room {
 
 /// What `ulimit -v` and `ulimit -d` leave. The usage that they limit is in statm: the first field is all pages of the
 /// address space, the sixth those of data.
-fn resource_limits() -> impl Iterator<Item = Room> {
+fn resource_limits() -> impl Iterator<Item = AvailableMemory> {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let limits = [(Resource::As, 0, "address space", "-v"), (Resource::Data, 5, "data", "-d")];
     limits.into_iter().filter_map(move |(resource, field, what, flag)| {
@@ -93,7 +93,7 @@ fn resource_limits() -> impl Iterator<Item = Room> {
         let pages: u64 = statm.split(' ').nth(field)?.parse().ok()?;
         let used = pages.saturating_mul(rustix::param::page_size() as u64);
         let limit = format!("{what} {}, set with ulimit {flag}", Bytes(bytes));
-        Some(Room { bytes: bytes.saturating_sub(used), limit: Some(limit) })
+        Some(AvailableMemory { bytes: bytes.saturating_sub(used), limit: Some(limit) })
     })
 }
 
@@ -155,13 +155,13 @@ impl HostCounts {
 }
 
 /// Facts about this host and the time since `before`.
-pub fn seen_since(before: Option<HostCounts>) -> HostSeen {
+pub fn seen_since(before: Option<HostCounts>) -> ObservedHost {
     let clock = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    let mut seen = HostSeen {
+    let mut seen = ObservedHost {
         kernels: [rustix::system::uname().release().to_string_lossy().into_owned()].into(),
         limits: Host::look().limits,
         clock_sources: clock.into_iter().map(|name| name.trim().to_owned()).collect(),
-        ..HostSeen::default()
+        ..ObservedHost::default()
     };
     if let Some((before, after)) = before.zip(HostCounts::read()) {
         let since = |count: fn(&HostCounts) -> u64| count(&after).saturating_sub(count(&before));

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use format::{Extent, Facts, File, Format};
+use format::{Extent, FileFacts, Format, SourceFile};
 use model::names::Name;
 use store::{Store, StoreError};
 
-use crate::asking::{Metadata, Subject};
+use crate::asking::{Metadata, TargetFile};
 use crate::file_reader::{AskError, FileReader};
 
 /// A file that is inspected.
 pub struct Inspection<'a> {
     format: &'a dyn Format,
-    file: Subject<'a>,
+    file: TargetFile<'a>,
     reader: FileReader<'a>,
     metadata: Metadata,
 }
@@ -32,7 +32,7 @@ impl<'a> Inspection<'a> {
     ) -> Result<Inspection<'a>, AskError> {
         let missing = || StoreError::Missing { name: name.to_string() };
         let bytes = store.files().size(name)?.ok_or_else(missing)?;
-        let file = Subject { format: format.name(), name, bytes };
+        let file = TargetFile { format: format.name(), name, bytes };
         Ok(Inspection { format, file, reader: FileReader::new(store)?, metadata: Metadata::default() })
     }
 
@@ -42,7 +42,7 @@ impl<'a> Inspection<'a> {
     }
 
     /// What the file's metadata states.
-    pub fn facts(&mut self) -> Result<Facts, AskError> {
+    pub fn facts(&mut self) -> Result<FileFacts, AskError> {
         let format = self.format;
         self.reader.ask(self.file, &mut self.metadata, |look| format.inspect(look))
     }
@@ -52,7 +52,7 @@ impl<'a> Inspection<'a> {
         let format = self.format;
         self.reader.ask(self.file, &mut self.metadata, |look| {
             let mut reads = Vec::new();
-            format.reads(File::Foreign { look, samples: held }, samples.clone(), &mut reads)?;
+            format.reads(SourceFile::Foreign { look, samples: held }, samples.clone(), &mut reads)?;
             Ok(reads)
         })
     }

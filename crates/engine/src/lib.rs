@@ -61,13 +61,13 @@ mod watchdog;
 pub mod world;
 
 pub use asking::MetadataError;
-pub use cache::{Refused, check as check_cache};
+pub use cache::{CacheError, check as check_cache};
 pub use calibrate::calibrate;
-pub use events::{Detail, Drained, Event, Events, Progress, Stamped, Stream};
+pub use events::{Detail, DrainedEvents, Event, EventStream, Events, Progress, StampedEvent};
 pub use file_reader::AskError;
 pub use inspect::Inspection;
 pub use probe::first_missing;
 pub use stop::Stop;
-pub use train::{Files, Rig, train};
+pub use train::{SplitFiles, TrainingSetup, train};
 pub use truth::Truth;
 pub use world::{Solo, World};

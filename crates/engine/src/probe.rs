@@ -11,7 +11,7 @@ use model::order::mix;
 use model::plan::TrainingPlan;
 use store::{Store, StoreError};
 
-use crate::train::Files;
+use crate::train::SplitFiles;
 
 /// Files that are checked in each split.
 const PROBES: u64 = 64;
@@ -22,7 +22,7 @@ const AT_ONCE: u64 = 8;
 pub fn first_missing(
     store: &dyn Store,
     plan: &TrainingPlan,
-    files: Files<'_>,
+    files: SplitFiles<'_>,
 ) -> Result<Option<String>, StoreError> {
     if let Some(what) = look(store, files.train, plan.data.train.files)? {
         return Ok(Some(what));

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::units::Nanos;
 
-type Abandon = Arc<dyn Fn(&str) + Send + Sync>;
+type AbandonHook = Arc<dyn Fn(&str) + Send + Sync>;
 
 #[derive(Clone, Default)]
 pub struct Stop {
     wished: Arc<AtomicBool>,
     patience: Option<Nanos>,
-    abandon: Option<Abandon>,
+    abandon: Option<AbandonHook>,
 }
 
 impl Stop {

@@ -10,24 +10,26 @@ use format::Format;
 use model::checkpoint::Checkpoints;
 use model::checkpoint::manifest::Moment;
 use model::files::FileList;
-use model::ledger::{CacheSeen, Ledger, NodeRow, PARTS, Part, Phase, Row};
+use model::ledger::{Ledger, NodeRow, ObservedCache, PARTS, Phase, RankRow, SampleDigest};
 use model::plan::{PhasePlan, TrainingPlan};
 use model::units::Nanos;
 use store::page_cache::PageCache;
 use store::{Footprint, Store};
 
-use crate::accelerators::{Course, Drive, Times};
-use crate::cache::{CachePreparer, Refused};
+use crate::accelerators::{Drive, PhaseContext, PhaseTimes};
+use crate::cache::{CacheError, CachePreparer};
 use crate::checkpoint;
 use crate::events::{Emitter, Event, Events};
 use crate::host;
-use crate::loader::{Control, Delivered, Failure, PhaseInput, PhaseRun, Readers, panic_text, read};
+use crate::loader::{
+    Delivered, PhaseControl, PhaseFailure, PhaseInput, PhaseReaders, PhaseRun, panic_text, read,
+};
 use crate::meter::{self, Clock, Monotonic};
 use crate::stop::Stop;
 use crate::truth::Truth;
 use crate::watchdog::guard;
-use crate::world::{Cause, Ended, World};
-use vigil::Vigil;
+use crate::world::{Cause, EarlyEnd, World};
+use vigil::PhaseWatch;
 
 /// Stack size of a reader thread. Readers keep their buffers on the heap; this is for calls and a panic message.
 const READER_STACK_BYTES: usize = 256 << 10;
@@ -35,7 +37,7 @@ const READER_STACK_BYTES: usize = 256 << 10;
 /// The inputs of a run.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a bundle of references, one of them a clock")]
-pub struct Rig<'a> {
+pub struct TrainingSetup<'a> {
     pub plan: &'a TrainingPlan,
     /// The members of the run, from the point of view of this one.
     pub world: &'a dyn World,
@@ -44,7 +46,7 @@ pub struct Rig<'a> {
     /// The page cache below the data folder; `None` for a store without files, or if the cache is not managed.
     pub pages: Option<&'a PageCache>,
     /// Names and sizes of the files that training and evaluation read.
-    pub files: Files<'a>,
+    pub files: SplitFiles<'a>,
     /// The expected content of the files, if it is known.
     pub truth: Option<Truth<'a>>,
     /// Takes the checkpoints of the plan; `None`: none are taken.
@@ -57,14 +59,14 @@ pub struct Rig<'a> {
 /// The files of both splits.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a pair of references to whatever lists files")]
-pub struct Files<'a> {
+pub struct SplitFiles<'a> {
     pub train: &'a dyn FileList,
     pub valid: &'a dyn FileList,
 }
 
 /// Runs the plan and returns the ledger of this member, complete or not. Refused if the page cache cannot be brought
 /// into the state in which the first epoch is to begin, here or at another member.
-pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
+pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
     Monotonic::sharpen_this_thread();
     let mut ledger = Ledger::default();
     let (preparer, emitter) = (CachePreparer::new(rig), Emitter::default());
@@ -98,7 +100,7 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
                     ended
                 }
                 (Ok(_), Err(ended)) if is_first && ended.cause != Cause::Stopped => {
-                    return Err(Refused::Elsewhere(ended));
+                    return Err(CacheError::Elsewhere(ended));
                 }
                 // The results so far are kept.
                 (_, begun) => begun,
@@ -120,7 +122,7 @@ pub fn train(rig: &Rig<'_>) -> Result<Ledger, Refused> {
 }
 
 /// Takes the checkpoint that follows a finished epoch of training, if one does.
-fn save_after(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64) {
+fn save_after(rig: &TrainingSetup<'_>, phase: &PhasePlan, epoch: u64) {
     let Some(checkpointer) = rig.checkpoints else { return };
     if phase.phase == Phase::Train && checkpointer.schedule().after_epoch(epoch) {
         checkpointer.save(Moment { epoch, step: phase.shards.steps });
@@ -129,19 +131,19 @@ fn save_after(rig: &Rig<'_>, phase: &PhasePlan, epoch: u64) {
 
 /// Runs a phase to its end, and agrees with the other members on how it ended. Returns the time of the first batch.
 fn run_phase(
-    rig: &Rig<'_>,
+    rig: &TrainingSetup<'_>,
     phase: &PhasePlan,
     epoch: u64,
     preparer: &CachePreparer<'_>,
     ledger: &mut Ledger,
-) -> (Option<Nanos>, Result<(), Ended>) {
+) -> (Option<Nanos>, Result<(), EarlyEnd>) {
     let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
     let storage_before = preparer.read();
     let begin = rig.clock.now();
     let footprint = preparer.footprint(phase, epoch);
     let standing =
         PhaseStart { epoch, begin, errors: ledger.errors().count(), footprint: footprint.as_ref() };
-    let Seen { rows, mut node, pace, first_batch, failure } = with_readers(rig, phase, standing);
+    let PhaseRecord { rows, mut node, pace, first_batch, failure } = with_readers(rig, phase, standing);
     ledger.checkpoints += pace;
     let wall = rig.clock.now() - begin;
     for (rank, mut row) in rig.world.ranks().zip(rows) {
@@ -164,13 +166,13 @@ fn run_phase(
 }
 
 /// What accelerators and readers recorded in a phase.
-struct Seen {
-    rows: Vec<Row>,
+struct PhaseRecord {
+    rows: Vec<RankRow>,
     node: NodeRow,
     /// How long steps took, if checkpoints are taken.
     pace: Checkpoints,
     first_batch: Option<Nanos>,
-    failure: Option<Failure>,
+    failure: Option<PhaseFailure>,
 }
 
 /// The state of a run when a phase begins.
@@ -185,21 +187,22 @@ struct PhaseStart<'a> {
 }
 
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row includes both.
-fn with_readers(rig: &Rig<'_>, phase: &PhasePlan, standing: PhaseStart<'_>) -> Seen {
+fn with_readers(rig: &TrainingSetup<'_>, phase: &PhasePlan, standing: PhaseStart<'_>) -> PhaseRecord {
     let ((times, delivered), failure) = on_course(rig, phase, standing, drive_with_readers);
     let (pace, first_batch) = (times.pace.clone(), times.first_batch);
     let (rows, node) = add_up(times, delivered);
-    Seen { rows, node, pace, first_batch, failure }
+    PhaseRecord { rows, node, pace, first_batch, failure }
 }
 
 /// Sets up what the readers and accelerators of a phase share, and calls `work`.
 fn on_course<T>(
-    rig: &Rig<'_>,
+    rig: &TrainingSetup<'_>,
     phase: &PhasePlan,
     standing: PhaseStart<'_>,
-    work: impl FnOnce(&Course<'_>) -> T,
-) -> (T, Option<Failure>) {
-    let (Rig { plan, world, .. }, PhaseStart { epoch, begin, errors, footprint }) = (*rig, standing);
+    work: impl FnOnce(&PhaseContext<'_>) -> T,
+) -> (T, Option<PhaseFailure>) {
+    let (TrainingSetup { plan, world, .. }, PhaseStart { epoch, begin, errors, footprint }) =
+        (*rig, standing);
     let ranks = world.ranks();
     let run = PhaseRun {
         plan,
@@ -218,30 +221,30 @@ fn on_course<T>(
             truth: rig.truth,
             footprint,
         },
-        readers: Readers::new(plan, phase, rig.format, (ranks.end - ranks.start) as usize, errors),
-        control: Control::new(rig.stop),
+        readers: PhaseReaders::new(plan, phase, rig.format, (ranks.end - ranks.start) as usize, errors),
+        control: PhaseControl::new(rig.stop),
         clock: rig.clock,
         begin,
         events: rig.events,
     };
     let checkpointer = rig.checkpoints.filter(|_| phase.phase == Phase::Train);
     let saving = checkpointer.map(|checkpointer| (checkpointer, checkpointer.schedule()));
-    let course = Course { run: &run, world, metric: plan.metric, device: plan.device, saving };
+    let course = PhaseContext { run: &run, world, metric: plan.metric, device: plan.device, saving };
     let done = work(&course);
     (done, run.control.into_failure())
 }
 
-fn drive_with_readers(course: &Course<'_>) -> (Times, Vec<Delivered>) {
+fn drive_with_readers(course: &PhaseContext<'_>) -> (PhaseTimes, Vec<Delivered>) {
     let run = course.run;
     let drive = Drive::new(course);
-    let delivered = guard(run.control.stop, &Vigil { run, drive: &drive }, || play(course, &drive));
+    let delivered = guard(run.control.stop, &PhaseWatch { run, drive: &drive }, || play(course, &drive));
     (drive.times(), delivered)
 }
 
 /// Runs readers and accelerators until the phase is over.
-fn play(course: &Course<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
+fn play(course: &PhaseContext<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
     let run = course.run;
-    let following = members::Following::default();
+    let following = members::MemberThread::default();
     std::thread::scope(|scope| {
         let mut readers = Vec::new();
         for thread in 0..run.readers.deal.thread_count() {
@@ -249,7 +252,7 @@ fn play(course: &Course<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
                 Ok(reader) => readers.push(reader),
                 Err(cause) => {
                     let cause = format!("cannot start reader thread {}: {cause}", thread + 1);
-                    run.fail(Failure { rank: run.first_rank, step: 0, cause });
+                    run.fail(PhaseFailure { rank: run.first_rank, step: 0, cause });
                     break;
                 }
             }
@@ -258,7 +261,7 @@ fn play(course: &Course<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
             let work = move || run.readers.preprocessing.work_off(run);
             if let Err(cause) = reader_thread().spawn_scoped(scope, work) {
                 let cause = format!("cannot start preprocessing thread {}: {cause}", worker + 1);
-                run.fail(Failure { rank: run.first_rank, step: 0, cause });
+                run.fail(PhaseFailure { rank: run.first_rank, step: 0, cause });
                 break;
             }
         }
@@ -266,13 +269,13 @@ fn play(course: &Course<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
             let follow = || following.follow(course, drive);
             if let Err(cause) = reader_thread().spawn_scoped(scope, follow) {
                 let cause = format!("cannot start the thread that waits for other members: {cause}");
-                run.fail(Failure { rank: run.first_rank, step: 0, cause });
+                run.fail(PhaseFailure { rank: run.first_rank, step: 0, cause });
             }
         }
         // Unwinding from here would join readers that wait for the accelerators.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drive.run())) {
             let cause = format!("the accelerators panicked: {}", panic_text(&*panic));
-            run.fail(Failure { rank: run.first_rank, step: 0, cause });
+            run.fail(PhaseFailure { rank: run.first_rank, step: 0, cause });
         }
         if run.ending() {
             // Readers that wait for space in a queue would wait forever.
@@ -305,9 +308,10 @@ fn preprocessing_threads(run: &PhaseRun<'_>) -> u64 {
     plan.threads_per_rank.map_or(host::cores(), |threads| threads * ranks).clamp(1, readers)
 }
 
-fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
-    let Times { mut rows, batch_wait, timeline, .. } = times;
-    let mut node = NodeRow { parts: vec![Part::default(); PARTS as usize], timeline, ..NodeRow::default() };
+fn add_up(times: PhaseTimes, delivered: Vec<Delivered>) -> (Vec<RankRow>, NodeRow) {
+    let PhaseTimes { mut rows, batch_wait, timeline, .. } = times;
+    let mut node =
+        NodeRow { parts: vec![SampleDigest::default(); PARTS as usize], timeline, ..NodeRow::default() };
     node.latencies.batch_wait = batch_wait;
     for more in delivered {
         more.accounts.into_iter().for_each(|(queue, account)| rows[queue] += account);
@@ -318,11 +322,11 @@ fn add_up(times: Times, delivered: Vec<Delivered>) -> (Vec<Row>, NodeRow) {
             in_flight_bound: more.most_in_flight,
             checked: more.checked,
             errors: more.errors,
-            cache: CacheSeen {
+            cache: ObservedCache {
                 counted: more.counted,
                 needed_bytes: more.needed_bytes,
                 repeats: more.repeats,
-                ..CacheSeen::default()
+                ..ObservedCache::default()
             },
             ..NodeRow::default()
         };

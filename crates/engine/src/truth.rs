@@ -1,6 +1,6 @@
 //! The expected content of the files of a data set that feedline generated, and the error for a file that differs.
 
-use format::{Content, EncodeError, Format, Parts, Wrong};
+use format::{Content, EncodeError, FileParts, Format, WrongByte};
 use model::names::Name;
 use model::plan::ComputedData;
 use store::{Store, StoreError};
@@ -29,9 +29,9 @@ impl Truth<'_> {
         &self,
         format: &dyn Format,
         file: u64,
-        parts: Parts<'_>,
+        parts: FileParts<'_>,
         effort: u64,
-    ) -> Result<format::Compared, EncodeError> {
+    ) -> Result<format::ComparisonResult, EncodeError> {
         self.compare_with(&self.content, format, file, parts, effort)
     }
 
@@ -40,9 +40,9 @@ impl Truth<'_> {
         content: &Content,
         format: &dyn Format,
         file: u64,
-        parts: Parts<'_>,
+        parts: FileParts<'_>,
         effort: u64,
-    ) -> Result<format::Compared, EncodeError> {
+    ) -> Result<format::ComparisonResult, EncodeError> {
         self.data.with_shape(file, |shape| format.compare(shape, content, file, parts, effort))
     }
 
@@ -52,11 +52,11 @@ impl Truth<'_> {
         format: &dyn Format,
         store: &dyn Store,
         file: u64,
-        parts: Parts<'_>,
-        wrong: Wrong,
+        parts: FileParts<'_>,
+        wrong: WrongByte,
     ) -> StoreError {
         let shown = Name::new(&self.data.name_of(file)).map(|name| store.files().shown(&name));
-        let Wrong { offset, expected, found } = wrong;
+        let WrongByte { offset, expected, found } = wrong;
         let expected = expected.map_or("no further byte".to_owned(), |byte| format!("{byte:#04x}"));
         let seed = self.content.seed();
         let mut what = format!(
@@ -69,7 +69,7 @@ impl Truth<'_> {
     }
 
     /// The origin of the bytes that were found in place of file number `file`.
-    fn origin(&self, format: &dyn Format, file: u64, parts: Parts<'_>) -> Option<String> {
+    fn origin(&self, format: &dyn Format, file: u64, parts: FileParts<'_>) -> Option<String> {
         let fits = |content: &Content, file: u64| {
             let seen = self.compare_with(content, format, file, parts, LITTLE_EFFORT);
             seen.is_ok_and(|seen| seen.wrong.is_none() && seen.bytes >= TELLING_BYTES)

@@ -108,15 +108,15 @@ fn named(mut waits: Vec<String>) -> String {
 
 /// The current operation of each of several threads.
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub(crate) struct WorkerStatus {
     /// What such a thread is called in messages.
     role: &'static str,
     hands: Vec<(Track, Mutex<String>)>,
 }
 
-impl Roster {
-    pub(crate) fn new(role: &'static str, threads: usize) -> Roster {
-        Roster { role, hands: (0..threads).map(|_| Default::default()).collect() }
+impl WorkerStatus {
+    pub(crate) fn new(role: &'static str, threads: usize) -> WorkerStatus {
+        WorkerStatus { role, hands: (0..threads).map(|_| Default::default()).collect() }
     }
 
     /// A thread begins an operation.
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_roster_lists_the_operation_of_each_thread() {
-        let roster = Roster::new("writer", 2);
+        let roster = WorkerStatus::new("writer", 2);
         roster.begin(1, Operation::Write, "train/a");
         assert_eq!(roster.waits(), ["writer 1: write train/a"]);
         let before = roster.progress();

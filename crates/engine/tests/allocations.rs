@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::generate::{Generation, generate};
 use engine::meter::Monotonic;
-use engine::{Events, Files, Rig, Solo, Stop, Truth, train};
-use format::{Arithmetic, Content, Extent, File, Look, Obstacle, Seen};
+use engine::{Events, Solo, SplitFiles, Stop, TrainingSetup, Truth, train};
+use format::{Arithmetic, Content, Extent, Look, Obstacle, ReadPieces, SourceFile};
 use model::ledger::Phase;
 use model::plan::{Request, TrainingPlan};
-use model::spec::{self, Override, Source, Spec};
+use model::spec::{self, Override, Spec, WorkloadSource};
 use store::{BACKENDS, Mode, Selection};
 
 struct Counting;
@@ -50,7 +50,7 @@ train: {computation_time: 0}
         vec![format!("train.total_training_steps={steps}"), format!("dataset.format={format}")];
     overrides.extend(settings.iter().map(|setting| (*setting).to_owned()));
     let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, text)).collect();
-    spec::read(Source { name: "test", text }, &overrides).unwrap().spec
+    spec::read(WorkloadSource { name: "test", text }, &overrides).unwrap().spec
 }
 
 fn plan(format: &str, selection: &Selection, settings: &[&str], steps: u64) -> TrainingPlan {
@@ -75,9 +75,9 @@ fn allocations(plan: &TrainingPlan, selection: &Selection, folder: &Path) -> u64
     let [train_files, valid_files] =
         [&plan.data.train, &plan.data.valid].map(|split| plan.data.computed().unwrap().files_of(split));
     let (clock, stop, events) = (Monotonic::new(), Stop::default(), Events::default());
-    let files = Files { train: &train_files, valid: &valid_files };
+    let files = SplitFiles { train: &train_files, valid: &valid_files };
     let format = format::plain(&plan.format).unwrap();
-    let rig = Rig {
+    let rig = TrainingSetup {
         plan,
         world: &Solo::new(plan.ranks()),
         format: &*format,
@@ -152,7 +152,7 @@ fn samples_are_read_without_allocations() {
 /// Allocations of a format to find the sample of an existing file, from the first question to the answer.
 fn parsing_allocations(plan: &TrainingPlan, file: &[u8]) -> u64 {
     let format = format::plain(&plan.format).unwrap();
-    let (mut seen, mut reads, mut before) = (Seen::default(), Vec::new(), 0);
+    let (mut seen, mut reads, mut before) = (ReadPieces::default(), Vec::new(), 0);
     for _ in 0..2 {
         // Buffers grow in the first round.
         before = ALLOCATIONS.load(Ordering::SeqCst);
@@ -160,9 +160,9 @@ fn parsing_allocations(plan: &TrainingPlan, file: &[u8]) -> u64 {
         loop {
             let look = Look::new(format.name(), file.len() as u64, &seen);
             reads.clear();
-            let found = format
-                .unit_of(&look, 1, plan.data.unit)
-                .and_then(|_| format.reads(File::Foreign { look: &look, samples: 1 }, 0..1, &mut reads));
+            let found = format.unit_of(&look, 1, plan.data.unit).and_then(|_| {
+                format.reads(SourceFile::Foreign { look: &look, samples: 1 }, 0..1, &mut reads)
+            });
             match found {
                 Ok(()) => break,
                 Err(Obstacle::Unread(Extent { offset, len })) => {

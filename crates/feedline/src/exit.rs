@@ -144,7 +144,7 @@ pub fn limited(cause: &std::io::Error) -> String {
 }
 
 /// The result of a command.
-pub type Ending = Result<Exit, Failure>;
+pub type CommandResult = Result<Exit, Failure>;
 
 #[cfg(test)]
 mod tests {

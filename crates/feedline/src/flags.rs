@@ -132,7 +132,7 @@ pub struct OutputFlags {
 
 /// Where the data of a run is, and how it is read.
 #[derive(Args, Debug)]
-pub struct PlaceFlags {
+pub struct DataFlags {
     /// Folder that holds the data set's train/ and valid/ [default: the workload's storage_root/data_folder]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,

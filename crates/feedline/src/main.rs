@@ -40,14 +40,14 @@ use engine::waits;
 
 use exit::{Exit, Failure, abandon};
 use flags::Cli;
-use supervisor::Side;
+use supervisor::ProcessRole;
 
 fn main() -> ExitCode {
     engine::host::return_large_memory();
     let cli = Cli::parse();
     match supervisor::split() {
-        Ok(Side::Supervisor(supervisor)) => supervisor.wait(),
-        Ok(Side::Worker) => work(&cli).into(),
+        Ok(ProcessRole::Supervisor(supervisor)) => supervisor.wait(),
+        Ok(ProcessRole::Worker) => work(&cli).into(),
         Err(cause) => {
             report::note(&format!("error: cannot start a process: {}", exit::limited(&cause)));
             Exit::Refused.into()

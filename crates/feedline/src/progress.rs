@@ -7,28 +7,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::meter::Monotonic;
-use engine::{Detail, Event, Events, Progress, Stream};
+use engine::{Detail, Event, EventStream, Events, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::units::{Nanos, grouped, mib_per_second};
-use session::{Goal, Observer, Unit};
+use session::{Activity, ActivityUnit, Observer};
 use store::Now;
 
 use crate::report;
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Show {
+pub enum ProgressMode {
     Nothing,
     Lines,
     Bar,
 }
 
-impl Show {
-    pub fn choose(quiet: bool) -> Show {
+impl ProgressMode {
+    pub fn choose(quiet: bool) -> ProgressMode {
         match quiet {
-            true => Show::Nothing,
-            false if std::io::stderr().is_terminal() => Show::Bar,
-            false => Show::Lines,
+            true => ProgressMode::Nothing,
+            false if std::io::stderr().is_terminal() => ProgressMode::Bar,
+            false => ProgressMode::Lines,
         }
     }
 }
@@ -37,38 +37,38 @@ impl Show {
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 const LINE_PERIOD: Nanos = Nanos(5_000_000_000);
 
-impl Observer for Show {
-    fn during(&self, goal: &Goal, events: &Events, work: &mut dyn FnMut()) {
+impl Observer for ProgressMode {
+    fn during(&self, goal: &Activity, events: &Events, work: &mut dyn FnMut()) {
         watch(*self, events, goal, work);
     }
 }
 
 /// Runs the work and shows its progress.
-fn watch(show: Show, events: &Events, goal: &Goal, work: &mut dyn FnMut()) {
+fn watch(show: ProgressMode, events: &Events, goal: &Activity, work: &mut dyn FnMut()) {
     let (clock, over) = (&Monotonic::new(), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let display = std::thread::Builder::new().name("progress".to_owned());
         // Created before the work starts, so that its first events are not lost.
-        let shown = (show != Show::Nothing).then(|| Display::new(events, goal, show));
+        let shown = (show != ProgressMode::Nothing).then(|| Display::new(events, goal, show));
         let run = move |shown: Display<'_>| {
             // A panic in the display must not lose the result, which does not depend on the display.
             let _ = catch_unwind(AssertUnwindSafe(|| shown.run(clock, over)));
         };
         // If no thread can be started, the work runs without a display.
         let display = shown.and_then(|shown| display.spawn_scoped(scope, move || run(shown)).ok());
-        let ends = Ends { over, display: display.as_ref().map(|display| display.thread()) };
+        let ends = DisplayGuard { over, display: display.as_ref().map(|display| display.thread()) };
         work();
         drop(ends);
     });
 }
 
 /// Ends the display as soon as the work ends, even if the work panics.
-struct Ends<'a> {
+struct DisplayGuard<'a> {
     over: &'a AtomicBool,
     display: Option<&'a std::thread::Thread>,
 }
 
-impl Drop for Ends<'_> {
+impl Drop for DisplayGuard<'_> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `Display::run`, so the display sees all that the work has emitted.
         self.over.store(true, Ordering::Release);
@@ -80,19 +80,19 @@ impl Drop for Ends<'_> {
 
 /// The display and its inputs.
 struct Display<'a> {
-    stream: Stream<'a>,
-    goal: &'a Goal,
-    state: State,
+    stream: EventStream<'a>,
+    goal: &'a Activity,
+    state: ProgressState,
     /// `None`: lines are written instead.
     bar: Option<ProgressBar>,
     next_line: Nanos,
 }
 
 impl<'a> Display<'a> {
-    fn new(events: &'a Events, goal: &'a Goal, show: Show) -> Display<'a> {
+    fn new(events: &'a Events, goal: &'a Activity, show: ProgressMode) -> Display<'a> {
         let stream = events.listen(Detail::Milestones);
-        let bar = (show == Show::Bar).then(|| new_bar(goal));
-        Display { stream, goal, state: State::default(), bar, next_line: LINE_PERIOD }
+        let bar = (show == ProgressMode::Bar).then(|| new_bar(goal));
+        Display { stream, goal, state: ProgressState::default(), bar, next_line: LINE_PERIOD }
     }
 
     fn run(mut self, clock: &Monotonic, over: &AtomicBool) {
@@ -141,7 +141,7 @@ impl<'a> Display<'a> {
     }
 }
 
-fn new_bar(goal: &Goal) -> ProgressBar {
+fn new_bar(goal: &Activity) -> ProgressBar {
     let bar = ProgressBar::new(goal.total);
     let style = ProgressStyle::with_template(match goal.total {
         0 => "{prefix} {spinner} {msg}",
@@ -155,7 +155,7 @@ fn new_bar(goal: &Goal) -> ProgressBar {
 /// The state of the work according to its events. Rates by the clock count from the start of the epoch, or of the work
 /// if it has no epochs.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct ProgressState {
     /// 0 before the first epoch.
     epoch: u64,
     /// Files that were prepared in the page cache for earlier phases, and whether more are being prepared now.
@@ -167,7 +167,7 @@ struct State {
     done: (u64, u64),
 }
 
-impl State {
+impl ProgressState {
     fn take(&mut self, event: Event, progress: &Progress) {
         match event {
             Event::EpochBegan { epoch } => (self.epoch, self.is_new) = (epoch, true),
@@ -180,7 +180,7 @@ impl State {
     }
 
     /// The clock of an epoch starts when the epoch begins, and again when its page cache is ready.
-    fn follow(&mut self, progress: &Progress, goal: &Goal, now: Nanos) {
+    fn follow(&mut self, progress: &Progress, goal: &Activity, now: Nanos) {
         if std::mem::take(&mut self.is_new) || self.prepares {
             (self.at, self.done) = (now, goal.done(progress));
         }
@@ -188,7 +188,7 @@ impl State {
 }
 
 /// `epoch 2  12,000 of 24,000 samples  by the clock 1,234/s, 131 MiB/s  AU 98.1 %  12 s left`
-fn describe(progress: &Progress, goal: &Goal, state: &State, now: Nanos) -> String {
+fn describe(progress: &Progress, goal: &Activity, state: &ProgressState, now: Nanos) -> String {
     let per_second = |count: u64, since: Nanos| count as f64 / now.since(since).seconds().max(1e-9);
     let (done, bytes) = goal.done(progress);
     let rate = per_second(done, Nanos::ZERO);
@@ -211,7 +211,7 @@ fn describe(progress: &Progress, goal: &Goal, state: &State, now: Nanos) -> Stri
     let fresh = grouped(per_second(done - state.done.0, state.at) as u64);
     let bytes = mib_per_second(bytes - state.done.1, now.since(state.at)).unwrap_or(0.0);
     parts.push(format!("by the clock {fresh}/s, {bytes:.0} MiB/s"));
-    if let Some(au) = progress.au_percent().filter(|_| goal.unit == Unit::Samples) {
+    if let Some(au) = progress.au_percent().filter(|_| goal.unit == ActivityUnit::Samples) {
         parts.push(format!("AU {au:.1} %"));
     }
     if rate > 0.0 {
@@ -225,7 +225,7 @@ fn describe(progress: &Progress, goal: &Goal, state: &State, now: Nanos) -> Stri
 mod tests {
     use super::*;
 
-    const TRAINING: Goal = Goal { what: "training", unit: Unit::Samples, total: 2000 };
+    const TRAINING: Activity = Activity { what: "training", unit: ActivityUnit::Samples, total: 2000 };
 
     #[test]
     fn a_line_has_rate_au_and_time_left() {
@@ -237,7 +237,7 @@ mod tests {
             time: Nanos(100),
             ..Progress::default()
         };
-        let state = State { epoch: 1, ..State::default() };
+        let state = ProgressState { epoch: 1, ..ProgressState::default() };
         assert_eq!(
             describe(&progress, &TRAINING, &state, Nanos(5_000_000_000)),
             "epoch 1  500 of 2,000 samples  by the clock 100/s, 10 MiB/s  AU 90.0 %  15.0 s left"
@@ -251,7 +251,7 @@ mod tests {
         let seconds = |seconds: u64| Nanos(1_000_000_000 * seconds);
         let progress =
             |samples, prepared| Progress { samples, bytes: samples << 20, prepared, ..Progress::default() };
-        let mut state = State::default();
+        let mut state = ProgressState::default();
         let mut look = |at, progress: Progress, events: &[Event]| {
             events.iter().for_each(|event| state.take(*event, &progress));
             state.follow(&progress, &TRAINING, seconds(at));
@@ -276,16 +276,16 @@ mod tests {
     #[test]
     fn an_unknown_total_has_no_percentage_and_no_time_left() {
         let progress = Progress { files: 12_000, file_bytes: 1 << 30, ..Progress::default() };
-        let goal = Goal { what: "listing", unit: Unit::Files, total: 0 };
+        let goal = Activity { what: "listing", unit: ActivityUnit::Files, total: 0 };
         assert_eq!(
-            describe(&progress, &goal, &State::default(), Nanos(2_000_000_000)),
+            describe(&progress, &goal, &ProgressState::default(), Nanos(2_000_000_000)),
             "12,000 files  6,000/s"
         );
     }
 
     #[test]
     fn the_work_is_done_and_its_result_comes_back() {
-        for show in [Show::Nothing, Show::Lines] {
+        for show in [ProgressMode::Nothing, ProgressMode::Lines] {
             let (value, _) = session::observed(&show, TRAINING, |_| 7);
             assert_eq!(value, 7);
         }

@@ -27,7 +27,7 @@ const SAME_REQUEST: Nanos = Nanos(500_000_000);
 const LEAVING: Nanos = Nanos(200_000_000);
 
 /// Which of the two processes this is.
-pub enum Side {
+pub enum ProcessRole {
     Worker,
     Supervisor(Supervisor),
 }
@@ -70,7 +70,7 @@ fn parent_number() -> u32 {
 }
 
 /// Forks. The process must not have other threads yet.
-pub fn split() -> io::Result<Side> {
+pub fn split() -> io::Result<ProcessRole> {
     let own = rustix::process::getpid();
     NUMBER.store(own.as_raw_nonzero().get().unsigned_abs(), Ordering::Relaxed);
     // SAFETY: only changes the actions of two signals, in a process without other threads. With SIGXFSZ ignored,
@@ -96,7 +96,7 @@ pub fn split() -> io::Result<Side> {
         return Err(io::Error::last_os_error());
     }
     if let Some(worker) = Pid::from_raw(forked) {
-        return Ok(Side::Supervisor(Supervisor { worker, signals: set }));
+        return Ok(ProcessRole::Supervisor(Supervisor { worker, signals: set }));
     }
     // SAFETY: `pthread_sigmask` above has filled the set.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
@@ -106,7 +106,7 @@ pub fn split() -> io::Result<Side> {
         // SAFETY: ends a process that has one thread and has done nothing yet.
         unsafe { libc::_exit(i32::from(Exit::Incomplete.code())) }
     }
-    Ok(Side::Worker)
+    Ok(ProcessRole::Worker)
 }
 
 /// Ends the worker immediately although some of its threads may hang, and tells the supervisor not to wait for it.
@@ -127,7 +127,7 @@ pub fn give_up(exit: Exit) -> ! {
 }
 
 /// Why a wait of the supervisor ended.
-enum Event {
+enum WaitResult {
     /// The worker has ended.
     Ended(WaitStatus),
     /// The worker has ended as far as it can; do not wait for it.
@@ -144,19 +144,20 @@ impl Supervisor {
         let mut asked: Option<Nanos> = None;
         loop {
             match self.next(&clock, asked.map(|moment| moment + LATEST)) {
-                Event::Ended(status) => return exit_code(status),
-                Event::GivenUp => return self.leave(&clock),
-                Event::Asked(_) if asked.is_some_and(|moment| clock.now().since(moment) < SAME_REQUEST) => {}
-                Event::Asked(signal) if asked.is_none() => {
+                WaitResult::Ended(status) => return exit_code(status),
+                WaitResult::GivenUp => return self.leave(&clock),
+                WaitResult::Asked(_)
+                    if asked.is_some_and(|moment| clock.now().since(moment) < SAME_REQUEST) => {}
+                WaitResult::Asked(signal) if asked.is_none() => {
                     asked = Some(clock.now());
                     let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
                     let _ = rustix::process::kill_process(self.worker, signal);
                 }
-                Event::Asked(_) => {
+                WaitResult::Asked(_) => {
                     report::note("error: second signal: stopped immediately, without a result");
                     return self.leave(&clock);
                 }
-                Event::TimedOut => {
+                WaitResult::TimedOut => {
                     report::note("error: interrupted, but the work did not stop in time");
                     return self.leave(&clock);
                 }
@@ -170,9 +171,9 @@ impl Supervisor {
         let deadline = Some(clock.now() + LEAVING);
         let gone = loop {
             match self.next(clock, deadline) {
-                Event::Ended(_) => break true,
-                Event::TimedOut => break false,
-                Event::GivenUp | Event::Asked(_) => {}
+                WaitResult::Ended(_) => break true,
+                WaitResult::TimedOut => break false,
+                WaitResult::GivenUp | WaitResult::Asked(_) => {}
             }
         };
         if !gone {
@@ -182,21 +183,21 @@ impl Supervisor {
         Exit::Incomplete.into()
     }
 
-    fn next(&self, clock: &Monotonic, deadline: Option<Nanos>) -> Event {
+    fn next(&self, clock: &Monotonic, deadline: Option<Nanos>) -> WaitResult {
         loop {
             if let Ok(Some((_, status))) = rustix::process::waitpid(Some(self.worker), WaitOptions::NOHANG) {
-                return Event::Ended(status);
+                return WaitResult::Ended(status);
             }
             let left = deadline.map(|deadline| deadline.since(clock.now()));
             if left == Some(Nanos::ZERO) {
-                return Event::TimedOut;
+                return WaitResult::TimedOut;
             }
             match self.take_signal(left) {
                 Some((libc::SIGUSR1, from)) if from == self.worker.as_raw_nonzero().get() => {
-                    return Event::GivenUp;
+                    return WaitResult::GivenUp;
                 }
                 None | Some((libc::SIGUSR1 | libc::SIGCHLD, _)) => {}
-                Some((signal, _)) => return Event::Asked(signal),
+                Some((signal, _)) => return WaitResult::Asked(signal),
             }
         }
     }

@@ -195,12 +195,12 @@ fn load_file(path: &Path) -> anyhow::Result<WorkloadText> {
 mod tests {
     use format::Arithmetic;
     use model::plan::Data;
-    use model::spec::{Source, core_config_hash, read};
+    use model::spec::{WorkloadSource, core_config_hash, read};
 
     use super::*;
 
-    fn source(workload: &'static Workload) -> Source<'static> {
-        Source { name: workload.name, text: workload.text }
+    fn source(workload: &'static Workload) -> WorkloadSource<'static> {
+        WorkloadSource { name: workload.name, text: workload.text }
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
                 assert!(text.contains(from), "{name} has no {from:?}");
                 text = text.replacen(from, &to, 1);
             }
-            assert_eq!(core_config_hash(Source { name, text: &text }).unwrap(), published, "{name}");
+            assert_eq!(core_config_hash(WorkloadSource { name, text: &text }).unwrap(), published, "{name}");
         }
     }
 

@@ -41,7 +41,7 @@ fn with_data(workload: &str) -> Dir {
 #[expect(clippy::print_stderr, reason = "a test that is not fully run must report it")]
 fn tells(dir: &Dir) -> bool {
     let folder = fs::File::open(dir.path(".")).unwrap();
-    let ground = store::Ground::of(&folder, "the tests' folder").unwrap();
+    let ground = store::StorageStack::of(&folder, "the tests' folder").unwrap();
     let tells = ground.untold().is_none() && ground.file_system.counter() == store::Counter::Process;
     if !tells {
         eprintln!("NOT FULLY TESTED: {ground:?} does not report where bytes come from");
@@ -325,8 +325,8 @@ fn files_that_another_process_holds_are_refused_by_name() {
         return;
     }
     // This process is not the tested program.
-    let held: Vec<store::Mapped> =
-        data_files(&dir).iter().map(|path| store::Mapped::open(path).unwrap()).collect();
+    let held: Vec<store::MappedFile> =
+        data_files(&dir).iter().map(|path| store::MappedFile::open(path).unwrap()).collect();
     let touched: u64 =
         held.iter().flat_map(|map| map.as_ref().iter().step_by(4096)).map(|b| u64::from(*b)).sum();
     assert!(touched > 0);

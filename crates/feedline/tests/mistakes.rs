@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use model::spec::{Row, Status, ValueKind, rows};
+use model::spec::{KeyRow, KeyStatus, ValueKind, rows};
 
 use crate::util::Dir;
 
@@ -400,7 +400,7 @@ reader: {batch_size: 2, retain: batch}
 ";
 
 /// Values of a numeric key: at the ends of its range, and outside of it.
-fn extremes(row: &Row) -> (Vec<String>, Vec<String>) {
+fn extremes(row: &KeyRow) -> (Vec<String>, Vec<String>) {
     const MOST: i64 = 1 << 53;
     let texts = |numbers: &[f64]| numbers.iter().map(|number| format!("{number:?}")).collect::<Vec<_>>();
     match row.kind {
@@ -431,7 +431,7 @@ fn every_number_in_its_range_gives_a_plan_or_an_error_that_names_its_key() {
     let plan = |key: &str, value: &str| {
         dir.feedline(&["plan", "w.yaml", "--quiet"]).set(&[&format!("{key}={value}")]).run()
     };
-    let used = rows().filter(|row| matches!(row.status, Status::Used | Status::WithCheckpoints));
+    let used = rows().filter(|row| matches!(row.status, KeyStatus::Used | KeyStatus::WithCheckpoints));
     for row in used {
         let (within, outside) = extremes(row);
         for value in within {

@@ -4,7 +4,7 @@
 
 extern crate feedline_format as format;
 
-use format::{Content, FormatKind, Options};
+use format::{Content, FormatKind, FormatOptions};
 use model::shape::{Element, FileShape};
 use model::spec::Column;
 use std::error::Error;
@@ -36,8 +36,8 @@ fn write(words: &[String], scratch: &mut Vec<u8>) -> Result<(), Box<dyn Error>> 
     Ok(format.encode(&shape, &Content::new(1), 0, scratch, &mut |piece| file.write_all(piece))?)
 }
 
-fn options(settings: &[&String]) -> Result<Options, Box<dyn Error>> {
-    let mut options = Options::default();
+fn options(settings: &[&String]) -> Result<FormatOptions, Box<dyn Error>> {
+    let mut options = FormatOptions::default();
     for setting in settings {
         match setting.split_once('=') {
             Some(("compression", word)) => options.compression = word.to_owned(),

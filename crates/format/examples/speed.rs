@@ -5,7 +5,7 @@
 
 extern crate feedline_format as format;
 
-use format::{Content, EncodeError, Extent, Format, Parts};
+use format::{Content, EncodeError, Extent, FileParts, Format};
 use model::shape::{Element, FileShape};
 use std::error::Error;
 use std::hint::black_box;
@@ -85,7 +85,7 @@ fn report_comparing(format: &dyn Format, bytes: u64) -> Result<(), Box<dyn Error
         Ok(())
     })?;
     let ranges = [Extent { offset: bytes / 1024 * 512, len: 512 }];
-    let parts = Parts { ranges: &ranges, bytes: &file[ranges[0].offset as usize..][..512] };
+    let parts = FileParts { ranges: &ranges, bytes: &file[ranges[0].offset as usize..][..512] };
     let mut best = f64::INFINITY;
     for _ in 0..7 {
         let start = Instant::now();

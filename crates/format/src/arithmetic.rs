@@ -6,7 +6,7 @@ use model::order::Unit;
 use model::plan::{FileSize, Measure};
 use model::shape::FileShape;
 
-use crate::{File, Format, Size};
+use crate::{EncodedSize, Format, SourceFile};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Arithmetic<'a>(pub &'a dyn Format);
@@ -18,12 +18,12 @@ impl Measure for Arithmetic<'_> {
         for side in 0..self.0.sides().len() {
             side_bytes += self.0.side_bytes(side, shape).map_err(|error| error.to_string())?;
         }
-        Ok(FileSize { bytes: size.most(), exact: matches!(size, Size::Exact(_)), side_bytes })
+        Ok(FileSize { bytes: size.most(), exact: matches!(size, EncodedSize::Exact(_)), side_bytes })
     }
 
     fn read_bytes(&self, shape: &FileShape<'_>, samples: Range<u64>) -> Result<u64, String> {
         let mut reads = Vec::new();
-        self.0.reads(File::Ours(shape), samples, &mut reads).map_err(|error| error.to_string())?;
+        self.0.reads(SourceFile::Ours(shape), samples, &mut reads).map_err(|error| error.to_string())?;
         Ok(reads.iter().map(|read| read.len).sum())
     }
 

@@ -17,33 +17,41 @@ const ROOM: usize = 1024;
 pub(crate) const LABEL: u64 = 8;
 
 /// An array's header, held without allocation because one is made for every file.
-pub(crate) struct Header {
+pub(crate) struct ArrayHeader {
     text: [u8; ROOM],
     len: usize,
 }
 
-impl Header {
+impl ArrayHeader {
     /// Header of the samples: axes `(*dims, samples)` in C order, as DLIO lays them out.
-    pub(crate) fn of_samples(format: &'static str, shape: &FileShape<'_>) -> Result<Header, FormatError> {
-        Header::checked(format, descr(shape.element), shape.dims, shape.samples)
+    pub(crate) fn of_samples(
+        format: &'static str,
+        shape: &FileShape<'_>,
+    ) -> Result<ArrayHeader, FormatError> {
+        ArrayHeader::checked(format, descr(shape.element), shape.dims, shape.samples)
     }
 
     /// Header of the labels: one int64 per sample.
-    pub(crate) fn of_labels(format: &'static str, shape: &FileShape<'_>) -> Result<Header, FormatError> {
-        Header::checked(format, "<i8", &[], shape.samples)
+    pub(crate) fn of_labels(format: &'static str, shape: &FileShape<'_>) -> Result<ArrayHeader, FormatError> {
+        ArrayHeader::checked(format, "<i8", &[], shape.samples)
     }
 
-    fn checked(format: &'static str, descr: &str, dims: &[u64], last: u64) -> Result<Header, FormatError> {
+    fn checked(
+        format: &'static str,
+        descr: &str,
+        dims: &[u64],
+        last: u64,
+    ) -> Result<ArrayHeader, FormatError> {
         let too_many = || FormatError::TooManyDimensions { format, dims: dims.len(), most: MOST_DIMS };
         if dims.len() > MOST_DIMS {
             return Err(too_many());
         }
         // That many axes always fit, see ROOM.
-        Header::written(descr, dims, last).map_err(|_| too_many())
+        ArrayHeader::written(descr, dims, last).map_err(|_| too_many())
     }
 
-    fn written(descr: &str, dims: &[u64], last: u64) -> Result<Header, fmt::Error> {
-        let mut header = Header { text: [b' '; ROOM], len: MAGIC.len() + 2 };
+    fn written(descr: &str, dims: &[u64], last: u64) -> Result<ArrayHeader, fmt::Error> {
+        let mut header = ArrayHeader { text: [b' '; ROOM], len: MAGIC.len() + 2 };
         write!(header, "{{'descr': '{descr}', 'fortran_order': False, 'shape': (")?;
         for dim in dims {
             write!(header, "{dim}, ")?;
@@ -64,7 +72,7 @@ impl Header {
     }
 }
 
-impl Write for Header {
+impl Write for ArrayHeader {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = self.len + text.len();
         self.text.get_mut(self.len..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
@@ -158,7 +166,7 @@ mod tests {
             ),
         ];
         for (dims, element, samples, text) in cases {
-            let header = Header::of_samples("npz", &FileShape { dims, element, samples }).unwrap();
+            let header = ArrayHeader::of_samples("npz", &FileShape { dims, element, samples }).unwrap();
             assert_eq!(header.bytes().len(), 128);
             assert_eq!(&header.bytes()[..10], b"\x93NUMPY\x01\x00\x76\x00");
             assert_eq!(header.bytes()[127], b'\n');
@@ -169,7 +177,7 @@ mod tests {
     #[test]
     fn the_longest_header_fits_and_a_longer_one_is_refused() {
         let header = |axes| {
-            Header::of_samples(
+            ArrayHeader::of_samples(
                 "npz",
                 &FileShape { dims: &vec![u64::MAX; axes], element: Element::Bool, samples: u64::MAX },
             )

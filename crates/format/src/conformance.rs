@@ -1,7 +1,10 @@
 //! The rules for every format, as one check that tests run over many shapes. It encodes into memory, so it is for
 //! small shapes. It must not depend on any format.
 
-use crate::{Content, EncodeError, Extent, File, Format, FormatError, Look, Obstacle, Parts, Seen, Size};
+use crate::{
+    Content, EncodeError, EncodedSize, Extent, FileParts, Format, FormatError, Look, Obstacle, ReadPieces,
+    SourceFile,
+};
 use model::shape::FileShape;
 use std::io;
 
@@ -25,7 +28,7 @@ const CUTS: u64 = 4;
 
 /// Encodes, compares, reads and decodes a file of `shape`, and reports the first broken rule.
 pub fn check(format: &dyn Format, shape: &FileShape<'_>, seed: u64, file: u64) -> Result<(), Breach> {
-    let case = Case { format, shape, seed, file };
+    let case = ConformanceCase { format, shape, seed, file };
     match format.size(shape) {
         Ok(size) => case.check_file(size),
         Err(error) => case.check_refusal(&error),
@@ -33,14 +36,14 @@ pub fn check(format: &dyn Format, shape: &FileShape<'_>, seed: u64, file: u64) -
     .map_err(|rule| Breach { format: format.name(), shape: format!("{shape:?}"), rule })
 }
 
-struct Case<'a> {
+struct ConformanceCase<'a> {
     format: &'a dyn Format,
     shape: &'a FileShape<'a>,
     seed: u64,
     file: u64,
 }
 
-impl Case<'_> {
+impl ConformanceCase<'_> {
     fn encode(&self, seed: u64, file: u64, scratch: &mut Vec<u8>) -> Result<Vec<u8>, String> {
         let mut bytes = Vec::new();
         let mut sink = |piece: &[u8]| {
@@ -53,13 +56,13 @@ impl Case<'_> {
         Ok(bytes)
     }
 
-    fn check_file(&self, size: Size) -> Result<(), String> {
+    fn check_file(&self, size: EncodedSize) -> Result<(), String> {
         let mut scratch = Vec::new();
         let first = self.encode(self.seed, self.file, &mut scratch)?;
         let file_bytes = first.len() as u64;
         let as_said = match size {
-            Size::Exact(bytes) => file_bytes == bytes,
-            Size::AtMost(bytes) => file_bytes <= bytes,
+            EncodedSize::Exact(bytes) => file_bytes == bytes,
+            EncodedSize::AtMost(bytes) => file_bytes <= bytes,
         };
         hold(as_said, || format!("{file_bytes} bytes encoded, but size is {size:?}"))?;
         // The scratch still holds the first file, which must not affect the second.
@@ -74,7 +77,7 @@ impl Case<'_> {
         self.check_sides()?;
         self.check_found(&first)?;
         self.check_decoding(&first)?;
-        if matches!(size, Size::Exact(_)) {
+        if matches!(size, EncodedSize::Exact(_)) {
             self.check_reads(&first)?;
         }
         self.check_sink_error(file_bytes)
@@ -118,7 +121,7 @@ impl Case<'_> {
     fn hold_compared(&self, file: &[u8], ranges: &[Extent], wrong: Option<u64>) -> Result<(), String> {
         let parts = ranges.iter().map(|range| &file[range.offset as usize..range.end() as usize]);
         let bytes = parts.collect::<Vec<_>>().concat();
-        let (content, parts) = (Content::new(self.seed), Parts { ranges, bytes: &bytes });
+        let (content, parts) = (Content::new(self.seed), FileParts { ranges, bytes: &bytes });
         let seen = self.format.compare(self.shape, &content, self.file, parts, u64::MAX);
         let seen = seen.map_err(|error| format!("compare: {error}"))?;
         let found = seen.wrong.map(|wrong| wrong.offset);
@@ -145,13 +148,13 @@ impl Case<'_> {
 
     /// `inspect` describes an encoded file correctly.
     fn check_found(&self, bytes: &[u8]) -> Result<(), String> {
-        let mut seen = Seen::default();
+        let mut seen = ReadPieces::default();
         seen.add(0, bytes.len()).copy_from_slice(bytes);
         let look = Look::new(self.format.name(), bytes.len() as u64, &seen);
         let facts = self.format.inspect(&look).map_err(|error| format!("inspect: {error}"))?;
         let right = facts.samples.is_none_or(|samples| samples == self.shape.samples);
         hold(right, || format!("{:?} samples are found", facts.samples))?;
-        let file = File::Foreign { look: &look, samples: self.shape.samples };
+        let file = SourceFile::Foreign { look: &look, samples: self.shape.samples };
         for index in 0..self.shape.samples {
             let reads = self.reads(file, index..index + 1)?;
             check_inside(index, &reads, bytes.len() as u64)?;
@@ -162,7 +165,7 @@ impl Case<'_> {
 
     /// The reads of a file that is known by its shape are inside it, for every sample.
     fn check_reads(&self, bytes: &[u8]) -> Result<(), String> {
-        let file = File::Ours(self.shape);
+        let file = SourceFile::Ours(self.shape);
         for index in 0..self.shape.samples {
             check_inside(index, &self.reads(file, index..index + 1)?, bytes.len() as u64)?;
         }
@@ -205,23 +208,23 @@ impl Case<'_> {
 
     /// The bytes of all samples of a file that is read like an existing one.
     fn read(&self, file: &[u8]) -> Result<Vec<u8>, String> {
-        let mut seen = Seen::default();
+        let mut seen = ReadPieces::default();
         seen.add(0, file.len()).copy_from_slice(file);
         let look = Look::new(self.format.name(), file.len() as u64, &seen);
-        let reads =
-            self.reads(File::Foreign { look: &look, samples: self.shape.samples }, 0..self.shape.samples)?;
+        let reads = self
+            .reads(SourceFile::Foreign { look: &look, samples: self.shape.samples }, 0..self.shape.samples)?;
         // An earlier check showed that they are inside the file.
         let parts = reads.iter().map(|read| &file[read.offset as usize..read.end() as usize]);
         Ok(parts.collect::<Vec<_>>().concat())
     }
 
-    fn reads(&self, file: File<'_>, samples: std::ops::Range<u64>) -> Result<Vec<Extent>, String> {
+    fn reads(&self, file: SourceFile<'_>, samples: std::ops::Range<u64>) -> Result<Vec<Extent>, String> {
         let mut reads = Vec::new();
         self.format.reads(file, samples, &mut reads).map_err(|error| format!("reads: {error}"))?;
         Ok(reads)
     }
 
-    fn check_beyond(&self, file: File<'_>, samples: std::ops::Range<u64>) -> Result<(), String> {
+    fn check_beyond(&self, file: SourceFile<'_>, samples: std::ops::Range<u64>) -> Result<(), String> {
         let beyond = self.format.reads(file, samples, &mut Vec::new());
         let refused = matches!(beyond, Err(Obstacle::Shape(FormatError::NoSuchSample { .. })));
         hold(refused, || format!("sample beyond the last: {beyond:?}"))
@@ -262,7 +265,7 @@ impl Case<'_> {
         let result = self.format.encode(self.shape, &content, self.file, &mut Vec::new(), &mut sink);
         let same = matches!(&result, Err(EncodeError::Shape(other)) if other == error);
         hold(same && calls == 0, || format!("size: {error}; encode: {result:?} after {calls} pieces"))?;
-        let reads = self.format.reads(File::Ours(self.shape), 0..1, &mut Vec::new());
+        let reads = self.format.reads(SourceFile::Ours(self.shape), 0..1, &mut Vec::new());
         let same = matches!(&reads, Err(Obstacle::Shape(other)) if other == error);
         hold(same, || format!("size: {error}; reads: {reads:?}"))
     }
@@ -282,7 +285,7 @@ fn hold(holds: bool, rule: impl FnOnce() -> String) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Damage, Facts, KINDS, Pieces, plain};
+    use crate::{Damage, FileFacts, KINDS, Pieces, plain};
     use model::order::Unit;
     use model::shape::Element;
 
@@ -314,18 +317,18 @@ mod tests {
         fn unit(&self, _: &FileShape<'_>) -> Unit {
             Unit::File
         }
-        fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
-            Ok(Size::Exact(shape.payload_bytes() + u64::from(self.0 == "encoded")))
+        fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
+            Ok(EncodedSize::Exact(shape.payload_bytes() + u64::from(self.0 == "encoded")))
         }
         fn reads(
             &self,
-            file: File<'_>,
+            file: SourceFile<'_>,
             samples: std::ops::Range<u64>,
             reads: &mut Vec<Extent>,
         ) -> Result<(), Obstacle> {
             let (len, held) = match file {
-                File::Ours(shape) => (shape.payload_bytes(), shape.samples),
-                File::Foreign { look, samples } => (look.len, samples),
+                SourceFile::Ours(shape) => (shape.payload_bytes(), shape.samples),
+                SourceFile::Foreign { look, samples } => (look.len, samples),
             };
             crate::within("faulty", &samples, held)?;
             reads.push(Extent { offset: 0, len: len + u64::from(self.0 == "sample 0") });
@@ -345,9 +348,9 @@ mod tests {
             }
             Ok(())
         }
-        fn inspect(&self, _: &Look<'_>) -> Result<Facts, Obstacle> {
+        fn inspect(&self, _: &Look<'_>) -> Result<FileFacts, Obstacle> {
             let samples = Some(if self.0 == "are found" { 7 } else { 1 });
-            Ok(Facts { samples, dims: Vec::new(), element: None, notes: Vec::new() })
+            Ok(FileFacts { samples, dims: Vec::new(), element: None, notes: Vec::new() })
         }
         fn write(
             &self,

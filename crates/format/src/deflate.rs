@@ -25,7 +25,7 @@ pub(crate) struct Deflate {
 }
 
 /// The result of a stream.
-pub(crate) struct Packed {
+pub(crate) struct DeflatedStream {
     /// Bytes before compression, and after it.
     pub(crate) bytes: u64,
     pub(crate) packed: u64,
@@ -50,9 +50,13 @@ impl Deflate {
         Ok(())
     }
 
-    pub(crate) fn finish(mut self, out: &mut Pieces<'_, '_>) -> io::Result<Packed> {
+    pub(crate) fn finish(mut self, out: &mut Pieces<'_, '_>) -> io::Result<DeflatedStream> {
         while self.step(out, &[], FlushCompress::Finish)?.1 != Status::StreamEnd {}
-        Ok(Packed { bytes: self.raw.total_in(), packed: self.raw.total_out(), crc: self.crc.finalize() })
+        Ok(DeflatedStream {
+            bytes: self.raw.total_in(),
+            packed: self.raw.total_out(),
+            crc: self.crc.finalize(),
+        })
     }
 
     /// One call of the compressor: the number of bytes it took, and its status.

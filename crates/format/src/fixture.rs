@@ -6,7 +6,9 @@ use std::ops::Range;
 
 use model::shape::{Element, FileShape};
 
-use crate::{Content, Extent, Facts, File, Format, FormatError, Look, Obstacle, Pieces, Seen};
+use crate::{
+    Content, Extent, FileFacts, Format, FormatError, Look, Obstacle, Pieces, ReadPieces, SourceFile,
+};
 
 /// Lookups that a parser may make in a small file before the test fails instead of looping forever.
 const MOST_LOOKS: usize = 10_000;
@@ -59,8 +61,8 @@ pub(crate) fn noise(len: usize) -> Vec<u8> {
 }
 
 /// A file of which everything has been read.
-pub(crate) fn seen(bytes: &[u8]) -> Seen {
-    let mut seen = Seen::default();
+pub(crate) fn seen(bytes: &[u8]) -> ReadPieces {
+    let mut seen = ReadPieces::default();
     for (index, piece) in bytes.chunks(PART).enumerate() {
         seen.add((index * PART) as u64, piece.len()).copy_from_slice(piece);
     }
@@ -68,14 +70,14 @@ pub(crate) fn seen(bytes: &[u8]) -> Seen {
 }
 
 /// What `inspect` finds in a file of which everything has been read.
-pub(crate) fn inspected(format: &dyn Format, bytes: &[u8]) -> Result<Facts, Obstacle> {
+pub(crate) fn inspected(format: &dyn Format, bytes: &[u8]) -> Result<FileFacts, Obstacle> {
     format.inspect(&Look::new(format.name(), bytes.len() as u64, &seen(bytes)))
 }
 
 /// The reads of samples of a file whose layout follows from its shape.
 pub(crate) fn ours(format: &dyn Format, shape: &FileShape<'_>, samples: Range<u64>) -> Vec<Extent> {
     let mut reads = Vec::new();
-    format.reads(File::Ours(shape), samples, &mut reads).unwrap();
+    format.reads(SourceFile::Ours(shape), samples, &mut reads).unwrap();
     reads
 }
 
@@ -106,7 +108,7 @@ pub(crate) fn fetch<T>(
     bytes: &[u8],
     mut ask: impl FnMut(&Look<'_>) -> Result<T, Obstacle>,
 ) -> (Result<T, Obstacle>, Vec<Extent>) {
-    let (mut seen, mut looks) = (Seen::default(), Vec::new());
+    let (mut seen, mut looks) = (ReadPieces::default(), Vec::new());
     loop {
         let answer = ask(&Look::new(format.name(), bytes.len() as u64, &seen));
         let Err(Obstacle::Unread(wanted)) = answer else { return (answer, looks) };
@@ -125,7 +127,7 @@ fn foreign_reads(
     samples: Range<u64>,
 ) -> Result<Vec<Extent>, Obstacle> {
     let mut reads = Vec::new();
-    format.reads(File::Foreign { look, samples: held }, samples, &mut reads)?;
+    format.reads(SourceFile::Foreign { look, samples: held }, samples, &mut reads)?;
     Ok(reads)
 }
 

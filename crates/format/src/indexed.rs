@@ -11,8 +11,8 @@ use model::spec::Access;
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Side, Sink,
-    Size, array, error, within,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look, Obstacle,
+    SideFile, Sink, SourceFile, array, error, within,
 };
 
 pub(crate) const KIND: FormatKind = FormatKind {
@@ -50,8 +50,8 @@ struct Indexed {
 
 /// The index files, by their position in `sides`.
 const OFFSETS: usize = 0;
-const SIDES: [Side; 2] =
-    [Side { folder: None, suffix: ".off.idx" }, Side { folder: None, suffix: ".sz.idx" }];
+const SIDES: [SideFile; 2] =
+    [SideFile { folder: None, suffix: ".off.idx" }, SideFile { folder: None, suffix: ".sz.idx" }];
 
 impl Indexed {
     /// Bytes of one sample in an existing file.
@@ -77,8 +77,8 @@ impl Format for Indexed {
         Unit::Sample
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
-        error::payload(self.name, shape).map(Size::Exact)
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
+        error::payload(self.name, shape).map(EncodedSize::Exact)
     }
 
     fn write(
@@ -94,7 +94,7 @@ impl Format for Indexed {
         })?)
     }
 
-    fn sides(&self) -> &'static [Side] {
+    fn sides(&self) -> &'static [SideFile] {
         &SIDES
     }
 
@@ -119,10 +119,17 @@ impl Format for Indexed {
         Ok(shape.samples.saturating_mul(8))
     }
 
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
         let (bytes, held, file_bytes) = match file {
-            File::Ours(shape) => (shape.sample_bytes(), shape.samples, error::payload(self.name, shape)?),
-            File::Foreign { look, samples } => (self.sample_bytes(look, samples)?, samples, look.len),
+            SourceFile::Ours(shape) => {
+                (shape.sample_bytes(), shape.samples, error::payload(self.name, shape)?)
+            }
+            SourceFile::Foreign { look, samples } => (self.sample_bytes(look, samples)?, samples, look.len),
         };
         within(self.name, &samples, held)?;
         // Neither product exceeds the file's length, and rounding up saturates there.
@@ -133,13 +140,13 @@ impl Format for Indexed {
         Ok(())
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         if look.len == 0 {
             return Err(look.damage(0, "it is empty").into());
         }
         let notes =
             vec!["samples back to back: how many they are stands in the index beside the file".to_owned()];
-        Ok(Facts { samples: None, dims: Vec::new(), element: None, notes })
+        Ok(FileFacts { samples: None, dims: Vec::new(), element: None, notes })
     }
 }
 
@@ -147,12 +154,12 @@ impl Format for Indexed {
 mod tests {
     use super::*;
     use crate::fixture::{self, shape};
-    use crate::{Options, Seen, conformance};
+    use crate::{FormatOptions, ReadPieces, conformance};
     use model::shape::Element;
     use proptest::prelude::*;
 
     fn built(kind: &FormatKind, access: Access) -> Box<dyn Format> {
-        kind.build(&Options { access, ..Options::default() }).unwrap()
+        kind.build(&FormatOptions { access, ..FormatOptions::default() }).unwrap()
     }
 
     fn side(format: &dyn Format, number: usize, shape: &FileShape<'_>) -> Vec<u64> {
@@ -164,7 +171,7 @@ mod tests {
     fn offsets_beyond_two_gigabytes_are_correct() {
         let format = built(&KIND, Access::Framework);
         let shape = shape(&[1 << 20], Element::Float32, 3000);
-        assert_eq!(format.size(&shape).unwrap(), Size::Exact(3000 << 22));
+        assert_eq!(format.size(&shape).unwrap(), EncodedSize::Exact(3000 << 22));
         let wanted: Vec<u64> = (0..3000).map(|sample| sample << 22).collect();
         assert_eq!(side(&*format, 0, &shape), wanted);
         assert_eq!(side(&*format, 1, &shape), [1 << 22; 3000]);
@@ -189,11 +196,11 @@ mod tests {
 
     #[test]
     fn an_existing_file_is_divided_evenly_or_damaged() {
-        let seen = Seen::default();
+        let seen = ReadPieces::default();
         let look = Look::new("indexed_binary", 8192, &seen);
         let format = built(&KIND, Access::Framework);
         let mut reads = Vec::new();
-        format.reads(File::Foreign { look: &look, samples: 2 }, 1..2, &mut reads).unwrap();
+        format.reads(SourceFile::Foreign { look: &look, samples: 2 }, 1..2, &mut reads).unwrap();
         assert_eq!(reads, [Extent { offset: 4096, len: 4096 }]);
         for (len, samples, words) in [
             (8192, 3, "8192 bytes are not 3 samples"),
@@ -202,7 +209,7 @@ mod tests {
             (3, 7, "7 samples"),
         ] {
             let look = Look::new("indexed_binary", len, &seen);
-            let file = File::Foreign { look: &look, samples };
+            let file = SourceFile::Foreign { look: &look, samples };
             let error = format.reads(file, 0..1, &mut reads).unwrap_err();
             assert!(matches!(error, Obstacle::Damage(_)) && error.to_string().contains(words), "{error}");
         }

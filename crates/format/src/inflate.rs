@@ -19,7 +19,7 @@ pub(crate) fn most(len: usize) -> usize {
 
 /// What surrounds a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Frame {
+pub(crate) enum StreamWrapper {
     /// Nothing, as in a ZIP archive.
     Bare,
     /// RFC 1950, with a checksum.
@@ -30,24 +30,24 @@ pub(crate) enum Frame {
 
 /// Why a stream cannot be inflated, and at which byte.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct InflateError {
     pub(crate) at: usize,
     pub(crate) what: String,
 }
 
-impl Frame {
+impl StreamWrapper {
     fn begin(self) -> Decompress {
         match self {
-            Frame::Bare => Decompress::new(false),
-            Frame::Zlib => Decompress::new(true),
+            StreamWrapper::Bare => Decompress::new(false),
+            StreamWrapper::Zlib => Decompress::new(true),
             // The largest window, 2^15 bytes, reads every stream.
-            Frame::Gzip => Decompress::new_gzip(15),
+            StreamWrapper::Gzip => Decompress::new_gzip(15),
         }
     }
 
     /// Appends the content of the stream at the start of `bytes`, up to `most` bytes in `out`, and returns
     /// the length of the stream.
-    pub(crate) fn inflate(self, bytes: &[u8], most: usize, out: &mut Vec<u8>) -> Result<usize, Fault> {
+    pub(crate) fn inflate(self, bytes: &[u8], most: usize, out: &mut Vec<u8>) -> Result<usize, InflateError> {
         let mut stream = self.begin();
         loop {
             if out.len() == out.capacity() {
@@ -57,7 +57,7 @@ impl Frame {
             let rest = bytes.get(taken..).unwrap_or_default();
             let status = stream.decompress_vec(rest, out, FlushDecompress::None);
             let at = stream.total_in() as usize;
-            let fault = |what: String| Err(Fault { at, what });
+            let fault = |what: String| Err(InflateError { at, what });
             match status {
                 Err(error) => return fault(error.to_string()),
                 Ok(_) if out.len() > most => return fault(format!("it inflates to more than {most} bytes")),
@@ -100,14 +100,14 @@ mod tests {
     use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
     use std::io::Write;
 
-    const FRAMES: [Frame; 3] = [Frame::Bare, Frame::Zlib, Frame::Gzip];
+    const FRAMES: [StreamWrapper; 3] = [StreamWrapper::Bare, StreamWrapper::Zlib, StreamWrapper::Gzip];
 
-    fn deflated(frame: Frame, bytes: &[u8]) -> Vec<u8> {
+    fn deflated(frame: StreamWrapper, bytes: &[u8]) -> Vec<u8> {
         let (level, mut out) = (Compression::new(4), Vec::new());
         match frame {
-            Frame::Bare => DeflateEncoder::new(&mut out, level).write_all(bytes).unwrap(),
-            Frame::Zlib => ZlibEncoder::new(&mut out, level).write_all(bytes).unwrap(),
-            Frame::Gzip => GzEncoder::new(&mut out, level).write_all(bytes).unwrap(),
+            StreamWrapper::Bare => DeflateEncoder::new(&mut out, level).write_all(bytes).unwrap(),
+            StreamWrapper::Zlib => ZlibEncoder::new(&mut out, level).write_all(bytes).unwrap(),
+            StreamWrapper::Gzip => GzEncoder::new(&mut out, level).write_all(bytes).unwrap(),
         }
         out
     }
@@ -135,21 +135,21 @@ mod tests {
                 assert_eq!(damage.offset, len as u64, "{frame:?} {len}: {damage}");
                 assert!(damage.what.contains("ends in the middle"), "{damage}");
             }
-            if frame != Frame::Bare {
+            if frame != StreamWrapper::Bare {
                 let mut bad = [&good[..], &good[..]].concat();
                 bad[good.len() + 2000] ^= 1;
                 let damage = frame.inflate_all("npz", &bad, &mut Vec::new()).unwrap_err();
                 assert!(damage.offset as usize > good.len(), "{frame:?}: {damage}");
             }
         }
-        let damage = Frame::Zlib.inflate_all("hdf5", b"no stream", &mut Vec::new()).unwrap_err();
+        let damage = StreamWrapper::Zlib.inflate_all("hdf5", b"no stream", &mut Vec::new()).unwrap_err();
         assert!(damage.to_string().starts_with("not a valid hdf5 file: "), "{damage}");
     }
 
     #[test]
     fn limits_stop_decompression_bombs() {
-        let bomb = deflated(Frame::Zlib, &vec![0; 1 << 20]);
-        let fault = Frame::Zlib.inflate(&bomb, 100_000, &mut Vec::new()).unwrap_err();
+        let bomb = deflated(StreamWrapper::Zlib, &vec![0; 1 << 20]);
+        let fault = StreamWrapper::Zlib.inflate(&bomb, 100_000, &mut Vec::new()).unwrap_err();
         assert!(fault.what.contains("more than 100000 bytes"), "{fault:?}");
         assert_eq!(most(0), 64 << 20);
         assert_eq!(most(1 << 20), 1032 << 20);

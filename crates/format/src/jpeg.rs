@@ -13,8 +13,8 @@
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Size, error,
-    look::peek, picture, read_whole,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look, Obstacle,
+    SourceFile, error, look::peek, picture, read_whole,
 };
 use model::shape::FileShape;
 use std::io;
@@ -128,8 +128,8 @@ impl Format for Jpeg {
         NAME
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
-        file_bytes(shape).map(Size::Exact)
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
+        file_bytes(shape).map(EncodedSize::Exact)
     }
 
     fn write(
@@ -152,7 +152,12 @@ impl Format for Jpeg {
         Ok(out.bytes(&END)?)
     }
 
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
         read_whole(NAME, file, &samples, file_bytes, reads)
     }
 
@@ -164,7 +169,7 @@ impl Format for Jpeg {
         Ok(picture::decode_jpeg(NAME, bytes, out)?)
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         let start = peek(look, 0, 3)?;
         if start != [0xFF, 0xD8, 0xFF] {
             return Err(look.damage(0, format!("no JPEG signature (FF D8 FF) but {start:02X?}")).into());
@@ -203,7 +208,7 @@ impl Format for Jpeg {
 const SEGMENTS_MOST: u32 = 10_000;
 
 /// The segment with the size of the picture (T.81, B.2.2).
-fn frame(look: &Look<'_>, at: u64, kind: u8) -> Result<Facts, Obstacle> {
+fn frame(look: &Look<'_>, at: u64, kind: u8) -> Result<FileFacts, Obstacle> {
     let [bits, h, l, w, v, channels] = *peek(look, at + 4, 6)? else {
         return Err(look.damage(at, "the frame is truncated").into());
     };
@@ -228,7 +233,7 @@ fn frame(look: &Look<'_>, at: u64, kind: u8) -> Result<Facts, Obstacle> {
         dims.clear();
     }
     let element = if bits > 8 { "uint16" } else { "uint8" };
-    Ok(Facts { samples: Some(1), dims, element: Some(element.to_owned()), notes })
+    Ok(FileFacts { samples: Some(1), dims, element: Some(element.to_owned()), notes })
 }
 
 fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {
@@ -264,7 +269,7 @@ fn write_random(out: &mut Pieces<'_, '_>, content: &Content, file: u64, len: u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Seen, conformance, fixture};
+    use crate::{ReadPieces, conformance, fixture};
     use model::shape::Element;
     use proptest::prelude::*;
 
@@ -296,7 +301,7 @@ mod tests {
         (scan.to_vec(), sides.0, sides.1)
     }
 
-    fn facts(bytes: &[u8]) -> Result<Facts, Obstacle> {
+    fn facts(bytes: &[u8]) -> Result<FileFacts, Obstacle> {
         fixture::inspected(&Jpeg, bytes)
     }
 
@@ -342,10 +347,10 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_a_picture_is_read_whole() {
-        let seen = Seen::default();
+        let seen = ReadPieces::default();
         let look = Look::new(NAME, 4096, &seen);
         let mut reads = Vec::new();
-        Jpeg.reads(File::Foreign { look: &look, samples: 1 }, 0..1, &mut reads).unwrap();
+        Jpeg.reads(SourceFile::Foreign { look: &look, samples: 1 }, 0..1, &mut reads).unwrap();
         assert_eq!(reads, [Extent { offset: 0, len: 4096 }]);
     }
 

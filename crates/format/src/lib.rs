@@ -59,9 +59,9 @@ use std::ops::Range;
 pub use arithmetic::Arithmetic;
 pub use content::Content;
 pub use error::{EncodeError, FormatError};
-pub use look::{Damage, Facts, Look, MOST_AT_ONCE, Obstacle, Seen};
+pub use look::{Damage, FileFacts, Look, MOST_AT_ONCE, Obstacle, ReadPieces};
 pub use model::extent::Extent;
-pub use options::{Columns, Hdf5, Options};
+pub use options::{ColumnOptions, FormatOptions, Hdf5Options};
 pub use pieces::Pieces;
 
 use model::order::Unit;
@@ -72,25 +72,25 @@ pub type Sink<'a> = dyn FnMut(&[u8]) -> std::io::Result<()> + 'a;
 
 /// The length of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
+pub enum EncodedSize {
     /// Exact.
     Exact(u64),
     /// Compressed: an upper bound. The real length is known only after encoding.
     AtMost(u64),
 }
 
-impl Size {
+impl EncodedSize {
     /// The bytes to reserve.
     pub fn most(self) -> u64 {
         match self {
-            Size::Exact(bytes) | Size::AtMost(bytes) => bytes,
+            EncodedSize::Exact(bytes) | EncodedSize::AtMost(bytes) => bytes,
         }
     }
 }
 
 /// A file to read, and what is known about it.
 #[derive(Clone, Copy, Debug)]
-pub enum File<'a> {
+pub enum SourceFile<'a> {
     /// Written by feedline: its shape determines its layout.
     Ours(&'a FileShape<'a>),
     /// Written by another program, or compressed: the layout must be read from the file. `samples` is the
@@ -100,7 +100,7 @@ pub enum File<'a> {
 
 /// Parts of a file as they were read.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts<'a> {
+pub struct FileParts<'a> {
     /// Their positions.
     pub ranges: &'a [Extent],
     /// The bytes of all ranges, one after the other.
@@ -109,16 +109,16 @@ pub struct Parts<'a> {
 
 /// The result of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Compared {
+pub struct ComparisonResult {
     /// Number of bytes that are right.
     pub bytes: u64,
     /// The first wrong byte; the comparison ends there.
-    pub wrong: Option<Wrong>,
+    pub wrong: Option<WrongByte>,
 }
 
 /// A byte that differs from what was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct WrongByte {
     pub offset: u64,
     /// `None`: the file should have ended before.
     pub expected: Option<u8>,
@@ -127,7 +127,7 @@ pub struct Wrong {
 
 /// A small file that belongs to each file of a data set, such as an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Side {
+pub struct SideFile {
     /// Folder next to the split's folder, with the split's name inside (`index` for `index/train/`). `None`:
     /// next to the file.
     pub folder: Option<&'static str>,
@@ -169,7 +169,7 @@ pub trait Format: Send + Sync + Debug {
     }
 
     /// The size of a file of this shape, or why such a file cannot exist.
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError>;
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError>;
 
     /// Writes file number `file` from the first byte to the last. This is the only definition of its content.
     fn write(
@@ -205,9 +205,9 @@ pub trait Format: Send + Sync + Debug {
         shape: &FileShape<'_>,
         content: &Content,
         file: u64,
-        parts: Parts<'_>,
+        parts: FileParts<'_>,
         effort: u64,
-    ) -> Result<Compared, EncodeError> {
+    ) -> Result<ComparisonResult, EncodeError> {
         let mut scratch = [0; pieces::SMALL_SCRATCH];
         let mut out = Pieces::comparing(parts, effort, &mut scratch);
         let written = self.write(shape, content, file, &mut out);
@@ -219,7 +219,7 @@ pub trait Format: Send + Sync + Debug {
     }
 
     /// The small files that belong to each file.
-    fn sides(&self) -> &'static [Side] {
+    fn sides(&self) -> &'static [SideFile] {
         &[]
     }
 
@@ -245,7 +245,12 @@ pub trait Format: Send + Sync + Debug {
 
     /// Appends to `reads` the reads for `samples` (numbers within the file), in order, for the access in the
     /// options. Metadata reads that were needed to locate the samples are not included.
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle>;
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle>;
 
     /// Whether samples are encoded and [`Format::reads`] fetches all that is needed to decode them. With some
     /// access patterns part of it is read as metadata, or by another visit.
@@ -263,7 +268,7 @@ pub trait Format: Send + Sync + Debug {
     }
 
     /// Describes a file by its metadata, and verifies the metadata's checksums.
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle>;
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle>;
 }
 
 /// A format in the registry.
@@ -279,7 +284,7 @@ pub struct FormatKind {
     existing: &'static str,
     /// Common suffixes of file names other than the format's name, with the dot.
     other_suffixes: &'static [&'static str],
-    build: fn(&Options) -> Result<Box<dyn Format>, FormatError>,
+    build: fn(&FormatOptions) -> Result<Box<dyn Format>, FormatError>,
 }
 
 /// Every format, in the order of the help text. A new format is one module and one line here.
@@ -319,7 +324,7 @@ impl FormatKind {
     }
 
     /// Builds the format, or reports which option it does not support.
-    pub fn build(&self, options: &Options) -> Result<Box<dyn Format>, FormatError> {
+    pub fn build(&self, options: &FormatOptions) -> Result<Box<dyn Format>, FormatError> {
         let asked = options.compression.as_str();
         if asked != "none" && !self.compressions.contains(&asked) {
             let (format, known) = (self.name, self.compressions);
@@ -342,20 +347,20 @@ pub fn table() -> String {
 
 /// The format with default options, for tests and tools.
 pub fn plain(name: &str) -> Option<Box<dyn Format>> {
-    FormatKind::named(name)?.build(&Options::default()).ok()
+    FormatKind::named(name)?.build(&FormatOptions::default()).ok()
 }
 
 /// The reads of formats whose samples are whole files: one read. An empty file is an error.
 fn read_whole(
     format: &'static str,
-    file: File<'_>,
+    file: SourceFile<'_>,
     samples: &Range<u64>,
     own_bytes: impl FnOnce(&FileShape<'_>) -> Result<u64, FormatError>,
     reads: &mut Vec<Extent>,
 ) -> Result<(), Obstacle> {
     let (len, held) = match file {
-        File::Ours(shape) => (own_bytes(shape)?, shape.samples),
-        File::Foreign { look, samples } => (look.len, samples),
+        SourceFile::Ours(shape) => (own_bytes(shape)?, shape.samples),
+        SourceFile::Foreign { look, samples } => (look.len, samples),
     };
     within(format, samples, held)?;
     if len == 0 {
@@ -419,7 +424,7 @@ mod tests {
     #[test]
     fn an_unsupported_compression_is_refused_with_the_supported_ones() {
         for kind in KINDS {
-            let options = Options { compression: "lzf".to_owned(), ..Options::default() };
+            let options = FormatOptions { compression: "lzf".to_owned(), ..FormatOptions::default() };
             let error = kind.build(&options).unwrap_err().to_string();
             assert!(error.contains("'lzf'") && error.contains("none"), "{error}");
         }

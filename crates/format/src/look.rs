@@ -38,13 +38,13 @@ impl Damage {
 
 /// Pieces of one file that have been read. Reused from file to file.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct ReadPieces {
     bytes: Vec<u8>,
     /// Offset in the file and in `bytes`, and length.
     pieces: Vec<(u64, usize, usize)>,
 }
 
-impl Seen {
+impl ReadPieces {
     /// Clears everything, for the next file.
     pub fn clear(&mut self) {
         self.bytes.clear();
@@ -85,11 +85,11 @@ pub struct Look<'a> {
     pub format: &'static str,
     /// Length of the file.
     pub len: u64,
-    seen: &'a Seen,
+    seen: &'a ReadPieces,
 }
 
 impl<'a> Look<'a> {
-    pub fn new(format: &'static str, len: u64, seen: &'a Seen) -> Look<'a> {
+    pub fn new(format: &'static str, len: u64, seen: &'a ReadPieces) -> Look<'a> {
         Look { format, len, seen }
     }
 
@@ -130,7 +130,7 @@ pub(crate) fn peek<'a>(look: &Look<'a>, offset: u64, len: u64) -> Result<&'a [u8
 
 /// What a format found in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct FileFacts {
     /// The number of samples, if the file contains it (an index next to it is another file).
     pub samples: Option<u64>,
     /// Dimensions of one sample, if the container has them.
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn read_bytes_are_returned_and_others_requested() {
-        let mut seen = Seen::default();
+        let mut seen = ReadPieces::default();
         seen.add(100, 4).copy_from_slice(b"abcd");
         seen.insert(0, b"xy");
         let look = Look::new("npz", 200, &seen);
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn numbers_that_lead_out_of_the_file_are_damage() {
-        let seen = Seen::default();
+        let seen = ReadPieces::default();
         let look = Look::new("parquet", 200, &seen);
         for (offset, len) in [(199, 2), (u64::MAX, 2), (0, u64::MAX)] {
             let error = look.at(offset, len).unwrap_err();

@@ -5,14 +5,14 @@ use std::ops::Range;
 use model::shape::FileShape;
 use model::spec::Access;
 
-use crate::array::{self, Header};
+use crate::array::{self, ArrayHeader};
 use crate::buffered::{BUFFER, Buffered};
 use crate::npy_header::{self, Array};
 use crate::pieces::Pieces;
-use crate::unzip::Fetch;
+use crate::unzip::ArchiveReader;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Size, error,
-    within,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look, Obstacle,
+    SourceFile, error, within,
 };
 
 const NAME: &str = "npy";
@@ -36,14 +36,14 @@ pub(crate) struct Npy {
 
 /// The two parts of a file: the header, and the number of element bytes after it.
 struct Layout {
-    header: Header,
+    header: ArrayHeader,
     payload: u64,
 }
 
 impl Layout {
     fn of(shape: &FileShape<'_>) -> Result<Layout, FormatError> {
         let payload = error::payload(NAME, shape)?;
-        let header = Header::of_samples(NAME, shape)?;
+        let header = ArrayHeader::of_samples(NAME, shape)?;
         error::whole(NAME, shape, payload.checked_add(header.bytes().len() as u64))?;
         Ok(Layout { header, payload })
     }
@@ -54,8 +54,8 @@ impl Format for Npy {
         NAME
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
-        file_bytes(shape).map(Size::Exact)
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
+        file_bytes(shape).map(EncodedSize::Exact)
     }
 
     fn write(
@@ -72,15 +72,20 @@ impl Format for Npy {
         })?)
     }
 
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
         let (len, array, held, known) = match file {
-            File::Ours(shape) => {
+            SourceFile::Ours(shape) => {
                 let layout = Layout::of(shape)?;
                 let header = layout.header.bytes().len() as u64;
                 (header + layout.payload, Array::ours(shape, header), shape.samples, Vec::new())
             }
-            File::Foreign { look, samples: expected } => {
-                let mut fetch = Fetch::new(look, self.access == Access::Framework);
+            SourceFile::Foreign { look, samples: expected } => {
+                let mut fetch = ArchiveReader::new(look, self.access == Access::Framework);
                 let array = npy_header::read(look, 0, look.len, |count| fetch.get(0, count))?.array;
                 let held = array.held(expected);
                 (look.len, array, held, fetch.made)
@@ -94,8 +99,8 @@ impl Format for Npy {
         Ok(())
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
-        let mut fetch = Fetch::new(look, false);
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
+        let mut fetch = ArchiveReader::new(look, false);
         Ok(npy_header::read(look, 0, look.len, |count| fetch.get(0, count))?.facts(Vec::new()))
     }
 }
@@ -135,7 +140,7 @@ fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {
 mod tests {
     use super::*;
     use crate::fixture::{self, pairs, shape};
-    use crate::{Seen, conformance};
+    use crate::{ReadPieces, conformance};
     use model::shape::Element;
     use proptest::prelude::*;
 
@@ -208,14 +213,14 @@ mod tests {
         for (dims, samples) in [(&[7_u64, 5] as &[u64], 1), (&[64, 64], 3), (&[6, 700], 2)] {
             let shape = shape(dims, Element::Int16, samples);
             let len = file_bytes(&shape).unwrap();
-            let mut seen = Seen::default();
+            let mut seen = ReadPieces::default();
             let head = len.min(4096) as usize;
-            let header = Header::of_samples(NAME, &shape).unwrap();
+            let header = ArrayHeader::of_samples(NAME, &shape).unwrap();
             seen.add(0, head)[..header.bytes().len()].copy_from_slice(header.bytes());
             for access in [Access::Framework, Access::Extent] {
                 let look = Look::new(NAME, len, &seen);
                 let mut found = Vec::new();
-                let file = File::Foreign { look: &look, samples };
+                let file = SourceFile::Foreign { look: &look, samples };
                 Npy { access }.reads(file, samples - 1..samples, &mut found).unwrap();
                 let known = reads(access, &shape, samples - 1..samples);
                 let looked_at = usize::from(access == Access::Framework);
@@ -227,7 +232,7 @@ mod tests {
     #[test]
     fn damage_is_reported_with_its_offset() {
         let shape = shape(&[40, 40], Element::Uint8, 2);
-        let header = Header::of_samples(NAME, &shape).unwrap();
+        let header = ArrayHeader::of_samples(NAME, &shape).unwrap();
         let good = [header.bytes(), &[7; 3200]].concat();
         let facts = |bytes: &[u8]| {
             let _ = fixture::foreign(&Npy { access: Access::Framework }, bytes, 2, 0..2);

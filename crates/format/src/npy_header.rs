@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use model::shape::FileShape;
 
-use crate::{Damage, Extent, Facts, Look, Obstacle};
+use crate::{Damage, Extent, FileFacts, Look, Obstacle};
 
 /// NumPy reads no longer header unless the caller trusts the file (`max_header_size`).
 const TEXT_MOST: u64 = 10_000;
@@ -27,7 +27,7 @@ pub(crate) struct Array {
 }
 
 /// An array and the other contents of its header.
-pub(crate) struct Found {
+pub(crate) struct NpyHeader {
     pub(crate) array: Array,
     dims: Vec<u64>,
     descr: String,
@@ -61,8 +61,8 @@ impl Array {
     }
 }
 
-impl Found {
-    pub(crate) fn facts(&self, mut notes: Vec<String>) -> Facts {
+impl NpyHeader {
+    pub(crate) fn facts(&self, mut notes: Vec<String>) -> FileFacts {
         let (samples, dims) = match self.dims.split_last() {
             Some((last, dims)) => (*last, dims.to_vec()),
             None => (1, Vec::new()),
@@ -73,7 +73,7 @@ impl Found {
         if self.descr.starts_with('>') {
             notes.push("big-endian".to_owned());
         }
-        Facts { samples: Some(samples), dims, element: Some(name(&self.descr)), notes }
+        FileFacts { samples: Some(samples), dims, element: Some(name(&self.descr)), notes }
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn read(
     start: u64,
     held: u64,
     mut first: impl FnMut(u64) -> Result<Vec<u8>, Obstacle>,
-) -> Result<Found, Obstacle> {
+) -> Result<NpyHeader, Obstacle> {
     let short = || look.damage(start, format!("{held} bytes are too few for a NumPy array"));
     let lead = first(held.min(12))?;
     let (Some(magic), Some(&[major, _minor, low, high])) = (lead.get(..6), lead.get(6..10)) else {
@@ -112,14 +112,14 @@ pub(crate) fn read(
 }
 
 /// The contents of the dictionary.
-struct Header {
+struct HeaderDict {
     descr: String,
     fortran: bool,
     dims: Vec<u64>,
 }
 
-impl Header {
-    fn checked(self, header: u64, held: u64) -> Result<Found, String> {
+impl HeaderDict {
+    fn checked(self, header: u64, held: u64) -> Result<NpyHeader, String> {
         let shape = &self.dims;
         let items = shape.iter().try_fold(1_u64, |items, dim| items.checked_mul(*dim));
         let room = held - header;
@@ -139,7 +139,7 @@ impl Header {
         }
         let last = shape.last().copied().unwrap_or(1);
         let array = Array { header, item, items, last, fortran: self.fortran };
-        Ok(Found { array, dims: self.dims, descr: self.descr })
+        Ok(NpyHeader { array, dims: self.dims, descr: self.descr })
     }
 }
 
@@ -182,7 +182,7 @@ struct Literal<'a> {
 }
 
 impl Literal<'_> {
-    fn header(&mut self) -> Option<Header> {
+    fn header(&mut self) -> Option<HeaderDict> {
         let (mut descr, mut fortran, mut dims) = (None, None, None);
         self.take(b'{')?;
         while self.peek()? != b'}' {
@@ -198,7 +198,7 @@ impl Literal<'_> {
                 self.at += 1;
             }
         }
-        Some(Header { descr: descr?, fortran: fortran?, dims: dims? })
+        Some(HeaderDict { descr: descr?, fortran: fortran?, dims: dims? })
     }
 
     /// The next byte that is not a space.
@@ -289,10 +289,10 @@ impl Literal<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Seen;
+    use crate::ReadPieces;
     use proptest::prelude::*;
 
-    fn found(version: u8, text: &str, payload: u64) -> Result<Found, Obstacle> {
+    fn found(version: u8, text: &str, payload: u64) -> Result<NpyHeader, Obstacle> {
         let mut bytes = vec![0x93, b'N', b'U', b'M', b'P', b'Y', version, 0];
         match version {
             1 => bytes.extend((text.len() as u16).to_le_bytes()),
@@ -300,7 +300,7 @@ mod tests {
         }
         bytes.extend(text.as_bytes());
         let held = bytes.len() as u64 + payload;
-        let seen = Seen::default();
+        let seen = ReadPieces::default();
         let look = Look::new("npy", held, &seen);
         read(&look, 0, held, |count| Ok(bytes.iter().copied().take(count as usize).collect()))
     }

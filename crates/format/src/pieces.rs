@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::{Compared, Parts, Sink, Wrong};
+use crate::{ComparisonResult, FileParts, Sink, WrongByte};
 
 /// Size of the scratch when the caller's is empty: large enough that the cost of a sink's call (a system call) is
 /// negligible, small enough for a core's second-level cache.
@@ -50,29 +50,29 @@ pub struct Pieces<'a, 's> {
     filled: usize,
     /// Bytes of the file before those in the scratch.
     before: u64,
-    goal: Goal<'a, 's>,
+    goal: Destination<'a, 's>,
 }
 
 /// The destination of the bytes.
-enum Goal<'a, 's> {
+enum Destination<'a, 's> {
     Write(&'a mut Sink<'s>),
     /// Discarded: only values derived from them are needed.
     Forget,
-    Compare(Comparison<'a>),
+    Compare(PartComparison<'a>),
 }
 
 /// Parts of a file that are compared, and the result so far.
-struct Comparison<'a> {
-    parts: Parts<'a>,
+struct PartComparison<'a> {
+    parts: FileParts<'a>,
     /// The end of the last part.
     end: u64,
     effort: u64,
-    seen: Compared,
+    seen: ComparisonResult,
     /// All parts have been compared.
     over: bool,
 }
 
-impl Comparison<'_> {
+impl PartComparison<'_> {
     /// Compares the bytes at `offset`.
     fn check(&mut self, offset: u64, expected: &[u8], found: &[u8]) -> io::Result<()> {
         if expected == found {
@@ -82,7 +82,7 @@ impl Comparison<'_> {
         let pairs = (offset..).zip(expected.iter().zip(found));
         let mut wrong = pairs.filter(|(_, (expected, found))| expected != found);
         if let Some((offset, (&expected, &found))) = wrong.next() {
-            self.seen.wrong = Some(Wrong { offset, expected: Some(expected), found });
+            self.seen.wrong = Some(WrongByte { offset, expected: Some(expected), found });
         }
         Err(self.enough())
     }
@@ -102,28 +102,28 @@ impl Comparison<'_> {
 
 impl<'a, 's> Pieces<'a, 's> {
     pub(crate) fn new(scratch: &'a mut Vec<u8>, sink: &'a mut Sink<'s>) -> Pieces<'a, 's> {
-        Pieces { scratch: room(scratch), filled: 0, before: 0, goal: Goal::Write(sink) }
+        Pieces { scratch: room(scratch), filled: 0, before: 0, goal: Destination::Write(sink) }
     }
 
     /// Compares the file with these parts of it. What requires generating more than `effort` additional bytes
     /// is not compared.
-    pub(crate) fn comparing(parts: Parts<'a>, effort: u64, scratch: &'a mut [u8]) -> Pieces<'a, 's> {
+    pub(crate) fn comparing(parts: FileParts<'a>, effort: u64, scratch: &'a mut [u8]) -> Pieces<'a, 's> {
         let end = parts.ranges.iter().map(|range| range.end()).max().unwrap_or(0);
-        let goal = Comparison { parts, end, effort, seen: Compared::default(), over: end == 0 };
-        Pieces { scratch, filled: 0, before: 0, goal: Goal::Compare(goal) }
+        let goal = PartComparison { parts, end, effort, seen: ComparisonResult::default(), over: end == 0 };
+        Pieces { scratch, filled: 0, before: 0, goal: Destination::Compare(goal) }
     }
 
     /// The result of a comparison; `None` if something else ended the encoding.
-    pub(crate) fn compared(&self) -> Option<Compared> {
+    pub(crate) fn compared(&self) -> Option<ComparisonResult> {
         match &self.goal {
-            Goal::Compare(goal) if goal.over => Some(goal.seen),
+            Destination::Compare(goal) if goal.over => Some(goal.seen),
             _ => None,
         }
     }
 
     /// The result of a comparison with a file that ends before the parts do.
-    pub(crate) fn too_short(&self) -> Compared {
-        let Goal::Compare(goal) = &self.goal else { return Compared::default() };
+    pub(crate) fn too_short(&self) -> ComparisonResult {
+        let Destination::Compare(goal) = &self.goal else { return ComparisonResult::default() };
         let offset = self.before;
         let mut found = goal.parts.bytes;
         let mut beyond = 0;
@@ -133,7 +133,7 @@ impl<'a, 's> Pieces<'a, 's> {
             let place = offset.max(range.offset) - range.offset;
             beyond = here.get(place as usize).copied().unwrap_or(beyond);
         }
-        Compared { wrong: Some(Wrong { offset, expected: None, found: beyond }), ..goal.seen }
+        ComparisonResult { wrong: Some(WrongByte { offset, expected: None, found: beyond }), ..goal.seen }
     }
 
     /// Offset in the file of the next byte.
@@ -145,7 +145,7 @@ impl<'a, 's> Pieces<'a, 's> {
     /// them. A comparison may skip some of them, so state that accumulates over the calls is valid only
     /// inside [`Pieces::summed`].
     pub(crate) fn produce(&mut self, len: u64, mut produce: impl FnMut(u64, &mut [u8])) -> io::Result<()> {
-        if let Goal::Compare(_) = self.goal {
+        if let Destination::Compare(_) = self.goal {
             return self.compare(len, produce);
         }
         let mut done = 0;
@@ -164,7 +164,7 @@ impl<'a, 's> Pieces<'a, 's> {
     /// Generates the needed bytes among the next `len`, and compares them.
     fn compare(&mut self, len: u64, mut produce: impl FnMut(u64, &mut [u8])) -> io::Result<()> {
         let (start, end) = (self.before, self.before + len);
-        if let Goal::Compare(goal) = &mut self.goal {
+        if let Destination::Compare(goal) = &mut self.goal {
             let mut found = goal.parts.bytes;
             for range in goal.parts.ranges {
                 let (here, rest) = found.split_at(found.len().min(range.len as usize));
@@ -187,7 +187,7 @@ impl<'a, 's> Pieces<'a, 's> {
     fn pass(&mut self, len: u64) -> io::Result<()> {
         self.before += len;
         match &mut self.goal {
-            Goal::Compare(goal) if self.before >= goal.end => Err(goal.enough()),
+            Destination::Compare(goal) if self.before >= goal.end => Err(goal.enough()),
             _ => Ok(()),
         }
     }
@@ -209,7 +209,7 @@ impl<'a, 's> Pieces<'a, 's> {
     ) -> io::Result<()> {
         let at = self.before;
         match &self.goal {
-            Goal::Compare(goal)
+            Destination::Compare(goal)
                 if cost > goal.effort || goal.next(at).is_none_or(|next| next >= at + len) =>
             {
                 self.pass(len)
@@ -228,7 +228,7 @@ impl<'a, 's> Pieces<'a, 's> {
     ) -> io::Result<()> {
         let mut number = 0;
         while number < count {
-            if let Goal::Compare(goal) = &self.goal {
+            if let Destination::Compare(goal) = &self.goal {
                 let ahead =
                     goal.next(self.before).map_or(u64::MAX, |next| (next - self.before) / each.max(1));
                 let skipped = ahead.min(count - number);
@@ -253,11 +253,12 @@ impl<'a, 's> Pieces<'a, 's> {
     ) -> io::Result<()> {
         let start = self.position();
         let sum = stretch(self)?;
-        let Goal::Compare(_) = self.goal else { return self.bytes(&sum) };
+        let Destination::Compare(_) = self.goal else { return self.bytes(&sum) };
         let cost = self.before - start;
         self.derived(N as u64, cost, |out| {
             let mut scratch = [0; SMALL_SCRATCH];
-            let mut again = Pieces { scratch: &mut scratch, filled: 0, before: start, goal: Goal::Forget };
+            let mut again =
+                Pieces { scratch: &mut scratch, filled: 0, before: start, goal: Destination::Forget };
             out.bytes(&stretch(&mut again)?)
         })
     }
@@ -269,7 +270,7 @@ impl<'a, 's> Pieces<'a, 's> {
 
     fn hand_over(&mut self) -> io::Result<()> {
         if self.filled > 0 {
-            if let Goal::Write(sink) = &mut self.goal {
+            if let Destination::Write(sink) = &mut self.goal {
                 sink(&self.scratch[..self.filled])?;
             }
             self.before += self.filled as u64;
@@ -361,12 +362,12 @@ mod tests {
     }
 
     /// Compares ranges of a file; also returns how many record bytes were generated.
-    fn compared(ranges: &[(u64, u64)], file: &[u8], effort: u64) -> (Compared, u64) {
+    fn compared(ranges: &[(u64, u64)], file: &[u8], effort: u64) -> (ComparisonResult, u64) {
         let ranges: Vec<Extent> = ranges.iter().map(|&(offset, len)| Extent { offset, len }).collect();
         let parts = ranges.iter().map(|range| &file[range.offset as usize..range.end() as usize]);
         let bytes = parts.collect::<Vec<_>>().concat();
         let (mut scratch, made) = ([0; 16], Cell::new(0));
-        let mut out = Pieces::comparing(Parts { ranges: &ranges, bytes: &bytes }, effort, &mut scratch);
+        let mut out = Pieces::comparing(FileParts { ranges: &ranges, bytes: &bytes }, effort, &mut scratch);
         assert!(write(&mut out, &made).is_err(), "it ends where the last part does");
         (out.compared().unwrap(), made.get())
     }
@@ -378,13 +379,13 @@ mod tests {
         for offset in 0..LEN {
             for len in [1, 2, 40, 41, 42, 300].into_iter().filter(|len| offset + len <= LEN) {
                 let (seen, made) = compared(&[(offset, len)], &file, u64::MAX);
-                assert_eq!(seen, Compared { bytes: len, wrong: None }, "{len} bytes at {offset}");
+                assert_eq!(seen, ComparisonResult { bytes: len, wrong: None }, "{len} bytes at {offset}");
                 // What is needed, and one record again for its checksum.
                 assert!(made <= 2 * len + 40, "{made} bytes were made for {len} at {offset}");
             }
         }
         let apart = [(2000, 60), (3, 9), (700, 1), (0, 4)];
-        assert_eq!(compared(&apart, &file, u64::MAX).0, Compared { bytes: 74, wrong: None });
+        assert_eq!(compared(&apart, &file, u64::MAX).0, ComparisonResult { bytes: 74, wrong: None });
     }
 
     #[test]
@@ -392,7 +393,7 @@ mod tests {
         let file = whole();
         assert_eq!(compared(&[(0, LEN)], &file, 1999).0.bytes, LEN - 5);
         assert_eq!(compared(&[(0, LEN)], &file, 39).0.bytes, LEN - 5 - 50);
-        assert_eq!(compared(&[(LEN - 5, 5)], &file, 0).0, Compared::default());
+        assert_eq!(compared(&[(LEN - 5, 5)], &file, 0).0, ComparisonResult::default());
     }
 
     #[test]
@@ -403,7 +404,7 @@ mod tests {
             let (expected, found) = (file[offset as usize] ^ 0x10, file[offset as usize]);
             for range in [(0, LEN), (offset, 1), (offset.saturating_sub(20), 21.min(offset + 1))] {
                 let wrong = compared(&[range], &file, u64::MAX).0.wrong;
-                assert_eq!(wrong, Some(Wrong { offset, expected: Some(expected), found }));
+                assert_eq!(wrong, Some(WrongByte { offset, expected: Some(expected), found }));
             }
         }
     }

@@ -8,8 +8,8 @@
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Size, error,
-    look::peek, picture, read_whole,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look, Obstacle,
+    SourceFile, error, look::peek, picture, read_whole,
 };
 use model::shape::FileShape;
 use std::io;
@@ -119,8 +119,8 @@ impl Format for Png {
         NAME
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
-        file_bytes(shape).map(Size::Exact)
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
+        file_bytes(shape).map(EncodedSize::Exact)
     }
 
     fn write(
@@ -141,7 +141,12 @@ impl Format for Png {
         Ok(write_chunk(out, END, 0, |_| Ok(()))?)
     }
 
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
         read_whole(NAME, file, &samples, file_bytes, reads)
     }
 
@@ -153,7 +158,7 @@ impl Format for Png {
         Ok(picture::decode_png(NAME, bytes, out)?)
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         let start = peek(look, 0, 8)?;
         if start != SIGNATURE {
             return Err(look.damage(0, format!("no PNG signature (89 'PNG') but {start:02X?}")).into());
@@ -181,7 +186,7 @@ impl Format for Png {
 }
 
 /// What the header's numbers mean (PNG 11.2.2), if they are valid.
-fn picture(wide: u64, high: u64, bits: u8, colour: u8) -> Option<Facts> {
+fn picture(wide: u64, high: u64, bits: u8, colour: u8) -> Option<FileFacts> {
     let (channels, colours) = match (colour, bits) {
         (0, 1 | 2 | 4 | 8 | 16) => (1, "grey"),
         (2, 8 | 16) => (3, "colours"),
@@ -196,7 +201,7 @@ fn picture(wide: u64, high: u64, bits: u8, colour: u8) -> Option<Facts> {
     let dims = if channels == 1 { vec![high, wide] } else { vec![high, wide, channels] };
     let element = if bits == 16 { "uint16" } else { "uint8" };
     let notes = vec![format!("{colours}, {bits} bits, channels: {channels}")];
-    Some(Facts { samples: Some(1), dims, element: Some(element.to_owned()), notes })
+    Some(FileFacts { samples: Some(1), dims, element: Some(element.to_owned()), notes })
 }
 
 fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {
@@ -204,12 +209,12 @@ fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {
 }
 
 /// A chunk being written, with its running checksum.
-struct Chunk<'o, 'a, 's> {
+struct PngChunk<'o, 'a, 's> {
     out: &'o mut Pieces<'a, 's>,
     crc: &'o mut crc32fast::Hasher,
 }
 
-impl Chunk<'_, '_, '_> {
+impl PngChunk<'_, '_, '_> {
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.crc.update(bytes);
         self.out.bytes(bytes)
@@ -227,11 +232,11 @@ impl Chunk<'_, '_, '_> {
     /// Appends what `stretch` writes, followed by the checksum that it returns.
     fn summed(
         &mut self,
-        mut stretch: impl FnMut(&mut Chunk<'_, '_, '_>) -> io::Result<[u8; 4]>,
+        mut stretch: impl FnMut(&mut PngChunk<'_, '_, '_>) -> io::Result<[u8; 4]>,
     ) -> io::Result<()> {
         let crc = &mut *self.crc;
         self.out.summed(|out| {
-            let sum = stretch(&mut Chunk { out, crc })?;
+            let sum = stretch(&mut PngChunk { out, crc })?;
             crc.update(&sum);
             Ok(sum)
         })
@@ -243,13 +248,13 @@ fn write_chunk(
     out: &mut Pieces<'_, '_>,
     kind: &[u8; 4],
     len: u64,
-    body: impl Fn(&mut Chunk<'_, '_, '_>) -> io::Result<()>,
+    body: impl Fn(&mut PngChunk<'_, '_, '_>) -> io::Result<()>,
 ) -> io::Result<()> {
     // Layout keeps every chunk below CHUNK_MOST.
     out.bytes(&(len as u32).to_be_bytes())?;
     out.summed(|out| {
         let mut crc = crc32fast::Hasher::new();
-        let mut chunk = Chunk { out, crc: &mut crc };
+        let mut chunk = PngChunk { out, crc: &mut crc };
         chunk.bytes(kind)?;
         body(&mut chunk)?;
         Ok(crc.finalize().to_be_bytes())
@@ -259,7 +264,7 @@ fn write_chunk(
 /// Writes the rows as a zlib stream of stored blocks: the content stream, taken at the file's own offset, with a
 /// 0 ("not filtered") at the start of each row.
 fn write_pixels(
-    chunk: &mut Chunk<'_, '_, '_>,
+    chunk: &mut PngChunk<'_, '_, '_>,
     layout: &Layout,
     content: &Content,
     file: u64,
@@ -416,7 +421,7 @@ mod tests {
         (FILE_LEAST..FILE_LEAST + 1100).chain(around_blocks).chain([4096, 114_244, 322_624, 2_000_003])
     }
 
-    fn facts(bytes: &[u8]) -> Result<Facts, Obstacle> {
+    fn facts(bytes: &[u8]) -> Result<FileFacts, Obstacle> {
         fixture::inspected(&Png, bytes)
     }
 

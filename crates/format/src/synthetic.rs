@@ -7,8 +7,8 @@ use model::order::Unit;
 use model::shape::FileShape;
 
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Pieces, Size,
-    error, within,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look, Obstacle,
+    Pieces, SourceFile, error, within,
 };
 
 const NAME: &str = "synthetic";
@@ -41,8 +41,8 @@ impl Format for Synthetic {
         false
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
-        error::payload(NAME, shape).map(|_| Size::Exact(DIGITS as u64))
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
+        error::payload(NAME, shape).map(|_| EncodedSize::Exact(DIGITS as u64))
     }
 
     fn write(
@@ -62,15 +62,15 @@ impl Format for Synthetic {
         Ok(out.bytes(&text)?)
     }
 
-    fn reads(&self, file: File<'_>, samples: Range<u64>, _: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(&self, file: SourceFile<'_>, samples: Range<u64>, _: &mut Vec<Extent>) -> Result<(), Obstacle> {
         let held = match file {
-            File::Ours(shape) => self.size(shape).map(|_| shape.samples)?,
-            File::Foreign { samples, .. } => samples,
+            SourceFile::Ours(shape) => self.size(shape).map(|_| shape.samples)?,
+            SourceFile::Foreign { samples, .. } => samples,
         };
         Ok(within(NAME, &samples, held)?)
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         if look.len == 0 {
             return Err(look.damage(0, "an empty file instead of its number").into());
         }
@@ -80,7 +80,7 @@ impl Format for Synthetic {
             return Err(look.damage(wrong as u64, "not the number of a file").into());
         }
         let notes = vec!["no data: samples are generated in memory".to_owned()];
-        Ok(Facts { samples: None, dims: Vec::new(), element: None, notes })
+        Ok(FileFacts { samples: None, dims: Vec::new(), element: None, notes })
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     use model::shape::Element;
     use proptest::prelude::*;
 
-    fn facts(text: &[u8]) -> Result<Facts, Obstacle> {
+    fn facts(text: &[u8]) -> Result<FileFacts, Obstacle> {
         fixture::inspected(&Synthetic, text)
     }
 

@@ -17,16 +17,16 @@ const COMMENT: u64 = 1 << 16;
 const FULL: u32 = 0xFFFF_FFFF;
 
 /// Bytes of a file, and the requests that a reader makes for them.
-pub(crate) struct Fetch<'l, 'a> {
+pub(crate) struct ArchiveReader<'l, 'a> {
     pub(crate) look: &'l Look<'a>,
     /// Whether requests are those of Python's buffered reader. If not, there are as few as possible.
     buffered: bool,
     pub(crate) made: Vec<Extent>,
 }
 
-impl<'l, 'a> Fetch<'l, 'a> {
-    pub(crate) fn new(look: &'l Look<'a>, buffered: bool) -> Fetch<'l, 'a> {
-        Fetch { look, buffered, made: Vec::new() }
+impl<'l, 'a> ArchiveReader<'l, 'a> {
+    pub(crate) fn new(look: &'l Look<'a>, buffered: bool) -> ArchiveReader<'l, 'a> {
+        ArchiveReader { look, buffered, made: Vec::new() }
     }
 
     /// One request, cut at the end of the file.
@@ -80,7 +80,7 @@ impl<'l, 'a> Fetch<'l, 'a> {
 
 /// Where the directory of an archive is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ends {
+pub(crate) struct DirectoryLocation {
     /// Offset of the end record, and whether something follows it.
     pub(crate) record: u64,
     pub(crate) commented: bool,
@@ -91,17 +91,17 @@ pub(crate) struct Ends {
     shift: u64,
 }
 
-impl Ends {
+impl DirectoryLocation {
     /// Of an archive of `len` bytes with nothing before its start and nothing after its end.
-    pub(crate) fn plain(len: u64, directory: Extent) -> Ends {
+    pub(crate) fn plain(len: u64, directory: Extent) -> DirectoryLocation {
         let record = len.saturating_sub(END);
-        Ends { record, commented: false, zip64: directory.end() < record, directory, shift: 0 }
+        DirectoryLocation { record, commented: false, zip64: directory.end() < record, directory, shift: 0 }
     }
 }
 
 /// A member, according to the directory and its own header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct StoredMember {
     /// Offset of its header, and the lengths of name and extra field in it.
     pub(crate) header: u64,
     pub(crate) name: u64,
@@ -141,7 +141,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Finds the directory.
-pub(crate) fn ends(fetch: &mut Fetch<'_, '_>) -> Result<Ends, Obstacle> {
+pub(crate) fn ends(fetch: &mut ArchiveReader<'_, '_>) -> Result<DirectoryLocation, Obstacle> {
     let look = fetch.look;
     let len = look.len;
     let Some(at) = len.checked_sub(END) else {
@@ -179,11 +179,11 @@ pub(crate) fn ends(fetch: &mut Fetch<'_, '_>) -> Result<Ends, Obstacle> {
     });
     let (directory, shift) =
         place.ok_or_else(|| look.damage(record, "the directory's offset is before the start of the file"))?;
-    Ok(Ends { record, commented, zip64, directory, shift })
+    Ok(DirectoryLocation { record, commented, zip64, directory, shift })
 }
 
 /// The last end record in the last 64 KiB: offset, that it has a comment, and its bytes.
-fn behind_comment(fetch: &mut Fetch<'_, '_>) -> Result<(u64, bool, Vec<u8>), Obstacle> {
+fn behind_comment(fetch: &mut ArchiveReader<'_, '_>) -> Result<(u64, bool, Vec<u8>), Obstacle> {
     let start = comment_start(fetch.look.len);
     let tail = fetch.request(start, COMMENT + END)?;
     let place = tail.windows(4).rposition(|window| window == b"PK\x05\x06");
@@ -195,7 +195,7 @@ fn behind_comment(fetch: &mut Fetch<'_, '_>) -> Result<(u64, bool, Vec<u8>), Obs
 }
 
 /// An entry of the directory.
-struct Entry<'a> {
+struct DirectoryEntry<'a> {
     name: &'a [u8],
     flags: u64,
     method: u64,
@@ -205,7 +205,7 @@ struct Entry<'a> {
 }
 
 /// The entry at `at` of a directory, and its length.
-fn entry(directory: &[u8], at: usize) -> Option<(Entry<'_>, usize)> {
+fn entry(directory: &[u8], at: usize) -> Option<(DirectoryEntry<'_>, usize)> {
     let fixed = directory.get(at..)?.get(..ENTRY as usize)?;
     if !fixed.starts_with(b"PK\x01\x02") {
         return None;
@@ -223,7 +223,8 @@ fn entry(directory: &[u8], at: usize) -> Option<(Entry<'_>, usize)> {
         if short == FULL { long.next() } else { Some(u64::from(short)) }
     };
     let (bytes, packed, header) = (number(24)?, number(20)?, number(42)?);
-    let entry = Entry { name, flags: u16_at(fixed, 8)?, method: u16_at(fixed, 10)?, packed, bytes, header };
+    let entry =
+        DirectoryEntry { name, flags: u16_at(fixed, 8)?, method: u16_at(fixed, 10)?, packed, bytes, header };
     Some((entry, ENTRY as usize + name_len + extra_len + comment_len))
 }
 
@@ -245,14 +246,14 @@ fn zip64_numbers(extra: &[u8]) -> impl Iterator<Item = u64> {
 
 /// Finds a member: the one named `wanted`, or `wanted` without its suffix, else the first with that suffix.
 pub(crate) fn member(
-    fetch: &mut Fetch<'_, '_>,
-    ends: &Ends,
+    fetch: &mut ArchiveReader<'_, '_>,
+    ends: &DirectoryLocation,
     wanted: &str,
     suffix: &str,
-) -> Result<Stored, Obstacle> {
+) -> Result<StoredMember, Obstacle> {
     let look = fetch.look;
     let directory = fetch.get(ends.directory.offset, ends.directory.len)?;
-    let (mut best, mut at): (Option<(u8, Entry<'_>)>, usize) = (None, 0);
+    let (mut best, mut at): (Option<(u8, DirectoryEntry<'_>)>, usize) = (None, 0);
     while at < directory.len() {
         let offset = ends.directory.offset + at as u64;
         let (entry, len) =
@@ -279,7 +280,11 @@ pub(crate) fn member(
 }
 
 /// Reads a member's own header and checks its numbers.
-fn stored(fetch: &mut Fetch<'_, '_>, ends: &Ends, entry: &Entry<'_>) -> Result<Stored, Obstacle> {
+fn stored(
+    fetch: &mut ArchiveReader<'_, '_>,
+    ends: &DirectoryLocation,
+    entry: &DirectoryEntry<'_>,
+) -> Result<StoredMember, Obstacle> {
     let look = fetch.look;
     let name = String::from_utf8_lossy(entry.name).into_owned();
     let limit = ends.directory.offset;
@@ -313,5 +318,5 @@ fn stored(fetch: &mut Fetch<'_, '_>, ends: &Ends, entry: &Entry<'_>) -> Result<S
         return Err(look.damage(header, what).into());
     }
     let data = Extent { offset: start, len: packed };
-    Ok(Stored { header, name: name_len, extra, data, bytes, deflated: method == 8 })
+    Ok(StoredMember { header, name: name_len, extra, data, bytes, deflated: method == 8 })
 }

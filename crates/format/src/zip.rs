@@ -24,7 +24,7 @@ pub(crate) enum Method {
 }
 
 /// A member: its position and size in the archive.
-pub(crate) struct Member {
+pub(crate) struct ZipMember {
     pub(crate) name: &'static str,
     /// Offset of its local header.
     pub(crate) offset: u64,
@@ -36,16 +36,16 @@ pub(crate) struct Member {
     pub(crate) method: Method,
 }
 
-impl Member {
+impl ZipMember {
     /// A member that is stored as it is. Its checksum is not known yet.
-    pub(crate) fn stored(name: &'static str, offset: u64, bytes: u64) -> Member {
-        Member { name, offset, bytes, packed: bytes, crc: None, method: Method::Stored }
+    pub(crate) fn stored(name: &'static str, offset: u64, bytes: u64) -> ZipMember {
+        ZipMember { name, offset, bytes, packed: bytes, crc: None, method: Method::Stored }
     }
 
     /// A deflated member of `bytes` bytes, at most `packed` after compression.
-    pub(crate) fn deflated(name: &'static str, offset: u64, bytes: u64, packed: u64) -> Member {
+    pub(crate) fn deflated(name: &'static str, offset: u64, bytes: u64, packed: u64) -> ZipMember {
         let long = bytes >= FULL || packed >= FULL;
-        Member { name, offset, bytes, packed, crc: None, method: Method::Deflated { long } }
+        ZipMember { name, offset, bytes, packed, crc: None, method: Method::Deflated { long } }
     }
 
     /// Size of the header before the data.
@@ -233,8 +233,10 @@ mod tests {
         let sides = [0, FULL - 1, FULL, FULL + 1, 1 << 40];
         for offset in sides {
             for bytes in sides {
-                let members =
-                    [Member::stored("x.npy", offset, bytes), Member::deflated("x.npy", offset, 70, bytes)];
+                let members = [
+                    ZipMember::stored("x.npy", offset, bytes),
+                    ZipMember::deflated("x.npy", offset, 70, bytes),
+                ];
                 for member in members {
                     let local = written(|out| member.write_local(out));
                     let central = written(|out| member.write_central(out));
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_large_number_is_in_the_extra_field() {
-        let member = Member::stored("x.npy", FULL, FULL);
+        let member = ZipMember::stored("x.npy", FULL, FULL);
         let central = written(|out| member.write_central(out));
         assert_eq!(central[6..8], [45, 0]);
         assert_eq!(central[20..28], [0xFF; 8]);
@@ -261,7 +263,7 @@ mod tests {
         assert_eq!(central[51..55], [1, 0, 24, 0]);
         let number = FULL.to_le_bytes();
         assert_eq!(central[55..], [number, number, number].concat());
-        let near = Member::stored("x.npy", FULL - 1, FULL - 1);
+        let near = ZipMember::stored("x.npy", FULL - 1, FULL - 1);
         assert_eq!(written(|out| near.write_central(out))[6..8], [20, 0]);
     }
 
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn an_end_that_overflows_is_none() {
-        assert_eq!(Member::stored("x", 5, u64::MAX).end(), None);
-        assert_eq!(Member::stored("x", 5, 4).end(), Some(5 + 31 + 4));
+        assert_eq!(ZipMember::stored("x", 5, u64::MAX).end(), None);
+        assert_eq!(ZipMember::stored("x", 5, 4).end(), Some(5 + 31 + 4));
     }
 }

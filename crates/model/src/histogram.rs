@@ -31,7 +31,7 @@ const fn bottom_of(bin: usize) -> Nanos {
 
 /// Counts of spans. An unused histogram allocates no memory.
 #[derive(Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "WrittenHistogram")]
 pub struct Histogram {
     count: u64,
     sum: Nanos,
@@ -123,9 +123,9 @@ impl Histogram {
         })
     }
 
-    fn written(&self) -> Written {
+    fn written(&self) -> WrittenHistogram {
         let spans = self.used().map(|bin| (bottom_of(bin), self.bins[bin])).filter(|(_, count)| *count > 0);
-        Written { sum_ns: self.sum, min_ns: self.min, max_ns: self.max, spans: spans.collect() }
+        WrittenHistogram { sum_ns: self.sum, min_ns: self.min, max_ns: self.max, spans: spans.collect() }
     }
 
     /// The bins from the shortest to the longest span.
@@ -189,7 +189,7 @@ pub struct Quantiles {
 
 /// The serialized form of a histogram: the non-empty bins, by their shortest span.
 #[derive(Debug, Serialize, Deserialize)]
-struct Written {
+struct WrittenHistogram {
     sum_ns: Nanos,
     min_ns: Nanos,
     max_ns: Nanos,
@@ -198,7 +198,7 @@ struct Written {
 
 /// Why a serialized histogram is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-enum Damage {
+enum HistogramError {
     #[error("a histogram's counts exceed 2^64")]
     TooMany,
     #[error("a histogram's shortest span, longest span and sum do not match its counts")]
@@ -211,21 +211,21 @@ impl Serialize for Histogram {
     }
 }
 
-impl TryFrom<Written> for Histogram {
-    type Error = Damage;
+impl TryFrom<WrittenHistogram> for Histogram {
+    type Error = HistogramError;
 
-    fn try_from(written: Written) -> Result<Histogram, Damage> {
+    fn try_from(written: WrittenHistogram) -> Result<Histogram, HistogramError> {
         let mut total = 0u64;
         let mut histogram = Histogram::default();
         for (span, count) in written.spans {
-            total = total.checked_add(count).ok_or(Damage::TooMany)?;
+            total = total.checked_add(count).ok_or(HistogramError::TooMany)?;
             histogram.record_n(span, count);
         }
         let ends = |min, max| (bin_of(min), bin_of(max));
         let fits = written.min_ns <= written.max_ns
             && ends(written.min_ns, written.max_ns) == ends(histogram.min, histogram.max);
         if !fits || (histogram.is_empty() && written.sum_ns > Nanos::ZERO) {
-            return Err(Damage::Ends);
+            return Err(HistogramError::Ends);
         }
         (histogram.sum, histogram.min, histogram.max) = (written.sum_ns, written.min_ns, written.max_ns);
         Ok(histogram)

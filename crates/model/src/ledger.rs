@@ -12,13 +12,16 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-pub use cache::{Amount, CacheFigures, CacheSeen, Counted, Layout, Made, Repeats, Stored};
+pub use cache::{
+    CacheFigures, CachePreparation, Counted, FileTotals, ObservedCache, RepeatedReads, ReportedBytes,
+    StorageLayout,
+};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-pub use checked::Checked;
-pub use conditions::{Conditions, HostSeen, ModeSeen};
-pub use errors::{Errors, Example, Met};
+pub use checked::CheckedFetches;
+pub use conditions::{Conditions, ObservedHost, ObservedMode};
+pub use errors::{ErrorExample, ErrorTally, Errors};
 pub use run_times::RunTimes;
 
 use crate::checkpoint::Checkpoints;
@@ -46,7 +49,7 @@ impl std::fmt::Display for Phase {
 
 /// The steps that count for AU and throughput, without those excluded at the start and the end (DLIO's metric window).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Window {
+pub struct MetricWindow {
     pub steps: u64,
     /// Compute time of these steps.
     pub compute_ns: Nanos,
@@ -54,8 +57,8 @@ pub struct Window {
     pub time_ns: Nanos,
 }
 
-impl AddAssign for Window {
-    fn add_assign(&mut self, Window { steps, compute_ns, time_ns }: Window) {
+impl AddAssign for MetricWindow {
+    fn add_assign(&mut self, MetricWindow { steps, compute_ns, time_ns }: MetricWindow) {
         self.steps += steps;
         self.compute_ns += compute_ns;
         self.time_ns += time_ns;
@@ -64,7 +67,7 @@ impl AddAssign for Window {
 
 /// What one rank did in one phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
+pub struct RankRow {
     /// Steps that the accelerator started, and so will finish.
     pub steps: u64,
     /// Planned steps and samples. Ledgers of earlier versions lack the steps.
@@ -99,16 +102,16 @@ pub struct Row {
     /// From the start of the phase until the rank had its last batch, including checkpoints.
     #[serde(default)]
     pub last_batch_ns: Nanos,
-    pub window: Window,
+    pub window: MetricWindow,
     /// Which samples were delivered.
     pub digest: Digest,
     /// At which positions, modulo 2^64.
     pub order: u64,
     /// Samples that could not be read and that the run continued without.
-    pub failed: Part,
+    pub failed: SampleDigest,
 }
 
-impl Row {
+impl RankRow {
     /// Whether every planned step ran.
     pub fn is_finished(&self) -> bool {
         self.steps_planned > 0 && self.steps == self.steps_planned
@@ -120,9 +123,9 @@ impl Row {
     }
 }
 
-impl AddAssign for Row {
-    fn add_assign(&mut self, other: Row) {
-        let Row {
+impl AddAssign for RankRow {
+    fn add_assign(&mut self, other: RankRow) {
+        let RankRow {
             steps,
             steps_planned,
             samples_planned,
@@ -173,13 +176,13 @@ impl AddAssign for Row {
 
 /// The number of samples and their digest. The parts of an epoch's batches locate an error in the whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+pub struct SampleDigest {
     pub samples: u64,
     pub digest: Digest,
 }
 
-impl AddAssign for Part {
-    fn add_assign(&mut self, Part { samples, digest }: Part) {
+impl AddAssign for SampleDigest {
+    fn add_assign(&mut self, SampleDigest { samples, digest }: SampleDigest) {
         self.samples += samples;
         self.digest += digest;
     }
@@ -204,7 +207,7 @@ pub struct NodeRow {
     pub cpu_ns: Nanos,
     pub core_ns: Nanos,
     /// Delivered and failed samples by part; empty if there were none.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SampleDigest>,
     /// How long operations took.
     pub latencies: Latencies,
     /// What happened when.
@@ -214,12 +217,12 @@ pub struct NodeRow {
     #[serde(alias = "most_in_flight")]
     pub in_flight_bound: u64,
     /// Comparisons of the bytes read with the expected content.
-    pub checked: Checked,
+    pub checked: CheckedFetches,
     /// Errors that occurred, whether or not the run continued.
     pub errors: Errors,
     /// Observations of the page cache.
     #[serde(default)]
-    pub cache: CacheSeen,
+    pub cache: ObservedCache,
 }
 
 impl AddAssign for NodeRow {
@@ -248,7 +251,7 @@ impl AddAssign for NodeRow {
         self.errors += errors;
         self.cache += &cache;
         if self.parts.len() < parts.len() {
-            self.parts.resize(parts.len(), Part::default());
+            self.parts.resize(parts.len(), SampleDigest::default());
         }
         self.parts.iter_mut().zip(parts).for_each(|(part, more)| *part += more);
     }
@@ -282,7 +285,7 @@ impl Calibration {
 
 /// Something that ended the run early.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Fault {
+pub struct RunFault {
     pub epoch: u64,
     pub phase: Phase,
     pub message: String,
@@ -292,11 +295,11 @@ type RankKey = (u64, Phase, u64);
 
 /// The observations of a run, or of one thread, rank or node of it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(from = "Written")]
+#[serde(from = "WrittenLedger")]
 pub struct Ledger {
-    ranks: BTreeMap<RankKey, Row>,
+    ranks: BTreeMap<RankKey, RankRow>,
     nodes: BTreeMap<RankKey, NodeRow>,
-    faults: Vec<Fault>,
+    faults: Vec<RunFault>,
     /// Whether the run received a stop request.
     pub interrupted: bool,
     /// From the start of the run's clock to the first batch of the first phase, without the time to prepare the page
@@ -313,7 +316,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// Adds the observations of a rank.
-    pub fn add(&mut self, epoch: u64, phase: Phase, rank: u64, row: Row) {
+    pub fn add(&mut self, epoch: u64, phase: Phase, rank: u64, row: RankRow) {
         *self.ranks.entry((epoch, phase, rank)).or_default() += row;
     }
 
@@ -323,14 +326,14 @@ impl Ledger {
     }
 
     /// Adds a fault that ended the run.
-    pub fn add_fault(&mut self, fault: Fault) {
+    pub fn add_fault(&mut self, fault: RunFault) {
         // Sorted, so that addition commutes. Equal reports from several members are one fault.
         if let Err(at) = self.faults.binary_search(&fault) {
             self.faults.insert(at, fault);
         }
     }
 
-    pub fn faults(&self) -> &[Fault] {
+    pub fn faults(&self) -> &[RunFault] {
         &self.faults
     }
 
@@ -343,13 +346,13 @@ impl Ledger {
     }
 
     /// The rows of one phase of one epoch, in order of rank.
-    pub fn rows(&self, epoch: u64, phase: Phase) -> impl Iterator<Item = (u64, &Row)> {
+    pub fn rows(&self, epoch: u64, phase: Phase) -> impl Iterator<Item = (u64, &RankRow)> {
         self.ranks.range((epoch, phase, 0)..=(epoch, phase, u64::MAX)).map(|((_, _, rank), row)| (*rank, row))
     }
 
     /// The sum over all ranks for one phase of one epoch.
-    pub fn total(&self, epoch: u64, phase: Phase) -> Row {
-        self.rows(epoch, phase).fold(Row::default(), |mut sum, (_, row)| {
+    pub fn total(&self, epoch: u64, phase: Phase) -> RankRow {
+        self.rows(epoch, phase).fold(RankRow::default(), |mut sum, (_, row)| {
             sum += *row;
             sum
         })
@@ -372,8 +375,8 @@ impl Ledger {
     }
 
     /// The page cache in one phase of one epoch, summed over nodes.
-    pub fn cache(&self, epoch: u64, phase: Phase) -> CacheSeen {
-        let mut sum = CacheSeen::default();
+    pub fn cache(&self, epoch: u64, phase: Phase) -> ObservedCache {
+        let mut sum = ObservedCache::default();
         let nodes = self.nodes.range((epoch, phase, 0)..=(epoch, phase, u64::MAX));
         nodes.for_each(|(_, row)| sum += &row.cache);
         sum
@@ -425,9 +428,9 @@ impl AddAssign for Ledger {
 
 /// The serialized form of a ledger: lists, because JSON keys cannot have three parts.
 #[derive(Deserialize)]
-struct Written {
+struct WrittenLedger {
     interrupted: bool,
-    faults: Vec<Fault>,
+    faults: Vec<RunFault>,
     #[serde(default)]
     first_batch_ns: Option<Nanos>,
     calibration: Option<Calibration>,
@@ -436,12 +439,12 @@ struct Written {
     checkpoints: Checkpoints,
     #[serde(default)]
     times: RunTimes,
-    ranks: Vec<Keyed<Row>>,
-    nodes: Vec<Keyed<NodeRow>>,
+    ranks: Vec<KeyedRow<RankRow>>,
+    nodes: Vec<KeyedRow<NodeRow>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Keyed<T> {
+struct KeyedRow<T> {
     epoch: u64,
     phase: Phase,
     /// The rank or the node.
@@ -487,7 +490,7 @@ struct Entries<'a, T>(&'a BTreeMap<RankKey, T>);
 impl<T: Serialize> Serialize for Entries<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let entries = self.0.iter();
-        serializer.collect_seq(entries.map(|(&(epoch, phase, index), seen)| Keyed {
+        serializer.collect_seq(entries.map(|(&(epoch, phase, index), seen)| KeyedRow {
             epoch,
             phase,
             index,
@@ -496,9 +499,9 @@ impl<T: Serialize> Serialize for Entries<'_, T> {
     }
 }
 
-impl From<Written> for Ledger {
-    fn from(written: Written) -> Ledger {
-        let Written {
+impl From<WrittenLedger> for Ledger {
+    fn from(written: WrittenLedger) -> Ledger {
+        let WrittenLedger {
             interrupted,
             faults,
             first_batch_ns,
@@ -531,12 +534,13 @@ mod tests {
 
     use super::*;
     use crate::checkpoint::manifest::Moment;
-    use crate::checkpoint::{Restored, Saved};
+    use crate::checkpoint::{RestoreRecord, SaveRecord};
 
     fn ledger(rows: &[(u64, u64, u64, u64)]) -> Ledger {
         let mut ledger = Ledger::default();
         for (epoch, rank, samples, nanos) in rows {
-            let mut row = Row { samples_delivered: *samples, wait_ns: Nanos(*nanos), ..Row::default() };
+            let mut row =
+                RankRow { samples_delivered: *samples, wait_ns: Nanos(*nanos), ..RankRow::default() };
             row.lateness_ns_max = Nanos(*nanos);
             row.last_batch_ns = Nanos(*samples);
             row.digest.insert_run(*samples, 1);
@@ -544,11 +548,13 @@ mod tests {
             ledger.add(*epoch, if samples % 2 == 0 { Phase::Train } else { Phase::Eval }, *rank, row);
         }
         if let Some((epoch, _, samples, nanos)) = rows.first() {
-            let part = Part { samples: *samples, digest: Digest::of_run(*nanos, 1) };
+            let part = SampleDigest { samples: *samples, digest: Digest::of_run(*nanos, 1) };
             let parts = vec![part; (*samples % 3) as usize];
-            let checked = Checked { fetches: *samples, unknown: 1, bytes: *nanos, ..Checked::default() };
+            let checked =
+                CheckedFetches { fetches: *samples, unknown: 1, bytes: *nanos, ..CheckedFetches::default() };
             let mut errors = Errors::default();
-            let example = Example { rank: 0, step: *nanos, file: "f".into(), offset: 0, message: "m".into() };
+            let example =
+                ErrorExample { rank: 0, step: *nanos, file: "f".into(), offset: 0, message: "m".into() };
             errors.add(["eio", "short"][(*samples % 2) as usize].to_owned(), example);
             let mut node = NodeRow {
                 device_read_bytes: *nanos,
@@ -560,7 +566,7 @@ mod tests {
             };
             node.cache.counted.add(*samples, *nanos);
             node.cache.needed_bytes = *samples;
-            node.cache.storage = Amount::new((samples % 5 > 0).then_some(*nanos));
+            node.cache.storage = ReportedBytes::new((samples % 5 > 0).then_some(*nanos));
             node.cache.storage_is_least = samples % 7 == 0;
             node.cache.untold.extend((samples % 3 == 0).then(|| format!("reason {nanos}")));
             ledger.add_node(*epoch, Phase::Train, 0, node);
@@ -572,7 +578,7 @@ mod tests {
                 harness_seconds_per_step: 0.0,
                 cpu_headroom: 0.5,
             });
-            ledger.add_fault(Fault {
+            ledger.add_fault(RunFault {
                 epoch: *epoch,
                 phase: Phase::Train,
                 message: format!("fault {samples}"),
@@ -581,10 +587,15 @@ mod tests {
             ledger.conditions.request("o_direct", &(samples % 2 == 0).to_string());
             ledger.conditions.observe("o_direct", &(nanos % 2 == 0).to_string());
             let moment = Moment { epoch: *epoch, step: *samples };
-            ledger.checkpoints.saves.push(Saved::new(moment, Nanos(*nanos)));
-            ledger.checkpoints.restores.push(Restored::new(moment, Nanos(*nanos)));
+            ledger.checkpoints.saves.push(SaveRecord::new(moment, Nanos(*nanos)));
+            ledger.checkpoints.restores.push(RestoreRecord::new(moment, Nanos(*nanos)));
             ledger.checkpoints.steps_apart.add(Nanos(*nanos));
-            let host = HostSeen { readings: 1, ticks: *nanos, stolen_ticks: *samples, ..HostSeen::default() };
+            let host = ObservedHost {
+                readings: 1,
+                ticks: *nanos,
+                stolen_ticks: *samples,
+                ..ObservedHost::default()
+            };
             ledger.conditions.hosts.insert(format!("host {}", nanos % 2), host);
             let [start, end] = [samples, nanos].map(|number| format!("2026-01-01T00:00:{number:04}"));
             ledger.times = RunTimes { start, end, wall: Nanos(*nanos), cpu: Nanos(*samples) };
@@ -625,7 +636,7 @@ mod tests {
     #[test]
     fn ledgers_of_earlier_versions_are_read() {
         let mut ledger = Ledger::default();
-        ledger.add(1, Phase::Train, 0, Row { steps: 3, ..Row::default() });
+        ledger.add(1, Phase::Train, 0, RankRow { steps: 3, ..RankRow::default() });
         ledger.add_node(1, Phase::Train, 0, NodeRow { in_flight_bound: 8, ..NodeRow::default() });
         let text = serde_json::to_string(&ledger).unwrap();
         let earlier = text.replace("in_flight_bound", "most_in_flight").replace("\"last_batch_ns\":0,", "");
@@ -639,6 +650,6 @@ mod tests {
         assert_eq!(ledger.epochs(Phase::Train), [1, 2]);
         assert_eq!(ledger.total(1, Phase::Train).samples_delivered, 32);
         assert_eq!(ledger.rows(1, Phase::Train).map(|(rank, _)| rank).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!(ledger.total(3, Phase::Train), Row::default());
+        assert_eq!(ledger.total(3, Phase::Train), RankRow::default());
     }
 }

@@ -186,10 +186,10 @@ impl DataSetManifest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{self, Source};
+    use crate::spec::{self, WorkloadSource};
 
     fn manifest(text: &str) -> DataSetManifest {
-        let spec = spec::read(Source { name: "x", text }, &[]).unwrap().spec;
+        let spec = spec::read(WorkloadSource { name: "x", text }, &[]).unwrap().spec;
         let data = Data::resolve(&spec, None).unwrap();
         DataSetManifest::of(&spec, &data, "1")
     }

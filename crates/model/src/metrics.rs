@@ -12,7 +12,7 @@ pub use clock::difference as clock_difference;
 
 use crate::digest::Digest;
 use crate::histogram::Quantiles;
-use crate::ledger::{CacheFigures, Ledger, Phase, Row};
+use crate::ledger::{CacheFigures, Ledger, Phase, RankRow};
 use crate::statistics;
 
 /// Mean and population standard deviation.
@@ -149,12 +149,12 @@ impl Rates {
     }
 }
 
-fn per_rank(ledger: &Ledger, epoch: u64, phase: Phase, figure: impl Fn(&Row) -> Option<f64>) -> Vec<f64> {
+fn per_rank(ledger: &Ledger, epoch: u64, phase: Phase, figure: impl Fn(&RankRow) -> Option<f64>) -> Vec<f64> {
     ledger.rows(epoch, phase).filter_map(|(_, row)| figure(row)).collect()
 }
 
 /// AU of one rank: compute time of the steps in the window over the time of the window.
-fn au_percent(row: &Row) -> Option<f64> {
+fn au_percent(row: &RankRow) -> Option<f64> {
     let window = row.window;
     (window.steps > 0 && window.time_ns.0 > 0)
         .then(|| 100.0 * window.compute_ns.0 as f64 / window.time_ns.0 as f64)
@@ -162,7 +162,7 @@ fn au_percent(row: &Row) -> Option<f64> {
 
 /// Samples over time. Training counts the metric window; evaluation counts every step, as in DLIO. If samples failed,
 /// batches in the window count with the average number of samples.
-fn samples_per_second(row: &Row, phase: Phase) -> Option<f64> {
+fn samples_per_second(row: &RankRow, phase: Phase) -> Option<f64> {
     let batch = row.samples_planned.checked_div(row.steps_planned)?;
     let (steps, time) = match phase {
         Phase::Train => (row.window.steps, row.window.time_ns),
@@ -221,7 +221,7 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Window;
+    use crate::ledger::MetricWindow;
     use crate::units::Nanos;
 
     #[test]
@@ -232,18 +232,18 @@ mod tests {
 
     #[test]
     fn a_window_without_steps_or_time_has_no_figures() {
-        let row = |steps, compute, time| Row {
+        let row = |steps, compute, time| RankRow {
             steps_planned: 10,
             samples_planned: 240,
-            window: Window { steps, compute_ns: Nanos(compute), time_ns: Nanos(time) },
-            ..Row::default()
+            window: MetricWindow { steps, compute_ns: Nanos(compute), time_ns: Nanos(time) },
+            ..RankRow::default()
         };
         assert_eq!(au_percent(&row(0, 0, 10)), None);
         assert_eq!(au_percent(&row(5, 5, 0)), None);
         assert_eq!(au_percent(&row(5, 5, 10)), Some(50.0));
         assert_eq!(samples_per_second(&row(5, 0, 1_000_000_000), Phase::Train), Some(120.0));
         assert_eq!(samples_per_second(&row(0, 0, 1_000_000_000), Phase::Train), None);
-        let eval = Row { steps: 10, wait_ns: Nanos(2_000_000_000), ..row(5, 0, 1_000_000_000) };
+        let eval = RankRow { steps: 10, wait_ns: Nanos(2_000_000_000), ..row(5, 0, 1_000_000_000) };
         assert_eq!(samples_per_second(&eval, Phase::Eval), Some(120.0), "evaluation excludes nothing");
     }
 }

@@ -35,7 +35,7 @@ impl AddAssign for Interval {
 
 /// The intervals of a phase. An unused timeline allocates no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "WrittenTimeline")]
 pub struct Timeline {
     /// How often the shortest interval was doubled: only as often as the latest event requires.
     doublings: u32,
@@ -146,7 +146,7 @@ impl AddAssign for Timeline {
 
 /// The serialized form of a timeline: one list per quantity, ready to plot.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct WrittenTimeline {
     interval_ns: Nanos,
     bytes: Vec<u64>,
     samples: Vec<u64>,
@@ -155,7 +155,7 @@ struct Written {
 
 /// Why a serialized timeline is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-enum Damage {
+enum TimelineError {
     #[error("a timeline's interval of {} ns is not 10 ms times a power of two", .0.0)]
     Interval(Nanos),
     #[error("a timeline has at most {MOST} intervals, and equally many values of each quantity")]
@@ -165,7 +165,7 @@ enum Damage {
 impl Serialize for Timeline {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let intervals = self.intervals.iter();
-        Written {
+        WrittenTimeline {
             interval_ns: self.interval(),
             bytes: intervals.clone().map(|interval| interval.bytes).collect(),
             samples: intervals.clone().map(|interval| interval.samples).collect(),
@@ -175,16 +175,16 @@ impl Serialize for Timeline {
     }
 }
 
-impl TryFrom<Written> for Timeline {
-    type Error = Damage;
+impl TryFrom<WrittenTimeline> for Timeline {
+    type Error = TimelineError;
 
-    fn try_from(written: Written) -> Result<Timeline, Damage> {
+    fn try_from(written: WrittenTimeline) -> Result<Timeline, TimelineError> {
         let doublings =
             (0..=MOST_DOUBLINGS).find(|doublings| SHORTEST.0 << doublings == written.interval_ns.0);
-        let doublings = doublings.ok_or(Damage::Interval(written.interval_ns))?;
+        let doublings = doublings.ok_or(TimelineError::Interval(written.interval_ns))?;
         let count = written.bytes.len();
         if count > MOST || written.samples.len() != count || written.wait_ns.len() != count {
-            return Err(Damage::Lengths);
+            return Err(TimelineError::Lengths);
         }
         let quantities = written.bytes.into_iter().zip(written.samples).zip(written.wait_ns);
         let intervals =

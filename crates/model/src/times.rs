@@ -9,18 +9,18 @@ use crate::spec::Time;
 use crate::units::Nanos;
 
 /// The random words of one draw.
-struct Stream {
+struct RandomStream {
     state: u64,
 }
 
-impl Stream {
+impl RandomStream {
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         scramble(self.state)
     }
 }
 
-impl TryRng for Stream {
+impl TryRng for RandomStream {
     type Error = Infallible;
 
     fn try_next_u32(&mut self) -> Result<u32, Infallible> {
@@ -44,7 +44,7 @@ pub fn draw(time: &Time, seed: u64, epoch: u64, rank: u64, step: u64) -> Nanos {
     if let Time::Constant(seconds) = time {
         return Nanos::from_seconds(*seconds);
     }
-    let mut stream = Stream { state: mix(mix(mix(seed, epoch), rank), step) };
+    let mut stream = RandomStream { state: mix(mix(mix(seed, epoch), rank), step) };
     // The spec validates the parameters, so a distribution that cannot be built does not occur; it would fall back to
     // its mean.
     let seconds = match *time {

@@ -20,7 +20,7 @@ pub use rules::WINDOW_LONG_ENOUGH;
 use crate::checkpoint::CheckpointPlan;
 use crate::ledger::{Ledger, Phase};
 use crate::plan::{PhasePlan, Plan, TrainingPlan};
-use rules::{Found, RULES, Rule};
+use rules::{RULES, Rule, RuleResult};
 
 /// The status of the run as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl std::fmt::Display for Status {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum RuleOutcome {
     Pass,
     /// The rule holds, with a remark: the report shows it, but it does not affect the status.
     Note,
@@ -61,7 +61,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     pub rule: String,
-    pub outcome: Outcome,
+    pub outcome: RuleOutcome,
     pub threshold: String,
     pub evidence: String,
     /// What to do about it; empty if the rule holds.
@@ -85,15 +85,15 @@ impl Verdict {
 
     /// The names of the rules that are broken.
     pub fn broken(&self) -> impl Iterator<Item = &str> {
-        self.with(Outcome::Fail)
+        self.with(RuleOutcome::Fail)
     }
 
     /// The names of the rules that could not be checked.
     pub fn unchecked(&self) -> impl Iterator<Item = &str> {
-        self.with(Outcome::NotCheckable)
+        self.with(RuleOutcome::NotCheckable)
     }
 
-    fn with(&self, outcome: Outcome) -> impl Iterator<Item = &str> {
+    fn with(&self, outcome: RuleOutcome) -> impl Iterator<Item = &str> {
         let rules = self.rules.iter().filter(move |finding| finding.outcome == outcome);
         rules.map(|finding| finding.rule.as_str())
     }
@@ -161,11 +161,11 @@ fn conclude(rules: Vec<Finding>) -> Verdict {
     let outcome_of =
         |name: &str| rules.iter().find(|finding| finding.rule == name).map(|finding| finding.outcome);
     let any = |outcome| rules.iter().any(|finding| finding.outcome == outcome);
-    let status = if outcome_of("complete") == Some(Outcome::Fail) {
+    let status = if outcome_of("complete") == Some(RuleOutcome::Fail) {
         Status::Incomplete
-    } else if any(Outcome::Fail) {
+    } else if any(RuleOutcome::Fail) {
         Status::Invalid
-    } else if any(Outcome::NotCheckable) {
+    } else if any(RuleOutcome::NotCheckable) {
         Status::Unverified
     } else {
         Status::Valid
@@ -174,11 +174,11 @@ fn conclude(rules: Vec<Finding>) -> Verdict {
 }
 
 fn finding(rule: &Rule, case: &Case<'_>) -> Finding {
-    let Found { outcome, evidence, remedy } = rule.check.apply(case);
+    let RuleResult { outcome, evidence, remedy } = rule.check.apply(case);
     let remedy = match outcome {
-        Outcome::Pass => "",
-        Outcome::Note | Outcome::Fail => remedy.unwrap_or(rule.remedy),
-        Outcome::NotCheckable => remedy.unwrap_or(rule.unchecked),
+        RuleOutcome::Pass => "",
+        RuleOutcome::Note | RuleOutcome::Fail => remedy.unwrap_or(rule.remedy),
+        RuleOutcome::NotCheckable => remedy.unwrap_or(rule.unchecked),
     };
     Finding {
         rule: rule.name.to_owned(),

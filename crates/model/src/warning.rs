@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A key as the user spelled it, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyPlace {
+pub struct KeyOrigin {
     pub key: String,
     /// `file:line:column` or the `--set` argument.
     pub place: String,
@@ -18,11 +18,11 @@ pub struct KeyPlace {
 #[non_exhaustive]
 pub enum Warning {
     /// These keys are valid but have no effect in this run, all for the same reason.
-    NoEffect { keys: Vec<KeyPlace>, why: String },
+    NoEffect { keys: Vec<KeyOrigin>, why: String },
     /// DLIO ignores this spelling; feedline accepts it as the intended key.
-    OtherSpelling { at: KeyPlace, key: String },
+    OtherSpelling { at: KeyOrigin, key: String },
     /// `read_threads: 0` requests reading inside the training process.
-    NoReaders { at: KeyPlace },
+    NoReaders { at: KeyOrigin },
 }
 
 impl Warning {
@@ -51,7 +51,7 @@ impl fmt::Display for Warning {
     }
 }
 
-fn no_effect(f: &mut fmt::Formatter<'_>, keys: &[KeyPlace], why: &str) -> fmt::Result {
+fn no_effect(f: &mut fmt::Formatter<'_>, keys: &[KeyOrigin], why: &str) -> fmt::Result {
     if let [only] = keys {
         return write!(f, "'{}' at {} has no effect: {why}", only.key, only.place);
     }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_warning_names_key_place_and_reason() {
-        let at = |key: &str| KeyPlace { key: key.into(), place: "a.yaml:1:2".into() };
+        let at = |key: &str| KeyOrigin { key: key.into(), place: "a.yaml:1:2".into() };
         let one = Warning::NoEffect { keys: vec![at("reader.pin_memory")], why: "no device".into() };
         assert_eq!(one.to_string(), "'reader.pin_memory' at a.yaml:1:2 has no effect: no device");
         assert_eq!(one.remedy(), "remove it");

@@ -8,9 +8,9 @@ use model::checkpoint::Scale;
 use model::location::Location;
 use model::plan::{self, Plan};
 use model::secret;
-use model::spec::{self, Override, Source, Spec};
+use model::spec::{self, Override, Spec, WorkloadSource};
 use model::units::{Bytes, Nanos};
-use model::warning::{KeyPlace, Warning};
+use model::warning::{KeyOrigin, Warning};
 
 use crate::error::Error;
 use crate::folder::local;
@@ -91,8 +91,9 @@ impl Ask {
 
     /// Reads the workload and applies the changes.
     pub fn read(self) -> Result<Asked, Error> {
-        let source = Source { name: &self.workload.source, text: &self.workload.text };
-        let spec::Read { spec, warnings, origins, unhonoured } = spec::read(source, &self.overrides)?;
+        let source = WorkloadSource { name: &self.workload.source, text: &self.workload.text };
+        let spec::ParsedWorkload { spec, warnings, origins, unhonoured } =
+            spec::read(source, &self.overrides)?;
         Ok(Asked { ask: self, spec, warnings, origins, unhonoured })
     }
 }
@@ -159,7 +160,7 @@ impl Asked {
     /// Warns about a key, if it was given.
     pub(crate) fn warn_of(&mut self, key: &str, why: &str) {
         let Some(place) = self.origins.get(key) else { return };
-        let keys = vec![KeyPlace { key: key.to_owned(), place: place.clone() }];
+        let keys = vec![KeyOrigin { key: key.to_owned(), place: place.clone() }];
         let warning = Warning::NoEffect { keys, why: why.to_owned() };
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);

@@ -1,6 +1,6 @@
 //! The format and the backend that flags and workload select, and whether they match.
 
-use format::{Format, FormatKind, Options};
+use format::{Format, FormatKind, FormatOptions};
 use model::spec::{Preprocess, Spec, StorageType};
 use store::{Mode, Selection};
 
@@ -14,7 +14,7 @@ pub fn format_of(spec: &Spec) -> Result<Box<dyn Format>, Error> {
     let name = &spec.dataset.format;
     let unsupported = || Error::UnsupportedFormat { name: name.clone(), known: format::names() };
     let kind = FormatKind::named(name).ok_or_else(unsupported)?;
-    Ok(kind.build(&Options::of(spec))?)
+    Ok(kind.build(&FormatOptions::of(spec))?)
 }
 
 /// How a workload requests access to its files.

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::folder::{check_folder, quoted};
 use crate::listing;
 use crate::members::{agree, patience};
-use crate::settle::{Settled, Trainer};
+use crate::settle::{Settled, TrainingRun};
 
 impl Settled<'_> {
     /// Checks that the hosts of all members can execute the settled plan or a variant of it.
@@ -45,7 +45,7 @@ impl Settled<'_> {
     }
 }
 
-impl Trainer<'_> {
+impl TrainingRun<'_> {
     fn check_folder_and_store(&self) -> Result<(), Error> {
         check_folder(self.reading.folder()?, "data folder")?;
         if !self.holds_files() {

@@ -1,9 +1,9 @@
 //! Saves and restores checkpoints, on their own and during training.
 
-use engine::checkpoint::{self, Setup};
+use engine::checkpoint::{self, CheckpointSetup};
 use engine::meter::{Clock, Monotonic};
 use engine::world::entropy;
-use engine::{Events, Rig, Stop, World};
+use engine::{Events, Stop, TrainingSetup, World};
 use model::checkpoint::{CheckpointPlan, Schedule};
 use model::ledger::Ledger;
 use model::order::mix;
@@ -11,13 +11,13 @@ use model::spec::SaveMode;
 use model::units::Nanos;
 
 use crate::error::Error;
-use crate::observe::{Goal, Observer, Unit, observed};
-use crate::settle::Trainer;
+use crate::observe::{Activity, ActivityUnit, Observer, observed};
+use crate::settle::TrainingRun;
 use crate::tiers::{OpenTiers, Tiers};
 
 /// The checkpoints of a run, and where they go.
 #[derive(Clone, Copy)]
-pub(crate) struct Saving<'a> {
+pub(crate) struct RunCheckpoints<'a> {
     pub(crate) plan: &'a CheckpointPlan,
     pub(crate) model: &'a str,
     pub(crate) tiers: &'a Tiers,
@@ -26,11 +26,11 @@ pub(crate) struct Saving<'a> {
     pub(crate) observer: &'a dyn Observer,
 }
 
-impl Saving<'_> {
+impl RunCheckpoints<'_> {
     /// Saves and restores without training; returns the time that it took, too.
     pub(crate) fn alone(&self, world: &dyn World, stop: &Stop) -> Result<(Ledger, Nanos), Error> {
         let (open, clock) = (self.tiers.open(None)?, Monotonic::new());
-        let goal = Goal { what: "checkpoints", unit: Unit::Files, total: files(self.plan) };
+        let goal = Activity { what: "checkpoints", unit: ActivityUnit::Files, total: files(self.plan) };
         let (ledger, span) = observed(self.observer, goal, |events| {
             Ok::<Ledger, Error>(checkpoint::alone(self.setup(&open, world, &clock, stop, events)?)?)
         });
@@ -38,11 +38,11 @@ impl Saving<'_> {
     }
 
     /// Trains and saves checkpoints meanwhile.
-    pub(crate) fn beside(&self, trainer: &Trainer<'_>, rig: &Rig<'_>) -> Result<Ledger, Error> {
+    pub(crate) fn beside(&self, trainer: &TrainingRun<'_>, rig: &TrainingSetup<'_>) -> Result<Ledger, Error> {
         let open = self.tiers.open(Some((&trainer.selection.text(), rig.store)))?;
         let setup = self.setup(&open, rig.world, rig.clock, rig.stop, rig.events)?;
         let (trained, saves) = checkpoint::keep(setup, |checkpointer| {
-            engine::train(&Rig { checkpoints: Some(checkpointer), ..*rig })
+            engine::train(&TrainingSetup { checkpoints: Some(checkpointer), ..*rig })
         })?;
         let mut ledger = trained.map_err(Error::Cache)?;
         ledger.checkpoints.saves = saves;
@@ -58,9 +58,9 @@ impl Saving<'_> {
         clock: &'s dyn Clock,
         stop: &'s Stop,
         events: &'s Events,
-    ) -> Result<Setup<'s>, Error> {
+    ) -> Result<CheckpointSetup<'s>, Error> {
         let ranks = world.ranks();
-        Ok(Setup {
+        Ok(CheckpointSetup {
             plan: self.plan,
             model: self.model,
             seed: mix(self.seed, entropy(world, stop).map_err(Error::Member)?),

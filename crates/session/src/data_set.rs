@@ -16,7 +16,7 @@ use crate::backend::{check_storage, format_of};
 use crate::error::Error;
 use crate::folder::{check_folder, make_folder};
 use crate::listing::listing_threads;
-use crate::observe::{Goal, Observer, Unit, observed};
+use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, resolve};
 
 /// How to write a data set.
@@ -49,7 +49,7 @@ impl DataSetTask {
         let format = check(asked)?;
         let data = Data::resolve(&asked.spec, Some(&Arithmetic(&*format)))?;
         let stop = &stop.with_patience(asked.stall_timeout());
-        let writing = Writing { spec: &asked.spec, data: &data, format: &*format, observer, stop };
+        let writing = DataSetWriter { spec: &asked.spec, data: &data, format: &*format, observer, stop };
         writing.run(self, &asked.data_folder()?)
     }
 }
@@ -80,7 +80,7 @@ impl<'a> Settled<'a> {
             return Ok(self);
         }
         let (spec, stop) = (&self.asked.spec, &stop.with_patience(self.asked.stall_timeout()));
-        let writing = Writing { spec, data: &plan.data, format: &*reading.format, observer, stop };
+        let writing = DataSetWriter { spec, data: &plan.data, format: &*reading.format, observer, stop };
         let writers = default_writers(spec, self.host);
         let task = DataSetTask { keep_seed: true, verify: false, writers, overwrite: false };
         writing.run(&task, reading.folder()?)?;
@@ -95,7 +95,7 @@ impl<'a> Settled<'a> {
 }
 
 /// A data set that is being written.
-struct Writing<'a> {
+struct DataSetWriter<'a> {
     spec: &'a Spec,
     data: &'a Data,
     format: &'a dyn Format,
@@ -103,7 +103,7 @@ struct Writing<'a> {
     stop: &'a Stop,
 }
 
-impl Writing<'_> {
+impl DataSetWriter<'_> {
     /// An error if the disk is too small.
     fn run(&self, task: &DataSetTask, folder: &Path) -> Result<(Generated, Nanos), Error> {
         check_folder(folder, "data folder")?;
@@ -121,8 +121,8 @@ impl Writing<'_> {
     fn list(&self, folder: &Path) -> Result<(), Error> {
         let suffix = format!(".{}", self.format.suffix()).into_bytes();
         let (threads, suffixes) = (listing_threads(), vec![suffix]);
-        let options = catalog::Options { threads, suffixes, ..catalog::Options::default() };
-        let goal = Goal { what: "listing", unit: Unit::Files, total: 0 };
+        let options = catalog::ListOptions { threads, suffixes, ..catalog::ListOptions::default() };
+        let goal = Activity { what: "listing", unit: ActivityUnit::Files, total: 0 };
         let (outcome, _) =
             observed(self.observer, goal, |events| catalog::scan(folder, &options, self.stop, events));
         outcome.map(drop).map_err(Error::Listing)
@@ -131,7 +131,8 @@ impl Writing<'_> {
     fn write(&self, task: &DataSetTask, store: &dyn Store) -> Result<(Generated, Nanos), Error> {
         let DataSetTask { keep_seed, verify, writers, overwrite } = *task;
         let (what, passes) = if verify { ("generating and verifying", 2) } else { ("generating", 1) };
-        let goal = Goal { what, unit: Unit::Files, total: self.data.files().saturating_mul(passes) };
+        let goal =
+            Activity { what, unit: ActivityUnit::Files, total: self.data.files().saturating_mul(passes) };
         let data = self.data.computed().ok_or(Error::FilesExist)?;
         let (outcome, span) = observed(self.observer, goal, |events| {
             engine::generate::generate(&Generation {

@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 
-use engine::Refused;
+use engine::CacheError;
 use engine::catalog::ScanError;
 use engine::checkpoint::CheckpointError;
 use engine::generate::GenerateError;
-use engine::host::Room;
-use engine::world::{Cause, Ended};
+use engine::host::AvailableMemory;
+use engine::world::{Cause, EarlyEnd};
 use format::FormatError;
 use model::catalog::CatalogError;
 use model::checkpoint::Scale;
@@ -120,23 +120,23 @@ pub enum Error {
             "; the largest part is {} for {}: lower {}", Bytes(term.bytes), term.what, term.lower
         ))
     )]
-    TooLittleMemory { needed: u64, room: Room, largest: Option<MemoryTerm> },
+    TooLittleMemory { needed: u64, room: AvailableMemory, largest: Option<MemoryTerm> },
     #[error(
         "the run needs {}, but only {room}; lower checkpoint.pool_size, checkpoint.files_in_flight or \
          checkpoint.chunk_size", Bytes(*needed)
     )]
-    TooLittleMemoryToSave { needed: u64, room: Room },
+    TooLittleMemoryToSave { needed: u64, room: AvailableMemory },
     #[error(
         "the page cache cannot be made warm: the run and the files of an epoch need {}, but only {room}; read \
          fewer files, or use --cache cold", Bytes(*needed)
     )]
-    TooLittleMemoryToWarm { needed: u64, room: Room },
+    TooLittleMemoryToWarm { needed: u64, room: AvailableMemory },
     #[error(
         "the data set needs {}, but only {} are free at {}", Bytes(*needed), Bytes(*free), folder.display()
     )]
     DiskTooSmall { needed: u64, free: u64, folder: PathBuf },
     #[error(transparent)]
-    Cache(Refused),
+    Cache(CacheError),
     #[error("{key}: {cause}; checkpoints can be written to {}", BACKENDS.for_checkpoints())]
     UnknownTier { key: &'static str, cause: StoreError },
     #[error(
@@ -183,7 +183,7 @@ pub enum Error {
     #[error("the runs are too short to measure; raise --steps")]
     TooShortToMeasure,
     #[error("the run was not started: {0}")]
-    Member(Ended),
+    Member(EarlyEnd),
     #[error("interrupted")]
     Interrupted,
     #[error("interrupted in the {0}")]
@@ -240,10 +240,10 @@ impl Error {
             | Error::NoRoomForCheckpoints { .. }
             | Error::CheckpointFolder(_)
             | Error::Manifest(_) => ErrorKind::Refused,
-            Error::Cache(Refused::Stuck(_)) | Error::Checkpoint(CheckpointError::Interrupted) => {
+            Error::Cache(CacheError::Stuck(_)) | Error::Checkpoint(CheckpointError::Interrupted) => {
                 ErrorKind::Incomplete
             }
-            Error::Member(Ended { cause: Cause::Stopped, .. }) => ErrorKind::Incomplete,
+            Error::Member(EarlyEnd { cause: Cause::Stopped, .. }) => ErrorKind::Incomplete,
             Error::Cache(_) | Error::Checkpoint(_) | Error::Member(_) => ErrorKind::Refused,
             Error::Listing(_)
             | Error::Stopped { .. }

@@ -44,6 +44,6 @@ pub use data_set::{DataSetTask, default_writers};
 pub use error::{Error, ErrorKind};
 pub use folder::{check_folder, local, make_folder, quoted};
 pub use listing::listing_threads;
-pub use observe::{Goal, Observer, Silent, Unit, observed};
-pub use run::{Measured, Task, calibrate, fault, measure, run};
+pub use observe::{Activity, ActivityUnit, Observer, SilentObserver, observed};
+pub use run::{MeasuredRun, RunTask, calibrate, fault, measure, run};
 pub use settle::{Settled, settle};

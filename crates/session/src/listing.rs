@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use engine::Stop;
-use engine::catalog::{Opened, find};
+use engine::catalog::{OpenCatalog, find};
 use model::files::FileList;
 use model::names::Name;
 use model::plan::{Listed, ListedSplit};
@@ -21,18 +21,18 @@ pub fn listing_threads() -> usize {
 }
 
 /// Opens the catalog that the workload names, or the one next to the data. `beside` says whether to look there.
-pub(crate) fn open(asked: &Asked, folder: &Path, beside: bool) -> Result<Option<Opened>, Error> {
+pub(crate) fn open(asked: &Asked, folder: &Path, beside: bool) -> Result<Option<OpenCatalog>, Error> {
     let path = match asked.spec.dataset.catalog.as_deref() {
         Some(OFF) => None,
         Some(path) => Some(path.into()),
         None => find(folder).filter(|_| beside),
     };
-    path.map(|path| Opened::open(&path, folder)).transpose().map_err(Error::Catalog)
+    path.map(|path| OpenCatalog::open(&path, folder)).transpose().map_err(Error::Catalog)
 }
 
 /// The part of a catalog that is read. Files below `train` and `valid` are the two splits; without these folders all
 /// files are for training.
-pub(crate) fn splits(asked: &Asked, opened: &Opened) -> Result<Listed, Error> {
+pub(crate) fn splits(asked: &Asked, opened: &OpenCatalog) -> Result<Listed, Error> {
     let set = &asked.spec.dataset;
     let (train, valid) = (opened.below("train"), opened.below("valid"));
     let train = if train.is_empty() { 0..opened.files() } else { train };
@@ -54,7 +54,7 @@ pub(crate) fn splits(asked: &Asked, opened: &Opened) -> Result<Listed, Error> {
 }
 
 /// The total size of a range of files: whole folders by their sums, the last folder file by file.
-fn bytes_of(opened: &Opened, first: u64, files: u64) -> Result<u64, Error> {
+fn bytes_of(opened: &OpenCatalog, first: u64, files: u64) -> Result<u64, Error> {
     let end = first + files;
     let mut bytes = 0;
     let mut name = Name::default();
@@ -72,7 +72,7 @@ fn bytes_of(opened: &Opened, first: u64, files: u64) -> Result<u64, Error> {
 }
 
 /// Checks that the folders of a catalog have not changed.
-pub(crate) fn check_unchanged(opened: &Opened) -> Result<(), Error> {
+pub(crate) fn check_unchanged(opened: &OpenCatalog) -> Result<(), Error> {
     let changes = opened.changes(listing_threads(), &Stop::default()).map_err(Error::Catalog)?;
     if changes.is_empty() {
         return Ok(());
@@ -88,12 +88,12 @@ pub(crate) fn check_unchanged(opened: &Opened) -> Result<(), Error> {
 
 /// The files of one split of a catalog.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slice<'a> {
-    pub opened: &'a Opened,
+pub(crate) struct CatalogSplit<'a> {
+    pub opened: &'a OpenCatalog,
     pub first: u64,
 }
 
-impl FileList for Slice<'_> {
+impl FileList for CatalogSplit<'_> {
     fn entry(&self, index: u64, name: &mut Name) -> Result<u64, String> {
         let lookup = self.opened.entry(self.first + index, name);
         lookup.map_err(|error| format!("{}: {error}", self.opened.path().display()))

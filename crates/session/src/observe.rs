@@ -8,36 +8,36 @@ use store::Now;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum ActivityUnit {
     /// Samples that accelerators train with, whose utilization is shown, too.
     Samples,
     Files,
 }
 
-impl Unit {
+impl ActivityUnit {
     pub fn name(self) -> &'static str {
         match self {
-            Unit::Samples => "samples",
-            Unit::Files => "files",
+            ActivityUnit::Samples => "samples",
+            ActivityUnit::Files => "files",
         }
     }
 }
 
 /// The size of an activity.
 #[derive(Clone, Copy, Debug)]
-pub struct Goal {
+pub struct Activity {
     pub what: &'static str,
-    pub unit: Unit,
+    pub unit: ActivityUnit,
     /// 0 if unknown: then there is no percentage and no remaining time.
     pub total: u64,
 }
 
-impl Goal {
+impl Activity {
     /// How many of the total are done, and their bytes.
     pub fn done(&self, progress: &Progress) -> (u64, u64) {
         match self.unit {
-            Unit::Samples => (progress.samples, progress.bytes),
-            Unit::Files => (progress.files, progress.file_bytes),
+            ActivityUnit::Samples => (progress.samples, progress.bytes),
+            ActivityUnit::Files => (progress.files, progress.file_bytes),
         }
     }
 }
@@ -45,21 +45,21 @@ impl Goal {
 /// A display of progress.
 pub trait Observer: Sync {
     /// Calls `work`, and meanwhile shows the events and counters that it writes.
-    fn during(&self, goal: &Goal, events: &Events, work: &mut dyn FnMut());
+    fn during(&self, goal: &Activity, events: &Events, work: &mut dyn FnMut());
 }
 
 /// Shows nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Silent;
+pub struct SilentObserver;
 
-impl Observer for Silent {
-    fn during(&self, _goal: &Goal, _events: &Events, work: &mut dyn FnMut()) {
+impl Observer for SilentObserver {
+    fn during(&self, _goal: &Activity, _events: &Events, work: &mut dyn FnMut()) {
         work();
     }
 }
 
 /// Does work while an observer shows it; returns the time that it took, too.
-pub fn observed<T>(observer: &dyn Observer, goal: Goal, work: impl FnOnce(&Events) -> T) -> (T, Nanos) {
+pub fn observed<T>(observer: &dyn Observer, goal: Activity, work: impl FnOnce(&Events) -> T) -> (T, Nanos) {
     let (events, mut work, mut done) = (Events::default(), Some(work), None);
     let mut once = || {
         if let Some(work) = work.take() {

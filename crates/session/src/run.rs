@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use engine::generate::read_manifest;
 use engine::host::{self, HostCounts};
 use engine::meter::{self, Monotonic};
-use engine::{Rig, Stop, Truth, World};
+use engine::{Stop, TrainingSetup, Truth, World};
 use format::{Arithmetic, Content};
 use model::ledger::{Calibration, Conditions, Ledger, RunTimes};
 use model::plan::{Data, Plan};
@@ -16,15 +16,15 @@ use model::verdict::{Case, Verdict, judge};
 use store::page_cache::PageCache;
 use store::{Mode, Posix, Store};
 
-use crate::checkpoint::Saving;
+use crate::checkpoint::RunCheckpoints;
 use crate::error::Error;
-use crate::observe::{Goal, Observer, Unit, observed};
-use crate::settle::{Settled, Trainer};
+use crate::observe::{Activity, ActivityUnit, Observer, observed};
+use crate::settle::{Settled, TrainingRun};
 
 /// The inputs of a run.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a bundle of references to ports")]
-pub struct Task<'a> {
+pub struct RunTask<'a> {
     /// The settled plan, or a variant of it.
     pub plan: &'a Plan,
     /// Whether to measure feedline's own ceiling first.
@@ -35,10 +35,10 @@ pub struct Task<'a> {
 }
 
 /// Runs a plan and returns the ledger, even of an incomplete run. An error says why there is no ledger.
-pub fn run(settled: &Settled<'_>, task: &Task<'_>) -> Result<Ledger, Error> {
+pub fn run(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<Ledger, Error> {
     let calibration = task.calibrate.then(|| calibrate(settled, task.plan, task.stop)).flatten();
     let stop = &task.stop.with_patience(settled.asked.stall_timeout());
-    let task = Task { stop, ..*task };
+    let task = RunTask { stop, ..*task };
     let (before, start, cpu_before) = (HostCounts::read(), meter::timestamp(), meter::cpu_seconds());
     let (mut ledger, wall) = match settled.trainer(task.plan) {
         Some(trainer) => trainer.run(&task)?,
@@ -57,12 +57,12 @@ pub fn run(settled: &Settled<'_>, task: &Task<'_>) -> Result<Ledger, Error> {
 
 /// The ledger of a run, and the verdict on it.
 #[derive(Debug)]
-pub struct Measured {
+pub struct MeasuredRun {
     pub ledger: Ledger,
     pub verdict: Verdict,
 }
 
-impl Measured {
+impl MeasuredRun {
     /// The rules of the verdict that failed.
     pub fn broken(&self) -> Vec<String> {
         self.verdict.broken().map(str::to_owned).collect()
@@ -70,10 +70,10 @@ impl Measured {
 }
 
 /// Runs a plan and judges what was seen.
-pub fn measure(settled: &Settled<'_>, task: &Task<'_>) -> Result<Measured, Error> {
+pub fn measure(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<MeasuredRun, Error> {
     let ledger = run(settled, task)?;
     let verdict = judge(&Case { plan: Some(task.plan), ledger: &ledger });
-    Ok(Measured { ledger, verdict })
+    Ok(MeasuredRun { ledger, verdict })
 }
 
 /// Feedline's own ceiling for a plan. `None` if the plan uses the null backend or does not train, or if the calibration
@@ -92,22 +92,22 @@ pub fn fault(ledger: &Ledger) -> Option<Error> {
 }
 
 /// A ledger, and how long the work took.
-type Seen = (Ledger, Nanos);
+type TimedLedger = (Ledger, Nanos);
 
-fn save(settled: &Settled<'_>, task: &Task<'_>) -> Result<Seen, Error> {
-    let Some(saving) = saving(settled, task) else { return Ok(Seen::default()) };
+fn save(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<TimedLedger, Error> {
+    let Some(saving) = saving(settled, task) else { return Ok(TimedLedger::default()) };
     saving.alone(task.world, task.stop)
 }
 
 /// The checkpoints of the task's plan.
-fn saving<'a>(settled: &'a Settled<'_>, task: &Task<'a>) -> Option<Saving<'a>> {
+fn saving<'a>(settled: &'a Settled<'_>, task: &RunTask<'a>) -> Option<RunCheckpoints<'a>> {
     let (tiers, plan) = settled.tiers.as_ref().zip(task.plan.checkpoint.as_ref())?;
     let (model, seed) = (task.plan.model.as_str(), settled.asked.spec.train.seed);
-    Some(Saving { plan, model, tiers, seed, observer: task.observer })
+    Some(RunCheckpoints { plan, model, tiers, seed, observer: task.observer })
 }
 
-impl Trainer<'_> {
-    fn run(&self, task: &Task<'_>) -> Result<Seen, Error> {
+impl TrainingRun<'_> {
+    fn run(&self, task: &RunTask<'_>) -> Result<TimedLedger, Error> {
         self.check_catalog()?;
         let store = self.selection.open(self.reading.folder()?).map_err(Error::DataFolder)?;
         let known = self.known_data()?;
@@ -119,15 +119,20 @@ impl Trainer<'_> {
         Ok((ledger, wall))
     }
 
-    fn train(&self, store: &dyn Store, truth: Option<Truth<'_>>, task: &Task<'_>) -> Result<Seen, Error> {
+    fn train(
+        &self,
+        store: &dyn Store,
+        truth: Option<Truth<'_>>,
+        task: &RunTask<'_>,
+    ) -> Result<TimedLedger, Error> {
         let pages =
             self.holds_files().then(|| PageCache::below(self.reading.folder()?).map_err(Error::Store));
         let (pages, clock) = (pages.transpose()?, Monotonic::new());
         let saving = saving(self.settled, task);
-        let goal = Goal { what: "training", unit: Unit::Samples, total: self.plan.samples() };
+        let goal = Activity { what: "training", unit: ActivityUnit::Samples, total: self.plan.samples() };
         let (trained, wall) = observed(task.observer, goal, |events| {
             self.with_files(|files| {
-                let rig = Rig {
+                let rig = TrainingSetup {
                     plan: self.plan,
                     world: task.world,
                     format: &*self.reading.format,

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use engine::catalog::Opened;
+use engine::catalog::OpenCatalog;
 use engine::host::Host;
-use engine::{Files, World};
+use engine::{SplitFiles, World};
 use format::{Arithmetic, Format};
 use model::location::Location;
 use model::plan::{Listed, Measure, Plan, Request, TrainingPlan};
@@ -14,7 +14,7 @@ use store::Selection;
 use crate::ask::{Asked, Generate};
 use crate::backend::{format_of, select};
 use crate::error::Error;
-use crate::listing::{self, Slice};
+use crate::listing::{self, CatalogSplit};
 use crate::members::{SharedFacts, patience};
 use crate::tiers::Tiers;
 
@@ -27,18 +27,18 @@ pub struct Settled<'a> {
     pub selection: Selection,
     pub host: &'a Host,
     pub(crate) facts: SharedFacts,
-    pub(crate) reading: Option<Reading>,
+    pub(crate) reading: Option<TrainingInput>,
     /// Where checkpoints go, if any are saved.
     pub(crate) tiers: Option<Tiers>,
 }
 
 /// What training reads.
-pub(crate) struct Reading {
+pub(crate) struct TrainingInput {
     pub(crate) format: Box<dyn Format>,
     /// The location of the data set.
     pub(crate) place: Location,
     /// The names and sizes of the files, if they are not computed.
-    pub(crate) catalog: Option<(Opened, Listed)>,
+    pub(crate) catalog: Option<(OpenCatalog, Listed)>,
     /// Whether to write missing files.
     pub(crate) generates: bool,
 }
@@ -89,11 +89,11 @@ pub(crate) fn resolve(
     Ok(Settled { asked, plan, selection, host, facts, reading, tiers })
 }
 
-fn read(asked: &Asked, selection: &Selection, generates: bool) -> Result<Reading, Error> {
+fn read(asked: &Asked, selection: &Selection, generates: bool) -> Result<TrainingInput, Error> {
     let (format, place) = (format_of(&asked.spec)?, asked.data_location());
     let opened = catalog(asked, &place, generates, selection)?;
     let listed = opened.as_ref().map(|opened| listing::splits(asked, opened)).transpose()?;
-    Ok(Reading { format, place, catalog: opened.zip(listed), generates })
+    Ok(TrainingInput { format, place, catalog: opened.zip(listed), generates })
 }
 
 /// The catalog of the files that the run reads, if any. Generated files have computed names.
@@ -102,7 +102,7 @@ fn catalog(
     place: &Location,
     generates: bool,
     store: &Selection,
-) -> Result<Option<Opened>, Error> {
+) -> Result<Option<OpenCatalog>, Error> {
     if !generates {
         // A plan needs no data, so it may be made for a location that this version cannot use yet.
         let folder = place.path().ok();
@@ -117,7 +117,7 @@ fn catalog(
     }
 }
 
-impl Reading {
+impl TrainingInput {
     /// The data folder; an error if this version cannot use the location.
     pub(crate) fn folder(&self) -> Result<&Path, Error> {
         Ok(self.place.path()?)
@@ -131,36 +131,36 @@ impl Settled<'_> {
     }
 
     /// What training by the settled plan, or by a variant of it, needs.
-    pub(crate) fn trainer<'s>(&'s self, plan: &'s Plan) -> Option<Trainer<'s>> {
+    pub(crate) fn trainer<'s>(&'s self, plan: &'s Plan) -> Option<TrainingRun<'s>> {
         let (training, reading) = plan.training.as_ref().zip(self.reading.as_ref())?;
         let selection = if training.store.is_null() { Selection::null() } else { self.selection.clone() };
-        Some(Trainer { settled: self, plan: training, reading, selection })
+        Some(TrainingRun { settled: self, plan: training, reading, selection })
     }
 }
 
 /// A settled run with a plan to train by.
-pub(crate) struct Trainer<'s> {
+pub(crate) struct TrainingRun<'s> {
     pub(crate) settled: &'s Settled<'s>,
     pub(crate) plan: &'s TrainingPlan,
-    pub(crate) reading: &'s Reading,
+    pub(crate) reading: &'s TrainingInput,
     /// The backend of the plan; that of a variant may differ from the settled one.
     pub(crate) selection: Selection,
 }
 
-impl Trainer<'_> {
+impl TrainingRun<'_> {
     pub(crate) fn holds_files(&self) -> bool {
         self.selection.plan().holds_files
     }
 
     /// Calls `work` with the files that the plan reads.
-    pub(crate) fn with_files<T>(&self, work: impl FnOnce(Files<'_>) -> T) -> Result<T, Error> {
+    pub(crate) fn with_files<T>(&self, work: impl FnOnce(SplitFiles<'_>) -> T) -> Result<T, Error> {
         if let Some((opened, listed)) = &self.reading.catalog {
             let [train, valid] =
-                [listed.train.first, listed.valid.first].map(|first| Slice { opened, first });
-            return Ok(work(Files { train: &train, valid: &valid }));
+                [listed.train.first, listed.valid.first].map(|first| CatalogSplit { opened, first });
+            return Ok(work(SplitFiles { train: &train, valid: &valid }));
         }
         let data = self.plan.data.computed().ok_or(Error::NoCatalog)?;
         let [train, valid] = [&data.train, &data.valid].map(|split| data.files_of(split));
-        Ok(work(Files { train: &train, valid: &valid }))
+        Ok(work(SplitFiles { train: &train, valid: &valid }))
     }
 }

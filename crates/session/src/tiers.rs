@@ -16,7 +16,7 @@ use crate::folder::{check_folder, local};
 
 /// One location for checkpoints.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct TierLocation {
     pub selection: Selection,
     pub folder: PathBuf,
 }
@@ -24,8 +24,8 @@ pub struct Site {
 /// The locations that a run uses.
 #[derive(Clone, Debug)]
 pub struct Tiers {
-    pub last: Site,
-    pub fast: Option<Site>,
+    pub last: TierLocation,
+    pub fast: Option<TierLocation>,
 }
 
 /// The opened locations.
@@ -40,20 +40,21 @@ impl Tiers {
     pub fn choose(spec: &Spec, store: &Selection) -> Result<Tiers, Error> {
         let asked = &spec.checkpoint;
         let folder = local(&Location::parse(&asked.checkpoint_folder))?;
-        let last = Site { selection: named(asked.store.as_deref(), store, "checkpoint.store")?, folder };
+        let last =
+            TierLocation { selection: named(asked.store.as_deref(), store, "checkpoint.store")?, folder };
         // A named fast tier counts in every mode: an earlier run may have left checkpoints there.
         let two = asked.mode_of_save == SaveMode::BurstBuffer || asked.burst_folder.is_some();
         let fast = two.then(|| fast_site(spec, &last)).transpose()?;
         Ok(Tiers { last, fast })
     }
 
-    fn sites(&self) -> impl Iterator<Item = &Site> {
+    fn sites(&self) -> impl Iterator<Item = &TierLocation> {
         self.fast.iter().chain([&self.last])
     }
 
     /// The facts that the plan needs.
     pub fn request(&self, ranks: u64, scale: Scale) -> SaveRequest {
-        let fast = self.fast.as_ref().map(Site::plan);
+        let fast = self.fast.as_ref().map(TierLocation::plan);
         SaveRequest { ranks, scale, last: self.last.plan(), fast }
     }
 
@@ -89,7 +90,7 @@ impl Tiers {
     }
 }
 
-impl Site {
+impl TierLocation {
     pub(crate) fn holds_files(&self) -> bool {
         self.plan().holds_files
     }
@@ -141,9 +142,9 @@ fn named(text: Option<&str>, default: &Selection, key: &'static str) -> Result<S
     Ok(selection)
 }
 
-fn fast_site(spec: &Spec, last: &Site) -> Result<Site, Error> {
+fn fast_site(spec: &Spec, last: &TierLocation) -> Result<TierLocation, Error> {
     let asked = &spec.checkpoint;
-    let site = Site {
+    let site = TierLocation {
         selection: named(asked.burst_store.as_deref(), &last.selection, "checkpoint.burst_store")?,
         folder: local(&Location::parse(asked.burst_folder.as_deref().unwrap_or_default()))?,
     };

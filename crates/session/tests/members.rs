@@ -6,9 +6,9 @@
 use std::path::Path;
 
 use engine::host::Host;
-use engine::world::threads::{Member, members};
+use engine::world::threads::{ThreadMember, members};
 use engine::{Stop, World};
-use feedline_session::{Ask, Asked, Error, ErrorKind, Silent, Task, WorkloadText, run, settle};
+use feedline_session::{Ask, Asked, Error, ErrorKind, RunTask, SilentObserver, WorkloadText, run, settle};
 use model::checkpoint::manifest::{CheckpointManifest, MANIFEST};
 use model::ledger::{Ledger, Phase};
 use model::location::Location;
@@ -38,10 +38,10 @@ fn host(member: u64) -> Host {
 }
 
 /// Does something at every member at once, and returns what each got.
-fn at_all<T: Send>(count: u64, work: impl Fn(&Member, &Host) -> T + Sync) -> Vec<T> {
+fn at_all<T: Send>(count: u64, work: impl Fn(&ThreadMember, &Host) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {
-        let start = |world: Member| scope.spawn(move || work(&world, &host(world.member())));
+        let start = |world: ThreadMember| scope.spawn(move || work(&world, &host(world.member())));
         let threads: Vec<_> = members(count, RANKS).into_iter().map(start).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
@@ -122,7 +122,7 @@ fn ledgers_of_members_add_up_and_checkpoints_have_one_seed() {
         let settled = settle(asked("null", &settings), host, world).unwrap();
         settled.check_host(&settled.plan, world).unwrap();
         let (plan, stop) = (&settled.plan, &Stop::default());
-        let task = Task { plan, calibrate: false, world, observer: &Silent, stop };
+        let task = RunTask { plan, calibrate: false, world, observer: &SilentObserver, stop };
         (run(&settled, &task).unwrap(), settled.plan.saves(), settled.plan.checkpoint.clone().unwrap())
     });
     let (saves, geometry) = (ledgers[0].1, ledgers[0].2.geometry.clone());

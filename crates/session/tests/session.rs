@@ -2,13 +2,15 @@
 
 use engine::host::Host;
 use engine::{Solo, Stop};
-use feedline_session::{Ask, Error, ErrorKind, Generate, Settled, Silent, Task, WorkloadText, settle};
+use feedline_session::{
+    Ask, Error, ErrorKind, Generate, RunTask, Settled, SilentObserver, WorkloadText, settle,
+};
 use model::ledger::{Ledger, Phase, RunTimes};
 use model::location::Location;
 use model::metrics::Figures;
 use model::plan::{Plan, PlanError};
 use model::spec::Override;
-use model::verdict::{Case, Outcome, judge};
+use model::verdict::{Case, RuleOutcome, judge};
 
 const TRAINING: &str = "
 framework: pytorch
@@ -32,7 +34,10 @@ fn ask(text: &str, store: &str, settings: &[&str]) -> Ask {
 
 fn run(settled: &Settled<'_>, plan: &Plan, calibrate: bool) -> Result<Ledger, Error> {
     let (world, stop) = (Solo::new(plan.ranks), Stop::default());
-    feedline_session::run(settled, &Task { plan, calibrate, world: &world, observer: &Silent, stop: &stop })
+    feedline_session::run(
+        settled,
+        &RunTask { plan, calibrate, world: &world, observer: &SilentObserver, stop: &stop },
+    )
 }
 
 #[track_caller]
@@ -55,7 +60,7 @@ fn training_on_the_null_backend_returns_a_complete_ledger() {
     assert_eq!(Figures::new(&ledger, Phase::Train).unwrap().epochs.len(), 2);
     let verdict = judge(&Case { plan: Some(&settled.plan), ledger: &ledger });
     let finding = |rule: &str| verdict.rules.iter().find(|finding| finding.rule == rule).unwrap();
-    assert_eq!(finding("complete").outcome, Outcome::Pass, "{verdict:?}");
+    assert_eq!(finding("complete").outcome, RuleOutcome::Pass, "{verdict:?}");
     assert_eq!(finding("mode-as-requested").evidence, "store null");
 }
 
@@ -71,7 +76,7 @@ fn generated_data_a_calibration_and_checkpoints_are_part_of_a_run() {
         ..ask(TRAINING, "posix", &settings)
     };
     let settled = settle(ask.read().unwrap(), &host, &Solo::new(2)).unwrap();
-    let settled = settled.make_data(&Solo::new(2), &Silent, &Stop::default()).unwrap();
+    let settled = settled.make_data(&Solo::new(2), &SilentObserver, &Stop::default()).unwrap();
     let ledger = run(&settled, &settled.plan, true).unwrap();
     is_complete(&ledger, &host);
     assert!(ledger.calibration.is_some());
@@ -96,7 +101,7 @@ fn checkpoints_without_training_return_a_complete_ledger() {
     is_complete(&ledger, &host);
     assert_eq!((ledger.checkpoints.saves.len(), ledger.checkpoints.restores.len()), (2, 1));
     let verdict = judge(&Case { plan: Some(&settled.plan), ledger: &ledger });
-    assert_eq!(verdict.rules[0].outcome, Outcome::Pass, "{verdict:?}");
+    assert_eq!(verdict.rules[0].outcome, RuleOutcome::Pass, "{verdict:?}");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use engine::Stop;
 use engine::host::Host;
 use feedline_session::study::{Capacity, CapacityRange, Stall, StudyControl, Sweep};
-use feedline_session::{Ask, Asked, Error, ErrorKind, Silent, WorkloadText};
+use feedline_session::{Ask, Asked, Error, ErrorKind, SilentObserver, WorkloadText};
 use model::spec::Override;
-use model::study::attribution::Limit;
+use model::study::attribution::Bottleneck;
 use model::study::grid::{Axis, SweepCell, SweepGrid, SweepRun};
 use model::study::search::{CapacityEnd, Trial};
 
@@ -31,7 +31,7 @@ const SLOW: &str = "sim:latency=4ms,bandwidth=1GB/s,channels=1";
 #[test]
 fn a_capacity_search_reports_every_trial() {
     let (host, stop) = (Host::look(), Stop::default());
-    let control = StudyControl { observer: &Silent, stop: &stop };
+    let control = StudyControl { observer: &SilentObserver, stop: &stop };
     for (store, end, ranks) in [("null", CapacityEnd::UpTo, 2), (SLOW, CapacityEnd::Target, 0)] {
         let range = CapacityRange { from: 1, up_to: Some(2), steps: Some(30) };
         let capacity = Capacity::settle(asked(store, Vec::new(), 1).unwrap(), &host, range).unwrap();
@@ -67,18 +67,18 @@ fn a_stall_analysis_announces_its_runs_and_names_the_limit() {
     stall.check_data().unwrap();
     let runs = RefCell::new(Vec::new());
     let begins = |run: &str, steps: u64| runs.borrow_mut().push((run.to_owned(), steps));
-    let found = stall.run(&StudyControl { observer: &Silent, stop: &stop }, begins).unwrap();
+    let found = stall.run(&StudyControl { observer: &SilentObserver, stop: &stop }, begins).unwrap();
     let expected = ["synthetic", "cold", "warm", "memory"].map(|run| (run.to_owned(), 80));
     assert_eq!(runs.into_inner(), expected);
     assert_eq!((found.steps, found.warm_up_steps, found.ranks), (75, 5, 1));
-    assert_eq!(found.attribution.limit(), Limit::Fetching, "{found:?}");
+    assert_eq!(found.attribution.limit(), Bottleneck::Fetching, "{found:?}");
     assert!(found.cold.is_none() && found.warm.is_none(), "a simulated device has no page cache");
 }
 
 #[test]
 fn a_sweep_does_what_is_missing_and_names_the_cell_of_an_error() {
     let (host, stop) = (Host::look(), Stop::default());
-    let control = StudyControl { observer: &Silent, stop: &stop };
+    let control = StudyControl { observer: &SilentObserver, stop: &stop };
     let axes = ["reader.read_threads=1,2", "ranks=1,2"].map(|text| Axis::parse(text).unwrap());
     let grid = SweepGrid::new(axes.to_vec()).unwrap();
     let ask = |cell: &SweepCell<'_>| asked("null", cell.overrides("test").collect(), cell.ranks().unwrap());

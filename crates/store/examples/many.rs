@@ -13,7 +13,7 @@ use std::time::Instant;
 use model::extent::Extent;
 use model::names::Name;
 use model::units::Nanos;
-use store::{Awaits, Fetch, Mode, Now, Purpose, Selection, Store, Threads, Traffic};
+use store::{Fetch, FetchWait, Mode, Now, Purpose, Selection, Store, Threads, Traffic};
 
 struct Clock(Instant);
 
@@ -111,7 +111,7 @@ fn read_some(
                 bytes += done.outcome?.bytes;
                 free.push(done.reader);
             }
-            (None, Awaits::Nothing) => return Ok(bytes),
+            (None, FetchWait::Nothing) => return Ok(bytes),
             (None, _) => lane.wait(Nanos(100_000_000)),
         }
     }

@@ -9,7 +9,7 @@ use model::spec::nearest;
 use crate::tier::OpenTier;
 use crate::{Capabilities, Store, StoreError, Tier, direct, fault, mmap, null, posix, sim, uring};
 
-type Open = fn(&Location, &Selection) -> Result<Box<dyn Store>, StoreError>;
+type OpenStore = fn(&Location, &Selection) -> Result<Box<dyn Store>, StoreError>;
 
 /// A backend in the registry.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub struct Backend {
     pub capabilities: fn(&Selection) -> Capabilities,
     /// Finds mistakes in the arguments before anything is opened.
     pub check: fn(&Selection) -> Result<(), StoreError>,
-    pub open: Open,
+    pub open: OpenStore,
     /// How it stores checkpoints; `None` if it cannot.
     pub tier: Option<OpenTier>,
 }

@@ -16,8 +16,8 @@ use model::units::Nanos;
 use rustix::fs::{FileType, Mode};
 
 use crate::{
-    Awaits, Brought, Buffer, Done, Fetch, Lane, Probe, Proof, Purpose, Store, StoreError, Track, Traffic,
-    Witness,
+    Buffer, Fetch, FetchWait, Fetched, FinishedFetch, Lane, Probe, Proof, Purpose, Store, StoreError, Track,
+    Traffic, Witness,
 };
 
 /// The number of the file in every fetch of samples.
@@ -40,13 +40,13 @@ fn range<'a>(name: &'a Name, range: &'a Extent, file_bytes: u64) -> Fetch<'a> {
 }
 
 /// Waits for a fetch to end, as the engine does.
-fn reap(lane: &mut dyn Lane) -> Option<Done> {
+fn reap(lane: &mut dyn Lane) -> Option<FinishedFetch> {
     loop {
         match (lane.reap(), lane.awaits()) {
             (Some(done), _) => return Some(done),
-            (None, Awaits::Nothing) => return None,
-            (None, Awaits::Moment(_)) => panic!("time does not pass in these tests"),
-            (None, Awaits::Medium) => lane.wait(Nanos(1_000_000_000)),
+            (None, FetchWait::Nothing) => return None,
+            (None, FetchWait::Moment(_)) => panic!("time does not pass in these tests"),
+            (None, FetchWait::Medium) => lane.wait(Nanos(1_000_000_000)),
         }
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn read_metadata(
     (name, file_bytes): (&Name, u64),
     offset: u64,
     len: u64,
-) -> Result<(Brought, Vec<u8>), StoreError> {
+) -> Result<(Fetched, Vec<u8>), StoreError> {
     let (purpose, into) = (Purpose::Metadata, Some(Buffer::default()));
     let part = Extent { offset, len };
     lane.submit(reader, Fetch { purpose, keep_open: true, into, ..range(name, &part, file_bytes) });
@@ -75,7 +75,7 @@ fn put(store: &dyn Store, at: &str, bytes: &[u8]) {
     writer.finish().unwrap();
 }
 
-fn fetch_one(store: &dyn Store, transfer: usize, fetch: Fetch<'_>) -> Result<Brought, StoreError> {
+fn fetch_one(store: &dyn Store, transfer: usize, fetch: Fetch<'_>) -> Result<Fetched, StoreError> {
     let mut lane = lane(store, 3, transfer);
     lane.submit(2, fetch);
     let done = reap(&mut *lane).expect("a submitted fetch completes");
@@ -319,7 +319,7 @@ fn wrong_sizes_are_errors(store: &dyn Store) {
 /// The size of a file is checked for any part that is fetched, samples or metadata, whether it stays open or not.
 fn parts_of_a_file_of_another_size_are_refused(store: &dyn Store, planned: u64, len: u64) {
     let (file, part) = (name("suite/file"), Extent { offset: 0, len });
-    let is_refused = |outcome: Result<Brought, StoreError>| match outcome {
+    let is_refused = |outcome: Result<Fetched, StoreError>| match outcome {
         Err(StoreError::Short { end: 5000, needed, .. }) => assert_eq!(needed, planned),
         Err(StoreError::Long { found: 5000, planned: said, .. }) => assert_eq!(said, planned),
         outcome => panic!("a file of 5000 bytes that should have {planned}: {outcome:?}"),
@@ -344,7 +344,7 @@ fn every_read_is_timed(store: &dyn Store) {
     let mut lane =
         store.lane(Traffic { readers: 2, transfer: 1 << 16, proof, ..Traffic::untimed() }).unwrap();
     let (mut opens, mut reads, mut probes) = (0, 0, 0);
-    let mut count = |brought: Brought, expected: u64| {
+    let mut count = |brought: Fetched, expected: u64| {
         assert_eq!(brought.reads, expected, "reads of at most 64 KiB");
         opens += brought.opens;
         reads += brought.reads;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
-use crate::ground::Ground;
+use crate::ground::StorageStack;
 
 /// Names of devices that keep their blocks in memory.
 const IN_MEMORY: &[&str] = &["zram", "ram", "nullb"];
@@ -97,9 +97,8 @@ fn loop_device(name: &str, disk: &Path, backing: &str, file: &FileUntold) -> Opt
 fn ground_of_file(path: &Path) -> Option<String> {
     let shown = path.display().to_string();
     match fs::File::open(path) {
-        Ok(file) => {
-            Ground::of(&file, &shown).map_or_else(|error| Some(error.to_string()), |ground| ground.untold())
-        }
+        Ok(file) => StorageStack::of(&file, &shown)
+            .map_or_else(|error| Some(error.to_string()), |ground| ground.untold()),
         Err(cause) => Some(format!("it cannot be opened: {cause}")),
     }
 }

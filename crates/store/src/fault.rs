@@ -13,10 +13,10 @@ use model::plan::Medium;
 use model::units::Nanos;
 use rustix::io::Errno;
 
-use crate::rule::{self, FaultKind, Strikes, Use};
+use crate::rule::{self, FaultKind, FaultUse, RuleState};
 use crate::{
-    Awaits, Backend, Buffer, Capabilities, Done, Fetch, Files, Lane, OpenTier, Operation, Posix, Purpose,
-    Selection, Sim, Spans, Store, StoreError, Threads, Traffic, Waker, Witness, tier,
+    Backend, Buffer, Capabilities, Fetch, FetchWait, Files, FinishedFetch, Lane, OpenTier, Operation, Posix,
+    Purpose, Selection, Sim, Spans, Store, StoreError, Threads, Traffic, Waker, Witness, tier,
 };
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -26,22 +26,22 @@ pub(crate) const BACKEND: Backend = Backend {
     example: "fault:posix,kind=eio,file=no-such-file",
     medium: Medium::Storage,
     injects_faults: true,
-    capabilities: Fault::inner_capabilities,
-    check: Fault::check,
-    open: Fault::open_boxed,
+    capabilities: FaultStore::inner_capabilities,
+    check: FaultStore::check,
+    open: FaultStore::open_boxed,
     tier: Some(OpenTier::Volume(tier::faulty)),
 };
 
 /// A store that injects faults into fetches.
 #[derive(Debug)]
-pub struct Fault {
+pub struct FaultStore {
     inner: Box<dyn Store>,
     place: Location,
-    strikes: Strikes,
+    strikes: RuleState,
     text: String,
 }
 
-impl Fault {
+impl FaultStore {
     /// Finds mistakes in the rule.
     pub(crate) fn check(selection: &Selection) -> Result<(), StoreError> {
         rule::parse(selection).map(drop)
@@ -53,9 +53,9 @@ impl Fault {
     }
 
     pub(crate) fn open_boxed(place: &Location, selection: &Selection) -> Result<Box<dyn Store>, StoreError> {
-        let (inner, strikes) = rule::parse_for(selection, Use::Fetches)?;
+        let (inner, strikes) = rule::parse_for(selection, FaultUse::Fetches)?;
         let (inner, text) = (inner.open(place.clone())?, selection.arguments.clone());
-        Ok(Box::new(Fault { inner, place: place.clone(), strikes, text }))
+        Ok(Box::new(FaultStore { inner, place: place.clone(), strikes, text }))
     }
 
     /// The error with which a fetch ends.
@@ -73,7 +73,7 @@ impl Fault {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Store for Fault {
+impl Store for FaultStore {
     fn simulated(&self) -> Option<Sim> {
         self.inner.simulated()
     }
@@ -89,7 +89,7 @@ impl Store for Fault {
     fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
         // The inner lane may hold its witness as long as the store lives. Leaking a few bytes per lane is acceptable in
         // a store for tests.
-        let spoiler: &'a Spoiler<'a> = Box::leak(Box::new(Spoiler {
+        let spoiler: &'a CorruptingWitness<'a> = Box::leak(Box::new(CorruptingWitness {
             witness: traffic.witness,
             spoils: (0..traffic.readers).map(|_| AtomicBool::new(false)).collect(),
         }));
@@ -120,13 +120,13 @@ impl Store for Fault {
 }
 
 /// Passes modified bytes to a witness. Relaxed: only the lane's thread sets and reads the flags.
-struct Spoiler<'a> {
+struct CorruptingWitness<'a> {
     witness: Option<&'a dyn Witness>,
     /// For each reader, whether its next bytes are modified.
     spoils: Vec<AtomicBool>,
 }
 
-impl Witness for Spoiler<'_> {
+impl Witness for CorruptingWitness<'_> {
     fn see(&self, reader: usize, file: u64, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let Some(witness) = self.witness else { return Ok(()) };
         if bytes.is_empty() || !self.spoils[reader].swap(false, Ordering::Relaxed) {
@@ -159,13 +159,13 @@ struct Delayed {
 }
 
 struct FaultLane<'a> {
-    store: &'a Fault,
+    store: &'a FaultStore,
     inner: Box<dyn Lane + 'a>,
     traffic: Traffic<'a>,
-    spoiler: &'a Spoiler<'a>,
+    spoiler: &'a CorruptingWitness<'a>,
     /// For each reader, whether bytes that its fetch keeps are modified.
     spoilt: Vec<bool>,
-    done: VecDeque<Done>,
+    done: VecDeque<FinishedFetch>,
     delayed: Vec<Delayed>,
     /// Fetches that never end.
     hung: usize,
@@ -183,7 +183,7 @@ impl FaultLane<'_> {
                 let (outcome, kept) = (Err(self.store.error(&fetch)), fetch.into.take());
                 self.traffic.begin(reader, Operation::Read, offset);
                 self.traffic.end(reader);
-                self.done.push_back(Done { reader, at: now, began: now, outcome, kept });
+                self.done.push_back(FinishedFetch { reader, at: now, began: now, outcome, kept });
             }
             FaultKind::WrongBytes => {
                 self.spoilt[reader] = true;
@@ -242,7 +242,7 @@ impl Lane for FaultLane<'_> {
         }
     }
 
-    fn reap(&mut self) -> Option<Done> {
+    fn reap(&mut self) -> Option<FinishedFetch> {
         self.release();
         let mut done = self.done.pop_front().or_else(|| self.inner.reap())?;
         if let Some(began) = self.began[done.reader].take() {
@@ -256,10 +256,10 @@ impl Lane for FaultLane<'_> {
         Some(done)
     }
 
-    fn awaits(&self) -> Awaits {
+    fn awaits(&self) -> FetchWait {
         match self.inner.awaits() {
-            Awaits::Nothing if !self.done.is_empty() => Awaits::Nothing,
-            Awaits::Nothing if self.hung > 0 || !self.delayed.is_empty() => Awaits::Medium,
+            FetchWait::Nothing if !self.done.is_empty() => FetchWait::Nothing,
+            FetchWait::Nothing if self.hung > 0 || !self.delayed.is_empty() => FetchWait::Medium,
             awaits => awaits,
         }
     }

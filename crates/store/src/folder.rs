@@ -11,8 +11,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::held::{self, FILE_MODE, Held, PARTIAL};
-use crate::{Census, Files, Operation, StoreError, Writer};
+use crate::held::{self, FILE_MODE, FolderHandle, PARTIAL};
+use crate::{Files, FolderCount, Operation, StoreError, Writer};
 
 /// How files are opened for reading. Non-blocking has no effect on files, but opening a FIFO without it would wait for
 /// a writer forever.
@@ -20,21 +20,21 @@ pub(crate) const READ_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).unio
 
 #[derive(Debug)]
 pub struct Folder {
-    root: Held,
+    root: FolderHandle,
     /// Folders below it that are on other file systems, one of each.
-    mounted: Mutex<Vec<Held>>,
+    mounted: Mutex<Vec<FolderHandle>>,
     /// The folder in which the last file was created: the next one is often in the same.
-    last: Mutex<Option<(PathBuf, Arc<Held>)>>,
+    last: Mutex<Option<(PathBuf, Arc<FolderHandle>)>>,
 }
 
 impl Folder {
     /// Opens the data folder, which must exist.
     pub fn open(root: &Path) -> Result<Folder, StoreError> {
-        Ok(Folder { root: Held::open(root)?, mounted: Mutex::default(), last: Mutex::default() })
+        Ok(Folder { root: FolderHandle::open(root)?, mounted: Mutex::default(), last: Mutex::default() })
     }
 
     /// Holds the folder in which a file is to be created, and returns the file's name there.
-    fn parent<'a>(&self, name: &'a Name) -> Result<(Arc<Held>, &'a OsStr), StoreError> {
+    fn parent<'a>(&self, name: &'a Name) -> Result<(Arc<FolderHandle>, &'a OsStr), StoreError> {
         let (folder, file) = held::split(name);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((path, held)) = &*last
@@ -164,14 +164,14 @@ impl Files for Folder {
         Ok(())
     }
 
-    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<Census>, StoreError> {
+    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<FolderCount>, StoreError> {
         let error = |cause| self.error(Operation::List, folder, cause);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = match rustix::fs::openat(self.root(), folder.as_c_str(), flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             open => open.map_err(error)?,
         };
-        let mut census = Census::default();
+        let mut census = FolderCount::default();
         for entry in rustix::fs::Dir::read_from(&open).map_err(error)? {
             let entry = entry.map_err(error)?;
             let name = entry.file_name().to_bytes();
@@ -190,7 +190,7 @@ impl Files for Folder {
 
     fn sync(&self) -> Result<(), StoreError> {
         let mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
-        mounted.iter().chain([&self.root]).try_for_each(Held::sync_file_system)
+        mounted.iter().chain([&self.root]).try_for_each(FolderHandle::sync_file_system)
     }
 }
 
@@ -219,7 +219,7 @@ fn names_descriptors() -> bool {
 }
 
 struct FileWriter {
-    folder: Arc<Held>,
+    folder: Arc<FolderHandle>,
     name: OsString,
     partial: OsString,
     /// Whether the file has its partial name; otherwise it has none.

@@ -43,7 +43,7 @@ pub struct Footprint {
 
 /// What an epoch can read: files, their bytes, and the maximum number of fetches.
 #[derive(Clone, Copy, Debug)]
-pub struct Reads {
+pub struct EpochReads {
     pub files: u64,
     pub bytes: u64,
     pub fetches: u64,
@@ -51,7 +51,7 @@ pub struct Reads {
 
 impl Footprint {
     /// `at_least_one_in`: track at most one region in this many. `readahead`: the largest read-ahead window.
-    pub fn new(reads: Reads, at_least_one_in: u64, readahead: u64, seed: u64) -> Footprint {
+    pub fn new(reads: EpochReads, at_least_one_in: u64, readahead: u64, seed: u64) -> Footprint {
         // The kernel starts the next window while the previous one is being read, and doubles both for a file with the
         // advice of sequential reads.
         let reach = readahead.saturating_mul(4);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn print_of(bytes: u64, fetches: u64, readahead: u64) -> Footprint {
-        Footprint::new(Reads { files: 8, bytes, fetches }, 1, readahead, 7)
+        Footprint::new(EpochReads { files: 8, bytes, fetches }, 1, readahead, 7)
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(print_of(64 << 20, 4_000_000, 128 << 10).one_in, 1);
         // Also a large data set of which a small part is read.
         assert_eq!(print_of(1 << 40, 1000, 128 << 10).one_in, 1);
-        let reads = Reads { files: 1, bytes: 4096, fetches: 1 };
+        let reads = EpochReads { files: 1, bytes: 4096, fetches: 1 };
         assert_eq!(Footprint::new(reads, 16, 0, 3).one_in, 16);
     }
 

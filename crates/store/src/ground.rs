@@ -15,7 +15,7 @@ use crate::{FileSystem, StoreError};
 const LARGEST_READAHEAD: u64 = 4 << 20;
 
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct StorageStack {
     pub file_system: FileSystem,
     /// The device number of the file system, from stat.
     pub number: u64,
@@ -27,9 +27,9 @@ pub struct Ground {
     pub readahead_bytes: u64,
 }
 
-impl Ground {
+impl StorageStack {
     /// The storage below an open file. `place` is its name in messages.
-    pub fn of(file: impl AsFd, place: &str) -> Result<Ground, StoreError> {
+    pub fn of(file: impl AsFd, place: &str) -> Result<StorageStack, StoreError> {
         let file_system = FileSystem::of(&file, place)?;
         let mountinfo = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let mount = mount_of(&file, &mountinfo);
@@ -42,7 +42,7 @@ impl Ground {
         };
         let readahead_bytes = readahead(number).unwrap_or(LARGEST_READAHEAD);
         let mount_point = mount.map(|mount| mount.point.to_owned());
-        Ok(Ground { file_system, number, mount_point, devices, readahead_bytes })
+        Ok(StorageStack { file_system, number, mount_point, devices, readahead_bytes })
     }
 
     /// Why reads from memory cannot be detected here; `None` if they can.
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_file_of_proc_has_a_mount_and_no_device() {
-        let ground = Ground::of(fs::File::open("/proc/self/mountinfo").unwrap(), "").unwrap();
+        let ground = StorageStack::of(fs::File::open("/proc/self/mountinfo").unwrap(), "").unwrap();
         assert_eq!(ground.mount_point.as_deref(), Some("/proc"));
         assert!(ground.devices.is_empty() && ground.untold().is_some());
     }

@@ -1,5 +1,5 @@
 //! The only place where feedline creates, replaces and removes files and folders. Everything goes through a folder that
-//! is held open (`Held`). The path that a user gave is followed, including links. Below it no symbolic link is
+//! is held open (`FolderHandle`). The path that a user gave is followed, including links. Below it no symbolic link is
 //! followed: names are resolved from the descriptor, so a folder that is meanwhile swapped for a link cannot redirect
 //! anything.
 //!
@@ -30,22 +30,22 @@ const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
 
 /// A folder that is held open. Names of files are relative to this folder, without slashes.
 #[derive(Debug)]
-pub struct Held {
+pub struct FolderHandle {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-impl Held {
+impl FolderHandle {
     /// Holds the folder at a path that a user gave: links in it are followed.
-    pub fn open(path: &Path) -> Result<Held, StoreError> {
+    pub fn open(path: &Path) -> Result<FolderHandle, StoreError> {
         let place = if path == Path::new("") { Path::new(".") } else { path };
         let fd = rustix::fs::open(place, FOLDER_FLAGS, Mode::empty())
             .map_err(|cause| StoreError::io(Operation::Open, &place.display().to_string(), cause))?;
-        Ok(Held { fd, path: path.to_owned() })
+        Ok(FolderHandle { fd, path: path.to_owned() })
     }
 
     /// Holds a folder below this one, at a path of one or more names, none of which may be a link.
-    pub fn below(&self, folder: impl AsRef<Path>) -> Result<Held, StoreError> {
+    pub fn below(&self, folder: impl AsRef<Path>) -> Result<FolderHandle, StoreError> {
         let folder = folder.as_ref();
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         let fd = match rustix::fs::openat2(&self.fd, folder, FOLDER_FLAGS, Mode::empty(), resolve) {
@@ -54,7 +54,7 @@ impl Held {
             Err(_) => self.walk(folder)?,
         };
         let path = if folder == Path::new(".") { self.path.clone() } else { self.path.join(folder) };
-        Ok(Held { fd, path })
+        Ok(FolderHandle { fd, path })
     }
 
     /// Holds the folder of something below this one, and returns its name there.
@@ -62,7 +62,7 @@ impl Held {
         &self,
         name: &'a Name,
         operation: Operation,
-    ) -> Result<(Held, &'a OsStr), StoreError> {
+    ) -> Result<(FolderHandle, &'a OsStr), StoreError> {
         let (folder, last) = split(name);
         match self.below(folder) {
             Err(StoreError::Missing { .. }) => Err(self.failed(operation, path(name), Errno::NOENT)),
@@ -285,8 +285,8 @@ impl Held {
     }
 
     /// Whether another folder is on the same file system.
-    pub(crate) fn is_beside(&self, other: &Held) -> bool {
-        let device = |held: &Held| rustix::fs::fstat(&held.fd).map(|facts| facts.st_dev);
+    pub(crate) fn is_beside(&self, other: &FolderHandle) -> bool {
+        let device = |held: &FolderHandle| rustix::fs::fstat(&held.fd).map(|facts| facts.st_dev);
         device(self) == device(other)
     }
 
@@ -308,26 +308,26 @@ impl Held {
 /// A folder that this process created, and the files that it has created in it. It is held open, so that `undo` applies
 /// to this folder, whatever has its name by then.
 #[derive(Debug)]
-pub struct Made {
-    parent: Held,
+pub struct CreatedFolder {
+    parent: FolderHandle,
     name: OsString,
-    folder: Held,
+    folder: FolderHandle,
     files: Mutex<Vec<OsString>>,
 }
 
-impl Made {
+impl CreatedFolder {
     /// Creates a folder of this name; `None` if the name is in use.
-    pub fn new(parent: &Held, name: impl AsRef<Path>) -> Result<Option<Made>, StoreError> {
+    pub fn new(parent: &FolderHandle, name: impl AsRef<Path>) -> Result<Option<CreatedFolder>, StoreError> {
         let name = name.as_ref();
         match rustix::fs::mkdirat(parent.fd(), name, FOLDER_MODE) {
             Err(Errno::EXIST) => return Ok(None),
             made => made.map_err(|cause| parent.failed(Operation::MakeFolder, name, cause))?,
         }
         let (parent, folder) = (parent.below(".")?, parent.below(name)?);
-        Ok(Some(Made { parent, name: name.as_os_str().to_owned(), folder, files: Mutex::default() }))
+        Ok(Some(CreatedFolder { parent, name: name.as_os_str().to_owned(), folder, files: Mutex::default() }))
     }
 
-    pub fn folder(&self) -> &Held {
+    pub fn folder(&self) -> &FolderHandle {
         &self.folder
     }
 
@@ -362,24 +362,24 @@ impl Made {
 }
 
 /// Creates the missing folders of a path that a user gave, and flushes their names. Returns them, outermost first.
-pub fn make_path(path: &Path) -> Result<Vec<Made>, StoreError> {
+pub fn make_path(path: &Path) -> Result<Vec<CreatedFolder>, StoreError> {
     let there = existing_ancestor(path);
     let (mut folder, rest) = match path.strip_prefix(&there) {
-        Ok(rest) => (Held::open(&there)?, rest),
+        Ok(rest) => (FolderHandle::open(&there)?, rest),
         // No part of a relative path exists.
-        Err(_) => (Held::open(Path::new(""))?, path),
+        Err(_) => (FolderHandle::open(Path::new(""))?, path),
     };
     let mut made = Vec::new();
     for part in rest.components() {
         folder = match part {
             Component::Normal(name) => {
-                if let Some(new) = Made::new(&folder, name)? {
+                if let Some(new) = CreatedFolder::new(&folder, name)? {
                     folder.sync()?;
                     made.push(new);
                 }
                 folder.below(name)?
             }
-            Component::ParentDir => Held::open(&folder.path.join(".."))?,
+            Component::ParentDir => FolderHandle::open(&folder.path.join(".."))?,
             _ => folder,
         };
     }
@@ -453,13 +453,13 @@ mod tests {
     use super::*;
 
     /// A folder of feedline's, and a foreign one with a file in it.
-    fn two() -> (tempfile::TempDir, Held, PathBuf) {
+    fn two() -> (tempfile::TempDir, FolderHandle, PathBuf) {
         let place = tempfile::tempdir().unwrap();
         let theirs = place.path().join("theirs");
         std::fs::create_dir(place.path().join("ours")).unwrap();
         std::fs::create_dir(&theirs).unwrap();
         std::fs::write(theirs.join("file"), "theirs").unwrap();
-        let ours = Held::open(&place.path().join("ours")).unwrap();
+        let ours = FolderHandle::open(&place.path().join("ours")).unwrap();
         (place, ours, theirs)
     }
 
@@ -540,13 +540,13 @@ mod tests {
     #[test]
     fn a_created_folder_is_undone_until_it_is_published() {
         let (_place, ours, _) = two();
-        let made = Made::new(&ours, "draft").unwrap().unwrap();
-        assert!(Made::new(&ours, "draft").unwrap().is_none());
+        let made = CreatedFolder::new(&ours, "draft").unwrap().unwrap();
+        assert!(CreatedFolder::new(&ours, "draft").unwrap().is_none());
         made.create("a").unwrap();
         assert!(made.create("a").is_err());
         made.undo();
         assert!(!ours.path().join("draft").exists());
-        let made = Made::new(&ours, "draft").unwrap().unwrap();
+        let made = CreatedFolder::new(&ours, "draft").unwrap().unwrap();
         made.create("a").unwrap();
         std::fs::create_dir(ours.path().join("taken")).unwrap();
         assert!(!made.publish("taken").unwrap());
@@ -561,7 +561,7 @@ mod tests {
         let made = make_path(&place.path().join("x/y/../z")).unwrap();
         assert!(place.path().join("x/z").is_dir() && place.path().join("x/y").is_dir());
         assert_eq!(made.len(), 3);
-        made.iter().rev().for_each(Made::undo);
+        made.iter().rev().for_each(CreatedFolder::undo);
         assert!(!place.path().join("x").exists());
         assert!(make_path(place.path()).unwrap().is_empty());
     }

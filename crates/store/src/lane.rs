@@ -9,10 +9,11 @@ use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
 
 use crate::buffer::Buffer;
-use crate::proof::{Prover, Subject};
-use crate::reading::{Reading, Transfers};
+use crate::proof::{FetchView, Prover};
+use crate::reading::{RangeRead, Transfers};
 use crate::{
-    Awaits, Brought, Done, Fetch, Lane, Operation, Probe, Spans, StoreError, Traffic, page_cache, size,
+    Fetch, FetchWait, Fetched, FinishedFetch, Lane, Operation, Probe, Spans, StoreError, Traffic, page_cache,
+    size,
 };
 
 /// What a blocking backend has to implement.
@@ -56,16 +57,16 @@ pub struct BlockingLane<'a, B: Blocking> {
     traffic: Traffic<'a>,
     transfers: Transfers,
     buffer: Buffer,
-    done: Option<Done>,
+    done: Option<FinishedFetch>,
     /// The file that stayed open for each reader.
-    held: Vec<Held<B::File>>,
+    held: Vec<FileSlot<B::File>>,
     prover: Prover<'a>,
     spans: Spans,
 }
 
 /// The name is kept after the file is closed, so that its memory is reused.
 #[derive(Debug)]
-struct Held<F> {
+struct FileSlot<F> {
     name: Name,
     file: Option<F>,
 }
@@ -74,7 +75,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
     pub fn new(backend: &'a B, traffic: Traffic<'a>) -> Self {
         let transfers = Transfers::new(traffic.transfer, backend.granule());
         let buffer = Buffer::with_capacity(transfers.room());
-        let held = (0..traffic.readers).map(|_| Held { name: Name::default(), file: None }).collect();
+        let held = (0..traffic.readers).map(|_| FileSlot { name: Name::default(), file: None }).collect();
         let (prover, spans) = (Prover::new(traffic.proof), Spans::default());
         BlockingLane { backend, traffic, transfers, buffer, done: None, held, prover, spans }
     }
@@ -129,19 +130,19 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         close(self.backend, &self.traffic, &mut self.spans, reader, file, name)
     }
 
-    fn bring(&mut self, reader: usize, fetch: &mut Fetch<'_>) -> Result<Brought, StoreError> {
+    fn bring(&mut self, reader: usize, fetch: &mut Fetch<'_>) -> Result<Fetched, StoreError> {
         let (file, opens) = self.open(reader, fetch)?;
-        let probe = self.probe(&file, Subject::of(fetch));
+        let probe = self.probe(&file, FetchView::of(fetch));
         let outcome = self.read_ranges((reader, &file), fetch);
         self.give_back(&file, fetch.ranges);
         let left = self.leave(reader, file, fetch.name, fetch.keep_open && outcome.is_ok());
         let (bytes, reads) = outcome?;
         left?;
-        Ok(Brought { bytes, opens, reads, probe })
+        Ok(Fetched { bytes, opens, reads, probe })
     }
 
     /// Counts the resident pages of a fetch before it is read.
-    fn probe(&mut self, file: &B::File, subject: Subject<'_>) -> Probe {
+    fn probe(&mut self, file: &B::File, subject: FetchView<'_>) -> Probe {
         let Some(cached) = self.backend.cached(file) else { return Probe::Unasked };
         if let Some(known) = self.prover.draw(subject) {
             return known;
@@ -203,7 +204,7 @@ impl<'a, B: Blocking> BlockingLane<'a, B> {
         before: u64,
         mut into: Option<&mut [u8]>,
     ) -> Result<u64, StoreError> {
-        let mut reading = Reading::new(range, fetch.file_bytes);
+        let mut reading = RangeRead::new(range, fetch.file_bytes);
         let mut reads = 0;
         while let Some(ask) = reading.next(self.transfers) {
             // Relaxed: the flag publishes no other data.
@@ -256,15 +257,15 @@ impl<B: Blocking> Lane for BlockingLane<'_, B> {
         let began = self.traffic.clock.now();
         let outcome = self.bring(reader, &mut fetch);
         let at = self.traffic.clock.now();
-        self.done = Some(Done { reader, at, began, outcome, kept: fetch.into });
+        self.done = Some(FinishedFetch { reader, at, began, outcome, kept: fetch.into });
     }
 
-    fn reap(&mut self) -> Option<Done> {
+    fn reap(&mut self) -> Option<FinishedFetch> {
         self.done.take()
     }
 
-    fn awaits(&self) -> Awaits {
-        Awaits::Nothing
+    fn awaits(&self) -> FetchWait {
+        FetchWait::Nothing
     }
 
     fn take_spans(&mut self) -> Spans {

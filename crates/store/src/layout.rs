@@ -2,7 +2,7 @@
 //! without accessing storage, small files may be stored inside their metadata, and a file system may compress. A count
 //! of cached pages does not show any of these.
 
-use model::ledger::Layout;
+use model::ledger::StorageLayout;
 use rustix::fd::{AsFd, AsRawFd};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ const MOST: usize = 1 << 16;
 /// `struct fiemap_extent` of linux/fiemap.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct Mapped {
+struct FiemapExtent {
     logical: u64,
     physical: u64,
     length: u64,
@@ -26,14 +26,14 @@ struct Mapped {
 /// `struct fiemap` with space for some extents.
 #[repr(C)]
 #[derive(Debug)]
-struct Map {
+struct Fiemap {
     start: u64,
     length: u64,
     flags: u32,
     mapped: u32,
     room: u32,
     reserved: u32,
-    extents: [Mapped; SOME],
+    extents: [FiemapExtent; SOME],
 }
 
 /// FS_IOC_FIEMAP, `_IOWR('f', 11, struct fiemap)`.
@@ -46,12 +46,12 @@ const TAIL: u32 = 0x400;
 const UNWRITTEN: u32 = 0x800;
 
 /// The layout of a file of this size whose pages are not dirty; `None` if the file system does not report it.
-pub fn layout(file: impl AsFd, size: u64) -> Option<Layout> {
+pub fn layout(file: impl AsFd, size: u64) -> Option<StorageLayout> {
     by_extents(&file, size).or_else(|| by_seeking(file, size))
 }
 
-fn by_extents(file: impl AsFd, size: u64) -> Option<Layout> {
-    let mut layout = Layout { files: 1, bytes: size, ..Layout::default() };
+fn by_extents(file: impl AsFd, size: u64) -> Option<StorageLayout> {
+    let mut layout = StorageLayout { files: 1, bytes: size, ..StorageLayout::default() };
     let (mut at, mut seen) = (0, 0);
     while at < size {
         let map = ask(&file, at, size - at).ok()?;
@@ -74,7 +74,7 @@ fn by_extents(file: impl AsFd, size: u64) -> Option<Layout> {
     Some(layout)
 }
 
-fn book(layout: &mut Layout, flags: u32, bytes: u64) {
+fn book(layout: &mut StorageLayout, flags: u32, bytes: u64) {
     match flags {
         _ if flags & UNWRITTEN != 0 => layout.hole_bytes += bytes,
         _ if flags & (INLINE | TAIL) != 0 => layout.inline_bytes += bytes,
@@ -83,15 +83,15 @@ fn book(layout: &mut Layout, flags: u32, bytes: u64) {
     }
 }
 
-fn ask(file: impl AsFd, start: u64, length: u64) -> Result<Map, Errno> {
-    let mut map = Map {
+fn ask(file: impl AsFd, start: u64, length: u64) -> Result<Fiemap, Errno> {
+    let mut map = Fiemap {
         start,
         length,
         flags: 0,
         mapped: 0,
         room: SOME as u32,
         reserved: 0,
-        extents: [Mapped::default(); SOME],
+        extents: [FiemapExtent::default(); SOME],
     };
     // SAFETY: the descriptor is open, and the call writes at most `room` extents behind the header, which exist.
     let answer = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FIEMAP, &raw mut map) };
@@ -102,7 +102,7 @@ fn ask(file: impl AsFd, start: u64, length: u64) -> Result<Map, Errno> {
 }
 
 /// File systems without that call may still distinguish holes from data.
-fn by_seeking(file: impl AsFd, size: u64) -> Option<Layout> {
+fn by_seeking(file: impl AsFd, size: u64) -> Option<StorageLayout> {
     let (mut at, mut data) = (0, 0);
     for _ in 0..MOST {
         let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
@@ -117,7 +117,12 @@ fn by_seeking(file: impl AsFd, size: u64) -> Option<Layout> {
             break;
         }
     }
-    Some(Layout { files: 1, bytes: size, hole_bytes: size - data.min(size), ..Layout::default() })
+    Some(StorageLayout {
+        files: 1,
+        bytes: size,
+        hole_bytes: size - data.min(size),
+        ..StorageLayout::default()
+    })
 }
 
 #[cfg(test)]
@@ -128,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    fn layouts(file: &File, size: u64) -> Vec<Layout> {
+    fn layouts(file: &File, size: u64) -> Vec<StorageLayout> {
         [by_extents(file, size), by_seeking(file, size)].into_iter().flatten().collect()
     }
 
@@ -139,7 +144,7 @@ mod tests {
         let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         file.write_all(&[7; 1 << 20]).unwrap();
         file.sync_all().unwrap();
-        let full = Layout { files: 1, bytes: 1 << 20, ..Layout::default() };
+        let full = StorageLayout { files: 1, bytes: 1 << 20, ..StorageLayout::default() };
         layouts(&file, 1 << 20).iter().for_each(|layout| assert_eq!(*layout, full));
         file.set_len(4 << 20).unwrap();
         file.write_all_at(&[7; 1 << 16], 3 << 20).unwrap();

@@ -76,24 +76,26 @@ pub use buffer::Buffer;
 pub use device::BlockDevice;
 pub use direct::Direct;
 pub use error::{Operation, StoreError};
-pub use fault::Fault;
+pub use fault::FaultStore;
 pub use file_system::{Counter, FileSystem};
 pub use folder::{existing_ancestor, free_bytes};
-pub use footprint::{Footprint, Reads};
-pub use ground::Ground;
-pub use held::{Held, Made, PARTIAL, make_path};
+pub use footprint::{EpochReads, Footprint};
+pub use ground::StorageStack;
+pub use held::{CreatedFolder, FolderHandle, PARTIAL, make_path};
 pub use lane::{Blocking, BlockingLane};
 pub use layout::layout;
 pub use limits::want_files;
-pub use listing::{EntryKind, FolderListing, Hint, Listing, Names, Prefix, modification_time};
-pub use mapped::Mapped;
+pub use listing::{EntryKind, FolderListing, Hint, Listing, NameStream, Prefix, modification_time};
+pub use mapped::MappedFile;
 pub use mmap::Mmap;
 pub use model::plan::{Mode, Threads};
 pub use null::Null;
 pub use posix::Posix;
-pub use proof::{Count, Probe, Proof};
+pub use proof::{PageCount, Probe, Proof};
 pub use sim::{Device, Sim};
-pub use tier::{CHUNK_GRANULE, Lock, OpenTier, SimTier, Sink, Source, Stored, Tier, TierFiles, Volume};
+pub use tier::{
+    CHUNK_GRANULE, Lock, OpenTier, SimTier, StoredCheckpoint, Tier, TierFiles, TierSink, TierSource, Volume,
+};
 pub use track::Track;
 pub use uring::Uring;
 
@@ -105,9 +107,9 @@ pub trait Now: Sync {
 
 /// A clock that does not move, for lanes whose times are not used.
 #[derive(Clone, Copy, Debug)]
-pub struct Still;
+pub struct FixedClock;
 
-impl Now for Still {
+impl Now for FixedClock {
     fn now(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -144,7 +146,15 @@ impl Traffic<'static> {
     pub fn untimed() -> Traffic<'static> {
         static GO_ON: AtomicBool = AtomicBool::new(false);
         let (proof, witness) = (Proof::default(), None);
-        Traffic { readers: 1, transfer: 1 << 16, clock: &Still, give_up: &GO_ON, witness, tracks: &[], proof }
+        Traffic {
+            readers: 1,
+            transfer: 1 << 16,
+            clock: &FixedClock,
+            give_up: &GO_ON,
+            witness,
+            tracks: &[],
+            proof,
+        }
     }
 }
 
@@ -205,21 +215,21 @@ pub struct Fetch<'a> {
 
 /// A fetch that has ended.
 #[derive(Debug)]
-pub struct Done {
+pub struct FinishedFetch {
     /// The reader that submitted it.
     pub reader: usize,
     /// When it ended: by the clock, or by the time of a simulated device.
     pub at: Nanos,
     /// When it began, by the same time.
     pub began: Nanos,
-    pub outcome: Result<Brought, StoreError>,
+    pub outcome: Result<Fetched, StoreError>,
     /// The buffer that was given, with the bytes of all ranges one after another.
     pub kept: Option<Buffer>,
 }
 
 /// The result of a complete fetch: the number of bytes delivered, and the operations that it took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Brought {
+pub struct Fetched {
     pub bytes: u64,
     /// Number of system calls or requests.
     pub opens: u64,
@@ -242,7 +252,7 @@ pub struct Spans {
 
 /// What fetches in flight wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaits {
+pub enum FetchWait {
     /// Nothing is in flight, or a completion can be reaped now.
     Nothing,
     /// Time: the next one ends at this moment.
@@ -261,9 +271,9 @@ pub trait Lane: Send {
     /// Begins a fetch of `reader`, which must have none in flight. A blocking lane does the work here.
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>);
     /// A completed fetch, if there is one. Never waits.
-    fn reap(&mut self) -> Option<Done>;
+    fn reap(&mut self) -> Option<FinishedFetch>;
     /// What `reap` has to wait for.
-    fn awaits(&self) -> Awaits;
+    fn awaits(&self) -> FetchWait;
     /// Sleeps until a fetch may have ended, a waker was used, or `most` has passed. For lanes that await the storage.
     fn wait(&mut self, most: Nanos) {
         let _ = most;
@@ -299,7 +309,7 @@ pub struct Capabilities {
 
 /// Counts of the files in a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Census {
+pub struct FolderCount {
     /// Files with the given prefix and suffix.
     pub matching: u64,
     /// Other files except hidden ones, and an example.
@@ -324,7 +334,7 @@ pub trait Files: Send + Sync + Debug {
     /// Removes partial files of interrupted writers from a folder, for files with this prefix and suffix.
     fn remove_leftovers(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<(), StoreError>;
     /// Counts the files of a folder without its subfolders; `None` if the folder does not exist.
-    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<Census>, StoreError>;
+    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<FolderCount>, StoreError>;
     /// Waits until everything written is durable.
     fn sync(&self) -> Result<(), StoreError>;
 }

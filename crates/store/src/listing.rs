@@ -28,13 +28,13 @@ pub trait Prefix: Send + Sync + Debug {
     /// Changes when a name below the prefix is added, removed or changed, and grows with time: nanoseconds since 1970.
     fn version(&self) -> io::Result<i64>;
     /// The names, in any order. `room` is a reusable buffer for the storage's answers.
-    fn names<'a>(&'a self, room: &'a mut [MaybeUninit<u8>]) -> Box<dyn Names + 'a>;
+    fn names<'a>(&'a self, room: &'a mut [MaybeUninit<u8>]) -> Box<dyn NameStream + 'a>;
     /// The kind of an entry, if listing it did not tell.
     fn look(&self, name: &CStr, hint: Hint) -> io::Result<EntryKind>;
 }
 
 /// The names below a prefix.
-pub trait Names {
+pub trait NameStream {
     /// Passes the next names to `each`, at least one; `false` if there are none left.
     fn next(&mut self, each: &mut dyn FnMut(&CStr, Hint)) -> io::Result<bool>;
 }
@@ -87,7 +87,7 @@ impl Listing for FolderListing {
     fn open(&self, prefix: &[u8]) -> io::Result<Box<dyn Prefix>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = retry(|| rustix::fs::openat(&self.root, or_dot(prefix), flags, Mode::empty()))?;
-        Ok(Box::new(OpenFolder { fd }))
+        Ok(Box::new(FolderPrefix { fd }))
     }
 
     fn version(&self, prefix: &[u8]) -> io::Result<Option<i64>> {
@@ -106,16 +106,16 @@ fn or_dot(prefix: &[u8]) -> &[u8] {
 }
 
 #[derive(Debug)]
-struct OpenFolder {
+struct FolderPrefix {
     fd: OwnedFd,
 }
 
-impl Prefix for OpenFolder {
+impl Prefix for FolderPrefix {
     fn version(&self) -> io::Result<i64> {
         Ok(modification_time(&self.fd)?)
     }
 
-    fn names<'a>(&'a self, room: &'a mut [MaybeUninit<u8>]) -> Box<dyn Names + 'a> {
+    fn names<'a>(&'a self, room: &'a mut [MaybeUninit<u8>]) -> Box<dyn NameStream + 'a> {
         Box::new(FolderNames(RawDir::new(&self.fd, room)))
     }
 
@@ -140,7 +140,7 @@ impl Prefix for OpenFolder {
 
 struct FolderNames<'a>(RawDir<'a, &'a OwnedFd>);
 
-impl Names for FolderNames<'_> {
+impl NameStream for FolderNames<'_> {
     fn next(&mut self, each: &mut dyn FnMut(&CStr, Hint)) -> io::Result<bool> {
         loop {
             let entry = match self.0.next() {

@@ -13,14 +13,14 @@ use crate::{Operation, StoreError};
 
 /// The bytes of a file, as long as this value lives. It can be shared between threads.
 #[derive(Debug)]
-pub struct Mapped {
+pub struct MappedFile {
     map: Mmap,
 }
 
-impl Mapped {
+impl MappedFile {
     /// Maps the file as it is now. **The file must not be changed in place while it is mapped**: see the SAFETY
     /// argument inside.
-    pub fn open(path: &Path) -> Result<Mapped, StoreError> {
+    pub fn open(path: &Path) -> Result<MappedFile, StoreError> {
         let name = path.display().to_string();
         // Non-blocking, since opening a named pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -38,11 +38,11 @@ impl Mapped {
         // reader of mapped memory can do anything against them, and readers here check bounds and checksums at every
         // use, so that changed bytes become errors.
         let map = unsafe { Mmap::map(&file) }.map_err(|error| io(Operation::Read, &name, &error))?;
-        Ok(Mapped { map })
+        Ok(MappedFile { map })
     }
 }
 
-impl AsRef<[u8]> for Mapped {
+impl AsRef<[u8]> for MappedFile {
     fn as_ref(&self) -> &[u8] {
         &self.map
     }
@@ -61,11 +61,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         std::fs::write(&path, b"before").unwrap();
-        let mapped = Mapped::open(&path).unwrap();
+        let mapped = MappedFile::open(&path).unwrap();
         std::fs::write(folder.path().join("y"), b"after").unwrap();
         std::fs::rename(folder.path().join("y"), &path).unwrap();
         assert_eq!(mapped.as_ref(), b"before");
-        assert_eq!(Mapped::open(&path).unwrap().as_ref(), b"after");
+        assert_eq!(MappedFile::open(&path).unwrap().as_ref(), b"after");
     }
 
     #[test]
@@ -73,16 +73,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
         std::fs::write(&path, b"").unwrap();
-        assert!(Mapped::open(&path).unwrap().as_ref().is_empty());
-        let error = Mapped::open(folder.path()).unwrap_err().to_string();
+        assert!(MappedFile::open(&path).unwrap().as_ref().is_empty());
+        let error = MappedFile::open(folder.path()).unwrap_err().to_string();
         assert!(error.contains("is a folder"), "{error}");
-        let error = Mapped::open(Path::new("/no/such/file")).unwrap_err().to_string();
+        let error = MappedFile::open(Path::new("/no/such/file")).unwrap_err().to_string();
         assert_eq!(error, "/no/such/file does not exist");
     }
 
     #[test]
     fn it_can_be_shared_between_threads() {
         fn shared<T: Send + Sync>() {}
-        shared::<Mapped>();
+        shared::<MappedFile>();
     }
 }

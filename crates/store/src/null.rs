@@ -6,8 +6,8 @@ use model::names::Name;
 use model::plan::Medium;
 
 use crate::{
-    Awaits, Backend, Brought, Capabilities, Census, Done, Fetch, Files, Lane, OpenTier, Operation, Selection,
-    Spans, Store, StoreError, Threads, Traffic, Writer, tier,
+    Backend, Capabilities, Fetch, FetchWait, Fetched, Files, FinishedFetch, FolderCount, Lane, OpenTier,
+    Operation, Selection, Spans, Store, StoreError, Threads, Traffic, Writer, tier,
 };
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -53,7 +53,7 @@ impl Store for Null {
     }
 
     fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
-        let (held, done) = (Held::new(traffic.readers), Vec::with_capacity(traffic.readers));
+        let (held, done) = (OpenNames::new(traffic.readers), Vec::with_capacity(traffic.readers));
         Ok(Box::new(NullLane { traffic, held, done }))
     }
 
@@ -69,11 +69,11 @@ impl Store for Null {
 /// The name of the file that each reader would have open, and whether it is open, for stores without files: opens are
 /// counted as if there were files.
 #[derive(Debug)]
-pub(crate) struct Held(Vec<(Name, bool)>);
+pub(crate) struct OpenNames(Vec<(Name, bool)>);
 
-impl Held {
-    pub(crate) fn new(readers: usize) -> Held {
-        Held(vec![(Name::default(), false); readers])
+impl OpenNames {
+    pub(crate) fn new(readers: usize) -> OpenNames {
+        OpenNames(vec![(Name::default(), false); readers])
     }
 
     /// The number of opens that a fetch of the reader takes.
@@ -90,25 +90,25 @@ impl Held {
 
 struct NullLane<'a> {
     traffic: Traffic<'a>,
-    held: Held,
-    done: Vec<Done>,
+    held: OpenNames,
+    done: Vec<FinishedFetch>,
 }
 
 impl Lane for NullLane<'_> {
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
         let bytes = fetch.ranges.iter().map(|range| range.len).sum();
         let (opens, reads) = (self.held.open(reader, &fetch), fetch.ranges.len() as u64);
-        let brought = Brought { bytes, opens, reads, ..Brought::default() };
+        let brought = Fetched { bytes, opens, reads, ..Fetched::default() };
         let at = self.traffic.clock.now();
-        self.done.push(Done { reader, at, began: at, outcome: Ok(brought), kept: fetch.into });
+        self.done.push(FinishedFetch { reader, at, began: at, outcome: Ok(brought), kept: fetch.into });
     }
 
-    fn reap(&mut self) -> Option<Done> {
+    fn reap(&mut self) -> Option<FinishedFetch> {
         self.done.pop()
     }
 
-    fn awaits(&self) -> Awaits {
-        Awaits::Nothing
+    fn awaits(&self) -> FetchWait {
+        FetchWait::Nothing
     }
 
     fn take_spans(&mut self) -> Spans {
@@ -157,7 +157,7 @@ impl Files for NoFiles {
         Err(self.refuse(Operation::List, folder))
     }
 
-    fn census(&self, folder: &Name, _prefix: &str, _suffix: &str) -> Result<Option<Census>, StoreError> {
+    fn census(&self, folder: &Name, _prefix: &str, _suffix: &str) -> Result<Option<FolderCount>, StoreError> {
         Err(self.refuse(Operation::List, folder))
     }
 
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_file_that_would_stay_open_is_opened_once() {
         let (here, there) = (Name::new("train/here").unwrap(), Name::new("train/there").unwrap());
-        let mut held = Held::new(2);
+        let mut held = OpenNames::new(2);
         let mut open = |reader, name, keep_open| {
             let (ranges, into) = (&[][..], None);
             let (purpose, file_bytes, at) = (Purpose::default(), 0, Default::default());

@@ -15,7 +15,7 @@ use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::folder::READ_FLAGS;
-use crate::{Ground, Operation, StoreError};
+use crate::{Operation, StorageStack, StoreError};
 
 /// Pages of files, and those of them that are resident.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl PageCache {
     }
 
     /// The storage below a file; a link may lead to another file system.
-    pub fn ground(&self, name: &Name) -> Result<Ground, StoreError> {
-        Ground::of(self.open(name)?, &self.shown(name))
+    pub fn ground(&self, name: &Name) -> Result<StorageStack, StoreError> {
+        StorageStack::of(self.open(name)?, &self.shown(name))
     }
 
     fn error(&self, operation: Operation, name: &str, cause: Errno) -> StoreError {
@@ -148,7 +148,7 @@ pub fn fill(file: impl AsFd, range: Extent, buffer: &mut [u8]) {
 
 /// The kernel's `struct cachestat_range`.
 #[repr(C)]
-struct Range {
+struct CacheStatRange {
     offset: u64,
     length: u64,
 }
@@ -156,7 +156,7 @@ struct Range {
 /// The kernel's `struct cachestat`.
 #[repr(C)]
 #[derive(Default)]
-struct Count {
+struct CacheStat {
     cached: u64,
     dirty: u64,
     writeback: u64,
@@ -173,9 +173,10 @@ pub fn unwritten(file: impl AsFd) -> Option<u64> {
     cachestat(file, whole).ok().map(|count| count.dirty + count.writeback)
 }
 
-fn cachestat(file: impl AsFd, range: Extent) -> Result<Count, Errno> {
+fn cachestat(file: impl AsFd, range: Extent) -> Result<CacheStat, Errno> {
     let file = file.as_fd().as_raw_fd();
-    let (range, mut count) = (Range { offset: range.offset, length: range.len }, Count::default());
+    let (range, mut count) =
+        (CacheStatRange { offset: range.offset, length: range.len }, CacheStat::default());
     // SAFETY: the descriptor is open; both pointers are to structures of the kernel's layout that outlive the call,
     // which reads the first and writes the second.
     let answer = unsafe { libc::syscall(CACHESTAT, file, &raw const range, &raw mut count, 0) };

@@ -38,12 +38,12 @@ pub enum Probe {
     LeftOut,
     /// The kernel did not report it.
     Refused(Denied),
-    Counted(Count),
+    Counted(PageCount),
 }
 
 /// The pages of a fetch right before they are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct PageCount {
     pub pages: Pages,
     /// Only some of its pages were queried.
     pub is_part: bool,
@@ -54,15 +54,15 @@ pub struct Count {
 
 /// A fetch as the prover needs it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct FetchView<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) ranges: &'a [Extent],
     pub(crate) file_bytes: u64,
 }
 
-impl<'a> Subject<'a> {
-    pub(crate) fn of(fetch: &Fetch<'a>) -> Subject<'a> {
-        Subject { name: fetch.name.as_str().as_bytes(), ranges: fetch.ranges, file_bytes: fetch.file_bytes }
+impl<'a> FetchView<'a> {
+    pub(crate) fn of(fetch: &Fetch<'a>) -> FetchView<'a> {
+        FetchView { name: fetch.name.as_str().as_bytes(), ranges: fetch.ranges, file_bytes: fetch.file_bytes }
     }
 }
 
@@ -84,7 +84,7 @@ impl<'a> Prover<'a> {
     }
 
     /// Draws the next fetch: `None` if its pages are to be counted, otherwise why they are not.
-    pub(crate) fn draw(&mut self, subject: Subject<'_>) -> Option<Probe> {
+    pub(crate) fn draw(&mut self, subject: FetchView<'_>) -> Option<Probe> {
         self.fetches += 1;
         let Proof { counts_one_in, seed, footprint, .. } = self.proof;
         let drawn = match (counts_one_in, footprint) {
@@ -92,7 +92,7 @@ impl<'a> Prover<'a> {
             (1, _) => true,
             // If files are read repeatedly, whole regions are drawn: the reads of one fetch explain pages of another.
             (_, Some(print)) => {
-                let Subject { name, ranges, file_bytes } = subject;
+                let FetchView { name, ranges, file_bytes } = subject;
                 let (file, first) = (key_of(name), ranges.first().map_or(0, |range| range.offset));
                 let drawn = print.follows(file, first);
                 if !drawn {
@@ -106,13 +106,13 @@ impl<'a> Prover<'a> {
     }
 
     /// Counts the pages of all ranges before the first is read: read-ahead of one loads those of the next.
-    pub(crate) fn count(&self, file: BorrowedFd<'_>, subject: Subject<'_>) -> Probe {
-        let Subject { name, ranges, file_bytes } = subject;
+    pub(crate) fn count(&self, file: BorrowedFd<'_>, subject: FetchView<'_>) -> Probe {
+        let FetchView { name, ranges, file_bytes } = subject;
         let print = self.proof.footprint;
         let key = if print.is_some() { key_of(name) } else { 0 };
-        let (mut sum, mut foreign) = (Count::default(), 0_u64);
+        let (mut sum, mut foreign) = (PageCount::default(), 0_u64);
         for (i, range) in ranges.iter().enumerate() {
-            let mut tally = Tally { print, key, sum: Count::default() };
+            let mut tally = RangeCount { print, key, sum: PageCount::default() };
             if let Err(denied) = tally.count(file, *range) {
                 return Probe::Refused(denied);
             }
@@ -134,13 +134,13 @@ impl<'a> Prover<'a> {
 }
 
 /// The count of a range in progress.
-struct Tally<'a> {
+struct RangeCount<'a> {
     print: Option<&'a Footprint>,
     key: u64,
-    sum: Count,
+    sum: PageCount,
 }
 
-impl Tally<'_> {
+impl RangeCount<'_> {
     fn count(&mut self, file: BorrowedFd<'_>, range: Extent) -> Result<(), Denied> {
         match page_cache::count(file, range) {
             Ok(pages) => self.add(range, pages),
@@ -173,14 +173,14 @@ impl Tally<'_> {
 
     /// Whether all counted pages were loaded by something else.
     fn is_foreign(&self) -> bool {
-        let Count { pages, followed, .. } = self.sum;
+        let PageCount { pages, followed, .. } = self.sum;
         followed == pages && pages.all > 0 && followed.cached == followed.all
     }
 }
 
-impl AddAssign for Count {
-    fn add_assign(&mut self, other: Count) {
-        let Count { pages, is_part, followed } = other;
+impl AddAssign for PageCount {
+    fn add_assign(&mut self, other: PageCount) {
+        let PageCount { pages, is_part, followed } = other;
         self.pages += pages;
         self.is_part |= is_part;
         self.followed += followed;
@@ -194,7 +194,7 @@ mod tests {
     fn drawn(counts_one_in: u64, seed: u64) -> Vec<bool> {
         let mut prover = Prover::new(Proof { counts_one_in, seed, ..Proof::default() });
         (0..16_000)
-            .map(|_| prover.draw(Subject { name: b"a", ranges: &[], file_bytes: 0 }).is_none())
+            .map(|_| prover.draw(FetchView { name: b"a", ranges: &[], file_bytes: 0 }).is_none())
             .collect()
     }
 

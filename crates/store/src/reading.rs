@@ -28,7 +28,7 @@ impl Transfers {
 
 /// A read to be made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ask {
+pub(crate) struct ReadRequest {
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
     /// Whether it completes the range, if all requested bytes are read.
@@ -37,7 +37,7 @@ pub(crate) struct Ask {
 
 /// The needed part of a result: `bytes` from `skip` on, which belong at `place` of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct WantedPart {
     pub(crate) skip: usize,
     pub(crate) place: usize,
     pub(crate) bytes: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Part {
 
 /// A range that is being read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
+pub(crate) struct RangeRead {
     range: Extent,
     /// Whether the file should end where the range does.
     ends_file: bool,
@@ -53,14 +53,14 @@ pub(crate) struct Reading {
     begun: bool,
 }
 
-impl Reading {
-    pub(crate) fn new(range: Extent, file_bytes: u64) -> Reading {
-        Reading { range, ends_file: range.end() == file_bytes, at: range.offset, begun: false }
+impl RangeRead {
+    pub(crate) fn new(range: Extent, file_bytes: u64) -> RangeRead {
+        RangeRead { range, ends_file: range.end() == file_bytes, at: range.offset, begun: false }
     }
 
     /// The next read; `None` when the range is complete. An empty range takes one, too, so that a file that should be
     /// empty is checked.
-    pub(crate) fn next(&self, transfers: Transfers) -> Option<Ask> {
+    pub(crate) fn next(&self, transfers: Transfers) -> Option<ReadRequest> {
         let end = self.range.end();
         if self.begun && self.at >= end {
             return None;
@@ -70,16 +70,16 @@ impl Reading {
         let is_last = stop == end;
         let probe = u64::from(self.ends_file && is_last);
         let bytes = (stop + probe - offset).next_multiple_of(transfers.granule) as usize;
-        Some(Ask { offset, bytes, is_last })
+        Some(ReadRequest { offset, bytes, is_last })
     }
 
     /// Processes a result of `got` bytes. `name` is the file's name in messages.
     pub(crate) fn take(
         &mut self,
-        ask: Ask,
+        ask: ReadRequest,
         got: usize,
         name: impl FnOnce() -> String,
-    ) -> Result<Part, StoreError> {
+    ) -> Result<WantedPart, StoreError> {
         self.begun = true;
         let end = self.range.end();
         // Bytes before and after the range are read with its granules and are not needed.
@@ -91,7 +91,7 @@ impl Reading {
             return Err(StoreError::Short { name: name(), end: seen, needed: end });
         }
         let next = seen.min(end).max(self.at);
-        let part = Part {
+        let part = WantedPart {
             skip: (self.at - ask.offset) as usize,
             place: (self.at - self.range.offset) as usize,
             bytes: (next - self.at) as usize,
@@ -111,8 +111,8 @@ mod tests {
         size: u64,
         planned: u64,
         transfers: Transfers,
-    ) -> Result<(Vec<Ask>, usize), StoreError> {
-        let mut reading = Reading::new(Extent { offset: range.0, len: range.1 }, planned);
+    ) -> Result<(Vec<ReadRequest>, usize), StoreError> {
+        let mut reading = RangeRead::new(Extent { offset: range.0, len: range.1 }, planned);
         let (mut asks, mut wanted) = (Vec::new(), 0);
         while let Some(ask) = reading.next(transfers) {
             assert!(ask.bytes <= transfers.room());
@@ -147,15 +147,15 @@ mod tests {
         assert_eq!(
             asks,
             [
-                Ask { offset: 512, bytes: 1024, is_last: false },
-                Ask { offset: 1536, bytes: 512, is_last: true }
+                ReadRequest { offset: 512, bytes: 1024, is_last: false },
+                ReadRequest { offset: 1536, bytes: 512, is_last: true }
             ]
         );
         assert_eq!(wanted, 1000);
         let (asks, _) = read((0, 1024), 1024, 1024, blocks).unwrap();
         assert_eq!(
             asks,
-            [Ask { offset: 0, bytes: 1536, is_last: true }],
+            [ReadRequest { offset: 0, bytes: 1536, is_last: true }],
             "space for the byte that should not exist"
         );
     }
@@ -176,14 +176,17 @@ mod tests {
 
     #[test]
     fn a_result_may_be_shorter_than_requested() {
-        let mut reading = Reading::new(Extent { offset: 10, len: 1000 }, 5000);
+        let mut reading = RangeRead::new(Extent { offset: 10, len: 1000 }, 5000);
         let transfers = Transfers::new(4096, 512);
         let ask = reading.next(transfers).unwrap();
-        assert_eq!(ask, Ask { offset: 0, bytes: 1024, is_last: true });
-        assert_eq!(reading.take(ask, 600, || "x".into()), Ok(Part { skip: 10, place: 0, bytes: 590 }));
+        assert_eq!(ask, ReadRequest { offset: 0, bytes: 1024, is_last: true });
+        assert_eq!(reading.take(ask, 600, || "x".into()), Ok(WantedPart { skip: 10, place: 0, bytes: 590 }));
         let ask = reading.next(transfers).unwrap();
-        assert_eq!(ask, Ask { offset: 512, bytes: 512, is_last: true });
-        assert_eq!(reading.take(ask, 512, || "x".into()), Ok(Part { skip: 88, place: 590, bytes: 410 }));
+        assert_eq!(ask, ReadRequest { offset: 512, bytes: 512, is_last: true });
+        assert_eq!(
+            reading.take(ask, 512, || "x".into()),
+            Ok(WantedPart { skip: 88, place: 590, bytes: 410 })
+        );
         assert_eq!(reading.next(transfers), None);
     }
 }

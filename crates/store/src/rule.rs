@@ -29,15 +29,15 @@ pub(crate) enum FaultKind {
 
 /// What the store is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum FaultUse {
     Fetches,
     Checkpoints,
 }
 
-use Use::{Checkpoints, Fetches};
+use FaultUse::{Checkpoints, Fetches};
 
 /// The kinds, and the uses to which they apply.
-const KINDS: [(&str, FaultKind, &[Use]); 7] = [
+const KINDS: [(&str, FaultKind, &[FaultUse]); 7] = [
     ("eio", FaultKind::Eio, &[Fetches, Checkpoints]),
     ("enoent", FaultKind::Enoent, &[Fetches]),
     ("short", FaultKind::Short, &[Fetches]),
@@ -49,7 +49,7 @@ const KINDS: [(&str, FaultKind, &[Use]); 7] = [
 
 /// Which fault affects which operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct FaultRule {
     pub(crate) kind: FaultKind,
     pub(crate) span: Nanos,
     /// Only operations on files whose names contain this are counted.
@@ -60,9 +60,9 @@ pub(crate) struct Rule {
     limit: u64,
 }
 
-impl Rule {
+impl FaultRule {
     /// Reads `kind=delay,span=20ms,every=100`.
-    fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Rule, String> {
+    fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<FaultRule, String> {
         let (mut kind, mut span, mut seen) = (None, None, Vec::new());
         let (mut file, mut after, mut every, mut limit) = (String::new(), 0, 1, u64::MAX);
         for word in words.map(str::trim) {
@@ -94,7 +94,7 @@ impl Rule {
             (_, Some(_)) => return Err("span is for kind=delay".to_owned()),
             (_, None) => Nanos::ZERO,
         };
-        Ok(Rule { kind, span, file, after, every, limit })
+        Ok(FaultRule { kind, span, file, after, every, limit })
     }
 }
 
@@ -113,24 +113,29 @@ fn number(key: &str, value: &str, least: u64) -> Result<u64, String> {
 }
 
 /// The inner store of a selection, and the rule for its faults.
-pub(crate) fn parse(selection: &Selection) -> Result<(Selection, Rule), StoreError> {
+pub(crate) fn parse(selection: &Selection) -> Result<(Selection, FaultRule), StoreError> {
     let refused = |mistake: String| refused(selection, &mistake);
     let mut words = selection.arguments.split(',');
     let name = words.next().unwrap_or_default();
     let inner = selection.registry.select(name, selection.mode);
     let inner = inner.ok().filter(|inner| inner.capabilities().holds_files);
     match inner {
-        Some(inner) if !inner.backend.injects_faults => Ok((inner, Rule::parse(words).map_err(refused)?)),
+        Some(inner) if !inner.backend.injects_faults => {
+            Ok((inner, FaultRule::parse(words).map_err(refused)?))
+        }
         _ => Err(refused(format!("'{name}' is not a store with files; name one, such as posix"))),
     }
 }
 
 /// The same for a use to which not all kinds apply.
-pub(crate) fn parse_for(selection: &Selection, usage: Use) -> Result<(Selection, Strikes), StoreError> {
+pub(crate) fn parse_for(
+    selection: &Selection,
+    usage: FaultUse,
+) -> Result<(Selection, RuleState), StoreError> {
     let (inner, rule) = parse(selection)?;
-    let possible = |(_, _, uses): &&(&str, FaultKind, &[Use])| uses.contains(&usage);
+    let possible = |(_, _, uses): &&(&str, FaultKind, &[FaultUse])| uses.contains(&usage);
     if KINDS.iter().filter(possible).any(|(_, kind, _)| *kind == rule.kind) {
-        return Ok((inner, Strikes { rule, counted: AtomicU64::new(0), struck: AtomicU64::new(0) }));
+        return Ok((inner, RuleState { rule, counted: AtomicU64::new(0), struck: AtomicU64::new(0) }));
     }
     let known: Vec<&str> = KINDS.iter().filter(possible).map(|(name, ..)| *name).collect();
     let what = match usage {
@@ -147,17 +152,17 @@ fn refused(selection: &Selection, mistake: &str) -> StoreError {
 
 /// A rule and its counters.
 #[derive(Debug)]
-pub(crate) struct Strikes {
-    pub(crate) rule: Rule,
+pub(crate) struct RuleState {
+    pub(crate) rule: FaultRule,
     /// Operations that the rule applies to, and those that it has affected.
     counted: AtomicU64,
     struck: AtomicU64,
 }
 
-impl Strikes {
+impl RuleState {
     /// Whether a fault affects an operation on this file. Relaxed: the counters publish no other data.
     pub(crate) fn strike(&self, name: &Name) -> bool {
-        let Rule { file, after, every, limit, .. } = &self.rule;
+        let FaultRule { file, after, every, limit, .. } = &self.rule;
         if !name.as_str().contains(file) {
             return false;
         }
@@ -178,8 +183,8 @@ mod tests {
     use super::*;
     use crate::Mode;
 
-    fn rule(text: &str) -> Result<Rule, String> {
-        Rule::parse(text.split(','))
+    fn rule(text: &str) -> Result<FaultRule, String> {
+        FaultRule::parse(text.split(','))
     }
 
     #[test]

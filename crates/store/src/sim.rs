@@ -16,10 +16,10 @@ use model::location::Location;
 use model::plan::Medium;
 use model::units::{Bytes, Nanos};
 
-use crate::null::{Held, NoFiles};
+use crate::null::{NoFiles, OpenNames};
 use crate::{
-    Awaits, Backend, Brought, Buffer, Capabilities, Done, Fetch, Files, Lane, OpenTier, Selection, Spans,
-    Store, StoreError, Threads, Traffic, tier,
+    Backend, Buffer, Capabilities, Fetch, FetchWait, Fetched, Files, FinishedFetch, Lane, OpenTier,
+    Selection, Spans, Store, StoreError, Threads, Traffic, tier,
 };
 
 pub(crate) const BACKEND: Backend = Backend {
@@ -129,7 +129,7 @@ fn profile(name: &str) -> Result<Device, String> {
 
 /// When each part of a device is free again.
 #[derive(Debug)]
-struct Schedule {
+struct DeviceSchedule {
     device: Device,
     /// The channels that have been used, earliest first.
     channels: BinaryHeap<Reverse<Nanos>>,
@@ -137,7 +137,7 @@ struct Schedule {
     pipe: f64,
 }
 
-impl Schedule {
+impl DeviceSchedule {
     /// Adds a read that arrives at `at`; returns when its last byte is delivered.
     fn admit(&mut self, at: Nanos, bytes: u64) -> Nanos {
         self.pass(at, bytes, self.device.bandwidth)
@@ -160,7 +160,7 @@ impl Schedule {
 #[derive(Clone, Debug)]
 pub struct Sim {
     device: Device,
-    schedule: Arc<Mutex<Schedule>>,
+    schedule: Arc<Mutex<DeviceSchedule>>,
 }
 
 impl Sim {
@@ -175,7 +175,7 @@ impl Sim {
     pub fn new(device: Device) -> Sim {
         // Allocated up front: a reader must not allocate.
         let channels = BinaryHeap::with_capacity(device.channels + 1);
-        let schedule = Arc::new(Mutex::new(Schedule { device, channels, pipe: 0.0 }));
+        let schedule = Arc::new(Mutex::new(DeviceSchedule { device, channels, pipe: 0.0 }));
         Sim { device, schedule }
     }
 
@@ -214,7 +214,7 @@ impl Sim {
         self.schedule().pass(at, bytes, bandwidth)
     }
 
-    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+    fn schedule(&self) -> MutexGuard<'_, DeviceSchedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -233,9 +233,9 @@ impl Store for Sim {
     }
 
     fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
-        let readers = (0..traffic.readers).map(|_| UnderWay::default()).collect();
+        let readers = (0..traffic.readers).map(|_| SimFetch::default()).collect();
         let events = BinaryHeap::with_capacity(traffic.readers);
-        let held = Held::new(traffic.readers);
+        let held = OpenNames::new(traffic.readers);
         Ok(Box::new(SimLane { store: self, traffic, readers, held, events, spans: Spans::default() }))
     }
 
@@ -256,18 +256,18 @@ impl Store for Sim {
 
 /// A reader's fetch in the device.
 #[derive(Debug, Default)]
-struct UnderWay {
+struct SimFetch {
     /// The ranges, the index of the current one, and how much of it has been requested.
     ranges: Vec<Extent>,
     range: usize,
     within: u64,
     began: Nanos,
     asked_at: Nanos,
-    brought: Brought,
+    brought: Fetched,
     kept: Option<Buffer>,
 }
 
-impl UnderWay {
+impl SimFetch {
     /// Bytes of the next request; `None` when all have been requested.
     fn next(&mut self, transfer: u64) -> Option<u64> {
         let range = self.ranges.get(self.range)?;
@@ -285,8 +285,8 @@ impl UnderWay {
 struct SimLane<'a> {
     store: &'a Sim,
     traffic: Traffic<'a>,
-    readers: Vec<UnderWay>,
-    held: Held,
+    readers: Vec<SimFetch>,
+    held: OpenNames,
     /// When each request in the device is done, and its reader.
     events: BinaryHeap<Reverse<(Nanos, usize)>>,
     spans: Spans,
@@ -303,10 +303,10 @@ impl SimLane<'_> {
         true
     }
 
-    fn end(&mut self, reader: usize, at: Nanos, outcome: Result<(), StoreError>) -> Done {
+    fn end(&mut self, reader: usize, at: Nanos, outcome: Result<(), StoreError>) -> FinishedFetch {
         let fetch = &mut self.readers[reader];
         let outcome = outcome.map(|()| fetch.brought);
-        Done { reader, at, began: fetch.began, outcome, kept: fetch.kept.take() }
+        FinishedFetch { reader, at, began: fetch.began, outcome, kept: fetch.kept.take() }
     }
 }
 
@@ -316,14 +316,14 @@ impl Lane for SimLane<'_> {
         under_way.ranges.clear();
         under_way.ranges.extend_from_slice(fetch.ranges);
         (under_way.range, under_way.within) = (0, 0);
-        under_way.brought = Brought { opens: self.held.open(reader, &fetch), ..Brought::default() };
+        under_way.brought = Fetched { opens: self.held.open(reader, &fetch), ..Fetched::default() };
         (under_way.kept, under_way.began) = (fetch.into, fetch.at);
         if !self.request(reader, fetch.at) {
             self.events.push(Reverse((fetch.at, reader)));
         }
     }
 
-    fn reap(&mut self) -> Option<Done> {
+    fn reap(&mut self) -> Option<FinishedFetch> {
         loop {
             let Reverse((at, reader)) = *self.events.peek()?;
             if at > self.traffic.clock.now() {
@@ -341,10 +341,10 @@ impl Lane for SimLane<'_> {
         }
     }
 
-    fn awaits(&self) -> Awaits {
+    fn awaits(&self) -> FetchWait {
         match self.events.peek() {
-            Some(Reverse((at, _))) => Awaits::Moment(*at),
-            None => Awaits::Nothing,
+            Some(Reverse((at, _))) => FetchWait::Moment(*at),
+            None => FetchWait::Nothing,
         }
     }
 
@@ -357,9 +357,9 @@ impl Lane for SimLane<'_> {
 mod tests {
     use super::*;
 
-    fn schedule(text: &str) -> Schedule {
+    fn schedule(text: &str) -> DeviceSchedule {
         let device = Device::parse(text).unwrap();
-        Schedule { device, channels: BinaryHeap::new(), pipe: 0.0 }
+        DeviceSchedule { device, channels: BinaryHeap::new(), pipe: 0.0 }
     }
 
     #[test]

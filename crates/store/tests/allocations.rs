@@ -13,7 +13,8 @@ use model::plan::StorePlan;
 use model::units::Nanos;
 use store::conformance::registry::{is_unavailable, selections};
 use store::{
-    Awaits, BACKENDS, Buffer, Fetch, Footprint, Lane, Proof, Purpose, Reads, Still, Threads, Traffic,
+    BACKENDS, Buffer, EpochReads, Fetch, FetchWait, FixedClock, Footprint, Lane, Proof, Purpose, Threads,
+    Traffic,
 };
 
 struct Counting;
@@ -70,7 +71,7 @@ fn fetch_all(lane: &mut dyn Lane, names: &[Name], spare: &mut Vec<Buffer>, round
                     assert_eq!(done.outcome.map(|brought| brought.bytes), Ok(7000));
                     spare.extend(done.kept);
                 }
-                (None, Awaits::Nothing) => break,
+                (None, FetchWait::Nothing) => break,
                 (None, _) => lane.wait(Nanos(1_000_000_000)),
             }
         }
@@ -100,10 +101,16 @@ fn a_fetch_allocates_nothing() {
         };
         // With all page cache operations.
         let footprint =
-            Footprint::new(Reads { files: 100, bytes: 1 << 30, fetches: 1 << 20 }, 1, 128 << 10, 1);
+            Footprint::new(EpochReads { files: 100, bytes: 1 << 30, fetches: 1 << 20 }, 1, 128 << 10, 1);
         let proof = Proof { counts_one_in: 1, seed: 1, gives_back: true, footprint: Some(&footprint) };
-        let traffic =
-            Traffic { readers, transfer: 4096, clock: &Still, give_up: &go_on, proof, ..Traffic::untimed() };
+        let traffic = Traffic {
+            readers,
+            transfer: 4096,
+            clock: &FixedClock,
+            give_up: &go_on,
+            proof,
+            ..Traffic::untimed()
+        };
         let mut lane = store.lane(traffic).unwrap();
         let mut spare: Vec<Buffer> = (0..readers).map(|_| Buffer::default()).collect();
         fetch_all(&mut *lane, &names, &mut spare, 10);

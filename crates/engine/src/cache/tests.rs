@@ -6,15 +6,16 @@ use std::path::Path;
 use model::ledger::Ledger;
 use model::order::{Order, Shards};
 use model::units::Nanos;
-use model::verdict::Outcome;
+use model::verdict::RuleOutcome;
 use store::{
-    Awaits, Brought, Capabilities, Done, Fetch, Lane, Mode, Posix, Spans, Store, StoreError, Traffic,
+    Capabilities, Fetch, FetchWait, Fetched, FinishedFetch, Lane, Mode, Posix, Spans, Store, StoreError,
+    Traffic,
 };
 
 use super::*;
 use crate::meter::Monotonic;
 use crate::train::tests::{computed, judge, plan, with_rig};
-use crate::{Files, Stop, train};
+use crate::{SplitFiles, Stop, train};
 
 /// Keeps what was read, and returns it again without reading.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ struct Secret {
 struct SecretLane<'a> {
     lane: Box<dyn Lane + 'a>,
     kept: &'a Mutex<BTreeSet<String>>,
-    done: Option<Done>,
+    done: Option<FinishedFetch>,
 }
 
 impl Lane for SecretLane<'_> {
@@ -35,15 +36,15 @@ impl Lane for SecretLane<'_> {
             return self.lane.submit(reader, fetch);
         }
         let bytes = fetch.ranges.iter().map(|range| range.len).sum();
-        let outcome = Ok(Brought { bytes, opens: 1, reads: 1, ..Brought::default() });
-        self.done = Some(Done { reader, at: fetch.at, began: fetch.at, outcome, kept: fetch.into });
+        let outcome = Ok(Fetched { bytes, opens: 1, reads: 1, ..Fetched::default() });
+        self.done = Some(FinishedFetch { reader, at: fetch.at, began: fetch.at, outcome, kept: fetch.into });
     }
 
-    fn reap(&mut self) -> Option<Done> {
+    fn reap(&mut self) -> Option<FinishedFetch> {
         self.done.take().or_else(|| self.lane.reap())
     }
 
-    fn awaits(&self) -> Awaits {
+    fn awaits(&self) -> FetchWait {
         self.lane.awaits()
     }
 
@@ -89,11 +90,11 @@ fn write(plan: &TrainingPlan, folder: &Path) {
 fn run(plan: &TrainingPlan, store: &dyn Store, folder: &Path) -> Ledger {
     let pages = PageCache::below(folder).unwrap();
     with_rig(plan, store, &Monotonic::new(), &Stop::default(), |rig| {
-        train(&Rig { pages: Some(&pages), ..*rig }).unwrap()
+        train(&TrainingSetup { pages: Some(&pages), ..*rig }).unwrap()
     })
 }
 
-fn cache_rule(plan: &TrainingPlan, ledger: &Ledger) -> (Outcome, String) {
+fn cache_rule(plan: &TrainingPlan, ledger: &Ledger) -> (RuleOutcome, String) {
     let verdict = judge(plan, ledger);
     let found = verdict.rules.into_iter().find(|finding| finding.rule == "cache").unwrap();
     (found.outcome, found.evidence)
@@ -108,13 +109,13 @@ fn a_store_that_caches_contents_is_detected() {
     let honest = Posix::open(folder.path(), Mode::default()).unwrap();
     let plan = plan(&SETTINGS, 2, &honest);
     write(&plan, folder.path());
-    let ground = Ground::of(fs::File::open(folder.path()).unwrap(), "").unwrap();
+    let ground = StorageStack::of(fs::File::open(folder.path()).unwrap(), "").unwrap();
     let (outcome, evidence) = cache_rule(&plan, &run(&plan, &honest, folder.path()));
     if ground.untold().is_some() {
         eprintln!("NOT TESTED as it should be: {} does not report resident pages", ground.file_system.name);
-        assert_eq!(outcome, Outcome::NotCheckable, "{evidence}");
+        assert_eq!(outcome, RuleOutcome::NotCheckable, "{evidence}");
     } else {
-        assert_eq!(outcome, Outcome::Pass, "{evidence}");
+        assert_eq!(outcome, RuleOutcome::Pass, "{evidence}");
     }
     let secret =
         Secret { files: Posix::open(folder.path(), Mode::default()).unwrap(), kept: Mutex::default() };
@@ -122,11 +123,11 @@ fn a_store_that_caches_contents_is_detected() {
     let counted = ledger.cache(2, Phase::Train).counted;
     assert_eq!((counted.fetches, counted.unasked), (0, 60), "pages could not be counted without reads");
     let (outcome, evidence) = cache_rule(&plan, &ledger);
-    assert_ne!(outcome, Outcome::Pass, "{evidence}");
+    assert_ne!(outcome, RuleOutcome::Pass, "{evidence}");
     // If tests share a process, reads of other tests count as this one's; then the uncounted pages are the evidence.
     let alone = ledger.node_total(2, Phase::Train).device_read_bytes == 0;
     if alone && ground.untold().is_none() && ground.file_system.counter() == store::Counter::Process {
-        assert_eq!(outcome, Outcome::Fail, "{evidence}");
+        assert_eq!(outcome, RuleOutcome::Fail, "{evidence}");
         assert!(
             evidence.starts_with("epoch 2, train: only 0 % of the bytes came from the storage"),
             "{evidence}"
@@ -159,7 +160,7 @@ fn prepared_pages_are_counted() {
         assert_eq!((seen.made.found, seen.made.after), (found, pages(&warm)), "epoch {epoch}");
         assert!(seen.counted.pages > 0 && seen.counted.resident == seen.counted.pages, "{seen:?}");
     }
-    assert_eq!(cache_rule(&warm, &ledger).0, Outcome::Pass);
+    assert_eq!(cache_rule(&warm, &ledger).0, RuleOutcome::Pass);
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn a_sample_counts_some_fetches_and_none_counts_no_fetch() {
     let none = plan(&settings("reader.cache_proof=none"), 2, &store);
     let ledger = run(&none, &store, folder.path());
     assert_eq!(ledger.cache(1, Phase::Train).counted.unasked, 1000);
-    assert_eq!(cache_rule(&none, &ledger).0, Outcome::NotCheckable);
+    assert_eq!(cache_rule(&none, &ledger).0, RuleOutcome::NotCheckable);
 }
 
 /// A list that is slow to answer one of its calls.
@@ -199,7 +200,7 @@ impl FileList for Lingering<'_> {
 }
 
 /// A run of two epochs over 60 files whose list is slow at one call, with a short stall timeout.
-fn run_stuck_at(at: u64) -> Option<Result<Ledger, Refused>> {
+fn run_stuck_at(at: u64) -> Option<Result<Ledger, CacheError>> {
     let folder = tempfile::tempdir().unwrap();
     let store = Posix::open(folder.path(), Mode::default()).unwrap();
     let plan = plan(&SETTINGS, 2, &store);
@@ -212,7 +213,7 @@ fn run_stuck_at(at: u64) -> Option<Result<Ledger, Refused>> {
     let stop = Stop::default().with_patience(Some(IMPATIENT));
     Some(with_rig(&plan, &store, &Monotonic::new(), &stop, |rig| {
         let list = Lingering { files: rig.files.train, asked: AtomicU64::new(0), at };
-        train(&Rig { pages: Some(&pages), files: Files { train: &list, ..rig.files }, ..*rig })
+        train(&TrainingSetup { pages: Some(&pages), files: SplitFiles { train: &list, ..rig.files }, ..*rig })
     }))
 }
 
@@ -221,7 +222,10 @@ fn eviction_that_gets_stuck_ends_the_run_and_loses_no_results() {
     // One call for the storage below the files, then one for each file that is examined, evicted and read.
     if let Some(outcome) = run_stuck_at(1 + 60 + 30) {
         let refused = outcome.unwrap_err();
-        assert!(matches!(&refused, Refused::Stuck(why) if why.starts_with("no progress for")), "{refused}");
+        assert!(
+            matches!(&refused, CacheError::Stuck(why) if why.starts_with("no progress for")),
+            "{refused}"
+        );
     }
     // In the second epoch.
     if let Some(outcome) = run_stuck_at(1 + 3 * 60 + 16 + 30) {

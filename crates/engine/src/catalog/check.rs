@@ -19,24 +19,24 @@ const NAMED: usize = 10;
 
 /// The differences from the catalog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct CatalogChanges {
     /// Folders that were checked.
     pub folders: u64,
     /// Folders that differ.
     pub changed: u64,
     /// The first of them, in the order of the catalog.
-    pub first: Vec<Change>,
+    pub first: Vec<FolderChange>,
 }
 
 /// A folder that differs from the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct FolderChange {
     pub path: PathBuf,
     /// The folder does not exist; otherwise entries in it were added, removed or renamed.
     pub gone: bool,
 }
 
-impl Changes {
+impl CatalogChanges {
     pub fn is_empty(&self) -> bool {
         self.changed == 0
     }
@@ -47,7 +47,7 @@ impl Changes {
     }
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for FolderChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.path.display(), if self.gone { "is gone" } else { "has changed" })
     }
@@ -59,8 +59,8 @@ pub fn changed_folders<B: AsRef<[u8]> + Sync>(
     catalog: &Catalog<B>,
     threads: usize,
     stop: &Stop,
-) -> Result<Changes, ScanError> {
-    let check = Check { listing: &super::open_root(root)?, root_path: root, catalog, stop };
+) -> Result<CatalogChanges, ScanError> {
+    let check = CatalogCheck { listing: &super::open_root(root)?, root_path: root, catalog, stop };
     let next = AtomicUsize::new(0);
     let found: Mutex<Result<Vec<(usize, bool)>, ScanError>> = Mutex::new(Ok(Vec::new()));
     std::thread::scope(|scope| {
@@ -84,25 +84,24 @@ pub fn changed_folders<B: AsRef<[u8]> + Sync>(
         return Err(ScanError::Interrupted);
     }
     found.sort_unstable();
-    let first = found
-        .iter()
-        .take(NAMED)
-        .filter_map(|(at, gone)| Some(Change { path: whole(root, catalog.folder(*at)?.path), gone: *gone }));
-    Ok(Changes {
+    let first = found.iter().take(NAMED).filter_map(|(at, gone)| {
+        Some(FolderChange { path: whole(root, catalog.folder(*at)?.path), gone: *gone })
+    });
+    Ok(CatalogChanges {
         folders: catalog.folder_count() as u64,
         changed: found.len() as u64,
         first: first.collect(),
     })
 }
 
-struct Check<'a, B> {
+struct CatalogCheck<'a, B> {
     listing: &'a dyn Listing,
     root_path: &'a Path,
     catalog: &'a Catalog<B>,
     stop: &'a Stop,
 }
 
-impl<B: AsRef<[u8]>> Check<'_, B> {
+impl<B: AsRef<[u8]>> CatalogCheck<'_, B> {
     /// Number and absence of each changed folder that this thread found.
     fn work(&self, next: &AtomicUsize) -> Result<Vec<(usize, bool)>, ScanError> {
         let mut changed = Vec::new();

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use model::catalog::{Assembler, EncodedFolder, HEADER, path_order, put_varint, take_bytes, take_varint};
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
-use store::{Held, Listing, StoreError, modification_time};
+use store::{FolderHandle, Listing, StoreError, modification_time};
 
 use super::ScanError;
 
@@ -28,26 +28,26 @@ const PREFIX: usize = 12;
 
 /// What must be equal for a journal to be resumed: the same folder, listed by the same rules.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Identity(Vec<u8>);
+pub(super) struct ListingIdentity(Vec<u8>);
 
-impl Identity {
+impl ListingIdentity {
     pub(super) fn of(
         listing: &dyn Listing,
         path: &Path,
         suffixes: &[Vec<u8>],
-    ) -> Result<Identity, ScanError> {
+    ) -> Result<ListingIdentity, ScanError> {
         let mut bytes = listing.identity().map_err(|cause| ScanError::io("stat", path, cause))?;
         for suffix in suffixes {
             put_varint(&mut bytes, suffix.len() as u64);
             bytes.extend_from_slice(suffix);
         }
-        Ok(Identity(bytes))
+        Ok(ListingIdentity(bytes))
     }
 }
 
 /// A folder whose listing is complete.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct FolderRecord {
     pub(super) path: Vec<u8>,
     pub(super) mtime_ns: i64,
     /// Names of the folders directly below it.
@@ -57,13 +57,13 @@ pub(super) struct Record {
 
 /// Where a record is in the file, and the modification time that it is valid for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Finished {
+pub(super) struct FolderRecordPosition {
     pub(super) mtime_ns: i64,
     offset: u64,
     len: u64,
 }
 
-impl Record {
+impl FolderRecord {
     /// The record as it is stored in the file.
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; PREFIX];
@@ -84,7 +84,7 @@ impl Record {
         out
     }
 
-    fn decode(mut bytes: &[u8]) -> Option<Record> {
+    fn decode(mut bytes: &[u8]) -> Option<FolderRecord> {
         let rest = &mut bytes;
         let name = |rest: &mut &[u8]| -> Option<Vec<u8>> {
             let len = take_varint(rest)?;
@@ -96,7 +96,7 @@ impl Record {
         let (files, bytes) = (take_varint(rest)?, take_varint(rest)?);
         let lengths = 0..take_varint(rest)?;
         let blocks = lengths.map(|_| take_varint(rest)?.try_into().ok()).collect::<Option<_>>()?;
-        Some(Record {
+        Some(FolderRecord {
             path,
             mtime_ns,
             subfolders,
@@ -114,30 +114,30 @@ fn seal(out: &mut [u8]) {
 
 /// An open journal. Threads append to it.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct ListingJournal {
     file: File,
-    folder: Held,
+    folder: FolderHandle,
     name: OsString,
     path: PathBuf,
     /// When the listing began, on the file system's own clock.
     pub(super) begun_ns: i64,
-    tail: Mutex<Tail>,
+    tail: Mutex<JournalTail>,
 }
 
 #[derive(Debug, Default)]
-struct Tail {
+struct JournalTail {
     end: u64,
     /// The folders of this listing, each with the place of its record.
-    folders: Vec<(Vec<u8>, Finished)>,
+    folders: Vec<(Vec<u8>, FolderRecordPosition)>,
 }
 
-impl Journal {
+impl ListingJournal {
     /// Opens the journal of this name, restarted if it is not of this listing, and returns the folders that it has.
     pub(super) fn open(
-        folder: Held,
+        folder: FolderHandle,
         name: OsString,
-        identity: &Identity,
-    ) -> Result<(Journal, HashMap<Vec<u8>, Finished>), ScanError> {
+        identity: &ListingIdentity,
+    ) -> Result<(ListingJournal, HashMap<Vec<u8>, FolderRecordPosition>), ScanError> {
         let path = folder.path().join(&name);
         let file = folder
             .open_or_create(&name, false)
@@ -149,12 +149,15 @@ impl Journal {
         }
         refuse_others(&file, &path)?;
         let begun_ns = touch(&file).map_err(|cause| ScanError::io("touch", &path, cause.into()))?;
-        let journal = Journal { file, folder, name, path, begun_ns, tail: Mutex::default() };
+        let journal = ListingJournal { file, folder, name, path, begun_ns, tail: Mutex::default() };
         let finished = journal.resume(identity)?;
         Ok((journal, finished))
     }
 
-    fn resume(&self, identity: &Identity) -> Result<HashMap<Vec<u8>, Finished>, ScanError> {
+    fn resume(
+        &self,
+        identity: &ListingIdentity,
+    ) -> Result<HashMap<Vec<u8>, FolderRecordPosition>, ScanError> {
         let mut finished = HashMap::new();
         let mut magic = [0; MAGIC.len()];
         let begun = self.file.read_exact_at(&mut magic, 0).is_ok() && magic == MAGIC;
@@ -164,9 +167,12 @@ impl Journal {
         if same {
             let mut offset = end;
             while let Some(payload) = self.payload(&mut offset, length) {
-                let Some(record) = Record::decode(&payload) else { break };
+                let Some(record) = FolderRecord::decode(&payload) else { break };
                 let len = payload.len() as u64;
-                finished.insert(record.path, Finished { mtime_ns: record.mtime_ns, offset: end, len });
+                finished.insert(
+                    record.path,
+                    FolderRecordPosition { mtime_ns: record.mtime_ns, offset: end, len },
+                );
                 end = offset;
             }
         } else {
@@ -199,27 +205,27 @@ impl Journal {
     }
 
     /// Reads a record again. No other process writes to the file, so the record must exist.
-    pub(super) fn read(&self, finished: Finished) -> Result<Record, ScanError> {
+    pub(super) fn read(&self, finished: FolderRecordPosition) -> Result<FolderRecord, ScanError> {
         let mut at = finished.offset;
         let length = finished.offset + PREFIX as u64 + finished.len;
-        let record = self.payload(&mut at, length).and_then(|payload| Record::decode(&payload));
+        let record = self.payload(&mut at, length).and_then(|payload| FolderRecord::decode(&payload));
         record.ok_or_else(|| self.failed("read", std::io::Error::other("a record is damaged")))
     }
 
     /// Adds a folder that was listed now.
-    pub(super) fn append(&self, record: Record) -> Result<(), ScanError> {
+    pub(super) fn append(&self, record: FolderRecord) -> Result<(), ScanError> {
         let bytes = record.encode();
         let mut tail = self.tail();
         let offset = tail.end;
         self.file.write_all_at(&bytes, offset).map_err(|cause| self.failed("write", cause))?;
         tail.end = offset + bytes.len() as u64;
         let len = (bytes.len() - PREFIX) as u64;
-        tail.folders.push((record.path, Finished { mtime_ns: record.mtime_ns, offset, len }));
+        tail.folders.push((record.path, FolderRecordPosition { mtime_ns: record.mtime_ns, offset, len }));
         Ok(())
     }
 
     /// Takes over a folder whose record is there already.
-    pub(super) fn keep(&self, path: Vec<u8>, finished: Finished) {
+    pub(super) fn keep(&self, path: Vec<u8>, finished: FolderRecordPosition) {
         self.tail().folders.push((path, finished));
     }
 
@@ -252,7 +258,7 @@ impl Journal {
         }
     }
 
-    fn tail(&self) -> std::sync::MutexGuard<'_, Tail> {
+    fn tail(&self) -> std::sync::MutexGuard<'_, JournalTail> {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -297,19 +303,26 @@ mod tests {
 
     use super::*;
 
-    fn record(path: &str, files: u64) -> Record {
+    fn record(path: &str, files: u64) -> FolderRecord {
         let mut encoder = FolderEncoder::new();
         (0..files).for_each(|i| encoder.push(format!("{i:06}").as_bytes(), i).unwrap());
         let subfolders = vec![b"x".to_vec(), b"\xff".to_vec()];
-        Record { path: path.into(), mtime_ns: -5, subfolders, folder: encoder.finish() }
+        FolderRecord { path: path.into(), mtime_ns: -5, subfolders, folder: encoder.finish() }
     }
 
-    fn try_open(path: &Path, identity: &[u8]) -> Result<(Journal, HashMap<Vec<u8>, Finished>), ScanError> {
-        let folder = Held::open(path.parent().unwrap()).unwrap();
-        Journal::open(folder, path.file_name().unwrap().to_owned(), &Identity(identity.to_vec()))
+    fn try_open(
+        path: &Path,
+        identity: &[u8],
+    ) -> Result<(ListingJournal, HashMap<Vec<u8>, FolderRecordPosition>), ScanError> {
+        let folder = FolderHandle::open(path.parent().unwrap()).unwrap();
+        ListingJournal::open(
+            folder,
+            path.file_name().unwrap().to_owned(),
+            &ListingIdentity(identity.to_vec()),
+        )
     }
 
-    fn open(path: &Path, identity: &[u8]) -> (Journal, HashMap<Vec<u8>, Finished>) {
+    fn open(path: &Path, identity: &[u8]) -> (ListingJournal, HashMap<Vec<u8>, FolderRecordPosition>) {
         try_open(path, identity).unwrap()
     }
 

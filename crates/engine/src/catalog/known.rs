@@ -4,38 +4,38 @@
 use std::collections::HashMap;
 
 use model::catalog::Catalog;
-use store::Mapped;
+use store::MappedFile;
 
 use super::ScanError;
-use super::journal::{Finished, Record};
+use super::journal::{FolderRecord, FolderRecordPosition};
 
-pub(super) struct Known {
+pub(super) struct EarlierListing {
     /// Records of the journal by path.
-    pub(super) finished: HashMap<Vec<u8>, Finished>,
-    pub(super) catalog: Option<Catalog<Mapped>>,
+    pub(super) finished: HashMap<Vec<u8>, FolderRecordPosition>,
+    pub(super) catalog: Option<Catalog<MappedFile>>,
 }
 
-impl Known {
+impl EarlierListing {
     /// The journal's record of this folder, if it is still valid.
-    pub(super) fn in_journal(&self, path: &[u8], mtime_ns: i64) -> Option<Finished> {
+    pub(super) fn in_journal(&self, path: &[u8], mtime_ns: i64) -> Option<FolderRecordPosition> {
         self.finished.get(path).copied().filter(|finished| finished.mtime_ns == mtime_ns)
     }
 
     /// The catalog's record of this folder, if it is still valid. If the catalog is damaged here, the folder is listed
     /// again.
-    pub(super) fn in_catalog(&self, path: &[u8], mtime_ns: i64) -> Option<Record> {
+    pub(super) fn in_catalog(&self, path: &[u8], mtime_ns: i64) -> Option<FolderRecord> {
         let catalog = self.catalog.as_ref()?;
         let at = catalog.find_folder(path).ok()?;
         if catalog.folder(at)?.mtime_ns != mtime_ns {
             return None;
         }
         let folder = catalog.encoded(at).ok()?;
-        Some(Record { path: path.to_vec(), mtime_ns, subfolders: subfolders(catalog, path), folder })
+        Some(FolderRecord { path: path.to_vec(), mtime_ns, subfolders: subfolders(catalog, path), folder })
     }
 }
 
 /// The names of the folders directly below `path`.
-fn subfolders(catalog: &Catalog<Mapped>, path: &[u8]) -> Vec<Vec<u8>> {
+fn subfolders(catalog: &Catalog<MappedFile>, path: &[u8]) -> Vec<Vec<u8>> {
     let mut below = path.to_vec();
     if !path.is_empty() {
         below.push(b'/');

@@ -10,7 +10,7 @@ use model::catalog::{BuildError, EncodedFolder, FolderEncoder};
 use store::{EntryKind, Hint, Prefix};
 
 use super::known::{failed, join, whole};
-use super::{ScanError, Skipped};
+use super::{ScanError, SkippedEntries};
 
 /// Names in a batch, the unit of work of a thread. Large enough that a batch is a good run to merge, small enough that
 /// a flat folder of a hundred thousand files keeps several threads busy.
@@ -27,33 +27,33 @@ pub(super) struct OpenFolder {
     pub(super) mtime_ns: i64,
     /// Unfinished batches, plus one for the listing itself. The thread that sets it to 0 finishes the folder.
     pub(super) pending: AtomicUsize,
-    pub(super) found: Mutex<Found>,
+    pub(super) found: Mutex<FolderContents>,
 }
 
 /// What has been found in a folder so far.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FolderContents {
     pub(super) runs: Vec<EncodedFolder>,
     pub(super) subfolders: Vec<Vec<u8>>,
-    pub(super) skipped: Skipped,
+    pub(super) skipped: SkippedEntries,
 }
 
 impl OpenFolder {
-    pub(super) fn found(&self) -> std::sync::MutexGuard<'_, Found> {
+    pub(super) fn found(&self) -> std::sync::MutexGuard<'_, FolderContents> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Names of one folder, in the order of the listing.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct NameBatch {
     /// The names, each with its NUL.
     names: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<NameEntry>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct NameEntry {
     start: u32,
     /// Without the NUL.
     len: u16,
@@ -61,7 +61,7 @@ struct Entry {
     size: u64,
 }
 
-impl Batch {
+impl NameBatch {
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= BATCH
     }
@@ -69,7 +69,7 @@ impl Batch {
     pub(super) fn push(&mut self, name: &CStr, hint: Hint) {
         let bytes = name.to_bytes_with_nul();
         // A kernel's directory entry is at most 64 KiB, and a batch of them less than 4 GiB.
-        self.entries.push(Entry {
+        self.entries.push(NameEntry {
             start: self.names.len() as u32,
             len: (bytes.len() - 1) as u16,
             hint,
@@ -78,11 +78,11 @@ impl Batch {
         self.names.extend_from_slice(bytes);
     }
 
-    fn name(&self, entry: Entry) -> &[u8] {
+    fn name(&self, entry: NameEntry) -> &[u8] {
         &self.names[entry.start as usize..][..usize::from(entry.len)]
     }
 
-    fn c_name(&self, entry: Entry) -> &CStr {
+    fn c_name(&self, entry: NameEntry) -> &CStr {
         CStr::from_bytes_until_nul(&self.names[entry.start as usize..]).unwrap_or(c"")
     }
 
@@ -93,8 +93,8 @@ impl Batch {
         root: &Path,
         folder: &OpenFolder,
         mut each: impl FnMut(u64) -> Result<(), ScanError>,
-    ) -> Result<Found, ScanError> {
-        let mut found = Found::default();
+    ) -> Result<FolderContents, ScanError> {
+        let mut found = FolderContents::default();
         let mut kept = 0;
         for at in 0..self.entries.len() {
             let mut entry = self.entries[at];
@@ -142,7 +142,7 @@ pub(super) fn refused(root: &Path, folder: &OpenFolder, error: BuildError) -> Sc
 }
 
 /// Whether an entry is left out because of its name.
-pub(super) fn left_out(name: &[u8], hint: Hint, suffixes: &[Vec<u8>], skipped: &mut Skipped) -> bool {
+pub(super) fn left_out(name: &[u8], hint: Hint, suffixes: &[Vec<u8>], skipped: &mut SkippedEntries) -> bool {
     if name.starts_with(b".") {
         skipped.hidden += u64::from(name != b"." && name != b".." && name != super::FOLDER.as_bytes());
         return true;

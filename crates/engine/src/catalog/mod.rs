@@ -16,17 +16,17 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use model::catalog::{Catalog, CatalogError, Folder};
+use model::catalog::{Catalog, CatalogError, CatalogFolder};
 use model::names::Name;
-use store::{FolderListing, Held, Listing, Mapped};
+use store::{FolderHandle, FolderListing, Listing, MappedFile};
 
-pub use check::{Change, Changes, changed_folders};
+pub use check::{CatalogChanges, FolderChange, changed_folders};
 pub use error::ScanError;
 
 use crate::events::Events;
 use crate::stop::Stop;
-use journal::{Identity, Journal};
-use known::Known;
+use journal::{ListingIdentity, ListingJournal};
+use known::EarlierListing;
 
 /// The hidden folder below a data folder that holds what feedline keeps about it.
 pub(crate) const FOLDER: &str = ".feedline";
@@ -34,7 +34,7 @@ pub(crate) const FILE: &str = "catalog";
 
 /// How to list.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ListOptions {
     /// Threads that list, at least one. They mostly wait for metadata, so more than there are cores pay off.
     pub threads: usize,
     /// List only files whose name ends in one of these; all if there are none.
@@ -47,7 +47,7 @@ pub struct Options {
 
 /// The result of a listing.
 #[derive(Clone, Debug)]
-pub struct Summary {
+pub struct ListSummary {
     /// The catalog that was written.
     pub path: PathBuf,
     pub files: u64,
@@ -59,12 +59,12 @@ pub struct Summary {
     /// Folders that were reused from an interrupted listing or from the previous catalog.
     pub folders_reused: u64,
     /// Entries of the folders listed now that are not in the catalog.
-    pub skipped: Skipped,
+    pub skipped: SkippedEntries,
 }
 
 /// Entries that are not part of a data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedEntries {
     /// Files and folders whose name begins with a dot.
     pub hidden: u64,
     /// Files that end in `.partial`: generation was interrupted.
@@ -79,8 +79,8 @@ pub struct Skipped {
     pub special: u64,
 }
 
-impl Skipped {
-    fn add(&mut self, other: Skipped) {
+impl SkippedEntries {
+    fn add(&mut self, other: SkippedEntries) {
         self.hidden += other.hidden;
         self.partial += other.partial;
         self.index += other.index;
@@ -102,23 +102,23 @@ pub fn default_place(root: &Path) -> PathBuf {
 
 /// A catalog and the data folder that it is used for. It can be shared between threads.
 #[derive(Debug)]
-pub struct Opened {
-    catalog: Catalog<Mapped>,
+pub struct OpenCatalog {
+    catalog: Catalog<MappedFile>,
     path: PathBuf,
     root: PathBuf,
 }
 
-impl Opened {
+impl OpenCatalog {
     /// Maps the catalog at `path` for the data in `root` and checks its tables. `changes` checks whether the folders
     /// are unchanged.
-    pub fn open(path: &Path, root: &Path) -> Result<Opened, ScanError> {
-        let map = Mapped::open(path)?;
+    pub fn open(path: &Path, root: &Path) -> Result<OpenCatalog, ScanError> {
+        let map = MappedFile::open(path)?;
         let catalog =
             Catalog::parse(map).map_err(|error| ScanError::Catalog { path: path.to_owned(), error })?;
-        Ok(Opened { catalog, path: path.to_owned(), root: root.to_owned() })
+        Ok(OpenCatalog { catalog, path: path.to_owned(), root: root.to_owned() })
     }
 
-    pub fn catalog(&self) -> &Catalog<Mapped> {
+    pub fn catalog(&self) -> &Catalog<MappedFile> {
         &self.catalog
     }
 
@@ -143,7 +143,7 @@ impl Opened {
         self.catalog.digest()
     }
 
-    pub fn folders(&self) -> impl Iterator<Item = Folder<'_>> {
+    pub fn folders(&self) -> impl Iterator<Item = CatalogFolder<'_>> {
         self.catalog.folders()
     }
 
@@ -158,35 +158,41 @@ impl Opened {
     }
 
     /// The folders that differ from the catalog.
-    pub fn changes(&self, threads: usize, stop: &Stop) -> Result<Changes, ScanError> {
+    pub fn changes(&self, threads: usize, stop: &Stop) -> Result<CatalogChanges, ScanError> {
         changed_folders(&self.root, &self.catalog, threads, stop)
     }
 }
 
 /// Lists everything below `root` and writes the catalog.
-pub fn scan(root: &Path, options: &Options, stop: &Stop, events: &Events) -> Result<Summary, ScanError> {
+pub fn scan(
+    root: &Path,
+    options: &ListOptions,
+    stop: &Stop,
+    events: &Events,
+) -> Result<ListSummary, ScanError> {
     scan_listing(&open_root(root)?, root, options, stop, events)
 }
 
 fn scan_listing(
     listing: &dyn Listing,
     root: &Path,
-    options: &Options,
+    options: &ListOptions,
     stop: &Stop,
     events: &Events,
-) -> Result<Summary, ScanError> {
-    let place = Place::settle(root, options)?;
-    let before = if options.refresh { Some(Opened::open(&place.path, root)?) } else { None };
+) -> Result<ListSummary, ScanError> {
+    let place = CatalogTarget::settle(root, options)?;
+    let before = if options.refresh { Some(OpenCatalog::open(&place.path, root)?) } else { None };
     let suffixes = suffixes(options, before.as_ref())?;
-    let identity = Identity::of(listing, root, &suffixes)?;
-    let (journal, finished) = Journal::open(place.folder.below(".")?, place.beside(".partial"), &identity)?;
-    let known = Known { finished, catalog: before.map(|opened| opened.catalog) };
+    let identity = ListingIdentity::of(listing, root, &suffixes)?;
+    let (journal, finished) =
+        ListingJournal::open(place.folder.below(".")?, place.beside(".partial"), &identity)?;
+    let known = EarlierListing { finished, catalog: before.map(|opened| opened.catalog) };
     let threads = options.threads.max(1);
-    let task = walk::Task { listing, root_path: root, suffixes: &suffixes, threads, stop, events };
-    let counts = walk::Walk::new(task, &known, &journal).run()?;
+    let task = walk::ListTask { listing, root_path: root, suffixes: &suffixes, threads, stop, events };
+    let counts = walk::FolderWalk::new(task, &known, &journal).run()?;
     let new = place.beside(".new");
     let written = journal.assemble(&suffixes, &new);
-    let opened = match written.and_then(|()| Opened::open(&place.folder.path().join(&new), root)) {
+    let opened = match written.and_then(|()| OpenCatalog::open(&place.folder.path().join(&new), root)) {
         Ok(opened) if opened.files() > 0 => opened,
         outcome => {
             outcome.inspect_err(|_| place.discard(&new))?;
@@ -197,7 +203,7 @@ fn scan_listing(
     };
     place.publish(&new)?;
     journal.remove();
-    Ok(Summary {
+    Ok(ListSummary {
         path: place.path,
         files: opened.files(),
         folders: opened.catalog.folder_count() as u64,
@@ -210,7 +216,7 @@ fn scan_listing(
 }
 
 /// The suffixes to list by: those of the catalog that is refreshed, since it is of no use for others.
-fn suffixes(options: &Options, before: Option<&Opened>) -> Result<Vec<Vec<u8>>, ScanError> {
+fn suffixes(options: &ListOptions, before: Option<&OpenCatalog>) -> Result<Vec<Vec<u8>>, ScanError> {
     let mut asked = options.suffixes.clone();
     asked.sort();
     asked.dedup();
@@ -232,18 +238,18 @@ fn open_root(root: &Path) -> Result<FolderListing, ScanError> {
 }
 
 /// Where the catalog is written.
-struct Place {
+struct CatalogTarget {
     path: PathBuf,
     /// The folder that it is in, and its name there.
-    folder: Held,
+    folder: FolderHandle,
     name: OsString,
     /// The data folder, if the catalog goes into its hidden folder.
-    root: Option<Held>,
+    root: Option<FolderHandle>,
 }
 
-impl Place {
-    fn settle(root: &Path, options: &Options) -> Result<Place, ScanError> {
-        let Some(path) = &options.output else { return Place::beside_data(root)?.spare_others() };
+impl CatalogTarget {
+    fn settle(root: &Path, options: &ListOptions) -> Result<CatalogTarget, ScanError> {
+        let Some(path) = &options.output else { return CatalogTarget::beside_data(root)?.spare_others() };
         let folder = match path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -254,29 +260,30 @@ impl Place {
             Ok(inside) if !inside.components().any(hidden) => Err(ScanError::OutputInside(path.clone())),
             _ => {
                 let name = path.file_name().ok_or_else(|| ScanError::InTheWay(path.clone()))?.to_owned();
-                Place { path: path.clone(), folder: Held::open(folder)?, name, root: None }.spare_others()
+                CatalogTarget { path: path.clone(), folder: FolderHandle::open(folder)?, name, root: None }
+                    .spare_others()
             }
         }
     }
 
     /// In the hidden folder, which is created if it is missing.
-    fn beside_data(root: &Path) -> Result<Place, ScanError> {
-        let held = Held::open(root)?;
+    fn beside_data(root: &Path) -> Result<CatalogTarget, ScanError> {
+        let held = FolderHandle::open(root)?;
         let made = held.make_folder(FOLDER).map_err(|cause| ScanError::unwritable(root, cause))?;
         if made {
             held.sync()?;
         }
         let folder = held.below(FOLDER)?;
-        Ok(Place { path: default_place(root), folder, name: FILE.into(), root: Some(held) })
+        Ok(CatalogTarget { path: default_place(root), folder, name: FILE.into(), root: Some(held) })
     }
 
     /// Refuses to replace a file that is not a catalog, so that a mistyped path cannot destroy it.
-    fn spare_others(self) -> Result<Place, ScanError> {
+    fn spare_others(self) -> Result<CatalogTarget, ScanError> {
         if self.path.is_dir() {
             return Err(ScanError::InTheWay(self.path));
         }
         self.folder.check_replaceable(&self.name)?;
-        match Opened::open(&self.path, Path::new("")) {
+        match OpenCatalog::open(&self.path, Path::new("")) {
             Err(ScanError::Catalog { error: CatalogError::NotACatalog, path }) => {
                 Err(ScanError::InTheWay(path))
             }
@@ -303,7 +310,7 @@ impl Place {
     }
 
     /// Removes journal and hidden folder if no catalog will be written.
-    fn leave(&self, journal: &Journal) {
+    fn leave(&self, journal: &ListingJournal) {
         journal.remove();
         if let Some(root) = &self.root {
             // Fails if there is something else in it.

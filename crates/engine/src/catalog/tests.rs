@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::symlink;
 
-use store::{EntryKind, Hint, Names, Prefix};
+use store::{EntryKind, Hint, NameStream, Prefix};
 
 use super::*;
 
@@ -34,7 +34,7 @@ impl Tree {
         fs::write(path, vec![b'x'; size]).unwrap();
     }
 
-    fn scan(&self, options: &Options) -> Result<Summary, ScanError> {
+    fn scan(&self, options: &ListOptions) -> Result<ListSummary, ScanError> {
         scan(&self.root(), options, &Stop::default(), &Events::default())
     }
 
@@ -42,11 +42,11 @@ impl Tree {
         fs::read(default_place(&self.root())).unwrap()
     }
 
-    fn opened(&self) -> Opened {
-        Opened::open(&find(&self.root()).unwrap(), &self.root()).unwrap()
+    fn opened(&self) -> OpenCatalog {
+        OpenCatalog::open(&find(&self.root()).unwrap(), &self.root()).unwrap()
     }
 
-    fn changes(&self) -> Changes {
+    fn changes(&self) -> CatalogChanges {
         self.opened().changes(0, &Stop::default()).unwrap()
     }
 
@@ -81,7 +81,7 @@ fn deep() -> Tree {
 #[test]
 fn the_catalog_holds_all_files_for_any_number_of_threads() {
     let tree = deep();
-    let summary = tree.scan(&Options::default()).unwrap();
+    let summary = tree.scan(&ListOptions::default()).unwrap();
     let sum: u64 = (0..500).map(|index| index % 50).sum();
     assert_eq!((summary.files, summary.bytes, summary.folders), (502, sum + 7, 14));
     let mut expected = BTreeMap::from([(b"a-b/x".to_vec(), 3), (b"a/z/y/x/w".to_vec(), 4)]);
@@ -90,7 +90,7 @@ fn the_catalog_holds_all_files_for_any_number_of_threads() {
     assert!(tree.changes().is_empty());
     let bytes = tree.bytes();
     for threads in [1, 2, 9] {
-        tree.scan(&Options { threads, ..Options::default() }).unwrap();
+        tree.scan(&ListOptions { threads, ..ListOptions::default() }).unwrap();
         assert!(tree.bytes() == bytes, "{threads} threads");
     }
     let left: Vec<_> =
@@ -107,12 +107,12 @@ fn a_large_folder_is_split_among_threads_and_is_sorted() {
     for index in 0..count {
         fs::File::create(folder.join(format!("img_{index}_of_{count}.jpg"))).unwrap();
     }
-    tree.scan(&Options { threads: 4, ..Options::default() }).unwrap();
+    tree.scan(&ListOptions { threads: 4, ..ListOptions::default() }).unwrap();
     let bytes = tree.bytes();
     assert_eq!(tree.files().len(), count);
     let names = tree.names();
     assert!(names.is_sorted());
-    tree.scan(&Options { threads: 1, ..Options::default() }).unwrap();
+    tree.scan(&ListOptions { threads: 1, ..ListOptions::default() }).unwrap();
     assert!(tree.bytes() == bytes);
 }
 
@@ -129,18 +129,19 @@ fn entries_that_are_not_data_files_are_left_out_and_counted() {
     symlink("x.jpg", tree.root().join("link.jpg")).unwrap();
     symlink("sub", tree.root().join("linked.jpg")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, tree.root().join("pipe.jpg"), rustix::fs::Mode::RWXU).unwrap();
-    let summary = tree.scan(&Options::default()).unwrap();
+    let summary = tree.scan(&ListOptions::default()).unwrap();
     assert_eq!(tree.names(), ["link.jpg", "sub/w.jpg", "x.jpg", "y.png"]);
     assert_eq!(tree.files()[b"link.jpg".as_slice()], 5);
-    let skipped = Skipped { hidden: 2, partial: 1, index: 1, unmatched: 0, linked_folders: 1, special: 1 };
+    let skipped =
+        SkippedEntries { hidden: 2, partial: 1, index: 1, unmatched: 0, linked_folders: 1, special: 1 };
     assert_eq!(summary.skipped, skipped);
-    let jpg = Options { suffixes: vec![b".jpg".to_vec()], ..Options::default() };
+    let jpg = ListOptions { suffixes: vec![b".jpg".to_vec()], ..ListOptions::default() };
     let summary = tree.scan(&jpg).unwrap();
     assert_eq!(tree.names(), ["link.jpg", "sub/w.jpg", "x.jpg"]);
     assert_eq!(summary.skipped.unmatched, 2);
-    let refreshed = tree.scan(&Options { refresh: true, ..Options::default() }).unwrap();
+    let refreshed = tree.scan(&ListOptions { refresh: true, ..ListOptions::default() }).unwrap();
     assert_eq!(refreshed.files, 3, "a refresh keeps the suffixes");
-    let other = Options { suffixes: vec![b".png".to_vec()], refresh: true, ..Options::default() };
+    let other = ListOptions { suffixes: vec![b".png".to_vec()], refresh: true, ..ListOptions::default() };
     assert!(matches!(tree.scan(&other), Err(ScanError::OtherSuffixes(_))));
 }
 
@@ -152,7 +153,7 @@ fn names_that_are_not_text_are_kept_byte_by_byte() {
     for name in [b"\xff\xfe".as_slice(), b"new\nline", b"sp ace", b"\xc3(", &long] {
         tree.write(Path::new(&odd(b"d\xff")).join(odd(name)), name.len());
     }
-    tree.scan(&Options::default()).unwrap();
+    tree.scan(&ListOptions::default()).unwrap();
     let opened = tree.opened();
     let mut name = Name::default();
     for index in 0..opened.files() {
@@ -166,7 +167,7 @@ fn names_that_are_not_text_are_kept_byte_by_byte() {
 #[test]
 fn a_refresh_lists_only_what_changed() {
     let tree = deep();
-    tree.scan(&Options::default()).unwrap();
+    tree.scan(&ListOptions::default()).unwrap();
     tree.write("a/3/new.bin", 9);
     tree.write("more/files/here", 1);
     fs::remove_dir_all(tree.root().join("a/5")).unwrap();
@@ -183,10 +184,10 @@ fn a_refresh_lists_only_what_changed() {
     ];
     assert_eq!(named, expected);
     assert!(!changes.all());
-    let summary = tree.scan(&Options { refresh: true, ..Options::default() }).unwrap();
+    let summary = tree.scan(&ListOptions { refresh: true, ..ListOptions::default() }).unwrap();
     assert_eq!(summary.folders_reused, summary.folders - 6, "root, a, a/3, more, more/files, six are listed");
     let refreshed = tree.bytes();
-    assert_eq!(tree.scan(&Options::default()).unwrap().folders_reused, 0);
+    assert_eq!(tree.scan(&ListOptions::default()).unwrap().folders_reused, 0);
     assert!(tree.bytes() == refreshed);
     assert!(tree.changes().is_empty());
 }
@@ -194,20 +195,20 @@ fn a_refresh_lists_only_what_changed() {
 #[test]
 fn an_interrupted_listing_continues_where_it_stopped() {
     let tree = deep();
-    tree.scan(&Options::default()).unwrap();
+    tree.scan(&ListOptions::default()).unwrap();
     let undisturbed = tree.bytes();
     fs::remove_file(default_place(&tree.root())).unwrap();
     // A folder that cannot be listed ends the listing; the rest is kept.
     let broken = tree.root().join("a/2/broken");
     symlink("nowhere", &broken).unwrap();
-    let error = tree.scan(&Options { threads: 1, ..Options::default() }).unwrap_err();
+    let error = tree.scan(&ListOptions { threads: 1, ..ListOptions::default() }).unwrap_err();
     assert!(error.to_string().contains("a/2/broken: No such file"), "{error}");
     assert_eq!(find(&tree.root()), None);
     fs::remove_file(&broken).unwrap();
-    let summary = tree.scan(&Options::default()).unwrap();
+    let summary = tree.scan(&ListOptions::default()).unwrap();
     assert!(summary.folders_reused > 0, "{summary:?}");
     let now = tree.bytes();
-    tree.scan(&Options::default()).unwrap();
+    tree.scan(&ListOptions::default()).unwrap();
     assert!(tree.bytes() == now);
     // Only the time of a/2 differs.
     assert_eq!(Catalog::parse(now).unwrap().digest(), Catalog::parse(undisturbed).unwrap().digest());
@@ -218,7 +219,7 @@ fn a_change_right_after_the_listing_is_detected() {
     for _ in 0..20 {
         let tree = Tree::new();
         tree.write("a/x", 1);
-        tree.scan(&Options::default()).unwrap();
+        tree.scan(&ListOptions::default()).unwrap();
         tree.write("a/y", 1);
         assert_eq!(tree.changes().changed, 1);
     }
@@ -229,7 +230,7 @@ fn a_stop_request_ends_the_listing_without_a_catalog() {
     let tree = deep();
     let stop = Stop::default();
     stop.wish();
-    let outcome = scan(&tree.root(), &Options::default(), &stop, &Events::default());
+    let outcome = scan(&tree.root(), &ListOptions::default(), &stop, &Events::default());
     assert!(matches!(outcome, Err(ScanError::Interrupted)));
     assert_eq!(find(&tree.root()), None);
 }
@@ -237,7 +238,7 @@ fn a_stop_request_ends_the_listing_without_a_catalog() {
 #[test]
 fn places_are_checked_before_anything_is_listed() {
     let tree = deep();
-    let output = |path: PathBuf| Options { output: Some(path), ..Options::default() };
+    let output = |path: PathBuf| ListOptions { output: Some(path), ..ListOptions::default() };
     let inside = tree.scan(&output(tree.root().join("a/catalog")));
     assert!(matches!(inside, Err(ScanError::OutputInside(_))));
     let precious = tree.folder.path().join("precious");
@@ -249,10 +250,11 @@ fn places_are_checked_before_anything_is_listed() {
         assert_eq!(tree.scan(&output(elsewhere.clone())).unwrap().path, elsewhere);
     }
     assert_eq!(find(&tree.root()), None);
-    assert_eq!(Opened::open(&elsewhere, &tree.root()).unwrap().files(), 502);
-    let missing = scan(&tree.root().join("no"), &Options::default(), &Stop::default(), &Events::default());
+    assert_eq!(OpenCatalog::open(&elsewhere, &tree.root()).unwrap().files(), 502);
+    let missing =
+        scan(&tree.root().join("no"), &ListOptions::default(), &Stop::default(), &Events::default());
     assert!(matches!(missing, Err(ScanError::Missing(_))));
-    let file = scan(&precious, &Options::default(), &Stop::default(), &Events::default());
+    let file = scan(&precious, &ListOptions::default(), &Stop::default(), &Events::default());
     assert!(matches!(file, Err(ScanError::NotAFolder(_))));
 }
 
@@ -260,7 +262,7 @@ fn places_are_checked_before_anything_is_listed() {
 fn an_empty_folder_leaves_no_files_behind() {
     let tree = Tree::new();
     fs::create_dir(tree.root().join("sub")).unwrap();
-    let error = tree.scan(&Options::default()).unwrap_err();
+    let error = tree.scan(&ListOptions::default()).unwrap_err();
     assert!(error.to_string().starts_with("there are no files in "), "{error}");
     assert!(!tree.root().join(FOLDER).exists());
 }
@@ -268,9 +270,9 @@ fn an_empty_folder_leaves_no_files_behind() {
 #[test]
 fn a_catalog_of_another_folder_is_recognized_by_its_times() {
     let one = deep();
-    one.scan(&Options::default()).unwrap();
+    one.scan(&ListOptions::default()).unwrap();
     let two = deep();
-    let opened = Opened::open(&find(&one.root()).unwrap(), &two.root()).unwrap();
+    let opened = OpenCatalog::open(&find(&one.root()).unwrap(), &two.root()).unwrap();
     let changes = opened.changes(3, &Stop::default()).unwrap();
     assert!(changes.all() && changes.first.len() == 10, "{changes:?}");
 }
@@ -278,7 +280,7 @@ fn a_catalog_of_another_folder_is_recognized_by_its_times() {
 #[test]
 fn an_opened_catalog_is_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
-    shared::<Opened>();
+    shared::<OpenCatalog>();
 }
 
 /// Keys and sizes, listed as an object store does: by prefix up to the next slash, each key with its size.
@@ -320,7 +322,7 @@ impl Prefix for KeysBelow {
         Ok(1)
     }
 
-    fn names<'a>(&'a self, _room: &'a mut [MaybeUninit<u8>]) -> Box<dyn Names + 'a> {
+    fn names<'a>(&'a self, _room: &'a mut [MaybeUninit<u8>]) -> Box<dyn NameStream + 'a> {
         Box::new(Pages(self.0.chunks(100)))
     }
 
@@ -332,7 +334,7 @@ impl Prefix for KeysBelow {
 /// Several names per request.
 struct Pages<'a>(std::slice::Chunks<'a, (CString, Hint)>);
 
-impl Names for Pages<'_> {
+impl NameStream for Pages<'_> {
     fn next(&mut self, each: &mut dyn FnMut(&CStr, Hint)) -> io::Result<bool> {
         let Some(page) = self.0.next() else { return Ok(false) };
         page.iter().for_each(|(name, hint)| each(name, *hint));
@@ -343,10 +345,10 @@ impl Names for Pages<'_> {
 #[test]
 fn storage_without_folders_is_listed_through_the_same_trait() {
     let (tree, empty) = (deep(), Tree::new());
-    tree.scan(&Options::default()).unwrap();
+    tree.scan(&ListOptions::default()).unwrap();
     let keys = Keys(tree.files());
     for threads in [1, 4] {
-        let options = Options { threads, ..Options::default() };
+        let options = ListOptions { threads, ..ListOptions::default() };
         let (root, stop, events) = (empty.root(), Stop::default(), Events::default());
         let summary = scan_listing(&keys, &root, &options, &stop, &events).unwrap();
         assert_eq!(summary.files, 502);

@@ -12,15 +12,15 @@ use std::time::Duration;
 use model::catalog::merge;
 use store::{Hint, Listing, Operation, Prefix};
 
-use super::journal::{Journal, Record};
-use super::known::{Known, failed, join, whole};
-use super::list::{Batch, Found, OpenFolder, left_out, refused};
-use super::{ScanError, Skipped};
+use super::journal::{FolderRecord, ListingJournal};
+use super::known::{EarlierListing, failed, join, whole};
+use super::list::{FolderContents, NameBatch, OpenFolder, left_out, refused};
+use super::{ScanError, SkippedEntries};
 use crate::events::Events;
 use crate::meter;
 use crate::stop::Stop;
 use crate::waits;
-use crate::watchdog::{Roster, Watched, guard};
+use crate::watchdog::{Watched, WorkerStatus, guard};
 
 /// Buffer for the answer to one request for names: about two thousand names.
 const NAMES_BYTES: usize = 128 << 10;
@@ -39,7 +39,7 @@ const BEAT: u64 = 16;
 
 /// What to list, and by which rules.
 #[derive(Clone, Copy)]
-pub(super) struct Task<'a> {
+pub(super) struct ListTask<'a> {
     pub(super) listing: &'a dyn Listing,
     pub(super) root_path: &'a Path,
     pub(super) suffixes: &'a [Vec<u8>],
@@ -49,60 +49,64 @@ pub(super) struct Task<'a> {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct WalkCounts {
     pub(super) folders_reused: u64,
-    pub(super) skipped: Skipped,
+    pub(super) skipped: SkippedEntries,
 }
 
-pub(super) struct Walk<'a> {
-    task: Task<'a>,
-    known: &'a Known,
-    journal: &'a Journal,
-    state: Mutex<State>,
+pub(super) struct FolderWalk<'a> {
+    task: ListTask<'a>,
+    known: &'a EarlierListing,
+    journal: &'a ListingJournal,
+    state: Mutex<WalkState>,
     change: Condvar,
     /// Set with the first failure, so that threads in the middle of a batch stop.
     abort: Stop,
     /// Progress and current work of each thread, for the watchdog.
     beats: AtomicU64,
-    roster: Roster,
+    roster: WorkerStatus,
 }
 
 #[derive(Default)]
-struct State {
+struct WalkState {
     /// Paths of folders to be listed.
     folders: Vec<Vec<u8>>,
-    batches: Vec<(Arc<OpenFolder>, Batch)>,
+    batches: Vec<(Arc<OpenFolder>, NameBatch)>,
     /// Threads that are working and may add to both.
     active: usize,
     failure: Option<ScanError>,
-    counts: Counts,
+    counts: WalkCounts,
 }
 
-enum Work {
+enum WalkItem {
     Folder(Vec<u8>),
-    Batch(Arc<OpenFolder>, Batch),
+    Batch(Arc<OpenFolder>, NameBatch),
 }
 
-impl Work {
+impl WalkItem {
     fn path(&self) -> &[u8] {
         match self {
-            Work::Folder(path) => path,
-            Work::Batch(folder, _) => &folder.path,
+            WalkItem::Folder(path) => path,
+            WalkItem::Batch(folder, _) => &folder.path,
         }
     }
 }
 
-impl<'a> Walk<'a> {
-    pub(super) fn new(task: Task<'a>, known: &'a Known, journal: &'a Journal) -> Walk<'a> {
-        let state = State { folders: vec![Vec::new()], ..State::default() };
+impl<'a> FolderWalk<'a> {
+    pub(super) fn new(
+        task: ListTask<'a>,
+        known: &'a EarlierListing,
+        journal: &'a ListingJournal,
+    ) -> FolderWalk<'a> {
+        let state = WalkState { folders: vec![Vec::new()], ..WalkState::default() };
         let (state, change) = (Mutex::new(state), Condvar::new());
         let (abort, beats) = (Stop::default(), AtomicU64::new(0));
-        let roster = Roster::new("lister", task.threads.max(1));
-        Walk { task, known, journal, state, change, abort, beats, roster }
+        let roster = WorkerStatus::new("lister", task.threads.max(1));
+        FolderWalk { task, known, journal, state, change, abort, beats, roster }
     }
 
     /// Lists everything, starting at the root.
-    pub(super) fn run(self) -> Result<Counts, ScanError> {
+    pub(super) fn run(self) -> Result<WalkCounts, ScanError> {
         guard(self.task.stop, &self, || self.work_together());
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.failure {
@@ -127,7 +131,7 @@ impl<'a> Walk<'a> {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WalkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,8 +150,8 @@ impl<'a> Walk<'a> {
             self.roster.begin(thread, Operation::List, &path.to_string_lossy());
             // After a panic the other threads must not wait for work that never comes.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match work {
-                Work::Folder(path) => self.list(path, &mut scratch),
-                Work::Batch(folder, batch) => self.measure(&folder, batch),
+                WalkItem::Folder(path) => self.list(path, &mut scratch),
+                WalkItem::Batch(folder, batch) => self.measure(&folder, batch),
             }));
             match outcome.unwrap_or(Err(ScanError::Panicked)) {
                 Ok(()) => {}
@@ -163,14 +167,14 @@ impl<'a> Walk<'a> {
     }
 
     /// The next piece of work; waits while other threads may still add some.
-    fn next(&self) -> Option<Work> {
+    fn next(&self) -> Option<WalkItem> {
         let mut state = self.state();
         loop {
             if state.failure.is_some() {
                 return None;
             }
-            let batch = state.batches.pop().map(|(folder, batch)| Work::Batch(folder, batch));
-            if let Some(work) = batch.or_else(|| state.folders.pop().map(Work::Folder)) {
+            let batch = state.batches.pop().map(|(folder, batch)| WalkItem::Batch(folder, batch));
+            if let Some(work) = batch.or_else(|| state.folders.pop().map(WalkItem::Folder)) {
                 state.active += 1;
                 return Some(work);
             }
@@ -248,9 +252,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Reads the folder's names. Full batches go to the shared queue; the last one is returned.
-    fn names(&self, folder: &Arc<OpenFolder>, scratch: &mut [MaybeUninit<u8>]) -> Result<Batch, ScanError> {
-        let mut batch = Batch::default();
-        let mut found = Found::default();
+    fn names(
+        &self,
+        folder: &Arc<OpenFolder>,
+        scratch: &mut [MaybeUninit<u8>],
+    ) -> Result<NameBatch, ScanError> {
+        let mut batch = NameBatch::default();
+        let mut found = FolderContents::default();
         let mut names = folder.prefix.names(scratch);
         let failed = |cause| self.failed("list", &folder.path, cause);
         while names
@@ -273,7 +281,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Sorts an entry: a folder will be listed, and what may be a file goes into the batch.
-    fn sort(&self, folder: &OpenFolder, name: &CStr, hint: Hint, batch: &mut Batch, found: &mut Found) {
+    fn sort(
+        &self,
+        folder: &OpenFolder,
+        name: &CStr,
+        hint: Hint,
+        batch: &mut NameBatch,
+        found: &mut FolderContents,
+    ) {
         if left_out(name.to_bytes(), hint, self.task.suffixes, &mut found.skipped) {
             return;
         }
@@ -289,7 +304,7 @@ impl<'a> Walk<'a> {
 
     /// Queues a batch. If enough of them are queued, names arrive faster than sizes: then the batch is processed right
     /// here, so that a folder of any size is in memory as encoded runs and not as names.
-    fn hand_out(&self, folder: &Arc<OpenFolder>, batch: Batch) -> Result<(), ScanError> {
+    fn hand_out(&self, folder: &Arc<OpenFolder>, batch: NameBatch) -> Result<(), ScanError> {
         let mut state = self.state();
         if state.batches.len() >= self.task.threads {
             drop(state);
@@ -301,7 +316,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Looks up the sizes of a batch. The last thread finishes the folder.
-    fn measure(&self, folder: &Arc<OpenFolder>, mut batch: Batch) -> Result<(), ScanError> {
+    fn measure(&self, folder: &Arc<OpenFolder>, mut batch: NameBatch) -> Result<(), ScanError> {
         let (mut files, mut bytes) = (0, 0u64);
         let mut found = batch.measure(self.task.root_path, folder, |size| {
             files += 1;
@@ -335,7 +350,7 @@ impl<'a> Walk<'a> {
 
     /// Merges the runs of a folder, checks that the folder did not change meanwhile, and adds it to the journal.
     fn finish(&self, folder: &OpenFolder) -> Result<(), ScanError> {
-        let Found { runs, mut subfolders, skipped } = std::mem::take(&mut *folder.found());
+        let FolderContents { runs, mut subfolders, skipped } = std::mem::take(&mut *folder.found());
         let whole_folder = merge(runs).map_err(|error| refused(self.task.root_path, folder, error))?;
         let now =
             folder.prefix.version().map_err(|cause| self.failed("stat the folder", &folder.path, cause))?;
@@ -344,7 +359,7 @@ impl<'a> Walk<'a> {
         }
         subfolders.sort();
         let path = folder.path.clone();
-        self.journal.append(Record { path, mtime_ns: now, subfolders, folder: whole_folder })?;
+        self.journal.append(FolderRecord { path, mtime_ns: now, subfolders, folder: whole_folder })?;
         self.state().counts.skipped.add(skipped);
         Ok(())
     }
@@ -354,7 +369,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Watched for Walk<'_> {
+impl Watched for FolderWalk<'_> {
     fn progress(&self) -> u64 {
         self.beats.load(Ordering::Relaxed).wrapping_add(self.roster.progress())
     }

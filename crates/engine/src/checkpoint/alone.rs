@@ -1,15 +1,15 @@
 //! A run without training: saves a number of checkpoints, then restores a number of them, each after a pause.
 
 use model::checkpoint::manifest::Moment;
-use model::checkpoint::{Restored, Schedule};
+use model::checkpoint::{RestoreRecord, Schedule};
 use model::ledger::Ledger;
 use model::names::Name;
 use model::units::Nanos;
 
-use super::{CheckpointError, Checkpointer, RestoreWish, Setup, keep};
+use super::{CheckpointError, CheckpointSetup, Checkpointer, RestoreRequest, keep};
 
 /// Runs the plan and returns the ledger, complete or not. Refused if there is nothing to restore.
-pub fn alone(setup: Setup<'_>) -> Result<Ledger, CheckpointError> {
+pub fn alone(setup: CheckpointSetup<'_>) -> Result<Ledger, CheckpointError> {
     let Schedule::Alone { saves, restores, pause } = setup.plan.schedule else {
         return Ok(Ledger::default());
     };
@@ -47,7 +47,7 @@ impl Checkpointer<'_> {
         saves: u64,
         restores: u64,
         pause: Nanos,
-    ) -> Result<Vec<Restored>, CheckpointError> {
+    ) -> Result<Vec<RestoreRecord>, CheckpointError> {
         let there = self.complete()?;
         if saves == 0 && (there.len() as u64) < restores {
             let folder = self.setup.last.files().shown(&Name::new(".").unwrap_or_default());
@@ -64,12 +64,12 @@ impl Checkpointer<'_> {
         for moment in newest.iter().cycle().take(restores as usize) {
             self.pause(pause);
             let (began, cold) = (self.now(), self.setup.plan.restore_cold);
-            match self.restore(RestoreWish { moment: Some(*moment), cold }) {
+            match self.restore(RestoreRequest { moment: Some(*moment), cold }) {
                 _ if self.setup.stop.wished() => break,
                 Ok(restored) => seen.push(restored),
                 Err(cause) => {
                     let failure = Some(cause.to_string());
-                    seen.push(Restored { failure, ..Restored::new(*moment, began) });
+                    seen.push(RestoreRecord { failure, ..RestoreRecord::new(*moment, began) });
                 }
             }
         }

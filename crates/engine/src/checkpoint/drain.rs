@@ -4,12 +4,12 @@
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use model::checkpoint::manifest::{CheckpointManifest, Entry, Moment};
+use model::checkpoint::manifest::{CheckpointManifest, ManifestEntry, Moment};
 use model::names::Name;
 use model::units::Nanos;
-use store::{Buffer, Source, Stored, Tier, TierFiles};
+use store::{Buffer, StoredCheckpoint, Tier, TierFiles, TierSource};
 
-use super::files::{self, Hands, Item, TransferThreads};
+use super::files::{self, TransferFile, TransferThreads, TransferWorker};
 use super::{BackgroundTask, CheckpointError, Checkpointer};
 use crate::host;
 
@@ -68,13 +68,18 @@ impl Checkpointer<'_> {
     }
 
     /// Copies all files of a checkpoint to the last tier and makes it complete there.
-    fn copy(&self, fast: &dyn TierFiles, saved: &Stored, copied: &Stored) -> Result<(), CheckpointError> {
+    fn copy(
+        &self,
+        fast: &dyn TierFiles,
+        saved: &StoredCheckpoint,
+        copied: &StoredCheckpoint,
+    ) -> Result<(), CheckpointError> {
         let (began, last) = (self.now(), self.setup.last);
         let limited = self.setup.plan.drain_bytes_per_second.is_some();
         let threads = self.background_threads();
         let threads = TransferThreads { unhurried: threads.unhurried || limited, ..threads };
         let items = listed(&saved.manifest);
-        let pace = Pace::new(self.setup.plan.drain_bytes_per_second, began);
+        let pace = DrainRate::new(self.setup.plan.drain_bytes_per_second, began);
         let ended = threads.each(&items, |item, hands| {
             let places = [(fast, saved.path(&item.name)), (last.files(), copied.path(&item.name))];
             copy(&threads, places, item, &pace, hands)
@@ -102,11 +107,11 @@ fn is_damage(cause: &CheckpointError) -> bool {
 }
 
 /// The files of a checkpoint as its manifest lists them.
-pub(super) fn listed(manifest: &CheckpointManifest) -> Vec<Item> {
+pub(super) fn listed(manifest: &CheckpointManifest) -> Vec<TransferFile> {
     let entries = manifest.files.iter().zip(0..);
     let items = entries.map(|(entry, number)| {
-        let Entry { name, rank, bytes, crc32 } = entry.clone();
-        Item { number, rank, name, bytes, crc32: Some(crc32) }
+        let ManifestEntry { name, rank, bytes, crc32 } = entry.clone();
+        TransferFile { number, rank, name, bytes, crc32: Some(crc32) }
     });
     items.collect()
 }
@@ -115,9 +120,9 @@ pub(super) fn listed(manifest: &CheckpointManifest) -> Vec<Item> {
 fn copy(
     threads: &TransferThreads<'_>,
     [(from, path), (to, target)]: [(&dyn TierFiles, Name); 2],
-    item: &Item,
-    pace: &Pace,
-    hands: &mut Hands<'_>,
+    item: &TransferFile,
+    pace: &DrainRate,
+    hands: &mut TransferWorker<'_>,
 ) -> Result<(Nanos, u32), CheckpointError> {
     let mut source = from.open(&path, threads.clock.as_now())?;
     let mut read = |chunk: &mut Buffer, len: usize| read_exactly(&mut *source, from, &path, item, chunk, len);
@@ -136,10 +141,10 @@ fn copy(
 
 /// The next `len` bytes of a file.
 fn read_exactly(
-    source: &mut dyn Source,
+    source: &mut dyn TierSource,
     tier: &dyn TierFiles,
     path: &Name,
-    item: &Item,
+    item: &TransferFile,
     chunk: &mut Buffer,
     len: usize,
 ) -> Result<(), CheckpointError> {
@@ -155,15 +160,15 @@ fn read_exactly(
 }
 
 /// Limits a drain to its rate.
-struct Pace {
+struct DrainRate {
     rate: Option<u64>,
     began: Nanos,
     bytes: Mutex<u64>,
 }
 
-impl Pace {
-    fn new(rate: Option<u64>, began: Nanos) -> Pace {
-        Pace { rate, began, bytes: Mutex::new(0) }
+impl DrainRate {
+    fn new(rate: Option<u64>, began: Nanos) -> DrainRate {
+        DrainRate { rate, began, bytes: Mutex::new(0) }
     }
 
     /// Waits until this many more bytes are allowed.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use model::checkpoint::Geometry;
-use model::checkpoint::manifest::Entry;
+use model::checkpoint::manifest::ManifestEntry;
 use model::names::Name;
 use model::units::Nanos;
 use store::{Buffer, Operation, TierFiles};
@@ -19,11 +19,11 @@ use crate::loader::panic_text;
 use crate::meter::Clock;
 use crate::stop::Stop;
 use crate::waits;
-use crate::watchdog::{Roster, Watched, guard};
+use crate::watchdog::{Watched, WorkerStatus, guard};
 
 /// One file of a checkpoint.
 #[derive(Clone, Debug)]
-pub(super) struct Item {
+pub(super) struct TransferFile {
     /// Its number in the checkpoint, which determines its content, and the rank that it belongs to.
     pub(super) number: u64,
     pub(super) rank: u64,
@@ -33,20 +33,20 @@ pub(super) struct Item {
     pub(super) crc32: Option<u32>,
 }
 
-impl Item {
+impl TransferFile {
     /// Its entry in a manifest, with the checksum still missing.
-    pub(super) fn entry(&self) -> Entry {
-        Entry { name: self.name.clone(), rank: self.rank, bytes: self.bytes, crc32: 0 }
+    pub(super) fn entry(&self) -> ManifestEntry {
+        ManifestEntry { name: self.name.clone(), rank: self.rank, bytes: self.bytes, crc32: 0 }
     }
 }
 
-/// The files of some ranks in the order in which their transfers begin. Their numbers count the files of all ranks, so the
-/// content of a file does not depend on which ranks are saved together.
-pub(super) fn items(geometry: &Geometry, ranks: &Range<u64>) -> Vec<Item> {
+/// The files of some ranks in the order in which their transfers begin. Their numbers count the files of all ranks, so
+/// the content of a file does not depend on which ranks are saved together.
+pub(super) fn items(geometry: &Geometry, ranks: &Range<u64>) -> Vec<TransferFile> {
     let files =
         (0..geometry.ranks).flat_map(|rank| geometry.files(rank).into_iter().map(move |file| (rank, file)));
     let own = files.zip(0..).filter(|((rank, _), _)| ranks.contains(rank));
-    let items = own.map(|((rank, file), number)| Item {
+    let items = own.map(|((rank, file), number)| TransferFile {
         number,
         rank,
         name: file.name,
@@ -58,9 +58,9 @@ pub(super) fn items(geometry: &Geometry, ranks: &Range<u64>) -> Vec<Item> {
 
 /// The first file of every rank, then the second file of every rank, and so on, so that all ranks transfer files from
 /// the beginning to the end.
-pub(super) fn in_turn(items: Vec<Item>) -> Vec<Item> {
+pub(super) fn in_turn(items: Vec<TransferFile>) -> Vec<TransferFile> {
     let mut places: BTreeMap<u64, usize> = BTreeMap::new();
-    let mut placed: Vec<(usize, Item)> = Vec::new();
+    let mut placed: Vec<(usize, TransferFile)> = Vec::new();
     for item in items {
         let place = places.entry(item.rank).or_default();
         placed.push((*place, item));
@@ -86,15 +86,15 @@ pub(super) struct TransferThreads<'a> {
 
 /// A file that was transferred: which one, the end of the transfer, and its checksum.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ended {
+pub(super) struct FinishedFile {
     pub(super) place: usize,
     pub(super) at: Nanos,
     pub(super) crc32: u32,
 }
 
 /// What the threads that transfer some files share, also with the watchdog.
-struct Shift<'a> {
-    roster: Roster,
+struct SharedTransfer<'a> {
+    roster: WorkerStatus,
     /// Threads that wait for memory, which the background releases: its own watchdog checks whether it does.
     short_of_memory: AtomicUsize,
     next: AtomicUsize,
@@ -103,7 +103,7 @@ struct Shift<'a> {
     threads: &'a TransferThreads<'a>,
 }
 
-impl Shift<'_> {
+impl SharedTransfer<'_> {
     fn fail(&self, cause: CheckpointError) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
         self.abort.wish();
@@ -114,7 +114,7 @@ impl Shift<'_> {
     }
 }
 
-impl Watched for Shift<'_> {
+impl Watched for SharedTransfer<'_> {
     fn progress(&self) -> u64 {
         self.roster.progress()
     }
@@ -143,18 +143,18 @@ impl Watched for Shift<'_> {
 }
 
 /// A thread's buffers, and its current file.
-pub(super) struct Hands<'s> {
+pub(super) struct TransferWorker<'s> {
     spare: Vec<Buffer>,
     pub(super) scratch: Vec<u8>,
     /// How long it had to wait for memory.
     pub(super) waited: Nanos,
-    shift: &'s Shift<'s>,
+    shift: &'s SharedTransfer<'s>,
     thread: usize,
 }
 
-impl<'s> Hands<'s> {
-    fn new(shift: &'s Shift<'s>, thread: usize) -> Hands<'s> {
-        Hands { spare: Vec::new(), scratch: Vec::new(), waited: Nanos::ZERO, shift, thread }
+impl<'s> TransferWorker<'s> {
+    fn new(shift: &'s SharedTransfer<'s>, thread: usize) -> TransferWorker<'s> {
+        TransferWorker { spare: Vec::new(), scratch: Vec::new(), waited: Nanos::ZERO, shift, thread }
     }
 
     /// Begins a file.
@@ -196,12 +196,12 @@ impl TransferThreads<'_> {
     /// Calls `work` once for every file, several at a time, and returns when each ended. The first failure ends all.
     pub(super) fn each(
         &self,
-        items: &[Item],
-        work: impl Fn(&Item, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync,
-    ) -> Result<Vec<Ended>, CheckpointError> {
+        items: &[TransferFile],
+        work: impl Fn(&TransferFile, &mut TransferWorker<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync,
+    ) -> Result<Vec<FinishedFile>, CheckpointError> {
         let threads = self.threads.clamp(1, items.len().max(1));
-        let shift = Shift {
-            roster: Roster::new("checkpoint thread", threads),
+        let shift = SharedTransfer {
+            roster: WorkerStatus::new("checkpoint thread", threads),
             short_of_memory: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
             failure: Mutex::new(None),
@@ -217,16 +217,16 @@ impl TransferThreads<'_> {
     }
 }
 
-impl Shift<'_> {
+impl SharedTransfer<'_> {
     /// Processes one file after another until none is left.
     fn work_off(
         &self,
         thread: usize,
-        items: &[Item],
-        work: &(impl Fn(&Item, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync),
-    ) -> Vec<Ended> {
+        items: &[TransferFile],
+        work: &(impl Fn(&TransferFile, &mut TransferWorker<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync),
+    ) -> Vec<FinishedFile> {
         let _left = waits::leave_to_phase();
-        let (mut hands, mut ended) = (Hands::new(self, thread), Vec::new());
+        let (mut hands, mut ended) = (TransferWorker::new(self, thread), Vec::new());
         loop {
             // Relaxed: the counter only distributes numbers and publishes no other data.
             let place = self.next.fetch_add(1, Ordering::Relaxed);
@@ -238,7 +238,7 @@ impl Shift<'_> {
             };
             hands.end();
             match outcome {
-                Ok((at, crc32)) => ended.push(Ended { place, at, crc32 }),
+                Ok((at, crc32)) => ended.push(FinishedFile { place, at, crc32 }),
                 Err(cause) => {
                     self.fail(cause);
                     return ended;
@@ -249,7 +249,10 @@ impl Shift<'_> {
 }
 
 /// Calls `one` in this many threads, or in as many as can be started.
-fn together(threads: usize, one: impl Fn(usize) -> Vec<Ended> + Sync) -> Result<Vec<Ended>, CheckpointError> {
+fn together(
+    threads: usize,
+    one: impl Fn(usize) -> Vec<FinishedFile> + Sync,
+) -> Result<Vec<FinishedFile>, CheckpointError> {
     let one = &one;
     std::thread::scope(|scope| {
         let mut started = Vec::new();
@@ -273,7 +276,7 @@ pub(super) fn write(
     path: &Name,
     bytes: u64,
     durable: bool,
-    hands: &mut Hands<'_>,
+    hands: &mut TransferWorker<'_>,
     mut fill: impl FnMut(u64, &mut Buffer, usize) -> Result<(), CheckpointError>,
 ) -> Result<(Nanos, u32), CheckpointError> {
     hands.begin(Operation::Write, &tier.shown(path));
@@ -301,7 +304,7 @@ pub(super) fn write(
 }
 
 /// The time of the slowest rank and of rank 0, measured from `began`.
-pub(super) fn rank_times(items: &[Item], ended: &[Ended], began: Nanos) -> (Nanos, Nanos) {
+pub(super) fn rank_times(items: &[TransferFile], ended: &[FinishedFile], began: Nanos) -> (Nanos, Nanos) {
     let span = |of: &dyn Fn(u64) -> bool| {
         let times = ended.iter().filter(|end| of(items[end.place].rank)).map(|end| end.at.since(began));
         times.max().unwrap_or_default()

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::checkpoint::manifest::{CheckpointManifest, Moment};
-use model::checkpoint::{CheckpointPlan, Saved, Schedule};
+use model::checkpoint::{CheckpointPlan, SaveRecord, Schedule};
 use model::units::Nanos;
 use store::{StoreError, Tier};
 use thiserror::Error;
@@ -26,12 +26,12 @@ use thiserror::Error;
 use crate::events::{Emitter, Event, Events};
 use crate::meter::Clock;
 use crate::stop::Stop;
-use files::{Item, TransferThreads};
-use save::Written;
-use snapshot::{Pool, Snapshot};
+use files::{TransferFile, TransferThreads};
+use save::WrittenCheckpoint;
+use snapshot::{Snapshot, SnapshotPool};
 
 pub use alone::alone;
-pub use restore::RestoreWish;
+pub use restore::RestoreRequest;
 
 /// Why a save, a drain or a restore failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -67,7 +67,7 @@ pub enum CheckpointError {
 /// The inputs of a checkpointer.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a bundle of references, one of them a clock")]
-pub struct Setup<'a> {
+pub struct CheckpointSetup<'a> {
     pub plan: &'a CheckpointPlan,
     /// The model's name, for manifests.
     pub model: &'a str,
@@ -83,7 +83,7 @@ pub struct Setup<'a> {
     pub events: &'a Events,
 }
 
-impl Setup<'_> {
+impl CheckpointSetup<'_> {
     fn own_ranks(&self) -> Range<u64> {
         self.first_rank..self.first_rank + self.ranks
     }
@@ -98,7 +98,7 @@ enum BackgroundTask {
     },
     Persist(Snapshot),
     /// Completes a checkpoint for which training did not wait until it was durable.
-    Seal(Written),
+    Seal(WrittenCheckpoint),
 }
 
 impl BackgroundTask {
@@ -110,7 +110,7 @@ impl BackgroundTask {
 
 /// What the run and the background thread share.
 #[derive(Default)]
-struct State {
+struct BackgroundState {
     jobs: VecDeque<BackgroundTask>,
     /// Whether the background thread is working.
     at_work: bool,
@@ -122,7 +122,7 @@ struct State {
     undrained: BTreeSet<Moment>,
     /// Why drains fail, until one succeeds.
     drain_failure: Option<String>,
-    saved: Vec<Saved>,
+    saved: Vec<SaveRecord>,
     /// What failed with checkpoints of earlier runs.
     old_troubles: Vec<String>,
     /// The number of the newest checkpoint on any tier.
@@ -133,16 +133,16 @@ struct State {
 /// Saves, drains and restores during a run.
 #[expect(missing_debug_implementations, reason = "holds a clock")]
 pub struct Checkpointer<'a> {
-    setup: Setup<'a>,
+    setup: CheckpointSetup<'a>,
     /// The files of the ranks here, and the number of the first.
-    items: Vec<Item>,
+    items: Vec<TransferFile>,
     first_file: u64,
-    state: Mutex<State>,
+    state: Mutex<BackgroundState>,
     changed: Condvar,
     /// Held while a complete checkpoint is read or removed.
     reading: Mutex<()>,
     /// Memory of snapshots.
-    pool: Arc<Pool>,
+    pool: Arc<SnapshotPool>,
     /// Number of threads that wait for background work.
     awaited: AtomicUsize,
     /// Shared by training and the background, which emit a few events per checkpoint.
@@ -155,9 +155,9 @@ const LOOK_AROUND: Duration = Duration::from_millis(50);
 /// Calls `work`, which saves and restores, finishes the background work, and returns what was recorded of every save.
 /// First it recovers what an earlier run left unfinished on the tiers.
 pub fn keep<'a, T>(
-    setup: Setup<'a>,
+    setup: CheckpointSetup<'a>,
     work: impl FnOnce(&Checkpointer<'a>) -> T,
-) -> Result<(T, Vec<Saved>), CheckpointError> {
+) -> Result<(T, Vec<SaveRecord>), CheckpointError> {
     let items = files::items(&setup.plan.geometry, &setup.own_ranks());
     let checkpointer = Checkpointer {
         setup,
@@ -166,7 +166,7 @@ pub fn keep<'a, T>(
         state: Mutex::default(),
         changed: Condvar::new(),
         reading: Mutex::default(),
-        pool: Arc::new(Pool::new(setup.plan.pool_bytes)),
+        pool: Arc::new(SnapshotPool::new(setup.plan.pool_bytes)),
         awaited: AtomicUsize::new(0),
         emitter: Emitter::default(),
     };
@@ -177,7 +177,7 @@ pub fn keep<'a, T>(
         let background = builder
             .spawn_scoped(scope, || checkpointer.work_in_background())
             .map_err(|cause| CheckpointError::Thread(cause.to_string()))?;
-        let closes = Closes(&checkpointer);
+        let closes = CloseGuard(&checkpointer);
         let done = work(&checkpointer);
         drop(closes);
         // It catches the panics of its workers; a panic of its own is a defect and must show.
@@ -186,7 +186,7 @@ pub fn keep<'a, T>(
         }
         Ok(done)
     })?;
-    let State { mut saved, old_troubles, .. } =
+    let BackgroundState { mut saved, old_troubles, .. } =
         checkpointer.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Earlier runs have no save in this ledger to be reported with.
     if let Some(last) = saved.last_mut() {
@@ -196,9 +196,9 @@ pub fn keep<'a, T>(
 }
 
 /// Tells the background thread that no more work will come, also if the run panics.
-struct Closes<'k, 'a>(&'k Checkpointer<'a>);
+struct CloseGuard<'k, 'a>(&'k Checkpointer<'a>);
 
-impl Drop for Closes<'_, '_> {
+impl Drop for CloseGuard<'_, '_> {
     fn drop(&mut self) {
         self.0.state().closing = true;
         // Relaxed: only the watchdog reads it. From now on the run waits for all remaining work.
@@ -208,7 +208,7 @@ impl Drop for Closes<'_, '_> {
 }
 
 impl<'a> Checkpointer<'a> {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BackgroundState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -255,13 +255,13 @@ impl<'a> Checkpointer<'a> {
     }
 
     /// Waits until something has changed, at most for `LOOK_AROUND`.
-    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+    fn wait<'s>(&self, state: MutexGuard<'s, BackgroundState>) -> MutexGuard<'s, BackgroundState> {
         let waited = self.changed.wait_timeout(state, LOOK_AROUND);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Changes the record of the last save of a moment.
-    fn note(&self, moment: Moment, change: impl FnOnce(&mut Saved)) {
+    fn note(&self, moment: Moment, change: impl FnOnce(&mut SaveRecord)) {
         let mut state = self.state();
         if let Some(saved) = state.saved.iter_mut().rev().find(|saved| saved.moment == moment) {
             change(saved);
@@ -273,7 +273,7 @@ impl<'a> Checkpointer<'a> {
     }
 
     /// Records that a checkpoint is complete. A checkpoint of an earlier run is not a save of this one.
-    fn completed(&self, manifest: &CheckpointManifest, on_fast: bool, change: impl FnOnce(&mut Saved)) {
+    fn completed(&self, manifest: &CheckpointManifest, on_fast: bool, change: impl FnOnce(&mut SaveRecord)) {
         let mut state = self.state();
         if let Some(saved) = state.saved.iter_mut().find(|saved| saved.serial == manifest.serial) {
             change(saved);
@@ -285,7 +285,7 @@ impl<'a> Checkpointer<'a> {
     /// Records what failed in a save, once for each cause.
     fn trouble(&self, moment: Moment, text: String) {
         let mut state = self.state();
-        let State { saved, old_troubles, .. } = &mut *state;
+        let BackgroundState { saved, old_troubles, .. } = &mut *state;
         let seen = saved.iter_mut().rev().find(|saved| saved.moment == moment);
         let troubles = seen.map_or(old_troubles, |saved| &mut saved.troubles);
         if !troubles.contains(&text) {
@@ -332,7 +332,7 @@ impl<'a> Checkpointer<'a> {
     }
 
     /// The place of a file in manifests and snapshots.
-    fn place(&self, item: &Item) -> usize {
+    fn place(&self, item: &TransferFile) -> usize {
         (item.number - self.first_file) as usize
     }
 

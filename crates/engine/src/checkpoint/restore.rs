@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-use model::checkpoint::Restored;
+use model::checkpoint::RestoreRecord;
 use model::checkpoint::manifest::{CheckpointManifest, Moment};
 use model::names::Name;
 use model::units::Nanos;
 use store::page_cache::Pages;
-use store::{Operation, Stored, Tier, TierFiles};
+use store::{Operation, StoredCheckpoint, Tier, TierFiles};
 
 use super::content::FileContent;
 use super::drain::listed;
-use super::files::{self, Hands, Item, TransferThreads};
-use super::{CheckpointError, Checkpointer, Setup, tiers};
+use super::files::{self, TransferFile, TransferThreads, TransferWorker};
+use super::{CheckpointError, CheckpointSetup, Checkpointer, tiers};
 use crate::meter;
 
 /// What to restore, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RestoreWish {
+pub struct RestoreRequest {
     /// Which checkpoint; `None`: the newest.
     pub moment: Option<Moment>,
     /// Whether its files are evicted from the page cache first.
@@ -29,7 +29,7 @@ pub struct RestoreWish {
 
 impl Checkpointer<'_> {
     /// Restores a checkpoint and returns its amounts and times.
-    pub fn restore(&self, wish: RestoreWish) -> Result<Restored, CheckpointError> {
+    pub fn restore(&self, wish: RestoreRequest) -> Result<RestoreRecord, CheckpointError> {
         self.wait_for_saves()?;
         let _lock = self.reading();
         let (tier, stored, from_fast) = self.find(wish.moment)?;
@@ -44,7 +44,7 @@ impl Checkpointer<'_> {
         let (slowest, first) = files::rank_times(&items, &ended, began);
         let took = if tier.holds_files() { self.now().since(began) } else { slowest };
         let bytes = manifest.bytes();
-        Ok(Restored {
+        Ok(RestoreRecord {
             from_fast,
             bytes,
             files: items.len() as u64,
@@ -55,7 +55,7 @@ impl Checkpointer<'_> {
             pages_cached: pages.map(|pages| pages.cached),
             verified_bytes: if tier.holds_files() { bytes } else { 0 },
             cpu: self.cpu_since(cpu, took),
-            ..Restored::new(moment, began)
+            ..RestoreRecord::new(moment, began)
         })
     }
 
@@ -72,8 +72,8 @@ impl Checkpointer<'_> {
     }
 
     /// The checkpoint to restore, and where it is: on the fast tier, if it is on both.
-    fn find(&self, wished: Option<Moment>) -> Result<(&dyn Tier, Stored, bool), CheckpointError> {
-        let mut best: Option<(&dyn Tier, Stored, bool)> = None;
+    fn find(&self, wished: Option<Moment>) -> Result<(&dyn Tier, StoredCheckpoint, bool), CheckpointError> {
+        let mut best: Option<(&dyn Tier, StoredCheckpoint, bool)> = None;
         for (tier, is_fast) in [(self.setup.fast, true), (Some(self.setup.last), false)] {
             let Some(tier) = tier else { continue };
             let found = match wished {
@@ -96,7 +96,7 @@ impl Checkpointer<'_> {
         let mut newest = BTreeMap::new();
         for tier in self.tiers() {
             let ours = tier.list()?.into_iter().filter(|stored| self.is_ours(&stored.manifest));
-            for Stored { manifest, .. } in ours {
+            for StoredCheckpoint { manifest, .. } in ours {
                 let serial = newest.entry(manifest.moment).or_insert(manifest.serial);
                 *serial = manifest.serial.max(*serial);
             }
@@ -117,7 +117,7 @@ impl Checkpointer<'_> {
     fn must_fit(
         &self,
         tier: &dyn TierFiles,
-        Stored { prefix, manifest }: &Stored,
+        StoredCheckpoint { prefix, manifest }: &StoredCheckpoint,
     ) -> Result<(), CheckpointError> {
         if self.is_ours(manifest) {
             return Ok(());
@@ -135,8 +135,8 @@ impl Checkpointer<'_> {
     }
 
     /// The files, each with the rank that reads it: with a shift, every rank reads the files of another rank here.
-    fn shifted(&self, manifest: &CheckpointManifest) -> Vec<Item> {
-        let Setup { first_rank, ranks, plan, .. } = self.setup;
+    fn shifted(&self, manifest: &CheckpointManifest) -> Vec<TransferFile> {
+        let CheckpointSetup { first_rank, ranks, plan, .. } = self.setup;
         let (ranks, shift) = (ranks.max(1), plan.rank_shift);
         let mut items = listed(manifest);
         for item in &mut items {
@@ -150,8 +150,8 @@ impl Checkpointer<'_> {
     fn prepare(
         &self,
         tier: &dyn TierFiles,
-        items: &[Item],
-        stored: &Stored,
+        items: &[TransferFile],
+        stored: &StoredCheckpoint,
         cold: bool,
     ) -> Result<Option<Pages>, CheckpointError> {
         let sum = Mutex::new(Some(Pages::default()));
@@ -177,9 +177,9 @@ impl Checkpointer<'_> {
 fn read(
     threads: &TransferThreads<'_>,
     tier: &dyn TierFiles,
-    item: &Item,
-    stored: &Stored,
-    hands: &mut Hands<'_>,
+    item: &TransferFile,
+    stored: &StoredCheckpoint,
+    hands: &mut TransferWorker<'_>,
 ) -> Result<(Nanos, u32), CheckpointError> {
     let (path, manifest) = (stored.path(&item.name), &stored.manifest);
     let content = FileContent::new(manifest.seed, manifest.moment, item.number);

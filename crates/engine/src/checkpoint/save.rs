@@ -2,21 +2,21 @@
 //! fast tier, until it is durable there; or until a copy of it is in memory.
 
 use model::checkpoint::manifest::{CheckpointManifest, Moment, SCHEMA_VERSION};
-use model::checkpoint::{Cpu, Saved};
+use model::checkpoint::{Cpu, SaveRecord};
 use model::names::Name;
 use model::spec::SaveMode;
 use model::units::Nanos;
-use store::{Stored, Tier};
+use store::{StoredCheckpoint, Tier};
 
 use super::content::FileContent;
-use super::files::{self, Ended, Hands, Item, TransferThreads};
+use super::files::{self, FinishedFile, TransferFile, TransferThreads, TransferWorker};
 use super::{BackgroundTask, CheckpointError, Checkpointer};
 use crate::events::Event;
 use crate::{host, meter};
 
 /// A checkpoint whose files are written.
-pub(super) struct Written {
-    checkpoint: Stored,
+pub(super) struct WrittenCheckpoint {
+    checkpoint: StoredCheckpoint,
     on_fast: bool,
     /// When the save began, and when the last file was written.
     began: Nanos,
@@ -32,11 +32,11 @@ impl Checkpointer<'_> {
         let mut state = self.state();
         state.serial += 1;
         let serial = state.serial;
-        state.saved.push(Saved {
+        state.saved.push(SaveRecord {
             serial,
             bytes: self.items.iter().map(|item| item.bytes).sum(),
             files: self.items.len() as u64,
-            ..Saved::new(moment, began)
+            ..SaveRecord::new(moment, began)
         });
         drop(state);
         self.setup.clock.sleep_until(began + self.setup.plan.serialize, &|| self.setup.stop.wished());
@@ -76,7 +76,7 @@ impl Checkpointer<'_> {
         self.take_slot(moment)?;
         let arrived = self
             .write(fast, moment, began)
-            .and_then(|written| self.arrive(Written { on_fast: true, ..written }));
+            .and_then(|written| self.arrive(WrittenCheckpoint { on_fast: true, ..written }));
         match arrived {
             Err(cause) if cause != CheckpointError::Interrupted => {
                 self.give_slot(moment);
@@ -117,7 +117,12 @@ impl Checkpointer<'_> {
     }
 
     /// Writes the files of a checkpoint to a tier.
-    fn write(&self, tier: &dyn Tier, moment: Moment, began: Nanos) -> Result<Written, CheckpointError> {
+    fn write(
+        &self,
+        tier: &dyn Tier,
+        moment: Moment,
+        began: Nanos,
+    ) -> Result<WrittenCheckpoint, CheckpointError> {
         let (threads, durable, tier_files) = (self.threads(), self.setup.plan.fsync, tier.files());
         self.fill(tier, moment, began, &threads, |item, path, hands| {
             let content = FileContent::new(self.setup.seed, moment, item.number);
@@ -137,8 +142,9 @@ impl Checkpointer<'_> {
         moment: Moment,
         began: Nanos,
         threads: &TransferThreads<'_>,
-        work: impl Fn(&Item, &Name, &mut Hands<'_>) -> Result<(Nanos, u32), CheckpointError> + Sync,
-    ) -> Result<Written, CheckpointError> {
+        work: impl Fn(&TransferFile, &Name, &mut TransferWorker<'_>) -> Result<(Nanos, u32), CheckpointError>
+        + Sync,
+    ) -> Result<WrittenCheckpoint, CheckpointError> {
         let mut checkpoint = tier.begin(self.draft(moment))?;
         let ended = threads
             .each(&self.items, |item, hands| work(item, &checkpoint.path(&item.name), hands))
@@ -148,13 +154,13 @@ impl Checkpointer<'_> {
         }
         self.book_ranks(moment, &ended, began);
         let end = ended.iter().map(|end| end.at).max().unwrap_or(began);
-        Ok(Written { checkpoint, on_fast: false, began, end })
+        Ok(WrittenCheckpoint { checkpoint, on_fast: false, began, end })
     }
 
     /// The manifest of the files, in the order of their numbers, without checksums.
     fn draft(&self, moment: Moment) -> CheckpointManifest {
         let geometry = &self.setup.plan.geometry;
-        let mut items: Vec<&Item> = self.items.iter().collect();
+        let mut items: Vec<&TransferFile> = self.items.iter().collect();
         items.sort_unstable_by_key(|item| item.number);
         let mut serial = 0;
         self.note(moment, |saved| serial = saved.serial);
@@ -167,13 +173,13 @@ impl Checkpointer<'_> {
             model: self.setup.model.to_owned(),
             scale: geometry.scale.to_string(),
             geometry: geometry.digest(),
-            files: items.into_iter().map(Item::entry).collect(),
+            files: items.into_iter().map(TransferFile::entry).collect(),
         }
     }
 
     /// Continues after the files are written, and returns when training may continue: at once, if it does not wait
     /// until they are durable. In both cases the checkpoint is complete only when they are.
-    fn arrive(&self, written: Written) -> Result<Nanos, CheckpointError> {
+    fn arrive(&self, written: WrittenCheckpoint) -> Result<Nanos, CheckpointError> {
         if self.setup.plan.fsync {
             return self.seal(&written);
         }
@@ -183,8 +189,8 @@ impl Checkpointer<'_> {
     }
 
     /// Makes files durable that training did not wait for, and then completes the checkpoint.
-    pub(super) fn seal_later(&self, written: &Written) {
-        let Written { checkpoint, on_fast, .. } = written;
+    pub(super) fn seal_later(&self, written: &WrittenCheckpoint) {
+        let WrittenCheckpoint { checkpoint, on_fast, .. } = written;
         let (tier, moment) = (self.tier(*on_fast), checkpoint.manifest.moment);
         let mut files = checkpoint.manifest.files.iter();
         let safe = files.try_for_each(|file| tier.files().sync_file(&checkpoint.path(&file.name)));
@@ -204,8 +210,8 @@ impl Checkpointer<'_> {
     }
 
     /// Completes a checkpoint whose files are durable; returns when it was complete.
-    pub(super) fn seal(&self, written: &Written) -> Result<Nanos, CheckpointError> {
-        let Written { checkpoint, on_fast, began, end } = written;
+    pub(super) fn seal(&self, written: &WrittenCheckpoint) -> Result<Nanos, CheckpointError> {
+        let WrittenCheckpoint { checkpoint, on_fast, began, end } = written;
         let (tier, manifest) = (self.tier(*on_fast), &checkpoint.manifest);
         tier.commit(checkpoint).inspect_err(|_| tier.abandon(checkpoint))?;
         // A simulated device ends at its own time, even if the thread wakes up later.
@@ -228,7 +234,7 @@ impl Checkpointer<'_> {
         }
     }
 
-    fn book_ranks(&self, moment: Moment, ended: &[Ended], began: Nanos) {
+    fn book_ranks(&self, moment: Moment, ended: &[FinishedFile], began: Nanos) {
         let (slowest, first) = files::rank_times(&self.items, ended, began);
         let synced = self.setup.plan.rank_sync;
         self.note(moment, |saved| {

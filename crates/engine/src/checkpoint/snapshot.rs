@@ -9,7 +9,7 @@ use model::units::Nanos;
 use store::{Buffer, Operation};
 
 use super::content::FileContent;
-use super::files::{self, Hands, Item};
+use super::files::{self, TransferFile, TransferWorker};
 use super::{BackgroundTask, CheckpointError, Checkpointer, LOOK_AROUND};
 use crate::stop::Stop;
 
@@ -17,18 +17,18 @@ use crate::stop::Stop;
 pub(super) struct Snapshot {
     moment: Moment,
     began: Nanos,
-    files: Vec<Mutex<Receiver<Chunk>>>,
+    files: Vec<Mutex<Receiver<SnapshotChunk>>>,
 }
 
 /// A part of a file, and its share of the pool.
-struct Chunk {
+struct SnapshotChunk {
     buffer: Buffer,
-    _loan: Loan,
+    _loan: PoolGuard,
 }
 
 /// Memory that snapshots share.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct SnapshotPool {
     most: u64,
     used: Mutex<u64>,
     given: Condvar,
@@ -38,14 +38,14 @@ pub(super) struct Pool {
 
 /// Memory of the pool, which is returned when this is dropped.
 #[derive(Debug)]
-struct Loan {
-    pool: Arc<Pool>,
+struct PoolGuard {
+    pool: Arc<SnapshotPool>,
     bytes: u64,
 }
 
-impl Pool {
-    pub(super) fn new(most: u64) -> Pool {
-        Pool { most, used: Mutex::default(), given: Condvar::new(), spare: Mutex::default() }
+impl SnapshotPool {
+    pub(super) fn new(most: u64) -> SnapshotPool {
+        SnapshotPool { most, used: Mutex::default(), given: Condvar::new(), spare: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, u64> {
@@ -72,7 +72,7 @@ impl Pool {
     }
 
     /// Lends memory as soon as there is enough; returns whether it had to wait.
-    fn lend(self: &Arc<Pool>, bytes: u64, stop: &Stop) -> Result<(Loan, bool), CheckpointError> {
+    fn lend(self: &Arc<SnapshotPool>, bytes: u64, stop: &Stop) -> Result<(PoolGuard, bool), CheckpointError> {
         let (mut used, mut waited) = (self.lock(), false);
         // A chunk that is larger than the pool is admitted if the pool is otherwise empty.
         while *used > 0 && *used + bytes > self.most {
@@ -83,11 +83,11 @@ impl Pool {
             used = self.given.wait_timeout(used, LOOK_AROUND).unwrap_or_else(PoisonError::into_inner).0;
         }
         *used += bytes;
-        Ok((Loan { pool: Arc::clone(self), bytes }, waited))
+        Ok((PoolGuard { pool: Arc::clone(self), bytes }, waited))
     }
 }
 
-impl Drop for Loan {
+impl Drop for PoolGuard {
     fn drop(&mut self) {
         *self.pool.lock() -= self.bytes;
         self.pool.given.notify_all();
@@ -97,11 +97,11 @@ impl Drop for Loan {
 impl Checkpointer<'_> {
     /// Takes a copy and passes it to the background thread; returns when the copy was complete.
     pub(super) fn snapshot(&self, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
-        let (senders, receivers): (Vec<Sender<Chunk>>, Vec<Receiver<Chunk>>) =
+        let (senders, receivers): (Vec<Sender<SnapshotChunk>>, Vec<Receiver<SnapshotChunk>>) =
             self.items.iter().map(|_| channel()).unzip();
         let files = receivers.into_iter().map(Mutex::new).collect();
         self.push(BackgroundTask::Persist(Snapshot { moment, began, files }));
-        let senders: Vec<Mutex<Option<Sender<Chunk>>>> =
+        let senders: Vec<Mutex<Option<Sender<SnapshotChunk>>>> =
             senders.into_iter().map(|sender| Mutex::new(Some(sender))).collect();
         // Files are copied in the order in which the writers write them, so that a thread that waits for memory waits
         // for a file that is being written.
@@ -117,9 +117,9 @@ impl Checkpointer<'_> {
     fn copy_file(
         &self,
         moment: Moment,
-        item: &Item,
-        sender: &Sender<Chunk>,
-        hands: &mut Hands<'_>,
+        item: &TransferFile,
+        sender: &Sender<SnapshotChunk>,
+        hands: &mut TransferWorker<'_>,
     ) -> Result<(), CheckpointError> {
         hands.begin(Operation::Write, &format!("{} to memory", item.name));
         let content = FileContent::new(self.setup.seed, moment, item.number);
@@ -133,7 +133,7 @@ impl Checkpointer<'_> {
                 content.fill(at, &mut buffer.room()[..len as usize]);
             }
             buffer.set_len(len as usize);
-            if sender.send(Chunk { buffer, _loan: loan }).is_err() {
+            if sender.send(SnapshotChunk { buffer, _loan: loan }).is_err() {
                 // The writers have ended and report why; the copy is not needed.
                 return Ok(());
             }
@@ -147,8 +147,8 @@ impl Checkpointer<'_> {
         &self,
         moment: Moment,
         bytes: u64,
-        hands: &mut Hands<'_>,
-    ) -> Result<Loan, CheckpointError> {
+        hands: &mut TransferWorker<'_>,
+    ) -> Result<PoolGuard, CheckpointError> {
         let began = self.now();
         // A thread that waits here waits for the writers, which have their own watchdog.
         let lend = || self.awaiting(|| self.pool.lend(bytes, self.setup.stop));
@@ -173,7 +173,7 @@ impl Checkpointer<'_> {
         &self,
         moment: Moment,
         began: Nanos,
-        chunks: &[Mutex<Receiver<Chunk>>],
+        chunks: &[Mutex<Receiver<SnapshotChunk>>],
     ) -> Result<Nanos, CheckpointError> {
         let (last, threads) = (self.setup.last, self.background_threads());
         let written = self.fill(last, moment, began, &threads, |item, path, hands| {

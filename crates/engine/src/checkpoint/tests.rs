@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use model::checkpoint::manifest::MANIFEST;
-use model::checkpoint::{Geometry, Restored, SaveRequest, Scale, Schedule};
-use model::spec::{self, Override, SaveMode, Source};
+use model::checkpoint::{Geometry, RestoreRecord, SaveRequest, Scale, Schedule};
+use model::spec::{self, Override, SaveMode, WorkloadSource};
 use store::{Mode, Selection};
 
 use super::*;
@@ -32,7 +32,7 @@ workflow: {train: false, checkpoint: true}
 checkpoint: {num_checkpoints_write: 1, fsync: true, chunk_size: 65536}
 ";
     let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, *text)).collect();
-    let spec = spec::read(Source { name: "test", text: TEXT }, &overrides).unwrap().spec;
+    let spec = spec::read(WorkloadSource { name: "test", text: TEXT }, &overrides).unwrap().spec;
     let scale = Scale { numerator: 1, denominator: scale };
     CheckpointPlan::resolve(&spec, &request(ranks, scale)).unwrap().unwrap()
 }
@@ -53,16 +53,16 @@ struct Bench {
 }
 
 impl Bench {
-    fn keep<T>(&self, work: impl FnOnce(&Checkpointer<'_>) -> T) -> (T, Vec<Saved>) {
+    fn keep<T>(&self, work: impl FnOnce(&Checkpointer<'_>) -> T) -> (T, Vec<SaveRecord>) {
         self.try_keep(work).unwrap()
     }
 
     fn try_keep<T>(
         &self,
         work: impl FnOnce(&Checkpointer<'_>) -> T,
-    ) -> Result<(T, Vec<Saved>), CheckpointError> {
+    ) -> Result<(T, Vec<SaveRecord>), CheckpointError> {
         let clock = Monotonic::new();
-        let setup = Setup {
+        let setup = CheckpointSetup {
             plan: &self.plan,
             model: "test",
             seed: 7,
@@ -98,8 +98,8 @@ fn complete(root: &Path) -> Vec<String> {
     found
 }
 
-fn newest() -> RestoreWish {
-    RestoreWish { moment: None, cold: true }
+fn newest() -> RestoreRequest {
+    RestoreRequest { moment: None, cold: true }
 }
 
 #[test]
@@ -243,7 +243,8 @@ fn a_shift_moves_the_work_to_another_rank() {
     let alone = ["model.parallelism.zero_stage=0", "checkpoint.recovery_rank_shift=true"];
     let bench = direct(&alone, folder.path());
     bench.keep(|checkpointer| checkpointer.save(at(1)));
-    let (restored, _): (Restored, _) = bench.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
+    let (restored, _): (RestoreRecord, _) =
+        bench.keep(|checkpointer| checkpointer.restore(newest()).unwrap());
     assert_eq!(restored.first_rank_ns, Nanos::ZERO, "rank 0 has nothing to read");
     assert!(restored.slowest_rank_ns > Nanos::ZERO);
 }
@@ -294,7 +295,7 @@ fn memory_of_a_snapshot_is_bounded() {
 }
 
 /// The burst-buffer experiment of the literature, at a tenth of its size, on simulated devices.
-fn simulated(overrides: &[&str], mode: SaveMode, saves: u64, apart: Nanos) -> Vec<Saved> {
+fn simulated(overrides: &[&str], mode: SaveMode, saves: u64, apart: Nanos) -> Vec<SaveRecord> {
     const TEXT: &str = "
 framework: pytorch
 model: {type: cnn, model_size_bytes: 60000000}
@@ -302,7 +303,7 @@ workflow: {train: false, checkpoint: true}
 checkpoint: {num_checkpoints_write: 1, fsync: true, chunk_size: 1048576}
 ";
     let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, *text)).collect();
-    let spec = spec::read(Source { name: "test", text: TEXT }, &overrides).unwrap().spec;
+    let spec = spec::read(WorkloadSource { name: "test", text: TEXT }, &overrides).unwrap().spec;
     let mut plan = CheckpointPlan::resolve(&spec, &request(1, Scale::WHOLE)).unwrap().unwrap();
     plan.save = mode;
     assert!(matches!(plan.schedule, Schedule::Alone { .. }));
@@ -324,7 +325,7 @@ checkpoint: {num_checkpoints_write: 1, fsync: true, chunk_size: 1048576}
     saved
 }
 
-fn mean_blocked(saved: &[Saved]) -> f64 {
+fn mean_blocked(saved: &[SaveRecord]) -> f64 {
     saved.iter().map(|save| save.blocked_ns.seconds()).sum::<f64>() / saved.len() as f64
 }
 

@@ -3,12 +3,12 @@
 
 use model::checkpoint::manifest::Moment;
 use model::names::Name;
-use store::{Lock, StoreError, Stored, Tier};
+use store::{Lock, StoreError, StoredCheckpoint, Tier};
 
 use super::{BackgroundTask, CheckpointError, Checkpointer};
 
 /// The checkpoints that are complete on a tier, oldest first.
-pub(super) fn complete(tier: &dyn Tier) -> Result<Vec<Stored>, CheckpointError> {
+pub(super) fn complete(tier: &dyn Tier) -> Result<Vec<StoredCheckpoint>, CheckpointError> {
     let mut complete = tier.list()?;
     complete.sort_by_key(|stored| stored.manifest.serial);
     Ok(complete)
@@ -54,7 +54,7 @@ impl Checkpointer<'_> {
             }
         }
         if let Some(fast) = self.setup.fast {
-            for Stored { manifest, .. } in complete(fast)? {
+            for StoredCheckpoint { manifest, .. } in complete(fast)? {
                 self.state().undrained.insert(manifest.moment);
                 self.push(BackgroundTask::Drain { moment: manifest.moment, tries: 0 });
             }

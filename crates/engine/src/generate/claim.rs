@@ -116,10 +116,10 @@ fn refuse_unclaimed(task: &Generation<'_>) -> Result<(), GenerateError> {
 }
 
 /// Counts the files of a split in all its folders, without their index files.
-fn census(store: &dyn Store, names: &Names, format: &dyn Format) -> Result<store::Census, StoreError> {
+fn census(store: &dyn Store, names: &Names, format: &dyn Format) -> Result<store::FolderCount, StoreError> {
     let pattern = names.pattern();
     let (prefix, tail) = pattern.ends();
-    let mut sum = store::Census::default();
+    let mut sum = store::FolderCount::default();
     for folder in names.folders() {
         let Some(name) = Name::new(&folder) else { continue };
         let Some(found) = store.files().census(&name, prefix, tail)? else { continue };

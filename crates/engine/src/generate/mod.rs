@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use format::{Content, EncodeError, Format, FormatError, Side, Sink};
+use format::{Content, EncodeError, Format, FormatError, SideFile, Sink};
 use model::names::{Name, Names, Pattern};
 use model::plan::ComputedData;
 use model::spec::Spec;
@@ -24,7 +24,7 @@ use crate::events::Events;
 use crate::file_reader::FileReader;
 use crate::stop::Stop;
 use crate::waits;
-use crate::watchdog::{Roster, Watched, guard};
+use crate::watchdog::{Watched, WorkerStatus, guard};
 
 /// What to generate, and where.
 #[derive(Clone, Copy, Debug)]
@@ -103,11 +103,11 @@ pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
         make_folders(task, names)?;
     }
     let content = Content::new(claim.seed).compressible(task.spec.dataset.compressible);
-    let mut total = WriterThreads::new(task, content, Pass::Write(claim)).work()?;
+    let mut total = WriterThreads::new(task, content, FilePass::Write(claim)).work()?;
     task.store.files().sync()?;
     claim::complete(task, claim, total.files_written > 0)?;
     if task.verify {
-        total.add(WriterThreads::new(task, content, Pass::Verify).work()?);
+        total.add(WriterThreads::new(task, content, FilePass::Verify).work()?);
     }
     Ok(total)
 }
@@ -136,7 +136,7 @@ fn make_folders(task: &Generation<'_>, names: &Names) -> Result<(), GenerateErro
 }
 
 /// The name of a side file. Separate folders of side files are flat: they do not repeat sub-folders of the data files.
-fn side_name(name: &Name, side: Side) -> Name {
+fn side_name(name: &Name, side: SideFile) -> Name {
     let text = name.as_str();
     let full = match side.folder {
         None => format!("{text}{}", side.suffix),
@@ -160,19 +160,19 @@ impl Generated {
 
 /// What is done with each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pass {
+enum FilePass {
     /// Write it, if it does not exist or is to be rewritten.
     Write(Claim),
     /// Read it and compare.
     Verify,
 }
 
-impl Pass {
+impl FilePass {
     /// The operation that messages name.
     fn operation(self) -> Operation {
         match self {
-            Pass::Write(_) => Operation::Write,
-            Pass::Verify => Operation::Read,
+            FilePass::Write(_) => Operation::Write,
+            FilePass::Verify => Operation::Read,
         }
     }
 }
@@ -181,7 +181,7 @@ impl Pass {
 struct WriterThreads<'a> {
     task: &'a Generation<'a>,
     content: Content,
-    pass: Pass,
+    pass: FilePass,
     train: Pattern,
     valid: Pattern,
     next: AtomicU64,
@@ -189,7 +189,7 @@ struct WriterThreads<'a> {
     reopened: Mutex<bool>,
     failure: Mutex<Option<GenerateError>>,
     abort: Stop,
-    roster: Roster,
+    roster: WorkerStatus,
 }
 
 impl Watched for WriterThreads<'_> {
@@ -212,7 +212,7 @@ impl Watched for WriterThreads<'_> {
 }
 
 /// The state that one thread keeps from file to file.
-struct Hands<'a> {
+struct WriterState<'a> {
     writer: usize,
     name: Name,
     scratch: Vec<u8>,
@@ -221,7 +221,7 @@ struct Hands<'a> {
 }
 
 impl<'a> WriterThreads<'a> {
-    fn new(task: &'a Generation<'a>, content: Content, pass: Pass) -> WriterThreads<'a> {
+    fn new(task: &'a Generation<'a>, content: Content, pass: FilePass) -> WriterThreads<'a> {
         WriterThreads {
             task,
             content,
@@ -232,7 +232,7 @@ impl<'a> WriterThreads<'a> {
             reopened: Mutex::new(false),
             failure: Mutex::new(None),
             abort: Stop::default(),
-            roster: Roster::new("writer", task.writers.max(1) as usize),
+            roster: WorkerStatus::new("writer", task.writers.max(1) as usize),
         }
     }
 
@@ -274,7 +274,7 @@ impl<'a> WriterThreads<'a> {
 
     fn work_alone(&self, writer: usize) -> Generated {
         let _left = waits::leave_to_phase();
-        let reader = match (self.pass == Pass::Verify).then(|| FileReader::new(self.task.store)) {
+        let reader = match (self.pass == FilePass::Verify).then(|| FileReader::new(self.task.store)) {
             Some(Err(cause)) => {
                 self.fail(cause.into());
                 return Generated::default();
@@ -282,8 +282,13 @@ impl<'a> WriterThreads<'a> {
             Some(Ok(reader)) => Some(reader),
             None => None,
         };
-        let mut hands =
-            Hands { writer, name: Name::default(), scratch: Vec::new(), reader, done: Generated::default() };
+        let mut hands = WriterState {
+            writer,
+            name: Name::default(),
+            scratch: Vec::new(),
+            reader,
+            done: Generated::default(),
+        };
         let count = self.task.data.files();
         while !self.is_over() {
             // Relaxed: the counter only distributes numbers and publishes no other data.
@@ -307,15 +312,15 @@ impl<'a> WriterThreads<'a> {
         hands.done
     }
 
-    fn treat(&self, file: u64, hands: &mut Hands<'_>) -> Result<(), GenerateError> {
+    fn treat(&self, file: u64, hands: &mut WriterState<'_>) -> Result<(), GenerateError> {
         let task = self.task;
-        let Hands { writer, name, scratch, reader, done } = hands;
+        let WriterState { writer, name, scratch, reader, done } = hands;
         let bytes = match (self.pass, reader) {
-            (Pass::Write(claim), _) if !claim.rewrite && self.is_there(file, name)? => {
+            (FilePass::Write(claim), _) if !claim.rewrite && self.is_there(file, name)? => {
                 done.files_kept += 1;
                 task.data.file_bytes(file)
             }
-            (Pass::Verify, Some(reader)) => {
+            (FilePass::Verify, Some(reader)) => {
                 let go_on = || {
                     self.roster.advance(*writer);
                     !self.is_over()
@@ -337,9 +342,9 @@ impl<'a> WriterThreads<'a> {
     }
 
     /// Makes sure that the manifest does not say "complete" before the first file is written.
-    fn reopen(&self, pass: Pass) -> Result<(), GenerateError> {
+    fn reopen(&self, pass: FilePass) -> Result<(), GenerateError> {
         let mut reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Pass::Write(claim) = pass
+        if let FilePass::Write(claim) = pass
             && claim.complete
             && !*reopened
         {

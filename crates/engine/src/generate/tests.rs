@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use format::Arithmetic;
 use model::plan::Data;
-use model::spec::{self, Source};
+use model::spec::{self, WorkloadSource};
 use model::units::Nanos;
-use store::{Capabilities, Census, Files, Lane, Mode, Posix, Traffic, Writer};
+use store::{Capabilities, Files, FolderCount, Lane, Mode, Posix, Traffic, Writer};
 
 use super::*;
 use crate::meter;
@@ -68,7 +68,7 @@ impl Files for Stuck {
         self.folder.files().remove_leftovers(folder, prefix, suffix)
     }
 
-    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<Census>, StoreError> {
+    fn census(&self, folder: &Name, prefix: &str, suffix: &str) -> Result<Option<FolderCount>, StoreError> {
         self.folder.files().census(folder, prefix, suffix)
     }
 
@@ -103,7 +103,7 @@ impl Store for Stuck {
 fn writers_that_get_stuck_are_named_and_abandoned() {
     let folder = tempfile::tempdir().unwrap();
     let text = "dataset: {format: npz, num_files_train: 4, record_length_bytes: 4096}";
-    let spec = spec::read(Source { name: "test", text }, &[]).unwrap().spec;
+    let spec = spec::read(WorkloadSource { name: "test", text }, &[]).unwrap().spec;
     let format = format::plain("npz").unwrap();
     let data = Data::resolve(&spec, Some(&Arithmetic(&*format))).unwrap();
     let released = Arc::new(AtomicBool::new(false));

@@ -19,14 +19,14 @@ pub(super) fn check_file(
     scratch: &mut Vec<u8>,
     go_on: &dyn Fn() -> bool,
 ) -> Result<u64, GenerateError> {
-    let mut comparison = Comparison::new(task, name, reader, go_on)?;
+    let mut comparison = FileComparison::new(task, name, reader, go_on)?;
     let encoded = task.data.with_shape(file, |shape| {
         task.format.encode(shape, content, file, scratch, &mut |bytes| comparison.compare(bytes))
     });
     let mut bytes = comparison.finish(encoded)?;
     for (number, side) in task.format.sides().iter().enumerate() {
         let name = side_name(name, *side);
-        let mut comparison = Comparison::new(task, &name, reader, go_on)?;
+        let mut comparison = FileComparison::new(task, &name, reader, go_on)?;
         let encoded = task.data.with_shape(file, |shape| {
             task.format.encode_side(number, shape, &mut |bytes| comparison.compare(bytes))
         });
@@ -35,7 +35,7 @@ pub(super) fn check_file(
     Ok(bytes)
 }
 
-struct Comparison<'a, 's> {
+struct FileComparison<'a, 's> {
     name: &'a Name,
     /// Size of the existing file.
     size: u64,
@@ -45,16 +45,16 @@ struct Comparison<'a, 's> {
     verdict: Result<(), GenerateError>,
 }
 
-impl<'a, 's> Comparison<'a, 's> {
+impl<'a, 's> FileComparison<'a, 's> {
     fn new(
         task: &Generation<'_>,
         name: &'a Name,
         reader: &'a mut FileReader<'s>,
         go_on: &'a dyn Fn() -> bool,
-    ) -> Result<Comparison<'a, 's>, StoreError> {
+    ) -> Result<FileComparison<'a, 's>, StoreError> {
         let files = task.store.files();
         let size = files.size(name)?.ok_or_else(|| StoreError::Missing { name: files.shown(name) })?;
-        Ok(Comparison { name, size, reader, go_on, at: 0, verdict: Ok(()) })
+        Ok(FileComparison { name, size, reader, go_on, at: 0, verdict: Ok(()) })
     }
 
     /// Compares the next bytes of the file with the expected ones. A difference ends the encoding.

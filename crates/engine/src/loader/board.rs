@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use model::units::Nanos;
 use store::Track;
 
-use super::deal::Deal;
+use super::deal::ReaderAssignment;
 
 /// What a reader does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum ReaderActivity {
     Nothing,
     /// Fetching samples.
     Fetching,
@@ -24,14 +24,14 @@ pub(crate) enum Doing {
 /// that have not changed for seconds.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Post {
+pub(crate) struct ReaderStatus {
     doing: AtomicU64,
     file: AtomicU64,
     step: AtomicU64,
     since: AtomicU64,
 }
 
-impl Post {
+impl ReaderStatus {
     /// Records the file that the reader turns to, and when.
     pub(crate) fn visits(&self, file: u64, step: u64, at: Nanos) {
         self.file.store(file, Ordering::Relaxed);
@@ -39,30 +39,30 @@ impl Post {
         self.since.store(at.0, Ordering::Relaxed);
     }
 
-    pub(crate) fn turns_to(&self, doing: Doing) {
+    pub(crate) fn turns_to(&self, doing: ReaderActivity) {
         self.doing.store(doing as u64, Ordering::Relaxed);
     }
 
-    fn doing(&self) -> Doing {
+    fn doing(&self) -> ReaderActivity {
         match self.doing.load(Ordering::Relaxed) {
-            1 => Doing::Fetching,
-            2 => Doing::Preparing,
-            3 => Doing::Metadata,
-            _ => Doing::Nothing,
+            1 => ReaderActivity::Fetching,
+            2 => ReaderActivity::Preparing,
+            3 => ReaderActivity::Metadata,
+            _ => ReaderActivity::Nothing,
         }
     }
 }
 
 /// The readers of one thread.
 #[derive(Debug)]
-pub(crate) struct Station {
-    pub(crate) posts: Vec<Post>,
+pub(crate) struct ThreadStatus {
+    pub(crate) posts: Vec<ReaderStatus>,
     pub(crate) tracks: Vec<Track>,
     /// End of the thread's planned sleep; 0 if it does not sleep.
     until: AtomicU64,
 }
 
-impl Station {
+impl ThreadStatus {
     /// Records that the thread sleeps: until a known moment, or until something wakes it.
     pub(crate) fn sleeps(&self, until: Option<Nanos>) {
         self.until.store(until.map_or(0, |until| until.0), Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Station {
 
 /// A reader that waits for an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wait {
+pub(crate) struct ReaderWait {
     pub(crate) since: Nanos,
     pub(crate) queue: usize,
     pub(crate) reader: usize,
@@ -84,24 +84,24 @@ pub(crate) struct Wait {
 
 /// All readers, thread by thread.
 #[derive(Debug)]
-pub(crate) struct Board {
-    stations: Vec<Station>,
+pub(crate) struct StatusBoard {
+    stations: Vec<ThreadStatus>,
 }
 
-impl Board {
-    pub(crate) fn new(deal: &Deal) -> Board {
+impl StatusBoard {
+    pub(crate) fn new(deal: &ReaderAssignment) -> StatusBoard {
         let station = |thread| {
             let readers = deal.readers(thread).len();
-            Station {
-                posts: (0..readers).map(|_| Post::default()).collect(),
+            ThreadStatus {
+                posts: (0..readers).map(|_| ReaderStatus::default()).collect(),
                 tracks: (0..readers).map(|_| Track::default()).collect(),
                 until: AtomicU64::new(0),
             }
         };
-        Board { stations: (0..deal.thread_count()).map(station).collect() }
+        StatusBoard { stations: (0..deal.thread_count()).map(station).collect() }
     }
 
-    pub(crate) fn station(&self, thread: usize) -> &Station {
+    pub(crate) fn station(&self, thread: usize) -> &ThreadStatus {
         &self.stations[thread]
     }
 
@@ -117,23 +117,31 @@ impl Board {
     }
 
     /// The readers that fetch or preprocess, longest wait first.
-    pub(crate) fn waits(&self, deal: &Deal) -> Vec<Wait> {
+    pub(crate) fn waits(&self, deal: &ReaderAssignment) -> Vec<ReaderWait> {
         let mut waits = Vec::new();
         for (thread, station) in self.stations.iter().enumerate() {
             for ((queue, reader), (post, track)) in
                 deal.readers(thread).into_iter().zip(station.posts.iter().zip(&station.tracks))
             {
                 let operation = match (post.doing(), track.operation()) {
-                    (Doing::Nothing, _) => continue,
-                    (Doing::Fetching, Some(operation)) => operation.to_string(),
-                    (Doing::Fetching, None) => "fetch".to_owned(),
-                    (Doing::Metadata, Some(operation)) => format!("{operation} (metadata)"),
-                    (Doing::Metadata, None) => "fetch (metadata)".to_owned(),
-                    (Doing::Preparing, _) => "preprocess".to_owned(),
+                    (ReaderActivity::Nothing, _) => continue,
+                    (ReaderActivity::Fetching, Some(operation)) => operation.to_string(),
+                    (ReaderActivity::Fetching, None) => "fetch".to_owned(),
+                    (ReaderActivity::Metadata, Some(operation)) => format!("{operation} (metadata)"),
+                    (ReaderActivity::Metadata, None) => "fetch (metadata)".to_owned(),
+                    (ReaderActivity::Preparing, _) => "preprocess".to_owned(),
                 };
                 let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
                 let (since, step, file) = (Nanos(load(&post.since)), load(&post.step), load(&post.file));
-                waits.push(Wait { since, queue, reader, step, file, offset: track.offset(), operation });
+                waits.push(ReaderWait {
+                    since,
+                    queue,
+                    reader,
+                    step,
+                    file,
+                    offset: track.offset(),
+                    operation,
+                });
             }
         }
         waits.sort_by_key(|wait| wait.since);
@@ -148,19 +156,19 @@ mod tests {
 
     #[test]
     fn longest_waits_come_first() {
-        let deal = Deal::new(2, 2, 2);
-        let board = Board::new(&deal);
+        let deal = ReaderAssignment::new(2, 2, 2);
+        let board = StatusBoard::new(&deal);
         let note = |thread, reader, doing, file, step, at| {
-            let post: &Post = &board.station(thread).posts[reader];
+            let post: &ReaderStatus = &board.station(thread).posts[reader];
             post.visits(file, step, Nanos(at));
             post.turns_to(doing);
         };
-        note(0, 0, Doing::Metadata, 16, 3, 600);
+        note(0, 0, ReaderActivity::Metadata, 16, 3, 600);
         board.station(0).tracks[0].begin(Operation::Read, 64);
-        note(0, 1, Doing::Fetching, 17, 3, 500);
+        note(0, 1, ReaderActivity::Fetching, 17, 3, 500);
         board.station(0).tracks[1].begin(Operation::Read, 4096);
-        note(1, 0, Doing::Fetching, 4, 2, 100);
-        note(1, 1, Doing::Nothing, 5, 2, 50);
+        note(1, 0, ReaderActivity::Fetching, 4, 2, 100);
+        note(1, 1, ReaderActivity::Nothing, 5, 2, 50);
         let waits = board.waits(&deal);
         let said: Vec<_> = waits.iter().map(|w| (w.queue, w.reader, w.file, w.operation.as_str())).collect();
         assert_eq!(said, [(1, 0, 4, "fetch"), (0, 1, 17, "read"), (0, 0, 16, "read (metadata)")]);
@@ -169,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_planned_sleep_is_reported_until_it_ends() {
-        let board = Board::new(&Deal::new(1, 1, 1));
+        let board = StatusBoard::new(&ReaderAssignment::new(1, 1, 1));
         assert!(!board.sleeps(Nanos(0)));
         board.station(0).sleeps(Some(Nanos(90)));
         assert!(board.sleeps(Nanos(89)) && !board.sleeps(Nanos(90)));

@@ -6,13 +6,13 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use format::{Compared, Extent, Parts};
-use model::ledger::Checked;
+use format::{ComparisonResult, Extent, FileParts};
+use model::ledger::CheckedFetches;
 use model::names::{Name, Pattern};
 use model::order::mix;
 use model::spec::Verify;
 use model::units::Nanos;
-use store::{Done, StoreError, Witness};
+use store::{FinishedFetch, StoreError, Witness};
 
 use super::phase_run::PhaseRun;
 use crate::truth::{LITTLE_EFFORT, Truth};
@@ -25,9 +25,9 @@ const SAMPLE: u64 = 512;
 
 /// A counter that only one thread uses. It is atomic because a `Witness` must be `Sync`.
 #[derive(Debug, Default)]
-struct Own(AtomicU64);
+struct ThreadCounter(AtomicU64);
 
-impl Own {
+impl ThreadCounter {
     // Relaxed: only the thread that runs the readers reads or writes it.
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -46,16 +46,16 @@ impl Own {
 
 /// The fetch of one reader, and the result of its comparison so far.
 #[derive(Debug, Default)]
-struct Watch {
-    tag: Own,
+struct FetchCheck {
+    tag: ThreadCounter,
     /// The key from which the sample offsets are drawn.
-    key: Own,
+    key: ThreadCounter,
     /// Bytes of the fetch, and bytes that have arrived.
-    total: Own,
-    came: Own,
-    compared: Own,
-    ns: Own,
-    wrong: Own,
+    total: ThreadCounter,
+    came: ThreadCounter,
+    compared: ThreadCounter,
+    ns: ThreadCounter,
+    wrong: ThreadCounter,
 }
 
 /// The checks of one thread's readers.
@@ -66,7 +66,7 @@ pub(super) struct Checker<'a> {
     truth: Option<Truth<'a>>,
     /// File names of a generated data set that is read through a catalog; they give the files' numbers.
     patterns: Option<[Pattern; 2]>,
-    watches: Vec<Watch>,
+    watches: Vec<FetchCheck>,
 }
 
 /// The tag of a file whose number is unknown.
@@ -79,7 +79,7 @@ impl<'a> Checker<'a> {
         let listed = truth.filter(|_| run.plan.data.listed().is_some());
         let patterns =
             listed.map(|truth| [&truth.data.train, &truth.data.valid].map(|split| split.names.pattern()));
-        let watches = (0..readers).map(|_| Watch::default()).collect();
+        let watches = (0..readers).map(|_| FetchCheck::default()).collect();
         Checker { run, wanted, truth, patterns, watches }
     }
 
@@ -121,9 +121,9 @@ impl<'a> Checker<'a> {
     /// fetch's time the comparison took.
     pub(super) fn end(
         &self,
-        done: &Done,
+        done: &FinishedFetch,
         ranges: &[Extent],
-        checked: &mut Checked,
+        checked: &mut CheckedFetches,
     ) -> Result<Nanos, StoreError> {
         if !self.wanted {
             return Ok(Nanos::ZERO);
@@ -136,12 +136,12 @@ impl<'a> Checker<'a> {
         let within = Nanos(watch.ns.get());
         let mut judged = Ok(());
         if let (true, Some(kept), Ok(_)) = (self.wants_whole(), &done.kept, &done.outcome) {
-            let (tag, parts) = (watch.tag.get(), Parts { ranges, bytes: kept.bytes() });
+            let (tag, parts) = (watch.tag.get(), FileParts { ranges, bytes: kept.bytes() });
             judged = if tag == UNKNOWN { Ok(()) } else { self.compare(truth, done.reader, tag, parts) };
         }
         let (bytes, wrong, ns) = (watch.compared.get(), watch.wrong.get(), Nanos(watch.ns.get()));
         let whole = done.outcome.is_ok() && judged.is_ok();
-        *checked += Checked {
+        *checked += CheckedFetches {
             fetches: u64::from(whole && bytes > 0),
             unknown: u64::from(whole && bytes == 0),
             foreign: 0,
@@ -152,13 +152,20 @@ impl<'a> Checker<'a> {
         judged.map(|()| within)
     }
 
-    fn compare(&self, truth: Truth<'_>, reader: usize, tag: u64, parts: Parts<'_>) -> Result<(), StoreError> {
+    fn compare(
+        &self,
+        truth: Truth<'_>,
+        reader: usize,
+        tag: u64,
+        parts: FileParts<'_>,
+    ) -> Result<(), StoreError> {
         let (run, watch) = (self.run, &self.watches[reader]);
         let effort = if run.plan.verify == Verify::Full { u64::MAX } else { LITTLE_EFFORT };
         let begin = run.clock.now();
         let outcome = truth.compare(run.input.format, tag, parts, effort);
         watch.ns.add(run.clock.now().since(begin).0);
-        let Compared { bytes, wrong } = outcome.map_err(|error| StoreError::Refused(error.to_string()))?;
+        let ComparisonResult { bytes, wrong } =
+            outcome.map_err(|error| StoreError::Refused(error.to_string()))?;
         watch.compared.add(bytes);
         let Some(wrong) = wrong else { return Ok(()) };
         watch.wrong.set(1);
@@ -166,7 +173,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-impl Watch {
+impl FetchCheck {
     /// The range of one stretch's sample within `came` bytes that start at `offset` of the file and follow `before`
     /// other bytes of the fetch.
     fn sample(&self, stretch: u64, before: u64, offset: u64, came: u64) -> Option<Range<usize>> {
@@ -190,13 +197,13 @@ impl Witness for Checker<'_> {
         let before = watch.came.add(bytes.len() as u64);
         if self.run.plan.verify == Verify::Full {
             let ranges = [Extent { offset, len: bytes.len() as u64 }];
-            return self.compare(truth, reader, tag, Parts { ranges: &ranges, bytes });
+            return self.compare(truth, reader, tag, FileParts { ranges: &ranges, bytes });
         }
         let came = bytes.len() as u64;
         for stretch in before / STRETCH..=(before + came - 1) / STRETCH {
             if let Some(part) = watch.sample(stretch, before, offset, came) {
                 let ranges = [Extent { offset: offset + part.start as u64, len: part.len() as u64 }];
-                self.compare(truth, reader, tag, Parts { ranges: &ranges, bytes: &bytes[part] })?;
+                self.compare(truth, reader, tag, FileParts { ranges: &ranges, bytes: &bytes[part] })?;
             }
         }
         Ok(())
@@ -209,7 +216,7 @@ mod tests {
 
     /// The sampled ranges of a fetch that begins at `offset` and arrives in transfers.
     fn places(key: u64, offset: u64, total: u64, transfer: u64) -> Vec<Range<u64>> {
-        let watch = Watch::default();
+        let watch = FetchCheck::default();
         watch.key.set(key);
         watch.total.set(total);
         let mut places = Vec::new();

@@ -8,15 +8,15 @@ use crate::bell::Bell;
 /// Which threads play the readers of which queues: several threads per queue when there are enough, several queues
 /// per thread when not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Deal {
+pub(crate) struct ReaderAssignment {
     queues: usize,
     readers_per_queue: usize,
     threads: usize,
 }
 
-impl Deal {
-    pub(crate) fn new(queues: usize, readers_per_queue: usize, threads: usize) -> Deal {
-        Deal { queues, readers_per_queue, threads: threads.clamp(1, queues * readers_per_queue) }
+impl ReaderAssignment {
+    pub(crate) fn new(queues: usize, readers_per_queue: usize, threads: usize) -> ReaderAssignment {
+        ReaderAssignment { queues, readers_per_queue, threads: threads.clamp(1, queues * readers_per_queue) }
     }
 
     pub(crate) fn thread_count(&self) -> usize {
@@ -83,7 +83,7 @@ mod tests {
         for (queues, readers, threads) in
             [(1, 8, 8), (3, 2, 6), (3, 2, 4), (5, 2, 2), (1000, 8, 2), (2, 4, 99), (4, 1, 1), (3, 5, 7)]
         {
-            let deal = Deal::new(queues, readers, threads);
+            let deal = ReaderAssignment::new(queues, readers, threads);
             let mut all: Vec<(usize, usize)> =
                 (0..deal.thread_count()).flat_map(|thread| deal.readers(thread)).collect();
             let busy = (0..deal.thread_count()).filter(|thread| !deal.readers(*thread).is_empty()).count();

@@ -17,7 +17,7 @@ mod visit;
 
 use crate::sync;
 
-pub(crate) use phase_run::{Control, Failure, PhaseInput, PhaseRun, Readers};
+pub(crate) use phase_run::{PhaseControl, PhaseFailure, PhaseInput, PhaseReaders, PhaseRun};
 pub(crate) use preprocess::panic_text;
 pub(crate) use queue::Queue;
 pub(crate) use reader_thread::{Delivered, read};

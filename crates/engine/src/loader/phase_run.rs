@@ -11,11 +11,11 @@ use model::plan::{PhasePlan, Split, TrainingPlan};
 use model::units::Nanos;
 use store::{Footprint, Store};
 
-use super::board::Board;
-use super::deal::Deal;
+use super::board::StatusBoard;
+use super::deal::ReaderAssignment;
 use super::preprocess::Preprocessing;
 use super::queue::Queue;
-use super::shelf::Shelf;
+use super::shelf::BufferPool;
 use super::tolerance::Tolerance;
 use crate::bell::Bell;
 use crate::events::Events;
@@ -32,8 +32,8 @@ pub(crate) struct PhaseRun<'a> {
     /// First rank of this process.
     pub(crate) first_rank: u64,
     pub(crate) input: PhaseInput<'a>,
-    pub(crate) readers: Readers<'a>,
-    pub(crate) control: Control<'a>,
+    pub(crate) readers: PhaseReaders<'a>,
+    pub(crate) control: PhaseControl<'a>,
     pub(crate) clock: &'a dyn Clock,
     /// When the phase began.
     pub(crate) begin: Nanos,
@@ -54,20 +54,20 @@ pub(crate) struct PhaseInput<'a> {
 }
 
 /// What the reader threads work on together.
-pub(crate) struct Readers<'a> {
+pub(crate) struct PhaseReaders<'a> {
     /// One per rank; queue i belongs to rank `first_rank` + i.
     pub(crate) queues: Vec<Queue>,
     /// Batches that are kept in memory, queue by queue; empty if none are.
-    pub(crate) shelves: Vec<Shelf>,
+    pub(crate) shelves: Vec<BufferPool>,
     pub(crate) preprocessing: Preprocessing<'a>,
     pub(crate) tolerance: Tolerance,
-    pub(crate) board: Board,
-    pub(crate) deal: Deal,
+    pub(crate) board: StatusBoard,
+    pub(crate) deal: ReaderAssignment,
     /// Wake the reader threads, one bell each.
     pub(crate) work_bells: Vec<Bell>,
 }
 
-impl<'a> Readers<'a> {
+impl<'a> PhaseReaders<'a> {
     /// Readers for `ranks` ranks. `errors` is the number of errors that the run has counted so far.
     pub(crate) fn new(
         plan: &'a TrainingPlan,
@@ -75,17 +75,17 @@ impl<'a> Readers<'a> {
         format: &'a dyn Format,
         ranks: usize,
         errors: u64,
-    ) -> Readers<'a> {
+    ) -> PhaseReaders<'a> {
         let loader = &plan.loader;
-        let deal = Deal::new(ranks, loader.readers_per_rank as usize, loader.threads as usize);
+        let deal = ReaderAssignment::new(ranks, loader.readers_per_rank as usize, loader.threads as usize);
         let queue = |_| Queue::new(phase.shards.steps, phase.shards.batch, loader);
         let shelves = if loader.retained_bytes > 0 { ranks } else { 0 };
-        Readers {
+        PhaseReaders {
             queues: (0..ranks).map(queue).collect(),
-            shelves: (0..shelves).map(|_| Shelf::default()).collect(),
+            shelves: (0..shelves).map(|_| BufferPool::default()).collect(),
             preprocessing: Preprocessing::new(&loader.preprocess, format, ranks, deal.thread_count()),
             tolerance: Tolerance::new(loader.error_limit, errors),
-            board: Board::new(&deal),
+            board: StatusBoard::new(&deal),
             work_bells: (0..deal.thread_count()).map(|_| Bell::default()).collect(),
             deal,
         }
@@ -93,36 +93,36 @@ impl<'a> Readers<'a> {
 }
 
 /// What ends the phase early, and what wakes the accelerators.
-pub(crate) struct Control<'a> {
+pub(crate) struct PhaseControl<'a> {
     /// The stop request, from outside the phase.
     pub(crate) stop: &'a Stop,
     /// Set when a part of the phase fails.
     pub(crate) abort: Stop,
-    failure: Mutex<Option<Failure>>,
+    failure: Mutex<Option<PhaseFailure>>,
     /// Wakes the thread that drives the accelerators.
     pub(crate) batch_bell: Bell,
 }
 
-impl<'a> Control<'a> {
-    pub(crate) fn new(stop: &'a Stop) -> Control<'a> {
-        Control { stop, abort: Stop::default(), failure: Mutex::default(), batch_bell: Bell::default() }
+impl<'a> PhaseControl<'a> {
+    pub(crate) fn new(stop: &'a Stop) -> PhaseControl<'a> {
+        PhaseControl { stop, abort: Stop::default(), failure: Mutex::default(), batch_bell: Bell::default() }
     }
 
     /// The failure that ended the phase, if one did.
-    pub(crate) fn into_failure(self) -> Option<Failure> {
+    pub(crate) fn into_failure(self) -> Option<PhaseFailure> {
         self.failure.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What ended the work, and where.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct PhaseFailure {
     pub(crate) rank: u64,
     pub(crate) step: u64,
     pub(crate) cause: String,
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for PhaseFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "rank {}, step {}: {}", self.rank, self.step, self.cause)
     }
@@ -139,7 +139,7 @@ impl PhaseRun<'_> {
     }
 
     /// Keeps the first failure and ends the phase for all threads.
-    pub(crate) fn fail(&self, failure: Failure) {
+    pub(crate) fn fail(&self, failure: PhaseFailure) {
         self.control.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
         self.control.abort.wish();
         self.wake_all();
@@ -163,7 +163,7 @@ impl PhaseRun<'_> {
 
     /// Wakes reader threads that can claim these chunks of a queue.
     pub(crate) fn wake_for(&self, queue: usize, room: &Range<u64>) {
-        let Readers { queues, deal, work_bells, .. } = &self.readers;
+        let PhaseReaders { queues, deal, work_bells, .. } = &self.readers;
         deal.wake(work_bells, queue, &queues[queue], room);
     }
 }

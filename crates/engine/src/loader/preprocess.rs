@@ -16,7 +16,7 @@ use model::times;
 use model::units::Nanos;
 use store::Buffer;
 
-use super::phase_run::{Failure, PhaseRun};
+use super::phase_run::{PhaseFailure, PhaseRun};
 use crate::meter;
 
 /// Preprocessing of one phase.
@@ -25,22 +25,22 @@ pub(crate) struct Preprocessing<'a> {
     format: &'a dyn Format,
     /// For each rank, when each of its slots is free again; empty if every reader does its own preprocessing.
     slots: Vec<Mutex<BinaryHeap<Reverse<Nanos>>>>,
-    work: Mutex<Work>,
+    work: Mutex<TaskQueue>,
     changed: Condvar,
     /// Finished tasks of each reader thread.
-    done: Vec<Mutex<Vec<Prepared>>>,
+    done: Vec<Mutex<Vec<PreprocessedSamples>>>,
     /// Number of tasks that are being worked on.
     at_work: AtomicU64,
 }
 
 #[derive(Default)]
-struct Work {
-    tasks: VecDeque<Task>,
+struct TaskQueue {
+    tasks: VecDeque<PreprocessTask>,
     over: bool,
 }
 
 /// Samples whose preprocessing takes CPU time.
-pub(crate) struct Task {
+pub(crate) struct PreprocessTask {
     /// The reader thread that waits for it, and which of its readers.
     pub(crate) thread: usize,
     pub(crate) reader: usize,
@@ -52,7 +52,7 @@ pub(crate) struct Task {
 }
 
 /// A task that is done.
-pub(crate) struct Prepared {
+pub(crate) struct PreprocessedSamples {
     pub(crate) reader: usize,
     pub(crate) at: Nanos,
     pub(crate) bytes: Option<Buffer>,
@@ -104,13 +104,13 @@ impl<'a> Preprocessing<'a> {
     }
 
     /// Queues CPU work.
-    pub(crate) fn submit(&self, task: Task) {
+    pub(crate) fn submit(&self, task: PreprocessTask) {
         self.work().tasks.push_back(task);
         self.changed.notify_one();
     }
 
     /// Moves the finished tasks of a reader thread to `out`.
-    pub(crate) fn take(&self, thread: usize, out: &mut Vec<Prepared>) {
+    pub(crate) fn take(&self, thread: usize, out: &mut Vec<PreprocessedSamples>) {
         out.append(&mut self.done[thread].lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -140,17 +140,22 @@ impl<'a> Preprocessing<'a> {
             self.at_work.fetch_sub(1, Ordering::Relaxed);
             let outcome = outcome.unwrap_or_else(|panic| {
                 let cause = format!("preprocessing panicked: {}", panic_text(&*panic));
-                run.fail(Failure { rank: task.rank, step: task.step, cause });
+                run.fail(PhaseFailure { rank: task.rank, step: task.step, cause });
                 Ok(())
             });
             let (reader, at, bytes, damage) = (task.reader, run.clock.now(), task.bytes, outcome.err());
-            let prepared = Prepared { reader, at, bytes, damage };
+            let prepared = PreprocessedSamples { reader, at, bytes, damage };
             self.done[task.thread].lock().unwrap_or_else(PoisonError::into_inner).push(prepared);
             run.readers.work_bells[task.thread].ring();
         }
     }
 
-    fn perform(&self, run: &PhaseRun<'_>, task: &Task, scratch: &mut Vec<u8>) -> Result<(), String> {
+    fn perform(
+        &self,
+        run: &PhaseRun<'_>,
+        task: &PreprocessTask,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), String> {
         match (self.plan.kind, &task.bytes) {
             // The phase ends, and the result is not needed.
             _ if run.ending() => Ok(()),
@@ -165,13 +170,13 @@ impl<'a> Preprocessing<'a> {
         }
     }
 
-    fn next(&self) -> Option<Task> {
-        let waits = |work: &mut Work| work.tasks.is_empty() && !work.over;
+    fn next(&self) -> Option<PreprocessTask> {
+        let waits = |work: &mut TaskQueue| work.tasks.is_empty() && !work.over;
         let mut work = self.changed.wait_while(self.work(), waits).unwrap_or_else(PoisonError::into_inner);
         work.tasks.pop_front()
     }
 
-    fn work(&self) -> MutexGuard<'_, Work> {
+    fn work(&self) -> MutexGuard<'_, TaskQueue> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

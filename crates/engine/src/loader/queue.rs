@@ -4,14 +4,14 @@
 
 use std::ops::Range;
 
-use model::plan::{LoaderPlan, Window};
+use model::plan::{LoaderPlan, ReadWindow};
 use model::units::Nanos;
 
 use super::sync::{AtomicU64, Ordering, fence};
 
 /// A batch in the making.
 #[derive(Debug)]
-struct Slot {
+struct BatchSlot {
     /// Chunks that are still to come.
     missing: AtomicU64,
     /// When the latest of those that have come was there.
@@ -35,7 +35,7 @@ pub(crate) struct Chunk {
 
 /// What a delivered chunk changes for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct DeliveryEffect {
     /// A batch is complete for which the accelerator waits.
     pub(crate) awaited: bool,
     /// Chunks that can be taken on now and could not before.
@@ -44,7 +44,7 @@ pub(crate) struct Change {
 
 /// A batch that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ready {
+pub(crate) struct ReadyBatch {
     pub(crate) at: Nanos,
     pub(crate) bytes: u64,
 }
@@ -65,7 +65,7 @@ pub(crate) struct Queue {
     there: Box<[AtomicU64]>,
     /// Chunks that are there, in any order.
     delivered: AtomicU64,
-    slots: Box<[Slot]>,
+    slots: Box<[BatchSlot]>,
     /// Chunks of the phase, of a step, and of the lead that is read before the first is handed on.
     chunks: u64,
     chunks_per_step: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Queue {
     chunk: u64,
     readers: u64,
     prefetch: u64,
-    window: Window,
+    window: ReadWindow,
     in_turn: bool,
     ordered: bool,
 }
@@ -92,9 +92,9 @@ impl Queue {
             false => [AtomicU64::new(0)].into(),
         };
         let furthest = match loader.window {
-            Window::Open => 0,
-            Window::Chunks(chunks) => chunks,
-            Window::Batch => chunks_per_step,
+            ReadWindow::Open => 0,
+            ReadWindow::Chunks(chunks) => chunks,
+            ReadWindow::Batch => chunks_per_step,
         };
         // At most `prefetch` batches (or the one that was asked for) are claimed and not taken. One slot more, because
         // the reader that completes a batch for a waiting accelerator goes on before anyone has looked at it.
@@ -107,7 +107,7 @@ impl Queue {
             prefix: AtomicU64::new(0),
             there: (0..furthest).map(|_| AtomicU64::new(0)).collect(),
             delivered: AtomicU64::new(0),
-            slots: (0..slots).map(|_| Slot::new()).collect(),
+            slots: (0..slots).map(|_| BatchSlot::new()).collect(),
             chunks,
             chunks_per_step,
             lead: loader.lead_samples.div_ceil(chunk),
@@ -143,14 +143,15 @@ impl Queue {
 
     /// Lets readers begin with the first batches, as far ahead as the prefetch depth.
     pub(crate) fn open(&self) {
-        // Not a store: a thread that waits for other members can move the accelerators before this, and `ask` has raised
-        // the limit then.
+        // Not a store: a thread that waits for other members can move the accelerators before this, and `ask` has
+        // raised the limit then.
         self.limit.fetch_max(self.prefetch, Ordering::Release);
     }
 
     /// The accelerator asks for `step`. Without prefetch this is what lets readers begin; says with which chunks.
     pub(crate) fn ask(&self, step: u64) -> Range<u64> {
-        // Release: a reader that sees this and raises the limit for the driver sees the slots that the driver has reset.
+        // Release: a reader that sees this and raises the limit for the driver sees the slots that the driver has
+        // reset.
         self.asked.store(step + 1, Ordering::Release);
         // Pairs with the fence in `complete`: either the driver sees the batch ready, or the reader sees that it is
         // awaited.
@@ -159,15 +160,15 @@ impl Queue {
     }
 
     /// The batch of `step`, if it is ready.
-    pub(crate) fn ready(&self, step: u64) -> Option<Ready> {
+    pub(crate) fn ready(&self, step: u64) -> Option<ReadyBatch> {
         if self.chunks_for(step) == 0 {
             // Its samples came with the lead of the steps before it.
-            return Some(Ready { at: Nanos::ZERO, bytes: 0 });
+            return Some(ReadyBatch { at: Nanos::ZERO, bytes: 0 });
         }
         let slot = self.slot(step);
         // Acquire: a thread that sees the batch complete also sees what its readers did.
         let at = slot.ready.load(Ordering::Acquire).checked_sub(1)?;
-        Some(Ready { at: Nanos(at), bytes: slot.bytes.load(Ordering::Relaxed) })
+        Some(ReadyBatch { at: Nanos(at), bytes: slot.bytes.load(Ordering::Relaxed) })
     }
 
     /// The accelerator takes the batch of `step`, which makes room for a later one; says for which chunks.
@@ -234,7 +235,7 @@ impl Queue {
     ///
     /// If the accelerator waits for this very batch, it takes it at this moment: the room that makes is given to the
     /// readers here and now, so that they do not idle until someone has looked at it.
-    pub(crate) fn complete(&self, chunk: Chunk, at: Nanos, bytes: u64) -> Change {
+    pub(crate) fn complete(&self, chunk: Chunk, at: Nanos, bytes: u64) -> DeliveryEffect {
         let before = self.bound();
         self.move_window(chunk.number);
         let number = match self.ordered {
@@ -259,7 +260,7 @@ impl Queue {
                 self.raise_limit(step + 1 + self.prefetch);
             }
         }
-        Change { awaited, room: before..self.bound() }
+        DeliveryEffect { awaited, room: before..self.bound() }
     }
 
     /// Notes that a chunk is there.
@@ -288,9 +289,9 @@ impl Queue {
     /// The first chunk that may not be begun while the chunks before `prefix` are all that is there without a gap.
     fn window_end(&self, prefix: u64) -> u64 {
         match self.window {
-            Window::Open => u64::MAX,
-            Window::Chunks(chunks) => prefix + chunks,
-            Window::Batch => (prefix / self.chunks_per_step + 1) * self.chunks_per_step,
+            ReadWindow::Open => u64::MAX,
+            ReadWindow::Chunks(chunks) => prefix + chunks,
+            ReadWindow::Batch => (prefix / self.chunks_per_step + 1) * self.chunks_per_step,
         }
     }
 
@@ -302,19 +303,19 @@ impl Queue {
         };
         let bound = by_prefetch.min(self.chunks);
         match self.window {
-            Window::Open => bound,
+            ReadWindow::Open => bound,
             _ => bound.min(self.window_end(self.prefix.load(Ordering::Acquire))),
         }
     }
 
-    fn slot(&self, step: u64) -> &Slot {
+    fn slot(&self, step: u64) -> &BatchSlot {
         &self.slots[(step % self.slots.len() as u64) as usize]
     }
 }
 
-impl Slot {
-    fn new() -> Slot {
+impl BatchSlot {
+    fn new() -> BatchSlot {
         let zero = || AtomicU64::new(0);
-        Slot { missing: zero(), latest: zero(), ready: zero(), bytes: zero() }
+        BatchSlot { missing: zero(), latest: zero(), ready: zero(), bytes: zero() }
     }
 }

@@ -16,27 +16,27 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use model::histogram::Latencies;
-use model::ledger::{Checked, Counted, Errors, PARTS, Part, Repeats, Row, part_of};
+use model::ledger::{CheckedFetches, Counted, Errors, PARTS, RankRow, RepeatedReads, SampleDigest, part_of};
 use model::plan::Discipline;
 use model::spec::Preprocess;
 use model::timeline::Timeline;
 use model::units::Nanos;
-use store::{Awaits, Brought, Buffer, Done, Fetch, Lane, Purpose, Traffic};
+use store::{Buffer, Fetch, FetchWait, Fetched, FinishedFetch, Lane, Purpose, Traffic};
 
-use super::board::Station;
+use super::board::ThreadStatus;
 use super::checking::Checker;
-use super::phase_run::{Failure, PhaseRun};
-use super::preprocess::{Prepared, Task, panic_text};
+use super::phase_run::{PhaseFailure, PhaseRun};
+use super::preprocess::{PreprocessTask, PreprocessedSamples, panic_text};
 use super::queue::Chunk;
 use super::visit::{ReadError, Visits};
 use crate::accelerators::Drive;
-use crate::asking::Step;
+use crate::asking::ParseStep;
 use crate::cache;
 use crate::events::Emitter;
 use crate::meter::Monotonic;
 use crate::waits;
 use metadata::MetadataRead;
-use reader::{Reader, State};
+use reader::{Reader, ReaderState};
 
 /// How long a thread sleeps at most before it checks whether the run should stop.
 const LOOK_AROUND: Nanos = Nanos(100_000_000);
@@ -45,19 +45,19 @@ const LOOK_AROUND: Nanos = Nanos(100_000_000);
 #[derive(Debug)]
 pub(crate) struct Delivered {
     /// By queue: counts and digests only; the accelerators record the times.
-    pub(crate) accounts: Vec<(usize, Row)>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) accounts: Vec<(usize, RankRow)>,
+    pub(crate) parts: Vec<SampleDigest>,
     pub(crate) latencies: Latencies,
     pub(crate) timeline: Timeline,
     /// Maximum number of fetches in flight.
     pub(crate) most_in_flight: u64,
-    pub(crate) checked: Checked,
+    pub(crate) checked: CheckedFetches,
     pub(crate) errors: Errors,
     /// Pages that were resident before they were read.
     pub(crate) counted: Counted,
     /// Bytes that were requested, each counted once per fetch.
     pub(crate) needed_bytes: u64,
-    pub(crate) repeats: Repeats,
+    pub(crate) repeats: RepeatedReads,
 }
 
 /// Runs the readers of thread `thread` until the phase has no more chunks for them, and returns what they delivered. A
@@ -94,7 +94,7 @@ pub(crate) fn read(run: &PhaseRun<'_>, drive: &Drive<'_>, thread: usize) -> Deli
         Ok(_) => return delivered,
         Err(panic) => format!("a reader panicked: {}", panic_text(&*panic)),
     };
-    run.fail(Failure { rank: at.0, step: at.1, cause });
+    run.fail(PhaseFailure { rank: at.0, step: at.1, cause });
     delivered
 }
 
@@ -102,21 +102,21 @@ impl Delivered {
     fn nothing() -> Delivered {
         Delivered {
             accounts: Vec::new(),
-            parts: vec![Part::default(); PARTS as usize],
+            parts: vec![SampleDigest::default(); PARTS as usize],
             latencies: Latencies::default(),
             timeline: Timeline::default(),
             most_in_flight: 0,
-            checked: Checked::default(),
+            checked: CheckedFetches::default(),
             errors: Errors::default(),
             counted: Counted::default(),
             needed_bytes: 0,
-            repeats: Repeats::default(),
+            repeats: RepeatedReads::default(),
         }
     }
 }
 
 /// The result of requesting a reader's samples.
-enum Asked {
+enum FetchStart {
     /// A fetch is in flight.
     Fetch,
     /// No fetch is needed.
@@ -127,7 +127,7 @@ enum Asked {
 
 /// The readers of a queue that have no chunk.
 #[derive(Debug)]
-struct Idle {
+struct IdleReaders {
     queue: usize,
     readers: Vec<usize>,
     /// The bound of the queue at their last failed claim.
@@ -140,15 +140,15 @@ struct ReaderThread<'a, 'r, 'd> {
     drive: &'a Drive<'d>,
     thread: usize,
     /// Where the readers record their current work.
-    station: &'a Station,
+    station: &'a ThreadStatus,
     lane: Box<dyn Lane + 'a>,
     checker: &'a Checker<'a>,
     readers: Vec<Reader>,
     /// One entry per account.
-    idle: Vec<Idle>,
+    idle: Vec<IdleReaders>,
     /// Readers in a pause, and when it ends.
     pauses: BinaryHeap<Reverse<(Nanos, usize)>>,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreprocessedSamples>,
     visits: Visits,
     in_flight: u64,
     delivered: Delivered,
@@ -170,12 +170,12 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             run.readers.work_bells[thread].set_waker(waker);
         }
         let mut delivered = Delivered::nothing();
-        let mut idle: Vec<Idle> = Vec::new();
+        let mut idle: Vec<IdleReaders> = Vec::new();
         let mut readers = Vec::with_capacity(roles.len());
         for (place, (queue, number)) in roles.iter().enumerate() {
             if delivered.accounts.last().is_none_or(|(last, _)| last != queue) {
-                delivered.accounts.push((*queue, Row::default()));
-                idle.push(Idle { queue: *queue, readers: Vec::new(), seen: None });
+                delivered.accounts.push((*queue, RankRow::default()));
+                idle.push(IdleReaders { queue: *queue, readers: Vec::new(), seen: None });
             }
             let account = idle.len() - 1;
             idle[account].readers.push(place);
@@ -263,7 +263,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
                         let idle = &mut self.idle[reader.account];
                         idle.readers.push(place);
                         idle.seen = None;
-                        self.turn(place, State::Idle);
+                        self.turn(place, ReaderState::Idle);
                         return Ok(());
                     }
                 }
@@ -278,9 +278,9 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     /// Requests the reader's samples; returns whether it has to wait.
     fn ask(&mut self, place: usize) -> Result<bool, ReadError> {
         Ok(match self.fetch(place)? {
-            Asked::Fetch => true,
-            Asked::Nothing => self.preprocess(place, None),
-            Asked::Loss => false,
+            FetchStart::Fetch => true,
+            FetchStart::Nothing => self.preprocess(place, None),
+            FetchStart::Loss => false,
         })
     }
 
@@ -290,31 +290,31 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
         reader.left = first + chunk.first..first + chunk.first + chunk.samples;
         reader.begins = chunk.number == 0;
         reader.chunk = Some(chunk);
-        reader.tally = Row::default();
+        reader.tally = RankRow::default();
     }
 
     /// Submits the reader's next fetch: of its samples, or of metadata that is needed to locate them.
-    fn fetch(&mut self, place: usize) -> Result<Asked, ReadError> {
+    fn fetch(&mut self, place: usize) -> Result<FetchStart, ReadError> {
         self.turn_to(place);
         let (run, reader) = (self.run, &mut self.readers[place]);
         if run.plan.loader.discipline == Discipline::Synthetic {
-            return Ok(Asked::Nothing);
+            return Ok(FetchStart::Nothing);
         }
         let file = reader.file(run);
         self.station.posts[place].visits(file, self.at_work.1, reader.at);
-        self.turn(place, State::Samples);
+        self.turn(place, ReaderState::Samples);
         let reader = &mut self.readers[place];
         let visit =
             self.visits.prepare(run, reader.begins, &reader.samples, &mut reader.known, &mut reader.tally);
         let visit = match visit {
             Ok(visit) => visit,
-            Err(cause) => return self.lose(place, cause).map(|()| Asked::Loss),
+            Err(cause) => return self.lose(place, cause).map(|()| FetchStart::Loss),
         };
         reader.asked = match visit.next {
-            Step::Answer(bytes) => bytes,
-            Step::Read(range) => {
+            ParseStep::Answer(bytes) => bytes,
+            ParseStep::Read(range) => {
                 self.fetch_metadata(place, visit.file_bytes, range);
-                return Ok(Asked::Fetch);
+                return Ok(FetchStart::Fetch);
             }
         };
         reader.begins = false;
@@ -323,10 +323,10 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             self.end_metadata(place);
             let reader = &mut self.readers[place];
             if !run.readers.tolerance.has_lost(file) {
-                return Ok(Asked::Nothing);
+                return Ok(FetchStart::Nothing);
             }
             reader.leave_out();
-            return Ok(Asked::Loss);
+            return Ok(FetchStart::Loss);
         }
         let into = match (run.readers.shelves.get(reader.queue), run.plan.loader.preprocess.kind) {
             (Some(shelf), _) => Some(shelf.buffer()),
@@ -353,7 +353,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             self.delivered.repeats += self.visits.repeats(footprint, visit.file);
         }
         self.count_in_flight();
-        Ok(Asked::Fetch)
+        Ok(FetchStart::Fetch)
     }
 
     /// Counts a submitted fetch as in flight.
@@ -363,7 +363,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     }
 
     /// Sets the reader's state, and shows it on the board.
-    fn turn(&mut self, place: usize, state: State) {
+    fn turn(&mut self, place: usize, state: ReaderState) {
         self.readers[place].state = state;
         self.station.posts[place].turns_to(state.shown());
     }
@@ -376,22 +376,22 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     }
 
     /// A fetch has ended.
-    fn arrive(&mut self, done: Done) -> Result<(), ReadError> {
+    fn arrive(&mut self, done: FinishedFetch) -> Result<(), ReadError> {
         self.in_flight -= 1;
         self.turn_to(done.reader);
         self.readers[done.reader].at = done.at;
         match self.readers[done.reader].state {
-            State::Metadata(range) => self.take_metadata(done, range),
-            State::Idle | State::Samples | State::Preprocessing => self.take_samples(done),
+            ReaderState::Metadata(range) => self.take_metadata(done, range),
+            ReaderState::Idle | ReaderState::Samples | ReaderState::Preprocessing => self.take_samples(done),
         }
     }
 
     /// The fetch of a reader's samples has ended.
-    fn take_samples(&mut self, done: Done) -> Result<(), ReadError> {
+    fn take_samples(&mut self, done: FinishedFetch) -> Result<(), ReadError> {
         let (run, reader) = (self.run, &mut self.readers[done.reader]);
         let compared = self.checker.end(&done, &reader.ranges, &mut self.delivered.checked);
         let outcome = compared.and_then(|spent| Ok((done.outcome?, spent)));
-        let (Brought { bytes, opens, reads, probe }, spent) = match outcome {
+        let (Fetched { bytes, opens, reads, probe }, spent) = match outcome {
             Ok(brought) => brought,
             Err(cause) => {
                 reader.tally.bytes_failed += reader.asked;
@@ -422,7 +422,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             reader.put_by(run, bytes);
             return false;
         }
-        self.turn(place, State::Preprocessing);
+        self.turn(place, ReaderState::Preprocessing);
         let reader = &mut self.readers[place];
         let span = run.readers.preprocessing.span(run.plan.seed, run.epoch, &reader.samples, reader.each);
         if plan.kind == Preprocess::Sleep {
@@ -432,7 +432,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             return true;
         }
         let (rank, step) = self.at_work;
-        run.readers.preprocessing.submit(Task {
+        run.readers.preprocessing.submit(PreprocessTask {
             thread: self.thread,
             reader: place,
             rank,
@@ -498,7 +498,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
         let rank = run.first_rank + reader.queue as u64;
         let shards = &run.phase.shards;
         let part = part_of(rank * shards.steps + chunk.step, shards.ranks * shards.steps);
-        let mut all = Part { samples: tally.samples_delivered, digest: tally.digest };
+        let mut all = SampleDigest { samples: tally.samples_delivered, digest: tally.digest };
         all += tally.failed;
         self.delivered.parts[part] += all;
         run.events.add_samples(all.samples, tally.bytes_read);
@@ -526,7 +526,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
         let pause = self.pauses.peek().map(|Reverse((at, _))| *at);
         let awaits = self.lane.awaits();
         let until = match awaits {
-            Awaits::Moment(at) => Some(pause.map_or(at, |pause| pause.min(at))),
+            FetchWait::Moment(at) => Some(pause.map_or(at, |pause| pause.min(at))),
             _ => pause,
         };
         self.station.sleeps(until);
@@ -540,7 +540,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
                 || idle.iter().any(|idle| idle.could_claim(run))
                 || (computes && run.readers.preprocessing.has_some(thread))
         };
-        if awaits == Awaits::Medium {
+        if awaits == FetchWait::Medium {
             let lane = &mut self.lane;
             bell.doze(ready, || lane.wait(most));
         } else {
@@ -559,7 +559,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     }
 }
 
-impl Idle {
+impl IdleReaders {
     /// Whether the queue has released more chunks since the readers' last attempt.
     fn could_claim(&self, run: &PhaseRun<'_>) -> bool {
         !self.readers.is_empty() && self.seen != Some(run.readers.queues[self.queue].bound())

@@ -6,18 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::Buffer;
 
 #[derive(Debug, Default)]
-pub(crate) struct Shelf {
-    inside: Mutex<Inside>,
+pub(crate) struct BufferPool {
+    inside: Mutex<BufferPoolState>,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct BufferPoolState {
     free: Vec<Buffer>,
     /// The bytes of samples, and the step that they are for.
     kept: Vec<(u64, Buffer)>,
 }
 
-impl Shelf {
+impl BufferPool {
     /// A buffer to read into.
     pub(crate) fn buffer(&self) -> Buffer {
         self.inside().free.pop().unwrap_or_default()
@@ -30,7 +30,7 @@ impl Shelf {
 
     /// The accelerator begins `step`: buffers of earlier steps become free.
     pub(crate) fn begin(&self, step: u64) {
-        let Inside { free, kept } = &mut *self.inside();
+        let BufferPoolState { free, kept } = &mut *self.inside();
         let mut i = 0;
         while i < kept.len() {
             if kept[i].0 < step {
@@ -41,7 +41,7 @@ impl Shelf {
         }
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, BufferPoolState> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn buffers_are_reused_after_their_step() {
-        let shelf = Shelf::default();
+        let shelf = BufferPool::default();
         let mut first = vec![Buffer::with_capacity(5000), Buffer::with_capacity(6000)];
         shelf.keep(0, &mut first);
         shelf.keep(1, &mut vec![Buffer::with_capacity(7000)]);

@@ -3,15 +3,15 @@
 
 use std::ops::Range;
 
-use format::{Extent, File, Obstacle};
-use model::ledger::{Repeats, Row};
+use format::{Extent, Obstacle, SourceFile};
+use model::ledger::{RankRow, RepeatedReads};
 use model::names::Name;
 use model::order::Unit;
 use model::plan::ComputedData;
 use store::{Footprint, StoreError};
 
 use super::phase_run::PhaseRun;
-use crate::asking::{Metadata, MetadataError, Step, Subject};
+use crate::asking::{Metadata, MetadataError, ParseStep, TargetFile};
 
 /// Why reading a sample failed.
 #[derive(Debug, thiserror::Error)]
@@ -60,14 +60,14 @@ impl ReadError {
 
 /// What a reader has read about the existing file that it is in.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownFile {
     file: Option<u64>,
     name: Name,
     bytes: u64,
     pub(super) metadata: Metadata,
 }
 
-impl Known {
+impl KnownFile {
     /// Turns to a file and returns its size. If the reader stays in the file, its metadata is kept.
     fn turn_to(&mut self, run: &PhaseRun<'_>, file: u64) -> Result<u64, ReadError> {
         if self.file != Some(file) {
@@ -87,7 +87,7 @@ pub(super) struct Visit {
     pub(super) file: u64,
     pub(super) file_bytes: u64,
     /// The number of bytes of its reads, or the metadata that must be read first.
-    pub(super) next: Step<u64>,
+    pub(super) next: ParseStep<u64>,
 }
 
 /// Computes visits. One per thread, so that values that are equal for all files are computed once.
@@ -122,8 +122,8 @@ impl Visits {
         run: &PhaseRun<'_>,
         begins: bool,
         samples: &Range<u64>,
-        known: &mut Known,
-        account: &mut Row,
+        known: &mut KnownFile,
+        account: &mut RankRow,
     ) -> Result<Visit, ReadError> {
         let per_file = run.input.split.samples_per_file;
         // Most files hold one sample, and the division would take as long as the rest.
@@ -136,13 +136,15 @@ impl Visits {
         } else {
             file_bytes = known.turn_to(run, file)?;
             self.name.clone_from(&known.name);
-            if let Step::Read(range) = self.find(run, file_bytes, &within, begins, &mut known.metadata)? {
-                return Ok(Visit { file, file_bytes, next: Step::Read(range) });
+            if let ParseStep::Read(range) =
+                self.find(run, file_bytes, &within, begins, &mut known.metadata)?
+            {
+                return Ok(Visit { file, file_bytes, next: ParseStep::Read(range) });
             }
         }
         let bytes = self.reads.iter().map(|range| range.len).sum::<u64>();
         account.bytes_planned += bytes;
-        Ok(Visit { file, file_bytes, next: Step::Answer(bytes) })
+        Ok(Visit { file, file_bytes, next: ParseStep::Answer(bytes) })
     }
 
     /// Finds the reads in an existing file, as far as the metadata read so far allows.
@@ -153,18 +155,18 @@ impl Visits {
         samples: &Range<u64>,
         begins: bool,
         metadata: &mut Metadata,
-    ) -> Result<Step<()>, ReadError> {
+    ) -> Result<ParseStep<()>, ReadError> {
         self.reads.clear();
         self.reads_of = None;
         let (Visits { name, reads, .. }, held) = (&mut *self, run.input.split.samples_per_file);
         let step = if run.input.store.capabilities().holds_files {
-            let subject = Subject { format: run.input.format.name(), name, bytes: file_bytes };
+            let subject = TargetFile { format: run.input.format.name(), name, bytes: file_bytes };
             metadata.ask(subject, |look| {
                 let unit = run.input.format.unit_of(look, held, run.plan.data.unit)?;
                 let paid = paid(run.plan.data.streams, unit, samples, held, begins);
                 match paid.is_empty() {
                     true => Ok(()),
-                    false => run.input.format.reads(File::Foreign { look, samples: held }, paid, reads),
+                    false => run.input.format.reads(SourceFile::Foreign { look, samples: held }, paid, reads),
                 }
             })?
         } else {
@@ -173,9 +175,9 @@ impl Visits {
             let share = |sample: u64| (bytes * u128::from(sample) / u128::from(held)) as u64;
             let (offset, end) = (share(samples.start), share(samples.end));
             reads.push(Extent { offset, len: end - offset });
-            Step::Answer(())
+            ParseStep::Answer(())
         };
-        if step == Step::Answer(()) {
+        if step == ParseStep::Answer(()) {
             self.add_up();
         }
         Ok(step)
@@ -203,7 +205,7 @@ impl Visits {
             return Ok(());
         }
         let (number, reads) = (run.input.split.first_file + file, &mut self.reads);
-        data.with_shape(number, |shape| run.input.format.reads(File::Ours(shape), paid, reads))
+        data.with_shape(number, |shape| run.input.format.reads(SourceFile::Ours(shape), paid, reads))
             .map_err(|cause| ReadError::Format { name: self.name.to_string(), cause })?;
         self.add_up();
         Ok(())
@@ -225,8 +227,8 @@ impl Visits {
 
     /// Counts the needed bytes that the phase has read before, as far as they are tracked, and adds them to the
     /// footprint.
-    pub(super) fn repeats(&self, footprint: &Footprint, file: u64) -> Repeats {
-        let mut sum = Repeats::default();
+    pub(super) fn repeats(&self, footprint: &Footprint, file: u64) -> RepeatedReads {
+        let mut sum = RepeatedReads::default();
         for range in self.needed.iter().filter(|range| range.len > 0) {
             if let Some(repeats) = footprint.repeats(file, *range) {
                 sum.needed_bytes += range.len;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use model::plan::{LoaderPlan, Window};
+use model::plan::{LoaderPlan, ReadWindow};
 use model::units::Nanos;
 use store::Waker;
 
@@ -281,7 +281,7 @@ pub(in crate::models) fn a_batch_is_seen_ready_or_known_to_be_awaited() {
 pub(in crate::models) fn a_raised_limit_and_a_moved_window_let_a_chunk_go() {
     explore(|| {
         // Chunk 1 may begin when chunk 0 is there and the batch of chunk 1 is asked for.
-        let plan = LoaderPlan { window: Window::Chunks(1), ..loader(1, 1, 1) };
+        let plan = LoaderPlan { window: ReadWindow::Chunks(1), ..loader(1, 1, 1) };
         let queue = Arc::new(Queue::new(2, 1, &plan));
         queue.open();
         let (other, chunk) = (Arc::clone(&queue), queue.claim(0).unwrap());
@@ -295,7 +295,7 @@ pub(in crate::models) fn a_raised_limit_and_a_moved_window_let_a_chunk_go() {
 
 pub(in crate::models) fn two_neighbours_move_the_window_past_both() {
     explore(|| {
-        let plan = LoaderPlan { window: Window::Chunks(2), ..loader(1, 2, 4) };
+        let plan = LoaderPlan { window: ReadWindow::Chunks(2), ..loader(1, 2, 4) };
         let queue = Arc::new(Queue::new(4, 1, &plan));
         queue.open();
         let (first, second) = (queue.claim(0).unwrap(), queue.claim(1).unwrap());

@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use store::{
-    Awaits, Brought, Capabilities, Done, Fetch, Lane, Null, Spans, Store, StoreError, Threads, Traffic,
+    Capabilities, Fetch, FetchWait, Fetched, FinishedFetch, Lane, Null, Spans, Store, StoreError, Threads,
+    Traffic,
 };
 
 use super::tests::{plan, with_rig};
@@ -29,9 +30,9 @@ struct Recorder {
 #[derive(Debug)]
 struct RecorderLane<'a> {
     store: &'a Recorder,
-    in_flight: VecDeque<Done>,
-    held: Option<Done>,
-    ended: Option<Done>,
+    in_flight: VecDeque<FinishedFetch>,
+    held: Option<FinishedFetch>,
+    ended: Option<FinishedFetch>,
 }
 
 impl Recorder {
@@ -57,8 +58,9 @@ impl Lane for RecorderLane<'_> {
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
         let shown = shown(&fetch);
         let bytes = fetch.ranges.iter().map(|range| range.len).sum();
-        let brought = Brought { bytes, opens: 1, reads: 1, ..Brought::default() };
-        let done = Done { reader, at: fetch.at, began: fetch.at, outcome: Ok(brought), kept: fetch.into };
+        let brought = Fetched { bytes, opens: 1, reads: 1, ..Fetched::default() };
+        let done =
+            FinishedFetch { reader, at: fetch.at, began: fetch.at, outcome: Ok(brought), kept: fetch.into };
         if self.store.slow == Some(&*shown) {
             self.held = Some(done);
         } else {
@@ -67,12 +69,12 @@ impl Lane for RecorderLane<'_> {
         self.store.note(format!("r{reader}:{shown}"));
     }
 
-    fn reap(&mut self) -> Option<Done> {
+    fn reap(&mut self) -> Option<FinishedFetch> {
         self.ended.take()
     }
 
-    fn awaits(&self) -> Awaits {
-        Awaits::Medium
+    fn awaits(&self) -> FetchWait {
+        FetchWait::Medium
     }
 
     /// Called when all readers wait.

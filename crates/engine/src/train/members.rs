@@ -5,19 +5,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use model::ledger::{Fault, Ledger, Phase};
+use model::ledger::{Ledger, Phase, RunFault};
 
-use super::Rig;
-use crate::accelerators::{Course, Drive};
-use crate::loader::{Failure, panic_text};
-use crate::world::{Cause, Ended};
+use super::TrainingSetup;
+use crate::accelerators::{Drive, PhaseContext};
+use crate::loader::{PhaseFailure, panic_text};
+use crate::world::{Cause, EarlyEnd};
 
 /// How long the thread that waits for other members waits at a time.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// Waits until all members are ready for a phase; `refused` is the reason why this one is not. Clocks are compared
 /// before the first phase of an epoch.
-pub(super) fn begin(rig: &Rig<'_>, is_first_of_epoch: bool, refused: Option<String>) -> Result<(), Ended> {
+pub(super) fn begin(
+    rig: &TrainingSetup<'_>,
+    is_first_of_epoch: bool,
+    refused: Option<String>,
+) -> Result<(), EarlyEnd> {
     rig.world.agree(state(rig, refused), rig.stop)?;
     if is_first_of_epoch {
         rig.world.synchronize(rig.clock, rig.stop)?;
@@ -28,14 +32,14 @@ pub(super) fn begin(rig: &Rig<'_>, is_first_of_epoch: bool, refused: Option<Stri
 /// Waits until all members have ended a phase, and returns whether all ended it without failure. A failure of this
 /// member is recorded even if another one failed first.
 pub(super) fn end(
-    rig: &Rig<'_>,
+    rig: &TrainingSetup<'_>,
     ledger: &mut Ledger,
     place: (u64, Phase),
     failure: Option<String>,
-) -> Result<(), Ended> {
+) -> Result<(), EarlyEnd> {
     let own = failure.clone();
     rig.world.agree(state(rig, failure), rig.stop).inspect_err(|ended| {
-        let own = own.map(|message| Ended { member: rig.world.member(), cause: Cause::Failed(message) });
+        let own = own.map(|message| EarlyEnd { member: rig.world.member(), cause: Cause::Failed(message) });
         if let Some(own) = own.filter(|own| own != ended) {
             note_end(rig, ledger, place, own);
         }
@@ -43,12 +47,12 @@ pub(super) fn end(
 }
 
 /// Waits until all members have finished the run.
-pub(super) fn finish(rig: &Rig<'_>) -> Result<(), Ended> {
+pub(super) fn finish(rig: &TrainingSetup<'_>) -> Result<(), EarlyEnd> {
     rig.world.agree(state(rig, None), rig.stop)
 }
 
 /// Whether this member can continue.
-fn state(rig: &Rig<'_>, failure: Option<String>) -> Result<(), Cause> {
+fn state(rig: &TrainingSetup<'_>, failure: Option<String>) -> Result<(), Cause> {
     match failure {
         Some(message) => Err(Cause::Failed(message)),
         None if rig.stop.wished() => Err(Cause::Stopped),
@@ -58,18 +62,23 @@ fn state(rig: &Rig<'_>, failure: Option<String>) -> Result<(), Cause> {
 
 /// Records in the ledger why the run ends early. All members record the same text, so that it appears once in the sum
 /// of their ledgers.
-pub(super) fn note_end(rig: &Rig<'_>, ledger: &mut Ledger, (epoch, phase): (u64, Phase), ended: Ended) {
+pub(super) fn note_end(
+    rig: &TrainingSetup<'_>,
+    ledger: &mut Ledger,
+    (epoch, phase): (u64, Phase),
+    ended: EarlyEnd,
+) {
     ledger.interrupted |= rig.stop.wished() || ended.cause == Cause::Stopped;
     let message = match ended.cause {
         Cause::Stopped if rig.world.members() == 1 => return,
         Cause::Failed(message) if rig.world.members() == 1 => message,
         _ => ended.to_string(),
     };
-    ledger.add_fault(Fault { epoch, phase, message });
+    ledger.add_fault(RunFault { epoch, phase, message });
 }
 
 /// Tells the other members that the phase has ended early here.
-pub(super) fn announce(course: &Course<'_>) {
+pub(super) fn announce(course: &PhaseContext<'_>) {
     let run = course.run;
     if let Some(cause) = run.cause() {
         course.world.announce(Cause::Failed(cause));
@@ -81,13 +90,13 @@ pub(super) fn announce(course: &Course<'_>) {
 
 /// The thread that waits for other members during a phase.
 #[derive(Debug, Default)]
-pub(super) struct Following {
+pub(super) struct MemberThread {
     over: AtomicBool,
 }
 
-impl Following {
+impl MemberThread {
     /// Advances the accelerators when a barrier is released, and ends the phase when another member ends.
-    pub(super) fn follow(&self, course: &Course<'_>, drive: &Drive<'_>) {
+    pub(super) fn follow(&self, course: &PhaseContext<'_>, drive: &Drive<'_>) {
         let run = course.run;
         let followed = catch_unwind(AssertUnwindSafe(|| {
             // Relaxed: `wake` orders it, and one extra iteration is harmless.
@@ -102,12 +111,12 @@ impl Following {
         }));
         if let Err(panic) = followed {
             let cause = format!("the accelerators panicked: {}", panic_text(&*panic));
-            run.fail(Failure { rank: run.first_rank, step: 0, cause });
+            run.fail(PhaseFailure { rank: run.first_rank, step: 0, cause });
         }
     }
 
     /// Ends the thread.
-    pub(super) fn end(&self, course: &Course<'_>) {
+    pub(super) fn end(&self, course: &PhaseContext<'_>) {
         self.over.store(true, Ordering::Relaxed);
         course.world.wake();
     }

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use format::Content;
 use model::names::Name;
 use store::{
-    Awaits, Brought, Buffer, Capabilities, Done, Fetch, Lane, Now, Null, Purpose, Spans, Store, StoreError,
-    Threads, Traffic,
+    Buffer, Capabilities, Fetch, FetchWait, Fetched, FinishedFetch, Lane, Now, Null, Purpose, Spans, Store,
+    StoreError, Threads, Traffic,
 };
 
 use super::tests::{computed, plan, with_rig};
@@ -34,7 +34,7 @@ struct Device<'a> {
 struct DeviceLane<'a> {
     device: &'a Device<'a>,
     ends: BinaryHeap<Reverse<(Nanos, usize)>>,
-    in_flight: Vec<Option<(Purpose, Done)>>,
+    in_flight: Vec<Option<(Purpose, FinishedFetch)>>,
 }
 
 impl<'a> Device<'a> {
@@ -74,9 +74,9 @@ impl Lane for DeviceLane<'_> {
             buffer.set_len(bytes.len());
             buffer
         });
-        let brought = Brought { bytes: bytes.len() as u64, opens: 1, reads: 1, ..Brought::default() };
+        let brought = Fetched { bytes: bytes.len() as u64, opens: 1, reads: 1, ..Fetched::default() };
         let at = fetch.at + LATENCY;
-        let done = Done { reader, at, began: fetch.at, outcome: Ok(brought), kept };
+        let done = FinishedFetch { reader, at, began: fetch.at, outcome: Ok(brought), kept };
         self.device.asked.lock().unwrap().push((reader, fetch.purpose, fetch.at));
         self.ends.push(Reverse((at, reader)));
         self.in_flight[reader] = Some((fetch.purpose, done));
@@ -85,7 +85,7 @@ impl Lane for DeviceLane<'_> {
         *most = (*most).max(metadata.count());
     }
 
-    fn reap(&mut self) -> Option<Done> {
+    fn reap(&mut self) -> Option<FinishedFetch> {
         let Reverse((at, reader)) = *self.ends.peek()?;
         if at > self.device.clock.now() {
             return None;
@@ -94,8 +94,8 @@ impl Lane for DeviceLane<'_> {
         self.in_flight[reader].take().map(|(_, done)| done)
     }
 
-    fn awaits(&self) -> Awaits {
-        if self.ends.is_empty() { Awaits::Nothing } else { Awaits::Medium }
+    fn awaits(&self) -> FetchWait {
+        if self.ends.is_empty() { FetchWait::Nothing } else { FetchWait::Medium }
     }
 
     fn wait(&mut self, _most: Nanos) {

@@ -3,17 +3,17 @@
 
 use std::path::Path;
 
-use model::checkpoint::manifest::{CheckpointManifest, Entry, MANIFEST};
-use model::checkpoint::{CheckpointPlan, Restored, SaveRequest, Saved, Scale};
+use model::checkpoint::manifest::{CheckpointManifest, MANIFEST, ManifestEntry};
+use model::checkpoint::{CheckpointPlan, RestoreRecord, SaveRecord, SaveRequest, Scale};
 use model::digest::Digest;
-use model::spec::{self, Override, Source};
+use model::spec::{self, Override, WorkloadSource};
 use store::{Mode, Null, Selection, Store};
 
 use super::tests::{Slow, plan, with_rig};
 use super::*;
-use crate::checkpoint::{RestoreWish, Setup, keep};
+use crate::checkpoint::{CheckpointSetup, RestoreRequest, keep};
 use crate::meter::FakeClock;
-use crate::world::threads::{Member, members};
+use crate::world::threads::{ThreadMember, members};
 
 /// Runs a plan with one member per store; each member has its own clock, store and stop.
 fn run_on(
@@ -21,13 +21,13 @@ fn run_on(
     stores: &[&dyn Store],
     clocks: &[FakeClock],
     stops: &[Stop],
-) -> Vec<Result<Ledger, Refused>> {
+) -> Vec<Result<Ledger, CacheError>> {
     let worlds = members(stores.len() as u64, plan.ranks());
     std::thread::scope(|scope| {
         let threads = worlds.into_iter().enumerate().map(|(number, world)| {
             scope.spawn(move || {
                 with_rig(plan, stores[number], &clocks[number], &stops[number], |rig| {
-                    train(&Rig { world: &world, ..*rig })
+                    train(&TrainingSetup { world: &world, ..*rig })
                 })
             })
         });
@@ -55,10 +55,10 @@ fn added_up(plan: &TrainingPlan, members: usize) -> Ledger {
 }
 
 /// What must not depend on the distribution of ranks, rank by rank: counts, digests, and all times of the timeline.
-fn account(ledger: &Ledger, epoch: u64, phase: Phase) -> Vec<(u64, Row)> {
+fn account(ledger: &Ledger, epoch: u64, phase: Phase) -> Vec<(u64, RankRow)> {
     let rows = ledger.rows(epoch, phase).map(|(rank, row)| {
         let (harness_ns, lateness_ns_sum, lateness_ns_max) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
-        (rank, Row { harness_ns, lateness_ns_sum, lateness_ns_max, ..*row })
+        (rank, RankRow { harness_ns, lateness_ns_sum, lateness_ns_max, ..*row })
     });
     rows.collect()
 }
@@ -157,7 +157,7 @@ fn when_a_member_makes_no_progress_its_watchdog_tells_all() {
 }
 
 /// Runs `absent` instead of the last of three members, and returns how the others end.
-fn with_absent(absent: impl FnOnce(Member) + Send) -> Vec<String> {
+fn with_absent(absent: impl FnOnce(ThreadMember) + Send) -> Vec<String> {
     let plan = plan(&[], 6, &Null);
     let mut worlds = members(3, plan.ranks());
     let last = worlds.pop().unwrap();
@@ -170,7 +170,7 @@ fn with_absent(absent: impl FnOnce(Member) + Send) -> Vec<String> {
             .map(|(world, stop)| {
                 scope.spawn(move || {
                     with_rig(plan, &Null, &FakeClock::default(), stop, |rig| {
-                        train(&Rig { world: &world, ..*rig }).unwrap_err().to_string()
+                        train(&TrainingSetup { world: &world, ..*rig }).unwrap_err().to_string()
                     })
                 })
             })
@@ -216,7 +216,7 @@ workflow: {checkpoint: true}
 checkpoint: {steps_between_checkpoints: 2, fsync: true, chunk_size: 65536}
 ";
     let mode = Override::new("checkpoint.mode_of_save", mode, "test");
-    let spec = spec::read(Source { name: "test", text }, &[mode]).unwrap().spec;
+    let spec = spec::read(WorkloadSource { name: "test", text }, &[mode]).unwrap().spec;
     let last = Selection::named("posix", Mode::default()).unwrap().plan();
     let request = SaveRequest { ranks, scale: Scale::WHOLE, last, fast: None };
     CheckpointPlan::resolve(&spec, &request).unwrap().unwrap()
@@ -225,13 +225,13 @@ checkpoint: {steps_between_checkpoints: 2, fsync: true, chunk_size: 65536}
 /// Trains with checkpoints in several members, each with a folder of its own, restores the newest, and returns the
 /// members' ledgers.
 fn run_with_checkpoints(plan: &TrainingPlan, saves: &CheckpointPlan, count: u64, root: &Path) -> Vec<Ledger> {
-    let one = |world: Member| {
+    let one = |world: ThreadMember| {
         let (clock, stop) = (FakeClock::default(), &patient(1, 20_000)[0]);
         let folder = root.join(world.member().to_string());
         let last = Selection::named("posix", Mode::default()).unwrap().tier(&folder).unwrap();
         with_rig(plan, &Null, &clock, stop, |rig| {
             let ranks = world.ranks();
-            let setup = Setup {
+            let setup = CheckpointSetup {
                 plan: saves,
                 model: "test",
                 seed: 7,
@@ -245,8 +245,8 @@ fn run_with_checkpoints(plan: &TrainingPlan, saves: &CheckpointPlan, count: u64,
             };
             let work = |checkpointer: &checkpoint::Checkpointer<'_>| {
                 let checkpoints = Some(checkpointer);
-                let mut ledger = train(&Rig { world: &world, checkpoints, ..*rig }).unwrap();
-                ledger.checkpoints.restores.push(checkpointer.restore(RestoreWish::default()).unwrap());
+                let mut ledger = train(&TrainingSetup { world: &world, checkpoints, ..*rig }).unwrap();
+                ledger.checkpoints.restores.push(checkpointer.restore(RestoreRequest::default()).unwrap());
                 ledger
             };
             let (mut ledger, saved) = keep(setup, work).unwrap();
@@ -263,7 +263,7 @@ fn run_with_checkpoints(plan: &TrainingPlan, saves: &CheckpointPlan, count: u64,
 }
 
 /// The files of all checkpoints of all members.
-fn saved_files(root: &Path) -> Vec<(String, Entry)> {
+fn saved_files(root: &Path) -> Vec<(String, ManifestEntry)> {
     let mut files = Vec::new();
     for member in std::fs::read_dir(root).unwrap() {
         for folder in std::fs::read_dir(member.unwrap().path()).unwrap() {
@@ -278,9 +278,9 @@ fn saved_files(root: &Path) -> Vec<(String, Entry)> {
 
 #[test]
 fn checkpoints_of_members_add_up_to_those_of_one_member() {
-    let save = |save: &Saved| (save.moment, save.serial, save.bytes, save.files, save.is_complete());
+    let save = |save: &SaveRecord| (save.moment, save.serial, save.bytes, save.files, save.is_complete());
     let restore =
-        |one: &Restored| (one.moment, one.bytes, one.files, one.verified_bytes, one.failure.clone());
+        |one: &RestoreRecord| (one.moment, one.bytes, one.files, one.verified_bytes, one.failure.clone());
     let plan = plan(&["dataset.num_files_train=200"], 8, &Null);
     for mode in ["direct", "async"] {
         let saves = checkpoint_plan(mode, 8);

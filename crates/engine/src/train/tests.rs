@@ -8,11 +8,11 @@ use format::Arithmetic;
 use model::files::Computed;
 use model::metrics::Figures;
 use model::plan::{Plan, Request, StorePlan};
-use model::spec::{self, Override, Source};
-use model::verdict::{self, Case, Outcome, Status, Verdict};
+use model::spec::{self, Override, WorkloadSource};
+use model::verdict::{self, Case, RuleOutcome, Status, Verdict};
 use store::{
-    Awaits, Brought, Capabilities, Done, Fetch, Lane, Now, Null, Selection, Spans, Store, StoreError,
-    Threads, Traffic,
+    Capabilities, Fetch, FetchWait, Fetched, FinishedFetch, Lane, Now, Null, Selection, Spans, Store,
+    StoreError, Threads, Traffic,
 };
 
 use super::*;
@@ -37,7 +37,7 @@ reader: {data_loader: pytorch, batch_size: 5, read_threads: 2, sample_shuffle: s
 train: {epochs: 2, computation_time: 0.01}
 ";
     let overrides: Vec<Override> = settings.iter().map(|text| Override::hydra(text, *text)).collect();
-    let spec = spec::read(Source { name: "test", text }, &overrides).unwrap().spec;
+    let spec = spec::read(WorkloadSource { name: "test", text }, &overrides).unwrap().spec;
     let request = Request {
         workload: "test",
         ranks,
@@ -77,14 +77,14 @@ pub(crate) fn with_rig<T>(
     store: &dyn Store,
     clock: &dyn Clock,
     stop: &Stop,
-    work: impl FnOnce(&Rig<'_>) -> T,
+    work: impl FnOnce(&TrainingSetup<'_>) -> T,
 ) -> T {
     let format = format::plain(&plan.format).unwrap();
     let ((train, valid), events) = (computed(plan), Events::default());
-    let files = Files { train: &train, valid: &valid };
+    let files = SplitFiles { train: &train, valid: &valid };
     let (pages, truth, events) = (None, None, &events);
     let world = &Solo::new(plan.ranks());
-    work(&Rig {
+    work(&TrainingSetup {
         plan,
         world,
         format: &*format,
@@ -141,7 +141,7 @@ impl<'a> Slow<'a> {
     }
 }
 
-struct SlowLane<'a>(&'a Slow<'a>, Option<Done>, &'a AtomicBool);
+struct SlowLane<'a>(&'a Slow<'a>, Option<FinishedFetch>, &'a AtomicBool);
 
 impl Lane for SlowLane<'_> {
     fn submit(&mut self, reader: usize, fetch: Fetch<'_>) {
@@ -159,17 +159,18 @@ impl Lane for SlowLane<'_> {
         } else {
             store.clock.sleep_until(store.clock.now() + store.service, &|| false);
             let bytes = fetch.ranges.iter().map(|range| range.len).sum();
-            Ok(Brought { bytes, opens: 1, reads: 1, ..Brought::default() })
+            Ok(Fetched { bytes, opens: 1, reads: 1, ..Fetched::default() })
         };
-        self.1 = Some(Done { reader, at: store.clock.now(), began: fetch.at, outcome, kept: fetch.into });
+        self.1 =
+            Some(FinishedFetch { reader, at: store.clock.now(), began: fetch.at, outcome, kept: fetch.into });
     }
 
-    fn reap(&mut self) -> Option<Done> {
+    fn reap(&mut self) -> Option<FinishedFetch> {
         self.1.take()
     }
 
-    fn awaits(&self) -> Awaits {
-        Awaits::Nothing
+    fn awaits(&self) -> FetchWait {
+        FetchWait::Nothing
     }
 
     fn take_spans(&mut self) -> Spans {
@@ -257,7 +258,7 @@ fn ranks_wait_for_the_slowest_at_the_barrier() {
     let (store, clock) = (null(), FakeClock::default());
     let plan = plan(&["train.computation_time={type: uniform, min: 0.01, max: 0.03}"], 4, &*store);
     let ledger = run(&plan, &*store, &clock);
-    let rows: Vec<Row> = ledger.rows(1, Phase::Train).map(|(_, row)| *row).collect();
+    let rows: Vec<RankRow> = ledger.rows(1, Phase::Train).map(|(_, row)| *row).collect();
     let whole: Vec<u64> = rows.iter().map(|row| (row.compute_ns + row.barrier_ns).0).collect();
     assert!(whole.iter().all(|time| *time == whole[0]), "all ranks leave every step together: {whole:?}");
     assert!(rows.iter().any(|row| row.barrier_ns > Nanos::ZERO));
@@ -276,7 +277,7 @@ fn evaluation_has_no_barrier_and_its_own_batches() {
     let plan = plan(&settings, 2, &*store);
     let ledger = run(&plan, &*store, &clock);
     assert_eq!(ledger.epochs(Phase::Eval), [1]);
-    let rows: Vec<Row> = ledger.rows(1, Phase::Eval).map(|(_, row)| *row).collect();
+    let rows: Vec<RankRow> = ledger.rows(1, Phase::Eval).map(|(_, row)| *row).collect();
     assert!(
         rows.iter().all(|row| row.steps == 3 && row.barrier_ns == Nanos::ZERO && row.samples_delivered == 6)
     );
@@ -295,7 +296,7 @@ fn a_complete_run_passes_every_rule_that_applies() {
     // The null store delivers no bytes, so their origin and content cannot be checked.
     let of_bytes = ["cache", "data-verified"];
     for finding in verdict.rules.iter().filter(|finding| !of_bytes.contains(&finding.rule.as_str())) {
-        assert!(matches!(finding.outcome, Outcome::Pass | Outcome::Note), "{finding:?}");
+        assert!(matches!(finding.outcome, RuleOutcome::Pass | RuleOutcome::Note), "{finding:?}");
     }
 }
 
@@ -330,9 +331,9 @@ fn errors_are_counted_and_their_samples_left_out() {
     let verdict = judge(&plan, &ledger);
     let outcome = |rule: &str| verdict.rules.iter().find(|finding| finding.rule == rule).unwrap().outcome;
     for rule in ["complete", "exactly-once", "bytes-as-planned"] {
-        assert_eq!(outcome(rule), Outcome::Pass, "{rule}");
+        assert_eq!(outcome(rule), RuleOutcome::Pass, "{rule}");
     }
-    assert_eq!(outcome("errors"), Outcome::Note);
+    assert_eq!(outcome("errors"), RuleOutcome::Note);
     let figures = Figures::new(&ledger, Phase::Train).unwrap();
     let rate = figures.epochs[1].samples_per_second.unwrap();
     let counted = rate * second.window.time_ns.seconds() / plan.ranks() as f64;
@@ -367,7 +368,7 @@ impl World for Broken {
         self.0.released()
     }
 
-    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), Ended> {
+    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), EarlyEnd> {
         self.0.wait(stop, timeout)
     }
 
@@ -379,19 +380,19 @@ impl World for Broken {
         self.0.announce(cause);
     }
 
-    fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), Ended> {
+    fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), EarlyEnd> {
         self.0.agree(here, stop)
     }
 
-    fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), Ended> {
+    fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), EarlyEnd> {
         self.0.broadcast(bytes, stop)
     }
 
-    fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), Ended> {
+    fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd> {
         self.0.gather(bytes, stop, take)
     }
 
-    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, Ended> {
+    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, EarlyEnd> {
         self.0.synchronize(clock, stop)
     }
 }
@@ -404,7 +405,7 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
     let plan = plan(&["reader.prefetch_size=2"], 2, &store);
     let mut ledger = Ledger::default();
     let ended = with_rig(&plan, &store, &clock, &Stop::default(), |rig| {
-        let rig = &Rig { world: &Broken(Solo::new(2)), ..*rig };
+        let rig = &TrainingSetup { world: &Broken(Solo::new(2)), ..*rig };
         run_phase(rig, &plan.train, 1, &CachePreparer::new(rig), &mut ledger)
     });
     let cause = ended.1.unwrap_err().cause;
@@ -441,7 +442,7 @@ fn utilisation_is_a_share_whenever_a_run_is_stopped() {
 }
 
 /// One reader and batches of one sample, whose copy takes 4 ms, on a store that needs `service` for each fetch.
-fn with_copies(overlapped: bool, service: u64) -> Row {
+fn with_copies(overlapped: bool, service: u64) -> RankRow {
     let clock = FakeClock::default();
     let store = Slow::new(&clock, service);
     let prefetch = format!("train.device_prefetch={overlapped}");

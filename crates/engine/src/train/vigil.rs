@@ -1,15 +1,15 @@
 //! A phase as the watchdog sees it: what counts as progress, what takes time by plan, and the pending operations.
 
 use crate::accelerators::Drive;
-use crate::loader::{Failure, PhaseRun};
+use crate::loader::{PhaseFailure, PhaseRun};
 use crate::watchdog::Watched;
 
-pub(super) struct Vigil<'a, 'd> {
+pub(super) struct PhaseWatch<'a, 'd> {
     pub(super) run: &'a PhaseRun<'d>,
     pub(super) drive: &'a Drive<'d>,
 }
 
-impl Watched for Vigil<'_, '_> {
+impl Watched for PhaseWatch<'_, '_> {
     /// Operations that ended, samples delivered, steps begun.
     fn progress(&self) -> u64 {
         let progress = self.run.events.progress();
@@ -52,6 +52,6 @@ impl Watched for Vigil<'_, '_> {
     fn end(&self, cause: String) {
         let first = self.run.readers.board.waits(&self.run.readers.deal).into_iter().next();
         let (queue, step) = first.map_or((0, 0), |wait| (wait.queue, wait.step));
-        self.run.fail(Failure { rank: self.run.first_rank + queue as u64, step, cause });
+        self.run.fail(PhaseFailure { rank: self.run.first_rank + queue as u64, step, cause });
     }
 }

@@ -23,7 +23,7 @@ pub(super) enum CallKind {
 
 /// The arguments of a call that name its object.
 #[derive(Clone, Copy, Debug)]
-enum Names {
+enum ObjectArguments {
     Descriptor(usize),
     Path(usize),
     /// A path relative to a folder's descriptor.
@@ -35,18 +35,18 @@ enum Names {
 struct Call {
     number: libc::c_long,
     name: &'static str,
-    names: Names,
+    names: ObjectArguments,
     kind: CallKind,
 }
 
-const fn call(number: libc::c_long, name: &'static str, names: Names, kind: CallKind) -> Call {
+const fn call(number: libc::c_long, name: &'static str, names: ObjectArguments, kind: CallKind) -> Call {
     Call { number, name, names, kind }
 }
 
 use CallKind::{Change, Flush, Read, Write};
-use Names::{At, Descriptor, Unnamed};
+use ObjectArguments::{At, Descriptor, Unnamed};
 
-const MEMORY: Names = Unnamed("a mapped file");
+const MEMORY: ObjectArguments = Unnamed("a mapped file");
 
 /// Calls that exist on every architecture.
 const CALLS: &[Call] = &[
@@ -64,7 +64,7 @@ const CALLS: &[Call] = &[
     call(libc::SYS_sendfile, "sendfile", Descriptor(0), Write),
     call(libc::SYS_fallocate, "fallocate", Descriptor(0), Write),
     call(libc::SYS_ftruncate, "ftruncate", Descriptor(0), Change),
-    call(libc::SYS_truncate, "truncate", Names::Path(0), Change),
+    call(libc::SYS_truncate, "truncate", ObjectArguments::Path(0), Change),
     call(libc::SYS_mkdirat, "mkdir", At(0, 1), Change),
     call(libc::SYS_unlinkat, "unlink", At(0, 1), Change),
     call(libc::SYS_renameat2, "rename", At(0, 1), Change),
@@ -79,13 +79,13 @@ const CALLS: &[Call] = &[
     call(libc::SYS_statx, "stat", At(0, 1), Read),
     call(libc::SYS_newfstatat, "stat", At(0, 1), Read),
     call(libc::SYS_fstat, "stat", Descriptor(0), Read),
-    call(libc::SYS_statfs, "statfs", Names::Path(0), Read),
+    call(libc::SYS_statfs, "statfs", ObjectArguments::Path(0), Read),
     call(libc::SYS_fstatfs, "statfs", Descriptor(0), Read),
     call(libc::SYS_faccessat, "access", At(0, 1), Read),
     call(libc::SYS_faccessat2, "access", At(0, 1), Read),
     call(libc::SYS_readlinkat, "readlink", At(0, 1), Read),
     call(libc::SYS_getdents64, "getdents", Descriptor(0), Read),
-    call(libc::SYS_chdir, "chdir", Names::Path(0), Read),
+    call(libc::SYS_chdir, "chdir", ObjectArguments::Path(0), Read),
     call(libc::SYS_flock, "flock", Descriptor(0), Read),
     call(libc::SYS_ioctl, "ioctl", Descriptor(0), Read),
     call(libc::SYS_lseek, "lseek", Descriptor(0), Read),
@@ -105,20 +105,20 @@ const CALLS: &[Call] = &[
 /// Calls that exist only on this architecture.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[Call] = &[
-    call(libc::SYS_open, OPEN, Names::Path(0), Read),
-    call(libc::SYS_stat, "stat", Names::Path(0), Read),
-    call(libc::SYS_lstat, "stat", Names::Path(0), Read),
-    call(libc::SYS_access, "access", Names::Path(0), Read),
-    call(libc::SYS_readlink, "readlink", Names::Path(0), Read),
+    call(libc::SYS_open, OPEN, ObjectArguments::Path(0), Read),
+    call(libc::SYS_stat, "stat", ObjectArguments::Path(0), Read),
+    call(libc::SYS_lstat, "stat", ObjectArguments::Path(0), Read),
+    call(libc::SYS_access, "access", ObjectArguments::Path(0), Read),
+    call(libc::SYS_readlink, "readlink", ObjectArguments::Path(0), Read),
     call(libc::SYS_getdents, "getdents", Descriptor(0), Read),
-    call(libc::SYS_mkdir, "mkdir", Names::Path(0), Change),
-    call(libc::SYS_rmdir, "rmdir", Names::Path(0), Change),
-    call(libc::SYS_unlink, "unlink", Names::Path(0), Change),
-    call(libc::SYS_rename, "rename", Names::Path(0), Change),
+    call(libc::SYS_mkdir, "mkdir", ObjectArguments::Path(0), Change),
+    call(libc::SYS_rmdir, "rmdir", ObjectArguments::Path(0), Change),
+    call(libc::SYS_unlink, "unlink", ObjectArguments::Path(0), Change),
+    call(libc::SYS_rename, "rename", ObjectArguments::Path(0), Change),
     call(libc::SYS_renameat, "rename", At(0, 1), Change),
-    call(libc::SYS_link, "link", Names::Path(0), Change),
-    call(libc::SYS_symlink, "symlink", Names::Path(1), Change),
-    call(libc::SYS_chmod, "chmod", Names::Path(0), Change),
+    call(libc::SYS_link, "link", ObjectArguments::Path(0), Change),
+    call(libc::SYS_symlink, "symlink", ObjectArguments::Path(1), Change),
+    call(libc::SYS_chmod, "chmod", ObjectArguments::Path(0), Change),
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[Call] = &[];
@@ -178,7 +178,7 @@ impl Call {
     /// Whether it opens a file and may create it. The flags follow the path.
     fn creates(&self, arguments: &[u64]) -> bool {
         let at = match self.names {
-            At(_, path) | Names::Path(path) if self.name == OPEN => path + 1,
+            At(_, path) | ObjectArguments::Path(path) if self.name == OPEN => path + 1,
             _ => return false,
         };
         let making = (libc::O_CREAT | libc::O_TRUNC) as u64;
@@ -186,7 +186,7 @@ impl Call {
     }
 }
 
-impl Names {
+impl ObjectArguments {
     fn look_up(self, arguments: &[u64]) -> Option<Object> {
         // The kernel reads descriptors as 32 bits and ignores the rest of the register.
         let descriptor = |at: usize| arguments.get(at).map(|value| *value as i32);
@@ -196,7 +196,7 @@ impl Names {
                 let descriptor = descriptor(at)?;
                 Some(Object::at(Some(descriptor), path_of(descriptor)?))
             }
-            Names::Path(at) => {
+            ObjectArguments::Path(at) => {
                 let path = text_at(*arguments.get(at)?)?;
                 Some(Object::at(None, below(libc::AT_FDCWD, &path)?))
             }

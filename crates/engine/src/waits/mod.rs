@@ -21,7 +21,7 @@ use store::Now;
 
 use crate::meter::{self, Monotonic};
 use calls::{CallKind, InCall};
-use progress::Signs;
+use progress::ProgressCounters;
 
 /// Checks per timeout, and the bounds of the time between two of them.
 const LOOKS: u64 = 10;
@@ -94,20 +94,21 @@ struct Blocked {
 }
 
 /// The state of a thread between checks.
-struct Wait {
+struct ThreadWait {
     /// The kernel's line about it; it differs for every call.
     line: String,
     /// The call, once the line has been the same twice; most threads have left the call by then.
-    call: Option<(InCall, Signs)>,
+    call: Option<(InCall, ProgressCounters)>,
     lasts: Nanos,
     quiet: Nanos,
 }
 
-impl Wait {
+impl ThreadWait {
     /// Checks a thread whose line is unchanged. `elapsed`: the time since the last check.
     fn look_again(&mut self, thread: u32, elapsed: Nanos) {
         let Some((call, signs)) = &mut self.call else {
-            self.call = InCall::of(&self.line).map(|call| (call.clone(), Signs::of(thread, &call)));
+            self.call =
+                InCall::of(&self.line).map(|call| (call.clone(), ProgressCounters::of(thread, &call)));
             self.lasts = if self.call.is_some() { elapsed } else { Nanos::ZERO };
             self.quiet = self.lasts;
             return;
@@ -149,7 +150,7 @@ fn keep_watch(abandon: fn(&str)) {
 }
 
 /// Checks every thread. `elapsed`: the time since the last check.
-fn look(waits: &mut BTreeMap<u32, Wait>, elapsed: Nanos) {
+fn look(waits: &mut BTreeMap<u32, ThreadWait>, elapsed: Nanos) {
     let mut seen = BTreeMap::new();
     for thread in kernel::threads() {
         let Some(line) = kernel::read(format!("/proc/self/task/{thread}/syscall")) else { continue };
@@ -157,7 +158,7 @@ fn look(waits: &mut BTreeMap<u32, Wait>, elapsed: Nanos) {
         if let Some(wait) = &mut wait {
             wait.look_again(thread, elapsed);
         }
-        let new = Wait { line, call: None, lasts: Nanos::ZERO, quiet: Nanos::ZERO };
+        let new = ThreadWait { line, call: None, lasts: Nanos::ZERO, quiet: Nanos::ZERO };
         seen.insert(thread, wait.unwrap_or(new));
     }
     *waits = seen;

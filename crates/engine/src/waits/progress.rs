@@ -13,7 +13,7 @@ use super::kernel;
 
 /// Counters around one wait, from two checks. A counter that cannot be read is `None`.
 #[derive(Debug)]
-pub(super) struct Signs {
+pub(super) struct ProgressCounters {
     /// Of the thread: how often it has slept, or, in a call that writes, the bytes it has written. A thread whose
     /// writes are throttled sleeps again and again without any progress.
     thread: Option<u64>,
@@ -26,14 +26,20 @@ pub(super) struct Signs {
     budget: u64,
 }
 
-impl Signs {
+impl ProgressCounters {
     /// Checks a wait for the first time.
-    pub(super) fn of(thread: u32, call: &InCall) -> Signs {
+    pub(super) fn of(thread: u32, call: &InCall) -> ProgressCounters {
         // A call that only reads does not wait for data to be written.
         let device = (call.kind != CallKind::Read).then(|| device_below(&call.object)).flatten();
         let written = device.as_deref().and_then(written_by);
         let budget = if written.is_some() { unwritten() } else { 0 };
-        Signs { thread: counter(thread, call.kind), dirty: dirty_pages(call), written, device, budget }
+        ProgressCounters {
+            thread: counter(thread, call.kind),
+            dirty: dirty_pages(call),
+            written,
+            device,
+            budget,
+        }
     }
 
     /// Checks again after `elapsed`, and returns whether any counter shows progress.
@@ -152,7 +158,8 @@ mod tests {
         write(100);
         let path = device.path().to_owned();
         let written = written_by(&path);
-        let mut signs = Signs { thread: None, dirty: None, written, device: Some(path), budget: 6144 };
+        let mut signs =
+            ProgressCounters { thread: None, dirty: None, written, device: Some(path), budget: 6144 };
         let look = Nanos(1_000_000);
         assert_eq!((written, signs.spend(look)), (Some(51_200), false));
         write(104);

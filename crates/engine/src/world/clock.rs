@@ -2,7 +2,7 @@
 
 use model::units::Nanos;
 
-use super::{Ended, World};
+use super::{EarlyEnd, World};
 use crate::meter::Clock;
 use crate::stop::Stop;
 
@@ -38,7 +38,7 @@ impl ClockOffset {
 
 /// Measures the offset with collective calls alone: member 0 reads its clock after all members have agreed to begin and
 /// before any of them has its answer, so its reading is between the two readings of every other member.
-pub(super) fn measure(world: &dyn World, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, Ended> {
+pub(super) fn measure(world: &dyn World, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, EarlyEnd> {
     let mut best: Option<ClockOffset> = None;
     for _ in 0..EXCHANGES {
         let before = clock.now();

@@ -4,8 +4,8 @@
 //! There are two kinds of calls. `arrive`, `released`, `announce` and `wake` never wait, so they may be called while a
 //! lock is held. All others may wait for other members. Such a wait ends when all members have made the call, when a
 //! member announces that it ends, when a member does not respond for the stall timeout of the `Stop` that is passed, or
-//! when that `Stop` is requested here, which is announced to the others. So no wait lasts forever, and the `Ended` that
-//! it returns names the member and the cause, the same at all members.
+//! when that `Stop` is requested here, which is announced to the others. So no wait lasts forever, and the `EarlyEnd`
+//! that it returns names the member and the cause, the same at all members.
 
 mod clock;
 mod solo;
@@ -45,22 +45,22 @@ pub trait World: Sync {
     fn released(&self) -> Option<Nanos>;
     /// Waits until `released` may have a new answer, `wake` is called or `timeout` has passed. For one thread of the
     /// member, which waits here throughout a phase; an implementation may do its communication on it.
-    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), Ended>;
+    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), EarlyEnd>;
     /// Ends this member's `wait`.
     fn wake(&self);
 
     /// Tells all members that this one ends and why. The first of several announcements counts.
     fn announce(&self, cause: Cause);
     /// Waits until all members have made this call. If any of them cannot continue, all learn which one and why.
-    fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), Ended>;
+    fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), EarlyEnd>;
     /// Gives member 0's bytes to all members.
-    fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), Ended>;
+    fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), EarlyEnd>;
     /// Gives all members' bytes to member 0, where `take` is called once per member, in order. Only one member's bytes
     /// need to be in memory at a time.
-    fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), Ended>;
+    fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd>;
     /// Measures the offset of this member's clock to member 0's. Barriers use this offset until the next measurement.
     /// Call it between epochs only: a change of the offset within an epoch would look like waiting.
-    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, Ended>;
+    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, EarlyEnd>;
 }
 
 /// A point of a run at which the ranks wait for each other. All members must arrive at the same barriers in order.
@@ -99,7 +99,7 @@ pub enum Cause {
 /// All members end, because of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("member {member} {cause}")]
-pub struct Ended {
+pub struct EarlyEnd {
     pub member: u64,
     pub cause: Cause,
 }
@@ -112,17 +112,17 @@ pub fn ranks_of(member: u64, members: u64, ranks: u64) -> Range<u64> {
 }
 
 /// A number that differs between runs and is the same at all members.
-pub fn entropy(world: &dyn World, stop: &Stop) -> Result<u64, Ended> {
+pub fn entropy(world: &dyn World, stop: &Stop) -> Result<u64, EarlyEnd> {
     let mut bytes = meter::entropy().to_le_bytes().to_vec();
     world.broadcast(&mut bytes, stop)?;
     <[u8; 8]>::try_from(bytes).map(u64::from_le_bytes).map_err(|bytes| {
         let cause = Cause::Failed(format!("broadcast {} bytes instead of 8", bytes.len()));
-        Ended { member: 0, cause }
+        EarlyEnd { member: 0, cause }
     })
 }
 
 /// All members' bytes, at all members. For small data, such as facts about hosts.
-pub fn gather_to_all(world: &dyn World, bytes: &[u8], stop: &Stop) -> Result<Vec<Vec<u8>>, Ended> {
+pub fn gather_to_all(world: &dyn World, bytes: &[u8], stop: &Stop) -> Result<Vec<Vec<u8>>, EarlyEnd> {
     let mut all = Vec::new();
     world.gather(bytes, stop, &mut |_, bytes| all.push(bytes.to_vec()))?;
     (0..world.members())

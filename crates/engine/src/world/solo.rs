@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use model::units::Nanos;
 
-use super::{Barrier, Cause, ClockOffset, Ended, World};
+use super::{Barrier, Cause, ClockOffset, EarlyEnd, World};
 use crate::meter::{self, Clock};
 use crate::stop::Stop;
 
@@ -49,7 +49,7 @@ impl World for Solo {
         Some(Nanos(self.released.load(Ordering::Relaxed)))
     }
 
-    fn wait(&self, _: &Stop, timeout: Duration) -> Result<(), Ended> {
+    fn wait(&self, _: &Stop, timeout: Duration) -> Result<(), EarlyEnd> {
         meter::pause(timeout);
         Ok(())
     }
@@ -58,20 +58,20 @@ impl World for Solo {
 
     fn announce(&self, _: Cause) {}
 
-    fn agree(&self, here: Result<(), Cause>, _: &Stop) -> Result<(), Ended> {
-        here.map_err(|cause| Ended { member: 0, cause })
+    fn agree(&self, here: Result<(), Cause>, _: &Stop) -> Result<(), EarlyEnd> {
+        here.map_err(|cause| EarlyEnd { member: 0, cause })
     }
 
-    fn broadcast(&self, _: &mut Vec<u8>, _: &Stop) -> Result<(), Ended> {
+    fn broadcast(&self, _: &mut Vec<u8>, _: &Stop) -> Result<(), EarlyEnd> {
         Ok(())
     }
 
-    fn gather(&self, bytes: &[u8], _: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), Ended> {
+    fn gather(&self, bytes: &[u8], _: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd> {
         take(0, bytes);
         Ok(())
     }
 
-    fn synchronize(&self, _: &dyn Clock, _: &Stop) -> Result<ClockOffset, Ended> {
+    fn synchronize(&self, _: &dyn Clock, _: &Stop) -> Result<ClockOffset, EarlyEnd> {
         Ok(ClockOffset::default())
     }
 }

@@ -2,12 +2,12 @@
 
 use store::Now;
 
-use super::threads::{Member, members};
+use super::threads::{ThreadMember, members};
 use super::*;
 use crate::meter::FakeClock;
 
 /// Runs `work` at all members at the same time.
-fn at_all<T: Send>(count: u64, work: impl Fn(&Member) -> T + Sync) -> Vec<T> {
+fn at_all<T: Send>(count: u64, work: impl Fn(&ThreadMember) -> T + Sync) -> Vec<T> {
     let (worlds, work) = (members(count, 2 * count), &work);
     std::thread::scope(|scope| {
         let threads: Vec<_> = worlds.into_iter().map(|world| scope.spawn(move || work(&world))).collect();
@@ -24,7 +24,7 @@ fn barrier(step: u64) -> Barrier {
 }
 
 /// Waits for a release as the engine does.
-fn wait_for_release(world: &dyn World, stop: &Stop) -> Result<Nanos, Ended> {
+fn wait_for_release(world: &dyn World, stop: &Stop) -> Result<Nanos, EarlyEnd> {
     loop {
         if let Some(at) = world.released() {
             return Ok(at);
@@ -78,7 +78,7 @@ fn member_0_broadcasts_to_all_and_gathers_from_all() {
 #[test]
 fn a_barrier_is_released_at_the_latest_moment_on_each_members_clock() {
     // Member i's clock is i seconds ahead of member 0's.
-    let ahead = |world: &Member| world.member() * 1_000_000_000;
+    let ahead = |world: &ThreadMember| world.member() * 1_000_000_000;
     let releases = at_all(4, |world| {
         let (clock, stop) = (FakeClock::default(), stop());
         clock.sleep_until(Nanos(ahead(world)), &|| false);
@@ -119,7 +119,7 @@ fn all_members_learn_which_one_cannot_continue_and_why() {
             let here = if world.member() == 2 { Err(cause.clone()) } else { Ok(()) };
             (world.agree(here, &stop()).unwrap_err(), world.broadcast(&mut Vec::new(), &stop()).unwrap_err())
         });
-        let expected = Ended { member: 2, cause };
+        let expected = EarlyEnd { member: 2, cause };
         assert!(ended.iter().all(|(first, later)| *first == expected && *later == expected), "{ended:?}");
     }
 }
@@ -137,7 +137,7 @@ fn a_stop_request_ends_a_wait_and_is_announced_to_all() {
             _ => world.broadcast(&mut Vec::new(), &stop),
         }
     });
-    assert_eq!(ended, vec![Err(Ended { member: 1, cause: Cause::Stopped }); 3]);
+    assert_eq!(ended, vec![Err(EarlyEnd { member: 1, cause: Cause::Stopped }); 3]);
 }
 
 #[test]
@@ -148,13 +148,13 @@ fn different_collective_calls_are_an_error_that_names_both() {
     });
     assert_eq!(ended[0], ended[1]);
     assert!(
-        matches!(&ended[0], Err(Ended { cause: Cause::Failed(why), .. }) if why.contains("while others"))
+        matches!(&ended[0], Err(EarlyEnd { cause: Cause::Failed(why), .. }) if why.contains("while others"))
     );
 }
 
 #[test]
 fn a_member_that_leaves_or_does_not_respond_ends_every_wait() {
-    type Wait = fn(&Member, &Stop) -> Result<(), Ended>;
+    type Wait = fn(&ThreadMember, &Stop) -> Result<(), EarlyEnd>;
     let waits: [Wait; 5] = [
         |world, stop| wait_for_release(world, stop).map(drop),
         |world, stop| world.agree(Ok(()), stop),
@@ -172,7 +172,7 @@ fn a_member_that_leaves_or_does_not_respond_ends_every_wait() {
             Some(last)
         };
         let stop = Stop::default().with_patience(Some(Nanos(100_000_000)));
-        let Ended { member, cause } = wait(&worlds[0], &stop).unwrap_err();
+        let EarlyEnd { member, cause } = wait(&worlds[0], &stop).unwrap_err();
         let expected = if leaves { cause == Cause::Left } else { matches!(cause, Cause::Silent(_)) };
         assert!(member == 1 && expected, "{cause:?}");
         drop(kept);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use model::units::Nanos;
 use store::Now;
 
-use super::{Barrier, Cause, ClockOffset, Ended, World, clock, ranks_of};
+use super::{Barrier, Cause, ClockOffset, EarlyEnd, World, clock, ranks_of};
 use crate::meter::{Clock, Monotonic};
 use crate::stop::Stop;
 
@@ -17,16 +17,16 @@ const PERIOD: Duration = Duration::from_millis(20);
 
 /// One member. Dropping it before the others have finished ends the run for them.
 #[derive(Debug)]
-pub struct Member {
-    hub: Arc<Hub>,
+pub struct ThreadMember {
+    hub: Arc<SharedWorld>,
     number: usize,
     ranks: Range<u64>,
 }
 
 /// The members of a new world, over which the ranks are distributed evenly.
-pub fn members(members: u64, ranks: u64) -> Vec<Member> {
+pub fn members(members: u64, ranks: u64) -> Vec<ThreadMember> {
     let clock = Monotonic::new();
-    let seat = || Seat {
+    let seat = || MemberState {
         barrier: None,
         offset: ClockOffset::default(),
         given: None,
@@ -35,9 +35,9 @@ pub fn members(members: u64, ranks: u64) -> Vec<Member> {
         seen: clock.now(),
     };
     let seats = (0..members).map(|_| seat()).collect();
-    let state = State { seats, release: None, round: 0, collected: Arc::default(), ended: None };
-    let hub = Arc::new(Hub { clock, state: Mutex::new(state), changed: Condvar::new() });
-    let member = |number| Member {
+    let state = SharedState { seats, release: None, round: 0, collected: Arc::default(), ended: None };
+    let hub = Arc::new(SharedWorld { clock, state: Mutex::new(state), changed: Condvar::new() });
+    let member = |number| ThreadMember {
         hub: Arc::clone(&hub),
         number: number as usize,
         ranks: ranks_of(number, members, ranks),
@@ -46,27 +46,27 @@ pub fn members(members: u64, ranks: u64) -> Vec<Member> {
 }
 
 #[derive(Debug)]
-struct Hub {
+struct SharedWorld {
     /// Measures how long a member has not responded.
     clock: Monotonic,
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
-    seats: Vec<Seat>,
+struct SharedState {
+    seats: Vec<MemberState>,
     /// The last barrier that all members have arrived at, and when it is released, on member 0's clock.
     release: Option<(Barrier, Nanos)>,
     /// Number of complete collective calls, and what the members passed to the last one.
     round: u64,
     collected: Arc<Vec<Vec<u8>>>,
-    ended: Option<Ended>,
+    ended: Option<EarlyEnd>,
 }
 
 /// The state of one member.
 #[derive(Debug)]
-struct Seat {
+struct MemberState {
     /// The last barrier that it arrived at, and when its ranks are done, on member 0's clock.
     barrier: Option<(Barrier, Nanos)>,
     offset: ClockOffset,
@@ -79,9 +79,9 @@ struct Seat {
     seen: Nanos,
 }
 
-impl State {
-    fn end(&mut self, member: usize, cause: Cause) -> Ended {
-        self.ended.get_or_insert(Ended { member: member as u64, cause }).clone()
+impl SharedState {
+    fn end(&mut self, member: usize, cause: Cause) -> EarlyEnd {
+        self.ended.get_or_insert(EarlyEnd { member: member as u64, cause }).clone()
     }
 
     /// Ends the run if a member has not responded for the stall timeout.
@@ -96,15 +96,15 @@ impl State {
     }
 }
 
-impl Member {
+impl ThreadMember {
     /// The state; records that this member responds.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SharedState> {
         let mut state = self.hub.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.seats[self.number].seen = self.hub.clock.now();
         state
     }
 
-    fn doze<'a>(&self, state: MutexGuard<'a, State>, timeout: Duration) -> MutexGuard<'a, State> {
+    fn doze<'a>(&self, state: MutexGuard<'a, SharedState>, timeout: Duration) -> MutexGuard<'a, SharedState> {
         let mut state =
             self.hub.changed.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0;
         state.seats[self.number].seen = self.hub.clock.now();
@@ -112,7 +112,7 @@ impl Member {
     }
 
     /// Checks for reasons to end: a stop request here, or a member that does not respond.
-    fn check(&self, state: &mut State, stop: &Stop) -> Result<(), Ended> {
+    fn check(&self, state: &mut SharedState, stop: &Stop) -> Result<(), EarlyEnd> {
         if stop.wished() {
             state.end(self.number, Cause::Stopped);
         }
@@ -127,7 +127,12 @@ impl Member {
     }
 
     /// Waits until all members have made the same collective call, and returns what each passed to it.
-    fn collect(&self, call: &'static str, bytes: Vec<u8>, stop: &Stop) -> Result<Arc<Vec<Vec<u8>>>, Ended> {
+    fn collect(
+        &self,
+        call: &'static str,
+        bytes: Vec<u8>,
+        stop: &Stop,
+    ) -> Result<Arc<Vec<Vec<u8>>>, EarlyEnd> {
         let mut state = self.state();
         self.check(&mut state, stop)?;
         let round = state.round;
@@ -151,7 +156,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for ThreadMember {
     fn drop(&mut self) {
         let panics = std::thread::panicking();
         let cause = if panics { Cause::Failed("its thread panicked".to_owned()) } else { Cause::Left };
@@ -159,7 +164,7 @@ impl Drop for Member {
     }
 }
 
-impl World for Member {
+impl World for ThreadMember {
     fn members(&self) -> u64 {
         self.state().seats.len() as u64
     }
@@ -206,9 +211,9 @@ impl World for Member {
         (seat.barrier.map(|(here, _)| here) == Some(barrier)).then(|| seat.offset.to_local(at))
     }
 
-    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), Ended> {
+    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), EarlyEnd> {
         let mut state = self.state();
-        let has_news = |state: &State| {
+        let has_news = |state: &SharedState| {
             let seat = &state.seats[self.number];
             let released = state.release.map(|(barrier, _)| barrier);
             seat.woken || state.ended.is_some() || released != seat.told
@@ -231,21 +236,21 @@ impl World for Member {
         self.hub.changed.notify_all();
     }
 
-    fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), Ended> {
+    fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), EarlyEnd> {
         if let Err(cause) = here {
             self.announce(cause);
         }
         self.collect("agree", Vec::new(), stop).map(|_| ())
     }
 
-    fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), Ended> {
+    fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), EarlyEnd> {
         let given = if self.number == 0 { std::mem::take(bytes) } else { Vec::new() };
         let collected = self.collect("broadcast", given, stop)?;
         bytes.clone_from(&collected[0]);
         Ok(())
     }
 
-    fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), Ended> {
+    fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd> {
         let collected = self.collect("gather", bytes.to_vec(), stop)?;
         if self.number == 0 {
             (0..).zip(collected.iter()).for_each(|(member, bytes)| take(member, bytes));
@@ -253,7 +258,7 @@ impl World for Member {
         Ok(())
     }
 
-    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, Ended> {
+    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, EarlyEnd> {
         let offset = clock::measure(self, clock, stop)?;
         self.state().seats[self.number].offset = offset;
         Ok(offset)

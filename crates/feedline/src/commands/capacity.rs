@@ -8,9 +8,9 @@ use session::Ask;
 use session::study::{Capacity, CapacityRange, StudyControl};
 
 use super::{ask_at, read, stop_on_signals};
-use crate::exit::{Ending, Exit, Failure};
-use crate::flags::{CacheFlags, OutputFlags, PlaceFlags, WorkloadFlags};
-use crate::progress::Show;
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::{CacheFlags, DataFlags, OutputFlags, WorkloadFlags};
+use crate::progress::ProgressMode;
 use crate::report;
 use crate::report::capacity::{CapacityReport, trial_line};
 
@@ -27,7 +27,7 @@ pub struct CapacityFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
     #[command(flatten)]
-    pub place: PlaceFlags,
+    pub place: DataFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
     /// First number of accelerators to try
@@ -43,7 +43,7 @@ pub struct CapacityFlags {
     pub output: OutputFlags,
 }
 
-pub fn capacity(flags: &CapacityFlags) -> Ending {
+pub fn capacity(flags: &CapacityFlags) -> CommandResult {
     if let Some(up_to) = flags.up_to.filter(|up_to| *up_to < flags.from) {
         return Err(Failure::usage(anyhow!("--from {} is greater than --up-to {up_to}", flags.from)));
     }
@@ -56,9 +56,9 @@ pub fn capacity(flags: &CapacityFlags) -> Ending {
         report::warnings(capacity.warnings());
     }
     capacity.check_data()?;
-    let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
+    let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
     let seen = |trial: &Trial| {
-        if show != Show::Nothing {
+        if show != ProgressMode::Nothing {
             report::note(&trial_line(trial));
         }
     };
@@ -66,7 +66,7 @@ pub fn capacity(flags: &CapacityFlags) -> Ending {
     conclude(flags, &CapacityReport { found: &found })
 }
 
-fn conclude(flags: &CapacityFlags, report: &CapacityReport<'_>) -> Ending {
+fn conclude(flags: &CapacityFlags, report: &CapacityReport<'_>) -> CommandResult {
     match flags.output.json {
         true => report::out_json(&report.json())?,
         false => report::out(&report.text())?,

@@ -7,15 +7,17 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use engine::Stop;
-use engine::catalog::{self, Changes, Opened, Options, ScanError, Skipped, Summary};
+use engine::catalog::{
+    self, CatalogChanges, ListOptions, ListSummary, OpenCatalog, ScanError, SkippedEntries,
+};
 use model::location::Location;
 use model::units::{Bytes, Nanos, grouped};
 use serde_json::json;
-use session::{Goal, Unit};
+use session::{Activity, ActivityUnit};
 
-use crate::exit::{Ending, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{OutputFlags, WaitFlags};
-use crate::progress::Show;
+use crate::progress::ProgressMode;
 use crate::report;
 
 pub const EXAMPLES: &str = "\
@@ -55,7 +57,7 @@ pub struct CatalogFlags {
     pub output_flags: OutputFlags,
 }
 
-pub fn catalog(flags: &CatalogFlags) -> Ending {
+pub fn catalog(flags: &CatalogFlags) -> CommandResult {
     session::local(&Location::parse(&flags.dir))?;
     session::check_folder(&flags.dir, "data folder")?;
     if let Some(empty) = flags.suffix.iter().find(|suffix| suffix.is_empty()) {
@@ -67,8 +69,8 @@ pub fn catalog(flags: &CatalogFlags) -> Ending {
     if flags.check { check(flags, &stop) } else { list(flags, &stop) }
 }
 
-fn list(flags: &CatalogFlags, stop: &Stop) -> Ending {
-    let options = Options {
+fn list(flags: &CatalogFlags, stop: &Stop) -> CommandResult {
+    let options = ListOptions {
         threads: threads(flags),
         suffixes: flags.suffix.iter().map(|suffix| suffix.as_bytes().to_vec()).collect(),
         output: flags.output.clone(),
@@ -80,8 +82,8 @@ fn list(flags: &CatalogFlags, stop: &Stop) -> Ending {
             place(flags).display()
         )));
     }
-    let goal = Goal { what: "listing", unit: Unit::Files, total: 0 };
-    let show = Show::choose(flags.output_flags.quiet);
+    let goal = Activity { what: "listing", unit: ActivityUnit::Files, total: 0 };
+    let show = ProgressMode::choose(flags.output_flags.quiet);
     let (outcome, span) =
         session::observed(&show, goal, |events| catalog::scan(&flags.dir, &options, stop, events));
     let summary = outcome.map_err(failure)?;
@@ -115,7 +117,7 @@ fn failure(error: ScanError) -> Failure {
     }
 }
 
-fn say(flags: &CatalogFlags, summary: &Summary, span: Nanos) -> Result<(), Failure> {
+fn say(flags: &CatalogFlags, summary: &ListSummary, span: Nanos) -> Result<(), Failure> {
     let seconds = span.seconds();
     let per_file = summary.catalog_bytes as f64 / summary.files as f64;
     let rate = summary.files as f64 / seconds.max(1e-9);
@@ -163,7 +165,7 @@ fn say(flags: &CatalogFlags, summary: &Summary, span: Nanos) -> Result<(), Failu
 }
 
 /// A line about the entries that were skipped, if there are any.
-fn left_out(skipped: &Skipped) -> String {
+fn left_out(skipped: &SkippedEntries) -> String {
     let kinds = [
         (skipped.hidden, "hidden"),
         (skipped.partial, "partial"),
@@ -180,7 +182,7 @@ fn left_out(skipped: &Skipped) -> String {
     if parts.is_empty() { String::new() } else { format!("skipped: {}\n", parts.join(", ")) }
 }
 
-fn check(flags: &CatalogFlags, stop: &Stop) -> Ending {
+fn check(flags: &CatalogFlags, stop: &Stop) -> CommandResult {
     let place = place(flags);
     if !place.exists() {
         let command = format!("feedline catalog {}", flags.dir.display());
@@ -189,7 +191,7 @@ fn check(flags: &CatalogFlags, stop: &Stop) -> Ending {
             place.display()
         )));
     }
-    let opened = Opened::open(&place, &flags.dir).map_err(failure)?;
+    let opened = OpenCatalog::open(&place, &flags.dir).map_err(failure)?;
     let damaged = |error| failure(ScanError::Catalog { path: place.clone(), error });
     opened.catalog().verify().map_err(damaged)?;
     let changes = opened.changes(threads(flags), stop).map_err(failure)?;
@@ -211,7 +213,7 @@ fn check(flags: &CatalogFlags, stop: &Stop) -> Ending {
     Ok(if changes.is_empty() { Exit::Ok } else { Exit::CheckFailed })
 }
 
-fn verdict(flags: &CatalogFlags, opened: &Opened, changes: &Changes) -> String {
+fn verdict(flags: &CatalogFlags, opened: &OpenCatalog, changes: &CatalogChanges) -> String {
     let files = grouped(opened.files());
     if changes.is_empty() {
         let folders = grouped(changes.folders);

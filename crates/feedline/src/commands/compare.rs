@@ -8,13 +8,13 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use model::plan::{FieldDifference, differences};
 use model::spec::canonical_key;
-use model::verdict::{Outcome, Status, Verdict};
+use model::verdict::{RuleOutcome, Status, Verdict};
 
-use super::saved::{self, Saved};
-use crate::exit::{Ending, Exit, Failure};
+use super::saved::{self, SavedResult};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::WaitFlags;
 use crate::report;
-use crate::report::compare::Comparison;
+use crate::report::compare::ComparisonReport;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -47,15 +47,15 @@ pub struct CompareFlags {
     pub wait: WaitFlags,
 }
 
-pub fn compare(flags: &CompareFlags) -> Ending {
-    let across = Across::parse(&flags.across).map_err(Failure::usage)?;
-    let sides = Side::open("A", &flags.a, flags.force).and_then(|a| {
-        let b = Side::open("B", &flags.b, flags.force)?;
+pub fn compare(flags: &CompareFlags) -> CommandResult {
+    let across = AllowedDifferences::parse(&flags.across).map_err(Failure::usage)?;
+    let sides = ComparedSide::open("A", &flags.a, flags.force).and_then(|a| {
+        let b = ComparedSide::open("B", &flags.b, flags.force)?;
         let notes = comparable(&a, &b, &across)?;
         Ok((a, b, notes))
     });
     let (a, b, notes) = sides.map_err(Failure::refused)?;
-    let comparison = Comparison::new(&a, &b, notes);
+    let comparison = ComparisonReport::new(&a, &b, notes);
     match flags.json {
         true => report::out_json(&comparison.json())?,
         false => report::out(&comparison.text())?,
@@ -65,14 +65,14 @@ pub fn compare(flags: &CompareFlags) -> Ending {
 
 /// Settings that may differ, because they are what the user compares.
 #[derive(Debug)]
-struct Across(Vec<String>);
+struct AllowedDifferences(Vec<String>);
 
 /// Names for `--across` that are not keys of a workload but change the work.
 const RANKS: &str = "ranks";
 const HOSTS: &str = "hosts";
 
-impl Across {
-    fn parse(keys: &[String]) -> anyhow::Result<Across> {
+impl AllowedDifferences {
+    fn parse(keys: &[String]) -> anyhow::Result<AllowedDifferences> {
         let keys: Vec<String> = keys.iter().map(|key| canonical_key(key)).collect();
         for key in &keys {
             let known =
@@ -81,7 +81,7 @@ impl Across {
                 bail!("--across {key}: unknown key; use a key of the workload file, ranks or hosts");
             }
         }
-        Ok(Across(keys))
+        Ok(AllowedDifferences(keys))
     }
 
     fn allows(&self, difference: &ResultDifference) -> bool {
@@ -91,31 +91,31 @@ impl Across {
 
 /// One side of the comparison: a result, or several results of the same work.
 #[derive(Debug)]
-pub struct Side {
+pub struct ComparedSide {
     pub name: &'static str,
     pub path: PathBuf,
     /// In order of time; at least one.
-    pub results: Vec<Saved>,
+    pub results: Vec<SavedResult>,
     pub verdicts: Vec<Verdict>,
 }
 
-impl Side {
-    fn open(name: &'static str, path: &Path, force: bool) -> anyhow::Result<Side> {
+impl ComparedSide {
+    fn open(name: &'static str, path: &Path, force: bool) -> anyhow::Result<ComparedSide> {
         let folders = saved::find(path)?;
-        let opened = folders.iter().map(|folder| Saved::open(folder));
-        let mut results: Vec<Saved> = opened.collect::<anyhow::Result<_>>()?;
+        let opened = folders.iter().map(|folder| SavedResult::open(folder));
+        let mut results: Vec<SavedResult> = opened.collect::<anyhow::Result<_>>()?;
         results.sort_by(|one, other| one.start.cmp(&other.start));
-        let verdicts: Vec<Verdict> = results.iter().map(Saved::judge).collect();
+        let verdicts: Vec<Verdict> = results.iter().map(SavedResult::judge).collect();
         for (saved, verdict) in results.iter().zip(&verdicts) {
             check_verdict(saved, verdict, force)?;
         }
-        results.iter().try_for_each(Saved::check_trained)?;
-        let side = Side { name, path: path.to_owned(), results, verdicts };
+        results.iter().try_for_each(SavedResult::check_trained)?;
+        let side = ComparedSide { name, path: path.to_owned(), results, verdicts };
         side.check_repeats()?;
         Ok(side)
     }
 
-    pub fn first(&self) -> &Saved {
+    pub fn first(&self) -> &SavedResult {
         &self.results[0]
     }
 
@@ -141,9 +141,9 @@ impl Side {
     }
 }
 
-fn check_verdict(saved: &Saved, verdict: &Verdict, force: bool) -> anyhow::Result<()> {
+fn check_verdict(saved: &SavedResult, verdict: &Verdict, force: bool) -> anyhow::Result<()> {
     let folder = saved.folder.display();
-    let broken = verdict.rules.iter().find(|finding| finding.outcome == Outcome::Fail);
+    let broken = verdict.rules.iter().find(|finding| finding.outcome == RuleOutcome::Fail);
     let why = broken.map_or_else(String::new, |finding| format!("{}: {}", finding.rule, finding.evidence));
     match verdict.status {
         Status::Incomplete => bail!("{folder} is incomplete ({why}) and cannot be compared"),
@@ -192,7 +192,7 @@ const PLACES: [&str; 5] = [
 const APART: [&str; 2] = ["output.folder", "workflow.generate_data"];
 
 /// All differences between two results that can affect the measurement.
-fn found(a: &Saved, b: &Saved) -> Vec<ResultDifference> {
+fn found(a: &SavedResult, b: &SavedResult) -> Vec<ResultDifference> {
     let mut found = Vec::new();
     let mut look = |kind: DifferenceKind, what: &str, a: String, b: String| {
         if a != b {
@@ -221,7 +221,7 @@ fn found(a: &Saved, b: &Saved) -> Vec<ResultDifference> {
     found
 }
 
-fn data_folder(saved: &Saved) -> String {
+fn data_folder(saved: &SavedResult) -> String {
     let mode = saved.ledger.conditions.modes.get("data_folder");
     let folders = mode.into_iter().flat_map(|mode| &mode.observed);
     folders.map(String::as_str).collect::<Vec<_>>().join(" and ")
@@ -233,7 +233,7 @@ const NOT_THE_WORK: [&str; 6] =
 
 /// Differences that remain if all settings agree: a memory limit, or different files under the same name. Different I/O
 /// backends may split reads differently, so the loader's fields are ignored for them.
-fn in_the_plan(a: &Saved, b: &Saved) -> Vec<ResultDifference> {
+fn in_the_plan(a: &SavedResult, b: &SavedResult) -> Vec<ResultDifference> {
     let other_store = a.plan.store_name() != b.plan.store_name();
     let ignored = |field: &str| {
         NOT_THE_WORK
@@ -252,9 +252,13 @@ fn in_the_plan(a: &Saved, b: &Saved) -> Vec<ResultDifference> {
 }
 
 /// Refuses sides that cannot be compared; otherwise returns notes on the comparison.
-fn comparable(a: &Side, b: &Side, across: &Across) -> anyhow::Result<Vec<String>> {
+fn comparable(
+    a: &ComparedSide,
+    b: &ComparedSide,
+    across: &AllowedDifferences,
+) -> anyhow::Result<Vec<String>> {
     for saved in &a.results {
-        let same = |other: &&Saved| same_folder(&saved.folder, &other.folder);
+        let same = |other: &&SavedResult| same_folder(&saved.folder, &other.folder);
         if let Some(both) = b.results.iter().find(same) {
             bail!("{} is on both sides", both.folder.display());
         }
@@ -284,8 +288,8 @@ fn same_folder(a: &Path, b: &Path) -> bool {
 }
 
 /// A note on the verdicts of a side that are not valid.
-fn label(side: &Side) -> Option<String> {
-    let of = |status: Status, outcome: Outcome| {
+fn label(side: &ComparedSide) -> Option<String> {
+    let of = |status: Status, outcome: RuleOutcome| {
         let verdicts: Vec<&Verdict> =
             side.verdicts.iter().filter(|verdict| verdict.status == status).collect();
         let mut rules: Vec<&str> = Vec::new();
@@ -301,7 +305,7 @@ fn label(side: &Side) -> Option<String> {
         };
         Some(format!("{} {count}: {}", side.name, rules.join(", ")))
     };
-    let labels = [of(Status::Invalid, Outcome::Fail), of(Status::Unverified, Outcome::NotCheckable)];
+    let labels = [of(Status::Invalid, RuleOutcome::Fail), of(Status::Unverified, RuleOutcome::NotCheckable)];
     let labels: Vec<String> = labels.into_iter().flatten().collect();
     (!labels.is_empty()).then(|| labels.join("; "))
 }

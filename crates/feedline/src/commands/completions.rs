@@ -3,7 +3,7 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use crate::exit::{Ending, Exit};
+use crate::exit::{CommandResult, Exit};
 use crate::flags::Cli;
 use crate::report;
 
@@ -17,7 +17,7 @@ pub struct CompletionsFlags {
     pub shell: Shell,
 }
 
-pub fn completions(flags: &CompletionsFlags) -> Ending {
+pub fn completions(flags: &CompletionsFlags) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut Cli::command(), "feedline", &mut script);
     report::out(&String::from_utf8_lossy(&script))?;

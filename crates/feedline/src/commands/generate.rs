@@ -10,9 +10,9 @@ use serde_json::json;
 use session::{DataSetTask, default_writers};
 
 use super::{ask, read, stop_on_signals};
-use crate::exit::{Ending, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{OutputFlags, WorkloadFlags};
-use crate::progress::Show;
+use crate::progress::ProgressMode;
 use crate::report;
 
 pub const EXAMPLES: &str = "\
@@ -40,7 +40,7 @@ pub struct GenerateFlags {
     pub output: OutputFlags,
 }
 
-pub fn generate(flags: &GenerateFlags) -> Ending {
+pub fn generate(flags: &GenerateFlags) -> CommandResult {
     let asked = read(ask(&flags.workload, flags.overrides(), flags.data_dir.as_deref())?)?;
     if !flags.output.quiet {
         report::warnings(&asked.warnings);
@@ -51,7 +51,7 @@ pub fn generate(flags: &GenerateFlags) -> Ending {
         writers: flags.writers.unwrap_or_else(|| default_writers(&asked.spec, &Host::look())),
         overwrite: flags.overwrite,
     };
-    let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
+    let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
     let (done, span) = task.run(&asked, &show, &stop)?;
     say(flags, asked.name(), &asked.data_folder()?, done, span)?;
     Ok(Exit::Ok)

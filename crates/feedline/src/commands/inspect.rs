@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use clap::Args;
 use engine::{AskError, Inspection, MetadataError};
-use format::{Extent, Facts, Format, FormatError, FormatKind, KINDS, Obstacle, Options};
+use format::{Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions, KINDS, Obstacle};
 use model::names::Name;
 use model::spec::Access;
 use model::units::grouped;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use store::StoreError;
 
 use super::open_folder;
-use crate::exit::{Ending, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::WaitFlags;
 use crate::report;
 
@@ -51,7 +51,7 @@ pub struct InspectFlags {
     pub wait: WaitFlags,
 }
 
-pub fn inspect(flags: &InspectFlags) -> Ending {
+pub fn inspect(flags: &InspectFlags) -> CommandResult {
     let access = Access::named(&flags.access).ok_or_else(|| {
         Failure::usage(anyhow!("--access must be {}, not '{}'", Access::NAMES.join(" or "), flags.access))
     })?;
@@ -68,24 +68,24 @@ pub fn inspect(flags: &InspectFlags) -> Ending {
     }
     // Files before the failed one are still reported.
     if flags.json && !found.is_empty() {
-        report::out_json(&Value::Array(found.iter().map(Found::json).collect()))?;
+        report::out_json(&Value::Array(found.iter().map(InspectedFile::json).collect()))?;
     } else {
-        report::out(&found.iter().map(Found::text).collect::<String>())?;
+        report::out(&found.iter().map(InspectedFile::text).collect::<String>())?;
     }
     failure.map_or(Ok(Exit::Ok), Err)
 }
 
 /// The findings on one file.
-struct Found<'a> {
+struct InspectedFile<'a> {
     path: &'a Path,
     format: &'static str,
     bytes: u64,
-    facts: Facts,
+    facts: FileFacts,
     /// The requested samples and their reads.
     reads: Vec<(u64, Vec<Extent>)>,
 }
 
-fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Found<'a>, Failure> {
+fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<InspectedFile<'a>, Failure> {
     let format = format_of(flags, access, path)?;
     let folder = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -120,12 +120,12 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Foun
             reads.push((sample, inspection.reads(&(sample..next), held).map_err(failure)?));
         }
     }
-    Ok(Found { path, format: format.name(), bytes: inspection.bytes(), facts, reads })
+    Ok(InspectedFile { path, format: format.name(), bytes: inspection.bytes(), facts, reads })
 }
 
 fn format_of(flags: &InspectFlags, access: Access, path: &Path) -> Result<Box<dyn Format>, Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-    let options = Options { access, ..Options::default() };
+    let options = FormatOptions { access, ..FormatOptions::default() };
     let kind = match &flags.format {
         Some(format) => FormatKind::named(format).ok_or_else(|| {
             Failure::usage(anyhow!("there is no format '{format}'; the formats are {}", format::names()))
@@ -141,10 +141,10 @@ fn format_of(flags: &InspectFlags, access: Access, path: &Path) -> Result<Box<dy
         }
     }?;
     let compression = if name.ends_with(".gz") { "gzip" } else { "none" }.to_owned();
-    kind.build(&Options { compression, ..options }).map_err(Failure::usage)
+    kind.build(&FormatOptions { compression, ..options }).map_err(Failure::usage)
 }
 
-impl Found<'_> {
+impl InspectedFile<'_> {
     fn json(&self) -> Value {
         let reads = |reads: &[Extent]| -> Vec<Value> {
             reads.iter().map(|read| json!({"offset": read.offset, "len": read.len})).collect()

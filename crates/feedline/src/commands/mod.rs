@@ -31,13 +31,13 @@ use session::{Ask, Asked, Generate, quoted};
 use signal_hook::iterator::Signals;
 use store::{Mode, Posix};
 
-use crate::exit::{Ending, Failure, abandon, limited};
-use crate::flags::{PlaceFlags, WorkloadFlags, stall_timeout_or_default};
+use crate::exit::{CommandResult, Failure, abandon, limited};
+use crate::flags::{DataFlags, WorkloadFlags, stall_timeout_or_default};
 use crate::supervisor;
 use crate::workloads::load;
 
-/// The commands, each with its help text, module, flags, and the field of the flags that has the stall timeout. A module
-/// has a function of its own name, which runs the command, and `EXAMPLES` for the help.
+/// The commands, each with its help text, module, flags, and the field of the flags that has the stall timeout. A
+/// module has a function of its own name, which runs the command, and `EXAMPLES` for the help.
 macro_rules! commands {
     ($($(#[doc = $about:literal])+ $name:ident: $module:ident, $flags:ident $(, $timeout:ident)?;)+) => {
         #[derive(Debug, Subcommand)]
@@ -47,7 +47,7 @@ macro_rules! commands {
         }
 
         impl Command {
-            pub fn run(&self) -> Ending {
+            pub fn run(&self) -> CommandResult {
                 match self {
                     $(Command::$name(flags) => $module::$module(flags),)+
                 }
@@ -115,7 +115,7 @@ pub fn ask(flags: &WorkloadFlags, overrides: Vec<Override>, data: Option<&Path>)
 }
 
 /// The same, with the flags for where the data is and how it is read.
-pub fn ask_at(flags: &WorkloadFlags, overrides: Vec<Override>, place: &PlaceFlags) -> Result<Ask, Failure> {
+pub fn ask_at(flags: &WorkloadFlags, overrides: Vec<Override>, place: &DataFlags) -> Result<Ask, Failure> {
     let generate = if place.generate { Generate::Missing } else { Generate::AsWorkload };
     let (store, memory) = (place.store.clone(), place.memory);
     Ok(Ask { store, memory, generate, ..ask(flags, overrides, place.data_dir.as_deref())? })

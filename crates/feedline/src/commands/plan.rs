@@ -12,10 +12,10 @@ use session::{Ask, Generate, Settled, check_folder, settle};
 use store::BACKENDS;
 
 use super::{ask, read};
-use crate::exit::{Ending, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{CacheFlags, CheckpointFlags, OutputFlags, WorkloadFlags};
 use crate::report;
-use crate::report::plan::{Disk, PlanReport};
+use crate::report::plan::{DiskSpace, PlanReport};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -52,7 +52,7 @@ pub struct PlanFlags {
     pub output: OutputFlags,
 }
 
-pub fn plan(flags: &PlanFlags) -> Ending {
+pub fn plan(flags: &PlanFlags) -> CommandResult {
     let ask = Ask {
         ranks: flags.ranks,
         hosts: flags.hosts,
@@ -88,7 +88,7 @@ pub fn plan(flags: &PlanFlags) -> Ending {
 }
 
 /// The disk of the data set or, without training, of the checkpoints.
-fn disk(settled: &Settled<'_>) -> Result<Disk, Failure> {
+fn disk(settled: &Settled<'_>) -> Result<DiskSpace, Failure> {
     let place = match (&settled.plan.training, settled.checkpoint_folder()) {
         (None, Some(folder)) => Location::from(folder),
         _ => settled.asked.data_location(),
@@ -101,5 +101,5 @@ fn disk(settled: &Settled<'_>) -> Result<Disk, Failure> {
         // If the file system does not report its free space, the plan is shown without it.
         free_bytes = store::free_bytes(folder).ok();
     }
-    Ok(Disk { place, free_bytes })
+    Ok(DiskSpace { place, free_bytes })
 }

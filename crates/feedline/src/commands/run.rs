@@ -10,14 +10,14 @@ use engine::host::{self, Host};
 use engine::meter::Monotonic;
 use model::ledger::{Ledger, Phase};
 use model::units::Nanos;
-use session::{Ask, Asked, Measured, Settled, Task, check_folder, measure, settle};
+use session::{Ask, Asked, MeasuredRun, RunTask, Settled, check_folder, measure, settle};
 use store::Now;
 
 use super::{ask_at, read, results_folder, stop_on_signals};
-use crate::exit::{Ending, Exit, Failure};
-use crate::flags::{CacheFlags, CheckpointFlags, OutputFlags, PlaceFlags, WorkloadFlags, patience};
-use crate::progress::Show;
-use crate::report::result::{Outcome, Peak};
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::{CacheFlags, CheckpointFlags, DataFlags, OutputFlags, WorkloadFlags, patience};
+use crate::progress::ProgressMode;
+use crate::report::result::{Outcome, PeakMemory};
 use crate::report::{self, folder, text};
 
 pub const EXAMPLES: &str = "\
@@ -35,7 +35,7 @@ pub struct RunFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
     #[command(flatten)]
-    pub place: PlaceFlags,
+    pub place: DataFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct RunFlags {
     pub output: OutputFlags,
 }
 
-pub fn run(flags: &RunFlags) -> Ending {
+pub fn run(flags: &RunFlags) -> CommandResult {
     let begun = Monotonic::new();
     let (ranks, checkpoints) = (flags.ranks, Some(flags.checkpoints.scale));
     let ask = Ask { ranks, checkpoints, ..ask_at(&flags.workload, flags.overrides(), &flags.place)? };
@@ -75,10 +75,10 @@ pub fn run(flags: &RunFlags) -> Ending {
     }
     settled.check_data(&world)?;
     let _fresh = folder::check_writable(&results, &settled.plan.workload).map_err(Failure::refused)?;
-    let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
+    let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
     let settled = settled.make_data(&world, &show, &stop)?;
     let (plan, calibrate) = (&settled.plan, !flags.no_calibration);
-    let task = Task { plan, calibrate, world: &world, observer: &show, stop: &stop };
+    let task = RunTask { plan, calibrate, world: &world, observer: &show, stop: &stop };
     let measured = measure(&settled, &task)?;
     conclude(flags, &settled, &measured, settling, &results)
 }
@@ -101,10 +101,10 @@ fn check_advice(flags: &RunFlags, asked: &Asked) -> Result<(), Failure> {
 fn conclude(
     flags: &RunFlags,
     settled: &Settled<'_>,
-    Measured { ledger, verdict }: &Measured,
+    MeasuredRun { ledger, verdict }: &MeasuredRun,
     settling: Nanos,
     results: &Path,
-) -> Ending {
+) -> CommandResult {
     let outcome = Outcome {
         plan: &settled.plan,
         spec: &settled.asked.spec,
@@ -113,7 +113,7 @@ fn conclude(
         host: settled.host,
         warnings: &settled.asked.warnings,
         settling,
-        peak_rss_bytes: Peak::new(host::peak_rss_bytes),
+        peak_rss_bytes: PeakMemory::new(host::peak_rss_bytes),
         between_failures: flags.advise,
     };
     let fault = session::fault(ledger);

@@ -9,7 +9,7 @@ use format::Arithmetic;
 use model::checkpoint::CheckpointPlan;
 use model::ledger::Ledger;
 use model::plan::{Demand, Plan, StorePlan};
-use model::spec::{self, Source, Spec};
+use model::spec::{self, Spec, WorkloadSource};
 use model::verdict::{self, Case, Verdict};
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,7 +19,7 @@ use crate::report::{folder, sums};
 
 /// A complete result whose documents are from one run.
 #[derive(Debug)]
-pub struct Saved {
+pub struct SavedResult {
     pub folder: PathBuf,
     /// The version of feedline that wrote it.
     pub version: String,
@@ -37,30 +37,31 @@ pub struct Saved {
 
 /// The fields of `summary.json` that are needed here.
 #[derive(Deserialize)]
-struct Summary {
+struct SavedSummary {
     start: String,
     hostname: String,
-    feedline: Own,
+    feedline: SavedFeedlineObject,
 }
 
 #[derive(Deserialize)]
-struct Own {
+struct SavedFeedlineObject {
     version: String,
     plan_digest: String,
     /// Parsed after the version check.
     verdict: Value,
 }
 
-impl Saved {
-    pub fn open(folder: &Path) -> anyhow::Result<Saved> {
-        Saved::read(folder).with_context(|| folder.display().to_string())
+impl SavedResult {
+    pub fn open(folder: &Path) -> anyhow::Result<SavedResult> {
+        SavedResult::read(folder).with_context(|| folder.display().to_string())
     }
 
-    fn read(folder: &Path) -> anyhow::Result<Saved> {
+    fn read(folder: &Path) -> anyhow::Result<SavedResult> {
         check_published(folder)?;
         let files = sums::checked(folder)?;
-        let summary: Summary = parse(&files, "summary.json")?;
-        let Summary { start, hostname, feedline: Own { version, plan_digest, verdict } } = summary;
+        let summary: SavedSummary = parse(&files, "summary.json")?;
+        let SavedSummary { start, hostname, feedline: SavedFeedlineObject { version, plan_digest, verdict } } =
+            summary;
         if is_newer(&version) {
             bail!(
                 "written by feedline {version}, a newer version than this one ({}), whose fields may differ; use \
@@ -82,7 +83,7 @@ impl Saved {
             None => ledger,
         };
         let (folder, files) = (folder.to_owned(), files.len());
-        Ok(Saved { folder, version, files, start, hostname, spec, plan, ledger, recorded })
+        Ok(SavedResult { folder, version, files, start, hostname, spec, plan, ledger, recorded })
     }
 
     /// Refuses the result of a run that did not train.
@@ -151,7 +152,7 @@ fn parse<T: for<'a> Deserialize<'a>>(files: &BTreeMap<String, Vec<u8>>, name: &s
 fn read_spec(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Result<Spec> {
     let text = std::str::from_utf8(bytes_of(files, "spec.yaml")?).context("spec.yaml is not text")?;
     let name = folder.join("spec.yaml").display().to_string();
-    let read = spec::read(Source { name: &name, text }, &[]).map_err(|error| anyhow!("{error}"))?;
+    let read = spec::read(WorkloadSource { name: &name, text }, &[]).map_err(|error| anyhow!("{error}"))?;
     Ok(read.spec)
 }
 

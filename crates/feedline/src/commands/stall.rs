@@ -6,9 +6,9 @@ use session::Ask;
 use session::study::{Stall, StudyControl};
 
 use super::{ask_at, read, stop_on_signals};
-use crate::exit::{Ending, Exit};
-use crate::flags::{OutputFlags, PlaceFlags, WorkloadFlags};
-use crate::progress::Show;
+use crate::exit::{CommandResult, Exit};
+use crate::flags::{DataFlags, OutputFlags, WorkloadFlags};
+use crate::progress::ProgressMode;
 use crate::report;
 use crate::report::stall::StallReport;
 
@@ -26,7 +26,7 @@ pub struct StallFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
     #[command(flatten)]
-    pub place: PlaceFlags,
+    pub place: DataFlags,
     /// Number of emulated accelerators [default: 1, for the demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
@@ -38,7 +38,7 @@ pub struct StallFlags {
     pub output: OutputFlags,
 }
 
-pub fn stall(flags: &StallFlags) -> Ending {
+pub fn stall(flags: &StallFlags) -> CommandResult {
     let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
     let asked = read(Ask { ranks: flags.ranks, checkpoints: None, ..ask })?;
     let host = Host::look();
@@ -47,9 +47,9 @@ pub fn stall(flags: &StallFlags) -> Ending {
         report::warnings(stall.warnings());
     }
     stall.check_data()?;
-    let (show, stop) = (Show::choose(flags.output.quiet), stop_on_signals()?);
+    let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
     let begins = |run: &str, steps: u64| {
-        if show != Show::Nothing {
+        if show != ProgressMode::Nothing {
             report::note(&format!("{run} run, {steps} steps"));
         }
     };

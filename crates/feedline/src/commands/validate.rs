@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::saved::{self, Saved};
-use crate::exit::{Ending, Exit, Failure};
+use super::saved::{self, SavedResult};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::WaitFlags;
 use crate::report;
 use crate::report::validate::Validation;
@@ -36,7 +36,7 @@ pub struct ValidateFlags {
 /// With several results, the worst one decides the exit code.
 const WORST_FIRST: [Exit; 4] = [Exit::Refused, Exit::Incomplete, Exit::CheckFailed, Exit::Ok];
 
-pub fn validate(flags: &ValidateFlags) -> Ending {
+pub fn validate(flags: &ValidateFlags) -> CommandResult {
     let mut looked_at = Vec::new();
     for path in &flags.results {
         match saved::find(path) {
@@ -57,7 +57,7 @@ pub fn validate(flags: &ValidateFlags) -> Ending {
 
 /// Results are opened and shown one at a time, because there may be many and ledgers are large.
 fn look_at(folder: &Path, json: bool) -> Result<(Exit, Value), Failure> {
-    let saved = match Saved::open(folder) {
+    let saved = match SavedResult::open(folder) {
         Ok(saved) => saved,
         Err(error) => return Ok(refuse(folder, &error)),
     };

@@ -4,12 +4,12 @@ use anyhow::anyhow;
 use clap::Args;
 use format::Arithmetic;
 use model::plan::{Request, TrainingPlan};
-use model::spec::{self, Source, Spec};
+use model::spec::{self, Spec, WorkloadSource};
 use model::units::{Bytes, grouped, significant};
 use serde_json::{Value, json};
 use store::{Mode, Selection};
 
-use crate::exit::{Ending, Exit, Failure};
+use crate::exit::{CommandResult, Exit, Failure};
 use crate::report;
 use crate::workloads::{WORKLOADS, Workload, named};
 
@@ -27,14 +27,14 @@ pub struct WorkloadsFlags {
     pub json: bool,
 }
 
-pub fn workloads(flags: &WorkloadsFlags) -> Ending {
+pub fn workloads(flags: &WorkloadsFlags) -> CommandResult {
     if let Some(name) = &flags.name {
         report::out(named(name).map_err(Failure::usage)?.text)?;
         return Ok(Exit::Ok);
     }
     let rows = WORKLOADS.iter().map(row).collect::<Result<Vec<_>, _>>()?;
     if flags.json {
-        report::out_json(&Value::from(rows.iter().map(Row::json).collect::<Vec<_>>()))?;
+        report::out_json(&Value::from(rows.iter().map(WorkloadRow::json).collect::<Vec<_>>()))?;
     } else {
         report::out(&table(&rows))?;
     }
@@ -42,15 +42,15 @@ pub fn workloads(flags: &WorkloadsFlags) -> Ending {
 }
 
 /// One row of the list.
-struct Row {
+struct WorkloadRow {
     workload: &'static Workload,
     spec: Spec,
     /// The plan for one accelerator, if the workload trains.
     plan: Option<TrainingPlan>,
 }
 
-fn row(workload: &'static Workload) -> Result<Row, Failure> {
-    let source = Source { name: workload.name, text: workload.text };
+fn row(workload: &'static Workload) -> Result<WorkloadRow, Failure> {
+    let source = WorkloadSource { name: workload.name, text: workload.text };
     let mut spec = spec::read(source, &[]).map_err(|error| Failure::internal(anyhow!("{error}")))?.spec;
     // The list shows mean sizes, so there is no need to draw the sizes of millions of files.
     spec.dataset.record_length_bytes_stdev = 0.0;
@@ -71,10 +71,10 @@ fn row(workload: &'static Workload) -> Result<Row, Failure> {
     };
     // A workload without training has no training plan.
     let plan = TrainingPlan::resolve(&spec, &request).ok();
-    Ok(Row { workload, spec, plan })
+    Ok(WorkloadRow { workload, spec, plan })
 }
 
-impl Row {
+impl WorkloadRow {
     fn json(&self) -> Value {
         let demand = self.plan.as_ref().and_then(|plan| plan.estimate.demand);
         json!({
@@ -129,12 +129,12 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[WorkloadRow]) -> String {
     let header =
         ["name", "standing", "format", "sample", "batch", "compute", "MiB/s / files/s", "AU", "description"];
     format!(
         "{}\n\nMiB/s and files/s are the demand of one accelerator that never waits. \
          'feedline workloads NAME' prints the YAML.\n",
-        report::table(header, 3..8, rows.iter().map(Row::cells))
+        report::table(header, 3..8, rows.iter().map(WorkloadRow::cells))
     )
 }

@@ -6,7 +6,7 @@
 use model::spec::{Override, OverrideValue};
 use model::units::Nanos;
 
-use super::{CacheFlags, CheckpointFlags, PlaceFlags, WorkloadFlags};
+use super::{CacheFlags, CheckpointFlags, DataFlags, WorkloadFlags};
 use crate::commands::capacity::CapacityFlags;
 use crate::commands::generate::GenerateFlags;
 use crate::commands::plan::PlanFlags;
@@ -37,7 +37,7 @@ impl CacheFlags {
     }
 }
 
-impl PlaceFlags {
+impl DataFlags {
     fn overrides(&self) -> impl Iterator<Item = Override> {
         stands_for("reader.verify", self.verify.as_deref(), "--verify").into_iter()
     }
@@ -95,7 +95,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use clap::{CommandFactory, Parser};
-    use model::spec::{self, Source};
+    use model::spec::{self, WorkloadSource};
 
     use super::*;
     use crate::commands::Command;
@@ -119,8 +119,8 @@ mod tests {
         flags.overrides()
     }
 
-    fn read(file: &str, overrides: &[Override]) -> spec::Read {
-        spec::read(Source { name: "w.yaml", text: file }, overrides).unwrap()
+    fn read(file: &str, overrides: &[Override]) -> spec::ParsedWorkload {
+        spec::read(WorkloadSource { name: "w.yaml", text: file }, overrides).unwrap()
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use model::checkpoint::advice::{Advice, CHECKFREQ_BOUND, Costs, advise};
-use model::checkpoint::{CheckpointPlan, Checkpoints, Restored, Saved};
+use model::checkpoint::{CheckpointPlan, Checkpoints, RestoreRecord, SaveRecord};
 use model::metrics::Spread;
 use model::spec::SaveMode;
 use model::statistics::median;
@@ -30,17 +30,17 @@ fn rate(bytes: u64, span: Nanos) -> Option<f64> {
 }
 
 impl CheckpointReport<'_> {
-    fn good_saves(&self) -> impl Iterator<Item = &Saved> {
+    fn good_saves(&self) -> impl Iterator<Item = &SaveRecord> {
         self.seen.saves.iter().filter(|save| save.is_complete())
     }
 
-    fn good_restores(&self) -> impl Iterator<Item = &Restored> {
+    fn good_restores(&self) -> impl Iterator<Item = &RestoreRecord> {
         self.seen.restores.iter().filter(|restore| restore.failure.is_none())
     }
 
     /// What DLIO measures: the time of rank 0 in the save call, which returns early if work continues in the
     /// background.
-    fn dlio_span(&self, save: &Saved) -> Nanos {
+    fn dlio_span(&self, save: &SaveRecord) -> Nanos {
         match self.plan.save {
             SaveMode::Direct => save.first_rank_ns,
             SaveMode::Async | SaveMode::BurstBuffer => save.blocked_ns,
@@ -228,7 +228,7 @@ impl CheckpointReport<'_> {
 }
 
 /// A restore, with the share of its bytes that was cached.
-fn with_share(restore: &Restored) -> Value {
+fn with_share(restore: &RestoreRecord) -> Value {
     let mut value = json!(restore);
     value["memory_share"] = json!(restore.cached_share());
     value

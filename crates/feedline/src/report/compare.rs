@@ -8,9 +8,9 @@ use model::statistics::{FEWEST, ratio_confidence};
 use model::units::{Nanos, counted, significant};
 use serde_json::{Map, Value, json};
 
-use super::repeats::{Repeats, ends};
-use crate::commands::compare::Side;
-use crate::commands::saved::Saved;
+use super::repeats::{RepeatedFigure, ends};
+use crate::commands::compare::ComparedSide;
+use crate::commands::saved::SavedResult;
 
 /// Seed of the intervals: the same results always give the same answer.
 const SEED: u64 = 1;
@@ -22,9 +22,9 @@ struct Metric {
     /// The word for B having more of it, or less.
     more: &'static str,
     less: &'static str,
-    of_epoch: fn(&Saved, &EpochFigures) -> Option<f64>,
+    of_epoch: fn(&SavedResult, &EpochFigures) -> Option<f64>,
     /// The figure of a whole run.
-    of_run: fn(&Saved, &Figures) -> Option<f64>,
+    of_run: fn(&SavedResult, &Figures) -> Option<f64>,
     shown: fn(f64) -> String,
 }
 
@@ -73,7 +73,7 @@ const METRICS: [Metric; 4] = [
 
 /// What counts as one observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Units {
+enum Observations {
     Runs,
     /// Epochs of all runs; without the first epoch of each run if all runs have several.
     Epochs {
@@ -81,29 +81,29 @@ enum Units {
     },
 }
 
-impl Units {
+impl Observations {
     /// Runs are independent of one another; epochs of one run are not, because they share the conditions of that run.
     /// So a run is one observation if both sides have several runs. The first epoch of a run differs from the others:
     /// the directory entries and inodes that it looks up are cached for later epochs, whatever the state of the page
     /// cache.
-    fn of(a: &[Run<'_>], b: &[Run<'_>]) -> Units {
+    fn of(a: &[ComparedRun<'_>], b: &[ComparedRun<'_>]) -> Observations {
         if a.len() > 1 && b.len() > 1 {
-            return Units::Runs;
+            return Observations::Runs;
         }
-        let several = |runs: &[Run<'_>]| runs.iter().all(|run| run.figures.epochs.len() > 1);
-        Units::Epochs { without_first: several(a) && several(b) }
+        let several = |runs: &[ComparedRun<'_>]| runs.iter().all(|run| run.figures.epochs.len() > 1);
+        Observations::Epochs { without_first: several(a) && several(b) }
     }
 
     fn name(self) -> &'static str {
-        if self == Units::Runs { "runs" } else { "epochs" }
+        if self == Observations::Runs { "runs" } else { "epochs" }
     }
 
     /// Notes on this kind of observation.
     fn notes(self) -> Vec<String> {
         let first = match self {
-            Units::Runs => return Vec::new(),
-            Units::Epochs { without_first: true } => "excluded",
-            Units::Epochs { without_first: false } => "included",
+            Observations::Runs => return Vec::new(),
+            Observations::Epochs { without_first: true } => "excluded",
+            Observations::Epochs { without_first: false } => "included",
         };
         vec![
             format!("the first epoch of each run, which finds less in the cache than later ones, is {first}"),
@@ -114,30 +114,31 @@ impl Units {
 }
 
 /// A result and its figures.
-struct Run<'a> {
-    saved: &'a Saved,
+struct ComparedRun<'a> {
+    saved: &'a SavedResult,
     figures: Figures,
 }
 
-impl<'a> Run<'a> {
-    fn all(side: &'a Side) -> Vec<Run<'a>> {
-        let runs = side
-            .results
-            .iter()
-            .filter_map(|saved| Some(Run { saved, figures: Figures::new(&saved.ledger, Phase::Train)? }));
+impl<'a> ComparedRun<'a> {
+    fn all(side: &'a ComparedSide) -> Vec<ComparedRun<'a>> {
+        let runs = side.results.iter().filter_map(|saved| {
+            Some(ComparedRun { saved, figures: Figures::new(&saved.ledger, Phase::Train)? })
+        });
         runs.collect()
     }
 }
 
 /// Whether a result on this side used a simulated device.
-fn is_simulated(side: &Side) -> bool {
+fn is_simulated(side: &ComparedSide) -> bool {
     side.results.iter().any(|saved| saved.plan.is_simulated())
 }
 
-fn observations(runs: &[Run<'_>], units: Units, metric: &Metric) -> Repeats {
+fn observations(runs: &[ComparedRun<'_>], units: Observations, metric: &Metric) -> RepeatedFigure {
     let values = match units {
-        Units::Runs => runs.iter().filter_map(|run| (metric.of_run)(run.saved, &run.figures)).collect(),
-        Units::Epochs { without_first } => {
+        Observations::Runs => {
+            runs.iter().filter_map(|run| (metric.of_run)(run.saved, &run.figures)).collect()
+        }
+        Observations::Epochs { without_first } => {
             let epochs = runs.iter().flat_map(|run| {
                 let ledger = &run.saved.ledger;
                 let epochs = metrics::epochs(ledger, Phase::Train).skip(usize::from(without_first));
@@ -146,23 +147,23 @@ fn observations(runs: &[Run<'_>], units: Units, metric: &Metric) -> Repeats {
             epochs.collect()
         }
     };
-    Repeats::new(values, SEED)
+    RepeatedFigure::new(values, SEED)
 }
 
 /// One figure, on both sides.
-struct Pair {
+struct FigurePair {
     metric: &'static Metric,
-    a: Repeats,
-    b: Repeats,
+    a: RepeatedFigure,
+    b: RepeatedFigure,
     /// B / A.
     ratio: Option<f64>,
     interval: Option<(f64, f64)>,
 }
 
-impl Pair {
-    fn new(metric: &'static Metric, a: Repeats, b: Repeats) -> Pair {
+impl FigurePair {
+    fn new(metric: &'static Metric, a: RepeatedFigure, b: RepeatedFigure) -> FigurePair {
         let base = a.median.filter(|base| *base > 0.0);
-        Pair {
+        FigurePair {
             metric,
             ratio: b.median.zip(base).map(|(b, a)| b / a),
             interval: ratio_confidence(&b.values, &a.values, SEED).map(ends),
@@ -195,7 +196,7 @@ impl Pair {
     }
 
     fn row(&self) -> [String; 6] {
-        let shown = |side: &Repeats| side.median.map_or("n/a".to_owned(), self.metric.shown);
+        let shown = |side: &RepeatedFigure| side.median.map_or("n/a".to_owned(), self.metric.shown);
         [
             self.metric.name.to_owned(),
             shown(&self.a),
@@ -218,25 +219,25 @@ impl Pair {
 }
 
 /// Two results, compared.
-pub struct Comparison<'a> {
-    a: &'a Side,
-    b: &'a Side,
-    units: Units,
-    pairs: Vec<Pair>,
+pub struct ComparisonReport<'a> {
+    a: &'a ComparedSide,
+    b: &'a ComparedSide,
+    units: Observations,
+    pairs: Vec<FigurePair>,
     notes: Vec<String>,
 }
 
-impl<'a> Comparison<'a> {
+impl<'a> ComparisonReport<'a> {
     /// Compares two sides that can be compared; `notes` has the reservations so far.
-    pub fn new(a: &'a Side, b: &'a Side, mut notes: Vec<String>) -> Comparison<'a> {
-        let runs = [a, b].map(Run::all);
-        let units = Units::of(&runs[0], &runs[1]);
+    pub fn new(a: &'a ComparedSide, b: &'a ComparedSide, mut notes: Vec<String>) -> ComparisonReport<'a> {
+        let runs = [a, b].map(ComparedRun::all);
+        let units = Observations::of(&runs[0], &runs[1]);
         notes.extend(units.notes());
         let pair = |metric: &'static Metric| {
             let [a, b] = [&runs[0], &runs[1]].map(|runs| observations(runs, units, metric));
-            Pair::new(metric, a, b)
+            FigurePair::new(metric, a, b)
         };
-        let pairs: Vec<Pair> = METRICS.iter().map(pair).collect();
+        let pairs: Vec<FigurePair> = METRICS.iter().map(pair).collect();
         // MiB/s would only repeat the notes of samples/s.
         for pair in pairs.iter().filter(|pair| pair.metric.key != "mib_per_second") {
             for (side, repeats) in [(a, &pair.a), (b, &pair.b)] {
@@ -244,7 +245,7 @@ impl<'a> Comparison<'a> {
                 notes.extend(wary.map(|note| format!("{}, {}: {note}", side.name, pair.metric.name)));
             }
         }
-        Comparison { a, b, units, pairs, notes }
+        ComparisonReport { a, b, units, pairs, notes }
     }
 
     pub fn text(&self) -> String {
@@ -263,7 +264,7 @@ impl<'a> Comparison<'a> {
         let header = ["", "A", "B", "B / A", "95 % interval", ""];
         let rows = self.pairs.iter().map(|pair| pair.row().to_vec());
         let _ = writeln!(text, "\n{}\n", super::table(header, 1..5, rows));
-        if let Some(sentence) = self.pairs.iter().find_map(Pair::sentence) {
+        if let Some(sentence) = self.pairs.iter().find_map(FigurePair::sentence) {
             let _ = writeln!(text, "{sentence}");
         }
         let [a, b] = self.counts();
@@ -277,12 +278,14 @@ impl<'a> Comparison<'a> {
 
     /// Number of observations on each side.
     fn counts(&self) -> [usize; 2] {
-        let most = |of: fn(&Pair) -> &Repeats| self.pairs.iter().map(|pair| of(pair).values.len()).max();
+        let most = |of: fn(&FigurePair) -> &RepeatedFigure| {
+            self.pairs.iter().map(|pair| of(pair).values.len()).max()
+        };
         [most(|pair| &pair.a), most(|pair| &pair.b)].map(|count| count.unwrap_or(0))
     }
 
     pub fn json(&self) -> Value {
-        let side = |side: &Side| {
+        let side = |side: &ComparedSide| {
             let results = side.results.iter().zip(&side.verdicts);
             let results =
                 results.map(|(saved, verdict)| json!({ "folder": saved.folder, "status": verdict.status }));
@@ -297,7 +300,7 @@ impl<'a> Comparison<'a> {
             "b": side(self.b),
             "units": self.units.name(),
             "figures": figures,
-            "answer": self.pairs.iter().find_map(Pair::sentence),
+            "answer": self.pairs.iter().find_map(FigurePair::sentence),
             "notes": self.notes,
         })
     }
@@ -307,8 +310,12 @@ impl<'a> Comparison<'a> {
 mod tests {
     use super::*;
 
-    fn pair(a: &[f64], b: &[f64]) -> Pair {
-        Pair::new(&METRICS[0], Repeats::new(a.to_vec(), SEED), Repeats::new(b.to_vec(), SEED))
+    fn pair(a: &[f64], b: &[f64]) -> FigurePair {
+        FigurePair::new(
+            &METRICS[0],
+            RepeatedFigure::new(a.to_vec(), SEED),
+            RepeatedFigure::new(b.to_vec(), SEED),
+        )
     }
 
     #[test]

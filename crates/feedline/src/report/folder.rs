@@ -9,10 +9,10 @@ use anyhow::{Context, anyhow};
 use engine::meter;
 use model::ledger::Phase;
 use model::metrics::EpochFigures;
-use store::{Held, Made, make_path};
+use store::{CreatedFolder, FolderHandle, make_path};
 
 use super::result::Outcome;
-use super::sums::{self, Sum, Summing, Sums};
+use super::sums::{self, Checksum, Checksums, HashingWriter};
 use super::{write_lines, write_pretty};
 use crate::supervisor;
 
@@ -22,8 +22,8 @@ pub fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFol
     let cannot = |what: &str| format!("cannot {what} the results folder {}", results.join(&name).display());
     let mut made = FreshFolders::default();
     made.add(make_path(results).with_context(|| cannot("create"))?);
-    let parent = Held::open(results).with_context(|| cannot("create"))?;
-    made.add(Made::new(&parent, &name).with_context(|| cannot("create"))?);
+    let parent = FolderHandle::open(results).with_context(|| cannot("create"))?;
+    made.add(CreatedFolder::new(&parent, &name).with_context(|| cannot("create"))?);
     parent.sync().with_context(|| cannot("flush"))?;
     let folder = parent.below(&name).with_context(|| cannot("use"))?;
     let probe = format!(".feedline-probe-{}", supervisor::number());
@@ -36,10 +36,10 @@ pub fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFol
 /// without a result leaves nothing behind.
 #[derive(Debug, Default)]
 #[must_use]
-pub struct FreshFolders(Vec<Arc<Made>>);
+pub struct FreshFolders(Vec<Arc<CreatedFolder>>);
 
 impl FreshFolders {
-    fn add(&mut self, made: impl IntoIterator<Item = Made>) {
+    fn add(&mut self, made: impl IntoIterator<Item = CreatedFolder>) {
         for folder in made.into_iter().map(Arc::new) {
             leave(&folder);
             self.0.insert(0, folder);
@@ -55,9 +55,9 @@ impl Drop for FreshFolders {
 }
 
 /// Folders to remove if the program ends early, innermost first.
-static LEAVINGS: Mutex<Vec<Arc<Made>>> = Mutex::new(Vec::new());
+static LEAVINGS: Mutex<Vec<Arc<CreatedFolder>>> = Mutex::new(Vec::new());
 
-fn leave(folder: &Arc<Made>) {
+fn leave(folder: &Arc<CreatedFolder>) {
     LEAVINGS.lock().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::clone(folder));
 }
 
@@ -75,7 +75,7 @@ pub fn is_partial(folder: &Path) -> bool {
 }
 
 /// Writes the content of a file.
-type Content<'a> = dyn Fn(&mut dyn Write) -> anyhow::Result<()> + 'a;
+type ContentWriter<'a> = dyn Fn(&mut dyn Write) -> anyhow::Result<()> + 'a;
 
 /// A file of a result. Files are written one at a time, in order, directly to disk, so that writing a result of many
 /// epochs needs no memory in addition to its ledger.
@@ -108,7 +108,7 @@ pub fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
     let place = || format!("cannot write the result to {}", results.join(&name).display());
     // These folders existed when the run started, but may have been removed since.
     make_path(results).with_context(place)?;
-    let results_folder = Held::open(results).with_context(place)?;
+    let results_folder = FolderHandle::open(results).with_context(place)?;
     results_folder.make_folder(&name).with_context(place)?;
     let parent = results_folder.below(&name).with_context(place)?;
     let partial = Arc::new(make_partial(&parent).with_context(place)?);
@@ -124,19 +124,19 @@ pub fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
 }
 
 /// Creates the folder for an incomplete result. A killed run with the same process id may have left one behind.
-fn make_partial(parent: &Held) -> anyhow::Result<Made> {
+fn make_partial(parent: &FolderHandle) -> anyhow::Result<CreatedFolder> {
     let number = supervisor::number();
     for attempt in 1..1000 {
         let more = if attempt == 1 { String::new() } else { format!("-{attempt}") };
-        if let Some(made) = Made::new(parent, format!("{PARTIAL}{number}{more}"))? {
+        if let Some(made) = CreatedFolder::new(parent, format!("{PARTIAL}{number}{more}"))? {
             return Ok(made);
         }
     }
     Err(anyhow!("too many folders {PARTIAL}{number}; remove them"))
 }
 
-fn write_files(folder: &Made, outcome: &Outcome<'_>) -> anyhow::Result<()> {
-    let mut sums = Sums::default();
+fn write_files(folder: &CreatedFolder, outcome: &Outcome<'_>) -> anyhow::Result<()> {
+    let mut sums = Checksums::default();
     for Document { name, write, .. } in DOCUMENTS.iter().filter(|document| (document.present)(outcome)) {
         sums.add(name, put(folder, name, &|to| write(to, outcome))?);
     }
@@ -145,9 +145,9 @@ fn write_files(folder: &Made, outcome: &Outcome<'_>) -> anyhow::Result<()> {
 }
 
 /// Writes a file and flushes it; returns its checksum.
-fn put(folder: &Made, name: &str, write: &Content<'_>) -> anyhow::Result<Sum> {
-    let put = || -> anyhow::Result<Sum> {
-        let mut file = Summing::new(BufWriter::new(folder.create(name)?));
+fn put(folder: &CreatedFolder, name: &str, write: &ContentWriter<'_>) -> anyhow::Result<Checksum> {
+    let put = || -> anyhow::Result<Checksum> {
+        let mut file = HashingWriter::new(BufWriter::new(folder.create(name)?));
         write(&mut file)?;
         let (file, sum) = file.finish();
         file.into_inner().map_err(IntoInnerError::into_error)?.sync_all()?;
@@ -156,13 +156,13 @@ fn put(folder: &Made, name: &str, write: &Content<'_>) -> anyhow::Result<Sum> {
     put().with_context(|| name.to_owned())
 }
 
-fn put_text(folder: &Made, name: &str, text: &str) -> anyhow::Result<()> {
+fn put_text(folder: &CreatedFolder, name: &str, text: &str) -> anyhow::Result<()> {
     put(folder, name, &|to| Ok(to.write_all(text.as_bytes())?)).map(drop)
 }
 
 /// Renames the finished folder to the current time, with a number if several runs end in the same second. Returns the
 /// name.
-fn publish(partial: &Made) -> anyhow::Result<String> {
+fn publish(partial: &CreatedFolder) -> anyhow::Result<String> {
     let stamp = meter::folder_stamp();
     for attempt in 1..1000 {
         let name = if attempt == 1 { stamp.clone() } else { format!("{stamp}-{attempt}") };

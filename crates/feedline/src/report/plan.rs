@@ -5,7 +5,7 @@ use std::fmt::Write;
 use model::checkpoint::{CheckpointPlan, Schedule};
 use model::location::Location;
 use model::order::{Interleave, Unit};
-use model::plan::{Discipline, Plan, TrainingPlan, Window};
+use model::plan::{Discipline, Plan, ReadWindow, TrainingPlan};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::warning::Warning;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use super::checkpoints::geometry_lines;
 
 /// The disk for the data set or, without training, for the checkpoints.
 #[derive(Debug)]
-pub struct Disk {
+pub struct DiskSpace {
     pub place: Location,
     pub free_bytes: Option<u64>,
 }
@@ -23,7 +23,7 @@ pub struct Disk {
 #[derive(Debug)]
 pub struct PlanReport<'a> {
     pub plan: &'a Plan,
-    pub disk: Disk,
+    pub disk: DiskSpace,
     pub host_memory_bytes: u64,
     /// What limits the memory, if not the host itself.
     pub memory_limit: Option<&'a str>,
@@ -35,7 +35,7 @@ impl PlanReport<'_> {
         let mut value = serde_json::to_value(self.plan).unwrap_or_default();
         let Some(map) = value.as_object_mut() else { return value };
         map.insert("plan_digest".to_owned(), json!(self.plan.digest()));
-        let Disk { place, free_bytes } = &self.disk;
+        let DiskSpace { place, free_bytes } = &self.disk;
         let folder = place.to_string();
         let disk = match (&self.plan.training, &self.plan.checkpoint) {
             (Some(training), _) => {
@@ -96,7 +96,7 @@ impl PlanReport<'_> {
             let what = format!("{saves} saved, {restores} restored, each after a pause of {pause}");
             lines.push(line("checkpoints", &what));
             let all = Bytes(plan.geometry.total_bytes().saturating_mul(plan.at_once(saves)));
-            let Disk { place, free_bytes } = &self.disk;
+            let DiskSpace { place, free_bytes } = &self.disk;
             let free = free_bytes.map_or(String::new(), |free| format!(", {} free", Bytes(free)));
             lines.push(line("disk", &format!("{all} in {place}{free}")));
         }
@@ -165,7 +165,7 @@ impl TrainingSections<'_> {
             let valid = format!("{}, {}", grouped(data.valid.files), Bytes(data.valid.bytes));
             lines.push(line("validation files", &valid));
         }
-        let (Disk { place, free_bytes }, needed) = (&self.report.disk, data.bytes());
+        let (DiskSpace { place, free_bytes }, needed) = (&self.report.disk, data.bytes());
         let free = free_bytes.map_or("unknown".to_owned(), |free| Bytes(free).to_string());
         let enough = if free_bytes.is_some_and(|free| free < needed) { ": too small" } else { "" };
         let disk = format!("{}, {free} at {place}{enough}", Bytes(needed));
@@ -231,9 +231,9 @@ impl TrainingSections<'_> {
         };
         let turns = if loader.in_turn { ", in turn" } else { ", when it is free" };
         let window = match loader.window {
-            Window::Open => String::new(),
-            Window::Chunks(chunks) => format!("; at most {chunks} ahead of the oldest missing one"),
-            Window::Batch => "; one batch at a time".to_owned(),
+            ReadWindow::Open => String::new(),
+            ReadWindow::Chunks(chunks) => format!("; at most {chunks} ahead of the oldest missing one"),
+            ReadWindow::Batch => "; one batch at a time".to_owned(),
         };
         let name = format!("{:?}", loader.discipline).to_lowercase();
         let mut lines = vec![

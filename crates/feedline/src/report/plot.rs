@@ -47,7 +47,7 @@ const LETTER: f64 = 7.0;
 
 impl Figure {
     pub fn svg(&self) -> String {
-        let frame = Frame::of(self);
+        let frame = PlotFrame::of(self);
         let (width, height) = (frame.right + RIGHT, frame.bottom + 3.0 * LINE);
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -71,7 +71,7 @@ impl Figure {
         svg
     }
 
-    fn legend(&self, svg: &mut String, frame: &Frame) {
+    fn legend(&self, svg: &mut String, frame: &PlotFrame) {
         for (number, (x, y)) in frame.legend.iter().enumerate() {
             let (top, fill) = (y - 10.0, fill(number));
             let _ = writeln!(svg, "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"12\" height=\"12\" {fill}/>");
@@ -79,7 +79,7 @@ impl Figure {
         }
     }
 
-    fn y_axis(&self, svg: &mut String, frame: &Frame) {
+    fn y_axis(&self, svg: &mut String, frame: &PlotFrame) {
         let ticks = (frame.most / frame.step).round() as u64;
         for tick in 0..=ticks {
             let value = tick as f64 * frame.step;
@@ -96,7 +96,7 @@ impl Figure {
         text(svg, 18.0, middle, "middle", &turned, &self.y_label);
     }
 
-    fn group(&self, svg: &mut String, frame: &Frame, number: usize, name: &str, bars: &[Option<Bar>]) {
+    fn group(&self, svg: &mut String, frame: &PlotFrame, number: usize, name: &str, bars: &[Option<Bar>]) {
         let start = LEFT + frame.group * number as f64 + frame.gap / 2.0;
         for (series, bar) in bars.iter().enumerate() {
             let x = start + frame.bar * series as f64;
@@ -110,7 +110,7 @@ impl Figure {
         text(svg, middle, frame.bottom + 18.0, "middle", "", &shortened(name, most));
     }
 
-    fn bar(&self, svg: &mut String, frame: &Frame, x: f64, series: usize, group: &str, bar: Bar) {
+    fn bar(&self, svg: &mut String, frame: &PlotFrame, x: f64, series: usize, group: &str, bar: Bar) {
         let top = frame.y(bar.value);
         let inner = frame.bar - 2.0;
         let name = self.series.get(series).filter(|name| !name.is_empty());
@@ -154,7 +154,7 @@ impl Figure {
 }
 
 /// The layout.
-struct Frame {
+struct PlotFrame {
     top: f64,
     bottom: f64,
     right: f64,
@@ -169,8 +169,8 @@ struct Frame {
     legend: Vec<(f64, f64)>,
 }
 
-impl Frame {
-    fn of(figure: &Figure) -> Frame {
+impl PlotFrame {
+    fn of(figure: &Figure) -> PlotFrame {
         let series = figure.series.len().max(1) as f64;
         let groups = figure.groups.len().max(1) as f64;
         let gap = 22.0;
@@ -188,7 +188,7 @@ impl Frame {
         let highest = figure.bars.iter().flatten().flatten().map(reach).fold(0.0, f64::max);
         let step = tick_step(highest);
         let most = step * (highest / step).ceil().max(1.0);
-        Frame { top, bottom: top + HEIGHT, right, group, gap, bar, most, step, legend }
+        PlotFrame { top, bottom: top + HEIGHT, right, group, gap, bar, most, step, legend }
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -275,7 +275,7 @@ mod tests {
     fn every_bar_is_drawn_within_the_frame() {
         for (groups, series) in [(1, 1), (4, 2), (3, 12)] {
             let figure = figure(groups, series);
-            let (svg, frame) = (figure.svg(), Frame::of(&figure));
+            let (svg, frame) = (figure.svg(), PlotFrame::of(&figure));
             assert_eq!(svg.matches("class=\"bar\"").count(), groups * series);
             assert_eq!(svg.matches("stroke-width=\"1.2\"").count(), groups * series, "one whisker each");
             let legend = if series > 1 { series } else { 0 };

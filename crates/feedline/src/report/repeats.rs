@@ -10,7 +10,7 @@ const CV_LIMIT: f64 = 0.05;
 
 /// The values of a figure, in the order in which they were measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Repeats {
+pub struct RepeatedFigure {
     pub median: Option<f64>,
     pub interval: Option<(f64, f64)>,
     pub cv: Option<f64>,
@@ -21,9 +21,9 @@ pub struct Repeats {
     pub values: Vec<f64>,
 }
 
-impl Repeats {
-    pub fn new(values: Vec<f64>, seed: u64) -> Repeats {
-        Repeats {
+impl RepeatedFigure {
+    pub fn new(values: Vec<f64>, seed: u64) -> RepeatedFigure {
+        RepeatedFigure {
             median: median(&values),
             interval: median_confidence(&values, seed).map(ends),
             cv: coefficient_of_variation(&values),
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn variation_outliers_and_drift_are_noted() {
-        let notes = |values: &[f64]| Repeats::new(values.to_vec(), 1).notes(significant);
+        let notes = |values: &[f64]| RepeatedFigure::new(values.to_vec(), 1).notes(significant);
         assert_eq!(notes(&[100.0, 101.0, 99.0, 100.0, 100.0]), Vec::<String>::new());
         assert_eq!(notes(&[100.0, 101.0, 99.0, 100.0, 150.0]), ["varies by 20 %", "1 outlier: 150"]);
         assert_eq!(notes(&[100.0, 99.0, 98.0, 97.0, 96.0]), ["falls by 4 % from first to last"]);

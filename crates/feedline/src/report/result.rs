@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::host::Host;
 use model::digest::Digest;
 use model::histogram::Quantiles;
-use model::ledger::{Calibration, Checked, Errors, Ledger, Phase};
+use model::ledger::{Calibration, CheckedFetches, Errors, Ledger, Phase};
 use model::metrics::{self, EpochFigures, Figures, Spread};
 use model::plan::{LoaderPlan, Plan, TrainingPlan};
 use model::spec::Spec;
@@ -21,7 +21,7 @@ use super::checkpoints::CheckpointReport;
 
 /// The peak resident memory of the process. It is read when it is first needed: when the summary is written, after the
 /// larger files of the result.
-pub type Peak = LazyCell<Option<u64>>;
+pub type PeakMemory = LazyCell<Option<u64>>;
 
 /// A finished run, with all data for its report.
 pub struct Outcome<'a> {
@@ -33,7 +33,7 @@ pub struct Outcome<'a> {
     pub warnings: &'a [Warning],
     /// From the start of the command to the end of settling; part of the time to the first batch.
     pub settling: Nanos,
-    pub peak_rss_bytes: Peak,
+    pub peak_rss_bytes: PeakMemory,
     /// Mean time between failures of the job, if advice on checkpoints is requested.
     pub between_failures: Option<Nanos>,
 }
@@ -84,18 +84,18 @@ impl Outcome<'_> {
     }
 
     /// The data set as DLIO describes it, even if the run does not read it.
-    fn data_set(&self) -> DataSet {
+    fn data_set(&self) -> DataSetSection {
         let Some(TrainingPlan { data, metric, .. }) = &self.plan.training else {
             let set = &self.spec.dataset;
             let samples = set.num_files_train.saturating_mul(set.num_samples_per_file);
-            return DataSet {
+            return DataSetSection {
                 files_train: set.num_files_train,
                 files_eval: set.num_files_eval,
                 samples_per_file: set.num_samples_per_file,
                 bytes: samples as f64 * set.record_length_bytes,
             };
         };
-        DataSet {
+        DataSetSection {
             files_train: data.train.files,
             files_eval: data.valid.files,
             samples_per_file: data.train.samples_per_file,
@@ -155,9 +155,9 @@ impl Outcome<'_> {
         put("io_stdev_MB_per_second", bytes(|rate| rate.stdev));
     }
 
-    fn feedline(&self) -> Own<'_> {
+    fn feedline(&self) -> FeedlineObject<'_> {
         let training = self.plan.training.as_ref();
-        Own {
+        FeedlineObject {
             version: env!("CARGO_PKG_VERSION"),
             workload: &self.plan.workload,
             plan_digest: self.plan.digest(),
@@ -178,7 +178,7 @@ impl Outcome<'_> {
             cpu_seconds: self.ledger.times.cpu.seconds(),
             wall_seconds: self.ledger.times.wall.seconds(),
             warnings: self.warnings.iter().map(ToString::to_string).collect(),
-            trained: training.map(|training| Trained {
+            trained: training.map(|training| TrainingSection {
                 latency: self.ledger.latencies(Phase::Train).summaries(),
                 in_flight_bound: self.in_flight_bound(),
                 checked: self.checked(training),
@@ -204,7 +204,7 @@ impl Outcome<'_> {
 
     /// How much data was compared with the expected content over all epochs, and the time this took.
     fn checked(&self, training: &TrainingPlan) -> Value {
-        let (mut sum, mut cpu) = (Checked::default(), Nanos::ZERO);
+        let (mut sum, mut cpu) = (CheckedFetches::default(), Nanos::ZERO);
         for phase in [Phase::Train, Phase::Eval] {
             for epoch in self.ledger.epochs(phase) {
                 let node = self.ledger.node_total(epoch, phase);
@@ -232,7 +232,7 @@ impl Outcome<'_> {
 }
 
 /// The data set in DLIO's terms.
-struct DataSet {
+struct DataSetSection {
     files_train: u64,
     files_eval: u64,
     samples_per_file: u64,
@@ -242,7 +242,7 @@ struct DataSet {
 
 /// The `feedline` object. A run that does not train has no keys of training.
 #[derive(Serialize)]
-struct Own<'a> {
+struct FeedlineObject<'a> {
     version: &'static str,
     workload: &'a str,
     plan_digest: String,
@@ -259,7 +259,7 @@ struct Own<'a> {
     wall_seconds: f64,
     warnings: Vec<String>,
     #[serde(flatten)]
-    trained: Option<Trained<'a>>,
+    trained: Option<TrainingSection<'a>>,
     checkpoint: Option<Value>,
 }
 
@@ -273,7 +273,7 @@ struct Instrument {
 
 /// The observations of training.
 #[derive(Serialize)]
-struct Trained<'a> {
+struct TrainingSection<'a> {
     latency: BTreeMap<String, Quantiles>,
     in_flight_bound: u64,
     checked: Value,
@@ -293,7 +293,7 @@ struct Epochs<'a> {
 /// The figures of an epoch, and the digest of the planned samples, which equals that of the delivered samples if each
 /// sample was delivered exactly once.
 #[derive(Serialize)]
-struct Epoch {
+struct EpochSection {
     #[serde(flatten)]
     figures: EpochFigures,
     digest_planned: Option<Digest>,
@@ -306,7 +306,7 @@ impl Serialize for Epochs<'_> {
             let finished = figures.samples_delivered + figures.samples_failed == figures.samples_planned;
             let planned = planned.filter(|_| finished);
             let digest_planned = planned.map(|planned| expected_digest(planned, figures.epoch));
-            Epoch { figures, digest_planned }
+            EpochSection { figures, digest_planned }
         }))
     }
 }
@@ -333,7 +333,7 @@ struct Summary<'a> {
     data_size_per_host_gib: f64,
     epochs: usize,
     end: &'a str,
-    feedline: Own<'a>,
+    feedline: FeedlineObject<'a>,
 }
 
 /// The requested I/O backend and the observed facts about it.

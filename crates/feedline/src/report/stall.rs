@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use model::study::attribution::Limit;
+use model::study::attribution::Bottleneck;
 use model::study::cache::CacheCheck;
 use model::units::{counted, grouped};
 use serde_json::{Value, json};
@@ -86,14 +86,16 @@ impl StallReport<'_> {
         let percent = |seconds: f64| format!("{:.0} %", 100.0 * seconds / seen.total_seconds);
         let (prep, fetch) = (percent(seen.prep_stall_seconds), percent(seen.fetch_stall_seconds));
         match seen.limit() {
-            Limit::Compute => format!(
+            Bottleneck::Compute => format!(
                 "the accelerators are the limit: they wait for preprocessing {prep} of the time and for storage \
                  {fetch}; faster storage or more threads would change little"
             ),
-            Limit::Preprocessing => {
+            Bottleneck::Preprocessing => {
                 format!("preprocessing is the limit: accelerators wait for it {prep} of the time")
             }
-            Limit::Fetching => format!("storage is the limit: accelerators wait for it {fetch} of the time"),
+            Bottleneck::Fetching => {
+                format!("storage is the limit: accelerators wait for it {fetch} of the time")
+            }
         }
     }
 
@@ -102,12 +104,12 @@ impl StallReport<'_> {
         let threads = format!("more readers: reader.read_threads is {}", self.found.readers_per_rank);
         let megabytes = |rate: f64| format!("{} MB/s", grouped(rate.round() as u64));
         match seen.limit() {
-            Limit::Compute => Vec::new(),
-            Limit::Preprocessing => vec![
+            Bottleneck::Compute => Vec::new(),
+            Bottleneck::Preprocessing => vec![
                 format!("{threads}; if readers preprocess, this also adds preprocessing threads"),
                 "less work per sample, or more cores".to_owned(),
             ],
-            Limit::Fetching => {
+            Bottleneck::Fetching => {
                 let (needed, there) =
                     (megabytes(seen.prep_mb_per_second), megabytes(seen.cold_mb_per_second));
                 let share = 100.0 * seen.share_needed();
@@ -160,10 +162,10 @@ impl StallReport<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::study::attribution::{Attribution, Timed};
+    use model::study::attribution::{Attribution, StallTimes};
 
     fn report(synthetic: f64, warm: f64, cold: f64) -> String {
-        let timed = Timed {
+        let timed = StallTimes {
             synthetic_seconds: synthetic,
             warm_seconds: warm,
             cold_seconds: cold,

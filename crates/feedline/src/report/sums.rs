@@ -14,27 +14,27 @@ pub const NAME: &str = "SHA256SUMS";
 
 /// The checksum of each file, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sums(BTreeMap<String, String>);
+pub struct Checksums(BTreeMap<String, String>);
 
 /// A writer that computes the checksum of what passes through it, so that the content need not be in memory as a whole.
 #[derive(Debug)]
-pub struct Summing<W> {
+pub struct HashingWriter<W> {
     to: W,
     hash: Sha256,
 }
 
-impl<W> Summing<W> {
-    pub fn new(to: W) -> Summing<W> {
-        Summing { to, hash: Sha256::new() }
+impl<W> HashingWriter<W> {
+    pub fn new(to: W) -> HashingWriter<W> {
+        HashingWriter { to, hash: Sha256::new() }
     }
 
     /// Returns the writer and the checksum of what was written.
-    pub fn finish(self) -> (W, Sum) {
-        (self.to, Sum::of(self.hash))
+    pub fn finish(self) -> (W, Checksum) {
+        (self.to, Checksum::of(self.hash))
     }
 }
 
-impl<W: Write> Write for Summing<W> {
+impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.to.write(bytes)?;
         self.hash.update(&bytes[..written]);
@@ -48,27 +48,27 @@ impl<W: Write> Write for Summing<W> {
 
 /// The checksum of a file, as `sha256sum` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sum(String);
+pub struct Checksum(String);
 
-impl Sum {
-    fn of(hash: Sha256) -> Sum {
-        Sum(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+impl Checksum {
+    fn of(hash: Sha256) -> Checksum {
+        Checksum(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 
-impl Sums {
-    pub fn add(&mut self, name: &str, Sum(sum): Sum) {
+impl Checksums {
+    pub fn add(&mut self, name: &str, Checksum(sum): Checksum) {
         self.0.insert(name.to_owned(), sum);
     }
 
     /// Parses a text; lines that cannot be parsed are skipped.
-    fn read(text: &str) -> Sums {
+    fn read(text: &str) -> Checksums {
         let pairs = text.lines().filter_map(|line| line.split_once("  "));
-        Sums(pairs.map(|(sum, name)| (name.to_owned(), sum.to_owned())).collect())
+        Checksums(pairs.map(|(sum, name)| (name.to_owned(), sum.to_owned())).collect())
     }
 
     /// How these checksums, computed from a folder, differ from those in the file.
-    fn against(&self, written: &Sums) -> String {
+    fn against(&self, written: &Checksums) -> String {
         let missing = written.0.keys().find(|name| !self.0.contains_key(*name));
         let extra = self.0.keys().find(|name| !written.0.contains_key(*name));
         let changed =
@@ -82,7 +82,7 @@ impl Sums {
     }
 }
 
-impl fmt::Display for Sums {
+impl fmt::Display for Checksums {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(name, sum)| writeln!(f, "{sum}  {name}"))
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Sums {
 
 /// The files of a folder with their bytes, if they are exactly those that were written.
 pub fn checked(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
-    let (mut files, mut sums) = (BTreeMap::new(), Sums::default());
+    let (mut files, mut sums) = (BTreeMap::new(), Checksums::default());
     for entry in fs::read_dir(folder).context("cannot read the folder")? {
         let entry = entry.context("cannot read the folder")?;
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -99,7 +99,7 @@ pub fn checked(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
         }
         let bytes = fs::read(entry.path()).with_context(|| format!("cannot read {name}"))?;
         if name != NAME {
-            sums.add(&name, Sum::of(Sha256::new_with_prefix(&bytes)));
+            sums.add(&name, Checksum::of(Sha256::new_with_prefix(&bytes)));
         }
         files.insert(name, bytes);
     }
@@ -108,7 +108,7 @@ pub fn checked(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     })?;
     // Compares the whole text, so that only one form of the checksums is accepted.
     if written != sums.to_string().as_bytes() {
-        bail!("{}", sums.against(&Sums::read(&String::from_utf8_lossy(&written))));
+        bail!("{}", sums.against(&Checksums::read(&String::from_utf8_lossy(&written))));
     }
     Ok(files)
 }
@@ -117,10 +117,10 @@ pub fn checked(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
 mod tests {
     use super::*;
 
-    fn sums(files: &[(&str, &str)]) -> Sums {
-        let mut sums = Sums::default();
+    fn sums(files: &[(&str, &str)]) -> Checksums {
+        let mut sums = Checksums::default();
         for (name, text) in files {
-            let mut summing = Summing::new(Vec::new());
+            let mut summing = HashingWriter::new(Vec::new());
             summing.write_all(text.as_bytes()).unwrap();
             let (bytes, sum) = summing.finish();
             assert_eq!(bytes, text.as_bytes());
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_difference_is_named() {
         let written = sums(&[("a", "1"), ("b", "2")]);
-        assert_eq!(Sums::read(&written.to_string()), written);
+        assert_eq!(Checksums::read(&written.to_string()), written);
         for (found, words) in [
             (sums(&[("a", "1")]), "b is missing"),
             (sums(&[("a", "1"), ("b", "2"), ("c", "3")]), "c does not belong to the result"),

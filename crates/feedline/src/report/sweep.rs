@@ -11,17 +11,17 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::plot::{Bar, Figure};
-use super::repeats::{Repeats, ends};
-use crate::commands::sweep::journal::{Entry, Header};
+use super::repeats::{RepeatedFigure, ends};
+use crate::commands::sweep::journal::{JournalEntry, JournalHeader};
 
 /// The runs of one cell.
 #[derive(Clone, Debug)]
-pub struct Runs<'a> {
+pub struct CellRuns<'a> {
     /// A value for each key.
     pub settings: Vec<String>,
     /// Whether a simulated device was used.
     pub simulated: bool,
-    pub runs: Vec<&'a Entry>,
+    pub runs: Vec<&'a JournalEntry>,
 }
 
 /// The figures of a cell.
@@ -30,10 +30,10 @@ pub struct CellFigures {
     /// A value for each key.
     pub settings: Vec<String>,
     pub simulated: bool,
-    pub samples_per_second: Repeats,
-    pub mb_per_second: Repeats,
-    pub au_percent: Repeats,
-    pub blocked_seconds: Repeats,
+    pub samples_per_second: RepeatedFigure,
+    pub mb_per_second: RepeatedFigure,
+    pub au_percent: RepeatedFigure,
+    pub blocked_seconds: RepeatedFigure,
     /// Speed-up over the first cell, in the figure that the sweep compares.
     pub speed_up: Option<f64>,
     pub speed_up_interval: Option<(f64, f64)>,
@@ -50,33 +50,38 @@ pub struct CellFigures {
 /// which a save blocks training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Compared {
+pub enum CellMeasure {
     SamplesPerSecond,
     BlockedSeconds,
 }
 
-impl Compared {
-    fn of(header: &Header, cells: &[CellFigures]) -> Compared {
+impl CellMeasure {
+    fn of(header: &JournalHeader, cells: &[CellFigures]) -> CellMeasure {
         let saves = |axis: &Axis| canonical_key(&axis.key).starts_with("checkpoint.");
         let measured = cells.iter().any(|cell| cell.blocked_seconds.median.is_some());
         match measured && header.over.iter().all(saves) {
-            true => Compared::BlockedSeconds,
-            false => Compared::SamplesPerSecond,
+            true => CellMeasure::BlockedSeconds,
+            false => CellMeasure::SamplesPerSecond,
         }
     }
 
-    fn figure(self, cell: &CellFigures) -> &Repeats {
+    fn figure(self, cell: &CellFigures) -> &RepeatedFigure {
         match self {
-            Compared::SamplesPerSecond => &cell.samples_per_second,
-            Compared::BlockedSeconds => &cell.blocked_seconds,
+            CellMeasure::SamplesPerSecond => &cell.samples_per_second,
+            CellMeasure::BlockedSeconds => &cell.blocked_seconds,
         }
     }
 
     /// The speed-up of a cell over the first one, and its interval.
-    fn speed_up(self, own: &Repeats, first: &Repeats, seed: u64) -> (Option<f64>, Option<(f64, f64)>) {
+    fn speed_up(
+        self,
+        own: &RepeatedFigure,
+        first: &RepeatedFigure,
+        seed: u64,
+    ) -> (Option<f64>, Option<(f64, f64)>) {
         let (more, less) = match self {
-            Compared::SamplesPerSecond => (own, first),
-            Compared::BlockedSeconds => (first, own),
+            CellMeasure::SamplesPerSecond => (own, first),
+            CellMeasure::BlockedSeconds => (first, own),
         };
         let base = less.median.filter(|base| *base > 0.0);
         let speed_up = more.median.zip(base).map(|(more, less)| more / less);
@@ -85,11 +90,11 @@ impl Compared {
 }
 
 impl CellFigures {
-    fn new(Runs { settings, simulated, runs }: Runs<'_>, seed: u64) -> CellFigures {
-        let repeats = |figure: fn(&Entry) -> Option<f64>| {
-            Repeats::new(runs.iter().filter_map(|run| figure(run)).collect(), seed)
+    fn new(CellRuns { settings, simulated, runs }: CellRuns<'_>, seed: u64) -> CellFigures {
+        let repeats = |figure: fn(&JournalEntry) -> Option<f64>| {
+            RepeatedFigure::new(runs.iter().filter_map(|run| figure(run)).collect(), seed)
         };
-        let rules = |of: fn(&Entry) -> &[String]| {
+        let rules = |of: fn(&JournalEntry) -> &[String]| {
             let mut rules: Vec<String> = Vec::new();
             for rule in runs.iter().flat_map(|run| of(run)) {
                 if !rules.contains(rule) {
@@ -116,7 +121,7 @@ impl CellFigures {
     }
 
     /// Reasons to distrust the figures of the cell.
-    fn notes(&self, compared: Compared) -> Vec<String> {
+    fn notes(&self, compared: CellMeasure) -> Vec<String> {
         let mut notes = Vec::new();
         if self.simulated {
             notes.push("simulated".to_owned());
@@ -138,21 +143,21 @@ impl CellFigures {
 /// A finished sweep.
 #[derive(Debug)]
 pub struct SweepReport<'a> {
-    header: &'a Header,
+    header: &'a JournalHeader,
     cells: Vec<CellFigures>,
-    compared: Compared,
+    compared: CellMeasure,
     ceiling: Option<Calibration>,
 }
 
 impl<'a> SweepReport<'a> {
     /// Makes the report from the runs of each cell, in the order of the grid.
     pub fn new(
-        header: &'a Header,
-        cells: impl Iterator<Item = Runs<'a>>,
+        header: &'a JournalHeader,
+        cells: impl Iterator<Item = CellRuns<'a>>,
         ceiling: Option<Calibration>,
     ) -> SweepReport<'a> {
         let mut cells: Vec<CellFigures> = cells.map(|runs| CellFigures::new(runs, header.seed)).collect();
-        let compared = Compared::of(header, &cells);
+        let compared = CellMeasure::of(header, &cells);
         if let Some((first, others)) = cells.split_first_mut() {
             let base = compared.figure(first).clone();
             first.speed_up = base.median.map(|_| 1.0);
@@ -204,7 +209,7 @@ impl<'a> SweepReport<'a> {
         let right = keys..keys + columns.len() - 1;
         let table = super::table(self.keys().chain(columns), right, rows);
         let mut text = format!("{}{}\n\n{table}\n", self.header.sweep, self.simulated());
-        if self.compared == Compared::BlockedSeconds {
+        if self.compared == CellMeasure::BlockedSeconds {
             text.push_str(
                 "\nblocked: mean time for which a save blocks training; speed-ups compare this time\n",
             );
@@ -250,9 +255,9 @@ impl<'a> SweepReport<'a> {
     pub fn figure(&self) -> Figure {
         let Some((first, others)) = self.header.over.split_first() else { return Figure::default() };
         let series = self.cells.len() / first.values.len().max(1);
-        let (figure, y_label): (fn(&CellFigures) -> &Repeats, _) = match self.compared {
-            Compared::SamplesPerSecond => (|cell| &cell.mb_per_second, "MB/s"),
-            Compared::BlockedSeconds => (|cell| &cell.blocked_seconds, "seconds blocked by a save"),
+        let (figure, y_label): (fn(&CellFigures) -> &RepeatedFigure, _) = match self.compared {
+            CellMeasure::SamplesPerSecond => (|cell| &cell.mb_per_second, "MB/s"),
+            CellMeasure::BlockedSeconds => (|cell| &cell.blocked_seconds, "seconds blocked by a save"),
         };
         let bar = |cell: &CellFigures| {
             let (whisker, simulated) = (figure(cell).interval, cell.simulated);
@@ -277,7 +282,7 @@ impl<'a> SweepReport<'a> {
 /// Position of the column of blocked time.
 const BLOCKED: usize = 3;
 
-fn row(cell: &CellFigures, compared: Compared) -> [String; 7] {
+fn row(cell: &CellFigures, compared: CellMeasure) -> [String; 7] {
     let figure =
         |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
     let interval = |bounds: Option<(f64, f64)>| {
@@ -294,7 +299,7 @@ fn row(cell: &CellFigures, compared: Compared) -> [String; 7] {
     ]
 }
 
-fn csv_line(cell: &CellFigures, compared: Compared) -> String {
+fn csv_line(cell: &CellFigures, compared: CellMeasure) -> String {
     let maybe = |figure: Option<f64>| figure.map_or(String::new(), |figure| figure.to_string());
     let columns = |bounds: Option<(f64, f64)>| [maybe(bounds.map(|b| b.0)), maybe(bounds.map(|b| b.1))];
     let [low, high] = columns(cell.samples_per_second.interval);
@@ -337,12 +342,12 @@ fn series_name(others: &[Axis], values: &[String]) -> String {
 mod tests {
     use super::*;
 
-    fn header() -> Header {
+    fn header() -> JournalHeader {
         let axis = |key: &str, values: &[&str]| Axis {
             key: key.to_owned(),
             values: values.iter().map(ToString::to_string).collect(),
         };
-        Header {
+        JournalHeader {
             sweep: "snapshot".to_owned(),
             over: vec![axis("threads", &["1", "2"]), axis("dims", &["[1,2]"])],
             set: Vec::new(),
@@ -354,22 +359,23 @@ mod tests {
         }
     }
 
-    fn runs(rates: &[f64], error: Option<&str>, broken: &[&str]) -> Vec<Entry> {
-        let run = |rate: &f64| Entry {
+    fn runs(rates: &[f64], error: Option<&str>, broken: &[&str]) -> Vec<JournalEntry> {
+        let run = |rate: &f64| JournalEntry {
             samples_per_second: Some(*rate),
             mb_per_second: Some(rate / 10.0),
             broken: broken.iter().map(ToString::to_string).collect(),
-            ..Entry::default()
+            ..JournalEntry::default()
         };
-        let failed = error.map(|error| Entry { error: Some(error.to_owned()), ..Entry::default() });
+        let failed =
+            error.map(|error| JournalEntry { error: Some(error.to_owned()), ..JournalEntry::default() });
         rates.iter().map(run).chain(failed).collect()
     }
 
-    fn with_report<T>(cells: [&[Entry]; 2], look: impl FnOnce(&SweepReport<'_>) -> T) -> T {
+    fn with_report<T>(cells: [&[JournalEntry]; 2], look: impl FnOnce(&SweepReport<'_>) -> T) -> T {
         let header = header();
         let settings = |threads: &str| vec![threads.to_owned(), "[1,2]".to_owned()];
         let cells = ["1", "2"].into_iter().zip(cells);
-        let cells = cells.map(|(threads, runs)| Runs {
+        let cells = cells.map(|(threads, runs)| CellRuns {
             settings: settings(threads),
             simulated: false,
             runs: runs.iter().collect(),

@@ -9,7 +9,7 @@ use model::ledger::{Calibration, Phase, RunTimes};
 use model::metrics::{EpochFigures, Figures, Spread};
 use model::plan::{Plan, TrainingPlan};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
-use model::verdict::{Finding, Outcome as RuleOutcome, Status, Verdict};
+use model::verdict::{Finding, RuleOutcome, Status, Verdict};
 
 use super::checkpoints;
 use super::result::Outcome;
@@ -225,15 +225,15 @@ pub fn ceiling(own: &Calibration) -> String {
 mod tests {
     use engine::host::Host;
     use engine::meter::FakeClock;
-    use engine::{Events, Files, Rig, Solo, Stop};
+    use engine::{Events, Solo, SplitFiles, Stop, TrainingSetup};
     use format::Arithmetic;
-    use model::ledger::HostSeen;
+    use model::ledger::ObservedHost;
     use model::plan::{Plan, Request};
-    use model::spec::{self, Source};
+    use model::spec::{self, WorkloadSource};
     use model::verdict::{Case, judge};
     use store::{Null, Selection};
 
-    use super::super::result::Peak;
+    use super::super::result::PeakMemory;
     use super::*;
 
     const WORKLOAD: &str = "
@@ -248,7 +248,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
     /// On a fake clock and the null backend, every figure is a function of the plan.
     #[test]
     fn the_report_of_a_run_is_exact() {
-        let spec = spec::read(Source { name: "snapshot", text: WORKLOAD }, &[]).unwrap().spec;
+        let spec = spec::read(WorkloadSource { name: "snapshot", text: WORKLOAD }, &[]).unwrap().spec;
         let format = format::plain("jpeg").unwrap();
         let request = Request {
             workload: "snapshot",
@@ -267,8 +267,8 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
         let data = training.data.computed().unwrap();
         let [train, valid] = [&data.train, &data.valid].map(|split| data.files_of(split));
         let (clock, stop, events) = (FakeClock::default(), Stop::default(), Events::default());
-        let files = Files { train: &train, valid: &valid };
-        let rig = Rig {
+        let files = SplitFiles { train: &train, valid: &valid };
+        let rig = TrainingSetup {
             plan: training,
             world: &Solo::new(plan.ranks),
             format: &*format,
@@ -285,7 +285,10 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
         (ledger.times.wall, ledger.times.cpu) = (Nanos(3_800_000_000), Nanos(250_000_000));
         ledger.conditions.request("store", "null");
         ledger.conditions.observe("store", "null");
-        ledger.conditions.hosts.insert("here".to_owned(), HostSeen { readings: 1, ..HostSeen::default() });
+        ledger
+            .conditions
+            .hosts
+            .insert("here".to_owned(), ObservedHost { readings: 1, ..ObservedHost::default() });
         let verdict = judge(&Case { plan: Some(&plan), ledger: &ledger });
         let outcome = Outcome {
             plan: &plan,
@@ -295,7 +298,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
             host: &Host::default(),
             warnings: &[],
             settling: Nanos(1_000_000),
-            peak_rss_bytes: Peak::new(|| Some(5 << 20)),
+            peak_rss_bytes: PeakMemory::new(|| Some(5 << 20)),
             between_failures: None,
         };
         assert_eq!(render(&outcome, Path::new("results/snapshot/now"), false), EXPECTED);

@@ -4,46 +4,46 @@
 use std::fmt::Write;
 
 use model::units::counted;
-use model::verdict::{Finding, Outcome, Verdict};
+use model::verdict::{Finding, RuleOutcome, Verdict};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::text;
-use crate::commands::saved::Saved;
+use crate::commands::saved::SavedResult;
 
 /// A rule whose outcome changed. A new rule has no `was`, a removed rule no `is`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct RuleChange {
     pub rule: String,
-    pub was: Option<Outcome>,
-    pub is: Option<Outcome>,
+    pub was: Option<RuleOutcome>,
+    pub is: Option<RuleOutcome>,
 }
 
 /// A recomputed verdict.
 #[derive(Debug)]
 pub struct Validation<'a> {
-    saved: &'a Saved,
+    saved: &'a SavedResult,
     pub verdict: Verdict,
-    changes: Vec<Change>,
+    changes: Vec<RuleChange>,
 }
 
 impl<'a> Validation<'a> {
-    pub fn new(saved: &'a Saved) -> Validation<'a> {
+    pub fn new(saved: &'a SavedResult) -> Validation<'a> {
         let verdict = saved.judge();
         let changes = changes(&saved.recorded, &verdict);
         Validation { saved, verdict, changes }
     }
 
     pub fn text(&self) -> String {
-        let Saved { folder, version, files, recorded, .. } = self.saved;
+        let SavedResult { folder, version, files, recorded, .. } = self.saved;
         let files = counted(*files as u64, "file");
         let mut text = format!("{}: {files}, unchanged, written by feedline {version}\n", folder.display());
         text.push_str(&text::verdict(&self.verdict));
         if recorded.status != self.verdict.status || !self.changes.is_empty() {
             let _ = writeln!(text, "recorded verdict: {}", recorded.status);
         }
-        for Change { rule, was, is } in &self.changes {
-            let word = |outcome: Option<Outcome>| outcome.map_or("absent", text::outcome);
+        for RuleChange { rule, was, is } in &self.changes {
+            let word = |outcome: Option<RuleOutcome>| outcome.map_or("absent", text::outcome);
             let _ = writeln!(text, "  {rule}: was {}, is {}", word(*was), word(*is));
         }
         text
@@ -61,13 +61,13 @@ impl<'a> Validation<'a> {
     }
 }
 
-fn changes(recorded: &Verdict, verdict: &Verdict) -> Vec<Change> {
+fn changes(recorded: &Verdict, verdict: &Verdict) -> Vec<RuleChange> {
     let outcome = |verdict: &Verdict, rule: &str| {
         let finding = verdict.rules.iter().find(|finding| finding.rule == rule);
         finding.map(|finding| finding.outcome)
     };
     let gone = recorded.rules.iter().filter(|finding| outcome(verdict, &finding.rule).is_none());
-    let change = |Finding { rule, .. }: &Finding| Change {
+    let change = |Finding { rule, .. }: &Finding| RuleChange {
         rule: rule.clone(),
         was: outcome(recorded, rule),
         is: outcome(verdict, rule),
@@ -81,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    fn verdict(rules: &[(&str, Outcome)]) -> Verdict {
-        let finding = |(rule, outcome): &(&str, Outcome)| Finding {
+    fn verdict(rules: &[(&str, RuleOutcome)]) -> Verdict {
+        let finding = |(rule, outcome): &(&str, RuleOutcome)| Finding {
             rule: (*rule).to_owned(),
             outcome: *outcome,
             threshold: String::new(),
@@ -94,15 +94,20 @@ mod tests {
 
     #[test]
     fn changed_new_and_removed_rules_are_named() {
-        let was = verdict(&[("same", Outcome::Pass), ("other", Outcome::Pass), ("gone", Outcome::Fail)]);
-        let is = verdict(&[("other", Outcome::Fail), ("new", Outcome::Note), ("same", Outcome::Pass)]);
-        let change = |rule: &str, was, is| Change { rule: rule.to_owned(), was, is };
+        let was = verdict(&[
+            ("same", RuleOutcome::Pass),
+            ("other", RuleOutcome::Pass),
+            ("gone", RuleOutcome::Fail),
+        ]);
+        let is =
+            verdict(&[("other", RuleOutcome::Fail), ("new", RuleOutcome::Note), ("same", RuleOutcome::Pass)]);
+        let change = |rule: &str, was, is| RuleChange { rule: rule.to_owned(), was, is };
         assert_eq!(
             changes(&was, &is),
             [
-                change("other", Some(Outcome::Pass), Some(Outcome::Fail)),
-                change("new", None, Some(Outcome::Note)),
-                change("gone", Some(Outcome::Fail), None),
+                change("other", Some(RuleOutcome::Pass), Some(RuleOutcome::Fail)),
+                change("new", None, Some(RuleOutcome::Note)),
+                change("gone", Some(RuleOutcome::Fail), None),
             ]
         );
     }

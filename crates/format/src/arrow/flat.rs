@@ -8,7 +8,7 @@ const ALIGN: usize = 8;
 
 /// A field of a table to be written.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Slot {
+pub(super) enum FieldValue {
     Absent,
     Byte(u8),
     Short(i16),
@@ -18,14 +18,14 @@ pub(super) enum Slot {
     Offset,
 }
 
-impl Slot {
+impl FieldValue {
     fn size(self) -> usize {
         match self {
-            Slot::Absent => 0,
-            Slot::Byte(_) => 1,
-            Slot::Short(_) => 2,
-            Slot::Int(_) | Slot::Offset => 4,
-            Slot::Long(_) => 8,
+            FieldValue::Absent => 0,
+            FieldValue::Byte(_) => 1,
+            FieldValue::Short(_) => 2,
+            FieldValue::Int(_) | FieldValue::Offset => 4,
+            FieldValue::Long(_) => 8,
         }
     }
 }
@@ -33,16 +33,16 @@ impl Slot {
 /// A buffer under construction. All fields are written, whatever their value, so a buffer's length does not
 /// depend on the numbers in it.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct FlatWriter {
     bytes: Vec<u8>,
 }
 
-impl Writer {
+impl FlatWriter {
     /// The position of the offset to the root.
     pub(super) const ROOT: usize = 0;
 
-    pub(super) fn new() -> Writer {
-        Writer { bytes: vec![0; 4] }
+    pub(super) fn new() -> FlatWriter {
+        FlatWriter { bytes: vec![0; 4] }
     }
 
     fn align(&mut self, to: usize) {
@@ -59,7 +59,7 @@ impl Writer {
 
     /// Writes a table that `from` points to; returns the positions of its `N` fields, for those that are
     /// offsets.
-    pub(super) fn table<const N: usize>(&mut self, from: usize, slots: [Slot; N]) -> [usize; N] {
+    pub(super) fn table<const N: usize>(&mut self, from: usize, slots: [FieldValue; N]) -> [usize; N] {
         self.align(ALIGN);
         let header = self.bytes.len();
         let start = (header + HEADER + 2 * N).next_multiple_of(ALIGN);
@@ -71,7 +71,7 @@ impl Writer {
         self.bytes.extend(((HEADER + 2 * N) as u16).to_le_bytes());
         self.bytes.extend(((end - start) as u16).to_le_bytes());
         for (place, slot) in places.iter().zip(slots) {
-            let within = if matches!(slot, Slot::Absent) { 0 } else { place - start };
+            let within = if matches!(slot, FieldValue::Absent) { 0 } else { place - start };
             self.bytes.extend((within as u16).to_le_bytes());
         }
         self.bytes.resize(start, 0);
@@ -80,12 +80,12 @@ impl Writer {
         for (place, slot) in places.iter().zip(slots) {
             self.bytes.resize(*place, 0);
             match slot {
-                Slot::Absent => {}
-                Slot::Byte(value) => self.bytes.push(value),
-                Slot::Short(value) => self.bytes.extend(value.to_le_bytes()),
-                Slot::Int(value) => self.bytes.extend(value.to_le_bytes()),
-                Slot::Long(value) => self.bytes.extend(value.to_le_bytes()),
-                Slot::Offset => self.bytes.extend([0; 4]),
+                FieldValue::Absent => {}
+                FieldValue::Byte(value) => self.bytes.push(value),
+                FieldValue::Short(value) => self.bytes.extend(value.to_le_bytes()),
+                FieldValue::Int(value) => self.bytes.extend(value.to_le_bytes()),
+                FieldValue::Long(value) => self.bytes.extend(value.to_le_bytes()),
+                FieldValue::Offset => self.bytes.extend([0; 4]),
             }
         }
         places
@@ -129,16 +129,16 @@ impl Writer {
 
 /// What is wrong with a buffer, and where in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct FlatBufferError {
     pub(super) at: usize,
     pub(super) what: &'static str,
 }
 
-type Read<T> = Result<T, Broken>;
+type FlatResult<T> = Result<T, FlatBufferError>;
 
 /// A table of an existing buffer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table<'a> {
+pub(super) struct FlatTable<'a> {
     bytes: &'a [u8],
     at: usize,
     /// Position and length of the vtable.
@@ -146,33 +146,33 @@ pub(super) struct Table<'a> {
     header_len: usize,
 }
 
-fn number<const N: usize>(bytes: &[u8], at: usize) -> Read<[u8; N]> {
+fn number<const N: usize>(bytes: &[u8], at: usize) -> FlatResult<[u8; N]> {
     let found = bytes.get(at..).and_then(|rest| rest.first_chunk::<N>());
-    found.copied().ok_or(Broken { at, what: "an offset leads out of the metadata" })
+    found.copied().ok_or(FlatBufferError { at, what: "an offset leads out of the metadata" })
 }
 
 /// The target of the offset at `at`.
-fn follow(bytes: &[u8], at: usize) -> Read<usize> {
+fn follow(bytes: &[u8], at: usize) -> FlatResult<usize> {
     let distance = u32::from_le_bytes(number(bytes, at)?) as usize;
-    at.checked_add(distance).ok_or(Broken { at, what: "an offset leads out of the metadata" })
+    at.checked_add(distance).ok_or(FlatBufferError { at, what: "an offset leads out of the metadata" })
 }
 
-impl<'a> Table<'a> {
-    pub(super) fn root(bytes: &'a [u8]) -> Read<Table<'a>> {
-        Table::new(bytes, follow(bytes, 0)?)
+impl<'a> FlatTable<'a> {
+    pub(super) fn root(bytes: &'a [u8]) -> FlatResult<FlatTable<'a>> {
+        FlatTable::new(bytes, follow(bytes, 0)?)
     }
 
-    fn new(bytes: &'a [u8], at: usize) -> Read<Table<'a>> {
+    fn new(bytes: &'a [u8], at: usize) -> FlatResult<FlatTable<'a>> {
         let back = i64::from(i32::from_le_bytes(number(bytes, at)?));
         let header = usize::try_from(at as i64 - back);
-        let header =
-            header.map_err(|_| Broken { at, what: "a table's header stands before the metadata" })?;
+        let header = header
+            .map_err(|_| FlatBufferError { at, what: "a table's header stands before the metadata" })?;
         let header_len = usize::from(u16::from_le_bytes(number(bytes, header)?));
-        Ok(Table { bytes, at, header, header_len })
+        Ok(FlatTable { bytes, at, header, header_len })
     }
 
     /// The position of a field, if the table has it.
-    fn place(&self, slot: usize) -> Read<Option<usize>> {
+    fn place(&self, slot: usize) -> FlatResult<Option<usize>> {
         let entry = HEADER + 2 * slot;
         if entry + 2 > self.header_len {
             return Ok(None);
@@ -181,60 +181,63 @@ impl<'a> Table<'a> {
         Ok((within > 0).then_some(self.at + within))
     }
 
-    fn value<const N: usize>(&self, slot: usize) -> Read<[u8; N]> {
+    fn value<const N: usize>(&self, slot: usize) -> FlatResult<[u8; N]> {
         self.place(slot)?.map_or(Ok([0; N]), |at| number(self.bytes, at))
     }
 
     /// Absent numbers are 0, which is the default of every field that is read here.
-    pub(super) fn byte(&self, slot: usize) -> Read<u8> {
+    pub(super) fn byte(&self, slot: usize) -> FlatResult<u8> {
         Ok(u8::from_le_bytes(self.value(slot)?))
     }
 
-    pub(super) fn short(&self, slot: usize) -> Read<i16> {
+    pub(super) fn short(&self, slot: usize) -> FlatResult<i16> {
         Ok(i16::from_le_bytes(self.value(slot)?))
     }
 
-    pub(super) fn int(&self, slot: usize) -> Read<i32> {
+    pub(super) fn int(&self, slot: usize) -> FlatResult<i32> {
         Ok(i32::from_le_bytes(self.value(slot)?))
     }
 
     /// A number that counts something.
-    pub(super) fn count(&self, slot: usize) -> Read<u64> {
+    pub(super) fn count(&self, slot: usize) -> FlatResult<u64> {
         let value = i64::from_le_bytes(self.value(slot)?);
-        u64::try_from(value).map_err(|_| Broken { at: self.at, what: "a length is negative" })
+        u64::try_from(value).map_err(|_| FlatBufferError { at: self.at, what: "a length is negative" })
     }
 
-    pub(super) fn table(&self, slot: usize) -> Read<Option<Table<'a>>> {
+    pub(super) fn table(&self, slot: usize) -> FlatResult<Option<FlatTable<'a>>> {
         let Some(at) = self.place(slot)? else { return Ok(None) };
-        Table::new(self.bytes, follow(self.bytes, at)?).map(Some)
+        FlatTable::new(self.bytes, follow(self.bytes, at)?).map(Some)
     }
 
     /// The bytes of a vector of entries of `size` bytes each; empty if it is absent.
-    pub(super) fn entries(&self, slot: usize, size: usize) -> Read<&'a [u8]> {
+    pub(super) fn entries(&self, slot: usize, size: usize) -> FlatResult<&'a [u8]> {
         let Some(at) = self.place(slot)? else { return Ok(&[]) };
         let at = follow(self.bytes, at)?;
         let count = u32::from_le_bytes(number(self.bytes, at)?) as usize;
         let found = count.checked_mul(size).and_then(|len| self.bytes.get(at + 4..)?.get(..len));
-        found.ok_or(Broken { at, what: "a list is longer than the metadata" })
+        found.ok_or(FlatBufferError { at, what: "a list is longer than the metadata" })
     }
 
-    pub(super) fn text(&self, slot: usize) -> Read<&'a str> {
+    pub(super) fn text(&self, slot: usize) -> FlatResult<&'a str> {
         let bytes = self.entries(slot, 1)?;
-        str::from_utf8(bytes).map_err(|_| Broken { at: self.at, what: "a name is not UTF-8" })
+        str::from_utf8(bytes).map_err(|_| FlatBufferError { at: self.at, what: "a name is not UTF-8" })
     }
 
     /// The tables of a vector.
-    pub(super) fn tables(&self, slot: usize) -> Read<impl Iterator<Item = Read<Table<'a>>> + use<'a>> {
+    pub(super) fn tables(
+        &self,
+        slot: usize,
+    ) -> FlatResult<impl Iterator<Item = FlatResult<FlatTable<'a>>> + use<'a>> {
         let bytes = self.bytes;
         let entries = self.entries(slot, 4)?;
         let first = match self.place(slot)? {
             Some(at) => follow(bytes, at)? + 4,
             None => 0,
         };
-        Ok((0..entries.len() / 4).map(move |index| Table::new(bytes, follow(bytes, first + 4 * index)?)))
+        Ok((0..entries.len() / 4).map(move |index| FlatTable::new(bytes, follow(bytes, first + 4 * index)?)))
     }
 
-    pub(super) fn has(&self, slot: usize) -> Read<bool> {
+    pub(super) fn has(&self, slot: usize) -> FlatResult<bool> {
         Ok(self.place(slot)?.is_some())
     }
 
@@ -249,21 +252,21 @@ mod tests {
     use proptest::prelude::*;
 
     fn buffer() -> Vec<u8> {
-        let mut out = Writer::new();
+        let mut out = FlatWriter::new();
         let slots = [
-            Slot::Short(-3),
-            Slot::Absent,
-            Slot::Long(9),
-            Slot::Offset,
-            Slot::Byte(7),
-            Slot::Offset,
-            Slot::Offset,
+            FieldValue::Short(-3),
+            FieldValue::Absent,
+            FieldValue::Long(9),
+            FieldValue::Offset,
+            FieldValue::Byte(7),
+            FieldValue::Offset,
+            FieldValue::Offset,
         ];
-        let [.., text, _, tables, list] = out.table(Writer::ROOT, slots);
+        let [.., text, _, tables, list] = out.table(FlatWriter::ROOT, slots);
         out.text(text, "abc");
         let first = out.offsets(tables, 2);
-        out.table(first, [Slot::Int(5)]);
-        out.table(first + 4, [Slot::Int(-6)]);
+        out.table(first, [FieldValue::Int(5)]);
+        out.table(first + 4, [FieldValue::Int(-6)]);
         out.vector(list, 2);
         [1, 2].into_iter().for_each(|value| out.long(value));
         out.into_bytes()
@@ -272,7 +275,7 @@ mod tests {
     #[test]
     fn written_messages_are_read() {
         let bytes = buffer();
-        let root = Table::root(&bytes).unwrap();
+        let root = FlatTable::root(&bytes).unwrap();
         assert_eq!((root.short(0), root.byte(4), root.count(2)), (Ok(-3), Ok(7), Ok(9)));
         assert_eq!((root.int(1), root.int(40)), (Ok(0), Ok(0)), "absent");
         assert_eq!(root.text(3), Ok("abc"));
@@ -285,14 +288,16 @@ mod tests {
 
     #[test]
     fn invalid_offsets_are_reported() {
-        assert_eq!(Table::root(&[1, 0]).unwrap_err().at, 0);
-        assert_eq!(Table::root(&[200, 0, 0, 0]).unwrap_err().at, 200);
-        assert!(Table::root(&[4, 0, 0, 0, 99, 0, 0, 0]).unwrap_err().what.contains("before the metadata"));
-        let mut bytes = Writer::new();
-        let [list] = bytes.table(Writer::ROOT, [Slot::Offset]);
+        assert_eq!(FlatTable::root(&[1, 0]).unwrap_err().at, 0);
+        assert_eq!(FlatTable::root(&[200, 0, 0, 0]).unwrap_err().at, 200);
+        assert!(
+            FlatTable::root(&[4, 0, 0, 0, 99, 0, 0, 0]).unwrap_err().what.contains("before the metadata")
+        );
+        let mut bytes = FlatWriter::new();
+        let [list] = bytes.table(FlatWriter::ROOT, [FieldValue::Offset]);
         bytes.vector(list, u32::MAX);
         let bytes = bytes.into_bytes();
-        let root = Table::root(&bytes).unwrap();
+        let root = FlatTable::root(&bytes).unwrap();
         assert!(root.entries(0, 24).unwrap_err().what.contains("longer than"));
     }
 
@@ -303,7 +308,7 @@ mod tests {
             let len = bytes.len();
             bytes[at % len] = to;
             bytes.truncate(len - cut % len);
-            let Ok(root) = Table::root(&bytes) else { return Ok(()) };
+            let Ok(root) = FlatTable::root(&bytes) else { return Ok(()) };
             for slot in 0..9 {
                 let _ = (root.byte(slot), root.short(slot), root.int(slot), root.count(slot), root.text(slot));
                 let _ = (root.entries(slot, 24), root.table(slot).map(|table| table.map(|table| table.int(0))));

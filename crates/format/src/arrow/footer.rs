@@ -1,7 +1,7 @@
 //! Parses the metadata of any Arrow file: the footer with its columns and record batches, and the buffers of a
 //! record batch. Every number in the file is checked before it is used. It must not know which rows are wanted.
 
-use super::flat::{Broken, Table};
+use super::flat::{FlatBufferError, FlatTable};
 use super::schema::{BOOL, FIXED_BINARY, FIXED_LIST, FLOAT, INT, RECORD_BATCH, UTF8};
 use super::{Arrow, BLOCK, MAGIC, MARKER, START, TAIL};
 use crate::{Extent, Look, Obstacle};
@@ -13,18 +13,18 @@ const MOST_COLUMNS: usize = 1 << 16;
 
 /// A column of a file.
 #[derive(Debug)]
-pub(super) struct Column {
+pub(super) struct ArrowColumn {
     pub(super) name: String,
-    pub(super) layout: Layout,
+    pub(super) layout: BufferLayout,
     /// NumPy's name of the elements, for columns of plain numbers.
     pub(super) element: Option<&'static str>,
-    pub(super) children: Vec<Column>,
+    pub(super) children: Vec<ArrowColumn>,
 }
 
 /// The buffers of a column, in addition to those of its children (Columnar.rst, "Buffer Listing for Each
 /// Layout").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum BufferLayout {
     /// None: null and run-end encoded.
     Nothing,
     /// Validity, and this many bits per row.
@@ -57,14 +57,14 @@ impl Block {
     }
 }
 
-pub(super) struct Footer {
-    pub(super) columns: Vec<Column>,
+pub(super) struct ArrowFooter {
+    pub(super) columns: Vec<ArrowColumn>,
     pub(super) dictionaries: Vec<Block>,
     pub(super) batches: Vec<Block>,
 }
 
 /// A record batch's own metadata.
-pub(super) struct Batch {
+pub(super) struct BatchMetadata {
     pub(super) rows: u64,
     /// Positions of the buffers in the file.
     pub(super) buffers: Vec<Extent>,
@@ -74,7 +74,7 @@ pub(super) struct Batch {
 }
 
 /// Converts an error in metadata at `base` to damage of the file.
-fn broken(look: &Look<'_>, base: u64) -> impl Fn(Broken) -> Obstacle {
+fn broken(look: &Look<'_>, base: u64) -> impl Fn(FlatBufferError) -> Obstacle {
     move |broken| look.damage(base.saturating_add(broken.at as u64), broken.what).into()
 }
 
@@ -82,9 +82,9 @@ fn words(entry: &[u8]) -> impl Iterator<Item = u64> + use<'_> {
     entry.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
 }
 
-impl Footer {
+impl ArrowFooter {
     /// Reads the tail and the footer, like `pyarrow.ipc.open_file`.
-    pub(super) fn of(look: &Look<'_>) -> Result<Footer, Obstacle> {
+    pub(super) fn of(look: &Look<'_>) -> Result<ArrowFooter, Obstacle> {
         let least = START.len() as u64 + TAIL;
         if look.len < least {
             return Err(look
@@ -103,12 +103,12 @@ impl Footer {
         };
         let bytes = look.at(at, u64::from(len))?;
         let problem = broken(look, at);
-        let root = Table::root(bytes).map_err(&problem)?;
+        let root = FlatTable::root(bytes).map_err(&problem)?;
         let (columns, dictionaries, batches) = parse_footer(&root).map_err(&problem)?;
         let blocks = |entries: &[u8]| -> Result<Vec<Block>, Obstacle> {
             entries.chunks_exact(BLOCK as usize).map(|entry| block(look, at, entry)).collect()
         };
-        Ok(Footer { columns, dictionaries: blocks(dictionaries)?, batches: blocks(batches)? })
+        Ok(ArrowFooter { columns, dictionaries: blocks(dictionaries)?, batches: blocks(batches)? })
     }
 
     /// Which columns are wanted.
@@ -119,7 +119,7 @@ impl Footer {
                 return Err(look.damage(look.len - TAIL, what).into());
             }
         }
-        let wanted = |column: &Column| {
+        let wanted = |column: &ArrowColumn| {
             arrow.fields.is_empty()
                 || arrow.fields.iter().any(|field| field.read && field.name == column.name.as_str())
         };
@@ -128,13 +128,16 @@ impl Footer {
 }
 
 /// The columns, and the bytes of the lists of dictionaries and record batches.
-type Parts<'a> = (Vec<Column>, &'a [u8], &'a [u8]);
+type FooterParts<'a> = (Vec<ArrowColumn>, &'a [u8], &'a [u8]);
 
-fn parse_footer<'a>(root: &Table<'a>) -> Result<Parts<'a>, Broken> {
-    let no_schema = Broken { at: root.at(), what: "the footer has no schema" };
+fn parse_footer<'a>(root: &FlatTable<'a>) -> Result<FooterParts<'a>, FlatBufferError> {
+    let no_schema = FlatBufferError { at: root.at(), what: "the footer has no schema" };
     let schema = root.table(1)?.ok_or(no_schema)?;
     if schema.short(0)? != 0 {
-        return Err(Broken { at: schema.at(), what: "its numbers are big-endian, which is not supported" });
+        return Err(FlatBufferError {
+            at: schema.at(),
+            what: "its numbers are big-endian, which is not supported",
+        });
     }
     let mut left = MOST_COLUMNS;
     let columns = parse_columns(&schema, 1, 0, &mut left)?;
@@ -142,18 +145,20 @@ fn parse_footer<'a>(root: &Table<'a>) -> Result<Parts<'a>, Broken> {
 }
 
 fn parse_columns(
-    table: &Table<'_>,
+    table: &FlatTable<'_>,
     slot: usize,
     depth: usize,
     left: &mut usize,
-) -> Result<Vec<Column>, Broken> {
+) -> Result<Vec<ArrowColumn>, FlatBufferError> {
     let mut columns = Vec::new();
     for field in table.tables(slot)? {
         let field = field?;
         if depth == MOST_DEPTH {
-            return Err(Broken { at: field.at(), what: "columns are nested too deep" });
+            return Err(FlatBufferError { at: field.at(), what: "columns are nested too deep" });
         }
-        *left = left.checked_sub(1).ok_or(Broken { at: field.at(), what: "there are too many columns" })?;
+        *left = left
+            .checked_sub(1)
+            .ok_or(FlatBufferError { at: field.at(), what: "there are too many columns" })?;
         let name = field.text(0)?.to_owned();
         let (layout, element) = parse_type(&field)?;
         // A dictionary's values are in a batch of their own, and the children belong to them.
@@ -162,86 +167,91 @@ fn parse_columns(
             None => parse_columns(&field, 5, depth + 1, left)?,
         };
         let children_fit = match layout {
-            Layout::List(_) | Layout::FixedList(_) => children.len() == 1,
+            BufferLayout::List(_) | BufferLayout::FixedList(_) => children.len() == 1,
             _ => true,
         };
         if !children_fit {
-            return Err(Broken { at: field.at(), what: "a list does not have one kind of items" });
+            return Err(FlatBufferError { at: field.at(), what: "a list does not have one kind of items" });
         }
-        columns.push(Column { name, layout, element, children });
+        columns.push(ArrowColumn { name, layout, element, children });
     }
     Ok(columns)
 }
 
 /// A field's layout and, for plain numbers, NumPy's name of them (Schema.fbs, Type).
-fn parse_type(field: &Table<'_>) -> Result<(Layout, Option<&'static str>), Broken> {
+fn parse_type(field: &FlatTable<'_>) -> Result<(BufferLayout, Option<&'static str>), FlatBufferError> {
     if let Some(dictionary) = field.table(4)? {
         // Indices are int32 by default.
         let index = dictionary.table(1)?.map_or(Ok(32), |index| index.int(0))?;
-        return Ok((Layout::Fixed(bits(field, index)?), None));
+        return Ok((BufferLayout::Fixed(bits(field, index)?), None));
     }
     let number = field.byte(2)?;
-    let no_type = Broken { at: field.at(), what: "a column has no type" };
+    let no_type = FlatBufferError { at: field.at(), what: "a column has no type" };
     let kind = field.table(3)?.ok_or(no_type)?;
     Ok(match number {
         INT => {
             let (width, signed) = (kind.int(0)?, kind.byte(1)? != 0);
-            (Layout::Fixed(bits(field, width)?), integer(width, signed))
+            (BufferLayout::Fixed(bits(field, width)?), integer(width, signed))
         }
         FLOAT => match kind.short(0)? {
-            0 => (Layout::Fixed(16), Some("float16")),
-            1 => (Layout::Fixed(32), Some("float32")),
-            2 => (Layout::Fixed(64), Some("float64")),
-            _ => return Err(Broken { at: kind.at(), what: "a float has no known precision" }),
+            0 => (BufferLayout::Fixed(16), Some("float16")),
+            1 => (BufferLayout::Fixed(32), Some("float32")),
+            2 => (BufferLayout::Fixed(64), Some("float64")),
+            _ => return Err(FlatBufferError { at: kind.at(), what: "a float has no known precision" }),
         },
-        BOOL => (Layout::Fixed(1), Some("bool")),
-        FIXED_LIST => (Layout::FixedList(bits(field, kind.int(0)?)?), None),
-        FIXED_BINARY => (Layout::Fixed(8 * bits(field, kind.int(0)?)?), None),
+        BOOL => (BufferLayout::Fixed(1), Some("bool")),
+        FIXED_LIST => (BufferLayout::FixedList(bits(field, kind.int(0)?)?), None),
+        FIXED_BINARY => (BufferLayout::Fixed(8 * bits(field, kind.int(0)?)?), None),
         _ => (other_type(field, &kind, number)?, None),
     })
 }
 
 /// The types that feedline does not write.
-fn other_type(field: &Table<'_>, kind: &Table<'_>, number: u8) -> Result<Layout, Broken> {
+fn other_type(
+    field: &FlatTable<'_>,
+    kind: &FlatTable<'_>,
+    number: u8,
+) -> Result<BufferLayout, FlatBufferError> {
     Ok(match number {
         // Null, run-end encoded.
-        1 | 22 => Layout::Nothing,
+        1 | 22 => BufferLayout::Nothing,
         // Binary and text, and their large forms.
-        4 | UTF8 => Layout::Text(4),
-        19 | 20 => Layout::Text(8),
+        4 | UTF8 => BufferLayout::Text(4),
+        19 | 20 => BufferLayout::Text(8),
         // A decimal's width is its third field, 128 by default.
-        7 => Layout::Fixed(match bits(field, kind.int(2)?)? {
+        7 => BufferLayout::Fixed(match bits(field, kind.int(2)?)? {
             0 => 128,
             width => width,
         }),
         // Days are 32 bits, milliseconds (the default, written as 1) are 64; as are timestamps and durations.
-        8 => Layout::Fixed(if kind.has(0)? && kind.short(0)? == 0 { 32 } else { 64 }),
+        8 => BufferLayout::Fixed(if kind.has(0)? && kind.short(0)? == 0 { 32 } else { 64 }),
         // Times have a bit width, 32 by default.
-        9 => Layout::Fixed(match bits(field, kind.int(1)?)? {
+        9 => BufferLayout::Fixed(match bits(field, kind.int(1)?)? {
             0 => 32,
             width => width,
         }),
-        10 | 18 => Layout::Fixed(64),
+        10 | 18 => BufferLayout::Fixed(64),
         // Intervals: months, days and time, all three with nanoseconds.
-        11 => Layout::Fixed(match kind.short(0)? {
+        11 => BufferLayout::Fixed(match kind.short(0)? {
             0 => 32,
             1 => 64,
             _ => 128,
         }),
-        12 | 17 => Layout::List(4),
-        21 => Layout::List(8),
-        13 => Layout::Struct,
+        12 | 17 => BufferLayout::List(4),
+        21 => BufferLayout::List(8),
+        13 => BufferLayout::Struct,
         // Unions: types, and offsets where they are dense.
-        14 => Layout::Whole(if kind.short(0)? == 1 { 2 } else { 1 }),
-        23 | 24 => Layout::View,
+        14 => BufferLayout::Whole(if kind.short(0)? == 1 { 2 } else { 1 }),
+        23 | 24 => BufferLayout::View,
         // Views of lists: validity, offsets, sizes.
-        25 | 26 => Layout::Whole(3),
-        _ => return Err(Broken { at: field.at(), what: "a column has a type that is not known" }),
+        25 | 26 => BufferLayout::Whole(3),
+        _ => return Err(FlatBufferError { at: field.at(), what: "a column has a type that is not known" }),
     })
 }
 
-fn bits(field: &Table<'_>, number: i32) -> Result<u64, Broken> {
-    u64::try_from(number).map_err(|_| Broken { at: field.at(), what: "a column's width is negative" })
+fn bits(field: &FlatTable<'_>, number: i32) -> Result<u64, FlatBufferError> {
+    u64::try_from(number)
+        .map_err(|_| FlatBufferError { at: field.at(), what: "a column's width is negative" })
 }
 
 fn integer(width: i32, signed: bool) -> Option<&'static str> {
@@ -265,9 +275,9 @@ fn block(look: &Look<'_>, footer: u64, entry: &[u8]) -> Result<Block, Obstacle> 
     Ok(block)
 }
 
-impl Batch {
+impl BatchMetadata {
     /// Reads the message of a record batch.
-    pub(super) fn of(look: &Look<'_>, block: &Block) -> Result<Batch, Obstacle> {
+    pub(super) fn of(look: &Look<'_>, block: &Block) -> Result<BatchMetadata, Obstacle> {
         let bytes = look.at(block.offset, block.message)?;
         // Files from before Arrow 0.15 have no marker.
         let start = if bytes.starts_with(&MARKER) { 8 } else { 4 };
@@ -278,7 +288,7 @@ impl Batch {
             return Err(look.damage(block.offset, what).into());
         };
         let base = block.offset + start as u64;
-        let batch = Batch::parsed(message, block).map_err(broken(look, base))?;
+        let batch = BatchMetadata::parsed(message, block).map_err(broken(look, base))?;
         let end = block.offset + block.message + block.body;
         let outside = |buffer: &&Extent| buffer.end() > end || buffer.end() == u64::MAX;
         if let Some(buffer) = batch.buffers.iter().find(outside) {
@@ -291,9 +301,9 @@ impl Batch {
         Ok(batch)
     }
 
-    fn parsed(message: &[u8], block: &Block) -> Result<Batch, Broken> {
-        let root = Table::root(message)?;
-        let no_batch = Broken { at: root.at(), what: "a message is not that of a record batch" };
+    fn parsed(message: &[u8], block: &Block) -> Result<BatchMetadata, FlatBufferError> {
+        let root = FlatTable::root(message)?;
+        let no_batch = FlatBufferError { at: root.at(), what: "a message is not that of a record batch" };
         if root.byte(1)? != RECORD_BATCH {
             return Err(no_batch);
         }
@@ -304,7 +314,7 @@ impl Batch {
             let mut next = || numbers.next().unwrap_or(u64::MAX);
             Extent { offset: body.saturating_add(next()), len: next() }
         };
-        Ok(Batch {
+        Ok(BatchMetadata {
             rows: header.count(0)?,
             buffers: header.entries(2, 16)?.chunks_exact(16).map(place).collect(),
             compressed: header.table(3)?.is_some(),

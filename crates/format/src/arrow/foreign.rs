@@ -7,9 +7,9 @@ use std::ops::Range;
 use model::order::Unit;
 use model::spec::Access;
 
-use super::footer::{Batch, Block, Column, Footer, Layout};
+use super::footer::{ArrowColumn, ArrowFooter, BatchMetadata, Block, BufferLayout};
 use super::{Arrow, MAGIC, NAME, START, push_joined};
-use crate::{Extent, Facts, FormatError, Look, Obstacle, within};
+use crate::{Extent, FileFacts, FormatError, Look, Obstacle, within};
 
 /// Maximum number of record batches whose messages are read one by one, because each lookup restarts the parsing.
 const MOST_LOOKED_AT: usize = 1024;
@@ -24,7 +24,7 @@ pub(super) fn reads(
     samples: &Range<u64>,
     reads: &mut Vec<Extent>,
 ) -> Result<(), Obstacle> {
-    let footer = Footer::of(look)?;
+    let footer = ArrowFooter::of(look)?;
     let wanted = footer.wanted(arrow, look)?;
     let whole = arrow.access == Access::Framework && wanted.iter().all(|wanted| *wanted);
     let (picks, looked_at) = locate(look, &footer, arrow.group, held, samples, whole)?;
@@ -40,11 +40,11 @@ pub(super) fn reads(
             push_joined(reads, reads.len(), Extent { offset: block.offset + message, len });
             continue;
         }
-        let batch = Batch::of(look, block)?;
+        let batch = BatchMetadata::of(look, block)?;
         let rows = Some(rows).filter(|_| arrow.access == Access::Extent && !batch.compressed);
         let own = reads.len();
         let mut walk =
-            Walk { look, block, batch: &batch, next: 0, next_further: 0, own, wanted: true, reads };
+            BufferWalk { look, block, batch: &batch, next: 0, next_further: 0, own, wanted: true, reads };
         for (column, wanted) in footer.columns.iter().zip(&wanted) {
             walk.wanted = *wanted;
             walk.column(column, rows.as_ref())?;
@@ -55,30 +55,30 @@ pub(super) fn reads(
 
 /// The file's own record batches, if they have equal length; otherwise the whole file.
 pub(super) fn unit(look: &Look<'_>, group: u64, held: u64) -> Result<Unit, Obstacle> {
-    let footer = Footer::of(look)?;
+    let footer = ArrowFooter::of(look)?;
     let count = footer.batches.len() as u64;
     if held.div_ceil(group) == count {
         return Ok(Unit::Group(group));
     }
     let Some(first) = footer.batches.first() else { return Ok(Unit::File) };
-    let rows = Batch::of(look, first)?.rows;
+    let rows = BatchMetadata::of(look, first)?.rows;
     let alike = rows > 0 && held.div_ceil(rows) == count;
     Ok(if alike { Unit::Group(rows) } else { Unit::File })
 }
 
 /// Numbers of record batches and the wanted rows within each.
-type Picks = Vec<(usize, Range<u64>)>;
+type BatchRows = Vec<(usize, Range<u64>)>;
 
 /// The record batches that contain some rows, and whether their messages have been read. Batches of equal length,
 /// which writers usually produce, are located by arithmetic, and trusted if they are read whole.
 fn locate(
     look: &Look<'_>,
-    footer: &Footer,
+    footer: &ArrowFooter,
     group: u64,
     held: u64,
     samples: &Range<u64>,
     trust: bool,
-) -> Result<(Picks, bool), Obstacle> {
+) -> Result<(BatchRows, bool), Obstacle> {
     let count = footer.batches.len() as u64;
     if held.div_ceil(group) == count {
         let picks = even(group, samples);
@@ -87,7 +87,7 @@ fn locate(
         }
     }
     if let Some(first) = footer.batches.first() {
-        let rows = Batch::of(look, first)?.rows;
+        let rows = BatchMetadata::of(look, first)?.rows;
         if rows > 0 && held.div_ceil(rows) == count {
             let picks = even(rows, samples);
             if as_expected(look, footer, rows, held, &picks)? {
@@ -99,7 +99,7 @@ fn locate(
 }
 
 /// The record batches of `group` rows each that contain some rows. There are no more than the footer lists.
-fn even(group: u64, samples: &Range<u64>) -> Picks {
+fn even(group: u64, samples: &Range<u64>) -> BatchRows {
     let (first, last) = (samples.start / group, (samples.end - 1) / group);
     let rows = |index: u64| {
         let start = index * group;
@@ -110,15 +110,15 @@ fn even(group: u64, samples: &Range<u64>) -> Picks {
 
 fn as_expected(
     look: &Look<'_>,
-    footer: &Footer,
+    footer: &ArrowFooter,
     group: u64,
     held: u64,
-    picks: &Picks,
+    picks: &BatchRows,
 ) -> Result<bool, Obstacle> {
     for (index, _) in picks {
         let Some(block) = footer.batches.get(*index) else { return Ok(false) };
         let expected = group.min(held - *index as u64 * group);
-        if Batch::of(look, block)?.rows != expected {
+        if BatchMetadata::of(look, block)?.rows != expected {
             return Ok(false);
         }
     }
@@ -126,7 +126,7 @@ fn as_expected(
 }
 
 /// Walks the record batches up to the last wanted row.
-fn walk(look: &Look<'_>, footer: &Footer, samples: &Range<u64>) -> Result<Picks, Obstacle> {
+fn walk(look: &Look<'_>, footer: &ArrowFooter, samples: &Range<u64>) -> Result<BatchRows, Obstacle> {
     let (mut start, mut picks) = (0_u64, Vec::new());
     for (index, block) in footer.batches.iter().enumerate() {
         if start >= samples.end {
@@ -135,7 +135,7 @@ fn walk(look: &Look<'_>, footer: &Footer, samples: &Range<u64>) -> Result<Picks,
         if index == MOST_LOOKED_AT {
             return Err(too_far(footer.batches.len()).into());
         }
-        let rows = Batch::of(look, block)?.rows;
+        let rows = BatchMetadata::of(look, block)?.rows;
         let end = start.saturating_add(rows);
         let taken = samples.start.max(start)..samples.end.min(end);
         if taken.start < taken.end {
@@ -156,10 +156,10 @@ fn too_far(batches: usize) -> FormatError {
 }
 
 /// Walks the buffers of a record batch in the order of the columns.
-struct Walk<'a, 'b> {
+struct BufferWalk<'a, 'b> {
     look: &'a Look<'b>,
     block: &'a Block,
-    batch: &'a Batch,
+    batch: &'a BatchMetadata,
     next: usize,
     next_further: usize,
     /// Index of the first read that may be extended.
@@ -168,7 +168,7 @@ struct Walk<'a, 'b> {
     reads: &'a mut Vec<Extent>,
 }
 
-impl Walk<'_, '_> {
+impl BufferWalk<'_, '_> {
     fn damage(&self, what: &str) -> Obstacle {
         self.look.damage(self.block.offset, what).into()
     }
@@ -255,34 +255,34 @@ impl Walk<'_, '_> {
 
     /// The bytes of some rows, or of all if `None`, in a column's buffers and in those of its children. The
     /// parser of the columns limits the depth.
-    fn column(&mut self, column: &Column, rows: Option<&Range<u64>>) -> Result<(), Obstacle> {
+    fn column(&mut self, column: &ArrowColumn, rows: Option<&Range<u64>>) -> Result<(), Obstacle> {
         let inner = match column.layout {
-            Layout::Nothing => None,
-            Layout::Fixed(bits) => {
+            BufferLayout::Nothing => None,
+            BufferLayout::Fixed(bits) => {
                 self.validity(rows)?;
                 self.bits(rows, bits)?;
                 None
             }
-            Layout::Text(width) => {
+            BufferLayout::Text(width) => {
                 self.validity(rows)?;
                 let range = self.ends(rows, width)?;
                 let buffer = self.buffer()?;
                 self.take(buffer, range)?;
                 None
             }
-            Layout::List(width) => {
+            BufferLayout::List(width) => {
                 self.validity(rows)?;
                 self.ends(rows, width)?
             }
-            Layout::FixedList(items) => {
+            BufferLayout::FixedList(items) => {
                 self.validity(rows)?;
                 rows.map(|rows| self.scaled(rows, items)).transpose()?
             }
-            Layout::Struct => {
+            BufferLayout::Struct => {
                 self.validity(rows)?;
                 rows.cloned()
             }
-            Layout::View => {
+            BufferLayout::View => {
                 self.validity(rows)?;
                 self.bits(rows, 128)?;
                 let further = self.batch.further.get(self.next_further).copied();
@@ -293,7 +293,7 @@ impl Walk<'_, '_> {
                 self.take_whole(usize::try_from(further).unwrap_or(usize::MAX))?;
                 None
             }
-            Layout::Whole(count) => {
+            BufferLayout::Whole(count) => {
                 self.take_whole(count)?;
                 None
             }
@@ -303,15 +303,15 @@ impl Walk<'_, '_> {
 }
 
 /// What a file contains.
-pub(super) fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
-    let footer = Footer::of(look)?;
+pub(super) fn inspect(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
+    let footer = ArrowFooter::of(look)?;
     if !look.at(0, START.len() as u64)?.starts_with(MAGIC) {
         return Err(look.damage(0, "it does not start with ARROW1").into());
     }
     let (mut dims, mut element) = (Vec::new(), None);
     if let [column] = &footer.columns[..] {
         let mut column = column;
-        while let (Layout::FixedList(items), [child]) = (column.layout, &column.children[..]) {
+        while let (BufferLayout::FixedList(items), [child]) = (column.layout, &column.children[..]) {
             dims.push(items);
             column = child;
         }
@@ -322,15 +322,19 @@ pub(super) fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
     }
     let mut notes = vec![schema_note(&footer.columns)];
     let samples = count_rows(look, &footer, &mut notes)?;
-    Ok(Facts { samples, dims, element, notes })
+    Ok(FileFacts { samples, dims, element, notes })
 }
 
 /// The rows of all record batches; `None` if counting them would take too long.
-fn count_rows(look: &Look<'_>, footer: &Footer, notes: &mut Vec<String>) -> Result<Option<u64>, Obstacle> {
+fn count_rows(
+    look: &Look<'_>,
+    footer: &ArrowFooter,
+    notes: &mut Vec<String>,
+) -> Result<Option<u64>, Obstacle> {
     let batches = &footer.batches[..];
     let (mut rows, mut compressed) = (Some(0), false);
     for (block, times) in representatives(batches) {
-        let batch = Batch::of(look, block)?;
+        let batch = BatchMetadata::of(look, block)?;
         compressed |= batch.compressed;
         check_buffers(look, footer, block, &batch)?;
         let more =
@@ -362,14 +366,19 @@ fn representatives(batches: &[Block]) -> impl Iterator<Item = (&Block, u64)> {
 }
 
 /// Checks that a record batch has the buffers that the columns need.
-fn check_buffers(look: &Look<'_>, footer: &Footer, block: &Block, batch: &Batch) -> Result<(), Obstacle> {
+fn check_buffers(
+    look: &Look<'_>,
+    footer: &ArrowFooter,
+    block: &Block,
+    batch: &BatchMetadata,
+) -> Result<(), Obstacle> {
     let reads = &mut Vec::new();
-    let mut walk = Walk { look, block, batch, next: 0, next_further: 0, own: 0, wanted: true, reads };
+    let mut walk = BufferWalk { look, block, batch, next: 0, next_further: 0, own: 0, wanted: true, reads };
     footer.columns.iter().try_for_each(|column| walk.column(column, None))
 }
 
 /// A line that lists the columns.
-fn schema_note(columns: &[Column]) -> String {
+fn schema_note(columns: &[ArrowColumn]) -> String {
     let names: Vec<String> = columns
         .iter()
         .take(MOST_NAMED)
@@ -380,14 +389,14 @@ fn schema_note(columns: &[Column]) -> String {
 }
 
 /// A column's type in a word or two.
-fn described(column: &Column) -> String {
+fn described(column: &ArrowColumn) -> String {
     match (column.layout, column.element, &column.children[..]) {
         (_, Some(element), _) => element.to_owned(),
-        (Layout::FixedList(items), _, [item]) => format!("{items} x {}", described(item)),
-        (Layout::List(_), _, [item]) => format!("list of {}", described(item)),
-        (Layout::Fixed(bits), _, _) => format!("{} bytes", bits.div_ceil(8)),
-        (Layout::Text(_), _, _) => "text or binary".to_owned(),
-        (Layout::Struct, _, fields) => format!("struct of {}", fields.len()),
+        (BufferLayout::FixedList(items), _, [item]) => format!("{items} x {}", described(item)),
+        (BufferLayout::List(_), _, [item]) => format!("list of {}", described(item)),
+        (BufferLayout::Fixed(bits), _, _) => format!("{} bytes", bits.div_ceil(8)),
+        (BufferLayout::Text(_), _, _) => "text or binary".to_owned(),
+        (BufferLayout::Struct, _, fields) => format!("struct of {}", fields.len()),
         _ => "other".to_owned(),
     }
 }

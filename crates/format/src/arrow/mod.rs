@@ -16,10 +16,10 @@ use model::spec::Access;
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Options,
-    Size, error, within,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions,
+    Look, Obstacle, SourceFile, error, within,
 };
-use schema::Field;
+use schema::SchemaField;
 
 const NAME: &str = "arrow";
 
@@ -54,7 +54,7 @@ struct Arrow {
     /// Rows of a record batch.
     group: u64,
     /// Empty: one column of the samples.
-    fields: Vec<Field>,
+    fields: Vec<SchemaField>,
     /// Lengths of the messages. They do not depend on the numbers in them, so positions can be computed in
     /// advance. The schema's and the footer's length by element type, for files without columns.
     batch_message: u64,
@@ -63,7 +63,7 @@ struct Arrow {
 }
 
 impl Arrow {
-    fn new(options: &Options) -> Result<Arrow, FormatError> {
+    fn new(options: &FormatOptions) -> Result<Arrow, FormatError> {
         let columns = &options.columns;
         let refused = |what: &str| Err(FormatError::Setting { format: NAME, what: what.to_owned() });
         if columns.group_rows == 0 {
@@ -72,7 +72,8 @@ impl Arrow {
         if !columns.columns.is_empty() && columns.columns.iter().all(|column| !column.read) {
             return refused("no column of parquet.columns is read; leave out 'read: false' for at least one");
         }
-        let fields: Vec<Field> = columns.columns.iter().map(Field::of_column).collect::<Result<_, _>>()?;
+        let fields: Vec<SchemaField> =
+            columns.columns.iter().map(SchemaField::of_column).collect::<Result<_, _>>()?;
         let mut arrow = Arrow {
             access: options.access,
             group: columns.group_rows,
@@ -82,7 +83,7 @@ impl Arrow {
             footers: [0; Element::ALL.len()],
         };
         for element in Element::ALL {
-            let own = [Field::of_samples(&FileShape { dims: &[1], element, samples: 1 })?];
+            let own = [SchemaField::of_samples(&FileShape { dims: &[1], element, samples: 1 })?];
             let fields = if arrow.fields.is_empty() { &own[..] } else { &arrow.fields };
             arrow.batch_message = schema::batch_message(fields, 1, 0).len() as u64;
             arrow.schema_messages[element as usize] = schema::schema_message(fields).len() as u64;
@@ -101,14 +102,14 @@ impl Arrow {
             return then(&Layout::of(self, shape, &self.fields)?);
         }
         error::payload(NAME, shape)?;
-        let field = [Field::of_samples(shape)?];
+        let field = [SchemaField::of_samples(shape)?];
         then(&Layout::of(self, shape, &field)?)
     }
 }
 
 /// The layout of a file.
 struct Layout<'a> {
-    fields: &'a [Field],
+    fields: &'a [SchemaField],
     rows: u64,
     /// Rows of every record batch but the last.
     group: u64,
@@ -124,7 +125,7 @@ struct Layout<'a> {
 }
 
 /// One record batch of a file.
-struct Batch {
+struct RecordBatch {
     offset: u64,
     /// Numbers of its rows within the file.
     rows: Range<u64>,
@@ -132,7 +133,11 @@ struct Batch {
 }
 
 impl<'a> Layout<'a> {
-    fn of(arrow: &Arrow, shape: &FileShape<'_>, fields: &'a [Field]) -> Result<Layout<'a>, FormatError> {
+    fn of(
+        arrow: &Arrow,
+        shape: &FileShape<'_>,
+        fields: &'a [SchemaField],
+    ) -> Result<Layout<'a>, FormatError> {
         let rows = shape.samples;
         if rows == 0 {
             return Err(FormatError::Empty { format: NAME, dims: shape.dims.to_vec(), samples: rows });
@@ -142,7 +147,8 @@ impl<'a> Layout<'a> {
         let batches = rows.div_ceil(group);
         let body = fits(body_bytes(fields, group))?;
         let last_body = fits(body_bytes(fields, rows - (batches - 1) * group))?;
-        let texts = fields.iter().flat_map(Field::stores).any(|store| store == schema::Store::Text);
+        let texts =
+            fields.iter().flat_map(SchemaField::stores).any(|store| store == schema::BufferContent::Text);
         if texts && group.saturating_mul(schema::TEXT) > MOST_INT {
             return Err(too_many(shape, "strings in a record batch; lower dataset.parquet.row_group_size"));
         }
@@ -163,9 +169,9 @@ impl<'a> Layout<'a> {
         Ok(Layout { fields, rows, group, batches, first, message, body, last_body, footer, file_bytes })
     }
 
-    fn batch(&self, index: u64) -> Batch {
+    fn batch(&self, index: u64) -> RecordBatch {
         let start = index * self.group;
-        Batch {
+        RecordBatch {
             offset: self.first + index * (self.message + self.body),
             rows: start..(start + self.group).min(self.rows),
             body: if index + 1 == self.batches { self.last_body } else { self.body },
@@ -201,7 +207,7 @@ impl<'a> Layout<'a> {
 
     /// The bytes of `rows` in the buffers of the columns that are read, merged with reads from index `own`
     /// on.
-    fn buffer_reads(&self, batch: &Batch, rows: &Range<u64>, own: usize, reads: &mut Vec<Extent>) {
+    fn buffer_reads(&self, batch: &RecordBatch, rows: &Range<u64>, own: usize, reads: &mut Vec<Extent>) {
         let held = batch.rows.end - batch.rows.start;
         let rows = rows.start - batch.rows.start..rows.end - batch.rows.start;
         let mut offset = batch.offset + self.message;
@@ -220,8 +226,8 @@ impl<'a> Layout<'a> {
 }
 
 /// Bytes of the body of a record batch of this many rows.
-fn body_bytes(fields: &[Field], rows: u64) -> Option<u64> {
-    let mut stores = fields.iter().flat_map(Field::stores);
+fn body_bytes(fields: &[SchemaField], rows: u64) -> Option<u64> {
+    let mut stores = fields.iter().flat_map(SchemaField::stores);
     stores.try_fold(0_u64, |sum, store| sum.checked_add(store.len(rows)?.checked_next_multiple_of(ALIGN)?))
 }
 
@@ -250,8 +256,8 @@ impl Format for Arrow {
         Unit::Group(self.group)
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
-        self.with_layout(shape, |layout| Ok(Size::Exact(layout.file_bytes)))
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
+        self.with_layout(shape, |layout| Ok(EncodedSize::Exact(layout.file_bytes)))
     }
 
     fn write(
@@ -268,9 +274,14 @@ impl Format for Arrow {
         foreign::unit(look, self.group, samples)
     }
 
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
         match file {
-            File::Ours(shape) => self.with_layout(shape, |layout| {
+            SourceFile::Ours(shape) => self.with_layout(shape, |layout| {
                 within(NAME, &samples, layout.rows)?;
                 match self.access {
                     Access::Framework => layout.framework_reads(&samples, reads),
@@ -278,14 +289,14 @@ impl Format for Arrow {
                 }
                 Ok(())
             }),
-            File::Foreign { look, samples: held } => {
+            SourceFile::Foreign { look, samples: held } => {
                 within(NAME, &samples, held)?;
                 foreign::reads(self, look, held, &samples, reads)
             }
         }
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         foreign::inspect(look)
     }
 }
@@ -308,7 +319,7 @@ fn write(layout: &Layout<'_>, content: &Content, file: u64, out: &mut Pieces<'_,
         // The buffer's position among all bodies: every byte of a file has its own position in the
         // content.
         let mut base = index * layout.body;
-        for store in layout.fields.iter().flat_map(Field::stores) {
+        for store in layout.fields.iter().flat_map(SchemaField::stores) {
             let len = store.len(rows).unwrap_or_default();
             let padded = len.next_multiple_of(ALIGN);
             out.produce(len, |offset, part| store.fill(content, file, base, offset, part))?;

@@ -8,7 +8,7 @@ use model::shape::{Element, FileShape};
 use model::spec::Column;
 
 use super::NAME;
-use super::flat::{Slot, Writer};
+use super::flat::{FieldValue, FlatWriter};
 use crate::{Content, FormatError, array};
 
 /// Arrow's metadata version V5 (Schema.fbs, MetadataVersion).
@@ -29,16 +29,16 @@ pub(super) const TEXT: u64 = 12;
 
 /// A column.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Field {
+pub(super) struct SchemaField {
     pub(super) name: Cow<'static, str>,
-    holds: Holds,
+    holds: RowContent,
     /// Whether training reads it.
     pub(super) read: bool,
 }
 
 /// The content of a row in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holds {
+enum RowContent {
     One(Element),
     List(Element, u64),
     Text,
@@ -47,7 +47,7 @@ enum Holds {
 
 /// A buffer of a record batch. No value is null, so validity buffers are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Store {
+pub(super) enum BufferContent {
     Empty,
     /// This many bytes of elements per row.
     Values(Element, u64),
@@ -58,40 +58,49 @@ pub(super) enum Store {
     Text,
 }
 
-impl Field {
+impl SchemaField {
     /// The only column of a file if the workload names none.
-    pub(super) fn of_samples(shape: &FileShape<'_>) -> Result<Field, FormatError> {
+    pub(super) fn of_samples(shape: &FileShape<'_>) -> Result<SchemaField, FormatError> {
         let items = shape.dims.iter().fold(1_u64, |items, dim| items.saturating_mul(*dim));
         check_items("data", items)?;
-        Ok(Field { name: Cow::Borrowed("data"), holds: Holds::List(shape.element, items), read: true })
+        Ok(SchemaField {
+            name: Cow::Borrowed("data"),
+            holds: RowContent::List(shape.element, items),
+            read: true,
+        })
     }
 
-    pub(super) fn of_column(column: &Column) -> Result<Field, FormatError> {
+    pub(super) fn of_column(column: &Column) -> Result<SchemaField, FormatError> {
         check_items(&column.name, column.size)?;
         let holds = match (column.dtype.as_str(), column.size) {
-            ("string", _) => Holds::Text,
-            ("binary", size) => Holds::Bytes(size),
+            ("string", _) => RowContent::Text,
+            ("binary", size) => RowContent::Bytes(size),
             (name, size) => match (Element::named(name), size) {
-                (Some(element), 1) => Holds::One(element),
-                (Some(element), size) => Holds::List(element, size),
+                (Some(element), 1) => RowContent::One(element),
+                (Some(element), size) => RowContent::List(element, size),
                 // DLIO's rule for `list` and for unknown names.
-                (None, size) => Holds::List(Element::Float32, size),
+                (None, size) => RowContent::List(Element::Float32, size),
             },
         };
-        Ok(Field { name: Cow::Owned(column.name.clone()), holds, read: column.read })
+        Ok(SchemaField { name: Cow::Owned(column.name.clone()), holds, read: column.read })
     }
 
-    pub(super) fn stores(&self) -> impl Iterator<Item = Store> + use<> {
+    pub(super) fn stores(&self) -> impl Iterator<Item = BufferContent> + use<> {
         let values = |element: Element, items: u64| match element {
-            Element::Bool => Store::Bits(items),
+            Element::Bool => BufferContent::Bits(items),
             // At most 2^31 items of at most eight bytes.
-            element => Store::Values(element, items * element.size()),
+            element => BufferContent::Values(element, items * element.size()),
         };
         let (stores, count) = match self.holds {
-            Holds::One(element) => ([Store::Empty, values(element, 1), Store::Empty], 2),
-            Holds::List(element, items) => ([Store::Empty, Store::Empty, values(element, items)], 3),
-            Holds::Text => ([Store::Empty, Store::Ends, Store::Text], 3),
-            Holds::Bytes(bytes) => ([Store::Empty, Store::Values(Element::Uint8, bytes), Store::Empty], 2),
+            RowContent::One(element) => ([BufferContent::Empty, values(element, 1), BufferContent::Empty], 2),
+            RowContent::List(element, items) => {
+                ([BufferContent::Empty, BufferContent::Empty, values(element, items)], 3)
+            }
+            RowContent::Text => ([BufferContent::Empty, BufferContent::Ends, BufferContent::Text], 3),
+            RowContent::Bytes(bytes) => (
+                [BufferContent::Empty, BufferContent::Values(Element::Uint8, bytes), BufferContent::Empty],
+                2,
+            ),
         };
         stores.into_iter().take(count)
     }
@@ -99,8 +108,8 @@ impl Field {
     /// Field nodes of this many rows: the column's own, and that of the items in its lists.
     fn nodes(&self, rows: u64) -> impl Iterator<Item = u64> + use<> {
         let items = match self.holds {
-            Holds::List(_, items) => Some(rows.saturating_mul(items)),
-            Holds::One(_) | Holds::Text | Holds::Bytes(_) => None,
+            RowContent::List(_, items) => Some(rows.saturating_mul(items)),
+            RowContent::One(_) | RowContent::Text | RowContent::Bytes(_) => None,
         };
         [Some(rows), items].into_iter().flatten()
     }
@@ -119,16 +128,16 @@ fn check_items(name: &str, items: u64) -> Result<(), FormatError> {
     Err(FormatError::Setting { format: NAME, what })
 }
 
-impl Store {
+impl BufferContent {
     /// The bytes of these rows in the buffer; `None` on overflow.
     pub(super) fn range(self, rows: &Range<u64>) -> Option<Range<u64>> {
         let bytes = |size: u64| Some(rows.start.checked_mul(size)?..rows.end.checked_mul(size)?);
         match self {
-            Store::Empty => Some(0..0),
-            Store::Values(_, size) => bytes(size),
-            Store::Bits(items) => bytes(items).map(|bits| bits.start / 8..bits.end.div_ceil(8)),
-            Store::Ends => Some(rows.start.checked_mul(4)?..rows.end.checked_add(1)?.checked_mul(4)?),
-            Store::Text => bytes(TEXT),
+            BufferContent::Empty => Some(0..0),
+            BufferContent::Values(_, size) => bytes(size),
+            BufferContent::Bits(items) => bytes(items).map(|bits| bits.start / 8..bits.end.div_ceil(8)),
+            BufferContent::Ends => Some(rows.start.checked_mul(4)?..rows.end.checked_add(1)?.checked_mul(4)?),
+            BufferContent::Text => bytes(TEXT),
         }
     }
 
@@ -140,11 +149,13 @@ impl Store {
     /// Writes bytes of the buffer from `offset` on; `base` is its position in the file's content.
     pub(super) fn fill(self, content: &Content, file: u64, base: u64, offset: u64, out: &mut [u8]) {
         match self {
-            Store::Empty => {}
-            Store::Values(element, _) => array::fill_samples(element, content, file, base + offset, out),
-            Store::Bits(_) => content.fill(file, base + offset, out),
-            Store::Ends => fill_entries(offset, out, |row| ((row * TEXT) as u32).to_le_bytes()),
-            Store::Text => {
+            BufferContent::Empty => {}
+            BufferContent::Values(element, _) => {
+                array::fill_samples(element, content, file, base + offset, out)
+            }
+            BufferContent::Bits(_) => content.fill(file, base + offset, out),
+            BufferContent::Ends => fill_entries(offset, out, |row| ((row * TEXT) as u32).to_le_bytes()),
+            BufferContent::Text => {
                 content.fill(file, base + offset, out);
                 for (byte, at) in out.iter_mut().zip(offset..) {
                     *byte = match at % TEXT {
@@ -171,29 +182,36 @@ pub(super) fn fill_entries<const N: usize>(offset: u64, out: &mut [u8], entry: i
 }
 
 /// The framed message of a file's schema.
-pub(super) fn schema_message(fields: &[Field]) -> Vec<u8> {
-    let mut out = Writer::new();
-    let slots = [Slot::Short(VERSION), Slot::Byte(SCHEMA), Slot::Offset, Slot::Long(0)];
-    let [_, _, header, _] = out.table(Writer::ROOT, slots);
+pub(super) fn schema_message(fields: &[SchemaField]) -> Vec<u8> {
+    let mut out = FlatWriter::new();
+    let slots =
+        [FieldValue::Short(VERSION), FieldValue::Byte(SCHEMA), FieldValue::Offset, FieldValue::Long(0)];
+    let [_, _, header, _] = out.table(FlatWriter::ROOT, slots);
     write_schema(&mut out, header, fields);
     framed(out)
 }
 
 /// The framed message before a record batch's body of `body` bytes. Its length depends only on the fields.
-pub(super) fn batch_message(fields: &[Field], rows: u64, body: u64) -> Vec<u8> {
-    let mut out = Writer::new();
-    let slots = [Slot::Short(VERSION), Slot::Byte(RECORD_BATCH), Slot::Offset, Slot::Long(body as i64)];
-    let [_, _, header, _] = out.table(Writer::ROOT, slots);
-    let [_, nodes, buffers] = out.table(header, [Slot::Long(rows as i64), Slot::Offset, Slot::Offset]);
+pub(super) fn batch_message(fields: &[SchemaField], rows: u64, body: u64) -> Vec<u8> {
+    let mut out = FlatWriter::new();
+    let slots = [
+        FieldValue::Short(VERSION),
+        FieldValue::Byte(RECORD_BATCH),
+        FieldValue::Offset,
+        FieldValue::Long(body as i64),
+    ];
+    let [_, _, header, _] = out.table(FlatWriter::ROOT, slots);
+    let [_, nodes, buffers] =
+        out.table(header, [FieldValue::Long(rows as i64), FieldValue::Offset, FieldValue::Offset]);
     out.vector(nodes, fields.iter().flat_map(|field| field.nodes(rows)).count() as u32);
     for length in fields.iter().flat_map(|field| field.nodes(rows)) {
         out.long(length);
         // None of them null.
         out.long(0);
     }
-    out.vector(buffers, fields.iter().flat_map(Field::stores).count() as u32);
+    out.vector(buffers, fields.iter().flat_map(SchemaField::stores).count() as u32);
     let mut offset = 0;
-    for store in fields.iter().flat_map(Field::stores) {
+    for store in fields.iter().flat_map(SchemaField::stores) {
         // They fit, because the caller has already added them up.
         let len = store.len(rows).unwrap_or_default();
         out.long(offset);
@@ -204,10 +222,10 @@ pub(super) fn batch_message(fields: &[Field], rows: u64, body: u64) -> Vec<u8> {
 }
 
 /// The file's footer up to its list of `batches` blocks, which comes last.
-pub(super) fn footer_start(fields: &[Field], batches: u32) -> Vec<u8> {
-    let mut out = Writer::new();
-    let slots = [Slot::Short(VERSION), Slot::Offset, Slot::Offset, Slot::Offset];
-    let [_, schema, dictionaries, blocks] = out.table(Writer::ROOT, slots);
+pub(super) fn footer_start(fields: &[SchemaField], batches: u32) -> Vec<u8> {
+    let mut out = FlatWriter::new();
+    let slots = [FieldValue::Short(VERSION), FieldValue::Offset, FieldValue::Offset, FieldValue::Offset];
+    let [_, schema, dictionaries, blocks] = out.table(FlatWriter::ROOT, slots);
     write_schema(&mut out, schema, fields);
     out.vector(dictionaries, 0);
     out.vector(blocks, batches);
@@ -216,7 +234,7 @@ pub(super) fn footer_start(fields: &[Field], batches: u32) -> Vec<u8> {
 
 /// A message with its prefix (marker and length) and padding that aligns the body (Columnar.rst, "Encapsulated
 /// message format").
-fn framed(message: Writer) -> Vec<u8> {
+fn framed(message: FlatWriter) -> Vec<u8> {
     let message = message.into_bytes();
     let len = message.len().next_multiple_of(super::ALIGN as usize);
     let mut bytes = Vec::with_capacity(8 + len);
@@ -227,31 +245,31 @@ fn framed(message: Writer) -> Vec<u8> {
     bytes
 }
 
-fn write_schema(out: &mut Writer, from: usize, fields: &[Field]) {
+fn write_schema(out: &mut FlatWriter, from: usize, fields: &[SchemaField]) {
     // Little-endian.
-    let [_, list] = out.table(from, [Slot::Short(0), Slot::Offset]);
+    let [_, list] = out.table(from, [FieldValue::Short(0), FieldValue::Offset]);
     let first = out.offsets(list, fields.len());
     for (index, field) in fields.iter().enumerate() {
         write_field(out, first + 4 * index, field);
     }
 }
 
-fn write_field(out: &mut Writer, from: usize, field: &Field) {
-    let (name, int) = (field.name.as_ref(), |value: u64| [Slot::Int(value as i32)]);
+fn write_field(out: &mut FlatWriter, from: usize, field: &SchemaField) {
+    let (name, int) = (field.name.as_ref(), |value: u64| [FieldValue::Int(value as i32)]);
     match field.holds {
-        Holds::One(element) => {
+        RowContent::One(element) => {
             write_element(out, from, name, element);
         }
-        Holds::List(element, items) => {
+        RowContent::List(element, items) => {
             let [kind, children] = write_named(out, from, name, FIXED_LIST, 1);
             out.table(kind, int(items));
             write_element(out, children, "item", element);
         }
-        Holds::Text => {
+        RowContent::Text => {
             let [kind, _] = write_named(out, from, name, UTF8, 0);
             out.table(kind, []);
         }
-        Holds::Bytes(bytes) => {
+        RowContent::Bytes(bytes) => {
             let [kind, _] = write_named(out, from, name, FIXED_BINARY, 0);
             out.table(kind, int(bytes));
         }
@@ -259,15 +277,22 @@ fn write_field(out: &mut Writer, from: usize, field: &Field) {
 }
 
 /// A field without its type: the positions of the type and of the first child.
-fn write_named(out: &mut Writer, from: usize, name: &str, kind: u8, children: usize) -> [usize; 2] {
-    let slots = [Slot::Offset, Slot::Byte(0), Slot::Byte(kind), Slot::Offset, Slot::Absent, Slot::Offset];
+fn write_named(out: &mut FlatWriter, from: usize, name: &str, kind: u8, children: usize) -> [usize; 2] {
+    let slots = [
+        FieldValue::Offset,
+        FieldValue::Byte(0),
+        FieldValue::Byte(kind),
+        FieldValue::Offset,
+        FieldValue::Absent,
+        FieldValue::Offset,
+    ];
     let [text, _, _, kind, _, list] = out.table(from, slots);
     out.text(text, name);
     let first = out.offsets(list, children);
     [kind, first]
 }
 
-fn write_element(out: &mut Writer, from: usize, name: &str, element: Element) {
+fn write_element(out: &mut FlatWriter, from: usize, name: &str, element: Element) {
     let kind = match element {
         Element::Bool => BOOL,
         Element::Float16 | Element::Float32 | Element::Float64 => FLOAT,
@@ -280,11 +305,11 @@ fn write_element(out: &mut Writer, from: usize, name: &str, element: Element) {
         }
         // Precision: half, single, double.
         FLOAT => {
-            out.table(place, [Slot::Short(element.size().trailing_zeros() as i16 - 1)]);
+            out.table(place, [FieldValue::Short(element.size().trailing_zeros() as i16 - 1)]);
         }
         _ => {
             let signed = u8::from(element.name().starts_with('i'));
-            out.table(place, [Slot::Int(8 * element.size() as i32), Slot::Byte(signed)]);
+            out.table(place, [FieldValue::Int(8 * element.size() as i32), FieldValue::Byte(signed)]);
         }
     }
 }

@@ -18,11 +18,11 @@ fn columns(words: &[&str]) -> Vec<Column> {
 }
 
 fn with(access: Access, group_rows: u64, words: &[&str]) -> Arrow {
-    let columns = crate::Columns { columns: columns(words), group_rows };
-    Arrow::new(&Options { access, columns, ..Options::default() }).unwrap()
+    let columns = crate::ColumnOptions { columns: columns(words), group_rows };
+    Arrow::new(&FormatOptions { access, columns, ..FormatOptions::default() }).unwrap()
 }
 
-fn inspected(format: &Arrow, bytes: &[u8]) -> Result<Facts, Obstacle> {
+fn inspected(format: &Arrow, bytes: &[u8]) -> Result<FileFacts, Obstacle> {
     fetch(format, bytes, |look| format.inspect(look)).0
 }
 
@@ -175,8 +175,8 @@ fn impossible_shapes_and_settings_are_refused() {
         (1, &["a:uint8:0"], "column 'a' has size 0"),
         (1, &["a:uint8:3000000000"], "lower its size"),
     ] {
-        let columns = crate::Columns { columns: columns(words), group_rows };
-        let error = Arrow::new(&Options { columns, ..Options::default() }).unwrap_err();
+        let columns = crate::ColumnOptions { columns: columns(words), group_rows };
+        let error = Arrow::new(&FormatOptions { columns, ..FormatOptions::default() }).unwrap_err();
         assert!(error.to_string().contains(wanted), "{error}");
     }
 }

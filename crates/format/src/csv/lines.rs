@@ -7,7 +7,7 @@ use std::ops::{ControlFlow, Range};
 use flate2::read::MultiGzDecoder;
 
 use super::NAME;
-use crate::{Damage, Extent, Facts, FormatError, Look, Obstacle, within};
+use crate::{Damage, Extent, FileFacts, FormatError, Look, Obstacle, within};
 
 /// Bytes that are searched at once.
 const PIECE: u64 = 4 << 20;
@@ -64,7 +64,7 @@ pub(super) fn find(
 }
 
 /// What a file contains: the number of its lines, and of the values in the first.
-pub(super) fn inspect(look: &Look<'_>, gzipped: bool) -> Result<Facts, Obstacle> {
+pub(super) fn inspect(look: &Look<'_>, gzipped: bool) -> Result<FileFacts, Obstacle> {
     check_size(look, "give dataset.num_samples_per_file and use it without a catalog")?;
     if look.len == 0 {
         return Err(look.damage(0, "no lines").into());
@@ -73,7 +73,7 @@ pub(super) fn inspect(look: &Look<'_>, gzipped: bool) -> Result<Facts, Obstacle>
         look.at(piece.offset, piece.len)?;
     }
     let lead = look.at(0, look.len.min(PIECE))?;
-    let mut tally = Tally::default();
+    let mut tally = LineCounter::default();
     let mut notes = Vec::new();
     if lead.starts_with(&GZIP) {
         notes.push("gzipped".to_owned());
@@ -86,7 +86,7 @@ pub(super) fn inspect(look: &Look<'_>, gzipped: bool) -> Result<Facts, Obstacle>
         }
     }
     let (lines, values) = tally.finish(look)?;
-    Ok(Facts { samples: Some(lines), dims: vec![values], element: None, notes })
+    Ok(FileFacts { samples: Some(lines), dims: vec![values], element: None, notes })
 }
 
 fn check_size(look: &Look<'_>, advice: &str) -> Result<(), FormatError> {
@@ -159,7 +159,7 @@ impl Splitter {
 
 /// Counts lines, and checks the values of the first.
 #[derive(Default)]
-struct Tally {
+struct LineCounter {
     splitter: Splitter,
     lines: u64,
     values: u64,
@@ -168,7 +168,7 @@ struct Tally {
     first_is_over: bool,
 }
 
-impl Tally {
+impl LineCounter {
     fn feed(&mut self, look: &Look<'_>, bytes: &[u8]) -> Result<(), Damage> {
         if !self.first_is_over {
             self.feed_first(look, bytes)?;
@@ -216,7 +216,7 @@ impl Tally {
     }
 
     fn feed_inflated(&mut self, look: &Look<'_>) -> Result<(), Obstacle> {
-        let mut text = MultiGzDecoder::new(Looked { look, at: 0 });
+        let mut text = MultiGzDecoder::new(PieceStream { look, at: 0 });
         let mut room = vec![0; 1 << 16];
         loop {
             let len = text.read(&mut room).map_err(|error| {
@@ -254,12 +254,12 @@ impl Tally {
 }
 
 /// A file as a stream of the pieces that have been read.
-struct Looked<'l, 'a> {
+struct PieceStream<'l, 'a> {
     look: &'l Look<'a>,
     at: u64,
 }
 
-impl Read for Looked<'_, '_> {
+impl Read for PieceStream<'_, '_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         // To the end of the piece, which was read at once.
         let piece = PIECE - self.at % PIECE;

@@ -13,11 +13,11 @@ use model::spec::Access;
 
 use crate::buffered::{BUFFER, front_to_back};
 use crate::deflate::{self, Deflate};
-use crate::inflate::Frame;
+use crate::inflate::StreamWrapper;
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Options,
-    Size, error, within,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions,
+    Look, Obstacle, SourceFile, error, within,
 };
 
 const NAME: &str = "csv";
@@ -63,7 +63,7 @@ impl Layout {
 }
 
 impl Csv {
-    fn of(options: &Options) -> Csv {
+    fn of(options: &FormatOptions) -> Csv {
         let level = (options.compression == "gzip").then_some(options.compression_level);
         Csv { access: options.access, level }
     }
@@ -103,9 +103,9 @@ impl Format for Csv {
         }
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
         let bytes = self.file_bytes(shape)?;
-        Ok(if self.level.is_some() { Size::AtMost(bytes) } else { Size::Exact(bytes) })
+        Ok(if self.level.is_some() { EncodedSize::AtMost(bytes) } else { EncodedSize::Exact(bytes) })
     }
 
     fn write(
@@ -129,9 +129,14 @@ impl Format for Csv {
         Ok(out.bytes(&(end.bytes as u32).to_le_bytes())?)
     }
 
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
         match (file, self.access, self.level) {
-            (File::Ours(shape), Access::Extent, None) => {
+            (SourceFile::Ours(shape), Access::Extent, None) => {
                 let layout = Layout::of(shape)?;
                 within(NAME, &samples, shape.samples)?;
                 // At most the size of the text, which did not overflow.
@@ -139,21 +144,21 @@ impl Format for Csv {
                 let (offset, end) = (at(samples.start), at(samples.end));
                 reads.push(Extent { offset, len: end - offset });
             }
-            (File::Ours(shape), ..) => {
+            (SourceFile::Ours(shape), ..) => {
                 let len = self.file_bytes(shape)?;
                 within(NAME, &samples, shape.samples)?;
                 self.whole(len, reads);
             }
             // A reader of the whole file need not know where lines end.
-            (File::Foreign { look, samples: held }, Access::Framework, _)
-            | (File::Foreign { look, samples: held }, _, Some(_)) => {
+            (SourceFile::Foreign { look, samples: held }, Access::Framework, _)
+            | (SourceFile::Foreign { look, samples: held }, _, Some(_)) => {
                 within(NAME, &samples, held)?;
                 if look.len == 0 {
                     return Err(look.damage(0, "an empty file").into());
                 }
                 self.whole(look.len, reads);
             }
-            (File::Foreign { look, samples: held }, Access::Extent, None) => {
+            (SourceFile::Foreign { look, samples: held }, Access::Extent, None) => {
                 lines::find(look, held, &samples, reads)?;
             }
         }
@@ -166,13 +171,13 @@ impl Format for Csv {
 
     fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
         match self.decodes() {
-            true => Frame::Gzip.inflate_all(NAME, bytes, out)?,
+            true => StreamWrapper::Gzip.inflate_all(NAME, bytes, out)?,
             false => bytes.clone_into(out),
         }
         Ok(())
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         lines::inspect(look, self.level.is_some())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fixture::{assert_refused, encoded, foreign, inspected, shape};
-use crate::{Seen, conformance};
+use crate::{ReadPieces, conformance};
 use model::shape::Element;
 use proptest::prelude::*;
 
@@ -72,7 +72,7 @@ fn samples_are_lines_in_existing_files() {
         let text = encoded(&EXTENT, &shape);
         for wanted in [0..1, samples - 1..samples, 1..3, 0..samples] {
             let mut known = Vec::new();
-            EXTENT.reads(File::Ours(&shape), wanted.clone(), &mut known).unwrap();
+            EXTENT.reads(SourceFile::Ours(&shape), wanted.clone(), &mut known).unwrap();
             assert_eq!(foreign(&EXTENT, &text, samples, wanted.clone()).unwrap(), known);
             let part = &text[known[0].offset as usize..known[0].end() as usize];
             assert_eq!(part.iter().filter(|byte| **byte == b'\n').count() as u64, wanted.end - wanted.start);
@@ -95,7 +95,7 @@ fn framework_reads_are_sequential() {
     let square = shape(&[600, 600], Element::Uint8, 2);
     let len = FRAMEWORK.file_bytes(&square).unwrap();
     let mut reads = Vec::new();
-    FRAMEWORK.reads(File::Ours(&square), 1..2, &mut reads).unwrap();
+    FRAMEWORK.reads(SourceFile::Ours(&square), 1..2, &mut reads).unwrap();
     assert_eq!((reads[0].len, reads[1].offset, reads.len()), (262_144, 262_144, 10));
     assert_eq!(reads.iter().map(|read| read.len).sum::<u64>(), len);
     let gzipped = vec![0; 10_000];
@@ -155,9 +155,9 @@ fn files_that_are_not_csv_are_refused() {
 
 #[test]
 fn files_too_long_to_search_are_refused_with_advice() {
-    let seen = Seen::default();
+    let seen = ReadPieces::default();
     let look = Look::new(NAME, (64 << 20) + 1, &seen);
-    let file = File::Foreign { look: &look, samples: 2 };
+    let file = SourceFile::Foreign { look: &look, samples: 2 };
     let error = EXTENT.reads(file, 0..1, &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("reader.access to framework"), "{error}");
     assert!(EXTENT.inspect(&look).unwrap_err().to_string().contains("num_samples_per_file"));

@@ -35,7 +35,7 @@ const ROOM: usize = ROUNDS * ROUND_BYTES as usize + 4;
 
 /// A position in a round.
 #[derive(Clone, Copy)]
-struct Slot {
+struct RoundSlot {
     /// Offset of the value in the round's text.
     at: u16,
     /// The smallest value of that width, and the number of such values.
@@ -43,15 +43,15 @@ struct Slot {
     span: u16,
 }
 
-const SLOTS: [Slot; ROUND] = slots();
+const SLOTS: [RoundSlot; ROUND] = slots();
 /// Each uint8 value, followed by a comma.
 const WORDS: [[u8; 4]; ROUND] = words();
 /// Each number with two digits.
 const PAIRS: [[u8; 2]; 100] = pairs();
 
 /// The widths of a round, permuted: multiplication by an odd factor permutes the positions.
-const fn slots() -> [Slot; ROUND] {
-    let mut slots = [Slot { at: 0, least: 0, span: 0 }; ROUND];
+const fn slots() -> [RoundSlot; ROUND] {
+    let mut slots = [RoundSlot { at: 0, least: 0, span: 0 }; ROUND];
     let (mut index, mut at) = (0, 0);
     while index < ROUND {
         let (digits, least, span) = match (index * 167 + 113) % ROUND {
@@ -59,7 +59,7 @@ const fn slots() -> [Slot; ROUND] {
             10..100 => (2, 10, 90),
             _ => (3, 100, 156),
         };
-        slots[index] = Slot { at, least, span };
+        slots[index] = RoundSlot { at, least, span };
         at += digits + 1;
         index += 1;
     }
@@ -94,22 +94,26 @@ const fn pairs() -> [[u8; 2]; 100] {
 
 /// How values of a type are written.
 #[derive(Clone, Copy)]
-enum Law {
+enum ValueFormat {
     /// With different widths: uint8.
     Scattered,
     /// This many numbers from the first on, all with that many digits; `fraction`: after "0.".
     Even { least: u64, span: u64, digits: usize, fraction: bool },
 }
 
-fn law(element: Element) -> Law {
+fn law(element: Element) -> ValueFormat {
     let even = |least: u64, most: u64| {
         let digits = most.checked_ilog10().map_or(1, |log| log as usize + 1);
-        Law::Even { least, span: most - least + 1, digits, fraction: false }
+        ValueFormat::Even { least, span: most - least + 1, digits, fraction: false }
     };
-    let fraction =
-        |digits| Law::Even { least: 0, span: 10_u64.pow(digits), digits: digits as usize, fraction: true };
+    let fraction = |digits| ValueFormat::Even {
+        least: 0,
+        span: 10_u64.pow(digits),
+        digits: digits as usize,
+        fraction: true,
+    };
     match element {
-        Element::Uint8 => Law::Scattered,
+        Element::Uint8 => ValueFormat::Scattered,
         Element::Bool => even(0, 1),
         Element::Int8 => even(10, 99),
         Element::Int16 => even(10_000, 32_767),
@@ -127,11 +131,11 @@ fn law(element: Element) -> Law {
 /// Bytes of the first `values` values, each with its comma or line end.
 pub(super) fn bytes(element: Element, values: u64) -> Option<u64> {
     match law(element) {
-        Law::Scattered => {
+        ValueFormat::Scattered => {
             let (rounds, rest) = (values / ROUND as u64, (values % ROUND as u64) as usize);
             rounds.checked_mul(ROUND_BYTES)?.checked_add(u64::from(SLOTS[rest].at))
         }
-        Law::Even { digits, fraction, .. } => values.checked_mul(width(digits, fraction) as u64),
+        ValueFormat::Even { digits, fraction, .. } => values.checked_mul(width(digits, fraction) as u64),
     }
 }
 
@@ -150,21 +154,21 @@ pub(super) struct Text<'a> {
 }
 
 /// Buffers for generating values: their random bytes, and their text.
-struct Desk {
+struct ValueBuffers {
     draws: [u8; 2 * ROUND * ROUNDS],
     text: [u8; ROOM],
 }
 
-impl Desk {
-    fn new() -> Desk {
-        Desk { draws: [0; 2 * ROUND * ROUNDS], text: [0; ROOM] }
+impl ValueBuffers {
+    fn new() -> ValueBuffers {
+        ValueBuffers { draws: [0; 2 * ROUND * ROUNDS], text: [0; ROOM] }
     }
 }
 
 impl Text<'_> {
     /// Writes the text.
     pub(super) fn write(&self, out: &mut Pieces<'_, '_>) -> io::Result<()> {
-        let (mut desk, at_once) = (Desk::new(), self.at_once());
+        let (mut desk, at_once) = (ValueBuffers::new(), self.at_once());
         let (whole, each) = (self.values / at_once, bytes(self.element, at_once).unwrap_or(0));
         out.repeat(whole, each, |out, number| out.bytes(self.make(number * at_once, &mut desk)))?;
         match self.values.is_multiple_of(at_once) {
@@ -175,7 +179,7 @@ impl Text<'_> {
 
     /// Passes the text to `part` from first to last, always split at the same positions.
     pub(super) fn each(&self, mut part: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-        let mut desk = Desk::new();
+        let mut desk = ValueBuffers::new();
         let mut first = 0;
         while first < self.values {
             part(self.make(first, &mut desk))?;
@@ -186,18 +190,22 @@ impl Text<'_> {
 
     /// Number of values that are generated at once. Their text always has the same length.
     fn at_once(&self) -> u64 {
-        if matches!(law(self.element), Law::Scattered) { (ROUND * ROUNDS) as u64 } else { BATCH as u64 }
+        if matches!(law(self.element), ValueFormat::Scattered) {
+            (ROUND * ROUNDS) as u64
+        } else {
+            BATCH as u64
+        }
     }
 
     /// The text of the values from `first` on, as many as are generated at once.
-    fn make<'d>(&self, first: u64, desk: &'d mut Desk) -> &'d [u8] {
-        let Desk { draws, text } = desk;
+    fn make<'d>(&self, first: u64, desk: &'d mut ValueBuffers) -> &'d [u8] {
+        let ValueBuffers { draws, text } = desk;
         match law(self.element) {
-            Law::Scattered => {
+            ValueFormat::Scattered => {
                 self.content.fill(self.file, 2 * first, draws);
                 scattered(draws, text);
             }
-            Law::Even { least, span, digits, fraction } => {
+            ValueFormat::Even { least, span, digits, fraction } => {
                 let draws = &mut draws[..8 * BATCH];
                 self.content.fill(self.file, 8 * first, draws);
                 even(draws, least, span, digits, fraction, text);

@@ -2,8 +2,8 @@
 //! are compressed twice, because the addresses of chunks precede the chunks. Memory is the scratch, two small
 //! buffers and eight bytes per chunk.
 
-use super::grid::{Axes, Grid, Runs};
-use super::plan::Plan;
+use super::grid::{Axes, ChunkGrid, ChunkRuns};
+use super::plan::Layout;
 use super::write;
 use crate::pieces::Pieces;
 use crate::{Content, array};
@@ -17,7 +17,7 @@ const STEP: usize = 16 * 1024;
 
 /// The content of one dataset.
 #[derive(Clone, Copy)]
-struct Source<'a> {
+struct DatasetContent<'a> {
     content: &'a Content,
     element: Element,
     file: u64,
@@ -25,13 +25,13 @@ struct Source<'a> {
     start: u64,
 }
 
-impl Source<'_> {
+impl DatasetContent<'_> {
     fn fill(&self, offset: u64, out: &mut [u8]) {
         array::fill_samples(self.element, self.content, self.file, self.start + offset, out);
     }
 
     /// Bytes of a chunk: samples where it overlaps the dataset, zeros elsewhere.
-    fn fill_chunk(&self, runs: &Runs, offset: u64, out: &mut [u8]) {
+    fn fill_chunk(&self, runs: &ChunkRuns, offset: u64, out: &mut [u8]) {
         let (mut number, mut skip) = (offset / runs.stride, offset % runs.stride);
         let mut rest = out;
         while !rest.is_empty() {
@@ -50,7 +50,7 @@ fn clip(len: usize, most: u64) -> usize {
 }
 
 pub(super) fn file(
-    plan: &Plan,
+    plan: &Layout,
     gzip: Option<u32>,
     shape: &FileShape<'_>,
     content: &Content,
@@ -59,8 +59,8 @@ pub(super) fn file(
 ) -> io::Result<()> {
     let grid = &plan.grid;
     let logical = grid.dims.iter().product::<u64>() * grid.element;
-    let source = |set| Source { content, element: shape.element, file, start: set * logical };
-    let mut deflate = gzip.map(Deflate::new);
+    let source = |set| DatasetContent { content, element: shape.element, file, start: set * logical };
+    let mut deflate = gzip.map(ChunkCompressor::new);
     let sizes = match &mut deflate {
         Some(deflate) => Some(sizes(plan, deflate, source)?),
         None => None,
@@ -88,12 +88,16 @@ pub(super) fn file(
     out.produce(plan.label_bytes, |offset, part| array::fill_labels(content, file, offset, part))
 }
 
-fn each_chunk(grid: &Grid, each: impl FnMut(&Axes) -> io::Result<()>) -> io::Result<()> {
+fn each_chunk(grid: &ChunkGrid, each: impl FnMut(&Axes) -> io::Result<()>) -> io::Result<()> {
     grid.each_chunk(&(0..grid.dims[0]), each)
 }
 
 /// The compressed bytes of every chunk, dataset after dataset.
-fn sizes<'a>(plan: &Plan, deflate: &mut Deflate, source: impl Fn(u64) -> Source<'a>) -> io::Result<Vec<u64>> {
+fn sizes<'a>(
+    plan: &Layout,
+    deflate: &mut ChunkCompressor,
+    source: impl Fn(u64) -> DatasetContent<'a>,
+) -> io::Result<Vec<u64>> {
     let (grid, mut sizes) = (&plan.grid, Vec::new());
     for set in 0..plan.sets {
         let source = source(set);
@@ -113,7 +117,7 @@ fn sizes<'a>(plan: &Plan, deflate: &mut Deflate, source: impl Fn(u64) -> Source<
 
 fn metadata(
     out: &mut Pieces<'_, '_>,
-    plan: &Plan,
+    plan: &Layout,
     shape: &FileShape<'_>,
     level: Option<u32>,
     sizes: Option<&[u64]>,
@@ -146,17 +150,17 @@ pub(super) fn most_deflated(chunk_bytes: u64) -> Option<u64> {
 }
 
 /// A compressor that is reused for all chunks.
-struct Deflate {
+struct ChunkCompressor {
     compress: Compress,
     input: Vec<u8>,
     output: Vec<u8>,
 }
 
-impl Deflate {
-    fn new(level: u32) -> Deflate {
+impl ChunkCompressor {
+    fn new(level: u32) -> ChunkCompressor {
         // HDF5's deflate is a stream with zlib's header.
         let compress = Compress::new(Compression::new(level), true);
-        Deflate { compress, input: vec![0; STEP], output: vec![0; STEP] }
+        ChunkCompressor { compress, input: vec![0; STEP], output: vec![0; STEP] }
     }
 
     /// Compresses the `len` bytes that `produce(offset, out)` generates.

@@ -49,9 +49,9 @@ impl Deref for Axes {
 
 /// A dataset divided into chunks of one shape. Every extent of `dims` and `chunk` is at least 1, all three have
 /// the same rank (at least 1), and a chunk and the dataset have fewer bytes than the longest file, so that sums
-/// of two positions do not overflow. The constructor's caller checks this ([`Grid::is_sound`]).
+/// of two positions do not overflow. The constructor's caller checks this ([`ChunkGrid::is_sound`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grid {
+pub(super) struct ChunkGrid {
     /// Samples first.
     pub dims: Axes,
     /// The maximum of `dims`; the largest number means unlimited.
@@ -63,7 +63,7 @@ pub(super) struct Grid {
 
 /// Bytes of a chunk that are also adjacent in the dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct ChunkRun {
     /// Offset in the chunk.
     pub chunk_offset: u64,
     /// Offset in the contiguous dataset.
@@ -71,7 +71,7 @@ pub(super) struct Run {
     pub len: u64,
 }
 
-impl Grid {
+impl ChunkGrid {
     pub(super) fn is_sound(&self) -> bool {
         let rank = self.dims.len();
         let alike = rank > 0 && self.most.len() == rank && self.chunk.len() == rank;
@@ -148,7 +148,7 @@ impl Grid {
 
     /// The bytes of a chunk that belong to these samples, in runs that are contiguous both in the chunk and
     /// in the dataset.
-    pub(super) fn each_run(&self, at: &Axes, samples: &Range<u64>, mut each: impl FnMut(Run)) {
+    pub(super) fn each_run(&self, at: &Axes, samples: &Range<u64>, mut each: impl FnMut(ChunkRun)) {
         let runs = self.runs(at);
         let origin = at[0] * self.chunk[0];
         let wanted = samples.start.max(origin)..samples.end.min(origin + self.chunk[0]).min(self.dims[0]);
@@ -159,7 +159,7 @@ impl Grid {
             let skip = wanted.start.saturating_sub(origin) * row_bytes;
             let len = wanted.end.saturating_sub(wanted.start) * row_bytes;
             let (chunk_offset, set_offset) = (skip, first.set_offset + skip);
-            each(Run { chunk_offset, set_offset, len });
+            each(ChunkRun { chunk_offset, set_offset, len });
             return;
         }
         for row in wanted {
@@ -172,20 +172,20 @@ impl Grid {
     }
 
     /// The runs of a chunk, computed one by one.
-    pub(super) fn runs(&self, at: &Axes) -> Runs {
+    pub(super) fn runs(&self, at: &Axes) -> ChunkRuns {
         let full = |axis: &usize| self.chunk[*axis] != self.dims[*axis];
         let axis = (1..self.dims.len()).rev().find(full).unwrap_or(0);
         let below = self.dims[axis + 1..].iter().product::<u64>() * self.element;
         let origin = at[axis] * self.chunk[axis];
         let held = self.chunk[axis].min(self.dims[axis].saturating_sub(origin));
-        Runs { grid: *self, at: *at, axis, below, len: held * below, stride: self.chunk[axis] * below }
+        ChunkRuns { grid: *self, at: *at, axis, below, len: held * below, stride: self.chunk[axis] * below }
     }
 }
 
 /// The runs of one chunk, numbered in the order of their positions, including those outside the dataset.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Runs {
-    grid: Grid,
+pub(super) struct ChunkRuns {
+    grid: ChunkGrid,
     at: Axes,
     /// The axis of a run: along all later axes, chunks are as wide as the dataset.
     axis: usize,
@@ -197,14 +197,14 @@ pub(super) struct Runs {
     pub stride: u64,
 }
 
-impl Runs {
+impl ChunkRuns {
     /// Runs of one sample.
     fn per_row(&self) -> u64 {
         self.grid.chunk[..self.axis].iter().skip(1).product()
     }
 
     /// A run, or one of length 0 if it is outside the dataset.
-    pub(super) fn run(&self, number: u64) -> Run {
+    pub(super) fn run(&self, number: u64) -> ChunkRun {
         let (grid, mut rest) = (&self.grid, number);
         let mut inside = true;
         let mut set_offset = self.at[self.axis] * grid.chunk[self.axis] * self.below;
@@ -216,7 +216,7 @@ impl Runs {
             set_offset = set_offset.wrapping_add(place.wrapping_mul(step));
             step = step.wrapping_mul(grid.dims[axis]);
         }
-        Run { chunk_offset: number * self.stride, set_offset, len: if inside { self.len } else { 0 } }
+        ChunkRun { chunk_offset: number * self.stride, set_offset, len: if inside { self.len } else { 0 } }
     }
 }
 

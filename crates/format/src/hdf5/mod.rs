@@ -15,15 +15,15 @@ mod read;
 mod visit;
 mod write;
 
-use crate::inflate::Frame;
+use crate::inflate::StreamWrapper;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Options,
-    Pieces, Size, error, within,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions,
+    Look, Obstacle, Pieces, SourceFile, error, within,
 };
 use model::order::Unit;
 use model::shape::FileShape;
 use model::spec::Access;
-use plan::Plan;
+use plan::Layout;
 use std::ops::Range;
 
 const NAME: &str = "hdf5";
@@ -36,18 +36,18 @@ pub(crate) const KIND: FormatKind = FormatKind {
     compressions: &["gzip"],
     existing: "old and new layouts, all chunk indexes; filters are reported",
     other_suffixes: &[".h5"],
-    build: |options| Ok(Box::new(Hdf5 { access: options.access, settings: Settings::of(options)? })),
+    build: |options| Ok(Box::new(Hdf5 { access: options.access, settings: LayoutOptions::of(options)? })),
 };
 
 #[derive(Debug)]
 pub(crate) struct Hdf5 {
     access: Access,
-    settings: Settings,
+    settings: LayoutOptions,
 }
 
 /// The options that determine a file.
 #[derive(Debug)]
-struct Settings {
+struct LayoutOptions {
     /// Datasets that a sample is split into, at least 1.
     sets: u64,
     chunk_dims: Vec<u64>,
@@ -56,8 +56,8 @@ struct Settings {
     gzip: Option<u32>,
 }
 
-impl Settings {
-    fn of(options: &Options) -> Result<Settings, FormatError> {
+impl LayoutOptions {
+    fn of(options: &FormatOptions) -> Result<LayoutOptions, FormatError> {
         let refused = |what: String| Err(FormatError::Setting { format: NAME, what });
         let (hdf5, level) = (&options.hdf5, options.compression_level);
         let sets = hdf5.datasets_per_sample.max(1);
@@ -78,7 +78,7 @@ impl Settings {
             return refused(format!("dataset.compression_level {level} is not one of gzip's; choose 0 to 9"));
         }
         let (chunk_dims, max_shape) = (hdf5.chunk_dims.clone(), hdf5.max_shape.clone());
-        Ok(Settings { sets, chunk_dims, max_shape, gzip })
+        Ok(LayoutOptions { sets, chunk_dims, max_shape, gzip })
     }
 
     /// As in h5py, any of these makes a dataset chunked.
@@ -88,16 +88,16 @@ impl Settings {
 }
 
 impl Hdf5 {
-    fn planned(&self, shape: &FileShape<'_>) -> Result<(Plan, Size), FormatError> {
-        let plan = Plan::of(&self.settings, shape)?;
+    fn planned(&self, shape: &FileShape<'_>) -> Result<(Layout, EncodedSize), FormatError> {
+        let plan = Layout::of(&self.settings, shape)?;
         if !plan.filtered {
-            return Ok((plan, Size::Exact(plan.end)));
+            return Ok((plan, EncodedSize::Exact(plan.end)));
         }
         let most = encode::most_deflated(plan.grid.chunk_bytes())
             .and_then(|chunk| chunk.checked_mul(plan.grid.chunks()?))
             .and_then(|set| set.checked_mul(plan.sets))
             .and_then(|all| all.checked_add(plan.data + plan.label_bytes));
-        Ok((plan, Size::AtMost(error::whole(NAME, shape, most)?)))
+        Ok((plan, EncodedSize::AtMost(error::whole(NAME, shape, most)?)))
     }
 }
 
@@ -110,7 +110,7 @@ impl Format for Hdf5 {
         Unit::Sample
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
         self.planned(shape).map(|(_, size)| size)
     }
 
@@ -126,15 +126,20 @@ impl Format for Hdf5 {
     }
 
     /// For a compressed file that is known only by its shape this is an estimate without compression.
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
         match file {
-            File::Ours(shape) => {
+            SourceFile::Ours(shape) => {
                 let (plan, _) = self.planned(shape)?;
                 within(NAME, &samples, shape.samples)?;
                 visit::ours(&plan, self.access, &samples, reads);
                 Ok(())
             }
-            File::Foreign { look, .. } => visit::foreign(look, self.access, &samples, reads),
+            SourceFile::Foreign { look, .. } => visit::foreign(look, self.access, &samples, reads),
         }
     }
 
@@ -145,13 +150,13 @@ impl Format for Hdf5 {
 
     fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
         match self.decodes() {
-            true => Frame::Zlib.inflate_all(NAME, bytes, out)?,
+            true => StreamWrapper::Zlib.inflate_all(NAME, bytes, out)?,
             false => bytes.clone_into(out),
         }
         Ok(())
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         read::facts(look)
     }
 }

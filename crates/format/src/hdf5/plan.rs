@@ -2,8 +2,8 @@
 //! each dataset its header and, if it is chunked, its index; then the data of all datasets, with the labels last.
 //! h5py with `libver="latest"` has the same layout, to the byte if there is one contiguous dataset.
 
-use super::grid::{Axes, Grid, MOST_RANK};
-use super::{NAME, Settings, write};
+use super::grid::{Axes, ChunkGrid, MOST_RANK};
+use super::{LayoutOptions, NAME, write};
 use crate::{Extent, FormatError, array, error};
 use model::shape::FileShape;
 
@@ -26,9 +26,9 @@ const USUAL_CHUNK_BYTES: u64 = 1 << 20;
 
 /// The layout of one file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
+pub(super) struct Layout {
     /// A dataset; contiguous ones are one chunk.
-    pub grid: Grid,
+    pub grid: ChunkGrid,
     pub chunked: bool,
     pub filtered: bool,
     pub sets: u64,
@@ -37,7 +37,7 @@ pub(super) struct Plan {
     /// Bytes of a dataset's header.
     pub header: u64,
     /// The index of a dataset's chunks.
-    pub index: Index,
+    pub index: FixedArraySize,
     /// Where data starts.
     pub data: u64,
     /// Bytes of a dataset's data, if they are not compressed.
@@ -49,7 +49,7 @@ pub(super) struct Plan {
 
 /// The sizes of a fixed array.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Index {
+pub(super) struct FixedArraySize {
     /// Elements: one per possible chunk.
     pub places: u64,
     /// Bytes of an element.
@@ -58,14 +58,14 @@ pub(super) struct Index {
     pub bytes: u64,
 }
 
-impl Index {
-    const NONE: Index = Index { places: 0, element: 0, bytes: 0 };
+impl FixedArraySize {
+    const NONE: FixedArraySize = FixedArraySize { places: 0, element: 0, bytes: 0 };
 
     /// `None` on overflow.
-    fn of(grid: &Grid, filtered: bool) -> Option<Index> {
+    fn of(grid: &ChunkGrid, filtered: bool) -> Option<FixedArraySize> {
         let places = grid.most_counts().product()?;
         let element = if filtered { 8 + chunk_size_bytes(grid.chunk_bytes()) + 4 } else { 8 };
-        let mut index = Index { places, element, bytes: 0 };
+        let mut index = FixedArraySize { places, element, bytes: 0 };
         let sums = if index.is_paged() { index.pages().checked_mul(CHECKSUM)? } else { 0 };
         let elements = places.checked_mul(element)?.checked_add(sums)?;
         index.bytes = elements.checked_add(INDEX_HEADER + index.first_block() - index.unpaged_bytes())?;
@@ -112,14 +112,18 @@ pub(super) fn chunk_size_bytes(chunk_bytes: u64) -> u64 {
     (1 + u64::from((chunk_bytes.ilog2() + 8) / 8)).min(8)
 }
 
-impl Plan {
-    pub(super) fn of(settings: &Settings, shape: &FileShape<'_>) -> Result<Plan, FormatError> {
+impl Layout {
+    pub(super) fn of(settings: &LayoutOptions, shape: &FileShape<'_>) -> Result<Layout, FormatError> {
         error::payload(NAME, shape)?;
         let grid = grid(settings, shape)?;
         let fits = |bytes| error::whole(NAME, shape, bytes);
         let chunked = settings.is_chunked();
         let filtered = settings.gzip.is_some();
-        let index = if chunked { fits_index(shape, Index::of(&grid, filtered))? } else { Index::NONE };
+        let index = if chunked {
+            fits_index(shape, FixedArraySize::of(&grid, filtered))?
+        } else {
+            FixedArraySize::NONE
+        };
         let chunks = fits(grid.chunks())?;
         let set_bytes = fits(chunks.checked_mul(grid.chunk_bytes()))?;
         let root = write::root_bytes(settings.sets);
@@ -131,7 +135,7 @@ impl Plan {
         let all = fits(set_bytes.checked_mul(settings.sets))?;
         let end = fits(all.checked_add(data).and_then(|end| end.checked_add(label_bytes)))?;
         let sets = settings.sets;
-        Ok(Plan { grid, chunked, filtered, sets, root, header, index, data, set_bytes, label_bytes, end })
+        Ok(Layout { grid, chunked, filtered, sets, root, header, index, data, set_bytes, label_bytes, end })
     }
 
     /// Where a dataset's header starts. The labels' header follows those of all sample datasets.
@@ -149,13 +153,13 @@ impl Plan {
     }
 }
 
-fn fits_index(shape: &FileShape<'_>, index: Option<Index>) -> Result<Index, FormatError> {
+fn fits_index(shape: &FileShape<'_>, index: Option<FixedArraySize>) -> Result<FixedArraySize, FormatError> {
     let bytes = error::whole(NAME, shape, index.map(|index| index.bytes))?;
-    Ok(Index { bytes, ..index.unwrap_or(Index::NONE) })
+    Ok(FixedArraySize { bytes, ..index.unwrap_or(FixedArraySize::NONE) })
 }
 
 /// The dataset for a part of each sample.
-fn grid(settings: &Settings, shape: &FileShape<'_>) -> Result<Grid, FormatError> {
+fn grid(settings: &LayoutOptions, shape: &FileShape<'_>) -> Result<ChunkGrid, FormatError> {
     let (rank, sets) = (shape.dims.len() + 1, settings.sets);
     let too_many =
         || FormatError::TooManyDimensions { format: NAME, dims: shape.dims.len(), most: MOST_RANK - 1 };
@@ -176,14 +180,14 @@ fn grid(settings: &Settings, shape: &FileShape<'_>) -> Result<Grid, FormatError>
         true => chunk(settings, &dims, &most, shape.element.size())?,
         false => dims,
     };
-    let grid = Grid { dims, most, chunk, element: shape.element.size() };
+    let grid = ChunkGrid { dims, most, chunk, element: shape.element.size() };
     match grid.is_sound() && grid.dims.len() == rank {
         true => Ok(grid),
         false => Err(error::too_large(NAME, shape, i64::MAX as u64)),
     }
 }
 
-fn most(settings: &Settings, dims: &Axes) -> Result<Axes, FormatError> {
+fn most(settings: &LayoutOptions, dims: &Axes) -> Result<Axes, FormatError> {
     if settings.max_shape.is_empty() {
         return Ok(*dims);
     }
@@ -202,7 +206,7 @@ fn most(settings: &Settings, dims: &Axes) -> Result<Axes, FormatError> {
 
 /// The requested chunk, never longer than the dataset's maximum; or one sample, its longest side halved until it
 /// is small enough.
-fn chunk(settings: &Settings, dims: &Axes, most: &Axes, element: u64) -> Result<Axes, FormatError> {
+fn chunk(settings: &LayoutOptions, dims: &Axes, most: &Axes, element: u64) -> Result<Axes, FormatError> {
     let asked = &settings.chunk_dims;
     let mut chunk = *dims;
     chunk.set(0, 1);

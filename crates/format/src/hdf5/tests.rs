@@ -17,7 +17,7 @@ struct Asked {
 }
 
 fn build(asked: &Asked, access: Access) -> Result<Box<dyn Format>, FormatError> {
-    let mut options = Options { access, ..Options::default() };
+    let mut options = FormatOptions { access, ..FormatOptions::default() };
     options.hdf5.chunk_dims.clone_from(&asked.chunk);
     options.hdf5.max_shape.clone_from(&asked.max);
     options.hdf5.datasets_per_sample = asked.sets;
@@ -44,7 +44,7 @@ fn ours(
     samples: Range<u64>,
 ) -> Result<Vec<Extent>, Obstacle> {
     let mut reads = Vec::new();
-    build(asked, access)?.reads(File::Ours(shape), samples, &mut reads)?;
+    build(asked, access)?.reads(SourceFile::Ours(shape), samples, &mut reads)?;
     Ok(reads)
 }
 
@@ -58,7 +58,7 @@ fn foreign(
     Ok((metadata, reads?))
 }
 
-fn facts(bytes: &[u8]) -> Result<Facts, Obstacle> {
+fn facts(bytes: &[u8]) -> Result<FileFacts, Obstacle> {
     fixture::inspected(&*format(Access::Extent), bytes)
 }
 
@@ -70,8 +70,8 @@ fn gathered(bytes: &[u8], reads: &[Extent]) -> Vec<u8> {
 #[test]
 fn a_file_is_as_long_as_dlios() {
     let size = |dims: &[u64], samples| format(Access::Framework).size(&shape(dims, Element::Uint8, samples));
-    assert_eq!(size(&[64, 64], 2), Ok(Size::Exact(10_256)));
-    assert_eq!(size(&[512, 512], 8), Ok(Size::Exact(2048 + 8 * 512 * 512 + 64)));
+    assert_eq!(size(&[64, 64], 2), Ok(EncodedSize::Exact(10_256)));
+    assert_eq!(size(&[512, 512], 8), Ok(EncodedSize::Exact(2048 + 8 * 512 * 512 + 64)));
 }
 
 /// Recorded with strace on generated files, h5py 3.14 with HDF5 1.14.6: opening a file and reading samples from
@@ -171,7 +171,7 @@ fn the_default_chunk_is_a_sample_or_a_mebibyte_of_one() {
 }
 
 /// Reads of a file made by h5py, `libver` as its name says or latest: every element of sample k is k + 1.
-fn check_sample(bytes: &[u8], wanted: &Facts, element: &[u8], unpack: impl Fn(&[u8]) -> Vec<u8>) {
+fn check_sample(bytes: &[u8], wanted: &FileFacts, element: &[u8], unpack: impl Fn(&[u8]) -> Vec<u8>) {
     let found = facts(bytes).unwrap();
     assert_eq!(found, *wanted);
     for sample in 0..found.samples.unwrap() {
@@ -196,9 +196,9 @@ fn element_of(pattern: &[u8], number: u8) -> Vec<u8> {
     [front, &[number]].concat()
 }
 
-fn said(samples: u64, dims: &[u64], element: &str, notes: &[&str]) -> Facts {
+fn said(samples: u64, dims: &[u64], element: &str, notes: &[&str]) -> FileFacts {
     let notes = notes.iter().map(|&note| note.to_owned()).collect();
-    Facts { samples: Some(samples), dims: dims.to_vec(), element: Some(element.to_owned()), notes }
+    FileFacts { samples: Some(samples), dims: dims.to_vec(), element: Some(element.to_owned()), notes }
 }
 
 fn inflated(bytes: &[u8]) -> Vec<u8> {
@@ -347,13 +347,13 @@ fn cases() -> impl Strategy<Value = (Asked, Vec<u64>, u64)> {
 
 /// A sample's bytes, from the whole chunks or the contiguous pieces that were read, for all datasets.
 fn assembled(bytes: &[u8], asked: &Asked, shape: &FileShape<'_>, sample: u64) -> Vec<u8> {
-    let settings = Settings {
+    let settings = LayoutOptions {
         sets: asked.sets.max(1),
         chunk_dims: asked.chunk.clone(),
         max_shape: asked.max.clone(),
         gzip: asked.gzip,
     };
-    let plan = Plan::of(&settings, shape).unwrap();
+    let plan = Layout::of(&settings, shape).unwrap();
     let (metadata, reads) = foreign(Access::Framework, bytes, sample..sample + 1).unwrap();
     assert!(!metadata.is_empty());
     let part = (shape.sample_bytes() / plan.sets) as usize;

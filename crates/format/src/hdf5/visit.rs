@@ -3,9 +3,9 @@
 //! `read` finds.
 
 use super::NAME;
-use super::grid::{Axes, Grid};
-use super::plan::{INDEX_HEADER, Plan, SUPERBLOCK};
-use super::read::{self, Storage};
+use super::grid::{Axes, ChunkGrid};
+use super::plan::{INDEX_HEADER, Layout, SUPERBLOCK};
+use super::read::{self, DatasetStorage};
 use crate::{Extent, Look, Obstacle, within};
 use model::spec::Access;
 use std::convert::Infallible;
@@ -24,8 +24,8 @@ const CHUNK_CACHE: u64 = 1 << 20;
 const MOST_READS: usize = 1 << 22;
 
 /// The reads of a visit to a generated file.
-pub(super) fn ours(plan: &Plan, access: Access, samples: &Range<u64>, reads: &mut Vec<Extent>) {
-    let mut visit = Visit { access, samples, first: reads.len(), reads };
+pub(super) fn ours(plan: &Layout, access: Access, samples: &Range<u64>, reads: &mut Vec<Extent>) {
+    let mut visit = VisitReads { access, samples, first: reads.len(), reads };
     if visit.is_framework() {
         visit.push(0, SIGNATURE);
         visit.push(0, SUPERBLOCK);
@@ -42,7 +42,7 @@ pub(super) fn ours(plan: &Plan, access: Access, samples: &Range<u64>, reads: &mu
     }
 }
 
-fn our_chunks(plan: &Plan, set: u64, visit: &mut Visit<'_>) {
+fn our_chunks(plan: &Layout, set: u64, visit: &mut VisitReads<'_>) {
     let (grid, index) = (&plan.grid, &plan.index);
     let block = plan.index_at(set) + INDEX_HEADER;
     if visit.is_framework() {
@@ -79,7 +79,7 @@ pub(super) fn foreign(
     reads: &mut Vec<Extent>,
 ) -> Result<(), Obstacle> {
     let first = reads.len();
-    let result = foreign_sets(look, Visit { access, samples, first, reads });
+    let result = foreign_sets(look, VisitReads { access, samples, first, reads });
     if result.is_err() {
         // The caller will call again.
         reads.truncate(first);
@@ -87,13 +87,13 @@ pub(super) fn foreign(
     result
 }
 
-fn foreign_sets(look: &Look<'_>, mut visit: Visit<'_>) -> Result<(), Obstacle> {
+fn foreign_sets(look: &Look<'_>, mut visit: VisitReads<'_>) -> Result<(), Obstacle> {
     let file = read::open(look)?;
     within(NAME, visit.samples, file.samples)?;
     for set in &file.sets {
         match &set.storage {
-            Storage::Contiguous(data) => visit.contiguous(data.offset, data.len, set.dims[0]),
-            Storage::Chunked { grid, index } => {
+            DatasetStorage::Contiguous(data) => visit.contiguous(data.offset, data.len, set.dims[0]),
+            DatasetStorage::Chunked { grid, index } => {
                 let touched = grid.touched(visit.samples);
                 if touched.is_none_or(|touched| touched > look.len) {
                     let what = format!("its dataset {} has more chunks than the file has bytes", set.name);
@@ -120,7 +120,7 @@ fn foreign_sets(look: &Look<'_>, mut visit: Visit<'_>) -> Result<(), Obstacle> {
 }
 
 /// A visit whose reads are being collected.
-struct Visit<'a> {
+struct VisitReads<'a> {
     access: Access,
     samples: &'a Range<u64>,
     /// Earlier reads belong to the caller.
@@ -128,7 +128,7 @@ struct Visit<'a> {
     reads: &'a mut Vec<Extent>,
 }
 
-impl Visit<'_> {
+impl VisitReads<'_> {
     fn is_framework(&self) -> bool {
         self.access == Access::Framework
     }
@@ -164,7 +164,7 @@ impl Visit<'_> {
         self.push_data(start + skip, wanted.max(sieved));
     }
 
-    fn chunk(&mut self, grid: &Grid, at: &Axes, filtered: bool, chunk: Extent) {
+    fn chunk(&mut self, grid: &ChunkGrid, at: &Axes, filtered: bool, chunk: Extent) {
         if !self.is_framework() || filtered || chunk.len <= CHUNK_CACHE {
             return self.push_data(chunk.offset, chunk.len);
         }

@@ -3,8 +3,8 @@
 //! the layout, `encode` writes the chunks.
 
 use super::checksum::lookup3;
-use super::grid::{Axes, Grid, step};
-use super::plan::{self, CHECKSUM, INDEX_PREFIX, PAGE_BITS, Plan, SUPERBLOCK};
+use super::grid::{Axes, ChunkGrid, step};
+use super::plan::{self, CHECKSUM, INDEX_PREFIX, Layout, PAGE_BITS, SUPERBLOCK};
 use model::shape::Element;
 
 /// An undefined address or offset.
@@ -59,7 +59,7 @@ pub(super) fn root_bytes(sets: u64) -> u64 {
 }
 
 /// Bytes of the header of a dataset of samples.
-pub(super) fn header_bytes(grid: &Grid, chunked: bool, filtered: bool, element: Element) -> u64 {
+pub(super) fn header_bytes(grid: &ChunkGrid, chunked: bool, filtered: bool, element: Element) -> u64 {
     let rank = grid.dims.len() as u64;
     let layout = if chunked { 5 + (rank + 1) * dim_bytes(grid) + 2 + 8 } else { 18 };
     let filters = if filtered { MESSAGE + 12 } else { 0 };
@@ -78,7 +78,7 @@ pub(super) fn labels_header_bytes() -> u64 {
 }
 
 /// Bytes per extent of a chunk; the size of an element is one of the extents.
-fn dim_bytes(grid: &Grid) -> u64 {
+fn dim_bytes(grid: &ChunkGrid) -> u64 {
     let longest = grid.chunk.iter().copied().max().unwrap_or(1).max(grid.element);
     u64::from(longest.ilog2() / 8) + 1
 }
@@ -92,7 +92,7 @@ pub(super) fn superblock(end: u64) -> Vec<u8> {
     sealed(out)
 }
 
-pub(super) fn root(plan: &Plan) -> Vec<u8> {
+pub(super) fn root(plan: &Layout) -> Vec<u8> {
     let mut messages = Vec::new();
     let mut info = vec![0, 0];
     info.extend([0xFF; 16]);
@@ -123,7 +123,7 @@ fn link(messages: &mut Vec<u8>, name: &str, address: u64) {
 }
 
 /// The header of a dataset of samples.
-pub(super) fn header(plan: &Plan, set: u64, element: Element, level: Option<u32>) -> Vec<u8> {
+pub(super) fn header(plan: &Layout, set: u64, element: Element, level: Option<u32>) -> Vec<u8> {
     let mut messages = Vec::new();
     let grid = &plan.grid;
     message(&mut messages, DATASPACE, 0, &dataspace(&grid.dims, &grid.most));
@@ -217,7 +217,7 @@ fn contiguous(address: u64, bytes: u64) -> Vec<u8> {
     body
 }
 
-fn chunked(grid: &Grid, index: u64) -> Vec<u8> {
+fn chunked(grid: &ChunkGrid, index: u64) -> Vec<u8> {
     let dim_bytes = dim_bytes(grid);
     let mut body = vec![4, 2, 0, grid.chunk.len() as u8 + 1, dim_bytes as u8];
     for extent in grid.chunk.iter().chain([&grid.element]) {
@@ -254,7 +254,7 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
 /// data block, and the pages. `sizes` are the chunks' bytes if they are compressed, `first` is the address of the
 /// first.
 pub(super) fn index(
-    plan: &Plan,
+    plan: &Layout,
     set: u64,
     first: u64,
     sizes: Option<&[u64]>,
@@ -298,7 +298,7 @@ struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    fn new(plan: &Plan, first: u64, sizes: Option<&'a [u64]>) -> Elements<'a> {
+    fn new(plan: &Layout, first: u64, sizes: Option<&'a [u64]>) -> Elements<'a> {
         let (grid, chunk_bytes) = (&plan.grid, plan.grid.chunk_bytes());
         Elements {
             // A dataset without axes cannot be constructed.

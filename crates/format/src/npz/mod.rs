@@ -10,15 +10,15 @@ use std::ops::Range;
 use model::shape::FileShape;
 use model::spec::Access;
 
-use crate::array::{self, Header};
+use crate::array::{self, ArrayHeader};
 use crate::deflate::{self, Deflate};
-use crate::inflate::Frame;
+use crate::inflate::StreamWrapper;
 use crate::npy_header::Array;
 use crate::pieces::{self, Pieces};
-use crate::zip::{self, Member};
+use crate::zip::{self, ZipMember};
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Options,
-    Size, error, within,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions,
+    Look, Obstacle, SourceFile, error, within,
 };
 
 const NAME: &str = "npz";
@@ -44,10 +44,10 @@ pub(crate) struct Npz {
 
 /// The layout of a file. The members' checksums are not known yet, and of deflated members only the maximum size.
 struct Layout {
-    x_header: Header,
-    y_header: Header,
-    x: Member,
-    y: Member,
+    x_header: ArrayHeader,
+    y_header: ArrayHeader,
+    x: ZipMember,
+    y: ZipMember,
     /// Offset of the central directory.
     directory: u64,
     directory_bytes: u64,
@@ -57,12 +57,12 @@ struct Layout {
 impl Layout {
     fn of(shape: &FileShape<'_>, level: Option<u32>) -> Result<Layout, FormatError> {
         let payload = error::payload(NAME, shape)?;
-        let x_header = Header::of_samples(NAME, shape)?;
-        let y_header = Header::of_labels(NAME, shape)?;
+        let x_header = ArrayHeader::of_samples(NAME, shape)?;
+        let y_header = ArrayHeader::of_labels(NAME, shape)?;
         let fits = |bytes| error::whole(NAME, shape, bytes);
         let member = |name, offset, bytes| match level {
-            None => Ok(Member::stored(name, offset, bytes)),
-            Some(level) => Ok(Member::deflated(name, offset, bytes, fits(deflate::most(bytes, level))?)),
+            None => Ok(ZipMember::stored(name, offset, bytes)),
+            Some(level) => Ok(ZipMember::deflated(name, offset, bytes, fits(deflate::most(bytes, level))?)),
         };
         let x_bytes = fits(payload.checked_add(x_header.bytes().len() as u64))?;
         let labels = fits(shape.samples.checked_mul(array::LABEL))?;
@@ -81,7 +81,7 @@ impl Layout {
 }
 
 impl Npz {
-    fn of(options: &Options) -> Npz {
+    fn of(options: &FormatOptions) -> Npz {
         let level = (options.compression == "zip").then_some(options.compression_level);
         Npz { access: options.access, level }
     }
@@ -97,7 +97,7 @@ impl Npz {
         match (self.level, self.access) {
             // The real length is known only from the file; this is the maximum that a visit reads.
             (Some(_), _) => reads.push(Extent { offset: 0, len: layout.file_bytes }),
-            (None, Access::Framework) => reads::Place::ours(&layout, shape).replay(Vec::new(), reads),
+            (None, Access::Framework) => reads::ArchiveShape::ours(&layout, shape).replay(Vec::new(), reads),
             (None, Access::Extent) => {
                 let within_x = layout.array(shape).stretch(samples, shape.samples);
                 let offset = layout.x.offset + layout.x.local_bytes() + within_x.offset;
@@ -113,9 +113,9 @@ impl Format for Npz {
         NAME
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
         let bytes = Layout::of(shape, self.level)?.file_bytes;
-        Ok(if self.level.is_some() { Size::AtMost(bytes) } else { Size::Exact(bytes) })
+        Ok(if self.level.is_some() { EncodedSize::AtMost(bytes) } else { EncodedSize::Exact(bytes) })
     }
 
     fn write(
@@ -152,10 +152,15 @@ impl Format for Npz {
         Ok(zip::write_end(out, 2, *directory, *directory_bytes)?)
     }
 
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
         match file {
-            File::Ours(shape) => self.ours(shape, &samples, reads),
-            File::Foreign { look, samples: expected } => {
+            SourceFile::Ours(shape) => self.ours(shape, &samples, reads),
+            SourceFile::Foreign { look, samples: expected } => {
                 reads::foreign(look, self.access, expected, &samples, reads)
             }
         }
@@ -168,19 +173,19 @@ impl Format for Npz {
 
     fn decode(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Obstacle> {
         match self.decodes() {
-            true => Frame::Bare.inflate_all(NAME, bytes, out)?,
+            true => StreamWrapper::Bare.inflate_all(NAME, bytes, out)?,
             false => bytes.clone_into(out),
         }
         Ok(())
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         reads::inspect(look)
     }
 }
 
 /// Computes a member's checksum, unless it is known.
-fn sum_up(member: &mut Member, header: &Header, produce: impl Fn(u64, &mut [u8])) {
+fn sum_up(member: &mut ZipMember, header: &ArrayHeader, produce: impl Fn(u64, &mut [u8])) {
     member.crc.get_or_insert_with(|| {
         let mut crc = crc32fast::Hasher::new();
         crc.update(header.bytes());
@@ -190,8 +195,8 @@ fn sum_up(member: &mut Member, header: &Header, produce: impl Fn(u64, &mut [u8])
 
 fn store_member(
     out: &mut Pieces<'_, '_>,
-    header: &Header,
-    member: &mut Member,
+    header: &ArrayHeader,
+    member: &mut ZipMember,
     produce: impl Fn(u64, &mut [u8]),
 ) -> std::io::Result<()> {
     out.derived(member.local_bytes(), member.bytes, |out| {
@@ -206,8 +211,8 @@ fn store_member(
 fn deflate_member(
     out: &mut Pieces<'_, '_>,
     level: u32,
-    header: &Header,
-    member: &mut Member,
+    header: &ArrayHeader,
+    member: &mut ZipMember,
     produce: impl Fn(u64, &mut [u8]),
 ) -> std::io::Result<()> {
     member.offset = out.position();
@@ -347,13 +352,13 @@ mod tests {
                 let bytes = encoded(&EXTENT, &shape);
                 for wanted in [0..1, samples - 1..samples, 0..samples] {
                     let mut known = Vec::new();
-                    EXTENT.reads(File::Ours(&shape), wanted.clone(), &mut known).unwrap();
+                    EXTENT.reads(SourceFile::Ours(&shape), wanted.clone(), &mut known).unwrap();
                     let (asked, reads) = foreign(&EXTENT, &bytes, samples, wanted.clone()).unwrap();
                     assert_eq!(reads, known);
                     assert!(asked.len() <= 2, "{asked:?}");
                     let (asked, reads) = foreign(&FRAMEWORK, &bytes, samples, wanted).unwrap();
                     let (mut all, mut known) = ([asked, reads].concat(), Vec::new());
-                    FRAMEWORK.reads(File::Ours(&shape), 0..1, &mut known).unwrap();
+                    FRAMEWORK.reads(SourceFile::Ours(&shape), 0..1, &mut known).unwrap();
                     if bytes.len() < 4096 {
                         // The first request shows the end, which is requested again later.
                         all.sort_by_key(|read| (read.offset, read.len));

@@ -9,9 +9,9 @@ use model::spec::Access;
 
 use super::{Layout, NAME};
 use crate::buffered::{BUFFER, Buffered};
-use crate::npy_header::{self, Array, Found};
-use crate::unzip::{self, Ends, Fetch, Stored};
-use crate::{Extent, Facts, Look, Obstacle, within};
+use crate::npy_header::{self, Array, NpyHeader};
+use crate::unzip::{self, ArchiveReader, DirectoryLocation, StoredMember};
+use crate::{Extent, FileFacts, Look, Obstacle, within};
 
 /// Minimum number of bytes that `zipfile` reads of a member (`ZipExtFile.MIN_READ_SIZE`).
 const MEMBER_LEAST: u64 = 4096;
@@ -21,19 +21,19 @@ const ARRAY_MOST: u64 = 1 << 18;
 const MAGIC: u64 = 6;
 
 /// What determines the requests.
-pub(super) struct Place {
+pub(super) struct ArchiveShape {
     file_bytes: u64,
-    ends: Ends,
-    x: Stored,
+    ends: DirectoryLocation,
+    x: StoredMember,
     array: Array,
 }
 
-impl Place {
+impl ArchiveShape {
     /// Of an archive that is not compressed.
-    pub(super) fn ours(layout: &Layout, shape: &FileShape<'_>) -> Place {
+    pub(super) fn ours(layout: &Layout, shape: &FileShape<'_>) -> ArchiveShape {
         let head = layout.x.local_bytes();
         let name = layout.x.name.len() as u64;
-        let x = Stored {
+        let x = StoredMember {
             header: layout.x.offset,
             name,
             extra: head - 30 - name,
@@ -42,16 +42,16 @@ impl Place {
             deflated: false,
         };
         let directory = Extent { offset: layout.directory, len: layout.directory_bytes };
-        let ends = Ends::plain(layout.file_bytes, directory);
-        Place { file_bytes: layout.file_bytes, ends, x, array: layout.array(shape) }
+        let ends = DirectoryLocation::plain(layout.file_bytes, directory);
+        ArchiveShape { file_bytes: layout.file_bytes, ends, x, array: layout.array(shape) }
     }
 
-    fn found(fetch: &mut Fetch<'_, '_>) -> Result<(Place, Found), Obstacle> {
+    fn found(fetch: &mut ArchiveReader<'_, '_>) -> Result<(ArchiveShape, NpyHeader), Obstacle> {
         let look = fetch.look;
         let ends = unzip::ends(fetch)?;
         let x = unzip::member(fetch, &ends, "x.npy", ".npy")?;
         let found = npy_header::read(look, x.data.offset, x.bytes, |count| first(fetch, &x, count))?;
-        Ok((Place { file_bytes: look.len, ends, x, array: found.array.clone() }, found))
+        Ok((ArchiveShape { file_bytes: look.len, ends, x, array: found.array.clone() }, found))
     }
 
     /// Appends NumPy's requests, except those in `known`, which have been made.
@@ -78,10 +78,10 @@ impl Place {
         file.read(30);
         file.read(self.x.name);
         file.read(self.x.extra);
-        self.replay_array(&mut Member::new(&self.x, file));
+        self.replay_array(&mut ZipExtFile::new(&self.x, file));
     }
 
-    fn replay_array(&self, member: &mut Member<'_>) {
+    fn replay_array(&self, member: &mut ZipExtFile<'_>) {
         // The signature is read twice, and the header in parts; all of it is in the member's first bytes.
         member.read(MAGIC);
         member.read(self.array.header - MAGIC);
@@ -97,7 +97,7 @@ impl Place {
 
 /// `zipfile.ZipExtFile`. How far a deflated member is read depends on how its parts inflate; here all inflate
 /// equally.
-struct Member<'a> {
+struct ZipExtFile<'a> {
     file: Buffered<'a>,
     packed: u64,
     bytes: u64,
@@ -109,10 +109,10 @@ struct Member<'a> {
     ahead: u64,
 }
 
-impl<'a> Member<'a> {
-    fn new(x: &Stored, file: Buffered<'a>) -> Member<'a> {
+impl<'a> ZipExtFile<'a> {
+    fn new(x: &StoredMember, file: Buffered<'a>) -> ZipExtFile<'a> {
         let (packed, bytes) = (x.data.len, x.bytes);
-        Member { file, packed, bytes, deflated: x.deflated, taken: 0, made: 0, ahead: 0 }
+        ZipExtFile { file, packed, bytes, deflated: x.deflated, taken: 0, made: 0, ahead: 0 }
     }
 
     fn read(&mut self, count: u64) {
@@ -151,7 +151,7 @@ fn scaled(part: u64, to: u64, from: u64) -> u64 {
 }
 
 /// The first `count` bytes of the member's array.
-fn first(fetch: &mut Fetch<'_, '_>, x: &Stored, count: u64) -> Result<Vec<u8>, Obstacle> {
+fn first(fetch: &mut ArchiveReader<'_, '_>, x: &StoredMember, count: u64) -> Result<Vec<u8>, Obstacle> {
     if !x.deflated {
         return fetch.get(x.data.offset, count);
     }
@@ -178,11 +178,11 @@ pub(super) fn foreign(
     samples: &Range<u64>,
     reads: &mut Vec<Extent>,
 ) -> Result<(), Obstacle> {
-    let mut fetch = Fetch::new(look, access == Access::Framework);
+    let mut fetch = ArchiveReader::new(look, access == Access::Framework);
     if access == Access::Framework {
         fetch.request(0, BUFFER)?;
     }
-    let (place, _) = Place::found(&mut fetch)?;
+    let (place, _) = ArchiveShape::found(&mut fetch)?;
     let held = place.array.held(expected);
     within(NAME, samples, held)?;
     match access {
@@ -196,8 +196,8 @@ pub(super) fn foreign(
     Ok(())
 }
 
-pub(super) fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
-    let (place, found) = Place::found(&mut Fetch::new(look, false))?;
+pub(super) fn inspect(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
+    let (place, found) = ArchiveShape::found(&mut ArchiveReader::new(look, false))?;
     let notes = match place.x.deflated {
         true => vec![format!("deflated from {} to {} bytes", place.x.bytes, place.x.data.len)],
         false => Vec::new(),

@@ -13,19 +13,19 @@ const PYARROW_MOST: u64 = 32 << 20;
 
 /// Merges ranges, which arrive in ascending order, into reads.
 #[derive(Debug)]
-pub(super) struct Join {
+pub(super) struct ReadMerger {
     hole: u64,
     most: u64,
     read: Option<Extent>,
 }
 
-impl Join {
-    pub(super) fn new(access: Access) -> Join {
+impl ReadMerger {
+    pub(super) fn new(access: Access) -> ReadMerger {
         let (hole, most) = match access {
             Access::Framework => (PYARROW_HOLE, PYARROW_MOST),
             Access::Extent => (0, u64::MAX),
         };
-        Join { hole, most, read: None }
+        ReadMerger { hole, most, read: None }
     }
 
     pub(super) fn push(&mut self, place: Extent, reads: &mut Vec<Extent>) {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     fn joined(access: Access, places: &[(u64, u64)]) -> Vec<(u64, u64)> {
-        let (mut join, mut reads) = (Join::new(access), Vec::new());
+        let (mut join, mut reads) = (ReadMerger::new(access), Vec::new());
         places.iter().for_each(|&(offset, len)| join.push(Extent { offset, len }, &mut reads));
         join.finish(&mut reads);
         reads.iter().map(|read| (read.offset, read.len)).collect()

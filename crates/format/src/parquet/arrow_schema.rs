@@ -2,7 +2,7 @@
 //! as lists of any length. It is an Arrow IPC message (Message.fbs, Schema.fbs) in FlatBuffers, in base64. It
 //! must not know anything of parquet.
 
-use super::leaf::{Leaf, Value};
+use super::leaf::{Leaf, ValueEncoding};
 use model::shape::Element;
 
 // Enumerations of Message.fbs and Schema.fbs.
@@ -18,7 +18,7 @@ const TYPE_FIXED_LIST: u8 = 16;
 /// The schema message, ready for the footer. Its length depends neither on the length of lists nor, for types of
 /// one kind, on their width.
 pub(super) fn encoded(leaves: &[Leaf]) -> Vec<u8> {
-    let mut message = Flat::default();
+    let mut message = FlatBuilder::default();
     message.schema(leaves);
     let metadata = message.bytes;
     let mut all = Vec::with_capacity(8 + metadata.len());
@@ -45,7 +45,7 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
 
 /// A field's slot in a table. Each takes four bytes, which wastes a few and aligns everything.
 #[derive(Clone, Copy)]
-enum Cell {
+enum TableSlot {
     Absent,
     Number(u32),
     /// An offset to something after the table.
@@ -54,20 +54,20 @@ enum Cell {
 
 /// Sequentially written FlatBuffers: tables first, then what they point to.
 #[derive(Default)]
-struct Flat {
+struct FlatBuilder {
     bytes: Vec<u8>,
 }
 
-impl Flat {
+impl FlatBuilder {
     fn schema(&mut self, leaves: &[Leaf]) {
         self.word(0);
         let message = self.table(&[
-            Cell::Number(u32::from(METADATA_VERSION_5)),
-            Cell::Number(u32::from(HEADER_SCHEMA)),
-            Cell::Place,
+            TableSlot::Number(u32::from(METADATA_VERSION_5)),
+            TableSlot::Number(u32::from(HEADER_SCHEMA)),
+            TableSlot::Place,
         ]);
         self.fix(0, message.start);
-        let schema = self.table(&[Cell::Absent, Cell::Place]);
+        let schema = self.table(&[TableSlot::Absent, TableSlot::Place]);
         self.fix(message.cell(2), schema.start);
         self.point_from(schema.cell(1));
         let fields = self.places(leaves.len());
@@ -80,16 +80,16 @@ impl Flat {
         }
     }
 
-    fn field(&mut self, from: usize, name: &str, value: Value, items: Option<u64>) {
+    fn field(&mut self, from: usize, name: &str, value: ValueEncoding, items: Option<u64>) {
         let kind = if items.is_some() { TYPE_FIXED_LIST } else { kind(value) };
         // Name, nullable, type's kind, type, dictionary, children.
         let cells = [
-            Cell::Place,
-            Cell::Absent,
-            Cell::Number(u32::from(kind)),
-            Cell::Place,
-            Cell::Absent,
-            Cell::Place,
+            TableSlot::Place,
+            TableSlot::Absent,
+            TableSlot::Number(u32::from(kind)),
+            TableSlot::Place,
+            TableSlot::Absent,
+            TableSlot::Place,
         ];
         let field = self.table(&cells);
         self.fix(from, field.start);
@@ -97,7 +97,7 @@ impl Flat {
         self.text(name);
         let parameters = match items {
             // Longer lists have no page and have been refused.
-            Some(items) => self.table(&[Cell::Number(items as u32)]),
+            Some(items) => self.table(&[TableSlot::Number(items as u32)]),
             None => self.parameters(value),
         };
         self.fix(field.cell(3), parameters.start);
@@ -108,16 +108,19 @@ impl Flat {
         }
     }
 
-    fn parameters(&mut self, value: Value) -> Table {
+    fn parameters(&mut self, value: ValueEncoding) -> WrittenTable {
         match value {
-            Value::Plain(Element::Float16) => self.table(&[Cell::Number(0)]),
-            Value::Plain(Element::Float32) => self.table(&[Cell::Number(1)]),
-            Value::Plain(Element::Float64) => self.table(&[Cell::Number(2)]),
-            Value::Plain(element) | Value::Byte(element) | Value::Wide(element) => {
+            ValueEncoding::Plain(Element::Float16) => self.table(&[TableSlot::Number(0)]),
+            ValueEncoding::Plain(Element::Float32) => self.table(&[TableSlot::Number(1)]),
+            ValueEncoding::Plain(Element::Float64) => self.table(&[TableSlot::Number(2)]),
+            ValueEncoding::Plain(element) | ValueEncoding::Byte(element) | ValueEncoding::Wide(element) => {
                 let signed = element.name().starts_with("int");
-                self.table(&[Cell::Number(8 * element.size() as u32), Cell::Number(u32::from(signed))])
+                self.table(&[
+                    TableSlot::Number(8 * element.size() as u32),
+                    TableSlot::Number(u32::from(signed)),
+                ])
             }
-            Value::Bits | Value::Text | Value::Blob(_) => self.table(&[]),
+            ValueEncoding::Bits | ValueEncoding::Text | ValueEncoding::Blob(_) => self.table(&[]),
         }
     }
 
@@ -126,13 +129,13 @@ impl Flat {
     }
 
     /// Writes a table after its vtable. Offsets are still empty.
-    fn table(&mut self, cells: &[Cell]) -> Table {
+    fn table(&mut self, cells: &[TableSlot]) -> WrittenTable {
         let list = self.bytes.len();
         let mut offsets = Vec::with_capacity(cells.len());
         let mut end = 4_u16;
         for cell in cells {
-            offsets.push(if matches!(cell, Cell::Absent) { 0 } else { end });
-            end += if matches!(cell, Cell::Absent) { 0 } else { 4 };
+            offsets.push(if matches!(cell, TableSlot::Absent) { 0 } else { end });
+            end += if matches!(cell, TableSlot::Absent) { 0 } else { 4 };
         }
         for half in [4 + 2 * cells.len() as u16, end].iter().chain(&offsets) {
             self.bytes.extend_from_slice(&half.to_le_bytes());
@@ -142,12 +145,12 @@ impl Flat {
         self.word((start - list) as u32);
         for cell in cells {
             match cell {
-                Cell::Absent => {}
-                Cell::Number(number) => self.word(*number),
-                Cell::Place => self.word(0),
+                TableSlot::Absent => {}
+                TableSlot::Number(number) => self.word(*number),
+                TableSlot::Place => self.word(0),
             }
         }
-        Table { start, offsets }
+        WrittenTable { start, offsets }
     }
 
     /// Writes a vector of offsets, still empty; returns the position of the first.
@@ -182,31 +185,31 @@ impl Flat {
 }
 
 /// A written table.
-struct Table {
+struct WrittenTable {
     start: usize,
     offsets: Vec<u16>,
 }
 
-impl Table {
+impl WrittenTable {
     fn cell(&self, index: usize) -> usize {
         self.start + usize::from(self.offsets[index])
     }
 }
 
-fn kind(value: Value) -> u8 {
+fn kind(value: ValueEncoding) -> u8 {
     match value {
-        Value::Plain(Element::Float16 | Element::Float32 | Element::Float64) => TYPE_FLOAT,
-        Value::Plain(_) | Value::Byte(_) | Value::Wide(_) => TYPE_INT,
-        Value::Bits => TYPE_BOOL,
-        Value::Text => TYPE_UTF8,
-        Value::Blob(_) => TYPE_BINARY,
+        ValueEncoding::Plain(Element::Float16 | Element::Float32 | Element::Float64) => TYPE_FLOAT,
+        ValueEncoding::Plain(_) | ValueEncoding::Byte(_) | ValueEncoding::Wide(_) => TYPE_INT,
+        ValueEncoding::Bits => TYPE_BOOL,
+        ValueEncoding::Text => TYPE_UTF8,
+        ValueEncoding::Blob(_) => TYPE_BINARY,
     }
 }
 
 /// The length of the lists in the first column, if the schema has a fixed one.
 pub(super) fn fixed_list(encoded: &[u8]) -> Option<u64> {
     let message = unbase64(encoded)?;
-    let flat = View(message.get(8..)?);
+    let flat = FlatView(message.get(8..)?);
     let schema = flat.follow(flat.field(flat.follow(0)?, 2)?)?;
     let fields = flat.follow(flat.field(schema, 1)?)?;
     let field = flat.follow(fields.checked_add(4)?)?;
@@ -239,9 +242,9 @@ fn unbase64(letters: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// FlatBuffers of an existing file, which are not trusted.
-struct View<'a>(&'a [u8]);
+struct FlatView<'a>(&'a [u8]);
 
-impl View<'_> {
+impl FlatView<'_> {
     fn bytes<const LEN: usize>(&self, at: usize) -> Option<[u8; LEN]> {
         self.0.get(at..)?.first_chunk().copied()
     }

@@ -1,7 +1,7 @@
 //! The compression codecs of pages: names, bounds, compression and decompression. It must not know what a page
 //! is.
 
-use crate::inflate::Frame;
+use crate::inflate::StreamWrapper;
 use std::io::{self, Write};
 
 /// The codec of pages.
@@ -95,7 +95,7 @@ impl Codec {
     pub(super) fn decompress(self, packed: &[u8], raw: usize, out: &mut Vec<u8>) -> Result<(), String> {
         let start = out.len();
         if self == Codec::Gzip {
-            Frame::Gzip.inflate(packed, start + raw, out).map_err(|fault| fault.what)?;
+            StreamWrapper::Gzip.inflate(packed, start + raw, out).map_err(|fault| fault.what)?;
             return right(out.len() - start, raw);
         }
         out.resize(start + raw, 0);

@@ -3,7 +3,7 @@
 
 use super::layout::TRAILER;
 use super::metadata::{ARROW_SCHEMA, MAGIC};
-use super::thrift::{self, Malformed, Reader};
+use super::thrift::{self, ThriftError, ThriftReader};
 use super::types::{Logical, type_name};
 use crate::{Extent, Look, Obstacle};
 
@@ -18,10 +18,10 @@ const DEEPEST: usize = 100;
 const REPEATED: i64 = 2;
 
 /// A footer, and how far it has been parsed.
-pub(super) struct Footer<'a> {
+pub(super) struct ParquetFooter<'a> {
     /// Offset of the footer in the file; data precedes it.
     pub(super) at: u64,
-    reader: Reader<'a>,
+    reader: ThriftReader<'a>,
     /// The number of the last field.
     field: i64,
     columns: usize,
@@ -32,7 +32,7 @@ pub(super) struct Footer<'a> {
 
 /// A column with values, in the order of the chunks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaf<'p> {
+pub(super) struct SchemaLeaf<'p> {
     /// Its path, with points between the names.
     pub(super) path: &'p [u8],
     /// Bytes of the first of them.
@@ -44,7 +44,7 @@ pub(super) struct Leaf<'p> {
 
 /// A column's chunk in a row group.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunk {
+pub(super) struct ColumnChunk {
     pub(super) extent: Extent,
     pub(super) codec: i64,
     pub(super) values: u64,
@@ -52,14 +52,14 @@ pub(super) struct Chunk {
 
 /// The rest of the footer.
 #[derive(Debug, Default)]
-pub(super) struct Tail<'a> {
+pub(super) struct FooterTail<'a> {
     pub(super) created_by: Option<&'a [u8]>,
     pub(super) arrow_schema: Option<&'a [u8]>,
 }
 
 /// A chunk according to the footer.
 #[derive(Default)]
-struct Claims {
+struct ChunkClaims {
     codec: i64,
     values: u64,
     stored: Option<u64>,
@@ -115,20 +115,24 @@ fn find<'a>(look: &Look<'a>) -> Result<(u64, &'a [u8]), Obstacle> {
     }
 }
 
-impl<'a> Footer<'a> {
+impl<'a> ParquetFooter<'a> {
     /// Locates the footer and parses it up to the row groups; calls `leaf` with each column that has values.
-    pub(super) fn open(look: &Look<'a>, leaf: impl FnMut(Leaf<'_>)) -> Result<Footer<'a>, Obstacle> {
+    pub(super) fn open(
+        look: &Look<'a>,
+        leaf: impl FnMut(SchemaLeaf<'_>),
+    ) -> Result<ParquetFooter<'a>, Obstacle> {
         let (at, bytes) = find(look)?;
-        let mut footer = Footer { at, reader: Reader::new(bytes), field: 0, columns: 0, rows: 0, groups: 0 };
+        let mut footer =
+            ParquetFooter { at, reader: ThriftReader::new(bytes), field: 0, columns: 0, rows: 0, groups: 0 };
         footer.head(leaf).map_err(|malformed| footer.damage(look, malformed))?;
         Ok(footer)
     }
 
-    pub(super) fn damage(&self, look: &Look<'_>, malformed: Malformed) -> Obstacle {
+    pub(super) fn damage(&self, look: &Look<'_>, malformed: ThriftError) -> Obstacle {
         look.damage(self.at.saturating_add(malformed.at as u64), malformed.what).into()
     }
 
-    fn head(&mut self, mut leaf: impl FnMut(Leaf<'_>)) -> Result<(), Malformed> {
+    fn head(&mut self, mut leaf: impl FnMut(SchemaLeaf<'_>)) -> Result<(), ThriftError> {
         let (mut rows, mut schema) = (None, false);
         while let Some(kind) = self.reader.field(&mut self.field)? {
             match (self.field, kind) {
@@ -154,11 +158,11 @@ impl<'a> Footer<'a> {
     }
 
     /// Parses the next row group: replaces `chunks` by its columns' and returns its number of rows.
-    pub(super) fn group(&mut self, look: &Look<'_>, chunks: &mut Vec<Chunk>) -> Result<u64, Obstacle> {
+    pub(super) fn group(&mut self, look: &Look<'_>, chunks: &mut Vec<ColumnChunk>) -> Result<u64, Obstacle> {
         self.read_group(chunks).map_err(|malformed| self.damage(look, malformed))
     }
 
-    fn read_group(&mut self, chunks: &mut Vec<Chunk>) -> Result<u64, Malformed> {
+    fn read_group(&mut self, chunks: &mut Vec<ColumnChunk>) -> Result<u64, ThriftError> {
         chunks.clear();
         let (mut rows, end, columns) = (None, self.at, self.columns);
         self.reader.structure(|reader, id, kind| {
@@ -184,8 +188,8 @@ impl<'a> Footer<'a> {
     }
 
     /// What follows the row groups.
-    pub(super) fn tail(&mut self) -> Result<Tail<'a>, Malformed> {
-        let mut tail = Tail::default();
+    pub(super) fn tail(&mut self) -> Result<FooterTail<'a>, ThriftError> {
+        let mut tail = FooterTail::default();
         while let Some(kind) = self.reader.field(&mut self.field)? {
             match (self.field, kind) {
                 (5, thrift::LIST) => tail.arrow_schema = read_arrow_schema(&mut self.reader)?,
@@ -198,7 +202,7 @@ impl<'a> Footer<'a> {
 }
 
 /// KeyValue of parquet.thrift; only one key is used.
-fn read_arrow_schema<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Malformed> {
+fn read_arrow_schema<'a>(reader: &mut ThriftReader<'a>) -> Result<Option<&'a [u8]>, ThriftError> {
     let mut found = None;
     for _ in 0..bounded_list(reader)? {
         let (mut key, mut value) = (None, None);
@@ -215,7 +219,7 @@ fn read_arrow_schema<'a>(reader: &mut Reader<'a>) -> Result<Option<&'a [u8]>, Ma
     Ok(found)
 }
 
-fn bounded_list(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+fn bounded_list(reader: &mut ThriftReader<'_>) -> Result<u64, ThriftError> {
     match reader.list_of(thrift::STRUCT)? {
         len if len > MOST_ELEMENTS => reader.malformed(format!("a list of {len} elements")),
         len => Ok(len),
@@ -223,8 +227,8 @@ fn bounded_list(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
 }
 
 /// ColumnChunk of parquet.thrift, whose bytes must precede `end`.
-fn read_chunk(reader: &mut Reader<'_>, end: u64) -> Result<Chunk, Malformed> {
-    let mut claims = Claims::default();
+fn read_chunk(reader: &mut ThriftReader<'_>, end: u64) -> Result<ColumnChunk, ThriftError> {
+    let mut claims = ChunkClaims::default();
     reader.structure(|reader, id, kind| {
         match (id, kind) {
             (1, thrift::BINARY) => claims.elsewhere = !reader.binary()?.is_empty(),
@@ -255,11 +259,11 @@ fn read_chunk(reader: &mut Reader<'_>, end: u64) -> Result<Chunk, Malformed> {
         return reader
             .malformed(format!("a column of {len} bytes at offset {offset}, but data ends at {end}"));
     }
-    Ok(Chunk { extent: Extent { offset, len }, codec: claims.codec, values: claims.values })
+    Ok(ColumnChunk { extent: Extent { offset, len }, codec: claims.codec, values: claims.values })
 }
 
 /// ColumnMetaData of parquet.thrift.
-fn read_chunk_metadata(reader: &mut Reader<'_>, claims: &mut Claims) -> Result<(), Malformed> {
+fn read_chunk_metadata(reader: &mut ThriftReader<'_>, claims: &mut ChunkClaims) -> Result<(), ThriftError> {
     reader.structure(|reader, id, kind| {
         match (id, kind) {
             (4, thrift::I32) => claims.codec = reader.integer()?,
@@ -276,7 +280,7 @@ fn read_chunk_metadata(reader: &mut Reader<'_>, claims: &mut Claims) -> Result<(
 
 /// SchemaElement of parquet.thrift.
 #[derive(Default)]
-struct Node<'a> {
+struct SchemaElement<'a> {
     name: Option<&'a [u8]>,
     physical: Option<i64>,
     repetition: i64,
@@ -285,8 +289,8 @@ struct Node<'a> {
     logical: Option<Logical>,
 }
 
-fn read_node<'a>(reader: &mut Reader<'a>) -> Result<Node<'a>, Malformed> {
-    let mut node = Node::default();
+fn read_node<'a>(reader: &mut ThriftReader<'a>) -> Result<SchemaElement<'a>, ThriftError> {
+    let mut node = SchemaElement::default();
     reader.structure(|reader, id, kind| {
         match (id, kind) {
             (1, thrift::I32) => node.physical = Some(reader.integer()?),
@@ -303,20 +307,23 @@ fn read_node<'a>(reader: &mut Reader<'a>) -> Result<Node<'a>, Malformed> {
 }
 
 /// An unfinished group of the schema: the number of remaining children, and the length of its path.
-struct Open {
+struct OpenGroup {
     children: u64,
     path: usize,
     lists: u32,
 }
 
 /// Parses the schema, a tree in the order of its elements, and returns the number of its leaves.
-fn read_schema(reader: &mut Reader<'_>, leaf: &mut impl FnMut(Leaf<'_>)) -> Result<usize, Malformed> {
+fn read_schema(
+    reader: &mut ThriftReader<'_>,
+    leaf: &mut impl FnMut(SchemaLeaf<'_>),
+) -> Result<usize, ThriftError> {
     let len = bounded_list(reader)?;
-    let (mut open, mut path, mut leaves, mut top) = (Vec::<Open>::new(), Vec::new(), 0, 0);
+    let (mut open, mut path, mut leaves, mut top) = (Vec::<OpenGroup>::new(), Vec::new(), 0, 0);
     for index in 0..len {
         let node = read_node(reader)?;
         if index == 0 {
-            open.push(Open { children: node.children, path: 0, lists: 0 });
+            open.push(OpenGroup { children: node.children, path: 0, lists: 0 });
             continue;
         }
         while open.last().is_some_and(|parent| parent.children == 0) {
@@ -337,13 +344,13 @@ fn read_schema(reader: &mut Reader<'_>, leaf: &mut impl FnMut(Leaf<'_>)) -> Resu
         match node.physical {
             Some(physical) => {
                 let type_name = type_name(physical, node.converted, node.logical);
-                leaf(Leaf { path: &path, top, type_name, lists });
+                leaf(SchemaLeaf { path: &path, top, type_name, lists });
                 leaves += 1;
             }
             None if depth >= DEEPEST => {
                 return reader.malformed(format!("a schema nested more than {DEEPEST} deep"));
             }
-            None => open.push(Open { children: node.children, path: path.len(), lists }),
+            None => open.push(OpenGroup { children: node.children, path: path.len(), lists }),
         }
     }
     match open.iter().all(|group| group.children == 0) {

@@ -1,9 +1,9 @@
 //! Existing parquet files: the reads of their columns, and a description.
 
-use super::access::Join;
-use super::footer::{Chunk, Footer, Leaf};
+use super::access::ReadMerger;
+use super::footer::{ColumnChunk, ParquetFooter, SchemaLeaf};
 use super::{NAME, Parquet, arrow_schema, codec};
-use crate::{Extent, Facts, Look, Obstacle, within};
+use crate::{Extent, FileFacts, Look, Obstacle, within};
 use model::order::Unit;
 use model::shape::Element;
 use model::spec::Access;
@@ -24,7 +24,7 @@ impl Parquet {
     ) -> Result<(), Obstacle> {
         let (mut footer, selected) = self.open_selected(look)?;
         within(NAME, &samples, footer.rows)?;
-        let (mut chunks, mut join, mut first) = (Vec::new(), Join::new(self.access), 0_u64);
+        let (mut chunks, mut join, mut first) = (Vec::new(), ReadMerger::new(self.access), 0_u64);
         for _ in 0..footer.groups {
             let rows = footer.group(look, &mut chunks)?;
             let end = first.saturating_add(rows);
@@ -51,7 +51,7 @@ impl Parquet {
 
     /// The file's own row groups, if they have equal length; otherwise the whole file.
     pub(super) fn unit_foreign(&self, look: &Look<'_>) -> Result<Unit, Obstacle> {
-        let mut footer = Footer::open(look, |_| {})?;
+        let mut footer = ParquetFooter::open(look, |_| {})?;
         let (all, groups) = (footer.rows, footer.groups);
         if groups == 0 {
             return Ok(Unit::File);
@@ -62,12 +62,12 @@ impl Parquet {
     }
 
     /// The footer, and which of the columns the workload reads.
-    fn open_selected<'a>(&self, look: &Look<'a>) -> Result<(Footer<'a>, Vec<bool>), Obstacle> {
+    fn open_selected<'a>(&self, look: &Look<'a>) -> Result<(ParquetFooter<'a>, Vec<bool>), Obstacle> {
         let mut missing: Vec<&str> =
             self.leaves.iter().filter(|leaf| leaf.read).map(|leaf| &*leaf.name).collect();
         let wanted = missing.clone();
-        let (mut selected, mut there) = (Vec::new(), Names::default());
-        let footer = Footer::open(look, |leaf| {
+        let (mut selected, mut there) = (Vec::new(), NameList::default());
+        let footer = ParquetFooter::open(look, |leaf| {
             // By its name, or by that of an enclosing group, as in pyarrow.
             let found = wanted.iter().find(|name| is_within(leaf.path, name.as_bytes()));
             if let Some(found) = found {
@@ -90,20 +90,20 @@ fn is_within(path: &[u8], name: &[u8]) -> bool {
     path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
 }
 
-fn fewer_rows(look: &Look<'_>, footer: &Footer<'_>, found: u64) -> Obstacle {
+fn fewer_rows(look: &Look<'_>, footer: &ParquetFooter<'_>, found: u64) -> Obstacle {
     let what = format!("its row groups hold {found} rows instead of {}", footer.rows);
     look.damage(footer.at, what).into()
 }
 
 /// Names for a message: the first few, without consecutive repetitions.
 #[derive(Default)]
-struct Names {
+struct NameList {
     first: Vec<String>,
     last: Vec<u8>,
     more: usize,
 }
 
-impl Names {
+impl NameList {
     fn add(&mut self, name: &[u8]) {
         if self.last == name && !(self.first.is_empty() && name.is_empty()) {
             return;
@@ -117,7 +117,7 @@ impl Names {
     }
 }
 
-impl std::fmt::Display for Names {
+impl std::fmt::Display for NameList {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.first.is_empty(), self.more) {
             (true, _) => write!(out, "none"),
@@ -134,15 +134,15 @@ fn shown(name: &[u8]) -> String {
 
 /// Facts about columns, collected during parsing.
 #[derive(Default)]
-struct Columns {
+struct ColumnFacts {
     notes: Vec<String>,
     count: usize,
     /// Type and nesting of the last.
     only: Option<(&'static str, u32)>,
 }
 
-impl Columns {
-    fn add(&mut self, leaf: Leaf<'_>) {
+impl ColumnFacts {
+    fn add(&mut self, leaf: SchemaLeaf<'_>) {
         self.count += 1;
         self.only = Some((leaf.type_name, leaf.lists));
         if self.count <= LISTED {
@@ -155,11 +155,11 @@ impl Columns {
     }
 }
 
-pub(super) fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
-    let mut columns = Columns::default();
-    let mut footer = Footer::open(look, |leaf| columns.add(leaf))?;
+pub(super) fn inspect(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
+    let mut columns = ColumnFacts::default();
+    let mut footer = ParquetFooter::open(look, |leaf| columns.add(leaf))?;
     let (mut chunks, mut rows, mut codecs) = (Vec::new(), 0_u64, Vec::new());
-    let mut items = Items::Unknown;
+    let mut items = ListLengths::Unknown;
     for _ in 0..footer.groups {
         let group_rows = footer.group(look, &mut chunks)?;
         rows = rows.saturating_add(group_rows);
@@ -187,29 +187,29 @@ pub(super) fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
     if let (1, Some((type_name, lists))) = (columns.count, columns.only) {
         element = Element::named(type_name).map(|element| element.name().to_owned());
         match (lists, items, tail.arrow_schema.and_then(arrow_schema::fixed_list)) {
-            (1, Items::Each(items), Some(length)) if items == length => dims.push(items),
+            (1, ListLengths::Each(items), Some(length)) if items == length => dims.push(items),
             (1.., ..) => notes.push("rows may differ in length".to_owned()),
             _ => {}
         }
     }
-    Ok(Facts { samples: Some(rows), dims, element, notes })
+    Ok(FileFacts { samples: Some(rows), dims, element, notes })
 }
 
 /// Values per row, by the totals of row groups.
 #[derive(Clone, Copy)]
-enum Items {
+enum ListLengths {
     Unknown,
     Each(u64),
     Differ,
 }
 
-impl Items {
-    fn and(self, rows: u64, chunks: &[Chunk]) -> Items {
+impl ListLengths {
+    fn and(self, rows: u64, chunks: &[ColumnChunk]) -> ListLengths {
         let Some(values) = chunks.first().map(|chunk| chunk.values).filter(|_| rows > 0) else { return self };
         match (self, values / rows) {
-            (Items::Unknown, each) if values % rows == 0 => Items::Each(each),
-            (Items::Each(before), each) if values % rows == 0 && before == each => self,
-            _ => Items::Differ,
+            (ListLengths::Unknown, each) if values % rows == 0 => ListLengths::Each(each),
+            (ListLengths::Each(before), each) if values % rows == 0 && before == each => self,
+            _ => ListLengths::Differ,
         }
     }
 }

@@ -2,9 +2,9 @@
 //! codec the same sums are upper bounds. It must not generate any bytes.
 
 use super::codec::Codec;
-use super::leaf::{Leaf, Value};
+use super::leaf::{Leaf, ValueEncoding};
 use super::metadata::{self, ChunkFacts, ENTRIES, MAGIC};
-use super::thrift::{Count, varint_len};
+use super::thrift::{ByteCounter, varint_len};
 use super::{NAME, Parquet};
 use crate::{FormatError, MOST_AT_ONCE, error};
 use model::shape::FileShape;
@@ -97,13 +97,13 @@ impl Page {
             before = bytes.checked_add(definition + 2 * LEVELS_LENGTH)?;
         }
         let mut behind = payload;
-        if let Value::Byte(_) = leaf.value {
+        if let ValueEncoding::Byte(_) = leaf.value {
             before = before.checked_add(1 + varint_len(packed_head(values.div_ceil(8))))?;
             behind = payload.next_multiple_of(8);
         }
         let raw = before.checked_add(behind)?;
         let stored = codec.most(raw).filter(|bytes| *bytes <= MOST_IN_PAGE)?;
-        let header = metadata::length(|out: &mut Count| {
+        let header = metadata::length(|out: &mut ByteCounter| {
             metadata::data_page(out, leaf.value, values as u32, raw as u32, stored as u32);
         });
         Some(Page { rows, values, repetition, definition, before, payload, raw, stored, header })
@@ -116,7 +116,7 @@ impl Page {
 
 /// A column of a row group: the dictionary page if there is one, full pages, and one with the remaining rows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunk {
+pub(super) struct ChunkLayout {
     pub(super) dictionary: u64,
     pub(super) full: u64,
     pub(super) page: Page,
@@ -127,8 +127,8 @@ pub(super) struct Chunk {
 /// The dictionary page before compression: 256 numbers of 32 bits.
 pub(super) const DICTIONARY_RAW: u64 = 4 * ENTRIES as u64;
 
-impl Chunk {
-    pub(super) fn of(leaf: &Leaf, rows: u64, codec: Codec) -> Option<Chunk> {
+impl ChunkLayout {
+    pub(super) fn of(leaf: &Leaf, rows: u64, codec: Codec) -> Option<ChunkLayout> {
         let row_bytes = leaf.value.stored(leaf.values(1)?)?.max(1);
         let page_rows = (PAGE_BYTES / row_bytes).max(1).min(rows);
         let page = Page::of(leaf, page_rows, codec)?;
@@ -137,9 +137,9 @@ impl Chunk {
             rows => Some(Page::of(leaf, rows, codec)?),
         };
         let dictionary = match leaf.value {
-            Value::Byte(_) => {
+            ValueEncoding::Byte(_) => {
                 let stored = codec.most(DICTIONARY_RAW)?;
-                let header = |out: &mut Count| {
+                let header = |out: &mut ByteCounter| {
                     metadata::dictionary_page(out, DICTIONARY_RAW as u32, stored as u32);
                 };
                 metadata::length(header) + stored
@@ -148,7 +148,7 @@ impl Chunk {
         };
         let full = rows / page_rows;
         let pages = full.checked_mul(page.bytes())?.checked_add(rest.map_or(0, |page| page.bytes()))?;
-        Some(Chunk { dictionary, full, page, rest, bytes: pages.checked_add(dictionary)? })
+        Some(ChunkLayout { dictionary, full, page, rest, bytes: pages.checked_add(dictionary)? })
     }
 
     /// All pages of values, in order.
@@ -173,7 +173,7 @@ impl Chunk {
             let end = rows.end.min(first + page.rows);
             let (from, to) = ((row - first) * items, (end - first) * items);
             let (from, to) = match leaf.value {
-                Value::Bits => (from / 8, to.div_ceil(8)),
+                ValueEncoding::Bits => (from / 8, to.div_ceil(8)),
                 // At most the page's values, whose size did not overflow.
                 value => (value.stored(from).unwrap_or(0), value.stored(to).unwrap_or(0)),
             };
@@ -187,13 +187,13 @@ impl Chunk {
 /// Cached sizes of files of this many rows: most files of a data set are equal, and with hundreds of columns the
 /// sums take longer than the rest of a visit.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct CachedSizes {
     rows: u64,
     group_bytes: u64,
     footer_bytes: u64,
     file_bytes: u64,
     /// The columns of a full row group and their offsets in it.
-    chunks: Vec<(Chunk, u64)>,
+    chunks: Vec<(ChunkLayout, u64)>,
 }
 
 /// A file: equal row groups, a shorter one with the remaining rows, and the footer.
@@ -201,7 +201,7 @@ pub(super) struct Known {
 pub(super) struct Layout<'a> {
     named: &'a [Leaf],
     unnamed: Option<Leaf>,
-    known: Option<&'a Known>,
+    known: Option<&'a CachedSizes>,
     pub(super) codec: Codec,
     pub(super) rows: u64,
     pub(super) group_rows: u64,
@@ -245,10 +245,10 @@ impl<'a> Layout<'a> {
         Ok(layout)
     }
 
-    fn known(&self) -> Known {
+    fn known(&self) -> CachedSizes {
         let chunks = self.chunks(self.group_rows).map(|(_, chunk, at)| (chunk, at)).collect();
         let Layout { rows, group_bytes, footer_bytes, file_bytes, .. } = *self;
-        Known { rows, group_bytes, footer_bytes, file_bytes, chunks }
+        CachedSizes { rows, group_bytes, footer_bytes, file_bytes, chunks }
     }
 
     fn check_footer(&self) -> Result<(), FormatError> {
@@ -285,14 +285,14 @@ impl<'a> Layout<'a> {
     }
 
     /// The columns of a group of this many rows, each with its offset from the start of the group.
-    pub(super) fn chunks(&self, rows: u64) -> impl Iterator<Item = (&Leaf, Chunk, u64)> {
+    pub(super) fn chunks(&self, rows: u64) -> impl Iterator<Item = (&Leaf, ChunkLayout, u64)> {
         let known = self.known.filter(|_| rows == self.group_rows).map_or(&[][..], |known| &known.chunks);
         let mut offset = 0;
         // An earlier check showed that each column has its pages.
         self.leaves().iter().enumerate().filter_map(move |(index, leaf)| match known.get(index) {
             Some((chunk, at)) => Some((leaf, *chunk, *at)),
             None => {
-                let chunk = Chunk::of(leaf, rows, self.codec)?;
+                let chunk = ChunkLayout::of(leaf, rows, self.codec)?;
                 let at = offset;
                 offset += chunk.bytes;
                 Some((leaf, chunk, at))
@@ -307,7 +307,7 @@ impl<'a> Layout<'a> {
 
     fn check_pages(&self) -> Result<(), FormatError> {
         for leaf in self.leaves() {
-            if Chunk::of(leaf, self.group_rows, self.codec).is_none() {
+            if ChunkLayout::of(leaf, self.group_rows, self.codec).is_none() {
                 let bytes = leaf.values(1).and_then(|values| leaf.value.stored(values)).unwrap_or(u64::MAX);
                 let what = format!(
                     "a row of {bytes} bytes in column '{}' does not fit in a page, which has at most \
@@ -337,7 +337,7 @@ impl<'a> Layout<'a> {
         if data > i64::MAX as u64 {
             return None;
         }
-        let mut footer = metadata::length(|out: &mut Count| {
+        let mut footer = metadata::length(|out: &mut ByteCounter| {
             metadata::head(out, self.leaves(), self.rows, self.groups());
         });
         footer = footer.checked_add(metadata::tail_length(schema_bytes))?;
@@ -352,13 +352,13 @@ impl<'a> Layout<'a> {
     fn group_sum(&self, rows: u64) -> Option<u64> {
         self.leaves()
             .iter()
-            .try_fold(0_u64, |sum, leaf| sum.checked_add(Chunk::of(leaf, rows, self.codec)?.bytes))
+            .try_fold(0_u64, |sum, leaf| sum.checked_add(ChunkLayout::of(leaf, rows, self.codec)?.bytes))
     }
 
     /// Bytes of the footer for `count` equal groups. Only the page offsets differ, and their encoded size is
     /// computed without iterating over the groups.
     fn group_metadata(&self, first: u64, count: u64, rows: u64, bytes: u64) -> Option<u64> {
-        let mut one = metadata::length(|out: &mut Count| {
+        let mut one = metadata::length(|out: &mut ByteCounter| {
             metadata::group_head(out, self.leaves().len() as u64);
             metadata::group_tail(out, bytes, rows);
         });
@@ -371,7 +371,9 @@ impl<'a> Layout<'a> {
                 data_at: 0,
                 dictionary_at: (chunk.dictionary > 0).then_some(0),
             };
-            one += metadata::length(|out: &mut Count| metadata::column_chunk(out, leaf, self.codec, facts));
+            one += metadata::length(|out: &mut ByteCounter| {
+                metadata::column_chunk(out, leaf, self.codec, facts)
+            });
             let at = at + self.group_at(first);
             offsets += longer_varints(at + chunk.dictionary, self.group_bytes, count);
             if chunk.dictionary > 0 {

@@ -17,7 +17,7 @@ const LENGTH: usize = 4;
 
 /// The values of a column. Parquet has no integers below 32 bits, so narrow ones are stored differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum ValueEncoding {
     /// Stored as in memory: 32 and 64 bits, and floats.
     Plain(Element),
     /// Eight bits: the values' bytes are indexes into a dictionary of all 256.
@@ -32,32 +32,34 @@ pub(super) enum Value {
     Blob(u64),
 }
 
-impl Value {
-    pub(super) fn of(element: Element) -> Value {
+impl ValueEncoding {
+    pub(super) fn of(element: Element) -> ValueEncoding {
         match element {
-            Element::Bool => Value::Bits,
-            Element::Int8 | Element::Uint8 => Value::Byte(element),
-            Element::Int16 | Element::Uint16 => Value::Wide(element),
-            _ => Value::Plain(element),
+            Element::Bool => ValueEncoding::Bits,
+            Element::Int8 | Element::Uint8 => ValueEncoding::Byte(element),
+            Element::Int16 | Element::Uint16 => ValueEncoding::Wide(element),
+            _ => ValueEncoding::Plain(element),
         }
     }
 
     /// Bytes of this many values in a page.
     pub(super) fn stored(self, values: u64) -> Option<u64> {
         match self {
-            Value::Plain(element) | Value::Byte(element) => values.checked_mul(element.size()),
-            Value::Wide(_) => values.checked_mul(4),
-            Value::Bits => Some(values.div_ceil(8)),
-            Value::Text => values.checked_mul(TEXT as u64),
-            Value::Blob(size) => values.checked_mul(size.checked_add(LENGTH as u64)?),
+            ValueEncoding::Plain(element) | ValueEncoding::Byte(element) => {
+                values.checked_mul(element.size())
+            }
+            ValueEncoding::Wide(_) => values.checked_mul(4),
+            ValueEncoding::Bits => Some(values.div_ceil(8)),
+            ValueEncoding::Text => values.checked_mul(TEXT as u64),
+            ValueEncoding::Blob(size) => values.checked_mul(size.checked_add(LENGTH as u64)?),
         }
     }
 
     /// Bytes of this many values in the content stream.
     pub(super) fn drawn(self, values: u64) -> Option<u64> {
         match self {
-            Value::Wide(_) => values.checked_mul(2),
-            Value::Bits => Some(values),
+            ValueEncoding::Wide(_) => values.checked_mul(2),
+            ValueEncoding::Bits => Some(values),
             other => other.stored(values),
         }
     }
@@ -65,7 +67,7 @@ impl Value {
     /// Alignment of offsets in the content stream, so that no float is split.
     pub(super) fn align(self) -> u64 {
         match self {
-            Value::Plain(element) | Value::Wide(element) => element.size(),
+            ValueEncoding::Plain(element) | ValueEncoding::Wide(element) => element.size(),
             _ => 1,
         }
     }
@@ -75,7 +77,7 @@ impl Value {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
     pub(super) name: Cow<'static, str>,
-    pub(super) value: Value,
+    pub(super) value: ValueEncoding,
     /// Values per row, if it is a list.
     pub(super) items: Option<u64>,
     pub(super) read: bool,
@@ -91,18 +93,23 @@ impl Leaf {
         }
         let list = (*size > 1).then_some(*size);
         let (value, items) = match (dtype.as_str(), Element::named(dtype)) {
-            (_, Some(element)) => (Value::of(element), list),
+            (_, Some(element)) => (ValueEncoding::of(element), list),
             // One text per row whatever its size, as in arrow and DLIO.
-            ("string", _) => (Value::Text, None),
-            ("binary", _) => (Value::Blob(*size), None),
-            _ => (Value::Plain(Element::Float32), Some(*size)),
+            ("string", _) => (ValueEncoding::Text, None),
+            ("binary", _) => (ValueEncoding::Blob(*size), None),
+            _ => (ValueEncoding::Plain(Element::Float32), Some(*size)),
         };
         Ok(Leaf { name: Cow::Owned(name.clone()), value, items, read: *read })
     }
 
     /// The only column of files whose workload names none: the samples' elements.
     pub(super) fn of_samples(element: Element, items: u64) -> Leaf {
-        Leaf { name: Cow::Borrowed("data"), value: Value::of(element), items: Some(items), read: true }
+        Leaf {
+            name: Cow::Borrowed("data"),
+            value: ValueEncoding::of(element),
+            items: Some(items),
+            read: true,
+        }
     }
 
     /// Values of this many rows.
@@ -113,15 +120,24 @@ impl Leaf {
 
 /// Writes values as pages store them, from byte `offset` on; the first value is generated from offset `start` of
 /// the file's content.
-pub(super) fn fill(value: Value, content: &Content, file: u64, start: u64, offset: u64, out: &mut [u8]) {
+pub(super) fn fill(
+    value: ValueEncoding,
+    content: &Content,
+    file: u64,
+    start: u64,
+    offset: u64,
+    out: &mut [u8],
+) {
     match value {
-        Value::Plain(element) | Value::Byte(element) => {
+        ValueEncoding::Plain(element) | ValueEncoding::Byte(element) => {
             array::fill_samples(element, content, file, start + offset, out);
         }
-        Value::Wide(element) => fill_wide(element == Element::Int16, content, file, start, offset, out),
-        Value::Bits => fill_bits(content, file, start + offset * 8, out),
-        Value::Text => fill_text(content, file, start, offset, out),
-        Value::Blob(size) => {
+        ValueEncoding::Wide(element) => {
+            fill_wide(element == Element::Int16, content, file, start, offset, out)
+        }
+        ValueEncoding::Bits => fill_bits(content, file, start + offset * 8, out),
+        ValueEncoding::Text => fill_text(content, file, start, offset, out),
+        ValueEncoding::Blob(size) => {
             content.fill(file, start + offset, out);
             put_lengths(size, offset, out);
         }
@@ -221,27 +237,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn made(value: Value, offset: u64, len: usize) -> Vec<u8> {
+    fn made(value: ValueEncoding, offset: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0xEE; len];
         fill(value, &Content::new(5), 3, 8 * 1000, offset, &mut out);
         out
     }
 
-    const VALUES: [Value; 9] = [
-        Value::Plain(Element::Float64),
-        Value::Byte(Element::Int8),
-        Value::Wide(Element::Int16),
-        Value::Wide(Element::Uint16),
-        Value::Bits,
-        Value::Text,
-        Value::Blob(1),
-        Value::Blob(61),
-        Value::Blob(5000),
+    const VALUES: [ValueEncoding; 9] = [
+        ValueEncoding::Plain(Element::Float64),
+        ValueEncoding::Byte(Element::Int8),
+        ValueEncoding::Wide(Element::Int16),
+        ValueEncoding::Wide(Element::Uint16),
+        ValueEncoding::Bits,
+        ValueEncoding::Text,
+        ValueEncoding::Blob(1),
+        ValueEncoding::Blob(61),
+        ValueEncoding::Blob(5000),
     ];
 
     #[test]
     fn text_is_a_number_with_its_length() {
-        let texts = made(Value::Text, 0, 160);
+        let texts = made(ValueEncoding::Text, 0, 160);
         for text in texts.as_chunks::<16>().0 {
             assert_eq!(text[..6], *b"\x0c\0\0\0s_");
             assert!(text[6..].iter().all(u8::is_ascii_digit), "{text:?}");
@@ -253,11 +269,11 @@ mod tests {
     fn narrow_values_are_those_of_the_stream() {
         let mut stream = [0; 64];
         Content::new(5).fill(3, 8000, &mut stream);
-        let wide = made(Value::Wide(Element::Int16), 0, 128);
+        let wide = made(ValueEncoding::Wide(Element::Int16), 0, 128);
         for (wide, narrow) in wide.as_chunks().0.iter().zip(stream.as_chunks().0) {
             assert_eq!(i32::from_le_bytes(*wide), i32::from(i16::from_le_bytes(*narrow)));
         }
-        let bits = made(Value::Bits, 0, 8);
+        let bits = made(ValueEncoding::Bits, 0, 8);
         for (index, byte) in stream.iter().enumerate() {
             assert_eq!(bits[index / 8] >> (index % 8) & 1, byte & 1);
         }
@@ -269,13 +285,13 @@ mod tests {
             let leaf = Leaf::of(&Column { name: "c".into(), dtype: dtype.into(), size, read: true })?;
             Ok::<_, FormatError>((leaf.value, leaf.items))
         };
-        assert_eq!(leaf("int8", 1), Ok((Value::Byte(Element::Int8), None)));
-        assert_eq!(leaf("float16", 3), Ok((Value::Plain(Element::Float16), Some(3))));
-        assert_eq!(leaf("uint16", 3), Ok((Value::Wide(Element::Uint16), Some(3))));
-        assert_eq!(leaf("bool", 1), Ok((Value::Bits, None)));
-        assert_eq!(leaf("string", 4), Ok((Value::Text, None)));
-        assert_eq!(leaf("binary", 9), Ok((Value::Blob(9), None)));
-        assert_eq!(leaf("list", 1), Ok((Value::Plain(Element::Float32), Some(1))));
+        assert_eq!(leaf("int8", 1), Ok((ValueEncoding::Byte(Element::Int8), None)));
+        assert_eq!(leaf("float16", 3), Ok((ValueEncoding::Plain(Element::Float16), Some(3))));
+        assert_eq!(leaf("uint16", 3), Ok((ValueEncoding::Wide(Element::Uint16), Some(3))));
+        assert_eq!(leaf("bool", 1), Ok((ValueEncoding::Bits, None)));
+        assert_eq!(leaf("string", 4), Ok((ValueEncoding::Text, None)));
+        assert_eq!(leaf("binary", 9), Ok((ValueEncoding::Blob(9), None)));
+        assert_eq!(leaf("list", 1), Ok((ValueEncoding::Plain(Element::Float32), Some(1))));
         assert!(leaf("int8", 0).unwrap_err().to_string().contains("'c'"));
     }
 

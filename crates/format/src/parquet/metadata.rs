@@ -2,8 +2,8 @@
 //! a buffer, each function computes its length. It must not know the positions of pages and chunks.
 
 use super::codec::Codec;
-use super::leaf::{Leaf, Value};
-use super::thrift::{self, Compact, Count, Put};
+use super::leaf::{Leaf, ValueEncoding};
+use super::thrift::{self, ByteCounter, Compact, Put};
 use model::shape::Element;
 
 pub(super) const MAGIC: &[u8; 4] = b"PAR1";
@@ -29,15 +29,15 @@ const TYPE_FIXED_BYTES: u32 = 7;
 pub(super) const ENTRIES: u32 = 256;
 
 /// The length of what `write` writes.
-pub(super) fn length(write: impl FnOnce(&mut Count)) -> u64 {
-    let mut count = Count::default();
+pub(super) fn length(write: impl FnOnce(&mut ByteCounter)) -> u64 {
+    let mut count = ByteCounter::default();
     write(&mut count);
     count.0
 }
 
 /// The header of a data page, version 1: before compression it has `raw` bytes, after it `stored`.
-pub(super) fn data_page(out: &mut impl Put, value: Value, values: u32, raw: u32, stored: u32) {
-    let encoding = if matches!(value, Value::Byte(_)) { ENCODING_DICTIONARY } else { ENCODING_PLAIN };
+pub(super) fn data_page(out: &mut impl Put, value: ValueEncoding, values: u32, raw: u32, stored: u32) {
+    let encoding = if matches!(value, ValueEncoding::Byte(_)) { ENCODING_DICTIONARY } else { ENCODING_PLAIN };
     let mut header = page(out, PAGE_DATA, raw, stored);
     let mut data = header.nested(5);
     data.i32(1, values);
@@ -106,7 +106,7 @@ fn list(footer: &mut Compact<'_, impl Put>, leaf: &Leaf) {
     values(footer.element(), leaf.value, b"element");
 }
 
-fn values(mut schema: Compact<'_, impl Put>, value: Value, name: &[u8]) {
+fn values(mut schema: Compact<'_, impl Put>, value: ValueEncoding, name: &[u8]) {
     schema.i32(1, physical(value));
     if physical(value) == TYPE_FIXED_BYTES {
         schema.i32(2, 2); // of float16
@@ -114,9 +114,9 @@ fn values(mut schema: Compact<'_, impl Put>, value: Value, name: &[u8]) {
     schema.i32(3, REQUIRED);
     schema.binary(4, name);
     match value {
-        Value::Plain(Element::Float16) => annotate(&mut schema, None, 15),
-        Value::Text => annotate(&mut schema, Some(0), 1),
-        Value::Plain(element) | Value::Byte(element) | Value::Wide(element) => {
+        ValueEncoding::Plain(Element::Float16) => annotate(&mut schema, None, 15),
+        ValueEncoding::Text => annotate(&mut schema, Some(0), 1),
+        ValueEncoding::Plain(element) | ValueEncoding::Byte(element) | ValueEncoding::Wide(element) => {
             if let Some((converted, signed)) = narrow_or_unsigned(element) {
                 schema.i32(6, converted);
                 let mut logical = schema.nested(10);
@@ -127,7 +127,7 @@ fn values(mut schema: Compact<'_, impl Put>, value: Value, name: &[u8]) {
                 logical.stop();
             }
         }
-        Value::Bits | Value::Blob(_) => {}
+        ValueEncoding::Bits | ValueEncoding::Blob(_) => {}
     }
     schema.stop();
 }
@@ -156,16 +156,16 @@ fn narrow_or_unsigned(element: Element) -> Option<(u32, bool)> {
 }
 
 /// Parquet's number of the type that values are stored as.
-fn physical(value: Value) -> u32 {
+fn physical(value: ValueEncoding) -> u32 {
     match value {
-        Value::Bits | Value::Plain(Element::Bool) => 0,
-        Value::Byte(_) | Value::Wide(_) => 1,
-        Value::Text | Value::Blob(_) => TYPE_BYTE_ARRAY,
-        Value::Plain(Element::Int64 | Element::Uint64) => 2,
-        Value::Plain(Element::Float32) => 4,
-        Value::Plain(Element::Float64) => 5,
-        Value::Plain(Element::Float16) => TYPE_FIXED_BYTES,
-        Value::Plain(_) => 1,
+        ValueEncoding::Bits | ValueEncoding::Plain(Element::Bool) => 0,
+        ValueEncoding::Byte(_) | ValueEncoding::Wide(_) => 1,
+        ValueEncoding::Text | ValueEncoding::Blob(_) => TYPE_BYTE_ARRAY,
+        ValueEncoding::Plain(Element::Int64 | Element::Uint64) => 2,
+        ValueEncoding::Plain(Element::Float32) => 4,
+        ValueEncoding::Plain(Element::Float64) => 5,
+        ValueEncoding::Plain(Element::Float16) => TYPE_FIXED_BYTES,
+        ValueEncoding::Plain(_) => 1,
     }
 }
 

@@ -18,12 +18,12 @@ mod write;
 mod tests;
 
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, Obstacle, Options,
-    Pieces, Size, within,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions,
+    Look, Obstacle, Pieces, SourceFile, within,
 };
-use access::Join;
+use access::ReadMerger;
 use codec::Codec;
-use layout::{Known, Layout};
+use layout::{CachedSizes, Layout};
 use leaf::Leaf;
 use model::order::Unit;
 use model::shape::{Element, FileShape};
@@ -31,7 +31,7 @@ use model::spec::Access;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::OnceLock;
-use write::Source;
+use write::ContentSource;
 
 const NAME: &str = "parquet";
 
@@ -57,11 +57,11 @@ pub(crate) struct Parquet {
     /// The length of Arrow's schema of the one column, by the type of the samples' elements.
     schema_lengths: Vec<u64>,
     /// Cached sizes.
-    known: OnceLock<Known>,
+    known: OnceLock<CachedSizes>,
 }
 
 impl Parquet {
-    fn of(options: &Options) -> Result<Parquet, FormatError> {
+    fn of(options: &FormatOptions) -> Result<Parquet, FormatError> {
         let refused = |what: String| FormatError::Setting { format: NAME, what };
         let columns = &options.columns.columns;
         if options.columns.group_rows == 0 {
@@ -120,7 +120,7 @@ impl Parquet {
             reads.push(footer::first_read(layout.file_bytes));
             reads.extend(footer::second_read(layout.file_bytes, layout.footer_bytes));
         }
-        let mut join = Join::new(self.access);
+        let mut join = ReadMerger::new(self.access);
         for group in samples.start / layout.group_rows..samples.end.div_ceil(layout.group_rows) {
             let (first, rows) = layout.group(group);
             let wanted = samples.start.max(first) - first..samples.end.min(first + rows) - first;
@@ -155,9 +155,9 @@ impl Format for Parquet {
         self.unit_foreign(look)
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
         let bytes = Layout::of(self, shape)?.file_bytes;
-        Ok(if self.codec == Codec::None { Size::Exact(bytes) } else { Size::AtMost(bytes) })
+        Ok(if self.codec == Codec::None { EncodedSize::Exact(bytes) } else { EncodedSize::AtMost(bytes) })
     }
 
     fn write(
@@ -172,13 +172,18 @@ impl Format for Parquet {
             true => Cow::Owned(arrow_schema::encoded(layout.leaves())),
             false => Cow::Borrowed(self.schema.as_slice()),
         };
-        Ok(write::write(&layout, schema, self.level, Source { content, file }, out)?)
+        Ok(write::write(&layout, schema, self.level, ContentSource { content, file }, out)?)
     }
 
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
         match file {
-            File::Ours(shape) => Ok(self.reads_ours(shape, samples, reads)?),
-            File::Foreign { look, .. } => self.reads_foreign(look, samples, reads),
+            SourceFile::Ours(shape) => Ok(self.reads_ours(shape, samples, reads)?),
+            SourceFile::Foreign { look, .. } => self.reads_foreign(look, samples, reads),
         }
     }
 
@@ -194,7 +199,7 @@ impl Format for Parquet {
         Ok(())
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         foreign::inspect(look)
     }
 }

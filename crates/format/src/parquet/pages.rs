@@ -3,12 +3,12 @@
 
 use super::NAME;
 use super::codec::Codec;
-use super::thrift::{Malformed, Reader, STRUCT, TRUE};
+use super::thrift::{STRUCT, TRUE, ThriftError, ThriftReader};
 use crate::{Damage, inflate};
 
 /// The contents of a page's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Header {
+struct PageHeader {
     /// Bytes after the header, before and after compression.
     raw: u64,
     stored: u64,
@@ -23,11 +23,11 @@ pub(super) fn decode(codec: Codec, bytes: &[u8], out: &mut Vec<u8>) -> Result<()
     let (most, mut at) = (inflate::most(bytes.len()) as u64, 0);
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let damage = |at: usize, what: String| Damage::new(NAME, at as u64, what);
-        let mut reader = Reader::new(rest);
+        let mut reader = ThriftReader::new(rest);
         let header = header(&mut reader).map_err(|malformed| damage(at + malformed.at, malformed.what))?;
         let (_, behind) = rest.split_at(reader.position());
         at += reader.position();
-        let Header { raw, stored, levels, packed } = header;
+        let PageHeader { raw, stored, levels, packed } = header;
         let Some(page) = usize::try_from(stored).ok().and_then(|stored| behind.get(..stored)) else {
             let what = format!("a page claims {stored} bytes, but only {} are left", behind.len());
             return Err(damage(at, what));
@@ -52,7 +52,7 @@ pub(super) fn decode(codec: Codec, bytes: &[u8], out: &mut Vec<u8>) -> Result<()
 }
 
 /// Reads a page's header (PageHeader in parquet.thrift).
-fn header(reader: &mut Reader<'_>) -> Result<Header, Malformed> {
+fn header(reader: &mut ThriftReader<'_>) -> Result<PageHeader, ThriftError> {
     let (mut raw, mut stored) = (None, None);
     let (mut levels, mut packed) = (0_u64, true);
     reader.structure(|reader, id, kind| {
@@ -73,7 +73,7 @@ fn header(reader: &mut Reader<'_>) -> Result<Header, Malformed> {
         Ok(true)
     })?;
     match (raw, stored) {
-        (Some(raw), Some(stored)) => Ok(Header { raw, stored, levels, packed }),
+        (Some(raw), Some(stored)) => Ok(PageHeader { raw, stored, levels, packed }),
         _ => reader.malformed("a page without a length"),
     }
 }

@@ -16,12 +16,12 @@ fn column(index: usize, dtype: &str, size: u64, read: bool) -> Column {
     Column { name: format!("column_{index}"), dtype: dtype.to_owned(), size, read }
 }
 
-fn options(columns: Vec<Column>, group_rows: u64, compression: &str, access: Access) -> Options {
-    Options {
+fn options(columns: Vec<Column>, group_rows: u64, compression: &str, access: Access) -> FormatOptions {
+    FormatOptions {
         access,
         compression: compression.to_owned(),
-        columns: crate::Columns { columns, group_rows },
-        ..Options::default()
+        columns: crate::ColumnOptions { columns, group_rows },
+        ..FormatOptions::default()
     }
 }
 
@@ -37,7 +37,7 @@ fn foreign(format: &Parquet, bytes: &[u8], samples: Range<u64>) -> Result<Vec<Ex
     fixture::foreign(format, bytes, 0, samples)
 }
 
-fn inspected(bytes: &[u8]) -> Result<Facts, Obstacle> {
+fn inspected(bytes: &[u8]) -> Result<FileFacts, Obstacle> {
     let seen = seen(bytes);
     foreign::inspect(&Look::new(NAME, bytes.len() as u64, &seen))
 }
@@ -209,7 +209,7 @@ fn impossible_settings_are_refused() {
 #[test]
 fn a_compressed_file_is_read_by_its_own_metadata() {
     let format = Parquet::of(&options(Vec::new(), 4, "zstd", Access::Framework)).unwrap();
-    let error = format.reads(File::Ours(&rows(9)), 0..1, &mut Vec::new()).unwrap_err();
+    let error = format.reads(SourceFile::Ours(&rows(9)), 0..1, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("footer"), "{error}");
     let bytes = encoded(&format, &rows(9));
     assert_eq!(foreign(&format, &bytes, 4..9).unwrap().len(), 2);

@@ -36,9 +36,9 @@ impl Put for Vec<u8> {
 
 /// Counts bytes.
 #[derive(Debug, Default)]
-pub(super) struct Count(pub(super) u64);
+pub(super) struct ByteCounter(pub(super) u64);
 
-impl Put for Count {
+impl Put for ByteCounter {
     fn put(&mut self, bytes: &[u8]) {
         self.0 += bytes.len() as u64;
     }
@@ -154,7 +154,7 @@ impl<'a, P: Put> Compact<'a, P> {
 
 /// Why bytes are not a message, and at which byte.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Malformed {
+pub(super) struct ThriftError {
     pub(super) at: usize,
     pub(super) what: String,
 }
@@ -162,15 +162,15 @@ pub(super) struct Malformed {
 /// A message being read. Everything it returns is in the message's bytes, and every element of a list takes at
 /// least one of them, so time and memory are bounded by its length.
 #[derive(Clone, Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct ThriftReader<'a> {
     bytes: &'a [u8],
     at: usize,
     depth: u32,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0, depth: 0 }
+impl<'a> ThriftReader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> ThriftReader<'a> {
+        ThriftReader { bytes, at: 0, depth: 0 }
     }
 
     /// Bytes that have been read.
@@ -178,11 +178,11 @@ impl<'a> Reader<'a> {
         self.at
     }
 
-    pub(super) fn malformed<T>(&self, what: impl Into<String>) -> Result<T, Malformed> {
-        Err(Malformed { at: self.at, what: what.into() })
+    pub(super) fn malformed<T>(&self, what: impl Into<String>) -> Result<T, ThriftError> {
+        Err(ThriftError { at: self.at, what: what.into() })
     }
 
-    fn byte(&mut self) -> Result<u8, Malformed> {
+    fn byte(&mut self) -> Result<u8, ThriftError> {
         match self.bytes.get(self.at) {
             Some(byte) => {
                 self.at += 1;
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn skip_bytes(&mut self, len: u64) -> Result<&'a [u8], Malformed> {
+    fn skip_bytes(&mut self, len: u64) -> Result<&'a [u8], ThriftError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         match usize::try_from(len).ok().and_then(|len| rest.get(..len)) {
             Some(bytes) => {
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    fn varint(&mut self) -> Result<u64, ThriftError> {
         let mut value = 0;
         for place in 0..LONGEST_VARINT {
             let byte = self.byte()?;
@@ -216,13 +216,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A signed number of any width.
-    pub(super) fn integer(&mut self) -> Result<i64, Malformed> {
+    pub(super) fn integer(&mut self) -> Result<i64, ThriftError> {
         let raw = self.varint()?;
         Ok((raw >> 1) as i64 ^ -((raw & 1) as i64))
     }
 
     /// A number that must not be negative.
-    pub(super) fn count(&mut self) -> Result<u64, Malformed> {
+    pub(super) fn count(&mut self) -> Result<u64, ThriftError> {
         let number = self.integer()?;
         match u64::try_from(number) {
             Ok(count) => Ok(count),
@@ -230,17 +230,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn i8(&mut self) -> Result<u8, Malformed> {
+    pub(super) fn i8(&mut self) -> Result<u8, ThriftError> {
         self.byte()
     }
 
-    pub(super) fn binary(&mut self) -> Result<&'a [u8], Malformed> {
+    pub(super) fn binary(&mut self) -> Result<&'a [u8], ThriftError> {
         let len = self.varint()?;
         self.skip_bytes(len)
     }
 
     /// The element type and length of a list.
-    pub(super) fn list(&mut self) -> Result<(u8, u64), Malformed> {
+    pub(super) fn list(&mut self) -> Result<(u8, u64), ThriftError> {
         let head = self.byte()?;
         let len = match head >> 4 {
             15 => self.varint()?,
@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A list with this element type.
-    pub(super) fn list_of(&mut self, kind: u8) -> Result<u64, Malformed> {
+    pub(super) fn list_of(&mut self, kind: u8) -> Result<u64, ThriftError> {
         match self.list()? {
             (_, 0) => Ok(0),
             (found, len) if found == kind => Ok(len),
@@ -266,8 +266,8 @@ impl<'a> Reader<'a> {
     /// return `false` to skip it.
     pub(super) fn structure(
         &mut self,
-        mut field: impl FnMut(&mut Reader<'a>, i64, u8) -> Result<bool, Malformed>,
-    ) -> Result<(), Malformed> {
+        mut field: impl FnMut(&mut ThriftReader<'a>, i64, u8) -> Result<bool, ThriftError>,
+    ) -> Result<(), ThriftError> {
         self.deeper()?;
         let mut id = 0;
         while let Some(kind) = self.field(&mut id)? {
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The type of a structure's next field, whose number replaces the last one; `None` at the end.
-    pub(super) fn field(&mut self, id: &mut i64) -> Result<Option<u8>, Malformed> {
+    pub(super) fn field(&mut self, id: &mut i64) -> Result<Option<u8>, ThriftError> {
         let head = self.byte()?;
         let kind = head & 0x0F;
         if kind == 0 {
@@ -293,7 +293,7 @@ impl<'a> Reader<'a> {
         Ok(Some(kind))
     }
 
-    fn deeper(&mut self) -> Result<(), Malformed> {
+    fn deeper(&mut self) -> Result<(), ThriftError> {
         self.depth += 1;
         match self.depth > DEEPEST {
             true => self.malformed(format!("structures nested more than {DEEPEST} deep")),
@@ -302,7 +302,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips the value of a field.
-    pub(super) fn skip(&mut self, kind: u8) -> Result<(), Malformed> {
+    pub(super) fn skip(&mut self, kind: u8) -> Result<(), ThriftError> {
         match kind {
             TRUE | FALSE => Ok(()),
             I8 => self.byte().map(drop),
@@ -324,14 +324,14 @@ impl<'a> Reader<'a> {
     }
 
     /// In a list a flag is a byte; as a field it is part of the head.
-    fn skip_element(&mut self, kind: u8) -> Result<(), Malformed> {
+    fn skip_element(&mut self, kind: u8) -> Result<(), ThriftError> {
         match kind {
             TRUE | FALSE => self.byte().map(drop),
             _ => self.skip(kind),
         }
     }
 
-    fn skip_map(&mut self) -> Result<(), Malformed> {
+    fn skip_map(&mut self) -> Result<(), ThriftError> {
         let len = self.varint()?;
         if len == 0 {
             return Ok(());
@@ -359,7 +359,7 @@ mod tests {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, value);
             assert_eq!(bytes.len() as u64, varint_len(value), "{value}");
-            assert_eq!(Reader::new(&bytes).varint(), Ok(value));
+            assert_eq!(ThriftReader::new(&bytes).varint(), Ok(value));
         }
     }
 
@@ -379,7 +379,7 @@ mod tests {
         all.i32(10, 1);
         all.stop();
         let mut found = Vec::new();
-        Reader::new(&bytes)
+        ThriftReader::new(&bytes)
             .structure(|reader, id, kind| {
                 found.push((id, kind));
                 match id {
@@ -397,18 +397,18 @@ mod tests {
     #[test]
     fn malformed_messages_end() {
         let deep = vec![0x1C; 100_000];
-        assert!(Reader::new(&deep).skip(STRUCT).unwrap_err().what.contains("deep"));
+        assert!(ThriftReader::new(&deep).skip(STRUCT).unwrap_err().what.contains("deep"));
         let lists = vec![0x19; 100_000];
-        assert!(Reader::new(&lists).skip(LIST).unwrap_err().what.contains("deep"));
+        assert!(ThriftReader::new(&lists).skip(LIST).unwrap_err().what.contains("deep"));
         let long = [0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F, 0];
-        assert!(Reader::new(&long).skip(LIST).unwrap_err().what.contains("elements"));
-        assert!(Reader::new(&[0xFF; 20]).varint().unwrap_err().what.contains("64 bits"));
+        assert!(ThriftReader::new(&long).skip(LIST).unwrap_err().what.contains("elements"));
+        assert!(ThriftReader::new(&[0xFF; 20]).varint().unwrap_err().what.contains("64 bits"));
     }
 
     proptest! {
         #[test]
         fn garbage_is_an_error_or_skipped(bytes: Vec<u8>, kind in 0_u8..16) {
-            let mut reader = Reader::new(&bytes);
+            let mut reader = ThriftReader::new(&bytes);
             let _ = reader.skip(kind);
             prop_assert!(reader.at <= bytes.len());
         }

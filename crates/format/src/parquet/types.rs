@@ -1,7 +1,7 @@
 //! Names of the types of columns in existing files, for people and for comparison with a workload's. It must not
 //! know how they are used.
 
-use super::thrift::{self, Malformed, Reader};
+use super::thrift::{self, ThriftError, ThriftReader};
 use model::shape::Element;
 
 /// The logical meaning of a type (LogicalType of parquet.thrift).
@@ -13,7 +13,7 @@ pub(super) enum Logical {
 
 impl Logical {
     /// A union: a structure with one field.
-    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Option<Logical>, Malformed> {
+    pub(super) fn read(reader: &mut ThriftReader<'_>) -> Result<Option<Logical>, ThriftError> {
         let mut found = None;
         reader.structure(|reader, id, kind| match (id, kind) {
             (10, thrift::STRUCT) => {
@@ -29,7 +29,7 @@ impl Logical {
     }
 }
 
-fn read_integer(reader: &mut Reader<'_>) -> Result<Logical, Malformed> {
+fn read_integer(reader: &mut ThriftReader<'_>) -> Result<Logical, ThriftError> {
     let (mut bits, mut signed) = (0, true);
     reader.structure(|reader, id, kind| {
         match (id, kind) {

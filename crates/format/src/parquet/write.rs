@@ -2,8 +2,8 @@
 //! page, and the sizes for the footer.
 
 use super::codec::Codec;
-use super::layout::{Chunk, DICTIONARY_RAW, Layout, Page, Repetition, TRAILER, packed_head, run_head};
-use super::leaf::{self, Leaf, Value};
+use super::layout::{ChunkLayout, DICTIONARY_RAW, Layout, Page, Repetition, TRAILER, packed_head, run_head};
+use super::leaf::{self, Leaf, ValueEncoding};
 use super::metadata::{self, ChunkFacts, ENTRIES, MAGIC};
 use super::thrift::put_varint;
 use crate::Content;
@@ -17,7 +17,7 @@ const PART: usize = 16 * 1024;
 
 /// Bytes of a column chunk.
 #[derive(Clone, Copy, Debug)]
-struct Sizes {
+struct ChunkSizes {
     raw: u64,
     stored: u64,
     dictionary: u64,
@@ -25,26 +25,26 @@ struct Sizes {
 
 /// The source of content.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct ContentSource<'a> {
     pub(super) content: &'a Content,
     pub(super) file: u64,
 }
 
 /// The codec of a page, and its buffers.
-struct Press {
+struct PageCompressor {
     codec: Codec,
     level: u32,
     part: Vec<u8>,
     raw: Vec<u8>,
     packed: Vec<u8>,
-    sizes: Vec<Sizes>,
+    sizes: Vec<ChunkSizes>,
 }
 
 pub(super) fn write<'s>(
     layout: &Layout<'_>,
     arrow_schema: impl FnOnce() -> Cow<'s, [u8]>,
     level: u32,
-    source: Source<'_>,
+    source: ContentSource<'_>,
     out: &mut Pieces<'_, '_>,
 ) -> io::Result<()> {
     out.bytes(MAGIC)?;
@@ -64,7 +64,7 @@ pub(super) fn write<'s>(
         let footer = layout.footer_bytes + TRAILER;
         return out.derived(footer, 0, |out| write_footer(out, layout, &arrow_schema(), None));
     }
-    let mut press = Press {
+    let mut press = PageCompressor {
         codec: layout.codec,
         level,
         part: vec![0; PART],
@@ -101,12 +101,12 @@ fn streams(layout: &Layout<'_>) -> (Vec<u64>, u64) {
 fn write_chunk(
     out: &mut Pieces<'_, '_>,
     leaf: &Leaf,
-    chunk: &Chunk,
-    source: Source<'_>,
+    chunk: &ChunkLayout,
+    source: ContentSource<'_>,
     start: u64,
 ) -> io::Result<()> {
     let mut head = Vec::with_capacity(64);
-    if let Value::Byte(element) = leaf.value {
+    if let ValueEncoding::Byte(element) = leaf.value {
         metadata::dictionary_page(&mut head, DICTIONARY_RAW as u32, DICTIONARY_RAW as u32);
         head.extend(dictionary(element));
         out.bytes(&head)?;
@@ -138,7 +138,7 @@ fn write_page(
     out: &mut Pieces<'_, '_>,
     leaf: &Leaf,
     page: &Page,
-    source: Source<'_>,
+    source: ContentSource<'_>,
     start: u64,
 ) -> io::Result<()> {
     let mut head = Vec::with_capacity(32);
@@ -149,7 +149,7 @@ fn write_page(
         put_varint(&mut head, run_head(page.values));
         head.push(1);
     }
-    if let Value::Byte(_) = leaf.value {
+    if let ValueEncoding::Byte(_) = leaf.value {
         head.push(8); // bits of an entry's number
         put_varint(&mut head, packed_head(page.values.div_ceil(8)));
     }
@@ -196,18 +196,18 @@ fn pack_repetition(items: u64, offset: u64, out: &mut [u8]) {
     }
 }
 
-impl Press {
+impl PageCompressor {
     fn write_chunk(
         &mut self,
         out: &mut Pieces<'_, '_>,
         leaf: &Leaf,
-        chunk: &Chunk,
-        source: Source<'_>,
+        chunk: &ChunkLayout,
+        source: ContentSource<'_>,
         start: u64,
     ) -> io::Result<()> {
-        let mut sizes = Sizes { raw: 0, stored: 0, dictionary: 0 };
+        let mut sizes = ChunkSizes { raw: 0, stored: 0, dictionary: 0 };
         let mut head = Vec::with_capacity(64);
-        if let Value::Byte(element) = leaf.value {
+        if let ValueEncoding::Byte(element) = leaf.value {
             self.raw.clear();
             self.raw.extend(dictionary(element));
             self.codec.compress(self.level, &self.raw, &mut self.packed)?;
@@ -229,8 +229,8 @@ impl Press {
     }
 
     /// Generates a page and compresses it.
-    fn make(&mut self, leaf: &Leaf, page: &Page, source: Source<'_>, start: u64) -> io::Result<()> {
-        let Press { part, raw, .. } = self;
+    fn make(&mut self, leaf: &Leaf, page: &Page, source: ContentSource<'_>, start: u64) -> io::Result<()> {
+        let PageCompressor { part, raw, .. } = self;
         raw.clear();
         let mut gather = |piece: &[u8]| {
             raw.extend_from_slice(piece);
@@ -242,7 +242,7 @@ impl Press {
         self.codec.compress(self.level, &self.raw, &mut self.packed)
     }
 
-    fn put(&self, out: &mut Pieces<'_, '_>, head: &[u8], sizes: &mut Sizes) -> io::Result<()> {
+    fn put(&self, out: &mut Pieces<'_, '_>, head: &[u8], sizes: &mut ChunkSizes) -> io::Result<()> {
         sizes.raw += (head.len() + self.raw.len()) as u64;
         sizes.stored += (head.len() + self.packed.len()) as u64;
         out.bytes(head)?;
@@ -255,7 +255,7 @@ fn write_footer(
     out: &mut Pieces<'_, '_>,
     layout: &Layout<'_>,
     arrow_schema: &[u8],
-    sizes: Option<Vec<Sizes>>,
+    sizes: Option<Vec<ChunkSizes>>,
 ) -> io::Result<()> {
     let start = out.position();
     let mut bytes = Vec::new();
@@ -269,7 +269,7 @@ fn write_footer(
         metadata::group_head(&mut bytes, layout.leaves().len() as u64);
         let mut group_raw = 0;
         for (leaf, chunk, _) in layout.chunks(rows) {
-            let plain = Sizes { raw: chunk.bytes, stored: chunk.bytes, dictionary: chunk.dictionary };
+            let plain = ChunkSizes { raw: chunk.bytes, stored: chunk.bytes, dictionary: chunk.dictionary };
             let size = sizes.as_mut().and_then(Iterator::next).unwrap_or(plain);
             let facts = ChunkFacts {
                 values: leaf.values(rows).unwrap_or(0),

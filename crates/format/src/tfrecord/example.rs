@@ -14,17 +14,17 @@ const FIELD_3: u8 = 0x1A;
 
 /// A few bytes without allocation, since there are some for every file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Short {
-    bytes: [u8; Short::ROOM],
+pub(super) struct ShortBytes {
+    bytes: [u8; ShortBytes::ROOM],
     len: usize,
 }
 
-impl Short {
+impl ShortBytes {
     /// Six tags and varints of at most ten bytes, and a name of five, fit.
     const ROOM: usize = 80;
 
-    fn new() -> Short {
-        Short { bytes: [0; Short::ROOM], len: 0 }
+    fn new() -> ShortBytes {
+        ShortBytes { bytes: [0; ShortBytes::ROOM], len: 0 }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -61,8 +61,8 @@ impl Short {
 /// The bytes around a sample in its Example: feature `image` with the sample, feature `size` with its length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Example {
-    pub(super) head: Short,
-    pub(super) tail: Short,
+    pub(super) head: ShortBytes,
+    pub(super) tail: ShortBytes,
     /// Length of the whole message.
     pub(super) len: u64,
 }
@@ -80,7 +80,7 @@ impl Example {
         let entry = 2 + 5 + field(feature);
         let features = field(entry) + tail.len();
         let len = field(features);
-        let mut head = Short::new();
+        let mut head = ShortBytes::new();
         head.tag(FIELD_1, features);
         head.tag(FIELD_1, entry);
         head.tag(FIELD_1, 5);
@@ -93,9 +93,9 @@ impl Example {
 }
 
 /// The map entry `size`: an int64_list of one packed value.
-fn size_entry(value: u64) -> Short {
+fn size_entry(value: u64) -> ShortBytes {
     let packed = varint_len(value);
-    let mut entry = Short::new();
+    let mut entry = ShortBytes::new();
     // All lengths are below 128, so each takes one byte.
     entry.tag(FIELD_1, 2 + 4 + 2 + 2 + 2 + packed);
     entry.tag(FIELD_1, 4);
@@ -113,7 +113,7 @@ fn varint_len(value: u64) -> u64 {
 
 /// Facts from any Example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct ExampleFacts {
     /// `name (kind)` of each feature, in the order of the message.
     pub(super) features: Vec<String>,
     /// The value of an int64 feature `size`.
@@ -121,31 +121,31 @@ pub(super) struct Named {
 }
 
 /// The features of an Example; `None` if the bytes are not one.
-pub(super) fn named(message: &[u8]) -> Option<Named> {
-    let mut found = Named::default();
+pub(super) fn named(message: &[u8]) -> Option<ExampleFacts> {
+    let mut found = ExampleFacts::default();
     for features in (Fields { rest: message }) {
-        let (1, Value::Bytes(features)) = features? else { continue };
+        let (1, FieldContent::Bytes(features)) = features? else { continue };
         for entry in (Fields { rest: features }) {
-            let (1, Value::Bytes(entry)) = entry? else { continue };
+            let (1, FieldContent::Bytes(entry)) = entry? else { continue };
             name_entry(entry, &mut found)?;
         }
     }
     (!found.features.is_empty()).then_some(found)
 }
 
-fn name_entry(entry: &[u8], found: &mut Named) -> Option<()> {
+fn name_entry(entry: &[u8], found: &mut ExampleFacts) -> Option<()> {
     let (mut name, mut feature): (&[u8], &[u8]) = (&[], &[]);
     for field in (Fields { rest: entry }) {
         match field? {
-            (1, Value::Bytes(bytes)) => name = bytes,
-            (2, Value::Bytes(bytes)) => feature = bytes,
+            (1, FieldContent::Bytes(bytes)) => name = bytes,
+            (2, FieldContent::Bytes(bytes)) => feature = bytes,
             _ => {}
         }
     }
     let name = str::from_utf8(name).ok()?;
     let mut kind = "empty";
     for field in (Fields { rest: feature }) {
-        let (number, Value::Bytes(list)) = field? else { continue };
+        let (number, FieldContent::Bytes(list)) = field? else { continue };
         kind = match number {
             1 => "bytes",
             2 => "float",
@@ -165,13 +165,13 @@ fn name_entry(entry: &[u8], found: &mut Named) -> Option<()> {
 /// The first value of an int64_list, packed or not.
 fn first_int(list: &[u8]) -> Option<u64> {
     match (Fields { rest: list }).next()?? {
-        (1, Value::Bytes(mut packed)) => varint(&mut packed),
-        (1, Value::Number(value)) => Some(value),
+        (1, FieldContent::Bytes(mut packed)) => varint(&mut packed),
+        (1, FieldContent::Number(value)) => Some(value),
         _ => None,
     }
 }
 
-enum Value<'a> {
+enum FieldContent<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
@@ -182,7 +182,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Iterator for Fields<'a> {
-    type Item = Option<(u64, Value<'a>)>;
+    type Item = Option<(u64, FieldContent<'a>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -197,16 +197,16 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn field(&mut self) -> Option<(u64, Value<'a>)> {
+    fn field(&mut self) -> Option<(u64, FieldContent<'a>)> {
         let tag = varint(&mut self.rest)?;
         let value = match tag & 7 {
-            0 => Value::Number(varint(&mut self.rest)?),
-            1 => Value::Bytes(self.take(8)?),
+            0 => FieldContent::Number(varint(&mut self.rest)?),
+            1 => FieldContent::Bytes(self.take(8)?),
             2 => {
                 let len = varint(&mut self.rest)?;
-                Value::Bytes(self.take(len)?)
+                FieldContent::Bytes(self.take(len)?)
             }
-            5 => Value::Bytes(self.take(4)?),
+            5 => FieldContent::Bytes(self.take(4)?),
             _ => return None,
         };
         Some((tag >> 3, value))
@@ -259,13 +259,18 @@ mod tests {
         assert!(Example::of(MOST_MESSAGE).is_none());
         assert!(Example::of(u64::MAX).is_none());
         let largest = Example::of(MOST_MESSAGE - 60).unwrap();
-        assert!(largest.head.as_slice().len() < Short::ROOM && largest.tail.as_slice().len() < Short::ROOM);
+        assert!(
+            largest.head.as_slice().len() < ShortBytes::ROOM
+                && largest.tail.as_slice().len() < ShortBytes::ROOM
+        );
     }
 
     #[test]
     fn features_are_named_in_any_order() {
-        let wanted =
-            Named { features: vec!["image (bytes)".to_owned(), "size (int64)".to_owned()], size: Some(300) };
+        let wanted = ExampleFacts {
+            features: vec!["image (bytes)".to_owned(), "size (int64)".to_owned()],
+            size: Some(300),
+        };
         let whole = message(&[7; 300]);
         assert_eq!(named(&whole), Some(wanted));
         let example = Example::of(300).unwrap();

@@ -13,8 +13,8 @@ use model::spec::Access;
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, Extent, Facts, File, Format, FormatError, FormatKind, Look, MOST_AT_ONCE, Obstacle,
-    Options, Side, Sink, Size, array, error, within,
+    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions,
+    Look, MOST_AT_ONCE, Obstacle, SideFile, Sink, SourceFile, array, error, within,
 };
 use example::Example;
 
@@ -53,7 +53,7 @@ struct TfRecord {
 }
 
 impl TfRecord {
-    fn new(options: &Options) -> Result<TfRecord, FormatError> {
+    fn new(options: &FormatOptions) -> Result<TfRecord, FormatError> {
         let buffer = options.transfer_bytes.unwrap_or(BUFFER);
         if buffer == 0 {
             let what = "reader.transfer_size is 0, which reads nothing; make it at least 1 or leave it out";
@@ -119,8 +119,8 @@ impl Format for TfRecord {
         self.access == Access::Framework
     }
 
-    fn size(&self, shape: &FileShape<'_>) -> Result<Size, FormatError> {
-        Ok(Size::Exact(Layout::of(shape)?.file_bytes))
+    fn size(&self, shape: &FileShape<'_>) -> Result<EncodedSize, FormatError> {
+        Ok(EncodedSize::Exact(Layout::of(shape)?.file_bytes))
     }
 
     fn write(
@@ -150,8 +150,8 @@ impl Format for TfRecord {
         })?)
     }
 
-    fn sides(&self) -> &'static [Side] {
-        &[Side { folder: Some("index"), suffix: ".idx" }]
+    fn sides(&self) -> &'static [SideFile] {
+        &[SideFile { folder: Some("index"), suffix: ".idx" }]
     }
 
     /// The index that NVIDIA's DALI reads: a line of offset and length for each record.
@@ -183,19 +183,24 @@ impl Format for TfRecord {
         Ok(more + shape.samples * (1 + digits(record_bytes) + 2))
     }
 
-    fn reads(&self, file: File<'_>, samples: Range<u64>, reads: &mut Vec<Extent>) -> Result<(), Obstacle> {
+    fn reads(
+        &self,
+        file: SourceFile<'_>,
+        samples: Range<u64>,
+        reads: &mut Vec<Extent>,
+    ) -> Result<(), Obstacle> {
         let (len, held, record_bytes) = match file {
-            File::Ours(shape) => {
+            SourceFile::Ours(shape) => {
                 let layout = Layout::of(shape)?;
                 (layout.file_bytes, shape.samples, Some(layout.record_bytes))
             }
-            File::Foreign { look, samples } => (look.len, samples, None),
+            SourceFile::Foreign { look, samples } => (look.len, samples, None),
         };
         within(NAME, &samples, held)?;
         match (self.access, file, record_bytes) {
             (Access::Framework, _, _) if len == 0 => within(NAME, &samples, 0)?,
             (Access::Framework, _, _) => self.stream(len, held, &samples, reads),
-            (Access::Extent, File::Foreign { look, .. }, _) => {
+            (Access::Extent, SourceFile::Foreign { look, .. }, _) => {
                 reads.push(find(look, held, &samples)?);
             }
             (Access::Extent, _, bytes) => {
@@ -207,7 +212,7 @@ impl Format for TfRecord {
         Ok(())
     }
 
-    fn inspect(&self, look: &Look<'_>) -> Result<Facts, Obstacle> {
+    fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         inspect(look)
     }
 }
@@ -330,7 +335,7 @@ fn too_many_pieces(number: u64) -> FormatError {
 }
 
 /// Describes a file. Its records are read piece by piece, and checked once, when all have been read.
-fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
+fn inspect(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
     if look.len == 0 {
         return Err(empty(look));
     }
@@ -365,7 +370,7 @@ fn inspect(look: &Look<'_>) -> Result<Facts, Obstacle> {
         notes.push(format!("{unchecked} records are too long to check more than their lengths"));
     }
     let dims = named.and_then(|named| named.size).into_iter().collect();
-    Ok(Facts { samples: Some(samples), dims, element: None, notes })
+    Ok(FileFacts { samples: Some(samples), dims, element: None, notes })
 }
 
 /// A record's payload and its checksum, if it is short enough to be read.

@@ -7,7 +7,7 @@ use model::shape::Element;
 use proptest::prelude::*;
 
 fn with(access: Access, transfer_bytes: Option<u64>) -> TfRecord {
-    TfRecord::new(&Options { access, transfer_bytes, ..Options::default() }).unwrap()
+    TfRecord::new(&FormatOptions { access, transfer_bytes, ..FormatOptions::default() }).unwrap()
 }
 
 fn encoded(shape: &FileShape<'_>) -> Vec<u8> {
@@ -43,7 +43,7 @@ fn a_record_adds_few_bytes_to_its_sample() {
         (&[1_681, 1_681], 1, 2_825_761 + 50 + 16),
     ] {
         let size = with(Access::Framework, None).size(&shape(dims, Element::Uint8, samples));
-        assert_eq!(size.unwrap(), Size::Exact(bytes));
+        assert_eq!(size.unwrap(), EncodedSize::Exact(bytes));
     }
 }
 
@@ -88,7 +88,7 @@ fn every_buffer_of_the_stream_is_read_once_whatever_the_visits() {
             let mut reads = Vec::new();
             for start in (0..40).step_by(batch) {
                 let samples = start..(start + batch as u64).min(40);
-                format.reads(File::Ours(&shape), samples, &mut reads).unwrap();
+                format.reads(SourceFile::Ours(&shape), samples, &mut reads).unwrap();
             }
             let size = buffer.unwrap_or(BUFFER);
             let wanted: Vec<Extent> = (0..whole.div_ceil(size))
@@ -106,7 +106,7 @@ fn records_of_one_length_are_found_by_their_heads() {
     let format = with(Access::Extent, None);
     for wanted in [0..1, 20..24, 49..50, 0..50] {
         let mut reads = Vec::new();
-        format.reads(File::Ours(&shape), wanted.clone(), &mut reads).unwrap();
+        format.reads(SourceFile::Ours(&shape), wanted.clone(), &mut reads).unwrap();
         let (answer, looks) = found(&format, &bytes, 50, wanted);
         assert_eq!(answer.unwrap(), reads);
         assert!(looks <= 3, "{looks}");
@@ -219,7 +219,7 @@ fn impossible_shapes_and_settings_are_refused() {
         let error = with(Access::Framework, None).size(&shape(dims, Element::Uint8, samples)).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
-    let options = Options { transfer_bytes: Some(0), ..Options::default() };
+    let options = FormatOptions { transfer_bytes: Some(0), ..FormatOptions::default() };
     assert!(TfRecord::new(&options).unwrap_err().to_string().contains("reader.transfer_size is 0"));
 }
 

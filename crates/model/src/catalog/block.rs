@@ -230,7 +230,7 @@ pub(super) fn look_up(block: &[u8], at: u64, name: &mut Vec<u8>) -> Option<u64> 
 
 /// Iterates over the files of an encoded folder.
 #[derive(Debug)]
-pub struct Cursor<'a> {
+pub struct FileCursor<'a> {
     folder: &'a EncodedFolder,
     /// Files already returned, blocks already started, and the offset of the next block in the body.
     given: u64,
@@ -241,10 +241,10 @@ pub struct Cursor<'a> {
     size: u64,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> FileCursor<'a> {
     /// Starts before the first file.
-    pub fn new(folder: &'a EncodedFolder) -> Cursor<'a> {
-        Cursor { folder, given: 0, block: 0, start: 0, rest: &[], name: Vec::new(), size: 0 }
+    pub fn new(folder: &'a EncodedFolder) -> FileCursor<'a> {
+        FileCursor { folder, given: 0, block: 0, start: 0, rest: &[], name: Vec::new(), size: 0 }
     }
 
     /// Moves to the next file. `Some(false)` at the end, `None` if the bytes are not a valid folder.
@@ -332,7 +332,7 @@ mod tests {
         let files: Vec<(&[u8], u64)> =
             names.iter().enumerate().map(|(i, n)| (n.as_bytes(), i as u64 * 7 % 30)).collect();
         let folder = encode(&files);
-        let mut cursor = Cursor::new(&folder);
+        let mut cursor = FileCursor::new(&folder);
         for file in &files {
             assert_eq!(cursor.advance(), Some(true));
             assert_eq!(cursor.current(), *file);
@@ -346,7 +346,7 @@ mod tests {
         for at in 0..folder.body.len() {
             let mut bad = folder.clone();
             bad.body[at] ^= 0x10;
-            assert_eq!(Cursor::new(&bad).advance(), None);
+            assert_eq!(FileCursor::new(&bad).advance(), None);
             assert_eq!(look_up(&bad.body, 2, &mut Vec::new()), None);
         }
     }

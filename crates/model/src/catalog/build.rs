@@ -41,7 +41,7 @@ pub struct Assembler {
 
 /// The parts before and after the bodies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct CatalogFrame {
     pub header: [u8; HEADER as usize],
     pub tail: Vec<u8>,
     pub files: u64,
@@ -100,7 +100,7 @@ impl Assembler {
         Ok(())
     }
 
-    pub fn finish(self) -> Frame {
+    pub fn finish(self) -> CatalogFrame {
         let mut suffixes = Vec::new();
         put_varint(&mut suffixes, self.suffixes.len() as u64);
         for suffix in &self.suffixes {
@@ -127,7 +127,7 @@ impl Assembler {
         header.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
         let mut fixed = [0; HEADER as usize];
         fixed.copy_from_slice(&header);
-        Frame { header: fixed, tail, files: self.files, bytes: self.bytes, folders: self.folders }
+        CatalogFrame { header: fixed, tail, files: self.files, bytes: self.bytes, folders: self.folders }
     }
 }
 

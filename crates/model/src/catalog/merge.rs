@@ -5,31 +5,31 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-use super::block::{Cursor, EncodedFolder, FolderEncoder};
+use super::block::{EncodedFolder, FileCursor, FolderEncoder};
 use super::build::BuildError;
 
 /// A run, ordered by its current name.
-struct Run<'a>(Cursor<'a>);
+struct MergeRun<'a>(FileCursor<'a>);
 
-impl Ord for Run<'_> {
+impl Ord for MergeRun<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.current().0.cmp(other.0.current().0)
     }
 }
 
-impl PartialOrd for Run<'_> {
+impl PartialOrd for MergeRun<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Run<'_> {
+impl PartialEq for MergeRun<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Run<'_> {}
+impl Eq for MergeRun<'_> {}
 
 /// Merges sorted runs. A name that occurs twice is an error, in one run or in two.
 pub fn merge(mut runs: Vec<EncodedFolder>) -> Result<EncodedFolder, BuildError> {
@@ -39,9 +39,9 @@ pub fn merge(mut runs: Vec<EncodedFolder>) -> Result<EncodedFolder, BuildError> 
     let bad = || BuildError::Blocks("a run".to_owned());
     let mut heap = BinaryHeap::with_capacity(runs.len());
     for run in &runs {
-        let mut cursor = Cursor::new(run);
+        let mut cursor = FileCursor::new(run);
         if cursor.advance().ok_or_else(bad)? {
-            heap.push(Reverse(Run(cursor)));
+            heap.push(Reverse(MergeRun(cursor)));
         }
     }
     let mut whole = FolderEncoder::new();

@@ -34,9 +34,9 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 pub use block::{
-    BLOCK_FILES, Cursor, EncodedFolder, FolderEncoder, is_name, put_varint, take_bytes, take_varint,
+    BLOCK_FILES, EncodedFolder, FileCursor, FolderEncoder, is_name, put_varint, take_bytes, take_varint,
 };
-pub use build::{Assembler, BuildError, Frame, path_order};
+pub use build::{Assembler, BuildError, CatalogFrame, path_order};
 pub use merge::merge;
 
 use crate::names::Name;
@@ -75,12 +75,12 @@ pub enum CatalogError {
 #[derive(Clone, Debug)]
 pub struct Catalog<B> {
     bytes: B,
-    facts: Facts,
+    facts: CatalogHeader,
 }
 
 /// The verified header.
 #[derive(Clone, Copy, Debug)]
-struct Facts {
+struct CatalogHeader {
     files: u64,
     total_bytes: u64,
     folders: usize,
@@ -94,7 +94,7 @@ struct Facts {
 
 /// A folder of a catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Folder<'a> {
+pub struct CatalogFolder<'a> {
     /// Relative to the root, which has an empty path.
     pub path: &'a [u8],
     /// Modification time, in nanoseconds since 1970.
@@ -109,7 +109,7 @@ pub struct Folder<'a> {
 impl<B: AsRef<[u8]>> Catalog<B> {
     /// Checks header and tables; this reads them once.
     pub fn parse(bytes: B) -> Result<Catalog<B>, CatalogError> {
-        let facts = Facts::read(bytes.as_ref())?;
+        let facts = CatalogHeader::read(bytes.as_ref())?;
         let catalog = Catalog { bytes, facts };
         catalog.check_folders()?;
         catalog.check_blocks()?;
@@ -146,7 +146,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
     }
 
     /// Folder number `at` in path order.
-    pub fn folder(&self, at: usize) -> Option<Folder<'_>> {
+    pub fn folder(&self, at: usize) -> Option<CatalogFolder<'_>> {
         let bytes = self.bytes.as_ref();
         let record = |at: usize| -> Option<[u64; 5]> {
             if at >= self.facts.folders {
@@ -160,7 +160,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         let path_start = if at == 0 { 0 } else { record(at - 1)?[2] };
         let next_file = record(at + 1).map_or(self.facts.files, |next| next[0]);
         let paths = bytes.get(self.facts.paths_at..self.facts.blocks_at)?;
-        Some(Folder {
+        Some(CatalogFolder {
             path: paths.get(usize::try_from(path_start).ok()?..usize::try_from(path_end).ok()?)?,
             mtime_ns: mtime as i64,
             first_file,
@@ -170,7 +170,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
         })
     }
 
-    pub fn folders(&self) -> impl Iterator<Item = Folder<'_>> {
+    pub fn folders(&self) -> impl Iterator<Item = CatalogFolder<'_>> {
         (0..self.facts.folders).filter_map(|at| self.folder(at))
     }
 
@@ -229,7 +229,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
             encoded.blocks.push(range.len() as u32);
             encoded.body.extend_from_slice(self.bytes.as_ref().get(range).unwrap_or_default());
         }
-        let mut cursor = Cursor::new(&encoded);
+        let mut cursor = FileCursor::new(&encoded);
         let mut sum = 0u64;
         while cursor.advance().ok_or(corrupt(HEADER as usize))? {
             sum = sum.wrapping_add(cursor.current().1);
@@ -249,7 +249,7 @@ impl<B: AsRef<[u8]>> Catalog<B> {
     }
 
     /// The folder that contains file `index`.
-    fn folder_of(&self, index: u64) -> Result<Folder<'_>, CatalogError> {
+    fn folder_of(&self, index: u64) -> Result<CatalogFolder<'_>, CatalogError> {
         if index >= self.facts.files {
             return Err(CatalogError::NoSuchFile { index, files: self.facts.files });
         }
@@ -324,8 +324,8 @@ impl<B: AsRef<[u8]>> Catalog<B> {
     }
 }
 
-impl Facts {
-    fn read(bytes: &[u8]) -> Result<Facts, CatalogError> {
+impl CatalogHeader {
+    fn read(bytes: &[u8]) -> Result<CatalogHeader, CatalogError> {
         let found = bytes.len() as u64;
         let start = &bytes[..bytes.len().min(MAGIC.len())];
         if start.is_empty() || *start != MAGIC[..start.len()] {
@@ -355,7 +355,7 @@ impl Facts {
         let place = |at: usize| usize::try_from(field(at)).map_err(|_| corrupt(at));
         let mut digest = [0; 16];
         digest.copy_from_slice(&header[88..104]);
-        let facts = Facts {
+        let facts = CatalogHeader {
             files: field(24),
             total_bytes: field(32),
             folders: place(40)?,

@@ -53,12 +53,12 @@ mod tests {
     use super::super::{SaveRequest, Scale};
     use super::*;
     use crate::plan::bare::buffered;
-    use crate::spec::{Source, read};
+    use crate::spec::{WorkloadSource, read};
 
     #[test]
     fn keys_without_effect_are_named_with_the_reason() {
         let plan = |text: &str| {
-            let spec = read(Source { name: "test", text }, &[]).unwrap().spec;
+            let spec = read(WorkloadSource { name: "test", text }, &[]).unwrap().spec;
             let last = buffered().clone();
             let request = SaveRequest { ranks: 1, scale: Scale::WHOLE, last, fast: None };
             CheckpointPlan::resolve(&spec, &request).unwrap().unwrap()

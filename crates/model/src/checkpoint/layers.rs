@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use super::{GeometryError, element_bytes};
-use crate::spec::{Spec, Transformer};
+use crate::spec::{Spec, TransformerSpec};
 
 /// The layers of a model as one rank holds them, numbered from 1. In a transformer, 0 is the embedding, and the head
 /// and the final norm follow the last layer.
@@ -23,7 +23,7 @@ enum LayerKind {
         bytes: u64,
     },
     Transformer {
-        whole: Whole,
+        whole: ModelElements,
         tensor: u64,
         shards: u64,
         element_bytes: u64,
@@ -32,7 +32,7 @@ enum LayerKind {
 
 /// Elements of a transformer's tensors, before they are divided among ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Whole {
+struct ModelElements {
     embedding: u64,
     hidden: u64,
     attention_in: u64,
@@ -41,12 +41,12 @@ struct Whole {
     feed_out: u64,
 }
 
-impl Whole {
-    fn of(shape: &Transformer) -> Option<Whole> {
+impl ModelElements {
+    fn of(shape: &TransformerSpec) -> Option<ModelElements> {
         let hidden = shape.hidden_size;
         let keys = (hidden / shape.num_attention_heads).checked_mul(shape.num_kv_heads)?;
         let feed_out = hidden.checked_mul(shape.ffn_hidden_size)?;
-        Some(Whole {
+        Some(ModelElements {
             embedding: shape.vocab_size.checked_mul(hidden)?,
             hidden,
             attention_in: keys.checked_mul(2)?.checked_add(hidden)?.checked_mul(hidden)?,
@@ -75,7 +75,7 @@ impl Layers {
         };
         let (tensor, stages) = (model.parallelism.tensor, model.parallelism.pipeline);
         let kind = if model.layer_parameters.is_empty() {
-            let whole = Whole::of(&model.transformer).ok_or(GeometryError::TooLarge)?;
+            let whole = ModelElements::of(&model.transformer).ok_or(GeometryError::TooLarge)?;
             whole.parameters(count).ok_or(GeometryError::TooLarge)?;
             let shards = if model.parallelism.zero_stage == 3 { data } else { 1 };
             LayerKind::Transformer {

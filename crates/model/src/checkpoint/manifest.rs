@@ -33,7 +33,7 @@ impl Moment {
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct ManifestEntry {
     pub name: String,
     pub rank: u64,
     pub bytes: u64,
@@ -57,7 +57,7 @@ pub struct CheckpointManifest {
     pub scale: String,
     /// Identifies the geometry: how the model is divided among the ranks, and its element types.
     pub geometry: String,
-    pub files: Vec<Entry>,
+    pub files: Vec<ManifestEntry>,
 }
 
 /// Why a text is not the manifest of a complete checkpoint.
@@ -108,7 +108,8 @@ mod tests {
     use super::*;
 
     fn manifest() -> CheckpointManifest {
-        let file = Entry { name: "model_states-0.pt".into(), rank: 0, bytes: 10_240, crc32: 0xdead_beef };
+        let file =
+            ManifestEntry { name: "model_states-0.pt".into(), rank: 0, bytes: 10_240, crc32: 0xdead_beef };
         CheckpointManifest {
             schema_version: SCHEMA_VERSION,
             serial: 3,

@@ -22,11 +22,11 @@ pub use idle::idle;
 use layers::Layers;
 pub use plan::{CheckpointPlan, SaveRequest};
 pub use schedule::Schedule;
-pub use seen::{Checkpoints, Cpu, Restored, Saved, Steps};
+pub use seen::{Checkpoints, Cpu, RestoreRecord, SaveRecord, StepTimes};
 
 /// A file of a checkpoint: its name in the checkpoint's folder, and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct CheckpointFile {
     pub name: String,
     pub bytes: u64,
 }
@@ -78,7 +78,7 @@ pub enum GeometryError {
 
 /// A kind of file of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum FileRole {
     /// A flat model state, for any model.
     Flat,
     /// All layers of the rank in one file, or a single layer.
@@ -89,7 +89,7 @@ enum Part {
 
 /// The position of a rank in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct RankPosition {
     rank: u64,
     /// The number among the ranks that share a copy of the model, and the number of that copy.
     within: u64,
@@ -165,13 +165,13 @@ impl Geometry {
     }
 
     /// The files that a rank writes, in order.
-    pub fn files(&self, rank: u64) -> Vec<File> {
+    pub fn files(&self, rank: u64) -> Vec<CheckpointFile> {
         let place = self.place(rank);
         let mut files = Vec::new();
         for part in self.parts(place) {
             let (name, bytes) = (self.name(place, part), self.scale.of(self.part_bytes(place, part)));
             match self.framework {
-                Framework::Pytorch => files.push(File { name: format!("{name}.pt"), bytes }),
+                Framework::Pytorch => files.push(CheckpointFile { name: format!("{name}.pt"), bytes }),
                 Framework::Tensorflow => files.extend(three_files(&name, bytes)),
             }
         }
@@ -201,7 +201,7 @@ impl Geometry {
     /// Bytes of the model states of all ranks, before scaling.
     pub fn model_total_bytes(&self) -> u64 {
         let model = |place| -> u64 {
-            let parts = self.parts(place).into_iter().filter(|part| *part != Part::Optimizer);
+            let parts = self.parts(place).into_iter().filter(|part| *part != FileRole::Optimizer);
             parts.map(|part| self.part_bytes(place, part)).sum()
         };
         (0..self.ranks).map(|rank| model(self.place(rank))).sum()
@@ -228,47 +228,52 @@ impl Geometry {
         Some(sum)
     }
 
-    fn place(&self, rank: u64) -> Place {
+    fn place(&self, rank: u64) -> RankPosition {
         let group = self.group();
-        Place { rank, within: rank % group, copy: rank / group, stage: rank / self.tensor % self.pipeline }
+        RankPosition {
+            rank,
+            within: rank % group,
+            copy: rank / group,
+            stage: rank / self.tensor % self.pipeline,
+        }
     }
 
     /// Without ZeRO all copies are equal, and the ranks of the first copy write it.
-    fn writes(&self, place: Place) -> bool {
+    fn writes(&self, place: RankPosition) -> bool {
         self.zero > 0 || place.copy == 0
     }
 
-    fn parts(&self, place: Place) -> Vec<Part> {
+    fn parts(&self, place: RankPosition) -> Vec<FileRole> {
         let mut parts = Vec::new();
         if !self.writes(place) {
             return parts;
         }
         if self.flat_bytes > 0 {
-            parts.push(Part::Flat);
+            parts.push(FileRole::Flat);
         }
         if let Some(layers) = &self.layers {
             let splits = matches!(self.zero, 1 | 2);
             match splits {
                 true if place.copy > 0 => {}
-                true if self.pipeline > 1 => parts.extend(layers.of_stage(place.stage).map(Part::Layer)),
-                _ => parts.push(Part::Layers),
+                true if self.pipeline > 1 => parts.extend(layers.of_stage(place.stage).map(FileRole::Layer)),
+                _ => parts.push(FileRole::Layers),
             }
         }
         if self.optimizer_bytes > 0 {
-            parts.push(Part::Optimizer);
+            parts.push(FileRole::Optimizer);
         }
         parts
     }
 
-    fn part_bytes(&self, place: Place, part: Part) -> u64 {
+    fn part_bytes(&self, place: RankPosition, part: FileRole) -> u64 {
         let layer_bytes = |layer| self.layers.as_ref().map_or(0, |layers| layers.bytes(layer));
         match part {
-            Part::Flat => self.flat_bytes,
-            Part::Layer(layer) => layer_bytes(layer),
-            Part::Layers => self
+            FileRole::Flat => self.flat_bytes,
+            FileRole::Layer(layer) => layer_bytes(layer),
+            FileRole::Layers => self
                 .stage_layers(place.stage)
                 .map_or(0, |stage| stage.map(layer_bytes).fold(0, u64::saturating_add)),
-            Part::Optimizer => self.optimizer_bytes,
+            FileRole::Optimizer => self.optimizer_bytes,
         }
     }
 
@@ -276,14 +281,14 @@ impl Geometry {
         self.layers.as_ref().map(|layers| layers.of_stage(stage))
     }
 
-    fn name(&self, place: Place, part: Part) -> String {
-        let Place { rank, within, copy, .. } = place;
+    fn name(&self, place: RankPosition, part: FileRole) -> String {
+        let RankPosition { rank, within, copy, .. } = place;
         match part {
-            Part::Flat => format!("model_states-{rank}"),
-            Part::Layer(layer) => format!("layer_{layer}-model_{within}_model_states"),
-            Part::Layers if matches!(self.zero, 1 | 2) => format!("model_{within}_model_states"),
-            Part::Layers => format!("zero_pp_rank_{copy}_mp_rank_{within}_model_states"),
-            Part::Optimizer => format!("zero_pp_rank_{copy}_mp_rank_{within}_optim_states"),
+            FileRole::Flat => format!("model_states-{rank}"),
+            FileRole::Layer(layer) => format!("layer_{layer}-model_{within}_model_states"),
+            FileRole::Layers if matches!(self.zero, 1 | 2) => format!("model_{within}_model_states"),
+            FileRole::Layers => format!("zero_pp_rank_{copy}_mp_rank_{within}_model_states"),
+            FileRole::Optimizer => format!("zero_pp_rank_{copy}_mp_rank_{within}_optim_states"),
         }
     }
 }
@@ -294,9 +299,9 @@ const META_BYTES: u64 = 1 << 20;
 const INDEX_BYTES: u64 = 8 << 10;
 
 /// TensorFlow's form of a checkpoint.
-fn three_files(name: &str, bytes: u64) -> [File; 3] {
+fn three_files(name: &str, bytes: u64) -> [CheckpointFile; 3] {
     [("meta", META_BYTES), ("index", INDEX_BYTES), ("data-00000-of-00001", bytes)]
-        .map(|(ending, bytes)| File { name: format!("{name}.{ending}"), bytes })
+        .map(|(ending, bytes)| CheckpointFile { name: format!("{name}.{ending}"), bytes })
 }
 
 /// The number of copies of the model. The spec ensures that a subset gives the data parallelism.
@@ -372,7 +377,7 @@ impl std::str::FromStr for Scale {
     }
 }
 
-impl std::fmt::Display for File {
+impl std::fmt::Display for CheckpointFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.name, Bytes(self.bytes))
     }

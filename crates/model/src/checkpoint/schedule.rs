@@ -89,10 +89,10 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{self, Source};
+    use crate::spec::{self, WorkloadSource};
 
     fn schedule(text: &str) -> Option<Schedule> {
-        Schedule::of(&spec::read(Source { name: "test", text }, &[]).unwrap().spec)
+        Schedule::of(&spec::read(WorkloadSource { name: "test", text }, &[]).unwrap().spec)
     }
 
     #[test]

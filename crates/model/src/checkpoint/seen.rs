@@ -26,7 +26,7 @@ impl AddAssign for Cpu {
 
 /// One save.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Saved {
+pub struct SaveRecord {
     pub moment: Moment,
     /// Its number among all checkpoints of the folder.
     #[serde(default)]
@@ -53,9 +53,9 @@ pub struct Saved {
     pub troubles: Vec<String>,
 }
 
-impl Saved {
-    pub fn new(moment: Moment, began: Nanos) -> Saved {
-        Saved {
+impl SaveRecord {
+    pub fn new(moment: Moment, began: Nanos) -> SaveRecord {
+        SaveRecord {
             moment,
             serial: 0,
             bytes: 0,
@@ -80,9 +80,9 @@ impl Saved {
 }
 
 /// Adds another member's report of the same save.
-impl AddAssign for Saved {
-    fn add_assign(&mut self, other: Saved) {
-        let Saved {
+impl AddAssign for SaveRecord {
+    fn add_assign(&mut self, other: SaveRecord) {
+        let SaveRecord {
             moment,
             serial,
             bytes,
@@ -126,7 +126,7 @@ fn both<T>(here: Option<T>, there: Option<T>, add: impl Fn(T, T) -> T) -> Option
 
 /// One restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restored {
+pub struct RestoreRecord {
     pub moment: Moment,
     /// Whether it came from the fast tier.
     pub from_fast: bool,
@@ -148,12 +148,12 @@ pub struct Restored {
 
 /// The duration of training steps, from the end of the previous step to their own end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Steps {
+pub struct StepTimes {
     pub count: u64,
     pub time_ns: Nanos,
 }
 
-impl Steps {
+impl StepTimes {
     pub fn add(&mut self, time: Nanos) {
         self.count += 1;
         self.time_ns += time;
@@ -164,8 +164,8 @@ impl Steps {
     }
 }
 
-impl AddAssign for Steps {
-    fn add_assign(&mut self, Steps { count, time_ns }: Steps) {
+impl AddAssign for StepTimes {
+    fn add_assign(&mut self, StepTimes { count, time_ns }: StepTimes) {
         self.count += count;
         self.time_ns += time_ns;
     }
@@ -174,11 +174,11 @@ impl AddAssign for Steps {
 /// The checkpoints of a run; saves and restores in the order in which they started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoints {
-    pub saves: Vec<Saved>,
-    pub restores: Vec<Restored>,
+    pub saves: Vec<SaveRecord>,
+    pub restores: Vec<RestoreRecord>,
     /// Steps while a checkpoint was in progress in the background, and all others.
-    pub steps_beside: Steps,
-    pub steps_apart: Steps,
+    pub steps_beside: StepTimes,
+    pub steps_apart: StepTimes,
 }
 
 impl Checkpoints {
@@ -228,9 +228,9 @@ fn merge<T: AddAssign>(here: &mut Vec<T>, more: Vec<T>, at: impl Fn(&T) -> (Nano
 }
 
 /// Adds another member's report of the same restore.
-impl AddAssign for Restored {
-    fn add_assign(&mut self, other: Restored) {
-        let Restored {
+impl AddAssign for RestoreRecord {
+    fn add_assign(&mut self, other: RestoreRecord) {
+        let RestoreRecord {
             moment,
             from_fast,
             bytes,
@@ -263,9 +263,9 @@ impl AddAssign for Restored {
     }
 }
 
-impl Restored {
-    pub fn new(moment: Moment, began: Nanos) -> Restored {
-        Restored {
+impl RestoreRecord {
+    pub fn new(moment: Moment, began: Nanos) -> RestoreRecord {
+        RestoreRecord {
             moment,
             from_fast: false,
             bytes: 0,
@@ -303,7 +303,7 @@ mod tests {
         prop::option::of(nanos())
     }
 
-    fn saved() -> impl Strategy<Value = Saved> {
+    fn saved() -> impl Strategy<Value = SaveRecord> {
         let spans = (nanos(), nanos(), maybe(), maybe(), maybe());
         let counts = (0u64..3, 0u64..1000, 0u64..9);
         (0u64..3, nanos(), spans, counts, nanos(), prop::collection::vec("[ab]", 0..3)).prop_map(
@@ -316,7 +316,7 @@ mod tests {
                 troubles,
             )| {
                 let (serial, bytes, files) = counts;
-                Saved {
+                SaveRecord {
                     serial,
                     bytes,
                     files,
@@ -329,16 +329,16 @@ mod tests {
                     first_rank_ns: blocked_ns,
                     cpu: Cpu { used_ns: rank, core_ns: blocked_ns },
                     troubles,
-                    ..Saved::new(Moment { epoch: 1, step }, began)
+                    ..SaveRecord::new(Moment { epoch: 1, step }, began)
                 }
             },
         )
     }
 
-    fn restored() -> impl Strategy<Value = Restored> {
+    fn restored() -> impl Strategy<Value = RestoreRecord> {
         let pages = (prop::option::of(0u64..100), prop::option::of(0u64..100), prop::option::of("[ab]"));
         (0u64..3, nanos(), any::<bool>(), 0u64..1000, nanos(), pages).prop_map(
-            |(step, began, from_fast, bytes, took_ns, (pages, pages_cached, failure))| Restored {
+            |(step, began, from_fast, bytes, took_ns, (pages, pages_cached, failure))| RestoreRecord {
                 from_fast,
                 bytes,
                 files: bytes / 2,
@@ -350,7 +350,7 @@ mod tests {
                 verified_bytes: bytes,
                 cpu: Cpu { used_ns: took_ns, core_ns: began },
                 failure,
-                ..Restored::new(Moment { epoch: 1, step }, began)
+                ..RestoreRecord::new(Moment { epoch: 1, step }, began)
             },
         )
     }
@@ -361,7 +361,7 @@ mod tests {
         (lists, 0u64..9).prop_map(|((mut saves, mut restores), count)| {
             saves.sort_by_key(|save| (save.began, save.moment));
             restores.sort_by_key(|restore| (restore.began, restore.moment));
-            let steps = Steps { count, time_ns: Nanos(count * 3) };
+            let steps = StepTimes { count, time_ns: Nanos(count * 3) };
             Checkpoints { saves, restores, steps_beside: steps, steps_apart: steps }
         })
     }
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn members_that_report_the_same_save_give_one_save() {
         let moment = Moment { epoch: 1, step: 4 };
-        let of = |began, blocked, durable, first| Saved {
+        let of = |began, blocked, durable, first| SaveRecord {
             serial: 7,
             bytes: 100,
             files: 2,
@@ -398,9 +398,9 @@ mod tests {
             slowest_rank_ns: Nanos(blocked),
             first_rank_ns: Nanos(first),
             cpu: Cpu { used_ns: Nanos(1), core_ns: Nanos(2) },
-            ..Saved::new(moment, Nanos(began))
+            ..SaveRecord::new(moment, Nanos(began))
         };
-        let member = |save: Saved| Checkpoints { saves: vec![save], ..Checkpoints::default() };
+        let member = |save: SaveRecord| Checkpoints { saves: vec![save], ..Checkpoints::default() };
         let with_rank_0 = member(of(10, 30, Some(Nanos(40)), 20));
         let other = member(of(11, 50, Some(Nanos(60)), 0));
         let whole = sum(&[&with_rank_0, &other]);
@@ -418,9 +418,9 @@ mod tests {
     #[test]
     fn repeated_restores_stay_separate_and_in_order() {
         let restores = |bytes: u64, times: &[(u64, u64)]| {
-            let one = |(step, began): &(u64, u64)| Restored {
+            let one = |(step, began): &(u64, u64)| RestoreRecord {
                 bytes,
-                ..Restored::new(Moment { epoch: 1, step: *step }, Nanos(*began))
+                ..RestoreRecord::new(Moment { epoch: 1, step: *step }, Nanos(*began))
             };
             Checkpoints { restores: times.iter().map(one).collect(), ..Checkpoints::default() }
         };

@@ -1,13 +1,13 @@
 //! Sizes and names for the models that DLIO and MLPerf ship, and refused geometries.
 
 use super::*;
-use crate::spec::{self, Override, Source};
+use crate::spec::{self, Override, WorkloadSource};
 
 fn workload(name: &str, overrides: &[&str]) -> Spec {
     let path = format!("{}/../../workloads/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
     let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, *text)).collect();
-    spec::read(Source { name, text: &text }, &overrides).unwrap().spec
+    spec::read(WorkloadSource { name, text: &text }, &overrides).unwrap().spec
 }
 
 fn geometry(name: &str, ranks: u64) -> Geometry {
@@ -125,8 +125,11 @@ fn further_models_that_dlio_ships() {
     )
     .unwrap();
     let first = megatron.files(0);
-    assert_eq!(first[0], File { name: "model_states-0.pt".into(), bytes: 10_240 });
-    assert_eq!(first[1], File { name: "layer_1-model_0_model_states.pt".into(), bytes: 65_574_784 });
+    assert_eq!(first[0], CheckpointFile { name: "model_states-0.pt".into(), bytes: 10_240 });
+    assert_eq!(
+        first[1],
+        CheckpointFile { name: "layer_1-model_0_model_states.pt".into(), bytes: 65_574_784 }
+    );
     assert_eq!(first.len(), 1 + 5 + 1);
     assert_eq!(first[6].bytes, 5_625_369_600);
     assert_eq!(megatron.files(32).len(), 2, "the second copy writes no layers");

@@ -11,49 +11,49 @@ use crate::statistics::Confidence;
 use crate::units::Nanos;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CacheSeen {
+pub struct ObservedCache {
     /// The files that the phase reads. All nodes read the same files.
     #[serde(default)]
-    pub stored: Stored,
-    pub made: Made,
+    pub stored: FileTotals,
+    pub made: CachePreparation,
     pub counted: Counted,
     /// Bytes that fetches requested. Bytes that one fetch requests more than once count once: libraries re-read parts
     /// of a file, and those requests never reach the storage.
     pub needed_bytes: u64,
     /// If files are read more than once in an epoch: how much was requested before.
     #[serde(default)]
-    pub repeats: Repeats,
+    pub repeats: RepeatedReads,
     /// How a sample of the files is stored.
     #[serde(default)]
-    pub layout: Layout,
+    pub layout: StorageLayout,
     /// Bytes that the storage delivered, from the kernel counter that fits the file system.
-    pub storage: Amount,
+    pub storage: ReportedBytes,
     /// Whether that counter may miss bytes; a low value then proves nothing.
     pub storage_is_least: bool,
     /// Bytes that the block device below the files delivered, to any process.
-    pub device: Amount,
+    pub device: ReportedBytes,
     /// Why something could not be determined.
     pub untold: BTreeSet<String>,
 }
 
 /// The files of a split; zero if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stored {
+pub struct FileTotals {
     pub files: u64,
     pub bytes: u64,
 }
 
-impl Stored {
+impl FileTotals {
     /// Two nodes' values for the same files: equal, or one of them is unknown.
-    fn larger(self, other: Stored) -> Stored {
-        let Stored { files, bytes } = other;
-        Stored { files: self.files.max(files), bytes: self.bytes.max(bytes) }
+    fn larger(self, other: FileTotals) -> FileTotals {
+        let FileTotals { files, bytes } = other;
+        FileTotals { files: self.files.max(files), bytes: self.bytes.max(bytes) }
     }
 }
 
 /// How the cache was prepared for the phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
+pub struct CachePreparation {
     /// The examined files, and their pages.
     pub files: u64,
     pub pages: u64,
@@ -68,7 +68,7 @@ pub struct Made {
 /// Ranges of files that an epoch requests again, which the storage need not deliver twice. If there are too many to
 /// track, those of a random subset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Repeats {
+pub struct RepeatedReads {
     /// Bytes needed in the subset, as in `needed_bytes`.
     pub needed_bytes: u64,
     /// Those that an earlier fetch of the epoch requested in exactly the same range.
@@ -77,7 +77,7 @@ pub struct Repeats {
 
 /// How files are stored. A sample is examined before each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Layout {
+pub struct StorageLayout {
     pub files: u64,
     pub bytes: u64,
     /// Holes, and blocks that were reserved but never written: both read as zeros without access to storage.
@@ -119,17 +119,17 @@ pub struct Counted {
 
 /// A number of bytes that may be unknown on some nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Amount {
+pub struct ReportedBytes {
     pub bytes: u64,
     /// How often it was known, and how often it was not.
     pub told: u64,
     pub untold: u64,
 }
 
-impl Amount {
-    pub fn new(bytes: Option<u64>) -> Amount {
+impl ReportedBytes {
+    pub fn new(bytes: Option<u64>) -> ReportedBytes {
         let told = u64::from(bytes.is_some());
-        Amount { bytes: bytes.unwrap_or(0), told, untold: 1 - told }
+        ReportedBytes { bytes: bytes.unwrap_or(0), told, untold: 1 - told }
     }
 
     /// `None` if it was unknown at least once.
@@ -209,13 +209,13 @@ pub struct CacheFigures {
     /// Share of pages in memory that no earlier read of this process explains, if files are read again.
     pub foreign_share: Option<f64>,
     pub foreign_interval: Option<Confidence>,
-    pub made: Made,
+    pub made: CachePreparation,
     pub counted: Counted,
-    pub layout: Layout,
+    pub layout: StorageLayout,
     pub untold: BTreeSet<String>,
 }
 
-impl CacheSeen {
+impl ObservedCache {
     pub fn figures(&self) -> CacheFigures {
         CacheFigures {
             storage_share: self.storage_share(),
@@ -235,7 +235,7 @@ impl CacheSeen {
     /// The confidence interval of the share of foreign pages. Whole files, or regions of large ones, are tracked; their
     /// pages may be correlated.
     pub fn foreign_interval(&self) -> Option<Confidence> {
-        let Stored { files, bytes } = self.stored;
+        let FileTotals { files, bytes } = self.stored;
         self.counted.foreign_interval((bytes / files.max(1) / PAGE).clamp(1, REGION_PAGES))
     }
 
@@ -248,16 +248,16 @@ impl CacheSeen {
 
     /// Bytes that had to come from the storage: the requested bytes without repetitions, at most the size of the files.
     fn distinct_bytes(&self) -> f64 {
-        let Repeats { needed_bytes, repeated_bytes } = self.repeats;
+        let RepeatedReads { needed_bytes, repeated_bytes } = self.repeats;
         let once = 1.0 - repeated_bytes as f64 / needed_bytes.max(1) as f64;
         let most = if self.stored.bytes == 0 { f64::INFINITY } else { self.stored.bytes as f64 };
         (self.needed_bytes as f64 * once).min(most)
     }
 }
 
-impl AddAssign<&CacheSeen> for CacheSeen {
-    fn add_assign(&mut self, other: &CacheSeen) {
-        let CacheSeen {
+impl AddAssign<&ObservedCache> for ObservedCache {
+    fn add_assign(&mut self, other: &ObservedCache) {
+        let ObservedCache {
             stored,
             made,
             counted,
@@ -282,9 +282,9 @@ impl AddAssign<&CacheSeen> for CacheSeen {
     }
 }
 
-impl AddAssign for Made {
-    fn add_assign(&mut self, other: Made) {
-        let Made { files, pages, found, after, host_drops, time_ns } = other;
+impl AddAssign for CachePreparation {
+    fn add_assign(&mut self, other: CachePreparation) {
+        let CachePreparation { files, pages, found, after, host_drops, time_ns } = other;
         self.files += files;
         self.pages += pages;
         self.found += found;
@@ -294,17 +294,17 @@ impl AddAssign for Made {
     }
 }
 
-impl AddAssign for Repeats {
-    fn add_assign(&mut self, other: Repeats) {
-        let Repeats { needed_bytes, repeated_bytes } = other;
+impl AddAssign for RepeatedReads {
+    fn add_assign(&mut self, other: RepeatedReads) {
+        let RepeatedReads { needed_bytes, repeated_bytes } = other;
         self.needed_bytes += needed_bytes;
         self.repeated_bytes += repeated_bytes;
     }
 }
 
-impl AddAssign for Layout {
-    fn add_assign(&mut self, other: Layout) {
-        let Layout { files, bytes, hole_bytes, compressed_bytes, inline_bytes } = other;
+impl AddAssign for StorageLayout {
+    fn add_assign(&mut self, other: StorageLayout) {
+        let StorageLayout { files, bytes, hole_bytes, compressed_bytes, inline_bytes } = other;
         self.files += files;
         self.bytes += bytes;
         self.hole_bytes += hole_bytes;
@@ -343,9 +343,9 @@ impl AddAssign for Counted {
     }
 }
 
-impl AddAssign for Amount {
-    fn add_assign(&mut self, other: Amount) {
-        let Amount { bytes, told, untold } = other;
+impl AddAssign for ReportedBytes {
+    fn add_assign(&mut self, other: ReportedBytes) {
+        let ReportedBytes { bytes, told, untold } = other;
         self.bytes += bytes;
         self.told += told;
         self.untold += untold;
@@ -359,8 +359,8 @@ mod tests {
     #[test]
     fn an_amount_is_known_if_every_part_is() {
         let sum = |parts: &[Option<u64>]| {
-            let mut sum = Amount::default();
-            parts.iter().for_each(|part| sum += Amount::new(*part));
+            let mut sum = ReportedBytes::default();
+            parts.iter().for_each(|part| sum += ReportedBytes::new(*part));
             sum.known()
         };
         assert_eq!(

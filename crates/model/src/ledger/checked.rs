@@ -8,7 +8,7 @@ use crate::units::Nanos;
 
 /// A fetch reads the bytes of one file that a reader needs at a time. Each fetch is counted in one field only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checked {
+pub struct CheckedFetches {
     /// Fetches with compared bytes.
     pub fetches: u64,
     /// Fetches of generated files without compared bytes: their expected content is too expensive to compute.
@@ -23,9 +23,9 @@ pub struct Checked {
     pub ns: Nanos,
 }
 
-impl AddAssign for Checked {
-    fn add_assign(&mut self, other: Checked) {
-        let Checked { fetches, unknown, foreign, wrong, bytes, ns } = other;
+impl AddAssign for CheckedFetches {
+    fn add_assign(&mut self, other: CheckedFetches) {
+        let CheckedFetches { fetches, unknown, foreign, wrong, bytes, ns } = other;
         self.fetches += fetches;
         self.unknown += unknown;
         self.foreign += foreign;

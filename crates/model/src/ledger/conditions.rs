@@ -12,14 +12,14 @@ pub struct Conditions {
     /// Settings that change what is measured but have no effect in this version.
     pub unhonoured: BTreeSet<String>,
     /// How the data was read, by property, in the terms of the I/O backends.
-    pub modes: BTreeMap<String, ModeSeen>,
+    pub modes: BTreeMap<String, ObservedMode>,
     /// By host name.
-    pub hosts: BTreeMap<String, HostSeen>,
+    pub hosts: BTreeMap<String, ObservedHost>,
 }
 
 /// One property of data access, as requested and as observed. Nodes may differ in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModeSeen {
+pub struct ObservedMode {
     /// Empty if nothing was requested.
     pub requested: BTreeSet<String>,
     pub observed: BTreeSet<String>,
@@ -27,7 +27,7 @@ pub struct ModeSeen {
 
 /// What the kernel of one host reports about itself and the time of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostSeen {
+pub struct ObservedHost {
     pub kernels: BTreeSet<String>,
     pub clock_sources: BTreeSet<String>,
     /// Limits that gave the run less memory or CPU time than the host has, such as a control group.
@@ -69,16 +69,16 @@ impl AddAssign for Conditions {
     }
 }
 
-impl AddAssign for ModeSeen {
-    fn add_assign(&mut self, ModeSeen { requested, observed }: ModeSeen) {
+impl AddAssign for ObservedMode {
+    fn add_assign(&mut self, ObservedMode { requested, observed }: ObservedMode) {
         self.requested.extend(requested);
         self.observed.extend(observed);
     }
 }
 
-impl AddAssign for HostSeen {
-    fn add_assign(&mut self, other: HostSeen) {
-        let HostSeen {
+impl AddAssign for ObservedHost {
+    fn add_assign(&mut self, other: ObservedHost) {
+        let ObservedHost {
             kernels,
             clock_sources,
             limits,

@@ -1,6 +1,6 @@
 //! Ledgers of earlier versions: adds the facts that they lack from their plan.
 
-use super::{Ledger, Stored};
+use super::{FileTotals, Ledger};
 use crate::plan::TrainingPlan;
 
 impl Ledger {
@@ -12,7 +12,7 @@ impl Ledger {
             row.steps_planned = plan.phase(*phase).map_or(0, |phase| phase.shards.steps);
         }
         for ((_, phase, _), row) in &mut self.nodes {
-            if row.cache.stored == Stored::default() {
+            if row.cache.stored == FileTotals::default() {
                 row.cache.stored = plan.split(*phase).stored();
             }
         }

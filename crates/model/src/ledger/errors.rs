@@ -14,7 +14,7 @@ pub const EXAMPLES: usize = 4;
 
 /// One error: where it occurred, and its message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Example {
+pub struct ErrorExample {
     pub rank: u64,
     pub step: u64,
     pub file: String,
@@ -23,22 +23,22 @@ pub struct Example {
     pub message: String,
 }
 
-impl fmt::Display for Example {
+impl fmt::Display for ErrorExample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Example { rank, step, file, offset, message } = self;
+        let ErrorExample { rank, step, file, offset, message } = self;
         write!(f, "rank {rank}, step {step}, {file} at byte {}: {message}", grouped(*offset))
     }
 }
 
 /// The errors of one kind. Keeps the first examples by rank, step, file and offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Met {
+pub struct ErrorTally {
     pub count: u64,
-    pub examples: Vec<Example>,
+    pub examples: Vec<ErrorExample>,
 }
 
-impl AddAssign for Met {
-    fn add_assign(&mut self, Met { count, examples }: Met) {
+impl AddAssign for ErrorTally {
+    fn add_assign(&mut self, ErrorTally { count, examples }: ErrorTally) {
         self.count += count;
         self.examples.extend(examples);
         self.examples.sort();
@@ -51,12 +51,12 @@ impl AddAssign for Met {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Errors {
-    kinds: BTreeMap<String, Met>,
+    kinds: BTreeMap<String, ErrorTally>,
 }
 
 impl Errors {
-    pub fn add(&mut self, kind: String, example: Example) {
-        *self.kinds.entry(kind).or_default() += Met { count: 1, examples: vec![example] };
+    pub fn add(&mut self, kind: String, example: ErrorExample) {
+        *self.kinds.entry(kind).or_default() += ErrorTally { count: 1, examples: vec![example] };
     }
 
     pub fn is_empty(&self) -> bool {
@@ -69,7 +69,7 @@ impl Errors {
     }
 
     /// By kind.
-    pub fn kinds(&self) -> impl Iterator<Item = (&str, &Met)> {
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, &ErrorTally)> {
         self.kinds.iter().map(|(kind, met)| (kind.as_str(), met))
     }
 }
@@ -99,7 +99,7 @@ mod tests {
         let mut errors = Errors::default();
         for (kind, step) in met {
             let example =
-                Example { rank: 0, step: *step, file: "a".into(), offset: 1000, message: "no".into() };
+                ErrorExample { rank: 0, step: *step, file: "a".into(), offset: 1000, message: "no".into() };
             errors.add((*kind).to_owned(), example);
         }
         errors

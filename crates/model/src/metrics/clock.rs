@@ -12,7 +12,7 @@ const CAUSE: f64 = 0.01;
 
 /// Times of the finished epochs of a phase, summed over ranks and epochs.
 #[derive(Default)]
-struct Sums {
+struct TimeSums {
     /// Sums of the epochs' rates.
     rate: f64,
     clock_rate: f64,
@@ -28,9 +28,9 @@ struct Sums {
     time: f64,
 }
 
-impl Sums {
-    fn of(ledger: &Ledger, phase: Phase) -> Sums {
-        let mut sums = Sums::default();
+impl TimeSums {
+    fn of(ledger: &Ledger, phase: Phase) -> TimeSums {
+        let mut sums = TimeSums::default();
         for epoch in ledger.epochs(phase) {
             let rates = Rates::new(ledger, phase, epoch);
             let (Some(rate), Some(clock_rate)) = (rates.samples_per_second, rates.clock_samples_per_second)
@@ -65,7 +65,7 @@ impl Sums {
 /// Explains the two rates of a phase if they differ by more than a few percent. With a plan, also says how much can be
 /// read in advance.
 pub fn difference(plan: Option<&TrainingPlan>, ledger: &Ledger, phase: Phase) -> Option<String> {
-    let sums = Sums::of(ledger, phase);
+    let sums = TimeSums::of(ledger, phase);
     let more = sums.clock_rate / sums.rate - 1.0;
     // NaN if nothing was delivered.
     if sums.rows == 0 || more.is_nan() || more.abs() <= NOTABLE {

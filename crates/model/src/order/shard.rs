@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::tiny::Tiny;
+use super::tiny::SmallPermutation;
 use super::{Permutation, mix};
 
 /// What a shuffle moves as a unit.
@@ -45,7 +45,7 @@ impl Order {
     /// The order of one epoch. Epochs count from 1.
     pub fn epoch(&self, epoch: u64) -> EpochOrder {
         let turn = if self.reshuffle { epoch } else { 0 };
-        let shuffle = |n| Shuffle::new(n, self.seed, turn);
+        let shuffle = |n| ShuffleOrder::new(n, self.seed, turn);
         let kind = match self.unit {
             Unit::None => OrderKind::Listing,
             Unit::File => OrderKind::Files(shuffle(self.files)),
@@ -63,24 +63,24 @@ impl Order {
 /// A shuffle of `[0, n)`. Few pieces have few orders, so two keys may give the same one by chance; in this case epochs
 /// enumerate the orders and repeat none before all were used.
 #[derive(Clone, Copy, Debug)]
-enum Shuffle {
+enum ShuffleOrder {
     Keyed(Permutation),
-    Counted(Tiny),
+    Counted(SmallPermutation),
 }
 
-impl Shuffle {
-    fn new(n: u64, seed: u64, turn: u64) -> Shuffle {
-        if n <= Tiny::MAX {
-            Shuffle::Counted(Tiny::new(n, seed, turn))
+impl ShuffleOrder {
+    fn new(n: u64, seed: u64, turn: u64) -> ShuffleOrder {
+        if n <= SmallPermutation::MAX {
+            ShuffleOrder::Counted(SmallPermutation::new(n, seed, turn))
         } else {
-            Shuffle::Keyed(Permutation::new(n, mix(seed, turn)))
+            ShuffleOrder::Keyed(Permutation::new(n, mix(seed, turn)))
         }
     }
 
     fn apply(&self, i: u64) -> u64 {
         match self {
-            Shuffle::Keyed(permutation) => permutation.apply(i),
-            Shuffle::Counted(tiny) => tiny.apply(i),
+            ShuffleOrder::Keyed(permutation) => permutation.apply(i),
+            ShuffleOrder::Counted(tiny) => tiny.apply(i),
         }
     }
 }
@@ -104,10 +104,10 @@ pub struct EpochOrder {
 #[derive(Clone, Copy, Debug)]
 enum OrderKind {
     Listing,
-    Files(Shuffle),
+    Files(ShuffleOrder),
     /// Whole groups are shuffled among themselves; the remainders follow in their own order.
-    Groups(Groups, Shuffle, Shuffle),
-    Samples(Shuffle),
+    Groups(Groups, ShuffleOrder, ShuffleOrder),
+    Samples(ShuffleOrder),
 }
 
 impl EpochOrder {
@@ -138,7 +138,13 @@ impl EpochOrder {
 impl Groups {
     /// The first sample of the group at a position, the place of the position in the group, and the length of the
     /// group.
-    fn locate(&self, position: u64, per_file: u64, shuffle: &Shuffle, rests: &Shuffle) -> (u64, u64, u64) {
+    fn locate(
+        &self,
+        position: u64,
+        per_file: u64,
+        shuffle: &ShuffleOrder,
+        rests: &ShuffleOrder,
+    ) -> (u64, u64, u64) {
         let in_whole = self.files * self.whole * self.rows;
         if position < in_whole {
             let group = shuffle.apply(position / self.rows);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::PlanError;
 use crate::files::Computed;
-use crate::ledger::{Phase, Stored};
+use crate::ledger::{FileTotals, Phase};
 use crate::names::Names;
 use crate::order::{Permutation, Unit};
 use crate::shape::{Element, FileShape};
@@ -56,8 +56,8 @@ impl Split {
     }
 
     /// The files, as recorded in a ledger.
-    pub fn stored(&self) -> Stored {
-        Stored { files: self.files, bytes: self.bytes }
+    pub fn stored(&self) -> FileTotals {
+        FileTotals { files: self.files, bytes: self.bytes }
     }
 }
 
@@ -204,7 +204,7 @@ impl Data {
             bytes: file_bytes.sum(first_file, files),
         };
         let visit =
-            sizes.with_shape(0, element, set.num_samples_per_file, |shape| Visit::of(measure, shape))?;
+            sizes.with_shape(0, element, set.num_samples_per_file, |shape| VisitShape::of(measure, shape))?;
         Ok(Data {
             train: split("train", set.num_files_train, count, set.num_subfolders_train, 0),
             valid: split("valid", set.num_files_eval, set.num_files_eval, set.num_subfolders_eval, count),
@@ -368,7 +368,7 @@ pub(super) fn nominal_record_bytes(spec: &Spec) -> f64 {
 }
 
 /// One visit to a file.
-struct Visit {
+struct VisitShape {
     exact: bool,
     unit: Unit,
     streams: bool,
@@ -379,11 +379,11 @@ struct Visit {
 /// The reads of larger files are not counted for a plan: it would take too long.
 const MOST_COUNTED: u64 = 16 << 30;
 
-impl Visit {
-    fn of(measure: Option<&dyn Measure>, shape: &FileShape<'_>) -> Result<Visit, PlanError> {
+impl VisitShape {
+    fn of(measure: Option<&dyn Measure>, shape: &FileShape<'_>) -> Result<VisitShape, PlanError> {
         let Some(measure) = measure else {
             let unit = Unit::Sample;
-            return Ok(Visit { exact: false, unit, streams: false, read_ratio: 1.0, bytes: None });
+            return Ok(VisitShape { exact: false, unit, streams: false, read_ratio: 1.0, bytes: None });
         };
         let FileSize { bytes: file_bytes, exact, .. } =
             measure.file_size(shape).map_err(PlanError::Format)?;
@@ -397,7 +397,7 @@ impl Visit {
             read_ratio = read as f64 / (share * file_bytes.max(1) as f64);
             bytes = Some(read);
         }
-        Ok(Visit { exact, unit, streams, read_ratio, bytes })
+        Ok(VisitShape { exact, unit, streams, read_ratio, bytes })
     }
 }
 

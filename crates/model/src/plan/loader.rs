@@ -35,7 +35,7 @@ pub struct LoaderPlan {
     /// Whether readers claim chunks strictly in turn; otherwise the next free reader claims the next chunk.
     pub in_turn: bool,
     /// How far a reader may be ahead of the oldest missing sample.
-    pub window: Window,
+    pub window: ReadWindow,
     /// Samples that are read before the first one is delivered (TensorFlow's shuffle buffer).
     pub lead_samples: u64,
     /// Samples after the prefetched batches that may be in flight (the results that TensorFlow's map holds).
@@ -56,7 +56,7 @@ pub struct LoaderPlan {
 /// The range of samples, from the oldest missing one, in which readers may work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Window {
+pub enum ReadWindow {
     /// As far as the prefetch depth allows.
     Open,
     /// This many chunks.
@@ -112,13 +112,13 @@ impl LoaderPlan {
         let prefetch_batches = prefetch(spec, discipline, readers);
         let block = reader.interleave_block.min(reader.batch_size);
         let (chunk_samples, in_turn, window) = match discipline {
-            Discipline::Pytorch => (reader.batch_size, reader.ordered, Window::Open),
-            Discipline::Tensorflow if data.streams => (block, true, Window::Open),
-            Discipline::Tensorflow if reader.ordered => (1, false, Window::Chunks(readers)),
-            Discipline::Tensorflow => (1, false, Window::Open),
-            Discipline::Dali if data.streams => (reader.batch_size, true, Window::Batch),
-            Discipline::Dali => (1, false, Window::Batch),
-            Discipline::Synthetic => (reader.batch_size, false, Window::Open),
+            Discipline::Pytorch => (reader.batch_size, reader.ordered, ReadWindow::Open),
+            Discipline::Tensorflow if data.streams => (block, true, ReadWindow::Open),
+            Discipline::Tensorflow if reader.ordered => (1, false, ReadWindow::Chunks(readers)),
+            Discipline::Tensorflow => (1, false, ReadWindow::Open),
+            Discipline::Dali if data.streams => (reader.batch_size, true, ReadWindow::Batch),
+            Discipline::Dali => (1, false, ReadWindow::Batch),
+            Discipline::Synthetic => (reader.batch_size, false, ReadWindow::Open),
         };
         let shuffles = reader.sample_shuffle != Shuffle::Off;
         let buffers = discipline == Discipline::Tensorflow && data.streams && shuffles;

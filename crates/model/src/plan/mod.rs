@@ -25,7 +25,7 @@ pub use data::{
 pub use differences::{FieldDifference, differences};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
 pub use idle::idle;
-pub use loader::{Discipline, LoaderPlan, PreprocessPlan, Threads, Window};
+pub use loader::{Discipline, LoaderPlan, PreprocessPlan, ReadWindow, Threads};
 pub use store::{Medium, Mode, StorePlan};
 
 use training::STEPS_PER_BATCH_AHEAD;

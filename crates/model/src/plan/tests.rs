@@ -4,12 +4,12 @@ use super::bare::{Bare, buffered};
 use super::*;
 use crate::checkpoint::Scale;
 use crate::order::Unit;
-use crate::spec::{self, CacheState, Override, Preprocess, Shuffle, Source};
+use crate::spec::{self, CacheState, Override, Preprocess, Shuffle, WorkloadSource};
 
 fn workload(name: &str) -> Spec {
     let path = format!("{}/../../workloads/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
-    spec::read(Source { name, text: &text }, &[]).unwrap().spec
+    spec::read(WorkloadSource { name, text: &text }, &[]).unwrap().spec
 }
 
 fn small(overrides: &[&str]) -> Spec {
@@ -20,7 +20,7 @@ reader: {data_loader: pytorch, batch_size: 4, read_threads: 3}
 train: {epochs: 2, computation_time: 0.1}
 ";
     let overrides: Vec<Override> = overrides.iter().map(|text| Override::hydra(text, *text)).collect();
-    spec::read(Source { name: "small", text }, &overrides).unwrap().spec
+    spec::read(WorkloadSource { name: "small", text }, &overrides).unwrap().spec
 }
 
 fn request(ranks: u64) -> Request<'static> {

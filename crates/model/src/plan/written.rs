@@ -13,15 +13,15 @@ use crate::checkpoint::CheckpointPlan;
 use crate::spec::{Access, Verify};
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenPlan<'a> {
     workload: &'a str,
     model: &'a str,
     #[serde(flatten)]
-    source: Option<Source<'a>>,
+    source: Option<WrittenInput<'a>>,
     ranks: u64,
     hosts: u64,
     #[serde(flatten)]
-    training: Option<Training<'a>>,
+    training: Option<WrittenTraining<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint: &'a Option<CheckpointPlan>,
     /// With training, the estimate includes it.
@@ -31,7 +31,7 @@ struct Written<'a> {
 
 /// What training reads, and how.
 #[derive(Serialize)]
-struct Source<'a> {
+struct WrittenInput<'a> {
     format: &'a str,
     store: &'a StorePlan,
     access: Access,
@@ -39,7 +39,7 @@ struct Source<'a> {
 
 /// The rest of training.
 #[derive(Serialize)]
-struct Training<'a> {
+struct WrittenTraining<'a> {
     epochs: u64,
     seed: u64,
     verify: Verify,
@@ -53,8 +53,8 @@ struct Training<'a> {
     estimate: &'a Estimate,
 }
 
-impl<'a> Training<'a> {
-    fn split(plan: &'a TrainingPlan) -> (Source<'a>, Training<'a>) {
+impl<'a> WrittenTraining<'a> {
+    fn split(plan: &'a TrainingPlan) -> (WrittenInput<'a>, WrittenTraining<'a>) {
         let TrainingPlan {
             format,
             store,
@@ -71,8 +71,8 @@ impl<'a> Training<'a> {
             metric,
             estimate,
         } = plan;
-        let source = Source { format, store, access: *access };
-        let training = Training {
+        let source = WrittenInput { format, store, access: *access };
+        let training = WrittenTraining {
             epochs: *epochs,
             seed: *seed,
             verify: *verify,
@@ -93,16 +93,16 @@ impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Plan { workload, model, ranks, hosts, training, checkpoint } = self;
         let memory_bytes = training.is_none().then(|| self.memory_bytes());
-        let (source, training) = training.as_ref().map(Training::split).unzip();
+        let (source, training) = training.as_ref().map(WrittenTraining::split).unzip();
         let (ranks, hosts) = (*ranks, *hosts);
-        Written { workload, model, source, ranks, hosts, training, checkpoint, memory_bytes }
+        WrittenPlan { workload, model, source, ranks, hosts, training, checkpoint, memory_bytes }
             .serialize(serializer)
     }
 }
 
 /// The keys that do not belong to training.
 #[derive(Deserialize)]
-struct Head {
+struct PlanHead {
     workload: String,
     model: String,
     ranks: u64,
@@ -116,8 +116,8 @@ struct Head {
 impl<'de> Deserialize<'de> for Plan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plan, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        let head = Head::deserialize(&value).map_err(D::Error::custom)?;
-        let Head { workload, model, ranks, hosts, checkpoint } = head;
+        let head = PlanHead::deserialize(&value).map_err(D::Error::custom)?;
+        let PlanHead { workload, model, ranks, hosts, checkpoint } = head;
         let training = match value.get("train") {
             Some(_) => Some(TrainingPlan::deserialize(&value).map_err(D::Error::custom)?),
             None => None,

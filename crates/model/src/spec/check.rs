@@ -1,11 +1,11 @@
 //! Checks a written value against the kind of its key: returns the typed setting, or the problem.
 
-use super::error::{Fault, Problem};
+use super::error::{Problem, ProblemKind};
 use super::names::Shuffle;
-use super::schema::{Row, ValueKind, expected, nearest};
+use super::schema::{KeyRow, ValueKind, expected, nearest};
 use super::table::COUNT;
 use super::time::Time;
-use super::value::{Entry, Node, Value, shorten, shown};
+use super::value::{MapEntry, Node, Value, shorten, shown};
 use crate::secret::Secret;
 use crate::spec::typed::Column;
 
@@ -26,7 +26,7 @@ pub(super) enum Setting {
     Map(usize),
 }
 
-pub(super) fn check(row: &Row, node: &Node) -> Result<Setting, Problem> {
+pub(super) fn check(row: &KeyRow, node: &Node) -> Result<Setting, Problem> {
     if node.value == Value::Null {
         return if row.nullable() { Ok(Setting::Nothing) } else { Err(empty(row, node)) };
     }
@@ -67,20 +67,20 @@ pub(super) fn check(row: &Row, node: &Node) -> Result<Setting, Problem> {
     }
 }
 
-fn empty(row: &Row, node: &Node) -> Problem {
-    Problem::new(Fault::WrongType, node.place, format!("'{}' has no value", row.key))
+fn empty(row: &KeyRow, node: &Node) -> Problem {
+    Problem::new(ProblemKind::WrongType, node.place, format!("'{}' has no value", row.key))
         .key(row.key)
         .help(format!("expected: {}", expected(row.kind)))
         .help(format!("help: the default is {}", row.default))
 }
 
-fn wrong(row: &Row, node: &Node) -> Problem {
+fn wrong(row: &KeyRow, node: &Node) -> Problem {
     let found = match row.kind {
         ValueKind::Secret => "something else".to_owned(),
         _ => node.value.found(),
     };
     let what = format!("'{}' must be {}, found {found}", row.key, article(row.kind));
-    Problem::new(Fault::WrongType, node.place, what).key(row.key)
+    Problem::new(ProblemKind::WrongType, node.place, what).key(row.key)
 }
 
 /// The kind without its bounds, which do not matter for a wrong type.
@@ -93,14 +93,14 @@ fn article(kind: ValueKind) -> String {
     }
 }
 
-fn out_of_range(row: &Row, node: &Node, value: &dyn std::fmt::Display) -> Problem {
-    Problem::new(Fault::OutOfRange, node.place, format!("'{}' cannot be {value}", row.key))
+fn out_of_range(row: &KeyRow, node: &Node, value: &dyn std::fmt::Display) -> Problem {
+    Problem::new(ProblemKind::OutOfRange, node.place, format!("'{}' cannot be {value}", row.key))
         .key(row.key)
         .help(format!("allowed: {}", expected(row.kind)))
         .help(format!("meaning: {}", row.help))
 }
 
-fn flag(row: &Row, node: &Node) -> Result<bool, Problem> {
+fn flag(row: &KeyRow, node: &Node) -> Result<bool, Problem> {
     match &node.value {
         Value::Bool(flag) => Ok(*flag),
         Value::Text(word) if loose_word(word).is_some() => {
@@ -118,7 +118,7 @@ fn loose_word(word: &str) -> Option<bool> {
     }
 }
 
-fn loose_flag(row: &Row, node: &Node) -> Result<bool, Problem> {
+fn loose_flag(row: &KeyRow, node: &Node) -> Result<bool, Problem> {
     match &node.value {
         Value::Text(word) => loose_word(word).ok_or_else(|| wrong(row, node)),
         Value::Int(number @ (0 | 1)) => Ok(*number == 1),
@@ -126,7 +126,7 @@ fn loose_flag(row: &Row, node: &Node) -> Result<bool, Problem> {
     }
 }
 
-fn integer(row: &Row, node: &Node, min: i64, max: i64) -> Result<i64, Problem> {
+fn integer(row: &KeyRow, node: &Node, min: i64, max: i64) -> Result<i64, Problem> {
     let whole = match &node.value {
         Value::Int(number) => *number,
         // Above 2^53 a double does not identify an integer; the range check below rejects those.
@@ -134,7 +134,7 @@ fn integer(row: &Row, node: &Node, min: i64, max: i64) -> Result<i64, Problem> {
         Value::Float(number) if !number.is_finite() => return Err(out_of_range(row, node, number)),
         Value::Float(number) => {
             return Err(Problem::new(
-                Fault::WrongType,
+                ProblemKind::WrongType,
                 node.place,
                 format!("'{}' must be a whole number, found {number}", row.key),
             )
@@ -151,7 +151,7 @@ fn integer(row: &Row, node: &Node, min: i64, max: i64) -> Result<i64, Problem> {
     }
 }
 
-fn number(row: &Row, node: &Node, allowed: impl Fn(f64) -> bool) -> Result<Setting, Problem> {
+fn number(row: &KeyRow, node: &Node, allowed: impl Fn(f64) -> bool) -> Result<Setting, Problem> {
     let number = match &node.value {
         Value::Int(number) => *number as f64,
         Value::Float(number) => *number,
@@ -161,7 +161,7 @@ fn number(row: &Row, node: &Node, allowed: impl Fn(f64) -> bool) -> Result<Setti
     if allowed(number) { Ok(Setting::Number(number)) } else { Err(out_of_range(row, node, &shown(number))) }
 }
 
-fn text(row: &Row, node: &Node) -> Result<String, Problem> {
+fn text(row: &KeyRow, node: &Node) -> Result<String, Problem> {
     match &node.value {
         Value::Text(text) => Ok(text.clone()),
         Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
@@ -171,13 +171,13 @@ fn text(row: &Row, node: &Node) -> Result<String, Problem> {
     }
 }
 
-fn choice(row: &Row, node: &Node, words: &[&str]) -> Result<String, Problem> {
+fn choice(row: &KeyRow, node: &Node, words: &[&str]) -> Result<String, Problem> {
     let Value::Text(word) = &node.value else { return Err(wrong(row, node)) };
     if words.contains(&word.as_str()) {
         return Ok(word.clone());
     }
     let what = format!("'{}' cannot be '{}'", row.key, shorten(word));
-    let problem = Problem::new(Fault::UnknownName, node.place, what).key(row.key);
+    let problem = Problem::new(ProblemKind::UnknownName, node.place, what).key(row.key);
     let problem = match nearest(word, words) {
         Some(near) => problem.help(format!("help: did you mean '{near}'?")),
         None => problem,
@@ -185,12 +185,12 @@ fn choice(row: &Row, node: &Node, words: &[&str]) -> Result<String, Problem> {
     Err(problem.help(format!("allowed: {}", words.join(", "))))
 }
 
-fn shuffle(row: &Row, node: &Node) -> Result<String, Problem> {
+fn shuffle(row: &KeyRow, node: &Node) -> Result<String, Problem> {
     match &node.value {
         Value::Bool(false) => Ok(Shuffle::Off.name().into()),
         Value::Bool(true) => {
             let what = format!("'{}' must be off, seed or random, found the boolean true", row.key);
-            Err(Problem::new(Fault::WrongType, node.place, what)
+            Err(Problem::new(ProblemKind::WrongType, node.place, what)
                 .key(row.key)
                 .help("help: write 'seed' for the same order in every run, 'random' for a new one"))
         }
@@ -198,7 +198,7 @@ fn shuffle(row: &Row, node: &Node) -> Result<String, Problem> {
     }
 }
 
-fn list<'a>(row: &Row, node: &'a Node) -> Result<&'a [Node], Problem> {
+fn list<'a>(row: &KeyRow, node: &'a Node) -> Result<&'a [Node], Problem> {
     match &node.value {
         Value::List(items) => Ok(items),
         _ => Err(wrong(row, node)),
@@ -211,11 +211,11 @@ const COLUMN_TYPES: &[&str] = &[
     "float64", "string", "binary", "bool", "list",
 ];
 
-fn column(row: &Row, node: &Node) -> Result<Column, Problem> {
+fn column(row: &KeyRow, node: &Node) -> Result<Column, Problem> {
     let Value::Map(entries) = &node.value else { return Err(wrong(row, node)) };
     let mut column = Column { name: String::new(), dtype: "float32".into(), size: 1, read: true };
     for entry in entries {
-        let part = |key, kind| Row { key, kind, help: "a part of a column", ..*row };
+        let part = |key, kind| KeyRow { key, kind, help: "a part of a column", ..*row };
         let node = &entry.node;
         match entry.key.as_str() {
             "name" => column.name = text(&part("dataset.parquet.columns.name", ValueKind::Text), node)?,
@@ -233,14 +233,14 @@ fn column(row: &Row, node: &Node) -> Result<Column, Problem> {
     }
     if column.name.is_empty() {
         let what = format!("a column of '{}' has no name", row.key);
-        return Err(Problem::new(Fault::WrongType, node.place, what).key(row.key));
+        return Err(Problem::new(ProblemKind::WrongType, node.place, what).key(row.key));
     }
     Ok(column)
 }
 
-fn unknown_column_key(row: &Row, entry: &Entry) -> Problem {
+fn unknown_column_key(row: &KeyRow, entry: &MapEntry) -> Problem {
     let what = format!("'{}' is not part of a column of '{}'", entry.key, row.key);
-    Problem::new(Fault::UnknownKey, entry.place, what)
+    Problem::new(ProblemKind::UnknownKey, entry.place, what)
         .key(row.key)
         .help(format!("allowed: {}", COLUMN_KEYS.join(", ")))
 }

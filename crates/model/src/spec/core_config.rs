@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::error::{SpecError, Texts};
 use super::value::{Node, Value};
-use super::{Source, layers, yaml};
+use super::{WorkloadSource, layers, yaml};
 
 /// Keys that count in a training workload, in addition to the sections below.
 const TRAINING: &[&str] = &[
@@ -41,7 +41,7 @@ const NEVER: &[&str] = &["checkpoint.checkpoint_folder"];
 const NOT_CHECKPOINTING: &[&str] = &["checkpoint.num_checkpoints_write", "checkpoint.num_checkpoints_read"];
 
 /// The hash of a workload text.
-pub fn core_config_hash(source: Source<'_>) -> Result<String, SpecError> {
+pub fn core_config_hash(source: WorkloadSource<'_>) -> Result<String, SpecError> {
     let texts = Texts { name: source.name, text: source.text, overrides: &[] };
     let root = yaml::parse(source.text).map_err(|problem| texts.error(problem))?;
     let mut flat = BTreeMap::new();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn hash(text: &str) -> String {
-        core_config_hash(Source { name: "w.yaml", text }).unwrap()
+        core_config_hash(WorkloadSource { name: "w.yaml", text }).unwrap()
     }
 
     /// The hashes that MLPerf Storage publishes for its workloads (editions.yaml).

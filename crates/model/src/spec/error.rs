@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::overrides::Override;
-use super::value::{Place, Span};
+use super::value::{Origin, Span};
 
 /// Why a workload cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,7 +83,7 @@ fn several(errors: &[SpecError]) -> String {
 
 /// The kind of error that a [`Problem`] becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ProblemKind {
     Syntax,
     DuplicateKey,
     UnknownKey,
@@ -98,24 +98,24 @@ pub(super) enum Fault {
 /// An error before it is rendered: it has places, not texts.
 #[derive(Clone, Debug)]
 pub(super) struct Problem {
-    fault: Fault,
-    place: Place,
-    said: Box<Said>,
+    fault: ProblemKind,
+    place: Origin,
+    said: Box<ProblemText>,
 }
 
 /// The message of a problem; boxed, because problems are returned in `Result`s.
 #[derive(Clone, Debug)]
-struct Said {
+struct ProblemText {
     what: String,
     key: Option<String>,
     /// A second place that is involved, with a label.
-    other: Option<(&'static str, Place)>,
+    other: Option<(&'static str, Origin)>,
     help: Vec<String>,
 }
 
 impl Problem {
-    pub(super) fn new(fault: Fault, place: Place, what: impl Into<String>) -> Problem {
-        let said = Said { what: what.into(), key: None, other: None, help: Vec::new() };
+    pub(super) fn new(fault: ProblemKind, place: Origin, what: impl Into<String>) -> Problem {
+        let said = ProblemText { what: what.into(), key: None, other: None, help: Vec::new() };
         Problem { fault, place, said: Box::new(said) }
     }
 
@@ -129,7 +129,7 @@ impl Problem {
         self
     }
 
-    pub(super) fn other(mut self, label: &'static str, place: Place) -> Problem {
+    pub(super) fn other(mut self, label: &'static str, place: Origin) -> Problem {
         self.said.other = Some((label, place));
         self
     }
@@ -150,13 +150,13 @@ pub(super) struct Texts<'a> {
 
 impl Texts<'_> {
     /// The place as shown to the user.
-    pub(super) fn place(&self, place: Place) -> String {
+    pub(super) fn place(&self, place: Origin) -> String {
         match place {
-            Place::File(span) => format!("{}:{}:{}", self.name, span.line, span.column),
-            Place::Override(index) => {
+            Origin::File(span) => format!("{}:{}:{}", self.name, span.line, span.column),
+            Origin::Override(index) => {
                 self.overrides.get(index).map_or("?", |change| change.origin.as_str()).to_owned()
             }
-            Place::Default => String::new(),
+            Origin::Default => String::new(),
         }
     }
 
@@ -164,15 +164,15 @@ impl Texts<'_> {
         let fault = problem.fault;
         let report = Box::new(self.report(problem));
         match fault {
-            Fault::Syntax => SpecError::Syntax(report),
-            Fault::DuplicateKey => SpecError::DuplicateKey(report),
-            Fault::UnknownKey => SpecError::UnknownKey(report),
-            Fault::MisplacedKey => SpecError::MisplacedKey(report),
-            Fault::WrongType => SpecError::WrongType(report),
-            Fault::OutOfRange => SpecError::OutOfRange(report),
-            Fault::UnknownName => SpecError::UnknownName(report),
-            Fault::Conflict => SpecError::Conflict(report),
-            Fault::Override => SpecError::Override(report),
+            ProblemKind::Syntax => SpecError::Syntax(report),
+            ProblemKind::DuplicateKey => SpecError::DuplicateKey(report),
+            ProblemKind::UnknownKey => SpecError::UnknownKey(report),
+            ProblemKind::MisplacedKey => SpecError::MisplacedKey(report),
+            ProblemKind::WrongType => SpecError::WrongType(report),
+            ProblemKind::OutOfRange => SpecError::OutOfRange(report),
+            ProblemKind::UnknownName => SpecError::UnknownName(report),
+            ProblemKind::Conflict => SpecError::Conflict(report),
+            ProblemKind::Override => SpecError::Override(report),
         }
     }
 
@@ -189,7 +189,7 @@ impl Texts<'_> {
     fn report(&self, problem: Problem) -> Report {
         let mut snippet = self.snippet(problem.place);
         if let Some((label, place)) = problem.said.other
-            && place != Place::Default
+            && place != Origin::Default
         {
             if !snippet.is_empty() {
                 snippet.push('\n');
@@ -201,12 +201,12 @@ impl Texts<'_> {
                 snippet.push_str(&second);
             }
         }
-        let Said { what, key, help, .. } = *problem.said;
+        let ProblemText { what, key, help, .. } = *problem.said;
         Report { what, key, place: self.place(problem.place), snippet, help }
     }
 
-    fn snippet(&self, place: Place) -> String {
-        let Place::File(span) = place else { return String::new() };
+    fn snippet(&self, place: Origin) -> String {
+        let Origin::File(span) = place else { return String::new() };
         match self.text.lines().nth(span.line.saturating_sub(1)) {
             Some(line) => caret(line, span),
             None => String::new(),
@@ -242,20 +242,20 @@ fn caret(line: &str, span: Span) -> String {
 mod tests {
     use super::*;
 
-    fn at(line: usize, column: usize, width: usize) -> Place {
-        Place::File(Span { line, column, width })
+    fn at(line: usize, column: usize, width: usize) -> Origin {
+        Origin::File(Span { line, column, width })
     }
 
     #[test]
     fn a_report_shows_the_line_and_a_caret() {
         let overrides = [Override::hydra("k=v", "--set k=v")];
         let texts = Texts { name: "a.yaml", text: "x: 1\n\ty: é2\n", overrides: &overrides };
-        let problem = Problem::new(Fault::WrongType, at(2, 5, 2), "bad").help("help: good");
+        let problem = Problem::new(ProblemKind::WrongType, at(2, 5, 2), "bad").help("help: good");
         let expected = "bad\n  --> a.yaml:2:5\n  |\n2 |  y: é2\n  |     ^^\n   = help: good";
         assert_eq!(texts.error(problem).to_string(), expected);
 
         let problem =
-            Problem::new(Fault::Override, Place::Override(0), "bad").other("given here", at(1, 1, 1));
+            Problem::new(ProblemKind::Override, Origin::Override(0), "bad").other("given here", at(1, 1, 1));
         let expected = "bad\n  --> --set k=v\n  ::: a.yaml:1:1: given here\n  |\n1 | x: 1\n  | ^";
         assert_eq!(texts.error(problem).to_string(), expected);
     }

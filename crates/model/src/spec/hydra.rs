@@ -3,14 +3,14 @@
 //! hydra-core 1.3. One rule is more permissive: characters that Hydra's lexer rejects (`~`, `#`, letters with accents)
 //! are text, because they mostly occur in paths.
 
-use super::value::{Entry, Node, Place, Value};
+use super::value::{MapEntry, Node, Origin, Value};
 
 /// Maximum nesting of lists and maps; bounds the recursion.
 const DEEPEST: usize = 32;
 
 /// Why a text is not a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum HydraError {
     /// A comma outside brackets, or one of Hydra's sweep functions.
     Sweep,
     Interpolation,
@@ -18,9 +18,9 @@ pub(super) enum Refusal {
 }
 
 /// The value of `text`; all parts get the place `place`.
-pub(super) fn parse(text: &str, place: Place) -> Result<Node, Refusal> {
+pub(super) fn parse(text: &str, place: Origin) -> Result<Node, HydraError> {
     if text.contains("${") {
-        return Err(Refusal::Interpolation);
+        return Err(HydraError::Interpolation);
     }
     if text.trim_matches(BLANK).is_empty() {
         return match text {
@@ -28,11 +28,11 @@ pub(super) fn parse(text: &str, place: Place) -> Result<Node, Refusal> {
             _ => other("the value is blank"),
         };
     }
-    let mut reader = Reader { chars: text.chars().collect(), at: 0, place };
+    let mut reader = HydraParser { chars: text.chars().collect(), at: 0, place };
     let node = reader.element(0, false)?;
     match reader.peek() {
         None => Ok(node),
-        Some(',') => Err(Refusal::Sweep),
+        Some(',') => Err(HydraError::Sweep),
         Some(c) => other(format!("unexpected '{c}' after the value")),
     }
 }
@@ -40,7 +40,7 @@ pub(super) fn parse(text: &str, place: Place) -> Result<Node, Refusal> {
 /// The text in the grammar's notation: bare if that reads back as the same text, otherwise quoted.
 pub(super) fn quote(text: &str) -> String {
     let is_bare = |node: Node| node.value == Value::Text(text.to_owned());
-    if !text.contains('\\') && parse(text, Place::Default).is_ok_and(is_bare) {
+    if !text.contains('\\') && parse(text, Origin::Default).is_ok_and(is_bare) {
         return text.to_owned();
     }
     let mut quoted = String::from("'");
@@ -62,17 +62,17 @@ const BLANK: [char; 2] = [' ', '\t'];
 /// Characters that end an unquoted text unless escaped by a backslash.
 const RESERVED: [char; 10] = ['(', ')', '[', ']', '{', '}', ',', '=', '\'', '"'];
 
-fn other<T>(why: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal::Other(why.into()))
+fn other<T>(why: impl Into<String>) -> Result<T, HydraError> {
+    Err(HydraError::Other(why.into()))
 }
 
-struct Reader {
+struct HydraParser {
     chars: Vec<char>,
     at: usize,
-    place: Place,
+    place: Origin,
 }
 
-impl Reader {
+impl HydraParser {
     fn peek(&self) -> Option<char> {
         self.chars.get(self.at).copied()
     }
@@ -95,7 +95,7 @@ impl Reader {
         Node { value, place: self.place }
     }
 
-    fn element(&mut self, depth: usize, is_key: bool) -> Result<Node, Refusal> {
+    fn element(&mut self, depth: usize, is_key: bool) -> Result<Node, HydraError> {
         if depth > DEEPEST {
             return other(format!("nested more than {DEEPEST} levels deep"));
         }
@@ -110,7 +110,7 @@ impl Reader {
         Ok(node)
     }
 
-    fn list(&mut self, depth: usize) -> Result<Node, Refusal> {
+    fn list(&mut self, depth: usize) -> Result<Node, HydraError> {
         self.at += 1;
         let mut items = Vec::new();
         if self.take(']') {
@@ -127,9 +127,9 @@ impl Reader {
         }
     }
 
-    fn map(&mut self, depth: usize) -> Result<Node, Refusal> {
+    fn map(&mut self, depth: usize) -> Result<Node, HydraError> {
         self.at += 1;
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<MapEntry> = Vec::new();
         if self.take('}') {
             return Ok(self.node(Value::Map(entries)));
         }
@@ -145,7 +145,7 @@ impl Reader {
                 return other(format!("the key '{key}' is given twice"));
             }
             let node = self.element(depth + 1, false)?;
-            entries.push(Entry { key, place: self.place, node });
+            entries.push(MapEntry { key, place: self.place, node });
             if self.take('}') {
                 return Ok(self.node(Value::Map(entries)));
             }
@@ -156,7 +156,7 @@ impl Reader {
     }
 
     /// Backslashes have a meaning only before a quote: each pair is one backslash, an odd one escapes the quote.
-    fn quoted(&mut self, quote: char) -> Result<Node, Refusal> {
+    fn quoted(&mut self, quote: char) -> Result<Node, HydraError> {
         self.at += 1;
         let mut text = String::new();
         let mut backslashes = 0;
@@ -177,7 +177,7 @@ impl Reader {
         other(format!("the quote {quote} is not closed"))
     }
 
-    fn unquoted(&mut self, is_key: bool) -> Result<Node, Refusal> {
+    fn unquoted(&mut self, is_key: bool) -> Result<Node, HydraError> {
         let start = self.at;
         while let Some(c) = self.peek() {
             if c == '\\' && self.chars.get(self.at + 1).is_some_and(|next| is_escapable(*next)) {
@@ -206,9 +206,9 @@ impl Reader {
     }
 }
 
-fn refuse_function<T>(name: &str) -> Result<T, Refusal> {
+fn refuse_function<T>(name: &str) -> Result<T, HydraError> {
     match name {
-        "choice" | "range" | "interval" | "glob" | "shuffle" | "sort" => Err(Refusal::Sweep),
+        "choice" | "range" | "interval" | "glob" | "shuffle" | "sort" => Err(HydraError::Sweep),
         _ => other("Hydra's functions are not supported; '(' in a text needs a backslash or quotes"),
     }
 }
@@ -404,7 +404,7 @@ mod tests {
     fn values_are_the_same_as_in_hydra() {
         for (text, expected) in VALUES {
             let node =
-                parse(text, Place::Override(0)).unwrap_or_else(|refusal| panic!("{text}: {refusal:?}"));
+                parse(text, Origin::Override(0)).unwrap_or_else(|refusal| panic!("{text}: {refusal:?}"));
             assert_eq!(show(&node), *expected, "{text}");
         }
     }
@@ -412,10 +412,10 @@ mod tests {
     #[test]
     fn texts_that_hydra_rejects_are_rejected() {
         for text in ["a,b", "1,2", "[1,2],[3]", "choice(1,2)", "range(1,3)", "'a','b'"] {
-            assert_eq!(parse(text, Place::Override(0)), Err(Refusal::Sweep), "{text}");
+            assert_eq!(parse(text, Origin::Override(0)), Err(HydraError::Sweep), "{text}");
         }
         for text in ["${x}", "a${x}b"] {
-            assert_eq!(parse(text, Place::Override(0)), Err(Refusal::Interpolation), "{text}");
+            assert_eq!(parse(text, Origin::Override(0)), Err(HydraError::Interpolation), "{text}");
         }
         let deep = "[".repeat(100_000);
         for text in [
@@ -441,7 +441,7 @@ mod tests {
             "a[0]",
             &deep,
         ] {
-            assert!(matches!(parse(text, Place::Override(0)), Err(Refusal::Other(_))), "{text}");
+            assert!(matches!(parse(text, Origin::Override(0)), Err(HydraError::Other(_))), "{text}");
         }
     }
 
@@ -463,13 +463,13 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_panics(text in "[ \\\\'\",:=()\\[\\]{}$a-c0-2._~é-]{0,40}") {
-            let _ = parse(&text, Place::Override(0));
+            let _ = parse(&text, Origin::Override(0));
         }
 
         #[test]
         fn a_quoted_text_reads_back(text in "[ \\\\'\",:=()\\[\\]{}$a-c0-2._~é\n-]{0,20}") {
             proptest::prop_assume!(!text.contains("${"));
-            let node = parse(&quote(&text), Place::Default);
+            let node = parse(&quote(&text), Origin::Default);
             proptest::prop_assert_eq!(node.map(|node| node.value), Ok(Value::Text(text)));
         }
     }

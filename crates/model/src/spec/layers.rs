@@ -1,44 +1,44 @@
 //! From trees to given keys: every written key under its canonical name, with its place. The file is the first layer;
 //! each override is another layer on top.
 
-use super::error::{Fault, Problem};
-use super::schema::{Found, Row, canonical_path, children, homes, look_up, nearest};
-use super::value::{Entry, Node, Place, Value};
+use super::error::{Problem, ProblemKind};
+use super::schema::{KeyLookup, KeyRow, canonical_path, children, homes, look_up, nearest};
+use super::value::{MapEntry, Node, Origin, Value};
 
 /// A key that was given.
 #[derive(Clone, Debug)]
-pub(super) struct Given {
-    pub row: &'static Row,
+pub(super) struct GivenKey {
+    pub row: &'static KeyRow,
     /// Dotted, as written.
     pub spelled: String,
-    pub place: Place,
+    pub place: Origin,
     pub node: Node,
 }
 
 /// The keys in the tree. Unknown keys, and sections that are not maps, become problems.
-pub(super) fn flatten(root: &Node, problems: &mut Vec<Problem>) -> Vec<Given> {
+pub(super) fn flatten(root: &Node, problems: &mut Vec<Problem>) -> Vec<GivenKey> {
     let mut given = Vec::new();
     walk("", root.entries(), &mut given, problems);
     given
 }
 
-fn walk(group: &str, entries: &[Entry], given: &mut Vec<Given>, problems: &mut Vec<Problem>) {
+fn walk(group: &str, entries: &[MapEntry], given: &mut Vec<GivenKey>, problems: &mut Vec<Problem>) {
     for entry in entries {
         let path = join(group, &entry.key);
         match look_up(&path) {
-            Found::Key(row) => {
-                given.push(Given { row, spelled: path, place: entry.place, node: entry.node.clone() });
+            KeyLookup::Key(row) => {
+                given.push(GivenKey { row, spelled: path, place: entry.place, node: entry.node.clone() });
             }
-            Found::Group => match &entry.node.value {
+            KeyLookup::Group => match &entry.node.value {
                 Value::Map(inner) => walk(&path, inner, given, problems),
                 Value::Null => {}
                 other => {
                     let what = format!("'{path}' is a section and needs keys, found {}", other.found());
-                    let problem = Problem::new(Fault::WrongType, entry.node.place, what).key(&path);
+                    let problem = Problem::new(ProblemKind::WrongType, entry.node.place, what).key(&path);
                     problems.push(problem.help(format!("keys of '{path}': {}", children(&path).join(", "))));
                 }
             },
-            Found::Unknown => problems.push(unknown(group, entry)),
+            KeyLookup::Unknown => problems.push(unknown(group, entry)),
         }
     }
 }
@@ -47,17 +47,18 @@ pub(super) fn join(group: &str, key: &str) -> String {
     if group.is_empty() { key.into() } else { format!("{group}.{key}") }
 }
 
-fn unknown(group: &str, entry: &Entry) -> Problem {
+fn unknown(group: &str, entry: &MapEntry) -> Problem {
     let path = join(group, &entry.key);
     let names = children(group);
     let homes: Vec<String> = homes(&entry.key).iter().map(|home| format!("'{home}'")).collect();
     if !homes.is_empty() {
         let what = format!("the key '{path}' is in the wrong place");
-        return Problem::new(Fault::MisplacedKey, entry.place, what)
+        return Problem::new(ProblemKind::MisplacedKey, entry.place, what)
             .key(&path)
             .help(format!("help: it belongs under {}", homes.join(" or ")));
     }
-    let problem = Problem::new(Fault::UnknownKey, entry.place, format!("unknown key '{path}'")).key(&path);
+    let problem =
+        Problem::new(ProblemKind::UnknownKey, entry.place, format!("unknown key '{path}'")).key(&path);
     match nearest(&entry.key, &names) {
         Some(near) => problem.help(format!("help: did you mean '{near}'?")),
         None if group.is_empty() => problem.help(format!("known sections: {}", names.join(", "))),
@@ -66,13 +67,13 @@ fn unknown(group: &str, entry: &Entry) -> Problem {
 }
 
 /// A layer may contain a key only once; two spellings of a key are as ambiguous as a repetition.
-pub(super) fn refuse_twice(given: &[Given], problems: &mut Vec<Problem>) {
+pub(super) fn refuse_twice(given: &[GivenKey], problems: &mut Vec<Problem>) {
     for (index, second) in given.iter().enumerate() {
         let Some(first) = given[..index].iter().find(|first| first.row.key == second.row.key) else {
             continue;
         };
         let what = format!("'{}' and '{}' are the same key", first.spelled, second.spelled);
-        let problem = Problem::new(Fault::DuplicateKey, second.place, what)
+        let problem = Problem::new(ProblemKind::DuplicateKey, second.place, what)
             .key(second.row.key)
             .other("first given here", first.place);
         problems.push(problem.help("help: keep one of them"));
@@ -80,7 +81,7 @@ pub(super) fn refuse_twice(given: &[Given], problems: &mut Vec<Problem>) {
 }
 
 /// Adds a layer: existing keys are replaced, independent of spelling, and maps are merged.
-pub(super) fn overlay(base: &mut Vec<Given>, layer: Vec<Given>) {
+pub(super) fn overlay(base: &mut Vec<GivenKey>, layer: Vec<GivenKey>) {
     for over in layer {
         match base.iter_mut().find(|given| given.row.key == over.row.key) {
             Some(given) => {

@@ -1,7 +1,7 @@
 //! Mistakes in workloads, each with the complete message for the user. `mistakes.txt` contains them as blocks: `###
 //! name`, the workload text, optional `--set` lines, `>>>`, the message.
 
-use super::{Override, Source, read};
+use super::{Override, WorkloadSource, read};
 
 struct Mistake<'a> {
     name: &'a str,
@@ -29,7 +29,7 @@ fn every_mistake_gets_its_message() {
     assert!(mistakes.len() >= 40, "{} mistakes", mistakes.len());
     let mut wrong = String::new();
     for mistake in &mistakes {
-        let source = Source { name: "w.yaml", text: &mistake.text };
+        let source = WorkloadSource { name: "w.yaml", text: &mistake.text };
         let said = match read(source, &mistake.overrides) {
             Ok(_) => "(accepted)".to_owned(),
             Err(error) => error.to_string(),

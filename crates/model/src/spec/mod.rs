@@ -35,12 +35,12 @@ pub use names::{
     Preprocess, Readahead, Retain, SaveMode, Shuffle, StorageType, Verify,
 };
 pub use overrides::{Override, OverrideValue};
-pub use schema::{Row, Status, ValueKind, canonical_key, expected, nearest};
+pub use schema::{KeyRow, KeyStatus, ValueKind, canonical_key, expected, nearest};
 pub use table::rows;
 pub use time::Time;
 pub use typed::{
-    Checkpoint, Column, Dataset, Evaluation, Metric, Model, Output, OutputMetric, Parallelism, Parquet,
-    Reader, Spec, Storage, Train, Transformer, Workflow,
+    CheckpointSpec, Column, DatasetSpec, EvaluationSpec, MetricSpec, ModelSpec, OutputMetricSpec, OutputSpec,
+    ParallelismSpec, ParquetSpec, ReaderSpec, Spec, StorageSpec, TrainSpec, TransformerSpec, WorkflowSpec,
 };
 
 use crate::secret;
@@ -49,14 +49,14 @@ use error::Texts;
 
 /// A workload text and the name under which errors show it.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct WorkloadSource<'a> {
     pub name: &'a str,
     pub text: &'a str,
 }
 
 /// A workload that was read.
 #[derive(Clone, Debug)]
-pub struct Read {
+pub struct ParsedWorkload {
     pub spec: Spec,
     pub warnings: Vec<Warning>,
     /// The origin of each given key: `file:line:column` or an override's origin. All other keys have defaults.
@@ -66,7 +66,7 @@ pub struct Read {
 }
 
 /// Reads a workload: the defaults, then the file, then the overrides in order.
-pub fn read(source: Source<'_>, overrides: &[Override]) -> Result<Read, SpecError> {
+pub fn read(source: WorkloadSource<'_>, overrides: &[Override]) -> Result<ParsedWorkload, SpecError> {
     // Messages quote the text, and it may hold secrets.
     let shown = secret::redact(source.text);
     let texts = Texts { name: source.name, text: &shown, overrides };
@@ -86,5 +86,5 @@ pub fn read(source: Source<'_>, overrides: &[Override]) -> Result<Read, SpecErro
     warnings.extend(replaced);
     let origins = given.iter().map(|given| (given.row.key, texts.place(given.place))).collect();
     let unhonoured = given.iter().map(|given| given.row).filter(|row| row.is_unhonoured());
-    Ok(Read { spec, warnings, origins, unhonoured: unhonoured.map(|row| row.key).collect() })
+    Ok(ParsedWorkload { spec, warnings, origins, unhonoured: unhonoured.map(|row| row.key).collect() })
 }

@@ -5,13 +5,13 @@
 use std::fmt;
 
 use super::check::check;
-use super::error::{Fault, Problem};
-use super::hydra::{self, Refusal};
-use super::layers::{Given, flatten, overlay};
-use super::schema::{Found, ValueKind, canonical_path, look_up};
-use super::value::{Entry, Node, Place, Value};
+use super::error::{Problem, ProblemKind};
+use super::hydra::{self, HydraError};
+use super::layers::{GivenKey, flatten, overlay};
+use super::schema::{KeyLookup, ValueKind, canonical_path, look_up};
+use super::value::{MapEntry, Node, Origin, Value};
 use crate::secret;
-use crate::warning::{KeyPlace, Warning};
+use crate::warning::{KeyOrigin, Warning};
 
 /// One change to a workload, and its origin.
 #[derive(Clone, PartialEq)]
@@ -102,7 +102,7 @@ impl fmt::Display for Override {
 
 /// A parsed override.
 #[derive(Debug, PartialEq)]
-enum Change {
+enum ParsedOverride {
     Set {
         path: String,
         node: Node,
@@ -116,20 +116,20 @@ enum Change {
 
 /// Applies the overrides to the given keys, in order. Returns warnings about overrides that a later one replaces.
 pub(super) fn apply(
-    given: &mut Vec<Given>,
+    given: &mut Vec<GivenKey>,
     overrides: &[Override],
     problems: &mut Vec<Problem>,
 ) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for (index, change) in overrides.iter().enumerate() {
-        let place = Place::Override(index);
+        let place = Origin::Override(index);
         match parse(change, place) {
-            Ok(Change::Set { path, node }) => {
+            Ok(ParsedOverride::Set { path, node }) => {
                 let layer = layer(&path, node, place, problems);
                 warnings.extend(layer.iter().filter_map(|over| replaced(given, over, change, overrides)));
                 overlay(given, layer);
             }
-            Ok(Change::Delete { path, node }) => delete(given, &path, node.as_ref(), place, problems),
+            Ok(ParsedOverride::Delete { path, node }) => delete(given, &path, node.as_ref(), place, problems),
             Err(problem) => problems.push(problem),
         }
     }
@@ -138,25 +138,30 @@ pub(super) fn apply(
 
 /// The warning that `change` replaces an earlier override with a different value. In Hydra's notation the last argument
 /// for a key wins without a warning, so this applies to arguments against typed values.
-fn replaced(given: &[Given], over: &Given, change: &Override, overrides: &[Override]) -> Option<Warning> {
+fn replaced(
+    given: &[GivenKey],
+    over: &GivenKey,
+    change: &Override,
+    overrides: &[Override],
+) -> Option<Warning> {
     let earlier = given.iter().find(|given| given.row.key == over.row.key)?;
-    let Place::Override(index) = earlier.place else { return None };
+    let Origin::Override(index) = earlier.place else { return None };
     let before = overrides.get(index)?;
     let differs = || check(over.row, &earlier.node).ok() != check(over.row, &over.node).ok();
     if !(before.is_typed() || change.is_typed()) || !differs() {
         return None;
     }
-    let at = KeyPlace { key: earlier.spelled.clone(), place: before.origin.clone() };
+    let at = KeyOrigin { key: earlier.spelled.clone(), place: before.origin.clone() };
     Some(Warning::NoEffect { keys: vec![at], why: format!("{} overrides it", change.origin) })
 }
 
-fn refuse(place: Place, what: impl Into<String>) -> Problem {
-    Problem::new(Fault::Override, place, what)
+fn refuse(place: Origin, what: impl Into<String>) -> Problem {
+    Problem::new(ProblemKind::Override, place, what)
 }
 
-fn parse(change: &Override, place: Place) -> Result<Change, Problem> {
+fn parse(change: &Override, place: Origin) -> Result<ParsedOverride, Problem> {
     let node = |value| Node { value, place };
-    let set = |value| Ok(Change::Set { path: change.key.clone(), node: node(value) });
+    let set = |value| Ok(ParsedOverride::Set { path: change.key.clone(), node: node(value) });
     match &change.value {
         OverrideValue::Text(text) => set(Value::Text(text.clone())),
         OverrideValue::Flag(flag) => set(Value::Bool(*flag)),
@@ -165,22 +170,22 @@ fn parse(change: &Override, place: Place) -> Result<Change, Problem> {
     }
 }
 
-fn parse_hydra(path: &str, value: Option<&str>, place: Place) -> Result<Change, Problem> {
+fn parse_hydra(path: &str, value: Option<&str>, place: Origin) -> Result<ParsedOverride, Problem> {
     let delete = path.strip_prefix('~');
     let name = delete.unwrap_or_else(|| path.strip_prefix("++").or(path.strip_prefix('+')).unwrap_or(path));
     let path = key(name, place)?;
     // Hydra skips blanks after '='.
     let node = value.map(|value| read_value(value.trim_start_matches([' ', '\t']), place)).transpose()?;
     match (delete, node) {
-        (Some(_), node) => Ok(Change::Delete { path, node }),
-        (None, Some(node)) => Ok(Change::Set { path, node }),
+        (Some(_), node) => Ok(ParsedOverride::Delete { path, node }),
+        (None, Some(node)) => Ok(ParsedOverride::Set { path, node }),
         (None, None) => Err(refuse(place, "an override is written key=value; this one has no '='")
             .help("help: for example reader.batch_size=4; ~reader.batch_size resets it to the default")),
     }
 }
 
 /// The dotted key without `workload.`.
-fn key(name: &str, place: Place) -> Result<String, Problem> {
+fn key(name: &str, place: Origin) -> Result<String, Problem> {
     if name == "workload" {
         return Err(refuse(place, "'workload=' chooses a file in DLIO")
             .help("help: give the name or file of the workload as the command's argument"));
@@ -200,22 +205,22 @@ fn key(name: &str, place: Place) -> Result<String, Problem> {
     Ok(name.to_owned())
 }
 
-fn read_value(text: &str, place: Place) -> Result<Node, Problem> {
+fn read_value(text: &str, place: Origin) -> Result<Node, Problem> {
     hydra::parse(text, place).map_err(|refusal| match refusal {
-        Refusal::Sweep => refuse(place, "several values for one key are a sweep").help(
+        HydraError::Sweep => refuse(place, "several values for one key are a sweep").help(
             "help: write a list as [a,b]; quote a comma in a text; 'feedline sweep' takes --over KEY=A,B",
         ),
-        Refusal::Interpolation => {
+        HydraError::Interpolation => {
             refuse(place, "interpolations '${...}' are not supported").help("help: write the value itself")
         }
-        Refusal::Other(why) => refuse(place, format!("the value cannot be read: {why}")),
+        HydraError::Other(why) => refuse(place, format!("the value cannot be read: {why}")),
     })
 }
 
 /// The keys that one override sets; none if they have a problem.
-fn layer(path: &str, node: Node, place: Place, problems: &mut Vec<Problem>) -> Vec<Given> {
+fn layer(path: &str, node: Node, place: Origin, problems: &mut Vec<Problem>) -> Vec<GivenKey> {
     let nested = path.rsplit('.').fold(node, |node, key| Node {
-        value: Value::Map(vec![Entry { key: key.to_owned(), place, node }]),
+        value: Value::Map(vec![MapEntry { key: key.to_owned(), place, node }]),
         place,
     });
     let before = problems.len();
@@ -232,23 +237,23 @@ fn layer(path: &str, node: Node, place: Place, problems: &mut Vec<Problem>) -> V
 }
 
 fn delete(
-    given: &mut Vec<Given>,
+    given: &mut Vec<GivenKey>,
     path: &str,
     node: Option<&Node>,
-    place: Place,
+    place: Origin,
     problems: &mut Vec<Problem>,
 ) {
     let row = match look_up(path) {
-        Found::Key(row) => Some(row),
-        Found::Group => None,
-        Found::Unknown => {
+        KeyLookup::Key(row) => Some(row),
+        KeyLookup::Group => None,
+        KeyLookup::Unknown => {
             // Setting an unknown key reports the nearest name; a deletion uses the same lookup.
             layer(path, Node { value: Value::Null, place }, place, problems);
             return;
         }
     };
     let group = format!("{}.", canonical_path(path));
-    let concerns = |given: &Given| match row {
+    let concerns = |given: &GivenKey| match row {
         Some(row) => given.row.key == row.key,
         None => given.row.key.starts_with(&group),
     };

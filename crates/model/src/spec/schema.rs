@@ -37,7 +37,7 @@ pub enum ValueKind {
 
 /// How feedline handles a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum KeyStatus {
     /// It has an effect.
     Used,
     /// It has an effect if checkpoints are saved; otherwise a value other than the default causes a warning.
@@ -52,13 +52,13 @@ pub enum Status {
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct KeyRow {
     /// Dotted, as DLIO spells it.
     pub key: &'static str,
     pub kind: ValueKind,
     /// In the form of a workload file; `null`: no value.
     pub default: &'static str,
-    pub status: Status,
+    pub status: KeyStatus,
     pub help: &'static str,
     /// Other spellings with the same meaning, dotted.
     pub aliases: &'static [&'static str],
@@ -72,27 +72,27 @@ pub(super) const fn row(
     key: &'static str,
     kind: ValueKind,
     default: &'static str,
-    status: Status,
+    status: KeyStatus,
     help: &'static str,
-) -> Row {
-    Row { key, kind, default, status, help, aliases: &[], quiet: &[], later: (&[], "") }
+) -> KeyRow {
+    KeyRow { key, kind, default, status, help, aliases: &[], quiet: &[], later: (&[], "") }
 }
 
-impl Row {
-    pub const fn aliases(self, aliases: &'static [&'static str]) -> Row {
-        Row { aliases, ..self }
+impl KeyRow {
+    pub const fn aliases(self, aliases: &'static [&'static str]) -> KeyRow {
+        KeyRow { aliases, ..self }
     }
 
-    pub const fn quiet(self, quiet: &'static [&'static str]) -> Row {
-        Row { quiet, ..self }
+    pub const fn quiet(self, quiet: &'static [&'static str]) -> KeyRow {
+        KeyRow { quiet, ..self }
     }
 
-    pub const fn later(self, values: &'static [&'static str], what: &'static str) -> Row {
-        Row { later: (values, what), ..self }
+    pub const fn later(self, values: &'static [&'static str], what: &'static str) -> KeyRow {
+        KeyRow { later: (values, what), ..self }
     }
 
     pub fn is_unhonoured(&self) -> bool {
-        matches!(self.status, Status::Unhonoured(_))
+        matches!(self.status, KeyStatus::Unhonoured(_))
     }
 
     pub fn nullable(&self) -> bool {
@@ -124,8 +124,8 @@ fn bounds(min: &dyn std::fmt::Display, max: &dyn std::fmt::Display, open: bool) 
 
 /// What a dotted path, as written, refers to.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Found {
-    Key(&'static Row),
+pub(super) enum KeyLookup {
+    Key(&'static KeyRow),
     /// A section or subsection.
     Group,
     Unknown,
@@ -143,18 +143,18 @@ pub(super) fn canonical_path(path: &str) -> String {
 /// The canonical name of a key with several spellings; an unknown key is returned unchanged.
 pub fn canonical_key(path: &str) -> String {
     match look_up(path) {
-        Found::Key(row) => row.key.to_owned(),
-        Found::Group | Found::Unknown => canonical_path(path),
+        KeyLookup::Key(row) => row.key.to_owned(),
+        KeyLookup::Group | KeyLookup::Unknown => canonical_path(path),
     }
 }
 
-pub(super) fn look_up(path: &str) -> Found {
+pub(super) fn look_up(path: &str) -> KeyLookup {
     let path = canonical_path(path);
     if let Some(row) = table::rows().find(|row| row.key == path || row.aliases.contains(&path.as_str())) {
-        return Found::Key(row);
+        return KeyLookup::Key(row);
     }
     let prefix = format!("{path}.");
-    if table::rows().any(|row| row.key.starts_with(&prefix)) { Found::Group } else { Found::Unknown }
+    if table::rows().any(|row| row.key.starts_with(&prefix)) { KeyLookup::Group } else { KeyLookup::Unknown }
 }
 
 /// The names directly below `group` (empty: the top level), in table order.
@@ -217,7 +217,7 @@ mod tests {
         for row in table::rows() {
             for key in std::iter::once(&row.key).chain(row.aliases) {
                 assert!(seen.insert(*key), "{key} twice");
-                assert!(matches!(look_up(key), Found::Key(found) if found.key == row.key), "{key}");
+                assert!(matches!(look_up(key), KeyLookup::Key(found) if found.key == row.key), "{key}");
             }
             assert!(row.help.len() > 5 && !row.help.ends_with('.'), "{}: {}", row.key, row.help);
         }
@@ -230,15 +230,15 @@ mod tests {
     #[test]
     fn paths_are_found_by_any_spelling() {
         assert!(
-            matches!(look_up("data_reader.batch_size"), Found::Key(row) if row.key == "reader.batch_size")
+            matches!(look_up("data_reader.batch_size"), KeyLookup::Key(row) if row.key == "reader.batch_size")
         );
-        assert!(matches!(look_up("data_reader"), Found::Group));
-        assert!(matches!(look_up("output.metric"), Found::Group));
+        assert!(matches!(look_up("data_reader"), KeyLookup::Group));
+        assert!(matches!(look_up("output.metric"), KeyLookup::Group));
         assert!(
-            matches!(look_up("model.model_size"), Found::Key(row) if row.key == "model.model_size_bytes")
+            matches!(look_up("model.model_size"), KeyLookup::Key(row) if row.key == "model.model_size_bytes")
         );
-        assert!(matches!(look_up("data_readers"), Found::Unknown));
-        assert!(matches!(look_up("dataset.formats"), Found::Unknown));
+        assert!(matches!(look_up("data_readers"), KeyLookup::Unknown));
+        assert!(matches!(look_up("dataset.formats"), KeyLookup::Unknown));
         assert_eq!(children("output"), ["folder", "log_file", "metric"]);
         assert_eq!(homes("exclude_start_steps"), ["output.metric"]);
         assert_eq!(canonical_key("data_reader.batch_size"), "reader.batch_size");

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use super::check::{Setting, check};
-use super::error::{Fault, Problem, SpecError, Texts};
-use super::layers::Given;
+use super::error::{Problem, ProblemKind, SpecError, Texts};
+use super::layers::GivenKey;
 use super::names::{Framework, Loader};
-use super::schema::{Row, Status};
+use super::schema::{KeyRow, KeyStatus};
 use super::typed::{Settings, Spec};
-use super::value::{Node, Place, Value};
+use super::value::{Node, Origin, Value};
 use super::{pairs, table, yaml};
-use crate::warning::{KeyPlace, Warning};
+use crate::warning::{KeyOrigin, Warning};
 
 /// Keys with their standard deviation in a separate key.
 const TIMES: [(&str, &str); 3] = [
@@ -23,12 +23,12 @@ const TIMES: [(&str, &str); 3] = [
 /// The default sigma of the lognormal law, our choice: two of three files have 0.6 to 1.65 times the median size.
 const SIZE_SIGMA: f64 = 0.5;
 
-type Checked = BTreeMap<&'static str, Setting>;
+type SettingMap = BTreeMap<&'static str, Setting>;
 
 /// The spec of the given keys, and the warnings about them.
-pub(super) fn settle(given: &[Given], texts: &Texts<'_>) -> Result<(Spec, Vec<Warning>), SpecError> {
+pub(super) fn settle(given: &[GivenKey], texts: &Texts<'_>) -> Result<(Spec, Vec<Warning>), SpecError> {
     let mut problems = Vec::new();
-    let mut checked = Checked::new();
+    let mut checked = SettingMap::new();
     for given in given {
         match check(given.row, &given.node) {
             Ok(setting) => {
@@ -54,15 +54,15 @@ pub(super) fn settle(given: &[Given], texts: &Texts<'_>) -> Result<(Spec, Vec<Wa
 }
 
 /// The default setting of a key. It is read like a file, so kind and default cannot disagree.
-pub(super) fn default_setting(row: &Row) -> Result<Setting, SpecError> {
+pub(super) fn default_setting(row: &KeyRow) -> Result<Setting, SpecError> {
     let fault = |_| SpecError::Table(row.key.into());
     let root = yaml::parse(&format!("default: {}", row.default)).map_err(fault)?;
-    let null = Node { value: Value::Null, place: Place::Default };
+    let null = Node { value: Value::Null, place: Origin::Default };
     check(row, root.entry("default").map_or(&null, |entry| &entry.node)).map_err(fault)
 }
 
 /// Fills in the default of every missing key.
-fn fill(mut checked: Checked) -> Result<Checked, SpecError> {
+fn fill(mut checked: SettingMap) -> Result<SettingMap, SpecError> {
     for row in table::rows() {
         if !checked.contains_key(row.key) {
             checked.insert(row.key, default_setting(row)?);
@@ -84,7 +84,7 @@ fn fill(mut checked: Checked) -> Result<Checked, SpecError> {
     Ok(checked)
 }
 
-fn fold_times(settings: &mut Checked, given: &[Given]) -> Vec<Problem> {
+fn fold_times(settings: &mut SettingMap, given: &[GivenKey]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (time_key, stdev_key) in TIMES {
         let Some(Setting::Number(stdev)) = settings.remove(stdev_key) else { continue };
@@ -95,29 +95,30 @@ fn fold_times(settings: &mut Checked, given: &[Given]) -> Vec<Problem> {
                 let place = |key| given.iter().find(|given| given.row.key == key).map(|given| given.place);
                 let what =
                     format!("'{time_key}' is already a distribution, so '{stdev_key}' cannot be given");
-                let problem = Problem::new(Fault::Conflict, place(stdev_key).unwrap_or(Place::Default), what);
+                let problem =
+                    Problem::new(ProblemKind::Conflict, place(stdev_key).unwrap_or(Origin::Default), what);
                 let problem = problem.key(stdev_key).help("help: put 'stdev' into the map, or leave it out");
-                problems.push(problem.other("the distribution", place(time_key).unwrap_or(Place::Default)));
+                problems.push(problem.other("the distribution", place(time_key).unwrap_or(Origin::Default)));
             }
         }
     }
     problems
 }
 
-fn is_true(checked: &Checked, key: &str, default: bool) -> bool {
+fn is_true(checked: &SettingMap, key: &str, default: bool) -> bool {
     match checked.get(key) {
         Some(Setting::Flag(flag)) => *flag,
         _ => default,
     }
 }
 
-fn warnings(given: &[Given], checked: &Checked, texts: &Texts<'_>) -> Vec<Warning> {
+fn warnings(given: &[GivenKey], checked: &SettingMap, texts: &Texts<'_>) -> Vec<Warning> {
     let checkpoint = is_true(checked, "workflow.checkpoint", false);
     let mut warnings = Vec::new();
-    let mut without_effect: Vec<(&'static str, Vec<KeyPlace>)> = Vec::new();
+    let mut without_effect: Vec<(&'static str, Vec<KeyOrigin>)> = Vec::new();
     for given in given {
         let Some(setting) = checked.get(given.row.key) else { continue };
-        let at = KeyPlace { key: given.spelled.clone(), place: texts.place(given.place) };
+        let at = KeyOrigin { key: given.spelled.clone(), place: texts.place(given.place) };
         if let Some(warning) = special(given, setting, &at) {
             warnings.push(warning);
         }
@@ -134,7 +135,7 @@ fn warnings(given: &[Given], checked: &Checked, texts: &Texts<'_>) -> Vec<Warnin
 }
 
 /// A warning about this key and value that does not follow from the status.
-fn special(given: &Given, setting: &Setting, at: &KeyPlace) -> Option<Warning> {
+fn special(given: &GivenKey, setting: &Setting, at: &KeyOrigin) -> Option<Warning> {
     let last = |key: &str| key.rsplit('.').next().map(str::to_owned);
     let (at, key) = (at.clone(), given.row.key.to_owned());
     if given.row.aliases.iter().any(|alias| last(alias) == last(&given.spelled)) {
@@ -147,21 +148,22 @@ fn special(given: &Given, setting: &Setting, at: &KeyPlace) -> Option<Warning> {
 }
 
 /// Why this value of this key has no effect; `None` if it has an effect or requests the default behaviour.
-fn reason(row: &Row, setting: &Setting, checkpoint: bool) -> Option<&'static str> {
+fn reason(row: &KeyRow, setting: &Setting, checkpoint: bool) -> Option<&'static str> {
     if let Setting::Text(word) = setting
         && row.later.0.contains(&word.as_str())
     {
         return Some(row.later.1);
     }
-    let is = |default: &'static str| default_setting(&Row { default, ..*row }).ok().as_ref() == Some(setting);
+    let is =
+        |default: &'static str| default_setting(&KeyRow { default, ..*row }).ok().as_ref() == Some(setting);
     if row.quiet.iter().any(|quiet| is(quiet)) {
         return None;
     }
     match row.status {
-        Status::Used => None,
-        Status::NoEffect(why) | Status::Unhonoured(why) => Some(why),
-        Status::WithCheckpoints | Status::Later(_) if is(row.default) => None,
-        Status::WithCheckpoints => (!checkpoint).then_some("workflow.checkpoint is off"),
-        Status::Later(why) => Some(why),
+        KeyStatus::Used => None,
+        KeyStatus::NoEffect(why) | KeyStatus::Unhonoured(why) => Some(why),
+        KeyStatus::WithCheckpoints | KeyStatus::Later(_) if is(row.default) => None,
+        KeyStatus::WithCheckpoints => (!checkpoint).then_some("workflow.checkpoint is off"),
+        KeyStatus::Later(why) => Some(why),
     }
 }

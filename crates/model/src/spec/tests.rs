@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::check::check;
-use super::schema::{Row, Status, ValueKind};
+use super::schema::{KeyRow, KeyStatus, ValueKind};
 use super::typed::Settings;
 use super::*;
 use crate::shape::Element;
@@ -14,17 +14,18 @@ fn argument(set: &str) -> Override {
     Override::hydra(set, format!("--set {set}"))
 }
 
-fn read_text(text: &str, overrides: &[&str]) -> Read {
+fn read_text(text: &str, overrides: &[&str]) -> ParsedWorkload {
     let overrides: Vec<Override> = overrides.iter().map(|set| argument(set)).collect();
-    read(Source { name: "w.yaml", text }, &overrides).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    read(WorkloadSource { name: "w.yaml", text }, &overrides)
+        .unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-fn said(read: &Read) -> Vec<String> {
+fn said(read: &ParsedWorkload) -> Vec<String> {
     read.warnings.iter().map(Warning::to_string).collect()
 }
 
 /// A valid value of the key that is not its default, in YAML.
-fn another(row: &Row) -> &'static str {
+fn another(row: &KeyRow) -> &'static str {
     match (row.key, row.kind) {
         ("framework", _) => "pytorch",
         ("workflow.train", _) => "false",
@@ -70,7 +71,7 @@ fn another(row: &Row) -> &'static str {
 }
 
 /// An invalid value of the key.
-fn refused(row: &Row) -> &'static str {
+fn refused(row: &KeyRow) -> &'static str {
     match row.kind {
         ValueKind::Text
         | ValueKind::Secret
@@ -87,7 +88,7 @@ fn refused(row: &Row) -> &'static str {
 }
 
 /// The key nested as in a file, with the other keys that it needs.
-fn file_with(row: &Row, value: &str) -> String {
+fn file_with(row: &KeyRow, value: &str) -> String {
     let mut text = row.key.rsplit('.').fold(value.to_owned(), |inner, part| format!("{{{part}: {inner}}}"));
     text = match row.key {
         "model.parallelism.data" => {
@@ -103,7 +104,7 @@ fn file_with(row: &Row, value: &str) -> String {
     text
 }
 
-fn base_of(row: &Row) -> &'static str {
+fn base_of(row: &KeyRow) -> &'static str {
     match row.key {
         "framework" => "{dataset: {format: npz}}",
         "dataset.size_sigma" => "{dataset: {size_law: lognormal}}",
@@ -116,10 +117,10 @@ fn base_of(row: &Row) -> &'static str {
 fn every_key_accepts_a_valid_value_and_rejects_an_invalid_one() {
     for row in rows() {
         let text = file_with(row, another(row));
-        let accepted = read(Source { name: "w.yaml", text: &text }, &[]);
+        let accepted = read(WorkloadSource { name: "w.yaml", text: &text }, &[]);
         assert!(accepted.is_ok(), "{text}: {}", accepted.unwrap_err());
         let text = file_with(row, refused(row));
-        let error = read(Source { name: "w.yaml", text: &text }, &[]).unwrap_err().to_string();
+        let error = read(WorkloadSource { name: "w.yaml", text: &text }, &[]).unwrap_err().to_string();
         assert!(error.contains(row.key) && error.contains("--> w.yaml:1:"), "{text}: {error}");
     }
 }
@@ -133,12 +134,12 @@ fn every_key_has_its_effect_or_a_warning() {
         let (before, after) = (read_text(base_of(row), &[]), read_text(&file_with(row, another(row)), &[]));
         let is_spread = row.key.ends_with("_time_stdev");
         match row.status {
-            Status::Used => assert_ne!(before.spec, after.spec, "{} has no effect", row.key),
-            Status::WithCheckpoints => {
+            KeyStatus::Used => assert_ne!(before.spec, after.spec, "{} has no effect", row.key),
+            KeyStatus::WithCheckpoints => {
                 assert!(is_spread || before.spec != after.spec, "{} has no effect", row.key);
                 assert!(said(&after).join("\n").contains(row.key), "{} is silent", row.key);
             }
-            Status::Later(_) | Status::NoEffect(_) | Status::Unhonoured(_) => {
+            KeyStatus::Later(_) | KeyStatus::NoEffect(_) | KeyStatus::Unhonoured(_) => {
                 assert_eq!(before.spec, after.spec, "{}", row.key);
                 let quiet = row.quiet.contains(&another(row));
                 assert_eq!(
@@ -160,8 +161,9 @@ fn the_spec_reads_exactly_the_keys_with_effect() {
     settings.0.insert("reader.data_loader", check::Setting::Text("pytorch".into()));
     Spec::read(&mut settings).unwrap();
     let left: BTreeSet<&str> = settings.0.keys().copied().collect();
-    let unused = |row: &&Row| {
-        !matches!(row.status, Status::Used | Status::WithCheckpoints) || row.key.ends_with("_time_stdev")
+    let unused = |row: &&KeyRow| {
+        !matches!(row.status, KeyStatus::Used | KeyStatus::WithCheckpoints)
+            || row.key.ends_with("_time_stdev")
     };
     assert_eq!(left, rows().filter(unused).map(|row| row.key).collect());
 }
@@ -178,7 +180,7 @@ fn quiet_and_later_values_are_values_of_their_key() {
 
 #[test]
 fn an_empty_workload_has_dlios_defaults() {
-    let Read { spec, warnings, origins, unhonoured } = read_text("{train: }", &[]);
+    let ParsedWorkload { spec, warnings, origins, unhonoured } = read_text("{train: }", &[]);
     assert!(warnings.is_empty() && origins.is_empty() && unhonoured.is_empty());
     assert_eq!(spec.framework, Framework::Tensorflow);
     assert_eq!(spec.reader.data_loader, Loader::Tensorflow);
@@ -253,7 +255,8 @@ const ODD_TEXTS: [&str; 12] = [
 fn a_typed_text_is_taken_literally() {
     for text in ODD_TEXTS {
         let change = Override::new("checkpoint.checkpoint_folder", text, "--checkpoint-dir");
-        let read = read(Source { name: "w.yaml", text: "{train: }" }, std::slice::from_ref(&change)).unwrap();
+        let read = read(WorkloadSource { name: "w.yaml", text: "{train: }" }, std::slice::from_ref(&change))
+            .unwrap();
         assert_eq!(read.spec.checkpoint.checkpoint_folder, text);
         assert_eq!(read.origins["checkpoint.checkpoint_folder"], "--checkpoint-dir");
         if !text.contains("${") {
@@ -270,7 +273,7 @@ fn typed_values_keep_their_type() {
         Override::new("reader.stall_timeout", 1.5, "--stall-timeout"),
         Override::new("reader.cache", "warm", "--cache"),
     ];
-    let read = read(Source { name: "w.yaml", text: "{train: }" }, &changes).unwrap();
+    let read = read(WorkloadSource { name: "w.yaml", text: "{train: }" }, &changes).unwrap();
     assert_eq!((read.spec.reader.drop_caches, read.spec.reader.stall_timeout), (true, 1.5));
     assert_eq!(read.spec.reader.cache, CacheState::Warm);
     let written = changes.map(|change| change.to_string());
@@ -282,7 +285,7 @@ fn typed_values_keep_their_type() {
 #[test]
 fn errors_and_warnings_name_the_origin_of_an_override() {
     let refuse = |change: Override| {
-        read(Source { name: "w.yaml", text: "{train: }" }, &[change]).unwrap_err().to_string()
+        read(WorkloadSource { name: "w.yaml", text: "{train: }" }, &[change]).unwrap_err().to_string()
     };
     let error = refuse(Override::new("reader.cache", "hot", "--cache"));
     assert!(error.contains("'reader.cache'") && error.contains("\n  --> --cache\n"), "{error}");
@@ -291,7 +294,7 @@ fn errors_and_warnings_name_the_origin_of_an_override() {
     let error = refuse(Override::new("reader.cash", "warm", "--cash"));
     assert!(error.contains("unknown key 'reader.cash'\n  --> --cash\n"), "{error}");
     let changes = [Override::new("checkpoint.mode_of_save", "async", "--save")];
-    let read = read(Source { name: "w.yaml", text: "{train: }" }, &changes).unwrap();
+    let read = read(WorkloadSource { name: "w.yaml", text: "{train: }" }, &changes).unwrap();
     assert_eq!(
         said(&read),
         ["'checkpoint.mode_of_save' at --save has no effect: workflow.checkpoint is off"]
@@ -302,7 +305,7 @@ fn errors_and_warnings_name_the_origin_of_an_override() {
 fn a_flag_that_replaces_another_value_causes_a_warning() {
     let flag = |value: &str| Override::new("reader.cache", value, "--cache");
     let read = |changes: &[Override]| {
-        let read = read(Source { name: "w.yaml", text: "reader: {cache: as-is}" }, changes).unwrap();
+        let read = read(WorkloadSource { name: "w.yaml", text: "reader: {cache: as-is}" }, changes).unwrap();
         (read.spec.reader.cache, said(&read))
     };
     assert_eq!(read(&[flag("warm")]), (CacheState::Warm, vec![]));

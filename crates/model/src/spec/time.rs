@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{Fault, Problem};
+use super::error::{Problem, ProblemKind};
 use super::schema::nearest;
 use super::table::{LONGEST, SHORTEST};
-use super::value::{Node, Place, Value, shown};
+use super::value::{Node, Origin, Value, shown};
 
 /// Seconds per step or sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl Time {
             Value::Int(_) | Value::Float(_) => Ok(Time::Constant(seconds(key, node)?)),
             Value::Map(_) => distribution(key, node),
             other => Err(Problem::new(
-                Fault::WrongType,
+                ProblemKind::WrongType,
                 node.place,
                 format!("'{key}' must be seconds or a distribution, found {}", other.found()),
             )
@@ -102,7 +102,7 @@ fn distribution(key: &str, node: &Node) -> Result<Time, Problem> {
     for entry in node.entries() {
         if entry.key != "type" && !names.contains(&entry.key.as_str()) {
             let what = format!("'{key}.{}' does not belong to the {form} distribution", entry.key);
-            return Err(Problem::new(Fault::UnknownKey, entry.place, what)
+            return Err(Problem::new(ProblemKind::UnknownKey, entry.place, what)
                 .key(key)
                 .help(format!("allowed: type, {}", names.join(", "))));
         }
@@ -110,7 +110,7 @@ fn distribution(key: &str, node: &Node) -> Result<Time, Problem> {
     let number = |name: &str| match node.entry(name) {
         Some(entry) => seconds(&format!("{key}.{name}"), &entry.node),
         None => Err(Problem::new(
-            Fault::WrongType,
+            ProblemKind::WrongType,
             node.place,
             format!("'{key}' has the {form} distribution, but no '{name}'"),
         )
@@ -137,11 +137,11 @@ fn form(key: &str, node: &Node) -> Result<(&'static str, &'static [&'static str]
     let Value::Text(word) = &entry.node.value else {
         let what =
             format!("'{key}.type' must be one of {}, found {}", words.join(", "), entry.node.value.found());
-        return Err(Problem::new(Fault::WrongType, entry.node.place, what).key(key));
+        return Err(Problem::new(ProblemKind::WrongType, entry.node.place, what).key(key));
     };
     FORMS.into_iter().find(|(name, _)| name == word).ok_or_else(|| {
         let problem = Problem::new(
-            Fault::UnknownName,
+            ProblemKind::UnknownName,
             entry.node.place,
             format!("'{word}' is not a distribution for '{key}'"),
         )
@@ -163,7 +163,7 @@ fn check_parameters(key: &str, node: &Node, time: Time) -> Result<Time, Problem>
         Time::Exponential { scale } if scale <= 0.0 => format!("'{key}' needs a scale above 0"),
         _ => return Ok(time),
     };
-    Err(Problem::new(Fault::OutOfRange, node.place, what).key(key))
+    Err(Problem::new(ProblemKind::OutOfRange, node.place, what).key(key))
 }
 
 fn seconds(key: &str, node: &Node) -> Result<f64, Problem> {
@@ -172,17 +172,17 @@ fn seconds(key: &str, node: &Node) -> Result<f64, Problem> {
         Value::Float(number) => *number,
         other => {
             let what = format!("'{key}' must be a number, found {}", other.found());
-            return Err(Problem::new(Fault::WrongType, node.place, what).key(key));
+            return Err(Problem::new(ProblemKind::WrongType, node.place, what).key(key));
         }
     };
     in_range(key, node.place, number)
 }
 
-fn in_range(key: &str, place: Place, number: f64) -> Result<f64, Problem> {
+fn in_range(key: &str, place: Origin, number: f64) -> Result<f64, Problem> {
     if number == 0.0 || (SHORTEST..=LONGEST).contains(&number) {
         return Ok(number);
     }
-    Err(Problem::new(Fault::OutOfRange, place, format!("'{key}' cannot be {}", shown(number)))
+    Err(Problem::new(ProblemKind::OutOfRange, place, format!("'{key}' cannot be {}", shown(number)))
         .key(key)
         .help(format!("allowed: 0, or a time in seconds, from {} to {LONGEST}", shown(SHORTEST))))
 }

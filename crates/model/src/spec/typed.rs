@@ -19,13 +19,13 @@ use crate::shape::Element;
 pub(super) struct Settings(pub BTreeMap<&'static str, Setting>);
 
 impl Settings {
-    fn take<F: Field>(&mut self, key: &'static str) -> Result<F, SpecError> {
+    fn take<F: SpecField>(&mut self, key: &'static str) -> Result<F, SpecError> {
         self.0.remove(key).and_then(F::from_setting).ok_or_else(|| SpecError::Table(key.into()))
     }
 }
 
 /// A type of a field of the spec.
-trait Field: Sized {
+trait SpecField: Sized {
     fn from_setting(setting: Setting) -> Option<Self>;
     fn to_setting(&self) -> Setting;
 }
@@ -63,18 +63,18 @@ spec! {
     Spec {
         framework: Framework = "framework",
         ;
-        model: Model,
-        workflow: Workflow,
-        dataset: Dataset,
-        reader: Reader,
-        train: Train,
-        evaluation: Evaluation,
-        checkpoint: Checkpoint,
-        storage: Storage,
-        output: Output,
-        metric: Metric,
+        model: ModelSpec,
+        workflow: WorkflowSpec,
+        dataset: DatasetSpec,
+        reader: ReaderSpec,
+        train: TrainSpec,
+        evaluation: EvaluationSpec,
+        checkpoint: CheckpointSpec,
+        storage: StorageSpec,
+        output: OutputSpec,
+        metric: MetricSpec,
     }
-    Model {
+    ModelSpec {
         name: String = "model.name",
         r#type: Option<String> = "model.type",
         model_size_bytes: u64 = "model.model_size_bytes",
@@ -85,30 +85,30 @@ spec! {
         num_layers: i64 = "model.num_layers",
         layer_parameters: Vec<u64> = "model.layer_parameters",
         ;
-        parallelism: Parallelism,
-        transformer: Transformer,
+        parallelism: ParallelismSpec,
+        transformer: TransformerSpec,
     }
-    Parallelism {
+    ParallelismSpec {
         tensor: u64 = "model.parallelism.tensor",
         pipeline: u64 = "model.parallelism.pipeline",
         /// -1: ranks / (tensor * pipeline).
         data: i64 = "model.parallelism.data",
         zero_stage: u64 = "model.parallelism.zero_stage",
     }
-    Transformer {
+    TransformerSpec {
         vocab_size: u64 = "model.transformer.vocab_size",
         hidden_size: u64 = "model.transformer.hidden_size",
         ffn_hidden_size: u64 = "model.transformer.ffn_hidden_size",
         num_attention_heads: u64 = "model.transformer.num_attention_heads",
         num_kv_heads: u64 = "model.transformer.num_kv_heads",
     }
-    Workflow {
+    WorkflowSpec {
         generate_data: bool = "workflow.generate_data",
         train: bool = "workflow.train",
         evaluation: bool = "workflow.evaluation",
         checkpoint: bool = "workflow.checkpoint",
     }
-    Dataset {
+    DatasetSpec {
         /// A name that DLIO knows; the format registry decides whether it can be read.
         format: String = "dataset.format",
         data_folder: String = "dataset.data_folder",
@@ -137,22 +137,22 @@ spec! {
         compression: String = "dataset.compression",
         compression_level: u64 = "dataset.compression_level",
         ;
-        hdf5: Hdf5,
-        parquet: Parquet,
+        hdf5: Hdf5Spec,
+        parquet: ParquetSpec,
     }
-    Hdf5 {
+    Hdf5Spec {
         /// Empty: the data is not chunked.
         chunk_dims: Vec<u64> = "dataset.hdf5.chunk_dims",
         num_dset_per_record: u64 = "dataset.hdf5.num_dset_per_record",
         /// Empty: not resizable.
         max_shape: Vec<u64> = "dataset.hdf5.max_shape",
     }
-    Parquet {
+    ParquetSpec {
         /// Empty: one column `data` of bytes.
         columns: Vec<Column> = "dataset.parquet.columns",
         row_group_size: u64 = "dataset.parquet.row_group_size",
     }
-    Reader {
+    ReaderSpec {
         data_loader: Loader = "reader.data_loader",
         batch_size: u64 = "reader.batch_size",
         batch_size_eval: u64 = "reader.batch_size_eval",
@@ -190,7 +190,7 @@ spec! {
         /// Seconds; 0 waits forever.
         stall_timeout: f64 = "reader.stall_timeout",
     }
-    Train {
+    TrainSpec {
         epochs: u64 = "train.epochs",
         /// Per step.
         computation_time: Time = "train.computation_time",
@@ -202,13 +202,13 @@ spec! {
         device_copy_rate: f64 = "train.device_copy_rate",
         device_prefetch: bool = "train.device_prefetch",
     }
-    Evaluation {
+    EvaluationSpec {
         /// Per step.
         eval_time: Time = "evaluation.eval_time",
         eval_after_epoch: u64 = "evaluation.eval_after_epoch",
         epochs_between_evals: u64 = "evaluation.epochs_between_evals",
     }
-    Checkpoint {
+    CheckpointSpec {
         checkpoint_folder: String = "checkpoint.checkpoint_folder",
         checkpoint_after_epoch: u64 = "checkpoint.checkpoint_after_epoch",
         epochs_between_checkpoints: u64 = "checkpoint.epochs_between_checkpoints",
@@ -238,22 +238,22 @@ spec! {
         chunk_size: u64 = "checkpoint.chunk_size",
         serialize_time: f64 = "checkpoint.serialize_time",
     }
-    Storage {
+    StorageSpec {
         storage_type: StorageType = "storage.storage_type",
         storage_root: String = "storage.storage_root",
         /// `None`: by storage_type and reader.odirect.
         store: Option<String> = "storage.store",
     }
-    Output {
+    OutputSpec {
         folder: Option<String> = "output.folder",
         ;
-        metric: OutputMetric,
+        metric: OutputMetricSpec,
     }
-    OutputMetric {
+    OutputMetricSpec {
         exclude_start_steps: u64 = "output.metric.exclude_start_steps",
         exclude_end_steps: u64 = "output.metric.exclude_end_steps",
     }
-    Metric {
+    MetricSpec {
         /// The target AU, from 0 to 1.
         au: f64 = "metric.au",
     }
@@ -273,7 +273,7 @@ pub struct Column {
 /// A field whose setting is one variant, converted by a move.
 macro_rules! plain_fields {
     ($($type:ty => $variant:ident),+ $(,)?) => { $(
-        impl Field for $type {
+        impl SpecField for $type {
             fn from_setting(setting: Setting) -> Option<Self> {
                 match setting { Setting::$variant(value) => Some(value), _ => None }
             }
@@ -286,7 +286,7 @@ plain_fields! { bool => Flag, i64 => Integer, f64 => Number, String => Text, Tim
 /// A field with a fixed set of words.
 macro_rules! word_fields {
     ($($type:ty),+ $(,)?) => { $(
-        impl Field for $type {
+        impl SpecField for $type {
             fn from_setting(setting: Setting) -> Option<Self> {
                 match setting { Setting::Text(word) => <$type>::named(&word), _ => None }
             }
@@ -304,7 +304,7 @@ fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-impl Field for u64 {
+impl SpecField for u64 {
     fn from_setting(setting: Setting) -> Option<Self> {
         i64::from_setting(setting).and_then(|number| u64::try_from(number).ok())
     }
@@ -315,7 +315,7 @@ impl Field for u64 {
 }
 
 /// DLIO's -1, 0 and null all mean "none".
-impl Field for Option<u64> {
+impl SpecField for Option<u64> {
     fn from_setting(setting: Setting) -> Option<Self> {
         match setting {
             Setting::Nothing => Some(None),
@@ -332,7 +332,7 @@ impl Field for Option<u64> {
 /// An optional field.
 macro_rules! optional_fields {
     ($($type:ty),+ $(,)?) => { $(
-        impl Field for Option<$type> {
+        impl SpecField for Option<$type> {
             fn from_setting(setting: Setting) -> Option<Self> {
                 match setting {
                     Setting::Nothing => Some(None),
@@ -340,14 +340,14 @@ macro_rules! optional_fields {
                 }
             }
             fn to_setting(&self) -> Setting {
-                self.as_ref().map_or(Setting::Nothing, Field::to_setting)
+                self.as_ref().map_or(Setting::Nothing, SpecField::to_setting)
             }
         }
     )+ };
 }
 optional_fields! { f64, String }
 
-impl Field for Vec<u64> {
+impl SpecField for Vec<u64> {
     fn from_setting(setting: Setting) -> Option<Self> {
         match setting {
             Setting::Integers(items) => items.into_iter().map(|item| u64::try_from(item).ok()).collect(),

@@ -11,7 +11,7 @@ pub(super) struct Span {
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Origin {
     File(Span),
     /// The n-th override.
     Override(usize),
@@ -23,14 +23,14 @@ pub(super) enum Place {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Node {
     pub value: Value,
-    pub place: Place,
+    pub place: Origin,
 }
 
 /// One `key: value` of a map.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct MapEntry {
     pub key: String,
-    pub place: Place,
+    pub place: Origin,
     pub node: Node,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum Value {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 impl Value {
@@ -63,14 +63,14 @@ impl Value {
 }
 
 impl Node {
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(super) fn entries(&self) -> &[MapEntry] {
         match &self.value {
             Value::Map(entries) => entries,
             _ => &[],
         }
     }
 
-    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+    pub(super) fn entry(&self, key: &str) -> Option<&MapEntry> {
         self.entries().iter().find(|entry| entry.key == key)
     }
 
@@ -116,13 +116,13 @@ mod tests {
     use super::*;
 
     fn node(value: Value) -> Node {
-        Node { value, place: Place::Default }
+        Node { value, place: Origin::Default }
     }
 
     fn map(pairs: &[(&str, Value)]) -> Value {
-        let entry = |(key, value): &(&str, Value)| Entry {
+        let entry = |(key, value): &(&str, Value)| MapEntry {
             key: (*key).into(),
-            place: Place::Default,
+            place: Origin::Default,
             node: node(value.clone()),
         };
         Value::Map(pairs.iter().map(entry).collect())

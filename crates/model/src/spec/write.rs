@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::check::Setting;
-use super::schema::{Found, Status, look_up};
+use super::schema::{KeyLookup, KeyStatus, look_up};
 use super::settle::default_setting;
 use super::typed::{Column, Spec};
 
@@ -44,10 +44,10 @@ impl Spec {
 }
 
 fn worth_writing(key: &str, setting: &Setting) -> bool {
-    let Found::Key(row) = look_up(key) else { return true };
+    let KeyLookup::Key(row) = look_up(key) else { return true };
     match (setting, row.status) {
         (Setting::Nothing, _) => false,
-        (_, Status::Used) => true,
+        (_, KeyStatus::Used) => true,
         _ => default_setting(row).ok().as_ref() != Some(setting),
     }
 }

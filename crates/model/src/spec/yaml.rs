@@ -6,9 +6,9 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
 
-use super::error::{Fault, Problem};
+use super::error::{Problem, ProblemKind};
 use super::scalar;
-use super::value::{Entry, Node, Place, Span, Value};
+use super::value::{MapEntry, Node, Origin, Span, Value};
 
 /// Maximum size of a text: the largest known workload (200 parquet columns) has 20 kB.
 const LONGEST_TEXT: usize = 8 << 20;
@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
             documents += 1;
             if documents > 1 {
                 let what = "a workload file contains one YAML document; a second one starts here";
-                return Err(Problem::new(Fault::Syntax, place(span.start, span.end), what));
+                return Err(Problem::new(ProblemKind::Syntax, place(span.start, span.end), what));
             }
         }
         builder.take(event, place(span.start, span.end))?;
@@ -40,26 +40,26 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
 }
 
 fn refuse_unreadable(text: &str) -> Result<(), Problem> {
-    let start = Place::File(Span { line: 1, column: 1, width: 1 });
+    let start = Origin::File(Span { line: 1, column: 1, width: 1 });
     if text.len() > LONGEST_TEXT {
         let what =
             format!("the text has {} bytes; a workload file may have at most {LONGEST_TEXT}", text.len());
-        return Err(Problem::new(Fault::Syntax, start, what));
+        return Err(Problem::new(ProblemKind::Syntax, start, what));
     }
     for (index, line) in text.lines().enumerate() {
         if let Some(column) = line.chars().position(|c| c.is_control() && c != '\t' && c != '\r') {
-            let at = Place::File(Span { line: index + 1, column: column + 1, width: 1 });
+            let at = Origin::File(Span { line: index + 1, column: column + 1, width: 1 });
             let what = "this is not a YAML text: it contains a control character";
-            return Err(Problem::new(Fault::Syntax, at, what));
+            return Err(Problem::new(ProblemKind::Syntax, at, what));
         }
     }
     Ok(())
 }
 
 fn unwrap_workload(root: Option<Node>) -> Result<Node, Problem> {
-    let start = Place::File(Span { line: 1, column: 1, width: 1 });
+    let start = Origin::File(Span { line: 1, column: 1, width: 1 });
     let empty = || {
-        Problem::new(Fault::Syntax, start, "the workload file is empty")
+        Problem::new(ProblemKind::Syntax, start, "the workload file is empty")
             .help("help: a workload file has sections such as 'model', 'dataset', 'reader' and 'train'")
     };
     let mut root = root.ok_or_else(empty)?;
@@ -75,23 +75,23 @@ fn unwrap_workload(root: Option<Node>) -> Result<Node, Problem> {
         Value::Null => Err(empty()),
         other => {
             let what = format!("a workload file is a map of sections, found {}", other.found());
-            Err(Problem::new(Fault::Syntax, root.place, what))
+            Err(Problem::new(ProblemKind::Syntax, root.place, what))
         }
     }
 }
 
-fn place(start: Marker, end: Marker) -> Place {
+fn place(start: Marker, end: Marker) -> Origin {
     let width = if start.line() == end.line() { end.col().saturating_sub(start.col()).max(1) } else { 1 };
-    Place::File(Span { line: start.line(), column: start.col() + 1, width })
+    Origin::File(Span { line: start.line(), column: start.col() + 1, width })
 }
 
 /// The parser includes a comment after a quoted text; the place should cover only the text and its quotes.
-fn trim(place: Place, text: &str, style: ScalarStyle) -> Place {
+fn trim(place: Origin, text: &str, style: ScalarStyle) -> Origin {
     let quotes = if style == ScalarStyle::Plain { 0 } else { 2 };
     match place {
-        Place::File(Span { line, column, width }) => {
+        Origin::File(Span { line, column, width }) => {
             let width = width.min(text.chars().count() + quotes).max(1);
-            Place::File(Span { line, column, width })
+            Origin::File(Span { line, column, width })
         }
         other => other,
     }
@@ -100,7 +100,7 @@ fn trim(place: Place, text: &str, style: ScalarStyle) -> Place {
 fn syntax(error: &ScanError, text: &str) -> Problem {
     let mark = error.marker();
     let what = format!("YAML syntax: {}", error.info());
-    let problem = Problem::new(Fault::Syntax, place(*mark, *mark), what);
+    let problem = Problem::new(ProblemKind::Syntax, place(*mark, *mark), what);
     let near = text.lines().skip(mark.line().saturating_sub(2)).take(2);
     if near.into_iter().any(|line| line.trim_start_matches(' ').starts_with('\t')) {
         return problem.help("help: YAML indents with spaces, never with tabs");
@@ -109,26 +109,26 @@ fn syntax(error: &ScanError, text: &str) -> Problem {
 }
 
 /// A collection that has not ended yet.
-struct Open {
+struct OpenCollection {
     node: Node,
     anchor: usize,
     /// Values inside, including itself.
     count: usize,
     /// The key whose value comes next, and whether it is a plain `<<`.
-    key: Option<(String, Place, bool)>,
+    key: Option<(String, Origin, bool)>,
     merged: Vec<Node>,
 }
 
 #[derive(Default)]
 struct Builder {
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     anchors: HashMap<usize, (Node, usize)>,
     root: Option<Node>,
     count: usize,
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, place: Place) -> Result<(), Problem> {
+    fn take(&mut self, event: Event<'_>, place: Origin) -> Result<(), Problem> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 self.scalar(&text, style, anchor, tag.as_deref(), place)
@@ -145,7 +145,7 @@ impl Builder {
             Event::Alias(anchor) => {
                 let Some((node, count)) = self.anchors.get(&anchor).cloned() else {
                     return Err(Problem::new(
-                        Fault::Syntax,
+                        ProblemKind::Syntax,
                         place,
                         "this alias refers to a value that contains it",
                     ));
@@ -166,10 +166,10 @@ impl Builder {
         style: ScalarStyle,
         anchor: usize,
         tag: Option<&Tag>,
-        place: Place,
+        place: Origin,
     ) -> Result<(), Problem> {
         refuse_tag(tag, &["str", "int", "float", "bool", "null"], place)?;
-        if let Some(Open { node: Node { value: Value::Map(_), .. }, key: key @ None, .. }) =
+        if let Some(OpenCollection { node: Node { value: Value::Map(_), .. }, key: key @ None, .. }) =
             self.open.last_mut()
         {
             *key = Some((text.to_owned(), place, style == ScalarStyle::Plain && text == "<<"));
@@ -185,20 +185,22 @@ impl Builder {
         self.add(node, 1, place)
     }
 
-    fn begin(&mut self, value: Value, anchor: usize, place: Place) -> Result<(), Problem> {
-        if let Some(Open { node: Node { value: Value::Map(_), .. }, key: None, .. }) = self.open.last() {
+    fn begin(&mut self, value: Value, anchor: usize, place: Origin) -> Result<(), Problem> {
+        if let Some(OpenCollection { node: Node { value: Value::Map(_), .. }, key: None, .. }) =
+            self.open.last()
+        {
             return Err(Problem::new(
-                Fault::Syntax,
+                ProblemKind::Syntax,
                 place,
                 "a key must be a plain word, found a list or a map",
             ));
         }
         if self.open.len() >= DEEPEST {
             let what = format!("the values are nested more than {DEEPEST} levels deep");
-            return Err(Problem::new(Fault::Syntax, place, what));
+            return Err(Problem::new(ProblemKind::Syntax, place, what));
         }
         let node = Node { value, place };
-        self.open.push(Open { node, anchor, count: 1, key: None, merged: Vec::new() });
+        self.open.push(OpenCollection { node, anchor, count: 1, key: None, merged: Vec::new() });
         Ok(())
     }
 
@@ -220,11 +222,11 @@ impl Builder {
     }
 
     /// Adds a finished value of `count` nodes to its parent.
-    fn add(&mut self, node: Node, count: usize, at: Place) -> Result<(), Problem> {
+    fn add(&mut self, node: Node, count: usize, at: Origin) -> Result<(), Problem> {
         self.count = self.count.saturating_add(count);
         if self.count > MOST_NODES {
             let what = format!("the aliases expand to more than {MOST_NODES} values");
-            return Err(Problem::new(Fault::Syntax, at, what));
+            return Err(Problem::new(ProblemKind::Syntax, at, what));
         }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
@@ -238,16 +240,16 @@ impl Builder {
                 Some((key, place, false)) => {
                     if let Some(first) = entries.iter().find(|entry| entry.key == key) {
                         return Err(Problem::new(
-                            Fault::DuplicateKey,
+                            ProblemKind::DuplicateKey,
                             place,
                             format!("the key '{key}' is given twice"),
                         )
                         .key(&key)
                         .other("first given here", first.place));
                     }
-                    entries.push(Entry { key, place, node });
+                    entries.push(MapEntry { key, place, node });
                 }
-                None => return Err(Problem::new(Fault::Syntax, at, "an alias cannot be a key")),
+                None => return Err(Problem::new(ProblemKind::Syntax, at, "an alias cannot be a key")),
             },
             _ => {}
         }
@@ -256,22 +258,22 @@ impl Builder {
 }
 
 /// The maps that a `<<` merges.
-fn mergeable(node: Node, place: Place) -> Result<Vec<Node>, Problem> {
+fn mergeable(node: Node, place: Origin) -> Result<Vec<Node>, Problem> {
     let nodes = match node.value {
         Value::List(items) => items,
         _ => vec![node],
     };
     if nodes.iter().any(|node| !matches!(node.value, Value::Map(_))) {
-        return Err(Problem::new(Fault::Syntax, place, "'<<' merges maps, but its value is not a map"));
+        return Err(Problem::new(ProblemKind::Syntax, place, "'<<' merges maps, but its value is not a map"));
     }
     Ok(nodes)
 }
 
-fn refuse_tag(tag: Option<&Tag>, known: &[&str], place: Place) -> Result<(), Problem> {
+fn refuse_tag(tag: Option<&Tag>, known: &[&str], place: Origin) -> Result<(), Problem> {
     match tag {
         Some(tag) if !(tag.is_yaml_core_schema() && known.contains(&tag.suffix.as_str())) => {
             Err(Problem::new(
-                Fault::Syntax,
+                ProblemKind::Syntax,
                 place,
                 format!("the YAML tag '{tag}' is not supported in a workload file"),
             ))
@@ -281,14 +283,14 @@ fn refuse_tag(tag: Option<&Tag>, known: &[&str], place: Place) -> Result<(), Pro
 }
 
 /// Two kinds of text have a meaning in OmegaConf that is not supported here.
-fn refuse_omegaconf(value: &Value, place: Place) -> Result<(), Problem> {
+fn refuse_omegaconf(value: &Value, place: Origin) -> Result<(), Problem> {
     let Value::Text(text) = value else { return Ok(()) };
     if text.contains("${") {
-        return Err(Problem::new(Fault::Syntax, place, "interpolations '${...}' are not supported")
+        return Err(Problem::new(ProblemKind::Syntax, place, "interpolations '${...}' are not supported")
             .help("help: write the value itself, or give it with --set"));
     }
     if text == "???" {
-        return Err(Problem::new(Fault::Syntax, place, "'???' marks a missing value")
+        return Err(Problem::new(ProblemKind::Syntax, place, "'???' marks a missing value")
             .help("help: write the value here"));
     }
     Ok(())
@@ -340,11 +342,11 @@ mod tests {
     fn places_match_the_text() {
         let root = parse("workload:\n  reader:\n    batch_size: 400\n    é: 'ü' # comment\n").unwrap();
         let reader = &root.entries()[0];
-        assert_eq!(reader.place, Place::File(Span { line: 2, column: 3, width: 6 }));
+        assert_eq!(reader.place, Origin::File(Span { line: 2, column: 3, width: 6 }));
         let batch = &reader.node.entries()[0];
-        assert_eq!(batch.place, Place::File(Span { line: 3, column: 5, width: 10 }));
-        assert_eq!(batch.node.place, Place::File(Span { line: 3, column: 17, width: 3 }));
-        assert_eq!(reader.node.entries()[1].node.place, Place::File(Span { line: 4, column: 8, width: 3 }));
+        assert_eq!(batch.place, Origin::File(Span { line: 3, column: 5, width: 10 }));
+        assert_eq!(batch.node.place, Origin::File(Span { line: 3, column: 17, width: 3 }));
+        assert_eq!(reader.node.entries()[1].node.place, Origin::File(Span { line: 4, column: 8, width: 3 }));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// How long the runs took for the same steps, and the bytes of these steps.
 #[derive(Clone, Copy, Debug)]
-pub struct Timed {
+pub struct StallTimes {
     pub synthetic_seconds: f64,
     pub warm_seconds: f64,
     pub cold_seconds: f64,
@@ -38,7 +38,7 @@ pub struct Attribution {
 /// What limits the accelerators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Limit {
+pub enum Bottleneck {
     /// Nothing else: they compute.
     Compute,
     Preprocessing,
@@ -51,8 +51,8 @@ const SMALL: f64 = 0.05;
 const MEASURABLE: f64 = 0.01;
 
 impl Attribution {
-    pub fn of(timed: &Timed) -> Attribution {
-        let Timed { synthetic_seconds, warm_seconds, cold_seconds, memory_seconds, bytes } = *timed;
+    pub fn of(timed: &StallTimes) -> Attribution {
+        let StallTimes { synthetic_seconds, warm_seconds, cold_seconds, memory_seconds, bytes } = *timed;
         let mut clamped = Vec::new();
         let mut at_least = |seconds: f64, floor: f64, what: &str| {
             let percent = 100.0 * (1.0 - seconds / floor);
@@ -82,12 +82,12 @@ impl Attribution {
         }
     }
 
-    pub fn limit(&self) -> Limit {
+    pub fn limit(&self) -> Bottleneck {
         let (prep, fetch) = (self.prep_stall_seconds, self.fetch_stall_seconds);
         match () {
-            () if prep.max(fetch) < SMALL * self.total_seconds => Limit::Compute,
-            () if fetch >= prep => Limit::Fetching,
-            () => Limit::Preprocessing,
+            () if prep.max(fetch) < SMALL * self.total_seconds => Bottleneck::Compute,
+            () if fetch >= prep => Bottleneck::Fetching,
+            () => Bottleneck::Preprocessing,
         }
     }
 
@@ -114,8 +114,8 @@ impl Attribution {
 mod tests {
     use super::*;
 
-    fn timed(synthetic: f64, warm: f64, cold: f64) -> Timed {
-        Timed {
+    fn timed(synthetic: f64, warm: f64, cold: f64) -> StallTimes {
+        StallTimes {
             synthetic_seconds: synthetic,
             warm_seconds: warm,
             cold_seconds: cold,
@@ -127,10 +127,10 @@ mod tests {
     #[test]
     fn parts_add_up_and_the_largest_stall_is_the_limit() {
         for (synthetic, warm, cold, limit) in [
-            (2.0, 2.0, 8.0, Limit::Fetching),
-            (2.0, 7.0, 8.0, Limit::Preprocessing),
-            (2.0, 2.01, 2.05, Limit::Compute),
-            (0.001, 1.0, 3.0, Limit::Fetching),
+            (2.0, 2.0, 8.0, Bottleneck::Fetching),
+            (2.0, 7.0, 8.0, Bottleneck::Preprocessing),
+            (2.0, 2.01, 2.05, Bottleneck::Compute),
+            (0.001, 1.0, 3.0, Bottleneck::Fetching),
         ] {
             let seen = Attribution::of(&timed(synthetic, warm, cold));
             let sum = seen.compute_seconds + seen.prep_stall_seconds + seen.fetch_stall_seconds;
@@ -150,14 +150,14 @@ mod tests {
                 "the cold run was faster than the warm one by 10.0 %: counted as 0"
             ]
         );
-        assert_eq!((seen.limit(), seen.fetch_mb_per_second), (Limit::Compute, None));
+        assert_eq!((seen.limit(), seen.fetch_mb_per_second), (Bottleneck::Compute, None));
     }
 
     /// A disk of 163 MB/s and memory of 8 GB/s.
     #[test]
     fn a_cached_share_is_predicted() {
         let bytes = 1630e6;
-        let timed = Timed {
+        let timed = StallTimes {
             synthetic_seconds: 1e-6,
             warm_seconds: bytes / 8e9,
             cold_seconds: 10.0,
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(seen.predict(0.95), 400.0);
         let share = seen.share_needed();
         assert!((seen.predict(share) - 400.0).abs() < 1e-6 && seen.predict(share - 0.01) < 400.0, "{share}");
-        let slow_memory = Attribution::of(&Timed { memory_seconds: 9.0, ..timed(2.0, 2.0, 8.0) });
+        let slow_memory = Attribution::of(&StallTimes { memory_seconds: 9.0, ..timed(2.0, 2.0, 8.0) });
         assert_eq!((slow_memory.predict(1.0), slow_memory.share_needed()), (400.0, 1.0));
     }
 }

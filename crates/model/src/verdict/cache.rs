@@ -8,9 +8,9 @@
 //!
 //! Neither observation proves anything about bytes that are not stored (holes) or are stored in another form.
 
-use super::rules::{Found, STOP_READERS};
-use super::{Outcome, TrainingCase};
-use crate::ledger::{CacheSeen, Layout, Phase};
+use super::rules::{RuleResult, STOP_READERS};
+use super::{RuleOutcome, TrainingCase};
+use crate::ledger::{ObservedCache, Phase, StorageLayout};
 use crate::plan::{CachePlan, Medium, PhasePlan, TrainingPlan};
 use crate::spec::CacheState;
 use crate::statistics::Confidence;
@@ -24,14 +24,14 @@ const AMPLIFIED: f64 = 1.1;
 const SHOWN: usize = 8;
 
 /// One phase of one epoch that read something.
-struct Seen<'a> {
+struct ObservedPhase<'a> {
     epoch: u64,
     phase: &'a PhasePlan,
     reads_again: bool,
-    cache: CacheSeen,
+    cache: ObservedCache,
 }
 
-impl Seen<'_> {
+impl ObservedPhase<'_> {
     fn storage_share(&self) -> Option<f64> {
         self.cache.storage_share()
     }
@@ -57,7 +57,7 @@ impl Seen<'_> {
 }
 
 /// What one phase shows. A remedy of `None` stands for the rule's own.
-enum Finding {
+enum PhaseFinding {
     Holds,
     /// It holds, but there is something to explain.
     Explained(String),
@@ -71,13 +71,13 @@ const MOVE: &str =
 const COUNT: &str = "set reader.cache_proof=exact, or use --store direct";
 const COUNT_ALL: &str = "use more files, or count all pages with reader.cache_proof=exact";
 
-pub(super) fn served_as_asked(case: &TrainingCase<'_>) -> Found {
+pub(super) fn served_as_asked(case: &TrainingCase<'_>) -> RuleResult {
     if let Some(why) = no_storage(case.plan) {
-        return Found::not_checkable(why).with_remedy(READ_FILES);
+        return RuleResult::not_checkable(why).with_remedy(READ_FILES);
     }
-    let seen: Vec<Seen<'_>> = read_phases(case).collect();
+    let seen: Vec<ObservedPhase<'_>> = read_phases(case).collect();
     if seen.is_empty() {
-        return Found::not_checkable("nothing was read")
+        return RuleResult::not_checkable("nothing was read")
             .with_remedy("run at least one epoch that reads files");
     }
     let figures = figures(&seen);
@@ -85,22 +85,24 @@ pub(super) fn served_as_asked(case: &TrainingCase<'_>) -> Found {
     for phase in &seen {
         let place = phase.place();
         match examine(case.plan.cache, phase) {
-            Finding::Holds => {}
-            Finding::Explained(why) => {
+            PhaseFinding::Holds => {}
+            PhaseFinding::Explained(why) => {
                 explained.get_or_insert_with(|| format!("{place}: {why}"));
             }
-            Finding::Open(why, remedy) => {
+            PhaseFinding::Open(why, remedy) => {
                 open.get_or_insert_with(|| (format!("{place}: {why}"), remedy));
             }
-            Finding::Broken(why, remedy) => {
-                return Found::fail(format!("{place}: {why}; {figures}")).with_remedy(remedy);
+            PhaseFinding::Broken(why, remedy) => {
+                return RuleResult::fail(format!("{place}: {why}; {figures}")).with_remedy(remedy);
             }
         }
     }
     match (open, explained) {
-        (Some((why, remedy)), _) => Found::not_checkable(format!("{why}; {figures}")).with_remedy(remedy),
-        (None, Some(why)) => Found::pass(format!("{figures}; {why}")),
-        (None, None) => Found::pass(figures),
+        (Some((why, remedy)), _) => {
+            RuleResult::not_checkable(format!("{why}; {figures}")).with_remedy(remedy)
+        }
+        (None, Some(why)) => RuleResult::pass(format!("{figures}; {why}")),
+        (None, None) => RuleResult::pass(figures),
     }
 }
 
@@ -113,9 +115,9 @@ fn no_storage(plan: &TrainingPlan) -> Option<&'static str> {
     }
 }
 
-fn read_phases<'a>(case: &TrainingCase<'a>) -> impl Iterator<Item = Seen<'a>> {
+fn read_phases<'a>(case: &TrainingCase<'a>) -> impl Iterator<Item = ObservedPhase<'a>> {
     let (plan, ledger) = (case.plan, case.ledger);
-    let seen = case.seen_phases().map(move |(epoch, phase)| Seen {
+    let seen = case.seen_phases().map(move |(epoch, phase)| ObservedPhase {
         epoch,
         phase,
         reads_again: plan.reads_again(phase.phase),
@@ -124,22 +126,22 @@ fn read_phases<'a>(case: &TrainingCase<'a>) -> impl Iterator<Item = Seen<'a>> {
     seen.filter(|seen| seen.cache.needed_bytes > 0)
 }
 
-fn examine(plan: Option<CachePlan>, seen: &Seen<'_>) -> Finding {
+fn examine(plan: Option<CachePlan>, seen: &ObservedPhase<'_>) -> PhaseFinding {
     let served = match plan.map(|plan| plan.state) {
         Some(CacheState::Warm) => return warm(seen),
         Some(state) => from_storage(seen, state),
         None => past_the_cache(seen),
     };
     match (served, unstored(seen)) {
-        (broken @ Finding::Broken(..), _) | (_, Some(broken @ Finding::Broken(..))) => broken,
-        (open @ Finding::Open(..), _) | (_, Some(open @ Finding::Open(..))) => open,
+        (broken @ PhaseFinding::Broken(..), _) | (_, Some(broken @ PhaseFinding::Broken(..))) => broken,
+        (open @ PhaseFinding::Open(..), _) | (_, Some(open @ PhaseFinding::Open(..))) => open,
         (served, _) => served,
     }
 }
 
 /// Files whose bytes are not stored as they are read.
-fn unstored(seen: &Seen<'_>) -> Option<Finding> {
-    let Layout { files, bytes, hole_bytes, compressed_bytes, inline_bytes } = seen.cache.layout;
+fn unstored(seen: &ObservedPhase<'_>) -> Option<PhaseFinding> {
+    let StorageLayout { files, bytes, hole_bytes, compressed_bytes, inline_bytes } = seen.cache.layout;
     let share = |part: u64| part as f64 / bytes.max(1) as f64;
     let of = |part: u64| {
         let files = if files == 1 {
@@ -151,18 +153,18 @@ fn unstored(seen: &Seen<'_>) -> Option<Finding> {
     };
     let much = |part: u64| share(part) > 1.0 - ENOUGH;
     match () {
-        () if much(hole_bytes) => Some(Finding::Broken(
+        () if much(hole_bytes) => Some(PhaseFinding::Broken(
             format!("{} holes, which no storage delivers", of(hole_bytes)),
             Some("write the data set again, without holes"),
         )),
-        () if much(compressed_bytes) => Some(Finding::Open(
+        () if much(compressed_bytes) => Some(PhaseFinding::Open(
             format!(
                 "{} compressed by the file system, so the storage delivered fewer bytes than were read",
                 of(compressed_bytes)
             ),
             Some("turn off compression in this file system, then write the data set again"),
         )),
-        () if much(inline_bytes) => Some(Finding::Open(
+        () if much(inline_bytes) => Some(PhaseFinding::Open(
             format!(
                 "{} stored in the metadata of the file system, whose cache is not counted",
                 of(inline_bytes)
@@ -174,14 +176,14 @@ fn unstored(seen: &Seen<'_>) -> Option<Finding> {
 }
 
 /// Reads that bypass the page cache: only bytes can be counted.
-fn past_the_cache(seen: &Seen<'_>) -> Finding {
+fn past_the_cache(seen: &ObservedPhase<'_>) -> PhaseFinding {
     match (seen.proven_share(), seen.cache.untold.first()) {
         (Some(share), _) if share < ENOUGH => {
-            Finding::Broken(too_few(share), Some("use a file system that honours O_DIRECT"))
+            PhaseFinding::Broken(too_few(share), Some("use a file system that honours O_DIRECT"))
         }
-        (_, Some(why)) => Finding::Open(why.clone(), Some(MOVE)),
-        (Some(_), None) => Finding::Holds,
-        (None, None) => Finding::Explained(
+        (_, Some(why)) => PhaseFinding::Open(why.clone(), Some(MOVE)),
+        (Some(_), None) => PhaseFinding::Holds,
+        (None, None) => PhaseFinding::Explained(
             "reads bypassed the page cache; bytes that the storage delivered are not counted here".to_owned(),
         ),
     }
@@ -191,45 +193,45 @@ fn too_few(share: f64) -> String {
     format!("only {} of the bytes came from the storage, the rest from memory", percent(share))
 }
 
-fn warm(seen: &Seen<'_>) -> Finding {
+fn warm(seen: &ObservedPhase<'_>) -> PhaseFinding {
     if let Some((why, remedy)) = uncounted(seen) {
-        return Finding::Open(why, remedy);
+        return PhaseFinding::Open(why, remedy);
     }
     let counted = &seen.cache.counted;
     let Confidence { low, high } = counted.resident_interval().unwrap_or(Confidence { low: 0.0, high: 1.0 });
     let share = percent(counted.resident_share().unwrap_or(0.0));
     match () {
-        () if high < ENOUGH => Finding::Broken(
+        () if high < ENOUGH => PhaseFinding::Broken(
             format!("only {share} of the pages were in memory"),
             Some(
                 "use a data set that fits in memory, or a host with more memory; to measure storage, --cache cold",
             ),
         ),
-        () if low < ENOUGH => Finding::Open(too_small_a_sample(&share, low, high), Some(COUNT_ALL)),
-        () => Finding::Holds,
+        () if low < ENOUGH => PhaseFinding::Open(too_small_a_sample(&share, low, high), Some(COUNT_ALL)),
+        () => PhaseFinding::Holds,
     }
 }
 
-fn from_storage(seen: &Seen<'_>, state: CacheState) -> Finding {
+fn from_storage(seen: &ObservedPhase<'_>, state: CacheState) -> PhaseFinding {
     let share = seen.proven_share();
     let reloaded = (state == CacheState::Cold).then_some(STOP_READERS);
     if let Some(share) = share.filter(|share| *share < ENOUGH) {
-        return Finding::Broken(too_few(share), reloaded);
+        return PhaseFinding::Broken(too_few(share), reloaded);
     }
     if let Some((why, remedy)) = uncounted(seen) {
-        return Finding::Open(why, remedy);
+        return PhaseFinding::Open(why, remedy);
     }
     let (few, resident) = (1.0 - ENOUGH, seen.cache.counted.resident_share().unwrap_or(1.0));
     let before = format!("{} of the pages were cached before they were read", percent(resident));
     let Some((foreign, Confidence { low, high })) = seen.foreign() else {
         let why = format!("{before}; too few of them were compared with earlier reads of this run");
-        return Finding::Open(why, Some(COUNT_ALL));
+        return PhaseFinding::Open(why, Some(COUNT_ALL));
     };
     match () {
         () if high > few && low <= few => {
-            Finding::Open(too_small_a_sample(&percent(foreign), low, high), Some(COUNT_ALL))
+            PhaseFinding::Open(too_small_a_sample(&percent(foreign), low, high), Some(COUNT_ALL))
         }
-        () if high > few && seen.reads_again => Finding::Broken(
+        () if high > few && seen.reads_again => PhaseFinding::Broken(
             format!(
                 "{before}, {} without an earlier read of this run: another process loaded them, or they were cached \
                  before the run",
@@ -237,21 +239,21 @@ fn from_storage(seen: &Seen<'_>, state: CacheState) -> Finding {
             ),
             reloaded,
         ),
-        () if high > few => Finding::Broken(before, reloaded),
-        () if resident <= few => Finding::Holds,
+        () if high > few => PhaseFinding::Broken(before, reloaded),
+        () if resident <= few => PhaseFinding::Holds,
         // A read may load more pages than it needs, so only a count of bytes proves that this run loaded them.
-        () if share.is_none() => Finding::Open(
+        () if share.is_none() => PhaseFinding::Open(
             format!(
                 "{before}; earlier reads of this run may have loaded them, but bytes are not counted here"
             ),
             None,
         ),
-        () => Finding::Explained(format!("{before}, loaded by earlier reads of the same epoch")),
+        () => PhaseFinding::Explained(format!("{before}, loaded by earlier reads of the same epoch")),
     }
 }
 
 /// Why the count of pages proves nothing, and what to do about it; `None` if it does.
-fn uncounted(seen: &Seen<'_>) -> Option<(String, Option<&'static str>)> {
+fn uncounted(seen: &ObservedPhase<'_>) -> Option<(String, Option<&'static str>)> {
     let counted = &seen.cache.counted;
     if let Some(why) = seen.cache.untold.first() {
         return Some((why.clone(), Some(MOVE)));
@@ -285,9 +287,9 @@ fn too_small_a_sample(share: &str, low: f64, high: f64) -> String {
 }
 
 /// The figures of all phases as text.
-fn figures(seen: &[Seen<'_>]) -> String {
-    let train = |seen: &&Seen<'_>| seen.phase.phase == Phase::Train;
-    let list = |figure: &dyn Fn(&Seen<'_>) -> Option<f64>| {
+fn figures(seen: &[ObservedPhase<'_>]) -> String {
+    let train = |seen: &&ObservedPhase<'_>| seen.phase.phase == Phase::Train;
+    let list = |figure: &dyn Fn(&ObservedPhase<'_>) -> Option<f64>| {
         let all: Vec<f64> = seen.iter().filter(train).filter_map(figure).collect();
         match all.as_slice() {
             [] => "unknown".to_owned(),
@@ -318,18 +320,18 @@ fn percent(share: f64) -> String {
 }
 
 /// How many bytes the storage delivered per byte read.
-pub(super) fn read_amplification(case: &TrainingCase<'_>) -> Found {
+pub(super) fn read_amplification(case: &TrainingCase<'_>) -> RuleResult {
     if let Some(why) = no_storage(case.plan) {
-        return Found::pass(why);
+        return RuleResult::pass(why);
     }
     let worst = read_phases(case)
         .filter_map(|seen| Some((seen.storage_share()?, seen.place())))
         .max_by(|(one, _), (other, _)| one.total_cmp(other));
     match worst {
-        None => Found::pass("bytes that this storage delivers are not counted"),
+        None => RuleResult::pass("bytes that this storage delivers are not counted"),
         Some((share, place)) => {
-            let outcome = if share > AMPLIFIED { Outcome::Note } else { Outcome::Pass };
-            Found::new(outcome, format!("{place}: the storage delivered {share:.2} bytes per byte read"))
+            let outcome = if share > AMPLIFIED { RuleOutcome::Note } else { RuleOutcome::Pass };
+            RuleResult::new(outcome, format!("{place}: the storage delivered {share:.2} bytes per byte read"))
         }
     }
 }

@@ -1,77 +1,77 @@
 //! Rules about checkpoints: whether they were saved durably, and whether restores came from storage and were correct.
 
-use super::rules::{Found, RUN_TO_THE_END, STOP_READERS};
-use super::{CheckpointCase, Outcome};
+use super::rules::{RUN_TO_THE_END, RuleResult, STOP_READERS};
+use super::{CheckpointCase, RuleOutcome};
 use crate::checkpoint::{Cpu, Schedule};
 use crate::spec::SaveMode;
 use crate::units::{Bytes, counted};
 
-pub(super) fn complete(case: &CheckpointCase<'_>) -> Found {
+pub(super) fn complete(case: &CheckpointCase<'_>) -> RuleResult {
     let seen = &case.ledger.checkpoints;
     let Schedule::Alone { saves, restores, .. } = case.plan.schedule else {
-        return Found::pass("saved during training");
+        return RuleResult::pass("saved during training");
     };
     let (saved, restored) = (seen.saves.len() as u64, seen.restores.len() as u64);
     let evidence =
         format!("{saved} of {} saved, {restored} of {restores} restored", counted(saves, "checkpoint"));
     match case.ledger.faults().first() {
-        Some(fault) => Found::fail(fault.message.clone()),
+        Some(fault) => RuleResult::fail(fault.message.clone()),
         None if case.ledger.interrupted => {
-            Found::fail(format!("interrupted: {evidence}")).with_remedy(RUN_TO_THE_END)
+            RuleResult::fail(format!("interrupted: {evidence}")).with_remedy(RUN_TO_THE_END)
         }
-        None if (saved, restored) != (saves, restores) => Found::fail(evidence),
-        None => Found::pass(evidence),
+        None if (saved, restored) != (saves, restores) => RuleResult::fail(evidence),
+        None => RuleResult::pass(evidence),
     }
 }
 
-pub(super) fn saved(case: &CheckpointCase<'_>) -> Found {
+pub(super) fn saved(case: &CheckpointCase<'_>) -> RuleResult {
     let saves = &case.ledger.checkpoints.saves;
     if case.planned == 0 && saves.is_empty() {
-        return Found::note("the run ends before the first checkpoint is due")
+        return RuleResult::note("the run ends before the first checkpoint is due")
             .with_remedy("train longer, or save checkpoints more often");
     }
     if let Some(bad) = saves.iter().find(|save| save.durable_ns.is_none()) {
         let why = bad.troubles.last().map_or("it was not completed", String::as_str);
         let there = if bad.fast_ns.is_some() { " (complete on the fast tier)" } else { "" };
-        return Found::fail(format!("{}{there}: {why}", bad.moment.folder()));
+        return RuleResult::fail(format!("{}{there}: {why}", bad.moment.folder()));
     }
     let count = format!("{} of {}", saves.len(), counted(case.planned, "checkpoint"));
     match saves.iter().find_map(|save| Some((save, save.troubles.first()?))) {
-        _ if (saves.len() as u64) < case.planned => Found::fail(count),
-        Some((save, trouble)) => Found::note(format!("{}: {trouble}", save.moment.folder()))
+        _ if (saves.len() as u64) < case.planned => RuleResult::fail(count),
+        Some((save, trouble)) => RuleResult::note(format!("{}: {trouble}", save.moment.folder()))
             .with_remedy("the checkpoint is complete; fix the cause to avoid the delay"),
-        None => Found::pass(count),
+        None => RuleResult::pass(count),
     }
 }
 
 /// Without a flush, a buffered save ends when its bytes are in memory. Training then does not wait for storage, which
 /// is DLIO's default; but if only saving is measured, the figure measures memory, not storage.
-pub(super) fn durable(case: &CheckpointCase<'_>) -> Found {
+pub(super) fn durable(case: &CheckpointCase<'_>) -> RuleResult {
     // Asynchronous saves are always flushed.
     let flushed = case.plan.fsync || case.plan.save == SaveMode::Async;
     if flushed || case.ledger.checkpoints.saves.is_empty() {
-        return Found::pass("flushed");
+        return RuleResult::pass("flushed");
     }
     let outcome = match case.plan.schedule {
-        Schedule::Alone { .. } => Outcome::Fail,
-        _ => Outcome::Note,
+        Schedule::Alone { .. } => RuleOutcome::Fail,
+        _ => RuleOutcome::Note,
     };
-    Found::new(outcome, "checkpoint.fsync is off: a save ends when its bytes are in the page cache")
+    RuleResult::new(outcome, "checkpoint.fsync is off: a save ends when its bytes are in the page cache")
 }
 
-pub(super) fn restored_right(case: &CheckpointCase<'_>) -> Found {
+pub(super) fn restored_right(case: &CheckpointCase<'_>) -> RuleResult {
     let restores = &case.ledger.checkpoints.restores;
     if let Some((restore, why)) = restores.iter().find_map(|one| Some((one, one.failure.as_ref()?))) {
-        return Found::fail(format!("{}: {why}", restore.moment.folder()));
+        return RuleResult::fail(format!("{}: {why}", restore.moment.folder()));
     }
     if restores.is_empty() {
-        return Found::pass("nothing was restored");
+        return RuleResult::pass("nothing was restored");
     }
     match restores.iter().find(|restore| restore.verified_bytes != restore.bytes) {
-        Some(_) => Found::not_checkable("no bytes were read that could be compared"),
+        Some(_) => RuleResult::not_checkable("no bytes were read that could be compared"),
         None => {
             let bytes = restores.iter().map(|restore| restore.verified_bytes).sum();
-            Found::pass(format!("{} compared", Bytes(bytes)))
+            RuleResult::pass(format!("{} compared", Bytes(bytes)))
         }
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn restored_right(case: &CheckpointCase<'_>) -> Found {
 /// The share of a restore that may be in memory.
 const CACHED_LIMIT: f64 = 0.05;
 
-pub(super) fn restored_from_storage(case: &CheckpointCase<'_>) -> Found {
+pub(super) fn restored_from_storage(case: &CheckpointCase<'_>) -> RuleResult {
     let restores = case.ledger.checkpoints.restores.iter().filter(|one| one.failure.is_none());
     let mut most: Option<f64> = None;
     for restore in restores {
@@ -89,33 +89,33 @@ pub(super) fn restored_from_storage(case: &CheckpointCase<'_>) -> Found {
             false => Some(0.0),
         };
         let Some(share) = share else {
-            return Found::not_checkable("it is unknown which pages were in memory");
+            return RuleResult::not_checkable("it is unknown which pages were in memory");
         };
         most = Some(most.unwrap_or(0.0).max(share));
     }
     match most {
-        None => Found::pass("nothing was restored"),
+        None => RuleResult::pass("nothing was restored"),
         Some(most) if most > CACHED_LIMIT => {
             let percent = 100.0 * most;
-            Found::fail(format!("{percent:.0} % of the pages were cached before they were read"))
+            RuleResult::fail(format!("{percent:.0} % of the pages were cached before they were read"))
                 .with_remedy(case.plan.restore_cold.then_some(STOP_READERS))
         }
-        Some(most) => Found::pass(format!("at most {:.1} % was in memory", 100.0 * most)),
+        Some(most) => RuleResult::pass(format!("at most {:.1} % was in memory", 100.0 * most)),
     }
 }
 
-pub(super) fn whole_model(case: &CheckpointCase<'_>) -> Found {
+pub(super) fn whole_model(case: &CheckpointCase<'_>) -> RuleResult {
     let scale = case.plan.geometry.scale;
     match scale.is_whole() {
-        true => Found::pass("full size"),
-        false => Found::note(format!("each file has {scale} of its full size")),
+        true => RuleResult::pass("full size"),
+        false => RuleResult::note(format!("each file has {scale} of its full size")),
     }
 }
 
 /// A host with busier cores may limit the rate itself.
 const CPU_LIMIT: f64 = 0.95;
 
-pub(super) fn client_not_the_limit(case: &CheckpointCase<'_>) -> Found {
+pub(super) fn client_not_the_limit(case: &CheckpointCase<'_>) -> RuleResult {
     let seen = &case.ledger.checkpoints;
     let share = |cpus: Vec<Cpu>| {
         let (used, there) =
@@ -124,9 +124,9 @@ pub(super) fn client_not_the_limit(case: &CheckpointCase<'_>) -> Found {
     };
     let saving = share(seen.saves.iter().map(|save| save.cpu).collect());
     let restoring = share(seen.restores.iter().map(|restore| restore.cpu).collect());
-    let outcome = if saving.max(restoring) <= CPU_LIMIT { Outcome::Pass } else { Outcome::Fail };
+    let outcome = if saving.max(restoring) <= CPU_LIMIT { RuleOutcome::Pass } else { RuleOutcome::Fail };
     let [saving, restoring] = [saving, restoring].map(|share| 100.0 * share);
-    Found::new(
+    RuleResult::new(
         outcome,
         format!(
             "CPU cores were busy {saving:.0} % of the time while saving, {restoring:.0} % while restoring"
@@ -138,11 +138,11 @@ pub(super) fn client_not_the_limit(case: &CheckpointCase<'_>) -> Found {
 mod tests {
     use super::*;
     use crate::checkpoint::manifest::Moment;
-    use crate::checkpoint::{CheckpointPlan, Restored, SaveRequest, Saved, Scale};
+    use crate::checkpoint::{CheckpointPlan, RestoreRecord, SaveRecord, SaveRequest, Scale};
     use crate::ledger::Ledger;
     use crate::plan::bare::buffered;
     use crate::plan::{Plan, StorePlan};
-    use crate::spec::{Source, read};
+    use crate::spec::{WorkloadSource, read};
     use crate::units::Nanos;
     use crate::verdict::{self, Case, Status, Verdict};
 
@@ -151,7 +151,7 @@ mod tests {
             "workflow: {{train: false, checkpoint: true}}\n\
              checkpoint: {{num_checkpoints_write: 1, num_checkpoints_read: 1, fsync: true{more}}}"
         );
-        let spec = read(Source { name: "test", text: &text }, &[]).unwrap().spec;
+        let spec = read(WorkloadSource { name: "test", text: &text }, &[]).unwrap().spec;
         let last = buffered().clone();
         let request = SaveRequest { ranks: 1, scale: Scale::WHOLE, last, fast: None };
         CheckpointPlan::resolve(&spec, &request).unwrap().unwrap()
@@ -160,11 +160,13 @@ mod tests {
     fn ledger() -> Ledger {
         let (mut ledger, moment) = (Ledger::default(), Moment { epoch: 1, step: 1 });
         let cpu = Cpu { used_ns: Nanos(10), core_ns: Nanos(100) };
-        let save = Saved { durable_ns: Some(Nanos(5)), bytes: 10, cpu, ..Saved::new(moment, Nanos(0)) };
+        let save =
+            SaveRecord { durable_ns: Some(Nanos(5)), bytes: 10, cpu, ..SaveRecord::new(moment, Nanos(0)) };
         let pages = (Some(100), Some(0));
-        let restored = Restored { bytes: 10, verified_bytes: 10, cpu, ..Restored::new(moment, Nanos(9)) };
+        let restored =
+            RestoreRecord { bytes: 10, verified_bytes: 10, cpu, ..RestoreRecord::new(moment, Nanos(9)) };
         ledger.checkpoints.saves.push(save);
-        ledger.checkpoints.restores.push(Restored { pages: pages.0, pages_cached: pages.1, ..restored });
+        ledger.checkpoints.restores.push(RestoreRecord { pages: pages.0, pages_cached: pages.1, ..restored });
         ledger
     }
 

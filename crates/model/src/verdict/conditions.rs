@@ -1,7 +1,7 @@
 //! Rules about feedline and its host: whether they kept up, and whether the storage was the limit.
 
-use super::rules::{FINISH_EPOCH, Found};
-use super::{Case, Outcome, TrainingCase, seen_phases};
+use super::rules::{FINISH_EPOCH, RuleResult};
+use super::{Case, RuleOutcome, TrainingCase, seen_phases};
 use crate::ledger::{Ledger, Phase};
 use crate::metrics::Figures;
 use crate::plan::Plan;
@@ -13,7 +13,7 @@ const LATENESS_LIMIT: f64 = 0.02;
 /// With less time per rank, a single late wake-up dominates the share.
 const SHORTEST: Nanos = Nanos(100_000_000);
 
-pub(super) fn on_time(case: &Case<'_>) -> Found {
+pub(super) fn on_time(case: &Case<'_>) -> RuleResult {
     let [mut late, mut waited, mut time, mut compute] = [Nanos::ZERO; 4];
     let mut steps = 0;
     for (epoch, phase) in seen_phases(case.ledger) {
@@ -30,21 +30,22 @@ pub(super) fn on_time(case: &Case<'_>) -> Found {
         // the host behind it.
         let behind = late.0 as f64 / steps.max(1) as f64;
         let share = behind * ranks as f64 / time.0.max(1) as f64;
-        let outcome = if share <= LATENESS_LIMIT { Outcome::Pass } else { Outcome::Fail };
+        let outcome = if share <= LATENESS_LIMIT { RuleOutcome::Pass } else { RuleOutcome::Fail };
         let evidence =
             format!("the host lagged behind the simulated device by {:.2} % of the time", 100.0 * share);
-        return Found::new(outcome, evidence);
+        return RuleResult::new(outcome, evidence);
     }
     if compute == Nanos::ZERO {
-        return Found::pass("steps have no compute time, so no delay can affect them");
+        return RuleResult::pass("steps have no compute time, so no delay can affect them");
     }
     if time < Nanos(ranks.saturating_mul(SHORTEST.0)) {
-        return Found::not_checkable("the run is too short");
+        return RuleResult::not_checkable("the run is too short");
     }
     let share = |span: Nanos| span.0 as f64 / time.0.max(1) as f64;
-    let outcome = if share(late.min(waited)) <= LATENESS_LIMIT { Outcome::Pass } else { Outcome::Fail };
+    let outcome =
+        if share(late.min(waited)) <= LATENESS_LIMIT { RuleOutcome::Pass } else { RuleOutcome::Fail };
     let percent = |span| 100.0 * share(span);
-    Found::new(
+    RuleResult::new(
         outcome,
         format!(
             "the host was late by {:.2} % of the time; accelerators waited for data {:.2} % of the time",
@@ -76,19 +77,19 @@ fn cpu_share(case: &TrainingCase<'_>) -> Option<f64> {
     (cores > Nanos::ZERO).then(|| cpu.0 as f64 / cores.0 as f64)
 }
 
-pub(super) fn client_not_the_limit(case: &TrainingCase<'_>) -> Found {
+pub(super) fn client_not_the_limit(case: &TrainingCase<'_>) -> RuleResult {
     if case.plan.store.is_null() {
-        return Found::pass("this run measures the ceiling itself");
+        return RuleResult::pass("this run measures the ceiling itself");
     }
     let Some(own) = case.ledger.calibration else {
-        return Found::not_checkable("feedline's own ceiling was not measured")
+        return RuleResult::not_checkable("feedline's own ceiling was not measured")
             .with_remedy("remove --no-calibration");
     };
     let figures = Figures::new(case.ledger, Phase::Train);
     let Some((au, rate)) =
         figures.and_then(|figures| Some((figures.au_percent, figures.samples_per_second?)))
     else {
-        return Found::not_checkable("nothing was measured").with_remedy(FINISH_EPOCH);
+        return RuleResult::not_checkable("nothing was measured").with_remedy(FINISH_EPOCH);
     };
     let (au_percent, rate) = (au.map(|au| au.mean), rate.mean);
     match (own.au_percent, own.samples_per_second) {
@@ -98,21 +99,22 @@ pub(super) fn client_not_the_limit(case: &TrainingCase<'_>) -> Found {
             let needed = f64::midpoint(target, 100.0);
             let met = au_percent.is_some_and(|au| au >= target);
             if let Some(busy) = cpu_share(case).filter(|busy| !met && *busy > CPU_LIMIT) {
-                return Found::fail(format!("CPU cores were busy {:.0} % of the time", 100.0 * busy));
+                return RuleResult::fail(format!("CPU cores were busy {:.0} % of the time", 100.0 * busy));
             }
-            let outcome = if met || ceiling >= needed { Outcome::Pass } else { Outcome::Fail };
+            let outcome = if met || ceiling >= needed { RuleOutcome::Pass } else { RuleOutcome::Fail };
             let evidence = format!(
                 "AU {ceiling:.2} % on the null backend; a target of {target:.0} % needs {needed:.1} %"
             );
-            Found::new(outcome, evidence)
+            RuleResult::new(outcome, evidence)
         }
-        (None, Some(_)) if own.steps < RATE_STEPS => {
-            Found::not_checkable(format!("calibration had only {} steps without compute time", own.steps))
-        }
+        (None, Some(_)) if own.steps < RATE_STEPS => RuleResult::not_checkable(format!(
+            "calibration had only {} steps without compute time",
+            own.steps
+        )),
         (None, Some(ceiling)) => {
-            let outcome = if rate <= NEAR_CEILING * ceiling { Outcome::Pass } else { Outcome::Fail };
-            Found::new(outcome, format!("{rate:.0} samples/s; {ceiling:.0} on the null backend"))
+            let outcome = if rate <= NEAR_CEILING * ceiling { RuleOutcome::Pass } else { RuleOutcome::Fail };
+            RuleResult::new(outcome, format!("{rate:.0} samples/s; {ceiling:.0} on the null backend"))
         }
-        (None, None) => Found::not_checkable("calibration gave no rate"),
+        (None, None) => RuleResult::not_checkable("calibration gave no rate"),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::errors::delivered_and_failed;
-use super::rules::{Found, RUN_TO_THE_END, no_plan};
+use super::rules::{RUN_TO_THE_END, RuleResult, no_plan};
 use super::{Case, TrainingCase, planned_phases, proof};
 use crate::digest::Digest;
 use crate::ledger::Phase;
@@ -11,12 +11,12 @@ use crate::order::Unit;
 use crate::plan::{Discipline, FileBytes, PhasePlan, TrainingPlan};
 use crate::units::{counted, grouped};
 
-pub(super) fn complete(case: &Case<'_>) -> Found {
+pub(super) fn complete(case: &Case<'_>) -> RuleResult {
     if let Some(fault) = case.ledger.faults().first() {
-        return Found::fail(format!("epoch {}, {}: {}", fault.epoch, fault.phase, fault.message));
+        return RuleResult::fail(format!("epoch {}, {}: {}", fault.epoch, fault.phase, fault.message));
     }
     if case.ledger.interrupted {
-        return Found::fail("the run was stopped before its end").with_remedy(RUN_TO_THE_END);
+        return RuleResult::fail("the run was stopped before its end").with_remedy(RUN_TO_THE_END);
     }
     let Some(TrainingCase { plan, .. }) = case.training() else { return no_plan() };
     for (epoch, phase) in planned_phases(plan) {
@@ -25,26 +25,26 @@ pub(super) fn complete(case: &Case<'_>) -> Found {
         if seen != planned {
             let evidence =
                 format!("epoch {epoch}, {}: {} of {} steps", phase.phase, grouped(seen), grouped(planned));
-            return Found::fail(evidence);
+            return RuleResult::fail(evidence);
         }
     }
-    Found::pass(format!("{}, all steps", counted(plan.epochs, "epoch")))
+    RuleResult::pass(format!("{}, all steps", counted(plan.epochs, "epoch")))
 }
 
-pub(super) fn exactly_once(case: &TrainingCase<'_>) -> Found {
+pub(super) fn exactly_once(case: &TrainingCase<'_>) -> RuleResult {
     let (mut samples, mut failed) = (0, 0);
     for (epoch, phase) in finished_phases(case) {
         let seen = case.ledger.total(epoch, phase.phase);
         if seen.digest != expected_digest(phase, epoch) - seen.failed.digest {
             let what = proof::locate(phase, epoch, &case.ledger.node_total(epoch, phase.phase).parts);
-            return Found::fail(format!("epoch {epoch}, {}: {what}", phase.phase));
+            return RuleResult::fail(format!("epoch {epoch}, {}: {what}", phase.phase));
         }
         samples += seen.samples_delivered;
         failed += seen.failed.samples;
     }
     match samples + failed {
-        0 => Found::not_checkable("no epoch finished"),
-        _ => Found::pass(format!(
+        0 => RuleResult::not_checkable("no epoch finished"),
+        _ => RuleResult::pass(format!(
             "{}; the digest of every epoch equals the plan's",
             delivered_and_failed(samples, failed)
         )),
@@ -69,7 +69,7 @@ pub fn expected_digest(phase: &PhasePlan, epoch: u64) -> Digest {
     Digest::of_run(0, shards.samples) - proof::digest_of(phase, epoch, shards.delivered()..shards.samples)
 }
 
-pub(super) fn bytes_as_planned(case: &TrainingCase<'_>) -> Found {
+pub(super) fn bytes_as_planned(case: &TrainingCase<'_>) -> RuleResult {
     let mut bytes = 0;
     for (epoch, phase) in case.seen_phases() {
         let seen = case.ledger.total(epoch, phase.phase);
@@ -78,14 +78,14 @@ pub(super) fn bytes_as_planned(case: &TrainingCase<'_>) -> Found {
         let planned = by_plan.unwrap_or(seen.bytes_planned);
         if seen.bytes_read + seen.bytes_failed != planned {
             let (read, planned) = (grouped(seen.bytes_read), grouped(planned));
-            return Found::fail(format!(
+            return RuleResult::fail(format!(
                 "epoch {epoch}, {}: {read} bytes read, {planned} planned",
                 phase.phase
             ));
         }
         bytes += seen.bytes_read;
     }
-    Found::pass(format!("{} bytes", grouped(bytes)))
+    RuleResult::pass(format!("{} bytes", grouped(bytes)))
 }
 
 /// The bytes of a whole epoch, if the plan alone determines them: 0 without I/O; otherwise with one sample per file and
@@ -118,10 +118,10 @@ fn expected_bytes(plan: &TrainingPlan, phase: &PhasePlan, epoch: u64) -> Option<
 /// Two epochs with the same order are a fault only if chance causes that less than once in this many runs.
 const CHANCE: f64 = 1e6;
 
-pub(super) fn order_differs(case: &TrainingCase<'_>) -> Found {
+pub(super) fn order_differs(case: &TrainingCase<'_>) -> RuleResult {
     let order = &case.plan.train.order;
     if order.unit == Unit::None {
-        return Found::pass("shuffling is off: every epoch reads in listing order");
+        return RuleResult::pass("shuffling is off: every epoch reads in listing order");
     }
     // Only delivered samples have an order. If few orders are possible, two epochs may share one by chance.
     let shards = &case.plan.train.shards;
@@ -130,14 +130,17 @@ pub(super) fn order_differs(case: &TrainingCase<'_>) -> Found {
         (u128::from(pieces) * u128::from(shards.delivered())).div_ceil(u128::from(shards.samples.max(1)));
     let ln_orders: f64 = (0..touched.min(64) as u64).map(|piece| ((pieces - piece) as f64).ln()).sum();
     if ln_orders < 2.0 * (case.plan.epochs as f64).ln() + CHANCE.ln() {
-        return Found::pass(format!("not compared: {} pieces have too few possible orders", grouped(pieces)));
+        return RuleResult::pass(format!(
+            "not compared: {} pieces have too few possible orders",
+            grouped(pieces)
+        ));
     }
     let mut orders: BTreeMap<u64, u64> = BTreeMap::new();
     for (epoch, _) in finished_phases(case).filter(|(_, phase)| phase.phase == Phase::Train) {
         if let Some(earlier) = orders.insert(case.ledger.total(epoch, Phase::Train).order, epoch) {
-            return Found::fail(format!("epochs {earlier} and {epoch} read in the same order"));
+            return RuleResult::fail(format!("epochs {earlier} and {epoch} read in the same order"));
         }
     }
     let count = orders.len() as u64;
-    Found::pass(format!("{}, {}", counted(count, "epoch"), counted(count, "order")))
+    RuleResult::pass(format!("{}, {}", counted(count, "epoch"), counted(count, "order")))
 }

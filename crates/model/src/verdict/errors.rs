@@ -1,16 +1,16 @@
 //! Rules about errors: those that occurred, and those that were injected.
 
-use super::rules::Found;
+use super::rules::RuleResult;
 use super::{Case, seen_phases};
 use crate::plan::Plan;
 use crate::units::{counted, grouped};
 
 /// Errors within the limit leave figures that are correct for the delivered samples. An error that ended the run is in
 /// the ledger, too.
-pub(super) fn errors(case: &Case<'_>) -> Found {
+pub(super) fn errors(case: &Case<'_>) -> RuleResult {
     let met = case.ledger.errors();
     if met.is_empty() {
-        return Found::pass("none");
+        return RuleResult::pass("none");
     }
     let samples: u64 =
         seen_phases(case.ledger).map(|(epoch, phase)| case.ledger.total(epoch, phase).failed.samples).sum();
@@ -19,17 +19,17 @@ pub(super) fn errors(case: &Case<'_>) -> Found {
     let evidence = format!("{met}; {} not delivered{example}", counted(samples, "sample"));
     let limit = case.training().and_then(|case| case.plan.loader.error_limit);
     match limit {
-        Some(limit) if met.count() <= limit => Found::note(evidence).with_remedy("fix the storage"),
-        Some(_) => Found::fail(evidence).with_remedy("fix the storage, or raise reader.error_limit"),
-        None => Found::fail(evidence),
+        Some(limit) if met.count() <= limit => RuleResult::note(evidence).with_remedy("fix the storage"),
+        Some(_) => RuleResult::fail(evidence).with_remedy("fix the storage, or raise reader.error_limit"),
+        None => RuleResult::fail(evidence),
     }
 }
 
 /// Injected faults say nothing about the storage, so such a run is never valid.
-pub(super) fn no_injected_faults(plan: &Plan) -> Found {
+pub(super) fn no_injected_faults(plan: &Plan) -> RuleResult {
     match plan.injected_faults() {
-        Some(rule) => Found::fail(format!("the backend injects faults: {rule}")),
-        None => Found::pass("none"),
+        Some(rule) => RuleResult::fail(format!("the backend injects faults: {rule}")),
+        None => RuleResult::pass("none"),
     }
 }
 

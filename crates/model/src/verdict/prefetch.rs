@@ -3,24 +3,24 @@
 //! never reached.
 
 use super::delivery::finished_phases;
-use super::rules::{FINISH_EPOCH, Found};
-use super::{Outcome, TrainingCase};
-use crate::ledger::{Phase, Row};
+use super::rules::{FINISH_EPOCH, RuleResult};
+use super::{RuleOutcome, TrainingCase};
+use crate::ledger::{Phase, RankRow};
 use crate::units::{Nanos, grouped};
 
 /// If the window is short, the rate over the whole epoch must reach this share of the rate in the window. It is also
 /// the share of a long window's batches that cannot have been prefetched before it.
 const CONFIRMED: f64 = 0.95;
 
-pub(super) fn window_long_enough(case: &TrainingCase<'_>) -> Found {
+pub(super) fn window_long_enough(case: &TrainingCase<'_>) -> RuleResult {
     let (ahead, needed) = (case.plan.batches_ahead(), case.plan.steps_to_measure(case.checkpoint));
     if ahead == 0 {
-        return Found::pass("nothing is read in advance");
+        return RuleResult::pass("nothing is read in advance");
     }
     let train = finished_phases(case).filter(|(_, phase)| phase.phase == Phase::Train);
-    let mut shortest: Option<Epoch> = None;
+    let mut shortest: Option<EpochWindow> = None;
     for (epoch, _) in train {
-        let seen = Epoch::new(epoch, case.ledger.rows(epoch, Phase::Train).map(|(_, row)| row));
+        let seen = EpochWindow::new(epoch, case.ledger.rows(epoch, Phase::Train).map(|(_, row)| row));
         if seen.steps < needed && seen.confirmed < CONFIRMED {
             shortest = Some(seen);
             break;
@@ -28,8 +28,8 @@ pub(super) fn window_long_enough(case: &TrainingCase<'_>) -> Found {
         let is_shorter = shortest.as_ref().is_none_or(|other| seen.steps < other.steps);
         shortest = if is_shorter { Some(seen) } else { shortest };
     }
-    let Some(Epoch { epoch, steps, confirmed }) = shortest else {
-        return Found::not_checkable("no epoch finished").with_remedy(FINISH_EPOCH);
+    let Some(EpochWindow { epoch, steps, confirmed }) = shortest else {
+        return RuleResult::not_checkable("no epoch finished").with_remedy(FINISH_EPOCH);
     };
     let evidence = format!(
         "epoch {epoch}: {} steps in the metric window, batches ready in advance: at most {}",
@@ -37,18 +37,18 @@ pub(super) fn window_long_enough(case: &TrainingCase<'_>) -> Found {
         grouped(ahead)
     );
     if steps >= needed {
-        return Found::pass(evidence);
+        return RuleResult::pass(evidence);
     }
-    let outcome = if confirmed >= CONFIRMED { Outcome::Pass } else { Outcome::NotCheckable };
+    let outcome = if confirmed >= CONFIRMED { RuleOutcome::Pass } else { RuleOutcome::NotCheckable };
     let percent = 100.0 * confirmed;
-    Found::new(
+    RuleResult::new(
         outcome,
         format!("{evidence}; the rate over the whole epoch is {percent:.0} % of the rate in the window"),
     )
 }
 
 /// An epoch of training.
-struct Epoch {
+struct EpochWindow {
     epoch: u64,
     /// Steps in the window of the rank with the fewest.
     steps: u64,
@@ -56,8 +56,8 @@ struct Epoch {
     confirmed: f64,
 }
 
-impl Epoch {
-    fn new<'a>(epoch: u64, rows: impl Iterator<Item = &'a Row>) -> Epoch {
+impl EpochWindow {
+    fn new<'a>(epoch: u64, rows: impl Iterator<Item = &'a RankRow>) -> EpochWindow {
         let (mut fewest, mut whole, mut window) = (u64::MAX, 0.0, 0.0);
         for row in rows {
             fewest = fewest.min(row.window.steps);
@@ -66,7 +66,7 @@ impl Epoch {
         }
         // A window that takes no time has no rate to confirm.
         let confirmed = if window.is_finite() { whole / window } else { 0.0 };
-        Epoch { epoch, steps: fewest, confirmed }
+        EpochWindow { epoch, steps: fewest, confirmed }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::digest::Digest;
-use crate::ledger::{PARTS, Part};
+use crate::ledger::{PARTS, SampleDigest};
 use crate::plan::PhasePlan;
 use crate::units::grouped;
 
@@ -22,7 +22,7 @@ pub(super) fn digest_of(phase: &PhasePlan, epoch: u64, positions: Range<u64>) ->
 }
 
 /// Describes the error, as exactly as the parts allow.
-pub(super) fn locate(phase: &PhasePlan, epoch: u64, parts: &[Part]) -> String {
+pub(super) fn locate(phase: &PhasePlan, epoch: u64, parts: &[SampleDigest]) -> String {
     if parts.len() as u64 != PARTS {
         return "a sample is missing, duplicated or unexpected; the ledger has no parts to locate it"
             .to_owned();
@@ -50,7 +50,13 @@ fn positions_of(phase: &PhasePlan, part: usize) -> Range<u64> {
     first(part) * phase.shards.batch..first(part + 1) * phase.shards.batch
 }
 
-fn describe(phase: &PhasePlan, epoch: u64, positions: Range<u64>, expected: Digest, seen: Part) -> String {
+fn describe(
+    phase: &PhasePlan,
+    epoch: u64,
+    positions: Range<u64>,
+    expected: Digest,
+    seen: SampleDigest,
+) -> String {
     let planned = positions.end - positions.start;
     let order = phase.order.epoch(epoch);
     let find = |weight: Digest| {
@@ -104,12 +110,12 @@ mod tests {
     }
 
     /// The parts of an epoch in which each position delivers the samples that `deliver` returns.
-    fn parts(phase: &PhasePlan, deliver: impl Fn(u64) -> Vec<u64>) -> Vec<Part> {
-        let mut parts = vec![Part::default(); PARTS as usize];
+    fn parts(phase: &PhasePlan, deliver: impl Fn(u64) -> Vec<u64>) -> Vec<SampleDigest> {
+        let mut parts = vec![SampleDigest::default(); PARTS as usize];
         let batches = phase.shards.ranks * phase.shards.steps;
         for position in 0..phase.shards.delivered() {
             for sample in deliver(position) {
-                let part = Part { samples: 1, digest: Digest::of_run(sample, 1) };
+                let part = SampleDigest { samples: 1, digest: Digest::of_run(sample, 1) };
                 parts[part_of(position / phase.shards.batch, batches)] += part;
             }
         }

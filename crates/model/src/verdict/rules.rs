@@ -2,61 +2,61 @@
 //! are in the other files of this folder.
 
 use super::{
-    Case, CheckpointCase, Outcome, TrainingCase, cache, checkpoints, conditions, delivery, errors, integrity,
-    prefetch, terms,
+    Case, CheckpointCase, RuleOutcome, TrainingCase, cache, checkpoints, conditions, delivery, errors,
+    integrity, prefetch, terms,
 };
 use crate::ledger::Ledger;
 use crate::plan::Plan;
 
 /// The result of one check.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) outcome: Outcome,
+pub(super) struct RuleResult {
+    pub(super) outcome: RuleOutcome,
     pub(super) evidence: String,
     /// What to do in this situation, if the rule's own remedy does not fit it.
     pub(super) remedy: Option<&'static str>,
 }
 
-impl Found {
-    pub(super) fn new(outcome: Outcome, evidence: impl Into<String>) -> Found {
-        Found { outcome, evidence: evidence.into(), remedy: None }
+impl RuleResult {
+    pub(super) fn new(outcome: RuleOutcome, evidence: impl Into<String>) -> RuleResult {
+        RuleResult { outcome, evidence: evidence.into(), remedy: None }
     }
 
-    pub(super) fn pass(evidence: impl Into<String>) -> Found {
-        Found::new(Outcome::Pass, evidence)
+    pub(super) fn pass(evidence: impl Into<String>) -> RuleResult {
+        RuleResult::new(RuleOutcome::Pass, evidence)
     }
 
-    pub(super) fn note(evidence: impl Into<String>) -> Found {
-        Found::new(Outcome::Note, evidence)
+    pub(super) fn note(evidence: impl Into<String>) -> RuleResult {
+        RuleResult::new(RuleOutcome::Note, evidence)
     }
 
-    pub(super) fn fail(evidence: impl Into<String>) -> Found {
-        Found::new(Outcome::Fail, evidence)
+    pub(super) fn fail(evidence: impl Into<String>) -> RuleResult {
+        RuleResult::new(RuleOutcome::Fail, evidence)
     }
 
-    pub(super) fn not_checkable(evidence: impl Into<String>) -> Found {
-        Found::new(Outcome::NotCheckable, evidence)
+    pub(super) fn not_checkable(evidence: impl Into<String>) -> RuleResult {
+        RuleResult::new(RuleOutcome::NotCheckable, evidence)
     }
 
-    pub(super) fn with_remedy(self, remedy: impl Into<Option<&'static str>>) -> Found {
-        Found { remedy: remedy.into(), ..self }
+    pub(super) fn with_remedy(self, remedy: impl Into<Option<&'static str>>) -> RuleResult {
+        RuleResult { remedy: remedy.into(), ..self }
     }
 }
 
 pub(super) struct Rule {
     pub(super) name: &'static str,
-    pub(super) applies: Applies,
+    pub(super) applies: RuleScope,
     pub(super) threshold: &'static str,
     /// What to do if the rule is broken or adds a note.
     pub(super) remedy: &'static str,
     /// What to do if the rule could not be checked.
     pub(super) unchecked: &'static str,
-    pub(super) check: Check,
+    pub(super) check: RuleCheck,
 }
 
 /// The kind of run that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Applies {
+pub(super) enum RuleScope {
     Always,
     Training,
     /// With or without training.
@@ -64,44 +64,44 @@ pub(super) enum Applies {
     CheckpointsAlone,
 }
 
-impl Applies {
+impl RuleScope {
     pub(super) fn to(self, case: &Case<'_>) -> bool {
         match self {
-            Applies::Always => true,
-            Applies::Training => case.trains(),
-            Applies::Checkpoints => case.saves(),
-            Applies::CheckpointsAlone => case.saves() && !case.trains(),
+            RuleScope::Always => true,
+            RuleScope::Training => case.trains(),
+            RuleScope::Checkpoints => case.saves(),
+            RuleScope::CheckpointsAlone => case.saves() && !case.trains(),
         }
     }
 }
 
 /// How a rule is checked, by the input that it needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Check {
-    Ledger(fn(&Ledger) -> Found),
-    Plan(fn(&Plan) -> Found),
-    Training(fn(&TrainingCase<'_>) -> Found),
-    Checkpoints(fn(&CheckpointCase<'_>) -> Found),
+pub(super) enum RuleCheck {
+    Ledger(fn(&Ledger) -> RuleResult),
+    Plan(fn(&Plan) -> RuleResult),
+    Training(fn(&TrainingCase<'_>) -> RuleResult),
+    Checkpoints(fn(&CheckpointCase<'_>) -> RuleResult),
     /// Checks what it can without a plan.
-    Case(fn(&Case<'_>) -> Found),
+    Case(fn(&Case<'_>) -> RuleResult),
 }
 
-impl Check {
-    pub(super) fn apply(self, case: &Case<'_>) -> Found {
+impl RuleCheck {
+    pub(super) fn apply(self, case: &Case<'_>) -> RuleResult {
         let found = match self {
-            Check::Ledger(check) => Some(check(case.ledger)),
-            Check::Plan(check) => case.plan.map(check),
-            Check::Training(check) => case.training().map(|case| check(&case)),
-            Check::Checkpoints(check) => case.checkpoints().map(|case| check(&case)),
-            Check::Case(check) => Some(check(case)),
+            RuleCheck::Ledger(check) => Some(check(case.ledger)),
+            RuleCheck::Plan(check) => case.plan.map(check),
+            RuleCheck::Training(check) => case.training().map(|case| check(&case)),
+            RuleCheck::Checkpoints(check) => case.checkpoints().map(|case| check(&case)),
+            RuleCheck::Case(check) => Some(check(case)),
         };
         found.unwrap_or_else(no_plan)
     }
 }
 
 /// The result of a rule that needs a plan if there is none.
-pub(super) fn no_plan() -> Found {
-    Found::not_checkable("the result has no plan").with_remedy("to check this rule, use 'feedline run'")
+pub(super) fn no_plan() -> RuleResult {
+    RuleResult::not_checkable("the result has no plan").with_remedy("to check this rule, use 'feedline run'")
 }
 
 /// The rule about figures that prefetching inflates.
@@ -122,195 +122,195 @@ const SHOW_PAGES: &str =
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "complete",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "all planned epochs and steps ran",
         remedy: FIX_CAUSE,
         unchecked: "",
-        check: Check::Case(delivery::complete),
+        check: RuleCheck::Case(delivery::complete),
     },
     Rule {
         name: "complete",
-        applies: Applies::CheckpointsAlone,
+        applies: RuleScope::CheckpointsAlone,
         threshold: "all planned saves and restores ran",
         remedy: FIX_CAUSE,
         unchecked: "",
-        check: Check::Checkpoints(checkpoints::complete),
+        check: RuleCheck::Checkpoints(checkpoints::complete),
     },
     Rule {
         name: "client-not-the-limit",
-        applies: Applies::CheckpointsAlone,
+        applies: RuleScope::CheckpointsAlone,
         threshold: "CPU cores busy at most 95 % of the time",
         remedy: MORE_CORES,
         unchecked: "",
-        check: Check::Checkpoints(checkpoints::client_not_the_limit),
+        check: RuleCheck::Checkpoints(checkpoints::client_not_the_limit),
     },
     Rule {
         name: "exactly-once",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "each planned sample delivered exactly once, and no other",
         remedy: REPORT_BUG,
         unchecked: FINISH_EPOCH,
-        check: Check::Training(delivery::exactly_once),
+        check: RuleCheck::Training(delivery::exactly_once),
     },
     Rule {
         name: "bytes-as-planned",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "bytes read = bytes planned",
         remedy: "generate the data set again with the settings of this run",
         unchecked: "",
-        check: Check::Training(delivery::bytes_as_planned),
+        check: RuleCheck::Training(delivery::bytes_as_planned),
     },
     Rule {
         name: "data-verified",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "the bytes read are the bytes that were written",
         remedy: "find out what changed the files, then write them again with 'feedline generate --overwrite'",
         unchecked: "use --verify sample or full, and a data set that 'feedline generate' wrote",
-        check: Check::Case(integrity::data_verified),
+        check: RuleCheck::Case(integrity::data_verified),
     },
     Rule {
         name: "order-differs",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "no two shuffled epochs have the same order",
         remedy: "set train.seed_change_epoch=true, or turn shuffling off",
         unchecked: "",
-        check: Check::Training(delivery::order_differs),
+        check: RuleCheck::Training(delivery::order_differs),
     },
     Rule {
         name: "window",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "every epoch has at least 5 steps in the metric window",
         remedy: "lower output.metric.exclude_start_steps and exclude_end_steps, or use more files",
         unchecked: "run more steps: use more files, fewer ranks or a smaller reader.batch_size",
-        check: Check::Training(terms::window),
+        check: RuleCheck::Training(terms::window),
     },
     Rule {
         name: WINDOW_LONG_ENOUGH,
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "the metric window has 20 steps for each batch that can be ready in advance, or the rate over the \
                     whole epoch is at least 95 % of the rate in the window",
         remedy: "",
         unchecked: "use more files, fewer ranks or a smaller reader.prefetch_size, or use the rate by the clock",
-        check: Check::Training(prefetch::window_long_enough),
+        check: RuleCheck::Training(prefetch::window_long_enough),
     },
     Rule {
         name: "errors",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "no read failed",
         remedy: "fix the storage; to continue without the failed samples, set reader.on_error=count",
         unchecked: "",
-        check: Check::Case(errors::errors),
+        check: RuleCheck::Case(errors::errors),
     },
     Rule {
         name: "no-injected-faults",
-        applies: Applies::Always,
+        applies: RuleScope::Always,
         threshold: "no faults were injected",
         remedy: "remove the fault: prefix from --store",
         unchecked: "",
-        check: Check::Plan(errors::no_injected_faults),
+        check: RuleCheck::Plan(errors::no_injected_faults),
     },
     Rule {
         name: "on-time",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "delays of the host cost at most 2 % of the accelerators' time",
         remedy: MORE_CORES,
         unchecked: LONGER_RUN,
-        check: Check::Case(conditions::on_time),
+        check: RuleCheck::Case(conditions::on_time),
     },
     Rule {
         name: "client-not-the-limit",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "feedline's own ceiling is well above the measured or required value",
         remedy: MORE_CORES,
         unchecked: LONGER_RUN,
-        check: Check::Training(conditions::client_not_the_limit),
+        check: RuleCheck::Training(conditions::client_not_the_limit),
     },
     Rule {
         name: "mode-as-requested",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "the data was read with the requested I/O backend and mode",
         remedy: REPORT_BUG,
         unchecked: "run again with this version of feedline",
-        check: Check::Ledger(terms::mode_as_requested),
+        check: RuleCheck::Ledger(terms::mode_as_requested),
     },
     Rule {
         name: "settings-honoured",
-        applies: Applies::Always,
+        applies: RuleScope::Always,
         threshold: "every setting that affects the measurement took effect",
         remedy: "remove these settings",
         unchecked: "",
-        check: Check::Ledger(terms::settings_honoured),
+        check: RuleCheck::Ledger(terms::settings_honoured),
     },
     Rule {
         name: "cache",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "at least 95 % of the bytes came from storage, or from memory if the cache is warm",
         remedy: "use --cache cold or --store direct; to measure memory, use --cache warm",
         unchecked: SHOW_PAGES,
-        check: Check::Training(cache::served_as_asked),
+        check: RuleCheck::Training(cache::served_as_asked),
     },
     Rule {
         name: "read-amplification",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "the storage delivered at most 1.1 bytes per byte read",
         remedy: "if samples are parts of files, set reader.readahead=random or use larger samples",
         unchecked: "",
-        check: Check::Training(cache::read_amplification),
+        check: RuleCheck::Training(cache::read_amplification),
     },
     Rule {
         name: "data-set-size",
-        applies: Applies::Training,
+        applies: RuleScope::Training,
         threshold: "the size that MLPerf Storage requires: 500 steps and 5 times the memory of all hosts",
         remedy: "for a result by MLPerf's rules, use as many files as 'feedline plan' shows",
         unchecked: "",
-        check: Check::Training(terms::data_set_size),
+        check: RuleCheck::Training(terms::data_set_size),
     },
     Rule {
         name: "host",
-        applies: Applies::Always,
+        applies: RuleScope::Always,
         threshold: "a fast clock, at most 5 % of CPU time stolen and 20 % used by other processes, no swapping",
         remedy: "stop other work on this host, or use another host",
         unchecked: "",
-        check: Check::Ledger(terms::host),
+        check: RuleCheck::Ledger(terms::host),
     },
     Rule {
         name: "checkpoints-saved",
-        applies: Applies::Checkpoints,
+        applies: RuleScope::Checkpoints,
         threshold: "every checkpoint is complete on its final tier",
         remedy: FIX_CAUSE,
         unchecked: "",
-        check: Check::Checkpoints(checkpoints::saved),
+        check: RuleCheck::Checkpoints(checkpoints::saved),
     },
     Rule {
         name: "checkpoints-durable",
-        applies: Applies::Checkpoints,
+        applies: RuleScope::Checkpoints,
         threshold: "a save ends only when its bytes would survive a crash",
         remedy: "set checkpoint.fsync=true, as MLPerf Storage requires",
         unchecked: "",
-        check: Check::Checkpoints(checkpoints::durable),
+        check: RuleCheck::Checkpoints(checkpoints::durable),
     },
     Rule {
         name: "restored-right",
-        applies: Applies::Checkpoints,
+        applies: RuleScope::Checkpoints,
         threshold: "every restored byte equals the saved byte",
         remedy: "find out what changed or lost the bytes; the evidence names the first difference",
         unchecked: "use a backend that stores files",
-        check: Check::Checkpoints(checkpoints::restored_right),
+        check: RuleCheck::Checkpoints(checkpoints::restored_right),
     },
     Rule {
         name: "restored-from-storage",
-        applies: Applies::Checkpoints,
+        applies: RuleScope::Checkpoints,
         threshold: "at most 5 % of the restored bytes were in memory before",
         remedy: "use --cache cold or --store direct",
         unchecked: SHOW_PAGES,
-        check: Check::Checkpoints(checkpoints::restored_from_storage),
+        check: RuleCheck::Checkpoints(checkpoints::restored_from_storage),
     },
     Rule {
         name: "whole-model",
-        applies: Applies::Checkpoints,
+        applies: RuleScope::Checkpoints,
         threshold: "checkpoints have the full size of the model",
         remedy: "remove --scale to measure the full model",
         unchecked: "",
-        check: Check::Checkpoints(checkpoints::whole_model),
+        check: RuleCheck::Checkpoints(checkpoints::whole_model),
     },
 ];

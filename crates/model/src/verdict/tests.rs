@@ -1,17 +1,17 @@
 //! Each rule is applied to a ledger that breaks it.
 
-use super::rules::Applies;
+use super::rules::RuleScope;
 use super::*;
 use crate::digest::Digest;
 use crate::ledger::{
-    Amount, CacheSeen, Calibration, Checked, Errors, Example, Fault, HostSeen, NodeRow, PARTS, Part, Row,
-    Window, part_of,
+    Calibration, CheckedFetches, ErrorExample, Errors, MetricWindow, NodeRow, ObservedCache, ObservedHost,
+    PARTS, RankRow, ReportedBytes, RunFault, SampleDigest, part_of,
 };
 use crate::metrics::Figures;
 use crate::order::Unit;
 use crate::plan::Request;
 use crate::plan::bare::{Bare, buffered};
-use crate::spec::{self, Source, Verify};
+use crate::spec::{self, Verify, WorkloadSource};
 use crate::units::Nanos;
 
 pub(super) fn plan() -> TrainingPlan {
@@ -33,7 +33,8 @@ train: {epochs: 2, computation_time: 0.01}
         measure: Some(&Bare(Unit::Sample)),
         listed: None,
     };
-    TrainingPlan::resolve(&spec::read(Source { name: "test", text }, &[]).unwrap().spec, &request).unwrap()
+    TrainingPlan::resolve(&spec::read(WorkloadSource { name: "test", text }, &[]).unwrap().spec, &request)
+        .unwrap()
 }
 
 /// The plan of a run that only trains.
@@ -58,17 +59,19 @@ fn ledger(plan: &TrainingPlan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger
     let shards = plan.train.shards;
     for epoch in 1..=plan.epochs {
         let order = plan.train.order.epoch(epoch);
-        let mut parts = vec![Part::default(); PARTS as usize];
+        let mut parts = vec![SampleDigest::default(); PARTS as usize];
         for rank in 0..plan.ranks() {
             let steps = shards.steps;
-            let mut row = Row { steps, steps_planned: steps, samples_planned: steps * 5, ..Row::default() };
+            let mut row =
+                RankRow { steps, steps_planned: steps, samples_planned: steps * 5, ..RankRow::default() };
             row.compute_ns = Nanos(10_000_000 * shards.steps);
-            row.window = Window { steps: 9, compute_ns: Nanos(90_000_000), time_ns: Nanos(100_000_000) };
+            row.window =
+                MetricWindow { steps: 9, compute_ns: Nanos(90_000_000), time_ns: Nanos(100_000_000) };
             let first = shards.position(rank, 0);
             for position in first..first + shards.steps * shards.batch {
                 for from in deliver(epoch, position) {
                     let sample = order.sample(from);
-                    let part = Part { samples: 1, digest: Digest::of_run(sample, 1) };
+                    let part = SampleDigest { samples: 1, digest: Digest::of_run(sample, 1) };
                     row.samples_delivered += 1;
                     row.bytes_planned += 4096;
                     row.bytes_read += 4096;
@@ -85,21 +88,21 @@ fn ledger(plan: &TrainingPlan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger
     ledger
 }
 
-fn host() -> HostSeen {
-    HostSeen {
+fn host() -> ObservedHost {
+    ObservedHost {
         kernels: ["6.12".to_owned()].into(),
         clock_sources: ["tsc".to_owned()].into(),
         readings: 1,
         ticks: 1000,
-        ..HostSeen::default()
+        ..ObservedHost::default()
     }
 }
 
 /// The page cache of an epoch that read `files` files of one page each, none of them in memory.
-fn all_from_storage(files: u64) -> CacheSeen {
+fn all_from_storage(files: u64) -> ObservedCache {
     let bytes = 4096 * files;
-    let storage = Amount::new(Some(bytes));
-    let mut seen = CacheSeen { needed_bytes: bytes, storage, ..CacheSeen::default() };
+    let storage = ReportedBytes::new(Some(bytes));
+    let mut seen = ObservedCache { needed_bytes: bytes, storage, ..ObservedCache::default() };
     (seen.made.files, seen.made.pages) = (files, files);
     (0..files).for_each(|_| seen.counted.add(0, 1));
     seen
@@ -115,7 +118,7 @@ fn calibration(au_percent: f64) -> Calibration {
     }
 }
 
-fn finding(plan: &TrainingPlan, ledger: &Ledger, rule: &str) -> (Status, Outcome, String) {
+fn finding(plan: &TrainingPlan, ledger: &Ledger, rule: &str) -> (Status, RuleOutcome, String) {
     let verdict = judge(&Case { plan: Some(&whole(plan)), ledger });
     let finding = verdict.rules.into_iter().find(|finding| finding.rule == rule).unwrap();
     (verdict.status, finding.outcome, finding.evidence)
@@ -125,12 +128,12 @@ fn finding(plan: &TrainingPlan, ledger: &Ledger, rule: &str) -> (Status, Outcome
 fn a_flawless_run_breaks_no_rule() {
     let plan = plan();
     let mut ledger = ledger(&plan, |_, p| vec![p]);
-    let checked = Checked { fetches: 200, bytes: 2048, ..Checked::default() };
+    let checked = CheckedFetches { fetches: 200, bytes: 2048, ..CheckedFetches::default() };
     ledger.add_node(1, Phase::Train, 0, NodeRow { checked, ..NodeRow::default() });
     let verdict = judge(&Case { plan: Some(&whole(&plan)), ledger: &ledger });
     assert_eq!(verdict.status, Status::Valid, "{verdict:?}");
     assert!(
-        verdict.rules.iter().all(|finding| matches!(finding.outcome, Outcome::Pass | Outcome::Note)),
+        verdict.rules.iter().all(|finding| matches!(finding.outcome, RuleOutcome::Pass | RuleOutcome::Note)),
         "{verdict:?}"
     );
 }
@@ -145,7 +148,7 @@ fn one_missing_doubled_or_swapped_sample_makes_the_run_invalid() {
     ] {
         let ledger = ledger(&plan, |epoch, p| if (epoch, p) == (2, 42) { wrong.clone() } else { vec![p] });
         let (status, outcome, evidence) = finding(&plan, &ledger, "exactly-once");
-        assert_eq!((status, outcome), (Status::Invalid, Outcome::Fail));
+        assert_eq!((status, outcome), (Status::Invalid, RuleOutcome::Fail));
         assert!(evidence.starts_with("epoch 2, train: ") && evidence.contains(words), "{evidence}");
     }
 }
@@ -155,7 +158,7 @@ fn two_epochs_in_one_order_make_the_run_invalid() {
     let mut plan = plan();
     plan.train.order.reshuffle = false;
     let (status, outcome, evidence) = finding(&plan, &ledger(&plan, |_, p| vec![p]), "order-differs");
-    assert_eq!((status, outcome), (Status::Invalid, Outcome::Fail));
+    assert_eq!((status, outcome), (Status::Invalid, RuleOutcome::Fail));
     assert_eq!(evidence, "epochs 1 and 2 read in the same order");
 }
 
@@ -168,7 +171,7 @@ fn orders_that_can_repeat_by_chance_are_not_compared() {
     let (_, outcome, evidence) = finding(&plan, &Ledger::default(), "order-differs");
     assert_eq!(
         (outcome, evidence.as_str()),
-        (Outcome::Pass, "not compared: 5 pieces have too few possible orders")
+        (RuleOutcome::Pass, "not compared: 5 pieces have too few possible orders")
     );
 }
 
@@ -176,7 +179,7 @@ fn orders_that_can_repeat_by_chance_are_not_compared() {
 fn a_missing_step_makes_the_run_incomplete() {
     let plan = plan();
     let mut whole = ledger(&plan, |_, p| vec![p]);
-    whole.add_fault(Fault {
+    whole.add_fault(RunFault {
         epoch: 2,
         phase: Phase::Train,
         message: "rank 1, step 3: x does not exist".into(),
@@ -188,7 +191,7 @@ fn a_missing_step_makes_the_run_incomplete() {
     );
     let empty = Ledger::default();
     assert_eq!(finding(&plan, &empty, "complete").0, Status::Incomplete);
-    assert_eq!(finding(&plan, &empty, "exactly-once").1, Outcome::NotCheckable);
+    assert_eq!(finding(&plan, &empty, "exactly-once").1, RuleOutcome::NotCheckable);
 }
 
 #[test]
@@ -196,7 +199,7 @@ fn a_wrong_number_of_bytes_makes_the_run_invalid() {
     let plan = plan();
     let mut short = ledger(&plan, |_, p| vec![p]);
     // Readers and backend agree, and both are wrong; the plan has the correct number.
-    short.add(1, Phase::Train, 0, Row { bytes_planned: 10, bytes_read: 10, ..Row::default() });
+    short.add(1, Phase::Train, 0, RankRow { bytes_planned: 10, bytes_read: 10, ..RankRow::default() });
     let (status, _, evidence) = finding(&plan, &short, "bytes-as-planned");
     assert_eq!(status, Status::Invalid);
     assert_eq!(evidence, "epoch 1, train: 409,610 bytes read, 409,600 planned");
@@ -205,28 +208,48 @@ fn a_wrong_number_of_bytes_makes_the_run_invalid() {
 #[test]
 fn data_is_verified_only_by_comparison() {
     let mut plan = plan();
-    let seen = |checked: Checked| {
+    let seen = |checked: CheckedFetches| {
         let mut ledger = ledger(&plan, |_, p| vec![p]);
         ledger.add_node(1, Phase::Train, 0, NodeRow { checked, cpu_ns: Nanos(1000), ..NodeRow::default() });
         ledger
     };
-    let nothing = Checked::default();
-    let compared = Checked { fetches: 200, bytes: 2048, ns: Nanos(4), ..nothing };
+    let nothing = CheckedFetches::default();
+    let compared = CheckedFetches { fetches: 200, bytes: 2048, ns: Nanos(4), ..nothing };
     let cases = [
-        (Verify::Sample, compared, Outcome::Pass, "200 fetches, 2.0 KiB of 800.0 KiB compared"),
-        (Verify::Sample, compared, Outcome::Pass, "at most 0.4 % of CPU time"),
-        (Verify::Sample, Checked { wrong: 2, ..compared }, Outcome::Fail, "wrong bytes in 2 fetches"),
-        (Verify::None, nothing, Outcome::NotCheckable, "reader.verify is none"),
-        (Verify::Full, nothing, Outcome::NotCheckable, "no bytes were read"),
+        (Verify::Sample, compared, RuleOutcome::Pass, "200 fetches, 2.0 KiB of 800.0 KiB compared"),
+        (Verify::Sample, compared, RuleOutcome::Pass, "at most 0.4 % of CPU time"),
         (
             Verify::Sample,
-            Checked { foreign: 200, ..nothing },
-            Outcome::Note,
+            CheckedFetches { wrong: 2, ..compared },
+            RuleOutcome::Fail,
+            "wrong bytes in 2 fetches",
+        ),
+        (Verify::None, nothing, RuleOutcome::NotCheckable, "reader.verify is none"),
+        (Verify::Full, nothing, RuleOutcome::NotCheckable, "no bytes were read"),
+        (
+            Verify::Sample,
+            CheckedFetches { foreign: 200, ..nothing },
+            RuleOutcome::Note,
             "only their sizes were compared, and equal the plan's",
         ),
-        (Verify::Full, Checked { foreign: 200, ..nothing }, Outcome::NotCheckable, "content is unknown"),
-        (Verify::Sample, Checked { unknown: 200, ..nothing }, Outcome::NotCheckable, "--verify full"),
-        (Verify::Full, Checked { unknown: 1, ..compared }, Outcome::NotCheckable, "1 of 201 fetches"),
+        (
+            Verify::Full,
+            CheckedFetches { foreign: 200, ..nothing },
+            RuleOutcome::NotCheckable,
+            "content is unknown",
+        ),
+        (
+            Verify::Sample,
+            CheckedFetches { unknown: 200, ..nothing },
+            RuleOutcome::NotCheckable,
+            "--verify full",
+        ),
+        (
+            Verify::Full,
+            CheckedFetches { unknown: 1, ..compared },
+            RuleOutcome::NotCheckable,
+            "1 of 201 fetches",
+        ),
     ];
     let ledgers = cases.map(|(_, checked, ..)| seen(checked));
     for ((verify, _, outcome, words), ledger) in cases.into_iter().zip(ledgers) {
@@ -240,12 +263,14 @@ fn data_is_verified_only_by_comparison() {
 fn errors_are_a_note_within_the_limit_and_a_failure_beyond() {
     let mut plan = plan();
     let mut seen = ledger(&plan, |_, p| vec![p]);
-    assert_eq!(finding(&plan, &seen, "errors").1, Outcome::Pass);
+    assert_eq!(finding(&plan, &seen, "errors").1, RuleOutcome::Pass);
     let mut errors = Errors::default();
-    let example = Example { rank: 1, step: 2, file: "f".into(), offset: 4096, message: "no".into() };
+    let example = ErrorExample { rank: 1, step: 2, file: "f".into(), offset: 4096, message: "no".into() };
     errors.add("eio".into(), example);
     seen.add_node(1, Phase::Train, 0, NodeRow { errors, ..NodeRow::default() });
-    for (limit, outcome) in [(None, Outcome::Fail), (Some(0), Outcome::Fail), (Some(1), Outcome::Note)] {
+    for (limit, outcome) in
+        [(None, RuleOutcome::Fail), (Some(0), RuleOutcome::Fail), (Some(1), RuleOutcome::Note)]
+    {
         plan.loader.error_limit = limit;
         let (_, found, evidence) = finding(&plan, &seen, "errors");
         assert_eq!(found, outcome, "{limit:?}");
@@ -260,16 +285,16 @@ fn a_sample_that_failed_is_accounted_for_once() {
     let order = plan.train.order.epoch(2);
     let missing = |epoch, p| if (epoch, p) == (2, 42) { vec![] } else { vec![p] };
     let mut seen = ledger(&plan, missing);
-    let failed = Part { samples: 1, digest: Digest::of_run(order.sample(42), 1) };
-    seen.add(2, Phase::Train, 0, Row { failed, bytes_failed: 4096, ..Row::default() });
+    let failed = SampleDigest { samples: 1, digest: Digest::of_run(order.sample(42), 1) };
+    seen.add(2, Phase::Train, 0, RankRow { failed, bytes_failed: 4096, ..RankRow::default() });
     let (_, outcome, evidence) = finding(&plan, &seen, "exactly-once");
-    assert_eq!(outcome, Outcome::Pass);
+    assert_eq!(outcome, RuleOutcome::Pass);
     assert_eq!(evidence, "199 samples delivered and 1 failed; the digest of every epoch equals the plan's");
-    assert_eq!(finding(&plan, &seen, "bytes-as-planned").1, Outcome::Pass);
-    let other = Part { samples: 1, digest: Digest::of_run(order.sample(43), 1) };
+    assert_eq!(finding(&plan, &seen, "bytes-as-planned").1, RuleOutcome::Pass);
+    let other = SampleDigest { samples: 1, digest: Digest::of_run(order.sample(43), 1) };
     let mut wrong = ledger(&plan, missing);
-    wrong.add(2, Phase::Train, 0, Row { failed: other, ..Row::default() });
-    assert_eq!(finding(&plan, &wrong, "exactly-once").1, Outcome::Fail);
+    wrong.add(2, Phase::Train, 0, RankRow { failed: other, ..RankRow::default() });
+    assert_eq!(finding(&plan, &wrong, "exactly-once").1, RuleOutcome::Fail);
 }
 
 #[test]
@@ -277,23 +302,26 @@ fn a_run_with_injected_faults_is_never_valid() {
     let mut plan = plan();
     plan.store.faults = Some("posix,kind=delay,span=1ms".to_owned());
     let (status, outcome, evidence) = finding(&plan, &ledger(&plan, |_, p| vec![p]), "no-injected-faults");
-    assert_eq!((status, outcome), (Status::Invalid, Outcome::Fail));
+    assert_eq!((status, outcome), (Status::Invalid, RuleOutcome::Fail));
     assert_eq!(evidence, "the backend injects faults: posix,kind=delay,span=1ms");
 }
 
 #[test]
 fn lateness_counts_only_up_to_the_time_spent_waiting() {
     let plan = plan();
-    for (late, waited, outcome) in
-        [(0, 50, Outcome::Pass), (50, 0, Outcome::Pass), (50, 50, Outcome::Fail), (50, 1, Outcome::Pass)]
-    {
+    for (late, waited, outcome) in [
+        (0, 50, RuleOutcome::Pass),
+        (50, 0, RuleOutcome::Pass),
+        (50, 50, RuleOutcome::Fail),
+        (50, 1, RuleOutcome::Pass),
+    ] {
         let mut ledger = ledger(&plan, |_, p| vec![p]);
         let millis = |count: u64| Nanos(count * 1_000_000);
         ledger.add(
             1,
             Phase::Train,
             0,
-            Row { lateness_ns_sum: millis(late), wait_ns: millis(waited), ..Row::default() },
+            RankRow { lateness_ns_sum: millis(late), wait_ns: millis(waited), ..RankRow::default() },
         );
         assert_eq!(finding(&plan, &ledger, "on-time").1, outcome, "late {late}, waited {waited}");
     }
@@ -304,10 +332,10 @@ fn a_client_that_cannot_reach_the_target_makes_the_run_invalid() {
     let mut plan = plan();
     let mut seen = ledger(&plan, |_, p| vec![p]);
     for (ceiling, target, outcome) in [
-        (99.0, 0.95, Outcome::Pass),
-        (96.0, 0.95, Outcome::Fail),
-        (96.0, 0.90, Outcome::Pass),
-        (92.0, 0.90, Outcome::Pass),
+        (99.0, 0.95, RuleOutcome::Pass),
+        (96.0, 0.95, RuleOutcome::Fail),
+        (96.0, 0.90, RuleOutcome::Pass),
+        (92.0, 0.90, RuleOutcome::Pass),
     ] {
         plan.metric.au_target = target;
         seen.calibration = Some(calibration(ceiling));
@@ -316,7 +344,7 @@ fn a_client_that_cannot_reach_the_target_makes_the_run_invalid() {
         assert_eq!(found, outcome, "ceiling {ceiling}, target {target}: {evidence}");
     }
     seen.calibration = None;
-    assert_eq!(finding(&plan, &seen, "client-not-the-limit").1, Outcome::NotCheckable);
+    assert_eq!(finding(&plan, &seen, "client-not-the-limit").1, RuleOutcome::NotCheckable);
 }
 
 #[test]
@@ -343,29 +371,29 @@ fn a_mode_that_was_not_requested_makes_the_run_invalid() {
         other.conditions.request("o_direct", "true");
         observed.iter().for_each(|value| other.conditions.observe("o_direct", value));
         let (status, outcome, evidence) = finding(&plan, &other, "mode-as-requested");
-        assert_eq!((status, outcome, evidence.as_str()), (Status::Invalid, Outcome::Fail, words));
+        assert_eq!((status, outcome, evidence.as_str()), (Status::Invalid, RuleOutcome::Fail, words));
     }
     let mut mute = whole.clone();
     mute.conditions.modes.clear();
-    assert_eq!(finding(&plan, &mute, "mode-as-requested").1, Outcome::NotCheckable);
+    assert_eq!(finding(&plan, &mute, "mode-as-requested").1, RuleOutcome::NotCheckable);
 }
 
 #[test]
 fn a_window_must_hold_some_steps() {
     let plan = plan();
-    for (steps, outcome) in [(0, Outcome::Fail), (4, Outcome::NotCheckable), (5, Outcome::Pass)] {
+    for (steps, outcome) in [(0, RuleOutcome::Fail), (4, RuleOutcome::NotCheckable), (5, RuleOutcome::Pass)] {
         // A single rank of a single epoch decides.
         let mut ledger = Ledger::default();
         for (epoch, rank, left) in [(1, 0, 9), (1, 1, 9), (2, 0, 9), (2, 1, steps)] {
-            let window = Window { steps: left, compute_ns: Nanos(1), time_ns: Nanos(2) };
-            let row = Row { window, steps: plan.train.shards.steps, ..Row::default() };
+            let window = MetricWindow { steps: left, compute_ns: Nanos(1), time_ns: Nanos(2) };
+            let row = RankRow { window, steps: plan.train.shards.steps, ..RankRow::default() };
             ledger.add(epoch, Phase::Train, rank, row);
         }
         let (_, found, evidence) = finding(&plan, &ledger, "window");
         assert_eq!(found, outcome, "{evidence}");
-        assert!(evidence.contains("epoch 2: ") || outcome == Outcome::Pass, "{evidence}");
+        assert!(evidence.contains("epoch 2: ") || outcome == RuleOutcome::Pass, "{evidence}");
     }
-    assert_eq!(finding(&plan, &Ledger::default(), "window").1, Outcome::NotCheckable);
+    assert_eq!(finding(&plan, &Ledger::default(), "window").1, RuleOutcome::NotCheckable);
 }
 
 /// Epochs with the given milliseconds for the first step, which is outside the window, and for the others together.
@@ -376,19 +404,27 @@ fn a_window_filled_by_prefetching_proves_nothing() {
     let seen = |plan: &TrainingPlan, first: u64, others: u64, pause: u64| {
         let mut ledger = Ledger::default();
         let steps = plan.train.shards.steps;
-        let window = Window { steps: steps - 1, compute_ns: millis(steps - 1), time_ns: millis(others) };
+        let window =
+            MetricWindow { steps: steps - 1, compute_ns: millis(steps - 1), time_ns: millis(others) };
         let (wait_ns, compute_ns) = (millis(first + others - steps), millis(steps));
-        let row = Row { steps, window, wait_ns, compute_ns, checkpoint_ns: millis(pause), ..Row::default() };
+        let row = RankRow {
+            steps,
+            window,
+            wait_ns,
+            compute_ns,
+            checkpoint_ns: millis(pause),
+            ..RankRow::default()
+        };
         (0..2).for_each(|rank| ledger.add(1, Phase::Train, rank, row));
         let found = prefetch::window_long_enough(&TrainingCase { plan, checkpoint: None, ledger: &ledger });
         (found.outcome, found.evidence)
     };
     assert_eq!((plan.loader.prefetch_batches, plan.train.shards.steps), (2, 10));
     for (first, others, outcome) in [
-        (100, 100, Outcome::NotCheckable),
-        (18, 90, Outcome::NotCheckable),
-        (14, 90, Outcome::Pass),
-        (10, 90, Outcome::Pass),
+        (100, 100, RuleOutcome::NotCheckable),
+        (18, 90, RuleOutcome::NotCheckable),
+        (14, 90, RuleOutcome::Pass),
+        (10, 90, RuleOutcome::Pass),
     ] {
         let (found, evidence) = seen(&plan, first, others, 0);
         assert_eq!(found, outcome, "{first} {others}: {evidence}");
@@ -399,15 +435,15 @@ fn a_window_filled_by_prefetching_proves_nothing() {
         );
     }
     // Queues also fill during a checkpoint, whose time is not part of the window.
-    assert_eq!(seen(&plan, 10, 90, 10).0, Outcome::NotCheckable);
+    assert_eq!(seen(&plan, 10, 90, 10).0, RuleOutcome::NotCheckable);
     plan.train.shards.steps = 41;
-    assert_eq!(seen(&plan, 500, 100, 0).0, Outcome::Pass, "2 of 40 are 5 %");
+    assert_eq!(seen(&plan, 500, 100, 0).0, RuleOutcome::Pass, "2 of 40 are 5 %");
     plan.train.shards.steps = 40;
-    assert_eq!(seen(&plan, 500, 100, 0).0, Outcome::NotCheckable);
+    assert_eq!(seen(&plan, 500, 100, 0).0, RuleOutcome::NotCheckable);
     plan.loader.prefetch_batches = 0;
-    assert_eq!(seen(&plan, 500, 100, 0).0, Outcome::Pass, "nothing is read in advance");
+    assert_eq!(seen(&plan, 500, 100, 0).0, RuleOutcome::Pass, "nothing is read in advance");
     plan.loader.prefetch_batches = 2;
-    assert_eq!(finding(&plan, &Ledger::default(), WINDOW_LONG_ENOUGH).1, Outcome::NotCheckable);
+    assert_eq!(finding(&plan, &Ledger::default(), WINDOW_LONG_ENOUGH).1, RuleOutcome::NotCheckable);
 }
 
 #[test]
@@ -418,34 +454,34 @@ fn a_small_data_set_and_a_busy_host_are_only_noted() {
     let (_, outcome, evidence) = finding(&plan, &quiet, "data-set-size");
     assert_eq!(
         (outcome, evidence.as_str()),
-        (Outcome::Note, "103 files; 500 steps need 5,000, 5 times the memory needs 1,310,720")
+        (RuleOutcome::Note, "103 files; 500 steps need 5,000, 5 times the memory needs 1,310,720")
     );
     plan.estimate.mlperf.satisfied = true;
-    assert_eq!(finding(&plan, &quiet, "data-set-size").1, Outcome::Pass);
+    assert_eq!(finding(&plan, &quiet, "data-set-size").1, RuleOutcome::Pass);
     let mut limited = quiet.clone();
     let limits = ["memory 128 MiB, control group /x".to_owned()].into();
-    limited.conditions.hosts.insert("here".to_owned(), HostSeen { limits, ..host() });
+    limited.conditions.hosts.insert("here".to_owned(), ObservedHost { limits, ..host() });
     let (_, outcome, evidence) = finding(&plan, &limited, "host");
-    assert_eq!(outcome, Outcome::Pass);
+    assert_eq!(outcome, RuleOutcome::Pass);
     assert!(evidence.ends_with("limited: memory 128 MiB, control group /x"), "{evidence}");
-    assert_eq!(finding(&plan, &quiet, "host").1, Outcome::Pass);
+    assert_eq!(finding(&plan, &quiet, "host").1, RuleOutcome::Pass);
     for (seen, words) in [
-        (HostSeen { stolen_ticks: 60, ..host() }, "here: the hypervisor took 6 % of CPU time"),
-        (HostSeen { foreign_ticks: 250, ..host() }, "here: other processes used 25 % of CPU time"),
-        (HostSeen { swapped_in_pages: 1, ..host() }, "here: 1 page read back from swap"),
+        (ObservedHost { stolen_ticks: 60, ..host() }, "here: the hypervisor took 6 % of CPU time"),
+        (ObservedHost { foreign_ticks: 250, ..host() }, "here: other processes used 25 % of CPU time"),
+        (ObservedHost { swapped_in_pages: 1, ..host() }, "here: 1 page read back from swap"),
         (
-            HostSeen { readings: 0, ..host() },
+            ObservedHost { readings: 0, ..host() },
             "here: the kernel does not report CPU times, so interference is unknown",
         ),
         (
-            HostSeen { clock_sources: ["hpet".to_owned()].into(), ..host() },
+            ObservedHost { clock_sources: ["hpet".to_owned()].into(), ..host() },
             "here: the clock source is hpet, which is slow to read",
         ),
     ] {
         let mut busy = quiet.clone();
         busy.conditions.hosts.insert("here".to_owned(), seen);
         let found = finding(&plan, &busy, "host");
-        assert_eq!((found.0, found.1, found.2.as_str()), (status, Outcome::Note, words));
+        assert_eq!((found.0, found.1, found.2.as_str()), (status, RuleOutcome::Note, words));
     }
 }
 
@@ -466,12 +502,12 @@ fn a_ledger_without_a_plan_has_figures_and_a_verdict() {
         let Finding { outcome, evidence, .. } = found(rule);
         assert_eq!(
             (*outcome, evidence.as_str()),
-            (Outcome::NotCheckable, "the result has no plan"),
+            (RuleOutcome::NotCheckable, "the result has no plan"),
             "{rule}"
         );
     }
     for rule in ["errors", "on-time", "mode-as-requested", "settings-honoured", "host"] {
-        assert_eq!(found(rule).outcome, Outcome::Pass, "{rule}");
+        assert_eq!(found(rule).outcome, RuleOutcome::Pass, "{rule}");
     }
     assert!(verdict.rules.iter().all(|finding| finding.rule != "checkpoints-saved"), "none were saved");
 }
@@ -480,10 +516,10 @@ fn a_ledger_without_a_plan_has_figures_and_a_verdict() {
 fn faults_in_a_ledger_are_judged_without_a_plan() {
     let plan = plan();
     let mut failed = ledger(&plan, |_, p| vec![p]);
-    failed.add_fault(Fault { epoch: 1, phase: Phase::Train, message: "x does not exist".into() });
+    failed.add_fault(RunFault { epoch: 1, phase: Phase::Train, message: "x does not exist".into() });
     assert_eq!(judge(&Case { plan: None, ledger: &failed }).status, Status::Incomplete);
     let mut wrong = ledger(&plan, |_, p| vec![p]);
-    let checked = Checked { fetches: 2, wrong: 1, ..Checked::default() };
+    let checked = CheckedFetches { fetches: 2, wrong: 1, ..CheckedFetches::default() };
     wrong.add_node(1, Phase::Train, 0, NodeRow { checked, ..NodeRow::default() });
     let verdict = judge(&Case { plan: None, ledger: &wrong });
     assert_eq!(verdict.broken().collect::<Vec<_>>(), ["data-verified"]);
@@ -516,10 +552,11 @@ fn documented<'a>(page: &'a str, head: &str) -> Vec<&'a str> {
 #[test]
 fn the_docs_list_every_rule_in_the_order_of_a_verdict() {
     let training = documented(include_str!("../../../../docs/results.md"), "| rule | passes if |");
-    let of_training = RULES.iter().filter(|rule| matches!(rule.applies, Applies::Always | Applies::Training));
+    let of_training =
+        RULES.iter().filter(|rule| matches!(rule.applies, RuleScope::Always | RuleScope::Training));
     assert_eq!(training, of_training.map(|rule| rule.name).collect::<Vec<_>>(), "docs/results.md");
     let checkpoints = documented(include_str!("../../../../docs/checkpoints.md"), "| rule | fails if |");
-    for rule in RULES.iter().filter(|rule| rule.applies == Applies::Checkpoints) {
+    for rule in RULES.iter().filter(|rule| rule.applies == RuleScope::Checkpoints) {
         assert!(checkpoints.contains(&rule.name), "docs/checkpoints.md has no row for {}", rule.name);
     }
     for name in checkpoints {

@@ -14,7 +14,7 @@ use model::plan::Plan;
 
 use crate::error::Error;
 use crate::observe::Observer;
-use crate::run::{Measured, Task, measure};
+use crate::run::{MeasuredRun, RunTask, measure};
 use crate::settle::Settled;
 
 /// How a study is followed and stopped.
@@ -29,9 +29,9 @@ pub struct StudyControl<'a> {
 impl StudyControl<'_> {
     /// Runs a plan in this process and judges the result. The ceiling of the benchmark itself is not measured: a study
     /// measures it once, where it counts most.
-    fn measure(&self, settled: &Settled<'_>, plan: &Plan) -> Result<Measured, Error> {
+    fn measure(&self, settled: &Settled<'_>, plan: &Plan) -> Result<MeasuredRun, Error> {
         let StudyControl { observer, stop } = *self;
         let world = &Solo::new(plan.ranks);
-        measure(settled, &Task { plan, calibrate: false, world, observer, stop })
+        measure(settled, &RunTask { plan, calibrate: false, world, observer, stop })
     }
 }

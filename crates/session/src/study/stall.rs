@@ -6,14 +6,14 @@ use engine::host::Host;
 use model::ledger::{Ledger, Phase};
 use model::plan::{Plan, StorePlan, TrainingPlan};
 use model::spec::CacheState;
-use model::study::attribution::{Attribution, Timed};
+use model::study::attribution::{Attribution, StallTimes};
 use model::study::cache::{self, CacheCheck};
 use model::warning::Warning;
 
 use super::StudyControl;
 use crate::ask::Asked;
 use crate::error::Error;
-use crate::run::{Measured, fault};
+use crate::run::{MeasuredRun, fault};
 use crate::settle::{Settled, settle};
 
 /// Steps at the start that do not count, because the pipeline fills.
@@ -116,10 +116,10 @@ fn default_steps(plan: &TrainingPlan) -> u64 {
 
 /// The four runs, and the state of the page cache before two of them.
 struct Runs {
-    synthetic: Measured,
-    cold: Measured,
-    warm: Measured,
-    memory: Measured,
+    synthetic: MeasuredRun,
+    cold: MeasuredRun,
+    warm: MeasuredRun,
+    memory: MeasuredRun,
     cold_check: Option<CacheCheck>,
     warm_check: Option<CacheCheck>,
 }
@@ -148,7 +148,7 @@ impl Runner<'_> {
         Ok(Runs { synthetic, cold, warm, memory, cold_check: None, warm_check: None })
     }
 
-    fn run(&self, what: &str, plan: &Plan) -> Result<Measured, Error> {
+    fn run(&self, what: &str, plan: &Plan) -> Result<MeasuredRun, Error> {
         (self.begins)(what, plan.training.as_ref().map_or(0, |training| training.train.shards.steps));
         let measured = self.control.measure(self.settled, plan)?;
         match fault(&measured.ledger) {
@@ -160,10 +160,10 @@ impl Runner<'_> {
 }
 
 impl Runs {
-    fn timed(&self) -> Result<Timed, Error> {
+    fn timed(&self) -> Result<StallTimes, Error> {
         let total = self.cold.ledger.total(1, Phase::Train);
         let measured = total.window.steps as f64 / total.steps.max(1) as f64;
-        Ok(Timed {
+        Ok(StallTimes {
             // 0 where accelerators compute nothing and never wait.
             synthetic_seconds: seconds(&self.synthetic.ledger),
             warm_seconds: measurable(seconds(&self.warm.ledger))?,
@@ -176,7 +176,7 @@ impl Runs {
     /// The rules that each run broke. The memory run is not judged: without compute it has no timeline to keep to.
     fn broken(&self) -> Vec<String> {
         let runs = [("synthetic", &self.synthetic), ("cold", &self.cold), ("warm", &self.warm)];
-        let named = |(name, run): (&str, &Measured)| {
+        let named = |(name, run): (&str, &MeasuredRun)| {
             let rules = run.broken();
             (!rules.is_empty()).then(|| format!("{name} run: {}", rules.join(", ")))
         };

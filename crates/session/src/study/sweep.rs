@@ -14,7 +14,7 @@ use model::warning::Warning;
 use super::StudyControl;
 use crate::ask::{Asked, Generate};
 use crate::error::{Error, ErrorKind};
-use crate::run::{Measured, calibrate};
+use crate::run::{MeasuredRun, calibrate};
 use crate::settle::{Settled, settle};
 
 /// A grid of settings, and how a cell becomes a workload.
@@ -46,7 +46,7 @@ pub struct SweepSummary {
 #[expect(missing_debug_implementations, reason = "holds a format")]
 pub struct CellOutcome<'a> {
     pub settled: Settled<'a>,
-    pub measured: Measured,
+    pub measured: MeasuredRun,
 }
 
 impl<'a> Sweep<'a> {

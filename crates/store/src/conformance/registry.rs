@@ -60,9 +60,9 @@ pub fn stores(registry: Registry, root: &Path) {
 }
 
 /// A clock that is past the end of all simulated requests.
-struct Far;
+struct FarFuture;
 
-impl Now for Far {
+impl Now for FarFuture {
     fn now(&self) -> Nanos {
         Nanos(1 << 60)
     }
@@ -71,7 +71,7 @@ impl Now for Far {
 fn completes_without_files(store: &dyn Store) {
     const READERS: usize = 40;
     let (file, whole) = (Name::new("any").unwrap(), Extent { offset: 0, len: 100_000 });
-    let mut lane = store.lane(Traffic { readers: READERS, clock: &Far, ..Traffic::untimed() }).unwrap();
+    let mut lane = store.lane(Traffic { readers: READERS, clock: &FarFuture, ..Traffic::untimed() }).unwrap();
     (0..READERS).for_each(|reader| lane.submit(reader, range(&file, &whole, whole.len)));
     let mut completed: Vec<usize> = std::iter::from_fn(|| lane.reap())
         .map(|done| {

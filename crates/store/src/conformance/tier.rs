@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use model::checkpoint::manifest::{CheckpointManifest, Entry, Moment, SCHEMA_VERSION};
+use model::checkpoint::manifest::{CheckpointManifest, ManifestEntry, Moment, SCHEMA_VERSION};
 
 use super::registry::{is_unavailable, selections};
-use crate::{Buffer, CHUNK_GRANULE, Registry, Still, Stored, Tier};
+use crate::{Buffer, CHUNK_GRANULE, FixedClock, Registry, StoredCheckpoint, Tier};
 
 /// Runs the conformance tests of every backend that can hold checkpoints, each in its own folder below `root`.
 pub fn tiers(registry: Registry, root: &Path) {
@@ -32,7 +32,7 @@ pub fn tier(tier: &dyn Tier) {
 
 /// The manifest of a checkpoint with files of these sizes.
 pub fn manifest(step: u64, serial: u64, sizes: &[u64]) -> CheckpointManifest {
-    let entry = |(at, bytes): (usize, &u64)| Entry {
+    let entry = |(at, bytes): (usize, &u64)| ManifestEntry {
         name: format!("file{at}"),
         rank: 0,
         bytes: *bytes,
@@ -58,9 +58,9 @@ fn byte(serial: u64, at: u64) -> u8 {
 }
 
 /// Writes the files of a checkpoint that was begun.
-pub fn write_files(tier: &dyn Tier, checkpoint: &Stored) {
+pub fn write_files(tier: &dyn Tier, checkpoint: &StoredCheckpoint) {
     for file in &checkpoint.manifest.files {
-        let mut sink = tier.files().create(&checkpoint.path(&file.name), file.bytes, &Still).unwrap();
+        let mut sink = tier.files().create(&checkpoint.path(&file.name), file.bytes, &FixedClock).unwrap();
         let (mut at, mut back) = (0, Vec::new());
         while at < file.bytes {
             let bytes = (file.bytes - at).min(CHUNK) as usize;
@@ -78,9 +78,11 @@ pub fn write_files(tier: &dyn Tier, checkpoint: &Stored) {
 }
 
 /// Whether every file of a checkpoint has its bytes; if the tier keeps none, its size.
-fn reads_back(tier: &dyn Tier, checkpoint: &Stored) -> bool {
+fn reads_back(tier: &dyn Tier, checkpoint: &StoredCheckpoint) -> bool {
     checkpoint.manifest.files.iter().all(|file| {
-        let Ok(mut source) = tier.files().open(&checkpoint.path(&file.name), &Still) else { return false };
+        let Ok(mut source) = tier.files().open(&checkpoint.path(&file.name), &FixedClock) else {
+            return false;
+        };
         let (mut at, mut chunk) = (0, Buffer::with_capacity(CHUNK as usize));
         loop {
             source.read(&mut chunk).unwrap();
@@ -97,7 +99,7 @@ fn reads_back(tier: &dyn Tier, checkpoint: &Stored) -> bool {
     })
 }
 
-fn save(tier: &dyn Tier, manifest: CheckpointManifest) -> Stored {
+fn save(tier: &dyn Tier, manifest: CheckpointManifest) -> StoredCheckpoint {
     let checkpoint = tier.begin(manifest).unwrap();
     write_files(tier, &checkpoint);
     tier.commit(&checkpoint).unwrap();

@@ -13,56 +13,56 @@ use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::ring::RingSink;
-use super::{CHUNK_GRANULE, Lock, Sink, Source, TierFiles, Volume};
+use super::{CHUNK_GRANULE, Lock, TierFiles, TierSink, TierSource, Volume};
 use crate::folder::{Folder, READ_FLAGS, start_flushing};
-use crate::held::{Held, close, is_file, make_path, path, split, write_all};
+use crate::held::{FolderHandle, close, is_file, make_path, path, split, write_all};
 use crate::page_cache::{self, Pages};
 use crate::past_cache::PastCache;
-use crate::{Buffer, FileSystem, Files, Ground, Now, Operation, StoreError};
+use crate::{Buffer, FileSystem, Files, Now, Operation, StorageStack, StoreError};
 
 /// How bytes are written to the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Road {
+pub(super) enum WriteMode {
     Buffered,
     PastCache,
     Ring { past_cache: bool },
 }
 
-impl Road {
+impl WriteMode {
     fn is_past_cache(self) -> bool {
-        matches!(self, Road::PastCache | Road::Ring { past_cache: true })
+        matches!(self, WriteMode::PastCache | WriteMode::Ring { past_cache: true })
     }
 }
 
 /// A folder that holds checkpoints.
 #[derive(Debug)]
-pub struct Disk {
+pub struct DiskVolume {
     root: PathBuf,
-    road: Road,
+    road: WriteMode,
 }
 
-impl Disk {
-    pub(super) fn open(root: &Path, road: Road) -> Result<Disk, StoreError> {
+impl DiskVolume {
+    pub(super) fn open(root: &Path, road: WriteMode) -> Result<DiskVolume, StoreError> {
         make_path(root)?;
         let folder = Folder::open(root)?;
         if road.is_past_cache() {
             // Refuses before anything is written if this is not supported.
             PastCache::of(&folder, Readahead::Normal)?;
         }
-        if matches!(road, Road::Ring { .. }) {
+        if matches!(road, WriteMode::Ring { .. }) {
             RingSink::probe()?;
         }
-        Ok(Disk { root: root.to_owned(), road })
+        Ok(DiskVolume { root: root.to_owned(), road })
     }
 
     /// Opens the folder anew: one that was away and came back, such as a mount, is a different folder.
-    fn now(&self) -> Result<Held, StoreError> {
-        Held::open(&self.root)
+    fn now(&self) -> Result<FolderHandle, StoreError> {
+        FolderHandle::open(&self.root)
     }
 
     /// Holds the folder of something, and returns its name there; `None` if the folder does not exist. A link to a
     /// folder counts as missing, since it leads to files that are not feedline's.
-    fn known_parent<'a>(&self, name: &'a Name) -> Result<Option<(Held, &'a OsStr)>, StoreError> {
+    fn known_parent<'a>(&self, name: &'a Name) -> Result<Option<(FolderHandle, &'a OsStr)>, StoreError> {
         let (root, (folder, file)) = (self.now()?, split(name));
         match root.below(folder) {
             Err(StoreError::Missing { .. } | StoreError::NotOurs { .. }) => Ok(None),
@@ -79,7 +79,7 @@ impl Disk {
 
     /// The resident pages of a file; `None` if their count does not show what is read from memory.
     fn count(&self, file: &OwnedFd, whole: Extent, name: &Name) -> Result<Option<Pages>, StoreError> {
-        let ground = Ground::of(file, &self.shown(name))?;
+        let ground = StorageStack::of(file, &self.shown(name))?;
         Ok(ground.untold().is_none().then(|| page_cache::count(file, whole).ok()).flatten())
     }
 
@@ -95,7 +95,7 @@ impl Disk {
     }
 }
 
-impl TierFiles for Disk {
+impl TierFiles for DiskVolume {
     fn shown(&self, name: &Name) -> String {
         self.root.join(name.as_str()).display().to_string()
     }
@@ -122,28 +122,28 @@ impl TierFiles for Disk {
         name: &Name,
         bytes: u64,
         clock: &'a dyn Now,
-    ) -> Result<Box<dyn Sink + 'a>, StoreError> {
+    ) -> Result<Box<dyn TierSink + 'a>, StoreError> {
         let more = if self.road.is_past_cache() { OFlags::DIRECT } else { OFlags::empty() };
         let (folder, file) = self.now()?.parent_of(name, Operation::Create)?;
         let file = folder.create_new(file, more)?;
-        if self.road == (Road::Ring { past_cache: true }) {
+        if self.road == (WriteMode::Ring { past_cache: true }) {
             reserve(&file, bytes).map_err(|cause| self.failed(Operation::Write, name, cause))?;
         }
         let target = Target { disk: self, name: name.clone(), file, bytes, clock };
         Ok(match self.road {
-            Road::Ring { .. } => Box::new(RingSink::new(target)?),
-            _ => Box::new(FileSink { target, at: 0 }),
+            WriteMode::Ring { .. } => Box::new(RingSink::new(target)?),
+            _ => Box::new(DiskSink { target, at: 0 }),
         })
     }
 
-    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
+    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn TierSource + 'a>, StoreError> {
         let more = if self.road.is_past_cache() { OFlags::DIRECT } else { OFlags::empty() };
         let file = self.open_file(name, more)?;
         if !self.road.is_past_cache() {
             // It is advice: without it the kernel detects sequential reads by itself.
             let _ = rustix::fs::fadvise(&file, 0, None, Advice::Sequential);
         }
-        Ok(Box::new(FileSource { disk: self, name: name.clone(), file, at: 0, clock }))
+        Ok(Box::new(DiskSource { disk: self, name: name.clone(), file, at: 0, clock }))
     }
 
     fn evict(&self, name: &Name) -> Result<Option<Pages>, StoreError> {
@@ -165,7 +165,7 @@ impl TierFiles for Disk {
     }
 }
 
-impl Volume for Disk {
+impl Volume for DiskVolume {
     fn make_folder(&self, folder: &Name) -> Result<(), StoreError> {
         let (parent, folder) = self.now()?.parent_of(folder, Operation::MakeFolder)?;
         parent.make_folder(folder).map(drop)
@@ -248,7 +248,7 @@ fn reserve(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
 
 /// A file that is being written.
 pub(super) struct Target<'a> {
-    disk: &'a Disk,
+    disk: &'a DiskVolume,
     name: Name,
     pub(super) file: OwnedFd,
     bytes: u64,
@@ -292,12 +292,12 @@ impl Target<'_> {
 }
 
 /// Writes one chunk at a time.
-struct FileSink<'a> {
+struct DiskSink<'a> {
     target: Target<'a>,
     at: u64,
 }
 
-impl Sink for FileSink<'_> {
+impl TierSink for DiskSink<'_> {
     fn write(&mut self, mut chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
         let bytes = chunk.bytes().len() as u64;
         self.target.pad(&mut chunk);
@@ -314,15 +314,15 @@ impl Sink for FileSink<'_> {
 }
 
 /// Reads one chunk at a time.
-struct FileSource<'a> {
-    disk: &'a Disk,
+struct DiskSource<'a> {
+    disk: &'a DiskVolume,
     name: Name,
     file: OwnedFd,
     at: u64,
     clock: &'a dyn Now,
 }
 
-impl Source for FileSource<'_> {
+impl TierSource for DiskSource<'_> {
     fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError> {
         let mut filled = 0;
         chunk.set_len(0);

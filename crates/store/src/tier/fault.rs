@@ -8,22 +8,22 @@ use model::names::Name;
 use model::units::Nanos;
 use rustix::io::Errno;
 
-use super::{Lock, OpenTier, Sink, Source, TierFiles, Volume};
+use super::{Lock, OpenTier, TierFiles, TierSink, TierSource, Volume};
 use crate::page_cache::Pages;
-use crate::rule::{self, FaultKind, Strikes, Use};
+use crate::rule::{self, FaultKind, FaultUse, RuleState};
 use crate::{Buffer, Now, Operation, Selection, StoreError};
 
 /// A tier that injects faults into operations.
 #[derive(Debug)]
 pub struct FaultVolume {
     inner: Box<dyn Volume>,
-    strikes: Strikes,
+    strikes: RuleState,
     text: String,
 }
 
 impl FaultVolume {
     pub(super) fn open(place: &Location, selection: &Selection) -> Result<FaultVolume, StoreError> {
-        let (inner, strikes) = rule::parse_for(selection, Use::Checkpoints)?;
+        let (inner, strikes) = rule::parse_for(selection, FaultUse::Checkpoints)?;
         inner.check()?;
         let Some(OpenTier::Volume(open)) = inner.backend.tier else { return Err(inner.no_tier()) };
         Ok(FaultVolume { inner: open(place, &inner)?, strikes, text: selection.arguments.clone() })
@@ -74,13 +74,13 @@ impl TierFiles for FaultVolume {
         name: &Name,
         bytes: u64,
         clock: &'a dyn Now,
-    ) -> Result<Box<dyn Sink + 'a>, StoreError> {
+    ) -> Result<Box<dyn TierSink + 'a>, StoreError> {
         self.pass(Operation::Create, name)?;
         let inner = self.inner.create(name, bytes, clock)?;
         Ok(Box::new(FaultSink { tier: self, name: name.clone(), inner }))
     }
 
-    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
+    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn TierSource + 'a>, StoreError> {
         self.pass(Operation::Open, name)?;
         let inner = self.inner.open(name, clock)?;
         Ok(Box::new(FaultSource { tier: self, name: name.clone(), inner }))
@@ -153,11 +153,11 @@ impl Volume for FaultVolume {
 struct FaultSink<'a> {
     tier: &'a FaultVolume,
     name: Name,
-    inner: Box<dyn Sink + 'a>,
+    inner: Box<dyn TierSink + 'a>,
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Sink for FaultSink<'_> {
+impl TierSink for FaultSink<'_> {
     fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
         self.tier.pass(Operation::Write, &self.name)?;
         self.inner.write(chunk)
@@ -172,11 +172,11 @@ impl Sink for FaultSink<'_> {
 struct FaultSource<'a> {
     tier: &'a FaultVolume,
     name: Name,
-    inner: Box<dyn Source + 'a>,
+    inner: Box<dyn TierSource + 'a>,
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Source for FaultSource<'_> {
+impl TierSource for FaultSource<'_> {
     fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError> {
         self.tier.pass(Operation::Read, &self.name)?;
         self.inner.read(chunk)
@@ -192,7 +192,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{Mode, Still};
+    use crate::{FixedClock, Mode};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -211,14 +211,14 @@ mod tests {
             let tier = volume(&format!("kind=eio,after={number},limit=1"), folder.path());
             let work = || -> Result<(), StoreError> {
                 tier.make_folder(&name("a"))?;
-                let sink = tier.create(&name("a/x"), 0, &Still)?;
+                let sink = tier.create(&name("a/x"), 0, &FixedClock)?;
                 sink.finish(true, &mut Vec::new())?;
                 tier.sync_file(&name("a/x"))?;
                 tier.sync_folder(&name("a"))?;
                 tier.put(&name("a/list"), b"x")?;
                 tier.get(&name("a/list"))?;
                 tier.size(&name("a/list"))?;
-                tier.open(&name("a/x"), &Still)?.read(&mut Buffer::with_capacity(4096))?;
+                tier.open(&name("a/x"), &FixedClock)?.read(&mut Buffer::with_capacity(4096))?;
                 tier.rename(&name("a/list"), &name("a/old"))?;
                 tier.remove(&name("a/old"))?;
                 tier.entries(&name("a"))?;
@@ -239,7 +239,7 @@ mod tests {
         let tier = volume("kind=full", folder.path());
         for error in [
             tier.make_folder(&name("a")).unwrap_err(),
-            tier.create(&name("y"), 1, &Still).err().unwrap(),
+            tier.create(&name("y"), 1, &FixedClock).err().unwrap(),
             tier.put(&name("y"), b"new").unwrap_err(),
         ] {
             assert!(error.to_string().starts_with("no space left on the device while writing"), "{error}");

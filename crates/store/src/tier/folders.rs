@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use model::checkpoint::manifest::{CheckpointManifest, MANIFEST, Moment};
 use model::names::Name;
 
-use super::{CHUNK_GRANULE, Stored, Tier, TierFiles, file_path, name};
+use super::{CHUNK_GRANULE, StoredCheckpoint, Tier, TierFiles, file_path, name};
 use crate::{PARTIAL, StoreError};
 
 /// Lists the files of a checkpoint that is not complete yet, or no longer.
@@ -57,7 +57,7 @@ impl Tier for Folders {
         &*self.0
     }
 
-    fn find(&self, moment: Moment) -> Result<Option<Stored>, StoreError> {
+    fn find(&self, moment: Moment) -> Result<Option<StoredCheckpoint>, StoreError> {
         match self.stored(moment.folder())? {
             // It may be aside while another one is not complete yet.
             None => self.stored(aside(moment)),
@@ -65,21 +65,21 @@ impl Tier for Folders {
         }
     }
 
-    fn list(&self) -> Result<Vec<Stored>, StoreError> {
+    fn list(&self) -> Result<Vec<StoredCheckpoint>, StoreError> {
         let found = self.moments()?.into_iter().map(|moment| self.find(moment));
         Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
-    fn begin(&self, draft: CheckpointManifest) -> Result<Stored, StoreError> {
+    fn begin(&self, draft: CheckpointManifest) -> Result<StoredCheckpoint, StoreError> {
         let begun = self.try_begin(&draft);
         if begun.is_err() {
             // The first error is the one to report; what could not be cleaned up now is cleaned up by the next run.
             let _ = self.tidy(draft.moment);
         }
-        begun.map(|()| Stored { prefix: draft.moment.folder(), manifest: draft })
+        begun.map(|()| StoredCheckpoint { prefix: draft.moment.folder(), manifest: draft })
     }
 
-    fn commit(&self, Stored { prefix, manifest }: &Stored) -> Result<(), StoreError> {
+    fn commit(&self, StoredCheckpoint { prefix, manifest }: &StoredCheckpoint) -> Result<(), StoreError> {
         let place = file_path(prefix, MANIFEST);
         // The checkpoint that it replaces is aside: a manifest here was put by another run.
         if self.0.size(&place)?.is_some() {
@@ -93,12 +93,12 @@ impl Tier for Folders {
         Ok(())
     }
 
-    fn abandon(&self, Stored { prefix, manifest }: &Stored) {
+    fn abandon(&self, StoredCheckpoint { prefix, manifest }: &StoredCheckpoint) {
         // There is an error to report already; what could not be cleaned up now is cleaned up by the next run.
         let _ = self.remove_from(prefix).and_then(|()| self.tidy(manifest.moment));
     }
 
-    fn remove(&self, checkpoint: &Stored) -> Result<(), StoreError> {
+    fn remove(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError> {
         self.remove_from(&checkpoint.prefix)
     }
 
@@ -136,8 +136,8 @@ impl Folders {
     }
 
     /// The complete checkpoint in a folder.
-    fn stored(&self, folder: String) -> Result<Option<Stored>, StoreError> {
-        Ok(self.listed(&folder, MANIFEST)?.map(|manifest| Stored { prefix: folder, manifest }))
+    fn stored(&self, folder: String) -> Result<Option<StoredCheckpoint>, StoreError> {
+        Ok(self.listed(&folder, MANIFEST)?.map(|manifest| StoredCheckpoint { prefix: folder, manifest }))
     }
 
     /// The checkpoints that have a folder, complete or not.

@@ -20,7 +20,7 @@ use crate::folder::Folder;
 use crate::page_cache::Pages;
 use crate::{Buffer, Now, Selection, Sim, StoreError};
 
-use disk::{Disk, Road};
+use disk::{DiskVolume, WriteMode};
 use fault::FaultVolume;
 use folders::Folders;
 
@@ -46,9 +46,9 @@ pub trait TierFiles: Send + Sync + Debug {
         name: &Name,
         bytes: u64,
         clock: &'a dyn Now,
-    ) -> Result<Box<dyn Sink + 'a>, StoreError>;
+    ) -> Result<Box<dyn TierSink + 'a>, StoreError>;
     /// Opens a file to read it from its beginning.
-    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError>;
+    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn TierSource + 'a>, StoreError>;
     /// Evicts a file from the page cache and returns the remaining pages; `None` if they cannot be counted.
     fn evict(&self, name: &Name) -> Result<Option<Pages>, StoreError>;
     /// The resident pages of a file; `None` if they cannot be counted.
@@ -59,13 +59,13 @@ pub trait TierFiles: Send + Sync + Debug {
 
 /// A checkpoint on a tier: its manifest, and where its files are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredCheckpoint {
     /// The prefix of the names of its files.
     pub prefix: String,
     pub manifest: CheckpointManifest,
 }
 
-impl Stored {
+impl StoredCheckpoint {
     /// The name of one of its files on the tier.
     pub fn path(&self, file: &str) -> Name {
         file_path(&self.prefix, file)
@@ -82,19 +82,19 @@ pub trait Tier: Send + Sync + Debug {
         self.files().observed()
     }
     /// The complete checkpoint of a moment.
-    fn find(&self, moment: Moment) -> Result<Option<Stored>, StoreError>;
+    fn find(&self, moment: Moment) -> Result<Option<StoredCheckpoint>, StoreError>;
     /// All complete checkpoints, in any order.
-    fn list(&self) -> Result<Vec<Stored>, StoreError>;
+    fn list(&self) -> Result<Vec<StoredCheckpoint>, StoreError>;
     /// Announces a checkpoint and the files that will be written for it. A complete one of the same moment stays
     /// complete until this one is committed.
-    fn begin(&self, draft: CheckpointManifest) -> Result<Stored, StoreError>;
+    fn begin(&self, draft: CheckpointManifest) -> Result<StoredCheckpoint, StoreError>;
     /// Puts the manifest of a checkpoint that was begun and whose files are all durable. It replaces the complete one
     /// that existed when it was begun; if another run has committed one since, it is refused.
-    fn commit(&self, checkpoint: &Stored) -> Result<(), StoreError>;
+    fn commit(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError>;
     /// Abandons a checkpoint that was begun, and removes its files.
-    fn abandon(&self, checkpoint: &Stored);
+    fn abandon(&self, checkpoint: &StoredCheckpoint);
     /// Removes a checkpoint with the files that its manifest lists, so that it is never visible with files missing.
-    fn remove(&self, checkpoint: &Stored) -> Result<(), StoreError>;
+    fn remove(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError>;
     /// Cleans up after an interrupted run.
     fn recover(&self) -> Result<(), StoreError>;
     /// Whether exactly this checkpoint is complete here, with the right size of every file, and durable.
@@ -137,7 +137,7 @@ pub struct Lock {
 }
 
 /// A file that is being written to a tier.
-pub trait Sink: Send {
+pub trait TierSink: Send {
     /// Takes the next chunk. Returns a buffer once it is written, not necessarily this one; `None` while more chunks
     /// may be in flight.
     fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError>;
@@ -147,7 +147,7 @@ pub trait Sink: Send {
 }
 
 /// A file that is read from front to back.
-pub trait Source: Send {
+pub trait TierSource: Send {
     /// Replaces the content of `chunk` by the next bytes, as many as it has space for; none at the end of the file.
     fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError>;
     /// When the last read was done, by the clock or by the time of a simulated device.
@@ -155,15 +155,15 @@ pub trait Source: Send {
 }
 
 pub(crate) fn buffered(place: &Location, _selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
-    Ok(Box::new(Disk::open(place.path()?, Road::Buffered)?))
+    Ok(Box::new(DiskVolume::open(place.path()?, WriteMode::Buffered)?))
 }
 
 pub(crate) fn direct(place: &Location, _selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
-    Ok(Box::new(Disk::open(place.path()?, Road::PastCache)?))
+    Ok(Box::new(DiskVolume::open(place.path()?, WriteMode::PastCache)?))
 }
 
 pub(crate) fn uring(place: &Location, selection: &Selection) -> Result<Box<dyn Volume>, StoreError> {
-    Ok(Box::new(Disk::open(place.path()?, Road::Ring { past_cache: selection.mode.odirect })?))
+    Ok(Box::new(DiskVolume::open(place.path()?, WriteMode::Ring { past_cache: selection.mode.odirect })?))
 }
 
 pub(crate) fn simulated(_place: &Location, selection: &Selection) -> Result<Box<dyn Tier>, StoreError> {
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
     use crate::conformance::registry::{is_unavailable, selections};
-    use crate::{BACKENDS, Mode, Still};
+    use crate::{BACKENDS, FixedClock, Mode};
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -268,7 +268,7 @@ mod tests {
     fn errors_name_the_file() {
         let folder = tempfile::tempdir().unwrap();
         for tier in volumes(folder.path()) {
-            let error = tier.create(&name("no/file"), 10, &Still).err().unwrap().to_string();
+            let error = tier.create(&name("no/file"), 10, &FixedClock).err().unwrap().to_string();
             assert!(error.contains("no/file"), "{error}");
             std::fs::write(folder.path().join("flat"), "x").unwrap();
             assert!(tier.make_folder(&name("flat")).unwrap_err().to_string().contains("flat"));

@@ -6,7 +6,7 @@ use model::units::Nanos;
 use rustix::fd::{AsRawFd, RawFd};
 use rustix::io::Errno;
 
-use super::Sink;
+use super::TierSink;
 use super::disk::Target;
 use crate::{Buffer, Operation, StoreError};
 
@@ -14,7 +14,7 @@ use crate::{Buffer, Operation, StoreError};
 const DEPTH: usize = 4;
 
 /// A chunk in flight.
-struct Flight {
+struct ChunkInFlight {
     chunk: Buffer,
     at: u64,
     /// Bytes of the write, and those of them that are done.
@@ -23,13 +23,13 @@ struct Flight {
 }
 
 /// The writes of one file.
-struct Writes {
+struct FileWrites {
     ring: IoUring,
     file: RawFd,
-    flights: [Option<Flight>; DEPTH],
+    flights: [Option<ChunkInFlight>; DEPTH],
 }
 
-impl Writes {
+impl FileWrites {
     fn in_flight(&self) -> usize {
         self.flights.iter().flatten().count()
     }
@@ -37,7 +37,7 @@ impl Writes {
     fn begin(&mut self, chunk: Buffer, at: u64) -> Result<(), Errno> {
         let slot = self.flights.iter().position(Option::is_none).ok_or(Errno::BUSY)?;
         let bytes = chunk.bytes().len();
-        self.flights[slot] = Some(Flight { chunk, at, bytes, done: 0 });
+        self.flights[slot] = Some(ChunkInFlight { chunk, at, bytes, done: 0 });
         self.submit(slot)
     }
 
@@ -62,7 +62,7 @@ impl Writes {
     }
 
     /// Waits until a chunk is written and returns it.
-    fn take(&mut self) -> Result<Flight, Errno> {
+    fn take(&mut self) -> Result<ChunkInFlight, Errno> {
         loop {
             let Some(completion) = self.ring.completion().next() else {
                 match self.ring.submit_and_wait(1) {
@@ -99,7 +99,7 @@ impl Writes {
     }
 }
 
-impl Drop for Writes {
+impl Drop for FileWrites {
     fn drop(&mut self) {
         // The kernel reads from the chunks until it has reported their completion.
         for _ in 0..DEPTH {
@@ -113,7 +113,7 @@ impl Drop for Writes {
 }
 
 pub(super) struct RingSink<'a> {
-    writes: Writes,
+    writes: FileWrites,
     target: Target<'a>,
     at: u64,
 }
@@ -126,7 +126,11 @@ impl<'a> RingSink<'a> {
 
     pub(super) fn new(target: Target<'a>) -> Result<RingSink<'a>, StoreError> {
         let file = target.file.as_raw_fd();
-        Ok(RingSink { writes: Writes { ring: ring()?, file, flights: Default::default() }, target, at: 0 })
+        Ok(RingSink {
+            writes: FileWrites { ring: ring()?, file, flights: Default::default() },
+            target,
+            at: 0,
+        })
     }
 
     /// Waits until a chunk is written and returns its buffer.
@@ -137,7 +141,7 @@ impl<'a> RingSink<'a> {
     }
 }
 
-impl Sink for RingSink<'_> {
+impl TierSink for RingSink<'_> {
     fn write(&mut self, mut chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
         let bytes = chunk.bytes().len() as u64;
         self.target.pad(&mut chunk);

@@ -9,7 +9,7 @@ use model::checkpoint::manifest::{CheckpointManifest, Moment};
 use model::names::Name;
 use model::units::Nanos;
 
-use super::{Lock, Sink, Source, Stored, Tier, TierFiles};
+use super::{Lock, StoredCheckpoint, Tier, TierFiles, TierSink, TierSource};
 use crate::page_cache::Pages;
 use crate::sim::Sim;
 use crate::{Buffer, Now, StoreError};
@@ -18,19 +18,19 @@ use crate::{Buffer, Now, StoreError};
 #[derive(Debug)]
 pub struct SimTier {
     device: Arc<Sim>,
-    held: Mutex<Contents>,
+    held: Mutex<SimContents>,
 }
 
 /// What the device would hold.
 #[derive(Debug, Default)]
-struct Contents {
+struct SimContents {
     /// Bytes of each file.
     files: BTreeMap<String, u64>,
-    complete: BTreeMap<Moment, Stored>,
+    complete: BTreeMap<Moment, StoredCheckpoint>,
 }
 
-impl Contents {
-    fn remove_files(&mut self, checkpoint: &Stored) {
+impl SimContents {
+    fn remove_files(&mut self, checkpoint: &StoredCheckpoint) {
         for file in &checkpoint.manifest.files {
             self.files.remove(checkpoint.path(&file.name).as_str());
         }
@@ -47,7 +47,7 @@ impl SimTier {
         Ok(SimTier::on(Arc::new(Sim::parse(arguments)?)))
     }
 
-    fn contents(&self) -> MutexGuard<'_, Contents> {
+    fn contents(&self) -> MutexGuard<'_, SimContents> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -75,12 +75,12 @@ impl TierFiles for SimTier {
         name: &Name,
         _bytes: u64,
         clock: &'a dyn Now,
-    ) -> Result<Box<dyn Sink + 'a>, StoreError> {
+    ) -> Result<Box<dyn TierSink + 'a>, StoreError> {
         let requests = Requests::new(&self.device, clock);
         Ok(Box::new(SimSink { tier: self, name: name.to_string(), bytes: 0, requests }))
     }
 
-    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
+    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn TierSource + 'a>, StoreError> {
         let bytes = self.contents().files.get(name.as_str()).copied();
         let left = bytes.ok_or_else(|| StoreError::Missing { name: self.shown(name) })?;
         Ok(Box::new(SimSource { left, requests: Requests::new(&self.device, clock) }))
@@ -104,25 +104,25 @@ impl Tier for SimTier {
         self
     }
 
-    fn find(&self, moment: Moment) -> Result<Option<Stored>, StoreError> {
+    fn find(&self, moment: Moment) -> Result<Option<StoredCheckpoint>, StoreError> {
         Ok(self.contents().complete.get(&moment).cloned())
     }
 
-    fn list(&self) -> Result<Vec<Stored>, StoreError> {
+    fn list(&self) -> Result<Vec<StoredCheckpoint>, StoreError> {
         Ok(self.contents().complete.values().cloned().collect())
     }
 
-    fn begin(&self, manifest: CheckpointManifest) -> Result<Stored, StoreError> {
+    fn begin(&self, manifest: CheckpointManifest) -> Result<StoredCheckpoint, StoreError> {
         let folder = manifest.moment.folder();
         // The files of the checkpoint that it replaces keep their names until then.
         let prefix = match self.contents().complete.contains_key(&manifest.moment) {
             true => format!("{folder}.{}", manifest.serial),
             false => folder,
         };
-        Ok(Stored { prefix, manifest })
+        Ok(StoredCheckpoint { prefix, manifest })
     }
 
-    fn commit(&self, checkpoint: &Stored) -> Result<(), StoreError> {
+    fn commit(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError> {
         let mut contents = self.contents();
         let replaced = contents.complete.insert(checkpoint.manifest.moment, checkpoint.clone());
         if let Some(replaced) = replaced.filter(|replaced| replaced.prefix != checkpoint.prefix) {
@@ -131,11 +131,11 @@ impl Tier for SimTier {
         Ok(())
     }
 
-    fn abandon(&self, checkpoint: &Stored) {
+    fn abandon(&self, checkpoint: &StoredCheckpoint) {
         self.contents().remove_files(checkpoint);
     }
 
-    fn remove(&self, checkpoint: &Stored) -> Result<(), StoreError> {
+    fn remove(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError> {
         let mut contents = self.contents();
         if contents.complete.get(&checkpoint.manifest.moment) == Some(checkpoint) {
             contents.complete.remove(&checkpoint.manifest.moment);
@@ -212,7 +212,7 @@ fn sleep_until(at: Nanos, clock: &dyn Now) {
     }
 }
 
-impl Sink for SimSink<'_> {
+impl TierSink for SimSink<'_> {
     fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
         let bytes = chunk.bytes().len() as u64;
         self.bytes += bytes;
@@ -233,7 +233,7 @@ struct SimSource<'a> {
     requests: Requests<'a>,
 }
 
-impl Source for SimSource<'_> {
+impl TierSource for SimSource<'_> {
     fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError> {
         let bytes = self.left.min(chunk.capacity() as u64);
         self.left -= bytes;

@@ -18,12 +18,14 @@ use rustix::fs::{AtFlags, FileType};
 use rustix::io::Errno;
 
 use super::Uring;
-use super::reader::Reader;
-use super::ring::{Answer, Asked, Ring};
+use super::reader::RingReader;
+use super::ring::{Completion, Ring, RingRequest};
 use crate::posix::advice;
-use crate::proof::{Prover, Subject};
-use crate::reading::{Ask, Transfers};
-use crate::{Awaits, Done, Fetch, Lane, Operation, Spans, StoreError, Traffic, Waker, page_cache, size};
+use crate::proof::{FetchView, Prover};
+use crate::reading::{ReadRequest, Transfers};
+use crate::{
+    Fetch, FetchWait, FinishedFetch, Lane, Operation, Spans, StoreError, Traffic, Waker, page_cache, size,
+};
 
 /// If no answer has arrived for this long, readers are examined: see `UringLane::examine`.
 const QUIET: Nanos = Nanos(500_000_000);
@@ -34,7 +36,7 @@ fn shown(store: &Uring, ring: &Ring, reader: usize) -> String {
 }
 
 /// The first operation of a chain.
-fn asked(opens: bool, read: Option<Ask>) -> Operation {
+fn asked(opens: bool, read: Option<ReadRequest>) -> Operation {
     match (opens, read) {
         (true, _) => Operation::Open,
         (false, Some(_)) => Operation::Read,
@@ -47,10 +49,10 @@ pub(super) struct UringLane<'a> {
     traffic: Traffic<'a>,
     transfers: Transfers,
     ring: Ring,
-    readers: Vec<Reader>,
+    readers: Vec<RingReader>,
     /// Readers whose next chain is to be composed.
     ready: VecDeque<usize>,
-    done: VecDeque<Done>,
+    done: VecDeque<FinishedFetch>,
     busy: usize,
     /// How long no answer has arrived.
     quiet: Nanos,
@@ -70,7 +72,7 @@ impl<'a> UringLane<'a> {
             traffic,
             transfers,
             ring,
-            readers: (0..count).map(|_| Reader::default()).collect(),
+            readers: (0..count).map(|_| RingReader::default()).collect(),
             ready: VecDeque::with_capacity(count),
             done: VecDeque::with_capacity(count),
             busy: 0,
@@ -160,7 +162,7 @@ impl<'a> UringLane<'a> {
         let mut moment = None;
         while let Some(answer) = self.ring.answer() {
             let now = *moment.get_or_insert_with(|| self.traffic.clock.now());
-            if !matches!(answer.asked, Asked::Bell | Asked::Cancel) && self.lost.is_none() {
+            if !matches!(answer.asked, RingRequest::Bell | RingRequest::Cancel) && self.lost.is_none() {
                 self.quiet = Nanos::ZERO;
                 self.take(answer, now);
             }
@@ -175,7 +177,7 @@ impl<'a> UringLane<'a> {
         if let Some(advice) = advice(self.store.readahead)
             && let Err(cause) = rustix::fs::fadvise(&file, 0, None, advice)
         {
-            self.fail(reader, Asked::Advise, cause);
+            self.fail(reader, RingRequest::Advise, cause);
         }
         if self.readers[reader].checks_size {
             self.check_size(reader, &file);
@@ -204,7 +206,7 @@ impl<'a> UringLane<'a> {
         let this = &mut self.readers[reader];
         let Some(file) = this.file.as_ref().filter(|_| looks) else { return };
         let name = self.ring.path(reader).to_bytes();
-        let subject = Subject { name, ranges: &this.ranges, file_bytes: this.file_bytes };
+        let subject = FetchView { name, ranges: &this.ranges, file_bytes: this.file_bytes };
         this.brought.probe = self.prover.draw(subject).unwrap_or_else(|| {
             let begin = self.traffic.clock.now();
             let probe = self.prover.count(file.as_fd(), subject);
@@ -226,32 +228,32 @@ impl<'a> UringLane<'a> {
     }
 
     /// Processes one answer; after the last one of its chain, the reader continues.
-    fn take(&mut self, answer: Answer, now: Nanos) {
-        let Answer { reader, asked, result } = answer;
+    fn take(&mut self, answer: Completion, now: Nanos) {
+        let Completion { reader, asked, result } = answer;
         let this = &mut self.readers[reader];
         this.owed -= 1;
         self.traffic.end(reader);
         match (asked, result) {
-            (Asked::Open | Asked::OpenDescriptor, Ok(file)) => {
+            (RingRequest::Open | RingRequest::OpenDescriptor, Ok(file)) => {
                 this.open = true;
                 this.brought.opens += 1;
                 self.spans.open.record(now.since(this.since));
                 match asked {
-                    Asked::OpenDescriptor => self.opened(reader, Ring::adopt(file)),
+                    RingRequest::OpenDescriptor => self.opened(reader, Ring::adopt(file)),
                     _ => self.traffic.begin(reader, Operation::Read, this.ask.offset),
                 }
             }
-            (Asked::Read, Ok(got)) if this.trouble.is_none() => {
+            (RingRequest::Read, Ok(got)) if this.trouble.is_none() => {
                 this.brought.reads += 1;
                 self.spans.read.record(now.since(this.since));
                 self.arrive(reader, got);
             }
-            (Asked::Close, Ok(_)) => {
+            (RingRequest::Close, Ok(_)) => {
                 (this.open, this.stale) = (false, false);
                 self.spans.close.record(now.since(this.since));
             }
             // Requested again, starting with the open if the chain has closed the file meanwhile.
-            (Asked::Read, Err(Errno::INTR | Errno::AGAIN)) => {}
+            (RingRequest::Read, Err(Errno::INTR | Errno::AGAIN)) => {}
             (_, Err(cause)) => self.fail(reader, asked, cause),
             _ => {}
         }
@@ -286,14 +288,18 @@ impl<'a> UringLane<'a> {
     }
 
     /// Records a request that failed. The requests after it in its chain fail for that reason and are ignored.
-    fn fail(&mut self, reader: usize, asked: Asked, cause: Errno) {
+    fn fail(&mut self, reader: usize, asked: RingRequest, cause: Errno) {
         if self.readers[reader].trouble.is_none() {
             let name = shown(self.store, &self.ring, reader);
             self.readers[reader].trouble = Some(match asked {
-                Asked::Open | Asked::OpenDescriptor => self.store.error(Operation::Open, name, cause),
-                Asked::Advise => self.store.error(Operation::Advise, name, cause),
-                Asked::Close => self.store.error(Operation::Close, name, cause),
-                Asked::Read | Asked::Cancel | Asked::Bell => self.store.error(Operation::Read, name, cause),
+                RingRequest::Open | RingRequest::OpenDescriptor => {
+                    self.store.error(Operation::Open, name, cause)
+                }
+                RingRequest::Advise => self.store.error(Operation::Advise, name, cause),
+                RingRequest::Close => self.store.error(Operation::Close, name, cause),
+                RingRequest::Read | RingRequest::Cancel | RingRequest::Bell => {
+                    self.store.error(Operation::Read, name, cause)
+                }
             });
         }
     }
@@ -329,7 +335,7 @@ impl<'a> UringLane<'a> {
         }
         let outcome = this.trouble.take().map_or(Ok(this.brought), Err);
         self.busy -= 1;
-        self.done.push_back(Done { reader, at, began: this.began, outcome, kept: this.kept.take() });
+        self.done.push_back(FinishedFetch { reader, at, began: this.began, outcome, kept: this.kept.take() });
     }
 
     /// The ring can no longer be used: all fetches end.
@@ -339,7 +345,7 @@ impl<'a> UringLane<'a> {
         let now = self.traffic.clock.now();
         for reader in 0..self.readers.len() {
             if self.readers[reader].busy {
-                self.fail(reader, Asked::Read, cause);
+                self.fail(reader, RingRequest::Read, cause);
                 self.end(reader, now);
             }
         }
@@ -375,7 +381,7 @@ impl<'a> UringLane<'a> {
             let folder = self.store.folder.root();
             let facts = rustix::fs::statat(folder, self.ring.path(reader), AtFlags::empty());
             if facts.is_ok_and(|facts| FileType::from_raw_mode(facts.st_mode) != FileType::RegularFile) {
-                self.fail(reader, Asked::Read, Errno::SPIPE);
+                self.fail(reader, RingRequest::Read, Errno::SPIPE);
                 self.ring.cancel(reader);
             }
         }
@@ -407,7 +413,7 @@ impl Lane for UringLane<'_> {
         self.ready.push_back(reader);
     }
 
-    fn reap(&mut self) -> Option<Done> {
+    fn reap(&mut self) -> Option<FinishedFetch> {
         if self.done.is_empty() {
             self.collect();
         }
@@ -419,10 +425,10 @@ impl Lane for UringLane<'_> {
         self.done.pop_front()
     }
 
-    fn awaits(&self) -> Awaits {
+    fn awaits(&self) -> FetchWait {
         match self.busy > 0 && self.done.is_empty() {
-            true => Awaits::Medium,
-            false => Awaits::Nothing,
+            true => FetchWait::Medium,
+            false => FetchWait::Nothing,
         }
     }
 

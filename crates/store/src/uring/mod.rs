@@ -26,7 +26,7 @@ use crate::{
     Traffic, tier, want_files,
 };
 use lane::UringLane;
-use ring::{Failed, Ring, Setup, Size};
+use ring::{Ring, RingError, RingFeatures, RingSize};
 
 pub(crate) const BACKEND: Backend = Backend {
     name: "uring",
@@ -50,7 +50,7 @@ pub struct Uring {
     folder: Folder,
     readahead: Readahead,
     past_cache: Option<PastCache>,
-    setup: Setup,
+    setup: RingFeatures,
 }
 
 impl Uring {
@@ -66,7 +66,7 @@ impl Uring {
     pub fn open(root: &Path, mode: Mode) -> Result<Uring, StoreError> {
         let folder = Folder::open(root)?;
         let past_cache = mode.odirect.then(|| PastCache::of(&folder, mode.readahead)).transpose()?;
-        let setup = Setup::probe().map_err(forbidden)?;
+        let setup = RingFeatures::probe().map_err(forbidden)?;
         Ok(Uring { folder, readahead: mode.readahead, past_cache, setup })
     }
 
@@ -146,11 +146,11 @@ fn why_forbidden(cause: Errno, sysctl: &str) -> StoreError {
 }
 
 /// Why a ring of that size cannot be created.
-fn too_large(size: Size, failed: Failed) -> StoreError {
+fn too_large(size: RingSize, failed: RingError) -> StoreError {
     let (readers, bytes) = (counted(size.readers as u64, "reader"), size.bytes());
     match failed {
-        Failed::Setup(cause) => forbidden(cause),
-        Failed::Lock(Errno::NOMEM | Errno::PERM) => {
+        RingError::Setup(cause) => forbidden(cause),
+        RingError::Lock(Errno::NOMEM | Errno::PERM) => {
             let limit =
                 getrlimit(Resource::Memlock).current.map_or("unlimited".to_owned(), |l| l.to_string());
             StoreError::Refused(format!(
@@ -159,7 +159,7 @@ fn too_large(size: Size, failed: Failed) -> StoreError {
                  reader.transfer_size, or use --store direct"
             ))
         }
-        Failed::Lock(cause) | Failed::Room(cause) => StoreError::Refused(format!(
+        RingError::Lock(cause) | RingError::Room(cause) => StoreError::Refused(format!(
             "io_uring cannot be used for {readers} and {bytes} bytes of memory: {cause}; or use --store direct"
         )),
     }
@@ -177,7 +177,7 @@ impl Store for Uring {
     fn lane<'a>(&'a self, traffic: Traffic<'a>) -> Result<Box<dyn Lane + 'a>, StoreError> {
         let granule = self.past_cache.as_ref().map_or(1, PastCache::granule);
         let transfers = Transfers::new(traffic.transfer, granule);
-        let size = Size { readers: traffic.readers.max(1), room: transfers.room() };
+        let size = RingSize { readers: traffic.readers.max(1), room: transfers.room() };
         if size.readers > MOST_READERS {
             return Err(StoreError::Refused(format!(
                 "a thread runs at most {MOST_READERS} readers through io_uring, but {} were requested; use more \
@@ -213,7 +213,7 @@ impl Store for Uring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Awaits, Fetch, Purpose, child, conformance};
+    use crate::{Fetch, FetchWait, Purpose, child, conformance};
     use model::extent::Extent;
     use model::units::Nanos;
     use rustix::process::{Rlimit, setrlimit};
@@ -255,7 +255,7 @@ mod tests {
     fn a_ring_of_an_older_kernel_does_the_same() {
         for odirect in [false, true] {
             let Some((_folder, store)) = store(Readahead::Normal, odirect) else { continue };
-            let store = Uring { setup: Setup { deferred: false }, ..store };
+            let store = Uring { setup: RingFeatures { deferred: false }, ..store };
             conformance::store_with_files(&store);
             assert!(store.observed().contains(&("deferred_completions", "false".to_owned())));
         }
@@ -362,7 +362,7 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(lane.awaits(), Awaits::Nothing);
+            assert_eq!(lane.awaits(), FetchWait::Nothing);
         }
     }
 
@@ -436,8 +436,8 @@ mod tests {
 
     #[test]
     fn a_wait_can_be_ended_from_another_thread_and_a_wake_up_is_not_lost() {
-        let Ok(setup) = Setup::probe() else { return };
-        let mut ring = Ring::new(setup, Size { readers: 1, room: 1 }).map_err(|_| "refused").unwrap();
+        let Ok(setup) = RingFeatures::probe() else { return };
+        let mut ring = Ring::new(setup, RingSize { readers: 1, room: 1 }).map_err(|_| "refused").unwrap();
         const LONG: Nanos = Nanos(600_000_000_000);
         for _ in 0..100 {
             use crate::Waker;

@@ -5,13 +5,13 @@ use model::extent::Extent;
 use model::units::Nanos;
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd};
 
-use super::ring::Place;
-use crate::reading::{Ask, Reading, Transfers};
-use crate::{Brought, Buffer, Fetch, Purpose, StoreError};
+use super::ring::FileHandle;
+use crate::reading::{RangeRead, ReadRequest, Transfers};
+use crate::{Buffer, Fetch, Fetched, Purpose, StoreError};
 
 /// A reader and its fetch.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct RingReader {
     pub(super) busy: bool,
     /// Whether a file is open in the reader's slot, and whether it is a different one than the fetch's.
     pub(super) open: bool,
@@ -22,8 +22,8 @@ pub(super) struct Reader {
     pub(super) ranges: Vec<Extent>,
     /// The index of the current range, what remains of it, and the read that is in flight.
     pub(super) range: usize,
-    pub(super) reading: Option<Reading>,
-    pub(super) ask: Ask,
+    pub(super) reading: Option<RangeRead>,
+    pub(super) ask: ReadRequest,
     pub(super) file_bytes: u64,
     /// Whether the size of the file must be queried when it is opened, because no read of the fetch shows it.
     pub(super) checks_size: bool,
@@ -31,7 +31,7 @@ pub(super) struct Reader {
     pub(super) kept: Option<Buffer>,
     /// Bytes of the ranges before the current one.
     pub(super) before: u64,
-    pub(super) brought: Brought,
+    pub(super) brought: Fetched,
     pub(super) trouble: Option<StoreError>,
     /// Answers of the current chain that have not arrived.
     pub(super) owed: usize,
@@ -41,7 +41,7 @@ pub(super) struct Reader {
     pub(super) examined: bool,
 }
 
-impl Reader {
+impl RingReader {
     /// Begins a fetch.
     pub(super) fn begin(&mut self, fetch: Fetch<'_>, now: Nanos) {
         (self.busy, self.began) = (true, now);
@@ -54,31 +54,31 @@ impl Reader {
         if let Some(kept) = &mut self.kept {
             kept.prepare(fetch.ranges.iter().map(|range| range.len).sum::<u64>() as usize);
         }
-        (self.range, self.before, self.brought) = (0, 0, Brought::default());
-        self.reading = self.ranges.first().map(|range| Reading::new(*range, self.file_bytes));
+        (self.range, self.before, self.brought) = (0, 0, Fetched::default());
+        self.reading = self.ranges.first().map(|range| RangeRead::new(*range, self.file_bytes));
         (self.trouble, self.owed, self.examined) = (None, 0, false);
     }
 
     /// The next read of the fetch; advances to the next range when one is complete. `None` when all are.
-    pub(super) fn next(&mut self, transfers: Transfers) -> Option<Ask> {
+    pub(super) fn next(&mut self, transfers: Transfers) -> Option<ReadRequest> {
         loop {
             if let Some(ask) = self.reading?.next(transfers) {
                 return Some(ask);
             }
             self.before += self.ranges[self.range].len;
             self.range += 1;
-            self.reading = self.ranges.get(self.range).map(|range| Reading::new(*range, self.file_bytes));
+            self.reading = self.ranges.get(self.range).map(|range| RangeRead::new(*range, self.file_bytes));
         }
     }
 
     /// Where the reader's file is open.
-    pub(super) fn place(&self) -> Place {
-        self.file.as_ref().map_or(Place::Slot, |file| Place::Descriptor(file.as_raw_fd()))
+    pub(super) fn place(&self) -> FileHandle {
+        self.file.as_ref().map_or(FileHandle::Slot, |file| FileHandle::Descriptor(file.as_raw_fd()))
     }
 
     /// The same, for a caller that closes it.
-    pub(super) fn give_up_file(&mut self) -> Place {
-        self.file.take().map_or(Place::Slot, |file| Place::Descriptor(file.into_raw_fd()))
+    pub(super) fn give_up_file(&mut self) -> FileHandle {
+        self.file.take().map_or(FileHandle::Slot, |file| FileHandle::Descriptor(file.into_raw_fd()))
     }
 
     pub(super) fn is_in_last_range(&self) -> bool {

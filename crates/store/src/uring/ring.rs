@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::Waker;
 use crate::buffer::ALIGNMENT;
-use crate::reading::{Ask, Part};
+use crate::reading::{ReadRequest, WantedPart};
 
 /// Maximum number of requests per submission. More readers than this are served in several calls.
 const MOST_SUBMISSIONS: usize = 4096;
@@ -31,16 +31,16 @@ const EXTENDED_ARGUMENT: u32 = 1 << 3;
 
 /// The kind of ring that this kernel supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Setup {
+pub(super) struct RingFeatures {
     /// Completions are processed when the reader thread asks for them and never interrupt it (Linux 6.1).
     pub(super) deferred: bool,
 }
 
-impl Setup {
+impl RingFeatures {
     /// Tries all kinds, the best one first.
-    pub(super) fn probe() -> Result<Setup, Errno> {
+    pub(super) fn probe() -> Result<RingFeatures, Errno> {
         let attempt = |deferred| {
-            let setup = Setup { deferred };
+            let setup = RingFeatures { deferred };
             let ring = setup.build(1, 8)?;
             // Files in slots, and chains that read from a slot that they have filled: Linux 5.19.
             ring.submitter().register_files_sparse(1).map_err(|error| errno(&error))?;
@@ -65,7 +65,7 @@ impl Setup {
 
 /// Where the file of a request is open.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum FileHandle {
     /// In the reader's slot of the ring, which needs no descriptor and no separate step.
     Slot,
     /// As a descriptor, for other calls on it than the ring's.
@@ -74,7 +74,7 @@ pub(super) enum Place {
 
 /// What was requested from the ring, as returned with the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum RingRequest {
     /// Into the reader's slot.
     Open,
     /// As a descriptor: the answer is its number, for `Ring::adopt`.
@@ -87,20 +87,20 @@ pub(super) enum Asked {
     Bell,
 }
 
-const KINDS: [Asked; 7] = [
-    Asked::Open,
-    Asked::OpenDescriptor,
-    Asked::Advise,
-    Asked::Read,
-    Asked::Close,
-    Asked::Cancel,
-    Asked::Bell,
+const KINDS: [RingRequest; 7] = [
+    RingRequest::Open,
+    RingRequest::OpenDescriptor,
+    RingRequest::Advise,
+    RingRequest::Read,
+    RingRequest::Close,
+    RingRequest::Cancel,
+    RingRequest::Bell,
 ];
 
 /// The requests of a reader that can wait forever and are cancelled in that case.
-const CANCELLED: [Asked; 3] = [Asked::Open, Asked::OpenDescriptor, Asked::Read];
+const CANCELLED: [RingRequest; 3] = [RingRequest::Open, RingRequest::OpenDescriptor, RingRequest::Read];
 
-impl Asked {
+impl RingRequest {
     /// The user data of a reader's request.
     fn mark(self, reader: usize) -> u64 {
         (reader as u64) << 3 | self as u64
@@ -108,21 +108,21 @@ impl Asked {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
+pub(super) struct Completion {
     pub(super) reader: usize,
-    pub(super) asked: Asked,
+    pub(super) asked: RingRequest,
     pub(super) result: Result<usize, Errno>,
 }
 
 /// The size of a ring.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Size {
+pub(super) struct RingSize {
     pub(super) readers: usize,
     /// Bytes that one reader reads at a time.
     pub(super) room: usize,
 }
 
-impl Size {
+impl RingSize {
     /// The distance between two readers' memory: whole pages, so that each begins at a page.
     fn stride(self) -> usize {
         self.room.next_multiple_of(ALIGNMENT)
@@ -136,7 +136,7 @@ impl Size {
 
 /// The step at which creating a ring failed.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Failed {
+pub(super) enum RingError {
     Setup(Errno),
     /// Registering the memory.
     Lock(Errno),
@@ -153,7 +153,7 @@ pub(super) struct Ring {
     paths: Vec<Vec<u8>>,
     /// The chain that is being composed.
     chain: Vec<Entry>,
-    bell: Arc<Bell>,
+    bell: Arc<RingWaker>,
     listening: bool,
     rung: bool,
     enabled: bool,
@@ -162,13 +162,14 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn new(setup: Setup, size: Size) -> Result<Ring, Failed> {
+    pub(super) fn new(setup: RingFeatures, size: RingSize) -> Result<Ring, RingError> {
         let requests = (size.readers * LONGEST_CHAIN + 1).next_power_of_two().min(MOST_SUBMISSIONS);
         // Every request of every reader, its cancellations, and the bell have space, so that none is delayed.
         let answers = size.readers * (LONGEST_CHAIN + CANCELLED.len()) + 1;
-        let ring = setup.build(requests, answers.next_power_of_two().max(requests)).map_err(Failed::Setup)?;
+        let ring =
+            setup.build(requests, answers.next_power_of_two().max(requests)).map_err(RingError::Setup)?;
         let mut memory =
-            MmapMut::map_anon(size.bytes().max(1)).map_err(|error| Failed::Room(errno(&error)))?;
+            MmapMut::map_anon(size.bytes().max(1)).map_err(|error| RingError::Room(errno(&error)))?;
         // Fewer segments per request to a disk, so less CPU time per byte with O_DIRECT. It is advice.
         let _ = memory.advise(memmap2::Advice::HugePage);
         let base = memory.as_mut_ptr();
@@ -181,17 +182,18 @@ impl Ring {
         // SAFETY: the parts are within the mapping, one behind the other. The kernel itself keeps their pages until the
         // ring is gone and its last read has ended. No other code uses the mapping's memory: pages that are unmapped
         // during a late read are not reused before the kernel releases them.
-        unsafe { ring.submitter().register_buffers(&parts) }.map_err(|error| Failed::Lock(errno(&error)))?;
+        unsafe { ring.submitter().register_buffers(&parts) }
+            .map_err(|error| RingError::Lock(errno(&error)))?;
         ring.submitter()
             .register_files_sparse(size.readers as u32)
-            .map_err(|error| Failed::Room(errno(&error)))?;
+            .map_err(|error| RingError::Room(errno(&error)))?;
         Ok(Ring {
             ring,
             memory: MmapRaw::from(memory),
             stride: size.stride(),
             paths: vec![vec![0]; size.readers],
             chain: Vec::with_capacity(LONGEST_CHAIN),
-            bell: Arc::new(Bell::new().map_err(Failed::Room)?),
+            bell: Arc::new(RingWaker::new().map_err(RingError::Room)?),
             listening: false,
             rung: false,
             enabled: false,
@@ -213,12 +215,12 @@ impl Ring {
     /// Opens the reader's file into its slot.
     pub(super) fn open(&mut self, reader: usize, folder: BorrowedFd<'_>, flags: OFlags) {
         let slot = DestinationSlot::try_from_slot_target(reader as u32).ok();
-        self.open_at(reader, folder, flags, slot, Asked::Open);
+        self.open_at(reader, folder, flags, slot, RingRequest::Open);
     }
 
     /// Opens the reader's file; the answer is a descriptor, for `adopt`.
     pub(super) fn open_descriptor(&mut self, reader: usize, folder: BorrowedFd<'_>, flags: OFlags) {
-        self.open_at(reader, folder, flags | OFlags::CLOEXEC, None, Asked::OpenDescriptor);
+        self.open_at(reader, folder, flags | OFlags::CLOEXEC, None, RingRequest::OpenDescriptor);
     }
 
     fn open_at(
@@ -227,7 +229,7 @@ impl Ring {
         folder: BorrowedFd<'_>,
         flags: OFlags,
         slot: Option<DestinationSlot>,
-        asked: Asked,
+        asked: RingRequest,
     ) {
         let path = self.paths[reader].as_ptr().cast();
         let open =
@@ -243,32 +245,32 @@ impl Ring {
 
     /// Advises the kernel how the file in the slot will be read.
     pub(super) fn advise(&mut self, reader: usize, advice: i32) {
-        self.add(opcode::Fadvise::new(Fixed(reader as u32), 0, advice).build(), Asked::Advise, reader);
+        self.add(opcode::Fadvise::new(Fixed(reader as u32), 0, advice).build(), RingRequest::Advise, reader);
     }
 
     /// Reads into the reader's memory, which must be large enough.
-    pub(super) fn read(&mut self, reader: usize, place: Place, ask: Ask, flags: i32) {
+    pub(super) fn read(&mut self, reader: usize, place: FileHandle, ask: ReadRequest, flags: i32) {
         debug_assert!(ask.bytes <= self.stride);
         let memory = self.memory.as_mut_ptr().wrapping_add(reader * self.stride);
         let (bytes, part) = (ask.bytes as u32, reader as u16);
         let read = match place {
-            Place::Slot => opcode::ReadFixed::new(Fixed(reader as u32), memory, bytes, part),
-            Place::Descriptor(file) => opcode::ReadFixed::new(Fd(file), memory, bytes, part),
+            FileHandle::Slot => opcode::ReadFixed::new(Fixed(reader as u32), memory, bytes, part),
+            FileHandle::Descriptor(file) => opcode::ReadFixed::new(Fd(file), memory, bytes, part),
         };
-        self.add(read.offset(ask.offset).rw_flags(flags).build(), Asked::Read, reader);
+        self.add(read.offset(ask.offset).rw_flags(flags).build(), RingRequest::Read, reader);
     }
 
     /// Closes the reader's file.
-    pub(super) fn close(&mut self, reader: usize, place: Place) {
+    pub(super) fn close(&mut self, reader: usize, place: FileHandle) {
         let close = match place {
-            Place::Slot => opcode::Close::new(Fixed(reader as u32)),
-            Place::Descriptor(file) => opcode::Close::new(Fd(file)),
+            FileHandle::Slot => opcode::Close::new(Fixed(reader as u32)),
+            FileHandle::Descriptor(file) => opcode::Close::new(Fd(file)),
         };
-        self.add(close.build(), Asked::Close, reader);
+        self.add(close.build(), RingRequest::Close, reader);
     }
 
     /// Links the request to the previous one: it waits for that one, even if that fails or reads less than requested.
-    fn add(&mut self, entry: Entry, asked: Asked, reader: usize) {
+    fn add(&mut self, entry: Entry, asked: RingRequest, reader: usize) {
         if let Some(before) = self.chain.pop() {
             self.chain.push(before.flags(Flags::IO_HARDLINK));
         }
@@ -293,7 +295,7 @@ impl Ring {
     pub(super) fn cancel(&mut self, reader: usize) {
         for asked in CANCELLED {
             let cancel = opcode::AsyncCancel::new(asked.mark(reader)).build();
-            self.chain.push(cancel.user_data(Asked::Cancel.mark(reader)));
+            self.chain.push(cancel.user_data(RingRequest::Cancel.mark(reader)));
         }
         self.commit();
     }
@@ -315,7 +317,7 @@ impl Ring {
         }
         if !self.listening && self.has_room() {
             let listen = opcode::PollAdd::new(Fd(self.bell.0.as_raw_fd()), libc::POLLIN as u32);
-            self.chain.push(listen.build().user_data(Asked::Bell.mark(0)));
+            self.chain.push(listen.build().user_data(RingRequest::Bell.mark(0)));
             self.push();
             self.listening = true;
         }
@@ -351,11 +353,11 @@ impl Ring {
     }
 
     /// The next answer, if one has arrived.
-    pub(super) fn answer(&mut self) -> Option<Answer> {
+    pub(super) fn answer(&mut self) -> Option<Completion> {
         let entry = self.ring.completion().next()?;
         let mark = entry.user_data();
         let asked = KINDS[(mark & 7) as usize % KINDS.len()];
-        if asked == Asked::Bell {
+        if asked == RingRequest::Bell {
             self.bell.hush();
             (self.listening, self.rung) = (false, true);
         } else {
@@ -365,11 +367,11 @@ impl Ring {
             error if error < 0 => Err(Errno::from_raw_os_error(-error)),
             result => Ok(result as usize),
         };
-        Some(Answer { reader: (mark >> 3) as usize, asked, result })
+        Some(Completion { reader: (mark >> 3) as usize, asked, result })
     }
 
     /// The bytes that a read delivered to the reader, which must have no read in the kernel.
-    pub(super) fn came(&self, reader: usize, part: Part) -> &[u8] {
+    pub(super) fn came(&self, reader: usize, part: WantedPart) -> &[u8] {
         assert!(part.skip + part.bytes <= self.stride);
         let memory = self.memory.as_ptr().wrapping_add(reader * self.stride + part.skip);
         // SAFETY: the part is within the reader's part of the mapping, which was zero when it was created and is
@@ -377,7 +379,7 @@ impl Ring {
         unsafe { std::slice::from_raw_parts(memory, part.bytes) }
     }
 
-    pub(super) fn bell(&self) -> Arc<Bell> {
+    pub(super) fn bell(&self) -> Arc<RingWaker> {
         Arc::clone(&self.bell)
     }
 
@@ -408,7 +410,7 @@ impl Drop for Ring {
         let _ = self.ring.submitter().register_sync_cancel(Some(patience), CancelBuilder::any().all());
         for _ in 0..LAST_WAITS {
             while let Some(answer) = self.answer() {
-                if let (Asked::OpenDescriptor, Ok(file)) = (answer.asked, answer.result) {
+                if let (RingRequest::OpenDescriptor, Ok(file)) = (answer.asked, answer.result) {
                     drop(Ring::adopt(file));
                 }
             }
@@ -423,11 +425,11 @@ impl Drop for Ring {
 
 /// Ends a wait from another thread.
 #[derive(Debug)]
-pub(super) struct Bell(OwnedFd);
+pub(super) struct RingWaker(OwnedFd);
 
-impl Bell {
-    fn new() -> Result<Bell, Errno> {
-        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Bell)
+impl RingWaker {
+    fn new() -> Result<RingWaker, Errno> {
+        rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(RingWaker)
     }
 
     fn hush(&self) {
@@ -436,7 +438,7 @@ impl Bell {
     }
 }
 
-impl Waker for Bell {
+impl Waker for RingWaker {
     fn wake(&self) {
         // It fails if the counter is at its maximum: then it has been rung.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());

@@ -49,7 +49,7 @@ pub(super) fn tree(root: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     found
 }
 
-fn troubles(saved: &Saved) -> String {
+fn troubles(saved: &SaveRecord) -> String {
     saved.troubles.join("; ")
 }
 
@@ -134,7 +134,7 @@ fn a_last_tier_that_was_away_gets_all_missed_checkpoints() {
         checkpointer.save(at(2));
         checkpointer.save(at(3));
         // Longer than it takes until a drain counts as failing.
-        let told = |state: &State| state.saved[1..3].iter().all(|seen| !seen.troubles.is_empty());
+        let told = |state: &BackgroundState| state.saved[1..3].iter().all(|seen| !seen.troubles.is_empty());
         while checkpointer.state().drain_failure.is_none() || !told(&checkpointer.state()) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -335,7 +335,7 @@ fn a_run_that_only_restores_changes_nothing() {
     let before = (tree(fast.path()), tree(last.path()));
     let only = ["checkpoint.num_checkpoints_write=0", "checkpoint.num_checkpoints_read=1"];
     let reads = bench(&only, Some(posix(fast.path())), posix(last.path()));
-    let wish = |moment| RestoreWish { moment: Some(moment), cold: false };
+    let wish = |moment| RestoreRequest { moment: Some(moment), cold: false };
     let ((two, one), _) = reads.keep(|checkpointer| {
         (checkpointer.restore(wish(at(2))).unwrap(), checkpointer.restore(wish(at(1))).unwrap())
     });

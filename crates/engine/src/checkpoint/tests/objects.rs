@@ -7,7 +7,7 @@ use model::checkpoint::manifest::CheckpointManifest;
 use model::names::Name;
 use store::conformance::tier::{manifest, tier, write_files};
 use store::page_cache::Pages;
-use store::{Buffer, Lock, Now, Sink, Source, Stored, TierFiles};
+use store::{Buffer, Lock, Now, StoredCheckpoint, TierFiles, TierSink, TierSource};
 
 use super::faults::bench;
 use super::*;
@@ -30,13 +30,13 @@ fn manifest_key(moment: Moment) -> String {
 }
 
 /// The location of the files, and the manifest.
-fn written(checkpoint: &Stored) -> Vec<u8> {
+fn written(checkpoint: &StoredCheckpoint) -> Vec<u8> {
     format!("{}\n{}", checkpoint.prefix, checkpoint.manifest.to_text()).into_bytes()
 }
 
-fn read(bytes: &[u8]) -> Stored {
+fn read(bytes: &[u8]) -> StoredCheckpoint {
     let (prefix, text) = std::str::from_utf8(bytes).unwrap().split_once('\n').unwrap();
-    Stored { prefix: prefix.to_owned(), manifest: CheckpointManifest::from_text(text).unwrap() }
+    StoredCheckpoint { prefix: prefix.to_owned(), manifest: CheckpointManifest::from_text(text).unwrap() }
 }
 
 impl Bucket {
@@ -49,7 +49,7 @@ impl Bucket {
         as_expected
     }
 
-    fn remove_listed(&mut self, checkpoint: &Stored) {
+    fn remove_listed(&mut self, checkpoint: &StoredCheckpoint) {
         for file in &checkpoint.manifest.files {
             self.objects.remove(checkpoint.path(&file.name).as_str());
         }
@@ -89,11 +89,11 @@ impl TierFiles for Objects {
         name: &Name,
         _bytes: u64,
         clock: &'a dyn Now,
-    ) -> Result<Box<dyn Sink + 'a>, StoreError> {
+    ) -> Result<Box<dyn TierSink + 'a>, StoreError> {
         Ok(Box::new(Upload { to: self, name: name.to_string(), bytes: Vec::new(), clock }))
     }
 
-    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn Source + 'a>, StoreError> {
+    fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn TierSource + 'a>, StoreError> {
         let object = self.bucket().objects.get(name.as_str()).cloned();
         let bytes = object.ok_or_else(|| StoreError::Missing { name: self.shown(name) })?;
         Ok(Box::new(Download { bytes, at: 0, clock }))
@@ -119,7 +119,7 @@ struct Upload<'a> {
     clock: &'a dyn Now,
 }
 
-impl Sink for Upload<'_> {
+impl TierSink for Upload<'_> {
     fn write(&mut self, chunk: Buffer) -> Result<Option<Buffer>, StoreError> {
         self.bytes.extend_from_slice(chunk.bytes());
         Ok(Some(chunk))
@@ -137,7 +137,7 @@ struct Download<'a> {
     clock: &'a dyn Now,
 }
 
-impl Source for Download<'_> {
+impl TierSource for Download<'_> {
     fn read(&mut self, chunk: &mut Buffer) -> Result<(), StoreError> {
         let len = chunk.capacity().min(self.bytes.len() - self.at);
         chunk.room()[..len].copy_from_slice(&self.bytes[self.at..][..len]);
@@ -156,28 +156,28 @@ impl Tier for Objects {
         self
     }
 
-    fn find(&self, moment: Moment) -> Result<Option<Stored>, StoreError> {
+    fn find(&self, moment: Moment) -> Result<Option<StoredCheckpoint>, StoreError> {
         Ok(self.bucket().objects.get(&manifest_key(moment)).map(|bytes| read(bytes)))
     }
 
-    fn list(&self) -> Result<Vec<Stored>, StoreError> {
+    fn list(&self) -> Result<Vec<StoredCheckpoint>, StoreError> {
         let bucket = self.bucket();
         let manifests = bucket.objects.iter().filter(|(name, _)| name.ends_with("/checkpoint.json"));
         Ok(manifests.map(|(_, bytes)| read(bytes)).collect())
     }
 
-    fn begin(&self, manifest: CheckpointManifest) -> Result<Stored, StoreError> {
+    fn begin(&self, manifest: CheckpointManifest) -> Result<StoredCheckpoint, StoreError> {
         let mut bucket = self.bucket();
         bucket.begun += 1;
         let prefix = format!("{}/{}", manifest.moment.folder(), bucket.begun);
         let known = bucket.objects.get(&manifest_key(manifest.moment)).cloned();
         bucket.known.insert(prefix.clone(), known);
-        let begun = Stored { prefix, manifest };
+        let begun = StoredCheckpoint { prefix, manifest };
         bucket.objects.insert(format!("{}/draft", begun.prefix), written(&begun));
         Ok(begun)
     }
 
-    fn commit(&self, checkpoint: &Stored) -> Result<(), StoreError> {
+    fn commit(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError> {
         let (key, mut bucket) = (manifest_key(checkpoint.manifest.moment), self.bucket());
         let known = bucket.known.remove(&checkpoint.prefix).unwrap();
         if !bucket.put_if(key.clone(), written(checkpoint), known.as_ref()) {
@@ -190,11 +190,11 @@ impl Tier for Objects {
         Ok(())
     }
 
-    fn abandon(&self, checkpoint: &Stored) {
+    fn abandon(&self, checkpoint: &StoredCheckpoint) {
         self.bucket().remove_listed(checkpoint);
     }
 
-    fn remove(&self, checkpoint: &Stored) -> Result<(), StoreError> {
+    fn remove(&self, checkpoint: &StoredCheckpoint) -> Result<(), StoreError> {
         let (key, mut bucket) = (manifest_key(checkpoint.manifest.moment), self.bucket());
         if bucket.objects.get(&key) == Some(&written(checkpoint)) {
             bucket.objects.remove(&key);
@@ -206,7 +206,7 @@ impl Tier for Objects {
     fn recover(&self) -> Result<(), StoreError> {
         let mut bucket = self.bucket();
         let drafts = bucket.objects.iter().filter(|(name, _)| name.ends_with("/draft"));
-        let begun: Vec<Stored> = drafts.map(|(_, bytes)| read(bytes)).collect();
+        let begun: Vec<StoredCheckpoint> = drafts.map(|(_, bytes)| read(bytes)).collect();
         begun.iter().for_each(|checkpoint| bucket.remove_listed(checkpoint));
         Ok(())
     }

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use model::plan::{Discipline, LoaderPlan, PreprocessPlan, Window};
+use model::plan::{Discipline, LoaderPlan, PreprocessPlan, ReadWindow};
 use model::spec::{Preprocess, Time};
 use model::units::Nanos;
 
-use super::deal::Deal;
-use super::queue::{Change, Queue, Ready};
+use super::deal::ReaderAssignment;
+use super::queue::{DeliveryEffect, Queue, ReadyBatch};
 use crate::bell::Bell;
 
 /// A plan under which anyone takes the next chunk.
@@ -18,7 +18,7 @@ pub(crate) fn loader(chunk: u64, readers: u64, prefetch: u64) -> LoaderPlan {
         prefetch_batches: prefetch,
         chunk_samples: chunk,
         in_turn: false,
-        window: Window::Open,
+        window: ReadWindow::Open,
         lead_samples: 0,
         beyond_samples: 0,
         ordered: true,
@@ -45,7 +45,7 @@ fn numbers(queue: &Queue, reader: usize) -> Vec<u64> {
     std::iter::from_fn(|| queue.claim(reader)).map(|chunk| chunk.number).collect()
 }
 
-fn complete(queue: &Queue, number: u64, at: u64) -> Change {
+fn complete(queue: &Queue, number: u64, at: u64) -> DeliveryEffect {
     queue.complete(queue.chunk(number), Nanos(at), 10)
 }
 
@@ -68,8 +68,12 @@ fn readers_stay_within_the_prefetch_depth() {
     assert_eq!(steps(&queue, 0), [0, 1, 2]);
     assert!(queue.ask(0).is_empty(), "step 0 is under way already");
     let change = complete(&queue, 0, 7);
-    assert_eq!(change, Change { awaited: true, room: 3..4 }, "the reader makes room: the accelerator waits");
-    assert_eq!(queue.ready(0), Some(Ready { at: Nanos(7), bytes: 10 }));
+    assert_eq!(
+        change,
+        DeliveryEffect { awaited: true, room: 3..4 },
+        "the reader makes room: the accelerator waits"
+    );
+    assert_eq!(queue.ready(0), Some(ReadyBatch { at: Nanos(7), bytes: 10 }));
     assert!(queue.take(0).is_empty());
     assert_eq!(steps(&queue, 0), [3]);
     assert_eq!(queue.ready(3), None, "the reused slot starts afresh");
@@ -116,13 +120,13 @@ fn in_turn_every_reader_has_its_own_chunks() {
 
 #[test]
 fn a_window_goes_on_with_the_oldest_chunk() {
-    let queue = Queue::new(4, 3, &LoaderPlan { window: Window::Chunks(2), ..loader(1, 2, 9) });
+    let queue = Queue::new(4, 3, &LoaderPlan { window: ReadWindow::Chunks(2), ..loader(1, 2, 9) });
     queue.open();
     assert_eq!(numbers(&queue, 0), [0, 1]);
     assert!(complete(&queue, 1, 1).room.is_empty(), "the one before it is missing");
     assert_eq!(complete(&queue, 0, 1).room, 2..4);
     assert_eq!(numbers(&queue, 0), [2, 3]);
-    let whole_batch = Queue::new(4, 3, &LoaderPlan { window: Window::Batch, ..loader(1, 2, 9) });
+    let whole_batch = Queue::new(4, 3, &LoaderPlan { window: ReadWindow::Batch, ..loader(1, 2, 9) });
     whole_batch.open();
     assert_eq!(numbers(&whole_batch, 0), [0, 1, 2]);
     complete(&whole_batch, 2, 1);
@@ -151,7 +155,7 @@ fn a_lead_is_read_before_the_first_batch_and_not_after_the_last() {
     complete(&queue, 7, 4);
     assert!(queue.ready(2).is_some());
     queue.take(2);
-    assert_eq!(queue.ready(3), Some(Ready { at: Nanos::ZERO, bytes: 0 }), "nothing is left to read");
+    assert_eq!(queue.ready(3), Some(ReadyBatch { at: Nanos::ZERO, bytes: 0 }), "nothing is left to read");
 }
 
 #[test]
@@ -184,7 +188,7 @@ fn woken(readers: usize, in_turn: bool, free: [bool; 2], room: Range<u64>) -> [b
     bells.iter().zip(free).for_each(|(bell, free)| bell.set_free(free));
     let mut woken = [false; 2];
     let wake = || {
-        Deal::new(1, readers, 2).wake(&bells, 0, &queue, &room);
+        ReaderAssignment::new(1, readers, 2).wake(&bells, 0, &queue, &room);
         // Who still sleeps can be woken now.
         woken = [0, 1].map(|thread: usize| !bells[thread].ring());
     };

@@ -1,6 +1,6 @@
 //! Samples that cannot be read: the error is recorded, and either the run ends or the batch continues without them.
 
-use model::ledger::Example;
+use model::ledger::ErrorExample;
 
 use super::super::visit::ReadError;
 use super::ReaderThread;
@@ -16,7 +16,7 @@ impl ReaderThread<'_, '_, '_> {
         let ((rank, step), number) = (self.at_work, reader.file(run));
         let (file, offset) = (run.file_name(number), self.station.tracks[place].offset());
         self.emitter.emit(run.events, run.clock.now(), Event::ErrorMet { rank, step });
-        let example = Example { rank, step, file, offset, message: cause.to_string() };
+        let example = ErrorExample { rank, step, file, offset, message: cause.to_string() };
         self.delivered.errors.add(cause.kind(), example);
         run.readers.tolerance.bears(number, cause)?;
         reader.leave_out();

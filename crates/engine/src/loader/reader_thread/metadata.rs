@@ -3,11 +3,11 @@
 
 use format::Extent;
 use model::units::Nanos;
-use store::{Brought, Done, Fetch, Purpose};
+use store::{Fetch, Fetched, FinishedFetch, Purpose};
 
 use super::super::visit::ReadError;
 use super::ReaderThread;
-use super::reader::State;
+use super::reader::ReaderState;
 use crate::cache;
 
 /// The metadata that was read on a visit to a file.
@@ -21,7 +21,7 @@ impl ReaderThread<'_, '_, '_> {
     /// Submits a fetch of metadata from the file of the current visit. It uses the reader's spare buffer, which its
     /// samples do not need before the fetch has ended. The file stays open for the fetch that follows.
     pub(super) fn fetch_metadata(&mut self, place: usize, file_bytes: u64, range: Extent) {
-        self.turn(place, State::Metadata(range));
+        self.turn(place, ReaderState::Metadata(range));
         let reader = &mut self.readers[place];
         let fetch = Fetch {
             name: &self.visits.name,
@@ -37,11 +37,11 @@ impl ReaderThread<'_, '_, '_> {
     }
 
     /// A fetch of metadata has ended.
-    pub(super) fn take_metadata(&mut self, done: Done, range: Extent) -> Result<(), ReadError> {
+    pub(super) fn take_metadata(&mut self, done: FinishedFetch, range: Extent) -> Result<(), ReadError> {
         let (place, reader) = (done.reader, &mut self.readers[done.reader]);
         let kept = done.kept.unwrap_or_default();
         match done.outcome {
-            Ok(Brought { bytes, opens, reads, probe }) => {
+            Ok(Fetched { bytes, opens, reads, probe }) => {
                 reader.known.metadata.add(range.offset, kept.bytes());
                 reader.spare = Some(kept);
                 let metadata = reader.metadata.get_or_insert(MetadataRead { began: done.began, bytes: 0 });

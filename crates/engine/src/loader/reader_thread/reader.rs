@@ -4,19 +4,19 @@ use std::ops::Range;
 
 use format::Extent;
 use model::digest::placed_run;
-use model::ledger::{Part, Row};
+use model::ledger::{RankRow, SampleDigest};
 use model::units::Nanos;
 use store::Buffer;
 
-use super::super::board::Doing;
+use super::super::board::ReaderActivity;
 use super::super::phase_run::PhaseRun;
 use super::super::queue::Chunk;
-use super::super::visit::Known;
+use super::super::visit::KnownFile;
 use super::metadata::MetadataRead;
 
 /// What a reader waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ReaderState {
     /// A chunk.
     Idle,
     /// This range of metadata, which locates its samples.
@@ -27,14 +27,14 @@ pub(super) enum State {
     Preprocessing,
 }
 
-impl State {
+impl ReaderState {
     /// The state as shown on the board.
-    pub(super) fn shown(self) -> Doing {
+    pub(super) fn shown(self) -> ReaderActivity {
         match self {
-            State::Idle => Doing::Nothing,
-            State::Metadata(_) => Doing::Metadata,
-            State::Samples => Doing::Fetching,
-            State::Preprocessing => Doing::Preparing,
+            ReaderState::Idle => ReaderActivity::Nothing,
+            ReaderState::Metadata(_) => ReaderActivity::Metadata,
+            ReaderState::Samples => ReaderActivity::Fetching,
+            ReaderState::Preprocessing => ReaderActivity::Preparing,
         }
     }
 }
@@ -46,7 +46,7 @@ pub(super) struct Reader {
     /// Its number in its rank, and the index of its rank's account.
     pub(super) number: usize,
     pub(super) account: usize,
-    pub(super) state: State,
+    pub(super) state: ReaderState,
     pub(super) chunk: Option<Chunk>,
     /// Positions of the chunk that are still to be read, and the rank's range of the order.
     pub(super) left: Range<u64>,
@@ -64,10 +64,10 @@ pub(super) struct Reader {
     /// The reader's position on its timeline, and the start of the current operation.
     pub(super) at: Nanos,
     pub(super) began: Nanos,
-    pub(super) tally: Row,
+    pub(super) tally: RankRow,
     /// Samples and order of the tally without the current samples.
-    pub(super) before: (Part, u64),
-    pub(super) known: Known,
+    pub(super) before: (SampleDigest, u64),
+    pub(super) known: KnownFile,
     pub(super) kept: Vec<Buffer>,
     pub(super) spare: Option<Buffer>,
     /// The ranges of its fetch, if the bytes are compared afterwards.
@@ -82,7 +82,7 @@ impl Reader {
             queue,
             number,
             account,
-            state: State::Idle,
+            state: ReaderState::Idle,
             chunk: None,
             left: 0..0,
             stretch: first..first + shards.steps * shards.batch,
@@ -94,9 +94,9 @@ impl Reader {
             begins: false,
             at: Nanos::ZERO,
             began: Nanos::ZERO,
-            tally: Row::default(),
-            before: (Part::default(), 0),
-            known: Known::default(),
+            tally: RankRow::default(),
+            before: (SampleDigest::default(), 0),
+            known: KnownFile::default(),
             kept: Vec::new(),
             spare: None,
             ranges: Vec::new(),
@@ -107,8 +107,8 @@ impl Reader {
     pub(super) fn next_samples(&mut self, run: &PhaseRun<'_>) -> bool {
         let Some((position, samples)) = self.ahead.take().or_else(|| self.look_up(run)) else { return false };
         self.samples = samples.clone();
-        let Row { samples_delivered, digest, order, .. } = self.tally;
-        self.before = (Part { samples: samples_delivered, digest }, order);
+        let RankRow { samples_delivered, digest, order, .. } = self.tally;
+        self.before = (SampleDigest { samples: samples_delivered, digest }, order);
         self.deliver(position, &samples);
         let per_file = run.input.split.samples_per_file;
         if per_file == 1 {
@@ -150,11 +150,11 @@ impl Reader {
         let (before, order) = self.before;
         let tally = &mut self.tally;
         let samples = tally.samples_delivered - before.samples;
-        tally.failed += Part { samples, digest: tally.digest - before.digest };
+        tally.failed += SampleDigest { samples, digest: tally.digest - before.digest };
         (tally.samples_delivered, tally.digest, tally.order) = (before.samples, before.digest, order);
         (self.begins, self.metadata) = (false, None);
         // The metadata that was read may be wrong.
-        self.known = Known::default();
+        self.known = KnownFile::default();
     }
 
     /// The number of the file that holds the current samples.

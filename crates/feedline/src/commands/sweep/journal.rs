@@ -11,13 +11,13 @@ use model::study::grid::{Axis, SweepRun};
 use model::verdict::Status;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::Held;
+use store::FolderHandle;
 
 const NAME: &str = "cells.jsonl";
 
 /// Identifies the sweep: sweeps with the same header may share a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct JournalHeader {
     pub sweep: String,
     pub over: Vec<Axis>,
     pub set: Vec<String>,
@@ -31,7 +31,7 @@ pub struct Header {
 
 /// A finished run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     pub cell: usize,
     pub round: u64,
     /// The settings of the cell, for people who read the file.
@@ -61,23 +61,23 @@ pub struct Entry {
 
 /// The journal of one folder, open for appending and locked against other processes.
 #[derive(Debug)]
-pub struct Journal {
+pub struct SweepJournal {
     file: File,
     path: PathBuf,
     /// The last entry of each cell and round: a later success replaces a failure.
-    entries: BTreeMap<(usize, u64), Entry>,
+    entries: BTreeMap<(usize, u64), JournalEntry>,
 }
 
-impl Journal {
+impl SweepJournal {
     /// Whether the folder has a journal.
     pub fn is_in(folder: &Path) -> bool {
         folder.join(NAME).exists()
     }
 
     /// Opens the journal of the folder, or creates it. The journal of another sweep is refused.
-    pub fn open(folder: &Path, header: &Header) -> anyhow::Result<Journal> {
+    pub fn open(folder: &Path, header: &JournalHeader) -> anyhow::Result<SweepJournal> {
         let path = folder.join(NAME);
-        let held = Held::open(folder)?;
+        let held = FolderHandle::open(folder)?;
         let mut file = held.open_or_create(NAME, true)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => bail!("another sweep is running in {}", folder.display()),
@@ -85,7 +85,7 @@ impl Journal {
             Ok(()) | Err(TryLockError::Error(_)) => {}
         }
         let entries = resume(&mut file, header).with_context(|| path.display().to_string())?;
-        let mut journal = Journal { file, path, entries: BTreeMap::new() };
+        let mut journal = SweepJournal { file, path, entries: BTreeMap::new() };
         match entries {
             None => {
                 journal.append(header)?;
@@ -97,13 +97,13 @@ impl Journal {
     }
 
     /// Adds a run.
-    pub fn add(&mut self, entry: Entry) -> anyhow::Result<()> {
+    pub fn add(&mut self, entry: JournalEntry) -> anyhow::Result<()> {
         self.append(&entry)?;
         self.keep(entry);
         Ok(())
     }
 
-    fn keep(&mut self, entry: Entry) {
+    fn keep(&mut self, entry: JournalEntry) {
         self.entries.insert((entry.cell, entry.round), entry);
     }
 
@@ -121,14 +121,14 @@ impl Journal {
     }
 
     /// What came of a run.
-    pub fn of(&self, SweepRun { cell, round }: SweepRun) -> Option<&Entry> {
+    pub fn of(&self, SweepRun { cell, round }: SweepRun) -> Option<&JournalEntry> {
         self.entries.get(&(cell, round))
     }
 }
 
 /// The entries of a journal; `None` if it is empty. A last line without a line break was being written when the sweep
 /// was killed; it is cut off, after the check that the file is a journal.
-fn resume(file: &mut File, header: &Header) -> anyhow::Result<Option<Vec<Entry>>> {
+fn resume(file: &mut File, header: &JournalHeader) -> anyhow::Result<Option<Vec<JournalEntry>>> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).context("cannot read")?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -144,14 +144,14 @@ fn resume(file: &mut File, header: &Header) -> anyhow::Result<Option<Vec<Entry>>
         file.set_len(whole as u64).context("cannot cut off the half-written last line")?;
     }
     let entries = lines.map(|(number, line)| {
-        serde_json::from_str::<Entry>(line).map_err(|error| anyhow!("line {}: {error}", number + 1))
+        serde_json::from_str::<JournalEntry>(line).map_err(|error| anyhow!("line {}: {error}", number + 1))
     });
     let entries = entries.collect::<anyhow::Result<_>>()?;
     Ok(first.is_some().then_some(entries))
 }
 
-fn check_header(line: &str, header: &Header) -> anyhow::Result<()> {
-    let there: Header =
+fn check_header(line: &str, header: &JournalHeader) -> anyhow::Result<()> {
+    let there: JournalHeader =
         serde_json::from_str(line).map_err(|_| anyhow!("this is not the journal of a sweep"))?;
     if there == *header {
         return Ok(());

@@ -20,16 +20,16 @@ use serde_json::json;
 use session::study::{CellOutcome, StudyControl, Sweep, SweepSummary};
 use session::{Ask, Asked, Error, check_folder, make_folder, quoted};
 use sha2::{Digest, Sha256};
-use store::{Held, Now, StoreError};
+use store::{FolderHandle, Now, StoreError};
 
 use super::{ask_at, read, results_folder, stop_on_signals};
-use crate::exit::{Ending, Exit, Failure};
-use crate::flags::{CacheFlags, OutputFlags, PlaceFlags, WorkloadFlags};
-use crate::progress::Show;
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::{CacheFlags, DataFlags, OutputFlags, WorkloadFlags};
+use crate::progress::ProgressMode;
 use crate::report;
 use crate::report::folder::safe_name;
-use crate::report::sweep::{Runs, SweepReport};
-use journal::{Entry, Header, Journal};
+use crate::report::sweep::{CellRuns, SweepReport};
+use journal::{JournalEntry, JournalHeader, SweepJournal};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +53,7 @@ pub struct SweepFlags {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub repeat: u64,
     #[command(flatten)]
-    pub place: PlaceFlags,
+    pub place: DataFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
     /// Number of emulated accelerators [default: 1, for the demo 2]
@@ -76,10 +76,10 @@ pub struct SweepFlags {
     pub output_flags: OutputFlags,
 }
 
-pub fn sweep(flags: &SweepFlags) -> Ending {
+pub fn sweep(flags: &SweepFlags) -> CommandResult {
     let grid = grid(&flags.over)?;
     let host = Host::look();
-    let show = Show::choose(flags.output_flags.quiet);
+    let show = ProgressMode::choose(flags.output_flags.quiet);
     let base = ask_at(&flags.workload, Vec::new(), &flags.place)?;
     let ask = |cell: &SweepCell<'_>| {
         let overrides = flags.overrides(cell.overrides("--over"));
@@ -96,7 +96,7 @@ pub fn sweep(flags: &SweepFlags) -> Ending {
     check_folder(&folder, "results folder")?;
     let stop = stop_on_signals()?;
     let control = StudyControl { observer: &show, stop: &stop };
-    let known = Journal::is_in(&folder).then(|| open(&folder, &header)).transpose()?;
+    let known = SweepJournal::is_in(&folder).then(|| open(&folder, &header)).transpose()?;
     let refused = study.check(|run| known.as_ref().is_some_and(|journal| journal.has(run)), &control)?;
     let mut journal = match known {
         Some(journal) => journal,
@@ -136,18 +136,18 @@ const OUTPUTS: [&str; 3] = ["sweep.csv", "sweep.json", "sweep.svg"];
 
 /// Refuses a folder that has files with these names but no journal: another program wrote them.
 fn check_outputs(folder: &Path) -> Result<(), StoreError> {
-    let held = Held::open(folder)?;
+    let held = FolderHandle::open(folder)?;
     OUTPUTS.iter().try_for_each(|name| held.check_free(name))
 }
 
-fn open(folder: &Path, header: &Header) -> Result<Journal, Failure> {
-    Journal::open(folder, header).map_err(Failure::refused)
+fn open(folder: &Path, header: &JournalHeader) -> Result<SweepJournal, Failure> {
+    SweepJournal::open(folder, header).map_err(Failure::refused)
 }
 
-fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<Header, Failure> {
+fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<JournalHeader, Failure> {
     let hash = Sha256::digest(first.spec.to_yaml().as_bytes());
     let set = flags.workload.set.iter().map(|setting| redact(setting));
-    Ok(Header {
+    Ok(JournalHeader {
         sweep: first.name().to_owned(),
         over: grid.axes().to_vec(),
         set: set.chain(flags.cache.overrides().map(|change| change.to_string())).collect(),
@@ -180,7 +180,7 @@ fn folder(flags: &SweepFlags, first: &Asked) -> PathBuf {
 struct SweepCommand<'a> {
     flags: &'a SweepFlags,
     study: Sweep<'a>,
-    show: Show,
+    show: ProgressMode,
     /// Of each cell, whether a device is simulated.
     simulated: Vec<bool>,
     folder: PathBuf,
@@ -190,12 +190,12 @@ impl SweepCommand<'_> {
     fn run_all(
         &self,
         runs: &[SweepRun],
-        journal: &mut Journal,
+        journal: &mut SweepJournal,
         control: &StudyControl<'_>,
     ) -> Result<(), Failure> {
         let clock = Monotonic::new();
         let begins = |run: SweepRun, done: usize| {
-            if self.show != Show::Nothing {
+            if self.show != ProgressMode::Nothing {
                 report::note(&self.announcement(run, done, runs.len(), clock.now()));
             }
         };
@@ -205,17 +205,17 @@ impl SweepCommand<'_> {
     /// Adds a run to the journal. One that failed has a reason in place of figures.
     fn record(
         &self,
-        journal: &mut Journal,
+        journal: &mut SweepJournal,
         run: SweepRun,
         outcome: Result<CellOutcome<'_>, Error>,
     ) -> Result<(), Failure> {
         let settings = self.study.grid.cell(run.cell).settings;
-        let mut entry = Entry {
+        let mut entry = JournalEntry {
             cell: run.cell,
             round: run.round,
             settings: settings.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect(),
             simulated: self.simulated[run.cell],
-            ..Entry::default()
+            ..JournalEntry::default()
         };
         match outcome {
             Err(error) => entry.error = Some(format!("{:#}", anyhow::Error::from(error))),
@@ -233,7 +233,7 @@ impl SweepCommand<'_> {
         format!("run {} of {all}  {}, round {}{left}", done + 1, self.study.grid.cell(run.cell), run.round)
     }
 
-    fn interrupted(&self, journal: &Journal) -> Failure {
+    fn interrupted(&self, journal: &SweepJournal) -> Failure {
         let mut command = "feedline".to_owned();
         for word in std::env::args().skip(1) {
             command.push_str(&format!(" {}", quoted(&redact(&word))));
@@ -246,19 +246,24 @@ impl SweepCommand<'_> {
         Failure::incomplete(anyhow!("interrupted after {} of {all} runs; resume with: {command}", all - left))
     }
 
-    fn conclude(&self, header: &Header, journal: &Journal, ceiling: Option<Calibration>) -> Ending {
+    fn conclude(
+        &self,
+        header: &JournalHeader,
+        journal: &SweepJournal,
+        ceiling: Option<Calibration>,
+    ) -> CommandResult {
         let (grid, folder) = (self.study.grid, &self.folder);
         let cells = (0..grid.cells()).map(|cell| {
             let rounds = (1..=self.study.rounds).map(|round| SweepRun { cell, round });
             let runs = rounds.filter_map(|run| journal.of(run)).collect();
             let settings = grid.cell(cell).settings;
             let settings = settings.iter().map(|(_, value)| (*value).to_owned()).collect();
-            Runs { settings, simulated: self.simulated[cell], runs }
+            CellRuns { settings, simulated: self.simulated[cell], runs }
         });
         let report = SweepReport::new(header, cells, ceiling);
         let json = report.json();
         let write = || -> anyhow::Result<()> {
-            let held = Held::open(folder)?;
+            let held = FolderHandle::open(folder)?;
             let texts = [report.csv(), report::pretty(&json)?, report.figure().svg()];
             for (name, text) in OUTPUTS.into_iter().zip(texts) {
                 held.put(name, text.as_bytes())?;
@@ -280,7 +285,7 @@ impl SweepCommand<'_> {
 }
 
 /// The figures of a run.
-fn fill(entry: &mut Entry, CellOutcome { settled, measured }: &CellOutcome<'_>) {
+fn fill(entry: &mut JournalEntry, CellOutcome { settled, measured }: &CellOutcome<'_>) {
     let times = &measured.ledger.times;
     entry.start = times.start.clone();
     entry.wall_seconds = times.wall.seconds();

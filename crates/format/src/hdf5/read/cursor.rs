@@ -24,12 +24,12 @@ pub(in crate::hdf5) struct Container<'a> {
     /// Blocks whose checksums have been verified: a search returns to the same few for every chunk.
     sound: Cell<[(u64, usize); 8]>,
     next_sound: Cell<usize>,
-    asked: RefCell<Asked>,
+    asked: RefCell<RequestedPieces>,
 }
 
 /// The requested pieces, in order and each once.
 #[derive(Debug, Default)]
-struct Asked {
+struct RequestedPieces {
     pieces: Vec<Extent>,
     known: BTreeSet<(u64, u64)>,
 }

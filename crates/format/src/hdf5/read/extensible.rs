@@ -5,7 +5,7 @@
 use super::cursor::{Container, Cursor};
 use crate::Obstacle;
 
-pub(super) struct Extensible {
+pub(super) struct ExtensibleArray {
     /// Bytes of an element.
     pub element: u64,
     /// Elements in the index block, and in the smallest block of data.
@@ -24,7 +24,7 @@ pub(super) struct Extensible {
 }
 
 /// The super block of an element, and the element's position in it.
-struct Place {
+struct ElementPosition {
     number: u64,
     /// Position among the super block's elements.
     within: u64,
@@ -34,8 +34,8 @@ struct Place {
     block_elements: u64,
 }
 
-impl Extensible {
-    pub(super) fn open(container: &Container<'_>, at: u64) -> Result<Extensible, Obstacle> {
+impl ExtensibleArray {
+    pub(super) fn open(container: &Container<'_>, at: u64) -> Result<ExtensibleArray, Obstacle> {
         let len = 16 + 6 * container.length_bytes + container.address_bytes;
         let mut cursor = container.block(at, len, b"EAHD")?;
         cursor.version("an extensible array", &[0])?;
@@ -51,7 +51,7 @@ impl Extensible {
         let inlined = if powers { 2 * u64::from(pointers.ilog2()) } else { 0 };
         match supers.filter(|supers| *supers >= inlined) {
             Some(supers) if bits <= 62 && page_bits <= 32 && element >= container.address_bytes => {
-                Ok(Extensible {
+                Ok(ExtensibleArray {
                     element,
                     in_index,
                     smallest,
@@ -99,14 +99,14 @@ impl Extensible {
     }
 
     /// Super block u has 2^(u/2) data blocks with 2^((u+1)/2) times the smallest number of elements.
-    fn place(&self, beyond: u64) -> Place {
+    fn place(&self, beyond: u64) -> ElementPosition {
         let number = u64::from((beyond / self.smallest + 1).ilog2());
         let (mut start, mut blocks_before) = (0_u64, 0_u64);
         for before in 0..number {
             start += self.smallest << before;
             blocks_before += 1 << (before / 2);
         }
-        Place {
+        ElementPosition {
             number,
             within: beyond - start,
             blocks_before,
@@ -119,7 +119,7 @@ impl Extensible {
         &self,
         container: &Container<'a>,
         at: u64,
-        place: &Place,
+        place: &ElementPosition,
     ) -> Result<Option<Cursor<'a, 'a>>, Obstacle> {
         let prefix = 2 + container.address_bytes + self.offset_bytes;
         let pages = self.pages(place);
@@ -143,7 +143,7 @@ impl Extensible {
     }
 
     /// Pages of a data block; 0 if it is not paged.
-    fn pages(&self, place: &Place) -> u64 {
+    fn pages(&self, place: &ElementPosition) -> u64 {
         if place.block_elements > self.page { place.block_elements / self.page } else { 0 }
     }
 
@@ -151,7 +151,7 @@ impl Extensible {
         &self,
         container: &Container<'a>,
         at: u64,
-        place: &Place,
+        place: &ElementPosition,
     ) -> Result<Option<Cursor<'a, 'a>>, Obstacle> {
         let prefix = 2 + container.address_bytes + self.offset_bytes;
         let within = place.within % place.block_elements;

@@ -85,7 +85,7 @@ fn dense(container: &Container<'_>, cursor: &mut Cursor<'_, '_>, links: &mut Lin
     let (heap, names) = (cursor.address(container)?, cursor.address(container)?);
     let (Some(heap), Some(names)) = (heap, names) else { return Ok(()) };
     let heap = Heap::open(container, heap)?;
-    tree::Tree2::open(container, names, &[NAMES])?.each_record(&mut |mut record| {
+    tree::BTree2::open(container, names, &[NAMES])?.each_record(&mut |mut record| {
         record.skip(4)?;
         let (at, bytes) = heap.object(container, &mut record)?;
         let link = link(container, &mut container.cursor(at, bytes))?;

@@ -1,15 +1,15 @@
 //! Locates chunks in the chunk indexes, which are searched for the needed chunks and never read completely.
 //! libhdf5 selects the kind of index by the shape of the dataset (specification IV.A.2.i and appendix C).
 
-use super::super::grid::{Axes, Grid};
+use super::super::grid::{Axes, ChunkGrid};
 use super::cursor::{Container, Cursor};
-use super::extensible::Extensible;
-use super::tree::{self, Tree2};
+use super::extensible::ExtensibleArray;
+use super::tree::{self, BTree2};
 use crate::{Extent, Obstacle};
 
 /// The index that a layout message names, and its address. Without an address no chunk was ever written.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::hdf5) struct Index {
+pub(in crate::hdf5) struct ChunkIndex {
     kind: IndexKind,
     address: Option<u64>,
 }
@@ -26,10 +26,10 @@ enum IndexKind {
     Tree2,
 }
 
-impl Index {
+impl ChunkIndex {
     /// The tree of layouts before version 4.
-    pub(super) fn tree(address: Option<u64>) -> Index {
-        Index { kind: IndexKind::Tree1, address }
+    pub(super) fn tree(address: Option<u64>) -> ChunkIndex {
+        ChunkIndex { kind: IndexKind::Tree1, address }
     }
 
     /// The part of a layout message of version 4 after the chunk's extents.
@@ -38,7 +38,7 @@ impl Index {
         cursor: &mut Cursor<'_, '_>,
         flags: u8,
         filtered: bool,
-    ) -> Result<Index, Obstacle> {
+    ) -> Result<ChunkIndex, Obstacle> {
         let kind = match cursor.u8()? {
             1 if flags & 2 != 0 => {
                 let len = cursor.length(container)?;
@@ -55,7 +55,7 @@ impl Index {
         if filtered && matches!(kind, IndexKind::Single(None) | IndexKind::Implicit) {
             return Err(cursor.damage("filtered chunks without sizes"));
         }
-        Ok(Index { kind, address: cursor.address(container)? })
+        Ok(ChunkIndex { kind, address: cursor.address(container)? })
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -73,19 +73,19 @@ impl Index {
     pub(in crate::hdf5) fn finder<'c, 'a>(
         &self,
         container: &'c Container<'a>,
-        grid: &'c Grid,
+        grid: &'c ChunkGrid,
         filtered: bool,
     ) -> Result<Finder<'c, 'a>, Obstacle> {
         let search = match (self.kind, self.address) {
             (_, None) => Search::Nothing,
             (IndexKind::Single(len), Some(at)) => Search::Single(at, len.unwrap_or(grid.chunk_bytes())),
             (IndexKind::Implicit, Some(at)) => Search::Implicit(at),
-            (IndexKind::Fixed, Some(at)) => Search::Fixed(Fixed::open(container, at)?),
-            (IndexKind::Extensible, Some(at)) => Search::Extensible(Extensible::open(container, at)?),
+            (IndexKind::Fixed, Some(at)) => Search::Fixed(FixedArray::open(container, at)?),
+            (IndexKind::Extensible, Some(at)) => Search::Extensible(ExtensibleArray::open(container, at)?),
             (IndexKind::Tree1, Some(at)) => Search::Tree1(at),
             (IndexKind::Tree2, Some(at)) => {
                 const CHUNKS: u8 = 10;
-                Search::Tree2(Tree2::open(container, at, &[CHUNKS + u8::from(filtered)])?)
+                Search::Tree2(BTree2::open(container, at, &[CHUNKS + u8::from(filtered)])?)
             }
         };
         Ok(Finder { container, grid, filtered, search })
@@ -95,7 +95,7 @@ impl Index {
 /// An index that is being searched.
 pub(in crate::hdf5) struct Finder<'c, 'a> {
     container: &'c Container<'a>,
-    grid: &'c Grid,
+    grid: &'c ChunkGrid,
     filtered: bool,
     search: Search<'c, 'a>,
 }
@@ -104,10 +104,10 @@ enum Search<'c, 'a> {
     Nothing,
     Single(u64, u64),
     Implicit(u64),
-    Fixed(Fixed),
-    Extensible(Extensible),
+    Fixed(FixedArray),
+    Extensible(ExtensibleArray),
     Tree1(u64),
-    Tree2(Tree2<'c, 'a>),
+    Tree2(BTree2<'c, 'a>),
 }
 
 impl Finder<'_, '_> {
@@ -171,7 +171,7 @@ impl Finder<'_, '_> {
         Ok(found.map(|(len, offset)| (offset, if self.filtered { len } else { self.grid.chunk_bytes() })))
     }
 
-    fn in_tree2(&self, tree: &Tree2<'_, '_>, at: &Axes) -> Result<Option<(u64, u64)>, Obstacle> {
+    fn in_tree2(&self, tree: &BTree2<'_, '_>, at: &Axes) -> Result<Option<(u64, u64)>, Obstacle> {
         let places = 8 * at.len() as u64;
         let Some(skip) = tree.record_bytes.checked_sub(places) else {
             return Err(self.container.damage(0, "a tree of chunks whose records are too short"));
@@ -182,7 +182,7 @@ impl Finder<'_, '_> {
 }
 
 /// A fixed array: one element per chunk, in pages if there are many.
-struct Fixed {
+struct FixedArray {
     element: u64,
     places: u64,
     page: u64,
@@ -190,8 +190,8 @@ struct Fixed {
     block: Option<u64>,
 }
 
-impl Fixed {
-    fn open(container: &Container<'_>, at: u64) -> Result<Fixed, Obstacle> {
+impl FixedArray {
+    fn open(container: &Container<'_>, at: u64) -> Result<FixedArray, Obstacle> {
         let len = 12 + container.length_bytes + container.address_bytes;
         let mut cursor = container.block(at, len, b"FAHD")?;
         cursor.version("a fixed array", &[0])?;
@@ -204,7 +204,7 @@ impl Fixed {
         }
         // Its block has space for every element, used or not.
         match places.checked_mul(element).is_some_and(|bytes| bytes <= container.look.len) {
-            true => Ok(Fixed { element, places, page: 1 << bits, block }),
+            true => Ok(FixedArray { element, places, page: 1 << bits, block }),
             false => Err(container.damage(at, format!("an index of {places} chunks"))),
         }
     }

@@ -1,10 +1,10 @@
 //! The messages of a dataset's header: extents, element type, filters, and the layout of the data. Only element
 //! types that NumPy has are named.
 
-use super::super::grid::{Axes, Grid, MOST_RANK};
+use super::super::grid::{Axes, ChunkGrid, MOST_RANK};
 use super::cursor::{Container, Cursor};
 use super::header::Message;
-use super::index::Index;
+use super::index::ChunkIndex;
 use crate::{Extent, Obstacle};
 use model::shape::Element;
 
@@ -21,24 +21,24 @@ pub(in crate::hdf5) struct Dataset {
     pub at: u64,
     /// Samples first; at least one, and no extent is 0.
     pub dims: Axes,
-    pub element: Datatype,
+    pub element: ElementType,
     pub filters: Vec<u16>,
-    pub storage: Storage,
+    pub storage: DatasetStorage,
 }
 
 #[derive(Debug)]
-pub(in crate::hdf5) enum Storage {
+pub(in crate::hdf5) enum DatasetStorage {
     /// Contiguous, inside the file, and evenly divisible by the samples.
     Contiguous(Extent),
     Chunked {
-        grid: Box<Grid>,
-        index: Index,
+        grid: Box<ChunkGrid>,
+        index: ChunkIndex,
     },
 }
 
 /// The type of elements.
 #[derive(Clone, Debug)]
-pub(in crate::hdf5) struct Datatype {
+pub(in crate::hdf5) struct ElementType {
     pub bytes: u64,
     /// NumPy's name.
     pub name: Option<&'static str>,
@@ -73,7 +73,8 @@ impl Dataset {
         if bytes == 0 || dims.is_empty() {
             return Ok(None);
         }
-        let space = Space { name, dims, most, bytes, element: element.bytes, filtered: !filters.is_empty() };
+        let space =
+            DatasetShape { name, dims, most, bytes, element: element.bytes, filtered: !filters.is_empty() };
         let storage = space.storage(container, layout)?;
         Ok(Some(Dataset { name: name.to_owned(), at, dims, element, filters, storage }))
     }
@@ -112,7 +113,7 @@ fn dataspace(container: &Container<'_>, message: &Message) -> Result<(Axes, Axes
     }
 }
 
-fn datatype(container: &Container<'_>, message: &Message) -> Result<Datatype, Obstacle> {
+fn datatype(container: &Container<'_>, message: &Message) -> Result<ElementType, Obstacle> {
     let mut cursor = container.cursor(message.at, &message.body);
     let (class, bits) = (cursor.u8()?, cursor.u8()?);
     cursor.skip(2)?;
@@ -127,7 +128,7 @@ fn datatype(container: &Container<'_>, message: &Message) -> Result<Datatype, Ob
         (8, 1, _) => is_bool(cursor, version)?.then_some("bool"),
         _ => None,
     };
-    Ok(Datatype { bytes, name, big_endian })
+    Ok(ElementType { bytes, name, big_endian })
 }
 
 /// Whether an enumeration is h5py's representation of bool: names FALSE and TRUE, padded to eight bytes before
@@ -161,7 +162,7 @@ fn filters(container: &Container<'_>, message: &Message) -> Result<Vec<u16>, Obs
 }
 
 /// What is known of a dataset when its layout is parsed.
-struct Space<'a> {
+struct DatasetShape<'a> {
     name: &'a str,
     dims: Axes,
     most: Axes,
@@ -170,8 +171,8 @@ struct Space<'a> {
     filtered: bool,
 }
 
-impl Space<'_> {
-    fn storage(&self, container: &Container<'_>, message: &Message) -> Result<Storage, Obstacle> {
+impl DatasetShape<'_> {
+    fn storage(&self, container: &Container<'_>, message: &Message) -> Result<DatasetStorage, Obstacle> {
         let mut cursor = container.cursor(message.at, &message.body);
         let version = cursor.version("a data layout", &[3, 4])?;
         match (cursor.u8()?, version) {
@@ -188,14 +189,14 @@ impl Space<'_> {
                 let axes = usize::from(cursor.u8()?);
                 let address = cursor.address(container)?;
                 let grid = Box::new(self.grid(&mut cursor, axes, 4)?);
-                Ok(Storage::Chunked { grid, index: Index::tree(address) })
+                Ok(DatasetStorage::Chunked { grid, index: ChunkIndex::tree(address) })
             }
             (2, _) => {
                 let flags = cursor.u8()?;
                 let (axes, width) = (usize::from(cursor.u8()?), u64::from(cursor.u8()?));
                 let grid = Box::new(self.grid(&mut cursor, axes, width)?);
-                let index = Index::of(container, &mut cursor, flags, self.filtered)?;
-                Ok(Storage::Chunked { grid, index })
+                let index = ChunkIndex::of(container, &mut cursor, flags, self.filtered)?;
+                Ok(DatasetStorage::Chunked { grid, index })
             }
             (class, _) => {
                 let what =
@@ -211,7 +212,7 @@ impl Space<'_> {
         address: Option<u64>,
         len: u64,
         at: u64,
-    ) -> Result<Storage, Obstacle> {
+    ) -> Result<DatasetStorage, Obstacle> {
         let Some(offset) = address else {
             let what =
                 format!("the data of dataset {} were never written, or are in another file", self.name);
@@ -219,7 +220,7 @@ impl Space<'_> {
         };
         let inside = offset.checked_add(len).is_some_and(|end| end <= container.look.len);
         match inside && len >= self.bytes {
-            true => Ok(Storage::Contiguous(Extent { offset, len: self.bytes })),
+            true => Ok(DatasetStorage::Contiguous(Extent { offset, len: self.bytes })),
             false => Err(container.damage(
                 at,
                 format!(
@@ -231,7 +232,7 @@ impl Space<'_> {
     }
 
     /// Chunks, whose last extent is the size of an element.
-    fn grid(&self, cursor: &mut Cursor<'_, '_>, axes: usize, width: u64) -> Result<Grid, Obstacle> {
+    fn grid(&self, cursor: &mut Cursor<'_, '_>, axes: usize, width: u64) -> Result<ChunkGrid, Obstacle> {
         let mut numbers = Vec::new();
         for _ in 0..axes {
             numbers.push(cursor.number(width.clamp(1, 8))?);
@@ -239,7 +240,7 @@ impl Space<'_> {
         let element = numbers.pop();
         let chunk = Axes::new(numbers);
         let (dims, most) = (self.dims, self.most);
-        let grid = chunk.map(|chunk| Grid { dims, most, chunk, element: self.element });
+        let grid = chunk.map(|chunk| ChunkGrid { dims, most, chunk, element: self.element });
         grid.filter(|grid| element == Some(self.element) && width <= 8 && grid.is_sound())
             .ok_or_else(|| cursor.damage(format!("dataset {} has chunks that do not divide it", self.name)))
     }

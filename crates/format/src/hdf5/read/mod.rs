@@ -11,10 +11,10 @@ mod index;
 mod message;
 mod tree;
 
-use crate::{Facts, Look, Obstacle};
+use crate::{FileFacts, Look, Obstacle};
 pub(super) use cursor::Container;
 use group::Link;
-pub(super) use message::{Dataset, Storage};
+pub(super) use message::{Dataset, DatasetStorage};
 
 /// DLIO's name of the sample datasets, followed by a number.
 const RECORDS: &str = "records_";
@@ -22,7 +22,7 @@ const RECORDS: &str = "records_";
 const MOST_CANDIDATES: usize = 4096;
 
 /// An opened file.
-pub(super) struct Opened<'a> {
+pub(super) struct Hdf5File<'a> {
     pub container: Container<'a>,
     /// The version of its superblock.
     version: u8,
@@ -31,7 +31,7 @@ pub(super) struct Opened<'a> {
     pub samples: u64,
 }
 
-pub(super) fn open<'a>(look: &'a Look<'a>) -> Result<Opened<'a>, Obstacle> {
+pub(super) fn open<'a>(look: &'a Look<'a>) -> Result<Hdf5File<'a>, Obstacle> {
     let header::Superblock { container, version, root } = header::superblock(look)?;
     let links = group::links(&container, &header::messages(&container, root)?)?;
     let mut records: Vec<&Link> = links.iter().filter(|link| link.name.starts_with(RECORDS)).collect();
@@ -45,7 +45,7 @@ pub(super) fn open<'a>(look: &'a Look<'a>) -> Result<Opened<'a>, Obstacle> {
     }
     let samples = sets.iter().map(|set| set.dims[0]).min();
     match samples {
-        Some(samples) => Ok(Opened { container, version, sets, samples }),
+        Some(samples) => Ok(Hdf5File { container, version, sets, samples }),
         None => Err(container.damage(root, "its root group holds no dataset of samples")),
     }
 }
@@ -71,7 +71,7 @@ fn largest(container: &Container<'_>, links: &[Link]) -> Result<Option<Dataset>,
 }
 
 /// What a file contains.
-pub(super) fn facts(look: &Look<'_>) -> Result<Facts, Obstacle> {
+pub(super) fn facts(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
     let file = open(look)?;
     let first = &file.sets[0];
     let mut dims = first.dims[1..].to_vec();
@@ -88,12 +88,12 @@ pub(super) fn facts(look: &Look<'_>) -> Result<Facts, Obstacle> {
         [] => {}
     }
     notes.push(match &first.storage {
-        Storage::Contiguous(_) => "contiguous".to_owned(),
-        Storage::Chunked { grid, index } => {
+        DatasetStorage::Contiguous(_) => "contiguous".to_owned(),
+        DatasetStorage::Chunked { grid, index } => {
             format!("chunks of shape {:?}, {}", &grid.chunk[..], index.name())
         }
     });
-    if let Storage::Chunked { grid, .. } = &first.storage
+    if let DatasetStorage::Chunked { grid, .. } = &first.storage
         && grid.most != grid.dims
     {
         let most = |most: &u64| if *most == u64::MAX { "any".to_owned() } else { most.to_string() };
@@ -110,7 +110,7 @@ pub(super) fn facts(look: &Look<'_>) -> Result<Facts, Obstacle> {
     if first.element.name.is_none() {
         notes.push(format!("elements of {} bytes without a simple NumPy type", first.element.bytes));
     }
-    Ok(Facts { samples: Some(file.samples), dims, element: first.element.name.map(str::to_owned), notes })
+    Ok(FileFacts { samples: Some(file.samples), dims, element: first.element.name.map(str::to_owned), notes })
 }
 
 /// The registered name of a filter (specification IV.A.2.l, and The HDF Group's list).

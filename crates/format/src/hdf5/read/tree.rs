@@ -118,7 +118,7 @@ fn compare(cursor: &mut Cursor<'_, '_>, wanted: &[u64]) -> Result<Ordering, Obst
 }
 
 /// A tree of version 2.
-pub(super) struct Tree2<'c, 'a> {
+pub(super) struct BTree2<'c, 'a> {
     container: &'c Container<'a>,
     node_bytes: u64,
     /// Bytes of a record.
@@ -132,13 +132,13 @@ pub(super) struct Tree2<'c, 'a> {
 
 /// A node to visit.
 #[derive(Clone, Copy)]
-struct Node {
+struct TreeNode {
     at: u64,
     depth: u64,
     records: u64,
 }
 
-impl<'c, 'a> Tree2<'c, 'a> {
+impl<'c, 'a> BTree2<'c, 'a> {
     /// Signature, version, type and checksum of a node.
     const AROUND: u64 = 10;
 
@@ -146,7 +146,7 @@ impl<'c, 'a> Tree2<'c, 'a> {
         container: &'c Container<'a>,
         at: u64,
         kinds: &[u8],
-    ) -> Result<Tree2<'c, 'a>, Obstacle> {
+    ) -> Result<BTree2<'c, 'a>, Obstacle> {
         let len = 22 + container.address_bytes + container.length_bytes;
         let mut cursor = container.block(at, len, b"BTHD")?;
         cursor.version("a tree", &[0])?;
@@ -156,21 +156,21 @@ impl<'c, 'a> Tree2<'c, 'a> {
         cursor.skip(2)?;
         let root = cursor.address(container)?;
         let root_records = u64::from(cursor.u16()?);
-        let room = node_bytes.checked_sub(Tree2::AROUND).and_then(|room| room.checked_div(record_bytes));
+        let room = node_bytes.checked_sub(BTree2::AROUND).and_then(|room| room.checked_div(record_bytes));
         let (Some(most), true) = (room, kinds.contains(&kind) && depth <= MOST_LEVELS) else {
             return Err(cursor.damage(format!("a tree of kind {kind} with invalid depth {depth}")));
         };
         let count_bytes = number_bytes(most);
-        Ok(Tree2 { container, node_bytes, record_bytes, depth, root, root_records, count_bytes })
+        Ok(BTree2 { container, node_bytes, record_bytes, depth, root, root_records, count_bytes })
     }
 
     /// Bytes of the total record count below a node of each depth; 0 for leaves.
     fn total_bytes(&self, depth: u64) -> u64 {
-        let mut total = (self.node_bytes - Tree2::AROUND) / self.record_bytes;
+        let mut total = (self.node_bytes - BTree2::AROUND) / self.record_bytes;
         let mut bytes = 0;
         for _ in 1..=depth {
             let pointer = self.container.address_bytes + self.count_bytes + bytes;
-            let room = self.node_bytes.saturating_sub(Tree2::AROUND + pointer);
+            let room = self.node_bytes.saturating_sub(BTree2::AROUND + pointer);
             let most = room / (self.record_bytes + pointer);
             total = total.saturating_mul(most + 1).saturating_add(most);
             bytes = number_bytes(total);
@@ -178,21 +178,21 @@ impl<'c, 'a> Tree2<'c, 'a> {
         bytes
     }
 
-    fn root(&self) -> Option<Node> {
+    fn root(&self) -> Option<TreeNode> {
         let (depth, records) = (self.depth, self.root_records);
-        self.root.map(|at| Node { at, depth, records })
+        self.root.map(|at| TreeNode { at, depth, records })
     }
 
     /// The records of a node, and a cursor after them, at its list of children.
-    fn records(&self, node: Node) -> Result<(Cursor<'a, 'a>, Cursor<'a, 'a>), Obstacle> {
+    fn records(&self, node: TreeNode) -> Result<(Cursor<'a, 'a>, Cursor<'a, 'a>), Obstacle> {
         let signature = if node.depth == 0 { b"BTLF" } else { b"BTIN" };
         let mut bytes = self.node_bytes;
         if node.depth == 0 {
-            bytes = bytes.min(node.records * self.record_bytes + Tree2::AROUND);
+            bytes = bytes.min(node.records * self.record_bytes + BTree2::AROUND);
         } else {
             let pointer = self.pointer_bytes(node.depth);
             let used = node.records * self.record_bytes + (node.records + 1) * pointer;
-            bytes = bytes.min(used + Tree2::AROUND);
+            bytes = bytes.min(used + BTree2::AROUND);
         }
         // libhdf5 reads whole nodes; the checksum follows the used part.
         let whole = self.container.at(node.at, self.node_bytes)?;
@@ -211,12 +211,12 @@ impl<'c, 'a> Tree2<'c, 'a> {
     }
 
     /// The child with that number.
-    fn child(&self, node: Node, children: &Cursor<'a, 'a>, number: u64) -> Result<Node, Obstacle> {
+    fn child(&self, node: TreeNode, children: &Cursor<'a, 'a>, number: u64) -> Result<TreeNode, Obstacle> {
         let mut cursor = children.clone();
         cursor.skip(number * self.pointer_bytes(node.depth))?;
         let at = cursor.address(self.container)?;
         let at = at.ok_or_else(|| cursor.damage("a tree with a missing node"))?;
-        Ok(Node { at, depth: node.depth - 1, records: cursor.number(self.count_bytes)? })
+        Ok(TreeNode { at, depth: node.depth - 1, records: cursor.number(self.count_bytes)? })
     }
 
     fn record(&self, records: &mut Cursor<'a, 'a>) -> Result<Cursor<'a, 'a>, Obstacle> {
@@ -230,7 +230,7 @@ impl<'c, 'a> Tree2<'c, 'a> {
         &self,
         each: &mut dyn FnMut(Cursor<'a, 'a>) -> Result<(), Obstacle>,
     ) -> Result<(), Obstacle> {
-        let mut open: Vec<Node> = self.root().into_iter().collect();
+        let mut open: Vec<TreeNode> = self.root().into_iter().collect();
         let mut visited = 0;
         while let Some(node) = open.pop() {
             visited += 1;

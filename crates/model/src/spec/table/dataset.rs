@@ -1,9 +1,9 @@
 //! Keys of `dataset`: the number of files, their format, size and location.
 
 use super::super::names::FORMATS;
-use super::super::schema::Status::{Later, NoEffect, Used};
+use super::super::schema::KeyStatus::{Later, NoEffect, Used};
 use super::super::schema::ValueKind::{Choice, Columns, Flag, Integer, Integers, LooseFlag, Number, Text};
-use super::super::schema::{Row, row};
+use super::super::schema::{KeyRow, row};
 use super::{COUNT, MOST};
 
 /// NumPy's names, in the order of `Element::ALL`; a test compares the two.
@@ -19,7 +19,7 @@ const SIZE_LAWS: &[&str] = &["dlio", "exact", "lognormal"];
 const DEAD: &str = "DLIO itself never uses it";
 const COMPUTED: &str = "feedline computes file names and never lists a folder";
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[KeyRow] = &[
     row("dataset.format", Choice(FORMATS), "tfrecord", Used, "container format of the files"),
     row("dataset.data_folder", Text, "./data/", Used, "folder of the data set, below storage_root"),
     row("dataset.file_prefix", Text, "img", Used, "prefix of file names"),

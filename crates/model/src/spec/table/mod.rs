@@ -8,7 +8,7 @@ mod reader;
 mod run;
 mod storage;
 
-use super::schema::Row;
+use super::schema::KeyRow;
 
 /// The largest number for any key: above it a double cannot represent every integer.
 pub(super) const MOST: f64 = 9_007_199_254_740_992.0;
@@ -22,7 +22,7 @@ pub(super) const SHORTEST: f64 = 1e-9;
 const RECORDED: i64 = 1_000_000;
 
 /// All rows, in the order of a sorted workload file.
-pub fn rows() -> impl Iterator<Item = &'static Row> {
+pub fn rows() -> impl Iterator<Item = &'static KeyRow> {
     let sections = [
         model::ROWS,
         run::WORKFLOW,

@@ -1,9 +1,9 @@
 //! Keys of `framework`, `model` and `checkpoint`: the model, and the size of its checkpoints.
 
 use super::super::names::{CheckpointMode, Datatype, Framework, SaveMode};
-use super::super::schema::Status::{NoEffect, Used, WithCheckpoints};
+use super::super::schema::KeyStatus::{NoEffect, Used, WithCheckpoints};
 use super::super::schema::ValueKind::{Choice, Flag, Integer, Integers, Map, Number, NumberOrZero, Text};
-use super::super::schema::{Row, row};
+use super::super::schema::{KeyRow, row};
 use super::{COUNT, LONGEST, RECORDED, SHORTEST};
 
 const NO_TENSORS: &str = "feedline keeps no tensors in memory to merge";
@@ -11,7 +11,7 @@ const NO_TENSORS: &str = "feedline keeps no tensors in memory to merge";
 const LAYERS: i64 = 1_000_000;
 const CLASS: &str = "feedline loads no Python classes";
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[KeyRow] = &[
     row(
         "framework",
         Choice(Framework::NAMES),
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
     row("model.transformer.num_kv_heads", Integer(1, COUNT), "8", WithCheckpoints, "key-value heads"),
 ];
 
-pub(super) const CHECKPOINT: &[Row] = &[
+pub(super) const CHECKPOINT: &[KeyRow] = &[
     row("checkpoint.checkpoint_folder", Text, "./checkpoints/", WithCheckpoints, "folder of the checkpoints"),
     row(
         "checkpoint.checkpoint_after_epoch",

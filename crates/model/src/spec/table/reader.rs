@@ -3,11 +3,11 @@
 use super::super::names::{
     Access, CacheProof, CacheState, Loader, OnError, Preprocess, Readahead, Retain, Verify,
 };
-use super::super::schema::Status::{NoEffect, Unhonoured, Used};
+use super::super::schema::KeyStatus::{NoEffect, Unhonoured, Used};
 use super::super::schema::ValueKind::{
     Choice, Flag, Integer, Integers, Number, NumberOrZero, Shuffle, Text, Time,
 };
-use super::super::schema::{Row, row};
+use super::super::schema::{KeyRow, row};
 use super::{COUNT, LONGEST, MOST};
 
 /// More readers per rank than any machine has threads.
@@ -21,7 +21,7 @@ const TRANSFERS: (i64, i64) = (512, 1 << 30);
 /// Seconds. Shorter pauses occur in any run.
 const SHORTEST_STALL: f64 = 0.001;
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[KeyRow] = &[
     row(
         "reader.data_loader",
         Choice(Loader::NAMES),

@@ -1,8 +1,8 @@
 //! Keys of the run as a whole: workflow, train, evaluation, metric, output, profiling, logging.
 
-use super::super::schema::Status::{NoEffect, Used};
+use super::super::schema::KeyStatus::{NoEffect, Used};
 use super::super::schema::ValueKind::{Choice, Flag, Integer, Map, Number, NumberOrZero, Text, Texts, Time};
-use super::super::schema::{Row, row};
+use super::super::schema::{KeyRow, row};
 use super::{COUNT, LONGEST, RECORDED};
 
 const PROFILERS: &[&str] = &["none", "iostat", "darshan", "tensorboard"];
@@ -10,7 +10,7 @@ const PROFILERS: &[&str] = &["none", "iostat", "darshan", "tensorboard"];
 const COPY_RATES: (f64, f64) = (1e-6, 1e6);
 const NO_PROFILER: &str = "feedline takes its own measurements and starts no profiler";
 
-pub(super) const WORKFLOW: &[Row] = &[
+pub(super) const WORKFLOW: &[KeyRow] = &[
     row("workflow.generate_data", Flag, "false", Used, "write the data set first"),
     row("workflow.train", Flag, "true", Used, "read the data set as a training job does"),
     row("workflow.evaluation", Flag, "false", Used, "evaluate between epochs"),
@@ -28,7 +28,7 @@ pub(super) const WORKFLOW: &[Row] = &[
         .quiet(&["false"]),
 ];
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[KeyRow] = &[
     row("train.epochs", Integer(1, RECORDED), "1", Used, "passes over the training set"),
     row("train.computation_time", Time, "0", Used, "seconds the accelerator computes per step"),
     row(
@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-pub(super) const OUTPUT: &[Row] = &[
+pub(super) const OUTPUT: &[KeyRow] = &[
     row("output.folder", Text, "null", Used, "folder of the results"),
     row("output.log_file", Text, "dlio.log", NoEffect("feedline logs to stderr"), "name of DLIO's log file")
         .quiet(&["dlio.log"]),

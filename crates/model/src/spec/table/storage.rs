@@ -2,14 +2,14 @@
 //! secrets, and a spec is printed.
 
 use super::super::names::StorageType;
-use super::super::schema::Status::{Later, Used};
+use super::super::schema::KeyStatus::{Later, Used};
 use super::super::schema::ValueKind::{Choice, Flag, Integer, LooseFlag, Number, Secret, Text, Texts};
-use super::super::schema::{Row, Status, row};
+use super::super::schema::{KeyRow, KeyStatus, row};
 use super::{COUNT, LONGEST};
 
-const OBJECTS: Status = Later("object stores are not supported yet");
+const OBJECTS: KeyStatus = Later("object stores are not supported yet");
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[KeyRow] = &[
     row("storage.storage_type", Choice(StorageType::NAMES), "local_fs", Used, "type of storage")
         .later(&["s3", "aistore"], "this storage type is not supported yet"),
     row("storage.storage_root", Text, "./", Used, "folder or bucket that contains data_folder"),
