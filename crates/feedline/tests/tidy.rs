@@ -4,6 +4,7 @@
 mod phrases;
 
 mod crates;
+mod types;
 
 use std::collections::BTreeSet;
 use std::fs;
