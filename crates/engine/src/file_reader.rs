@@ -65,7 +65,7 @@ impl<'a> FileReader<'a> {
             match metadata.ask(file, &mut question)? {
                 ParseStep::Answer(answer) => return Ok(answer),
                 ParseStep::Read(range) => {
-                    metadata.add(range.offset, self.read((file.name, file.bytes), range)?)
+                    metadata.add(range.offset, self.read((file.name, file.bytes), range)?);
                 }
             }
         }

@@ -180,7 +180,7 @@ pub fn cores() -> u64 {
 }
 
 /// The CPU time that this process may use in a span of time.
-pub fn core_time(span: Nanos) -> Nanos {
+pub(crate) fn core_time(span: Nanos) -> Nanos {
     Nanos((span.0 as f64 * core_share()) as u64)
 }
 

@@ -49,7 +49,7 @@ impl Monotonic {
     }
 
     /// Asks the kernel not to round this thread's sleeps up (it adds 50 us by default).
-    pub fn sharpen_this_thread() {
+    pub(crate) fn sharpen_this_thread() {
         // If this fails, sleeps end a little later, which the ledger records as lateness.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }

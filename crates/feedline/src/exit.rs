@@ -73,7 +73,7 @@ impl From<Exit> for ExitCode {
 
 /// An error and the exit code it leads to.
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     pub exit: Exit,
     pub error: anyhow::Error,
 }
@@ -93,23 +93,23 @@ impl From<session::Error> for Failure {
 }
 
 impl Failure {
-    pub fn usage(error: impl Into<anyhow::Error>) -> Failure {
+    pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Failure {
         Failure { exit: Exit::Usage, error: error.into() }
     }
 
-    pub fn refused(error: impl Into<anyhow::Error>) -> Failure {
+    pub(crate) fn refused(error: impl Into<anyhow::Error>) -> Failure {
         Failure { exit: Exit::Refused, error: error.into() }
     }
 
-    pub fn incomplete(error: impl Into<anyhow::Error>) -> Failure {
+    pub(crate) fn incomplete(error: impl Into<anyhow::Error>) -> Failure {
         Failure { exit: Exit::Incomplete, error: error.into() }
     }
 
-    pub fn check_failed(error: impl Into<anyhow::Error>) -> Failure {
+    pub(crate) fn check_failed(error: impl Into<anyhow::Error>) -> Failure {
         Failure { exit: Exit::CheckFailed, error: error.into() }
     }
 
-    pub fn internal(error: impl Into<anyhow::Error>) -> Failure {
+    pub(crate) fn internal(error: impl Into<anyhow::Error>) -> Failure {
         Failure { exit: Exit::Internal, error: error.into() }
     }
 }
@@ -120,7 +120,7 @@ const TIDYING: Duration = Duration::from_millis(500);
 
 /// Ends the process although some of its threads hang in the kernel. Those threads own the measurements, so no result
 /// is written.
-pub fn abandon(message: &str) {
+pub(crate) fn abandon(message: &str) {
     static ONCE: AtomicBool = AtomicBool::new(false);
     // Relaxed: the swap alone lets exactly one thread pass, and no other memory is shared through this flag.
     while ONCE.swap(true, Ordering::Relaxed) {
@@ -139,12 +139,12 @@ pub fn abandon(message: &str) {
 }
 
 /// The cause for which a thread or process could not be started, and what to check.
-pub fn limited(cause: &std::io::Error) -> String {
+pub(crate) fn limited(cause: &std::io::Error) -> String {
     format!("{cause}; is the number of processes limited (ulimit -u, a pids control group)?")
 }
 
 /// The result of a command.
-pub type CommandResult = Result<Exit, Failure>;
+pub(crate) type CommandResult = Result<Exit, Failure>;
 
 #[cfg(test)]
 mod tests {

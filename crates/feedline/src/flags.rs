@@ -43,7 +43,7 @@ fn after_help() -> String {
 /// Measures the storage that feeds deep-learning accelerators.
 #[derive(Debug, Parser)]
 #[command(name = "feedline", version, after_help = after_help(), max_term_width = 120)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
@@ -52,13 +52,13 @@ pub struct Cli {
 const STALL_TIMEOUT: &str = "60s";
 
 /// The stall timeout of a command: the one of its flags, if they have one, else the default.
-pub fn stall_timeout_or_default(of_flags: Option<Nanos>) -> Option<Nanos> {
+pub(crate) fn stall_timeout_or_default(of_flags: Option<Nanos>) -> Option<Nanos> {
     of_flags.or_else(|| patience(STALL_TIMEOUT).ok()).filter(|timeout| *timeout > Nanos::ZERO)
 }
 
 /// The stall timeout, for commands without a workload.
 #[derive(Args, Clone, Debug)]
-pub struct WaitFlags {
+pub(crate) struct WaitFlags {
     /// End if there is no progress for this long, such as 90s, and list what is blocked; off: wait forever
     #[arg(long, value_name = "SPAN", default_value = STALL_TIMEOUT, value_parser = patience)]
     pub stall_timeout: Nanos,
@@ -66,14 +66,14 @@ pub struct WaitFlags {
 
 impl WaitFlags {
     /// The stall timeout that they set.
-    pub fn stall_timeout(&self) -> Option<Nanos> {
+    pub(crate) fn stall_timeout(&self) -> Option<Nanos> {
         Some(self.stall_timeout)
     }
 }
 
 /// The workload, and the settings to change in it.
 #[derive(Args, Clone, Debug)]
-pub struct WorkloadFlags {
+pub(crate) struct WorkloadFlags {
     /// A built-in workload (see 'feedline workloads') or a YAML file in DLIO's format
     #[arg(default_value = "demo", value_name = "NAME|FILE")]
     pub workload: String,
@@ -89,13 +89,13 @@ pub struct WorkloadFlags {
 
 impl WorkloadFlags {
     /// The stall timeout that they set.
-    pub fn stall_timeout(&self) -> Option<Nanos> {
+    pub(crate) fn stall_timeout(&self) -> Option<Nanos> {
         self.stall_timeout
     }
 }
 
 /// A span with its unit, or seconds; `off` is 0.
-pub fn patience(text: &str) -> Result<Nanos, SpanError> {
+pub(crate) fn patience(text: &str) -> Result<Nanos, SpanError> {
     match text.parse::<f64>() {
         _ if text == "off" => Ok(Nanos::ZERO),
         Ok(_) => format!("{text}s").parse(),
@@ -105,7 +105,7 @@ pub fn patience(text: &str) -> Result<Nanos, SpanError> {
 
 /// The state of the page cache before an epoch, and how it is verified. Each flag stands for a key of the workload.
 #[derive(Args, Debug)]
-pub struct CacheFlags {
+pub(crate) struct CacheFlags {
     /// State of the page cache before each epoch: cold (files are evicted, and pages again after each read), warm
     /// (files are loaded) or as-is; sets reader.cache; see docs/cache.md [default: cold]
     #[arg(long, value_name = "STATE")]
@@ -121,7 +121,7 @@ pub struct CacheFlags {
 }
 
 #[derive(Args, Debug)]
-pub struct OutputFlags {
+pub(crate) struct OutputFlags {
     /// Print the result as JSON on stdout
     #[arg(long)]
     pub json: bool,
@@ -132,7 +132,7 @@ pub struct OutputFlags {
 
 /// Where the data of a run is, and how it is read.
 #[derive(Args, Debug)]
-pub struct DataFlags {
+pub(crate) struct DataFlags {
     /// Folder that holds the data set's train/ and valid/ [default: the workload's storage_root/data_folder]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
@@ -155,7 +155,7 @@ pub struct DataFlags {
 
 /// How checkpoints are saved.
 #[derive(Args, Debug)]
-pub struct CheckpointFlags {
+pub(crate) struct CheckpointFlags {
     /// Scale checkpoints, such as 1/64: the same files, each that much smaller
     #[arg(long, value_name = "SHARE", default_value = "1")]
     pub scale: Scale,

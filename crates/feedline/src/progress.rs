@@ -17,14 +17,14 @@ use crate::report;
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgressMode {
+pub(crate) enum ProgressMode {
     Nothing,
     Lines,
     Bar,
 }
 
 impl ProgressMode {
-    pub fn choose(quiet: bool) -> ProgressMode {
+    pub(crate) fn choose(quiet: bool) -> ProgressMode {
         match quiet {
             true => ProgressMode::Nothing,
             false if std::io::stderr().is_terminal() => ProgressMode::Bar,

@@ -27,20 +27,20 @@ const SAME_REQUEST: Nanos = Nanos(500_000_000);
 const LEAVING: Nanos = Nanos(200_000_000);
 
 /// Which of the two processes this is.
-pub enum ProcessRole {
+pub(crate) enum ProcessRole {
     Worker,
     Supervisor(Supervisor),
 }
 
 /// The process that waits for the worker.
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     worker: Pid,
     /// The signals to wait for. They are blocked, so that `sigtimedwait` receives each of them.
     signals: libc::sigset_t,
 }
 
 /// The signals that request a stop. SIGHUP is left out if it was ignored at the start, as `nohup` requires.
-pub fn stop_signals() -> Vec<libc::c_int> {
+pub(crate) fn stop_signals() -> Vec<libc::c_int> {
     let all = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGXCPU];
     all.into_iter().filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal)).collect()
 }
@@ -60,7 +60,7 @@ fn is_ignored(signal: libc::c_int) -> bool {
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// The id of the process that the user started.
-pub fn number() -> u32 {
+pub(crate) fn number() -> u32 {
     // Relaxed: stored once, before any thread is started.
     NUMBER.load(Ordering::Relaxed)
 }
@@ -70,7 +70,7 @@ fn parent_number() -> u32 {
 }
 
 /// Forks. The process must not have other threads yet.
-pub fn split() -> io::Result<ProcessRole> {
+pub(crate) fn split() -> io::Result<ProcessRole> {
     let own = rustix::process::getpid();
     NUMBER.store(own.as_raw_nonzero().get().unsigned_abs(), Ordering::Relaxed);
     // SAFETY: only changes the actions of two signals, in a process without other threads. With SIGXFSZ ignored,
@@ -110,7 +110,7 @@ pub fn split() -> io::Result<ProcessRole> {
 }
 
 /// Ends the worker immediately although some of its threads may hang, and tells the supervisor not to wait for it.
-pub fn give_up(exit: Exit) -> ! {
+pub(crate) fn give_up(exit: Exit) -> ! {
     // A reader of our output sees its end only when the last descriptor is closed. A hung thread would keep it open.
     if let Ok(null) = std::fs::File::open("/dev/null") {
         for stream in [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO] {
@@ -139,7 +139,7 @@ enum WaitResult {
 
 impl Supervisor {
     /// Waits for the worker and returns the exit code of the program.
-    pub fn wait(self) -> ExitCode {
+    pub(crate) fn wait(self) -> ExitCode {
         let clock = Monotonic::new();
         let mut asked: Option<Nanos> = None;
         loop {

@@ -9,7 +9,7 @@ use session::WorkloadText;
 
 /// Where a workload comes from, which decides how its results may be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorkloadStatus {
+pub(crate) enum WorkloadStatus {
     /// Made for feedline.
     Demo,
     /// MLPerf Storage v3.0, closed and open division.
@@ -23,7 +23,7 @@ pub enum WorkloadStatus {
 }
 
 impl WorkloadStatus {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             WorkloadStatus::Demo => "demo",
             WorkloadStatus::Sanctioned => "sanctioned",
@@ -36,7 +36,7 @@ impl WorkloadStatus {
 
 /// A built-in workload.
 #[derive(Debug)]
-pub struct Workload {
+pub(crate) struct Workload {
     pub name: &'static str,
     pub standing: WorkloadStatus,
     pub summary: &'static str,
@@ -51,7 +51,7 @@ pub struct Workload {
 macro_rules! workloads {
     ($($name:ident $standing:ident $summary:literal $($hash:literal)? $(ranks $ranks:literal)?;)+) => {
         /// Every built-in workload, by family.
-        pub const WORKLOADS: &[Workload] = &[$(Workload {
+        pub(crate) const WORKLOADS: &[Workload] = &[$(Workload {
             name: stringify!($name),
             standing: WorkloadStatus::$standing,
             summary: $summary,
@@ -132,7 +132,7 @@ workloads! {
 const LARGEST_FILE_BYTES: u64 = 4 << 20;
 
 /// Loads the workload `asked`: a file if it looks like a path, else a built-in workload.
-pub fn load(asked: &str) -> anyhow::Result<WorkloadText> {
+pub(crate) fn load(asked: &str) -> anyhow::Result<WorkloadText> {
     let path = Path::new(asked);
     let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
     if is_yaml || asked.contains('/') {
@@ -148,7 +148,7 @@ pub fn load(asked: &str) -> anyhow::Result<WorkloadText> {
 }
 
 /// The built-in workload with this name.
-pub fn named(name: &str) -> anyhow::Result<&'static Workload> {
+pub(crate) fn named(name: &str) -> anyhow::Result<&'static Workload> {
     WORKLOADS.iter().find(|workload| workload.name == name).ok_or_else(|| unknown(name))
 }
 

@@ -39,14 +39,14 @@ fn run(dir: &Dir) -> Running<'_> {
 
 /// Kills commands at random moments of their duration. The estimate of the duration adapts: a command that ended before
 /// the kill shortens it, one that was killed lengthens it, so that about four of five kills are in time.
-pub struct Killer {
+pub(crate) struct Killer {
     chance: Chance,
     span: Duration,
     pub killed: u64,
 }
 
 impl Killer {
-    pub fn new(seed: u64, span: Duration) -> Killer {
+    pub(crate) fn new(seed: u64, span: Duration) -> Killer {
         Killer { chance: Chance(seed), span, killed: 0 }
     }
 
@@ -61,7 +61,7 @@ impl Killer {
     }
 
     /// Kills a command at a random moment, unless it ends before.
-    pub fn end(&mut self, running: Running<'_>) -> Done {
+    pub(crate) fn end(&mut self, running: Running<'_>) -> Done {
         std::thread::sleep(self.chance.below(self.span));
         running.signal(Signal::KILL);
         let done = running.wait();
@@ -73,7 +73,7 @@ impl Killer {
 }
 
 /// How long the work takes on this machine.
-pub fn span(work: impl FnOnce()) -> Duration {
+pub(crate) fn span(work: impl FnOnce()) -> Duration {
     let begin = Instant::now();
     work();
     begin.elapsed()

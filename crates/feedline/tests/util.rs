@@ -24,19 +24,19 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 const UNPRIVILEGED: u32 = 65534;
 
 /// The I/O backends that hold files, without those that inject faults.
-pub fn file_stores() -> impl Iterator<Item = &'static str> {
+pub(crate) fn file_stores() -> impl Iterator<Item = &'static str> {
     let rows = store::BACKENDS.rows.iter();
     rows.filter(|row| row.medium == Medium::Storage && !row.injects_faults).map(|row| row.name)
 }
 
 /// The backends among them that can hold checkpoints.
-pub fn tier_stores() -> impl Iterator<Item = &'static str> {
+pub(crate) fn tier_stores() -> impl Iterator<Item = &'static str> {
     let holds = |name: &&str| store::BACKENDS.rows.iter().any(|row| row.name == *name && row.tier.is_some());
     file_stores().filter(holds)
 }
 
 /// A workload that runs in milliseconds: 24 npz files of one sample each.
-pub const SMALL: &str = "\
+pub(crate) const SMALL: &str = "\
 framework: pytorch
 dataset:
   format: npz
@@ -55,10 +55,10 @@ train:
 ";
 
 /// Settings with which `SMALL` can be read as tfrecord.
-pub const TENSORFLOW: [&str; 2] = ["framework=tensorflow", "reader.data_loader=tensorflow"];
+pub(crate) const TENSORFLOW: [&str; 2] = ["framework=tensorflow", "reader.data_loader=tensorflow"];
 
 /// A transformer whose checkpoints have a few MB: framework, model and workflow of a workload without training.
-pub const TINY_MODEL: &str = "
+pub(crate) const TINY_MODEL: &str = "
 framework: pytorch
 model:
   name: tiny
@@ -70,12 +70,12 @@ workflow: {train: false, checkpoint: true}
 ";
 
 /// A folder that is removed with everything in it.
-pub struct Dir {
+pub(crate) struct Dir {
     folder: TempDir,
 }
 
 impl Dir {
-    pub fn new() -> Dir {
+    pub(crate) fn new() -> Dir {
         let folder = tempfile::Builder::new().prefix("feedline-test-").tempdir().unwrap();
         // Other users must be able to reach the files below.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -83,49 +83,49 @@ impl Dir {
     }
 
     /// A folder with the workload `SMALL` as `w.yaml`.
-    pub fn small() -> Dir {
+    pub(crate) fn small() -> Dir {
         let dir = Dir::new();
         dir.write("w.yaml", SMALL);
         dir
     }
 
     /// The same with its data set.
-    pub fn small_with_data() -> Dir {
+    pub(crate) fn small_with_data() -> Dir {
         let dir = Dir::small();
         dir.feedline(&["generate", "w.yaml", "--quiet"]).run().exits(0);
         dir
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         let path = self.path(name);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    pub fn json(&self, name: &str) -> Value {
+    pub(crate) fn json(&self, name: &str) -> Value {
         serde_json::from_str(&self.read(name)).unwrap()
     }
 
-    pub fn set_mode(&self, name: &str, mode: u32) {
+    pub(crate) fn set_mode(&self, name: &str, mode: u32) {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
     /// Everything in the folder: relative path and size, folders with a slash and without one.
-    pub fn listing(&self) -> Vec<String> {
+    pub(crate) fn listing(&self) -> Vec<String> {
         listing(self.folder.path())
     }
 
     /// Every file below `name` with its content.
-    pub fn tree(&self, name: &str) -> BTreeMap<String, Vec<u8>> {
+    pub(crate) fn tree(&self, name: &str) -> BTreeMap<String, Vec<u8>> {
         let root = self.path(name);
         let mut files = BTreeMap::new();
         walk(&root, &mut |path| {
@@ -138,11 +138,11 @@ impl Dir {
     }
 
     /// The finished result folders, by path relative to this folder.
-    pub fn results(&self) -> Vec<String> {
+    pub(crate) fn results(&self) -> Vec<String> {
         self.results_below("feedline-results")
     }
 
-    pub fn results_below(&self, name: &str) -> Vec<String> {
+    pub(crate) fn results_below(&self, name: &str) -> Vec<String> {
         let mut found = Vec::new();
         walk(&self.path(name), &mut |path| {
             if path.ends_with("summary.json") {
@@ -153,26 +153,26 @@ impl Dir {
     }
 
     /// The only result.
-    pub fn result(&self) -> String {
+    pub(crate) fn result(&self) -> String {
         let results = self.results();
         assert_eq!(results.len(), 1, "{results:?}");
         results[0].clone()
     }
 
     /// Fails if there is a temporary file or folder.
-    pub fn has_no_leftovers(&self) {
+    pub(crate) fn has_no_leftovers(&self) {
         for line in self.listing() {
             let leftover = [".partial", ".feedline-probe"].iter().any(|mark| line.contains(mark));
             assert!(!leftover, "left behind: {line}");
         }
     }
 
-    pub fn feedline(&self, args: &[&str]) -> Cmd<'_> {
+    pub(crate) fn feedline(&self, args: &[&str]) -> Cmd<'_> {
         self.command(Path::new(env!("CARGO_BIN_EXE_feedline")), args)
     }
 
     /// The program as an unprivileged user. It is copied to where that user can reach it.
-    pub fn feedline_unprivileged(&self, args: &[&str]) -> Cmd<'_> {
+    pub(crate) fn feedline_unprivileged(&self, args: &[&str]) -> Cmd<'_> {
         let copy = self.path("feedline");
         fs::copy(env!("CARGO_BIN_EXE_feedline"), &copy).unwrap();
         let mut command = self.command(&copy, args);
@@ -183,7 +183,7 @@ impl Dir {
     }
 
     /// A script of tests/python, run with the interpreter of scripts/test.
-    pub fn python(&self, script: &str, args: &[&str]) -> Cmd<'_> {
+    pub(crate) fn python(&self, script: &str, args: &[&str]) -> Cmd<'_> {
         let python = std::env::var("FEEDLINE_TEST_PYTHON").expect(
             "FEEDLINE_TEST_PYTHON is not set: run scripts/test, which creates the virtual environment",
         );
@@ -196,7 +196,7 @@ impl Dir {
         command.args(args)
     }
 
-    pub fn command(&self, program: &Path, args: &[&str]) -> Cmd<'_> {
+    pub(crate) fn command(&self, program: &Path, args: &[&str]) -> Cmd<'_> {
         let mut command = Command::new(program);
         command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
         Cmd { command, dir: self }
@@ -204,19 +204,19 @@ impl Dir {
 }
 
 /// A command that has not been started.
-pub struct Cmd<'a> {
+pub(crate) struct Cmd<'a> {
     command: Command,
     dir: &'a Dir,
 }
 
 impl<'a> Cmd<'a> {
-    pub fn args(mut self, args: &[&str]) -> Self {
+    pub(crate) fn args(mut self, args: &[&str]) -> Self {
         self.command.args(args);
         self
     }
 
     /// Adds `--set KEY=VALUE` for each.
-    pub fn set(mut self, settings: &[&str]) -> Self {
+    pub(crate) fn set(mut self, settings: &[&str]) -> Self {
         for setting in settings {
             self.command.args(["--set", setting]);
         }
@@ -224,7 +224,7 @@ impl<'a> Cmd<'a> {
     }
 
     /// The same under strace, which writes these system calls of all threads to a file in the folder.
-    pub fn traced(self, calls: &str, into: &str) -> Self {
+    pub(crate) fn traced(self, calls: &str, into: &str) -> Self {
         let mut command = Command::new("strace");
         command.args(["-f", "-y", "-s", "0", "-o", into, "-e", &format!("trace={calls}"), "--"]);
         command.arg(self.command.get_program()).args(self.command.get_args());
@@ -233,11 +233,11 @@ impl<'a> Cmd<'a> {
         Cmd { command, dir: self.dir }
     }
 
-    pub fn run(self) -> Done {
+    pub(crate) fn run(self) -> Done {
         self.start().wait()
     }
 
-    pub fn start(mut self) -> Running<'a> {
+    pub(crate) fn start(mut self) -> Running<'a> {
         let shown = format!("{:?}", self.command);
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().unwrap_or_else(|error| panic!("{shown}: {error}"));
@@ -256,7 +256,7 @@ fn drain(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
 }
 
 /// A running command.
-pub struct Running<'a> {
+pub(crate) struct Running<'a> {
     child: Child,
     stdout: JoinHandle<Vec<u8>>,
     stderr: JoinHandle<Vec<u8>>,
@@ -267,7 +267,7 @@ pub struct Running<'a> {
 impl Running<'_> {
     /// Waits until a thread with this name exists: `reader` during training, `writer` during generation. Signal
     /// handlers are installed by then.
-    pub fn until_thread(&mut self, name: &str) {
+    pub(crate) fn until_thread(&mut self, name: &str) {
         let first = self.child.id();
         self.until(&format!("a thread '{name}'"), || {
             let Some(worker) = worker_of(first) else { return false };
@@ -279,7 +279,7 @@ impl Running<'_> {
     }
 
     /// Waits until `seen` returns true; fails if the command ends before that or takes too long.
-    pub fn until(&mut self, what: &str, mut seen: impl FnMut() -> bool) {
+    pub(crate) fn until(&mut self, what: &str, mut seen: impl FnMut() -> bool) {
         let begin = Instant::now();
         while !seen() {
             let ended = self.child.try_wait().unwrap();
@@ -290,20 +290,20 @@ impl Running<'_> {
     }
 
     /// The process that was started.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    pub fn wait(self) -> Done {
+    pub(crate) fn wait(self) -> Done {
         self.wait_for(TIME_LIMIT)
     }
 
     /// Waits for the end. A command that does not end in time is killed and fails the test.
-    pub fn wait_for(mut self, limit: Duration) -> Done {
+    pub(crate) fn wait_for(mut self, limit: Duration) -> Done {
         let begin = Instant::now();
         let mut hung = false;
         let status = loop {
@@ -334,7 +334,7 @@ impl Running<'_> {
 }
 
 /// The worker process of the process that was started, once it exists.
-pub fn worker_of(first: u32) -> Option<u32> {
+pub(crate) fn worker_of(first: u32) -> Option<u32> {
     let is_child = |process: &u32| {
         let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
         // `id (name) state parent ..`; the name can contain any character.
@@ -346,7 +346,7 @@ pub fn worker_of(first: u32) -> Option<u32> {
 }
 
 /// A command that has ended.
-pub struct Done {
+pub(crate) struct Done {
     status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
@@ -356,17 +356,17 @@ pub struct Done {
 }
 
 impl Done {
-    pub fn code(&self) -> Option<i32> {
+    pub(crate) fn code(&self) -> Option<i32> {
         self.status.code()
     }
 
     /// The signal that ended it, if one did.
-    pub fn signal(&self) -> Option<i32> {
+    pub(crate) fn signal(&self) -> Option<i32> {
         self.status.signal()
     }
 
     #[track_caller]
-    pub fn exits(self, code: i32) -> Done {
+    pub(crate) fn exits(self, code: i32) -> Done {
         if self.code() != Some(code) {
             self.fail(&format!("expected exit code {code}"));
         }
@@ -376,7 +376,7 @@ impl Done {
     /// Checks that a run completed. Only rules about timing may fail: a busy machine lags behind the accelerators'
     /// timeline.
     #[track_caller]
-    pub fn ran(self) -> Done {
+    pub(crate) fn ran(self) -> Done {
         let of_the_host = |rule: &String| ["on-time", "client-not-the-limit"].contains(&rule.as_str());
         let late = self.code() == Some(5) && self.failed_rules().iter().all(of_the_host);
         if self.code() != Some(0) && !late {
@@ -386,7 +386,7 @@ impl Done {
     }
 
     /// The rules that failed according to the result on stdout, text or JSON.
-    pub fn failed_rules(&self) -> Vec<String> {
+    pub(crate) fn failed_rules(&self) -> Vec<String> {
         if let Ok(summary) = serde_json::from_str::<Value>(&self.stdout) {
             let rules = summary["feedline"]["verdict"]["rules"].as_array().unwrap();
             let failed = rules.iter().filter(|finding| finding["outcome"] == "fail");
@@ -398,7 +398,7 @@ impl Done {
 
     /// Checks that stderr contains the text.
     #[track_caller]
-    pub fn says(self, text: &str) -> Done {
+    pub(crate) fn says(self, text: &str) -> Done {
         if !self.stderr.contains(text) {
             self.fail(&format!("expected on stderr: {text}"));
         }
@@ -407,7 +407,7 @@ impl Done {
 
     /// Checks that stdout contains the text.
     #[track_caller]
-    pub fn prints(self, text: &str) -> Done {
+    pub(crate) fn prints(self, text: &str) -> Done {
         if !self.stdout.contains(text) {
             self.fail(&format!("expected on stdout: {text}"));
         }
@@ -416,7 +416,7 @@ impl Done {
 
     /// Checks that stderr has exactly one error and no sign of a crash.
     #[track_caller]
-    pub fn one_error(self) -> Done {
+    pub(crate) fn one_error(self) -> Done {
         let errors = self.stderr.lines().filter(|line| line.starts_with("error: ")).count();
         if errors != 1 || self.stderr.contains("panicked") || self.stderr.contains("RUST_BACKTRACE") {
             self.fail(&format!("expected one error, found {errors}"));
@@ -425,7 +425,7 @@ impl Done {
     }
 
     #[track_caller]
-    pub fn silent(self) -> Done {
+    pub(crate) fn silent(self) -> Done {
         if !self.stderr.is_empty() {
             self.fail("expected nothing on stderr");
         }
@@ -434,7 +434,7 @@ impl Done {
 
     /// Stdout as JSON; it must not contain anything else.
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         match serde_json::from_str(&self.stdout) {
             Ok(value) => value,
             Err(error) => self.fail(&format!("stdout is not JSON: {error}")),
@@ -442,7 +442,7 @@ impl Done {
     }
 
     #[track_caller]
-    pub fn fail(&self, why: &str) -> ! {
+    pub(crate) fn fail(&self, why: &str) -> ! {
         let mut report = format!("{why}\n");
         let line = "-".repeat(80);
         let _ = writeln!(report, "{line}\n{}\nin {}", self.shown, self.cwd.display());
@@ -456,7 +456,7 @@ impl Done {
 }
 
 /// Calls `f` for everything below `folder`, parents first, sorted by name. A missing folder counts as empty.
-pub fn walk(folder: &Path, f: &mut impl FnMut(&Path)) {
+pub(crate) fn walk(folder: &Path, f: &mut impl FnMut(&Path)) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
@@ -468,7 +468,7 @@ pub fn walk(folder: &Path, f: &mut impl FnMut(&Path)) {
     }
 }
 
-pub fn relative(root: &Path, path: &Path) -> String {
+pub(crate) fn relative(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()
 }
 
@@ -484,7 +484,7 @@ fn listing(folder: &Path) -> Vec<String> {
 }
 
 /// The outcome of a rule in a summary: `pass`, `fail` or `not-checkable`.
-pub fn outcome(summary: &Value, rule: &str) -> String {
+pub(crate) fn outcome(summary: &Value, rule: &str) -> String {
     let rules = summary["feedline"]["verdict"]["rules"].as_array().unwrap();
     let found = rules.iter().find(|finding| finding["rule"] == rule);
     found.unwrap_or_else(|| panic!("no rule {rule}"))["outcome"].as_str().unwrap().to_owned()

@@ -22,14 +22,14 @@ fn validate(dir: &Dir, args: &[&str]) -> Done {
 }
 
 /// Recomputes the checksums, as a forger would.
-pub fn sum_again(dir: &Dir, result: &str) {
+pub(crate) fn sum_again(dir: &Dir, result: &str) {
     let script =
         "cd \"$0\" && rm SHA256SUMS && LC_ALL=C && sums=$(sha256sum -- *) && echo \"$sums\" > SHA256SUMS";
     dir.command(Path::new("bash"), &["-c", script, result]).run().exits(0);
 }
 
 /// Changes a document of a result, and its checksums with it.
-pub fn forge(dir: &Dir, result: &str, name: &str, change: impl FnOnce(&mut Value)) {
+pub(crate) fn forge(dir: &Dir, result: &str, name: &str, change: impl FnOnce(&mut Value)) {
     let path = format!("{result}/{name}");
     let mut value = dir.json(&path);
     change(&mut value);

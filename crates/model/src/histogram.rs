@@ -48,7 +48,7 @@ impl Histogram {
     }
 
     /// Records `times` spans of the same length.
-    pub fn record_n(&mut self, span: Nanos, times: u64) {
+    pub(crate) fn record_n(&mut self, span: Nanos, times: u64) {
         if times == 0 {
             return;
         }
@@ -93,7 +93,7 @@ impl Histogram {
 
     /// The span that the share `quantile` of all spans does not exceed; zero if the histogram is empty. Exact at both
     /// ends, otherwise less than 0.1 % too long.
-    pub fn quantile(&self, quantile: f64) -> Nanos {
+    pub(crate) fn quantile(&self, quantile: f64) -> Nanos {
         let rank = ((quantile.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
         if rank >= self.count {
             return self.max;

@@ -113,12 +113,12 @@ pub struct RankRow {
 
 impl RankRow {
     /// Whether every planned step ran.
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         self.steps_planned > 0 && self.steps == self.steps_planned
     }
 
     /// The time of the rank's steps, from the start of the phase to the end of the last step, without checkpoints.
-    pub fn steps_ns(&self) -> Nanos {
+    pub(crate) fn steps_ns(&self) -> Nanos {
         self.wait_ns + self.copy_ns + self.compute_ns + self.barrier_ns
     }
 }

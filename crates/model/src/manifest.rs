@@ -11,7 +11,7 @@ use crate::spec::{Column, Spec};
 /// The version of this document.
 const SCHEMA_VERSION: u32 = 1;
 /// The version of the content; incremented if the same settings give different bytes.
-pub const CONTENT_VERSION: u32 = 1;
+pub(crate) const CONTENT_VERSION: u32 = 1;
 
 /// Settings that determine every data set.
 const KEYS: [&str; 11] = [

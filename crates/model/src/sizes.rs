@@ -43,7 +43,7 @@ impl Sizes {
 
     /// Sides for `files` files with lognormal sample sizes: half the median is as frequent as twice the median. The
     /// logarithm has the standard deviation `sigma`.
-    pub fn lognormal(median_bytes: f64, sigma: f64, files: u64) -> Sizes {
+    pub(crate) fn lognormal(median_bytes: f64, sigma: f64, files: u64) -> Sizes {
         if sigma <= 0.0 {
             return Sizes::dlio(median_bytes, 0.0, files);
         }
@@ -80,7 +80,7 @@ impl Sizes {
     }
 
     /// Memory used by the table.
-    pub fn table_bytes(&self) -> u64 {
+    pub(crate) fn table_bytes(&self) -> u64 {
         match self {
             Sizes::Same(_) => 0,
             Sizes::Drawn(sides) => (size_of::<[u32; 2]>() * sides.len()) as u64,

@@ -23,7 +23,7 @@ pub struct Confidence {
 
 impl Confidence {
     /// Whether it contains more than one value.
-    pub fn is_wide(&self) -> bool {
+    pub(crate) fn is_wide(&self) -> bool {
         self.low < self.high
     }
 

@@ -16,28 +16,28 @@ use crate::folder::{check_folder, local};
 
 /// One location for checkpoints.
 #[derive(Clone, Debug)]
-pub struct TierLocation {
+pub(crate) struct TierLocation {
     pub selection: Selection,
     pub folder: PathBuf,
 }
 
 /// The locations that a run uses.
 #[derive(Clone, Debug)]
-pub struct Tiers {
+pub(crate) struct Tiers {
     pub last: TierLocation,
     pub fast: Option<TierLocation>,
 }
 
 /// The opened locations.
 #[derive(Debug)]
-pub struct OpenTiers {
+pub(crate) struct OpenTiers {
     pub last: Box<dyn Tier>,
     pub fast: Option<Box<dyn Tier>>,
 }
 
 impl Tiers {
     /// The tiers that the workload names, for a run that reads from `store`.
-    pub fn choose(spec: &Spec, store: &Selection) -> Result<Tiers, Error> {
+    pub(crate) fn choose(spec: &Spec, store: &Selection) -> Result<Tiers, Error> {
         let asked = &spec.checkpoint;
         let folder = local(&Location::parse(&asked.checkpoint_folder))?;
         let last =
@@ -53,13 +53,13 @@ impl Tiers {
     }
 
     /// The facts that the plan needs.
-    pub fn request(&self, ranks: u64, scale: Scale) -> SaveRequest {
+    pub(crate) fn request(&self, ranks: u64, scale: Scale) -> SaveRequest {
         let fast = self.fast.as_ref().map(TierLocation::plan);
         SaveRequest { ranks, scale, last: self.last.plan(), fast }
     }
 
     /// Checks that the folders are usable and the disks large enough.
-    pub fn check(&self, plan: &CheckpointPlan, taken: u64) -> Result<(), Error> {
+    pub(crate) fn check(&self, plan: &CheckpointPlan, taken: u64) -> Result<(), Error> {
         for site in self.sites().filter(|site| site.holds_files()) {
             check_folder(&site.folder, "checkpoint folder")?;
         }
@@ -79,7 +79,7 @@ impl Tiers {
     }
 
     /// Opens the tiers. A simulated device that is named twice, here or by the run's backend, is a single device.
-    pub fn open(&self, beside: Option<(&str, &dyn Store)>) -> Result<OpenTiers, Error> {
+    pub(crate) fn open(&self, beside: Option<(&str, &dyn Store)>) -> Result<OpenTiers, Error> {
         let mut devices: Vec<(String, Sim)> = Vec::new();
         if let Some((text, store)) = beside {
             devices.extend(store.simulated().map(|device| (text.to_owned(), device)));

@@ -34,7 +34,7 @@ pub(crate) const BACKEND: Backend = Backend {
 
 /// A store that injects faults into fetches.
 #[derive(Debug)]
-pub struct FaultStore {
+pub(crate) struct FaultStore {
     inner: Box<dyn Store>,
     place: Location,
     strikes: RuleState,

@@ -19,7 +19,7 @@ use crate::{Files, FolderCount, Operation, StoreError, Writer};
 pub(crate) const READ_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
 #[derive(Debug)]
-pub struct Folder {
+pub(crate) struct Folder {
     root: FolderHandle,
     /// Folders below it that are on other file systems, one of each.
     mounted: Mutex<Vec<FolderHandle>>,
@@ -29,7 +29,7 @@ pub struct Folder {
 
 impl Folder {
     /// Opens the data folder, which must exist.
-    pub fn open(root: &Path) -> Result<Folder, StoreError> {
+    pub(crate) fn open(root: &Path) -> Result<Folder, StoreError> {
         Ok(Folder { root: FolderHandle::open(root)?, mounted: Mutex::default(), last: Mutex::default() })
     }
 

@@ -76,7 +76,6 @@ pub use buffer::Buffer;
 pub use device::BlockDevice;
 pub use direct::Direct;
 pub use error::{Operation, StoreError};
-pub use fault::FaultStore;
 pub use file_system::{Counter, FileSystem};
 pub use folder::{existing_ancestor, free_bytes};
 pub use footprint::{EpochReads, Footprint};
@@ -87,17 +86,14 @@ pub use layout::layout;
 pub use limits::want_files;
 pub use listing::{EntryKind, FolderListing, Hint, Listing, NameStream, Prefix, modification_time};
 pub use mapped::MappedFile;
-pub use mmap::Mmap;
 pub use model::plan::{Mode, Threads};
 pub use null::Null;
 pub use posix::Posix;
 pub use proof::{PageCount, Probe, Proof};
 pub use sim::{Device, Sim};
-pub use tier::{
-    CHUNK_GRANULE, Lock, OpenTier, SimTier, StoredCheckpoint, Tier, TierFiles, TierSink, TierSource, Volume,
-};
+pub(crate) use tier::CHUNK_GRANULE;
+pub use tier::{Lock, OpenTier, SimTier, StoredCheckpoint, Tier, TierFiles, TierSink, TierSource, Volume};
 pub use track::Track;
-pub use uring::Uring;
 
 /// Time from the engine's clock; no store reads a clock of its own.
 pub trait Now: Sync {

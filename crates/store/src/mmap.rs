@@ -33,7 +33,7 @@ pub(crate) const BACKEND: Backend = Backend {
 };
 
 #[derive(Debug)]
-pub struct Mmap {
+pub(crate) struct Mmap {
     folder: Folder,
     readahead: Readahead,
 }
@@ -48,7 +48,7 @@ impl Mmap {
     };
 
     /// Opens the data folder, which must exist.
-    pub fn open(root: &Path, mode: Mode) -> Result<Mmap, StoreError> {
+    pub(crate) fn open(root: &Path, mode: Mode) -> Result<Mmap, StoreError> {
         if mode.odirect {
             return Err(StoreError::Refused(
                 "mapped files are pages of the page cache, so reader.odirect has no meaning with --store mmap; use \
@@ -84,7 +84,7 @@ impl Mmap {
 
 /// An open file and its mapping. An empty file has no mapping.
 #[derive(Debug)]
-pub struct OpenMap {
+pub(crate) struct OpenMap {
     file: OwnedFd,
     map: Option<MmapRaw>,
 }

@@ -54,7 +54,7 @@ impl std::fmt::Display for FolderChange {
 }
 
 /// Checks every folder of the catalog below `root`. 0 threads means twice the number of cores.
-pub fn changed_folders<B: AsRef<[u8]> + Sync>(
+pub(crate) fn changed_folders<B: AsRef<[u8]> + Sync>(
     root: &Path,
     catalog: &Catalog<B>,
     threads: usize,

@@ -20,7 +20,8 @@ use model::catalog::{Catalog, CatalogError, CatalogFolder};
 use model::names::Name;
 use store::{FolderHandle, FolderListing, Listing, MappedFile};
 
-pub use check::{CatalogChanges, FolderChange, changed_folders};
+pub(crate) use check::changed_folders;
+pub use check::{CatalogChanges, FolderChange};
 pub use error::ScanError;
 
 use crate::events::Events;

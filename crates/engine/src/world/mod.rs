@@ -105,7 +105,7 @@ pub struct EarlyEnd {
 }
 
 /// The ranks of a member when they are distributed evenly: the first members have one more if they do not divide.
-pub fn ranks_of(member: u64, members: u64, ranks: u64) -> Range<u64> {
+pub(crate) fn ranks_of(member: u64, members: u64, ranks: u64) -> Range<u64> {
     let (share, more) = (ranks / members, ranks % members);
     let first = member * share + member.min(more);
     first..first + share + u64::from(member < more)

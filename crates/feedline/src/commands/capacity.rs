@@ -14,7 +14,7 @@ use crate::progress::ProgressMode;
 use crate::report;
 use crate::report::capacity::{CapacityReport, trial_line};
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline capacity retinanet_b200 --data-dir /data/retinanet
   feedline capacity unet3d_h100 --data-dir /data/unet3d --from 4 --up-to 64
@@ -23,7 +23,7 @@ Examples:
 Short probes find the limit, full runs of the workload confirm it: N accelerators reach its metric.au, N + 1 do not.";
 
 #[derive(Args, Debug)]
-pub struct CapacityFlags {
+pub(crate) struct CapacityFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub struct CapacityFlags {
     pub output: OutputFlags,
 }
 
-pub fn capacity(flags: &CapacityFlags) -> CommandResult {
+pub(crate) fn capacity(flags: &CapacityFlags) -> CommandResult {
     if let Some(up_to) = flags.up_to.filter(|up_to| *up_to < flags.from) {
         return Err(Failure::usage(anyhow!("--from {} is greater than --up-to {up_to}", flags.from)));
     }

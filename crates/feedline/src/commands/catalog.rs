@@ -20,7 +20,7 @@ use crate::flags::{OutputFlags, WaitFlags};
 use crate::progress::ProgressMode;
 use crate::report;
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline catalog /data/imagenet                          write /data/imagenet/.feedline/catalog
   feedline catalog /data/imagenet --suffix .jpg --suffix .jpeg
@@ -32,7 +32,7 @@ Skipped: names that start with a dot, *.partial, *.idx (without --suffix), linke
 The same command resumes an interrupted listing.";
 
 #[derive(Args, Debug)]
-pub struct CatalogFlags {
+pub(crate) struct CatalogFlags {
     /// The data folder
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
@@ -57,7 +57,7 @@ pub struct CatalogFlags {
     pub output_flags: OutputFlags,
 }
 
-pub fn catalog(flags: &CatalogFlags) -> CommandResult {
+pub(crate) fn catalog(flags: &CatalogFlags) -> CommandResult {
     session::local(&Location::parse(&flags.dir))?;
     session::check_folder(&flags.dir, "data folder")?;
     if let Some(empty) = flags.suffix.iter().find(|suffix| suffix.is_empty()) {

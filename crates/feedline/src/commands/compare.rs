@@ -16,7 +16,7 @@ use crate::flags::WaitFlags;
 use crate::report;
 use crate::report::compare::ComparisonReport;
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline compare feedline-results/demo/20260101_120000 feedline-results/demo/20260102_120000
   feedline compare before/demo after/demo                  several results on each side
@@ -27,7 +27,7 @@ Results of different work, or with a different cache state, are refused, and the
 a run is one observation, otherwise an epoch is. An interval needs 5 observations.";
 
 #[derive(Args, Debug)]
-pub struct CompareFlags {
+pub(crate) struct CompareFlags {
     /// The baseline result, or a folder that holds several of one workload
     #[arg(value_name = "A")]
     pub a: PathBuf,
@@ -47,7 +47,7 @@ pub struct CompareFlags {
     pub wait: WaitFlags,
 }
 
-pub fn compare(flags: &CompareFlags) -> CommandResult {
+pub(crate) fn compare(flags: &CompareFlags) -> CommandResult {
     let across = AllowedDifferences::parse(&flags.across).map_err(Failure::usage)?;
     let sides = ComparedSide::open("A", &flags.a, flags.force).and_then(|a| {
         let b = ComparedSide::open("B", &flags.b, flags.force)?;
@@ -91,7 +91,7 @@ impl AllowedDifferences {
 
 /// One side of the comparison: a result, or several results of the same work.
 #[derive(Debug)]
-pub struct ComparedSide {
+pub(crate) struct ComparedSide {
     pub name: &'static str,
     pub path: PathBuf,
     /// In order of time; at least one.
@@ -115,7 +115,7 @@ impl ComparedSide {
         Ok(side)
     }
 
-    pub fn first(&self) -> &SavedResult {
+    pub(crate) fn first(&self) -> &SavedResult {
         &self.results[0]
     }
 

@@ -7,17 +7,17 @@ use crate::exit::{CommandResult, Exit};
 use crate::flags::Cli;
 use crate::report;
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline completions bash > /etc/bash_completion.d/feedline
   feedline completions zsh > ~/.zfunc/_feedline";
 
 #[derive(Args, Debug)]
-pub struct CompletionsFlags {
+pub(crate) struct CompletionsFlags {
     pub shell: Shell,
 }
 
-pub fn completions(flags: &CompletionsFlags) -> CommandResult {
+pub(crate) fn completions(flags: &CompletionsFlags) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut Cli::command(), "feedline", &mut script);
     report::out(&String::from_utf8_lossy(&script))?;

@@ -15,13 +15,13 @@ use crate::flags::{OutputFlags, WorkloadFlags};
 use crate::progress::ProgressMode;
 use crate::report;
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline generate unet3d_h100 --data-dir /mnt/fast/unet3d
   feedline generate retinanet_b200 --set dataset.num_files_train=50000 --writers 16";
 
 #[derive(Args, Debug)]
-pub struct GenerateFlags {
+pub(crate) struct GenerateFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
     /// Folder that will hold train/ and valid/ [default: the workload's storage_root/data_folder]
@@ -40,7 +40,7 @@ pub struct GenerateFlags {
     pub output: OutputFlags,
 }
 
-pub fn generate(flags: &GenerateFlags) -> CommandResult {
+pub(crate) fn generate(flags: &GenerateFlags) -> CommandResult {
     let asked = read(ask(&flags.workload, flags.overrides(), flags.data_dir.as_deref())?)?;
     if !flags.output.quiet {
         report::warnings(&asked.warnings);

@@ -17,7 +17,7 @@ use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::WaitFlags;
 use crate::report;
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline inspect train/img_0_of_8.hdf5
   feedline inspect part-0.parquet --sample 5 --access framework
@@ -26,7 +26,7 @@ Examples:
 A damaged file ends the command with exit code 5 and the position of the damage.";
 
 #[derive(Args, Debug)]
-pub struct InspectFlags {
+pub(crate) struct InspectFlags {
     /// The files
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
@@ -51,7 +51,7 @@ pub struct InspectFlags {
     pub wait: WaitFlags,
 }
 
-pub fn inspect(flags: &InspectFlags) -> CommandResult {
+pub(crate) fn inspect(flags: &InspectFlags) -> CommandResult {
     let access = Access::named(&flags.access).ok_or_else(|| {
         Failure::usage(anyhow!("--access must be {}, not '{}'", Access::NAMES.join(" or "), flags.access))
     })?;

@@ -1,19 +1,19 @@
 //! One file per command, with its flags and examples. This file has the table of commands, and what several of them
 //! share: making an `Ask` from flags, reading its workload, and stopping on signals.
 
-pub mod capacity;
-pub mod catalog;
-pub mod compare;
-pub mod completions;
-pub mod generate;
-pub mod inspect;
-pub mod plan;
-pub mod run;
-pub mod saved;
-pub mod stall;
-pub mod sweep;
-pub mod validate;
-pub mod workloads;
+pub(crate) mod capacity;
+pub(crate) mod catalog;
+pub(crate) mod compare;
+pub(crate) mod completions;
+pub(crate) mod generate;
+pub(crate) mod inspect;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod saved;
+pub(crate) mod stall;
+pub(crate) mod sweep;
+pub(crate) mod validate;
+pub(crate) mod workloads;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,13 +41,13 @@ use crate::workloads::load;
 macro_rules! commands {
     ($($(#[doc = $about:literal])+ $name:ident: $module:ident, $flags:ident $(, $timeout:ident)?;)+) => {
         #[derive(Debug, Subcommand)]
-        pub enum Command {
+        pub(crate) enum Command {
             $($(#[doc = $about])+ #[command(after_help = $module::EXAMPLES, max_term_width = 120)]
             $name($module::$flags),)+
         }
 
         impl Command {
-            pub fn run(&self) -> CommandResult {
+            pub(crate) fn run(&self) -> CommandResult {
                 match self {
                     $(Command::$name(flags) => $module::$module(flags),)+
                 }
@@ -55,7 +55,7 @@ macro_rules! commands {
 
             /// The time without progress after which a wait for storage counts as stalled. A workload can set a
             /// different one.
-            pub fn stall_timeout(&self) -> Option<Nanos> {
+            pub(crate) fn stall_timeout(&self) -> Option<Nanos> {
                 stall_timeout_or_default(match self {
                     $(Command::$name(flags) => commands!(@timeout flags $($timeout)?),)+
                 })
@@ -97,7 +97,11 @@ commands! {
 }
 
 /// The request that these flags make; `overrides` are all changes to the workload.
-pub fn ask(flags: &WorkloadFlags, overrides: Vec<Override>, data: Option<&Path>) -> Result<Ask, Failure> {
+pub(crate) fn ask(
+    flags: &WorkloadFlags,
+    overrides: Vec<Override>,
+    data: Option<&Path>,
+) -> Result<Ask, Failure> {
     let workload = load(&flags.workload).map_err(Failure::usage)?;
     let mut command = format!("feedline generate {}", quoted(&flags.workload));
     if let Some(folder) = data {
@@ -115,27 +119,31 @@ pub fn ask(flags: &WorkloadFlags, overrides: Vec<Override>, data: Option<&Path>)
 }
 
 /// The same, with the flags for where the data is and how it is read.
-pub fn ask_at(flags: &WorkloadFlags, overrides: Vec<Override>, place: &DataFlags) -> Result<Ask, Failure> {
+pub(crate) fn ask_at(
+    flags: &WorkloadFlags,
+    overrides: Vec<Override>,
+    place: &DataFlags,
+) -> Result<Ask, Failure> {
     let generate = if place.generate { Generate::Missing } else { Generate::AsWorkload };
     let (store, memory) = (place.store.clone(), place.memory);
     Ok(Ask { store, memory, generate, ..ask(flags, overrides, place.data_dir.as_deref())? })
 }
 
 /// Reads the workload of an ask and puts its stall timeout into effect.
-pub fn read(ask: Ask) -> Result<Asked, session::Error> {
+pub(crate) fn read(ask: Ask) -> Result<Asked, session::Error> {
     let asked = ask.read()?;
     waits::set_timeout(asked.stall_timeout());
     Ok(asked)
 }
 
 /// The folder below which results are written: from the flag, else from the workload.
-pub fn results_folder(flag: Option<&Path>, spec: &Spec) -> PathBuf {
+pub(crate) fn results_folder(flag: Option<&Path>, spec: &Spec) -> PathBuf {
     let configured = spec.output.folder.as_deref().map(Path::new);
     flag.or(configured).unwrap_or(Path::new("feedline-results")).to_owned()
 }
 
 /// Opens a folder to inspect its files.
-pub fn open_folder(folder: &Path) -> Result<Posix, Failure> {
+pub(crate) fn open_folder(folder: &Path) -> Result<Posix, Failure> {
     let opened = Posix::open(folder, Mode::default());
     opened.map_err(|error| Failure::refused(anyhow!("cannot use the data folder: {error}")))
 }
@@ -146,7 +154,7 @@ const LATEST: Duration = Duration::from_secs(4);
 
 /// A stop request that SIGINT, SIGTERM and similar signals trigger. Work that has not ended after `LATEST` is
 /// abandoned. The supervisor handles a second signal by ending immediately.
-pub fn stop_on_signals() -> Result<Stop, Failure> {
+pub(crate) fn stop_on_signals() -> Result<Stop, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let install = || -> std::io::Result<()> {
         let mut signals = Signals::new(supervisor::stop_signals())?;
@@ -168,6 +176,6 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
 }
 
 /// A timeout of 0 means no timeout.
-pub fn unless_zero(timeout: Nanos) -> Option<Nanos> {
+pub(crate) fn unless_zero(timeout: Nanos) -> Option<Nanos> {
     (timeout > Nanos::ZERO).then_some(timeout)
 }

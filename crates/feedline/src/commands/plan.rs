@@ -17,14 +17,14 @@ use crate::flags::{CacheFlags, CheckpointFlags, OutputFlags, WorkloadFlags};
 use crate::report;
 use crate::report::plan::{DiskSpace, PlanReport};
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline plan unet3d_b200 --ranks 8 --hosts 4 --host-memory 256GiB
   feedline plan ./mine.yaml --set reader.batch_size=32 --json
   feedline plan llama3_405b                                files, bytes and memory of checkpoints";
 
 #[derive(Args, Debug)]
-pub struct PlanFlags {
+pub(crate) struct PlanFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub struct PlanFlags {
     pub output: OutputFlags,
 }
 
-pub fn plan(flags: &PlanFlags) -> CommandResult {
+pub(crate) fn plan(flags: &PlanFlags) -> CommandResult {
     let ask = Ask {
         ranks: flags.ranks,
         hosts: flags.hosts,

@@ -20,7 +20,7 @@ use crate::progress::ProgressMode;
 use crate::report::result::{Outcome, PeakMemory};
 use crate::report::{self, folder, text};
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline run                                         the demo
   feedline run retinanet_b200 --data-dir /data/retinanet --ranks 4
@@ -31,7 +31,7 @@ Examples:
   feedline run unet3d_h100 --set workflow.checkpoint=true --advise 24h";
 
 #[derive(Args, Debug)]
-pub struct RunFlags {
+pub(crate) struct RunFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct RunFlags {
     pub output: OutputFlags,
 }
 
-pub fn run(flags: &RunFlags) -> CommandResult {
+pub(crate) fn run(flags: &RunFlags) -> CommandResult {
     let begun = Monotonic::new();
     let (ranks, checkpoints) = (flags.ranks, Some(flags.checkpoints.scale));
     let ask = Ask { ranks, checkpoints, ..ask_at(&flags.workload, flags.overrides(), &flags.place)? };

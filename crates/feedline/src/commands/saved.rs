@@ -19,7 +19,7 @@ use crate::report::{folder, sums};
 
 /// A complete result whose documents are from one run.
 #[derive(Debug)]
-pub struct SavedResult {
+pub(crate) struct SavedResult {
     pub folder: PathBuf,
     /// The version of feedline that wrote it.
     pub version: String,
@@ -52,7 +52,7 @@ struct SavedFeedlineObject {
 }
 
 impl SavedResult {
-    pub fn open(folder: &Path) -> anyhow::Result<SavedResult> {
+    pub(crate) fn open(folder: &Path) -> anyhow::Result<SavedResult> {
         SavedResult::read(folder).with_context(|| folder.display().to_string())
     }
 
@@ -87,7 +87,7 @@ impl SavedResult {
     }
 
     /// Refuses the result of a run that did not train.
-    pub fn check_trained(&self) -> anyhow::Result<()> {
+    pub(crate) fn check_trained(&self) -> anyhow::Result<()> {
         match self.plan.training {
             Some(_) => Ok(()),
             None => bail!(
@@ -98,12 +98,12 @@ impl SavedResult {
     }
 
     /// The demand of one accelerator; `None` if its steps have no compute time.
-    pub fn demand(&self) -> Option<Demand> {
+    pub(crate) fn demand(&self) -> Option<Demand> {
         self.plan.training.as_ref()?.estimate.demand
     }
 
     /// The verdict by the rules of this version.
-    pub fn judge(&self) -> Verdict {
+    pub(crate) fn judge(&self) -> Verdict {
         verdict::judge(&Case { plan: Some(&self.plan), ledger: &self.ledger })
     }
 }
@@ -170,7 +170,7 @@ const MARKS: [&str; 4] = [sums::NAME, "summary.json", "ledger.json", "plan.json"
 const SWEEP_MARKS: [&str; 2] = ["cells.jsonl", "sweep.json"];
 
 /// The folder itself if it is a result, else the results in it, sorted by name.
-pub fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let has = |folder: &Path, marks: &[&str]| marks.iter().any(|name| folder.join(name).exists());
     let shown = folder.display();
     if has(folder, &SWEEP_MARKS) {

@@ -12,7 +12,7 @@ use crate::progress::ProgressMode;
 use crate::report;
 use crate::report::stall::StallReport;
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline stall demo
   feedline stall retinanet_b200 --data-dir /data/retinanet --ranks 4
@@ -22,7 +22,7 @@ Runs the same steps without data, with a cold page cache, and with a warm one; t
 preprocessing and of fetching. It sets reader.cache itself, changes no data file, and leaves other files cached.";
 
 #[derive(Args, Debug)]
-pub struct StallFlags {
+pub(crate) struct StallFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
     #[command(flatten)]
@@ -38,7 +38,7 @@ pub struct StallFlags {
     pub output: OutputFlags,
 }
 
-pub fn stall(flags: &StallFlags) -> CommandResult {
+pub(crate) fn stall(flags: &StallFlags) -> CommandResult {
     let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
     let asked = read(Ask { ranks: flags.ranks, checkpoints: None, ..ask })?;
     let host = Host::look();

@@ -12,7 +12,7 @@ use crate::flags::WaitFlags;
 use crate::report;
 use crate::report::validate::Validation;
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline validate feedline-results/demo/20260101_120000
   feedline validate feedline-results/demo                  every result of that workload
@@ -22,7 +22,7 @@ Checks every byte of a result against its SHA256SUMS, then recomputes the verdic
 code 3: the folder was changed; 4: the verdict is incomplete; 5: it is invalid.";
 
 #[derive(Args, Debug)]
-pub struct ValidateFlags {
+pub(crate) struct ValidateFlags {
     /// A result, or a folder that holds several
     #[arg(value_name = "RESULT-DIR", required = true)]
     pub results: Vec<PathBuf>,
@@ -36,7 +36,7 @@ pub struct ValidateFlags {
 /// With several results, the worst one decides the exit code.
 const WORST_FIRST: [Exit; 4] = [Exit::Refused, Exit::Incomplete, Exit::CheckFailed, Exit::Ok];
 
-pub fn validate(flags: &ValidateFlags) -> CommandResult {
+pub(crate) fn validate(flags: &ValidateFlags) -> CommandResult {
     let mut looked_at = Vec::new();
     for path in &flags.results {
         match saved::find(path) {

@@ -13,13 +13,13 @@ use crate::exit::{CommandResult, Exit, Failure};
 use crate::report;
 use crate::workloads::{WORKLOADS, Workload, named};
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline workloads
   feedline workloads unet3d_h100 > mine.yaml";
 
 #[derive(Args, Debug)]
-pub struct WorkloadsFlags {
+pub(crate) struct WorkloadsFlags {
     /// Print this workload as YAML
     pub name: Option<String>,
     /// Print the list as JSON
@@ -27,7 +27,7 @@ pub struct WorkloadsFlags {
     pub json: bool,
 }
 
-pub fn workloads(flags: &WorkloadsFlags) -> CommandResult {
+pub(crate) fn workloads(flags: &WorkloadsFlags) -> CommandResult {
     if let Some(name) = &flags.name {
         report::out(named(name).map_err(Failure::usage)?.text)?;
         return Ok(Exit::Ok);

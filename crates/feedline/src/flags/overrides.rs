@@ -29,7 +29,7 @@ fn stands_for(key: &str, value: Option<impl Into<OverrideValue>>, flag: &str) ->
 }
 
 impl CacheFlags {
-    pub fn overrides(&self) -> impl Iterator<Item = Override> {
+    pub(crate) fn overrides(&self) -> impl Iterator<Item = Override> {
         let state = stands_for("reader.cache", self.cache.as_deref(), "--cache");
         let proof = stands_for("reader.cache_proof", self.cache_proof.as_deref(), "--cache-proof");
         let drop = stands_for("reader.drop_caches", self.drop_caches.then_some(true), "--drop-caches");
@@ -53,7 +53,7 @@ impl CheckpointFlags {
 }
 
 impl RunFlags {
-    pub fn overrides(&self) -> Vec<Override> {
+    pub(crate) fn overrides(&self) -> Vec<Override> {
         let flags = self.place.overrides().chain(self.cache.overrides()).chain(self.checkpoints.overrides());
         self.workload.overrides(flags)
     }
@@ -61,31 +61,31 @@ impl RunFlags {
 
 impl SweepFlags {
     /// The changes to the workload for one cell. The settings of the cell win over all others.
-    pub fn overrides(&self, cell: impl Iterator<Item = Override>) -> Vec<Override> {
+    pub(crate) fn overrides(&self, cell: impl Iterator<Item = Override>) -> Vec<Override> {
         self.workload.overrides(self.place.overrides().chain(self.cache.overrides()).chain(cell))
     }
 }
 
 impl CapacityFlags {
-    pub fn overrides(&self) -> Vec<Override> {
+    pub(crate) fn overrides(&self) -> Vec<Override> {
         self.workload.overrides(self.place.overrides().chain(self.cache.overrides()))
     }
 }
 
 impl StallFlags {
-    pub fn overrides(&self) -> Vec<Override> {
+    pub(crate) fn overrides(&self) -> Vec<Override> {
         self.workload.overrides(self.place.overrides())
     }
 }
 
 impl GenerateFlags {
-    pub fn overrides(&self) -> Vec<Override> {
+    pub(crate) fn overrides(&self) -> Vec<Override> {
         self.workload.overrides([])
     }
 }
 
 impl PlanFlags {
-    pub fn overrides(&self) -> Vec<Override> {
+    pub(crate) fn overrides(&self) -> Vec<Override> {
         self.workload.overrides(self.cache.overrides().chain(self.checkpoints.overrides()))
     }
 }

@@ -8,17 +8,17 @@ use session::study::CapacityFound;
 
 /// The report of a search.
 #[derive(Debug)]
-pub struct CapacityReport<'a> {
+pub(crate) struct CapacityReport<'a> {
     pub found: &'a CapacityFound,
 }
 
 impl CapacityReport<'_> {
     /// Whether the run that confirms the answer is valid.
-    pub fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         self.found.answer.confirmed(self.found.answer.ranks).is_none_or(|trial| trial.broken.is_empty())
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut trials: Vec<&Trial> = self.found.answer.trials.iter().collect();
         trials.sort_by_key(|trial| (trial.ranks, trial.depth == Depth::Confirmed));
         let header = ["ranks", "AU %", "MB/s", "steps", "target", "run", "note"];
@@ -83,7 +83,7 @@ impl CapacityReport<'_> {
         Some(own < 100.0 * self.found.target)
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "workload": self.found.workload,
@@ -122,7 +122,7 @@ fn row(trial: &Trial) -> [String; 7] {
 }
 
 /// The line that is printed when a trial ends: `probe      4 ranks  AU 99.10 %, 1,234 MB/s: met`
-pub fn trial_line(trial: &Trial) -> String {
+pub(crate) fn trial_line(trial: &Trial) -> String {
     format!("{:<9} {:>12}  {}: {}", depth(trial), counted(trial.ranks, "rank"), au(trial), met(trial))
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 /// The plan and the observations of a run's checkpoints.
 #[derive(Clone, Copy, Debug)]
-pub struct CheckpointReport<'a> {
+pub(crate) struct CheckpointReport<'a> {
     pub plan: &'a CheckpointPlan,
     pub seen: &'a Checkpoints,
     /// Mean time between failures of the job, if advice is requested; and the time of a training step, if the run
@@ -48,7 +48,7 @@ impl CheckpointReport<'_> {
     }
 
     /// DLIO's keys. Its GB are GiB, and its rate is the size of the whole checkpoint divided by the time of rank 0.
-    pub fn dlio_metric(&self, metric: &mut Map<String, Value>) {
+    pub(crate) fn dlio_metric(&self, metric: &mut Map<String, Value>) {
         let size = self.plan.geometry.reported_bytes();
         let saves: Vec<Nanos> = self.good_saves().map(|save| self.dlio_span(save)).collect();
         let loads: Vec<Nanos> = self.good_restores().map(|restore| restore.first_rank_ns).collect();
@@ -68,7 +68,7 @@ impl CheckpointReport<'_> {
         metric.insert("checkpoint_size_GB".to_owned(), json!(size as f64 / GIB));
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let geometry = &self.plan.geometry;
         let mlperf = |spans: Vec<(u64, Nanos)>| {
             let seconds: Vec<f64> = spans.iter().map(|(_, span)| span.seconds()).collect();
@@ -96,7 +96,7 @@ impl CheckpointReport<'_> {
     }
 
     /// How often to save, from the medians of the measured times.
-    pub fn advice(&self) -> Option<Advice> {
+    pub(crate) fn advice(&self) -> Option<Advice> {
         self.between_failures?;
         let middle = |spans: Vec<f64>| median(&spans).map(Nanos::from_seconds);
         let blocked = middle(self.good_saves().map(|save| save.blocked_ns.seconds()).collect())?;
@@ -105,7 +105,7 @@ impl CheckpointReport<'_> {
         Some(advise(&Costs { blocked, durable: middle(durable)?, step, between_failures }))
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let simulated = super::simulated(self.plan.is_simulated());
         if !self.seen.saves.is_empty() {
@@ -243,7 +243,7 @@ fn figure(rate: Option<f64>) -> String {
 }
 
 /// The rest of the heading of a run without training, after its number of ranks.
-pub fn heading(plan: &CheckpointPlan) -> String {
+pub(crate) fn heading(plan: &CheckpointPlan) -> String {
     let geometry = &plan.geometry;
     let scale = match geometry.scale.is_whole() {
         true => String::new(),
@@ -260,7 +260,7 @@ pub fn heading(plan: &CheckpointPlan) -> String {
 }
 
 /// The files and bytes of checkpoints, as lines of name and value.
-pub fn geometry_lines(plan: &CheckpointPlan) -> Vec<(String, String)> {
+pub(crate) fn geometry_lines(plan: &CheckpointPlan) -> Vec<(String, String)> {
     let geometry = &plan.geometry;
     let (total, ranks) = (geometry.total_bytes(), geometry.ranks);
     let per_rank: Vec<u64> = (0..ranks).map(|rank| geometry.rank_bytes(rank)).collect();

@@ -219,7 +219,7 @@ impl FigurePair {
 }
 
 /// Two results, compared.
-pub struct ComparisonReport<'a> {
+pub(crate) struct ComparisonReport<'a> {
     a: &'a ComparedSide,
     b: &'a ComparedSide,
     units: Observations,
@@ -229,7 +229,11 @@ pub struct ComparisonReport<'a> {
 
 impl<'a> ComparisonReport<'a> {
     /// Compares two sides that can be compared; `notes` has the reservations so far.
-    pub fn new(a: &'a ComparedSide, b: &'a ComparedSide, mut notes: Vec<String>) -> ComparisonReport<'a> {
+    pub(crate) fn new(
+        a: &'a ComparedSide,
+        b: &'a ComparedSide,
+        mut notes: Vec<String>,
+    ) -> ComparisonReport<'a> {
         let runs = [a, b].map(ComparedRun::all);
         let units = Observations::of(&runs[0], &runs[1]);
         notes.extend(units.notes());
@@ -248,7 +252,7 @@ impl<'a> ComparisonReport<'a> {
         ComparisonReport { a, b, units, pairs, notes }
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for side in [self.a, self.b] {
             let count = counted(side.results.len() as u64, "result");
@@ -284,7 +288,7 @@ impl<'a> ComparisonReport<'a> {
         [most(|pair| &pair.a), most(|pair| &pair.b)].map(|count| count.unwrap_or(0))
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let side = |side: &ComparedSide| {
             let results = side.results.iter().zip(&side.verdicts);
             let results =

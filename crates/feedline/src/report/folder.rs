@@ -17,7 +17,7 @@ use super::{write_lines, write_pretty};
 use crate::supervisor;
 
 /// Creates the workload's results folder and checks that it is writable, before a long run instead of after it.
-pub fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFolders> {
+pub(crate) fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFolders> {
     let name = safe_name(workload);
     let cannot = |what: &str| format!("cannot {what} the results folder {}", results.join(&name).display());
     let mut made = FreshFolders::default();
@@ -36,7 +36,7 @@ pub fn check_writable(results: &Path, workload: &str) -> anyhow::Result<FreshFol
 /// without a result leaves nothing behind.
 #[derive(Debug, Default)]
 #[must_use]
-pub struct FreshFolders(Vec<Arc<CreatedFolder>>);
+pub(crate) struct FreshFolders(Vec<Arc<CreatedFolder>>);
 
 impl FreshFolders {
     fn add(&mut self, made: impl IntoIterator<Item = CreatedFolder>) {
@@ -62,7 +62,7 @@ fn leave(folder: &Arc<CreatedFolder>) {
 }
 
 /// Removes the folders that were created for a result if nothing was written to them. A folder with a result is kept.
-pub fn remove_leavings() {
+pub(crate) fn remove_leavings() {
     LEAVINGS.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|folder| folder.undo());
 }
 
@@ -70,7 +70,7 @@ pub fn remove_leavings() {
 const PARTIAL: &str = ".partial-";
 
 /// Whether the name of a folder is that of an incomplete result, which a run is writing or a killed run left behind.
-pub fn is_partial(folder: &Path) -> bool {
+pub(crate) fn is_partial(folder: &Path) -> bool {
     folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PARTIAL))
 }
 
@@ -103,7 +103,7 @@ const DOCUMENTS: [Document; 5] = [
 ];
 
 /// Writes the result and returns its path.
-pub fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
+pub(crate) fn write(results: &Path, outcome: &Outcome<'_>) -> anyhow::Result<PathBuf> {
     let name = safe_name(&outcome.plan.workload);
     let place = || format!("cannot write the result to {}", results.join(&name).display());
     // These folders existed when the run started, but may have been removed since.
@@ -174,7 +174,7 @@ fn publish(partial: &CreatedFolder) -> anyhow::Result<String> {
 }
 
 /// A workload's name as a single path component.
-pub fn safe_name(name: &str) -> String {
+pub(crate) fn safe_name(name: &str) -> String {
     let safe: String =
         name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
     if safe.trim_matches('.').is_empty() { "workload".to_owned() } else { safe }

@@ -7,20 +7,20 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 
 /// JSON with four spaces of indent, as DLIO writes it, and a newline at the end.
-pub fn pretty(value: &impl Serialize) -> anyhow::Result<String> {
+pub(crate) fn pretty(value: &impl Serialize) -> anyhow::Result<String> {
     let mut bytes = Vec::new();
     write_pretty(&mut bytes, value)?;
     String::from_utf8(bytes).context("JSON is not text")
 }
 
 /// The same, streamed: a result may be larger than the free memory.
-pub fn write_pretty(to: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn write_pretty(to: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
     write_json(to, value, PrettyFormatter::with_indent(b"    "))
 }
 
 /// JSON with one line for each key and for each entry of its lists: compact but still readable. For documents that are
 /// mostly numbers, which an indent would fill with spaces.
-pub fn write_lines(to: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn write_lines(to: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
     write_json(to, value, Lines::default())
 }
 

@@ -1,20 +1,20 @@
 //! All output. Reports are made from spec, plan and ledger. Reports go to stdout, notes to stderr; no other module
 //! writes to either.
 
-pub mod capacity;
-pub mod checkpoints;
-pub mod compare;
-pub mod folder;
+pub(crate) mod capacity;
+pub(crate) mod checkpoints;
+pub(crate) mod compare;
+pub(crate) mod folder;
 mod json;
-pub mod plan;
-pub mod plot;
-pub mod repeats;
-pub mod result;
-pub mod stall;
-pub mod sums;
-pub mod sweep;
-pub mod text;
-pub mod validate;
+pub(crate) mod plan;
+pub(crate) mod plot;
+pub(crate) mod repeats;
+pub(crate) mod result;
+pub(crate) mod stall;
+pub(crate) mod sums;
+pub(crate) mod sweep;
+pub(crate) mod text;
+pub(crate) mod validate;
 
 use std::io::{BufWriter, Write};
 
@@ -22,17 +22,17 @@ use comfy_table::{CellAlignment, Row, Table};
 use model::warning::Warning;
 use serde::Serialize;
 
-pub use json::{pretty, write_lines, write_pretty};
+pub(crate) use json::{pretty, write_lines, write_pretty};
 
 use crate::exit::Failure;
 
 /// Writes to stdout. A closed pipe (`feedline ... | head`) is not an error.
-pub fn out(text: &str) -> Result<(), Failure> {
+pub(crate) fn out(text: &str) -> Result<(), Failure> {
     to_stdout(|stdout| Ok(stdout.write_all(text.as_bytes())?))
 }
 
 /// Writes JSON to stdout, with DLIO's indent.
-pub fn out_json(value: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn out_json(value: &impl Serialize) -> Result<(), Failure> {
     to_stdout(|stdout| write_pretty(stdout, value))
 }
 
@@ -51,24 +51,24 @@ fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> Result
 }
 
 /// Writes a line to stderr. Errors are ignored: stderr may be closed.
-pub fn note(line: &str) {
+pub(crate) fn note(line: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Prints warnings with their remedies.
-pub fn warnings(warnings: &[Warning]) {
+pub(crate) fn warnings(warnings: &[Warning]) {
     for warning in warnings {
         note(&format!("warning: {warning}\n  help: {}", warning.remedy()));
     }
 }
 
 /// A suffix for the names of simulated backends and the titles of tables with simulated figures.
-pub fn simulated(is_simulated: bool) -> &'static str {
+pub(crate) fn simulated(is_simulated: bool) -> &'static str {
     if is_simulated { " (simulated)" } else { "" }
 }
 
 /// A table without borders. The columns in `right` are aligned to the right.
-pub fn table(
+pub(crate) fn table(
     header: impl Into<Row>,
     right: impl IntoIterator<Item = usize>,
     rows: impl IntoIterator<Item = impl Into<Row>>,

@@ -14,14 +14,14 @@ use super::checkpoints::geometry_lines;
 
 /// The disk for the data set or, without training, for the checkpoints.
 #[derive(Debug)]
-pub struct DiskSpace {
+pub(crate) struct DiskSpace {
     pub place: Location,
     pub free_bytes: Option<u64>,
 }
 
 /// A plan, with the host and disk that it is for.
 #[derive(Debug)]
-pub struct PlanReport<'a> {
+pub(crate) struct PlanReport<'a> {
     pub plan: &'a Plan,
     pub disk: DiskSpace,
     pub host_memory_bytes: u64,
@@ -31,7 +31,7 @@ pub struct PlanReport<'a> {
 }
 
 impl PlanReport<'_> {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let mut value = serde_json::to_value(self.plan).unwrap_or_default();
         let Some(map) = value.as_object_mut() else { return value };
         map.insert("plan_digest".to_owned(), json!(self.plan.digest()));
@@ -66,7 +66,7 @@ impl PlanReport<'_> {
         keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let plan = self.plan;
         let (ranks, hosts) = (counted(plan.ranks, "rank"), counted(plan.hosts, "host"));
         match (&plan.training, &plan.checkpoint) {

@@ -7,7 +7,7 @@ use model::units::grouped;
 
 /// The data of a plot.
 #[derive(Clone, Debug, Default)]
-pub struct Figure {
+pub(crate) struct Figure {
     pub title: String,
     pub x_label: String,
     pub y_label: String,
@@ -20,7 +20,7 @@ pub struct Figure {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Bar {
+pub(crate) struct Bar {
     pub value: f64,
     /// The interval of the value.
     pub whisker: Option<(f64, f64)>,
@@ -46,7 +46,7 @@ const LINE: f64 = 20.0;
 const LETTER: f64 = 7.0;
 
 impl Figure {
-    pub fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let frame = PlotFrame::of(self);
         let (width, height) = (frame.right + RIGHT, frame.bottom + 3.0 * LINE);
         let mut svg = format!(

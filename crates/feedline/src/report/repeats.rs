@@ -10,7 +10,7 @@ const CV_LIMIT: f64 = 0.05;
 
 /// The values of a figure, in the order in which they were measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct RepeatedFigure {
+pub(crate) struct RepeatedFigure {
     pub median: Option<f64>,
     pub interval: Option<(f64, f64)>,
     pub cv: Option<f64>,
@@ -22,7 +22,7 @@ pub struct RepeatedFigure {
 }
 
 impl RepeatedFigure {
-    pub fn new(values: Vec<f64>, seed: u64) -> RepeatedFigure {
+    pub(crate) fn new(values: Vec<f64>, seed: u64) -> RepeatedFigure {
         RepeatedFigure {
             median: median(&values),
             interval: median_confidence(&values, seed).map(ends),
@@ -34,7 +34,7 @@ impl RepeatedFigure {
     }
 
     /// Warning signs as notes; `shown` formats a value.
-    pub fn notes(&self, shown: fn(f64) -> String) -> Vec<String> {
+    pub(crate) fn notes(&self, shown: fn(f64) -> String) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(cv) = self.cv.filter(|cv| *cv > CV_LIMIT) {
             notes.push(format!("varies by {:.0} %", 100.0 * cv));
@@ -52,7 +52,7 @@ impl RepeatedFigure {
 }
 
 /// An interval as a pair.
-pub fn ends(interval: Confidence) -> (f64, f64) {
+pub(crate) fn ends(interval: Confidence) -> (f64, f64) {
     (interval.low, interval.high)
 }
 

@@ -21,10 +21,10 @@ use super::checkpoints::CheckpointReport;
 
 /// The peak resident memory of the process. It is read when it is first needed: when the summary is written, after the
 /// larger files of the result.
-pub type PeakMemory = LazyCell<Option<u64>>;
+pub(crate) type PeakMemory = LazyCell<Option<u64>>;
 
 /// A finished run, with all data for its report.
-pub struct Outcome<'a> {
+pub(crate) struct Outcome<'a> {
     pub plan: &'a Plan,
     pub spec: &'a Spec,
     pub ledger: &'a Ledger,
@@ -42,23 +42,23 @@ const GIB: f64 = (1u64 << 30) as f64;
 const MIB: f64 = (1u64 << 20) as f64;
 
 impl Outcome<'_> {
-    pub fn figures(&self, phase: Phase) -> Option<Figures> {
+    pub(crate) fn figures(&self, phase: Phase) -> Option<Figures> {
         Figures::new(self.ledger, phase)
     }
 
     /// The figures of each epoch.
-    pub fn epochs(&self, phase: Phase) -> impl Iterator<Item = EpochFigures> {
+    pub(crate) fn epochs(&self, phase: Phase) -> impl Iterator<Item = EpochFigures> {
         metrics::epochs(self.ledger, phase)
     }
 
     /// Whether the target was met; `None` for an incomplete run.
-    pub fn meets(&self, training: &TrainingPlan, figures: &Figures) -> Option<bool> {
+    pub(crate) fn meets(&self, training: &TrainingPlan, figures: &Figures) -> Option<bool> {
         let complete = self.verdict.status != Status::Incomplete;
         figures.meets(training.metric.au_target).filter(|_| complete)
     }
 
     /// The content of `summary.json`: DLIO's keys in DLIO's order, then the `feedline` object.
-    pub fn summary(&self) -> impl Serialize {
+    pub(crate) fn summary(&self) -> impl Serialize {
         let (host, set) = (self.host, self.data_set());
         let memory = host.memory_bytes as f64;
         Summary {
@@ -117,7 +117,7 @@ impl Outcome<'_> {
     }
 
     /// The report on the run's checkpoints, if the plan has any.
-    pub fn checkpoints(&self) -> Option<CheckpointReport<'_>> {
+    pub(crate) fn checkpoints(&self) -> Option<CheckpointReport<'_>> {
         let seen = &self.ledger.checkpoints;
         let step = self.plan.training.as_ref().map(|training| {
             let planned = Nanos::from_seconds(training.train.compute.mean());
@@ -198,7 +198,7 @@ impl Outcome<'_> {
 
     /// Why the rate by the clock differs from the rate in the metric window, if they differ by more than a few per
     /// cent.
-    pub fn clock_difference(&self, phase: Phase) -> Option<String> {
+    pub(crate) fn clock_difference(&self, phase: Phase) -> Option<String> {
         metrics::clock_difference(self.plan.training.as_ref(), self.ledger, phase)
     }
 

@@ -14,12 +14,12 @@ const CACHED_PERCENT: [u32; 6] = [0, 25, 50, 75, 90, 95];
 
 /// The report of an analysis.
 #[derive(Debug)]
-pub struct StallReport<'a> {
+pub(crate) struct StallReport<'a> {
     pub found: &'a StallFound,
 }
 
 impl StallReport<'_> {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let simulated = super::simulated(self.found.store.is_simulated());
         let mut text = format!(
             "{}: {}, {} backend{}, {} after {} warm-up steps\n\n{}\n\n",
@@ -131,7 +131,7 @@ impl StallReport<'_> {
         super::table(["cached %", "MB/s", "speed-up"], 0..3, rows)
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let predicted = CACHED_PERCENT.map(|percent| {
             json!({
                 "cached_percent": percent,

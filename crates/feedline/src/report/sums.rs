@@ -10,26 +10,26 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 use sha2::{Digest, Sha256};
 
-pub const NAME: &str = "SHA256SUMS";
+pub(crate) const NAME: &str = "SHA256SUMS";
 
 /// The checksum of each file, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checksums(BTreeMap<String, String>);
+pub(crate) struct Checksums(BTreeMap<String, String>);
 
 /// A writer that computes the checksum of what passes through it, so that the content need not be in memory as a whole.
 #[derive(Debug)]
-pub struct HashingWriter<W> {
+pub(crate) struct HashingWriter<W> {
     to: W,
     hash: Sha256,
 }
 
 impl<W> HashingWriter<W> {
-    pub fn new(to: W) -> HashingWriter<W> {
+    pub(crate) fn new(to: W) -> HashingWriter<W> {
         HashingWriter { to, hash: Sha256::new() }
     }
 
     /// Returns the writer and the checksum of what was written.
-    pub fn finish(self) -> (W, Checksum) {
+    pub(crate) fn finish(self) -> (W, Checksum) {
         (self.to, Checksum::of(self.hash))
     }
 }
@@ -48,7 +48,7 @@ impl<W: Write> Write for HashingWriter<W> {
 
 /// The checksum of a file, as `sha256sum` prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checksum(String);
+pub(crate) struct Checksum(String);
 
 impl Checksum {
     fn of(hash: Sha256) -> Checksum {
@@ -57,7 +57,7 @@ impl Checksum {
 }
 
 impl Checksums {
-    pub fn add(&mut self, name: &str, Checksum(sum): Checksum) {
+    pub(crate) fn add(&mut self, name: &str, Checksum(sum): Checksum) {
         self.0.insert(name.to_owned(), sum);
     }
 
@@ -89,7 +89,7 @@ impl fmt::Display for Checksums {
 }
 
 /// The files of a folder with their bytes, if they are exactly those that were written.
-pub fn checked(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+pub(crate) fn checked(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let (mut files, mut sums) = (BTreeMap::new(), Checksums::default());
     for entry in fs::read_dir(folder).context("cannot read the folder")? {
         let entry = entry.context("cannot read the folder")?;

@@ -16,7 +16,7 @@ use crate::commands::sweep::journal::{JournalEntry, JournalHeader};
 
 /// The runs of one cell.
 #[derive(Clone, Debug)]
-pub struct CellRuns<'a> {
+pub(crate) struct CellRuns<'a> {
     /// A value for each key.
     pub settings: Vec<String>,
     /// Whether a simulated device was used.
@@ -26,7 +26,7 @@ pub struct CellRuns<'a> {
 
 /// The figures of a cell.
 #[derive(Clone, Debug, Serialize)]
-pub struct CellFigures {
+pub(crate) struct CellFigures {
     /// A value for each key.
     pub settings: Vec<String>,
     pub simulated: bool,
@@ -50,7 +50,7 @@ pub struct CellFigures {
 /// which a save blocks training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CellMeasure {
+pub(crate) enum CellMeasure {
     SamplesPerSecond,
     BlockedSeconds,
 }
@@ -142,7 +142,7 @@ impl CellFigures {
 
 /// A finished sweep.
 #[derive(Debug)]
-pub struct SweepReport<'a> {
+pub(crate) struct SweepReport<'a> {
     header: &'a JournalHeader,
     cells: Vec<CellFigures>,
     compared: CellMeasure,
@@ -151,7 +151,7 @@ pub struct SweepReport<'a> {
 
 impl<'a> SweepReport<'a> {
     /// Makes the report from the runs of each cell, in the order of the grid.
-    pub fn new(
+    pub(crate) fn new(
         header: &'a JournalHeader,
         cells: impl Iterator<Item = CellRuns<'a>>,
         ceiling: Option<Calibration>,
@@ -179,11 +179,11 @@ impl<'a> SweepReport<'a> {
         }
     }
 
-    pub fn any_failed(&self) -> bool {
+    pub(crate) fn any_failed(&self) -> bool {
         self.cells.iter().any(|cell| cell.failed > 0)
     }
 
-    pub fn any_invalid(&self) -> bool {
+    pub(crate) fn any_invalid(&self) -> bool {
         self.cells.iter().any(|cell| !cell.broken.is_empty())
     }
 
@@ -191,7 +191,7 @@ impl<'a> SweepReport<'a> {
         self.header.over.iter().map(|axis| axis.key.as_str())
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut columns = vec!["samples/s", "MB/s", "AU %", "speed-up", "95 % interval", "runs", "note"];
         let saves = self.cells.iter().any(|cell| cell.blocked_seconds.median.is_some());
         if saves {
@@ -220,7 +220,7 @@ impl<'a> SweepReport<'a> {
         text
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "sweep": self.header,
@@ -239,7 +239,7 @@ impl<'a> SweepReport<'a> {
         value
     }
 
-    pub fn csv(&self) -> String {
+    pub(crate) fn csv(&self) -> String {
         let columns = "runs,failed,samples_per_second,samples_per_second_low,samples_per_second_high,cv,mb_per_second,\
                        au_percent,blocked_seconds,speed_up,speed_up_low,speed_up_high,simulated,note";
         let mut text: String = self.keys().map(|key| field(key) + ",").collect();
@@ -252,7 +252,7 @@ impl<'a> SweepReport<'a> {
     }
 
     /// The plot: the first key along the x axis, the combinations of the others as colours.
-    pub fn figure(&self) -> Figure {
+    pub(crate) fn figure(&self) -> Figure {
         let Some((first, others)) = self.header.over.split_first() else { return Figure::default() };
         let series = self.cells.len() / first.values.len().max(1);
         let (figure, y_label): (fn(&CellFigures) -> &RepeatedFigure, _) = match self.compared {

@@ -15,7 +15,7 @@ use super::checkpoints;
 use super::result::Outcome;
 
 /// The whole report.
-pub fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String {
+pub(crate) fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String {
     let mut text = heading(outcome.plan);
     for (phase, title) in [(Phase::Train, "training"), (Phase::Eval, "evaluation")] {
         if let Some((training, figures)) = outcome.plan.training.as_ref().zip(outcome.figures(phase)) {
@@ -172,7 +172,7 @@ fn run_lines(outcome: &Outcome<'_>, training: &TrainingPlan, figures: &Figures) 
 }
 
 /// The outcome of a rule in words.
-pub fn outcome(outcome: RuleOutcome) -> &'static str {
+pub(crate) fn outcome(outcome: RuleOutcome) -> &'static str {
     match outcome {
         RuleOutcome::Pass => "pass",
         RuleOutcome::Note => "note",
@@ -182,7 +182,7 @@ pub fn outcome(outcome: RuleOutcome) -> &'static str {
 }
 
 /// The verdict, and each rule that did not pass, with its evidence and remedy.
-pub fn verdict(verdict: &Verdict) -> String {
+pub(crate) fn verdict(verdict: &Verdict) -> String {
     let mut text = format!("verdict: {}\n", verdict.headline());
     for finding in verdict.rules.iter().filter(|finding| finding.outcome != RuleOutcome::Pass) {
         let _ = writeln!(text, "  {} ({}): {}", finding.rule, outcome(finding.outcome), finding.evidence);
@@ -214,7 +214,7 @@ fn verdict_lines(outcome: &Outcome<'_>) -> String {
 }
 
 /// The own ceiling of feedline.
-pub fn ceiling(own: &Calibration) -> String {
+pub(crate) fn ceiling(own: &Calibration) -> String {
     let au = own.au_percent.map_or("n/a".to_owned(), |au| format!("{au:.2} %"));
     let harness = Nanos::from_seconds(own.harness_seconds_per_step);
     let idle = 100.0 * own.cpu_headroom;

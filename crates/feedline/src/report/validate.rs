@@ -13,7 +13,7 @@ use crate::commands::saved::SavedResult;
 
 /// A rule whose outcome changed. A new rule has no `was`, a removed rule no `is`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RuleChange {
+pub(crate) struct RuleChange {
     pub rule: String,
     pub was: Option<RuleOutcome>,
     pub is: Option<RuleOutcome>,
@@ -21,20 +21,20 @@ pub struct RuleChange {
 
 /// A recomputed verdict.
 #[derive(Debug)]
-pub struct Validation<'a> {
+pub(crate) struct Validation<'a> {
     saved: &'a SavedResult,
     pub verdict: Verdict,
     changes: Vec<RuleChange>,
 }
 
 impl<'a> Validation<'a> {
-    pub fn new(saved: &'a SavedResult) -> Validation<'a> {
+    pub(crate) fn new(saved: &'a SavedResult) -> Validation<'a> {
         let verdict = saved.judge();
         let changes = changes(&saved.recorded, &verdict);
         Validation { saved, verdict, changes }
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let SavedResult { folder, version, files, recorded, .. } = self.saved;
         let files = counted(*files as u64, "file");
         let mut text = format!("{}: {files}, unchanged, written by feedline {version}\n", folder.display());
@@ -49,7 +49,7 @@ impl<'a> Validation<'a> {
         text
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "folder": self.saved.folder,
             "refused": null,

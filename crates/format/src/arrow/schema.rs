@@ -151,7 +151,7 @@ impl BufferContent {
         match self {
             BufferContent::Empty => {}
             BufferContent::Values(element, _) => {
-                array::fill_samples(element, content, file, base + offset, out)
+                array::fill_samples(element, content, file, base + offset, out);
             }
             BufferContent::Bits(_) => content.fill(file, base + offset, out),
             BufferContent::Ends => fill_entries(offset, out, |row| ((row * TEXT) as u32).to_le_bytes()),

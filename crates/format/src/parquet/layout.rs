@@ -372,7 +372,7 @@ impl<'a> Layout<'a> {
                 dictionary_at: (chunk.dictionary > 0).then_some(0),
             };
             one += metadata::length(|out: &mut ByteCounter| {
-                metadata::column_chunk(out, leaf, self.codec, facts)
+                metadata::column_chunk(out, leaf, self.codec, facts);
             });
             let at = at + self.group_at(first);
             offsets += longer_varints(at + chunk.dictionary, self.group_bytes, count);

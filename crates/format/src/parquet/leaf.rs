@@ -133,7 +133,7 @@ pub(super) fn fill(
             array::fill_samples(element, content, file, start + offset, out);
         }
         ValueEncoding::Wide(element) => {
-            fill_wide(element == Element::Int16, content, file, start, offset, out)
+            fill_wide(element == Element::Int16, content, file, start, offset, out);
         }
         ValueEncoding::Bits => fill_bits(content, file, start + offset * 8, out),
         ValueEncoding::Text => fill_text(content, file, start, offset, out),

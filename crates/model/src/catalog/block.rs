@@ -19,7 +19,7 @@
 use super::build::BuildError;
 
 /// Files in a block. More would save little (a block's first name is a fiftieth of it) and make every lookup slower.
-pub const BLOCK_FILES: u64 = 64;
+pub(crate) const BLOCK_FILES: u64 = 64;
 
 /// Bytes of a block's checksum.
 const CHECKSUM: usize = 4;
@@ -230,7 +230,7 @@ pub(super) fn look_up(block: &[u8], at: u64, name: &mut Vec<u8>) -> Option<u64> 
 
 /// Iterates over the files of an encoded folder.
 #[derive(Debug)]
-pub struct FileCursor<'a> {
+pub(crate) struct FileCursor<'a> {
     folder: &'a EncodedFolder,
     /// Files already returned, blocks already started, and the offset of the next block in the body.
     given: u64,
@@ -243,12 +243,12 @@ pub struct FileCursor<'a> {
 
 impl<'a> FileCursor<'a> {
     /// Starts before the first file.
-    pub fn new(folder: &'a EncodedFolder) -> FileCursor<'a> {
+    pub(crate) fn new(folder: &'a EncodedFolder) -> FileCursor<'a> {
         FileCursor { folder, given: 0, block: 0, start: 0, rest: &[], name: Vec::new(), size: 0 }
     }
 
     /// Moves to the next file. `Some(false)` at the end, `None` if the bytes are not a valid folder.
-    pub fn advance(&mut self) -> Option<bool> {
+    pub(crate) fn advance(&mut self) -> Option<bool> {
         if self.given == self.folder.files {
             return Some(false);
         }
@@ -267,7 +267,7 @@ impl<'a> FileCursor<'a> {
     }
 
     /// Name and size of the current file.
-    pub fn current(&self) -> (&[u8], u64) {
+    pub(crate) fn current(&self) -> (&[u8], u64) {
         (&self.name, self.size)
     }
 }

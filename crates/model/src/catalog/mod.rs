@@ -33,9 +33,8 @@ use std::ops::Range;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
-pub use block::{
-    BLOCK_FILES, EncodedFolder, FileCursor, FolderEncoder, is_name, put_varint, take_bytes, take_varint,
-};
+pub(crate) use block::{BLOCK_FILES, FileCursor};
+pub use block::{EncodedFolder, FolderEncoder, is_name, put_varint, take_bytes, take_varint};
 pub use build::{Assembler, BuildError, CatalogFrame, path_order};
 pub use merge::merge;
 

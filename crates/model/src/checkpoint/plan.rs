@@ -80,7 +80,7 @@ impl CheckpointPlan {
     }
 
     /// The rule by which a tier injects faults, if any.
-    pub fn injected_faults(&self) -> Option<&str> {
+    pub(crate) fn injected_faults(&self) -> Option<&str> {
         self.tiers().find_map(|tier| tier.faults.as_deref())
     }
 

@@ -68,7 +68,7 @@ impl Schedule {
     }
 
     /// How many checkpoints are saved between the steps of an epoch with `steps` steps.
-    pub fn within_epoch(&self, steps: u64) -> u64 {
+    pub(crate) fn within_epoch(&self, steps: u64) -> u64 {
         match self {
             Schedule::Steps { every } => steps.saturating_sub(1) / every,
             _ => 0,

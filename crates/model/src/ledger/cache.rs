@@ -234,7 +234,7 @@ impl ObservedCache {
 
     /// The confidence interval of the share of foreign pages. Whole files, or regions of large ones, are tracked; their
     /// pages may be correlated.
-    pub fn foreign_interval(&self) -> Option<Confidence> {
+    pub(crate) fn foreign_interval(&self) -> Option<Confidence> {
         let FileTotals { files, bytes } = self.stored;
         self.counted.foreign_interval((bytes / files.max(1) / PAGE).clamp(1, REGION_PAGES))
     }

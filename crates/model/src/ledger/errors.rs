@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::grouped;
 
 /// The number of examples per kind.
-pub const EXAMPLES: usize = 4;
+pub(super) const EXAMPLES: usize = 4;
 
 /// One error: where it occurred, and its message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ mod shard;
 mod tiny;
 
 pub use interleave::Interleave;
-pub use permutation::Permutation;
+pub(crate) use permutation::Permutation;
 pub use shard::{EpochOrder, Order, Shards, Unit};
 
 /// Mixes two words into one that depends on every bit of both (the finaliser of SplitMix64, applied twice).
@@ -16,7 +16,7 @@ pub fn mix(a: u64, b: u64) -> u64 {
 }
 
 /// SplitMix64's finaliser: a bijection on 64-bit words in which every input bit reaches every output bit.
-pub fn scramble(word: u64) -> u64 {
+pub(crate) fn scramble(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

@@ -9,7 +9,7 @@ const ROUNDS: usize = 6;
 
 /// A permutation of `[0, n)`.
 #[derive(Clone, Copy, Debug)]
-pub struct Permutation {
+pub(crate) struct Permutation {
     n: u64,
     low_bits: u32,
     high_bits: u32,
@@ -18,10 +18,10 @@ pub struct Permutation {
 
 impl Permutation {
     /// The largest domain: with two halves of 24 bits the round function still mixes well.
-    pub const MAX: u64 = 1 << 48;
+    pub(crate) const MAX: u64 = 1 << 48;
 
     /// The permutation of `[0, n)` for `key`. `n` must be in 1..=`MAX`.
-    pub fn new(n: u64, key: u64) -> Permutation {
+    pub(crate) fn new(n: u64, key: u64) -> Permutation {
         debug_assert!((1..=Self::MAX).contains(&n));
         // At least two bits, so that both halves exist.
         let bits = (u64::BITS - n.saturating_sub(1).leading_zeros()).max(2);
@@ -33,7 +33,7 @@ impl Permutation {
     }
 
     /// The image of `i` in `[0, n)`.
-    pub fn apply(&self, i: u64) -> u64 {
+    pub(crate) fn apply(&self, i: u64) -> u64 {
         debug_assert!(i < self.n);
         // The domain is less than twice n, so this takes fewer than two iterations on average. It terminates because
         // the network is a bijection: a walk that starts inside the range returns to it.

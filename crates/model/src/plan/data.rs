@@ -327,7 +327,7 @@ impl<'a> ComputedData<'a> {
     }
 
     /// The sizes of all files.
-    pub fn all_file_bytes(self) -> &'a FileBytes {
+    pub(crate) fn all_file_bytes(self) -> &'a FileBytes {
         &self.tables.files
     }
 

@@ -259,7 +259,7 @@ impl Plan {
     }
 
     /// The rule by which a backend injects faults, if any.
-    pub fn injected_faults(&self) -> Option<&str> {
+    pub(crate) fn injected_faults(&self) -> Option<&str> {
         let of_training = self.training.as_ref().and_then(|training| training.store.faults.as_deref());
         of_training.or_else(|| self.checkpoint.as_ref()?.injected_faults())
     }
@@ -292,7 +292,7 @@ pub(crate) fn digest(plan: &impl Serialize, without: &[&str]) -> String {
 const MOST_RANKS: u64 = 1 << 20;
 
 /// Checks the numbers of ranks and hosts.
-pub fn check_ranks(ranks: u64, hosts: u64) -> Result<(), PlanError> {
+pub(crate) fn check_ranks(ranks: u64, hosts: u64) -> Result<(), PlanError> {
     if !(1..=MOST_RANKS).contains(&ranks) {
         return Err(PlanError::Ranks(ranks));
     }

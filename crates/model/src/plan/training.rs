@@ -160,7 +160,7 @@ impl TrainingPlan {
 
     /// The maximum number of batches of one rank that can be ready when a training step ends. For the metric window,
     /// reading them took no time.
-    pub fn batches_ahead(&self) -> u64 {
+    pub(crate) fn batches_ahead(&self) -> u64 {
         // The copy to the device requests the next batch while the accelerator computes.
         let copied = self.device.copy_bytes_per_second.is_some() && self.device.overlapped;
         self.loader.batches_ahead(self.train.shards.batch).max(u64::from(copied))

@@ -31,17 +31,15 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use core_config::core_config_hash;
 pub use error::{Report, SpecError};
 pub use names::{
-    Access, CacheProof, CacheState, CheckpointMode, Datatype, FORMATS, Framework, Loader, OnError,
-    Preprocess, Readahead, Retain, SaveMode, Shuffle, StorageType, Verify,
+    Access, CacheState, FORMATS, Framework, Preprocess, Readahead, SaveMode, StorageType, Verify,
 };
+pub(crate) use names::{CacheProof, CheckpointMode, Datatype, Loader, OnError, Retain, Shuffle};
 pub use overrides::{Override, OverrideValue};
 pub use schema::{KeyRow, KeyStatus, ValueKind, canonical_key, expected, nearest};
 pub use table::rows;
 pub use time::Time;
-pub use typed::{
-    CheckpointSpec, Column, DatasetSpec, EvaluationSpec, MetricSpec, ModelSpec, OutputMetricSpec, OutputSpec,
-    ParallelismSpec, ParquetSpec, ReaderSpec, Spec, StorageSpec, TrainSpec, TransformerSpec, WorkflowSpec,
-};
+pub(crate) use typed::TransformerSpec;
+pub use typed::{Column, Spec};
 
 use crate::secret;
 use crate::warning::Warning;

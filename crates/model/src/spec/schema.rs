@@ -79,7 +79,7 @@ pub(super) const fn row(
 }
 
 impl KeyRow {
-    pub const fn aliases(self, aliases: &'static [&'static str]) -> KeyRow {
+    pub(crate) const fn aliases(self, aliases: &'static [&'static str]) -> KeyRow {
         KeyRow { aliases, ..self }
     }
 
@@ -91,7 +91,7 @@ impl KeyRow {
         KeyRow { later: (values, what), ..self }
     }
 
-    pub fn is_unhonoured(&self) -> bool {
+    pub(crate) fn is_unhonoured(&self) -> bool {
         matches!(self.status, KeyStatus::Unhonoured(_))
     }
 

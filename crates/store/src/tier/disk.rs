@@ -36,7 +36,7 @@ impl WriteMode {
 
 /// A folder that holds checkpoints.
 #[derive(Debug)]
-pub struct DiskVolume {
+pub(crate) struct DiskVolume {
     root: PathBuf,
     road: WriteMode,
 }

@@ -15,7 +15,7 @@ use crate::{Buffer, Now, Operation, Selection, StoreError};
 
 /// A tier that injects faults into operations.
 #[derive(Debug)]
-pub struct FaultVolume {
+pub(crate) struct FaultVolume {
     inner: Box<dyn Volume>,
     strikes: RuleState,
     text: String,

@@ -28,7 +28,7 @@ pub use folders::Volume;
 pub use sim::SimTier;
 
 /// Chunks are multiples of this except for a file's last one, whose buffer has space for the whole multiple.
-pub const CHUNK_GRANULE: usize = crate::buffer::ALIGNMENT;
+pub(crate) const CHUNK_GRANULE: usize = crate::buffer::ALIGNMENT;
 
 /// The files of a tier: written once, read from front to back. Names are relative to the tier.
 pub trait TierFiles: Send + Sync + Debug {

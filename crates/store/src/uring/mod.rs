@@ -46,7 +46,7 @@ const MOST_READERS: usize = 1 << 14;
 const MOST_ROOM: usize = 1 << 30;
 
 #[derive(Debug)]
-pub struct Uring {
+pub(crate) struct Uring {
     folder: Folder,
     readahead: Readahead,
     past_cache: Option<PastCache>,
@@ -63,7 +63,7 @@ impl Uring {
     };
 
     /// Opens the data folder, which must exist. Refused if the kernel does not allow rings.
-    pub fn open(root: &Path, mode: Mode) -> Result<Uring, StoreError> {
+    pub(crate) fn open(root: &Path, mode: Mode) -> Result<Uring, StoreError> {
         let folder = Folder::open(root)?;
         let past_cache = mode.odirect.then(|| PastCache::of(&folder, mode.readahead)).transpose()?;
         let setup = RingFeatures::probe().map_err(forbidden)?;

@@ -17,7 +17,7 @@ const NAME: &str = "cells.jsonl";
 
 /// Identifies the sweep: sweeps with the same header may share a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JournalHeader {
+pub(crate) struct JournalHeader {
     pub sweep: String,
     pub over: Vec<Axis>,
     pub set: Vec<String>,
@@ -31,7 +31,7 @@ pub struct JournalHeader {
 
 /// A finished run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct JournalEntry {
+pub(crate) struct JournalEntry {
     pub cell: usize,
     pub round: u64,
     /// The settings of the cell, for people who read the file.
@@ -61,7 +61,7 @@ pub struct JournalEntry {
 
 /// The journal of one folder, open for appending and locked against other processes.
 #[derive(Debug)]
-pub struct SweepJournal {
+pub(crate) struct SweepJournal {
     file: File,
     path: PathBuf,
     /// The last entry of each cell and round: a later success replaces a failure.
@@ -70,12 +70,12 @@ pub struct SweepJournal {
 
 impl SweepJournal {
     /// Whether the folder has a journal.
-    pub fn is_in(folder: &Path) -> bool {
+    pub(crate) fn is_in(folder: &Path) -> bool {
         folder.join(NAME).exists()
     }
 
     /// Opens the journal of the folder, or creates it. The journal of another sweep is refused.
-    pub fn open(folder: &Path, header: &JournalHeader) -> anyhow::Result<SweepJournal> {
+    pub(crate) fn open(folder: &Path, header: &JournalHeader) -> anyhow::Result<SweepJournal> {
         let path = folder.join(NAME);
         let held = FolderHandle::open(folder)?;
         let mut file = held.open_or_create(NAME, true)?;
@@ -97,7 +97,7 @@ impl SweepJournal {
     }
 
     /// Adds a run.
-    pub fn add(&mut self, entry: JournalEntry) -> anyhow::Result<()> {
+    pub(crate) fn add(&mut self, entry: JournalEntry) -> anyhow::Result<()> {
         self.append(&entry)?;
         self.keep(entry);
         Ok(())
@@ -116,12 +116,12 @@ impl SweepJournal {
     }
 
     /// Whether a run was done and need not be done again.
-    pub fn has(&self, run: SweepRun) -> bool {
+    pub(crate) fn has(&self, run: SweepRun) -> bool {
         self.of(run).is_some_and(|entry| entry.error.is_none())
     }
 
     /// What came of a run.
-    pub fn of(&self, SweepRun { cell, round }: SweepRun) -> Option<&JournalEntry> {
+    pub(crate) fn of(&self, SweepRun { cell, round }: SweepRun) -> Option<&JournalEntry> {
         self.entries.get(&(cell, round))
     }
 }

@@ -1,7 +1,7 @@
 //! `feedline sweep`: a grid of settings, each cell run several times. Every run is recorded in a journal when it ends,
 //! and an interrupted sweep resumes from there.
 
-pub mod journal;
+pub(crate) mod journal;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use crate::report::folder::safe_name;
 use crate::report::sweep::{CellRuns, SweepReport};
 use journal::{JournalEntry, JournalHeader, SweepJournal};
 
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline sweep demo --over reader.read_threads=1,2,4,8
   feedline sweep retinanet_b200 --data-dir /data/retinanet --over reader.read_threads=1,2,4,8 \\
@@ -43,7 +43,7 @@ Each round runs every cell once, in a different order. The folder contains cells
 sweep.json and sweep.svg. Values are split at commas outside brackets and quotes.";
 
 #[derive(Args, Debug)]
-pub struct SweepFlags {
+pub(crate) struct SweepFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
     /// A setting and its values, or ranks=1,2,.. or store=posix,..; repeat it for a grid of all combinations
@@ -76,7 +76,7 @@ pub struct SweepFlags {
     pub output_flags: OutputFlags,
 }
 
-pub fn sweep(flags: &SweepFlags) -> CommandResult {
+pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
     let grid = grid(&flags.over)?;
     let host = Host::look();
     let show = ProgressMode::choose(flags.output_flags.quiet);
