@@ -11,7 +11,8 @@
 //! # Modules
 //!
 //! - Training: `train`, `loader` (queues and reader threads), `accelerators`, [`world`] (members and barriers), `bell`
-//!   (waiting and wake-ups), `calibrate` (the same plan on the null backend).
+//!   and `combiner` (waiting and wake-ups; `sync` has their primitives, `models` checks them), `calibrate` (the same
+//!   plan on the null backend).
 //! - Data sets: [`generate`], [`catalog`] (lists existing files), `probe` (whether a data set is there), `inspect`,
 //!   `asking` and `file_reader` (metadata of existing files), `truth` (expected content, for verification).
 //! - Checkpoints: [`checkpoint`].

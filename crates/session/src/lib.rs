@@ -15,6 +15,7 @@
 //! - `settle`: from request to plan. `backend` selects the format and the I/O backend, `listing` the catalog of
 //!   existing files, `tiers` the locations of checkpoints.
 //! - `check`: whether the plan can run on this host, with this data set and this much memory.
+//! - `members`: what the processes of a run share before it begins, so that all of them compute the same plan.
 //! - `run`: training and calibration; `checkpoint`: saving and restoring; `data_set`: writing missing files.
 //! - `observe`: the port for progress; `folder`: folders that the user names; `error`: every reason not to run.
 //!

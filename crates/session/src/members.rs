@@ -8,18 +8,18 @@ use engine::{Stop, World};
 use crate::ask::Asked;
 use crate::error::Error;
 
-/// What a plan depends on beside the workload: the same at all members.
+/// What a plan depends on, apart from the workload. All members have the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SharedFacts {
     /// Memory and cores of the smallest host. The plan must fit on every host.
     pub(crate) memory_bytes: u64,
     pub(crate) cores: u64,
-    /// For what the workload leaves to chance.
+    /// Seeds everything for which the workload sets no seed.
     pub(crate) entropy: u64,
 }
 
 impl SharedFacts {
-    /// Every member tells all others about its host; member 0 draws the entropy.
+    /// Gathers the host facts of all members; member 0 draws the entropy.
     pub(crate) fn share(host: &Host, world: &dyn World, stop: &Stop) -> Result<SharedFacts, Error> {
         let own = [host.memory_bytes, host.cores].map(u64::to_le_bytes).concat();
         let all = gather_to_all(world, &own, stop).map_err(Error::Member)?;

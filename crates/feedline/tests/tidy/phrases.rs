@@ -35,7 +35,7 @@ const BANNED_PHRASES: [(&str, &str); 26] = [
 ];
 
 /// Crates whose comments and string literals are checked.
-const CRATES: [&str; 2] = ["feedline", "format"];
+const CRATES: [&str; 6] = ["model", "format", "store", "engine", "session", "feedline"];
 
 /// The banned phrases in a text, with the words around each.
 fn banned_phrases(source: &str, text: &str) -> Vec<String> {

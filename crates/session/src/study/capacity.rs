@@ -159,8 +159,8 @@ impl<'a> Trials<'a> {
     /// The largest number of ranks to try, and what limits it.
     fn most_ranks(&self, up_to: Option<u64>) -> Result<(u64, CapacityEnd), Error> {
         let wanted = up_to.unwrap_or(MOST_RANKS);
-        // Where files are made for any number of ranks, there is no limit to find, and a plan for the largest number
-        // takes minutes if the size of each file is drawn.
+        // If any number of files is available, there is no limit to find, and a plan for the largest number takes
+        // minutes if the size of each file is drawn.
         if self.makes_files()? {
             return Ok((wanted, CapacityEnd::UpTo));
         }
