@@ -11,8 +11,8 @@
 //!
 //! # Modules
 //!
-//! - One per container format. [`KINDS`] is the registry and lists them; [`conformance`] checks what every format must
-//!   do.
+//! - One per container format: `npz`, `npy`, `hdf5`, `csv`, `tfrecord`, `jpeg`, `png`, `parquet`, `arrow`, `indexed`,
+//!   `synthetic`. [`KINDS`] is the registry; [`conformance`] checks what every format must do.
 //! - Writing: `content` (the bytes of samples), `pieces` (one definition of a file, to write it or to compare it),
 //!   `deflate`, `zip`, `array` (NumPy arrays).
 //! - Reading: `look` (parsing without I/O), `buffered` (the requests of Python's buffered reader), `unzip`, `inflate`,

@@ -10,8 +10,9 @@
 //!
 //! # Modules
 //!
-//! - One per backend. `backend` has the registry, [`BACKENDS`], which lists them; [`conformance`] has the tests that
-//!   each backend must pass. `fault` injects faults into another backend by the rules in `rule`.
+//! - Backends: `posix`, `direct`, `uring`, `mmap`, `null` (returns at once), `sim` (a simulated device), `fault` (makes
+//!   another backend fail by the rules in `rule`). `backend` is the registry; [`conformance`] has the tests that each
+//!   backend must pass.
 //! - Lanes: `lane` (for blocking backends), `reading` (transfers of a range), `buffer`, `past_cache` (O_DIRECT), `size`
 //!   (checks file sizes), `track` (the current operation, for the watchdog).
 //! - Files: `folder` (a data set's folder), `held` (creates, replaces and removes files), `mapped` (mapped files),
