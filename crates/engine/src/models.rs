@@ -4,12 +4,11 @@
 //!
 //! Each model also runs on the same files with weaker primitives, and must fail there. This shows that it can fail.
 //!
-//! Limits: loom explores schedules with at most `PREEMPTIONS` preemptions, and it knows sequentially consistent fences,
-//! but not sequentially consistent loads and stores, so the protocols have only fences. It also explores executions that
+//! Limits: loom explores schedules with at most `PREEMPTIONS` preemptions. It knows sequentially consistent fences, but
+//! not sequentially consistent loads and stores, so the protocols have only fences. It also explores executions that
 //! C++20 forbids: it does not know that a read-modify-write directly follows the write that it reads, so a plain store
-//! of another thread may come between. For this reason all changes of a flag that one thread changes by a
-//! read-modify-write are read-modify-writes where another thread may change it meanwhile (`Combiner::nudge`, and the
-//! end of `Bell::doze`).
+//! of another thread may come between. For this reason, if a thread changes a flag by a read-modify-write while another
+//! thread may change it, both do so by read-modify-writes (`Combiner::nudge`, and the end of `Bell::doze`).
 
 /// The protocols with the primitives of the module `sync` in which it stands, and the models of them.
 macro_rules! protocols {
