@@ -108,7 +108,7 @@ enum AfterBarrier {
 
 /// The accelerators of this process, moved on by whoever sees that they can be.
 pub(crate) struct Drive<'a> {
-    course: &'a PhaseContext<'a>,
+    context: &'a PhaseContext<'a>,
     driver: Combiner<Driver<'a>>,
     /// The sleeping thread takes a checkpoint, which has a watchdog of its own.
     saves: AtomicBool,
@@ -117,8 +117,8 @@ pub(crate) struct Drive<'a> {
 }
 
 impl<'a> Drive<'a> {
-    pub(crate) fn new(course: &'a PhaseContext<'a>) -> Drive<'a> {
-        let begin = course.run.begin;
+    pub(crate) fn new(context: &'a PhaseContext<'a>) -> Drive<'a> {
+        let begin = context.run.begin;
         let idle = Accelerator {
             step: 0,
             wants: 0,
@@ -131,10 +131,10 @@ impl<'a> Drive<'a> {
             excluded: Nanos::ZERO,
             row: RankRow::default(),
         };
-        let ranks = course.run.readers.queues.len();
+        let ranks = context.run.readers.queues.len();
         let agrees = Arc::new(AtomicBool::new(false));
         let driver = Driver {
-            course,
+            context,
             ranks: vec![idle; ranks],
             turns: BinaryHeap::from([Reverse((begin, Turn::All))]),
             waiting: Vec::with_capacity(ranks),
@@ -150,17 +150,17 @@ impl<'a> Drive<'a> {
             first_batch: None,
             emitter: Emitter::default(),
         };
-        Drive { course, driver: Combiner::new(driver), saves: AtomicBool::new(false), agrees }
+        Drive { context, driver: Combiner::new(driver), saves: AtomicBool::new(false), agrees }
     }
 
     /// Moves the accelerators on as far as they go now. If another thread is doing so, that thread looks again.
     pub(crate) fn nudge(&self) {
-        self.driver.nudge(&self.course.run.control.batch_bell);
+        self.driver.nudge(&self.context.run.control.batch_bell);
     }
 
     /// Runs the phase to its end, or to the moment it is stopped. To be called by one thread, which sleeps meanwhile.
     pub(crate) fn run(&self) {
-        let run = self.course.run;
+        let run = self.context.run;
         run.readers.queues.iter().for_each(Queue::open);
         run.wake_all();
         while !run.ending() {
@@ -196,8 +196,8 @@ impl<'a> Drive<'a> {
 
     /// Takes a checkpoint for which all ranks wait, and lets them go on.
     fn save(&self, CheckpointDue { step, at }: CheckpointDue) {
-        let Some((checkpointer, _)) = self.course.saving else { return };
-        let run = self.course.run;
+        let Some((checkpointer, _)) = self.context.saving else { return };
+        let run = self.context.run;
         // The step before it takes its time.
         self.driver.set_deadline(at);
         run.clock.sleep_until(at, &|| run.ending());
@@ -221,8 +221,8 @@ impl<'a> Drive<'a> {
 
     /// Which ranks wait for a batch, unless someone is moving them on just now.
     pub(crate) fn waits(&self) -> Vec<String> {
-        let first = self.course.run.first_rank;
-        let waits = self.driver.inspect(&self.course.run.control.batch_bell, |driver| {
+        let first = self.context.run.first_rank;
+        let waits = self.driver.inspect(&self.context.run.control.batch_bell, |driver| {
             if driver.awaited.is_some() {
                 return vec![format!("ranks from {first} on wait for the ranks of other members")];
             }
@@ -237,7 +237,7 @@ impl<'a> Drive<'a> {
 
     /// Each rank's times; the phase of a rank ends when it would ask for one batch more.
     pub(crate) fn times(self) -> PhaseTimes {
-        let begin = self.course.run.begin;
+        let begin = self.context.run.begin;
         let mut driver = self.driver.into_inner();
         let ranks = std::mem::take(&mut driver.ranks).into_iter();
         let rows = ranks.map(|accelerator| {
@@ -252,7 +252,7 @@ impl<'a> Drive<'a> {
 }
 
 struct Driver<'a> {
-    course: &'a PhaseContext<'a>,
+    context: &'a PhaseContext<'a>,
     ranks: Vec<Accelerator>,
     /// Moments at which accelerators are free for their next step.
     turns: BinaryHeap<Reverse<(Nanos, Turn)>>,
@@ -308,7 +308,7 @@ impl Driver<'_> {
     /// Lets every accelerator go on whose moment has come; says whether there was one.
     fn take_turns(&mut self) -> bool {
         let mut turned = false;
-        let now = self.course.run.clock.now();
+        let now = self.context.run.clock.now();
         while let Some(Reverse((at, turn))) = self.turns.peek().copied() {
             if at > now {
                 break;
@@ -336,7 +336,7 @@ impl Driver<'_> {
         let accelerator = &mut self.ranks[rank];
         if accelerator.asked.is_none() {
             accelerator.asked = Some(at);
-            let room = self.course.run.readers.queues[rank].ask(accelerator.wants);
+            let room = self.context.run.readers.queues[rank].ask(accelerator.wants);
             self.room.push((rank, room));
             self.waiting.push(rank);
         }
@@ -349,7 +349,7 @@ impl Driver<'_> {
         while i < self.waiting.len() {
             let rank = self.waiting[i];
             let accelerator = &self.ranks[rank];
-            let Some(ready) = self.course.run.readers.queues[rank].ready(accelerator.wants) else {
+            let Some(ready) = self.context.run.readers.queues[rank].ready(accelerator.wants) else {
                 i += 1;
                 continue;
             };
@@ -368,12 +368,12 @@ impl Driver<'_> {
 
     /// How long a batch takes from the host's memory to the accelerator's.
     fn copying(&self, bytes: u64) -> Nanos {
-        let rate = self.course.device.copy_bytes_per_second;
+        let rate = self.context.device.copy_bytes_per_second;
         rate.map_or(Nanos::ZERO, |rate| Nanos::from_seconds(bytes as f64 / rate))
     }
 
     fn begin_step(&mut self, rank: usize) {
-        let PhaseContext { run, device, .. } = *self.course;
+        let PhaseContext { run, device, .. } = *self.context;
         let accelerator = &mut self.ranks[rank];
         let Some(landed) = accelerator.landed.take() else { return };
         let step = accelerator.step;
@@ -402,8 +402,8 @@ impl Driver<'_> {
         run.events.add_step(compute, stall + compute);
         let began = Event::StepBegan { rank: run.first_rank + rank as u64, step, wait, compute };
         self.emitter.emit(run.events, start, began);
-        if let Some(shelf) = run.readers.shelves.get(rank) {
-            shelf.begin(step);
+        if let Some(pool) = run.readers.pools.get(rank) {
+            pool.begin(step);
         }
         let room = run.readers.queues[rank].take(step);
         self.room.push((rank, room));
@@ -415,7 +415,7 @@ impl Driver<'_> {
 
     /// The accelerator's step has begun: with a barrier all wait for the slowest.
     fn arrive(&mut self, rank: usize) {
-        let run = self.course.run;
+        let run = self.context.run;
         if run.phase.barrier {
             self.arrived += 1;
             if self.arrived == self.ranks.len() {
@@ -435,7 +435,7 @@ impl Driver<'_> {
     }
 
     fn barrier(&self, step: u64, checkpoint: bool) -> Barrier {
-        let run = self.course.run;
+        let run = self.context.run;
         Barrier { epoch: run.epoch, phase: run.phase.phase, step, checkpoint }
     }
 
@@ -443,14 +443,14 @@ impl Driver<'_> {
     /// at once; otherwise the thread that waits for the other members looks again.
     fn await_members(&mut self, awaited: AfterBarrier, barrier: Barrier, last: Nanos) {
         self.awaited = Some(awaited);
-        self.course.world.arrive(barrier, last);
+        self.context.world.arrive(barrier, last);
         self.take_release();
     }
 
     /// Continues if the barrier is released; says whether it was.
     fn take_release(&mut self) -> bool {
         let Some(awaited) = self.awaited else { return false };
-        let Some(at) = self.course.world.released() else { return false };
+        let Some(at) = self.context.world.released() else { return false };
         self.awaited = None;
         match awaited {
             AfterBarrier::Step => self.release(at),
@@ -461,7 +461,7 @@ impl Driver<'_> {
 
     /// All ranks of the run have begun the step, and leave it when the slowest ends it.
     fn release(&mut self, release: Nanos) {
-        if let Some((checkpointer, schedule)) = self.course.saving {
+        if let Some((checkpointer, schedule)) = self.context.saving {
             let Accelerator { step, asks, .. } = self.ranks[0];
             self.book_pace(release.since(asks), step, checkpointer.was_at_work_since(asks));
             let done = step + 1;
@@ -476,7 +476,7 @@ impl Driver<'_> {
 
     /// All ranks ask for their next batch, or are done.
     fn all_ask(&mut self, at: Nanos) {
-        if self.ranks[0].step < self.course.run.phase.shards.steps {
+        if self.ranks[0].step < self.context.run.phase.shards.steps {
             self.turns.push(Reverse((at, Turn::All)));
         } else {
             self.finished = self.ranks.len();
@@ -512,7 +512,7 @@ impl Driver<'_> {
 
     /// Books the step and lets the accelerator ask for its next batch at `asks`.
     fn end_step(&mut self, rank: usize, asks: Nanos) {
-        let PhaseContext { run, metric, .. } = *self.course;
+        let PhaseContext { run, metric, .. } = *self.context;
         let accelerator = &mut self.ranks[rank];
         let (wait, copy, compute) = accelerator.begun;
         let (step, steps) = (accelerator.step, run.phase.shards.steps);
@@ -536,7 +536,7 @@ impl Driver<'_> {
     /// Waking costs a system call, so it is done after all batches that are ready have been taken.
     fn wake_readers(&mut self) {
         for (rank, room) in self.room.drain(..) {
-            self.course.run.wake_for(rank, &room);
+            self.context.run.wake_for(rank, &room);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! what they recorded to the ledger. A failure ends the run and is recorded in the ledger; nothing is printed here.
 
 mod members;
-mod vigil;
+mod phase_watch;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -29,7 +29,7 @@ use crate::stop::Stop;
 use crate::truth::Truth;
 use crate::watchdog::guard;
 use crate::world::{Cause, EarlyEnd, World};
-use vigil::PhaseWatch;
+use phase_watch::PhaseWatch;
 
 /// Stack size of a reader thread. Readers keep their buffers on the heap; this is for calls and a panic message.
 const READER_STACK_BYTES: usize = 256 << 10;
@@ -141,9 +141,9 @@ fn run_phase(
     let storage_before = preparer.read();
     let begin = rig.clock.now();
     let footprint = preparer.footprint(phase, epoch);
-    let standing =
+    let phase_start =
         PhaseStart { epoch, begin, errors: ledger.errors().count(), footprint: footprint.as_ref() };
-    let PhaseRecord { rows, mut node, pace, first_batch, failure } = with_readers(rig, phase, standing);
+    let PhaseRecord { rows, mut node, pace, first_batch, failure } = with_readers(rig, phase, phase_start);
     ledger.checkpoints += pace;
     let wall = rig.clock.now() - begin;
     for (rank, mut row) in rig.world.ranks().zip(rows) {
@@ -187,22 +187,22 @@ struct PhaseStart<'a> {
 }
 
 /// Starts the readers, drives the accelerators, ends the readers. Each rank's row includes both.
-fn with_readers(rig: &TrainingSetup<'_>, phase: &PhasePlan, standing: PhaseStart<'_>) -> PhaseRecord {
-    let ((times, delivered), failure) = on_course(rig, phase, standing, drive_with_readers);
+fn with_readers(rig: &TrainingSetup<'_>, phase: &PhasePlan, phase_start: PhaseStart<'_>) -> PhaseRecord {
+    let ((times, delivered), failure) = in_context(rig, phase, phase_start, drive_with_readers);
     let (pace, first_batch) = (times.pace.clone(), times.first_batch);
     let (rows, node) = add_up(times, delivered);
     PhaseRecord { rows, node, pace, first_batch, failure }
 }
 
 /// Sets up what the readers and accelerators of a phase share, and calls `work`.
-fn on_course<T>(
+fn in_context<T>(
     rig: &TrainingSetup<'_>,
     phase: &PhasePlan,
-    standing: PhaseStart<'_>,
+    phase_start: PhaseStart<'_>,
     work: impl FnOnce(&PhaseContext<'_>) -> T,
 ) -> (T, Option<PhaseFailure>) {
     let (TrainingSetup { plan, world, .. }, PhaseStart { epoch, begin, errors, footprint }) =
-        (*rig, standing);
+        (*rig, phase_start);
     let ranks = world.ranks();
     let run = PhaseRun {
         plan,
@@ -229,25 +229,25 @@ fn on_course<T>(
     };
     let checkpointer = rig.checkpoints.filter(|_| phase.phase == Phase::Train);
     let saving = checkpointer.map(|checkpointer| (checkpointer, checkpointer.schedule()));
-    let course = PhaseContext { run: &run, world, metric: plan.metric, device: plan.device, saving };
-    let done = work(&course);
+    let context = PhaseContext { run: &run, world, metric: plan.metric, device: plan.device, saving };
+    let done = work(&context);
     (done, run.control.into_failure())
 }
 
-fn drive_with_readers(course: &PhaseContext<'_>) -> (PhaseTimes, Vec<Delivered>) {
-    let run = course.run;
-    let drive = Drive::new(course);
-    let delivered = guard(run.control.stop, &PhaseWatch { run, drive: &drive }, || play(course, &drive));
+fn drive_with_readers(context: &PhaseContext<'_>) -> (PhaseTimes, Vec<Delivered>) {
+    let run = context.run;
+    let drive = Drive::new(context);
+    let delivered = guard(run.control.stop, &PhaseWatch { run, drive: &drive }, || play(context, &drive));
     (drive.times(), delivered)
 }
 
 /// Runs readers and accelerators until the phase is over.
-fn play(course: &PhaseContext<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
-    let run = course.run;
+fn play(context: &PhaseContext<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
+    let run = context.run;
     let following = members::MemberThread::default();
     std::thread::scope(|scope| {
         let mut readers = Vec::new();
-        for thread in 0..run.readers.deal.thread_count() {
+        for thread in 0..run.readers.assignment.thread_count() {
             match reader_thread().spawn_scoped(scope, move || read(run, drive, thread)) {
                 Ok(reader) => readers.push(reader),
                 Err(cause) => {
@@ -265,8 +265,8 @@ fn play(course: &PhaseContext<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
                 break;
             }
         }
-        if course.world.members() > 1 {
-            let follow = || following.follow(course, drive);
+        if context.world.members() > 1 {
+            let follow = || following.follow(context, drive);
             if let Err(cause) = reader_thread().spawn_scoped(scope, follow) {
                 let cause = format!("cannot start the thread that waits for other members: {cause}");
                 run.fail(PhaseFailure { rank: run.first_rank, step: 0, cause });
@@ -281,9 +281,9 @@ fn play(course: &PhaseContext<'_>, drive: &Drive<'_>) -> Vec<Delivered> {
             // Readers that wait for space in a queue would wait forever.
             run.control.abort.wish();
             // Announced before anything that may hang, so that the other members end, too.
-            members::announce(course);
+            members::announce(context);
         }
-        following.end(course);
+        following.end(context);
         run.wake_all();
         // A reader catches its own panics, so joining cannot fail.
         let delivered: Vec<Delivered> = readers.into_iter().filter_map(|reader| reader.join().ok()).collect();

@@ -247,7 +247,8 @@ fn a_run_can_restore_only_and_finds_changed_files() {
     assert!(evidence.contains("rank_2_mp_rank_0_optim_states.pt: byte 5000 is not"), "{evidence}");
     fs::write(dir.path(file), &bytes[..7]).unwrap();
     assert!(
-        self::evidence(&once().run().exits(5).json(), "restored-right").contains("has 7 bytes, its manifest")
+        self::evidence(&once().run().exits(5).json(), "restored-right")
+            .contains("has 7 bytes, but its manifest")
     );
 }
 

@@ -1,9 +1,9 @@
 //! Brings batches to the accelerators: one queue of bounded depth per rank, and reader threads that run the ranks'
 //! readers and fill the queues. All of it is built anew for each phase of an epoch, so no state carries over.
 
-mod board;
+mod assignment;
+mod buffer_pool;
 mod checking;
-mod deal;
 mod phase_run;
 mod preprocess;
 mod queue;
@@ -11,7 +11,7 @@ mod queue;
 #[path = "queue/tests.rs"]
 pub(crate) mod queue_tests;
 mod reader_thread;
-mod shelf;
+mod status;
 mod tolerance;
 mod visit;
 

@@ -11,11 +11,11 @@ use model::plan::{PhasePlan, Split, TrainingPlan};
 use model::units::Nanos;
 use store::{Footprint, Store};
 
-use super::board::StatusBoard;
-use super::deal::ReaderAssignment;
+use super::assignment::ReaderAssignment;
+use super::buffer_pool::BufferPool;
 use super::preprocess::Preprocessing;
 use super::queue::Queue;
-use super::shelf::BufferPool;
+use super::status::StatusBoard;
 use super::tolerance::Tolerance;
 use crate::bell::Bell;
 use crate::events::Events;
@@ -58,11 +58,11 @@ pub(crate) struct PhaseReaders<'a> {
     /// One per rank; queue i belongs to rank `first_rank` + i.
     pub(crate) queues: Vec<Queue>,
     /// Batches that are kept in memory, queue by queue; empty if none are.
-    pub(crate) shelves: Vec<BufferPool>,
+    pub(crate) pools: Vec<BufferPool>,
     pub(crate) preprocessing: Preprocessing<'a>,
     pub(crate) tolerance: Tolerance,
-    pub(crate) board: StatusBoard,
-    pub(crate) deal: ReaderAssignment,
+    pub(crate) status: StatusBoard,
+    pub(crate) assignment: ReaderAssignment,
     /// Wake the reader threads, one bell each.
     pub(crate) work_bells: Vec<Bell>,
 }
@@ -77,17 +77,18 @@ impl<'a> PhaseReaders<'a> {
         errors: u64,
     ) -> PhaseReaders<'a> {
         let loader = &plan.loader;
-        let deal = ReaderAssignment::new(ranks, loader.readers_per_rank as usize, loader.threads as usize);
+        let assignment =
+            ReaderAssignment::new(ranks, loader.readers_per_rank as usize, loader.threads as usize);
         let queue = |_| Queue::new(phase.shards.steps, phase.shards.batch, loader);
-        let shelves = if loader.retained_bytes > 0 { ranks } else { 0 };
+        let pools = if loader.retained_bytes > 0 { ranks } else { 0 };
         PhaseReaders {
             queues: (0..ranks).map(queue).collect(),
-            shelves: (0..shelves).map(|_| BufferPool::default()).collect(),
-            preprocessing: Preprocessing::new(&loader.preprocess, format, ranks, deal.thread_count()),
+            pools: (0..pools).map(|_| BufferPool::default()).collect(),
+            preprocessing: Preprocessing::new(&loader.preprocess, format, ranks, assignment.thread_count()),
             tolerance: Tolerance::new(loader.error_limit, errors),
-            board: StatusBoard::new(&deal),
-            work_bells: (0..deal.thread_count()).map(|_| Bell::default()).collect(),
-            deal,
+            status: StatusBoard::new(&assignment),
+            work_bells: (0..assignment.thread_count()).map(|_| Bell::default()).collect(),
+            assignment,
         }
     }
 }
@@ -163,7 +164,7 @@ impl PhaseRun<'_> {
 
     /// Wakes reader threads that can claim these chunks of a queue.
     pub(crate) fn wake_for(&self, queue: usize, room: &Range<u64>) {
-        let PhaseReaders { queues, deal, work_bells, .. } = &self.readers;
-        deal.wake(work_bells, queue, &queues[queue], room);
+        let PhaseReaders { queues, assignment, work_bells, .. } = &self.readers;
+        assignment.wake(work_bells, queue, &queues[queue], room);
     }
 }

@@ -23,11 +23,11 @@ use model::timeline::Timeline;
 use model::units::Nanos;
 use store::{Buffer, Fetch, FetchWait, Fetched, FinishedFetch, Lane, Purpose, Traffic};
 
-use super::board::ThreadStatus;
 use super::checking::Checker;
 use super::phase_run::{PhaseFailure, PhaseRun};
 use super::preprocess::{PreprocessTask, PreprocessedSamples, panic_text};
 use super::queue::Chunk;
+use super::status::ThreadStatus;
 use super::visit::{ReadError, Visits};
 use crate::accelerators::Drive;
 use crate::asking::ParseStep;
@@ -65,7 +65,7 @@ pub(crate) struct Delivered {
 pub(crate) fn read(run: &PhaseRun<'_>, drive: &Drive<'_>, thread: usize) -> Delivered {
     let _left = waits::leave_to_phase();
     Monotonic::sharpen_this_thread();
-    let readers = run.readers.deal.readers(thread);
+    let readers = run.readers.assignment.readers(thread);
     let checker = Checker::new(run, readers.len());
     let traffic = Traffic {
         readers: readers.len(),
@@ -73,7 +73,7 @@ pub(crate) fn read(run: &PhaseRun<'_>, drive: &Drive<'_>, thread: usize) -> Deli
         clock: run.clock.as_now(),
         give_up: run.control.abort.flag(),
         witness: checker.witness(),
-        tracks: &run.readers.board.station(thread).tracks,
+        tracks: &run.readers.status.station(thread).tracks,
         proof: cache::proof(run, thread),
     };
     let (mut delivered, mut at) = (Delivered::nothing(), (run.first_rank, 0));
@@ -188,7 +188,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             run,
             drive,
             thread,
-            station: run.readers.board.station(thread),
+            station: run.readers.status.station(thread),
             lane,
             checker,
             readers,
@@ -328,8 +328,8 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
             reader.leave_out();
             return Ok(FetchStart::Loss);
         }
-        let into = match (run.readers.shelves.get(reader.queue), run.plan.loader.preprocess.kind) {
-            (Some(shelf), _) => Some(shelf.buffer()),
+        let into = match (run.readers.pools.get(reader.queue), run.plan.loader.preprocess.kind) {
+            (Some(pool), _) => Some(pool.buffer()),
             (None, Preprocess::Decode) => Some(reader.spare.take().unwrap_or_default()),
             (None, _) if self.checker.wants_whole() => Some(reader.spare.take().unwrap_or_default()),
             (None, _) => None,
@@ -362,7 +362,7 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
         self.delivered.most_in_flight = self.delivered.most_in_flight.max(self.in_flight);
     }
 
-    /// Sets the reader's state, and shows it on the board.
+    /// Sets the reader's state, and shows it on the status board.
     fn turn(&mut self, place: usize, state: ReaderState) {
         self.readers[place].state = state;
         self.station.posts[place].turns_to(state.shown());
@@ -490,8 +490,8 @@ impl<'a, 'r, 'd> ReaderThread<'a, 'r, 'd> {
     /// Adds a chunk to its batch, and wakes the threads that wait for it.
     fn hand_over(&mut self, place: usize, chunk: Chunk) {
         let (run, reader) = (self.run, &mut self.readers[place]);
-        if let Some(shelf) = run.readers.shelves.get(reader.queue) {
-            shelf.keep(chunk.step, &mut reader.kept);
+        if let Some(pool) = run.readers.pools.get(reader.queue) {
+            pool.keep(chunk.step, &mut reader.kept);
         }
         let tally = reader.tally;
         self.delivered.accounts[reader.account].1 += tally;

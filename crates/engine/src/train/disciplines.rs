@@ -143,15 +143,15 @@ fn requests(settings: &str, slow: Option<&'static str>, accelerator: Accelerator
                 train.computation_time=0";
     let settings: Vec<&str> = calm.split_whitespace().chain(settings.split_whitespace()).collect();
     let plan = plan(&settings, 1, &store);
-    let standing = PhaseStart { epoch: 1, begin: Nanos::ZERO, errors: 0, footprint: None };
+    let phase_start = PhaseStart { epoch: 1, begin: Nanos::ZERO, errors: 0, footprint: None };
     let ((), failure) = with_rig(&plan, &store, &FakeClock::default(), &store.rest, |rig| {
-        on_course(rig, &plan.train, standing, |course| {
-            let drive = Drive::new(course);
-            course.run.readers.queues.iter().for_each(|queue| queue.open());
+        in_context(rig, &plan.train, phase_start, |context| {
+            let drive = Drive::new(context);
+            context.run.readers.queues.iter().for_each(|queue| queue.open());
             if accelerator == Takes {
                 drive.nudge();
             }
-            read(course.run, &drive, 0);
+            read(context.run, &drive, 0);
         })
     });
     assert!(failure.is_none(), "{failure:?}");

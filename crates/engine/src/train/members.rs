@@ -78,12 +78,12 @@ pub(super) fn note_end(
 }
 
 /// Tells the other members that the phase has ended early here.
-pub(super) fn announce(course: &PhaseContext<'_>) {
-    let run = course.run;
+pub(super) fn announce(context: &PhaseContext<'_>) {
+    let run = context.run;
     if let Some(cause) = run.cause() {
-        course.world.announce(Cause::Failed(cause));
+        context.world.announce(Cause::Failed(cause));
     } else if run.control.stop.wished() {
-        course.world.announce(Cause::Stopped);
+        context.world.announce(Cause::Stopped);
     }
     // Otherwise another member is the cause, and all members know it.
 }
@@ -96,12 +96,12 @@ pub(super) struct MemberThread {
 
 impl MemberThread {
     /// Advances the accelerators when a barrier is released, and ends the phase when another member ends.
-    pub(super) fn follow(&self, course: &PhaseContext<'_>, drive: &Drive<'_>) {
-        let run = course.run;
+    pub(super) fn follow(&self, context: &PhaseContext<'_>, drive: &Drive<'_>) {
+        let run = context.run;
         let followed = catch_unwind(AssertUnwindSafe(|| {
             // Relaxed: `wake` orders it, and one extra iteration is harmless.
             while !self.over.load(Ordering::Relaxed) {
-                if course.world.wait(run.control.stop, PERIOD).is_err() {
+                if context.world.wait(run.control.stop, PERIOD).is_err() {
                     run.control.abort.wish();
                     run.wake_all();
                     return;
@@ -116,8 +116,8 @@ impl MemberThread {
     }
 
     /// Ends the thread.
-    pub(super) fn end(&self, course: &PhaseContext<'_>) {
+    pub(super) fn end(&self, context: &PhaseContext<'_>) {
         self.over.store(true, Ordering::Relaxed);
-        course.world.wake();
+        context.world.wake();
     }
 }

@@ -6,7 +6,7 @@ use model::plan::{Discipline, LoaderPlan, PreprocessPlan, ReadWindow};
 use model::spec::{Preprocess, Time};
 use model::units::Nanos;
 
-use super::deal::ReaderAssignment;
+use super::assignment::ReaderAssignment;
 use super::queue::{DeliveryEffect, Queue, ReadyBatch};
 use crate::bell::Bell;
 

@@ -8,9 +8,9 @@ use model::ledger::{RankRow, SampleDigest};
 use model::units::Nanos;
 use store::Buffer;
 
-use super::super::board::ReaderActivity;
 use super::super::phase_run::PhaseRun;
 use super::super::queue::Chunk;
+use super::super::status::ReaderActivity;
 use super::super::visit::KnownFile;
 use super::metadata::MetadataRead;
 
@@ -28,7 +28,7 @@ pub(super) enum ReaderState {
 }
 
 impl ReaderState {
-    /// The state as shown on the board.
+    /// The state as shown on the status board.
     pub(super) fn shown(self) -> ReaderActivity {
         match self {
             ReaderState::Idle => ReaderActivity::Nothing,
@@ -169,7 +169,7 @@ impl Reader {
     /// Keeps the bytes of the samples for the batch, or only their buffer for the next samples.
     pub(super) fn put_by(&mut self, run: &PhaseRun<'_>, bytes: Option<Buffer>) {
         match bytes {
-            Some(buffer) if !run.readers.shelves.is_empty() => self.kept.push(buffer),
+            Some(buffer) if !run.readers.pools.is_empty() => self.kept.push(buffer),
             bytes => self.spare = bytes.or_else(|| self.spare.take()),
         }
     }

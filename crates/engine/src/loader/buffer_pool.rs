@@ -52,16 +52,16 @@ mod tests {
 
     #[test]
     fn buffers_are_reused_after_their_step() {
-        let shelf = BufferPool::default();
+        let pool = BufferPool::default();
         let mut first = vec![Buffer::with_capacity(5000), Buffer::with_capacity(6000)];
-        shelf.keep(0, &mut first);
-        shelf.keep(1, &mut vec![Buffer::with_capacity(7000)]);
+        pool.keep(0, &mut first);
+        pool.keep(1, &mut vec![Buffer::with_capacity(7000)]);
         assert!(first.is_empty());
-        assert_eq!(shelf.buffer().capacity(), 0, "all are in use");
-        shelf.begin(0);
-        assert_eq!(shelf.buffer().capacity(), 0, "the accelerator still uses it");
-        shelf.begin(1);
-        assert!(shelf.buffer().capacity() >= 5000 && shelf.buffer().capacity() >= 5000);
-        assert_eq!(shelf.buffer().capacity(), 0);
+        assert_eq!(pool.buffer().capacity(), 0, "all are in use");
+        pool.begin(0);
+        assert_eq!(pool.buffer().capacity(), 0, "the accelerator still uses it");
+        pool.begin(1);
+        assert!(pool.buffer().capacity() >= 5000 && pool.buffer().capacity() >= 5000);
+        assert_eq!(pool.buffer().capacity(), 0);
     }
 }

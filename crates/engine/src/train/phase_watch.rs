@@ -13,20 +13,20 @@ impl Watched for PhaseWatch<'_, '_> {
     /// Operations that ended, samples delivered, steps begun.
     fn progress(&self) -> u64 {
         let progress = self.run.events.progress();
-        self.run.readers.board.progress().wrapping_add(progress.samples).wrapping_add(progress.steps)
+        self.run.readers.status.progress().wrapping_add(progress.samples).wrapping_add(progress.steps)
     }
 
     /// Computing, simulated devices and preprocessing take time without being stuck.
     fn is_busy(&self) -> bool {
         let now = self.run.clock.now();
         self.drive.computes(now)
-            || self.run.readers.board.sleeps(now)
+            || self.run.readers.status.sleeps(now)
             || self.run.readers.preprocessing.is_at_work()
     }
 
     fn waits(&self) -> Vec<String> {
         let (run, now) = (self.run, self.run.clock.now());
-        let waits = run.readers.board.waits(&run.readers.deal);
+        let waits = run.readers.status.waits(&run.readers.assignment);
         if waits.is_empty() {
             return self.drive.waits();
         }
@@ -50,7 +50,7 @@ impl Watched for PhaseWatch<'_, '_> {
     }
 
     fn end(&self, cause: String) {
-        let first = self.run.readers.board.waits(&self.run.readers.deal).into_iter().next();
+        let first = self.run.readers.status.waits(&self.run.readers.assignment).into_iter().next();
         let (queue, step) = first.map_or((0, 0), |wait| (wait.queue, wait.step));
         self.run.fail(PhaseFailure { rank: self.run.first_rank + queue as u64, step, cause });
     }

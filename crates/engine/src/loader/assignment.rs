@@ -83,15 +83,17 @@ mod tests {
         for (queues, readers, threads) in
             [(1, 8, 8), (3, 2, 6), (3, 2, 4), (5, 2, 2), (1000, 8, 2), (2, 4, 99), (4, 1, 1), (3, 5, 7)]
         {
-            let deal = ReaderAssignment::new(queues, readers, threads);
+            let assignment = ReaderAssignment::new(queues, readers, threads);
             let mut all: Vec<(usize, usize)> =
-                (0..deal.thread_count()).flat_map(|thread| deal.readers(thread)).collect();
-            let busy = (0..deal.thread_count()).filter(|thread| !deal.readers(*thread).is_empty()).count();
-            assert!(busy == deal.thread_count() || threads > queues, "{deal:?}");
+                (0..assignment.thread_count()).flat_map(|thread| assignment.readers(thread)).collect();
+            let busy = (0..assignment.thread_count())
+                .filter(|thread| !assignment.readers(*thread).is_empty())
+                .count();
+            assert!(busy == assignment.thread_count() || threads > queues, "{assignment:?}");
             all.sort_unstable();
             let expected: Vec<(usize, usize)> =
                 (0..queues).flat_map(|queue| (0..readers).map(move |reader| (queue, reader))).collect();
-            assert_eq!(all, expected, "{deal:?}");
+            assert_eq!(all, expected, "{assignment:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use model::units::Nanos;
 use store::Track;
 
-use super::deal::ReaderAssignment;
+use super::assignment::ReaderAssignment;
 
 /// What a reader does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,16 +89,16 @@ pub(crate) struct StatusBoard {
 }
 
 impl StatusBoard {
-    pub(crate) fn new(deal: &ReaderAssignment) -> StatusBoard {
+    pub(crate) fn new(assignment: &ReaderAssignment) -> StatusBoard {
         let station = |thread| {
-            let readers = deal.readers(thread).len();
+            let readers = assignment.readers(thread).len();
             ThreadStatus {
                 posts: (0..readers).map(|_| ReaderStatus::default()).collect(),
                 tracks: (0..readers).map(|_| Track::default()).collect(),
                 until: AtomicU64::new(0),
             }
         };
-        StatusBoard { stations: (0..deal.thread_count()).map(station).collect() }
+        StatusBoard { stations: (0..assignment.thread_count()).map(station).collect() }
     }
 
     pub(crate) fn station(&self, thread: usize) -> &ThreadStatus {
@@ -117,11 +117,11 @@ impl StatusBoard {
     }
 
     /// The readers that fetch or preprocess, longest wait first.
-    pub(crate) fn waits(&self, deal: &ReaderAssignment) -> Vec<ReaderWait> {
+    pub(crate) fn waits(&self, assignment: &ReaderAssignment) -> Vec<ReaderWait> {
         let mut waits = Vec::new();
         for (thread, station) in self.stations.iter().enumerate() {
             for ((queue, reader), (post, track)) in
-                deal.readers(thread).into_iter().zip(station.posts.iter().zip(&station.tracks))
+                assignment.readers(thread).into_iter().zip(station.posts.iter().zip(&station.tracks))
             {
                 let operation = match (post.doing(), track.operation()) {
                     (ReaderActivity::Nothing, _) => continue,
@@ -156,20 +156,20 @@ mod tests {
 
     #[test]
     fn longest_waits_come_first() {
-        let deal = ReaderAssignment::new(2, 2, 2);
-        let board = StatusBoard::new(&deal);
+        let assignment = ReaderAssignment::new(2, 2, 2);
+        let status = StatusBoard::new(&assignment);
         let note = |thread, reader, doing, file, step, at| {
-            let post: &ReaderStatus = &board.station(thread).posts[reader];
+            let post: &ReaderStatus = &status.station(thread).posts[reader];
             post.visits(file, step, Nanos(at));
             post.turns_to(doing);
         };
         note(0, 0, ReaderActivity::Metadata, 16, 3, 600);
-        board.station(0).tracks[0].begin(Operation::Read, 64);
+        status.station(0).tracks[0].begin(Operation::Read, 64);
         note(0, 1, ReaderActivity::Fetching, 17, 3, 500);
-        board.station(0).tracks[1].begin(Operation::Read, 4096);
+        status.station(0).tracks[1].begin(Operation::Read, 4096);
         note(1, 0, ReaderActivity::Fetching, 4, 2, 100);
         note(1, 1, ReaderActivity::Nothing, 5, 2, 50);
-        let waits = board.waits(&deal);
+        let waits = status.waits(&assignment);
         let said: Vec<_> = waits.iter().map(|w| (w.queue, w.reader, w.file, w.operation.as_str())).collect();
         assert_eq!(said, [(1, 0, 4, "fetch"), (0, 1, 17, "read"), (0, 0, 16, "read (metadata)")]);
         assert_eq!((waits[1].offset, waits[1].step), (4096, 3));
@@ -177,11 +177,11 @@ mod tests {
 
     #[test]
     fn a_planned_sleep_is_reported_until_it_ends() {
-        let board = StatusBoard::new(&ReaderAssignment::new(1, 1, 1));
-        assert!(!board.sleeps(Nanos(0)));
-        board.station(0).sleeps(Some(Nanos(90)));
-        assert!(board.sleeps(Nanos(89)) && !board.sleeps(Nanos(90)));
-        board.station(0).sleeps(None);
-        assert!(!board.sleeps(Nanos(1)));
+        let status = StatusBoard::new(&ReaderAssignment::new(1, 1, 1));
+        assert!(!status.sleeps(Nanos(0)));
+        status.station(0).sleeps(Some(Nanos(90)));
+        assert!(status.sleeps(Nanos(89)) && !status.sleeps(Nanos(90)));
+        status.station(0).sleeps(None);
+        assert!(!status.sleeps(Nanos(1)));
     }
 }
