@@ -1,8 +1,8 @@
-//! The emulated accelerators. Each is a timeline, not a sleeping thread: a step starts at the latest of the end of
-//! the previous step, the barrier's release and the moment its batch was in the accelerator's memory, and ends
-//! `compute` later. One host thread sleeps to absolute deadlines for all of them; a reader that completes a batch for
-//! which an accelerator waits moves the timelines on itself, so that nobody has to be woken for it. When someone is
-//! late, no accelerator stalls or gains by it, and the lateness is booked.
+//! The emulated accelerators. Each is a timeline, not a sleeping thread: a step starts at the latest of the end of the
+//! previous step, the barrier's release and the moment its batch was in the accelerator's memory, and ends `compute`
+//! later. One host thread sleeps to absolute deadlines for all of them. A reader that completes a batch for which an
+//! accelerator waits advances the timelines itself, so that no thread has to be woken for it. If a thread is late, no
+//! timeline is delayed or gains by it, and the lateness is recorded.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,10 +26,10 @@ use crate::loader::{PhaseRun, Queue};
 use crate::meter::Listener;
 use crate::world::{Barrier, World};
 
-/// Far enough away to mean "no deadline", near enough to be added to.
+/// Far enough in the future to mean "no deadline", small enough to be added to.
 const NEVER: Nanos = Nanos(u64::MAX / 4);
 
-/// Whose turn it is at a moment.
+/// The ranks that continue at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
     /// All ranks leave the barrier.
@@ -40,7 +40,7 @@ enum Turn {
 /// A batch in the accelerator's memory.
 #[derive(Clone, Copy, Debug)]
 struct DeviceBatch {
-    /// When it was ready in the host's memory, how long that was waited for, and when it was in the accelerator's.
+    /// When it was ready in host memory, how long the accelerator waited for that, and when it was in its own memory.
     ready: Nanos,
     waited: Nanos,
     at: Nanos,
@@ -50,43 +50,43 @@ struct DeviceBatch {
 #[derive(Clone, Debug)]
 struct Accelerator {
     step: u64,
-    /// The step whose batch it asks for next, and since when, if it has asked.
+    /// The step whose batch it requests next, and since when, if it has requested it.
     wants: u64,
     asked: Option<Nanos>,
     landed: Option<DeviceBatch>,
-    /// Whether its last step is over, and when it was, or will be.
+    /// Whether its last step is over, and when it was or will be over.
     free: bool,
     asks: Nanos,
-    /// When its own work of the last step ended, or will.
+    /// When its own work of the last step ended or will end.
     ends: Nanos,
-    /// Waiting, copying and computing of the step that has begun: booked when the step is over, so that a phase that
-    /// ends early has no compute time without the time it took.
+    /// Wait, copy and compute time of the current step: recorded when the step is over, so that a phase that ends early
+    /// has no compute time without the time it took.
     begun: (Nanos, Nanos, Nanos),
     /// Load and compute time of steps outside the metric window.
     excluded: Nanos,
     row: RankRow,
 }
 
-/// What the accelerators need to know beside the run.
+/// What the accelerators need in addition to the run.
 pub(crate) struct PhaseContext<'a> {
     pub(crate) run: &'a PhaseRun<'a>,
     pub(crate) world: &'a dyn World,
     pub(crate) metric: MetricPlan,
     pub(crate) device: DevicePlan,
-    /// Who takes checkpoints between steps, and when.
+    /// The checkpointer that saves between steps, and its schedule.
     pub(crate) saving: Option<(&'a Checkpointer<'a>, Schedule)>,
 }
 
-/// What the accelerators saw of a phase.
+/// What the accelerators recorded in a phase.
 #[derive(Debug)]
 pub(crate) struct PhaseTimes {
-    /// Rank by rank.
+    /// One row per rank.
     pub(crate) rows: Vec<RankRow>,
     pub(crate) batch_wait: Histogram,
     pub(crate) timeline: Timeline,
-    /// How long steps took beside checkpoints, where there are any.
+    /// How long steps took next to checkpoints, if there are any.
     pub(crate) pace: Checkpoints,
-    /// When the first batch was there.
+    /// When the first batch was ready.
     pub(crate) first_batch: Option<Nanos>,
 }
 
@@ -97,7 +97,7 @@ struct CheckpointDue {
     at: Nanos,
 }
 
-/// What the ranks here do when all members of the run have arrived at a barrier.
+/// What the ranks of this member do when all members of the run have arrived at a barrier.
 #[derive(Clone, Copy, Debug)]
 enum AfterBarrier {
     /// They leave their step.
@@ -106,13 +106,13 @@ enum AfterBarrier {
     Checkpoint { began: Nanos },
 }
 
-/// The accelerators of this process, moved on by whoever sees that they can be.
+/// The accelerators of this process, advanced by any thread that finds that they can continue.
 pub(crate) struct Drive<'a> {
     context: &'a PhaseContext<'a>,
     driver: Combiner<Driver<'a>>,
     /// The sleeping thread takes a checkpoint, which has a watchdog of its own.
     saves: AtomicBool,
-    /// Other members have not arrived at a barrier yet. The world watches them. The driver sets it.
+    /// Other members have not arrived at a barrier yet. The world detects members that do not respond. The driver sets it.
     agrees: Arc<AtomicBool>,
 }
 
@@ -158,7 +158,7 @@ impl<'a> Drive<'a> {
         self.driver.nudge(&self.context.run.control.batch_bell);
     }
 
-    /// Runs the phase to its end, or to the moment it is stopped. To be called by one thread, which sleeps meanwhile.
+    /// Runs the phase until it ends or is stopped. To be called by one thread, which sleeps meanwhile.
     pub(crate) fn run(&self) {
         let run = self.context.run;
         run.readers.queues.iter().for_each(Queue::open);
@@ -186,7 +186,7 @@ impl<'a> Drive<'a> {
                 run.clock.sleep_until(next, &|| run.ending());
             }
         }
-        // The last step takes its time too.
+        // The time of the last step has to pass, too.
         let end = self.driver.lock().ranks.iter().map(|rank| rank.asks).max().unwrap_or_default();
         self.driver.set_deadline(end);
         if !run.ending() {
@@ -194,17 +194,17 @@ impl<'a> Drive<'a> {
         }
     }
 
-    /// Takes a checkpoint for which all ranks wait, and lets them go on.
+    /// Takes a checkpoint for which all ranks wait, and lets them continue.
     fn save(&self, CheckpointDue { step, at }: CheckpointDue) {
         let Some((checkpointer, _)) = self.context.saving else { return };
         let run = self.context.run;
-        // The step before it takes its time.
+        // The time of the step before it has to pass.
         self.driver.set_deadline(at);
         run.clock.sleep_until(at, &|| run.ending());
         if run.ending() {
             return;
         }
-        // Relaxed: for one who watches.
+        // Relaxed: only the watchdog reads it.
         self.saves.store(true, Ordering::Relaxed);
         let end = checkpointer.save(Moment { epoch: run.epoch, step });
         self.saves.store(false, Ordering::Relaxed);
@@ -212,14 +212,14 @@ impl<'a> Drive<'a> {
     }
 
     /// Whether a step is being computed that will end by itself, a checkpoint is being taken, or other members are
-    /// waited for. Relaxed: for one who watches.
+    /// waited for. Relaxed: only the watchdog uses it.
     pub(crate) fn computes(&self, now: Nanos) -> bool {
         let deadline = self.driver.deadline();
         let computes = now < deadline && deadline < NEVER;
         computes || self.saves.load(Ordering::Relaxed) || self.agrees.load(Ordering::Relaxed)
     }
 
-    /// Which ranks wait for a batch, unless someone is moving them on just now.
+    /// The ranks that wait for a batch; empty if another thread is advancing them at this moment.
     pub(crate) fn waits(&self) -> Vec<String> {
         let first = self.context.run.first_rank;
         let waits = self.driver.inspect(&self.context.run.control.batch_bell, |driver| {
@@ -235,7 +235,7 @@ impl<'a> Drive<'a> {
         waits.unwrap_or_default()
     }
 
-    /// Each rank's times; the phase of a rank ends when it would ask for one batch more.
+    /// Each rank's times; the phase of a rank ends when it would request another batch.
     pub(crate) fn times(self) -> PhaseTimes {
         let begin = self.context.run.begin;
         let mut driver = self.driver.into_inner();
@@ -254,19 +254,19 @@ impl<'a> Drive<'a> {
 struct Driver<'a> {
     context: &'a PhaseContext<'a>,
     ranks: Vec<Accelerator>,
-    /// Moments at which accelerators are free for their next step.
+    /// Moments at which accelerators are ready for their next step.
     turns: BinaryHeap<Reverse<(Nanos, Turn)>>,
-    /// Accelerators that have asked and have no batch yet.
+    /// Accelerators that have requested a batch that is not ready yet.
     waiting: Vec<usize>,
-    /// Chunks that readers may take on since they were last woken.
+    /// Chunks that readers may begin since they were last woken.
     room: Vec<(usize, Range<u64>)>,
-    /// Accelerators whose step has begun, in a phase with barrier.
+    /// Accelerators whose step has begun, in a phase with barriers.
     arrived: usize,
     finished: usize,
     batch_wait: Histogram,
     timeline: Timeline,
     due: Option<CheckpointDue>,
-    /// The ranks here have arrived at a barrier that is not released yet.
+    /// The ranks of this member have arrived at a barrier that is not released yet.
     awaited: Option<AfterBarrier>,
     /// Whether there is such a barrier, for threads without the lock.
     agrees: Arc<AtomicBool>,
@@ -296,7 +296,7 @@ impl Driver<'_> {
         self.finished == self.ranks.len()
     }
 
-    /// Whether no accelerator goes on by itself: they are done, or wait for a checkpoint.
+    /// Whether no accelerator continues by itself: all are done, or wait for a checkpoint.
     fn is_idle(&self) -> bool {
         self.finished() || self.due.is_some()
     }
@@ -305,7 +305,7 @@ impl Driver<'_> {
         self.turns.peek().map_or(NEVER, |Reverse((at, _))| *at)
     }
 
-    /// Lets every accelerator go on whose moment has come; says whether there was one.
+    /// Lets every accelerator continue that is due; returns whether there was one.
     fn take_turns(&mut self) -> bool {
         let mut turned = false;
         let now = self.context.run.clock.now();
@@ -323,7 +323,7 @@ impl Driver<'_> {
         turned
     }
 
-    /// The accelerator is free: it asks for its batch, unless it has, and begins if it is there.
+    /// The accelerator is free: it requests its batch, unless it has, and begins if the batch is ready.
     fn turn(&mut self, rank: usize) {
         self.ranks[rank].free = true;
         self.ask(rank, self.ranks[rank].asks);
@@ -342,7 +342,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Takes all batches that are ready for accelerators that wait; says whether there was one.
+    /// Takes all batches that are ready for waiting accelerators; returns whether there was one.
     fn take_batches(&mut self) -> bool {
         let mut took = false;
         let mut i = 0;
@@ -366,7 +366,7 @@ impl Driver<'_> {
         took
     }
 
-    /// How long a batch takes from the host's memory to the accelerator's.
+    /// How long the copy of a batch from host memory to the accelerator's memory takes.
     fn copying(&self, bytes: u64) -> Nanos {
         let rate = self.context.device.copy_bytes_per_second;
         rate.map_or(Nanos::ZERO, |rate| Nanos::from_seconds(bytes as f64 / rate))
@@ -381,7 +381,7 @@ impl Driver<'_> {
         let compute =
             times::draw(&run.phase.compute, run.plan.seed, run.epoch, run.first_rank + rank as u64, step);
         let stall = start - accelerator.asks;
-        // Whoever copies ahead waits for data before the accelerator does: what of that it feels is waiting, too.
+        // With copies ahead, the wait for data begins before the accelerator waits: only their overlap is waiting time.
         let wait = landed.waited.min(stall);
         accelerator.ends = start + compute;
         accelerator.row.last_batch_ns = start.since(run.begin);
@@ -413,7 +413,7 @@ impl Driver<'_> {
         self.arrive(rank);
     }
 
-    /// The accelerator's step has begun: with a barrier all wait for the slowest.
+    /// The accelerator's step has begun; with a barrier all wait for the slowest.
     fn arrive(&mut self, rank: usize) {
         let run = self.context.run;
         if run.phase.barrier {
@@ -439,15 +439,15 @@ impl Driver<'_> {
         Barrier { epoch: run.epoch, phase: run.phase.phase, step, checkpoint }
     }
 
-    /// The ranks here have arrived at a barrier, the last of them at `last`. In a world of one member it is released
-    /// at once; otherwise the thread that waits for the other members looks again.
+    /// The ranks of this member have arrived at a barrier, the last of them at `last`. In a world of one member it is
+    /// released at once; otherwise the thread that waits for the other members checks again.
     fn await_members(&mut self, awaited: AfterBarrier, barrier: Barrier, last: Nanos) {
         self.awaited = Some(awaited);
         self.context.world.arrive(barrier, last);
         self.take_release();
     }
 
-    /// Continues if the barrier is released; says whether it was.
+    /// Continues if the barrier is released; returns whether it was.
     fn take_release(&mut self) -> bool {
         let Some(awaited) = self.awaited else { return false };
         let Some(at) = self.context.world.released() else { return false };
@@ -459,7 +459,7 @@ impl Driver<'_> {
         true
     }
 
-    /// All ranks of the run have begun the step, and leave it when the slowest ends it.
+    /// All ranks of the run have begun the step, and leave it when the slowest one ends it.
     fn release(&mut self, release: Nanos) {
         if let Some((checkpointer, schedule)) = self.context.saving {
             let Accelerator { step, asks, .. } = self.ranks[0];
@@ -474,7 +474,7 @@ impl Driver<'_> {
         }
     }
 
-    /// All ranks ask for their next batch, or are done.
+    /// All ranks request their next batch, or are done.
     fn all_ask(&mut self, at: Nanos) {
         if self.ranks[0].step < self.context.run.phase.shards.steps {
             self.turns.push(Reverse((at, Turn::All)));
@@ -483,7 +483,7 @@ impl Driver<'_> {
         }
     }
 
-    /// How long a step took. An epoch's first one waits for a pipeline that is still empty.
+    /// Records how long a step took, except for an epoch's first one, which waits for a pipeline that is still empty.
     fn book_pace(&mut self, took: Nanos, step: u64, beside: bool) {
         match (step, beside) {
             (0, _) => {}
@@ -492,14 +492,14 @@ impl Driver<'_> {
         }
     }
 
-    /// The ranks here have taken the checkpoint after a step. They continue when all members have taken theirs.
+    /// The ranks of this member have taken the checkpoint after a step. They continue when all members have.
     fn saved(&mut self, step: u64, began: Nanos, end: Nanos) {
         self.due = None;
         let barrier = self.barrier(step, true);
         self.await_members(AfterBarrier::Checkpoint { began }, barrier, end);
     }
 
-    /// The checkpoint that all ranks waited for since `began` is taken.
+    /// The checkpoint that all ranks waited for since `began` is complete.
     fn go_on(&mut self, began: Nanos, end: Nanos) {
         let pause = end.since(began);
         for accelerator in &mut self.ranks {
@@ -510,7 +510,7 @@ impl Driver<'_> {
         self.all_ask(end);
     }
 
-    /// Books the step and lets the accelerator ask for its next batch at `asks`.
+    /// Records the step and lets the accelerator request its next batch at `asks`.
     fn end_step(&mut self, rank: usize, asks: Nanos) {
         let PhaseContext { run, metric, .. } = *self.context;
         let accelerator = &mut self.ranks[rank];

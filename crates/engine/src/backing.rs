@@ -41,7 +41,7 @@ impl Backing {
                 let stats = fs::read_to_string("/proc/self/mountstats").unwrap_or_default();
                 self.ground.mount_point.as_ref().and_then(|point| nfs_bytes(&stats, point))
             }
-            Counter::Nobody => None,
+            Counter::None => None,
         };
         let sectors = self.devices.iter().map(|path| sectors_read(&fs::read_to_string(path).ok()?));
         let device = sectors.sum::<Option<u64>>().filter(|_| !self.devices.is_empty());

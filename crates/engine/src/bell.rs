@@ -1,5 +1,5 @@
-//! Sleeping until something may have changed, without a lock on the way of those who change it. A bell has one
-//! listener; ringing costs one fence and one load while it is awake.
+//! Sleeping until something may have changed, without a lock in the path of the threads that change it. A bell has one
+//! listener; ringing costs one fence and one load while the listener is awake.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use super::sync::{AtomicBool, Condvar, Mutex, Ordering, fence};
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     asleep: AtomicBool,
-    /// Whether the listener that sleeps could take on more than it has.
+    /// Whether the sleeping listener could begin more work.
     free: AtomicBool,
     lock: Mutex<()>,
     changed: Condvar,
-    /// Ends the listener's sleep where it does not sleep here.
+    /// Ends the listener's sleep if it sleeps elsewhere.
     waker: OnceLock<Arc<dyn Waker>>,
 }
 
 impl Bell {
-    /// Wakes the listener if it sleeps; says whether it did. Call it after the change that it waits for.
+    /// Wakes the listener if it sleeps; returns whether it did. Call it after the change that the listener waits for.
     pub(crate) fn ring(&self) -> bool {
         // Pairs with the fence in `doze`: either `wake` sees the sleeper, or the sleeper's check sees the change.
         fence(Ordering::SeqCst);
@@ -42,20 +42,20 @@ impl Bell {
         true
     }
 
-    /// Wakes the listener if it sleeps and could take something on; says whether it did.
+    /// Wakes the listener if it sleeps and could begin more work; returns whether it did.
     pub(crate) fn ring_if_free(&self) -> bool {
         // As in `ring`: either these loads see the sleeper, or the sleeper's check sees what there is to take on.
         fence(Ordering::SeqCst);
         self.free.load(Ordering::Relaxed) && self.wake()
     }
 
-    /// To be said before a sleep.
+    /// To be called before a sleep.
     pub(crate) fn set_free(&self, free: bool) {
         // Relaxed: the fence in `doze` comes after it.
         self.free.store(free, Ordering::Relaxed);
     }
 
-    /// Tells the bell what ends the sleep of a listener that waits for a medium.
+    /// Sets what ends the sleep of a listener that waits for storage.
     pub(crate) fn set_waker(&self, waker: Arc<dyn Waker>) {
         let _ = self.waker.set(waker);
     }

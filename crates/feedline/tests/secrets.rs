@@ -57,7 +57,7 @@ fn a_secret_in_an_argument_appears_nowhere() {
     assert!(run.stderr.contains(&format!("at --set {KEY}=***")), "the argument is named: {}", run.stderr);
     is_silent_about(&dir, &run, SECRET);
     // The message that the data set is missing repeats the arguments.
-    let missing = dir.feedline(&["run", "w.yaml", "--set", &set]).run().exits(3).says("make it with:");
+    let missing = dir.feedline(&["run", "w.yaml", "--set", &set]).run().exits(3).says("create it with:");
     is_silent_about(&dir, &missing, SECRET);
     let sweep = ["sweep", "w.yaml", "--store", "null", "--over", "reader.read_threads=1,2", "--repeat", "1"];
     let swept = dir.feedline(&sweep).args(&["--output", "s", "--set", &set]).run().ran();

@@ -68,7 +68,7 @@ pub enum Counter {
     ProcessAtLeast,
     /// The NFS client, for each mount.
     NfsMount,
-    Nobody,
+    None,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ impl FileSystem {
             FileSystemKind::Remote
             | FileSystemKind::Process
             | FileSystemKind::Memory
-            | FileSystemKind::Unknown => Counter::Nobody,
+            | FileSystemKind::Unknown => Counter::None,
         }
     }
 }
@@ -146,11 +146,11 @@ mod tests {
             (0xef53, "ext4", false, true, Counter::Process),
             (0x9123_683e, "btrfs", false, true, Counter::ProcessAtLeast),
             (0x6969, "nfs", false, true, Counter::NfsMount),
-            (0x0102_1994, "tmpfs", true, false, Counter::Nobody),
-            (0xffff_ffff_9584_58f6, "hugetlbfs", true, false, Counter::Nobody),
-            (0x6573_5546, "fuse", false, false, Counter::Nobody),
+            (0x0102_1994, "tmpfs", true, false, Counter::None),
+            (0xffff_ffff_9584_58f6, "hugetlbfs", true, false, Counter::None),
+            (0x6573_5546, "fuse", false, false, Counter::None),
             (0x794c_7630, "overlay", false, false, Counter::ProcessAtLeast),
-            (0x1234, "unknown", false, false, Counter::Nobody),
+            (0x1234, "unknown", false, false, Counter::None),
         ] {
             let found = FileSystem::numbered(magic);
             assert_eq!(

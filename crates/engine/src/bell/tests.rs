@@ -32,10 +32,10 @@ fn no_ring_is_lost() {
 }
 
 #[test]
-fn a_wait_ends_by_itself_and_nobody_is_woken_twice() {
+fn a_wait_ends_by_itself_and_a_sleeper_is_woken_once() {
     let bell = Bell::default();
     bell.wait(Duration::from_millis(1), || false);
     bell.wait(Duration::from_secs(60), || true);
-    assert!(!bell.ring(), "nobody sleeps");
+    assert!(!bell.ring(), "the listener is awake");
     bell.doze(|| false, || assert!(bell.ring() && !bell.ring()));
 }

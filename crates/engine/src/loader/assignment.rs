@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::Queue;
 use crate::bell::Bell;
 
-/// Which threads play the readers of which queues: several threads per queue when there are enough, several queues
-/// per thread when not.
+/// Which threads run the readers of which queues: several threads per queue if there are enough, otherwise several
+/// queues per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReaderAssignment {
     queues: usize,
@@ -35,7 +35,7 @@ impl ReaderAssignment {
         first..first + count
     }
 
-    /// The thread that plays a reader of a queue.
+    /// The thread that runs a reader of a queue.
     pub(crate) fn thread(&self, queue: usize, reader: usize) -> usize {
         let threads = self.threads(queue);
         threads.start + reader % threads.len()
@@ -49,7 +49,7 @@ impl ReaderAssignment {
         }
         if queue.taker(room.start).is_none() {
             for thread in self.threads(number) {
-                // One that sleeps until its own fetches end would take nothing on, and be counted.
+                // A thread that sleeps until its own fetches end would begin nothing, but would be counted.
                 left -= u64::from(bells[thread].ring_if_free());
                 if left == 0 {
                     return;
@@ -57,7 +57,7 @@ impl ReaderAssignment {
             }
             return;
         }
-        // Every reader of the queue comes up among so many chunks; every thread need not among fewer.
+        // Among this many chunks every reader of the queue has its turn; among fewer, not every thread need have one.
         for chunk in room.clone().take(self.readers_per_queue) {
             if let Some(reader) = queue.taker(chunk) {
                 bells[self.thread(number, reader)].ring();
@@ -65,7 +65,7 @@ impl ReaderAssignment {
         }
     }
 
-    /// The readers, as queue and number, that a thread plays.
+    /// The readers of a thread, as queue and number.
     pub(crate) fn readers(&self, thread: usize) -> Vec<(usize, usize)> {
         let mine = |queue: &usize| self.threads(*queue).contains(&thread);
         let queues = (0..self.queues).filter(mine);
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reader_is_played_once() {
+    fn every_reader_runs_in_one_thread() {
         for (queues, readers, threads) in
             [(1, 8, 8), (3, 2, 6), (3, 2, 4), (5, 2, 2), (1000, 8, 2), (2, 4, 99), (4, 1, 1), (3, 5, 7)]
         {

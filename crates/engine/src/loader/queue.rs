@@ -1,6 +1,6 @@
-//! One rank's batches on their way: which chunk is read next and by whom, how far ahead readers may go, and when each
-//! batch became ready. Lock-free; this is the one scheduler behind all loader disciplines, which differ in the numbers
-//! of the `LoaderPlan` only.
+//! The batches of one rank: which chunk is read next and by which reader, how far ahead readers may go, and when each
+//! batch became ready. Lock-free; this is the one scheduler behind all loader disciplines, which differ only in the
+//! numbers of the `LoaderPlan`.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use model::units::Nanos;
 
 use super::sync::{AtomicU64, Ordering, fence};
 
-/// A batch in the making.
+/// A batch that is being assembled.
 #[derive(Debug)]
 struct BatchSlot {
-    /// Chunks that are still to come.
+    /// Chunks that are still missing.
     missing: AtomicU64,
-    /// When the latest of those that have come was there.
+    /// When the latest of the delivered chunks was delivered.
     latest: AtomicU64,
     /// One more than the moment of completion; 0 while the batch is incomplete.
     ready: AtomicU64,
@@ -22,23 +22,23 @@ struct BatchSlot {
     bytes: AtomicU64,
 }
 
-/// A piece of a batch: what one reader reads in one go.
+/// A part of a batch: the unit of work of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
     /// Its number among the phase's chunks of this rank.
     pub(crate) number: u64,
     pub(crate) step: u64,
-    /// The first sample's place in the batch, and how many there are.
+    /// Index of the first sample in the batch, and the number of samples.
     pub(crate) first: u64,
     pub(crate) samples: u64,
 }
 
-/// What a delivered chunk changes for others.
+/// What a delivered chunk changes for other threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeliveryEffect {
-    /// A batch is complete for which the accelerator waits.
+    /// The accelerator waits for a batch that is now complete.
     pub(crate) awaited: bool,
-    /// Chunks that can be taken on now and could not before.
+    /// Chunks that can be begun now and could not before.
     pub(crate) room: Range<u64>,
 }
 
@@ -53,24 +53,24 @@ pub(crate) struct ReadyBatch {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Queue {
-    /// Steps that readers may work on lie below this. It only grows.
+    /// Readers may work on steps below this. It only grows.
     limit: AtomicU64,
-    /// Steps that the accelerator has asked for lie below this.
+    /// The accelerator has requested all steps below this.
     asked: AtomicU64,
-    /// The next chunk to hand out: one counter, or one for each reader where they take turns.
+    /// The next chunk to claim: one counter, or one for each reader if they take turns.
     next: Box<[AtomicU64]>,
-    /// Chunks that are there without a gap, and one more than the numbers of those beyond that are there, too; empty
-    /// where nobody asks.
+    /// Number of chunks delivered without a gap, and the numbers plus one of chunks that were delivered beyond a gap;
+    /// empty if the window is open.
     prefix: AtomicU64,
     there: Box<[AtomicU64]>,
-    /// Chunks that are there, in any order.
+    /// Number of delivered chunks, in any order.
     delivered: AtomicU64,
     slots: Box<[BatchSlot]>,
-    /// Chunks of the phase, of a step, and of the lead that is read before the first is handed on.
+    /// Chunks of the phase, of a step, and of the lead that is read before the first batch is complete.
     chunks: u64,
     chunks_per_step: u64,
     lead: u64,
-    /// Chunks behind the prefetched batches that may be under way.
+    /// Chunks beyond the prefetched batches that may be in flight.
     beyond: u64,
     batch: u64,
     chunk: u64,
@@ -96,8 +96,8 @@ impl Queue {
             ReadWindow::Chunks(chunks) => chunks,
             ReadWindow::Batch => chunks_per_step,
         };
-        // At most `prefetch` batches (or the one that was asked for) are claimed and not taken. One slot more, because
-        // the reader that completes a batch for a waiting accelerator goes on before anyone has looked at it.
+        // At most `prefetch` batches (or the requested one) are claimed and not taken. One more slot, because the
+        // reader that completes a batch for a waiting accelerator continues before the driver has taken it.
         let beyond = loader.beyond_samples.div_ceil(chunk);
         let slots = (loader.prefetch_batches.max(1) + beyond.div_ceil(chunks_per_step)).min(steps) + 1;
         let queue = Queue {
@@ -121,13 +121,13 @@ impl Queue {
             ordered: loader.ordered,
         };
         for step in 0..slots {
-            // Relaxed: nobody else knows the queue yet.
+            // Relaxed: no other thread has access to the queue yet.
             queue.slot(step).missing.store(queue.chunks_for(step), Ordering::Relaxed);
         }
         queue
     }
 
-    /// Chunks that must be there for the batch of `step` beyond those of the steps before it.
+    /// Chunks that the batch of `step` needs in addition to those of the steps before it.
     fn chunks_for(&self, step: u64) -> u64 {
         let until = |step: u64| match step {
             0 => 0,
@@ -136,19 +136,19 @@ impl Queue {
         until(step + 1) - until(step)
     }
 
-    /// The step whose batch the chunk of that number is needed for.
+    /// The step whose batch needs the chunk of this number.
     fn step_for(&self, number: u64) -> u64 {
         number.saturating_sub(self.lead) / self.chunks_per_step
     }
 
-    /// Lets readers begin with the first batches, as far ahead as the prefetch depth.
+    /// Lets readers begin the first batches, as far ahead as the prefetch depth.
     pub(crate) fn open(&self) {
         // Not a store: a thread that waits for other members can move the accelerators before this, and `ask` has
         // raised the limit then.
         self.limit.fetch_max(self.prefetch, Ordering::Release);
     }
 
-    /// The accelerator asks for `step`. Without prefetch this is what lets readers begin; says with which chunks.
+    /// The accelerator requests `step`. Without prefetch, readers may begin now; returns with which chunks.
     pub(crate) fn ask(&self, step: u64) -> Range<u64> {
         // Release: a reader that sees this and raises the limit for the driver sees the slots that the driver has
         // reset.
@@ -162,7 +162,7 @@ impl Queue {
     /// The batch of `step`, if it is ready.
     pub(crate) fn ready(&self, step: u64) -> Option<ReadyBatch> {
         if self.chunks_for(step) == 0 {
-            // Its samples came with the lead of the steps before it.
+            // Its samples were delivered with the lead of the steps before it.
             return Some(ReadyBatch { at: Nanos::ZERO, bytes: 0 });
         }
         let slot = self.slot(step);
@@ -171,7 +171,7 @@ impl Queue {
         Some(ReadyBatch { at: Nanos(at), bytes: slot.bytes.load(Ordering::Relaxed) })
     }
 
-    /// The accelerator takes the batch of `step`, which makes room for a later one; says for which chunks.
+    /// The accelerator takes the batch of `step`, which makes space for a later one; returns for which chunks.
     pub(crate) fn take(&self, step: u64) -> Range<u64> {
         let slot = self.slot(step);
         let next_in_slot = step + self.slots.len() as u64;
@@ -194,17 +194,17 @@ impl Queue {
         before..self.bound()
     }
 
-    /// The reader that is to take on a chunk; `None` if anyone may.
+    /// The reader that has to read a chunk; `None` if any reader may.
     pub(crate) fn taker(&self, number: u64) -> Option<usize> {
         self.in_turn.then_some((number % self.readers) as usize)
     }
 
-    /// Whether all chunks that this reader could get have been handed out.
+    /// Whether all chunks that this reader could get have been claimed.
     pub(crate) fn exhausted(&self, reader: usize) -> bool {
         self.counter(reader).load(Ordering::Relaxed) >= self.chunks
     }
 
-    /// Hands the next chunk to a reader, if there is one for it.
+    /// Gives the next chunk to a reader, if there is one for it.
     pub(crate) fn claim(&self, reader: usize) -> Option<Chunk> {
         let counter = self.counter(reader);
         let mut number = counter.load(Ordering::Relaxed);
@@ -231,10 +231,10 @@ impl Queue {
         &self.next[if self.in_turn { reader } else { 0 }]
     }
 
-    /// A reader has brought a chunk, which was there at `at`.
+    /// A reader has delivered a chunk at `at`.
     ///
-    /// If the accelerator waits for this very batch, it takes it at this moment: the room that makes is given to the
-    /// readers here and now, so that they do not idle until someone has looked at it.
+    /// If the accelerator waits for this batch, it takes it at this moment: the space is given to the readers right
+    /// here, so that they do not idle until the driver has taken the batch.
     pub(crate) fn complete(&self, chunk: Chunk, at: Nanos, bytes: u64) -> DeliveryEffect {
         let before = self.bound();
         self.move_window(chunk.number);
@@ -248,7 +248,7 @@ impl Queue {
         let slot = self.slot(step);
         slot.bytes.fetch_add(bytes, Ordering::Relaxed);
         slot.latest.fetch_max(at.0, Ordering::Relaxed);
-        // Release publishes this reader's work to the one who completes the batch, acquire lets that one see it.
+        // Release publishes this reader's work to the reader that completes the batch, which acquires it.
         let complete = slot.missing.fetch_sub(1, Ordering::AcqRel) == 1;
         let mut awaited = false;
         if complete {
@@ -263,7 +263,7 @@ impl Queue {
         DeliveryEffect { awaited, room: before..self.bound() }
     }
 
-    /// Notes that a chunk is there.
+    /// Records that a chunk was delivered.
     fn move_window(&self, number: u64) {
         let places = self.there.len() as u64;
         if places == 0 {
@@ -286,7 +286,7 @@ impl Queue {
         }
     }
 
-    /// The first chunk that may not be begun while the chunks before `prefix` are all that is there without a gap.
+    /// The first chunk that may not be begun while only the chunks before `prefix` are delivered without a gap.
     fn window_end(&self, prefix: u64) -> u64 {
         match self.window {
             ReadWindow::Open => u64::MAX,
@@ -295,7 +295,7 @@ impl Queue {
         }
     }
 
-    /// The first chunk that may not be handed out yet. It only grows.
+    /// The first chunk that may not be claimed yet. It only grows.
     pub(crate) fn bound(&self) -> u64 {
         let by_prefetch = match self.limit.load(Ordering::Acquire) {
             0 => 0,

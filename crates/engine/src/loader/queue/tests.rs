@@ -1,4 +1,4 @@
-//! What each number of a loader plan does to the order in which chunks are handed out.
+//! The effect of each number of a loader plan on the order in which chunks are claimed.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::assignment::ReaderAssignment;
 use super::queue::{DeliveryEffect, Queue, ReadyBatch};
 use crate::bell::Bell;
 
-/// A plan under which anyone takes the next chunk.
+/// A plan under which any reader takes the next chunk.
 pub(crate) fn loader(chunk: u64, readers: u64, prefetch: u64) -> LoaderPlan {
     LoaderPlan {
         discipline: Discipline::Pytorch,
@@ -66,7 +66,7 @@ fn readers_stay_within_the_prefetch_depth() {
     assert_eq!(queue.claim(0), None, "nothing before the start");
     queue.open();
     assert_eq!(steps(&queue, 0), [0, 1, 2]);
-    assert!(queue.ask(0).is_empty(), "step 0 is under way already");
+    assert!(queue.ask(0).is_empty(), "step 0 has begun already");
     let change = complete(&queue, 0, 7);
     assert_eq!(
         change,
@@ -76,11 +76,11 @@ fn readers_stay_within_the_prefetch_depth() {
     assert_eq!(queue.ready(0), Some(ReadyBatch { at: Nanos(7), bytes: 10 }));
     assert!(queue.take(0).is_empty());
     assert_eq!(steps(&queue, 0), [3]);
-    assert_eq!(queue.ready(3), None, "the reused slot starts afresh");
-    assert!(!complete(&queue, 1, 8).awaited, "nobody waits for step 1 yet");
+    assert_eq!(queue.ready(3), None, "the reused slot is reset");
+    assert!(!complete(&queue, 1, 8).awaited, "step 1 is not requested yet");
     assert_eq!(queue.claim(0), None);
     queue.ask(1);
-    assert_eq!(queue.take(1), 4..5, "now there is room");
+    assert_eq!(queue.take(1), 4..5, "now there is space");
 }
 
 #[test]
@@ -91,11 +91,11 @@ fn no_prefetch_is_strictly_synchronous() {
     for step in 0..3 {
         assert_eq!(queue.ask(step), 2 * step..2 * step + 2);
         assert_eq!(steps(&queue, 0), [step, step]);
-        assert!(!complete(&queue, 2 * step + 1, 9).awaited, "half a batch is no batch");
+        assert!(!complete(&queue, 2 * step + 1, 9).awaited, "half a batch is not a batch");
         assert!(complete(&queue, 2 * step, 5).awaited);
-        assert_eq!(queue.ready(step).map(|ready| ready.at), Some(Nanos(9)), "when its last sample was there");
+        assert_eq!(queue.ready(step).map(|ready| ready.at), Some(Nanos(9)), "time of its last sample");
         queue.take(step);
-        assert_eq!(queue.claim(0), None, "nothing is read that was not asked for");
+        assert_eq!(queue.claim(0), None, "nothing is read before it is requested");
     }
 }
 
@@ -115,15 +115,15 @@ fn in_turn_every_reader_has_its_own_chunks() {
     queue.ask(0);
     assert_eq!(complete(&queue, 0, 1).room, 6..7);
     assert_eq!(queue.taker(6), Some(0));
-    assert_eq!((queue.claim(1), steps(&queue, 0)), (None, vec![6]), "nobody takes another's turn");
+    assert_eq!((queue.claim(1), steps(&queue, 0)), (None, vec![6]), "no reader takes another one's turn");
 }
 
 #[test]
-fn a_window_goes_on_with_the_oldest_chunk() {
+fn a_window_advances_with_the_oldest_chunk() {
     let queue = Queue::new(4, 3, &LoaderPlan { window: ReadWindow::Chunks(2), ..loader(1, 2, 9) });
     queue.open();
     assert_eq!(numbers(&queue, 0), [0, 1]);
-    assert!(complete(&queue, 1, 1).room.is_empty(), "the one before it is missing");
+    assert!(complete(&queue, 1, 1).room.is_empty(), "the chunk before it is missing");
     assert_eq!(complete(&queue, 0, 1).room, 2..4);
     assert_eq!(numbers(&queue, 0), [2, 3]);
     let whole_batch = Queue::new(4, 3, &LoaderPlan { window: ReadWindow::Batch, ..loader(1, 2, 9) });
@@ -131,7 +131,7 @@ fn a_window_goes_on_with_the_oldest_chunk() {
     assert_eq!(numbers(&whole_batch, 0), [0, 1, 2]);
     complete(&whole_batch, 2, 1);
     complete(&whole_batch, 0, 1);
-    assert_eq!(whole_batch.claim(0), None, "the batch is not whole");
+    assert_eq!(whole_batch.claim(0), None, "the batch is not complete");
     assert_eq!(complete(&whole_batch, 1, 1).room, 3..6);
 }
 
@@ -159,7 +159,7 @@ fn a_lead_is_read_before_the_first_batch_and_not_after_the_last() {
 }
 
 #[test]
-fn out_of_order_the_first_samples_that_come_make_the_first_batch() {
+fn out_of_order_the_first_delivered_samples_make_the_first_batch() {
     let queue = Queue::new(3, 2, &LoaderPlan { ordered: false, ..loader(1, 4, 3) });
     queue.open();
     assert_eq!(numbers(&queue, 0), [0, 1, 2, 3, 4, 5]);
@@ -170,7 +170,7 @@ fn out_of_order_the_first_samples_that_come_make_the_first_batch() {
 }
 
 #[test]
-fn a_map_works_across_the_border_of_the_prefetched_batches() {
+fn a_map_works_beyond_the_prefetched_batches() {
     let queue = Queue::new(5, 2, &LoaderPlan { beyond_samples: 3, ..loader(1, 3, 1) });
     queue.open();
     assert_eq!(numbers(&queue, 0), [0, 1, 2, 3, 4], "one batch of two, and three samples beyond");
@@ -180,8 +180,8 @@ fn a_map_works_across_the_border_of_the_prefetched_batches() {
     assert!(queue.ready(0).is_some() && queue.ready(1).is_some() && queue.ready(2).is_none());
 }
 
-/// Which of these sleeping threads are woken for some chunks of the one queue there is; `free` says which of them could
-/// take one on.
+/// Which of these sleeping threads are woken for some chunks of the only queue; `free` says which of them could begin
+/// one.
 fn woken(readers: usize, in_turn: bool, free: [bool; 2], room: Range<u64>) -> [bool; 2] {
     let queue = Queue::new(20, 1, &LoaderPlan { in_turn, ..loader(1, readers as u64, 20) });
     let bells = [Bell::default(), Bell::default()];
@@ -189,7 +189,7 @@ fn woken(readers: usize, in_turn: bool, free: [bool; 2], room: Range<u64>) -> [b
     let mut woken = [false; 2];
     let wake = || {
         ReaderAssignment::new(1, readers, 2).wake(&bells, 0, &queue, &room);
-        // Who still sleeps can be woken now.
+        // A thread that still sleeps can be woken now.
         woken = [0, 1].map(|thread: usize| !bells[thread].ring());
     };
     bells[0].doze(|| false, || bells[1].doze(|| false, wake));
@@ -197,7 +197,7 @@ fn woken(readers: usize, in_turn: bool, free: [bool; 2], room: Range<u64>) -> [b
 }
 
 #[test]
-fn a_thread_that_could_take_nothing_on_is_not_woken_in_the_place_of_another() {
+fn a_thread_that_could_begin_nothing_is_not_woken_in_place_of_another() {
     assert_eq!(woken(4, false, [true, true], 0..1), [true, false], "one is enough");
     assert_eq!(woken(4, false, [true, true], 0..2), [true, true]);
     assert_eq!(woken(4, false, [false, true], 0..1), [false, true]);
@@ -205,8 +205,8 @@ fn a_thread_that_could_take_nothing_on_is_not_woken_in_the_place_of_another() {
 
 #[test]
 fn every_thread_whose_turn_it_is_is_woken() {
-    // Readers 0 and 2 are played by thread 0, reader 1 by thread 1.
+    // Thread 0 runs readers 0 and 2, thread 1 runs reader 1.
     assert_eq!(woken(3, true, [true, true], 1..2), [false, true]);
     assert_eq!(woken(3, true, [true, true], 2..4), [true, false]);
-    assert_eq!(woken(3, true, [true, true], 2..5), [true, true], "the third of them is reader 1's");
+    assert_eq!(woken(3, true, [true, true], 2..5), [true, true], "the third chunk is reader 1's");
 }
