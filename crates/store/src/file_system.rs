@@ -68,6 +68,7 @@ pub enum Counter {
     ProcessAtLeast,
     /// The NFS client, for each mount.
     NfsMount,
+    /// They are not counted.
     None,
 }
 
