@@ -94,7 +94,7 @@ fn a_member_that_does_not_find_the_data_is_named_by_all() {
         let settled = settle(asked(store, &[]), host, world).unwrap();
         settled.check_data(world).unwrap_err().to_string()
     });
-    let own = "the data set is not there";
+    let own = "the data set is missing";
     assert!(errors[1].starts_with(own), "{errors:?}");
     assert!(errors[0].starts_with(&format!("the run was not started: member 1 failed: {own}")), "{errors:?}");
 }

@@ -35,7 +35,7 @@ pub enum GridError {
     /// The axis of this number has the key of an earlier one.
     #[error("{key} is swept twice; give all its values in one --over")]
     RepeatedKey { axis: usize, key: String },
-    #[error("the grid has {0} cells; the most are {most}", most = MOST_CELLS)]
+    #[error("the grid has {0} cells; at most {most} are allowed", most = MOST_CELLS)]
     TooManyCells(String),
 }
 
