@@ -112,7 +112,7 @@ pub(crate) struct Drive<'a> {
     driver: Combiner<Driver<'a>>,
     /// The sleeping thread takes a checkpoint, which has a watchdog of its own.
     saves: AtomicBool,
-    /// Other members have not arrived at a barrier yet. The world detects members that do not respond. The driver sets it.
+    /// Other members have not arrived at a barrier yet. The driver sets it; the world detects silent members.
     agrees: Arc<AtomicBool>,
 }
 
