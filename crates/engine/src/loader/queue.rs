@@ -143,15 +143,14 @@ impl Queue {
 
     /// Lets readers begin the first batches, as far ahead as the prefetch depth.
     pub(crate) fn open(&self) {
-        // Not a store: a thread that waits for other members can move the accelerators before this, and `ask` has
-        // raised the limit then.
+        // Not a store: the thread that waits for other members can move the accelerators before this, and then `ask`
+        // has raised the limit.
         self.limit.fetch_max(self.prefetch, Ordering::Release);
     }
 
     /// The accelerator requests `step`. Without prefetch, readers may begin now; returns with which chunks.
     pub(crate) fn ask(&self, step: u64) -> Range<u64> {
-        // Release: a reader that sees this and raises the limit for the driver sees the slots that the driver has
-        // reset.
+        // Release: a reader that sees this and raises the limit for the driver sees the slots that the driver reset.
         self.asked.store(step + 1, Ordering::Release);
         // Pairs with the fence in `complete`: either the driver sees the batch ready, or the reader sees that it is
         // awaited.

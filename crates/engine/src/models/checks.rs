@@ -213,6 +213,29 @@ pub(in crate::models) fn a_ready_batch_has_all_its_bytes() {
     });
 }
 
+pub(in crate::models) fn the_reader_that_completes_a_batch_sees_the_work_of_all() {
+    type Shared = (Queue, [AtomicU64; 2]);
+    fn deliver((queue, work): &Shared, place: usize) -> u8 {
+        let chunk = queue.claim(0).unwrap();
+        work[place].store(1, Ordering::Relaxed);
+        let completes = queue.complete(chunk, Nanos(5), 10).awaited;
+        if completes {
+            assert!(work.iter().all(|work| work.load(Ordering::Relaxed) == 1));
+        }
+        u8::from(completes)
+    }
+    explore(|| {
+        let work = [AtomicU64::new(0), AtomicU64::new(0)];
+        let shared = Arc::new((Queue::new(1, 2, &loader(1, 2, 1)), work));
+        shared.0.open();
+        let _ = shared.0.ask(0);
+        let other = Arc::clone(&shared);
+        let reader = thread::spawn(move || deliver(&other, 0));
+        let here = deliver(&shared, 1);
+        assert_eq!(here + reader.join().unwrap(), 1);
+    });
+}
+
 pub(in crate::models) fn every_batch_arrives_within_the_depth() {
     const STEPS: u64 = 3;
     const DEPTH: u64 = 1;
@@ -278,18 +301,37 @@ pub(in crate::models) fn a_batch_is_seen_ready_or_known_to_be_awaited() {
     });
 }
 
+pub(in crate::models) fn a_claim_sees_what_was_done_before_room_was_made() {
+    explore(|| {
+        let shared = Arc::new((Queue::new(2, 1, &loader(1, 1, 1)), AtomicU64::new(0)));
+        let (queue, taken) = &*shared;
+        queue.open();
+        let _ = queue.complete(queue.claim(0).unwrap(), Nanos(5), 10);
+        let other = Arc::clone(&shared);
+        let reader = thread::spawn(move || {
+            if other.0.claim(0).is_some() {
+                assert_eq!(other.1.load(Ordering::Relaxed), 1);
+            }
+        });
+        taken.store(1, Ordering::Relaxed);
+        let _ = queue.take(0);
+        reader.join().unwrap();
+    });
+}
+
 pub(in crate::models) fn a_raised_limit_and_a_moved_window_let_a_chunk_go() {
     explore(|| {
-        // Chunk 1 may begin when chunk 0 is there and the batch of chunk 1 is asked for.
-        let plan = LoaderPlan { window: ReadWindow::Chunks(1), ..loader(1, 1, 1) };
-        let queue = Arc::new(Queue::new(2, 1, &plan));
+        // Chunk 2 may begin when chunk 1 is there and the batch of chunk 0 is taken.
+        let plan = LoaderPlan { window: ReadWindow::Chunks(1), ..loader(1, 1, 2) };
+        let queue = Arc::new(Queue::new(3, 1, &plan));
         queue.open();
+        let _ = queue.complete(queue.claim(0).unwrap(), Nanos(5), 10);
         let (other, chunk) = (Arc::clone(&queue), queue.claim(0).unwrap());
-        let reader = thread::spawn(move || other.complete(chunk, Nanos(5), 10).room);
-        let asked = queue.ask(1);
+        let reader = thread::spawn(move || other.complete(chunk, Nanos(6), 10).room);
+        let taken = queue.take(0);
         let completed = reader.join().unwrap();
-        let woken = asked.contains(&1) || completed.contains(&1);
-        assert!(woken, "no reader is woken for chunk 1: {asked:?}, {completed:?}");
+        let woken = taken.contains(&2) || completed.contains(&2);
+        assert!(woken, "no reader is woken for chunk 2: {taken:?}, {completed:?}");
     });
 }
 
