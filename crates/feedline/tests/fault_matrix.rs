@@ -251,6 +251,18 @@ fn more_errors_than_the_limit_end_the_run() {
 }
 
 #[test]
+fn failed_reads_are_not_taken_for_cached_ones() {
+    let dir = many(&[]);
+    let args = ["run", "w.yaml", "--quiet", "--no-calibration", "--store", "fault:posix,kind=eio"];
+    let done =
+        dir.feedline(&args).set(&[MANY, "reader.on_error=count", "reader.error_limit=1000"]).run().exits(5);
+    let done = done.prints("errors (note): eio");
+    for wrong in ["from memory", "use --store posix", "in the same order"] {
+        assert!(!done.stdout.contains(wrong), "{wrong}: {}", done.stdout);
+    }
+}
+
+#[test]
 fn samples_that_are_read_together_fail_together() {
     // A row group is read once, with its first sample; its other samples are in other batches.
     let settings = [

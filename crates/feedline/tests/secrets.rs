@@ -56,6 +56,18 @@ fn a_secret_in_an_argument_appears_nowhere() {
         dir.feedline(&["run", "w.yaml", "--store", "null", "--no-calibration", "--set", &set]).run().ran();
     assert!(run.stderr.contains(&format!("at --set {KEY}=***")), "the argument is named: {}", run.stderr);
     is_silent_about(&dir, &run, SECRET);
+    for odd in [
+        format!("{KEY}='it\\'{SECRET}'"),
+        format!("storage.storage_options={{secret_access_key:a\\,{SECRET},region:eu}}"),
+        format!("storage.storage_options.endpoint_url=http://user:{SECRET}@host"),
+    ] {
+        let args = ["run", "w.yaml", "--store", "null", "--no-calibration", "--set", &odd];
+        is_silent_about(&dir, &dir.feedline(&args).run().ran(), SECRET);
+    }
+    let elsewhere = format!("s3://user:{SECRET}@host/b");
+    for args in [&["plan", "w.yaml", "--data-dir", &elsewhere][..], &["catalog", &elsewhere]] {
+        is_silent_about(&dir, &dir.feedline(args).run(), SECRET);
+    }
     // The message that the data set is missing repeats the arguments.
     let missing = dir.feedline(&["run", "w.yaml", "--set", &set]).run().exits(3).says("create it with:");
     is_silent_about(&dir, &missing, SECRET);
@@ -78,6 +90,14 @@ fn a_mistake_beside_a_secret_does_not_show_it() {
         (format!("  storage_options:\n    secret_access_key: \"{SECRET}"), "YAML syntax"),
         (format!("  storage_options:\n    secret_access_key: [{SECRET}]"), "must be a text"),
         (format!("  storage_options:\n    secret_access_key:\n      - {SECRET}"), "must be a text"),
+        (format!("  storage_options:\n    secret_access_key:\n    - {SECRET}"), "must be a text"),
+        (format!("  storage_options: {{secret_access_key: 'it''{SECRET}', regoin: eu}}"), "unknown key"),
+        (format!("  storage_options: {{secret_access_key: {{a: {{b: c}}, d: {SECRET}}}}}"), "must be a text"),
+        (format!("  storage_options:\n    secret_access_key:{SECRET}"), "is a section and needs keys"),
+        (format!("  storage_options:\n    secret_access_key {SECRET}"), "is a section and needs keys"),
+        (format!("  storage_options:\n    acces_key_id: {SECRET}"), "unknown key"),
+        (format!("  storage_root: s3://user:{SECRET}@host/b\n  storage_typ: local_fs"), "unknown key"),
+        (format!("  storage_options: {{endpont_url: 'http://user:{SECRET}@host'}}"), "unknown key"),
         (
             format!("  storage_options:\n    secret_access_key: {SECRET}\n    secret_access_key: {SECRET}"),
             "twice",
@@ -101,6 +121,9 @@ fn a_mistake_in_an_argument_does_not_show_a_secret() {
     for (set, says) in [
         (format!("{KEY}={SECRET_NUMBER}"), "must be a text"),
         (format!("{KEY}=[{SECRET_NUMBER}"), "cannot be read"),
+        (format!("{KEY}:{SECRET_NUMBER}"), "is not a valid key"),
+        (format!("{KEY} {SECRET_NUMBER}"), "is not a valid key"),
+        (format!("storage.storage_options.acces_key_id={SECRET_NUMBER}"), "unknown key"),
         (format!("storage.storage_options={{secret_acces_key: {SECRET_NUMBER}}}"), "unknown key"),
         (format!("~{KEY}={SECRET_NUMBER}"), "has another value"),
     ] {

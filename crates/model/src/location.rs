@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// A location given by a user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+use crate::secret::redact_users;
+
+/// A location given by a user. Where it is shown, the user and password of a URL are hidden.
+#[derive(Clone, PartialEq, Eq)]
 pub enum Location {
     Path(PathBuf),
     /// Such as `s3://bucket/prefix`.
@@ -71,8 +73,14 @@ impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Location::Path(path) => path.display().fmt(f),
-            Location::Url { scheme, rest } => write!(f, "{scheme}://{rest}"),
+            Location::Url { scheme, rest } => f.write_str(&redact_users(&format!("{scheme}://{rest}"))),
         }
+    }
+}
+
+impl std::fmt::Debug for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Location({self})")
     }
 }
 
@@ -96,6 +104,7 @@ mod tests {
             ("s3://bucket/data", "s3", "s3://bucket/data"),
             ("S3://bucket", "s3", "s3://bucket"),
             ("file:///data", "file", "file:///data"),
+            ("s3://user:hunter2@host/data", "s3", "s3://************@host/data"),
         ] {
             let location = Location::parse(text);
             let refused = location.path().unwrap_err();

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::spec;
+
 /// What is shown in place of a secret.
 const REDACTED: &str = "(secret)";
 
@@ -36,110 +38,151 @@ impl Serialize for Secret {
     }
 }
 
-/// Parts of the names of keys that hold secrets. Names count, and not the key table alone, because a misspelled key has
-/// a secret value as well.
-const MARKS: [&str; 9] = [
+/// Parts of the names of keys that hold secrets, without `_` and `-`. Names count, and not the key table alone, because
+/// a misspelled key has a secret value as well.
+const MARKS: [&str; 11] = [
     "secret",
-    "access_key",
-    "account_key",
-    "private_key",
+    "accesskey",
+    "accountkey",
+    "privatekey",
+    "apikey",
     "password",
+    "passwd",
     "passphrase",
     "token",
     "credential",
     "signature",
 ];
 
+/// The section below which every value is a secret, except for those of keys that are known and hold none.
+const OPTIONS: &str = "storage_options";
+
 /// Whether a key of this name holds a secret.
 fn is_secret_key(key: &str) -> bool {
-    let key = key.to_lowercase().replace('-', "_");
+    if let Some((_, option)) = key.rsplit_once(&format!("{OPTIONS}.")) {
+        return !is_plain_option(option);
+    }
+    let key = key.to_lowercase().replace(['-', '_'], "").replace("tokens", "");
     MARKS.iter().any(|mark| key.contains(mark))
 }
 
-/// The text with every character of a secret replaced by `*`, so that lines and columns stay where they are. A secret
-/// is the value that follows `KEY:` or `KEY=` if the key's name says so, with the more deeply indented lines below it.
+/// Whether a key of this name below `storage_options` is known, and holds no secret.
+fn is_plain_option(name: &str) -> bool {
+    let option = |row: &spec::KeyRow| row.key.rsplit_once('.').is_some_and(|(_, last)| last == name);
+    let options = spec::rows().filter(|row| row.key.contains(OPTIONS));
+    options.filter(|row| row.kind != spec::ValueKind::Secret).any(option)
+}
+
+/// The text with every character of a secret replaced by `*`, so that lines and columns stay where they are. Hidden are
+/// the rest of the line after `KEY:` or `KEY=` if the key's name says so, the lines below it up to the next key that is
+/// not indented more deeply, and the user of a URL. Where a value ends is not examined: its notation may be wrong.
 pub fn redact(text: &str) -> String {
-    let mut redacted = String::with_capacity(text.len());
-    // The indentation of a secret key whose value continues below it.
-    let mut open: Option<usize> = None;
-    for line in text.split_inclusive('\n') {
+    let mut redaction = Redaction::default();
+    let lines: String = text.split_inclusive('\n').map(|line| redaction.line(line)).collect();
+    redact_users(&lines)
+}
+
+/// What is known after some lines.
+#[derive(Default)]
+struct Redaction {
+    /// The indentation of a secret key, whose value may continue below it.
+    secret: Option<usize>,
+    /// The indentation of `storage_options`.
+    options: Option<usize>,
+}
+
+impl Redaction {
+    fn line(&mut self, line: &str) -> String {
         let indent = line.len() - line.trim_start_matches(' ').len();
-        let is_blank = line.trim().is_empty();
-        if !is_blank && open.is_some_and(|key| indent > key) {
-            redacted.push_str(&line[..indent]);
-            redacted.extend(line[indent..].chars().map(hidden));
-            continue;
+        if line.trim().is_empty() {
+            return line.to_owned();
         }
-        if !is_blank {
-            open = None;
+        let begins_key = begins_with_key(&line[indent..]);
+        if self.secret.is_some_and(|key| indent > key || !begins_key) {
+            return line[..indent].to_owned() + &hidden(&line[indent..]);
         }
-        if redact_line(line, &mut redacted) {
-            open = Some(indent);
+        self.secret = None;
+        if begins_key {
+            self.options = self.options.filter(|options| indent > *options);
         }
+        let Some(at) = self.secret_in(line, indent) else { return line.to_owned() };
+        self.secret = Some(indent);
+        line[..at].to_owned() + &hidden(&line[at..])
+    }
+
+    /// Where the first secret of a line begins.
+    fn secret_in(&mut self, line: &str, indent: usize) -> Option<usize> {
+        let code = &line[..line.find(" #").unwrap_or(line.len())];
+        for (at, separator) in code.match_indices([':', '=']) {
+            let before = code[..at].trim_end_matches(['"', '\'', ' ', '\t']);
+            let begin = before
+                .rfind(|c: char| !is_name(c))
+                .map_or(0, |last| last + before[last..].chars().next().map_or(1, char::len_utf8));
+            let name = &before[begin..];
+            let is_option =
+                self.options.is_some() && is_key_position(&before[..begin]) && !is_plain_option(name);
+            if !name.is_empty() && (is_option || is_secret_key(name)) {
+                let after = &line[at + separator.len()..];
+                return Some(line.len() - after.trim_start_matches(' ').len());
+            }
+            if name == OPTIONS || name.ends_with(&format!(".{OPTIONS}")) {
+                self.options = Some(indent);
+            }
+        }
+        // A key whose separator was forgotten.
+        let words = code.split_inclusive(char::is_whitespace).scan(0, |end, word| {
+            *end += word.len();
+            Some((*end, word.trim()))
+        });
+        words.filter(|(_, word)| word.contains(['_', '-']) && is_secret_key(word)).map(|(end, _)| end).next()
+    }
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || "_-.".contains(c)
+}
+
+/// Whether a text begins with `KEY:`.
+fn begins_with_key(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(key, rest)| {
+        let key = key.trim_end().trim_matches(['"', '\'']);
+        !key.is_empty()
+            && key.chars().all(is_name)
+            && (rest.is_empty() || rest.starts_with(char::is_whitespace))
+    })
+}
+
+/// Whether a name after this text is a key: at the begin of a line or of an element.
+fn is_key_position(before: &str) -> bool {
+    before
+        .trim_end_matches(['"', '\'', ' ', '\t', '-', '+', '~'])
+        .chars()
+        .next_back()
+        .is_none_or(|c| "{,".contains(c))
+}
+
+/// Every character of a secret hidden; only the end of the line is kept.
+fn hidden(text: &str) -> String {
+    text.chars().map(|c| if matches!(c, '\n' | '\r') { c } else { '*' }).collect()
+}
+
+/// The text with the part of each URL before an `@` hidden: a user and perhaps a password.
+pub(crate) fn redact_users(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut redacted = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        redacted.push_str("://");
+        let server = &part[..part.find(|c: char| c == '/' || c.is_whitespace()).unwrap_or(part.len())];
+        let user = server.rfind('@').unwrap_or(0);
+        redacted.push_str(&hidden(&part[..user]));
+        redacted.push_str(&part[user..]);
     }
     redacted
-}
-
-/// A character of a secret; only the end of the line is kept.
-fn hidden(c: char) -> char {
-    if matches!(c, '\n' | '\r') { c } else { '*' }
-}
-
-/// Appends a line with its secrets hidden. Says whether the line has one, which may continue on the next line.
-fn redact_line(line: &str, redacted: &mut String) -> bool {
-    let (mut rest, mut found) = (line, false);
-    while let Some(at) = rest.find([':', '=']) {
-        let (before, after) = rest.split_at(at + 1);
-        redacted.push_str(before);
-        let key = before[..at].trim_end_matches(['"', '\'', ' ']);
-        let name = key.rsplit(|c: char| !(c.is_alphanumeric() || "_-.".contains(c))).next().unwrap_or(key);
-        rest = after;
-        if is_secret_key(name) {
-            found = true;
-            let blanks = rest.len() - rest.trim_start_matches(' ').len();
-            let in_brackets = is_open(&line[..line.len() - rest.len()]);
-            let end = blanks + value_length(&rest[blanks..], in_brackets);
-            redacted.push_str(&rest[..blanks]);
-            redacted.extend(rest[blanks..end].chars().map(hidden));
-            rest = &rest[end..];
-        }
-    }
-    redacted.push_str(rest);
-    found
-}
-
-/// Whether a bracket of this text is not closed.
-fn is_open(text: &str) -> bool {
-    text.matches(['{', '[']).count() > text.matches(['}', ']']).count()
-}
-
-/// How long the value at the start of a text is: to its closing quote or bracket, or to the end of a plain value, which
-/// is the end of the line unless the value is in brackets.
-fn value_length(text: &str, in_brackets: bool) -> usize {
-    let Some(first) = text.chars().next() else { return 0 };
-    let close = match first {
-        '"' | '\'' => first,
-        '[' => ']',
-        '{' => '}',
-        _ if in_brackets => return text.find([',', '}', ']', '\n']).unwrap_or(text.len()),
-        _ => return text.len(),
-    };
-    let mut escaped = false;
-    for (at, c) in text.char_indices().skip(1) {
-        match c {
-            _ if std::mem::take(&mut escaped) => {}
-            '\\' if first == '"' => escaped = true,
-            c if c == close => return at + c.len_utf8(),
-            _ => {}
-        }
-    }
-    text.len()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec;
 
     #[test]
     fn a_secret_cannot_be_printed() {
@@ -176,29 +219,33 @@ mod tests {
     fn values_of_secret_keys_are_hidden_and_nothing_else() {
         for (text, expected) in [
             ("secret_access_key: hunter2", "secret_access_key: *******"),
-            ("  secret_access_key: \"hun, t\\\"er\" # why", "  secret_access_key: ************ # why"),
-            ("secret: a,b}c # d", "secret: *********"),
+            ("  secret_access_key: \"hun, t\\\"er\" # why", "  secret_access_key: ******************"),
             (
                 "{region: eu, secret_access_key: hunter2, x: 1}",
-                "{region: eu, secret_access_key: *******, x: 1}",
+                "{region: eu, secret_access_key: **************",
             ),
-            ("{\"secret_access_key\": 'a,b', x: 1}", "{\"secret_access_key\": *****, x: 1}"),
-            (
-                "--set storage.storage_options.secret_access_key=hunter2",
-                "--set storage.storage_options.secret_access_key=*******",
-            ),
-            (
-                "--set storage.storage_options={secret_access_key: abc}",
-                "--set storage.storage_options={secret_access_key: ***}",
-            ),
-            ("password: [a, b] x", "password: ****** x"),
+            ("{\"secret_access_key\": 'a,b', x: 1}", "{\"secret_access_key\": ************"),
+            ("secret_access_key:hunter2", "secret_access_key:*******"),
+            ("secret_access_key\t: hunter2", "secret_access_key\t: *******"),
+            ("secret_access_key hunter2", "secret_access_key *******"),
+            ("--set a.secret_access_key='it\\'s'", "--set a.secret_access_key=*******"),
+            ("--set a={secret_access_key:x\\,y,b:c}", "--set a={secret_access_key:*********"),
+            ("a.storage_options.acces_key_id=hunter2", "a.storage_options.acces_key_id=*******"),
+            ("a.storage_options.region=eu", "a.storage_options.region=eu"),
+            ("storage_options: {acces_kid: x, b: c}", "storage_options: {acces_kid: ********"),
+            ("password: [[a], b]", "password: ********"),
             ("token: é€", "token: **"),
             ("a: 1\nsecret:\n  hunter2\n\n  more\nb: 2\n", "a: 1\nsecret:\n  *******\n\n  ****\nb: 2\n"),
-            ("secret: |\n  hunter2\nb: 2", "secret: *\n  *******\nb: 2"),
+            ("  secret: |\n hunter2\nb: 2", "  secret: *\n *******\nb: 2"),
+            ("  secret:\n  - hunter2\n  b: 2", "  secret:\n  *********\n  b: 2"),
+            ("x: {a: 1,\n    secret:\n [b]}\nc: 2", "x: {a: 1,\n    secret:\n ****\nc: 2"),
             (
-                "storage_options:\n  secret_access_key: x\n  region: eu\n",
-                "storage_options:\n  secret_access_key: *\n  region: eu\n",
+                "storage_options:\n  acces_kid: x\n  region: eu\n  endpoint_url: http://h:9/b\nreader: {a: b}\n",
+                "storage_options:\n  acces_kid: *\n  region: eu\n  endpoint_url: http://h:9/b\nreader: {a: b}\n",
             ),
+            ("x: s3://user:pass@host/b, y: 1", "x: s3://*********@host/b, y: 1"),
+            ("dataset:  # see token: 5\n  formt: npz", "dataset:  # see token: 5\n  formt: npz"),
+            ("model: {max_tokens: 5}", "model: {max_tokens: 5}"),
             (
                 "reader: {read_threads: 2}\ntrain: {epochs: 1}",
                 "reader: {read_threads: 2}\ntrain: {epochs: 1}",

@@ -24,7 +24,7 @@ pub struct Override {
 }
 
 /// The value that an override sets.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum OverrideValue {
     /// Taken literally, with any characters.
     Text(String),
@@ -33,6 +33,13 @@ pub enum OverrideValue {
     /// The text after `=` in Hydra's notation; `None` without `=`. The grammar is checked when the workload is read, so
     /// that all mistakes are reported together.
     Hydra(Option<String>),
+}
+
+/// The value may be a secret.
+impl fmt::Debug for OverrideValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OverrideValue(..)")
+    }
 }
 
 impl From<&str> for OverrideValue {
@@ -199,7 +206,7 @@ fn key(name: &str, place: Origin) -> Result<String, Problem> {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$'))
     };
     if !name.split('.').all(fits) {
-        return Err(refuse(place, format!("'{name}' is not a valid key"))
+        return Err(refuse(place, format!("'{}' is not a valid key", secret::redact(name)))
             .help("help: a key is words with dots between them, such as reader.batch_size"));
     }
     Ok(name.to_owned())

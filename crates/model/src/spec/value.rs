@@ -1,6 +1,8 @@
 //! The tree of a workload text before keys are interpreted: plain values, each with its place. YAML and overrides both
 //! become this tree; nothing in this file depends on DLIO's keys.
 
+use crate::secret::redact;
+
 /// A range of one line of a source text; line and column count from 1, the width is in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
@@ -55,7 +57,7 @@ impl Value {
             Value::Bool(flag) => format!("the boolean {flag}"),
             Value::Int(number) => format!("the integer {number}"),
             Value::Float(number) => format!("the number {number}"),
-            Value::Text(text) => format!("the text '{}'", shorten(text)),
+            Value::Text(text) => format!("the text '{}'", shorten(&redact(text))),
             Value::List(_) => "a list".into(),
             Value::Map(_) => "a map".into(),
         }

@@ -117,7 +117,10 @@ fn no_storage(plan: &TrainingPlan) -> Option<&'static str> {
 
 fn read_phases<'a>(case: &TrainingCase<'a>) -> impl Iterator<Item = ObservedPhase<'a>> {
     let (plan, ledger) = (case.plan, case.ledger);
-    let seen = case.seen_phases().map(move |(epoch, phase)| ObservedPhase {
+    // If every read failed, neither the storage nor memory delivered anything.
+    let read =
+        case.seen_phases().filter(move |(epoch, phase)| ledger.total(*epoch, phase.phase).bytes_read > 0);
+    let seen = read.map(move |(epoch, phase)| ObservedPhase {
         epoch,
         phase,
         reads_again: plan.reads_again(phase.phase),

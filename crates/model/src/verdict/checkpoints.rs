@@ -56,7 +56,10 @@ pub(super) fn durable(case: &CheckpointCase<'_>) -> RuleResult {
         Schedule::Alone { .. } => RuleOutcome::Fail,
         _ => RuleOutcome::Note,
     };
-    RuleResult::new(outcome, "checkpoint.fsync is off: a save ends when its bytes are in the page cache")
+    RuleResult::new(
+        outcome,
+        "checkpoint.fsync is off: a save ends before its bytes are known to survive a crash",
+    )
 }
 
 pub(super) fn restored_right(case: &CheckpointCase<'_>) -> RuleResult {

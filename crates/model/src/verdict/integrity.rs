@@ -1,6 +1,6 @@
 //! The rule about content: the bytes read are the bytes that were written.
 
-use super::rules::{RuleResult, no_plan};
+use super::rules::{FINISH_EPOCH, RuleResult, no_plan};
 use super::{Case, TrainingCase, seen_phases};
 use crate::ledger::CheckedFetches;
 use crate::spec::Verify;
@@ -24,10 +24,13 @@ pub(super) fn data_verified(case: &Case<'_>) -> RuleResult {
     match (plan.verify, fetches) {
         (Verify::None, _) => RuleResult::not_checkable("reader.verify is none: nothing was compared")
             .with_remedy("use --verify sample or full"),
-        _ if fetches + unknown + foreign == 0 => {
-            RuleResult::not_checkable("no bytes were read that could be compared")
-                .with_remedy("use --store posix or another backend that reads files")
-        }
+        _ if fetches + unknown + foreign == 0 => RuleResult::not_checkable(
+            "no bytes were read that could be compared",
+        )
+        .with_remedy(match plan.store.holds_files {
+            true => FINISH_EPOCH,
+            false => "use --store posix or another backend that reads files",
+        }),
         (Verify::Sample, 0) if unknown == 0 => {
             let by = if plan.data.listed().is_some() { "the catalog's" } else { "the plan's" };
             RuleResult::note(format!("existing files: only their sizes were compared, and equal {by}"))

@@ -37,7 +37,8 @@ fn seen(epoch: &Epoch) -> ObservedCache {
 fn found(plan: &TrainingPlan, epochs: &[ObservedCache]) -> RuleResult {
     let mut ledger = Ledger::default();
     for (epoch, cache) in (1..).zip(epochs) {
-        ledger.add(epoch, Phase::Train, 0, RankRow::default());
+        let row = RankRow { bytes_read: cache.needed_bytes, ..RankRow::default() };
+        ledger.add(epoch, Phase::Train, 0, row);
         let cache = ObservedCache { stored: plan.data.train.stored(), ..cache.clone() };
         ledger.add_node(epoch, Phase::Train, 0, NodeRow { cache, ..NodeRow::default() });
     }
@@ -274,7 +275,7 @@ fn read_amplification_is_noted() {
     let plan = with_state(CacheState::Cold);
     for (share, outcome) in [(1.05, RuleOutcome::Pass), (4.6, RuleOutcome::Note)] {
         let mut ledger = Ledger::default();
-        ledger.add(1, Phase::Train, 0, RankRow::default());
+        ledger.add(1, Phase::Train, 0, RankRow { bytes_read: 4096, ..RankRow::default() });
         let node = NodeRow { cache: seen(&cold(share, 0)), ..NodeRow::default() };
         ledger.add_node(1, Phase::Train, 0, node);
         let case = TrainingCase { plan: &plan, checkpoint: None, ledger: &ledger };
