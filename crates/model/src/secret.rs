@@ -112,7 +112,9 @@ impl Redaction {
 
     /// Where the first secret of a line begins.
     fn secret_in(&mut self, line: &str, indent: usize) -> Option<usize> {
-        let code = &line[..line.find(" #").unwrap_or(line.len())];
+        // In quotes, brackets and arguments a `#` may be part of a value, and a key may follow it.
+        let comment = line.find(" #").filter(|at| !line[..*at].contains(['"', '\'', '{', '[', '=']));
+        let code = &line[..comment.unwrap_or(line.len())];
         for (at, separator) in code.match_indices([':', '=']) {
             let before = code[..at].trim_end_matches(['"', '\'', ' ', '\t']);
             let begin = before
@@ -152,7 +154,7 @@ fn begins_with_key(text: &str) -> bool {
     })
 }
 
-/// Whether a name after this text is a key: at the begin of a line or of an element.
+/// Whether a name after this text is a key: at the start of a line or of an element.
 fn is_key_position(before: &str) -> bool {
     before
         .trim_end_matches(['"', '\'', ' ', '\t', '-', '+', '~'])
@@ -246,6 +248,8 @@ mod tests {
             ("x: s3://user:pass@host/b, y: 1", "x: s3://*********@host/b, y: 1"),
             ("dataset:  # see token: 5\n  formt: npz", "dataset:  # see token: 5\n  formt: npz"),
             ("model: {max_tokens: 5}", "model: {max_tokens: 5}"),
+            ("{a: \"x #\", secret: hunter2}", "{a: \"x #\", secret: ********"),
+            ("--set a={b:x #c,secret:hunter2}", "--set a={b:x #c,secret:********"),
             (
                 "reader: {read_threads: 2}\ntrain: {epochs: 1}",
                 "reader: {read_threads: 2}\ntrain: {epochs: 1}",

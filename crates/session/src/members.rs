@@ -32,7 +32,7 @@ impl SharedFacts {
     }
 }
 
-/// A stop for waits before the run. Nothing requests it; it ends a wait for a member that gives no sign of life.
+/// A stop for waits before the run. Nothing requests it; it ends a wait for a member that does not respond.
 pub(crate) fn patience(asked: &Asked) -> Stop {
     Stop::default().with_patience(asked.stall_timeout())
 }
