@@ -118,6 +118,110 @@ fn mistakes_are_reported_before_anything_runs() {
     assert_eq!(dir.listing(), before);
 }
 
+/// A workload may carry its grid. The command line replaces, adds or fixes axes of it.
+#[test]
+fn a_grid_of_the_workload() {
+    let dir = Dir::small();
+    let own = "sweep:\n  over: ['reader.read_threads=1,2', 'store=null,sim:optane']\n  repeat: 1\n";
+    dir.write("w.yaml", &format!("{}{own}", dir.read("w.yaml")));
+    let settings = |args: &[&str]| -> Vec<String> {
+        let done = sweep(&dir, args).args(&["--json", "--quiet", "--output", "s"]).run();
+        // On a busy machine the verdict of such a short run may be invalid.
+        assert!([Some(0), Some(5)].contains(&done.code()), "{}", done.stderr);
+        let json = done.json();
+        fs::rename(dir.path("s"), dir.path(&format!("s{}", dir.listing().len()))).unwrap();
+        let cells = json["cells"].as_array().unwrap().clone();
+        let cell = |cell: &Value| {
+            assert_eq!(cell["samples_per_second"]["values"].as_array().unwrap().len(), 1, "sweep.repeat");
+            let pairs = cell["settings"].as_object().unwrap();
+            let pairs = pairs.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap()));
+            pairs.collect::<Vec<_>>().join(" ")
+        };
+        cells.iter().map(cell).collect()
+    };
+    let grid = |threads: &[&str], stores: &[&str]| -> Vec<String> {
+        let cell = |threads: &&str| {
+            stores
+                .iter()
+                .map(move |store| format!("reader.read_threads={threads} store={store}"))
+                .collect::<Vec<_>>()
+        };
+        threads.iter().flat_map(|threads| cell(threads)).collect()
+    };
+    let threads = |counts: &[&str]| -> Vec<String> {
+        counts.iter().map(|count| format!("reader.read_threads={count}")).collect()
+    };
+    assert_eq!(settings(&[]), grid(&["1", "2"], &["null", "sim:optane"]));
+    assert_eq!(settings(&["--over", "reader.read_threads=3"]), grid(&["3"], &["null", "sim:optane"]));
+    assert_eq!(settings(&["--store", "null"]), threads(&["1", "2"]));
+    assert_eq!(settings(&["--set", "reader.read_threads=4"]), ["store=null", "store=sim:optane"]);
+    let all_fixed = ["--store", "null", "--set", "reader.read_threads=4"];
+    sweep(&dir, &all_fixed).run().exits(2).one_error().says("nothing is varied");
+    sweep(&dir, &["--over", "store=null", "--store", "null"])
+        .run()
+        .exits(2)
+        .one_error()
+        .says("remove one of them");
+    sweep(&dir, &["--set", "sweep.over=[reader.read_threads]"])
+        .run()
+        .exits(2)
+        .one_error()
+        .says("sweep.over: reader.read_threads: there is no '='");
+    sweep(&dir, &["--set", "sweep.plot=watts"]).run().exits(2).one_error().says("sweep.plot");
+    // A run ignores the grid without a warning.
+    dir.feedline(&["run", "w.yaml", "--store", "null", "--quiet", "--no-calibration"])
+        .run()
+        .exits(0)
+        .silent();
+}
+
+#[test]
+fn the_plot_shows_the_requested_figure() {
+    let dir = Dir::small();
+    for (plot, label) in
+        [("mb_per_second", "MB/s"), ("samples_per_second", "samples/s"), ("au_percent", "AU in %")]
+    {
+        let args =
+            ["--store", "sim:optane", "--over", THREADS, "--repeat", "1", "--plot", plot, "--output", plot];
+        sweep(&dir, &args).set(&["train.computation_time=0.001"]).run().exits(0);
+        let svg = dir.read(&format!("{plot}/sweep.svg"));
+        assert!(svg.contains(&format!(">{label}</text>")) && svg.contains(": one run</text>"), "{svg}");
+        assert_eq!(svg.matches("class=\"bar\"").count(), 2);
+    }
+}
+
+#[test]
+fn a_sweep_over_checkpoints_without_training() {
+    let dir = Dir::new();
+    dir.write(
+        "c.yaml",
+        "framework: pytorch\n\
+         model: {name: c, model_size_bytes: 100000}\n\
+         workflow: {train: false, checkpoint: true}\n\
+         checkpoint: {num_checkpoints_write: 2, num_checkpoints_read: 0, fsync: true}\n",
+    );
+    let args = [
+        "sweep",
+        "c.yaml",
+        "--store",
+        "sim:optane",
+        "--over",
+        "checkpoint.serialize_time=0.001,0.1",
+        "--repeat",
+        "2",
+        "--json",
+    ];
+    let json = dir.feedline(&args).run().exits(0).json();
+    assert_eq!(json["speed_up_of"], "blocked_seconds");
+    for cell in json["cells"].as_array().unwrap() {
+        assert_eq!(cell["blocked_seconds"]["values"].as_array().unwrap().len(), 2, "{cell}");
+    }
+    assert!(json["cells"][1]["speed_up"].as_f64() < Some(1.0), "a longer serialization blocks for longer");
+    // Without training and checkpoints there is nothing to measure.
+    dir.write("none.yaml", "framework: pytorch\nworkflow: {train: false}\ndataset: {num_files_train: 2}\n");
+    dir.feedline(&["sweep", "none.yaml", "--over", THREADS]).run().exits(2).one_error();
+}
+
 #[test]
 fn a_sweep_generates_its_data_set_on_request() {
     let dir = Dir::small();

@@ -2,7 +2,7 @@
 //! speed-up over the first cell with its interval, and notes. It is made from the journal alone.
 
 use model::ledger::Calibration;
-use model::spec::canonical_key;
+use model::spec::{PlottedFigure, canonical_key};
 use model::statistics::ratio_confidence;
 use model::study::grid::Axis;
 use model::units::{Nanos, significant};
@@ -252,20 +252,31 @@ impl<'a> SweepReport<'a> {
     }
 
     /// The plot: the first key along the x axis, the combinations of the others as colours.
-    pub(crate) fn figure(&self) -> Figure {
+    pub(crate) fn figure(&self, plotted: Option<PlottedFigure>) -> Figure {
         let Some((first, others)) = self.header.over.split_first() else { return Figure::default() };
         let series = self.cells.len() / first.values.len().max(1);
-        let (figure, y_label): (fn(&CellFigures) -> &RepeatedFigure, _) = match self.compared {
-            CellMeasure::SamplesPerSecond => (|cell| &cell.mb_per_second, "MB/s"),
-            CellMeasure::BlockedSeconds => (|cell| &cell.blocked_seconds, "seconds blocked by a save"),
+        let plotted = plotted.unwrap_or(match self.compared {
+            CellMeasure::SamplesPerSecond => PlottedFigure::MbPerSecond,
+            CellMeasure::BlockedSeconds => PlottedFigure::BlockedSeconds,
+        });
+        let (figure, y_label): (fn(&CellFigures) -> &RepeatedFigure, _) = match plotted {
+            PlottedFigure::MbPerSecond => (|cell| &cell.mb_per_second, "MB/s"),
+            PlottedFigure::SamplesPerSecond => (|cell| &cell.samples_per_second, "samples/s"),
+            PlottedFigure::AuPercent => (|cell| &cell.au_percent, "AU in %"),
+            PlottedFigure::BlockedSeconds => (|cell| &cell.blocked_seconds, "seconds blocked by a save"),
         };
         let bar = |cell: &CellFigures| {
             let (whisker, simulated) = (figure(cell).interval, cell.simulated);
             figure(cell).median.map(|value| Bar { value, whisker, simulated })
         };
         let (name, simulated) = (&self.header.sweep, self.simulated());
+        let has_intervals = self.cells.iter().any(|cell| figure(cell).interval.is_some());
         Figure {
-            title: format!("{name}{simulated}: median of {} runs, 95 % interval", self.most_runs()),
+            title: match self.most_runs() {
+                0 | 1 => format!("{name}{simulated}: one run"),
+                runs if has_intervals => format!("{name}{simulated}: median of {runs} runs, 95 % interval"),
+                runs => format!("{name}{simulated}: median of {runs} runs"),
+            },
             x_label: first.key.clone(),
             y_label: y_label.to_owned(),
             groups: first.values.clone(),
@@ -275,7 +286,7 @@ impl<'a> SweepReport<'a> {
     }
 
     fn most_runs(&self) -> usize {
-        self.cells.iter().map(|cell| cell.samples_per_second.values.len()).max().unwrap_or(0)
+        self.cells.iter().map(|cell| self.compared.figure(cell).values.len()).max().unwrap_or(0)
     }
 }
 
@@ -294,7 +305,7 @@ fn row(cell: &CellFigures, compared: CellMeasure) -> [String; 7] {
         figure(cell.au_percent.median, 2),
         figure(cell.speed_up, 2),
         interval(cell.speed_up_interval),
-        cell.samples_per_second.values.len().to_string(),
+        compared.figure(cell).values.len().to_string(),
         cell.notes(compared).join("; "),
     ]
 }
@@ -305,7 +316,7 @@ fn csv_line(cell: &CellFigures, compared: CellMeasure) -> String {
     let [low, high] = columns(cell.samples_per_second.interval);
     let [speed_low, speed_high] = columns(cell.speed_up_interval);
     let figures = [
-        cell.samples_per_second.values.len().to_string(),
+        compared.figure(cell).values.len().to_string(),
         cell.failed.to_string(),
         maybe(cell.samples_per_second.median),
         low,
@@ -392,7 +403,7 @@ mod tests {
             assert_eq!(report.text(), TEXT);
             assert_eq!(report.csv(), CSV);
             assert!(report.any_failed() && report.any_invalid());
-            let figure = report.figure();
+            let figure = report.figure(None);
             assert_eq!(figure.groups, ["1", "2"]);
             assert_eq!(figure.series, ["dims=[1,2]"]);
         });

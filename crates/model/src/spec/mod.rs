@@ -31,7 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use core_config::core_config_hash;
 pub use error::{Report, SpecError};
 pub use names::{
-    Access, CacheState, FORMATS, Framework, Preprocess, Readahead, SaveMode, StorageType, Verify,
+    Access, CacheState, FORMATS, Framework, PlottedFigure, Preprocess, Readahead, SaveMode, StorageType,
+    Verify,
 };
 pub(crate) use names::{CacheProof, CheckpointMode, Datatype, Loader, OnError, Retain, Shuffle};
 pub use overrides::{Override, OverrideValue};
@@ -39,7 +40,7 @@ pub use schema::{KeyRow, KeyStatus, ValueKind, canonical_key, expected, nearest}
 pub use table::rows;
 pub use time::Time;
 pub(crate) use typed::TransformerSpec;
-pub use typed::{Column, Spec};
+pub use typed::{Column, Spec, SweepSpec};
 
 use crate::secret;
 use crate::warning::Warning;

@@ -62,6 +62,11 @@ names! {
     CheckpointMode { Default = "default", Subset = "subset" }
     /// What training waits for when it saves: the last tier, a copy in memory, or a fast tier.
     SaveMode { Direct = "direct", Async = "async", BurstBuffer = "burst-buffer" }
+    /// The figure that the plot of a sweep shows.
+    PlottedFigure {
+        MbPerSecond = "mb_per_second", SamplesPerSecond = "samples_per_second", AuPercent = "au_percent",
+        BlockedSeconds = "blocked_seconds",
+    }
 }
 
 impl Loader {

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::check::Setting;
 use super::error::SpecError;
 use super::names::{
-    Access, CacheProof, CacheState, CheckpointMode, Datatype, Framework, Loader, OnError, Preprocess,
-    Readahead, Retain, SaveMode, Shuffle, StorageType, Verify,
+    Access, CacheProof, CacheState, CheckpointMode, Datatype, Framework, Loader, OnError, PlottedFigure,
+    Preprocess, Readahead, Retain, SaveMode, Shuffle, StorageType, Verify,
 };
 use super::time::Time;
 use crate::shape::Element;
@@ -73,6 +73,7 @@ spec! {
         storage: StorageSpec,
         output: OutputSpec,
         metric: MetricSpec,
+        sweep: SweepSpec,
     }
     ModelSpec {
         name: String = "model.name",
@@ -257,6 +258,14 @@ spec! {
         /// The target AU, from 0 to 1.
         au: f64 = "metric.au",
     }
+    /// What `feedline sweep` does with this workload if its flags do not say.
+    SweepSpec {
+        /// The axes of the grid, each as `KEY=VALUE,VALUE,..`.
+        over: Vec<String> = "sweep.over",
+        repeat: u64 = "sweep.repeat",
+        /// `None`: by what the sweep compares.
+        plot: Option<PlottedFigure> = "sweep.plot",
+    }
 }
 
 /// One column of a parquet row.
@@ -281,7 +290,10 @@ macro_rules! plain_fields {
         }
     )+ };
 }
-plain_fields! { bool => Flag, i64 => Integer, f64 => Number, String => Text, Time => Time, Vec<Column> => Columns }
+plain_fields! {
+    bool => Flag, i64 => Integer, f64 => Number, String => Text, Time => Time, Vec<Column> => Columns,
+    Vec<String> => Texts,
+}
 
 /// A field with a fixed set of words.
 macro_rules! word_fields {
@@ -296,7 +308,7 @@ macro_rules! word_fields {
 }
 word_fields! {
     Access, CacheProof, CacheState, Framework, Loader, Shuffle, StorageType, Datatype, CheckpointMode, Element, OnError,
-    Preprocess, Readahead, Retain, SaveMode, Verify,
+    PlottedFigure, Preprocess, Readahead, Retain, SaveMode, Verify,
 }
 
 /// Counts fit into `i64` because of the bounds of their kinds.
@@ -345,7 +357,7 @@ macro_rules! optional_fields {
         }
     )+ };
 }
-optional_fields! { f64, String }
+optional_fields! { f64, String, PlottedFigure }
 
 impl SpecField for Vec<u64> {
     fn from_setting(setting: Setting) -> Option<Self> {

@@ -35,6 +35,10 @@ pub enum GridError {
     /// The axis of this number has the key of an earlier one.
     #[error("{key} is swept twice; give all its values in one --over")]
     RepeatedKey { axis: usize, key: String },
+    #[error("{0} is varied with --over and fixed with --{0}; remove one of them")]
+    FixedKey(String),
+    #[error("nothing is varied; give --over KEY=VALUE,VALUE,.., or sweep.over in the workload")]
+    NoAxes,
     #[error("the grid has {0} cells; at most {most} are allowed", most = MOST_CELLS)]
     TooManyCells(String),
 }
@@ -50,9 +54,7 @@ impl Axis {
     /// Reads `KEY=VALUE,VALUE,..`.
     pub fn parse(text: &str) -> Result<Axis, GridError> {
         let (key, values) = text.split_once('=').ok_or(GridError::NoValues)?;
-        // The spellings of a key that an override in Hydra's notation may have.
-        let key = key.trim().trim_start_matches('+');
-        let key = key.strip_prefix("workload.").unwrap_or(key);
+        let key = bare(key);
         if key.is_empty() || key.starts_with('~') {
             return Err(GridError::NotAKey(key.to_owned()));
         }
@@ -71,6 +73,53 @@ impl Axis {
             return Err(GridError::NotANumberOfRanks(bad.clone()));
         }
         Ok(Axis { key: key.to_owned(), values })
+    }
+}
+
+/// A key without the prefixes that an override in Hydra's notation may have.
+fn bare(key: &str) -> &str {
+    let key = key.trim().trim_start_matches('+');
+    key.strip_prefix("workload.").unwrap_or(key)
+}
+
+/// What the command line says about the axes of a sweep.
+#[derive(Clone, Debug, Default)]
+pub struct AxisRequest {
+    /// Axes of `--over`.
+    pub over: Vec<Axis>,
+    /// Whether the store and the number of ranks have a fixed value.
+    pub store: bool,
+    pub ranks: bool,
+    /// Keys that have a fixed value, possibly in Hydra's notation.
+    pub fixed: Vec<String>,
+}
+
+impl AxisRequest {
+    /// The axes of a sweep: those of the workload, without keys that have a fixed value. An axis of `--over` replaces
+    /// the one with its key, or comes after them.
+    pub fn axes(&self, of_workload: Vec<Axis>) -> Result<Vec<Axis>, GridError> {
+        let mut axes: Vec<Axis> = of_workload.into_iter().filter(|axis| !self.fixes(&axis.key)).collect();
+        let own = axes.len();
+        for axis in &self.over {
+            if self.fixes_place(&axis.key) {
+                return Err(GridError::FixedKey(axis.key.clone()));
+            }
+            let key = canonical_key(&axis.key);
+            match axes[..own].iter_mut().find(|other| canonical_key(&other.key) == key) {
+                Some(replaced) => *replaced = axis.clone(),
+                None => axes.push(axis.clone()),
+            }
+        }
+        if axes.is_empty() { Err(GridError::NoAxes) } else { Ok(axes) }
+    }
+
+    fn fixes_place(&self, key: &str) -> bool {
+        key == STORE && self.store || key == RANKS && self.ranks
+    }
+
+    fn fixes(&self, key: &str) -> bool {
+        let key = canonical_key(key);
+        self.fixes_place(&key) || self.fixed.iter().any(|fixed| canonical_key(bare(fixed)) == key)
     }
 }
 
@@ -243,6 +292,44 @@ mod tests {
             (quoted.cell(0).store(), quoted.cell(1).store()),
             (Some("sim:latency=4ms,channels=1"), Some("null"))
         );
+    }
+
+    #[test]
+    fn the_command_line_replaces_adds_and_fixes_axes_of_the_workload() {
+        let axes =
+            |texts: &[&str]| -> Vec<Axis> { texts.iter().map(|text| Axis::parse(text).unwrap()).collect() };
+        let own = || axes(&["store=sim:hdd,sim:ssd", "reader.read_threads=1,2"]);
+        let with = |over: &[&str], fixed: &[&str]| AxisRequest {
+            over: axes(over),
+            fixed: fixed.iter().map(ToString::to_string).collect(),
+            ..AxisRequest::default()
+        };
+        for (request, expected) in [
+            (with(&[], &[]), own()),
+            (with(&["train.seed=1,2"], &[]), [own(), axes(&["train.seed=1,2"])].concat()),
+            (with(&["store=posix"], &[]), axes(&["store=posix", "reader.read_threads=1,2"])),
+            (
+                with(&["data_reader.read_threads=4"], &[]),
+                axes(&["store=sim:hdd,sim:ssd", "data_reader.read_threads=4"]),
+            ),
+            (with(&[], &["++workload.reader.read_threads"]), axes(&["store=sim:hdd,sim:ssd"])),
+            (AxisRequest { store: true, ..with(&[], &[]) }, axes(&["reader.read_threads=1,2"])),
+            // A key that is both set and varied: values of --over win, as those of a cell do.
+            (with(&["train.seed=1,2"], &["train.seed"]), [own(), axes(&["train.seed=1,2"])].concat()),
+        ] {
+            assert_eq!(request.axes(own()), Ok(expected), "{request:?}");
+        }
+        assert_eq!(with(&[], &[]).axes(Vec::new()), Err(GridError::NoAxes));
+        let twice = with(&["train.seed=1", "train.seed=2"], &[]).axes(own()).unwrap();
+        assert!(
+            matches!(SweepGrid::new(twice), Err(GridError::RepeatedKey { .. })),
+            "--over twice is a mistake"
+        );
+        for key in ["store=posix", "ranks=1,2"] {
+            let request = AxisRequest { store: true, ranks: true, ..with(&[key], &[]) };
+            let key = key.split('=').next().unwrap().to_owned();
+            assert_eq!(request.axes(Vec::new()), Err(GridError::FixedKey(key)));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! mistake in the last one is found at once. Where results are kept, and which of them exist already, is up to the
 //! caller.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use engine::Solo;
@@ -58,7 +59,9 @@ impl<'a> Sweep<'a> {
             asked.ask.generate = generate.unwrap_or(asked.ask.generate);
             let world = Solo::new(asked.ranks());
             let settled = settle(asked, self.host, &world)?;
-            settled.plan.trained()?;
+            if settled.plan.checkpoint.is_none() {
+                settled.plan.trained()?;
+            }
             Ok(settled)
         };
         settled().map_err(|error| error.during(format!("cell {cell}")))
@@ -66,15 +69,14 @@ impl<'a> Sweep<'a> {
 
     /// Settles every cell.
     pub fn settle_all(&self) -> Result<SweepSummary, Error> {
-        let (mut warnings, mut simulated, mut largest) = (Vec::new(), Vec::new(), (0, 0));
+        let (mut warnings, mut simulated, mut largest) = (Vec::new(), Vec::new(), (0, Reverse(0)));
         for cell in 0..self.grid.cells() {
             let settled = self.settle(cell, None)?;
             let (plan, saves) = (&settled.plan, settled.plan.checkpoint.as_ref());
             simulated.push(plan.is_simulated() || saves.is_some_and(CheckpointPlan::is_simulated));
-            let training = plan.trained()?;
-            let readers = plan.ranks * training.loader.readers_per_rank;
-            if !training.store.is_null() && readers > largest.0 {
-                largest = (readers, cell);
+            if let Some(training) = plan.training.as_ref().filter(|training| !training.store.is_null()) {
+                let readers = plan.ranks * training.loader.readers_per_rank;
+                largest = largest.max((readers, Reverse(cell)));
             }
             for warning in settled.asked.warnings {
                 if !warnings.contains(&warning) {
@@ -83,7 +85,7 @@ impl<'a> Sweep<'a> {
             }
         }
         let first = self.settle(0, None)?.asked;
-        Ok(SweepSummary { warnings, simulated, largest: largest.1, first })
+        Ok(SweepSummary { warnings, simulated, largest: largest.1.0, first })
     }
 
     /// Checks that each cell can run, and generates its data set if that was asked for. Cells of which all runs are

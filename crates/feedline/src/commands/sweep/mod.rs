@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use engine::host::Host;
 use engine::meter::{self, Monotonic};
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::secret::redact;
+use model::spec::{PlottedFigure, SweepSpec};
 use model::statistics;
-use model::study::grid::{Axis, GridError, SweepCell, SweepGrid, SweepRun};
+use model::study::grid::{Axis, AxisRequest, SweepCell, SweepGrid, SweepRun};
 use model::units::{Nanos, megabytes_per_second};
 use serde_json::json;
 use session::study::{CellOutcome, StudyControl, Sweep, SweepSummary};
@@ -47,11 +49,15 @@ pub(crate) struct SweepFlags {
     #[command(flatten)]
     pub workload: WorkloadFlags,
     /// A setting and its values, or ranks=1,2,.. or store=posix,..; repeat it for a grid of all combinations
-    #[arg(long, value_name = "KEY=A,B,..", required = true)]
+    /// [default: the workload's sweep.over, of which each --over replaces the axis with its key]
+    #[arg(long, value_name = "KEY=A,B,..")]
     pub over: Vec<String>,
-    /// Runs of each cell
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub repeat: u64,
+    /// Runs of each cell [default: the workload's sweep.repeat, 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub repeat: Option<u64>,
+    /// Figure that the plot shows [default: the workload's sweep.plot, or by what is compared]
+    #[arg(long, value_name = "FIGURE", value_parser = PossibleValuesParser::new(PlottedFigure::NAMES))]
+    pub plot: Option<String>,
     #[command(flatten)]
     pub place: DataFlags,
     #[command(flatten)]
@@ -77,17 +83,24 @@ pub(crate) struct SweepFlags {
 }
 
 pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
-    let grid = grid(&flags.over)?;
     let host = Host::look();
     let show = ProgressMode::choose(flags.output_flags.quiet);
     let base = ask_at(&flags.workload, Vec::new(), &flags.place)?;
+    let preset = read(Ask { overrides: flags.overrides(std::iter::empty()), ..base.clone() })?.spec.sweep;
+    let grid = grid(flags, &preset)?;
     let ask = |cell: &SweepCell<'_>| {
         let overrides = flags.overrides(cell.overrides("--over"));
         let ranks = cell.ranks().or(flags.ranks);
         let store = cell.store().map(str::to_owned).or_else(|| base.store.clone());
         read(Ask { overrides, ranks, store, ..base.clone() })
     };
-    let study = Sweep { grid: &grid, host: &host, rounds: flags.repeat, seed: flags.seed, ask: &ask };
+    let study = Sweep {
+        grid: &grid,
+        host: &host,
+        rounds: flags.repeat.unwrap_or(preset.repeat),
+        seed: flags.seed,
+        ask: &ask,
+    };
     let SweepSummary { warnings, simulated, largest, first } = study.settle_all()?;
     if !flags.output_flags.quiet {
         report::warnings(&warnings);
@@ -106,7 +119,8 @@ pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
             open(&folder, &header)?
         }
     };
-    let command = SweepCommand { flags, study, show, simulated, folder };
+    let plot = flags.plot.as_deref().and_then(PlottedFigure::named).or(preset.plot);
+    let command = SweepCommand { flags, study, show, simulated, folder, plot };
     let runs = study.missing(|run| journal.has(run), &refused.iter().map(|(cell, _)| *cell).collect());
     for (cell, error) in refused {
         command.record(&mut journal, SweepRun { cell, round: 1 }, Err(error))?;
@@ -120,15 +134,20 @@ pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
     command.conclude(&header, &journal, ceiling)
 }
 
-/// The grid of the `--over` arguments.
-fn grid(over: &[String]) -> Result<SweepGrid, Failure> {
-    let named =
-        |argument: &str, error: GridError| Failure::usage(anyhow!("--over {}: {error}", redact(argument)));
-    let axes = over.iter().map(|argument| Axis::parse(argument).map_err(|error| named(argument, error)));
-    SweepGrid::new(axes.collect::<Result<_, _>>()?).map_err(|error| match error {
-        GridError::RepeatedKey { axis, .. } => named(&over[axis], error),
-        error => Failure::usage(error),
-    })
+/// The grid of the workload, as changed by the flags.
+fn grid(flags: &SweepFlags, preset: &SweepSpec) -> Result<SweepGrid, Failure> {
+    let parsed = |texts: &[String], origin: &str| -> Result<Vec<Axis>, Failure> {
+        let named = |text: &str, error| Failure::usage(anyhow!("{origin} {}: {error}", redact(text)));
+        texts.iter().map(|text| Axis::parse(text).map_err(|error| named(text, error))).collect()
+    };
+    let request = AxisRequest {
+        over: parsed(&flags.over, "--over")?,
+        store: flags.place.store.is_some(),
+        ranks: flags.ranks.is_some(),
+        fixed: flags.overrides(std::iter::empty()).into_iter().map(|change| change.key).collect(),
+    };
+    let axes = request.axes(parsed(&preset.over, "sweep.over:")?).map_err(Failure::usage)?;
+    SweepGrid::new(axes).map_err(Failure::usage)
 }
 
 /// The files of a finished sweep, in addition to its journal.
@@ -184,6 +203,8 @@ struct SweepCommand<'a> {
     /// Of each cell, whether a device is simulated.
     simulated: Vec<bool>,
     folder: PathBuf,
+    /// The figure of the plot, if one was asked for.
+    plot: Option<PlottedFigure>,
 }
 
 impl SweepCommand<'_> {
@@ -241,7 +262,7 @@ impl SweepCommand<'_> {
         if self.flags.output.is_none() {
             command.push_str(&format!(" --output {}", quoted(&self.folder.display().to_string())));
         }
-        let all = self.study.grid.cells() as u64 * self.flags.repeat;
+        let all = self.study.grid.cells() as u64 * self.study.rounds;
         let left = self.study.missing(|run| journal.has(run), &BTreeSet::new()).len() as u64;
         Failure::incomplete(anyhow!("interrupted after {} of {all} runs; resume with: {command}", all - left))
     }
@@ -264,7 +285,7 @@ impl SweepCommand<'_> {
         let json = report.json();
         let write = || -> anyhow::Result<()> {
             let held = FolderHandle::open(folder)?;
-            let texts = [report.csv(), report::pretty(&json)?, report.figure().svg()];
+            let texts = [report.csv(), report::pretty(&json)?, report.figure(self.plot).svg()];
             for (name, text) in OUTPUTS.into_iter().zip(texts) {
                 held.put(name, text.as_bytes())?;
             }

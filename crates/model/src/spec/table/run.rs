@@ -1,5 +1,6 @@
-//! Keys of the run as a whole: workflow, train, evaluation, metric, output, profiling, logging.
+//! Keys of the run as a whole: workflow, train, evaluation, metric, output, profiling, logging, sweep.
 
+use super::super::names::PlottedFigure;
 use super::super::schema::KeyStatus::{NoEffect, Used};
 use super::super::schema::ValueKind::{Choice, Flag, Integer, Map, Number, NumberOrZero, Text, Texts, Time};
 use super::super::schema::{KeyRow, row};
@@ -8,6 +9,8 @@ use super::{COUNT, LONGEST, RECORDED};
 const PROFILERS: &[&str] = &["none", "iostat", "darshan", "tensorboard"];
 /// GB/s, from a serial line to more than any bus. Other values have a wrong unit.
 const COPY_RATES: (f64, f64) = (1e-6, 1e6);
+/// The maximum number of runs of each cell of a sweep.
+pub(crate) const MOST_REPEATS: i64 = 1000;
 const NO_PROFILER: &str = "feedline takes its own measurements and starts no profiler";
 
 pub(super) const WORKFLOW: &[KeyRow] = &[
@@ -96,4 +99,7 @@ pub(super) const OUTPUT: &[KeyRow] = &[
     row("profiling.iostat_devices", Texts, "[]", NoEffect(NO_PROFILER), "devices that DLIO's iostat watches"),
     row("metric.au", Number(0.0, 1.0), "0.90", Used, "target accelerator utilisation, as a fraction"),
     row("logging", Map, "{}", NoEffect("DLIO itself never reads it"), "appears in shipped files"),
+    row("sweep.over", Texts, "[]", Used, "axes of `feedline sweep`, each as KEY=VALUE,VALUE"),
+    row("sweep.repeat", Integer(1, MOST_REPEATS), "5", Used, "runs of each cell of a sweep"),
+    row("sweep.plot", Choice(PlottedFigure::NAMES), "null", Used, "figure that the plot of a sweep shows"),
 ];
