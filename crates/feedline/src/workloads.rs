@@ -124,6 +124,10 @@ workloads! {
     llama_405b Historical "checkpoint of Llama 3 405B, 5292 GiB, ZeRO 1 (DLIO)" "7adcfa87a5c4c8e6" ranks 512;
     llama_1t Historical "checkpoint of Llama 3 1T, 15427 GiB, ZeRO 1 (DLIO)" ranks 1024;
 
+    chien2018_devices Study "sweep: peak read rate of four devices (Chien 2018)";
+    chien2018_threads Study "sweep: reader threads by device, with preprocessing (Chien 2018)";
+    chien2018_prefetch Study "sweep: prefetching by device (Chien 2018)";
+    chien2018_burst_buffer Study "sweep: checkpoints with and without a burst buffer (Chien 2018)";
     chien2018_micro Study "input pipeline alone, jpeg files of 112 kB, batch 64 (Chien 2018)";
     chien2018_alexnet Study "AlexNet, jpeg files of 12 kB, 704 MB checkpoint (Chien 2018)";
 }

@@ -17,12 +17,10 @@ const DEVICES: [&str; 4] = ["hdd", "ssd", "optane", "lustre"];
 const PEAKS: [f64; 4] = [163.0, 280.0, 1603.0, 1968.0];
 
 const MICRO: &str = "chien2018_micro";
+const UNPREPARED: &str = "reader.preprocess=none";
+/// The same with 4 ms of preprocessing per 112 KB on two cores, and a grid of its own.
+const THREADS: &str = "chien2018_threads";
 const ALEXNET: &str = "chien2018_alexnet";
-const THREADS: &str = "reader.read_threads=1,2,4,8";
-
-/// 4 ms per file of 112 KB, on two cores.
-const PREPROCESSING: [&str; 3] =
-    ["reader.preprocess_time=0.004", "reader.preprocess_bytes=112000", "reader.preprocess_threads=2"];
 
 /// Ok if a figure is as expected, else the reason.
 type Shown = Result<(), String>;
@@ -106,14 +104,18 @@ fn together<T: Sync, R: Send>(cases: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<
     })
 }
 
-/// The cells of a sweep of the micro-benchmark with this number of files.
-fn sweep(files: u64, args: &[&str], settings: &[&str]) -> Vec<Value> {
+/// The cells of a sweep.
+fn cells(workload: &str, args: &[&str], settings: &[&str]) -> Vec<Value> {
     let dir = Dir::new();
-    let files = format!("dataset.num_files_train={files}");
-    let command = ["sweep", MICRO, "--no-calibration", "--json", "--quiet", "--set", &files];
-    let scaled = ["--set", "reader.batch_size=16"];
-    let done = dir.feedline(&command).args(&scaled).args(args).set(settings).run();
+    let command = ["sweep", workload, "--no-calibration", "--json", "--quiet"];
+    let done = dir.feedline(&command).args(args).set(settings).run();
     ended(&done)["cells"].as_array().unwrap().clone()
+}
+
+/// The cells of a sweep of the input pipeline with this number of files, in batches of 16.
+fn sweep(files: u64, args: &[&str], settings: &[&str]) -> Vec<Value> {
+    let files = format!("dataset.num_files_train={files}");
+    cells(THREADS, args, &[&[files.as_str(), "reader.batch_size=16"], settings].concat())
 }
 
 fn rates(cells: &[Value]) -> Vec<f64> {
@@ -123,7 +125,7 @@ fn rates(cells: &[Value]) -> Vec<f64> {
 /// MB/s with 1, 2, 4 and 8 threads.
 fn threads(files: u64, device: &str, settings: &[&str]) -> Vec<f64> {
     let store = format!("sim:{device}");
-    rates(&sweep(files, &["--store", &store, "--over", THREADS, "--repeat", "1"], settings))
+    rates(&sweep(files, &["--store", &store, "--repeat", "1"], settings))
 }
 
 /// Files that are read with one request of 4 MiB each, for 8 readers.
@@ -152,9 +154,20 @@ fn a1_large_reads_reach_the_peak_rate() {
 }
 
 #[test]
+fn the_baseline_is_one_command() {
+    attempt(|| {
+        let rates = rates(&cells("chien2018_devices", &["--repeat", "1"], &["dataset.num_files_train=168"]));
+        DEVICES
+            .iter()
+            .zip(rates.iter().zip(PEAKS))
+            .try_for_each(|(device, (rate, peak))| near(device, *rate, peak, 3.0))
+    });
+}
+
+#[test]
 fn a2_threads_hide_the_latency_of_a_parallel_file_system() {
     attempt(|| {
-        let rates = threads(768, "lustre", &[]);
+        let rates = threads(768, "lustre", &[UNPREPARED]);
         near("two threads", rates[1] / rates[0], 2.0, 10.0)?;
         near("four threads", rates[2] / rates[0], 4.0, 10.0)?;
         within("eight threads", rates[3] / rates[0], 7.0..=8.1)
@@ -164,7 +177,7 @@ fn a2_threads_hide_the_latency_of_a_parallel_file_system() {
 #[test]
 fn a3_a_disk_flattens_beyond_four_threads() {
     attempt(|| {
-        let rates = threads(192, "hdd", &PREPROCESSING);
+        let rates = threads(192, "hdd", &[]);
         within("two threads", rates[1] / rates[0], 1.7..=2.0)?;
         within("eight threads", rates[3] / rates[0], 2.1..=2.6)?;
         within("eight against four", rates[3] / rates[2], 0.99..=1.05)
@@ -182,11 +195,12 @@ fn a4_two_cores_of_preprocessing_limit_every_device() {
             "--repeat",
             "1",
         ];
-        let rates = rates(&sweep(192, &over, &PREPROCESSING));
-        for (device, pair) in DEVICES.iter().zip(rates.chunks(2)) {
-            within(device, pair[1] / pair[0], 1.9..=2.7)?;
+        let rates = rates(&sweep(192, &over, &[]));
+        let (one, eight) = rates.split_at(3);
+        for (device, (one, eight)) in DEVICES.iter().zip(one.iter().zip(eight)) {
+            within(device, eight / one, 1.9..=2.7)?;
         }
-        near("ssd against optane", rates[3], rates[5], 5.0)
+        near("ssd against optane", eight[1], eight[2], 5.0)
     });
 }
 
@@ -195,8 +209,7 @@ fn a5_preprocessing_costs_fast_devices_most() {
     attempt(|| {
         let over =
             ["--over", "store=sim:hdd,sim:optane", "--over", "reader.preprocess=none,sleep", "--repeat", "1"];
-        let settings = [&PREPROCESSING[..], &["reader.read_threads=8"]].concat();
-        let rates = rates(&sweep(384, &over, &settings));
+        let rates = rates(&sweep(384, &over, &["reader.read_threads=8"]));
         near("hdd", rates[0], 31.8, 10.0)?;
         near("hdd with preprocessing", rates[1], 31.8, 10.0)?;
         near("optane", rates[2], 1603.0, 10.0)?;
@@ -207,7 +220,7 @@ fn a5_preprocessing_costs_fast_devices_most() {
 #[test]
 fn a6_without_latency_threads_gain_nothing() {
     attempt(|| {
-        let rates = threads(768, "hdd,latency=0", &[]);
+        let rates = threads(768, "hdd,latency=0", &[UNPREPARED]);
         rates.iter().try_for_each(|rate| near("hdd without latency", *rate / rates[0], 1.0, 3.0))
     });
 }
@@ -242,6 +255,22 @@ fn a7_prefetching_hides_reading_completely() {
         let waits: Vec<f64> = runs.chunks(2).map(|runs| runs[0].figure("wait_seconds")).collect();
         let [hdd, ssd, optane, lustre] = waits[..] else { panic!("{waits:?}") };
         assert!(hdd > lustre && lustre > ssd && ssd > optane, "{waits:?}");
+        Ok(())
+    });
+}
+
+/// The preset, with a quarter of its batch size and of its time per step.
+#[test]
+fn the_prefetching_figure_is_one_command() {
+    let scaled = ["dataset.num_files_train=384", "reader.batch_size=16", "train.computation_time=0.125"];
+    attempt(|| {
+        let cells = cells("chien2018_prefetch", &["--repeat", "1"], &scaled);
+        let busy: Vec<f64> =
+            cells.iter().map(|cell| cell["au_percent"]["median"].as_f64().unwrap()).collect();
+        for ((device, pair), expected) in DEVICES.iter().zip(busy.chunks(2)).zip([66.1, 99.3, 99.9, 96.9]) {
+            near(&format!("AU of {device}"), pair[0], expected, 2.0)?;
+            within(&format!("AU of {device}, prefetching"), pair[1], 98.0..=100.0)?;
+        }
         Ok(())
     });
 }
@@ -362,10 +391,10 @@ fn a16_small_files_reach_a_fifth_of_a_disks_rate() {
 fn a17_slow_samples_delay_batches_only_with_ordered_delivery() {
     let slow = ["reader.preprocess_slow_share=0.01", "reader.preprocess_slow_factor=50"];
     let more = ["dataset.num_files_train=1024", "reader.batch_size=16", "reader.read_threads=8"];
-    let settings = [&PREPROCESSING[..2], &slow, &more].concat();
+    let settings = [&slow[..], &more, &["reader.preprocess_threads=8"]].concat();
     attempt(|| {
         let runs = together(&["reader.ordered=true", "reader.ordered=false"], |order| {
-            run(MICRO, "ssd", &[&settings[..], &[order]].concat())
+            run(THREADS, "ssd", &[&settings[..], &[order]].concat())
         });
         let [ordered, unordered] = &runs[..] else { panic!("two runs") };
         assert_eq!(ordered.epoch()["digest"], unordered.epoch()["digest"], "the same samples");
@@ -380,7 +409,7 @@ fn a17_slow_samples_delay_batches_only_with_ordered_delivery() {
 
 #[test]
 fn a18_more_cores_do_not_help_a_saturated_disk() {
-    let settings = [&PREPROCESSING[..2], &["reader.read_threads=8"]].concat();
+    let settings = ["reader.read_threads=8"];
     attempt(|| {
         let over = ["--store", "sim:hdd", "--over", "reader.preprocess_threads=2,8", "--repeat", "1"];
         let rates = rates(&sweep(384, &over, &settings));
@@ -415,7 +444,7 @@ fn interval(cell: &Value) -> RangeInclusive<f64> {
 fn a23_repeats_have_an_interval_and_equal_cells_do_not_differ() {
     let over = ["--store", "sim:hdd", "--repeat", "5", "--over"];
     attempt(|| {
-        let cells = sweep(48, &[&over[..], &["reader.read_threads=1,8"]].concat(), &PREPROCESSING);
+        let cells = sweep(48, &[&over[..], &["reader.read_threads=1,8"]].concat(), &[]);
         let speed_up = cells[1]["speed_up"].as_f64().unwrap();
         assert!(interval(&cells[1]).contains(&speed_up), "{}", cells[1]);
         assert_eq!(cells[1]["samples_per_second"]["values"].as_array().map(Vec::len), Some(5));
@@ -433,8 +462,7 @@ fn a23_repeats_have_an_interval_and_equal_cells_do_not_differ() {
     attempt(|| {
         // Two readers never preprocess more than two samples at once, so the two cells are equivalent.
         let alike = [&over[..], &["reader.preprocess_threads=2,3"]].concat();
-        let settings = [&PREPROCESSING[..2], &["reader.read_threads=2"]].concat();
-        let cells = sweep(48, &alike, &settings);
+        let cells = sweep(48, &alike, &["reader.read_threads=2"]);
         within("A against A", 1.0, interval(&cells[1]))
     });
 }
@@ -443,7 +471,8 @@ fn a23_repeats_have_an_interval_and_equal_cells_do_not_differ() {
 #[test]
 fn a23_repeats_that_vary_are_marked() {
     let over = ["--store", "sim:ssd", "--repeat", "5", "--over", "reader.read_threads=1,2"];
-    let settings = ["reader.file_shuffle=random", "dataset.size_sigma=1.2", "train.total_training_steps=2"];
+    let settings =
+        [UNPREPARED, "reader.file_shuffle=random", "dataset.size_sigma=1.2", "train.total_training_steps=2"];
     for cell in sweep(960, &over, &settings) {
         let notes = cell["notes"].to_string();
         assert!(
@@ -515,6 +544,27 @@ fn the_gain_of_a_burst_buffer_follows_from_the_bandwidths() {
             within("back-pressure", waited, 0.0..=0.0)?;
         }
         Ok(())
+    });
+}
+
+/// The preset, with a tenth of its state and times.
+#[test]
+fn the_burst_buffer_figure_is_one_command() {
+    let scaled = [
+        "model.model_size_bytes=60000000",
+        "checkpoint.serialize_time=0.169",
+        "checkpoint.time_between_checkpoints=0.6",
+    ];
+    attempt(|| {
+        let cells = cells("chien2018_burst_buffer", &["--repeat", "1"], &scaled);
+        let blocked: Vec<f64> =
+            cells.iter().map(|cell| cell["blocked_seconds"]["median"].as_f64().unwrap()).collect();
+        let [hdd, buffered_hdd, ssd, buffered_ssd] = blocked[..] else { panic!("{blocked:?}") };
+        near("hdd", hdd, 0.169 + ON_SLOW, 5.0)?;
+        near("ssd", ssd, 0.169 + 60.0 / 280.0, 5.0)?;
+        near("hdd with a burst buffer", buffered_hdd, 0.169 + ON_FAST, 5.0)?;
+        near("ssd with a burst buffer", buffered_ssd, 0.169 + ON_FAST, 5.0)?;
+        near("gain", hdd / buffered_hdd, 2.6, 10.0)
     });
 }
 
