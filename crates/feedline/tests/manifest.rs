@@ -75,6 +75,28 @@ fn another_seed_is_another_data_set_unless_all_of_it_is_written() {
 }
 
 #[test]
+fn files_of_an_earlier_layout_are_refused_until_they_are_written_again() {
+    let dir = Dir::small();
+    let settings = ["dataset.format=parquet"];
+    generate(&dir, &[], &settings).exits(0);
+    let good = dir.tree("data/train");
+    let mut earlier = manifest(&dir);
+    assert_eq!(earlier["content_version"], 2);
+    earlier["content_version"] = 1.into();
+    dir.write(MANIFEST, earlier.to_string());
+    dir.write("data/train/img_00_of_24.parquet", "an earlier layout");
+    let before = dir.listing();
+    let run = || dir.feedline(&["run", "w.yaml", "--quiet"]).set(&settings).run();
+    let says = "the layout of the files is version 1, not version 2 as requested";
+    run().exits(3).one_error().says("another version of feedline").says(says).says("generate --overwrite");
+    generate(&dir, &[], &settings).exits(3).one_error().says(says).says("with --overwrite");
+    assert_eq!(dir.listing(), before);
+    generate(&dir, &["--overwrite", "--verify"], &settings).exits(0);
+    assert!(dir.tree("data/train") == good);
+    run().exits(0);
+}
+
+#[test]
 fn files_without_a_manifest_are_not_claimed() {
     let dir = Dir::small_with_data();
     fs::remove_file(dir.path(MANIFEST)).unwrap();

@@ -10,8 +10,8 @@ use crate::spec::{Column, Spec};
 
 /// The version of this document.
 const SCHEMA_VERSION: u32 = 1;
-/// The version of the content; incremented if the same settings give different bytes.
-pub(crate) const CONTENT_VERSION: u32 = 1;
+/// The key of a difference of versions.
+const LAYOUT: &str = "the layout of the files";
 
 /// Settings that determine every data set.
 const KEYS: [&str; 11] = [
@@ -69,6 +69,15 @@ pub struct ManifestDifference {
     pub asked: String,
 }
 
+/// The version of a format's files; incremented if the same settings give different bytes.
+fn content_version(format: &str) -> u32 {
+    match format {
+        // 2: every column has a dictionary page.
+        "parquet" => 2,
+        _ => 1,
+    }
+}
+
 impl std::fmt::Display for ManifestDifference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} is {}, not {} as requested", self.key, self.there, self.asked)
@@ -76,9 +85,19 @@ impl std::fmt::Display for ManifestDifference {
 }
 
 impl ManifestDifference {
-    /// Whether only the content of the files differs; writing every file again would fix it.
+    /// Whether only the content of the files differs.
     pub fn only_content(&self) -> bool {
         CONTENT_KEYS.contains(&self.key.as_str())
+    }
+
+    /// Whether another version of feedline wrote the files in another layout.
+    pub fn is_layout(&self) -> bool {
+        self.key == LAYOUT
+    }
+
+    /// Whether the names of the files are the same; writing every file again would fix it.
+    pub fn same_names(&self) -> bool {
+        self.only_content() || self.is_layout()
     }
 
     /// Whether it concerns validation files, which a run without evaluation does not read.
@@ -121,7 +140,7 @@ impl DataSetManifest {
         }
         DataSetManifest {
             schema_version: SCHEMA_VERSION,
-            content_version: CONTENT_VERSION,
+            content_version: content_version(&spec.dataset.format),
             feedline_version: feedline_version.to_owned(),
             settings: spec.texts(&keys).into_iter().map(|(key, text)| (key.to_owned(), text)).collect(),
             files: data.files(),
@@ -152,9 +171,11 @@ impl DataSetManifest {
             })
             .filter(|difference| difference.there != difference.asked)
             .collect();
-        if self.content_version != asked.content_version {
+        // Versions of different formats cannot be compared.
+        let formats = [self, asked].map(|manifest| manifest.settings.get("dataset.format"));
+        if self.content_version != asked.content_version && formats[0] == formats[1] {
             let version = |manifest: &DataSetManifest| format!("version {}", manifest.content_version);
-            let key = "the content".to_owned();
+            let key = LAYOUT.to_owned();
             differences.push(ManifestDifference { key, there: version(self), asked: version(asked) });
         }
         differences
@@ -233,6 +254,21 @@ mod tests {
         );
         let chunked = manifest("dataset: {format: hdf5, hdf5: {chunk_dims: [2, 2]}}");
         assert_eq!(chunked.differences(&manifest("dataset: {format: hdf5}")).len(), 1);
+    }
+
+    #[test]
+    fn files_of_another_layout_are_another_data_set() {
+        let asked = manifest("dataset: {format: parquet}");
+        let there = DataSetManifest { content_version: 1, ..asked.clone() };
+        let differences = there.differences(&asked);
+        let texts: Vec<String> = differences.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["the layout of the files is version 1, not version 2 as requested"]);
+        assert!(differences[0].same_names() && !differences[0].only_content());
+        let other = manifest("dataset: {format: npz}").differences(&asked);
+        assert!(
+            other[0].key == "dataset.format" && !other.iter().any(ManifestDifference::is_layout),
+            "{other:?}"
+        );
     }
 
     #[test]

@@ -117,12 +117,15 @@ impl TrainingRun<'_> {
             .filter(|difference| counts_files || !difference.is_count())
             .collect();
         if let Some(difference) = differences.first() {
+            let folder = self.reading.folder()?.to_owned();
+            if difference.is_layout() {
+                return Err(Error::OtherLayout { folder, difference: difference.to_string() });
+            }
             let hint = if differences.iter().all(ManifestDifference::is_count) {
                 format!("; to read some of them, set dataset.num_files_generated={}", difference.there)
             } else {
                 String::new()
             };
-            let folder = self.reading.folder()?.to_owned();
             return Err(Error::OtherDataSet { folder, difference: difference.to_string(), hint });
         }
         Ok((!there.complete).then(|| "its generation was interrupted".to_owned()))

@@ -108,6 +108,12 @@ pub enum Error {
         folder.display()
     )]
     OtherDataSet { folder: PathBuf, difference: String, hint: String },
+    #[error(
+        "the data set in {} was written by another version of feedline: {difference}\n\
+         write every file again with feedline generate --overwrite, or choose another folder with --data-dir",
+        folder.display()
+    )]
+    OtherLayout { folder: PathBuf, difference: String },
     #[error("the plan lists existing files, but no catalog is open")]
     NoCatalog,
     #[error("the files are listed in a catalog, so they exist already")]
@@ -233,6 +239,7 @@ impl Error {
             | Error::NoDataSet { .. }
             | Error::FilesExist
             | Error::OtherDataSet { .. }
+            | Error::OtherLayout { .. }
             | Error::TooLittleMemory { .. }
             | Error::TooLittleMemoryToSave { .. }
             | Error::TooLittleMemoryToWarm { .. }

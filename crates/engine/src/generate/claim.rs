@@ -77,7 +77,7 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
                 }
                 return Ok(claim);
             }
-            if !(task.overwrite && differences.iter().all(ManifestDifference::only_content)) {
+            if !(task.overwrite && differences.iter().all(ManifestDifference::same_names)) {
                 return Err(GenerateError::OtherDataSet(explain(&differences)));
             }
             Claim { seed, rewrite: true, complete: false }
@@ -213,7 +213,7 @@ fn explain(differences: &[ManifestDifference]) -> String {
     for difference in differences {
         let _ = write!(text, "\n  {difference}");
     }
-    text.push_str(if differences.iter().all(ManifestDifference::only_content) {
+    text.push_str(if differences.iter().all(ManifestDifference::same_names) {
         "\nwrite every file again with --overwrite, or choose another folder with --data-dir"
     } else {
         "\nchoose another folder with --data-dir, or remove this one"

@@ -104,6 +104,49 @@ def check_parquet_places(path, found, samples):
         assert again.slice(row, 1).equals(groups[group].slice(row, 1)), f"row {number}"
 
 
+def chunk_range(chunk):
+    """The bytes of a column chunk as the readers of MLCommons' DLIO compute them. Like those readers, this fails if the
+    chunk has no dictionary page."""
+    start = chunk.dictionary_page_offset if chunk.dictionary_page_offset > 0 else chunk.data_page_offset
+    return start, start + chunk.total_compressed_size
+
+
+def check_group_ranges(path):
+    """A row group can be read from the range between its first and its last column and the footer alone. Columns of
+    booleans are left out: pyarrow writes no dictionary page for them either."""
+    with open(path, "rb") as plain:
+        content = plain.read()
+    file = pyarrow.parquet.ParquetFile(path)
+    footer = int.from_bytes(content[-8:-4], "little") + 8
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        columns = [group.column(index) for index in range(group.num_columns)]
+        columns = [column for column in columns if column.physical_type != "BOOLEAN"]
+        if not columns:
+            continue
+        ranges = [chunk_range(column) for column in columns]
+        start, end = min(start for start, _ in ranges), max(end for _, end in ranges)
+        left = bytearray(len(content))
+        for place in (slice(4), slice(start, end), slice(len(content) - footer, None)):
+            left[place] = content[place]
+        names = [column.path_in_schema.split(".")[0] for column in columns]
+        again = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(bytes(left)))
+        assert again.read_row_group(number, columns=names).equals(file.read_row_group(number, columns=names)), number
+
+
+def check_like_pyarrow(path, table):
+    """Every column has the pages and encodings that pyarrow writes by default, except that booleans are plain."""
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(table, sink)
+    usual = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(sink.getvalue())).metadata.row_group(0)
+    found = pyarrow.parquet.read_metadata(path).row_group(0)
+    for number in range(found.num_columns):
+        ours, theirs = found.column(number), usual.column(number)
+        assert ours.has_dictionary_page == theirs.has_dictionary_page, ours
+        assert set(ours.encodings) == set(theirs.encodings), (ours, theirs)
+        assert ours.file_offset == theirs.file_offset == 0, (ours, theirs)
+
+
 CODECS = {"": "UNCOMPRESSED", "snappy": "SNAPPY", "zstd": "ZSTD", "lz4": "LZ4", "gzip": "GZIP"}
 
 
@@ -134,6 +177,9 @@ def check(paths, case):
         check_schema(table.schema, case)
         check_values(table)
         assert found[path]["samples"] == table.num_rows == case["samples"], found[path]
+        if case["format"] == "parquet":
+            check_group_ranges(path)
+            check_like_pyarrow(path, table)
         if not case["columns"]:
             assert found[path]["sample_dims"] == [table.schema[0].type.list_size], found[path]
             assert found[path]["element"] == case["dtype"], found[path]

@@ -2,8 +2,8 @@
 //! codec the same sums are upper bounds. It must not generate any bytes.
 
 use super::codec::Codec;
-use super::leaf::{Leaf, ValueEncoding};
-use super::metadata::{self, ChunkFacts, ENTRIES, MAGIC};
+use super::leaf::{DictionaryPage, Leaf, ValueEncoding};
+use super::metadata::{self, ChunkFacts, MAGIC};
 use super::thrift::{ByteCounter, varint_len};
 use super::{NAME, Parquet};
 use crate::{FormatError, MOST_AT_ONCE, error};
@@ -114,6 +114,14 @@ impl Page {
     }
 }
 
+/// Bytes of a dictionary page with its header; with a codec an upper bound.
+fn dictionary_bytes(page: DictionaryPage, codec: Codec) -> Option<u64> {
+    let stored = codec.most(u64::from(page.raw))?;
+    let header =
+        metadata::length(|out: &mut ByteCounter| metadata::dictionary_page(out, page, stored as u32));
+    Some(header + stored)
+}
+
 /// A column of a row group: the dictionary page if there is one, full pages, and one with the remaining rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkLayout {
@@ -124,9 +132,6 @@ pub(super) struct ChunkLayout {
     pub(super) bytes: u64,
 }
 
-/// The dictionary page before compression: 256 numbers of 32 bits.
-pub(super) const DICTIONARY_RAW: u64 = 4 * ENTRIES as u64;
-
 impl ChunkLayout {
     pub(super) fn of(leaf: &Leaf, rows: u64, codec: Codec) -> Option<ChunkLayout> {
         let row_bytes = leaf.value.stored(leaf.values(1)?)?.max(1);
@@ -136,19 +141,17 @@ impl ChunkLayout {
             0 => None,
             rows => Some(Page::of(leaf, rows, codec)?),
         };
-        let dictionary = match leaf.value {
-            ValueEncoding::Byte(_) => {
-                let stored = codec.most(DICTIONARY_RAW)?;
-                let header = |out: &mut ByteCounter| {
-                    metadata::dictionary_page(out, DICTIONARY_RAW as u32, stored as u32);
-                };
-                metadata::length(header) + stored
-            }
-            _ => 0,
+        let dictionary = match leaf.value.dictionary() {
+            Some(page) => dictionary_bytes(page, codec)?,
+            None => 0,
         };
         let full = rows / page_rows;
         let pages = full.checked_mul(page.bytes())?.checked_add(rest.map_or(0, |page| page.bytes()))?;
         Some(ChunkLayout { dictionary, full, page, rest, bytes: pages.checked_add(dictionary)? })
+    }
+
+    pub(super) fn data_pages(&self) -> u64 {
+        self.full + u64::from(self.rest.is_some())
     }
 
     /// All pages of values, in order.
@@ -370,6 +373,7 @@ impl<'a> Layout<'a> {
                 stored: chunk.bytes,
                 data_at: 0,
                 dictionary_at: (chunk.dictionary > 0).then_some(0),
+                data_pages: chunk.data_pages(),
             };
             one += metadata::length(|out: &mut ByteCounter| {
                 metadata::column_chunk(out, leaf, self.codec, facts);

@@ -42,6 +42,19 @@ impl ValueEncoding {
         }
     }
 
+    /// The dictionary page, if pyarrow would write one.
+    pub(super) fn dictionary(self) -> Option<DictionaryPage> {
+        let page = |entries, entry_bytes| Some(DictionaryPage { entries, raw: entries * entry_bytes });
+        match self {
+            ValueEncoding::Byte(_) => page(256, 4),
+            // No library has dictionaries of booleans.
+            ValueEncoding::Bits => None,
+            ValueEncoding::Plain(element) => page(1, element.size() as u32),
+            ValueEncoding::Wide(_) => page(1, 4),
+            ValueEncoding::Text | ValueEncoding::Blob(_) => page(1, LENGTH as u32),
+        }
+    }
+
     /// Bytes of this many values in a page.
     pub(super) fn stored(self, values: u64) -> Option<u64> {
         match self {
@@ -70,6 +83,28 @@ impl ValueEncoding {
             ValueEncoding::Plain(element) | ValueEncoding::Wide(element) => element.size(),
             _ => 1,
         }
+    }
+}
+
+/// The dictionary page of a column. Readers expect one. If the values are no indexes, it has a single entry, zero or
+/// the empty string, which no value refers to: entries with the values would be away from their rows, and indexes
+/// would be the same in all columns. Some readers misread a page without entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DictionaryPage {
+    pub(super) entries: u32,
+    /// Bytes of the entries.
+    pub(super) raw: u32,
+}
+
+/// The entries of a dictionary page: all values of eight bits in the order of their bits, so that a value is its own
+/// index, or zeros.
+pub(super) fn dictionary_entries(value: ValueEncoding, page: DictionaryPage) -> Vec<u8> {
+    match value {
+        ValueEncoding::Byte(Element::Int8) => {
+            (0..=u8::MAX).flat_map(|entry| i32::from(entry as i8).to_le_bytes()).collect()
+        }
+        ValueEncoding::Byte(_) => (0..=u8::MAX).flat_map(|entry| u32::from(entry).to_le_bytes()).collect(),
+        _ => vec![0; page.raw as usize],
     }
 }
 
@@ -254,6 +289,19 @@ mod tests {
         ValueEncoding::Blob(61),
         ValueEncoding::Blob(5000),
     ];
+
+    #[test]
+    fn every_type_but_bool_has_a_dictionary() {
+        let pages = VALUES.map(|value| {
+            let page = value.dictionary();
+            let made = page.map(|page| dictionary_entries(value, page).len());
+            assert_eq!(made, page.map(|page| page.raw as usize), "{value:?}");
+            page.map(|page| (page.entries, page.raw))
+        });
+        let [float64, int8, int16, _, bits, text, blob, ..] = pages;
+        assert_eq!([float64, int8, int16], [Some((1, 8)), Some((256, 1024)), Some((1, 4))]);
+        assert_eq!([bits, text, blob], [None, Some((1, 4)), Some((1, 4))]);
+    }
 
     #[test]
     fn text_is_a_number_with_its_length() {

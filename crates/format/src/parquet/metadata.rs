@@ -2,7 +2,7 @@
 //! a buffer, each function computes its length. It must not know the positions of pages and chunks.
 
 use super::codec::Codec;
-use super::leaf::{Leaf, ValueEncoding};
+use super::leaf::{DictionaryPage, Leaf, ValueEncoding};
 use super::thrift::{self, ByteCounter, Compact, Put};
 use model::shape::Element;
 
@@ -25,9 +25,6 @@ const REPEATED: u32 = 2;
 const TYPE_BYTE_ARRAY: u32 = 6;
 const TYPE_FIXED_BYTES: u32 = 7;
 
-/// Entries of the dictionary of a column of 8-bit integers: all values.
-pub(super) const ENTRIES: u32 = 256;
-
 /// The length of what `write` writes.
 pub(super) fn length(write: impl FnOnce(&mut ByteCounter)) -> u64 {
     let mut count = ByteCounter::default();
@@ -37,22 +34,26 @@ pub(super) fn length(write: impl FnOnce(&mut ByteCounter)) -> u64 {
 
 /// The header of a data page, version 1: before compression it has `raw` bytes, after it `stored`.
 pub(super) fn data_page(out: &mut impl Put, value: ValueEncoding, values: u32, raw: u32, stored: u32) {
-    let encoding = if matches!(value, ValueEncoding::Byte(_)) { ENCODING_DICTIONARY } else { ENCODING_PLAIN };
     let mut header = page(out, PAGE_DATA, raw, stored);
     let mut data = header.nested(5);
     data.i32(1, values);
-    data.i32(2, encoding);
+    data.i32(2, encoding(value));
     data.i32(3, ENCODING_RLE); // of definition levels
     data.i32(4, ENCODING_RLE); // of repetition levels
     data.stop();
     header.stop();
 }
 
-/// The header of the dictionary page.
-pub(super) fn dictionary_page(out: &mut impl Put, raw: u32, stored: u32) {
-    let mut header = page(out, PAGE_DICTIONARY, raw, stored);
+/// The encoding of a column's data pages.
+fn encoding(value: ValueEncoding) -> u32 {
+    if matches!(value, ValueEncoding::Byte(_)) { ENCODING_DICTIONARY } else { ENCODING_PLAIN }
+}
+
+/// The header of the dictionary page, whose entries have `stored` bytes after compression.
+pub(super) fn dictionary_page(out: &mut impl Put, entries: DictionaryPage, stored: u32) {
+    let mut header = page(out, PAGE_DICTIONARY, entries.raw, stored);
     let mut dictionary = header.nested(7);
-    dictionary.i32(1, ENTRIES);
+    dictionary.i32(1, entries.entries);
     dictionary.i32(2, ENCODING_PLAIN);
     dictionary.stop();
     header.stop();
@@ -191,6 +192,7 @@ pub(super) struct ChunkFacts {
     pub(super) stored: u64,
     pub(super) data_at: u64,
     pub(super) dictionary_at: Option<u64>,
+    pub(super) data_pages: u64,
 }
 
 pub(super) fn column_chunk(out: &mut impl Put, leaf: &Leaf, codec: Codec, facts: ChunkFacts) {
@@ -198,6 +200,7 @@ pub(super) fn column_chunk(out: &mut impl Put, leaf: &Leaf, codec: Codec, facts:
     chunk.i64(2, 0); // once the place of a copy of what follows, required and meaningless today
     let mut meta = chunk.nested(3);
     meta.i32(1, physical(leaf.value));
+    // pyarrow's list, also where no data page uses the dictionary.
     let encodings: &[u32] = match facts.dictionary_at {
         Some(_) => &[ENCODING_PLAIN, ENCODING_RLE, ENCODING_DICTIONARY],
         None => &[ENCODING_PLAIN, ENCODING_RLE],
@@ -218,8 +221,24 @@ pub(super) fn column_chunk(out: &mut impl Put, leaf: &Leaf, codec: Codec, facts:
     if let Some(dictionary_at) = facts.dictionary_at {
         meta.i64(11, dictionary_at);
     }
+    page_encodings(&mut meta, leaf.value, facts);
     meta.stop();
     chunk.stop();
+}
+
+/// How many pages of each kind have which encoding: it tells readers whether data pages use the dictionary.
+fn page_encodings(meta: &mut Compact<'_, impl Put>, value: ValueEncoding, facts: ChunkFacts) {
+    let dictionary = facts.dictionary_at.map(|_| (PAGE_DICTIONARY, ENCODING_PLAIN, 1));
+    let data = (PAGE_DATA, encoding(value), facts.data_pages);
+    meta.list(13, thrift::STRUCT, 1 + u64::from(dictionary.is_some()));
+    for (page, encoding, count) in dictionary.into_iter().chain([data]) {
+        let mut pages = meta.element();
+        pages.i32(1, page);
+        pages.i32(2, encoding);
+        // A file has fewer pages than 32 bits can count.
+        pages.i32(3, count as u32);
+        pages.stop();
+    }
 }
 
 /// The footer after its row groups. The schema is already in base64.

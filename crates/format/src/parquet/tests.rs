@@ -3,7 +3,10 @@
 use super::*;
 use crate::conformance;
 use crate::fixture::{self, ours, seen};
-use ::parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use ::parquet::basic::{Encoding, PageType};
+use ::parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+};
 use model::spec::Column;
 use proptest::prelude::*;
 
@@ -50,7 +53,9 @@ fn trailer(bytes: &[u8]) -> usize {
 /// The footer as parsed by another implementation.
 fn decoded(bytes: &[u8]) -> ParquetMetaData {
     let end = bytes.len() - 8;
-    ParquetMetaDataReader::decode_metadata(&bytes[end - trailer(bytes)..end]).unwrap()
+    let options = ParquetMetaDataOptions::new().with_encoding_stats_as_mask(false);
+    let footer = &bytes[end - trailer(bytes)..end];
+    ParquetMetaDataReader::decode_metadata_with_options(footer, Some(&options)).unwrap()
 }
 
 /// One of each type, as scalars and lists.
@@ -105,10 +110,41 @@ fn another_implementation_finds_what_was_written() {
                 end = offset + len;
                 assert_eq!(chunk.num_values(), rows * leaf.items.unwrap_or(1) as i64);
                 assert_eq!(chunk.column_path().parts()[0], leaf.name);
+                check_encodings(chunk, leaf);
             }
         }
         assert_eq!(end as usize, bytes.len() - 8 - trailer(&bytes));
     }
+}
+
+/// All columns but those of booleans start with a dictionary page, and the footer says which pages use it.
+fn check_encodings(chunk: &ColumnChunkMetaData, leaf: &Leaf) {
+    let dictionary = chunk.dictionary_page_offset();
+    assert_eq!(dictionary.is_none(), leaf.value == leaf::ValueEncoding::Bits, "{}", leaf.name);
+    assert!(dictionary.is_none_or(|at| at < chunk.data_page_offset()), "{}", leaf.name);
+    let data = match leaf.value {
+        leaf::ValueEncoding::Byte(_) => Encoding::RLE_DICTIONARY,
+        _ => Encoding::PLAIN,
+    };
+    let pages: Vec<(PageType, Encoding, i32)> = chunk
+        .page_encoding_stats()
+        .unwrap()
+        .iter()
+        .map(|stats| (stats.page_type, stats.encoding, stats.count))
+        .collect();
+    let first = dictionary.map(|_| (PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1));
+    assert_eq!(pages, first.into_iter().chain([(PageType::DATA_PAGE, data, 1)]).collect::<Vec<_>>());
+}
+
+#[test]
+fn dictionary_pages_have_a_header_and_their_entries() {
+    let sizes = ["float64", "string", "bool", "int8"].map(|dtype| {
+        let format =
+            Parquet::of(&options(vec![column(0, dtype, 1, true)], 8, "none", Access::Extent)).unwrap();
+        let layout = Layout::of(&format, &rows(8)).unwrap();
+        layout.chunks(8).next().unwrap().1.dictionary
+    });
+    assert_eq!(sizes, [13 + 8, 13 + 4, 0, 16 + 1024]);
 }
 
 #[test]

@@ -2,13 +2,12 @@
 //! page, and the sizes for the footer.
 
 use super::codec::Codec;
-use super::layout::{ChunkLayout, DICTIONARY_RAW, Layout, Page, Repetition, TRAILER, packed_head, run_head};
+use super::layout::{ChunkLayout, Layout, Page, Repetition, TRAILER, packed_head, run_head};
 use super::leaf::{self, Leaf, ValueEncoding};
-use super::metadata::{self, ChunkFacts, ENTRIES, MAGIC};
+use super::metadata::{self, ChunkFacts, MAGIC};
 use super::thrift::put_varint;
 use crate::Content;
 use crate::pieces::Pieces;
-use model::shape::Element;
 use std::borrow::Cow;
 use std::io;
 
@@ -106,9 +105,9 @@ fn write_chunk(
     start: u64,
 ) -> io::Result<()> {
     let mut head = Vec::with_capacity(64);
-    if let ValueEncoding::Byte(element) = leaf.value {
-        metadata::dictionary_page(&mut head, DICTIONARY_RAW as u32, DICTIONARY_RAW as u32);
-        head.extend(dictionary(element));
+    if let Some(page) = leaf.value.dictionary() {
+        metadata::dictionary_page(&mut head, page, page.raw);
+        head.extend(leaf::dictionary_entries(leaf.value, page));
         out.bytes(&head)?;
     }
     let mut start = start;
@@ -123,14 +122,6 @@ fn write_chunk(
         start += leaf.value.drawn(page.values).unwrap_or(0);
     }
     Ok(())
-}
-
-/// All values of eight bits, in the order of their bits, so that a value is its own index.
-fn dictionary(element: Element) -> impl Iterator<Item = u8> {
-    (0..ENTRIES).flat_map(move |entry| match element {
-        Element::Int8 => i32::from(entry as u8 as i8).to_le_bytes(),
-        _ => entry.to_le_bytes(),
-    })
 }
 
 /// Writes what follows a page's header.
@@ -207,11 +198,10 @@ impl PageCompressor {
     ) -> io::Result<()> {
         let mut sizes = ChunkSizes { raw: 0, stored: 0, dictionary: 0 };
         let mut head = Vec::with_capacity(64);
-        if let ValueEncoding::Byte(element) = leaf.value {
-            self.raw.clear();
-            self.raw.extend(dictionary(element));
+        if let Some(page) = leaf.value.dictionary() {
+            self.raw = leaf::dictionary_entries(leaf.value, page);
             self.codec.compress(self.level, &self.raw, &mut self.packed)?;
-            metadata::dictionary_page(&mut head, DICTIONARY_RAW as u32, self.packed.len() as u32);
+            metadata::dictionary_page(&mut head, page, self.packed.len() as u32);
             self.put(out, &head, &mut sizes)?;
             sizes.dictionary = sizes.stored;
         }
@@ -277,6 +267,7 @@ fn write_footer(
                 stored: size.stored,
                 data_at: at + size.dictionary,
                 dictionary_at: (size.dictionary > 0).then_some(at),
+                data_pages: chunk.data_pages(),
             };
             metadata::column_chunk(&mut bytes, leaf, layout.codec, facts);
             out.bytes(&bytes)?;
