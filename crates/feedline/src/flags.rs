@@ -130,6 +130,19 @@ pub(crate) struct OutputFlags {
     pub quiet: bool,
 }
 
+/// Where a command with several runs writes its result.
+#[derive(Args, Debug)]
+pub(crate) struct FolderFlags {
+    /// Folder below which the result is written, as COMMAND/WORKLOAD/TIME [default: the workload's output.folder, or
+    /// feedline-results]
+    #[arg(long, value_name = "DIR")]
+    pub results_dir: Option<PathBuf>,
+    /// Folder of the result; if it holds an interrupted one, the same command resumes it [default: a new one in
+    /// --results-dir]
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
 /// Where the data of a run is, and how it is read.
 #[derive(Args, Debug)]
 pub(crate) struct DataFlags {

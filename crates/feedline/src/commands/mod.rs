@@ -11,6 +11,7 @@ pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod saved;
 pub(crate) mod stall;
+pub(crate) mod study;
 pub(crate) mod sweep;
 pub(crate) mod validate;
 pub(crate) mod workloads;

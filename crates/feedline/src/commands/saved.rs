@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use store::Selection;
 
+use super::study::{self, StudyKind};
 use crate::report::{folder, sums};
 
 /// A complete result whose documents are from one run.
@@ -166,16 +167,15 @@ fn is_newer(version: &str) -> bool {
 
 /// Files that only a result has. A folder with some of them is a result, possibly a damaged one.
 const MARKS: [&str; 4] = [sums::NAME, "summary.json", "ledger.json", "plan.json"];
-/// Files that only the folder of a sweep has.
-const SWEEP_MARKS: [&str; 2] = ["cells.jsonl", "sweep.json"];
-
 /// The folder itself if it is a result, else the results in it, sorted by name.
 pub(crate) fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let has = |folder: &Path, marks: &[&str]| marks.iter().any(|name| folder.join(name).exists());
     let shown = folder.display();
-    if has(folder, &SWEEP_MARKS) {
+    let is_study = |kind: &&&StudyKind| has(folder, &[kind.journal]) || has(folder, &kind.outputs);
+    if let Some(kind) = study::KINDS.iter().find(is_study) {
         bail!(
-            "{shown} is the folder of a sweep; a sweep saves figures but no ledgers, so there is nothing to judge"
+            "{shown} is the folder of a {0}; a {0} saves figures but no ledgers, so there is nothing to judge",
+            kind.name
         );
     }
     if has(folder, &MARKS) {

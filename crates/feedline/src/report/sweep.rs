@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::plot::{Bar, Figure};
 use super::repeats::{RepeatedFigure, ends};
-use crate::commands::sweep::journal::{JournalEntry, JournalHeader};
+use crate::commands::sweep::{CellRun, SweepHeader};
 
 /// The runs of one cell.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct CellRuns<'a> {
     pub settings: Vec<String>,
     /// Whether a simulated device was used.
     pub simulated: bool,
-    pub runs: Vec<&'a JournalEntry>,
+    pub runs: Vec<&'a CellRun>,
 }
 
 /// The figures of a cell.
@@ -56,7 +56,7 @@ pub(crate) enum CellMeasure {
 }
 
 impl CellMeasure {
-    fn of(header: &JournalHeader, cells: &[CellFigures]) -> CellMeasure {
+    fn of(header: &SweepHeader, cells: &[CellFigures]) -> CellMeasure {
         let saves = |axis: &Axis| canonical_key(&axis.key).starts_with("checkpoint.");
         let measured = cells.iter().any(|cell| cell.blocked_seconds.median.is_some());
         match measured && header.over.iter().all(saves) {
@@ -91,10 +91,10 @@ impl CellMeasure {
 
 impl CellFigures {
     fn new(CellRuns { settings, simulated, runs }: CellRuns<'_>, seed: u64) -> CellFigures {
-        let repeats = |figure: fn(&JournalEntry) -> Option<f64>| {
+        let repeats = |figure: fn(&CellRun) -> Option<f64>| {
             RepeatedFigure::new(runs.iter().filter_map(|run| figure(run)).collect(), seed)
         };
-        let rules = |of: fn(&JournalEntry) -> &[String]| {
+        let rules = |of: fn(&CellRun) -> &[String]| {
             let mut rules: Vec<String> = Vec::new();
             for rule in runs.iter().flat_map(|run| of(run)) {
                 if !rules.contains(rule) {
@@ -143,7 +143,7 @@ impl CellFigures {
 /// A finished sweep.
 #[derive(Debug)]
 pub(crate) struct SweepReport<'a> {
-    header: &'a JournalHeader,
+    header: &'a SweepHeader,
     cells: Vec<CellFigures>,
     compared: CellMeasure,
     ceiling: Option<Calibration>,
@@ -152,7 +152,7 @@ pub(crate) struct SweepReport<'a> {
 impl<'a> SweepReport<'a> {
     /// Makes the report from the runs of each cell, in the order of the grid.
     pub(crate) fn new(
-        header: &'a JournalHeader,
+        header: &'a SweepHeader,
         cells: impl Iterator<Item = CellRuns<'a>>,
         ceiling: Option<Calibration>,
     ) -> SweepReport<'a> {
@@ -353,12 +353,12 @@ fn series_name(others: &[Axis], values: &[String]) -> String {
 mod tests {
     use super::*;
 
-    fn header() -> JournalHeader {
+    fn header() -> SweepHeader {
         let axis = |key: &str, values: &[&str]| Axis {
             key: key.to_owned(),
             values: values.iter().map(ToString::to_string).collect(),
         };
-        JournalHeader {
+        SweepHeader {
             sweep: "snapshot".to_owned(),
             over: vec![axis("threads", &["1", "2"]), axis("dims", &["[1,2]"])],
             set: Vec::new(),
@@ -370,19 +370,18 @@ mod tests {
         }
     }
 
-    fn runs(rates: &[f64], error: Option<&str>, broken: &[&str]) -> Vec<JournalEntry> {
-        let run = |rate: &f64| JournalEntry {
+    fn runs(rates: &[f64], error: Option<&str>, broken: &[&str]) -> Vec<CellRun> {
+        let run = |rate: &f64| CellRun {
             samples_per_second: Some(*rate),
             mb_per_second: Some(rate / 10.0),
             broken: broken.iter().map(ToString::to_string).collect(),
-            ..JournalEntry::default()
+            ..CellRun::default()
         };
-        let failed =
-            error.map(|error| JournalEntry { error: Some(error.to_owned()), ..JournalEntry::default() });
+        let failed = error.map(|error| CellRun { error: Some(error.to_owned()), ..CellRun::default() });
         rates.iter().map(run).chain(failed).collect()
     }
 
-    fn with_report<T>(cells: [&[JournalEntry]; 2], look: impl FnOnce(&SweepReport<'_>) -> T) -> T {
+    fn with_report<T>(cells: [&[CellRun]; 2], look: impl FnOnce(&SweepReport<'_>) -> T) -> T {
         let header = header();
         let settings = |threads: &str| vec![threads.to_owned(), "[1,2]".to_owned()];
         let cells = ["1", "2"].into_iter().zip(cells);

@@ -1,16 +1,14 @@
 //! `feedline sweep`: a grid of settings, each cell run several times. Every run is recorded in a journal when it ends,
 //! and an interrupted sweep resumes from there.
 
-pub(crate) mod journal;
-
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use engine::host::Host;
-use engine::meter::{self, Monotonic};
+use engine::meter::Monotonic;
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::secret::redact;
@@ -18,20 +16,21 @@ use model::spec::{PlottedFigure, SweepSpec};
 use model::statistics;
 use model::study::grid::{Axis, AxisRequest, SweepCell, SweepGrid, SweepRun};
 use model::units::{Nanos, megabytes_per_second};
-use serde_json::json;
+use model::verdict::Status;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use session::study::{CellOutcome, StudyControl, Sweep, SweepSummary};
-use session::{Ask, Asked, Error, check_folder, make_folder, quoted};
-use sha2::{Digest, Sha256};
-use store::{FolderHandle, Now, StoreError};
+use session::{Ask, Asked, Error};
+use store::Now;
 
-use super::{ask_at, read, results_folder, stop_on_signals};
+use super::study::journal::{Journal, JournalHeader, JournalLine};
+use super::study::{SWEEP, StudyFolder, spec_digest};
+use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
-use crate::flags::{CacheFlags, DataFlags, OutputFlags, WorkloadFlags};
+use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
 use crate::progress::ProgressMode;
 use crate::report;
-use crate::report::folder::safe_name;
 use crate::report::sweep::{CellRuns, SweepReport};
-use journal::{JournalEntry, JournalHeader, SweepJournal};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -65,13 +64,8 @@ pub(crate) struct SweepFlags {
     /// Number of emulated accelerators [default: 1, for the demo 2]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
-    /// Folder below which the result is written, as sweep/WORKLOAD/TIME [default: the workload's output.folder, or
-    /// feedline-results]
-    #[arg(long, value_name = "DIR")]
-    pub results_dir: Option<PathBuf>,
-    /// Folder of the sweep; resumes an interrupted sweep there [default: a new one in --results-dir]
-    #[arg(long, value_name = "DIR")]
-    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub folder: FolderFlags,
     /// Skip the short run on the null backend that measures the limit of feedline itself
     #[arg(long)]
     pub no_calibration: bool,
@@ -79,12 +73,76 @@ pub(crate) struct SweepFlags {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     #[command(flatten)]
-    pub output_flags: OutputFlags,
+    pub output: OutputFlags,
+}
+
+/// Identifies a sweep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SweepHeader {
+    pub sweep: String,
+    pub over: Vec<Axis>,
+    pub set: Vec<String>,
+    pub store: Option<String>,
+    pub ranks: Option<u64>,
+    pub data_folder: PathBuf,
+    pub seed: u64,
+    /// Of the first cell.
+    pub spec_digest: String,
+}
+
+impl JournalHeader for SweepHeader {}
+
+/// A finished run of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CellRun {
+    pub cell: usize,
+    pub round: u64,
+    /// The settings of the cell, for people who read the file.
+    pub settings: serde_json::Map<String, Value>,
+    pub start: String,
+    pub wall_seconds: f64,
+    pub cpu_seconds: f64,
+    pub samples_per_second: Option<f64>,
+    /// Millions of bytes.
+    pub mb_per_second: Option<f64>,
+    pub au_percent: Option<f64>,
+    /// Mean time for which a save blocked training; `None` without checkpoints.
+    #[serde(default)]
+    pub blocked_seconds: Option<f64>,
+    /// Whether a simulated device was used.
+    #[serde(default)]
+    pub simulated: bool,
+    pub verdict: Option<Status>,
+    /// Rules of the verdict that failed.
+    pub broken: Vec<String>,
+    /// Rules that could not be checked.
+    #[serde(default)]
+    pub unchecked: Vec<String>,
+    /// Why there are no figures.
+    pub error: Option<String>,
+}
+
+impl JournalLine for CellRun {
+    type Key = (usize, u64);
+
+    fn key(&self) -> (usize, u64) {
+        (self.cell, self.round)
+    }
+}
+
+/// What came of a run.
+fn run_in(journal: &Journal<CellRun>, SweepRun { cell, round }: SweepRun) -> Option<&CellRun> {
+    journal.of(&(cell, round))
+}
+
+/// Whether a run was done and need not be done again.
+fn is_done(journal: &Journal<CellRun>, run: SweepRun) -> bool {
+    run_in(journal, run).is_some_and(|run| run.error.is_none())
 }
 
 pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
     let host = Host::look();
-    let show = ProgressMode::choose(flags.output_flags.quiet);
+    let show = ProgressMode::choose(flags.output.quiet);
     let base = ask_at(&flags.workload, Vec::new(), &flags.place)?;
     let preset = read(Ask { overrides: flags.overrides(std::iter::empty()), ..base.clone() })?.spec.sweep;
     let grid = grid(flags, &preset)?;
@@ -102,26 +160,19 @@ pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
         ask: &ask,
     };
     let SweepSummary { warnings, simulated, largest, first } = study.settle_all()?;
-    if !flags.output_flags.quiet {
+    if !flags.output.quiet {
         report::warnings(&warnings);
     }
-    let (header, folder) = (header(flags, &grid, &first)?, folder(flags, &first));
-    check_folder(&folder, "results folder")?;
+    let (header, folder) =
+        (header(flags, &grid, &first)?, StudyFolder::choose(&SWEEP, &flags.folder, &first)?);
     let stop = stop_on_signals()?;
     let control = StudyControl { observer: &show, stop: &stop };
-    let known = SweepJournal::is_in(&folder).then(|| open(&folder, &header)).transpose()?;
-    let refused = study.check(|run| known.as_ref().is_some_and(|journal| journal.has(run)), &control)?;
-    let mut journal = match known {
-        Some(journal) => journal,
-        None => {
-            make_folder(&folder, "results folder")?;
-            check_outputs(&folder).map_err(Failure::refused)?;
-            open(&folder, &header)?
-        }
-    };
+    let known = folder.earlier_journal(&header)?;
+    let refused = study.check(|run| known.as_ref().is_some_and(|journal| is_done(journal, run)), &control)?;
+    let mut journal = known.map_or_else(|| folder.new_journal(&header), Ok)?;
     let plot = flags.plot.as_deref().and_then(PlottedFigure::named).or(preset.plot);
     let command = SweepCommand { flags, study, show, simulated, folder, plot };
-    let runs = study.missing(|run| journal.has(run), &refused.iter().map(|(cell, _)| *cell).collect());
+    let runs = study.missing(|run| is_done(&journal, run), &refused.iter().map(|(cell, _)| *cell).collect());
     for (cell, error) in refused {
         command.record(&mut journal, SweepRun { cell, round: 1 }, Err(error))?;
     }
@@ -150,23 +201,9 @@ fn grid(flags: &SweepFlags, preset: &SweepSpec) -> Result<SweepGrid, Failure> {
     SweepGrid::new(axes).map_err(Failure::usage)
 }
 
-/// The files of a finished sweep, in addition to its journal.
-const OUTPUTS: [&str; 3] = ["sweep.csv", "sweep.json", "sweep.svg"];
-
-/// Refuses a folder that has files with these names but no journal: another program wrote them.
-fn check_outputs(folder: &Path) -> Result<(), StoreError> {
-    let held = FolderHandle::open(folder)?;
-    OUTPUTS.iter().try_for_each(|name| held.check_free(name))
-}
-
-fn open(folder: &Path, header: &JournalHeader) -> Result<SweepJournal, Failure> {
-    SweepJournal::open(folder, header).map_err(Failure::refused)
-}
-
-fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<JournalHeader, Failure> {
-    let hash = Sha256::digest(first.spec.to_yaml().as_bytes());
+fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<SweepHeader, Failure> {
     let set = flags.workload.set.iter().map(|setting| redact(setting));
-    Ok(JournalHeader {
+    Ok(SweepHeader {
         sweep: first.name().to_owned(),
         over: grid.axes().to_vec(),
         set: set.chain(flags.cache.overrides().map(|change| change.to_string())).collect(),
@@ -174,25 +211,8 @@ fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<Journal
         ranks: flags.ranks,
         data_folder: first.data_folder()?,
         seed: flags.seed,
-        spec_digest: hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect(),
+        spec_digest: spec_digest(&first.spec),
     })
-}
-
-/// Where the result is written.
-fn folder(flags: &SweepFlags, first: &Asked) -> PathBuf {
-    if let Some(folder) = &flags.output {
-        return folder.clone();
-    }
-    let results = results_folder(flags.results_dir.as_deref(), &first.spec);
-    let parent = results.join("sweep").join(safe_name(first.name()));
-    let stamp = meter::folder_stamp();
-    let mut folder = parent.join(&stamp);
-    let mut attempt = 1;
-    while folder.exists() {
-        attempt += 1;
-        folder = parent.join(format!("{stamp}-{attempt}"));
-    }
-    folder
 }
 
 /// A sweep that is being run, and where its results are recorded.
@@ -202,7 +222,7 @@ struct SweepCommand<'a> {
     show: ProgressMode,
     /// Of each cell, whether a device is simulated.
     simulated: Vec<bool>,
-    folder: PathBuf,
+    folder: StudyFolder,
     /// The figure of the plot, if one was asked for.
     plot: Option<PlottedFigure>,
 }
@@ -211,7 +231,7 @@ impl SweepCommand<'_> {
     fn run_all(
         &self,
         runs: &[SweepRun],
-        journal: &mut SweepJournal,
+        journal: &mut Journal<CellRun>,
         control: &StudyControl<'_>,
     ) -> Result<(), Failure> {
         let clock = Monotonic::new();
@@ -226,17 +246,17 @@ impl SweepCommand<'_> {
     /// Adds a run to the journal. One that failed has a reason in place of figures.
     fn record(
         &self,
-        journal: &mut SweepJournal,
+        journal: &mut Journal<CellRun>,
         run: SweepRun,
         outcome: Result<CellOutcome<'_>, Error>,
     ) -> Result<(), Failure> {
         let settings = self.study.grid.cell(run.cell).settings;
-        let mut entry = JournalEntry {
+        let mut entry = CellRun {
             cell: run.cell,
             round: run.round,
             settings: settings.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect(),
             simulated: self.simulated[run.cell],
-            ..JournalEntry::default()
+            ..CellRun::default()
         };
         match outcome {
             Err(error) => entry.error = Some(format!("{:#}", anyhow::Error::from(error))),
@@ -254,48 +274,33 @@ impl SweepCommand<'_> {
         format!("run {} of {all}  {}, round {}{left}", done + 1, self.study.grid.cell(run.cell), run.round)
     }
 
-    fn interrupted(&self, journal: &SweepJournal) -> Failure {
-        let mut command = "feedline".to_owned();
-        for word in std::env::args().skip(1) {
-            command.push_str(&format!(" {}", quoted(&redact(&word))));
-        }
-        if self.flags.output.is_none() {
-            command.push_str(&format!(" --output {}", quoted(&self.folder.display().to_string())));
-        }
+    fn interrupted(&self, journal: &Journal<CellRun>) -> Failure {
         let all = self.study.grid.cells() as u64 * self.study.rounds;
-        let left = self.study.missing(|run| journal.has(run), &BTreeSet::new()).len() as u64;
-        Failure::incomplete(anyhow!("interrupted after {} of {all} runs; resume with: {command}", all - left))
+        let left = self.study.missing(|run| is_done(journal, run), &BTreeSet::new()).len() as u64;
+        let (done, command) = (all - left, self.folder.resume_command());
+        Failure::incomplete(anyhow!("interrupted after {done} of {all} runs; resume with: {command}"))
     }
 
     fn conclude(
         &self,
-        header: &JournalHeader,
-        journal: &SweepJournal,
+        header: &SweepHeader,
+        journal: &Journal<CellRun>,
         ceiling: Option<Calibration>,
     ) -> CommandResult {
-        let (grid, folder) = (self.study.grid, &self.folder);
+        let grid = self.study.grid;
         let cells = (0..grid.cells()).map(|cell| {
             let rounds = (1..=self.study.rounds).map(|round| SweepRun { cell, round });
-            let runs = rounds.filter_map(|run| journal.of(run)).collect();
+            let runs = rounds.filter_map(|run| run_in(journal, run)).collect();
             let settings = grid.cell(cell).settings;
             let settings = settings.iter().map(|(_, value)| (*value).to_owned()).collect();
             CellRuns { settings, simulated: self.simulated[cell], runs }
         });
         let report = SweepReport::new(header, cells, ceiling);
         let json = report.json();
-        let write = || -> anyhow::Result<()> {
-            let held = FolderHandle::open(folder)?;
-            let texts = [report.csv(), report::pretty(&json)?, report.figure(self.plot).svg()];
-            for (name, text) in OUTPUTS.into_iter().zip(texts) {
-                held.put(name, text.as_bytes())?;
-            }
-            Ok(())
-        };
-        let place = || format!("cannot write the result to {}", folder.display());
-        write().with_context(place).map_err(Failure::incomplete)?;
-        match self.flags.output_flags.json {
+        self.folder.write(report.csv(), &json, &report.figure(self.plot))?;
+        match self.flags.output.json {
             true => report::out_json(&json)?,
-            false => report::out(&format!("{}\nresult in {}\n", report.text(), folder.display()))?,
+            false => report::out(&format!("{}\nresult in {}\n", report.text(), self.folder.shown()))?,
         }
         Ok(match (report.any_failed(), report.any_invalid()) {
             (true, _) => Exit::Incomplete,
@@ -306,7 +311,7 @@ impl SweepCommand<'_> {
 }
 
 /// The figures of a run.
-fn fill(entry: &mut JournalEntry, CellOutcome { settled, measured }: &CellOutcome<'_>) {
+fn fill(entry: &mut CellRun, CellOutcome { settled, measured }: &CellOutcome<'_>) {
     let times = &measured.ledger.times;
     entry.start = times.start.clone();
     entry.wall_seconds = times.wall.seconds();
