@@ -77,3 +77,5 @@ mod sweep;
 mod tidy;
 // Validating results: changed bytes, changed rules, and folders that are not results.
 mod validate;
+// Workload files of all DLIO versions and MLPerf Storage rounds.
+mod workload_files;

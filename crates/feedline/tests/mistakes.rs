@@ -57,8 +57,8 @@ const MISTAKES: &[Mistake] = &[
     ),
     file(
         "a key in the wrong section",
-        "dataset:\n  batch_size: 4\n",
-        &["'dataset.batch_size' is in the wrong place", "w.yaml:2:3", "belongs under 'reader'"],
+        "dataset:\n  read_threads: 4\n",
+        &["'dataset.read_threads' is in the wrong place", "w.yaml:2:3", "belongs under 'reader'"],
     ),
     file("a key at the top", "epochs: 4\n", &["'epochs' is in the wrong place", "w.yaml:1:1", "'train'"]),
     file(
@@ -238,13 +238,6 @@ const MISTAKES: &[Mistake] = &[
         ],
         commands: TRAINING,
         says: &["eval: one step of 1 ranks x batch 4 needs 4 samples, but there are only 3"],
-    },
-    Mistake {
-        name: "more steps than there are samples for",
-        text: SOUND.as_bytes(),
-        flags: &["--set", "train.total_training_steps=6"],
-        commands: TRAINING,
-        says: &["train.total_training_steps asks for 6 steps", "allows only 5"],
     },
     Mistake {
         name: "a workload that does not train",

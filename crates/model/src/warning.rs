@@ -19,7 +19,7 @@ pub struct KeyOrigin {
 pub enum Warning {
     /// These keys are valid but have no effect in this run, all for the same reason.
     NoEffect { keys: Vec<KeyOrigin>, why: String },
-    /// DLIO ignores this spelling; feedline accepts it as the intended key.
+    /// A name that the key had in earlier versions of DLIO.
     OtherSpelling { at: KeyOrigin, key: String },
     /// `read_threads: 0` requests reading inside the training process.
     NoReaders { at: KeyOrigin },
@@ -31,7 +31,7 @@ impl Warning {
         match self {
             Warning::NoEffect { keys, .. } if keys.len() == 1 => "remove it".into(),
             Warning::NoEffect { .. } => "remove them".into(),
-            Warning::OtherSpelling { key, .. } => format!("write '{key}', which DLIO also reads"),
+            Warning::OtherSpelling { key, .. } => format!("write '{key}', the current name"),
             Warning::NoReaders { .. } => "set reader.read_threads to 1 or more".into(),
         }
     }
@@ -42,7 +42,11 @@ impl fmt::Display for Warning {
         match self {
             Warning::NoEffect { keys, why } => no_effect(f, keys, why),
             Warning::OtherSpelling { at, key } => {
-                write!(f, "'{}' at {} is read as '{key}'; DLIO ignores this spelling", at.key, at.place)
+                write!(
+                    f,
+                    "'{}' at {} is read as '{key}'; current versions of DLIO ignore it",
+                    at.key, at.place
+                )
             }
             Warning::NoReaders { at } => {
                 write!(f, "'{}' at {} is 0; one reader is used anyway", at.key, at.place)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
-use model::checkpoint::Scale;
+use model::checkpoint::{self, Scale};
 use model::location::Location;
 use model::plan::{self, Plan};
 use model::secret;
@@ -53,7 +53,7 @@ pub struct Ask {
     pub workload: WorkloadText,
     /// Changes to the workload; later ones win.
     pub overrides: Vec<Override>,
-    /// Emulated accelerators on all hosts; `None`: the number that the workload is designed for.
+    /// Emulated accelerators on all hosts; `None`: see `Asked::ranks`.
     pub ranks: Option<u64>,
     pub hosts: u64,
     /// Memory of one host; `None`: this host's.
@@ -115,8 +115,10 @@ impl Asked {
         &self.ask.workload.name
     }
 
+    /// The requested ranks or, without a request, as many as the workload is designed for and its checkpoints need.
     pub fn ranks(&self) -> u64 {
-        self.ask.ranks.unwrap_or(self.ask.workload.ranks)
+        let needed = self.ask.checkpoints.map_or(1, |_| checkpoint::least_ranks(&self.spec));
+        self.ask.ranks.unwrap_or(self.ask.workload.ranks.max(needed))
     }
 
     /// The location of the data set; it need not exist.
@@ -148,10 +150,10 @@ impl Asked {
         for (key, why) in idle.into_iter().flatten() {
             self.warn_of(key, why);
         }
-        let Some(checkpoint) = &plan.checkpoint else { return };
+        let Some(saved) = &plan.checkpoint else { return };
         let given: Vec<&'static str> = self.origins.keys().copied().collect();
         for key in given {
-            if let Some(why) = model::checkpoint::idle(checkpoint, key) {
+            if let Some(why) = checkpoint::idle(saved, key) {
                 self.warn_of(key, why);
             }
         }

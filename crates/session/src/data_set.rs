@@ -38,6 +38,12 @@ pub fn default_writers(spec: &Spec, host: &Host) -> u64 {
     }
 }
 
+/// The data set of a workload, as `DataSetTask::run` writes it.
+pub fn data_set(asked: &Asked) -> Result<Data, Error> {
+    let format = format_of(&asked.spec)?;
+    Ok(Data::resolve(&asked.spec, Some(&Arithmetic(&*format)))?)
+}
+
 impl DataSetTask {
     /// Writes the data set of a workload; returns the time that it took, too.
     pub fn run(

@@ -41,7 +41,7 @@ mod tiers;
 
 pub use ask::{Ask, Asked, Generate, WorkloadText};
 pub use backend::{DEFAULT_STORE, format_of, mode, select};
-pub use data_set::{DataSetTask, default_writers};
+pub use data_set::{DataSetTask, data_set, default_writers};
 pub use error::{Error, ErrorKind};
 pub use folder::{check_folder, local, make_folder, quoted};
 pub use listing::listing_threads;

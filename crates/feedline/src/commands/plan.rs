@@ -8,14 +8,14 @@ use engine::Solo;
 use engine::host::Host;
 use model::location::Location;
 use model::units::Bytes;
-use session::{Ask, Generate, Settled, check_folder, settle};
+use session::{Ask, Asked, Generate, Settled, check_folder, data_set, settle};
 use store::BACKENDS;
 
 use super::{ask, read};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{CacheFlags, CheckpointFlags, OutputFlags, WorkloadFlags};
 use crate::report;
-use crate::report::plan::{DiskSpace, PlanReport};
+use crate::report::plan::{DataSetReport, DiskSpace, PlanReport};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +31,8 @@ pub(crate) struct PlanFlags {
     pub cache: CacheFlags,
     #[command(flatten)]
     pub checkpoints: CheckpointFlags,
-    /// Number of emulated accelerators over all hosts [default: the workload's, usually 1; demo 2]
+    /// Number of emulated accelerators over all hosts [default: the workload's, usually 1; demo 2; at least
+    /// tensor x pipeline if it saves checkpoints]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
     /// Number of hosts
@@ -66,6 +67,10 @@ pub(crate) fn plan(flags: &PlanFlags) -> CommandResult {
     };
     let host = Host::look();
     let asked = read(ask)?;
+    let workflow = &asked.spec.workflow;
+    if workflow.generate_data && !workflow.train && !workflow.checkpoint {
+        return data_set_alone(flags, &asked);
+    }
     let world = Solo::new(asked.ranks());
     let settled = settle(asked, &host, &world)?;
     let warnings = &settled.asked.warnings;
@@ -87,15 +92,35 @@ pub(crate) fn plan(flags: &PlanFlags) -> CommandResult {
     Ok(Exit::Ok)
 }
 
+/// Plans a workload that only writes its data set.
+fn data_set_alone(flags: &PlanFlags, asked: &Asked) -> CommandResult {
+    let (data, disk) = (data_set(asked)?, disk_at(asked.data_location(), true)?);
+    let report =
+        DataSetReport { workload: asked.name(), format: &asked.spec.dataset.format, data: &data, disk };
+    if flags.output.json {
+        report::out_json(&report.json(&asked.warnings))?;
+    } else {
+        if !flags.output.quiet {
+            report::warnings(&asked.warnings);
+        }
+        report::out(&report.text())?;
+    }
+    Ok(Exit::Ok)
+}
+
 /// The disk of the data set or, without training, of the checkpoints.
 fn disk(settled: &Settled<'_>) -> Result<DiskSpace, Failure> {
     let place = match (&settled.plan.training, settled.checkpoint_folder()) {
         (None, Some(folder)) => Location::from(folder),
         _ => settled.asked.data_location(),
     };
+    disk_at(place, settled.plan.training.is_some())
+}
+
+fn disk_at(place: Location, holds_data: bool) -> Result<DiskSpace, Failure> {
     let mut free_bytes = None;
     if let Ok(folder) = place.path() {
-        if settled.plan.training.is_some() {
+        if holds_data {
             check_folder(folder, "data folder")?;
         }
         // If the file system does not report its free space, the plan is shown without it.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use model::checkpoint::{CheckpointPlan, Schedule};
 use model::location::Location;
 use model::order::{Interleave, Unit};
-use model::plan::{Discipline, Plan, ReadWindow, TrainingPlan};
+use model::plan::{Data, Discipline, Plan, ReadWindow, TrainingPlan};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::warning::Warning;
 use serde_json::{Map, Value, json};
@@ -104,6 +104,40 @@ impl PlanReport<'_> {
     }
 }
 
+/// A data set that a workload writes without training on it.
+#[derive(Debug)]
+pub(crate) struct DataSetReport<'a> {
+    pub workload: &'a str,
+    pub format: &'a str,
+    pub data: &'a Data,
+    pub disk: DiskSpace,
+}
+
+impl DataSetReport<'_> {
+    pub(crate) fn json(&self, warnings: &[Warning]) -> Value {
+        let DiskSpace { place, free_bytes } = &self.disk;
+        let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        json!({
+            "workload": self.workload,
+            "format": self.format,
+            "data": self.data,
+            "disk": {
+                "folder": place.to_string(), "needed_bytes": self.data.bytes(), "free_bytes": free_bytes,
+            },
+            "warnings": warnings,
+        })
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!(
+            "{}: only a data set, because workflow.train is false; 'feedline generate' writes it\n",
+            self.workload
+        );
+        push_section(&mut text, "data set", data_lines(self.format, self.data, &self.disk));
+        text
+    }
+}
+
 fn checkpoint_keys(plan: &CheckpointPlan) -> Map<String, Value> {
     let geometry = &plan.geometry;
     let rank_bytes: Vec<u64> = (0..geometry.ranks).map(|rank| geometry.rank_bytes(rank)).collect();
@@ -128,60 +162,13 @@ type Section = (&'static str, Vec<(String, String)>);
 impl TrainingSections<'_> {
     fn all(&self) -> [Section; 6] {
         [
-            ("data set", self.data_lines()),
+            ("data set", data_lines(&self.plan.format, &self.plan.data, &self.report.disk)),
             ("epoch", self.epoch_lines()),
             ("loader", self.loader_lines()),
             ("demand", self.demand_lines()),
             ("memory per host", self.memory_lines()),
             ("MLPerf Storage's size rule", self.rule_lines()),
         ]
-    }
-
-    fn data_lines(&self) -> Vec<(String, String)> {
-        let data = &self.plan.data;
-        let exact = if data.exact {
-            ""
-        } else {
-            " at most: the size of compressed files is only known after they are written"
-        };
-        let mut lines = vec![
-            line("format", &self.plan.format),
-            line(
-                "train files",
-                &format!("{} x {} samples", grouped(data.train.files), grouped(data.train.samples_per_file)),
-            ),
-            line(
-                "train bytes",
-                &format!("{} ({}){exact}", Bytes(data.train.bytes), grouped(data.train.bytes)),
-            ),
-            self.names_line(),
-        ];
-        // Shown only if it differs from the size of the data set.
-        if (data.read_ratio - 1.0).abs() > 0.01 {
-            let read = Bytes((data.train.bytes as f64 * data.read_ratio) as u64);
-            lines.push(line("read per epoch", &format!("{read}, {:.2} x the stored bytes", data.read_ratio)));
-        }
-        if data.valid.files > 0 {
-            let valid = format!("{}, {}", grouped(data.valid.files), Bytes(data.valid.bytes));
-            lines.push(line("validation files", &valid));
-        }
-        let (DiskSpace { place, free_bytes }, needed) = (&self.report.disk, data.bytes());
-        let free = free_bytes.map_or("unknown".to_owned(), |free| Bytes(free).to_string());
-        let enough = if free_bytes.is_some_and(|free| free < needed) { ": too small" } else { "" };
-        let disk = format!("{}, {free} at {place}{enough}", Bytes(needed));
-        lines.push(line("disk needed, free", &disk));
-        lines
-    }
-
-    fn names_line(&self) -> (String, String) {
-        let train = &self.plan.data.train;
-        match self.plan.data.listed() {
-            Some(listed) => line("names and sizes", &format!("from a catalog, {}", listed.digest)),
-            None => {
-                let last = train.names.of(train.files.saturating_sub(1));
-                line("first and last name", &format!("{}, {last}", train.names.of(0)))
-            }
-        }
     }
 
     fn epoch_lines(&self) -> Vec<(String, String)> {
@@ -324,6 +311,49 @@ impl TrainingSections<'_> {
                 ),
             ),
         ]
+    }
+}
+
+fn data_lines(format: &str, data: &Data, disk: &DiskSpace) -> Vec<(String, String)> {
+    let exact = if data.exact {
+        ""
+    } else {
+        " at most: the size of compressed files is only known after they are written"
+    };
+    let mut lines = vec![
+        line("format", format),
+        line(
+            "train files",
+            &format!("{} x {} samples", grouped(data.train.files), grouped(data.train.samples_per_file)),
+        ),
+        line("train bytes", &format!("{} ({}){exact}", Bytes(data.train.bytes), grouped(data.train.bytes))),
+        names_line(data),
+    ];
+    // Shown only if it differs from the size of the data set.
+    if (data.read_ratio - 1.0).abs() > 0.01 {
+        let read = Bytes((data.train.bytes as f64 * data.read_ratio) as u64);
+        lines.push(line("read per epoch", &format!("{read}, {:.2} x the stored bytes", data.read_ratio)));
+    }
+    if data.valid.files > 0 {
+        let valid = format!("{}, {}", grouped(data.valid.files), Bytes(data.valid.bytes));
+        lines.push(line("validation files", &valid));
+    }
+    let (DiskSpace { place, free_bytes }, needed) = (disk, data.bytes());
+    let free = free_bytes.map_or("unknown".to_owned(), |free| Bytes(free).to_string());
+    let enough = if free_bytes.is_some_and(|free| free < needed) { ": too small" } else { "" };
+    let disk = format!("{}, {free} at {place}{enough}", Bytes(needed));
+    lines.push(line("disk needed, free", &disk));
+    lines
+}
+
+fn names_line(data: &Data) -> (String, String) {
+    let train = &data.train;
+    match data.listed() {
+        Some(listed) => line("names and sizes", &format!("from a catalog, {}", listed.digest)),
+        None => {
+            let last = train.names.of(train.files.saturating_sub(1));
+            line("first and last name", &format!("{}, {last}", train.names.of(0)))
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::plan::digest;
+use crate::plan::{MOST_RANKS, digest};
 use crate::spec::{CheckpointMode, Datatype, Framework, Spec};
 use crate::units::Bytes;
 
@@ -302,6 +302,14 @@ const INDEX_BYTES: u64 = 8 << 10;
 fn three_files(name: &str, bytes: u64) -> [CheckpointFile; 3] {
     [("meta", META_BYTES), ("index", INDEX_BYTES), ("data-00000-of-00001", bytes)]
         .map(|(ending, bytes)| CheckpointFile { name: format!("{name}.{ending}"), bytes })
+}
+
+/// The smallest number of ranks that can save the checkpoints of a workload; 1 if it saves none, or if no run can.
+pub fn least_ranks(spec: &Spec) -> u64 {
+    let spread = &spec.model.parallelism;
+    let group = spread.tensor.saturating_mul(spread.pipeline);
+    let grouped = spec.workflow.checkpoint && spec.checkpoint.mode == CheckpointMode::Default;
+    if grouped && group <= MOST_RANKS { group } else { 1 }
 }
 
 /// The number of copies of the model. The spec ensures that a subset gives the data parallelism.

@@ -67,7 +67,7 @@ impl CheckpointPlan {
             subset: asked.mode == CheckpointMode::Subset,
             save: asked.mode_of_save,
             fsync: asked.fsync,
-            rank_shift: u64::from(asked.recovery_rank_shift),
+            rank_shift: asked.recovery_rank_shift,
             rank_sync: asked.rank_sync,
             files_in_flight: asked.files_in_flight,
             chunk_bytes: asked.chunk_size.next_multiple_of(4096),

@@ -19,6 +19,9 @@ pub fn idle(spec: &Spec, plan: &TrainingPlan) -> Vec<(&'static str, &'static str
     let mut idle = reading(spec, plan);
     idle.extend(scheduling(spec, plan));
     idle.extend(preprocessing(spec, plan));
+    if spec.train.total_training_steps.is_some_and(|most| most > plan.train.shards.steps) {
+        idle.push(("train.total_training_steps", "the data set has fewer steps per epoch"));
+    }
     if plan.device.copy_bytes_per_second.is_none() && !plan.device.overlapped {
         idle.push(("train.device_prefetch", "batches are not copied: train.device_copy_rate is 0"));
     }

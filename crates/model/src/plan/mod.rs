@@ -88,11 +88,6 @@ pub enum PlanError {
         counted(*ranks, "rank")
     )]
     WindowTooShort { ranks: u64, window: u64, needed: u64, ahead: u64 },
-    #[error(
-        "train.total_training_steps asks for {asked} steps per epoch, but the data set allows only {possible}; raise \
-         dataset.num_files_train or lower train.total_training_steps"
-    )]
-    TooManySteps { asked: u64, possible: u64 },
     #[error("workflow.evaluation is on, but dataset.num_files_eval is 0: there is nothing to evaluate on")]
     NoEvalFiles,
     #[error(
@@ -289,7 +284,7 @@ pub(crate) fn digest(plan: &impl Serialize, without: &[&str]) -> String {
 }
 
 /// More accelerators than any machine has; a larger number is a typo.
-const MOST_RANKS: u64 = 1 << 20;
+pub(crate) const MOST_RANKS: u64 = 1 << 20;
 
 /// Checks the numbers of ranks and hosts.
 pub(crate) fn check_ranks(ranks: u64, hosts: u64) -> Result<(), PlanError> {

@@ -234,9 +234,6 @@ pub(super) const STEPS_PER_BATCH_AHEAD: u64 = 20;
 fn train_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<PhasePlan, PlanError> {
     let cap = spec.train.total_training_steps;
     let shards = shards(Phase::Train, &data.train, request.ranks, spec.reader.batch_size)?;
-    if let Some(asked) = cap.filter(|asked| *asked > shards.steps) {
-        return Err(PlanError::TooManySteps { asked, possible: shards.steps });
-    }
     let shards = Shards::new(shards.samples, shards.ranks, shards.batch, cap);
     let order = order(spec, request, data, &data.train);
     let interleave = loader::interleave(spec, data, &data.train, &order);

@@ -1,9 +1,12 @@
 //! Checks a written value against the kind of its key: returns the typed setting, or the problem.
 
+use std::borrow::Cow;
+
 use super::error::{Problem, ProblemKind};
 use super::names::Shuffle;
+use super::scalar;
 use super::schema::{KeyRow, ValueKind, expected, nearest};
-use super::table::COUNT;
+use super::table::{COUNT, history};
 use super::time::Time;
 use super::value::{MapEntry, Node, Value, shorten, shown};
 use crate::secret::Secret;
@@ -27,6 +30,7 @@ pub(super) enum Setting {
 }
 
 pub(super) fn check(row: &KeyRow, node: &Node) -> Result<Setting, Problem> {
+    let node = &*present(row, node);
     if node.value == Value::Null {
         return if row.nullable() { Ok(Setting::Nothing) } else { Err(empty(row, node)) };
     }
@@ -59,11 +63,26 @@ pub(super) fn check(row: &KeyRow, node: &Node) -> Result<Setting, Problem> {
             Value::Map(entries) => Ok(Setting::Map(entries.len())),
             _ => Err(wrong(row, node)),
         },
+        ValueKind::FlagOrCount => match node.value {
+            Value::Bool(flag) => Ok(Setting::Integer(flag.into())),
+            _ => integer(row, node, 0, COUNT).map(Setting::Integer),
+        },
+        ValueKind::Anything => Ok(Setting::Nothing),
         ValueKind::Columns => list(row, node)?
             .iter()
             .map(|item| column(row, item))
             .collect::<Result<_, _>>()
             .map(Setting::Columns),
+    }
+}
+
+/// The node with the present name of a value that was renamed.
+fn present<'a>(row: &KeyRow, node: &'a Node) -> Cow<'a, Node> {
+    let earlier =
+        |(key, value, _): &&(&str, &str, &str)| *key == row.key && scalar::resolve(value) == node.value;
+    match history::VALUES.iter().find(earlier) {
+        Some((_, _, value)) => Cow::Owned(Node { value: scalar::resolve(value), place: node.place }),
+        None => Cow::Borrowed(node),
     }
 }
 

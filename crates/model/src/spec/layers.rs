@@ -2,7 +2,7 @@
 //! each override is another layer on top.
 
 use super::error::{Problem, ProblemKind};
-use super::schema::{KeyLookup, KeyRow, canonical_path, children, homes, look_up, nearest};
+use super::schema::{KeyLookup, KeyRow, canonical_path, children, homes, look_up, nearest, word_for};
 use super::value::{MapEntry, Node, Origin, Value};
 
 /// A key that was given.
@@ -15,7 +15,8 @@ pub(super) struct GivenKey {
     pub node: Node,
 }
 
-/// The keys in the tree. Unknown keys, and sections that are not maps, become problems.
+/// The keys in the tree. Unknown keys, and sections that are not maps, become problems. Keys that only earlier DLIO
+/// versions had are accepted in a file, which may be that old; in an override they are mistakes.
 pub(super) fn flatten(root: &Node, problems: &mut Vec<Problem>) -> Vec<GivenKey> {
     let mut given = Vec::new();
     walk("", root.entries(), &mut given, problems);
@@ -25,22 +26,28 @@ pub(super) fn flatten(root: &Node, problems: &mut Vec<Problem>) -> Vec<GivenKey>
 fn walk(group: &str, entries: &[MapEntry], given: &mut Vec<GivenKey>, problems: &mut Vec<Problem>) {
     for entry in entries {
         let path = join(group, &entry.key);
-        match look_up(&path) {
-            KeyLookup::Key(row) => {
-                given.push(GivenKey { row, spelled: path, place: entry.place, node: entry.node.clone() });
+        let key = |row, spelled| GivenKey { row, spelled, place: entry.place, node: entry.node.clone() };
+        match (look_up(&path), &entry.node.value) {
+            (KeyLookup::Key(row), _) => given.push(key(row, path)),
+            (KeyLookup::Earlier(row), _) if matches!(entry.place, Origin::File(_)) => {
+                given.push(key(row, path))
             }
-            KeyLookup::Group => match &entry.node.value {
-                Value::Map(inner) => walk(&path, inner, given, problems),
-                Value::Null => {}
-                other => {
-                    let what = format!("'{path}' is a section and needs keys, found {}", other.found());
-                    let problem = Problem::new(ProblemKind::WrongType, entry.node.place, what).key(&path);
-                    problems.push(problem.help(format!("keys of '{path}': {}", children(&path).join(", "))));
-                }
+            (KeyLookup::Group, Value::Map(inner)) => walk(&path, inner, given, problems),
+            (KeyLookup::Group, Value::Null) => {}
+            (KeyLookup::Group, value) => match word_for(&path) {
+                Some(row) if matches!(value, Value::Text(_)) => given.push(key(row, path)),
+                _ => problems.push(not_a_section(&path, entry)),
             },
-            KeyLookup::Unknown => problems.push(unknown(group, entry)),
+            (KeyLookup::Earlier(_) | KeyLookup::Unknown, _) => problems.push(unknown(group, entry)),
         }
     }
+}
+
+fn not_a_section(path: &str, entry: &MapEntry) -> Problem {
+    let what = format!("'{path}' is a section and needs keys, found {}", entry.node.value.found());
+    Problem::new(ProblemKind::WrongType, entry.node.place, what)
+        .key(path)
+        .help(format!("keys of '{path}': {}", children(path).join(", ")))
 }
 
 pub(super) fn join(group: &str, key: &str) -> String {
@@ -66,18 +73,24 @@ fn unknown(group: &str, entry: &MapEntry) -> Problem {
     }
 }
 
-/// A layer may contain a key only once; two spellings of a key are as ambiguous as a repetition.
-pub(super) fn refuse_twice(given: &[GivenKey], problems: &mut Vec<Problem>) {
-    for (index, second) in given.iter().enumerate() {
-        let Some(first) = given[..index].iter().find(|first| first.row.key == second.row.key) else {
-            continue;
-        };
-        let what = format!("'{}' and '{}' are the same key", first.spelled, second.spelled);
-        let problem = Problem::new(ProblemKind::DuplicateKey, second.place, what)
-            .key(second.row.key)
-            .other("first given here", first.place);
-        problems.push(problem.help("help: keep one of them"));
+/// A file may contain a key only once. Two spellings with the same value are one key; with different values they are
+/// ambiguous.
+pub(super) fn merge_spellings(given: Vec<GivenKey>, problems: &mut Vec<Problem>) -> Vec<GivenKey> {
+    let mut merged: Vec<GivenKey> = Vec::with_capacity(given.len());
+    for second in given {
+        match merged.iter().find(|first| first.row.key == second.row.key) {
+            None => merged.push(second),
+            Some(first) if first.node.value == second.node.value => {}
+            Some(first) => {
+                let what = format!("'{}' and '{}' are the same key", first.spelled, second.spelled);
+                let problem = Problem::new(ProblemKind::DuplicateKey, second.place, what)
+                    .key(second.row.key)
+                    .other("first given here", first.place);
+                problems.push(problem.help("help: keep one of them"));
+            }
+        }
     }
+    merged
 }
 
 /// Adds a layer: existing keys are replaced, independent of spelling, and maps are merged.

@@ -71,8 +71,8 @@ pub fn read(source: WorkloadSource<'_>, overrides: &[Override]) -> Result<Parsed
     let texts = Texts { name: source.name, text: &shown, overrides };
     let root = yaml::parse(source.text).map_err(|problem| texts.error(problem))?;
     let mut problems = Vec::new();
-    let mut given = layers::flatten(&root, &mut problems);
-    layers::refuse_twice(&given, &mut problems);
+    let given = layers::flatten(&root, &mut problems);
+    let mut given = layers::merge_spellings(given, &mut problems);
     let replaced = overrides::apply(&mut given, overrides, &mut problems);
     if !problems.is_empty() {
         // The values of the known keys are checked, too, so that one run shows all mistakes.

@@ -36,6 +36,7 @@ names! {
     Shuffle { Off = "off", Seed = "seed", Random = "random" }
     StorageType {
         LocalFs = "local_fs", ParallelFs = "parallel_fs", S3 = "s3", Aistore = "aistore", DirectFs = "direct_fs",
+        AdlsGen2 = "adls_gen2", Fsspec = "fsspec_fs", Daos = "daos_pytorch",
     }
     /// Element types of model and optimizer states.
     Datatype {

@@ -253,7 +253,7 @@ fn delete(
     let row = match look_up(path) {
         KeyLookup::Key(row) => Some(row),
         KeyLookup::Group => None,
-        KeyLookup::Unknown => {
+        KeyLookup::Earlier(_) | KeyLookup::Unknown => {
             // Setting an unknown key reports the nearest name; a deletion uses the same lookup.
             layer(path, Node { value: Value::Null, place }, place, problems);
             return;

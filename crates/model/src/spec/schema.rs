@@ -1,7 +1,7 @@
 //! The type of a row of the key table, and the lookup of written keys. The rows themselves are in `table/`, which is
 //! the only place for kinds and defaults.
 
-use super::table;
+use super::table::{self, history};
 use super::value::shown;
 
 /// The kind of value that a key has.
@@ -33,6 +33,10 @@ pub enum ValueKind {
     Map,
     /// Parquet columns: maps of `name`, `dtype`, `size`, `read`.
     Columns,
+    /// A count; `true` is 1, `false` is 0.
+    FlagOrCount,
+    /// Any value: nothing reads it.
+    Anything,
 }
 
 /// How feedline handles a key.
@@ -115,6 +119,8 @@ pub fn expected(kind: ValueKind) -> String {
         ValueKind::Time => "seconds, or a distribution such as {mean: 0.5, stdev: 0.1}".into(),
         ValueKind::Map => "a map".into(),
         ValueKind::Columns => "a list of columns such as {name: label, dtype: float32, size: 1}".into(),
+        ValueKind::FlagOrCount => "true, false or an integer of at least 0".into(),
+        ValueKind::Anything => "any value".into(),
     }
 }
 
@@ -126,25 +132,33 @@ fn bounds(min: &dyn std::fmt::Display, max: &dyn std::fmt::Display, open: bool) 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeyLookup {
     Key(&'static KeyRow),
+    /// A key without effect that files of earlier DLIO versions have.
+    Earlier(&'static KeyRow),
     /// A section or subsection.
     Group,
     Unknown,
 }
 
-/// The path with section aliases replaced: DLIO reads `data_reader` as `reader`.
+/// The path with the sections of the table: DLIO reads `data_reader` as `reader`.
 pub(super) fn canonical_path(path: &str) -> String {
-    match path.strip_prefix("data_reader") {
-        Some("") => "reader".into(),
-        Some(rest) if rest.starts_with('.') => format!("reader{rest}"),
-        _ => path.into(),
-    }
+    let renamed = history::SECTIONS.iter().find_map(|(other, section)| {
+        let rest = path.strip_prefix(other).filter(|rest| rest.is_empty() || rest.starts_with('.'))?;
+        Some(format!("{section}{rest}"))
+    });
+    renamed.unwrap_or_else(|| path.into())
+}
+
+/// The key that a section means if it is given as a word.
+pub(super) fn word_for(group: &str) -> Option<&'static KeyRow> {
+    let (section, key) = history::WORD_FOR;
+    table::rows().find(|row| group == section && row.key == key)
 }
 
 /// The canonical name of a key with several spellings; an unknown key is returned unchanged.
 pub fn canonical_key(path: &str) -> String {
     match look_up(path) {
         KeyLookup::Key(row) => row.key.to_owned(),
-        KeyLookup::Group | KeyLookup::Unknown => canonical_path(path),
+        KeyLookup::Earlier(_) | KeyLookup::Group | KeyLookup::Unknown => canonical_path(path),
     }
 }
 
@@ -154,7 +168,10 @@ pub(super) fn look_up(path: &str) -> KeyLookup {
         return KeyLookup::Key(row);
     }
     let prefix = format!("{path}.");
-    if table::rows().any(|row| row.key.starts_with(&prefix)) { KeyLookup::Group } else { KeyLookup::Unknown }
+    if table::rows().any(|row| row.key.starts_with(&prefix)) {
+        return KeyLookup::Group;
+    }
+    history::ROWS.iter().find(|row| row.key == path).map_or(KeyLookup::Unknown, KeyLookup::Earlier)
 }
 
 /// The names directly below `group` (empty: the top level), in table order.
@@ -174,17 +191,16 @@ pub(super) fn children(group: &str) -> Vec<&'static str> {
     names
 }
 
-/// The groups that contain a key with this name.
+/// The groups that contain a key with this name, or with this earlier name.
 pub(super) fn homes(name: &str) -> Vec<&'static str> {
     let mut homes = Vec::new();
     for row in table::rows() {
-        for key in std::iter::once(&row.key).chain(row.aliases) {
-            if let Some((group, last)) = key.rsplit_once('.')
-                && last == name
-                && !homes.contains(&group)
-            {
-                homes.push(group);
-            }
+        let called = |key: &str| key.rsplit('.').next() == Some(name);
+        if let Some((group, _)) = row.key.rsplit_once('.')
+            && (called(row.key) || row.aliases.iter().any(|alias| called(alias)))
+            && !homes.contains(&group)
+        {
+            homes.push(group);
         }
     }
     homes

@@ -7,7 +7,7 @@ use super::check::{Setting, check};
 use super::error::{Problem, ProblemKind, SpecError, Texts};
 use super::layers::GivenKey;
 use super::names::{Framework, Loader};
-use super::schema::{KeyRow, KeyStatus};
+use super::schema::{KeyRow, KeyStatus, canonical_path};
 use super::typed::{Settings, Spec};
 use super::value::{Node, Origin, Value};
 use super::{pairs, table, yaml};
@@ -136,9 +136,8 @@ fn warnings(given: &[GivenKey], checked: &SettingMap, texts: &Texts<'_>) -> Vec<
 
 /// A warning about this key and value that does not follow from the status.
 fn special(given: &GivenKey, setting: &Setting, at: &KeyOrigin) -> Option<Warning> {
-    let last = |key: &str| key.rsplit('.').next().map(str::to_owned);
     let (at, key) = (at.clone(), given.row.key.to_owned());
-    if given.row.aliases.iter().any(|alias| last(alias) == last(&given.spelled)) {
+    if given.row.aliases.contains(&canonical_path(&given.spelled).as_str()) {
         return Some(Warning::OtherSpelling { at, key });
     }
     match (given.row.key, setting) {

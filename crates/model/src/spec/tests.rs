@@ -67,6 +67,8 @@ fn another(row: &KeyRow) -> &'static str {
         (_, ValueKind::Time) => "{type: uniform, min: 1, max: 2}",
         (_, ValueKind::Map) => "{a: 1}",
         (_, ValueKind::Columns) => "[{name: a}]",
+        (_, ValueKind::FlagOrCount) => "3",
+        (_, ValueKind::Anything) => "{a: [1]}",
     }
 }
 
@@ -214,7 +216,7 @@ fn real_workload_files_are_read() {
     assert_eq!(
         said(&read),
         [
-            "'model.model_size' at w.yaml:1:34 is read as 'model.model_size_bytes'; DLIO ignores this spelling",
+            "'model.model_size' at w.yaml:1:34 is read as 'model.model_size_bytes'; current versions of DLIO ignore it",
             "3 keys have no effect: workflow.checkpoint is off\n  'model.model_size' at w.yaml:1:34\n  \
              'checkpoint.checkpoint_folder' at w.yaml:14:14\n  'checkpoint.checkpoint_after_epoch' at w.yaml:14:53",
             "'dataset.record_length_bytes_resize' at w.yaml:11:3 has no effect: it sizes the tensor that DLIO passes \

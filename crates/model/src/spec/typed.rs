@@ -219,7 +219,8 @@ spec! {
         time_between_checkpoints: f64 = "checkpoint.time_between_checkpoints",
         num_checkpoints_write: i64 = "checkpoint.num_checkpoints_write",
         num_checkpoints_read: i64 = "checkpoint.num_checkpoints_read",
-        recovery_rank_shift: bool = "checkpoint.recovery_rank_shift",
+        /// By how many ranks; 0: each rank restores its own part.
+        recovery_rank_shift: u64 = "checkpoint.recovery_rank_shift",
         rank_sync: bool = "checkpoint.rank_sync",
         mode: CheckpointMode = "checkpoint.mode",
         mode_of_save: SaveMode = "checkpoint.mode_of_save",

@@ -249,6 +249,5 @@ fn is_data_end(error: &PlanError) -> bool {
         PlanError::TooFewSamples { .. }
             | PlanError::NothingToMeasure { .. }
             | PlanError::WindowTooShort { .. }
-            | PlanError::TooManySteps { .. }
     )
 }

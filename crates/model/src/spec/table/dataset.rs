@@ -24,7 +24,8 @@ pub(super) const ROWS: &[KeyRow] = &[
     row("dataset.data_folder", Text, "./data/", Used, "folder of the data set, below storage_root"),
     row("dataset.file_prefix", Text, "img", Used, "prefix of file names"),
     row("dataset.num_files_train", Integer(0, COUNT), "8", Used, "files of the training set"),
-    row("dataset.num_files_eval", Integer(0, COUNT), "0", Used, "files of the evaluation set"),
+    row("dataset.num_files_eval", Integer(0, COUNT), "0", Used, "files of the evaluation set")
+        .aliases(&["dataset.num_files_val"]),
     row(
         "dataset.num_files_generated",
         Integer(1, COUNT),
@@ -41,7 +42,8 @@ pub(super) const ROWS: &[KeyRow] = &[
     ),
     row("dataset.num_samples_per_file", Integer(1, COUNT), "1", Used, "samples in one file"),
     row("dataset.num_subfolders_train", Integer(0, COUNT), "0", Used, "subfolders of the training files"),
-    row("dataset.num_subfolders_eval", Integer(0, COUNT), "0", Used, "subfolders of the evaluation files"),
+    row("dataset.num_subfolders_eval", Integer(0, COUNT), "0", Used, "subfolders of the evaluation files")
+        .aliases(&["dataset.num_subfolders_val"]),
     row("dataset.record_length_bytes", Number(1.0, MOST), "65536", Used, "bytes of one sample")
         .aliases(&["dataset.record_length"]),
     row(
@@ -51,7 +53,7 @@ pub(super) const ROWS: &[KeyRow] = &[
         Used,
         "standard deviation of the sample sizes",
     )
-    .aliases(&["dataset.record_length_stdev"]),
+    .aliases(&["dataset.record_length_stdev", "dataset.record_length_byte_stdev"]),
     row(
         "dataset.record_length_bytes_resize",
         Number(0.0, MOST),
@@ -133,7 +135,8 @@ pub(super) const ROWS: &[KeyRow] = &[
         "size of the data set on disk",
     ),
     row("dataset.hdf5.chunk_dims", Integers(1), "[]", Used, "HDF5 chunk shape"),
-    row("dataset.hdf5.num_dset_per_record", Integer(1, COUNT), "1", Used, "HDF5 datasets per sample"),
+    row("dataset.hdf5.num_dset_per_record", Integer(1, COUNT), "1", Used, "HDF5 datasets per sample")
+        .aliases(&["dataset.hdf5.num_dataset_per_record"]),
     row("dataset.hdf5.max_shape", Integers(1), "[]", Used, "HDF5 resizable shape"),
     row("dataset.parquet.columns", Columns, "[]", Used, "columns of a row"),
     row("dataset.parquet.row_group_size", Integer(1, COUNT), "1024", Used, "rows of a row group"),

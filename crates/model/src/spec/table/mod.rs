@@ -3,6 +3,7 @@
 //! field in `typed.rs`.
 
 mod dataset;
+pub(super) mod history;
 mod model;
 mod reader;
 mod run;

@@ -2,7 +2,9 @@
 
 use super::super::names::{CheckpointMode, Datatype, Framework, SaveMode};
 use super::super::schema::KeyStatus::{NoEffect, Used, WithCheckpoints};
-use super::super::schema::ValueKind::{Choice, Flag, Integer, Integers, Map, Number, NumberOrZero, Text};
+use super::super::schema::ValueKind::{
+    Choice, Flag, FlagOrCount, Integer, Integers, Map, Number, NumberOrZero, Text,
+};
 use super::super::schema::{KeyRow, row};
 use super::{COUNT, LONGEST, RECORDED, SHORTEST};
 
@@ -22,38 +24,54 @@ pub(super) const ROWS: &[KeyRow] = &[
     row("model.name", Text, "default", Used, "label of the results"),
     row("model.type", Text, "null", Used, "kind of model; `transformer` shapes the checkpoint"),
     row("model.model_size_bytes", Integer(0, COUNT), "10240", WithCheckpoints, "bytes of a flat model state")
-        .aliases(&["model.model_size"]),
+        .aliases(&["model.model_size", "checkpoint.model_size"]),
     row(
         "model.model_datatype",
         Choice(Datatype::NAMES),
         "fp16",
         WithCheckpoints,
         "element type of the model state",
-    ),
+    )
+    .aliases(&["checkpoint.checkpoint_model_datatype"]),
     row(
         "model.optimizer_datatype",
         Choice(Datatype::NAMES),
         "fp32",
         WithCheckpoints,
         "element type of the optimizer state",
-    ),
+    )
+    .aliases(&["checkpoint.checkpoint_optimizer_data_type"]),
     row(
         "model.optimization_groups",
         Integers(0),
         "[]",
         WithCheckpoints,
         "explicit optimizer tensors, in elements",
-    ),
-    row("model.num_layers", Integer(-1, LAYERS), "-1", WithCheckpoints, "layers; -1: no layer state"),
+    )
+    .aliases(&["checkpoint.optimization_groups"]),
+    row("model.num_layers", Integer(-1, LAYERS), "-1", WithCheckpoints, "layers; -1: no layer state")
+        .aliases(&["checkpoint.num_layers"]),
     row(
         "model.layer_parameters",
         Integers(0),
         "[]",
         WithCheckpoints,
         "explicit tensors of one layer, in elements",
+    )
+    .aliases(&["checkpoint.layer_parameters"]),
+    row("model.parallelism.tensor", Integer(1, COUNT), "1", WithCheckpoints, "tensor parallelism").aliases(
+        &[
+            "checkpoint.tensor_parallelism",
+            "model.tensor_parallelism",
+            "model.parallelism.tensor_parallelism",
+        ],
     ),
-    row("model.parallelism.tensor", Integer(1, COUNT), "1", WithCheckpoints, "tensor parallelism"),
-    row("model.parallelism.pipeline", Integer(1, COUNT), "1", WithCheckpoints, "pipeline parallelism"),
+    row("model.parallelism.pipeline", Integer(1, COUNT), "1", WithCheckpoints, "pipeline parallelism")
+        .aliases(&[
+            "checkpoint.pipeline_parallelism",
+            "model.pipeline_parallelism",
+            "model.parallelism.pipeline_parallelism",
+        ]),
     row(
         "model.parallelism.data",
         Integer(-1, COUNT),
@@ -61,7 +79,7 @@ pub(super) const ROWS: &[KeyRow] = &[
         WithCheckpoints,
         "data parallelism; -1: as many as the ranks allow",
     ),
-    row("model.parallelism.zero_stage", Integer(0, 3), "0", WithCheckpoints, "ZeRO stage"),
+    row("model.parallelism.zero_stage", Integer(-1, 3), "0", WithCheckpoints, "ZeRO stage; -1 is 0"),
     row(
         "model.transformer.vocab_size",
         Integer(1, COUNT),
@@ -82,7 +100,8 @@ pub(super) const ROWS: &[KeyRow] = &[
 ];
 
 pub(super) const CHECKPOINT: &[KeyRow] = &[
-    row("checkpoint.checkpoint_folder", Text, "./checkpoints/", WithCheckpoints, "folder of the checkpoints"),
+    row("checkpoint.checkpoint_folder", Text, "./checkpoints/", WithCheckpoints, "folder of the checkpoints")
+        .aliases(&["checkpoint.output_folder"]),
     row(
         "checkpoint.checkpoint_after_epoch",
         Integer(0, COUNT),
@@ -118,7 +137,8 @@ pub(super) const CHECKPOINT: &[KeyRow] = &[
         "-1",
         WithCheckpoints,
         "checkpoints to write, without training",
-    ),
+    )
+    .aliases(&["checkpoint.num_checkpoints"]),
     row(
         "checkpoint.num_checkpoints_read",
         Integer(-1, RECORDED),
@@ -128,11 +148,12 @@ pub(super) const CHECKPOINT: &[KeyRow] = &[
     ),
     row(
         "checkpoint.recovery_rank_shift",
-        Flag,
+        FlagOrCount,
         "false",
         WithCheckpoints,
-        "each rank restores another rank's part",
-    ),
+        "how many ranks further the part is that a rank restores; true: 1",
+    )
+    .aliases(&["checkpoint.load_rank_shift"]),
     row("checkpoint.rank_sync", Flag, "false", WithCheckpoints, "barrier inside the timed interval"),
     row(
         "checkpoint.mode",

@@ -30,20 +30,25 @@ pub(super) const ROWS: &[KeyRow] = &[
         "data loader to emulate; default: the framework's own",
     )
     .later(&["custom", "none"], "this loader cannot be emulated; the framework's own loader is used"),
-    row("reader.batch_size", Integer(1, COUNT), "1", Used, "samples per training step and rank"),
-    row("reader.batch_size_eval", Integer(1, COUNT), "1", Used, "samples per evaluation step and rank"),
+    row("reader.batch_size", Integer(1, COUNT), "1", Used, "samples per training step and rank")
+        .aliases(&["dataset.batch_size"]),
+    row("reader.batch_size_eval", Integer(1, COUNT), "1", Used, "samples per evaluation step and rank")
+        .aliases(&["dataset.batch_size_eval"]),
     row("reader.read_threads", Integer(0, THREADS), "1", Used, "readers per rank"),
     row("reader.write_threads", Integer(1, THREADS), "1", Used, "writers per rank while generating"),
     row("reader.prefetch_size", Integer(0, COUNT), "2", Used, "batches prefetched per reader"),
-    row("reader.file_shuffle", Shuffle, "'off'", Used, "order of the files"),
-    row("reader.sample_shuffle", Shuffle, "'off'", Used, "order of the samples"),
+    row("reader.file_shuffle", Shuffle, "'off'", Used, "order of the files")
+        .aliases(&["reader.read_shuffle"]),
+    row("reader.sample_shuffle", Shuffle, "'off'", Used, "order of the samples")
+        .aliases(&["reader.memory_shuffle"]),
     row(
         "reader.computation_threads",
         Integer(1, THREADS),
         "1",
         Used,
         "samples of a tfrecord stream that TensorFlow's map preprocesses in parallel",
-    ),
+    )
+    .aliases(&["reader.computatation_threads"]),
     row(
         "reader.shuffle_size",
         Integer(0, COUNT),
@@ -195,7 +200,8 @@ pub(super) const ROWS: &[KeyRow] = &[
         "multi",
         NoEffect("DLIO itself never uses it"),
         "how files are shared",
-    ),
+    )
+    .aliases(&["dataset.file_access"]),
     row(
         "reader.dont_use_mmap",
         Flag,

@@ -16,8 +16,9 @@ const NO_PROFILER: &str = "feedline takes its own measurements and starts no pro
 pub(super) const WORKFLOW: &[KeyRow] = &[
     row("workflow.generate_data", Flag, "false", Used, "write the data set first"),
     row("workflow.train", Flag, "true", Used, "read the data set as a training job does"),
-    row("workflow.evaluation", Flag, "false", Used, "evaluate between epochs"),
-    row("workflow.checkpoint", Flag, "false", Used, "write checkpoints while training, or alone"),
+    row("workflow.evaluation", Flag, "false", Used, "evaluate between epochs").aliases(&["train.do_eval"]),
+    row("workflow.checkpoint", Flag, "false", Used, "write checkpoints while training, or alone")
+        .aliases(&["checkpoint.do_checkpoint"]),
     row("workflow.profiling", Flag, "false", NoEffect(NO_PROFILER), "start DLIO's profiler")
         .quiet(&["false"]),
     row(
@@ -64,20 +65,23 @@ pub(super) const ROWS: &[KeyRow] = &[
         Used,
         "copy the next batch to the accelerator while it computes; otherwise between steps",
     ),
-    row("evaluation.eval_time", Time, "0", Used, "seconds the accelerator computes per evaluation step"),
+    row("evaluation.eval_time", Time, "0", Used, "seconds the accelerator computes per evaluation step")
+        .aliases(&["train.eval_time"]),
     row("evaluation.eval_time_stdev", Number(0.0, LONGEST), "null", Used, "standard deviation of eval_time"),
-    row("evaluation.eval_after_epoch", Integer(0, COUNT), "1", Used, "first epoch with an evaluation"),
+    row("evaluation.eval_after_epoch", Integer(0, COUNT), "1", Used, "first epoch with an evaluation")
+        .aliases(&["train.eval_after_epoch"]),
     row(
         "evaluation.epochs_between_evals",
-        Integer(1, COUNT),
+        Integer(0, COUNT),
         "1",
         Used,
-        "epochs from one evaluation to the next",
-    ),
+        "epochs from one evaluation to the next; 0 is 1",
+    )
+    .aliases(&["train.epochs_between_evals"]),
 ];
 
 pub(super) const OUTPUT: &[KeyRow] = &[
-    row("output.folder", Text, "null", Used, "folder of the results"),
+    row("output.folder", Text, "null", Used, "folder of the results").aliases(&["output_folder"]),
     row("output.log_file", Text, "dlio.log", NoEffect("feedline logs to stderr"), "name of DLIO's log file")
         .quiet(&["dlio.log"]),
     row(

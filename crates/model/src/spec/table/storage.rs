@@ -10,8 +10,10 @@ use super::{COUNT, LONGEST};
 const OBJECTS: KeyStatus = Later("object stores are not supported yet");
 
 pub(super) const ROWS: &[KeyRow] = &[
-    row("storage.storage_type", Choice(StorageType::NAMES), "local_fs", Used, "type of storage")
-        .later(&["s3", "aistore"], "this storage type is not supported yet"),
+    row("storage.storage_type", Choice(StorageType::NAMES), "local_fs", Used, "type of storage").later(
+        &["s3", "aistore", "adls_gen2", "fsspec_fs", "daos_pytorch"],
+        "this storage type is not supported yet",
+    ),
     row("storage.storage_root", Text, "./", Used, "folder or bucket that contains data_folder"),
     row("storage.store", Text, "null", Used, "I/O backend, as with --store (docs/stores.md)"),
     row("storage.storage_library", Text, "null", OBJECTS, "client library"),
