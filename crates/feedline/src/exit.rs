@@ -1,11 +1,15 @@
-//! How a command ends: the documented exit codes, and errors that carry one. `feedline --help` lists the codes.
+//! How a command ends: the documented exit codes, and errors that carry one. `feedline --help` lists the codes. With
+//! `--json`, an error is also an object on stdout.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use model::verdict::Status;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use session::ErrorKind;
 
 use crate::report;
@@ -55,6 +59,15 @@ impl Exit {
 }
 
 impl Exit {
+    /// What to do about an error that does not say it itself.
+    fn general_remedy(self) -> Option<&'static str> {
+        match self {
+            Exit::Usage => Some("see 'feedline help COMMAND'"),
+            Exit::Internal => Some("this is a bug in feedline: report the command and its output on stderr"),
+            Exit::Ok | Exit::Refused | Exit::Incomplete | Exit::CheckFailed => None,
+        }
+    }
+
     /// The exit of a command that ends with this verdict.
     pub fn of(status: Status) -> Exit {
         match status {
@@ -76,6 +89,10 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failure {
     pub exit: Exit,
     pub error: anyhow::Error,
+    /// The result as far as there is one, for `--json`.
+    result: Option<Value>,
+    /// Whether stderr has the error already.
+    is_printed: bool,
 }
 
 /// The one place where the errors of the session become exit codes.
@@ -88,31 +105,135 @@ impl From<session::Error> for Failure {
             ErrorKind::CheckFailed => Exit::CheckFailed,
             ErrorKind::Internal => Exit::Internal,
         };
-        Failure { exit, error: error.into() }
+        Failure::new(exit, error)
     }
 }
 
 impl Failure {
+    fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Failure {
+        Failure { exit, error: error.into(), result: None, is_printed: false }
+    }
+
+    /// A failure whose errors have been printed.
+    pub(crate) fn printed(exit: Exit, error: impl Into<anyhow::Error>) -> Failure {
+        Failure { is_printed: true, ..Failure::new(exit, error) }
+    }
+
     pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Failure {
-        Failure { exit: Exit::Usage, error: error.into() }
+        Failure::new(Exit::Usage, error)
     }
 
     pub(crate) fn refused(error: impl Into<anyhow::Error>) -> Failure {
-        Failure { exit: Exit::Refused, error: error.into() }
+        Failure::new(Exit::Refused, error)
     }
 
     pub(crate) fn incomplete(error: impl Into<anyhow::Error>) -> Failure {
-        Failure { exit: Exit::Incomplete, error: error.into() }
+        Failure::new(Exit::Incomplete, error)
     }
 
     pub(crate) fn check_failed(error: impl Into<anyhow::Error>) -> Failure {
-        Failure { exit: Exit::CheckFailed, error: error.into() }
+        Failure::new(Exit::CheckFailed, error)
     }
 
     pub(crate) fn internal(error: impl Into<anyhow::Error>) -> Failure {
-        Failure { exit: Exit::Internal, error: error.into() }
+        Failure::new(Exit::Internal, error)
+    }
+
+    /// The same with the result as far as there is one. With `--json`, it is part of the object for the error.
+    pub(crate) fn with_result(self, result: &impl Serialize) -> Failure {
+        Failure { result: serde_json::to_value(result).ok(), ..self }
+    }
+
+    /// Reports the error and returns the exit code.
+    pub(crate) fn report(self) -> Exit {
+        let text = format!("{:#}", self.error);
+        if !self.is_printed {
+            report::error(&text);
+        }
+        answer(self.exit, &text, self.result);
+        self.exit
     }
 }
+
+/// Whether `--json` is among these arguments. It is needed before they are parsed, for errors in them.
+pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
+}
+
+/// Whether an error is also an object on stdout.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on, errors are also objects on stdout.
+pub(crate) fn answer_in_json() {
+    // Relaxed: stored once, before any thread is started.
+    JSON.store(true, Ordering::Relaxed);
+}
+
+/// Reports an error that is not a `Failure`.
+pub(crate) fn fail(exit: Exit, text: &str) -> Exit {
+    report::error(text);
+    answer(exit, text, None);
+    exit
+}
+
+/// Reports an error in the arguments, which clap has described. Help and version are such errors, too.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    // A closed stream is not an error.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return Exit::Ok.into();
+    }
+    let text = error.render().to_string();
+    let what = text.split("\n\n").next().unwrap_or_default();
+    let tips = text.lines().filter_map(|line| line.trim_start().strip_prefix("tip: "));
+    let text =
+        [&[what.strip_prefix("error: ").unwrap_or(what)], tips.collect::<Vec<_>>().as_slice()].concat();
+    answer(Exit::Usage, &text.join("\n"), None);
+    Exit::Usage.into()
+}
+
+/// With `--json`, prints the object for an error, which is the only output on stdout.
+fn answer(exit: Exit, text: &str, result: Option<Value>) {
+    // Relaxed: stored before any thread was started.
+    if JSON.load(Ordering::Relaxed) {
+        // If stdout cannot be written, stderr still has the error.
+        let _ = report::out_json(&failure_object(exit, text, result));
+    }
+}
+
+/// `error`, `exit_code` and `remedy`, then the result as far as there is one.
+fn failure_object(exit: Exit, text: &str, result: Option<Value>) -> Map<String, Value> {
+    let (what, remedy) = split_remedy(text);
+    let remedy = remedy.or_else(|| exit.general_remedy().map(str::to_owned));
+    let mut object = Map::new();
+    for (key, value) in [("error", json!(what)), ("exit_code", json!(exit.code())), ("remedy", json!(remedy))]
+    {
+        object.insert(key.to_owned(), value);
+    }
+    match result {
+        Some(Value::Object(result)) => object.extend(result),
+        Some(result) => object.extend([("result".to_owned(), result)]),
+        None => {}
+    }
+    object
+}
+
+/// Divides an error into what happened and what to do. By convention, an error ends with what to do: in lines that are
+/// marked as help, else in the lines after the first that are not indented, else after the last semicolon.
+fn split_remedy(text: &str) -> (String, Option<String>) {
+    let help = |line: &&str| line.starts_with(HELP_LINE);
+    if text.lines().any(|line| help(&line)) {
+        let (help, what): (Vec<&str>, Vec<&str>) = text.lines().partition(help);
+        let help = help.iter().map(|line| line.trim_start_matches(HELP_LINE).trim_start_matches("help: "));
+        return (what.join("\n"), Some(help.collect::<Vec<_>>().join("\n")));
+    }
+    let below = text.match_indices('\n').find(|(at, _)| !text[at + 1..].starts_with(' '));
+    let split = below.map(|(at, _)| (&text[..at], &text[at + 1..])).or_else(|| text.rsplit_once("; "));
+    split.map_or((text.to_owned(), None), |(what, remedy)| (what.to_owned(), Some(remedy.to_owned())))
+}
+
+/// How help lines below a line of the workload file start.
+const HELP_LINE: &str = "   = ";
 
 /// Time limit for removing unfinished folders before a process with hung threads ends: on a hung disk, removing them
 /// could take forever.
@@ -126,7 +247,7 @@ pub(crate) fn abandon(message: &str) {
     while ONCE.swap(true, Ordering::Relaxed) {
         std::thread::park();
     }
-    report::note(&format!("error: {message}"));
+    fail(Exit::Incomplete, message);
     let (tidied, over) = mpsc::channel::<()>();
     let tidying = std::thread::Builder::new().spawn(move || {
         report::folder::remove_leavings();
@@ -149,6 +270,39 @@ pub(crate) type CommandResult = Result<Exit, Failure>;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_is_divided_into_what_happened_and_what_to_do() {
+        for (text, what, remedy) in [
+            ("interrupted", "interrupted", None),
+            ("a; b; lower c", "a; b", Some("lower c")),
+            ("no data; there\ncreate it with: x; y", "no data; there", Some("create it with: x; y")),
+            (
+                "another data set:\n  seed is 1\nremove it",
+                "another data set:\n  seed is 1",
+                Some("remove it"),
+            ),
+            ("a list:\n  one\n  two", "a list:\n  one\n  two", None),
+            (
+                "unknown key\n  --> w.yaml:2:3\n   = help: did you mean 'x'?\n   = allowed: a, b",
+                "unknown key\n  --> w.yaml:2:3",
+                Some("did you mean 'x'?\nallowed: a, b"),
+            ),
+        ] {
+            assert_eq!(split_remedy(text), (what.to_owned(), remedy.map(str::to_owned)), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_result_is_part_of_the_object_for_an_error() {
+        let object = |result| Value::Object(failure_object(Exit::Incomplete, "a; b", result));
+        let error = json!({"error": "a", "exit_code": 4, "remedy": "b"});
+        assert_eq!(object(None), error);
+        let keys = json!({"error": "a", "exit_code": 4, "remedy": "b", "epochs": 2});
+        assert_eq!(object(Some(json!({"epochs": 2}))), keys);
+        let list = json!({"error": "a", "exit_code": 4, "remedy": "b", "result": [1]});
+        assert_eq!(object(Some(json!([1]))), list);
+    }
 
     #[test]
     fn codes_are_distinct() {

@@ -6,7 +6,7 @@ mod overrides;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser};
+use clap::{Args, ColorChoice, Parser};
 use model::checkpoint::Scale;
 use model::spec::Verify;
 use model::units::{Bytes, Nanos, SpanError};
@@ -14,6 +14,8 @@ use store::BACKENDS;
 
 use crate::commands::Command;
 use crate::exit::Exit;
+use crate::report::layout;
+use crate::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,13 +39,23 @@ fn after_help() -> String {
     for (exit, meaning) in Exit::ALL {
         text.push_str(&format!("  {:<3} {meaning}\n", exit.code()));
     }
-    text
+    layout::help(&text, terminal::help_columns())
 }
 
 /// Measures the storage that feeds deep-learning accelerators.
 #[derive(Debug, Parser)]
-#[command(name = "feedline", version, after_help = after_help(), max_term_width = 120)]
+#[command(name = "feedline", version, after_help = after_help(), term_width = terminal::help_columns())]
 pub(crate) struct Cli {
+    /// Colour verdicts, errors and warnings: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(
+        long,
+        value_name = "WHEN",
+        global = true,
+        default_value = "auto",
+        hide_possible_values = true,
+        display_order = 900
+    )]
+    pub color: ColorChoice,
     #[command(subcommand)]
     pub command: Command,
 }

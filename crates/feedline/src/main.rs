@@ -15,6 +15,7 @@
 //! - `report`: plans, results and comparisons as text, tables, JSON and SVG. It computes nothing that is not in a plan
 //!   or a ledger.
 //! - `progress`: a progress bar or lines, from the engine's events.
+//! - `terminal`: the width of the terminal, and whether text is coloured.
 //! - `exit`: the exit codes, and errors with their exit code.
 //! - `supervisor`: the process that the user starts waits for its child, which does the work. A child that cannot be
 //!   terminated cannot keep it from ending.
@@ -30,12 +31,14 @@ mod flags;
 mod progress;
 mod report;
 mod supervisor;
+mod terminal;
 mod workloads;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
-use clap::Parser;
+use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use engine::waits;
 
 use exit::{Exit, Failure, abandon};
@@ -44,15 +47,28 @@ use supervisor::ProcessRole;
 
 fn main() -> ExitCode {
     engine::host::return_large_memory();
-    let cli = Cli::parse();
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let colour = terminal::colour_choice(&arguments);
+    terminal::look(colour);
+    if exit::wants_json(&arguments) {
+        exit::answer_in_json();
+    }
+    let cli = match parse(arguments, colour) {
+        Ok(cli) => cli,
+        Err(error) => return exit::usage(&error),
+    };
     match supervisor::split() {
         Ok(ProcessRole::Supervisor(supervisor)) => supervisor.wait(),
         Ok(ProcessRole::Worker) => work(&cli).into(),
         Err(cause) => {
-            report::note(&format!("error: cannot start a process: {}", exit::limited(&cause)));
-            Exit::Refused.into()
+            let cause = format!("cannot start a process: {}", exit::limited(&cause));
+            exit::fail(Exit::Refused, &cause).into()
         }
     }
+}
+
+fn parse(arguments: Vec<OsString>, colour: ColorChoice) -> Result<Cli, clap::Error> {
+    Cli::from_arg_matches(&Cli::command().color(colour).try_get_matches_from(arguments)?)
 }
 
 /// Runs the command while the watchdog checks every wait for storage.
@@ -63,8 +79,5 @@ fn work(cli: &Cli) -> Exit {
             .unwrap_or_else(|_| Err(Failure::internal(anyhow!("internal error; see the panic above")))),
         Err(cause) => Err(Failure::refused(anyhow!("cannot start a thread: {}", exit::limited(&cause)))),
     };
-    ending.unwrap_or_else(|Failure { exit, error }| {
-        report::note(&format!("error: {error:#}"));
-        exit
-    })
+    ending.unwrap_or_else(Failure::report)
 }

@@ -1,19 +1,19 @@
 //! Progress of long work: a bar on a terminal, otherwise a line every few seconds, or nothing with `--quiet`. It only
 //! reads the engine's events and counters.
 
-use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use engine::meter::Monotonic;
 use engine::{Detail, Event, EventStream, Events, Progress};
-use indicatif::{ProgressBar, ProgressStyle};
 use model::units::{Nanos, grouped, mib_per_second};
 use session::{Activity, ActivityUnit, Observer};
 use store::Now;
 
-use crate::report;
+use crate::report::layout::columns_of;
+use crate::report::{self, status};
+use crate::terminal;
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl ProgressMode {
     pub(crate) fn choose(quiet: bool) -> ProgressMode {
         match quiet {
             true => ProgressMode::Nothing,
-            false if std::io::stderr().is_terminal() => ProgressMode::Bar,
+            false if terminal::can_redraw() => ProgressMode::Bar,
             false => ProgressMode::Lines,
         }
     }
@@ -83,15 +83,15 @@ struct Display<'a> {
     stream: EventStream<'a>,
     goal: &'a Activity,
     state: ProgressState,
-    /// `None`: lines are written instead.
-    bar: Option<ProgressBar>,
+    /// Whether a bar is drawn; otherwise lines are written.
+    bar: bool,
     next_line: Nanos,
 }
 
 impl<'a> Display<'a> {
     fn new(events: &'a Events, goal: &'a Activity, show: ProgressMode) -> Display<'a> {
         let stream = events.listen(Detail::Milestones);
-        let bar = (show == ProgressMode::Bar).then(|| new_bar(goal));
+        let bar = show == ProgressMode::Bar;
         Display { stream, goal, state: ProgressState::default(), bar, next_line: LINE_PERIOD }
     }
 
@@ -111,45 +111,76 @@ impl<'a> Display<'a> {
             self.show(&progress, now);
             self.stream.wait(BAR_PERIOD);
         }
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
+        if self.bar {
+            status::clear();
         }
     }
 
     /// Prints a line for a completed checkpoint, unless the bar occupies the terminal.
     fn say(&self, event: Event) {
-        if let (None, Event::CheckpointComplete { moment, on_fast }) = (&self.bar, event) {
+        if let (false, Event::CheckpointComplete { moment, on_fast }) = (self.bar, event) {
             let place = if on_fast { " on the fast tier" } else { "" };
             report::note(&format!("checkpoint {} complete{place}", moment.folder()));
         }
     }
 
     fn show(&mut self, progress: &Progress, now: Nanos) {
+        let parts = describe(progress, self.goal, &self.state, now);
         let ((done, _), total) = (self.goal.done(progress), self.goal.total);
-        if let Some(bar) = &self.bar {
-            bar.set_position(done);
-            bar.set_message(describe(progress, self.goal, &self.state, now));
+        let share = (total > 0).then(|| done as f64 / total as f64);
+        if self.bar {
+            status::draw(&bar_line(self.goal.what, share, &parts, status::width()));
         } else if now >= self.next_line {
             self.next_line += LINE_PERIOD;
-            let percent = match total {
-                0 => String::new(),
-                total => format!(" {:.0} %", 100.0 * done as f64 / total as f64),
-            };
-            let what = self.goal.what;
-            report::note(&format!("{what}{percent}  {}", describe(progress, self.goal, &self.state, now)));
+            let percent = share.map_or(String::new(), |share| format!(" {:.0} %", 100.0 * share));
+            let texts: Vec<&str> = parts.iter().map(|part| part.text.as_str()).collect();
+            report::note(&format!("{}{percent}  {}", self.goal.what, texts.join("  ")));
         }
     }
 }
 
-fn new_bar(goal: &Activity) -> ProgressBar {
-    let bar = ProgressBar::new(goal.total);
-    let style = ProgressStyle::with_template(match goal.total {
-        0 => "{prefix} {spinner} {msg}",
-        _ => "{prefix} {wide_bar} {percent:>3} %  {msg}",
-    });
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.set_prefix(goal.what);
-    bar
+/// A part of the description of progress. Parts with a lower rank are shown first if there is little room.
+#[derive(Clone, Debug)]
+struct ProgressPart {
+    rank: u8,
+    text: String,
+}
+
+fn part(rank: u8, text: String) -> ProgressPart {
+    ProgressPart { rank, text }
+}
+
+/// The width of the bar itself.
+const BAR: std::ops::RangeInclusive<usize> = 10..=40;
+
+/// `training ####----  42 %  epoch 2  ...`: as many parts as fit, in their order. One column stays free, because a
+/// terminal may move to the next line after its last column.
+fn bar_line(what: &str, share: Option<f64>, parts: &[ProgressPart], width: usize) -> String {
+    let percent = share.map_or(String::new(), |share| format!("  {:>3.0} %", 100.0 * share));
+    let mut room = width.saturating_sub(1 + columns_of(what) + columns_of(&percent));
+    let mut by_rank: Vec<usize> = (0..parts.len()).collect();
+    by_rank.sort_by_key(|index| parts[*index].rank);
+    let mut is_shown = vec![false; parts.len()];
+    for index in by_rank {
+        let needed = columns_of(&parts[index].text) + 2;
+        if needed <= room {
+            is_shown[index] = true;
+            room -= needed;
+        }
+    }
+    let bar = match share {
+        Some(share) if room > *BAR.start() => format!(" {}", bar(share, (room - 1).min(*BAR.end()))),
+        _ => String::new(),
+    };
+    let shown = parts.iter().zip(is_shown).filter(|(_, is_shown)| *is_shown);
+    let texts: String = shown.map(|(part, _)| format!("  {}", part.text)).collect();
+    // In a terminal that is narrower than even this, the end is missing.
+    format!("{what}{bar}{percent}{texts}").chars().take(width.saturating_sub(1)).collect()
+}
+
+fn bar(share: f64, width: usize) -> String {
+    let full = ((width as f64 * share) as usize).min(width);
+    format!("{}{}", "#".repeat(full), "-".repeat(width - full))
 }
 
 /// The state of the work according to its events. Rates by the clock count from the start of the epoch, or of the work
@@ -188,42 +219,46 @@ impl ProgressState {
 }
 
 /// `epoch 2  12,000 of 24,000 samples  by the clock 1,234/s, 131 MiB/s  AU 98.1 %  12 s left`
-fn describe(progress: &Progress, goal: &Activity, state: &ProgressState, now: Nanos) -> String {
+fn describe(progress: &Progress, goal: &Activity, state: &ProgressState, now: Nanos) -> Vec<ProgressPart> {
     let per_second = |count: u64, since: Nanos| count as f64 / now.since(since).seconds().max(1e-9);
     let (done, bytes) = goal.done(progress);
     let rate = per_second(done, Nanos::ZERO);
     let mut parts = Vec::new();
     if state.epoch > 0 {
-        parts.push(format!("epoch {}", state.epoch));
+        parts.push(part(2, format!("epoch {}", state.epoch)));
     }
     if state.prepares {
         let files = progress.prepared.saturating_sub(state.prepared);
-        parts.push(format!("{} files prepared in the page cache", grouped(files)));
-        return parts.join("  ");
+        parts.push(part(1, format!("{} files prepared in the page cache", grouped(files))));
+        return parts;
     }
     let (count, unit) = (grouped(done), goal.unit.name());
     if goal.total == 0 {
-        parts.push(format!("{count} {unit}"));
-        parts.push(format!("{}/s", grouped(rate as u64)));
-        return parts.join("  ");
+        parts.push(part(0, format!("{count} {unit}")));
+        parts.push(part(1, format!("{}/s", grouped(rate as u64))));
+        return parts;
     }
-    parts.push(format!("{count} of {} {unit}", grouped(goal.total)));
+    parts.push(part(3, format!("{count} of {} {unit}", grouped(goal.total))));
     let fresh = grouped(per_second(done - state.done.0, state.at) as u64);
     let bytes = mib_per_second(bytes - state.done.1, now.since(state.at)).unwrap_or(0.0);
-    parts.push(format!("by the clock {fresh}/s, {bytes:.0} MiB/s"));
+    parts.push(part(4, format!("by the clock {fresh}/s, {}", report::rate(bytes))));
     if let Some(au) = progress.au_percent().filter(|_| goal.unit == ActivityUnit::Samples) {
-        parts.push(format!("AU {au:.1} %"));
+        parts.push(part(1, format!("AU {au:.1} %")));
     }
     if rate > 0.0 {
         let left = goal.total.saturating_sub(done) as f64 / rate;
-        parts.push(format!("{} left", Nanos::from_seconds(left)));
+        parts.push(part(0, format!("{} left", Nanos::from_seconds(left))));
     }
-    parts.join("  ")
+    parts
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn joined(parts: &[ProgressPart]) -> String {
+        parts.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join("  ")
+    }
 
     const TRAINING: Activity = Activity { what: "training", unit: ActivityUnit::Samples, total: 2000 };
 
@@ -239,9 +274,36 @@ mod tests {
         };
         let state = ProgressState { epoch: 1, ..ProgressState::default() };
         assert_eq!(
-            describe(&progress, &TRAINING, &state, Nanos(5_000_000_000)),
-            "epoch 1  500 of 2,000 samples  by the clock 100/s, 10 MiB/s  AU 90.0 %  15.0 s left"
+            joined(&describe(&progress, &TRAINING, &state, Nanos(5_000_000_000))),
+            "epoch 1  500 of 2,000 samples  by the clock 100/s, 10.0 MiB/s  AU 90.0 %  15.0 s left"
         );
+    }
+
+    #[test]
+    fn the_bar_fits_into_every_terminal() {
+        let parts = [
+            part(2, "epoch 1".to_owned()),
+            part(3, "500 of 2,000 samples".to_owned()),
+            part(4, "by the clock 100/s, 10.0 MiB/s".to_owned()),
+            part(1, "AU 90.0 %".to_owned()),
+            part(0, "15.0 s left".to_owned()),
+        ];
+        for (width, line) in [
+            (20, "training   25 %"),
+            (40, "training   25 %  AU 90.0 %  15.0 s left"),
+            (60, "training ##--------   25 %  epoch 1  AU 90.0 %  15.0 s left"),
+            (80, "training   25 %  epoch 1  500 of 2,000 samples  AU 90.0 %  15.0 s left"),
+        ] {
+            assert_eq!(bar_line("training", Some(0.25), &parts, width), line);
+        }
+        for width in 0..200 {
+            assert!(columns_of(&bar_line("training", Some(0.25), &parts, width)) < width.max(1), "{width}");
+        }
+        assert_eq!(
+            bar_line("training", Some(0.25), &parts[4..], 60),
+            "training ########------------------------   25 %  15.0 s left"
+        );
+        assert_eq!(bar_line("listing", None, &parts[4..], 60), "listing  15.0 s left");
     }
 
     /// The rate is that of the current epoch: without earlier epochs, and without the time in which its page cache was
@@ -255,7 +317,7 @@ mod tests {
         let mut look = |at, progress: Progress, events: &[Event]| {
             events.iter().for_each(|event| state.take(*event, &progress));
             state.follow(&progress, &TRAINING, seconds(at));
-            describe(&progress, &TRAINING, &state, seconds(at))
+            joined(&describe(&progress, &TRAINING, &state, seconds(at)))
         };
         look(0, progress(0, 0), &[Event::EpochBegan { epoch: 1 }]);
         look(10, progress(1000, 0), &[]);
@@ -264,7 +326,7 @@ mod tests {
         look(30, progress(1000, 9), &[Event::PreparationEnded]);
         assert_eq!(
             look(40, progress(1300, 9), &[]),
-            "epoch 2  1,300 of 2,000 samples  by the clock 30/s, 30 MiB/s  21.5 s left"
+            "epoch 2  1,300 of 2,000 samples  by the clock 30/s, 30.0 MiB/s  21.5 s left"
         );
         // Files of earlier phases are not counted again.
         assert_eq!(
@@ -278,7 +340,7 @@ mod tests {
         let progress = Progress { files: 12_000, file_bytes: 1 << 30, ..Progress::default() };
         let goal = Activity { what: "listing", unit: ActivityUnit::Files, total: 0 };
         assert_eq!(
-            describe(&progress, &goal, &ProgressState::default(), Nanos(2_000_000_000)),
+            joined(&describe(&progress, &goal, &ProgressState::default(), Nanos(2_000_000_000))),
             "12,000 files  6,000/s"
         );
     }

@@ -15,16 +15,20 @@ use model::units::Nanos;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use store::Now;
 
-use crate::exit::Exit;
-use crate::report;
+use crate::exit::{Exit, fail};
+use crate::report::{self, status};
 
 /// How long the worker may continue after a signal. It normally gives up earlier by itself.
 const LATEST: Nanos = Nanos(4_700_000_000);
 /// Signals within this time of the first one are the same request: `timeout` and a terminal that closes send theirs to
-/// the process and to its group.
+/// the process and to its group. Ctrl-C is different: the terminal sends one signal each time it is pressed.
 const SAME_REQUEST: Nanos = Nanos(500_000_000);
 /// How long to wait for the end of a worker that was killed or has given up.
 const LEAVING: Nanos = Nanos(200_000_000);
+
+/// What acknowledges a signal.
+const STOPPING: &str = "stopping; press again to abort";
+const STOPPING_ONLY: &str = "stopping";
 
 /// Which of the two processes this is.
 pub(crate) enum ProcessRole {
@@ -126,6 +130,16 @@ pub(crate) fn give_up(exit: Exit) -> ! {
     unsafe { libc::_exit(i32::from(exit.code())) }
 }
 
+/// A signal that was received.
+#[derive(Clone, Copy, Debug)]
+struct StopSignal {
+    number: libc::c_int,
+    /// The process that sent it, if one did.
+    from: libc::pid_t,
+    /// Whether the terminal sent it.
+    by_key: bool,
+}
+
 /// Why a wait of the supervisor ended.
 enum WaitResult {
     /// The worker has ended.
@@ -133,7 +147,7 @@ enum WaitResult {
     /// The worker has ended as far as it can; do not wait for it.
     GivenUp,
     /// A signal that requests a stop.
-    Asked(libc::c_int),
+    Asked(StopSignal),
     TimedOut,
 }
 
@@ -146,19 +160,22 @@ impl Supervisor {
             match self.next(&clock, asked.map(|moment| moment + LATEST)) {
                 WaitResult::Ended(status) => return exit_code(status),
                 WaitResult::GivenUp => return self.leave(&clock),
-                WaitResult::Asked(_)
-                    if asked.is_some_and(|moment| clock.now().since(moment) < SAME_REQUEST) => {}
+                WaitResult::Asked(signal)
+                    if !signal.by_key
+                        && asked.is_some_and(|moment| clock.now().since(moment) < SAME_REQUEST) => {}
                 WaitResult::Asked(signal) if asked.is_none() => {
                     asked = Some(clock.now());
-                    let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
+                    // Before the worker gets the signal, so that its last lines come after this one.
+                    status::interrupt(if signal.number == libc::SIGINT { STOPPING } else { STOPPING_ONLY });
+                    let signal = Signal::from_named_raw(signal.number).unwrap_or(Signal::TERM);
                     let _ = rustix::process::kill_process(self.worker, signal);
                 }
                 WaitResult::Asked(_) => {
-                    report::note("error: second signal: stopped immediately, without a result");
+                    fail(Exit::Incomplete, "second signal: stopped immediately, without a result");
                     return self.leave(&clock);
                 }
                 WaitResult::TimedOut => {
-                    report::note("error: interrupted, but the work did not stop in time");
+                    fail(Exit::Incomplete, "interrupted, but the work did not stop in time");
                     return self.leave(&clock);
                 }
             }
@@ -193,17 +210,19 @@ impl Supervisor {
                 return WaitResult::TimedOut;
             }
             match self.take_signal(left) {
-                Some((libc::SIGUSR1, from)) if from == self.worker.as_raw_nonzero().get() => {
+                Some(StopSignal { number: libc::SIGUSR1, from, .. })
+                    if from == self.worker.as_raw_nonzero().get() =>
+                {
                     return WaitResult::GivenUp;
                 }
-                None | Some((libc::SIGUSR1 | libc::SIGCHLD, _)) => {}
-                Some((signal, _)) => return WaitResult::Asked(signal),
+                None | Some(StopSignal { number: libc::SIGUSR1 | libc::SIGCHLD, .. }) => {}
+                Some(signal) => return WaitResult::Asked(signal),
             }
         }
     }
 
-    /// The next signal and the process that sent it; `None` if there was none in time.
-    fn take_signal(&self, within: Option<Nanos>) -> Option<(libc::c_int, libc::pid_t)> {
+    /// The next signal; `None` if there was none in time.
+    fn take_signal(&self, within: Option<Nanos>) -> Option<StopSignal> {
         let span = Duration::from_nanos(within.unwrap_or(Nanos(u64::from(u32::MAX) * 1_000_000_000)).0);
         let timeout = libc::timespec {
             tv_sec: span.as_secs() as libc::time_t,
@@ -212,9 +231,11 @@ impl Supervisor {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: all three arguments outlive the call. It fills the second, for which all zeros is a valid value.
         unsafe {
-            let signal = libc::sigtimedwait(&raw const self.signals, info.as_mut_ptr(), &raw const timeout);
-            // The field is set for signals that a process sends. For other signals its value is not used.
-            (signal > 0).then(|| (signal, info.assume_init().si_pid()))
+            let number = libc::sigtimedwait(&raw const self.signals, info.as_mut_ptr(), &raw const timeout);
+            let info = info.assume_init();
+            let by_key = number == libc::SIGINT && info.si_code == libc::SI_KERNEL;
+            // The process is set for signals that a process sends. For other signals its value is not used.
+            (number > 0).then(|| StopSignal { number, from: info.si_pid(), by_key })
         }
     }
 }
@@ -239,6 +260,5 @@ fn exit_code(status: WaitStatus) -> ExitCode {
         ),
         other => (Exit::Internal, format!("internal error: ended by signal {other}")),
     };
-    report::note(&format!("error: {what}"));
-    exit.into()
+    fail(exit, &what).into()
 }

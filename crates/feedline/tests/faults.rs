@@ -287,9 +287,12 @@ fn a_signal_ends_a_run_with_the_verdict_incomplete() {
             std::thread::sleep(Duration::from_millis(200));
             running.signal(signal);
             let done = running.wait_for(SOON).exits(4);
-            let summary = done.json();
+            let mut summary = done.json();
             assert_eq!(summary["feedline"]["verdict"]["status"], "incomplete");
             assert_eq!(outcome(&summary, "complete"), "fail");
+            for key in ["error", "exit_code", "remedy"] {
+                assert!(summary.as_object_mut().unwrap().shift_remove(key).is_some(), "{key}");
+            }
             assert_eq!(summary, dir.json(&format!("{}/summary.json", dir.result())));
             dir.has_no_leftovers();
         }

@@ -5,6 +5,8 @@
 
 // Folders, commands with a time limit, and detailed failure messages.
 mod util;
+// A pseudo-terminal for a command, and the screen that a user sees.
+mod pty;
 
 // A run makes the same system calls as the frameworks' own readers.
 mod access;
@@ -33,6 +35,8 @@ mod exactly_once;
 mod experiments;
 // Every kind of fault with every I/O backend and both error policies.
 mod fault_matrix;
+// Commands that fail: their exit codes, and with --json one object on stdout.
+mod failures;
 // Failing storage, full disks and wrong input: one clear error, the right exit code, no partial files.
 mod faults;
 // Figures that prefetch, simulation or a misleading name could make look better than they are.
@@ -73,6 +77,8 @@ mod stall;
 mod stores;
 // Grids of settings: their files, mistakes in them, and interruptions.
 mod sweep;
+// What a terminal shows: width, colour, progress and Ctrl-C.
+mod terminal;
 // Rules for the text of the repository.
 mod tidy;
 // Validating results: changed bytes, changed rules, and folders that are not results.

@@ -18,7 +18,7 @@ use crate::report::compare::ComparisonReport;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  feedline compare feedline-results/demo/20260101_120000 feedline-results/demo/20260102_120000
+  feedline compare results/demo/20260101_120000 results/demo/20260102_120000
   feedline compare before/demo after/demo                  several results on each side
   feedline compare one/demo four/demo --across reader.read_threads --json
 

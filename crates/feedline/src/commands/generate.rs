@@ -83,11 +83,11 @@ fn say(
         0 => String::new(),
         bytes => format!("verified every byte: {}\n", Bytes(bytes)),
     };
-    report::out(&format!(
-        "{}: {} files written{kept}, {} in {span}, {rate:.0} MiB/s, in {}\n{verified}",
-        name,
+    let written = format!(
+        "{name}: {} files written{kept}, {} in {span}, {}, in",
         grouped(done.files_written),
         Bytes(done.bytes_written),
-        folder.display()
-    ))
+        report::rate(rate)
+    );
+    report::out(&format!("{}{verified}", report::path_line(&written, folder.display())))
 }

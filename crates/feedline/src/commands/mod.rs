@@ -34,7 +34,9 @@ use store::{Mode, Posix};
 
 use crate::exit::{CommandResult, Failure, abandon, limited};
 use crate::flags::{DataFlags, WorkloadFlags, stall_timeout_or_default};
+use crate::report::layout;
 use crate::supervisor;
+use crate::terminal::help_columns;
 use crate::workloads::load;
 
 /// The commands, each with its help text, module, flags, and the field of the flags that has the stall timeout. A
@@ -43,7 +45,7 @@ macro_rules! commands {
     ($($(#[doc = $about:literal])+ $name:ident: $module:ident, $flags:ident $(, $timeout:ident)?;)+) => {
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
-            $($(#[doc = $about])+ #[command(after_help = $module::EXAMPLES, max_term_width = 120)]
+            $($(#[doc = $about])+ #[command(after_help = layout::help($module::EXAMPLES, help_columns()))]
             $name($module::$flags),)+
         }
 

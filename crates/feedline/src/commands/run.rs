@@ -10,6 +10,7 @@ use engine::host::{self, Host};
 use engine::meter::Monotonic;
 use model::ledger::{Ledger, Phase};
 use model::units::Nanos;
+use model::verdict::{Status, Verdict};
 use session::{Ask, Asked, MeasuredRun, RunTask, Settled, check_folder, measure, settle};
 use store::Now;
 
@@ -116,15 +117,24 @@ fn conclude(
         peak_rss_bytes: PeakMemory::new(host::peak_rss_bytes),
         between_failures: flags.advise,
     };
-    let fault = session::fault(ledger);
-    if fault.is_none() || saw_something(ledger) {
-        let saved = folder::write(results, &outcome).map_err(Failure::incomplete)?;
-        show_result(flags, &outcome, &saved)?;
-    }
-    if let Some(fault) = fault {
+    if let Some(fault) = session::fault(ledger).filter(|_| !saw_something(ledger)) {
         return Err(fault.into());
     }
-    Ok(Exit::of(verdict.status))
+    let saved = folder::write(results, &outcome).map_err(Failure::incomplete)?;
+    match failure(ledger, verdict) {
+        Some(failure) if flags.output.json => Err(failure.with_result(&outcome.summary())),
+        failure => {
+            show_result(flags, &outcome, &saved)?;
+            failure.map_or(Ok(Exit::of(verdict.status)), Err)
+        }
+    }
+}
+
+/// Why a run that has a result did not finish.
+fn failure(ledger: &Ledger, verdict: &Verdict) -> Option<Failure> {
+    let interrupted = || Failure::incomplete(anyhow!("interrupted; for a complete result, run it again"));
+    let is_incomplete = verdict.status == Status::Incomplete;
+    session::fault(ledger).map(Failure::from).or_else(|| is_incomplete.then(interrupted))
 }
 
 /// Whether a failed run has anything to report: a delivered sample or an error.

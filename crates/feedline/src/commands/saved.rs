@@ -167,6 +167,9 @@ fn is_newer(version: &str) -> bool {
 
 /// Files that only a result has. A folder with some of them is a result, possibly a damaged one.
 const MARKS: [&str; 4] = [sums::NAME, "summary.json", "ledger.json", "plan.json"];
+
+const WHAT_A_RESULT_IS: &str = "a result is a folder RESULTS/WORKLOAD/TIME";
+
 /// The folder itself if it is a result, else the results in it, sorted by name.
 pub(crate) fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let has = |folder: &Path, marks: &[&str]| marks.iter().any(|name| folder.join(name).exists());
@@ -181,7 +184,8 @@ pub(crate) fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if has(folder, &MARKS) {
         return Ok(vec![folder.to_owned()]);
     }
-    let entries = std::fs::read_dir(folder).map_err(|error| anyhow!("cannot read {shown}: {error}"))?;
+    let entries = std::fs::read_dir(folder)
+        .map_err(|error| anyhow!("cannot read {shown}: {error}; {WHAT_A_RESULT_IS}"))?;
     let mut found = Vec::new();
     for entry in entries {
         let path = entry.with_context(|| format!("cannot read {shown}"))?.path();
@@ -191,7 +195,7 @@ pub(crate) fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     if found.is_empty() {
-        bail!("no results found in {shown}; a result is a folder RESULTS/WORKLOAD/TIME");
+        bail!("no results found in {shown}; {WHAT_A_RESULT_IS}");
     }
     found.sort();
     Ok(found)

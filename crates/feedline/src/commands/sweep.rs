@@ -298,15 +298,22 @@ impl SweepCommand<'_> {
         let report = SweepReport::new(header, cells, ceiling);
         let json = report.json();
         self.folder.write(report.csv(), &json, &report.figure(self.plot))?;
-        match self.flags.output.json {
-            true => report::out_json(&json)?,
-            false => report::out(&format!("{}\nresult in {}\n", report.text(), self.folder.shown()))?,
+        let is_json = self.flags.output.json;
+        if !is_json {
+            report::out(&format!(
+                "{}\n{}",
+                report.text(),
+                report::path_line("result in", self.folder.shown())
+            ))?;
         }
-        Ok(match (report.any_failed(), report.any_invalid()) {
-            (true, _) => Exit::Incomplete,
-            (false, true) => Exit::CheckFailed,
-            (false, false) => Exit::Ok,
-        })
+        if let Some(failed) = report.failed() {
+            // The table has the reasons.
+            return Err(Failure::printed(Exit::Incomplete, anyhow!("{failed}")).with_result(&json));
+        }
+        if is_json {
+            report::out_json(&json)?;
+        }
+        Ok(if report.any_invalid() { Exit::CheckFailed } else { Exit::Ok })
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -33,8 +34,8 @@ pub(crate) struct ValidateFlags {
     pub wait: WaitFlags,
 }
 
-/// With several results, the worst one decides the exit code.
-const WORST_FIRST: [Exit; 4] = [Exit::Refused, Exit::Incomplete, Exit::CheckFailed, Exit::Ok];
+/// With several results, the worst one decides the exit code; a refused one is worse than these.
+const WORST_FIRST: [Exit; 3] = [Exit::Incomplete, Exit::CheckFailed, Exit::Ok];
 
 pub(crate) fn validate(flags: &ValidateFlags) -> CommandResult {
     let mut looked_at = Vec::new();
@@ -49,8 +50,18 @@ pub(crate) fn validate(flags: &ValidateFlags) -> CommandResult {
         }
     }
     let (exits, values): (Vec<Exit>, Vec<Value>) = looked_at.into_iter().unzip();
+    let results = json!({ "results": values });
+    let refused: Vec<&str> = values.iter().filter_map(|value| value["refused"].as_str()).collect();
+    let error = match refused.as_slice() {
+        [] => None,
+        [one] => Some(anyhow!("{one}")),
+        several => Some(anyhow!("{} of {} results were refused", several.len(), exits.len())),
+    };
+    if let Some(error) = error {
+        return Err(Failure::printed(Exit::Refused, error).with_result(&results));
+    }
     if flags.json {
-        report::out_json(&json!({ "results": values }))?;
+        report::out_json(&results)?;
     }
     Ok(WORST_FIRST.into_iter().find(|exit| exits.contains(exit)).unwrap_or(Exit::Ok))
 }
@@ -69,6 +80,6 @@ fn look_at(folder: &Path, json: bool) -> Result<(Exit, Value), Failure> {
 }
 
 fn refuse(folder: &Path, error: &anyhow::Error) -> (Exit, Value) {
-    report::note(&format!("error: {error:#}"));
+    report::error(&format!("{error:#}"));
     (Exit::Refused, json!({ "folder": folder, "refused": format!("{error:#}") }))
 }

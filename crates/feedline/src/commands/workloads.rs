@@ -51,9 +51,7 @@ struct WorkloadRow {
 
 fn row(workload: &'static Workload) -> Result<WorkloadRow, Failure> {
     let source = WorkloadSource { name: workload.name, text: workload.text };
-    let mut spec = spec::read(source, &[]).map_err(|error| Failure::internal(anyhow!("{error}")))?.spec;
-    // The list shows mean sizes, so there is no need to draw the sizes of millions of files.
-    spec.dataset.record_length_bytes_stdev = 0.0;
+    let spec = spec::read(source, &[]).map_err(|error| Failure::internal(anyhow!("{error}")))?.spec;
     let format = session::format_of(&spec).ok();
     let arithmetic = format.as_deref().map(Arithmetic);
     let store = Selection::named(session::DEFAULT_STORE, Mode::default()).map_err(Failure::internal)?;
@@ -93,24 +91,15 @@ impl WorkloadRow {
         })
     }
 
-    fn cells(&self) -> [String; 9] {
-        let name = self.workload.name.to_owned();
-        let standing = self.workload.standing.name().to_owned();
+    fn cells(&self) -> [String; HEADER.len()] {
+        let [name, standing, summary] =
+            [self.workload.name, self.workload.standing.name(), self.workload.summary].map(str::to_owned);
         let Some(plan) = &self.plan else {
-            return [
-                name,
-                standing,
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                self.workload.summary.to_owned(),
-            ];
+            let [a, b, c, d, e, f, g] = [""; 7].map(str::to_owned);
+            return [name, standing, a, b, c, d, e, f, g, summary];
         };
+        let shown = |rate: Option<String>| rate.unwrap_or("-".to_owned());
         let demand = plan.estimate.demand;
-        let rate = |value: Option<f64>| value.map_or("-".to_owned(), significant);
         [
             name,
             standing,
@@ -118,23 +107,28 @@ impl WorkloadRow {
             Bytes(plan.metric.record_length_bytes as u64).to_string(),
             grouped(plan.train.shards.batch),
             format!("{} ms", significant(plan.train.compute.mean() * 1e3)),
-            format!(
-                "{} / {}",
-                rate(demand.map(|d| d.mib_per_second)),
-                rate(demand.map(|d| d.files_per_second))
-            ),
+            shown(demand.map(|demand| report::rate(demand.mib_per_second))),
+            shown(demand.map(|demand| significant(demand.files_per_second))),
             format!("{:.0} %", plan.metric.au_target * 100.0),
-            self.workload.summary.to_owned(),
+            summary,
         ]
     }
 }
 
+const HEADER: [&str; 10] =
+    ["name", "standing", "format", "sample", "batch", "compute", "demand", "files/s", "AU", "description"];
+/// The columns that a narrow terminal does not show, the first to go first.
+const SPARE: [usize; 7] = [8, 4, 5, 1, 7, 3, 2];
+
 fn table(rows: &[WorkloadRow]) -> String {
-    let header =
-        ["name", "standing", "format", "sample", "batch", "compute", "MiB/s / files/s", "AU", "description"];
-    format!(
-        "{}\n\nMiB/s and files/s are the demand of one accelerator that never waits. \
-         'feedline workloads NAME' prints the YAML.\n",
-        report::table(header, 3..8, rows.iter().map(WorkloadRow::cells))
-    )
+    let table = report::Table::new(HEADER, 3..9, rows.iter().map(WorkloadRow::cells)).spares(&SPARE);
+    let left_out = match table.left_out().as_slice() {
+        [] => String::new(),
+        columns => format!(" A wider terminal and --json also show: {}.", columns.join(", ")),
+    };
+    let notes = format!(
+        "demand and files/s are those of one accelerator that never waits. \
+         'feedline workloads NAME' prints the YAML.{left_out}\n"
+    );
+    format!("{}\n\n{}", table.text(), report::fitted(&notes))
 }

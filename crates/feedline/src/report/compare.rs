@@ -253,17 +253,12 @@ impl<'a> ComparisonReport<'a> {
     }
 
     pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
+        let (mut paths, mut text) = (String::new(), String::new());
         for side in [self.a, self.b] {
             let count = counted(side.results.len() as u64, "result");
-            let _ = writeln!(
-                text,
-                "{}: {count} of {} in {}{}",
-                side.name,
-                side.first().plan.workload,
-                side.path.display(),
-                super::simulated(is_simulated(side))
-            );
+            let simulated = super::simulated(is_simulated(side));
+            let label = format!("{}: {count} of {} in", side.name, side.first().plan.workload);
+            paths.push_str(&super::path_line(&label, format!("{}{simulated}", side.path.display())));
         }
         let header = ["", "A", "B", "B / A", "95 % interval", ""];
         let rows = self.pairs.iter().map(|pair| pair.row().to_vec());
@@ -277,7 +272,7 @@ impl<'a> ComparisonReport<'a> {
         for note in &self.notes {
             let _ = writeln!(text, "note: {note}");
         }
-        text
+        paths + &super::fitted(&text)
     }
 
     /// Number of observations on each side.

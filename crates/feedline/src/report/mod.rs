@@ -6,25 +6,31 @@ pub(crate) mod checkpoints;
 pub(crate) mod compare;
 pub(crate) mod folder;
 mod json;
+pub(crate) mod layout;
 pub(crate) mod plan;
 pub(crate) mod plot;
 pub(crate) mod repeats;
 pub(crate) mod result;
 pub(crate) mod stall;
+pub(crate) mod status;
 pub(crate) mod sums;
 pub(crate) mod sweep;
+mod table;
 pub(crate) mod text;
 pub(crate) mod validate;
 
+use std::fmt::Display;
 use std::io::{BufWriter, Write};
 
-use comfy_table::{CellAlignment, Row, Table};
+use model::units::significant;
 use model::warning::Warning;
 use serde::Serialize;
 
 pub(crate) use json::{pretty, write_lines, write_pretty};
+pub(crate) use table::Table;
 
 use crate::exit::Failure;
+use crate::terminal::{self, Tone};
 
 /// Writes to stdout. A closed pipe (`feedline ... | head`) is not an error.
 pub(crate) fn out(text: &str) -> Result<(), Failure> {
@@ -52,13 +58,19 @@ fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> Result
 
 /// Writes a line to stderr. Errors are ignored: stderr may be closed.
 pub(crate) fn note(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    status::print(line);
+}
+
+/// Prints an error, without its remedy.
+pub(crate) fn error(text: &str) {
+    note(&format!("{} {text}", Tone::Bad.err("error:")));
 }
 
 /// Prints warnings with their remedies.
 pub(crate) fn warnings(warnings: &[Warning]) {
     for warning in warnings {
-        note(&format!("warning: {warning}\n  help: {}", warning.remedy()));
+        let (label, help) = (Tone::Doubtful.err("warning:"), Tone::Help.err("help:"));
+        note(&format!("{label} {warning}\n  {help} {}", warning.remedy()));
     }
 }
 
@@ -67,23 +79,42 @@ pub(crate) fn simulated(is_simulated: bool) -> &'static str {
     if is_simulated { " (simulated)" } else { "" }
 }
 
-/// A table without borders. The columns in `right` are aligned to the right.
-pub(crate) fn table(
-    header: impl Into<Row>,
-    right: impl IntoIterator<Item = usize>,
-    rows: impl IntoIterator<Item = impl Into<Row>>,
-) -> String {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(header);
-    table.add_rows(rows);
-    for column in right {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+/// A report whose lines fit into the terminal.
+pub(crate) fn fitted(text: &str) -> String {
+    layout::fitted(text, terminal::columns())
+}
+
+/// A label and a path, on two lines if one is too short; with the end of the line.
+pub(crate) fn path_line(label: &str, path: impl Display) -> String {
+    layout::labelled_path(label, path, terminal::columns()) + "\n"
+}
+
+/// A path and facts about it, on two lines if one is too short.
+pub(crate) fn path_heading(path: impl Display, what: &str) -> String {
+    let line = format!("{path}: {what}");
+    match layout::columns_of(&line) <= terminal::columns() {
+        true => format!("{line}\n"),
+        false => format!("{path}:\n{}\n", fitted(&format!("  {what}"))),
     }
-    let text = table.to_string();
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// A rate in the unit that reads better: `131 MiB/s`, `3.04 GiB/s`.
+pub(crate) fn rate(mib_per_second: f64) -> String {
+    // 1023.5 would print as "1024" of the smaller unit.
+    match mib_per_second < 1023.5 {
+        true => format!("{} MiB/s", significant(mib_per_second)),
+        false => format!("{} GiB/s", significant(mib_per_second / 1024.0)),
+    }
+}
+
+/// A table that fits into the terminal; the first column names the rows. The columns in `right` are aligned to the
+/// right.
+pub(crate) fn table(
+    header: impl IntoIterator<Item = impl Display>,
+    right: impl IntoIterator<Item = usize>,
+    rows: impl IntoIterator<Item = impl IntoIterator<Item = impl Display>>,
+) -> String {
+    Table::new(header, right, rows).text()
 }
 
 /// The default I/O backend, for snapshots of reports.
@@ -96,4 +127,22 @@ fn posix() -> &'static model::plan::StorePlan {
     static POSIX: LazyLock<model::plan::StorePlan> =
         LazyLock::new(|| Selection::named("posix", Mode::default()).unwrap().plan());
     &POSIX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_has_the_unit_that_reads_better() {
+        for (rate_of, text) in [
+            (0.0, "0.00 MiB/s"),
+            (35.26, "35.3 MiB/s"),
+            (1023.4, "1023 MiB/s"),
+            (1023.6, "1.00 GiB/s"),
+            (24_887.0, "24.3 GiB/s"),
+        ] {
+            assert_eq!(rate(rate_of), text);
+        }
+    }
 }

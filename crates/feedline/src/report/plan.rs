@@ -11,6 +11,8 @@ use model::warning::Warning;
 use serde_json::{Map, Value, json};
 
 use super::checkpoints::geometry_lines;
+use super::{layout, rate};
+use crate::terminal;
 
 /// The disk for the data set or, without training, for the checkpoints.
 #[derive(Debug)]
@@ -73,16 +75,16 @@ impl PlanReport<'_> {
             (Some(training), checkpoint) => {
                 let mut text = format!("{}: {ranks} on {hosts}, {} backend\n", plan.workload, training.store);
                 for (title, lines) in (TrainingSections { report: self, plan: training }).all() {
-                    push_section(&mut text, title, lines);
+                    push_section(&mut text, title, &lines);
                 }
                 if let Some(checkpoint) = checkpoint {
-                    push_section(&mut text, "checkpoint", geometry_lines(checkpoint));
+                    push_section(&mut text, "checkpoint", &geometry_lines(checkpoint));
                 }
                 text
             }
             (None, Some(checkpoint)) => {
                 let mut text = format!("{}: checkpoints of {ranks} on {hosts}\n", plan.workload);
-                push_section(&mut text, "checkpoint", self.checkpoint_lines(checkpoint));
+                push_section(&mut text, "checkpoint", &self.checkpoint_lines(checkpoint));
                 text
             }
             (None, None) => String::new(),
@@ -133,7 +135,7 @@ impl DataSetReport<'_> {
             "{}: only a data set, because workflow.train is false; 'feedline generate' writes it\n",
             self.workload
         );
-        push_section(&mut text, "data set", data_lines(self.format, self.data, &self.disk));
+        push_section(&mut text, "data set", &data_lines(self.format, self.data, &self.disk));
         text
     }
 }
@@ -266,17 +268,16 @@ impl TrainingSections<'_> {
             return vec![line("per accelerator", "unlimited: steps have no compute time")];
         };
         let all = self.plan.ranks() as f64;
-        let mib = |rate: f64| format!("{} MiB/s", significant(rate));
         vec![
             line(
                 "per accelerator",
-                &format!("{}, {} files/s", mib(demand.mib_per_second), significant(demand.files_per_second)),
+                &format!("{}, {} files/s", rate(demand.mib_per_second), significant(demand.files_per_second)),
             ),
             line(
                 "all accelerators",
                 &format!(
                     "{}, {} files/s",
-                    mib(demand.mib_per_second * all),
+                    rate(demand.mib_per_second * all),
                     significant(demand.files_per_second * all)
                 ),
             ),
@@ -357,11 +358,8 @@ fn names_line(data: &Data) -> (String, String) {
     }
 }
 
-fn push_section(text: &mut String, title: &str, lines: Vec<(String, String)>) {
-    let _ = writeln!(text, "\n{title}");
-    for (name, value) in lines {
-        let _ = writeln!(text, "  {name:<40} {value}");
-    }
+fn push_section(text: &mut String, title: &str, lines: &[(String, String)]) {
+    let _ = write!(text, "\n{title}\n{}", layout::definitions(lines, 40, terminal::columns()));
 }
 
 fn line(name: &str, value: &str) -> (String, String) {

@@ -5,11 +5,12 @@ use model::ledger::Calibration;
 use model::spec::{PlottedFigure, canonical_key};
 use model::statistics::ratio_confidence;
 use model::study::grid::Axis;
-use model::units::{Nanos, significant};
+use model::units::{Nanos, counted, significant};
 use model::verdict::WINDOW_LONG_ENOUGH;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::Table;
 use super::plot::{Bar, Figure};
 use super::repeats::{RepeatedFigure, ends};
 use crate::commands::sweep::{CellRun, SweepHeader};
@@ -179,8 +180,11 @@ impl<'a> SweepReport<'a> {
         }
     }
 
-    pub(crate) fn any_failed(&self) -> bool {
-        self.cells.iter().any(|cell| cell.failed > 0)
+    /// `2 of 6 runs failed`, if any did.
+    pub(crate) fn failed(&self) -> Option<String> {
+        let failed: usize = self.cells.iter().map(|cell| cell.failed).sum();
+        let done: usize = self.cells.iter().map(|cell| cell.samples_per_second.values.len()).sum();
+        (failed > 0).then(|| format!("{failed} of {} failed", counted((failed + done) as u64, "run")))
     }
 
     pub(crate) fn any_invalid(&self) -> bool {
@@ -207,7 +211,7 @@ impl<'a> SweepReport<'a> {
             cell.settings.iter().cloned().chain(figures).collect::<Vec<_>>()
         });
         let right = keys..keys + columns.len() - 1;
-        let table = super::table(self.keys().chain(columns), right, rows);
+        let table = Table::new(self.keys().chain(columns), right, rows).named_by(keys).text();
         let mut text = format!("{}{}\n\n{table}\n", self.header.sweep, self.simulated());
         if self.compared == CellMeasure::BlockedSeconds {
             text.push_str(
@@ -217,7 +221,7 @@ impl<'a> SweepReport<'a> {
         if let Some(own) = self.ceiling {
             text.push_str(&format!("\n{}\n", super::text::ceiling(&own)));
         }
-        text
+        super::fitted(&text)
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -401,7 +405,7 @@ mod tests {
         with_report([&first, &second], |report| {
             assert_eq!(report.text(), TEXT);
             assert_eq!(report.csv(), CSV);
-            assert!(report.any_failed() && report.any_invalid());
+            assert!(report.failed().is_some() && report.any_invalid());
             let figure = report.figure(None);
             assert_eq!(figure.groups, ["1", "2"]);
             assert_eq!(figure.series, ["dims=[1,2]"]);
@@ -432,7 +436,7 @@ varies by 20 %; 1 outlier: 300\"
             assert!(
                 report.cells.iter().all(|cell| cell.speed_up.is_none() && cell.speed_up_interval.is_none())
             );
-            assert!(report.any_failed() && !report.any_invalid());
+            assert!(report.failed().is_some() && !report.any_invalid());
         });
     }
 }

@@ -11,8 +11,9 @@ use model::plan::{Plan, TrainingPlan};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::verdict::{Finding, RuleOutcome, Status, Verdict};
 
-use super::checkpoints;
 use super::result::Outcome;
+use super::{checkpoints, layout};
+use crate::terminal::{self, Tone};
 
 /// The whole report.
 pub(crate) fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String {
@@ -31,14 +32,16 @@ pub(crate) fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String 
         text.push_str(&checkpoints.text());
     }
     text.push_str(&verdict_lines(outcome));
-    let _ = writeln!(text, "\nresult in {}", saved.display());
+    let mut text = super::fitted(&text);
+    text.push('\n');
+    text.push_str(&super::path_line("result in", saved.display()));
     if demo {
-        text.push_str(NEXT);
+        text.push_str(&layout::help(NEXT, terminal::columns()));
     }
     text
 }
 
-const NEXT: &str = "
+const NEXT: &str = "\n
 next
   feedline workloads                              list the built-in workloads
   feedline plan retinanet_b200 --ranks 4          requirements of a real workload
@@ -181,11 +184,31 @@ pub(crate) fn outcome(outcome: RuleOutcome) -> &'static str {
     }
 }
 
+/// The same in its colour.
+fn painted(of: RuleOutcome) -> String {
+    match of {
+        RuleOutcome::Pass => Tone::Good.out(outcome(of)),
+        RuleOutcome::Fail => Tone::Bad.out(outcome(of)),
+        RuleOutcome::Note | RuleOutcome::NotCheckable => Tone::Doubtful.out(outcome(of)),
+    }
+}
+
+/// The colour of a verdict.
+fn tone(status: Status) -> Tone {
+    match status {
+        Status::Valid => Tone::Good,
+        Status::Unverified => Tone::Doubtful,
+        Status::Invalid | Status::Incomplete => Tone::Bad,
+    }
+}
+
 /// The verdict, and each rule that did not pass, with its evidence and remedy.
 pub(crate) fn verdict(verdict: &Verdict) -> String {
-    let mut text = format!("verdict: {}\n", verdict.headline());
+    let status = verdict.status.to_string();
+    let headline = verdict.headline().replacen(&status, &tone(verdict.status).out(&status), 1);
+    let mut text = format!("verdict: {headline}\n");
     for finding in verdict.rules.iter().filter(|finding| finding.outcome != RuleOutcome::Pass) {
-        let _ = writeln!(text, "  {} ({}): {}", finding.rule, outcome(finding.outcome), finding.evidence);
+        let _ = writeln!(text, "  {} ({}): {}", finding.rule, painted(finding.outcome), finding.evidence);
         if !finding.remedy.is_empty() {
             let _ = writeln!(text, "    {}", finding.remedy);
         }
@@ -244,6 +267,18 @@ reader: {data_loader: pytorch, batch_size: 8, batch_size_eval: 4, read_threads: 
 train: {epochs: 2, computation_time: 0.025}
 evaluation: {eval_time: 0.01, epochs_between_evals: 2}
 ";
+
+    #[test]
+    fn a_verdict_has_the_colour_of_its_status() {
+        for (status, expected) in [
+            (Status::Valid, Tone::Good),
+            (Status::Unverified, Tone::Doubtful),
+            (Status::Invalid, Tone::Bad),
+            (Status::Incomplete, Tone::Bad),
+        ] {
+            assert_eq!(tone(status), expected);
+        }
+    }
 
     /// On a fake clock and the null backend, every figure is a function of the plan.
     #[test]

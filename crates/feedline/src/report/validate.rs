@@ -37,7 +37,9 @@ impl<'a> Validation<'a> {
     pub(crate) fn text(&self) -> String {
         let SavedResult { folder, version, files, recorded, .. } = self.saved;
         let files = counted(*files as u64, "file");
-        let mut text = format!("{}: {files}, unchanged, written by feedline {version}\n", folder.display());
+        let state = format!("{files}, unchanged, written by feedline {version}");
+        let place = super::path_heading(folder.display(), &state);
+        let mut text = String::new();
         text.push_str(&text::verdict(&self.verdict));
         if recorded.status != self.verdict.status || !self.changes.is_empty() {
             let _ = writeln!(text, "recorded verdict: {}", recorded.status);
@@ -46,7 +48,7 @@ impl<'a> Validation<'a> {
             let word = |outcome: Option<RuleOutcome>| outcome.map_or("absent", text::outcome);
             let _ = writeln!(text, "  {rule}: was {}, is {}", word(*was), word(*is));
         }
-        text
+        place + &super::fitted(&text)
     }
 
     pub(crate) fn json(&self) -> Value {
