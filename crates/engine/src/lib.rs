@@ -13,8 +13,9 @@
 //! - Training: `train`, `loader` (queues and reader threads), `accelerators`, [`world`] (members and barriers), `bell`
 //!   and `combiner` (waiting and wake-ups; `sync` has their primitives, `models` checks them), `calibrate` (the same
 //!   plan on the null backend).
-//! - Data sets: [`generate`], [`catalog`] (lists existing files), `probe` (whether a data set is there), `inspect`,
-//!   `asking` and `file_reader` (metadata of existing files), `truth` (expected content, for verification).
+//! - Data sets: [`generate`], [`catalog`] (lists existing files), `probe` (whether a data set is there), `found`
+//!   (sizes of existing files), `inspect`, `asking` and `file_reader` (metadata of existing files), `truth` (expected
+//!   content, for verification).
 //! - Checkpoints: [`checkpoint`].
 //! - The page cache and what is below it: `cache` (prepares and checks it before a phase), `backing` (bytes that the
 //!   storage delivered).
@@ -45,6 +46,7 @@ pub mod checkpoint;
 mod combiner;
 mod events;
 mod file_reader;
+mod found;
 pub mod generate;
 pub mod host;
 mod inspect;
@@ -66,8 +68,9 @@ pub use cache::{CacheError, check as check_cache};
 pub use calibrate::calibrate;
 pub use events::{Detail, DrainedEvents, Event, EventStream, Events, Progress, StampedEvent};
 pub use file_reader::AskError;
+pub use found::{FindError, find_sizes};
 pub use inspect::Inspection;
-pub use probe::first_missing;
+pub use probe::{FileCheck, first_missing};
 pub use stop::Stop;
 pub use train::{SplitFiles, TrainingSetup, train};
 pub use truth::Truth;

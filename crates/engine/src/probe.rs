@@ -18,20 +18,35 @@ const PROBES: u64 = 64;
 /// Checks in flight at once: metadata operations of network file systems are slow.
 const AT_ONCE: u64 = 8;
 
+/// What is checked about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileCheck {
+    /// Its existence.
+    Name,
+    /// Its existence and its size.
+    NameAndSize,
+}
+
 /// Returns what is missing or wrong among the checked files that the plan reads; `None` if all are as planned.
 pub fn first_missing(
     store: &dyn Store,
     plan: &TrainingPlan,
     files: SplitFiles<'_>,
+    check: FileCheck,
 ) -> Result<Option<String>, StoreError> {
-    if let Some(what) = look(store, files.train, plan.data.train.files)? {
+    if let Some(what) = look(store, files.train, plan.data.train.files, check)? {
         return Ok(Some(what));
     }
     let valid = if plan.eval.is_some() { plan.data.valid.files } else { 0 };
-    look(store, files.valid, valid)
+    look(store, files.valid, valid, check)
 }
 
-fn look(store: &dyn Store, list: &dyn FileList, files: u64) -> Result<Option<String>, StoreError> {
+fn look(
+    store: &dyn Store,
+    list: &dyn FileList,
+    files: u64,
+    check: FileCheck,
+) -> Result<Option<String>, StoreError> {
     let count = PROBES.min(files);
     let next = AtomicU64::new(0);
     // The finding of the lowest probe, so that the message does not depend on thread timing.
@@ -43,7 +58,7 @@ fn look(store: &dyn Store, list: &dyn FileList, files: u64) -> Result<Option<Str
             if probe >= count {
                 return;
             }
-            if let Some(finding) = judge(store, list, index(files, probe), &mut name).transpose() {
+            if let Some(finding) = judge(store, list, index(files, probe), check, &mut name).transpose() {
                 let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                 if found.as_ref().is_none_or(|(earlier, _)| probe < *earlier) {
                     *found = Some((probe, finding));
@@ -75,6 +90,7 @@ fn judge(
     store: &dyn Store,
     list: &dyn FileList,
     index: u64,
+    check: FileCheck,
     name: &mut Name,
 ) -> Result<Option<String>, StoreError> {
     let planned = match list.entry(index, name) {
@@ -82,7 +98,7 @@ fn judge(
         Err(cause) => return Ok(Some(cause)),
     };
     Ok(match store.files().size(name)? {
-        Some(size) if size == planned => None,
+        Some(size) if size == planned || check == FileCheck::Name => None,
         Some(size) => Some(format!("{name} has {size} bytes, but the plan expects {planned}")),
         None => Some(format!("{name} does not exist")),
     })

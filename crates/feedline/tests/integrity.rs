@@ -182,7 +182,7 @@ fn missing_comparisons_are_reported() {
     fs::remove_dir_all(dir.path("data/.feedline")).unwrap();
     let (outcome, evidence) = run(&[]);
     assert_eq!(
-        (outcome.as_str(), evidence.contains("only their sizes were compared")),
+        (outcome.as_str(), evidence.contains("sizes were taken as found")),
         ("note", true),
         "{evidence}"
     );

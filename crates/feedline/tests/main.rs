@@ -43,6 +43,8 @@ mod faults;
 mod figures;
 // Existing files, from other writers, are read and trained on.
 mod foreign;
+// Data sets that DLIO wrote run as they are, with the sizes that their files have.
+mod found;
 // The data set on disk: reproducible, complete, of the planned size.
 mod generate;
 // Storage that does not respond, and signals: every command ends in time and reports the reason.

@@ -1,4 +1,4 @@
-//! The files of a split by number, with names computed by DLIO's scheme or read from a catalog. No list of files is
+//! The files of a split by number, with names computed by DLIO's scheme or read from a catalog. No list of names is
 //! held in memory.
 
 use crate::names::{Name, Pattern};
@@ -10,7 +10,7 @@ pub trait FileList: Send + Sync {
     fn entry(&self, index: u64, name: &mut Name) -> Result<u64, String>;
 }
 
-/// Computed names and sizes.
+/// Computed names, with sizes from a table.
 #[derive(Clone, Debug)]
 pub struct Computed<'a> {
     pattern: Pattern,
@@ -19,8 +19,9 @@ pub struct Computed<'a> {
 }
 
 impl<'a> Computed<'a> {
-    pub fn new(split: &Split, file_bytes: &'a FileBytes) -> Computed<'a> {
-        Computed { pattern: split.names.pattern(), first_file: split.first_file, file_bytes }
+    /// The files of a split; the table has the size of the first one at `first_file`.
+    pub(crate) fn new(split: &Split, first_file: u64, file_bytes: &'a FileBytes) -> Computed<'a> {
+        Computed { pattern: split.names.pattern(), first_file, file_bytes }
     }
 }
 

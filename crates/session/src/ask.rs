@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use model::checkpoint::{self, Scale};
 use model::location::Location;
-use model::plan::{self, Plan};
+use model::plan::{self, FoundFiles, Plan};
 use model::secret;
 use model::spec::{self, Override, Spec, WorkloadSource};
 use model::units::{Bytes, Nanos};
@@ -94,7 +94,7 @@ impl Ask {
         let source = WorkloadSource { name: &self.workload.source, text: &self.workload.text };
         let spec::ParsedWorkload { spec, warnings, origins, unhonoured } =
             spec::read(source, &self.overrides)?;
-        Ok(Asked { ask: self, spec, warnings, origins, unhonoured })
+        Ok(Asked { ask: self, spec, warnings, origins, unhonoured, found: None })
     }
 }
 
@@ -108,6 +108,8 @@ pub struct Asked {
     origins: BTreeMap<&'static str, String>,
     /// Settings that change the requests to storage but have no effect in this version.
     pub(crate) unhonoured: BTreeSet<&'static str>,
+    /// The sizes of existing files, once they were taken as found.
+    pub(crate) found: Option<FoundFiles>,
 }
 
 impl Asked {

@@ -1,8 +1,8 @@
 //! Whether a settled run can succeed here and now: on this host, with this data set.
 
-use engine::World;
 use engine::generate::read_manifest;
 use engine::host::Host;
+use engine::{FileCheck, World};
 use format::Arithmetic;
 use model::manifest::{DataSetManifest, ManifestDifference};
 use model::plan::{Data, Plan, TrainingPlan};
@@ -65,7 +65,7 @@ impl TrainingRun<'_> {
     /// Checks that the folders of a catalog have not changed since it was made.
     pub(crate) fn check_catalog(&self) -> Result<(), Error> {
         match &self.reading.catalog {
-            Some((opened, _)) if self.holds_files() => listing::check_unchanged(opened),
+            Some(opened) if self.holds_files() => listing::check_unchanged(opened),
             _ => Ok(()),
         }
     }
@@ -76,30 +76,38 @@ impl TrainingRun<'_> {
         }
         self.check_catalog()?;
         let folder = self.reading.folder()?;
-        let missing = match self.selection.open(folder) {
-            Ok(store) => match self.other_data_set(&*store)? {
-                None => self
-                    .with_files(|files| engine::first_missing(&*store, self.plan, files))?
-                    .map_err(Error::Store)?,
-                what => what,
-            },
-            Err(error) => Some(error.to_string()),
+        let store = match self.selection.open(folder) {
+            Ok(store) => store,
+            Err(error) => return Err(self.no_data_set(error.to_string())),
+        };
+        if self.is_unclaimed(&*store)? {
+            return self.check_names(&*store);
+        }
+        let missing = match self.other_data_set(&*store)? {
+            None => self
+                .with_files(|files| engine::first_missing(&*store, self.plan, files, FileCheck::NameAndSize))?
+                .map_err(Error::Store)?,
+            what => what,
         };
         let Some(what) = missing else { return Ok(()) };
         // Never suggest generating into a folder that another program filled.
         if self.plan.data.listed().is_some() {
             return Err(Error::NotAsListed { what, folder: quoted(&folder.display().to_string()) });
         }
-        Err(Error::NoDataSet { what, how_to_generate: self.settled.asked.ask.how_to_generate.clone() })
+        Err(self.no_data_set(what))
+    }
+
+    pub(crate) fn no_data_set(&self, what: String) -> Error {
+        Error::NoDataSet { what, how_to_generate: self.settled.asked.ask.how_to_generate.clone() }
     }
 
     /// The conflict with the folder's manifest, if there is any. The seed of the content may differ: a run may shuffle
     /// by another seed.
     fn other_data_set(&self, store: &dyn Store) -> Result<Option<String>, Error> {
+        let Some(there) = read_manifest(store).map_err(Error::Manifest)? else { return Ok(None) };
         if !self.plan.data.exact {
             return Ok(Some("the catalog with the lengths of the compressed files is missing".to_owned()));
         }
-        let Some(there) = read_manifest(store).map_err(Error::Manifest)? else { return Ok(None) };
         let spec = &self.settled.asked.spec;
         let asked = if self.plan.data.listed().is_some() {
             // A plan with a catalog has no names and folders.

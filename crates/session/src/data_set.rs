@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use engine::generate::{Generated, Generation};
+use engine::generate::{GenerateError, Generated, Generation};
 use engine::host::Host;
 use engine::{Stop, World, catalog};
 use format::{Arithmetic, Format};
@@ -11,7 +11,7 @@ use model::spec::Spec;
 use model::units::Nanos;
 use store::{Mode, Posix, Store};
 
-use crate::ask::Asked;
+use crate::ask::{Asked, Generate};
 use crate::backend::{check_storage, format_of};
 use crate::error::Error;
 use crate::folder::{check_folder, make_folder};
@@ -71,8 +71,9 @@ fn check(asked: &Asked) -> Result<Box<dyn Format>, Error> {
 }
 
 impl<'a> Settled<'a> {
-    /// Writes the missing files, if requested. The lengths of compressed files are known only then, so the plan is made
-    /// again.
+    /// Makes the data set ready: writes the missing files, if requested, or takes the sizes of files that another
+    /// program wrote as found. Only then are the lengths of such files, or of compressed ones, known, so the plan is
+    /// made again.
     pub fn make_data(
         self,
         world: &dyn World,
@@ -83,13 +84,15 @@ impl<'a> Settled<'a> {
             return Ok(self);
         };
         if !reading.generates {
-            return Ok(self);
+            return self.with_sizes_as_found(world, observer, stop);
         }
         let (spec, stop) = (&self.asked.spec, &stop.with_patience(self.asked.stall_timeout()));
         let writing = DataSetWriter { spec, data: &plan.data, format: &*reading.format, observer, stop };
         let writers = default_writers(spec, self.host);
         let task = DataSetTask { keep_seed: true, verify: false, writers, overwrite: false };
-        writing.run(&task, reading.folder()?)?;
+        writing
+            .run(&task, reading.folder()?)
+            .map_err(|error| keeps_foreign(error, self.asked.ask.generate))?;
         if plan.data.exact {
             return Ok(self);
         }
@@ -97,6 +100,20 @@ impl<'a> Settled<'a> {
         settled.check_host(&settled.plan, world)?;
         settled.check_data(world)?;
         Ok(settled)
+    }
+}
+
+/// Adds how a run can read files that it would have to replace.
+fn keeps_foreign(error: Error, generate: Generate) -> Error {
+    let how_to_keep = match generate {
+        Generate::Missing => "leave out --generate",
+        Generate::AsWorkload | Generate::Never => "add --set workflow.generate_data=false",
+    };
+    match error {
+        Error::Generate(cause @ GenerateError::Unclaimed { .. }) => {
+            Error::KeepsForeign { cause, how_to_keep }
+        }
+        other => other,
     }
 }
 

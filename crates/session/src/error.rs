@@ -102,6 +102,15 @@ pub enum Error {
     NotAsListed { what: String, folder: String },
     #[error("the data set is missing, or was generated with other settings: {what}\n{how_to_generate}")]
     NoDataSet { what: String, how_to_generate: String },
+    #[error("the files in {} are not a data set of this workload: {what}\n{hint}", folder.display())]
+    NotThisDataSet { folder: PathBuf, what: String, hint: String },
+    #[error(
+        "the members of the run find different files in {}; make the same data set available to all of them",
+        folder.display()
+    )]
+    MembersDiffer { folder: PathBuf },
+    #[error("{cause}\nto train on these files as they are, {how_to_keep}")]
+    KeepsForeign { cause: GenerateError, how_to_keep: &'static str },
     #[error(
         "the data set in {} was generated with other settings: {difference}{hint}\n\
          choose another folder with --data-dir, or use its settings",
@@ -240,6 +249,9 @@ impl Error {
             | Error::FilesExist
             | Error::OtherDataSet { .. }
             | Error::OtherLayout { .. }
+            | Error::NotThisDataSet { .. }
+            | Error::MembersDiffer { .. }
+            | Error::KeepsForeign { .. }
             | Error::TooLittleMemory { .. }
             | Error::TooLittleMemoryToSave { .. }
             | Error::TooLittleMemoryToWarm { .. }

@@ -7,7 +7,7 @@ use engine::Stop;
 use engine::catalog::{OpenCatalog, find};
 use model::files::FileList;
 use model::names::Name;
-use model::plan::{Listed, ListedSplit};
+use model::plan::{ListOrigin, Listed, ListedSplit};
 
 use crate::ask::Asked;
 use crate::error::Error;
@@ -48,6 +48,7 @@ pub(crate) fn splits(asked: &Asked, opened: &OpenCatalog) -> Result<Listed, Erro
     };
     Ok(Listed {
         digest: opened.digest(),
+        origin: ListOrigin::Catalog,
         train: split("num_files_train", train, wanted)?,
         valid: split("num_files_eval", valid, set.num_files_eval)?,
     })

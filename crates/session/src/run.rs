@@ -168,6 +168,9 @@ impl TrainingRun<'_> {
         if self.holds_files() {
             conditions.observe("data_folder", &self.reading.place.to_string());
         }
+        if self.plan.data.found().is_some() {
+            conditions.observe("file_sizes", "as found");
+        }
         conditions
     }
 

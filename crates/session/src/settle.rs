@@ -8,12 +8,13 @@ use engine::host::Host;
 use engine::{SplitFiles, World};
 use format::{Arithmetic, Format};
 use model::location::Location;
-use model::plan::{Listed, Measure, Plan, Request, TrainingPlan};
+use model::plan::{FileSource, Measure, Plan, Request, TrainingPlan};
 use store::Selection;
 
 use crate::ask::{Asked, Generate};
 use crate::backend::{format_of, select};
 use crate::error::Error;
+use crate::existing;
 use crate::listing::{self, CatalogSplit};
 use crate::members::{SharedFacts, patience};
 use crate::tiers::Tiers;
@@ -37,8 +38,10 @@ pub(crate) struct TrainingInput {
     pub(crate) format: Box<dyn Format>,
     /// The location of the data set.
     pub(crate) place: Location,
-    /// The names and sizes of the files, if they are not computed.
-    pub(crate) catalog: Option<(OpenCatalog, Listed)>,
+    /// The names and sizes of existing files.
+    pub(crate) source: Option<FileSource>,
+    /// The catalog that they are from, if they are from one.
+    pub(crate) catalog: Option<OpenCatalog>,
     /// Whether to write missing files.
     pub(crate) generates: bool,
 }
@@ -67,7 +70,6 @@ pub(crate) fn resolve(
     let tiers = scale.map(|_| Tiers::choose(&asked.spec, &selection)).transpose()?;
     let saving = tiers.as_ref().zip(scale).map(|(tiers, scale)| tiers.request(asked.ranks(), scale));
     let arithmetic = reading.as_ref().map(|reading| Arithmetic(&*reading.format));
-    let listed = reading.as_ref().and_then(|reading| reading.catalog.as_ref());
     let store = selection.plan();
     let request = Request {
         workload: asked.name(),
@@ -79,7 +81,7 @@ pub(crate) fn resolve(
         memory: asked.ask.memory.map(|bytes| bytes.0),
         entropy: facts.entropy,
         measure: arithmetic.as_ref().map(|arithmetic| arithmetic as &dyn Measure),
-        listed: listed.map(|(_, listed)| listed),
+        listed: reading.as_ref().and_then(|reading| reading.source.as_ref()),
     };
     let plan = Plan::resolve(&asked.spec, &request, saving.as_ref())?;
     if asked.spec.workflow.checkpoint && tiers.is_none() {
@@ -91,9 +93,13 @@ pub(crate) fn resolve(
 
 fn read(asked: &Asked, selection: &Selection, generates: bool) -> Result<TrainingInput, Error> {
     let (format, place) = (format_of(&asked.spec)?, asked.data_location());
-    let opened = catalog(asked, &place, generates, selection)?;
-    let listed = opened.as_ref().map(|opened| listing::splits(asked, opened)).transpose()?;
-    Ok(TrainingInput { format, place, catalog: opened.zip(listed), generates })
+    let catalog = catalog(asked, &place, generates, selection)?;
+    let source = match &catalog {
+        Some(opened) => Some(FileSource::Listed(listing::splits(asked, opened)?)),
+        None if generates || !selection.plan().holds_files => None,
+        None => existing::files(asked, &*format, &place)?.map(FileSource::Found),
+    };
+    Ok(TrainingInput { format, place, source, catalog, generates })
 }
 
 /// The catalog of the files that the run reads, if any. Generated files have computed names.
@@ -154,7 +160,10 @@ impl TrainingRun<'_> {
 
     /// Calls `work` with the files that the plan reads.
     pub(crate) fn with_files<T>(&self, work: impl FnOnce(SplitFiles<'_>) -> T) -> Result<T, Error> {
-        if let Some((opened, listed)) = &self.reading.catalog {
+        if let Some([train, valid]) = self.plan.data.found() {
+            return Ok(work(SplitFiles { train: &train, valid: &valid }));
+        }
+        if let Some((opened, listed)) = self.reading.catalog.as_ref().zip(self.plan.data.listed()) {
             let [train, valid] =
                 [listed.train.first, listed.valid.first].map(|first| CatalogSplit { opened, first });
             return Ok(work(SplitFiles { train: &train, valid: &valid }));

@@ -116,7 +116,11 @@ fn refuse_unclaimed(task: &Generation<'_>) -> Result<(), GenerateError> {
 }
 
 /// Counts the files of a split in all its folders, without their index files.
-fn census(store: &dyn Store, names: &Names, format: &dyn Format) -> Result<store::FolderCount, StoreError> {
+pub(crate) fn census(
+    store: &dyn Store,
+    names: &Names,
+    format: &dyn Format,
+) -> Result<store::FolderCount, StoreError> {
     let pattern = names.pattern();
     let (prefix, tail) = pattern.ends();
     let mut sum = store::FolderCount::default();

@@ -16,6 +16,7 @@ use model::spec::Spec;
 use store::{Operation, Store, StoreError};
 use thiserror::Error;
 
+pub(crate) use claim::census;
 pub use claim::read_manifest;
 
 use claim::Claim;
@@ -64,7 +65,7 @@ pub enum GenerateError {
     #[error(
         "{folder}/ holds {files} files that no feedline manifest lists, such as {example}; choose another folder with \
          --data-dir, or remove them{}",
-        if *overwritable { ", or replace them with --overwrite" } else { "" }
+        if *overwritable { ", or replace them with 'feedline generate --overwrite'" } else { "" }
     )]
     Unclaimed { folder: String, files: u64, example: String, overwritable: bool },
     #[error(

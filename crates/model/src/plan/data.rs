@@ -1,8 +1,10 @@
 //! The data set of a plan: the number of files, the source of their names and sizes, and the bytes of one visit.
 
 use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
 
 use super::PlanError;
 use crate::files::Computed;
@@ -61,19 +63,39 @@ impl Split {
     }
 }
 
-/// What a catalog says about existing files.
+/// What a list of existing files says about them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listed {
     /// Identifies paths and sizes.
     pub digest: String,
+    /// The origin of the list.
+    #[serde(default, skip_serializing_if = "ListOrigin::is_catalog")]
+    pub origin: ListOrigin,
     pub train: ListedSplit,
     pub valid: ListedSplit,
 }
 
-/// The files of one split, as a range of the catalog.
+/// Where a list of existing files comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ListOrigin {
+    /// A catalog, which is a file.
+    #[default]
+    Catalog,
+    /// Computed names and the sizes that the files had before the run.
+    SizesAsFound,
+}
+
+impl ListOrigin {
+    fn is_catalog(&self) -> bool {
+        *self == ListOrigin::Catalog
+    }
+}
+
+/// The files of one split, as a range of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedSplit {
-    /// Number of the first file in the catalog.
+    /// Number of the first file in the list.
     pub first: u64,
     /// Files to read, and their bytes.
     pub files: u64,
@@ -92,6 +114,60 @@ pub enum FileSource {
     Unrestored,
     /// From a catalog of existing files.
     Listed(Listed),
+    /// Computed names of existing files, whose sizes were taken as found.
+    Found(FoundFiles),
+}
+
+/// Existing files with computed names, and the sizes that they had before the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FoundFiles {
+    listed: Listed,
+    first_name: String,
+    /// The sizes of the files to read, by their number in the split. Plans share them, because there may be millions.
+    sizes: Arc<[FileBytes; 2]>,
+}
+
+impl FoundFiles {
+    /// The files of the training split and, if they are read, of the validation split, with their sizes.
+    pub fn new(train: (&Split, FileBytes), valid: Option<(&Split, FileBytes)>) -> FoundFiles {
+        let mut hash = Sha256::new();
+        let mut list = |split: &Split, sizes: &FileBytes, first: u64| {
+            hash.update(format!("{} {} ", split.names.of(0), split.files));
+            match sizes {
+                FileBytes::Same(bytes) => hash.update(bytes.to_le_bytes()),
+                FileBytes::Each(all) => all.iter().for_each(|bytes| hash.update(bytes.to_le_bytes())),
+            }
+            ListedSplit { first, files: split.files, bytes: sizes.sum(0, split.files) }
+        };
+        let first_name = train.0.names.of(0);
+        let (train, train_sizes) = (list(train.0, &train.1, 0), train.1);
+        let (valid, valid_sizes) = match valid {
+            Some((split, sizes)) => (list(split, &sizes, train.files), sizes),
+            None => (ListedSplit::default(), FileBytes::Same(0)),
+        };
+        let digest = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let listed = Listed { digest, origin: ListOrigin::SizesAsFound, train, valid };
+        FoundFiles { listed, first_name, sizes: Arc::new([train_sizes, valid_sizes]) }
+    }
+
+    /// The files of a workload with their nominal sizes, until their real ones are known. Their format may not allow
+    /// such sizes.
+    pub fn nominal(spec: &Spec, measure: &dyn Measure) -> Result<FoundFiles, PlanError> {
+        let [train, valid] = splits(spec, Some(measure))?;
+        let bytes = nominal_record_bytes(spec) * train.samples_per_file as f64;
+        let sizes = FileBytes::Same((bytes as u64).max(1));
+        Ok(FoundFiles::new((&train, sizes.clone()), Some((&valid, sizes))))
+    }
+
+    /// The name of the first training file.
+    pub fn first_name(&self) -> &str {
+        &self.first_name
+    }
+
+    /// Identifies the names and sizes.
+    pub fn digest(&self) -> &str {
+        &self.listed.digest
+    }
 }
 
 impl From<Option<Listed>> for FileSource {
@@ -100,11 +176,13 @@ impl From<Option<Listed>> for FileSource {
     }
 }
 
-/// Serialized as the catalog's facts, or null.
+/// Serialized as the facts about existing files, or null.
 impl Serialize for FileSource {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            FileSource::Listed(listed) => Some(listed).serialize(serializer),
+            FileSource::Listed(listed) | FileSource::Found(FoundFiles { listed, .. }) => {
+                Some(listed).serialize(serializer)
+            }
             FileSource::Computed(_) | FileSource::Unrestored => serializer.serialize_none(),
         }
     }
@@ -182,32 +260,17 @@ pub struct Data {
 impl Data {
     /// The data set of a spec; `measure` is the format's arithmetic, or `None` if the format is not supported.
     pub fn resolve(spec: &Spec, measure: Option<&dyn Measure>) -> Result<Data, PlanError> {
-        let set = &spec.dataset;
-        // The spec has checked that at least as many files are generated as are read.
-        let count = set.num_files_generated.unwrap_or(set.num_files_train);
-        check_samples(
-            &[(Phase::Train, set.num_files_train), (Phase::Eval, set.num_files_eval)],
-            set.num_samples_per_file,
-        )?;
-        if set.file_prefix.is_empty() || set.file_prefix.contains(['/', '\0']) {
-            return Err(PlanError::Prefix(set.file_prefix.clone()));
-        }
-        let element = set.record_element_type;
-        let sizes = sizes(spec, count + set.num_files_eval);
-        let (file_bytes, side_bytes) = file_bytes(spec, measure, &sizes, count + set.num_files_eval)?;
-        let suffix = measure.map_or(set.format.as_str(), |measure| measure.suffix());
-        let split = |folder: &str, files, count, subfolders, first_file| Split {
-            names: names(spec, folder, count, subfolders, suffix),
-            files,
-            samples_per_file: set.num_samples_per_file,
-            first_file,
-            bytes: file_bytes.sum(first_file, files),
-        };
+        let (set, splits) = (&spec.dataset, splits(spec, measure)?);
+        let (element, files) = (set.record_element_type, splits.iter().map(|split| split.names.count).sum());
+        let sizes = sizes(spec, files);
+        let (file_bytes, side_bytes) = file_bytes(spec, measure, &sizes, files)?;
+        let [train, valid] =
+            splits.map(|split| Split { bytes: file_bytes.sum(split.first_file, split.files), ..split });
         let visit =
             sizes.with_shape(0, element, set.num_samples_per_file, |shape| VisitShape::of(measure, shape))?;
         Ok(Data {
-            train: split("train", set.num_files_train, count, set.num_subfolders_train, 0),
-            valid: split("valid", set.num_files_eval, set.num_files_eval, set.num_subfolders_eval, count),
+            train,
+            valid,
             element,
             exact: visit.exact,
             unit: visit.unit,
@@ -251,6 +314,19 @@ impl Data {
         })
     }
 
+    /// A data set with the names that the spec describes and the sizes that its files have.
+    pub(super) fn of_found(
+        spec: &Spec,
+        measure: Option<&dyn Measure>,
+        found: &FoundFiles,
+    ) -> Result<Data, PlanError> {
+        let [train, valid] = splits(spec, measure)?;
+        let listed = Data::of_listed(spec, measure, &found.listed)?;
+        let train = Split { bytes: found.listed.train.bytes, ..train };
+        let valid = Split { bytes: found.listed.valid.bytes, ..valid };
+        Ok(Data { train, valid, source: FileSource::Found(found.clone()), ..listed })
+    }
+
     /// Files of the whole data set, including those that are generated but not read.
     pub fn files(&self) -> u64 {
         self.train.names.count + self.valid.names.count
@@ -265,12 +341,19 @@ impl Data {
         files.saturating_add(self.side_bytes)
     }
 
-    /// The catalog of the files, if there is one.
+    /// The list of existing files, if the run reads such files.
     pub fn listed(&self) -> Option<&Listed> {
         match &self.source {
-            FileSource::Listed(listed) => Some(listed),
+            FileSource::Listed(listed) | FileSource::Found(FoundFiles { listed, .. }) => Some(listed),
             FileSource::Computed(_) | FileSource::Unrestored => None,
         }
+    }
+
+    /// The training and validation files, if their sizes were taken as found.
+    pub fn found(&self) -> Option<[Computed<'_>; 2]> {
+        let FileSource::Found(FoundFiles { sizes, .. }) = &self.source else { return None };
+        let [train, valid] = &**sizes;
+        Some([Computed::new(&self.train, 0, train), Computed::new(&self.valid, 0, valid)])
     }
 
     /// The data set with the sizes of its files, if they are computed.
@@ -281,13 +364,16 @@ impl Data {
     fn tables(&self) -> Option<&SizeTables> {
         match &self.source {
             FileSource::Computed(tables) => Some(tables),
-            FileSource::Unrestored | FileSource::Listed(_) => None,
+            FileSource::Unrestored | FileSource::Listed(_) | FileSource::Found(_) => None,
         }
     }
 
-    /// The size of the largest file, if sizes are computed.
+    /// The size of the largest file, if sizes are computed or were found.
     pub(super) fn largest_file(&self) -> Option<u64> {
-        self.tables().map(|tables| tables.files.largest())
+        match &self.source {
+            FileSource::Found(found) => found.sizes.iter().map(FileBytes::largest).max(),
+            _ => self.tables().map(|tables| tables.files.largest()),
+        }
     }
 
     /// The maximum memory of one sample; for existing files, the average.
@@ -300,7 +386,10 @@ impl Data {
 
     /// Memory used by the size tables.
     pub(super) fn table_bytes(&self) -> u64 {
-        self.tables().map_or(0, |tables| tables.samples.table_bytes() + tables.files.table_bytes())
+        match &self.source {
+            FileSource::Found(found) => found.sizes.iter().map(FileBytes::table_bytes).sum(),
+            _ => self.tables().map_or(0, |tables| tables.samples.table_bytes() + tables.files.table_bytes()),
+        }
     }
 }
 
@@ -351,7 +440,7 @@ impl<'a> ComputedData<'a> {
 
     /// The files of a split.
     pub fn files_of(self, split: &Split) -> Computed<'a> {
-        Computed::new(split, &self.tables.files)
+        Computed::new(split, split.first_file, &self.tables.files)
     }
 }
 
@@ -410,6 +499,32 @@ fn check_samples(phases: &[(Phase, u64)], samples_per_file: u64) -> Result<(), P
         }
     }
     Ok(())
+}
+
+/// The training and the validation files, without their sizes.
+fn splits(spec: &Spec, measure: Option<&dyn Measure>) -> Result<[Split; 2], PlanError> {
+    let set = &spec.dataset;
+    // The spec has checked that at least as many files are generated as are read.
+    let count = set.num_files_generated.unwrap_or(set.num_files_train);
+    check_samples(
+        &[(Phase::Train, set.num_files_train), (Phase::Eval, set.num_files_eval)],
+        set.num_samples_per_file,
+    )?;
+    if set.file_prefix.is_empty() || set.file_prefix.contains(['/', '\0']) {
+        return Err(PlanError::Prefix(set.file_prefix.clone()));
+    }
+    let suffix = measure.map_or(set.format.as_str(), |measure| measure.suffix());
+    let split = |folder: &str, files, count, subfolders, first_file| Split {
+        names: names(spec, folder, count, subfolders, suffix),
+        files,
+        samples_per_file: set.num_samples_per_file,
+        first_file,
+        bytes: 0,
+    };
+    Ok([
+        split("train", set.num_files_train, count, set.num_subfolders_train, 0),
+        split("valid", set.num_files_eval, set.num_files_eval, set.num_subfolders_eval, count),
+    ])
 }
 
 fn names(spec: &Spec, folder: &str, count: u64, subfolders: u64, suffix: &str) -> Names {

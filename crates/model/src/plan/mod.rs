@@ -20,7 +20,8 @@ use thiserror::Error;
 
 pub use cache::CachePlan;
 pub use data::{
-    ComputedData, Data, FileBytes, FileSize, FileSource, Listed, ListedSplit, Measure, SizeTables, Split,
+    ComputedData, Data, FileBytes, FileSize, FileSource, FoundFiles, ListOrigin, Listed, ListedSplit,
+    Measure, SizeTables, Split,
 };
 pub use differences::{FieldDifference, differences};
 pub use estimate::{Demand, Estimate, MemoryTerm, SizeRule};
@@ -54,8 +55,8 @@ pub struct Request<'a> {
     pub entropy: u64,
     /// The format's size arithmetic; `None` for a format that this version cannot write or read yet.
     pub measure: Option<&'a dyn Measure>,
-    /// The catalog that lists the files; without one, names are computed.
-    pub listed: Option<&'a Listed>,
+    /// The existing files that are read; without them, names and sizes are computed.
+    pub listed: Option<&'a FileSource>,
 }
 
 /// Why a run is impossible. Each is a mistake in the request, found before any I/O.

@@ -3,6 +3,8 @@
 use super::bare::{Bare, buffered};
 use super::*;
 use crate::checkpoint::Scale;
+use crate::files::FileList;
+use crate::names::Name;
 use crate::order::Unit;
 use crate::spec::{self, CacheState, Override, Preprocess, Shuffle, WorkloadSource};
 
@@ -120,9 +122,11 @@ fn a_plan_is_written_without_size_tables_and_gets_them_back() {
 #[test]
 fn existing_files_have_no_computed_sizes() {
     let split = |first, files| ListedSplit { first, files, bytes: files * 1000 };
-    let listed = Listed { digest: "d".to_owned(), train: split(0, 100), valid: split(100, 10) };
+    let (origin, train, valid) = (ListOrigin::Catalog, split(0, 100), split(100, 10));
+    let listed = Listed { digest: "d".to_owned(), origin, train, valid };
     let spec = small(&[]);
-    let request = Request { listed: Some(&listed), ..request(1) };
+    let source = FileSource::Listed(listed.clone());
+    let request = Request { listed: Some(&source), ..request(1) };
     let whole = Plan::resolve(&spec, &request, None).unwrap();
     let TrainingPlan { data, loader, .. } = whole.trained().unwrap();
     assert_eq!((data.listed(), data.computed().is_none()), (Some(&listed), true));
@@ -134,6 +138,37 @@ fn existing_files_have_no_computed_sizes() {
     let again: Plan = serde_json::from_value(written).unwrap();
     let again = again.restored(&spec, Some(&Bare(Unit::Sample))).unwrap();
     assert_eq!(&again.trained().unwrap().data, data);
+}
+
+/// The plan of a workload whose training files have these sizes.
+fn plan_of_found(spec: &Spec, sizes: FileBytes) -> Plan {
+    let computed = Data::resolve(spec, None).unwrap();
+    let source = FileSource::Found(FoundFiles::new((&computed.train, sizes), None));
+    Plan::resolve(spec, &Request { listed: Some(&source), ..request(1) }, None).unwrap()
+}
+
+#[test]
+fn sizes_as_found_replace_the_computed_ones() {
+    let spec = small(&["dataset.num_files_train=100"]);
+    let sizes: Vec<u64> = (0..100).map(|file| 5000 + file).collect();
+    let (same, each) =
+        (plan_of_found(&spec, FileBytes::Same(7000)), plan_of_found(&spec, FileBytes::Each(sizes)));
+    let data = &each.trained().unwrap().data;
+    let computed = plan(&spec, 1).data;
+    assert_eq!((&data.train.names, data.train.files), (&computed.train.names, computed.train.files));
+    assert_eq!((data.train.bytes, data.largest_file(), data.table_bytes()), (504_950, Some(5099), 800));
+    assert!(data.computed().is_none() && data.exact && data.visit_bytes.is_none(), "the layout is unknown");
+    let (mut name, [train, _]) = (Name::default(), data.found().unwrap());
+    assert_eq!((train.entry(99, &mut name), name.as_str()), (Ok(5099), data.train.names.of(99).as_str()));
+    let uniform = &same.trained().unwrap().data;
+    assert_eq!((uniform.train.bytes, uniform.table_bytes()), (700_000, 0), "equal sizes need no table");
+    assert_ne!(same.digest(), each.digest());
+    let written = serde_json::to_value(&each).unwrap();
+    assert_eq!(written["data"]["listed"]["origin"], "sizes_as_found");
+    let again: Plan = serde_json::from_value(written).unwrap();
+    let again = again.restored(&spec, Some(&Bare(Unit::Sample))).unwrap();
+    assert_eq!(again.trained().unwrap().data.listed(), data.listed());
+    assert_eq!(again.digest(), each.digest());
 }
 
 #[test]

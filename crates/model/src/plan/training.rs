@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::data::{self, Data, Measure, Split};
+use super::data::{self, Data, FileSource, Measure, Split};
 use super::{
     CachePlan, Estimate, FieldDifference, LoaderPlan, PlanError, Request, StorePlan, differences, loader,
 };
@@ -109,8 +109,11 @@ impl TrainingPlan {
             return Err(PlanError::no_training(spec));
         }
         let data = match request.listed {
-            Some(listed) => Data::of_listed(spec, request.measure, listed)?,
-            None => Data::resolve(spec, request.measure)?,
+            Some(FileSource::Listed(listed)) => Data::of_listed(spec, request.measure, listed)?,
+            Some(FileSource::Found(found)) => Data::of_found(spec, request.measure, found)?,
+            Some(FileSource::Computed(_) | FileSource::Unrestored) | None => {
+                Data::resolve(spec, request.measure)?
+            }
         };
         let train = train_phase(spec, request, &data)?;
         let eval = spec.workflow.evaluation.then(|| eval_phase(spec, request, &data)).transpose()?;

@@ -3,6 +3,7 @@
 use super::rules::{FINISH_EPOCH, RuleResult, no_plan};
 use super::{Case, TrainingCase, seen_phases};
 use crate::ledger::CheckedFetches;
+use crate::plan::ListOrigin;
 use crate::spec::Verify;
 use crate::units::{Bytes, Nanos, grouped};
 
@@ -32,9 +33,14 @@ pub(super) fn data_verified(case: &Case<'_>) -> RuleResult {
             false => "use --store posix or another backend that reads files",
         }),
         (Verify::Sample, 0) if unknown == 0 => {
-            let by = if plan.data.listed().is_some() { "the catalog's" } else { "the plan's" };
-            RuleResult::note(format!("existing files: only their sizes were compared, and equal {by}"))
-                .with_remedy(GENERATE)
+            let compared = match plan.data.listed().map(|listed| listed.origin) {
+                Some(ListOrigin::Catalog) => "only their sizes were compared, and equal the catalog's",
+                Some(ListOrigin::SizesAsFound) => {
+                    "sizes were taken as found, and did not change during the run"
+                }
+                None => "only their sizes were compared, and equal the plan's",
+            };
+            RuleResult::note(format!("existing files: {compared}")).with_remedy(GENERATE)
         }
         (_, 0) if unknown == 0 => {
             RuleResult::not_checkable("existing files: their expected content is unknown")

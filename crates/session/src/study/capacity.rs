@@ -94,8 +94,9 @@ impl<'a> Capacity<'a> {
         mut seen: impl FnMut(&Trial),
     ) -> Result<CapacityFound, Error> {
         let Capacity { mut trials, single, bounds, target, end } = self;
-        let Plan { workload, training, .. } =
-            single.make_data(&Solo::new(1), control.observer, control.stop)?.plan;
+        let Settled { asked, plan: Plan { workload, training, .. }, .. } =
+            single.make_data(&Solo::new(1), control.observer, control.stop)?;
+        trials.asked.found = asked.found;
         let store = training.map(|training| training.store).unwrap_or_default();
         trials.asked.ask.generate = Generate::Never;
         let answer = search(bounds, |ranks, depth| {

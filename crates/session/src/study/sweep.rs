@@ -142,6 +142,8 @@ impl<'a> Sweep<'a> {
         for (done, run) in runs.iter().enumerate() {
             begins(*run, done);
             let outcome = self.settle(run.cell, Some(Generate::Never)).and_then(|settled| {
+                let world = Solo::new(settled.plan.ranks);
+                let settled = settled.make_data(&world, control.observer, control.stop)?;
                 let measured = control.measure(&settled, &settled.plan)?;
                 Ok(CellOutcome { settled, measured })
             });
