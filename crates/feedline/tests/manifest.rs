@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::util::{Dir, Done};
+use crate::util::{Dir, Done, SMALL};
 
 const MANIFEST: &str = "data/.feedline/dataset.json";
 
@@ -313,4 +313,75 @@ fn a_compression_that_a_format_does_not_support_is_refused_before_anything_is_wr
         done.says(&format!("dataset.compression '{compression}'")).says("choose none");
         assert!(!dir.path("data").exists());
     }
+}
+
+/// `SMALL` without a number of files.
+fn uncounted() -> Dir {
+    let dir = Dir::new();
+    dir.write("w.yaml", SMALL.replace("  num_files_train: 24\n", ""));
+    dir
+}
+
+const EVALUATION: [&str; 2] = ["workflow.evaluation=true", "evaluation.eval_time=0"];
+
+#[test]
+fn the_number_of_files_is_taken_from_the_manifest() {
+    let dir = uncounted();
+    generate(&dir, &[], &["dataset.num_files_train=30", "dataset.num_files_eval=6"]).exits(0);
+    // The same data set, without its numbers.
+    let again = generate(&dir, &[], &[]).exits(0).json();
+    assert_eq!((&again["files_written"], &again["files_kept"]), (&0.into(), &36.into()));
+    for flags in
+        [&["run", "w.yaml", "--quiet", "--json"][..], &["run", "w.yaml", "--quiet", "--json", "--generate"]]
+    {
+        let summary = dir.feedline(flags).set(&EVALUATION).run().ran().json();
+        assert_eq!((&summary["num_files_train"], &summary["num_files_eval"]), (&30.into(), &6.into()));
+        assert_eq!(summary["feedline"]["epochs"][0]["samples_delivered"], 30);
+        assert_eq!(summary["feedline"]["eval_epochs"][0]["samples_delivered"], 6);
+    }
+    for result in dir.results() {
+        dir.feedline(&["validate", &result]).run().exits(0);
+    }
+    let plan = dir.feedline(&["plan", "w.yaml"]).run().exits(0);
+    plan.prints("30 x 1 samples, as in the manifest of the data folder");
+    let plan = dir.feedline(&["plan", "w.yaml", "--json"]).run().exits(0).json();
+    assert_eq!(
+        (&plan["num_files_train_from"], &plan["data"]["train"]["files"]),
+        (&"manifest".into(), &30.into())
+    );
+    let plan = dir.feedline(&["plan", "w.yaml", "--store", "null"]).run().exits(0);
+    plan.prints("8 x 1 samples, the default of dataset.num_files_train");
+}
+
+#[test]
+fn a_number_of_files_that_contradicts_the_manifest_is_an_error() {
+    let dir = uncounted();
+    generate(&dir, &[], &["dataset.num_files_train=30"]).exits(0);
+    let run = |setting: &str| {
+        dir.feedline(&["run", "w.yaml", "--quiet"]).set(&[setting]).run().exits(3).one_error()
+    };
+    run("dataset.num_files_train=40")
+        .says("dataset.num_files_train is 30, not 40")
+        .says("leave dataset.num_files_train out");
+    run("dataset.num_files_train=20").says("is 30, not 20").says("set dataset.num_files_generated=30");
+    run("dataset.num_files_generated=40").says("dataset.num_files_train is 30, not 40");
+    let plan = dir.feedline(&["plan", "w.yaml"]).set(&["dataset.num_files_train=20"]).run().exits(0);
+    assert!(plan.stdout.contains("20 x 1 samples\n"), "{}", plan.stdout);
+}
+
+#[test]
+fn the_number_of_files_is_taken_from_the_catalog() {
+    let dir = uncounted();
+    generate(&dir, &[], &["dataset.num_files_train=30", "dataset.num_files_eval=6"]).exits(0);
+    fs::remove_file(dir.path(MANIFEST)).unwrap();
+    dir.feedline(&["catalog", "data", "--quiet"]).run().exits(0);
+    let summary = dir.feedline(&["run", "w.yaml", "--quiet", "--json"]).set(&EVALUATION).run().ran().json();
+    assert_eq!((&summary["num_files_train"], &summary["num_files_eval"]), (&30.into(), &6.into()));
+    dir.feedline(&["plan", "w.yaml"]).run().exits(0).prints("30 x 1 samples, as in the catalog");
+    let some = ["dataset.num_files_train=20", "dataset.num_files_eval=2"];
+    let some =
+        dir.feedline(&["run", "w.yaml", "--quiet", "--json"]).set(&EVALUATION).set(&some).run().ran().json();
+    assert_eq!((&some["num_files_train"], &some["num_files_eval"]), (&20.into(), &2.into()));
+    let more = dir.feedline(&["run", "w.yaml", "--quiet"]).set(&["dataset.num_files_train=31"]).run();
+    more.exits(3).one_error().says("lists only 30");
 }

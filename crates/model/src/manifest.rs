@@ -110,6 +110,16 @@ impl ManifestDifference {
         self.key == "dataset.num_files_train"
     }
 
+    /// How to read a data set with another number of files.
+    pub fn count_hint(&self) -> String {
+        let there = &self.there;
+        let numbers = there.parse::<u64>().ok().zip(self.asked.parse::<u64>().ok());
+        match numbers.is_some_and(|(there, asked)| asked < there) {
+            true => format!("; to read some of them, set dataset.num_files_generated={there}"),
+            false => format!("; to read all of them, leave {} out", self.key),
+        }
+    }
+
     pub fn is_seed(&self) -> bool {
         self.key == SEED
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
+use engine::generate::read_manifest;
 use model::checkpoint::{self, Scale};
 use model::location::Location;
 use model::plan::{self, FoundFiles, Plan};
@@ -11,6 +12,7 @@ use model::secret;
 use model::spec::{self, Override, Spec, WorkloadSource};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyOrigin, Warning};
+use store::{Mode, Posix};
 
 use crate::error::Error;
 use crate::folder::local;
@@ -94,7 +96,7 @@ impl Ask {
         let source = WorkloadSource { name: &self.workload.source, text: &self.workload.text };
         let spec::ParsedWorkload { spec, warnings, origins, unhonoured } =
             spec::read(source, &self.overrides)?;
-        Ok(Asked { ask: self, spec, warnings, origins, unhonoured, found: None })
+        Ok(Asked { ask: self, spec, warnings, origins, unhonoured, found: None, by_manifest: false })
     }
 }
 
@@ -110,6 +112,20 @@ pub struct Asked {
     pub(crate) unhonoured: BTreeSet<&'static str>,
     /// The sizes of existing files, once they were taken as found.
     pub(crate) found: Option<FoundFiles>,
+    /// Whether a manifest gave the number of training files.
+    pub(crate) by_manifest: bool,
+}
+
+/// Where the number of training files comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountOrigin {
+    /// The workload or an override of it.
+    Workload,
+    /// The manifest of the data folder.
+    Manifest,
+    Catalog,
+    /// The default of the key.
+    Default,
 }
 
 impl Asked {
@@ -139,6 +155,32 @@ impl Asked {
     /// The stall timeout; `None`: no limit.
     pub fn stall_timeout(&self) -> Option<Nanos> {
         Some(Nanos::from_seconds(self.spec.reader.stall_timeout)).filter(|timeout| *timeout > Nanos::ZERO)
+    }
+
+    /// Takes the numbers of files that the workload does not give from the manifest in the data folder, if there is
+    /// one. A manifest that cannot be read is reported when the data set is checked.
+    pub(crate) fn count_by_manifest(&mut self) {
+        let counts_validation = self.counts_validation_files();
+        let counts = self.counts_files() || self.origins.contains_key("dataset.num_files_generated");
+        if counts && counts_validation {
+            return;
+        }
+        let folder = self.data_folder().ok().and_then(|folder| Posix::open(&folder, Mode::default()).ok());
+        let manifest = folder.and_then(|folder| read_manifest(&folder).ok().flatten());
+        let Some((train, valid)) = manifest.and_then(|manifest| manifest.counts()) else { return };
+        let set = &mut self.spec.dataset;
+        if !counts {
+            set.num_files_train = train;
+            self.by_manifest = true;
+        }
+        if !counts_validation {
+            set.num_files_eval = valid;
+        }
+    }
+
+    /// Whether the number of validation files was given explicitly.
+    pub(crate) fn counts_validation_files(&self) -> bool {
+        self.origins.contains_key("dataset.num_files_eval")
     }
 
     /// Whether the number of training files was given explicitly.

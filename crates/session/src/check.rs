@@ -129,10 +129,9 @@ impl TrainingRun<'_> {
             if difference.is_layout() {
                 return Err(Error::OtherLayout { folder, difference: difference.to_string() });
             }
-            let hint = if differences.iter().all(ManifestDifference::is_count) {
-                format!("; to read some of them, set dataset.num_files_generated={}", difference.there)
-            } else {
-                String::new()
+            let hint = match differences.iter().all(ManifestDifference::is_count) {
+                true => difference.count_hint(),
+                false => String::new(),
             };
             return Err(Error::OtherDataSet { folder, difference: difference.to_string(), hint });
         }

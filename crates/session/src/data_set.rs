@@ -52,7 +52,9 @@ impl DataSetTask {
         observer: &dyn Observer,
         stop: &Stop,
     ) -> Result<(Generated, Nanos), Error> {
-        let format = check(asked)?;
+        let mut asked = asked.clone();
+        asked.count_by_manifest();
+        let format = check(&asked)?;
         let data = Data::resolve(&asked.spec, Some(&Arithmetic(&*format)))?;
         let stop = &stop.with_patience(asked.stall_timeout());
         let writing = DataSetWriter { spec: &asked.spec, data: &data, format: &*format, observer, stop };

@@ -37,6 +37,8 @@ pub(crate) fn splits(asked: &Asked, opened: &OpenCatalog) -> Result<Listed, Erro
     let (train, valid) = (opened.below("train"), opened.below("valid"));
     let train = if train.is_empty() { 0..opened.files() } else { train };
     let wanted = if asked.counts_files() { set.num_files_train } else { train.end - train.start };
+    let all_valid = asked.spec.workflow.evaluation && !asked.counts_validation_files();
+    let wanted_valid = if all_valid { valid.end - valid.start } else { set.num_files_eval };
     let split = |key: &'static str, range: std::ops::Range<u64>, files: u64| {
         let there = range.end - range.start;
         if files > there {
@@ -50,7 +52,7 @@ pub(crate) fn splits(asked: &Asked, opened: &OpenCatalog) -> Result<Listed, Erro
         digest: opened.digest(),
         origin: ListOrigin::Catalog,
         train: split("num_files_train", train, wanted)?,
-        valid: split("num_files_eval", valid, set.num_files_eval)?,
+        valid: split("num_files_eval", valid, wanted_valid)?,
     })
 }
 

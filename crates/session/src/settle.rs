@@ -11,7 +11,7 @@ use model::location::Location;
 use model::plan::{FileSource, Measure, Plan, Request, TrainingPlan};
 use store::Selection;
 
-use crate::ask::{Asked, Generate};
+use crate::ask::{Asked, CountOrigin, Generate};
 use crate::backend::{format_of, select};
 use crate::error::Error;
 use crate::existing;
@@ -47,9 +47,12 @@ pub(crate) struct TrainingInput {
 }
 
 /// Settles a workload on this host, which is one of the world's. All members of the world get the same plan.
-pub fn settle<'a>(asked: Asked, host: &'a Host, world: &dyn World) -> Result<Settled<'a>, Error> {
+pub fn settle<'a>(mut asked: Asked, host: &'a Host, world: &dyn World) -> Result<Settled<'a>, Error> {
     let facts = SharedFacts::share(host, world, &patience(&asked))?;
     let selection = select(&asked.spec, asked.ask.store.as_deref())?;
+    if selection.plan().holds_files {
+        asked.count_by_manifest();
+    }
     let generates = match asked.ask.generate {
         Generate::AsWorkload => asked.spec.workflow.generate_data,
         Generate::Missing => true,
@@ -131,6 +134,17 @@ impl TrainingInput {
 }
 
 impl Settled<'_> {
+    /// Where the number of training files comes from.
+    pub fn count_origin(&self) -> CountOrigin {
+        let is_listed = self.reading.as_ref().is_some_and(|reading| reading.catalog.is_some());
+        match (self.asked.counts_files(), is_listed, self.asked.by_manifest) {
+            (true, _, _) => CountOrigin::Workload,
+            (false, true, _) => CountOrigin::Catalog,
+            (false, false, true) => CountOrigin::Manifest,
+            (false, false, false) => CountOrigin::Default,
+        }
+    }
+
     /// The folder that keeps checkpoints, if any are saved.
     pub fn checkpoint_folder(&self) -> Option<&Path> {
         self.tiers.as_ref().map(|tiers| tiers.last.folder.as_path())

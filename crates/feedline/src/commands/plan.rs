@@ -41,7 +41,7 @@ pub(crate) struct PlanFlags {
     /// Memory of one host, such as 256GiB [default: this host's]
     #[arg(long, value_name = "SIZE")]
     pub host_memory: Option<Bytes>,
-    /// Folder of the data set; only its free space is checked
+    /// Folder of the data set; only its free space, its manifest and its catalog are read
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     #[arg(long, value_name = "STORE", help = BACKENDS.help("I/O backend", "as for run"))]
@@ -80,6 +80,7 @@ pub(crate) fn plan(flags: &PlanFlags) -> CommandResult {
         host_memory_bytes: flags.host_memory.unwrap_or(Bytes(host.memory_bytes)).0,
         memory_limit: host.memory_limit.as_deref().filter(|_| flags.host_memory.is_none()),
         warnings,
+        count_origin: settled.count_origin(),
     };
     if flags.output.json {
         report::out_json(&report.json())?;

@@ -9,6 +9,7 @@ use model::plan::{Data, Discipline, ListOrigin, Listed, Plan, ReadWindow, Traini
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::warning::Warning;
 use serde_json::{Map, Value, json};
+use session::CountOrigin;
 
 use super::checkpoints::geometry_lines;
 use super::{layout, rate};
@@ -30,6 +31,8 @@ pub(crate) struct PlanReport<'a> {
     /// What limits the memory, if not the host itself.
     pub memory_limit: Option<&'a str>,
     pub warnings: &'a [Warning],
+    /// Where the number of training files comes from.
+    pub count_origin: CountOrigin,
 }
 
 impl PlanReport<'_> {
@@ -61,6 +64,7 @@ impl PlanReport<'_> {
         let keys = [
             ("host_memory_bytes", json!(self.host_memory_bytes)),
             ("host_memory_limit", json!(self.memory_limit)),
+            ("num_files_train_from", json!(count_words(self.count_origin).0)),
             ("samples_per_epoch", json!(shards.samples)),
             ("steps_per_epoch", json!(shards.steps)),
             ("dropped_samples", json!(shards.dropped())),
@@ -135,8 +139,22 @@ impl DataSetReport<'_> {
             "{}: only a data set, because workflow.train is false; 'feedline generate' writes it\n",
             self.workload
         );
-        push_section(&mut text, "data set", &data_lines(self.format, self.data, &self.disk));
+        push_section(
+            &mut text,
+            "data set",
+            &data_lines(self.format, self.data, CountOrigin::Workload, &self.disk),
+        );
         text
+    }
+}
+
+/// Where the number of training files comes from: as a value in JSON, and as an addition to the number.
+fn count_words(origin: CountOrigin) -> (&'static str, &'static str) {
+    match origin {
+        CountOrigin::Workload => ("workload", ""),
+        CountOrigin::Manifest => ("manifest", ", as in the manifest of the data folder"),
+        CountOrigin::Catalog => ("catalog", ", as in the catalog"),
+        CountOrigin::Default => ("default", ", the default of dataset.num_files_train"),
     }
 }
 
@@ -164,7 +182,10 @@ type Section = (&'static str, Vec<(String, String)>);
 impl TrainingSections<'_> {
     fn all(&self) -> [Section; 6] {
         [
-            ("data set", data_lines(&self.plan.format, &self.plan.data, &self.report.disk)),
+            (
+                "data set",
+                data_lines(&self.plan.format, &self.plan.data, self.report.count_origin, &self.report.disk),
+            ),
             ("epoch", self.epoch_lines()),
             ("loader", self.loader_lines()),
             ("demand", self.demand_lines()),
@@ -315,7 +336,7 @@ impl TrainingSections<'_> {
     }
 }
 
-fn data_lines(format: &str, data: &Data, disk: &DiskSpace) -> Vec<(String, String)> {
+fn data_lines(format: &str, data: &Data, counted_by: CountOrigin, disk: &DiskSpace) -> Vec<(String, String)> {
     let exact = if data.exact {
         ""
     } else {
@@ -325,7 +346,12 @@ fn data_lines(format: &str, data: &Data, disk: &DiskSpace) -> Vec<(String, Strin
         line("format", format),
         line(
             "train files",
-            &format!("{} x {} samples", grouped(data.train.files), grouped(data.train.samples_per_file)),
+            &format!(
+                "{} x {} samples{}",
+                grouped(data.train.files),
+                grouped(data.train.samples_per_file),
+                count_words(counted_by).1
+            ),
         ),
         line("train bytes", &format!("{} ({}){exact}", Bytes(data.train.bytes), grouped(data.train.bytes))),
         names_line(data),
