@@ -73,6 +73,8 @@ mod power;
 mod run;
 // Secrets in workload files and arguments: in no message and in no file.
 mod secrets;
+// Several processes with one data set: all may read a complete one, and only one writes.
+mod simultaneous;
 // What stalls the accelerators: the parts of the time and the state of the page cache.
 mod stall;
 // Every I/O backend with every loader, and what backends refuse.

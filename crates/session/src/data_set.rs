@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use engine::catalog::{self, OpenCatalog};
 use engine::generate::{GenerateError, Generated, Generation};
 use engine::host::Host;
-use engine::{Stop, World, catalog};
+use engine::{Stop, World};
 use format::{Arithmetic, Format};
 use model::plan::Data;
 use model::spec::Spec;
@@ -15,7 +16,7 @@ use crate::ask::{Asked, Generate};
 use crate::backend::{check_storage, format_of};
 use crate::error::Error;
 use crate::folder::{check_folder, make_folder};
-use crate::listing::listing_threads;
+use crate::listing::{self, listing_threads};
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, resolve};
 
@@ -136,7 +137,7 @@ impl DataSetWriter<'_> {
         make_folder(folder, "data folder")?;
         let store = Posix::open(folder, Mode::default()).map_err(Error::DataFolder)?;
         let done = self.write(task, &store)?;
-        if !self.data.exact {
+        if !self.data.exact && (done.0.files_written > 0 || !is_listed(folder)) {
             self.list(folder)?;
         }
         Ok(done)
@@ -175,6 +176,12 @@ impl DataSetWriter<'_> {
         });
         Ok((outcome?, span))
     }
+}
+
+/// Whether the catalog of a folder exists and is up to date.
+fn is_listed(folder: &Path) -> bool {
+    let opened = catalog::find(folder).and_then(|path| OpenCatalog::open(&path, folder).ok());
+    opened.is_some_and(|opened| listing::check_unchanged(&opened).is_ok())
 }
 
 /// Checks that the data set fits on the disk. Files are written in order: if the first one exists, an earlier attempt

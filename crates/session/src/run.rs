@@ -110,6 +110,7 @@ impl TrainingRun<'_> {
     fn run(&self, task: &RunTask<'_>) -> Result<TimedLedger, Error> {
         self.check_catalog()?;
         let store = self.selection.open(self.reading.folder()?).map_err(Error::DataFolder)?;
+        self.check_complete(&*store)?;
         let known = self.known_data()?;
         let truth = known
             .as_ref()
@@ -172,6 +173,19 @@ impl TrainingRun<'_> {
             conditions.observe("file_sizes", "as found");
         }
         conditions
+    }
+
+    /// Checks that no other process has begun to write the data set since it was checked.
+    fn check_complete(&self, store: &dyn Store) -> Result<(), Error> {
+        if !self.holds_files() || self.plan.data.listed().is_some() {
+            return Ok(());
+        }
+        match read_manifest(store).map_err(Error::Manifest)? {
+            Some(there) if !there.complete => {
+                Err(self.no_data_set("another process is writing it, or was interrupted".to_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The expected content of the files, if they are to be compared and a manifest describes them.

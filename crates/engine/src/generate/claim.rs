@@ -53,6 +53,29 @@ pub(super) struct Claim {
     pub(super) complete: bool,
 }
 
+/// The claim of a folder whose manifest says that it holds the whole data set of the task. Writes and locks nothing.
+pub(super) fn of_complete(task: &Generation<'_>) -> Result<Option<Claim>, GenerateError> {
+    let Some(there) = read_manifest(task.store)?.filter(|there| there.complete && !task.overwrite) else {
+        return Ok(None);
+    };
+    if !is_same(task, &there.differences(&manifest(task))) || has_leftovers(task.store)? {
+        return Ok(None);
+    }
+    let seed = there.seed().unwrap_or(task.spec.train.seed);
+    Ok(Some(Claim { seed, rewrite: false, complete: true }))
+}
+
+/// Whether a data set with these differences is the task's.
+fn is_same(task: &Generation<'_>, differences: &[ManifestDifference]) -> bool {
+    differences.is_empty() || task.keep_seed && differences.iter().all(ManifestDifference::is_seed)
+}
+
+/// Whether a process was killed while it replaced the manifest. What it left is removed under the lock.
+fn has_leftovers(store: &dyn Store) -> Result<bool, StoreError> {
+    let found = store.files().census(&beside(FOLDER), MANIFEST, store::PARTIAL)?;
+    Ok(found.is_some_and(|found| found.matching > 0))
+}
+
 /// Claims the folder for the task's data set, or returns why that is not possible.
 pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
     let seed = task.spec.train.seed;
@@ -66,8 +89,7 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
             task.store.files().remove_leftovers(&beside(FOLDER), MANIFEST, "")?;
             task.store.files().remove_leftovers(&beside("."), MLPSTORAGE, "")?;
             let differences = there.differences(&asked);
-            let seed_may_differ = task.keep_seed && differences.iter().all(ManifestDifference::is_seed);
-            if differences.is_empty() || seed_may_differ {
+            if is_same(task, &differences) {
                 let seed = there.seed().unwrap_or(seed);
                 let unflushed = !there.complete && there.boot_id != host::boot_id();
                 let rewrite = task.overwrite || there.rewriting || unflushed;
@@ -147,8 +169,16 @@ pub(super) fn reopen(task: &Generation<'_>, claim: Claim) -> Result<(), Generate
     write_manifest(task, claim, false)
 }
 
-/// Checks that every file exists and completes the manifest, unless it was complete and nothing was `written`.
-pub(super) fn complete(task: &Generation<'_>, claim: Claim, written: bool) -> Result<(), GenerateError> {
+/// Whether the folders hold all files of the data set and no others.
+pub(super) fn has_all(task: &Generation<'_>) -> Result<bool, GenerateError> {
+    match check_count(task) {
+        Ok(()) => Ok(true),
+        Err(GenerateError::Miscounted { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn check_count(task: &Generation<'_>) -> Result<(), GenerateError> {
     for names in [&task.data.train.names, &task.data.valid.names] {
         let found = census(task.store, names, task.format)?;
         if found.matching != names.count || found.others > 0 {
@@ -157,6 +187,12 @@ pub(super) fn complete(task: &Generation<'_>, claim: Claim, written: bool) -> Re
             return Err(GenerateError::Miscounted { folder, planned, there, example: found.example });
         }
     }
+    Ok(())
+}
+
+/// Checks that every file exists and completes the manifest, unless it was complete and nothing was `written`.
+pub(super) fn complete(task: &Generation<'_>, claim: Claim, written: bool) -> Result<(), GenerateError> {
+    check_count(task)?;
     if claim.complete && !written {
         return Ok(());
     }

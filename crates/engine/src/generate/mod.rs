@@ -6,7 +6,7 @@ mod claim;
 mod verify;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use format::{Content, EncodeError, Format, FormatError, SideFile, Sink};
@@ -98,19 +98,43 @@ pub enum GenerateError {
 
 /// Writes the missing files, and then compares all files with their expected content if requested.
 pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
+    let (claim, mut total) = match find_complete(task)? {
+        Some(complete) => complete,
+        None => write_missing(task)?,
+    };
+    if task.verify {
+        total.add(WriterThreads::new(task, task.content(claim), FilePass::Verify).work()?);
+    }
+    Ok(total)
+}
+
+/// The claim and the counts of a folder that already holds the whole data set. Nothing is locked, so that any number of
+/// processes can use the folder at once. If in doubt the answer is `None`: the check is made again under the lock.
+fn find_complete(task: &Generation<'_>) -> Result<Option<(Claim, Generated)>, GenerateError> {
+    let Some(claim) = claim::of_complete(task)? else { return Ok(None) };
+    let threads = WriterThreads::new(task, task.content(claim), FilePass::Check);
+    let Some(total) = threads.work_or_miss()? else { return Ok(None) };
+    Ok(claim::has_all(task)?.then_some((claim, total)))
+}
+
+/// Locks the folder and writes what is missing in it.
+fn write_missing(task: &Generation<'_>) -> Result<(Claim, Generated), GenerateError> {
     task.store.files().lock()?;
     let claim = claim::claim(task)?;
     for names in [&task.data.train.names, &task.data.valid.names] {
         make_folders(task, names)?;
     }
-    let content = Content::new(claim.seed).compressible(task.spec.dataset.compressible);
-    let mut total = WriterThreads::new(task, content, FilePass::Write(claim)).work()?;
+    let total = WriterThreads::new(task, task.content(claim), FilePass::Write(claim)).work()?;
     task.store.files().sync()?;
     claim::complete(task, claim, total.files_written > 0)?;
-    if task.verify {
-        total.add(WriterThreads::new(task, content, FilePass::Verify).work()?);
+    Ok((claim, total))
+}
+
+impl Generation<'_> {
+    /// The content of the files of a claimed folder.
+    fn content(&self, claim: Claim) -> Content {
+        Content::new(claim.seed).compressible(self.spec.dataset.compressible)
     }
-    Ok(total)
 }
 
 /// Creates the folders of a split and removes partial files of interrupted writers from them.
@@ -162,6 +186,8 @@ impl Generated {
 /// What is done with each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FilePass {
+    /// See whether it exists. The first file that does not ends the pass.
+    Check,
     /// Write it, if it does not exist or is to be rewritten.
     Write(Claim),
     /// Read it and compare.
@@ -172,6 +198,7 @@ impl FilePass {
     /// The operation that messages name.
     fn operation(self) -> Operation {
         match self {
+            FilePass::Check => Operation::Stat,
             FilePass::Write(_) => Operation::Write,
             FilePass::Verify => Operation::Read,
         }
@@ -188,6 +215,8 @@ struct WriterThreads<'a> {
     next: AtomicU64,
     /// Whether the manifest of a complete folder now says that it is incomplete.
     reopened: Mutex<bool>,
+    /// Whether a file was missing that should only be checked.
+    incomplete: AtomicBool,
     failure: Mutex<Option<GenerateError>>,
     abort: Stop,
     roster: WorkerStatus,
@@ -231,6 +260,7 @@ impl<'a> WriterThreads<'a> {
             valid: task.data.valid.names.pattern(),
             next: AtomicU64::new(0),
             reopened: Mutex::new(false),
+            incomplete: AtomicBool::new(false),
             failure: Mutex::new(None),
             abort: Stop::default(),
             roster: WorkerStatus::new("writer", task.writers.max(1) as usize),
@@ -238,11 +268,16 @@ impl<'a> WriterThreads<'a> {
     }
 
     fn work(self) -> Result<Generated, GenerateError> {
+        self.work_or_miss().map(Option::unwrap_or_default)
+    }
+
+    /// Processes all files; `None` if a file that should only be checked is missing.
+    fn work_or_miss(self) -> Result<Option<Generated>, GenerateError> {
         let total = guard(self.task.stop, &self, || self.work_together());
         match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
             None if self.task.stop.wished() => Err(GenerateError::Interrupted),
-            None => Ok(total),
+            None => Ok((!self.incomplete.into_inner()).then_some(total)),
         }
     }
 
@@ -320,6 +355,16 @@ impl<'a> WriterThreads<'a> {
             (FilePass::Write(claim), _) if !claim.rewrite && self.is_there(file, name)? => {
                 done.files_kept += 1;
                 task.data.file_bytes(file)
+            }
+            (FilePass::Check, _) if self.is_there(file, name)? => {
+                done.files_kept += 1;
+                task.data.file_bytes(file)
+            }
+            (FilePass::Check, _) => {
+                // Relaxed: read after the threads have ended.
+                self.incomplete.store(true, Ordering::Relaxed);
+                self.abort.wish();
+                return Ok(());
             }
             (FilePass::Verify, Some(reader)) => {
                 let go_on = || {
