@@ -106,13 +106,17 @@ impl WorkloadFlags {
     }
 }
 
-/// A span with its unit, or seconds; `off` is 0.
-pub(crate) fn patience(text: &str) -> Result<Nanos, SpanError> {
-    match text.parse::<f64>() {
-        _ if text == "off" => Ok(Nanos::ZERO),
-        Ok(_) => format!("{text}s").parse(),
-        Err(_) => text.parse(),
-    }
+/// A span with its unit; `off` is 0.
+fn patience(text: &str) -> Result<Nanos, SpanError> {
+    if text == "off" { Ok(Nanos::ZERO) } else { text.parse() }
+}
+
+/// A span with its unit, above 0.
+pub(crate) fn some_time(text: &str) -> Result<Nanos, SpanError> {
+    text.parse().and_then(|span| match span {
+        Nanos::ZERO => Err(SpanError::OutOfRange(text.to_owned())),
+        span => Ok(span),
+    })
 }
 
 /// The state of the page cache before an epoch, and how it is verified. Each flag stands for a key of the workload.
@@ -181,7 +185,7 @@ pub(crate) struct DataFlags {
 /// How checkpoints are saved.
 #[derive(Args, Debug)]
 pub(crate) struct CheckpointFlags {
-    /// Scale checkpoints, such as 1/64: the same files, each that much smaller
+    /// Scale checkpoints, such as 1/64 or 0.5: the same files, each that much smaller
     #[arg(long, value_name = "SHARE", default_value = "1")]
     pub scale: Scale,
     /// When training continues: direct (files are durable), async (copied to memory) or burst-buffer (durable on
@@ -201,10 +205,13 @@ mod tests {
 
     #[test]
     fn a_timeout_is_a_span_or_off() {
-        for (text, seconds) in [("off", 0), ("0", 0), ("90", 90), ("90s", 90), ("2m", 120)] {
+        for (text, seconds) in [("off", 0), ("0", 0), ("90s", 90), ("2m", 120)] {
             assert_eq!(patience(text), Ok(Nanos(seconds * 1_000_000_000)));
         }
-        assert!(patience("-1").is_err() && patience("soon").is_err());
+        for text in ["90", "-1s", "soon"] {
+            assert!(patience(text).is_err(), "{text}");
+        }
+        assert!(some_time("0").is_err() && some_time("24").is_err() && some_time("24h").is_ok());
     }
 
     #[test]

@@ -122,6 +122,31 @@ fn names_are_dlio_s() {
     assert_eq!(files["model_states-0.data-00000-of-00001"], 100_000);
 }
 
+/// Smaller checkpoints take less time, so figures and advice from them say so.
+#[test]
+fn rates_and_advice_state_the_scale() {
+    let dir = tiny();
+    let scaled = run(&dir, &["--advise", "24h", "--scale", "0.5"]).run().ran();
+    for words in [
+        "saved at scale 1/2",
+        "(DLIO) at scale 1/2",
+        "how often to save at scale 1/2",
+        "whole ones take longer",
+    ] {
+        assert!(scaled.stdout.contains(words), "{words}: {}", scaled.stdout);
+    }
+    let whole = run(&dir, &["--advise", "24h"]).run().ran();
+    assert!(
+        whole.stdout.contains("how often to save\n") && !whole.stdout.contains("at scale"),
+        "{}",
+        whole.stdout
+    );
+    let summary = run(&dir, &["--advise", "24h", "--scale", "1/2", "--json"]).run().ran().json();
+    let checkpoint = &summary["feedline"]["checkpoint"];
+    assert_eq!(checkpoint["advice"]["scale"], "1/2");
+    assert_eq!(checkpoint["mlperf"]["save"]["scale"], "1/2");
+}
+
 #[test]
 fn the_result_has_dlio_s_keys_and_both_rates() {
     let dir = tiny();
@@ -263,11 +288,13 @@ fn impossible_requests_are_refused_before_anything_is_written() {
     let dir = tiny();
     dir.write("file", "x");
     let there = dir.listing();
-    let table: [(&[&str], &[&str], i32, &str); 14] = [
+    let table: [(&[&str], &[&str], i32, &str); 16] = [
         (&["--save", "nonsense"], &[], 2, "nonsense"),
-        (&["--scale", "0"], &[], 2, "such as 1/64"),
-        (&["--scale", "3/2"], &[], 2, "such as 1/64"),
+        (&["--scale", "0"], &[], 2, "cannot be scaled to 0"),
+        (&["--scale", "3/2"], &[], 2, "0.5, 1/64 or 50%"),
         (&["--advise", "soon"], &[], 2, "soon"),
+        (&["--advise", "24"], &[], 2, "'24' needs a unit: 24s, 24m or 24h"),
+        (&["--advise", "0"], &[], 2, "not a valid time"),
         (&["--save", "burst-buffer"], &[], 2, "set checkpoint.burst_folder"),
         (
             &["--save", "burst-buffer"],
@@ -309,7 +336,7 @@ fn a_write_that_gets_stuck_is_named() {
         "--store",
         "fault:posix,kind=delay,span=2500ms,limit=1,file=optim",
         "--stall-timeout",
-        "1",
+        "1s",
     ];
     let sets = ["checkpoint.num_checkpoints_write=1", "checkpoint.num_checkpoints_read=0"];
     let summary = run(&dir, &flags).set(&sets).run().exits(5).json();

@@ -85,6 +85,8 @@ mod sweep;
 mod terminal;
 // Rules for the text of the repository.
 mod tidy;
+// Sizes, times and shares, in flags, overrides and files.
+mod units;
 // Validating results: changed bytes, changed rules, and folders that are not results.
 mod validate;
 // Workload files of all DLIO versions and MLPerf Storage rounds.

@@ -1,12 +1,15 @@
 //! Units as types and as text: bytes in powers of 1024, time in nanoseconds. The only place that parses and prints
-//! sizes and durations for users.
+//! sizes, durations and shares for users.
+
+mod parse;
 
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
+
+pub use parse::{SHARE_FORMS, SIZE_FORMS, SPAN_FORMS, Share, ShareError, SizeError, SpanError};
 
 /// A point in time or a duration, in nanoseconds. Points count from the start of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -76,45 +79,6 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// Why a duration cannot be parsed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum SpanError {
-    #[error("'{0}' does not start with a number; write a time such as 4ms, 120us or 1.5s")]
-    NoNumber(String),
-    #[error("'{0}' needs a unit: ns, us, ms, s, m, h or d")]
-    Unit(String),
-    #[error("'{0}' is not a valid time: it is negative or too long")]
-    OutOfRange(String),
-}
-
-impl std::str::FromStr for Nanos {
-    type Err = SpanError;
-
-    /// Parses `4ms`, `0.5 s`, `120us`; only 0 needs no unit.
-    fn from_str(text: &str) -> Result<Nanos, SpanError> {
-        let text = text.trim();
-        let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(text.len());
-        let (number, unit) = text.split_at(split);
-        let value: f64 = number.parse().map_err(|_| SpanError::NoNumber(text.to_owned()))?;
-        let scale = match unit.trim() {
-            "ns" => 1.0,
-            "us" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            "m" => 60e9,
-            "h" => 3600e9,
-            "d" => 86_400e9,
-            "" if value == 0.0 => 1.0,
-            _ => return Err(SpanError::Unit(text.to_owned())),
-        };
-        // One year, longer than any useful wait.
-        if !(0.0..3.2e16).contains(&(value * scale)) {
-            return Err(SpanError::OutOfRange(text.to_owned()));
-        }
-        Ok(Nanos((value * scale).round() as u64))
-    }
-}
-
 /// A number of bytes. Prints in powers of 1024 with a binary unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -133,58 +97,6 @@ impl fmt::Display for Bytes {
         }
         if unit == 0 { write!(f, "{} B", self.0) } else { write!(f, "{value:.1} {}", BINARY[unit]) }
     }
-}
-
-/// Why a size cannot be parsed.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum SizeError {
-    #[error("'{0}' does not start with a number; write a size such as 256GiB, 64GB or 1073741824")]
-    NoNumber(String),
-    #[error(
-        "'{text}' has the unknown unit '{unit}'; the units are B, KiB, MiB, GiB, TiB, PiB and kB, MB, GB, TB, PB"
-    )]
-    UnknownUnit { text: String, unit: String },
-    #[error("'{0}' is not a valid size: it is negative or too large")]
-    OutOfRange(String),
-}
-
-impl std::str::FromStr for Bytes {
-    type Err = SizeError;
-
-    /// Parses `256GiB`, `1.5 TiB`, `64GB` (powers of 1000) or plain bytes.
-    fn from_str(text: &str) -> Result<Bytes, SizeError> {
-        let text = text.trim();
-        let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(text.len());
-        let (number, unit) = text.split_at(split);
-        let value: f64 = number.parse().map_err(|_| SizeError::NoNumber(text.to_owned()))?;
-        let scale = scale_of(unit.trim())
-            .ok_or_else(|| SizeError::UnknownUnit { text: text.to_owned(), unit: unit.trim().to_owned() })?;
-        let bytes = value * scale;
-        if !(0.0..1.8e19).contains(&bytes) {
-            return Err(SizeError::OutOfRange(text.to_owned()));
-        }
-        Ok(Bytes(bytes.round() as u64))
-    }
-}
-
-fn scale_of(unit: &str) -> Option<f64> {
-    let lower = unit.to_ascii_lowercase();
-    let (prefix, base) = match lower.strip_suffix("ib") {
-        Some(prefix) => (prefix, 1024f64),
-        None => (lower.strip_suffix('b').unwrap_or(&lower), 1000f64),
-    };
-    let power = match prefix {
-        "" => 0,
-        "k" => 1,
-        "m" => 2,
-        "g" => 3,
-        "t" => 4,
-        "p" => 5,
-        _ => return None,
-    };
-    // A single letter (64G) could mean 1000 or 1024: report an error rather than guess.
-    let bare_letter = power > 0 && !lower.ends_with('b');
-    (!bare_letter && (power > 0 || base == 1000.0)).then(|| base.powi(power))
 }
 
 /// Three significant digits, such as 1.23, 12.3 or 123.
@@ -239,18 +151,6 @@ mod tests {
             (25_285_981_919, "23.5 GiB"),
         ] {
             assert_eq!(Bytes(bytes).to_string(), text);
-        }
-    }
-
-    #[test]
-    fn sizes_are_read_with_their_units() {
-        for (text, bytes) in
-            [("256GiB", 256 << 30), ("64GB", 64_000_000_000), ("1.5 KiB", 1536), ("17", 17), ("2b", 2)]
-        {
-            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
-        }
-        for text in ["GiB", "64G", "3 foo", "-1GiB", "1e3", "99999999999999PB", ""] {
-            assert!(text.parse::<Bytes>().is_err(), "{text}");
         }
     }
 

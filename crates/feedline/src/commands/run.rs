@@ -16,7 +16,7 @@ use store::Now;
 
 use super::{ask_at, read, results_folder, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
-use crate::flags::{CacheFlags, CheckpointFlags, DataFlags, OutputFlags, WorkloadFlags, patience};
+use crate::flags::{CacheFlags, CheckpointFlags, DataFlags, OutputFlags, WorkloadFlags, some_time};
 use crate::progress::ProgressMode;
 use crate::report::result::{Outcome, PeakMemory};
 use crate::report::{self, folder, text};
@@ -42,7 +42,7 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub checkpoints: CheckpointFlags,
     /// Recommend how often to save, for a job with this mean time between failures, such as 24h
-    #[arg(long, value_name = "SPAN", value_parser = patience)]
+    #[arg(long, value_name = "SPAN", value_parser = some_time)]
     pub advise: Option<Nanos>,
     /// Number of emulated accelerators [default: the workload's, usually 1; demo 2, llama3_8b 8]
     #[arg(long, short = 'n', value_name = "N")]

@@ -74,6 +74,7 @@ impl CheckpointReport<'_> {
             let seconds: Vec<f64> = spans.iter().map(|(_, span)| span.seconds()).collect();
             let rates: Vec<f64> = spans.iter().filter_map(|(bytes, span)| rate(*bytes, *span)).collect();
             json!({
+                "scale": geometry.scale.to_string(),
                 "duration_seconds": Spread::of(&seconds).map(|spread| spread.mean),
                 "throughput_GiB_per_second": Spread::of(&rates).map(|spread| spread.mean),
             })
@@ -89,7 +90,7 @@ impl CheckpointReport<'_> {
                 "load": mlperf(self.good_restores().map(|one| (one.bytes, one.slowest_rank_ns)).collect()),
             },
             "step_slowdown": self.seen.step_slowdown(),
-            "advice": self.advice(),
+            "advice": self.advice().map(|advice| self.advice_json(&advice)),
             "saves": self.seen.saves,
             "restores": self.seen.restores.iter().map(with_share).collect::<Vec<_>>(),
         })
@@ -105,9 +106,16 @@ impl CheckpointReport<'_> {
         Some(advise(&Costs { blocked, durable: middle(durable)?, step, between_failures }))
     }
 
+    /// Advice from a scaled checkpoint holds for that scale only.
+    fn advice_json(&self, advice: &Advice) -> Value {
+        let mut value = json!(advice);
+        value["scale"] = json!(self.plan.geometry.scale.to_string());
+        value
+    }
+
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
-        let simulated = super::simulated(self.plan.is_simulated());
+        let simulated = format!("{}{}", self.at_scale(), super::simulated(self.plan.is_simulated()));
         if !self.seen.saves.is_empty() {
             let _ = write!(text, "\nsaved{simulated}\n{}\n", self.saves_table());
             text.push_str(&self.rates_line("saved"));
@@ -127,6 +135,14 @@ impl CheckpointReport<'_> {
         }
         text.push_str(&self.advice_lines());
         text
+    }
+
+    /// The scale, if checkpoints have not their whole size.
+    fn at_scale(&self) -> String {
+        match self.plan.geometry.scale {
+            scale if scale.is_whole() => String::new(),
+            scale => format!(" at scale {scale}"),
+        }
     }
 
     fn saves_table(&self) -> String {
@@ -203,12 +219,22 @@ impl CheckpointReport<'_> {
                 format!("{} (sd {})", significant(mean), significant(stdev))
             })
         };
-        format!("{} GiB/s by the slowest rank (MLPerf); {} by rank 0 (DLIO)\n", mean(slowest), mean(dlio))
+        let scale = self.at_scale();
+        format!(
+            "{} GiB/s by the slowest rank (MLPerf); {} by rank 0 (DLIO){scale}\n",
+            mean(slowest),
+            mean(dlio)
+        )
     }
 
     fn advice_lines(&self) -> String {
         let Some(advice) = self.advice() else { return String::new() };
-        let mut text = "\nhow often to save\n".to_owned();
+        let mut text = format!("\nhow often to save{}\n", self.at_scale());
+        if !self.plan.geometry.scale.is_whole() {
+            text.push_str(
+                "  for checkpoints of this scale; whole ones take longer, so save them less often\n",
+            );
+        }
         if let Some((steps, share)) = advice.checkfreq_steps.zip(advice.checkfreq_overhead) {
             let _ = writeln!(
                 text,

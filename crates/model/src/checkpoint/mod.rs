@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::plan::{MOST_RANKS, digest};
 use crate::spec::{CheckpointMode, Datatype, Framework, Spec};
-use crate::units::Bytes;
+use crate::units::{Bytes, Share};
 
 pub use idle::idle;
 use layers::Layers;
@@ -373,14 +373,11 @@ impl std::fmt::Display for Scale {
 impl std::str::FromStr for Scale {
     type Err = String;
 
-    /// Parses `1/64` or 1.
     fn from_str(text: &str) -> Result<Scale, String> {
-        let (numerator, denominator) = text.split_once('/').unwrap_or((text, "1"));
-        match (numerator.trim().parse(), denominator.trim().parse()) {
-            (Ok(numerator), Ok(denominator)) if numerator > 0 && numerator <= denominator => {
-                Ok(Scale { numerator, denominator })
-            }
-            _ => Err(format!("'{text}' is not a share of the model, such as 1/64")),
+        match text.parse() {
+            Ok(Share { numerator: 0, .. }) => Err(format!("a checkpoint cannot be scaled to {text}")),
+            Ok(Share { numerator, denominator }) => Ok(Scale { numerator, denominator }),
+            Err(error) => Err(error.to_string()),
         }
     }
 }

@@ -30,7 +30,8 @@ pub(super) enum Setting {
 }
 
 pub(super) fn check(row: &KeyRow, node: &Node) -> Result<Setting, Problem> {
-    let node = &*present(row, node);
+    let node = present(row, node);
+    let node = &*in_unit(row, &node)?;
     if node.value == Value::Null {
         return if row.nullable() { Ok(Setting::Nothing) } else { Err(empty(row, node)) };
     }
@@ -83,6 +84,21 @@ fn present<'a>(row: &KeyRow, node: &'a Node) -> Cow<'a, Node> {
     match history::VALUES.iter().find(earlier) {
         Some((_, _, value)) => Cow::Owned(Node { value: scalar::resolve(value), place: node.place }),
         None => Cow::Borrowed(node),
+    }
+}
+
+/// The node with the number that a text such as `4KiB` stands for, if the key has a unit.
+fn in_unit<'a>(row: &KeyRow, node: &'a Node) -> Result<Cow<'a, Node>, Problem> {
+    let Value::Text(text) = &node.value else { return Ok(Cow::Borrowed(node)) };
+    match row.unit.parse(text) {
+        // A time can also be a map, whose parts have units.
+        _ if row.kind == ValueKind::Time => Ok(Cow::Borrowed(node)),
+        None => Ok(Cow::Borrowed(node)),
+        Some(Ok(value)) => Ok(Cow::Owned(Node { value, place: node.place })),
+        Some(Err(why)) => {
+            let what = format!("'{}' cannot be '{}'", row.key, shorten(text));
+            Err(Problem::new(ProblemKind::WrongType, node.place, what).key(row.key).help(why))
+        }
     }
 }
 

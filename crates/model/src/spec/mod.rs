@@ -36,7 +36,7 @@ pub use names::{
 };
 pub(crate) use names::{CacheProof, CheckpointMode, Datatype, Loader, OnError, Retain, Shuffle};
 pub use overrides::{Override, OverrideValue};
-pub use schema::{KeyRow, KeyStatus, ValueKind, canonical_key, expected, nearest};
+pub use schema::{KeyRow, KeyStatus, KeyUnit, ValueKind, canonical_key, expected, nearest};
 pub use table::rows;
 pub use time::Time;
 pub(crate) use typed::TransformerSpec;

@@ -2,7 +2,8 @@
 //! the only place for kinds and defaults.
 
 use super::table::{self, history};
-use super::value::shown;
+use super::value::{Value, shown};
+use crate::units::{Bytes, Nanos, Share};
 
 /// The kind of value that a key has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,12 +55,44 @@ pub enum KeyStatus {
     Unhonoured(&'static str),
 }
 
+/// The unit of a key's number. The value can also be a text with a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyUnit {
+    None,
+    Bytes,
+    Seconds,
+    /// From 0 to 1.
+    Share,
+}
+
+impl KeyUnit {
+    /// The number that a text stands for.
+    pub(super) fn parse(self, text: &str) -> Option<Result<Value, String>> {
+        match self {
+            KeyUnit::None => None,
+            KeyUnit::Bytes => Some(match text.parse::<Bytes>() {
+                Ok(bytes) => Ok(Value::Int(bytes.0.into())),
+                Err(error) => Err(error.to_string()),
+            }),
+            KeyUnit::Seconds => Some(match text.parse::<Nanos>() {
+                Ok(span) => Ok(Value::Float(span.seconds())),
+                Err(error) => Err(error.to_string()),
+            }),
+            KeyUnit::Share => Some(match text.parse::<Share>() {
+                Ok(share) => Ok(Value::Float(share.value())),
+                Err(error) => Err(error.to_string()),
+            }),
+        }
+    }
+}
+
 /// One key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRow {
     /// Dotted, as DLIO spells it.
     pub key: &'static str,
     pub kind: ValueKind,
+    pub unit: KeyUnit,
     /// In the form of a workload file; `null`: no value.
     pub default: &'static str,
     pub status: KeyStatus,
@@ -79,10 +112,35 @@ pub(super) const fn row(
     status: KeyStatus,
     help: &'static str,
 ) -> KeyRow {
-    KeyRow { key, kind, default, status, help, aliases: &[], quiet: &[], later: (&[], "") }
+    KeyRow {
+        key,
+        kind,
+        unit: KeyUnit::None,
+        default,
+        status,
+        help,
+        aliases: &[],
+        quiet: &[],
+        later: (&[], ""),
+    }
 }
 
 impl KeyRow {
+    /// A number of bytes.
+    pub(super) const fn bytes(self) -> KeyRow {
+        KeyRow { unit: KeyUnit::Bytes, ..self }
+    }
+
+    /// A number of seconds.
+    pub(super) const fn seconds(self) -> KeyRow {
+        KeyRow { unit: KeyUnit::Seconds, ..self }
+    }
+
+    /// A number from 0 to 1.
+    pub(super) const fn share(self) -> KeyRow {
+        KeyRow { unit: KeyUnit::Share, ..self }
+    }
+
     pub(crate) const fn aliases(self, aliases: &'static [&'static str]) -> KeyRow {
         KeyRow { aliases, ..self }
     }

@@ -6,6 +6,7 @@ use super::error::{Problem, ProblemKind};
 use super::schema::nearest;
 use super::table::{LONGEST, SHORTEST};
 use super::value::{Node, Origin, Value, shown};
+use crate::units::{Nanos, SpanError};
 
 /// Seconds per step or sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,17 +47,9 @@ impl Time {
     /// Reads a number or a distribution map. `key` is used only in errors.
     pub(super) fn read(key: &str, node: &Node) -> Result<Time, Problem> {
         match &node.value {
-            Value::Int(_) | Value::Float(_) => Ok(Time::Constant(seconds(key, node)?)),
             Value::Map(_) => distribution(key, node),
-            other => Err(Problem::new(
-                ProblemKind::WrongType,
-                node.place,
-                format!("'{key}' must be seconds or a distribution, found {}", other.found()),
-            )
-            .key(key)
-            .help(
-                "allowed: 0.5, {mean: 0.5}, {mean: 0.5, stdev: 0.1} or {type: uniform, min: 0.1, max: 0.9}",
-            )),
+            Value::Int(_) | Value::Float(_) | Value::Text(_) => Ok(Time::Constant(seconds(key, node)?)),
+            _ => Err(not_seconds(key, node, None)),
         }
     }
 
@@ -170,12 +163,21 @@ fn seconds(key: &str, node: &Node) -> Result<f64, Problem> {
     let number = match &node.value {
         Value::Int(number) => *number as f64,
         Value::Float(number) => *number,
-        other => {
-            let what = format!("'{key}' must be a number, found {}", other.found());
-            return Err(Problem::new(ProblemKind::WrongType, node.place, what).key(key));
+        Value::Text(text) => {
+            text.parse::<Nanos>().map(Nanos::seconds).map_err(|error| not_seconds(key, node, Some(error)))?
         }
+        _ => return Err(not_seconds(key, node, None)),
     };
     in_range(key, node.place, number)
+}
+
+fn not_seconds(key: &str, node: &Node, why: Option<SpanError>) -> Problem {
+    let what = format!("'{key}' must be a time or a distribution of times, found {}", node.value.found());
+    let problem = Problem::new(ProblemKind::WrongType, node.place, what).key(key);
+    let problem = why.into_iter().fold(problem, |problem, why| problem.help(why.to_string()));
+    problem.help(
+        "allowed: 0.5 (seconds), 500ms, {mean: 0.5}, {mean: 0.5, stdev: 0.1} or {type: uniform, min: 0.1, max: 0.9}",
+    )
 }
 
 fn in_range(key: &str, place: Origin, number: f64) -> Result<f64, Problem> {

@@ -45,6 +45,7 @@ pub(super) const ROWS: &[KeyRow] = &[
     row("dataset.num_subfolders_eval", Integer(0, COUNT), "0", Used, "subfolders of the evaluation files")
         .aliases(&["dataset.num_subfolders_val"]),
     row("dataset.record_length_bytes", Number(1.0, MOST), "65536", Used, "bytes of one sample")
+        .bytes()
         .aliases(&["dataset.record_length"]),
     row(
         "dataset.record_length_bytes_stdev",
@@ -53,6 +54,7 @@ pub(super) const ROWS: &[KeyRow] = &[
         Used,
         "standard deviation of the sample sizes",
     )
+    .bytes()
     .aliases(&["dataset.record_length_stdev", "dataset.record_length_byte_stdev"]),
     row(
         "dataset.record_length_bytes_resize",
@@ -61,6 +63,7 @@ pub(super) const ROWS: &[KeyRow] = &[
         NoEffect("it sizes the tensor that DLIO passes to the framework; files and I/O do not depend on it"),
         "bytes of the delivered tensor",
     )
+    .bytes()
     .aliases(&["dataset.record_length_resize"])
     .quiet(&["0"]),
     row(
@@ -83,7 +86,8 @@ pub(super) const ROWS: &[KeyRow] = &[
         "0",
         Used,
         "share of the content that a compressor can remove",
-    ),
+    )
+    .share(),
     row("dataset.record_dims", Integers(1), "[]", Used, "dimensions of one sample, instead of its length"),
     row("dataset.record_element_type", Choice(ELEMENTS), "uint8", Used, "NumPy type of one element"),
     row(
@@ -96,14 +100,17 @@ pub(super) const ROWS: &[KeyRow] = &[
     row("dataset.compression", Choice(COMPRESSIONS), "none", Used, "compression of the files"),
     row("dataset.compression_level", Integer(0, 9), "4", Used, "effort of the compression"),
     row("dataset.enable_chunking", Flag, "false", NoEffect(DEAD), "HDF5 chunks").quiet(&["false"]),
-    row("dataset.chunk_size", Integer(0, COUNT), "0", NoEffect(DEAD), "HDF5 chunk size").quiet(&["0"]),
+    row("dataset.chunk_size", Integer(0, COUNT), "0", NoEffect(DEAD), "HDF5 chunk size")
+        .bytes()
+        .quiet(&["0"]),
     row(
         "dataset.generation_buffer_size",
         Integer(1, COUNT),
         "2147483648",
         NoEffect("feedline generates block by block in bounded memory"),
         "buffer of DLIO's generator",
-    ),
+    )
+    .bytes(),
     row(
         "dataset.keep_files",
         Flag,
@@ -133,7 +140,8 @@ pub(super) const ROWS: &[KeyRow] = &[
         "null",
         NoEffect("it is only informative; the plan shows the size of the files"),
         "size of the data set on disk",
-    ),
+    )
+    .bytes(),
     row("dataset.hdf5.chunk_dims", Integers(1), "[]", Used, "HDF5 chunk shape"),
     row("dataset.hdf5.num_dset_per_record", Integer(1, COUNT), "1", Used, "HDF5 datasets per sample")
         .aliases(&["dataset.hdf5.num_dataset_per_record"]),

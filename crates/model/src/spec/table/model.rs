@@ -24,6 +24,7 @@ pub(super) const ROWS: &[KeyRow] = &[
     row("model.name", Text, "default", Used, "label of the results"),
     row("model.type", Text, "null", Used, "kind of model; `transformer` shapes the checkpoint"),
     row("model.model_size_bytes", Integer(0, COUNT), "10240", WithCheckpoints, "bytes of a flat model state")
+        .bytes()
         .aliases(&["model.model_size", "checkpoint.model_size"]),
     row(
         "model.model_datatype",
@@ -130,7 +131,8 @@ pub(super) const CHECKPOINT: &[KeyRow] = &[
         "-1",
         WithCheckpoints,
         "seconds of pause before each checkpoint",
-    ),
+    )
+    .seconds(),
     row(
         "checkpoint.num_checkpoints_write",
         Integer(-1, RECORDED),
@@ -225,14 +227,16 @@ pub(super) const CHECKPOINT: &[KeyRow] = &[
         "null",
         WithCheckpoints,
         "maximum bytes per second of a drain",
-    ),
+    )
+    .bytes(),
     row(
         "checkpoint.pool_size",
         Integer(1, COUNT),
         "4294967296",
         WithCheckpoints,
         "maximum bytes of snapshots in memory, for async",
-    ),
+    )
+    .bytes(),
     row(
         "checkpoint.keep_last",
         Integer(1, COUNT),
@@ -247,13 +251,15 @@ pub(super) const CHECKPOINT: &[KeyRow] = &[
         WithCheckpoints,
         "files per rank that are written or read in parallel",
     ),
-    row("checkpoint.chunk_size", Integer(4096, 1 << 30), "1048576", WithCheckpoints, "bytes of one write"),
+    row("checkpoint.chunk_size", Integer(4096, 1 << 30), "1048576", WithCheckpoints, "bytes of one write")
+        .bytes(),
     row(
         "checkpoint.serialize_time",
         NumberOrZero(SHORTEST, LONGEST),
         "0",
         WithCheckpoints,
         "seconds to gather the tensors",
-    ),
+    )
+    .seconds(),
     row("checkpoint.ksm", Map, "null", NoEffect(NO_TENSORS), "kernel same-page merging of the tensors"),
 ];

@@ -62,7 +62,8 @@ pub(super) const ROWS: &[KeyRow] = &[
         "null",
         Used,
         "bytes per read if a reader streams a file (tfrecord, csv); otherwise the maximum size of a read",
-    ),
+    )
+    .bytes(),
     row(
         "reader.access",
         Choice(Access::NAMES),
@@ -122,14 +123,15 @@ pub(super) const ROWS: &[KeyRow] = &[
         "files that TensorFlow interleaves; default: read_threads for tfrecord, 1 otherwise",
     ),
     row("reader.interleave_block", Integer(1, COUNT), "1", Used, "samples per file and turn"),
-    row("reader.preprocess_time", Time, "0", Used, "seconds of preprocessing per sample"),
+    row("reader.preprocess_time", Time, "0", Used, "seconds of preprocessing per sample").seconds(),
     row(
         "reader.preprocess_time_stdev",
         Number(0.0, LONGEST),
         "null",
         Used,
         "standard deviation of preprocess_time",
-    ),
+    )
+    .seconds(),
     row(
         "reader.preprocess",
         Choice(Preprocess::NAMES),
@@ -143,7 +145,8 @@ pub(super) const ROWS: &[KeyRow] = &[
         "null",
         Used,
         "sample size that preprocess_time refers to; other sizes take proportional time",
-    ),
+    )
+    .bytes(),
     row(
         "reader.preprocess_threads",
         Integer(1, THREADS),
@@ -157,7 +160,8 @@ pub(super) const ROWS: &[KeyRow] = &[
         "0",
         Used,
         "share of the samples that take preprocess_slow_factor times as long",
-    ),
+    )
+    .share(),
     row(
         "reader.preprocess_slow_factor",
         Number(1.0, LONGEST),
@@ -185,7 +189,8 @@ pub(super) const ROWS: &[KeyRow] = &[
         "60",
         Used,
         "seconds without progress after which a run ends and reports what is blocked; 0: never",
-    ),
+    )
+    .seconds(),
     row(
         "reader.read_type",
         Choice(&["on_demand", "memory"]),

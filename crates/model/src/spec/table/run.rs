@@ -34,14 +34,15 @@ pub(super) const WORKFLOW: &[KeyRow] = &[
 
 pub(super) const ROWS: &[KeyRow] = &[
     row("train.epochs", Integer(1, RECORDED), "1", Used, "passes over the training set"),
-    row("train.computation_time", Time, "0", Used, "seconds the accelerator computes per step"),
+    row("train.computation_time", Time, "0", Used, "seconds the accelerator computes per step").seconds(),
     row(
         "train.computation_time_stdev",
         Number(0.0, LONGEST),
         "null",
         Used,
         "standard deviation of computation_time",
-    ),
+    )
+    .seconds(),
     row(
         "train.total_training_steps",
         Integer(-1, COUNT),
@@ -66,8 +67,10 @@ pub(super) const ROWS: &[KeyRow] = &[
         "copy the next batch to the accelerator while it computes; otherwise between steps",
     ),
     row("evaluation.eval_time", Time, "0", Used, "seconds the accelerator computes per evaluation step")
+        .seconds()
         .aliases(&["train.eval_time"]),
-    row("evaluation.eval_time_stdev", Number(0.0, LONGEST), "null", Used, "standard deviation of eval_time"),
+    row("evaluation.eval_time_stdev", Number(0.0, LONGEST), "null", Used, "standard deviation of eval_time")
+        .seconds(),
     row("evaluation.eval_after_epoch", Integer(0, COUNT), "1", Used, "first epoch with an evaluation")
         .aliases(&["train.eval_after_epoch"]),
     row(
@@ -101,7 +104,7 @@ pub(super) const OUTPUT: &[KeyRow] = &[
     row("profiling.profiler", Choice(PROFILERS), "iostat", NoEffect(NO_PROFILER), "DLIO's profiler")
         .quiet(&["none"]),
     row("profiling.iostat_devices", Texts, "[]", NoEffect(NO_PROFILER), "devices that DLIO's iostat watches"),
-    row("metric.au", Number(0.0, 1.0), "0.90", Used, "target accelerator utilisation, as a fraction"),
+    row("metric.au", Number(0.0, 1.0), "0.90", Used, "target accelerator utilisation, as a fraction").share(),
     row("logging", Map, "{}", NoEffect("DLIO itself never reads it"), "appears in shipped files"),
     row("sweep.over", Texts, "[]", Used, "axes of `feedline sweep`, each as KEY=VALUE,VALUE"),
     row("sweep.repeat", Integer(1, MOST_REPEATS), "5", Used, "runs of each cell of a sweep"),

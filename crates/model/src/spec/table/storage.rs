@@ -23,7 +23,8 @@ pub(super) const ROWS: &[KeyRow] = &[
         "0",
         OBJECTS,
         "pause after generating",
-    ),
+    )
+    .seconds(),
     row("storage.storage_options.access_key_id", Secret, "null", OBJECTS, "name of the account"),
     row("storage.storage_options.secret_access_key", Secret, "null", OBJECTS, "secret of the account"),
     row("storage.storage_options.endpoint_url", Text, "null", OBJECTS, "address of the server"),
@@ -59,7 +60,8 @@ pub(super) const ROWS: &[KeyRow] = &[
         "4194304",
         OBJECTS,
         "bytes of a parquet footer",
-    ),
+    )
+    .bytes(),
     row("storage.storage_options.footer_batch_size", Integer(1, COUNT), "16", OBJECTS, "footers per request"),
     row("storage.storage_options.decode", Choice(&["raw", "arrow"]), "raw", OBJECTS, "what is decoded"),
     row(
@@ -83,5 +85,6 @@ pub(super) const ROWS: &[KeyRow] = &[
         "60",
         OBJECTS,
         "seconds between its log lines",
-    ),
+    )
+    .seconds(),
 ];
