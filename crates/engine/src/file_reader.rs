@@ -21,6 +21,20 @@ pub enum AskError {
     Metadata(#[from] MetadataError),
 }
 
+impl AskError {
+    /// The same error with another name of the file, such as its full path.
+    pub fn renamed(self, shown: &str) -> AskError {
+        let name = shown.to_owned();
+        match self {
+            AskError::Store(error) => AskError::Store(error.renamed(shown)),
+            AskError::Metadata(MetadataError::Format { cause, .. }) => {
+                MetadataError::Format { name, cause }.into()
+            }
+            AskError::Metadata(MetadataError::Endless { .. }) => MetadataError::Endless { name }.into(),
+        }
+    }
+}
+
 /// A lane with one fetch in flight, and a buffer for its bytes.
 pub(crate) struct FileReader<'a> {
     store: &'a dyn Store,

@@ -73,14 +73,37 @@ fn files_without_metadata() {
 fn missing_files_and_wrong_arguments() {
     let dir = Dir::new();
     let run = |args: &[&str]| dir.feedline(&["inspect"]).args(args).run();
-    run(&["nowhere/a.npz"]).exits(3).one_error().says("nowhere");
+    run(&["nowhere/a.npz"]).exits(3).one_error().says("nowhere/a.npz does not exist");
     dir.write("data/b.npz", "x");
-    run(&["data/a.npz"]).exits(2).one_error().says("a.npz");
+    run(&["data/a.npz"]).exits(3).one_error().says("data/a.npz does not exist");
+    run(&["data/b.npz/a.npz"]).exits(3).one_error().says("data/b.npz/a.npz: ");
     run(&["data/b.bin"]).exits(2).one_error().says("b.bin").says("--format");
     run(&["data/b.npz", "--format", "none"]).exits(2).one_error().says("no format 'none'");
     run(&["data/b.npz", "--access", "all"]).exits(2).one_error().says("--access");
-    run(&["data/b.npz"]).exits(5).one_error().says("b.npz").says("at byte");
+    run(&["data/b.npz"]).exits(5).one_error().says("error: data/b.npz: ").says("at byte");
+    let path = dir.path("data/b.npz");
+    run(&[path.to_str().unwrap()]).exits(5).one_error().says(&format!("error: {}: ", path.display()));
     std::fs::create_dir(dir.path("data/c.npz")).unwrap();
-    let folder = run(&["data/c.npz"]).one_error().says("c.npz");
-    assert!(matches!(folder.code(), Some(2..=5)), "{:?}", folder.code());
+    run(&["data/c.npz"]).exits(2).one_error().says("data/c.npz is a folder");
+}
+
+#[test]
+fn one_bad_file_does_not_hide_the_others() {
+    let dir = Dir::new();
+    dir.write("data/a.csv", "1,2\n");
+    dir.write("data/b.csv", "one,two\n");
+    dir.write("data/c.csv", "3,4\n");
+    let run = |args: &[&str]| dir.feedline(&["inspect"]).args(args).run();
+    let done =
+        run(&["data/a.csv", "data/b.csv", "data/c.csv"]).exits(5).one_error().says("error: data/b.csv: ");
+    assert!(
+        done.stdout.contains("data/a.csv: csv") && done.stdout.contains("data/c.csv: csv"),
+        "{}",
+        done.stdout
+    );
+    let found = run(&["data/a.csv", "data/b.csv", "data/d.csv", "data/c.csv", "--json"]).exits(5);
+    let found =
+        found.one_error().says("2 of 4 files").says("\n  data/b.csv: ").says("\n  data/d.csv does not exist");
+    let files: Vec<_> = found.json().as_array().unwrap().iter().map(|file| file["file"].clone()).collect();
+    assert_eq!(files, ["data/a.csv", "data/c.csv"]);
 }

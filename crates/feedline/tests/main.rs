@@ -49,6 +49,8 @@ mod found;
 mod generate;
 // Storage that does not respond, and signals: every command ends in time and reports the reason.
 mod hangs;
+// What a file contains: its arrays, its samples, and csv headers.
+mod inspect;
 // Data that was read is compared with what was written: damaged, swapped and stale files are named.
 mod integrity;
 // Every format that feedline writes can be read by the libraries that training uses.

@@ -350,7 +350,13 @@ mod tests {
         }
         fn inspect(&self, _: &Look<'_>) -> Result<FileFacts, Obstacle> {
             let samples = Some(if self.0 == "are found" { 7 } else { 1 });
-            Ok(FileFacts { samples, dims: Vec::new(), element: None, notes: Vec::new() })
+            Ok(FileFacts {
+                samples,
+                dims: Vec::new(),
+                element: None,
+                arrays: crate::ArrayList::default(),
+                notes: Vec::new(),
+            })
         }
         fn write(
             &self,

@@ -11,8 +11,8 @@ use model::spec::Access;
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look, Obstacle,
-    SideFile, Sink, SourceFile, array, error, within,
+    ArrayList, Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look,
+    Obstacle, SideFile, Sink, SourceFile, array, error, within,
 };
 
 pub(crate) const KIND: FormatKind = FormatKind {
@@ -146,7 +146,7 @@ impl Format for Indexed {
         }
         let notes =
             vec!["samples back to back: how many they are stands in the index beside the file".to_owned()];
-        Ok(FileFacts { samples: None, dims: Vec::new(), element: None, notes })
+        Ok(FileFacts { samples: None, dims: Vec::new(), element: None, arrays: ArrayList::default(), notes })
     }
 }
 

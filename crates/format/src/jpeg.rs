@@ -13,8 +13,8 @@
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look, Obstacle,
-    SourceFile, error, look::peek, picture, read_whole,
+    ArrayList, Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look,
+    Obstacle, SourceFile, error, look::peek, picture, read_whole,
 };
 use model::shape::FileShape;
 use std::io;
@@ -233,7 +233,9 @@ fn frame(look: &Look<'_>, at: u64, kind: u8) -> Result<FileFacts, Obstacle> {
         dims.clear();
     }
     let element = if bits > 8 { "uint16" } else { "uint8" };
-    Ok(FileFacts { samples: Some(1), dims, element: Some(element.to_owned()), notes })
+    let mut arrays = ArrayList::default();
+    arrays.push("", (high > 0).then(|| dims.clone()), element);
+    Ok(FileFacts { samples: Some(1), dims, element: Some(element.to_owned()), arrays, notes })
 }
 
 fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {

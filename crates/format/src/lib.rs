@@ -59,7 +59,7 @@ use std::ops::Range;
 pub use arithmetic::Arithmetic;
 pub use content::Content;
 pub use error::{EncodeError, FormatError};
-pub use look::{Damage, FileFacts, Look, MOST_AT_ONCE, Obstacle, ReadPieces};
+pub use look::{ArrayFacts, ArrayList, Damage, FileFacts, Look, MOST_AT_ONCE, Obstacle, ReadPieces};
 pub use model::extent::Extent;
 pub use options::{ColumnOptions, FormatOptions, Hdf5Options};
 pub use pieces::Pieces;

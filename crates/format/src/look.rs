@@ -128,6 +128,54 @@ pub(crate) fn peek<'a>(look: &Look<'a>, offset: u64, len: u64) -> Result<&'a [u8
     Ok(&bytes[inside as usize..(inside + len) as usize])
 }
 
+/// An array, dataset, column or feature of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayFacts {
+    /// Empty if the format has no names.
+    pub name: String,
+    /// `None` if the metadata does not contain it.
+    pub shape: Option<Vec<u64>>,
+    /// NumPy's name of the type if there is one, otherwise the format's.
+    pub dtype: String,
+}
+
+/// The arrays of a file: the first ones, and the number of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArrayList {
+    pub listed: Vec<ArrayFacts>,
+    pub more: u64,
+}
+
+impl ArrayList {
+    /// Arrays that are listed at most; tables have thousands of columns.
+    pub(crate) const MOST: usize = 1024;
+    /// Arrays whose own metadata are read at most, if each takes reads of its own.
+    pub(crate) const MOST_READ: usize = 64;
+    /// Characters of a name that are kept: names from files are not trusted.
+    const NAME_MOST: usize = 200;
+
+    /// The list of a file that contains only one array, without a name.
+    pub(crate) fn only(shape: &[u64], dtype: &str) -> ArrayList {
+        let mut list = ArrayList::default();
+        list.add("", shape, dtype);
+        list
+    }
+
+    pub(crate) fn add(&mut self, name: &str, shape: &[u64], dtype: &str) {
+        self.push(name, Some(shape.to_vec()), dtype);
+    }
+
+    /// Adds an array whose shape may be unknown.
+    pub(crate) fn push(&mut self, name: &str, shape: Option<Vec<u64>>, dtype: &str) {
+        if self.listed.len() == ArrayList::MOST {
+            self.more += 1;
+            return;
+        }
+        let name = name.chars().filter(|letter| !letter.is_control()).take(ArrayList::NAME_MOST).collect();
+        self.listed.push(ArrayFacts { name, shape, dtype: dtype.to_owned() });
+    }
+}
+
 /// What a format found in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileFacts {
@@ -137,7 +185,9 @@ pub struct FileFacts {
     pub dims: Vec<u64>,
     /// Name of the element type, if the container has it.
     pub element: Option<String>,
-    /// Compression, chunks, columns and other facts, for people.
+    /// Everything that it contains, whether or not it is read as a sample.
+    pub arrays: ArrayList,
+    /// Compression, chunks and other facts, for people.
     pub notes: Vec<String>,
 }
 

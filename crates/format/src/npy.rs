@@ -101,7 +101,8 @@ impl Format for Npy {
 
     fn inspect(&self, look: &Look<'_>) -> Result<FileFacts, Obstacle> {
         let mut fetch = ArchiveReader::new(look, false);
-        Ok(npy_header::read(look, 0, look.len, |count| fetch.get(0, count))?.facts(Vec::new()))
+        let header = npy_header::read(look, 0, look.len, |count| fetch.get(0, count))?;
+        Ok(header.facts(header.only(), Vec::new()))
     }
 }
 

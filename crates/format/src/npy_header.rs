@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use model::shape::FileShape;
 
-use crate::{Damage, Extent, FileFacts, Look, Obstacle};
+use crate::{ArrayList, Damage, Extent, FileFacts, Look, Obstacle};
 
 /// NumPy reads no longer header unless the caller trusts the file (`max_header_size`).
 const TEXT_MOST: u64 = 10_000;
@@ -62,7 +62,13 @@ impl Array {
 }
 
 impl NpyHeader {
-    pub(crate) fn facts(&self, mut notes: Vec<String>) -> FileFacts {
+    /// The list of a file that holds only this array.
+    pub(crate) fn only(&self) -> ArrayList {
+        ArrayList::only(&self.dims, &name(&self.descr))
+    }
+
+    /// The facts about a file whose samples are this array's.
+    pub(crate) fn facts(&self, arrays: ArrayList, mut notes: Vec<String>) -> FileFacts {
         let (samples, dims) = match self.dims.split_last() {
             Some((last, dims)) => (*last, dims.to_vec()),
             None => (1, Vec::new()),
@@ -73,7 +79,7 @@ impl NpyHeader {
         if self.descr.starts_with('>') {
             notes.push("big-endian".to_owned());
         }
-        FileFacts { samples: Some(samples), dims, element: Some(name(&self.descr)), notes }
+        FileFacts { samples: Some(samples), dims, element: Some(name(&self.descr)), arrays, notes }
     }
 }
 
@@ -83,8 +89,30 @@ pub(crate) fn read(
     look: &Look<'_>,
     start: u64,
     held: u64,
-    mut first: impl FnMut(u64) -> Result<Vec<u8>, Obstacle>,
+    first: impl FnMut(u64) -> Result<Vec<u8>, Obstacle>,
 ) -> Result<NpyHeader, Obstacle> {
+    let (header, len) = parse(look, start, held, first)?;
+    header.checked(len, held).map_err(|what| Damage::new(look.format, start, what).into())
+}
+
+/// Shape and type of an array, also of one whose elements cannot be located.
+pub(crate) fn describe(
+    look: &Look<'_>,
+    start: u64,
+    held: u64,
+    first: impl FnMut(u64) -> Result<Vec<u8>, Obstacle>,
+) -> Result<(Vec<u64>, String), Obstacle> {
+    let (header, _) = parse(look, start, held, first)?;
+    Ok((header.dims, name(&header.descr)))
+}
+
+/// The contents of a header, and its length.
+fn parse(
+    look: &Look<'_>,
+    start: u64,
+    held: u64,
+    mut first: impl FnMut(u64) -> Result<Vec<u8>, Obstacle>,
+) -> Result<(HeaderDict, u64), Obstacle> {
     let short = || look.damage(start, format!("{held} bytes are too few for a NumPy array"));
     let lead = first(held.min(12))?;
     let (Some(magic), Some(&[major, _minor, low, high])) = (lead.get(..6), lead.get(6..10)) else {
@@ -108,7 +136,7 @@ pub(crate) fn read(
         let offset = start + lead + literal.at as u64;
         look.damage(offset, "the header is not a dictionary of descr, fortran_order and shape")
     })?;
-    header.checked(lead + text, held).map_err(|what| Damage::new(look.format, start, what).into())
+    Ok((header, lead + text))
 }
 
 /// The contents of the dictionary.
@@ -163,6 +191,9 @@ fn item_bytes(descr: &str) -> Option<u64> {
 
 /// NumPy's name of a type, or its code where it has none.
 fn name(descr: &str) -> String {
+    if descr.trim_start_matches(['|', '<', '>', '=']) == "O" {
+        return "object".to_owned();
+    }
     let name = match code(descr) {
         Some(('b', 1)) => Some("bool".to_owned()),
         Some(('i', bytes @ (1 | 2 | 4 | 8))) => Some(format!("int{}", 8 * bytes)),
@@ -326,7 +357,7 @@ mod tests {
         ];
         for (version, text, payload, dims, samples, element) in cases {
             let found = found(version, text, payload).map_err(|error| format!("{text}: {error}")).unwrap();
-            let facts = found.facts(Vec::new());
+            let facts = found.facts(found.only(), Vec::new());
             assert_eq!((&facts.dims[..], facts.samples), (dims, Some(samples)), "{text}");
             assert_eq!(facts.element.as_deref(), Some(element));
             assert_eq!(found.array.payload(), payload, "{text}");

@@ -8,8 +8,8 @@
 
 use crate::pieces::Pieces;
 use crate::{
-    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look, Obstacle,
-    SourceFile, error, look::peek, picture, read_whole,
+    ArrayList, Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look,
+    Obstacle, SourceFile, error, look::peek, picture, read_whole,
 };
 use model::shape::FileShape;
 use std::io;
@@ -201,7 +201,8 @@ fn picture(wide: u64, high: u64, bits: u8, colour: u8) -> Option<FileFacts> {
     let dims = if channels == 1 { vec![high, wide] } else { vec![high, wide, channels] };
     let element = if bits == 16 { "uint16" } else { "uint8" };
     let notes = vec![format!("{colours}, {bits} bits, channels: {channels}")];
-    Some(FileFacts { samples: Some(1), dims, element: Some(element.to_owned()), notes })
+    let arrays = ArrayList::only(&dims, element);
+    Some(FileFacts { samples: Some(1), dims, element: Some(element.to_owned()), arrays, notes })
 }
 
 fn file_bytes(shape: &FileShape<'_>) -> Result<u64, FormatError> {

@@ -7,8 +7,8 @@ use model::order::Unit;
 use model::shape::FileShape;
 
 use crate::{
-    Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look, Obstacle,
-    Pieces, SourceFile, error, within,
+    ArrayList, Content, EncodeError, EncodedSize, Extent, FileFacts, Format, FormatError, FormatKind, Look,
+    Obstacle, Pieces, SourceFile, error, within,
 };
 
 const NAME: &str = "synthetic";
@@ -80,7 +80,7 @@ impl Format for Synthetic {
             return Err(look.damage(wrong as u64, "not the number of a file").into());
         }
         let notes = vec!["no data: samples are generated in memory".to_owned()];
-        Ok(FileFacts { samples: None, dims: Vec::new(), element: None, notes })
+        Ok(FileFacts { samples: None, dims: Vec::new(), element: None, arrays: ArrayList::default(), notes })
     }
 }
 

@@ -244,6 +244,55 @@ fn zip64_numbers(extra: &[u8]) -> impl Iterator<Item = u64> {
     found.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number))
 }
 
+/// The entries of a directory, each with its name.
+fn entries<'d>(
+    look: &Look<'_>,
+    ends: &DirectoryLocation,
+    directory: &'d [u8],
+) -> impl Iterator<Item = Result<DirectoryEntry<'d>, Obstacle>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        if at >= directory.len() {
+            return None;
+        }
+        let Some((entry, len)) = entry(directory, at) else {
+            let offset = ends.directory.offset + at as u64;
+            at = directory.len();
+            return Some(Err(look.damage(offset, "a damaged entry in the directory").into()));
+        };
+        at += len;
+        Some(Ok(entry))
+    })
+}
+
+/// A member's name without its suffix, and the member if it can be read.
+pub(crate) type NamedMember = (String, Option<StoredMember>);
+
+/// The members whose names end in `suffix`: the first `most`, and the number of the others.
+pub(crate) fn members(
+    fetch: &mut ArchiveReader<'_, '_>,
+    ends: &DirectoryLocation,
+    suffix: &str,
+    most: usize,
+) -> Result<(Vec<NamedMember>, u64), Obstacle> {
+    let directory = fetch.get(ends.directory.offset, ends.directory.len)?;
+    let (mut found, mut more) = (Vec::new(), 0);
+    for entry in entries(fetch.look, ends, &directory) {
+        let entry = entry?;
+        let Some(name) = entry.name.strip_suffix(suffix.as_bytes()) else { continue };
+        if found.len() == most {
+            more += 1;
+            continue;
+        }
+        let member = match stored(fetch, ends, &entry) {
+            Err(unread @ Obstacle::Unread(_)) => return Err(unread),
+            member => member.ok(),
+        };
+        found.push((String::from_utf8_lossy(name).into_owned(), member));
+    }
+    Ok((found, more))
+}
+
 /// Finds a member: the one named `wanted`, or `wanted` without its suffix, else the first with that suffix.
 pub(crate) fn member(
     fetch: &mut ArchiveReader<'_, '_>,
@@ -253,11 +302,9 @@ pub(crate) fn member(
 ) -> Result<StoredMember, Obstacle> {
     let look = fetch.look;
     let directory = fetch.get(ends.directory.offset, ends.directory.len)?;
-    let (mut best, mut at): (Option<(u8, DirectoryEntry<'_>)>, usize) = (None, 0);
-    while at < directory.len() {
-        let offset = ends.directory.offset + at as u64;
-        let (entry, len) =
-            entry(&directory, at).ok_or_else(|| look.damage(offset, "a damaged entry in the directory"))?;
+    let mut best: Option<(u8, DirectoryEntry<'_>)> = None;
+    for entry in entries(look, ends, &directory) {
+        let entry = entry?;
         let rank = match entry.name {
             name if name == wanted.as_bytes() => 3,
             name if Some(name) == wanted.strip_suffix(suffix).map(str::as_bytes) => 2,
@@ -269,7 +316,6 @@ pub(crate) fn member(
         if rank > old || (rank == old && rank > 1) {
             best = Some((rank, entry));
         }
-        at += len;
     }
     let Some((_, entry)) = best else {
         return Err(look

@@ -173,6 +173,27 @@ impl StoreError {
         )
     }
 
+    /// The same error with another name of the object, such as its full path.
+    pub fn renamed(mut self, shown: &str) -> StoreError {
+        match &mut self {
+            StoreError::Missing { name }
+            | StoreError::Folder { name }
+            | StoreError::Short { name, .. }
+            | StoreError::Long { name, .. }
+            | StoreError::WrongBytes { name, .. }
+            | StoreError::Full { name }
+            | StoreError::Busy { name }
+            | StoreError::NotOurs { name, .. }
+            | StoreError::Foreign { name }
+            | StoreError::Io { name, .. }
+            | StoreError::NoDontcache { name }
+            | StoreError::NoDirect { name, .. }
+            | StoreError::Unsupported { name, .. } => shown.clone_into(name),
+            StoreError::GivenUp | StoreError::Refused(_) => {}
+        }
+        self
+    }
+
     /// The error for `cause` on `name`.
     pub fn io(operation: Operation, name: &str, cause: Errno) -> StoreError {
         let name = name.to_owned();
@@ -203,6 +224,8 @@ mod tests {
             (StoreError::Refused("no".into()), "refused", false),
         ] {
             assert_eq!((error.kind().as_str(), error.is_about_a_file()), (word, about_a_file), "{error}");
+            let shown = error.clone().renamed("folder/x").to_string();
+            assert_eq!(shown.contains("folder/x"), about_a_file, "{shown}");
         }
     }
 }

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use clap::Args;
 use engine::{AskError, Inspection, MetadataError};
-use format::{Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions, KINDS, Obstacle};
+use format::{
+    ArrayFacts, Extent, FileFacts, Format, FormatError, FormatKind, FormatOptions, KINDS, Obstacle,
+};
 use model::names::Name;
 use model::spec::Access;
 use model::units::grouped;
 use serde_json::{Value, json};
-use store::StoreError;
+use store::{Mode, Posix, StoreError};
 
-use super::open_folder;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::WaitFlags;
 use crate::report;
@@ -23,7 +24,15 @@ Examples:
   feedline inspect part-0.parquet --sample 5 --access framework
   feedline inspect *.tfrecord --json
 
-A damaged file ends the command with exit code 5 and the position of the damage.";
+A file that is missing (exit code 3) or damaged (5) does not keep the others from
+being inspected. The exit code is the highest of all files.";
+
+/// Arrays that are listed as text; JSON has more.
+const SHOWN: usize = 20;
+/// Characters of an array's name and of its shape as text.
+const WIDEST: usize = 32;
+/// The width of a line of text, if it can be broken.
+const WIDTH: usize = 80;
 
 #[derive(Args, Debug)]
 pub(crate) struct InspectFlags {
@@ -55,24 +64,33 @@ pub(crate) fn inspect(flags: &InspectFlags) -> CommandResult {
     let access = Access::named(&flags.access).ok_or_else(|| {
         Failure::usage(anyhow!("--access must be {}, not '{}'", Access::NAMES.join(" or "), flags.access))
     })?;
-    let mut found = Vec::new();
-    let mut failure = None;
+    let (mut found, mut failures) = (Vec::new(), Vec::new());
     for path in &flags.files {
         match look(flags, access, path) {
             Ok(finding) => found.push(finding),
-            Err(error) => {
-                failure = Some(error);
-                break;
-            }
+            Err(failure) => failures.push(failure),
         }
     }
-    // Files before the failed one are still reported.
+    // Without any file only the error is reported.
     if flags.json && !found.is_empty() {
         report::out_json(&Value::Array(found.iter().map(InspectedFile::json).collect()))?;
     } else {
         report::out(&found.iter().map(InspectedFile::text).collect::<String>())?;
     }
-    failure.map_or(Ok(Exit::Ok), Err)
+    ending(failures, flags.files.len())
+}
+
+/// The end of the command: one failure as it is, several as a list with the highest of their exit codes.
+fn ending(mut failures: Vec<Failure>, files: usize) -> CommandResult {
+    let Some(exit) = failures.iter().map(|failure| failure.exit).max_by_key(|exit| exit.code()) else {
+        return Ok(Exit::Ok);
+    };
+    if failures.len() > 1 {
+        let lines: String = failures.iter().map(|failure| format!("\n  {:#}", failure.error)).collect();
+        let error = anyhow!("{} of {files} files could not be inspected:{lines}", failures.len());
+        return Err(Failure { exit, error });
+    }
+    failures.pop().map_or(Ok(Exit::Ok), Err)
 }
 
 /// The findings on one file.
@@ -93,16 +111,9 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Insp
     };
     let name = path.file_name().and_then(|name| name.to_str()).and_then(Name::new);
     let name = name.ok_or_else(|| Failure::usage(anyhow!("{} is not a file name", path.display())))?;
-    let store = open_folder(folder)?;
-    let failure = |error: AskError| match error {
-        AskError::Store(StoreError::Missing { .. } | StoreError::Folder { .. }) => Failure::usage(error),
-        AskError::Metadata(MetadataError::Format {
-            cause: Obstacle::Shape(FormatError::NoSuchSample { .. }),
-            ..
-        }) => Failure::usage(error),
-        AskError::Store(_) => Failure::refused(error),
-        AskError::Metadata(_) => Failure::check_failed(error),
-    };
+    let shown = path.display().to_string();
+    let failure = |error: AskError| failure(error.renamed(&shown));
+    let store = Posix::open(folder, Mode::default()).map_err(|error| failure(error.into()))?;
     let mut inspection = Inspection::new(&store, &*format, &name).map_err(failure)?;
     let facts = inspection.facts().map_err(failure)?;
     let mut reads = Vec::new();
@@ -116,11 +127,24 @@ fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<Insp
         for &sample in &flags.sample {
             let next = sample
                 .checked_add(1)
-                .ok_or_else(|| Failure::usage(anyhow!("there is no sample {sample}")))?;
+                .ok_or_else(|| Failure::usage(anyhow!("{shown}: there is no sample {sample}")))?;
             reads.push((sample, inspection.reads(&(sample..next), held).map_err(failure)?));
         }
     }
     Ok(InspectedFile { path, format: format.name(), bytes: inspection.bytes(), facts, reads })
+}
+
+/// The failure, with its exit code, for an error that names the file.
+fn failure(error: AskError) -> Failure {
+    match error {
+        AskError::Store(StoreError::Folder { .. })
+        | AskError::Metadata(MetadataError::Format {
+            cause: Obstacle::Shape(FormatError::NoSuchSample { .. }),
+            ..
+        }) => Failure::usage(error),
+        AskError::Store(_) => Failure::refused(error),
+        AskError::Metadata(_) => Failure::check_failed(error),
+    }
 }
 
 fn format_of(flags: &InspectFlags, access: Access, path: &Path) -> Result<Box<dyn Format>, Failure> {
@@ -151,6 +175,9 @@ impl InspectedFile<'_> {
         };
         let samples: Vec<Value> =
             self.reads.iter().map(|(sample, list)| json!({"sample": sample, "reads": reads(list)})).collect();
+        let array =
+            |array: &ArrayFacts| json!({"name": array.name, "shape": array.shape, "dtype": array.dtype});
+        let arrays: Vec<Value> = self.facts.arrays.listed.iter().map(array).collect();
         json!({
             "file": self.path,
             "format": self.format,
@@ -158,6 +185,8 @@ impl InspectedFile<'_> {
             "samples": self.facts.samples,
             "sample_dims": self.facts.dims,
             "element": self.facts.element,
+            "arrays": arrays,
+            "more_arrays": self.facts.arrays.more,
             "notes": self.facts.notes,
             "reads": samples,
         })
@@ -165,26 +194,82 @@ impl InspectedFile<'_> {
 
     fn text(&self) -> String {
         let facts = &self.facts;
-        let samples = facts.samples.map_or("an unknown number of".to_owned(), grouped);
-        let dims: Vec<String> = facts.dims.iter().map(u64::to_string).collect();
-        let shape = if dims.is_empty() { String::new() } else { format!(" of {}", dims.join(" x ")) };
+        let samples = match facts.samples {
+            None => "an unknown number of samples".to_owned(),
+            Some(1) => "1 sample".to_owned(),
+            Some(samples) => format!("{} samples", grouped(samples)),
+        };
+        let shape = if facts.dims.is_empty() { String::new() } else { format!(" of {}", dims(&facts.dims)) };
         let element = facts.element.as_ref().map_or(String::new(), |element| format!(" {element}"));
         let mut text = format!(
-            "{}: {}, {} bytes, {samples} samples{shape}{element}\n",
+            "{}: {}, {} bytes\n  {samples}{shape}{element}\n",
             self.path.display(),
             self.format,
             grouped(self.bytes)
         );
-        for note in &facts.notes {
-            text.push_str(&format!("  {note}\n"));
-        }
+        text.push_str(&self.arrays());
+        facts.notes.iter().for_each(|note| push_wrapped(&mut text, note));
         for (sample, reads) in &self.reads {
-            text.push_str(&format!("  sample {sample}:"));
-            for read in reads {
-                text.push_str(&format!(" {}+{}", read.offset, read.len));
-            }
-            text.push('\n');
+            let reads: Vec<String> =
+                reads.iter().map(|read| format!("{}+{}", read.offset, read.len)).collect();
+            push_wrapped(&mut text, &format!("sample {sample}: {}", reads.join(" ")));
         }
         text
     }
+
+    /// A table of the arrays.
+    fn arrays(&self) -> String {
+        let arrays = &self.facts.arrays;
+        if arrays.listed.is_empty() {
+            return String::new();
+        }
+        let row = |array: &ArrayFacts| {
+            let name = if array.name.is_empty() { "(unnamed)" } else { &array.name };
+            let shape = match array.shape.as_deref() {
+                None => "unknown".to_owned(),
+                Some([]) => "scalar".to_owned(),
+                Some(shape) => dims(shape),
+            };
+            [shortened(name), array.dtype.clone(), shortened(&shape)]
+        };
+        let rows = arrays.listed.iter().take(SHOWN).map(row);
+        let table = report::table(["array", "type", "shape"], [], rows);
+        let mut text: String = table.lines().map(|line| format!(" {line}\n")).collect();
+        let more = arrays.more + arrays.listed.len().saturating_sub(SHOWN) as u64;
+        if more > 0 {
+            text.push_str(&format!("  and {} more (--json lists up to 1,024)\n", grouped(more)));
+        }
+        text
+    }
+}
+
+fn dims(dims: &[u64]) -> String {
+    dims.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+/// The beginning and the end of a long text.
+fn shortened(text: &str) -> String {
+    let (len, kept) = (text.chars().count(), WIDEST - 3);
+    if len <= WIDEST {
+        return text.to_owned();
+    }
+    let end = text.chars().skip(len - kept.div_ceil(2));
+    text.chars().take(kept / 2).chain("...".chars()).chain(end).collect()
+}
+
+/// Adds a line in words, indented and broken between words.
+fn push_wrapped(text: &mut String, line: &str) {
+    let (mut width, mut indent) = (0, "  ");
+    for word in line.split(' ') {
+        let len = word.chars().count();
+        if width > 0 && width + 1 + len > WIDTH {
+            text.push('\n');
+            (width, indent) = (0, "    ");
+        }
+        let space = if width == 0 { indent } else { " " };
+        text.push_str(space);
+        text.push_str(word);
+        width += space.len() + len;
+    }
+    text.push('\n');
 }

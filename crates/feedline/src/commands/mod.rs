@@ -30,7 +30,6 @@ use model::spec::{Override, Spec};
 use model::units::Nanos;
 use session::{Ask, Asked, Generate, quoted};
 use signal_hook::iterator::Signals;
-use store::{Mode, Posix};
 
 use crate::exit::{CommandResult, Failure, abandon, limited};
 use crate::flags::{DataFlags, WorkloadFlags, stall_timeout_or_default};
@@ -143,12 +142,6 @@ pub(crate) fn read(ask: Ask) -> Result<Asked, session::Error> {
 pub(crate) fn results_folder(flag: Option<&Path>, spec: &Spec) -> PathBuf {
     let configured = spec.output.folder.as_deref().map(Path::new);
     flag.or(configured).unwrap_or(Path::new("feedline-results")).to_owned()
-}
-
-/// Opens a folder to inspect its files.
-pub(crate) fn open_folder(folder: &Path) -> Result<Posix, Failure> {
-    let opened = Posix::open(folder, Mode::default());
-    opened.map_err(|error| Failure::refused(anyhow!("cannot use the data folder: {error}")))
 }
 
 /// How long work may continue after a signal. Work under a watchdog is abandoned earlier, with a list of what is

@@ -9,12 +9,10 @@ use model::spec::Access;
 
 use super::footer::{ArrowColumn, ArrowFooter, BatchMetadata, Block, BufferLayout};
 use super::{Arrow, MAGIC, NAME, START, push_joined};
-use crate::{Extent, FileFacts, FormatError, Look, Obstacle, within};
+use crate::{ArrayList, Extent, FileFacts, FormatError, Look, Obstacle, within};
 
 /// Maximum number of record batches whose messages are read one by one, because each lookup restarts the parsing.
 const MOST_LOOKED_AT: usize = 1024;
-/// Columns that are named in notes.
-const MOST_NAMED: usize = 64;
 
 /// The reads of some rows of a file.
 pub(super) fn reads(
@@ -320,9 +318,26 @@ pub(super) fn inspect(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
     if element.is_none() {
         dims.clear();
     }
-    let mut notes = vec![schema_note(&footer.columns)];
+    let mut notes = Vec::new();
     let samples = count_rows(look, &footer, &mut notes)?;
-    Ok(FileFacts { samples, dims, element, notes })
+    let mut arrays = ArrayList::default();
+    for column in &footer.columns {
+        let (shape, dtype) = array(column, samples);
+        arrays.push(&column.name, shape, &dtype);
+    }
+    Ok(FileFacts { samples, dims, element, arrays, notes })
+}
+
+/// The shape of a column, if the number of rows is known, and its type.
+fn array(mut column: &ArrowColumn, rows: Option<u64>) -> (Option<Vec<u64>>, String) {
+    let mut shape = rows.map(|rows| vec![rows]);
+    while let (BufferLayout::FixedList(items), [item]) = (column.layout, &column.children[..]) {
+        if let Some(shape) = &mut shape {
+            shape.push(items);
+        }
+        column = item;
+    }
+    (shape, described(column))
 }
 
 /// The rows of all record batches; `None` if counting them would take too long.
@@ -375,17 +390,6 @@ fn check_buffers(
     let reads = &mut Vec::new();
     let mut walk = BufferWalk { look, block, batch, next: 0, next_further: 0, own: 0, wanted: true, reads };
     footer.columns.iter().try_for_each(|column| walk.column(column, None))
-}
-
-/// A line that lists the columns.
-fn schema_note(columns: &[ArrowColumn]) -> String {
-    let names: Vec<String> = columns
-        .iter()
-        .take(MOST_NAMED)
-        .map(|column| format!("{} ({})", column.name.escape_debug(), described(column)))
-        .collect();
-    let more = if columns.len() > MOST_NAMED { ", ..." } else { "" };
-    format!("{} columns: {}{more}", columns.len(), names.join(", "))
 }
 
 /// A column's type in a word or two.

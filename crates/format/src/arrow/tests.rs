@@ -99,15 +99,18 @@ fn inspect_describes_a_file() {
     let facts = inspected(&format, &encoded(&format, &shape(&[3, 5], Element::Float16, 50))).unwrap();
     assert_eq!((facts.samples, facts.dims), (Some(50), vec![15]));
     assert_eq!(facts.element.as_deref(), Some("float16"));
-    assert_eq!(facts.notes, ["1 columns: data (15 x float16)", "4 record batches"]);
+    assert_eq!(facts.notes, ["4 record batches"]);
+    assert_eq!(facts.arrays, crate::ArrayList { listed: vec![array("data", &[50, 15], "float16")], more: 0 });
     let format = with(Access::Framework, 16, &MIXED);
     let facts = inspected(&format, &encoded(&format, &shape(&[1], Element::Uint8, 3))).unwrap();
     assert_eq!((facts.samples, facts.dims, facts.element), (Some(3), vec![], None));
-    assert!(
-        facts.notes[0].starts_with("6 columns: a (100 x uint8), b (float32), c (text or binary)"),
-        "{:?}",
-        facts.notes
-    );
+    let first =
+        [array("a", &[3, 100], "uint8"), array("b", &[3], "float32"), array("c", &[3], "text or binary")];
+    assert_eq!((&facts.arrays.listed[..3], facts.arrays.listed.len()), (&first[..], 6));
+}
+
+fn array(name: &str, shape: &[u64], dtype: &str) -> crate::ArrayFacts {
+    crate::ArrayFacts { name: name.to_owned(), shape: Some(shape.to_vec()), dtype: dtype.to_owned() }
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::ops::{ControlFlow, Range};
 use flate2::read::MultiGzDecoder;
 
 use super::NAME;
-use crate::{Damage, Extent, FileFacts, FormatError, Look, Obstacle, within};
+use super::header::{CsvHeader, EXAMINED, is_number};
+use crate::{ArrayList, Damage, Extent, FileFacts, FormatError, Look, Obstacle, within};
 
 /// Bytes that are searched at once.
 const PIECE: u64 = 4 << 20;
@@ -17,10 +18,12 @@ const MOST: u64 = 64 << 20;
 const INFLATED_MOST: u64 = 1 << 30;
 /// No number is longer.
 const FIELD_MOST: usize = 64;
+/// The type of a column of numbers, which csv does not distinguish.
+const NUMBER: &str = "number";
 /// The first bytes of gzip (RFC 1952).
 const GZIP: [u8; 2] = [0x1F, 0x8B];
 
-/// Appends the ranges of samples, which are lines; adjacent ranges are merged.
+/// Appends the ranges of samples, which are the lines after the header; adjacent ranges are merged.
 pub(super) fn find(
     look: &Look<'_>,
     expected: u64,
@@ -30,7 +33,11 @@ pub(super) fn find(
     within(NAME, samples, expected)?;
     check_size(look, "set reader.access to framework, which reads whole files")?;
     let (mut splitter, mut number, start) = (Splitter::default(), 0, reads.len());
+    let header_end = CsvHeader::of(lead(look)?).map_or(0, |header| header.end);
     let mut take = |line: Range<u64>| {
+        if line.start < header_end {
+            return ControlFlow::Continue(());
+        }
         if number >= samples.start {
             match reads[start..].last_mut() {
                 Some(last) if last.end() == line.start => last.len += line.end - line.start,
@@ -63,7 +70,7 @@ pub(super) fn find(
     Ok(within(NAME, samples, number)?)
 }
 
-/// What a file contains: the number of its lines, and of the values in the first.
+/// What a file contains: the number of its lines, and of the values in the first; without a header.
 pub(super) fn inspect(look: &Look<'_>, gzipped: bool) -> Result<FileFacts, Obstacle> {
     check_size(look, "give dataset.num_samples_per_file and use it without a catalog")?;
     if look.len == 0 {
@@ -72,21 +79,46 @@ pub(super) fn inspect(look: &Look<'_>, gzipped: bool) -> Result<FileFacts, Obsta
     for piece in pieces(look.len) {
         look.at(piece.offset, piece.len)?;
     }
-    let lead = look.at(0, look.len.min(PIECE))?;
-    let mut tally = LineCounter::default();
+    let lead = lead(look)?;
     let mut notes = Vec::new();
+    let mut tally;
     if lead.starts_with(&GZIP) {
         notes.push("gzipped".to_owned());
+        tally = LineCounter::new(CsvHeader::of(&inflated_lead(look)));
         tally.feed_inflated(look)?;
     } else if gzipped {
         return Err(look.damage(0, "no gzip signature (1F 8B)").into());
     } else {
+        tally = LineCounter::new(CsvHeader::of(lead));
         for piece in pieces(look.len) {
             tally.feed(look, look.at(piece.offset, piece.len)?)?;
         }
     }
-    let (lines, values) = tally.finish(look)?;
-    Ok(FileFacts { samples: Some(lines), dims: vec![values], element: None, notes })
+    let LineCount { lines, values, header } = tally.finish(look)?;
+    let mut arrays = ArrayList::default();
+    match header {
+        None => arrays.add("", &[lines, values], NUMBER),
+        Some(header) => {
+            notes.push("header line".to_owned());
+            let columns = header.columns.iter();
+            columns
+                .for_each(|(name, number)| arrays.add(name, &[lines], if *number { NUMBER } else { "text" }));
+        }
+    }
+    Ok(FileFacts { samples: Some(lines), dims: vec![values], element: None, arrays, notes })
+}
+
+/// The beginning of a file.
+fn lead<'a>(look: &Look<'a>) -> Result<&'a [u8], Obstacle> {
+    look.at(0, look.len.min(PIECE))
+}
+
+/// The beginning of the text of a gzipped file whose bytes have all been read. Damage is reported when its lines are
+/// counted.
+fn inflated_lead(look: &Look<'_>) -> Vec<u8> {
+    let mut text = Vec::new();
+    let _ = MultiGzDecoder::new(PieceStream { look, at: 0 }).take(EXAMINED as u64).read_to_end(&mut text);
+    text
 }
 
 fn check_size(look: &Look<'_>, advice: &str) -> Result<(), FormatError> {
@@ -157,9 +189,17 @@ impl Splitter {
     }
 }
 
-/// Counts lines, and checks the values of the first.
+/// The lines of a file after its header, and the values in each.
+struct LineCount {
+    lines: u64,
+    values: u64,
+    header: Option<CsvHeader>,
+}
+
+/// Counts lines, and checks the values of the first unless there is a header.
 #[derive(Default)]
 struct LineCounter {
+    header: Option<CsvHeader>,
     splitter: Splitter,
     lines: u64,
     values: u64,
@@ -169,6 +209,12 @@ struct LineCounter {
 }
 
 impl LineCounter {
+    fn new(header: Option<CsvHeader>) -> LineCounter {
+        let columns = header.as_ref().map(|header| header.columns.len() as u64);
+        let (values, first_is_over) = (columns.unwrap_or(0), columns.is_some());
+        LineCounter { header, values, first_is_over, ..LineCounter::default() }
+    }
+
     fn feed(&mut self, look: &Look<'_>, bytes: &[u8]) -> Result<(), Damage> {
         if !self.first_is_over {
             self.feed_first(look, bytes)?;
@@ -200,8 +246,7 @@ impl LineCounter {
     }
 
     fn end_field(&mut self, look: &Look<'_>, offset: u64) -> Result<(), Damage> {
-        let text = str::from_utf8(self.field.trim_ascii()).unwrap_or_default();
-        if text.parse::<f64>().is_err() && !matches!(text, "True" | "False") {
+        if !is_number(self.field.trim_ascii()) {
             return Err(self.no_number(look, offset));
         }
         self.values += 1;
@@ -234,8 +279,7 @@ impl LineCounter {
         }
     }
 
-    /// Lines, and values in the first.
-    fn finish(mut self, look: &Look<'_>) -> Result<(u64, u64), Damage> {
+    fn finish(mut self, look: &Look<'_>) -> Result<LineCount, Damage> {
         let text = self.splitter.at;
         let begun = self.values > 0 || !self.field.trim_ascii().is_empty();
         if begun && !self.first_is_over {
@@ -249,7 +293,8 @@ impl LineCounter {
         if self.lines == 0 || self.values == 0 {
             return Err(look.damage(0, "no lines"));
         }
-        Ok((self.lines, self.values))
+        let lines = self.lines - u64::from(self.header.is_some());
+        Ok(LineCount { lines, values: self.values, header: self.header })
     }
 }
 

@@ -2,6 +2,7 @@
 //! size of the text depends only on the number of values (see `text`). With gzip, the file's name ends in
 //! `csv.gz`. The file is never held in memory.
 
+mod header;
 mod lines;
 mod text;
 
@@ -33,7 +34,7 @@ pub(crate) const KIND: FormatKind = FormatKind {
     name: NAME,
     layout: "one line of decimal numbers per sample; gzip adds `.gz` to the name",
     compressions: &["gzip"],
-    existing: "lines of numbers up to 64 MiB",
+    existing: "lines of numbers up to 64 MiB; lines of any values after a header line",
     other_suffixes: &[".csv.gz"],
     build: |options| Ok(Box::new(Csv::of(options))),
 };

@@ -91,6 +91,27 @@ fn samples_are_lines_in_existing_files() {
 }
 
 #[test]
+fn a_header_is_no_sample() {
+    let text = b"a,b\n1,x\n\n3,y\n";
+    let found = foreign(&EXTENT, text, 2, 0..2).unwrap();
+    assert_eq!(found, [Extent { offset: 4, len: 4 }, Extent { offset: 9, len: 4 }]);
+    assert_eq!(foreign(&EXTENT, text, 2, 1..2).unwrap(), found[1..]);
+    let error = foreign(&EXTENT, text, 3, 2..3).unwrap_err();
+    assert_eq!(error, FormatError::NoSuchSample { format: NAME, index: 2, samples: 2 }.into());
+    let mut packed = Vec::new();
+    let mut encoder = flate2::write::GzEncoder::new(&mut packed, flate2::Compression::new(1));
+    std::io::Write::write_all(&mut encoder, text).unwrap();
+    encoder.finish().unwrap();
+    for (format, bytes) in [(EXTENT, &text[..]), (GZIPPED, &packed)] {
+        let found = inspected(&format, bytes).unwrap();
+        assert_eq!((found.samples, &found.dims[..]), (Some(2), &[2][..]));
+        let columns: Vec<(&str, &str)> =
+            found.arrays.listed.iter().map(|column| (&*column.name, &*column.dtype)).collect();
+        assert_eq!(columns, [("a", "number"), ("b", "text")]);
+    }
+}
+
+#[test]
 fn framework_reads_are_sequential() {
     let square = shape(&[600, 600], Element::Uint8, 2);
     let len = FRAMEWORK.file_bytes(&square).unwrap();
@@ -134,7 +155,7 @@ fn files_that_are_not_csv_are_refused() {
     let cases: [(&Csv, &[u8], u64, &str); 9] = [
         (&EXTENT, b"", 0, "no lines"),
         (&EXTENT, b"\n\r\n", 0, "no lines"),
-        (&EXTENT, b"label,x\n1,2\n", 0, "value 1 of the first line is not a number: \"label\""),
+        (&EXTENT, b"label,x\ny,z\n", 0, "value 1 of the first line is not a number: \"label\""),
         (&EXTENT, b"1,two\n", 2, "value 2"),
         (&EXTENT, b"1,,2\n", 2, "value 2"),
         (&EXTENT, b"\x00\x01\xFF", 0, "value 1"),

@@ -2,8 +2,8 @@
 //! byte; and damaged files.
 
 use super::*;
-use crate::conformance;
 use crate::fixture::{self, encoded, shape};
+use crate::{ArrayList, conformance};
 use model::shape::Element;
 use proptest::prelude::*;
 
@@ -58,8 +58,16 @@ fn foreign(
     Ok((metadata, reads?))
 }
 
+/// What is found, without the arrays, which [`arrays`] returns.
 fn facts(bytes: &[u8]) -> Result<FileFacts, Obstacle> {
-    fixture::inspected(&*format(Access::Extent), bytes)
+    let found = fixture::inspected(&*format(Access::Extent), bytes)?;
+    Ok(FileFacts { arrays: ArrayList::default(), ..found })
+}
+
+fn arrays(bytes: &[u8]) -> Vec<(String, Vec<u64>, String)> {
+    let ArrayList { listed, more } = fixture::inspected(&*format(Access::Extent), bytes).unwrap().arrays;
+    assert_eq!(more, 0);
+    listed.into_iter().map(|array| (array.name, array.shape.unwrap(), array.dtype)).collect()
 }
 
 /// The bytes of some reads, one after the other.
@@ -198,7 +206,14 @@ fn element_of(pattern: &[u8], number: u8) -> Vec<u8> {
 
 fn said(samples: u64, dims: &[u64], element: &str, notes: &[&str]) -> FileFacts {
     let notes = notes.iter().map(|&note| note.to_owned()).collect();
-    FileFacts { samples: Some(samples), dims: dims.to_vec(), element: Some(element.to_owned()), notes }
+    let arrays = ArrayList::default();
+    FileFacts {
+        samples: Some(samples),
+        dims: dims.to_vec(),
+        element: Some(element.to_owned()),
+        arrays,
+        notes,
+    }
 }
 
 fn inflated(bytes: &[u8]) -> Vec<u8> {
@@ -268,6 +283,10 @@ fn h5py_files_with_many_links_or_other_names_are_read() {
     let notes = ["superblock version 0", "dataset images", "contiguous"];
     let found = facts(PLAIN).unwrap();
     assert_eq!(found, said(4, &[5], "float64", &notes));
+    let many = arrays(MANY);
+    assert_eq!(many.len(), 13, "{many:?}");
+    assert!(many.contains(&("records_11".to_owned(), vec![2, 3], "uint8".to_owned())), "{many:?}");
+    assert!(arrays(PLAIN).contains(&("images".to_owned(), vec![4, 5], "float64".to_owned())));
     let (_, reads) = foreign(Access::Extent, PLAIN, 2..3).unwrap();
     assert_eq!(gathered(PLAIN, &reads), 3.0_f64.to_le_bytes().repeat(5));
 }

@@ -11,7 +11,7 @@ use super::{Layout, NAME};
 use crate::buffered::{BUFFER, Buffered};
 use crate::npy_header::{self, Array, NpyHeader};
 use crate::unzip::{self, ArchiveReader, DirectoryLocation, StoredMember};
-use crate::{Extent, FileFacts, Look, Obstacle, within};
+use crate::{ArrayList, Extent, FileFacts, Look, Obstacle, within};
 
 /// Minimum number of bytes that `zipfile` reads of a member (`ZipExtFile.MIN_READ_SIZE`).
 const MEMBER_LEAST: u64 = 4096;
@@ -197,10 +197,29 @@ pub(super) fn foreign(
 }
 
 pub(super) fn inspect(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
-    let (place, found) = ArchiveShape::found(&mut ArchiveReader::new(look, false))?;
+    let fetch = &mut ArchiveReader::new(look, false);
+    let (place, found) = ArchiveShape::found(fetch)?;
     let notes = match place.x.deflated {
         true => vec![format!("deflated from {} to {} bytes", place.x.bytes, place.x.data.len)],
         false => Vec::new(),
     };
-    Ok(found.facts(notes))
+    Ok(found.facts(arrays(fetch, &place.ends)?, notes))
+}
+
+/// The arrays of an archive. One that cannot be read is listed without a shape: the samples do not depend on it.
+fn arrays(fetch: &mut ArchiveReader<'_, '_>, ends: &DirectoryLocation) -> Result<ArrayList, Obstacle> {
+    let (members, more) = unzip::members(fetch, ends, ".npy", ArrayList::MOST_READ)?;
+    let mut list = ArrayList { more, ..ArrayList::default() };
+    for (name, member) in members {
+        let look = fetch.look;
+        let described = member.map(|member| {
+            npy_header::describe(look, member.data.offset, member.bytes, |count| first(fetch, &member, count))
+        });
+        match described {
+            Some(Ok((shape, dtype))) => list.add(&name, &shape, &dtype),
+            Some(Err(unread @ Obstacle::Unread(_))) => return Err(unread),
+            _ => list.push(&name, None, "unreadable"),
+        }
+    }
+    Ok(list)
 }

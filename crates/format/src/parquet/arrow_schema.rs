@@ -206,18 +206,33 @@ fn kind(value: ValueEncoding) -> u8 {
     }
 }
 
-/// The length of the lists in the first column, if the schema has a fixed one.
-pub(super) fn fixed_list(encoded: &[u8]) -> Option<u64> {
-    let message = unbase64(encoded)?;
-    let flat = FlatView(message.get(8..)?);
-    let schema = flat.follow(flat.field(flat.follow(0)?, 2)?)?;
-    let fields = flat.follow(flat.field(schema, 1)?)?;
-    let field = flat.follow(fields.checked_add(4)?)?;
-    if flat.bytes(flat.field(field, 2)?)? != [TYPE_FIXED_LIST] {
-        return None;
+/// The schema of an existing file.
+pub(super) struct ArrowSchema {
+    message: Vec<u8>,
+}
+
+impl ArrowSchema {
+    /// Decodes a schema from base64.
+    pub(super) fn of(encoded: &[u8]) -> Option<ArrowSchema> {
+        Some(ArrowSchema { message: unbase64(encoded)? })
     }
-    let list = flat.follow(flat.field(field, 3)?)?;
-    Some(u64::from(u32::from_le_bytes(flat.bytes(flat.field(list, 0)?)?)))
+
+    /// The length of the lists in this column, if the schema has a fixed one.
+    pub(super) fn fixed_list(&self, column: usize) -> Option<u64> {
+        let flat = FlatView(self.message.get(8..)?);
+        let schema = flat.follow(flat.field(flat.follow(0)?, 2)?)?;
+        let fields = flat.follow(flat.field(schema, 1)?)?;
+        let count = u32::from_le_bytes(flat.bytes(fields)?);
+        if column as u64 >= u64::from(count) {
+            return None;
+        }
+        let field = flat.follow(fields.checked_add(column.checked_mul(4)?)?.checked_add(4)?)?;
+        if flat.bytes(flat.field(field, 2)?)? != [TYPE_FIXED_LIST] {
+            return None;
+        }
+        let list = flat.follow(flat.field(field, 3)?)?;
+        Some(u64::from(u32::from_le_bytes(flat.bytes(flat.field(list, 0)?)?)))
+    }
 }
 
 fn unbase64(letters: &[u8]) -> Option<Vec<u8>> {
@@ -279,6 +294,10 @@ mod tests {
             assert_eq!(base64(plain.as_bytes()), coded.as_bytes());
         }
         assert_eq!(base64(&[0xFB, 0xFF]), b"+/8=");
+    }
+
+    fn fixed_list(encoded: &[u8]) -> Option<u64> {
+        ArrowSchema::of(encoded)?.fixed_list(0)
     }
 
     #[test]

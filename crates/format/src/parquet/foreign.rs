@@ -1,9 +1,10 @@
 //! Existing parquet files: the reads of their columns, and a description.
 
 use super::access::ReadMerger;
-use super::footer::{ColumnChunk, ParquetFooter, SchemaLeaf};
-use super::{NAME, Parquet, arrow_schema, codec};
-use crate::{Extent, FileFacts, Look, Obstacle, within};
+use super::arrow_schema::ArrowSchema;
+use super::footer::{ParquetFooter, SchemaLeaf};
+use super::{NAME, Parquet, codec};
+use crate::{ArrayList, Extent, FileFacts, Look, Obstacle, within};
 use model::order::Unit;
 use model::shape::Element;
 use model::spec::Access;
@@ -135,23 +136,63 @@ fn shown(name: &[u8]) -> String {
 /// Facts about columns, collected during parsing.
 #[derive(Default)]
 struct ColumnFacts {
-    notes: Vec<String>,
+    listed: Vec<ColumnFact>,
     count: usize,
-    /// Type and nesting of the last.
-    only: Option<(&'static str, u32)>,
+    /// The name of the last field of the schema, and the number of fields before it.
+    field: Vec<u8>,
+    fields: usize,
+}
+
+/// A column with values.
+struct ColumnFact {
+    name: String,
+    type_name: &'static str,
+    lists: u32,
+    items: ListLengths,
+    /// The number of its field in the schema.
+    field: usize,
 }
 
 impl ColumnFacts {
     fn add(&mut self, leaf: SchemaLeaf<'_>) {
+        let field = &leaf.path[..leaf.top];
+        if self.count > 0 && self.field != field {
+            self.fields += 1;
+        }
+        self.field.clear();
+        self.field.extend_from_slice(field);
         self.count += 1;
-        self.only = Some((leaf.type_name, leaf.lists));
-        if self.count <= LISTED {
-            let lists = "list of ".repeat(leaf.lists.min(3) as usize);
+        if self.count <= ArrayList::MOST {
             // The inner names of lists carry no information (LogicalTypes.md, lists).
             let inner: [&[u8]; 2] = [b".list.element", b".list.item"];
             let path = inner.iter().find_map(|inner| leaf.path.strip_suffix(*inner)).unwrap_or(leaf.path);
-            self.notes.push(format!("column {}: {lists}{}", shown(path), leaf.type_name));
+            let name = String::from_utf8_lossy(path).into_owned();
+            let (type_name, lists, items) = (leaf.type_name, leaf.lists, ListLengths::Unknown);
+            self.listed.push(ColumnFact { name, type_name, lists, items, field: self.fields });
         }
+    }
+
+    fn arrays(&self, rows: u64, arrow_schema: Option<&[u8]>) -> ArrayList {
+        let mut arrays = ArrayList { more: (self.count - self.listed.len()) as u64, ..ArrayList::default() };
+        let schema = arrow_schema.and_then(ArrowSchema::of);
+        for column in &self.listed {
+            match column.length(schema.as_ref()) {
+                Some(items) => arrays.add(&column.name, &[rows, items], column.type_name),
+                None => {
+                    let lists = "list of ".repeat(column.lists.min(3) as usize);
+                    arrays.add(&column.name, &[rows], &format!("{lists}{}", column.type_name));
+                }
+            }
+        }
+        arrays
+    }
+}
+
+impl ColumnFact {
+    /// The length of its lists if it is the same in every row, by the values and by Arrow's schema.
+    fn length(&self, schema: Option<&ArrowSchema>) -> Option<u64> {
+        let ListLengths::Each(items) = self.items else { return None };
+        (self.lists == 1 && schema?.fixed_list(self.field) == Some(items)).then_some(items)
     }
 }
 
@@ -159,7 +200,6 @@ pub(super) fn inspect(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
     let mut columns = ColumnFacts::default();
     let mut footer = ParquetFooter::open(look, |leaf| columns.add(leaf))?;
     let (mut chunks, mut rows, mut codecs) = (Vec::new(), 0_u64, Vec::new());
-    let mut items = ListLengths::Unknown;
     for _ in 0..footer.groups {
         let group_rows = footer.group(look, &mut chunks)?;
         rows = rows.saturating_add(group_rows);
@@ -169,7 +209,9 @@ pub(super) fn inspect(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
                 codecs.push(name);
             }
         }
-        items = items.and(group_rows, &chunks);
+        for (column, chunk) in columns.listed.iter_mut().zip(&chunks) {
+            column.items = column.items.and(group_rows, chunk.values);
+        }
     }
     if rows != footer.rows {
         return Err(fewer_rows(look, &footer, rows));
@@ -177,22 +219,18 @@ pub(super) fn inspect(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
     let tail = footer.tail().map_err(|malformed| footer.damage(look, malformed))?;
     let plural = if footer.groups == 1 { "" } else { "s" };
     let mut notes = vec![format!("{} row group{plural}", footer.groups)];
-    notes.append(&mut columns.notes);
-    if columns.count > LISTED {
-        notes.push(format!("and {} more columns", columns.count - LISTED));
-    }
     notes.push(format!("compression {}", codecs.join(" and ")));
     notes.extend(tail.created_by.map(|writer| format!("written by {}", shown(writer))));
+    let arrays = columns.arrays(rows, tail.arrow_schema);
     let (mut dims, mut element) = (Vec::new(), None);
-    if let (1, Some((type_name, lists))) = (columns.count, columns.only) {
-        element = Element::named(type_name).map(|element| element.name().to_owned());
-        match (lists, items, tail.arrow_schema.and_then(arrow_schema::fixed_list)) {
-            (1, ListLengths::Each(items), Some(length)) if items == length => dims.push(items),
-            (1.., ..) => notes.push("rows may differ in length".to_owned()),
-            _ => {}
+    if let ([column], [array]) = (&columns.listed[..], &arrays.listed[..]) {
+        element = Element::named(column.type_name).map(|element| element.name().to_owned());
+        dims.extend(array.shape.iter().flatten().skip(1));
+        if dims.is_empty() && column.lists > 0 {
+            notes.push("rows may differ in length".to_owned());
         }
     }
-    Ok(FileFacts { samples: Some(rows), dims, element, notes })
+    Ok(FileFacts { samples: Some(rows), dims, element, arrays, notes })
 }
 
 /// Values per row, by the totals of row groups.
@@ -204,11 +242,13 @@ enum ListLengths {
 }
 
 impl ListLengths {
-    fn and(self, rows: u64, chunks: &[ColumnChunk]) -> ListLengths {
-        let Some(values) = chunks.first().map(|chunk| chunk.values).filter(|_| rows > 0) else { return self };
+    fn and(self, rows: u64, values: u64) -> ListLengths {
+        if rows == 0 {
+            return self;
+        }
         match (self, values / rows) {
-            (ListLengths::Unknown, each) if values % rows == 0 => ListLengths::Each(each),
-            (ListLengths::Each(before), each) if values % rows == 0 && before == each => self,
+            (ListLengths::Unknown, each) if values.is_multiple_of(rows) => ListLengths::Each(each),
+            (ListLengths::Each(before), each) if values.is_multiple_of(rows) && before == each => self,
             _ => ListLengths::Differ,
         }
     }

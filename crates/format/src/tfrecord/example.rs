@@ -2,10 +2,10 @@
 //! names the features of any other. It must not know how records are framed. It never fails: other bytes have no
 //! features.
 
+use crate::ArrayList;
+
 /// The maximum length of a protobuf message (protobuf documentation, "total size").
 pub(super) const MOST_MESSAGE: u64 = i32::MAX as u64;
-/// Maximum number of named features: notes are for people.
-const MOST_NAMED: usize = 64;
 
 /// Tags: field number shifted left by three, wire type 2 (length-delimited).
 const FIELD_1: u8 = 0x0A;
@@ -114,8 +114,8 @@ fn varint_len(value: u64) -> u64 {
 /// Facts from any Example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExampleFacts {
-    /// `name (kind)` of each feature, in the order of the message.
-    pub(super) features: Vec<String>,
+    /// The features, in the order of the message.
+    pub(super) features: ArrayList,
     /// The value of an int64 feature `size`.
     pub(super) size: Option<u64>,
 }
@@ -130,7 +130,7 @@ pub(super) fn named(message: &[u8]) -> Option<ExampleFacts> {
             name_entry(entry, &mut found)?;
         }
     }
-    (!found.features.is_empty()).then_some(found)
+    (!found.features.listed.is_empty()).then_some(found)
 }
 
 fn name_entry(entry: &[u8], found: &mut ExampleFacts) -> Option<()> {
@@ -143,23 +143,46 @@ fn name_entry(entry: &[u8], found: &mut ExampleFacts) -> Option<()> {
         }
     }
     let name = str::from_utf8(name).ok()?;
-    let mut kind = "empty";
+    let (mut kind, mut values) = ("empty", 0);
     for field in (Fields { rest: feature }) {
         let (number, FieldContent::Bytes(list)) = field? else { continue };
-        kind = match number {
-            1 => "bytes",
-            2 => "float",
-            3 => "int64",
+        (kind, values) = match number {
+            1 => bytes_list(list)?,
+            2 => ("float32", numbers(list, |packed| packed.len() as u64 / 4)?),
+            3 => {
+                ("int64", numbers(list, |packed| packed.iter().filter(|byte| **byte < 0x80).count() as u64)?)
+            }
             _ => continue,
         };
         if number == 3 && name == "size" {
             found.size = first_int(list);
         }
     }
-    if found.features.len() < MOST_NAMED {
-        found.features.push(format!("{} ({kind})", name.escape_debug()));
-    }
+    found.features.add(name, &[values], kind);
     Some(())
+}
+
+/// One value and its length, or the number of values.
+fn bytes_list(list: &[u8]) -> Option<(&'static str, u64)> {
+    let (mut values, mut length) = (0, 0);
+    for value in (Fields { rest: list }) {
+        let (1, FieldContent::Bytes(bytes)) = value? else { continue };
+        (values, length) = (values + 1, bytes.len() as u64);
+    }
+    Some(if values == 1 { ("bytes", length) } else { ("list of bytes", values) })
+}
+
+/// The number of values in a list of numbers, packed or not.
+fn numbers(list: &[u8], in_packed: impl Fn(&[u8]) -> u64) -> Option<u64> {
+    let mut values = 0;
+    for field in (Fields { rest: list }) {
+        values += match field? {
+            (1, FieldContent::Bytes(packed)) => in_packed(packed),
+            (1, FieldContent::Number(_)) => 1,
+            _ => 0,
+        };
+    }
+    Some(values)
 }
 
 /// The first value of an int64_list, packed or not.
@@ -267,16 +290,33 @@ mod tests {
 
     #[test]
     fn features_are_named_in_any_order() {
-        let wanted = ExampleFacts {
-            features: vec!["image (bytes)".to_owned(), "size (int64)".to_owned()],
-            size: Some(300),
+        let features = |message: &[u8]| {
+            let found = named(message).unwrap();
+            assert_eq!((found.size, found.features.more), (Some(300), 0));
+            let features = found.features.listed.into_iter();
+            features.map(|array| (array.name, array.shape.unwrap(), array.dtype)).collect::<Vec<_>>()
         };
+        let wanted = [
+            ("image".to_owned(), vec![300], "bytes".to_owned()),
+            ("size".to_owned(), vec![1], "int64".to_owned()),
+        ];
         let whole = message(&[7; 300]);
-        assert_eq!(named(&whole), Some(wanted));
+        assert_eq!(features(&whole), wanted);
         let example = Example::of(300).unwrap();
         let (image, size) = whole.split_at(whole.len() - example.tail.as_slice().len());
         let turned = [&image[..3], size, &image[3..]].concat();
-        assert_eq!(named(&turned).unwrap().features, ["size (int64)", "image (bytes)"]);
+        let [image, size] = wanted;
+        assert_eq!(features(&turned), [size, image]);
+    }
+
+    #[test]
+    fn values_of_every_kind_are_counted() {
+        let packed_ints = [0x0A, 3, 0x01, 0xAC, 0x02];
+        assert_eq!(numbers(&packed_ints, |packed| packed.len() as u64), Some(3));
+        assert_eq!(numbers(&[0x08, 0xAC, 0x02, 0x08, 0x01], |_| 0), Some(2));
+        assert_eq!(bytes_list(&[0x0A, 2, 7, 7]), Some(("bytes", 2)));
+        assert_eq!(bytes_list(&[0x0A, 1, 7, 0x0A, 0]), Some(("list of bytes", 2)));
+        assert_eq!(bytes_list(&[0x0A, 9, 7]), None);
     }
 
     #[test]

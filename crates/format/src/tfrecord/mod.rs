@@ -360,17 +360,16 @@ fn inspect(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
     let mut notes = Vec::new();
     let named = first.and_then(example::named);
     match (&named, first) {
-        (Some(named), _) => {
-            notes.push(format!("features of the first record: {}", named.features.join(", ")));
-        }
+        (Some(_), _) => notes.push("the features are those of the first record".to_owned()),
         (None, Some(_)) => notes.push("the first record is not a tf.train.Example".to_owned()),
         (None, None) => {}
     }
     if unchecked > 0 {
         notes.push(format!("{unchecked} records are too long to check more than their lengths"));
     }
-    let dims = named.and_then(|named| named.size).into_iter().collect();
-    Ok(FileFacts { samples: Some(samples), dims, element: None, notes })
+    let named = named.unwrap_or_default();
+    let dims = named.size.into_iter().collect();
+    Ok(FileFacts { samples: Some(samples), dims, element: None, arrays: named.features, notes })
 }
 
 /// A record's payload and its checksum, if it is short enough to be read.

@@ -163,7 +163,14 @@ fn inspect_describes_a_file_by_its_first_record() {
         fetch(&format, &encoded(&shape(&[20], Element::Float32, 3)), |look| format.inspect(look));
     let facts = facts.unwrap();
     assert_eq!((facts.samples, facts.dims, facts.element), (Some(3), vec![80], None));
-    assert_eq!(facts.notes, ["features of the first record: image (bytes), size (int64)"]);
+    assert_eq!(facts.notes, ["the features are those of the first record"]);
+    let features: Vec<(&str, &[u64], &str)> = facts
+        .arrays
+        .listed
+        .iter()
+        .map(|array| (&*array.name, array.shape.as_deref().unwrap(), &*array.dtype))
+        .collect();
+    assert_eq!(features, [("image", &[80][..], "bytes"), ("size", &[1], "int64")]);
     assert_eq!(looks.len(), 2, "a head, then everything");
     let (facts, _) = fetch(&format, &records(&[3, 0]), |look| format.inspect(look));
     assert_eq!(facts.unwrap().notes, ["the first record is not a tf.train.Example"]);

@@ -89,6 +89,32 @@ impl Dataset {
     }
 }
 
+/// The shape and the type of any dataset, also of one without samples.
+pub(super) struct DatasetType {
+    pub(super) dims: Axes,
+    pub(super) element: ElementType,
+}
+
+impl DatasetType {
+    /// `None` if the object is not a dataset.
+    pub(super) fn of(
+        container: &Container<'_>,
+        messages: &[Message],
+    ) -> Result<Option<DatasetType>, Obstacle> {
+        let find = |kind| messages.iter().find(|message| message.kind == kind && !message.shared);
+        let (Some(space), Some(kind)) = (find(DATASPACE), find(DATATYPE)) else { return Ok(None) };
+        let (dims, _) = dataspace(container, space)?;
+        Ok(Some(DatasetType { dims, element: datatype(container, kind)? }))
+    }
+}
+
+impl ElementType {
+    /// NumPy's name, or the size.
+    pub(super) fn described(&self) -> String {
+        self.name.map_or_else(|| format!("{} bytes", self.bytes), str::to_owned)
+    }
+}
+
 /// Extents and their maxima.
 fn dataspace(container: &Container<'_>, message: &Message) -> Result<(Axes, Axes), Obstacle> {
     let mut cursor = container.cursor(message.at, &message.body);

@@ -11,9 +11,10 @@ mod index;
 mod message;
 mod tree;
 
-use crate::{FileFacts, Look, Obstacle};
+use crate::{ArrayList, FileFacts, Look, Obstacle};
 pub(super) use cursor::Container;
 use group::Link;
+use message::DatasetType;
 pub(super) use message::{Dataset, DatasetStorage};
 
 /// DLIO's name of the sample datasets, followed by a number.
@@ -26,6 +27,8 @@ pub(super) struct Hdf5File<'a> {
     pub container: Container<'a>,
     /// The version of its superblock.
     version: u8,
+    /// The header of its root group.
+    root: u64,
     /// The sample datasets: at least one.
     pub sets: Vec<Dataset>,
     pub samples: u64,
@@ -45,7 +48,7 @@ pub(super) fn open<'a>(look: &'a Look<'a>) -> Result<Hdf5File<'a>, Obstacle> {
     }
     let samples = sets.iter().map(|set| set.dims[0]).min();
     match samples {
-        Some(samples) => Ok(Hdf5File { container, version, sets, samples }),
+        Some(samples) => Ok(Hdf5File { container, version, root, sets, samples }),
         None => Err(container.damage(root, "its root group holds no dataset of samples")),
     }
 }
@@ -110,7 +113,52 @@ pub(super) fn facts(look: &Look<'_>) -> Result<FileFacts, Obstacle> {
     if first.element.name.is_none() {
         notes.push(format!("elements of {} bytes without a simple NumPy type", first.element.bytes));
     }
-    Ok(FileFacts { samples: Some(file.samples), dims, element: first.element.name.map(str::to_owned), notes })
+    let (element, arrays) = (first.element.name.map(str::to_owned), arrays(&file.container, file.root)?);
+    Ok(FileFacts { samples: Some(file.samples), dims, element, arrays, notes })
+}
+
+/// The datasets of all groups, by their paths. One that cannot be read is listed without a shape: the samples do not
+/// depend on it.
+fn arrays(container: &Container<'_>, root: u64) -> Result<ArrayList, Obstacle> {
+    let mut list = ArrayList::default();
+    // Groups can contain each other; each object is visited once.
+    let (mut open, mut seen) = (vec![(String::new(), root)], vec![root]);
+    while let Some((path, at)) = open.pop() {
+        let messages = header::messages(container, at);
+        let Some(links) = known(messages.and_then(|messages| group::links(container, &messages)))? else {
+            continue;
+        };
+        let mut groups = Vec::new();
+        for link in links {
+            let name = format!("{path}{}", link.name);
+            if list.listed.len() + groups.len() + open.len() >= ArrayList::MOST_READ {
+                list.more += 1;
+                continue;
+            }
+            if seen.contains(&link.at) {
+                continue;
+            }
+            seen.push(link.at);
+            let messages = header::messages(container, link.at);
+            match known(messages.and_then(|messages| DatasetType::of(container, &messages)))? {
+                Some(Some(DatasetType { dims, element })) => list.add(&name, &dims, &element.described()),
+                Some(None) => groups.push((format!("{name}/"), link.at)),
+                None => list.push(&name, None, "unreadable"),
+            }
+        }
+        // The first group next.
+        open.extend(groups.into_iter().rev());
+    }
+    Ok(list)
+}
+
+/// The answer, or nothing if the bytes are damaged or not supported.
+fn known<T>(answer: Result<T, Obstacle>) -> Result<Option<T>, Obstacle> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(unread @ Obstacle::Unread(_)) => Err(unread),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The registered name of a filter (specification IV.A.2.l, and The HDF Group's list).
