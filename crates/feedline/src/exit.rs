@@ -110,7 +110,7 @@ impl From<session::Error> for Failure {
 }
 
 impl Failure {
-    fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Failure {
+    pub(crate) fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Failure {
         Failure { exit, error: error.into(), result: None, is_printed: false }
     }
 

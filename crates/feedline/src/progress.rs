@@ -3,11 +3,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use engine::meter::Monotonic;
 use engine::{Detail, Event, EventStream, Events, Progress};
 use model::units::{Nanos, grouped, mib_per_second};
+use session::study::RunStart;
 use session::{Activity, ActivityUnit, Observer};
 use store::Now;
 
@@ -39,23 +41,71 @@ const LINE_PERIOD: Nanos = Nanos(5_000_000_000);
 
 impl Observer for ProgressMode {
     fn during(&self, goal: &Activity, events: &Events, work: &mut dyn FnMut()) {
-        watch(*self, events, goal, work);
+        watch(*self, events, goal, None, work);
     }
 }
 
+/// The progress of a study: of the run that it does, and the time since it started.
+#[derive(Debug)]
+pub(crate) struct StudyProgress {
+    pub mode: ProgressMode,
+    clock: Monotonic,
+    run: Mutex<Option<RunStart>>,
+}
+
+impl StudyProgress {
+    pub(crate) fn new(mode: ProgressMode) -> StudyProgress {
+        StudyProgress { mode, clock: Monotonic::new(), run: Mutex::new(None) }
+    }
+
+    /// Sets the run that is shown from now on.
+    pub(crate) fn begins(&self, run: &RunStart) {
+        *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.clone());
+    }
+
+    /// Prints a line, unless nothing is to be shown.
+    pub(crate) fn note(&self, line: &str) {
+        if self.mode != ProgressMode::Nothing {
+            report::note(line);
+        }
+    }
+}
+
+impl Observer for StudyProgress {
+    fn during(&self, goal: &Activity, events: &Events, work: &mut dyn FnMut()) {
+        let run = self.run.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let run = run.map(|start| StudyRun { start, before: self.clock.now() });
+        watch(self.mode, events, goal, run.as_ref(), work);
+    }
+}
+
+/// A run of a study that is shown.
+#[derive(Clone, Debug)]
+struct StudyRun {
+    start: RunStart,
+    /// How long the study had been running before it.
+    before: Nanos,
+}
+
 /// Runs the work and shows its progress.
-fn watch(show: ProgressMode, events: &Events, goal: &Activity, work: &mut dyn FnMut()) {
+fn watch(
+    show: ProgressMode,
+    events: &Events,
+    goal: &Activity,
+    run: Option<&StudyRun>,
+    work: &mut dyn FnMut(),
+) {
     let (clock, over) = (&Monotonic::new(), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let display = std::thread::Builder::new().name("progress".to_owned());
         // Created before the work starts, so that its first events are not lost.
-        let shown = (show != ProgressMode::Nothing).then(|| Display::new(events, goal, show));
-        let run = move |shown: Display<'_>| {
+        let shown = (show != ProgressMode::Nothing).then(|| Display::new(events, goal, run, show));
+        let display_all = move |shown: Display<'_>| {
             // A panic in the display must not lose the result, which does not depend on the display.
             let _ = catch_unwind(AssertUnwindSafe(|| shown.run(clock, over)));
         };
         // If no thread can be started, the work runs without a display.
-        let display = shown.and_then(|shown| display.spawn_scoped(scope, move || run(shown)).ok());
+        let display = shown.and_then(|shown| display.spawn_scoped(scope, move || display_all(shown)).ok());
         let ends = DisplayGuard { over, display: display.as_ref().map(|display| display.thread()) };
         work();
         drop(ends);
@@ -82,6 +132,7 @@ impl Drop for DisplayGuard<'_> {
 struct Display<'a> {
     stream: EventStream<'a>,
     goal: &'a Activity,
+    run: Option<&'a StudyRun>,
     state: ProgressState,
     /// Whether a bar is drawn; otherwise lines are written.
     bar: bool,
@@ -89,10 +140,15 @@ struct Display<'a> {
 }
 
 impl<'a> Display<'a> {
-    fn new(events: &'a Events, goal: &'a Activity, show: ProgressMode) -> Display<'a> {
+    fn new(
+        events: &'a Events,
+        goal: &'a Activity,
+        run: Option<&'a StudyRun>,
+        show: ProgressMode,
+    ) -> Display<'a> {
         let stream = events.listen(Detail::Milestones);
         let bar = show == ProgressMode::Bar;
-        Display { stream, goal, state: ProgressState::default(), bar, next_line: LINE_PERIOD }
+        Display { stream, goal, run, state: ProgressState::default(), bar, next_line: LINE_PERIOD }
     }
 
     fn run(mut self, clock: &Monotonic, over: &AtomicBool) {
@@ -125,16 +181,19 @@ impl<'a> Display<'a> {
     }
 
     fn show(&mut self, progress: &Progress, now: Nanos) {
-        let parts = describe(progress, self.goal, &self.state, now);
+        let (what, parts) = match self.run {
+            Some(run) => (run.start.what.as_str(), in_brief(progress, self.goal, run, &self.state, now)),
+            None => (self.goal.what, describe(progress, self.goal, &self.state, now)),
+        };
         let ((done, _), total) = (self.goal.done(progress), self.goal.total);
         let share = (total > 0).then(|| done as f64 / total as f64);
         if self.bar {
-            status::draw(&bar_line(self.goal.what, share, &parts, status::width()));
+            status::draw(&bar_line(what, share, &parts, status::width()));
         } else if now >= self.next_line {
             self.next_line += LINE_PERIOD;
             let percent = share.map_or(String::new(), |share| format!(" {:.0} %", 100.0 * share));
             let texts: Vec<&str> = parts.iter().map(|part| part.text.as_str()).collect();
-            report::note(&format!("{}{percent}  {}", self.goal.what, texts.join("  ")));
+            report::note(&format!("{what}{percent}  {}", texts.join("  ")));
         }
     }
 }
@@ -216,6 +275,31 @@ impl ProgressState {
             (self.at, self.done) = (now, goal.done(progress));
         }
     }
+}
+
+/// For a run of a study, which has a long name: `AU 98.1 %`, `12 s left`, `2 m 3 s elapsed`
+fn in_brief(
+    progress: &Progress,
+    goal: &Activity,
+    run: &StudyRun,
+    state: &ProgressState,
+    now: Nanos,
+) -> Vec<ProgressPart> {
+    let mut parts = Vec::new();
+    let (done, _) = goal.done(progress);
+    if state.prepares {
+        let files = progress.prepared.saturating_sub(state.prepared);
+        parts.push(part(1, format!("{} files prepared", grouped(files))));
+    } else {
+        parts.extend(progress.au_percent().map(|au| part(1, format!("AU {au:.1} %"))));
+        let rate = done as f64 / now.seconds().max(1e-9);
+        if rate > 0.0 {
+            let left = goal.total.saturating_sub(done) as f64 / rate + run.start.seconds_after;
+            parts.push(part(0, format!("{} left", Nanos::from_seconds(left))));
+        }
+    }
+    parts.push(part(2, format!("{} elapsed", run.before + now)));
+    parts
 }
 
 /// `epoch 2  12,000 of 24,000 samples  by the clock 1,234/s, 131 MiB/s  AU 98.1 %  12 s left`
@@ -333,6 +417,23 @@ mod tests {
             look(50, progress(1300, 10), &[Event::PreparationBegan]),
             "epoch 2  1 files prepared in the page cache"
         );
+    }
+
+    #[test]
+    fn a_run_of_a_study_has_the_time_of_the_study() {
+        let progress = Progress { samples: 500, busy: Nanos(90), time: Nanos(100), ..Progress::default() };
+        let start =
+            RunStart { what: "short run 1 of 2: 1,024 accelerators".to_owned(), seconds_after: 700.0 };
+        let run = StudyRun { start, before: Nanos(3_000_000_000_000) };
+        let (state, now) = (ProgressState::default(), Nanos(100_000_000_000));
+        let parts = in_brief(&progress, &TRAINING, &run, &state, now);
+        assert_eq!(joined(&parts), "AU 90.0 %  16 m 40 s left  51 m 40 s elapsed");
+        let line = bar_line(&run.start.what, Some(0.25), &parts, 80);
+        assert_eq!(line, "short run 1 of 2: 1,024 accelerators   25 %  AU 90.0 %  16 m 40 s left");
+        let preparing = ProgressState { prepares: true, ..state };
+        let files = Progress { prepared: 12, ..Progress::default() };
+        let parts = in_brief(&files, &TRAINING, &run, &preparing, now);
+        assert_eq!(joined(&parts), "12 files prepared  51 m 40 s elapsed");
     }
 
     #[test]

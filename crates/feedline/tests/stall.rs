@@ -1,6 +1,9 @@
 //! What stalls the accelerators: the parts and their sum, the state of the page cache before each run, and what is
 //! refused. The size of a real stall is unknown to a test; unit tests check the arithmetic.
 
+use std::fs;
+
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::util::{Dir, Done, SMALL};
@@ -81,10 +84,54 @@ fn the_report_has_its_rows_and_verdict() {
     ] {
         assert!(done.stdout.contains(text), "{text} is missing in:\n{}", done.stdout);
     }
-    let runs: Vec<&str> =
-        done.stderr.lines().filter_map(|line| line.split_once(" run, ")).map(|line| line.0).collect();
+    let mut lines = done.stderr.lines();
+    assert_eq!(
+        lines.next(),
+        Some("4 runs of 100 steps; estimated time: at least 0 s, if accelerators never wait")
+    );
+    let runs: Vec<&str> = lines.filter_map(|line| line.split_once(" run ")).map(|line| line.0).collect();
     assert_eq!(runs, ["synthetic", "cold", "warm", "memory"]);
-    assert!(!dir.path("feedline-results").exists());
+}
+
+#[test]
+fn an_analysis_has_a_folder_with_journal_figures_and_plot() {
+    let dir = many_with_data();
+    let done = ended(dir.feedline(&["stall", "w.yaml", "--quiet"]).run());
+    let place = done.stdout.lines().last().unwrap().strip_prefix("result in ").unwrap().to_owned();
+    assert!(place.starts_with("feedline-results/stall/w/"), "{place}");
+    let journal = dir.read(&format!("{place}/runs.jsonl"));
+    let lines: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), &lines[0]["stall"]), (5, &"w".into()));
+    assert_eq!(dir.json(&format!("{place}/stall.json"))["steps"], 95);
+    let csv = dir.read(&format!("{place}/stall.csv"));
+    let runs: Vec<&str> = csv.lines().map(|line| line.split(',').next().unwrap()).collect();
+    assert_eq!(runs, ["run", "synthetic", "cold", "warm", "memory"]);
+    assert_eq!(dir.read(&format!("{place}/stall.svg")).matches("class=\"bar\"").count(), 6);
+    let validated = dir.feedline(&["validate", &place]).run().exits(3).one_error();
+    validated.says("is the folder of a stall analysis");
+    dir.has_no_leftovers();
+}
+
+/// 100 steps of 50 ms: the three runs that compute take at least 15 s.
+#[test]
+fn an_interrupted_analysis_is_resumed() {
+    let dir = many_with_data();
+    let args = ["stall", "w.yaml", "--output", "s"];
+    let slow = ["train.computation_time=0.05"];
+    let mut running = dir.feedline(&args).set(&slow).start();
+    let journal = dir.path("s/runs.jsonl");
+    running.until("a run", || fs::read_to_string(&journal).is_ok_and(|text| text.lines().count() > 1));
+    running.signal(Signal::INT);
+    let done =
+        running.wait().exits(4).one_error().says("interrupted in the cold run; there is no answer before");
+    let done = done.says("resume with: feedline stall w.yaml --output s");
+    done.says("4 runs of 100 steps; estimated time: at least 15");
+    assert!(!dir.path("s/stall.json").exists());
+    let before = dir.read("s/runs.jsonl");
+    let done = ended(dir.feedline(&args).set(&slow).run()).says("s: 1 finished run will not be repeated");
+    done.prints("result in s\n");
+    let after = dir.read("s/runs.jsonl");
+    assert!(after.starts_with(&before) && after.lines().count() == 5, "{after}");
 }
 
 #[test]
@@ -100,6 +147,7 @@ fn mistakes_are_reported_before_anything_runs() {
     let table: &[(&[&str], &[&str])] = &[
         (&["--steps", "5"], &["too few steps, 5", "--steps"]),
         (&["--steps", "0"], &["--steps"]),
+        (&["--output", "w.yaml"], &["w.yaml is a file, not a folder"]),
         (&["--set", "dataset.num_files_train=10"], &["too few steps, 5", "dataset.num_files_train"]),
         (&["--ranks", "101"], &["101 ranks x batch 2"]),
         (&["--store", "disc"], &["there is no store 'disc'"]),
@@ -120,7 +168,7 @@ fn mistakes_are_reported_before_anything_runs() {
 #[test]
 fn a_run_that_fails_is_named() {
     let dir = many_with_data();
-    std::fs::write(dir.path("data/train/img_001_of_200.npz"), "short").unwrap();
+    fs::write(dir.path("data/train/img_001_of_200.npz"), "short").unwrap();
     let done = dir.feedline(&["stall", "w.yaml", "--quiet"]).run().exits(4).one_error();
     done.says("cold run: the run stopped in epoch 1").says("img_001_of_200.npz");
 }

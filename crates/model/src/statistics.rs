@@ -72,6 +72,27 @@ pub fn ratio_confidence(values: &[f64], reference: &[f64], seed: u64) -> Option<
     Confidence::of(above.into_iter().zip(below).map(|(above, below)| above / below).collect())
 }
 
+/// The half-width of the 95 % confidence interval of the mean, by Student's distribution.
+pub fn mean_half_width(values: &[f64]) -> Option<f64> {
+    let mean = mean(values).filter(|_| values.len() >= FEWEST)?;
+    let count = values.len() as f64;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    Some(student(count - 1.0) * (squares / (count - 1.0) / count).sqrt())
+}
+
+/// The 97.5 % quantile of Student's distribution, by the expansion of Cornish and Fisher; its error is below 0.3 % from
+/// 4 degrees of freedom on.
+fn student(freedom: f64) -> f64 {
+    let z = 1.959_964_f64;
+    let terms = [
+        z,
+        (z.powi(3) + z) / 4.0,
+        (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0,
+        (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0,
+    ];
+    terms.iter().rev().fold(0.0, |sum, term| sum / freedom + term)
+}
+
 /// Smaller shares of the median are not reported, even if they are significant.
 const SMALLEST: f64 = 0.01;
 
@@ -184,6 +205,18 @@ mod tests {
         }
         // With five values the interval is their range.
         assert_eq!(median_confidence(&five, 1), Some(Confidence { low: 10.0, high: 14.0 }));
+    }
+
+    #[test]
+    fn the_interval_of_a_mean_has_students_width() {
+        for (freedom, quantile) in [(4.0, 2.776), (9.0, 2.262), (30.0, 2.042), (1e9, 1.960)] {
+            assert!((student(freedom) / quantile - 1.0).abs() < 0.003, "{freedom}: {}", student(freedom));
+        }
+        // Mean 3, variance 2.5: 2.776 x sqrt(2.5 / 5).
+        let half = mean_half_width(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert!((half - 1.963).abs() < 0.006, "{half}");
+        assert_eq!(mean_half_width(&[1.0; 4]), None);
+        assert_eq!(mean_half_width(&[7.0; 5]), Some(0.0));
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! Studies through the library alone: a search, an analysis and a sweep, without the binary.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use engine::Stop;
 use engine::host::Host;
-use feedline_session::study::{Capacity, CapacityRange, Stall, StudyControl, Sweep};
+use feedline_session::study::{
+    Capacity, CapacityRange, CapacityStage, RunStart, Stall, StallStage, StudyControl, StudyLog, Sweep,
+};
 use feedline_session::{Ask, Asked, Error, ErrorKind, SilentObserver, WorkloadText};
 use model::spec::Override;
-use model::study::attribution::Bottleneck;
+use model::study::attribution::{Bottleneck, StallRun};
 use model::study::grid::{Axis, SweepCell, SweepGrid, SweepRun};
-use model::study::search::{CapacityEnd, Trial};
+use model::study::search::{CapacityEnd, Depth, SearchState, Trial};
 
 const WORKLOAD: &str = "
 framework: pytorch
@@ -28,30 +29,143 @@ fn asked(store: &str, overrides: Vec<Override>, ranks: u64) -> Result<Asked, Err
 /// A device that serves one request at a time, 4 ms each: a batch of 5 takes 20 ms, and a step computes for 10 ms.
 const SLOW: &str = "sim:latency=4ms,bandwidth=1GB/s,channels=1";
 
+/// Keeps everything that a study reports, and returns earlier runs.
+struct Notes<S, R> {
+    stages: Vec<S>,
+    starts: Vec<RunStart>,
+    earlier: Vec<R>,
+    runs: Vec<R>,
+    /// Requests a stop after this number of runs.
+    stop_after: Option<(usize, Stop)>,
+}
+
+impl<S, R> Default for Notes<S, R> {
+    fn default() -> Notes<S, R> {
+        let (stages, starts) = (Vec::new(), Vec::new());
+        Notes { stages, starts, earlier: Vec::new(), runs: Vec::new(), stop_after: None }
+    }
+}
+
+impl<S: Clone, R: Clone> StudyLog for Notes<S, R> {
+    type Stage = S;
+    type Run = R;
+    type Failure = Error;
+
+    fn stage(&mut self, stage: &S) {
+        self.stages.push(stage.clone());
+    }
+
+    fn begins(&mut self, run: &RunStart) {
+        self.starts.push(run.clone());
+    }
+
+    fn recorded(&self, is_it: &dyn Fn(&R) -> bool) -> Option<R> {
+        self.earlier.iter().find(|run| is_it(run)).cloned()
+    }
+
+    fn ended(&mut self, run: &R) -> Result<(), Error> {
+        self.runs.push(run.clone());
+        if let Some((after, stop)) = self.stop_after.as_ref().filter(|(after, _)| *after == self.runs.len()) {
+            assert!(*after > 0);
+            stop.wish();
+        }
+        Ok(())
+    }
+}
+
+type TrialNotes = Notes<CapacityStage, Trial>;
+
+fn range(up_to: u64, confirmation: Depth) -> CapacityRange {
+    CapacityRange { from: 1, up_to: Some(up_to), steps: Some(30), confirmation }
+}
+
 #[test]
 fn a_capacity_search_reports_every_trial() {
     let (host, stop) = (Host::look(), Stop::default());
     let control = StudyControl { observer: &SilentObserver, stop: &stop };
     for (store, end, ranks) in [("null", CapacityEnd::UpTo, 2), (SLOW, CapacityEnd::Target, 0)] {
-        let range = CapacityRange { from: 1, up_to: Some(2), steps: Some(30) };
-        let capacity = Capacity::settle(asked(store, Vec::new(), 1).unwrap(), &host, range).unwrap();
+        let asked = asked(store, Vec::new(), 1).unwrap();
+        let capacity = Capacity::settle(asked, &host, range(2, Depth::Full)).unwrap();
         capacity.check_data().unwrap();
-        let mut seen: Vec<u64> = Vec::new();
-        let found = capacity.run(&control, |trial: &Trial| seen.push(trial.ranks)).unwrap();
+        let mut notes = TrialNotes::default();
+        let found = capacity.run(&control, &mut notes).unwrap();
         assert_eq!(
-            (found.end, found.answer.ranks, found.answer.clear),
-            (end, ranks, true),
+            (found.end, found.answer.ranks, found.answer.state),
+            (end, ranks, SearchState::Clear),
             "{store}: {found:?}"
         );
-        assert_eq!(seen, found.answer.trials.iter().map(|trial| trial.ranks).collect::<Vec<_>>());
+        assert_eq!(notes.runs, found.answer.trials);
+        assert_eq!(notes.starts.len(), notes.runs.len(), "each run is announced");
+        assert!(matches!(
+            notes.stages.as_slice(),
+            [CapacityStage::Probes { .. }, CapacityStage::Confirmation { .. }]
+        ));
         assert_eq!((found.workload.as_str(), found.ceiling.is_some()), ("w", end == CapacityEnd::Target));
     }
+}
+
+/// A short run would take 20 s, but an epoch has only 80 steps of 10 ms.
+#[test]
+fn stages_state_their_runs_and_estimated_times() {
+    let (host, stop) = (Host::look(), Stop::default());
+    let control = StudyControl { observer: &SilentObserver, stop: &stop };
+    let capacity = |confirmation| {
+        let asked = asked("sim:latency=500us,bandwidth=1GB/s,channels=1", Vec::new(), 1).unwrap();
+        let mut notes = TrialNotes::default();
+        let capacity = Capacity::settle(asked, &host, range(1, confirmation)).unwrap();
+        let found = capacity.run(&control, &mut notes).unwrap();
+        (notes, found)
+    };
+    let (notes, found) = capacity(Depth::Short);
+    let [CapacityStage::Probes { steps: 30, seconds }, confirmation] = &notes.stages[..] else {
+        panic!("{:?}", notes.stages)
+    };
+    let [(1, all_probes)] = seconds[..] else { panic!("{seconds:?}") };
+    assert!((all_probes - 0.3).abs() < 1e-9, "one probe of 30 steps of 10 ms: {all_probes}");
+    let CapacityStage::Confirmation { depth: Depth::Short, epochs: 1, runs, seconds } = confirmation else {
+        panic!("{confirmation:?}")
+    };
+    assert_eq!(runs[..], [(1, 80)]);
+    let expected = 80.0 * 0.01 / (notes.runs[0].au_percent / 100.0);
+    assert!((seconds - expected).abs() < 1e-9, "80 steps at the AU of the probe: {seconds}, {expected}");
+    assert_eq!(notes.starts[0].what, "probe 1: 1 accelerator");
+    assert_eq!(notes.starts[1].what, "short run 1 of 1: 1 accelerator");
+    let trial = found.answer.of(1).unwrap();
+    assert!(trial.au_percent < 80.0 && !trial.met && trial.is_decided(90.0), "{trial:?}");
+    let (notes, _) = capacity(Depth::Probe);
+    assert_eq!((notes.stages.len(), notes.runs.len()), (1, 1), "no confirmation");
+}
+
+#[test]
+fn a_stopped_search_is_partial_and_is_resumed_from_its_trials() {
+    let (host, stop) = (Host::look(), Stop::default());
+    let settle = || {
+        let asked = asked("null", Vec::new(), 1).unwrap();
+        Capacity::settle(asked, &host, range(4, Depth::Short)).unwrap()
+    };
+    let mut notes = TrialNotes { stop_after: Some((2, stop.clone())), ..TrialNotes::default() };
+    let control = StudyControl { observer: &SilentObserver, stop: &stop };
+    let part = settle().run(&control, &mut notes).unwrap();
+    assert_eq!((part.end, part.answer.state), (CapacityEnd::Stop, SearchState::Stopped));
+    assert!(part.interrupted && part.answer.ranks == 2, "{part:?}");
+    let fresh = Stop::default();
+    let control = StudyControl { observer: &SilentObserver, stop: &fresh };
+    let mut again = TrialNotes { earlier: notes.runs.clone(), ..TrialNotes::default() };
+    let whole = settle().run(&control, &mut again).unwrap();
+    assert_eq!((whole.answer.ranks, whole.answer.state), (4, SearchState::Clear));
+    assert_eq!(whole.answer.trials[..2], notes.runs[..]);
+    assert_eq!(again.runs[..], whole.answer.trials[2..], "recorded trials are not repeated");
+    // With all trials recorded nothing runs, and nothing is announced.
+    let earlier = [notes.runs, again.runs].concat();
+    let mut last = TrialNotes { earlier, ..TrialNotes::default() };
+    assert_eq!(settle().run(&control, &mut last).unwrap().answer.trials, whole.answer.trials);
+    assert!(last.runs.is_empty() && last.stages.is_empty() && last.starts.is_empty());
 }
 
 #[test]
 fn a_search_that_has_no_answer_is_refused_before_it_runs() {
     let host = Host::look();
-    let range = CapacityRange { from: 1, up_to: None, steps: None };
+    let range = CapacityRange { up_to: None, steps: None, ..range(1, Depth::Short) };
     let idle = vec![Override::new("train.computation_time", 0.0, "test")];
     let refused = Capacity::settle(asked("null", idle, 1).unwrap(), &host, range);
     let error = refused.err().unwrap();
@@ -65,14 +179,21 @@ fn a_stall_analysis_announces_its_runs_and_names_the_limit() {
     let (host, stop) = (Host::look(), Stop::default());
     let stall = Stall::settle(asked(SLOW, Vec::new(), 1).unwrap(), &host, None).unwrap();
     stall.check_data().unwrap();
-    let runs = RefCell::new(Vec::new());
-    let begins = |run: &str, steps: u64| runs.borrow_mut().push((run.to_owned(), steps));
-    let found = stall.run(&StudyControl { observer: &SilentObserver, stop: &stop }, begins).unwrap();
-    let expected = ["synthetic", "cold", "warm", "memory"].map(|run| (run.to_owned(), 80));
-    assert_eq!(runs.into_inner(), expected);
+    let mut notes = Notes::<StallStage, StallRun>::default();
+    let found = stall.run(&StudyControl { observer: &SilentObserver, stop: &stop }, &mut notes).unwrap();
+    assert_eq!(notes.stages, [StallStage { runs: 4, steps: 80, seconds: 3.0 * 0.8 }]);
+    let names: Vec<&str> = notes.starts.iter().map(|start| start.what.as_str()).collect();
+    let expected = ["synthetic run, 1 of 4", "cold run, 2 of 4", "warm run, 3 of 4", "memory run, 4 of 4"];
+    assert_eq!(names, expected);
+    assert!(notes.runs.iter().all(|run| run.steps == 80) && notes.runs[..] == found.runs);
     assert_eq!((found.steps, found.warm_up_steps, found.ranks), (75, 5, 1));
     assert_eq!(found.attribution.limit(), Bottleneck::Fetching, "{found:?}");
     assert!(found.cold.is_none() && found.warm.is_none(), "a simulated device has no page cache");
+    // The same answer follows from recorded runs.
+    let stall = Stall::settle(asked(SLOW, Vec::new(), 1).unwrap(), &host, None).unwrap();
+    let mut again = Notes { earlier: notes.runs, ..Notes::<StallStage, StallRun>::default() };
+    let same = stall.run(&StudyControl { observer: &SilentObserver, stop: &stop }, &mut again).unwrap();
+    assert!(again.runs.is_empty() && same.runs == found.runs);
 }
 
 #[test]

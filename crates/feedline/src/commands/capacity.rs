@@ -1,26 +1,36 @@
 //! `feedline capacity`: how many accelerators this storage feeds at the workload's AU.
 
+use std::path::PathBuf;
+
 use anyhow::anyhow;
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use engine::host::Host;
-use model::study::search::Trial;
-use session::Ask;
+use model::secret::redact;
+use model::study::search::{Depth, SearchState, Trial};
+use serde::{Deserialize, Serialize};
 use session::study::{Capacity, CapacityRange, StudyControl};
+use session::{Ask, Asked, quoted};
 
+use super::study::journal::{JournalHeader, JournalLine};
+use super::study::{CAPACITY, JournalLog, StudyFolder, spec_digest};
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
-use crate::flags::{CacheFlags, DataFlags, OutputFlags, WorkloadFlags};
-use crate::progress::ProgressMode;
+use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
+use crate::progress::{ProgressMode, StudyProgress};
 use crate::report;
-use crate::report::capacity::{CapacityReport, trial_line};
+use crate::report::capacity::{CapacityReport, stage_line, trial_line};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline capacity retinanet_b200 --data-dir /data/retinanet
   feedline capacity unet3d_h100 --data-dir /data/unet3d --from 4 --up-to 64
   feedline capacity retinanet_b200 --store null            how many this host can emulate
+  feedline capacity demo --output c                        resumes after Ctrl-C
+  feedline capacity demo --output c --confirm full         keeps the probes
 
-Short probes find the limit, full runs of the workload confirm it: N accelerators reach its metric.au, N + 1 do not.";
+Probes of a few steps find the limit; runs with N accelerators, which reach metric.au, and N + 1, which do not,
+confirm it. The folder contains trials.jsonl (the journal), capacity.csv, capacity.json and capacity.svg.";
 
 #[derive(Args, Debug)]
 pub(crate) struct CapacityFlags {
@@ -39,8 +49,55 @@ pub(crate) struct CapacityFlags {
     /// Steps of a probe [default: 20 for each batch that can be ready in advance, at least 2 s of compute time]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
+    /// Runs that confirm the limit: short (20 to 80 s each, at most an epoch), full (all epochs of the workload, which
+    /// can take hours) or none (the answer is an estimate by probes)
+    #[arg(long, value_name = "HOW", default_value = "short", value_parser = confirmation_parser())]
+    pub confirm: Depth,
+    #[command(flatten)]
+    pub folder: FolderFlags,
     #[command(flatten)]
     pub output: OutputFlags,
+}
+
+fn confirmation_parser() -> impl TypedValueParser<Value = Depth> {
+    let names = Depth::CONFIRMATIONS.map(|(name, _)| name);
+    PossibleValuesParser::new(names).map(|given| {
+        let found = Depth::CONFIRMATIONS.into_iter().find(|(name, _)| *name == given);
+        found.map_or(Depth::Short, |(_, depth)| depth)
+    })
+}
+
+/// Identifies a search. How far it goes and how it confirms its answer may differ: every trial counts by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct CapacityHeader {
+    capacity: String,
+    set: Vec<String>,
+    store: Option<String>,
+    data_folder: PathBuf,
+    spec_digest: String,
+}
+
+impl JournalHeader for CapacityHeader {}
+
+impl CapacityHeader {
+    fn of(flags: &CapacityFlags, asked: &Asked) -> Result<CapacityHeader, Failure> {
+        let set = flags.workload.set.iter().map(|setting| redact(setting));
+        Ok(CapacityHeader {
+            capacity: asked.name().to_owned(),
+            set: set.chain(flags.cache.overrides().map(|change| change.to_string())).collect(),
+            store: flags.place.store.clone(),
+            data_folder: asked.data_folder()?,
+            spec_digest: spec_digest(&asked.spec),
+        })
+    }
+}
+
+impl JournalLine for Trial {
+    type Key = (u64, Depth, u64, u64);
+
+    fn key(&self) -> (u64, Depth, u64, u64) {
+        (self.ranks, self.depth, self.epochs, self.steps)
+    }
 }
 
 pub(crate) fn capacity(flags: &CapacityFlags) -> CommandResult {
@@ -50,32 +107,61 @@ pub(crate) fn capacity(flags: &CapacityFlags) -> CommandResult {
     let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
     let asked = read(Ask { checkpoints: None, ..ask })?;
     let host = Host::look();
-    let range = CapacityRange { from: flags.from, up_to: flags.up_to, steps: flags.steps };
-    let capacity = Capacity::settle(asked, &host, range)?;
+    let (from, up_to, steps, confirmation) = (flags.from, flags.up_to, flags.steps, flags.confirm);
+    let capacity = Capacity::settle(asked, &host, CapacityRange { from, up_to, steps, confirmation })?;
+    let header = CapacityHeader::of(flags, capacity.asked())?;
+    let folder = StudyFolder::choose(&CAPACITY, &flags.folder, capacity.asked())?;
     if !flags.output.quiet {
         report::warnings(capacity.warnings());
     }
     capacity.check_data()?;
-    let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
-    let seen = |trial: &Trial| {
-        if show != ProgressMode::Nothing {
-            report::note(&trial_line(trial));
-        }
-    };
-    let found = capacity.run(&StudyControl { observer: &show, stop: &stop }, seen)?;
-    conclude(flags, &CapacityReport { found: &found })
+    let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
+    let stop = stop_on_signals()?;
+    let journal = folder.journal(&header, &progress)?;
+    let mut log = JournalLog { journal, progress: &progress, stage_line, run_line: trial_line };
+    let found = capacity.run(&StudyControl { observer: &progress, stop: &stop }, &mut log)?;
+    conclude(flags, &folder, &CapacityReport { found: &found })
 }
 
-fn conclude(flags: &CapacityFlags, report: &CapacityReport<'_>) -> CommandResult {
-    match flags.output.json {
-        true => report::out_json(&report.json())?,
-        false => report::out(&report.text())?,
+fn conclude(flags: &CapacityFlags, folder: &StudyFolder, report: &CapacityReport<'_>) -> CommandResult {
+    let mut json = report.json();
+    let interrupted = report.found.interrupted;
+    if interrupted {
+        json["resume"] = folder.resume_command().into();
+    } else {
+        folder.write(report.csv(), &json, &report.figure())?;
     }
-    if !report.found.answer.clear {
+    match flags.output.json {
+        true => report::out_json(&json)?,
+        false if interrupted => report::out(&report.text())?,
+        false => report::out(&format!("{}\nresult in {}\n", report.text(), folder.shown()))?,
+    }
+    if interrupted {
+        report::note(&format!("interrupted; resume with: {}", folder.resume_command()));
+        return Ok(Exit::Incomplete);
+    }
+    if report.found.answer.state == SearchState::Contradicted {
         return Err(Failure::incomplete(anyhow!(
-            "no clear limit was found: full runs contradict the probes; raise --steps, or see how the rate varies with \
-             'feedline sweep --over ranks=..'"
+            "no clear limit was found: longer runs contradict the probes; raise --steps, or see how the rate varies \
+             with: {}",
+            sweep_command(flags, report.found.answer.ranks)
         )));
     }
     Ok(if report.is_valid() { Exit::Ok } else { Exit::CheckFailed })
+}
+
+/// A sweep over numbers of accelerators near this one.
+fn sweep_command(flags: &CapacityFlags, ranks: u64) -> String {
+    let mut command = format!("feedline sweep {}", quoted(&flags.workload.workload));
+    if let Some(folder) = &flags.place.data_dir {
+        command.push_str(&format!(" --data-dir {}", quoted(&folder.display().to_string())));
+    }
+    if let Some(store) = &flags.place.store {
+        command.push_str(&format!(" --store {}", quoted(store)));
+    }
+    for setting in &flags.workload.set {
+        command.push_str(&format!(" --set {}", quoted(&redact(setting))));
+    }
+    let most = ranks.max(2);
+    format!("{command} --over ranks={},{most},{}", most / 2, most * 2)
 }

@@ -71,26 +71,28 @@ pub(crate) fn inspect(flags: &InspectFlags) -> CommandResult {
             Err(failure) => failures.push(failure),
         }
     }
-    // Without any file only the error is reported.
-    if flags.json && !found.is_empty() {
-        report::out_json(&Value::Array(found.iter().map(InspectedFile::json).collect()))?;
-    } else {
+    let json = || Value::Array(found.iter().map(InspectedFile::json).collect());
+    if !flags.json {
         report::out(&found.iter().map(InspectedFile::text).collect::<String>())?;
     }
-    ending(failures, flags.files.len())
+    match failure_of(failures, flags.files.len()) {
+        None if flags.json => report::out_json(&json())?,
+        None => {}
+        Some(failure) if found.is_empty() => return Err(failure),
+        Some(failure) => return Err(failure.with_result(&json())),
+    }
+    Ok(Exit::Ok)
 }
 
-/// The end of the command: one failure as it is, several as a list with the highest of their exit codes.
-fn ending(mut failures: Vec<Failure>, files: usize) -> CommandResult {
-    let Some(exit) = failures.iter().map(|failure| failure.exit).max_by_key(|exit| exit.code()) else {
-        return Ok(Exit::Ok);
-    };
-    if failures.len() > 1 {
-        let lines: String = failures.iter().map(|failure| format!("\n  {:#}", failure.error)).collect();
-        let error = anyhow!("{} of {files} files could not be inspected:{lines}", failures.len());
-        return Err(Failure { exit, error });
+/// The failure of the command: a single one as it is, several as a list with the highest of their exit codes.
+fn failure_of(mut failures: Vec<Failure>, files: usize) -> Option<Failure> {
+    let exit = failures.iter().map(|failure| failure.exit).max_by_key(|exit| exit.code())?;
+    if failures.len() == 1 {
+        return failures.pop();
     }
-    failures.pop().map_or(Ok(Exit::Ok), Err)
+    let lines: String = failures.iter().map(|failure| format!("\n  {:#}", failure.error)).collect();
+    let error = anyhow!("{} of {files} files could not be inspected:{lines}", failures.len());
+    Some(Failure::new(exit, error))
 }
 
 /// The findings on one file.

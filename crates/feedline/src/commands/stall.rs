@@ -1,16 +1,24 @@
 //! `feedline stall`: what the accelerators wait for.
 
+use std::path::PathBuf;
+
+use anyhow::anyhow;
 use clap::Args;
 use engine::host::Host;
-use session::Ask;
+use model::secret::redact;
+use model::study::attribution::StallRun;
+use serde::{Deserialize, Serialize};
 use session::study::{Stall, StudyControl};
+use session::{Ask, Asked};
 
+use super::study::journal::{JournalHeader, JournalLine};
+use super::study::{JournalLog, STALL, StudyFolder, spec_digest};
 use super::{ask_at, read, stop_on_signals};
-use crate::exit::{CommandResult, Exit};
-use crate::flags::{DataFlags, OutputFlags, WorkloadFlags};
-use crate::progress::ProgressMode;
+use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::{DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
+use crate::progress::{ProgressMode, StudyProgress};
 use crate::report;
-use crate::report::stall::StallReport;
+use crate::report::stall::{StallReport, run_line, stage_line};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -19,7 +27,8 @@ Examples:
   feedline stall unet3d_h100 --data-dir /data/unet3d --steps 50 --json
 
 Runs the same steps without data, with a cold page cache, and with a warm one; the differences are the stalls of
-preprocessing and of fetching. It sets reader.cache itself, changes no data file, and leaves other files cached.";
+preprocessing and of fetching. It sets reader.cache itself, changes no data file, and leaves other files cached.
+The folder contains runs.jsonl (the journal), stall.csv, stall.json and stall.svg.";
 
 #[derive(Args, Debug)]
 pub(crate) struct StallFlags {
@@ -35,7 +44,43 @@ pub(crate) struct StallFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
     #[command(flatten)]
+    pub folder: FolderFlags,
+    #[command(flatten)]
     pub output: OutputFlags,
+}
+
+/// Identifies an analysis. Its number of steps may differ: runs of other lengths are not reused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct StallHeader {
+    stall: String,
+    set: Vec<String>,
+    store: Option<String>,
+    ranks: u64,
+    data_folder: PathBuf,
+    spec_digest: String,
+}
+
+impl JournalHeader for StallHeader {}
+
+impl StallHeader {
+    fn of(flags: &StallFlags, asked: &Asked) -> Result<StallHeader, Failure> {
+        Ok(StallHeader {
+            stall: asked.name().to_owned(),
+            set: flags.workload.set.iter().map(|setting| redact(setting)).collect(),
+            store: flags.place.store.clone(),
+            ranks: asked.ranks(),
+            data_folder: asked.data_folder()?,
+            spec_digest: spec_digest(&asked.spec),
+        })
+    }
+}
+
+impl JournalLine for StallRun {
+    type Key = (String, u64);
+
+    fn key(&self) -> (String, u64) {
+        (self.run.clone(), self.steps)
+    }
 }
 
 pub(crate) fn stall(flags: &StallFlags) -> CommandResult {
@@ -43,21 +88,31 @@ pub(crate) fn stall(flags: &StallFlags) -> CommandResult {
     let asked = read(Ask { ranks: flags.ranks, checkpoints: None, ..ask })?;
     let host = Host::look();
     let stall = Stall::settle(asked, &host, flags.steps)?;
+    let header = StallHeader::of(flags, stall.asked())?;
+    let folder = StudyFolder::choose(&STALL, &flags.folder, stall.asked())?;
     if !flags.output.quiet {
         report::warnings(stall.warnings());
     }
     stall.check_data()?;
-    let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
-    let begins = |run: &str, steps: u64| {
-        if show != ProgressMode::Nothing {
-            report::note(&format!("{run} run, {steps} steps"));
-        }
-    };
-    let found = stall.run(&StudyControl { observer: &show, stop: &stop }, begins)?;
+    let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
+    let stop = stop_on_signals()?;
+    let journal = folder.journal(&header, &progress)?;
+    let mut log = JournalLog { journal, progress: &progress, stage_line, run_line };
+    let found = stall.run(&StudyControl { observer: &progress, stop: &stop }, &mut log);
+    let found = found.map_err(|failure| match stop.wished() {
+        true => Failure::incomplete(anyhow!(
+            "{:#}; there is no answer before all four runs are done; resume with: {}",
+            failure.error,
+            folder.resume_command()
+        )),
+        false => failure,
+    })?;
     let report = StallReport { found: &found };
+    let json = report.json();
+    folder.write(report.csv(), &json, &report.figure())?;
     match flags.output.json {
-        true => report::out_json(&report.json())?,
-        false => report::out(&report.text())?,
+        true => report::out_json(&json)?,
+        false => report::out(&format!("{}\nresult in {}\n", report.text(), folder.shown()))?,
     }
     Ok(if found.broken.is_empty() { Exit::Ok } else { Exit::CheckFailed })
 }

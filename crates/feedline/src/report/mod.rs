@@ -98,6 +98,14 @@ pub(crate) fn path_heading(path: impl Display, what: &str) -> String {
     }
 }
 
+/// A field of CSV, quoted if necessary.
+pub(crate) fn csv_field(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
 /// A rate in the unit that reads better: `131 MiB/s`, `3.04 GiB/s`.
 pub(crate) fn rate(mib_per_second: f64) -> String {
     // 1023.5 would print as "1024" of the smaller unit.

@@ -1,5 +1,5 @@
-//! A grouped bar plot as SVG: groups along the x axis, one colour per series, whiskers for intervals. Pure: figures in,
-//! text out.
+//! A bar plot as SVG: groups along the x axis, one colour per series, next to each other with whiskers for intervals,
+//! or stacked. Pure: figures in, text out.
 
 use std::fmt::Write;
 
@@ -17,6 +17,19 @@ pub(crate) struct Figure {
     pub series: Vec<String>,
     /// For each group, a bar of each colour; `None` if there is no value.
     pub bars: Vec<Vec<Option<Bar>>>,
+    /// A value that does not exist was not asked for; otherwise it is marked as missing.
+    pub sparse: bool,
+    /// The bars of a group are parts of a sum: they are drawn on top of each other.
+    pub stacked: bool,
+    /// A value to compare all bars with.
+    pub line: Option<ReferenceLine>,
+}
+
+/// A horizontal line across the plot.
+#[derive(Clone, Debug)]
+pub(crate) struct ReferenceLine {
+    pub value: f64,
+    pub label: String,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +45,7 @@ pub(crate) struct Bar {
 const COLOURS: [&str; 6] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00"];
 const INK: &str = "#222222";
 const GREY: &str = "#d9d9d9";
+const RED: &str = "#b00020";
 
 /// The style of a bar of a simulated device.
 const HOLLOW: &str = " style=\"fill-opacity:0.35\" stroke=\"#222222\" stroke-dasharray=\"4 3\"";
@@ -61,6 +75,7 @@ impl Figure {
         for (number, (group, bars)) in self.groups.iter().zip(&self.bars).enumerate() {
             self.group(&mut svg, &frame, number, group, bars);
         }
+        self.reference(&mut svg, &frame);
         let middle = f64::midpoint(LEFT, frame.right);
         text(&mut svg, middle, frame.bottom + 2.2 * LINE, "middle", "font-size=\"13\"", &self.x_label);
         let _ = writeln!(
@@ -96,13 +111,30 @@ impl Figure {
         text(svg, 18.0, middle, "middle", &turned, &self.y_label);
     }
 
+    fn reference(&self, svg: &mut String, frame: &PlotFrame) {
+        let Some(ReferenceLine { value, label }) = &self.line else { return };
+        let (y, right) = (frame.y(*value), frame.right);
+        let _ = writeln!(
+            svg,
+            "<path class=\"reference\" d=\"M{LEFT} {y:.1}H{right:.1}\" stroke=\"{RED}\" stroke-width=\"1.5\" \
+             stroke-dasharray=\"7 4\"/>"
+        );
+        text(svg, right, y - 5.0, "end", &format!("fill=\"{RED}\""), label);
+    }
+
     fn group(&self, svg: &mut String, frame: &PlotFrame, number: usize, name: &str, bars: &[Option<Bar>]) {
         let start = LEFT + frame.group * number as f64 + frame.gap / 2.0;
+        let mut base = 0.0;
         for (series, bar) in bars.iter().enumerate() {
-            let x = start + frame.bar * series as f64;
+            let x = if self.stacked { start } else { start + frame.bar * series as f64 };
+            let middle = x + frame.bar / 2.0;
             match bar {
-                Some(bar) => self.bar(svg, frame, x, series, name, *bar),
-                None => text(svg, x + frame.bar / 2.0, frame.bottom - 4.0, "middle", "fill=\"#b00020\"", "x"),
+                Some(bar) => self.bar(svg, frame, Place { x, base, series, group: name }, *bar),
+                None if self.sparse => {}
+                None => text(svg, middle, frame.bottom - 4.0, "middle", &format!("fill=\"{RED}\""), "x"),
+            }
+            if self.stacked {
+                base += bar.map_or(0.0, |bar| bar.value);
             }
         }
         let most = ((frame.group / LETTER) as usize).max(3);
@@ -110,8 +142,9 @@ impl Figure {
         text(svg, middle, frame.bottom + 18.0, "middle", "", &shortened(name, most));
     }
 
-    fn bar(&self, svg: &mut String, frame: &PlotFrame, x: f64, series: usize, group: &str, bar: Bar) {
-        let top = frame.y(bar.value);
+    fn bar(&self, svg: &mut String, frame: &PlotFrame, place: Place<'_>, bar: Bar) {
+        let Place { x, base, series, group } = place;
+        let (top, bottom) = (frame.y(base + bar.value), frame.y(base));
         let inner = frame.bar - 2.0;
         let name = self.series.get(series).filter(|name| !name.is_empty());
         let name = name.map_or(String::new(), |name| format!(", {name}"));
@@ -128,12 +161,12 @@ impl Figure {
             "<rect class=\"bar\" x=\"{:.1}\" y=\"{top:.1}\" width=\"{inner:.1}\" height=\"{:.1}\" {}{dashes}>\
              <title>{tooltip}</title></rect>",
             x + 1.0,
-            frame.bottom - top,
+            bottom - top,
             fill(series)
         );
         let middle = x + frame.bar / 2.0;
         let mut above = top;
-        if let Some((low, high)) = bar.whisker {
+        if let Some((low, high)) = bar.whisker.filter(|_| !self.stacked) {
             above = frame.y(high);
             let end = (inner / 4.0).min(5.0);
             let (from, to) = (middle - end, middle + end);
@@ -146,11 +179,25 @@ impl Figure {
             );
         }
         let label = number(bar.value, frame.step / 10.0);
-        // A number wider than its bar would overlap the next one.
-        if label.len() as f64 * 5.6 <= frame.bar {
-            text(svg, middle, above - 4.0, "middle", "font-size=\"10\"", &label);
+        // A number wider than its bar would overlap the next one; so would one that is higher than its part of a stack.
+        let y = if self.stacked { f64::midpoint(top, bottom) + 4.0 } else { above - 4.0 };
+        let fits = label.len() as f64 * 5.6 <= frame.bar && (!self.stacked || bottom - top >= 12.0);
+        if fits {
+            // Inside a dark bar.
+            let colour = if self.stacked && !bar.simulated { " fill=\"#ffffff\"" } else { "" };
+            text(svg, middle, y, "middle", &format!("font-size=\"10\"{colour}"), &label);
         }
     }
+}
+
+/// Where a bar is drawn, and what it stands for.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    x: f64,
+    /// The value at which it starts.
+    base: f64,
+    series: usize,
+    group: &'a str,
 }
 
 /// The layout.
@@ -171,7 +218,7 @@ struct PlotFrame {
 
 impl PlotFrame {
     fn of(figure: &Figure) -> PlotFrame {
-        let series = figure.series.len().max(1) as f64;
+        let series = if figure.stacked { 1.0 } else { figure.series.len().max(1) as f64 };
         let groups = figure.groups.len().max(1) as f64;
         let gap = 22.0;
         let wanted = if series > 8.0 { 14.0 } else { 34.0 };
@@ -185,7 +232,12 @@ impl PlotFrame {
         let legend = legend(&figure.series, right);
         let top = legend.last().map_or(52.0, |(_, y)| y + 26.0);
         let reach = |bar: &Bar| bar.whisker.map_or(bar.value, |(_, high)| high.max(bar.value));
-        let highest = figure.bars.iter().flatten().flatten().map(reach).fold(0.0, f64::max);
+        let sum = |bars: &Vec<Option<Bar>>| bars.iter().flatten().map(|bar| bar.value).sum();
+        let highest = match figure.stacked {
+            true => figure.bars.iter().map(sum).fold(0.0, f64::max),
+            false => figure.bars.iter().flatten().flatten().map(reach).fold(0.0, f64::max),
+        };
+        let highest = figure.line.as_ref().map_or(highest, |line| highest.max(line.value));
         let step = tick_step(highest);
         let most = step * (highest / step).ceil().max(1.0);
         PlotFrame { top, bottom: top + HEIGHT, right, group, gap, bar, most, step, legend }
@@ -268,6 +320,7 @@ mod tests {
             groups: (0..groups).map(|group| group.to_string()).collect(),
             series: (0..series).map(|series| format!("prefetch={series}")).collect(),
             bars: (0..groups).map(|group| vec![bar(100.0 * (group + 1) as f64); series]).collect(),
+            ..Figure::default()
         }
     }
 
@@ -293,6 +346,43 @@ mod tests {
         assert!(svg.contains("a &lt; b &amp; c") && !svg.contains("a < b"));
         assert_eq!(svg.matches("class=\"bar\"").count(), 3);
         assert_eq!(svg.matches(">x</text>").count(), 1);
+        assert_eq!(Figure { sparse: true, ..figure }.svg().matches(">x</text>").count(), 0);
+    }
+
+    #[test]
+    fn a_stack_is_as_high_as_its_sum() {
+        let figure = Figure { stacked: true, ..figure(2, 3) };
+        let frame = PlotFrame::of(&figure);
+        assert!((frame.most - 600.0).abs() < 1e-9, "three parts of 200: {}", frame.most);
+        let svg = figure.svg();
+        let of = |attribute: &str| -> Vec<f64> {
+            let bars = svg.lines().filter(|line| line.contains("class=\"bar\""));
+            let value = |line: &str| line.split(attribute).nth(1).unwrap().split('"').next().unwrap().parse();
+            bars.map(|line| value(line).unwrap()).collect()
+        };
+        let (tops, heights) = (of(" y=\""), of(" height=\""));
+        assert_eq!(tops.len(), 6);
+        for stack in [0..3, 3..6] {
+            assert!((tops[stack.start] + heights[stack.start] - frame.bottom).abs() < 0.2);
+            for part in stack.start..stack.end - 1 {
+                assert!(
+                    (tops[part + 1] + heights[part + 1] - tops[part]).abs() < 0.2,
+                    "{tops:?} {heights:?}"
+                );
+            }
+        }
+        assert!((tops[5] - frame.top).abs() < 0.2, "the highest stack fills the frame");
+    }
+
+    #[test]
+    fn the_reference_line_is_within_the_frame() {
+        let line = Some(ReferenceLine { value: 5000.0, label: "a < b".to_owned() });
+        let figure = Figure { line, ..figure(2, 1) };
+        let frame = PlotFrame::of(&figure);
+        assert!(frame.most >= 5000.0, "{}", frame.most);
+        let svg = figure.svg();
+        assert_eq!(svg.matches("class=\"reference\"").count(), 1);
+        assert!(svg.contains(">a &lt; b</text>"));
     }
 
     #[test]

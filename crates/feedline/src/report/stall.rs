@@ -1,13 +1,16 @@
-//! The report of `feedline stall`, as text and JSON: the parts of the time, the verdict with the next steps to try, and
-//! the predicted effect of a cache.
+//! The report of `feedline stall`, as text, JSON, CSV and plot: the parts of the time, the verdict with the next steps
+//! to try, and the predicted effect of a cache.
 
 use std::fmt::Write;
 
-use model::study::attribution::Bottleneck;
+use model::study::attribution::{Bottleneck, StallRun};
 use model::study::cache::CacheCheck;
-use model::units::{counted, grouped};
+use model::units::{Nanos, counted, grouped};
 use serde_json::{Value, json};
-use session::study::StallFound;
+use session::study::{StallFound, StallStage};
+
+use super::csv_field;
+use super::plot::{Bar, Figure};
 
 /// The cached shares of the bytes in the what-if table.
 const CACHED_PERCENT: [u32; 6] = [0, 25, 50, 75, 90, 95];
@@ -131,6 +134,39 @@ impl StallReport<'_> {
         super::table(["cached %", "MB/s", "speed-up"], 0..3, rows)
     }
 
+    pub(crate) fn csv(&self) -> String {
+        let header = "run,ranks,steps,seconds,bytes,wall_seconds,cache_verified,cache,simulated,note\n";
+        let simulated = self.found.store.is_simulated();
+        let lines = self.found.runs.iter().map(|run| csv_line(run, simulated));
+        std::iter::once(header.to_owned()).chain(lines).collect()
+    }
+
+    /// The plot: the time of each run that is compared, split into its parts.
+    pub(crate) fn figure(&self) -> Figure {
+        let seen = &self.found.attribution;
+        let is_simulated = self.found.store.is_simulated();
+        let parts = [seen.compute_seconds, seen.prep_stall_seconds, seen.fetch_stall_seconds];
+        let bar = |value: f64| Some(Bar { value, whisker: None, simulated: is_simulated });
+        let stack = |count: usize| parts[..count].iter().map(|seconds| bar(*seconds)).collect();
+        Figure {
+            title: format!(
+                "{} on {}{}, {}: {}",
+                self.found.workload,
+                self.found.store,
+                super::simulated(is_simulated),
+                counted(self.found.ranks, "rank"),
+                counted(self.found.steps, "step")
+            ),
+            x_label: "run".to_owned(),
+            y_label: "seconds".to_owned(),
+            groups: ["synthetic", "warm", "cold"].map(str::to_owned).to_vec(),
+            series: ["compute", "preprocessing stall", "fetch stall"].map(str::to_owned).to_vec(),
+            bars: vec![stack(1), stack(2), stack(3)],
+            stacked: true,
+            ..Figure::default()
+        }
+    }
+
     pub(crate) fn json(&self) -> Value {
         let predicted = CACHED_PERCENT.map(|percent| {
             json!({
@@ -159,12 +195,47 @@ impl StallReport<'_> {
     }
 }
 
+fn csv_line(run: &StallRun, simulated: bool) -> String {
+    let note =
+        if run.broken.is_empty() { String::new() } else { format!("invalid: {}", run.broken.join(", ")) };
+    let cache = run.cache.as_ref();
+    let fields = [
+        run.run.clone(),
+        run.ranks.to_string(),
+        run.steps.to_string(),
+        run.seconds.to_string(),
+        run.bytes.to_string(),
+        run.wall_seconds.to_string(),
+        cache.map_or(String::new(), |cache| cache.verified.to_string()),
+        cache.map_or(String::new(), |cache| csv_field(&cache.evidence)),
+        simulated.to_string(),
+        csv_field(&note),
+    ];
+    fields.join(",") + "\n"
+}
+
+/// The line that is printed before the first run.
+pub(crate) fn stage_line(stage: &StallStage) -> String {
+    format!(
+        "{} of {}; estimated time: at least {}, if accelerators never wait",
+        counted(stage.runs, "run"),
+        counted(stage.steps, "step"),
+        Nanos::from_seconds(stage.seconds)
+    )
+}
+
+/// The line that is printed when a run ends: `cold run       12.3 s`
+pub(crate) fn run_line(run: &StallRun) -> String {
+    let (name, time) = (format!("{} run", run.run), Nanos::from_seconds(run.seconds).to_string());
+    format!("{name:<13} {time:>8}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use model::study::attribution::{Attribution, StallTimes};
 
-    fn report(synthetic: f64, warm: f64, cold: f64) -> String {
+    fn found(synthetic: f64, warm: f64, cold: f64) -> StallFound {
         let timed = StallTimes {
             synthetic_seconds: synthetic,
             warm_seconds: warm,
@@ -173,7 +244,19 @@ mod tests {
             bytes: 800e6,
         };
         let state = |verified, evidence: &str| Some(CacheCheck { verified, evidence: evidence.to_owned() });
-        let found = StallFound {
+        let run = |name: &str, seconds: f64, cache: &Option<CacheCheck>| StallRun {
+            run: name.to_owned(),
+            ranks: 2,
+            steps: 45,
+            seconds,
+            bytes: 800e6,
+            cache: cache.clone(),
+            broken: Vec::new(),
+            wall_seconds: seconds + 0.5,
+        };
+        let before_cold = state(true, "0 of 200,000 pages were cached before");
+        let before_warm = state(false, "100,000 of 200,000 pages were cached before");
+        StallFound {
             workload: "snapshot".to_owned(),
             store: crate::report::posix().clone(),
             ranks: 2,
@@ -181,11 +264,20 @@ mod tests {
             steps: 40,
             warm_up_steps: 5,
             attribution: Attribution::of(&timed),
-            cold: state(true, "0 of 200,000 pages were cached before"),
-            warm: state(false, "100,000 of 200,000 pages were cached before"),
+            runs: [
+                run("synthetic", synthetic, &None),
+                run("cold", cold, &before_cold),
+                run("warm", warm, &before_warm),
+                run("memory", 0.1, &None),
+            ],
+            cold: before_cold,
+            warm: before_warm,
             broken: Vec::new(),
-        };
-        StallReport { found: &found }.text()
+        }
+    }
+
+    fn report(synthetic: f64, warm: f64, cold: f64) -> String {
+        StallReport { found: &found(synthetic, warm, cold) }.text()
     }
 
     #[test]
@@ -219,6 +311,31 @@ predicted effect of a cache
        90  320.0      3.20
        95  320.0      3.20
 ";
+
+    const CSV: &str = "\
+run,ranks,steps,seconds,bytes,wall_seconds,cache_verified,cache,simulated,note
+synthetic,2,45,2,800000000,2.5,,,false,
+cold,2,45,8,800000000,8.5,true,\"0 of 200,000 pages were cached before\",false,
+warm,2,45,2.5,800000000,3,false,\"100,000 of 200,000 pages were cached before\",false,
+memory,2,45,0.1,800000000,0.6,,,false,
+";
+
+    #[test]
+    fn runs_are_listed_and_drawn() {
+        let found = found(2.0, 2.5, 8.0);
+        let report = StallReport { found: &found };
+        assert_eq!(report.csv(), CSV);
+        assert_eq!(run_line(&found.runs[1]), "cold run        8.00 s");
+        let stage = StallStage { runs: 4, steps: 45, seconds: 30.0 };
+        assert_eq!(
+            stage_line(&stage),
+            "4 runs of 45 steps; estimated time: at least 30.0 s, if accelerators never wait"
+        );
+        let figure = report.figure();
+        let sums = figure.bars.iter().map(|bars| bars.iter().flatten().map(|bar| bar.value).sum::<f64>());
+        assert_eq!(sums.collect::<Vec<_>>(), [2.0, 2.5, 8.0], "each stack is as high as its run took");
+        assert_eq!(figure.svg().matches("class=\"bar\"").count(), 6);
+    }
 
     #[test]
     fn each_limit_has_its_own_verdict() {

@@ -10,9 +10,9 @@ use model::verdict::WINDOW_LONG_ENOUGH;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Table;
 use super::plot::{Bar, Figure};
 use super::repeats::{RepeatedFigure, ends};
+use super::{Table, csv_field};
 use crate::commands::sweep::{CellRun, SweepHeader};
 
 /// The runs of one cell.
@@ -246,7 +246,7 @@ impl<'a> SweepReport<'a> {
     pub(crate) fn csv(&self) -> String {
         let columns = "runs,failed,samples_per_second,samples_per_second_low,samples_per_second_high,cv,mb_per_second,\
                        au_percent,blocked_seconds,speed_up,speed_up_low,speed_up_high,simulated,note";
-        let mut text: String = self.keys().map(|key| field(key) + ",").collect();
+        let mut text: String = self.keys().map(|key| csv_field(key) + ",").collect();
         text.push_str(columns);
         text.push('\n');
         for cell in &self.cells {
@@ -286,6 +286,7 @@ impl<'a> SweepReport<'a> {
             groups: first.values.clone(),
             series: (0..series).map(|index| series_name(others, &self.cells[index].settings[1..])).collect(),
             bars: self.cells.chunks(series.max(1)).map(|group| group.iter().map(bar).collect()).collect(),
+            ..Figure::default()
         }
     }
 
@@ -333,18 +334,10 @@ fn csv_line(cell: &CellFigures, compared: CellMeasure) -> String {
         speed_low,
         speed_high,
         cell.simulated.to_string(),
-        field(&cell.notes(compared).join("; ")),
+        csv_field(&cell.notes(compared).join("; ")),
     ];
-    let fields: Vec<String> = cell.settings.iter().map(|value| field(value)).chain(figures).collect();
+    let fields: Vec<String> = cell.settings.iter().map(|value| csv_field(value)).chain(figures).collect();
     fields.join(",") + "\n"
-}
-
-/// A field of CSV, quoted if necessary.
-fn field(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_owned(),
-    }
 }
 
 fn series_name(others: &[Axis], values: &[String]) -> String {

@@ -176,10 +176,14 @@ impl TrainingPlan {
         STEPS_PER_BATCH_AHEAD.saturating_mul(self.batches_ahead().max(1)).saturating_mul(1 + pauses)
     }
 
+    /// Steps of a training epoch that do not count.
+    pub(crate) fn excluded_steps(&self) -> u64 {
+        self.metric.exclude_start_steps.saturating_add(self.metric.exclude_end_steps)
+    }
+
     /// Steps of a training epoch in the metric window.
-    fn window_steps(&self) -> u64 {
-        let MetricPlan { exclude_start_steps, exclude_end_steps, .. } = self.metric;
-        self.train.shards.steps.saturating_sub(exclude_start_steps.saturating_add(exclude_end_steps))
+    pub fn window_steps(&self) -> u64 {
+        self.train.shards.steps.saturating_sub(self.excluded_steps())
     }
 
     /// Checks that the metric window is long enough for the batches that can be ready in advance.

@@ -1,7 +1,26 @@
 //! Attribution of training time by differences between runs of the same steps: without data, with data in memory and
 //! with data on the storage. The method is DS-Analyzer's (Mohan et al., VLDB 2021).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use super::cache::CacheCheck;
+
+/// What one of the four runs of an analysis showed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StallRun {
+    /// `synthetic`, `cold`, `warm` or `memory`.
+    pub run: String,
+    pub ranks: u64,
+    pub steps: u64,
+    /// Of the steps that count, as a mean over the ranks, and their bytes.
+    pub seconds: f64,
+    pub bytes: f64,
+    /// The page cache before the run; `None` if its state does not matter.
+    pub cache: Option<CacheCheck>,
+    /// Rules of the verdict that failed.
+    pub broken: Vec<String>,
+    pub wall_seconds: f64,
+}
 
 /// How long the runs took for the same steps, and the bytes of these steps.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,13 @@
 //! The state of the page cache before the runs of a stall analysis, from their ledgers. A state that could not be
 //! checked is unverified.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Ledger, Phase};
 use crate::units::grouped;
 
 /// The evidence for the state of the cache before a run, and whether it is the state that the run needs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CacheCheck {
     pub verified: bool,
     pub evidence: String,

@@ -1,31 +1,67 @@
 //! The search for the largest number of ranks that still meets the target: growth by doubling, then bisection with
-//! short probes, then full runs on both sides of the border. The caller does the runs and returns what each showed.
+//! short probes, then longer runs on both sides of the border, which confirm it. The caller does the runs and returns
+//! what each showed. The next run depends on these results only, so a search is repeated by returning them again.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::Confidence;
 
 /// How thorough a trial is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Depth {
     /// A few steps.
+    #[default]
     Probe,
+    /// Enough steps to tell AU from the target, at most an epoch.
+    Short,
     /// The workload's full epochs.
-    Confirmed,
+    Full,
+}
+
+impl Depth {
+    /// How the border is confirmed, as users name it; `none` stands for probes alone.
+    pub const CONFIRMATIONS: [(&'static str, Depth); 3] =
+        [("short", Depth::Short), ("full", Depth::Full), ("none", Depth::Probe)];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Depth::Probe => "probe",
+            Depth::Short => "short",
+            Depth::Full => "full",
+        }
+    }
 }
 
 /// What a run with this number of ranks showed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     pub ranks: u64,
     pub depth: Depth,
+    pub epochs: u64,
+    /// Of each epoch.
     pub steps: u64,
+    /// Of the workload's epochs: measured if the run is as long as they are, else estimated.
     pub au_percent: f64,
+    /// 95 %; `None` if the run was too short for one.
+    pub au_interval: Option<Confidence>,
+    /// In the metric window of the run.
+    pub window_au_percent: f64,
     pub samples_per_second: f64,
     /// Millions of bytes.
     pub mb_per_second: f64,
     pub met: bool,
     /// Rules of the verdict that failed.
     pub broken: Vec<String>,
+    pub wall_seconds: f64,
+}
+
+impl Trial {
+    /// Whether the run tells AU from the target. A full run is what the target is defined for.
+    pub fn is_decided(&self, target_percent: f64) -> bool {
+        self.depth == Depth::Full
+            || self.au_interval.is_some_and(|interval| !interval.contains(target_percent))
+    }
 }
 
 /// Where to search.
@@ -38,6 +74,29 @@ pub struct Bounds {
     pub demand: f64,
 }
 
+/// A run that the search needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrialRequest {
+    pub ranks: u64,
+    pub depth: Depth,
+    /// Among the runs of this depth, from 1.
+    pub number: u64,
+    /// The ranks of the run that follows if this one agrees with the probes; `None`: none, or unknown.
+    pub next: Option<u64>,
+}
+
+/// Whether the search reached an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SearchState {
+    /// Both sides of the border were seen, at the depth that was asked for.
+    Clear,
+    /// The runs that were to confirm the border never did.
+    Contradicted,
+    /// The caller stopped it.
+    Stopped,
+}
+
 /// The border: this number of ranks meets the target, and one more does not.
 #[derive(Clone, Debug)]
 pub struct CapacityAnswer {
@@ -45,8 +104,7 @@ pub struct CapacityAnswer {
     pub ranks: u64,
     /// Every trial, in order.
     pub trials: Vec<Trial>,
-    /// Whether full runs confirm both sides of the limit.
-    pub clear: bool,
+    pub state: SearchState,
 }
 
 /// What ended the search.
@@ -59,48 +117,77 @@ pub enum CapacityEnd {
     DataSet,
     /// The search was limited to this number of ranks.
     UpTo,
+    /// It was stopped.
+    Stop,
 }
 
 impl CapacityAnswer {
-    /// The full run with this number of ranks.
-    pub fn confirmed(&self, ranks: u64) -> Option<&Trial> {
-        self.trials.iter().find(|trial| trial.ranks == ranks && trial.depth == Depth::Confirmed)
+    /// The most thorough trial with this number of ranks.
+    pub fn of(&self, ranks: u64) -> Option<&Trial> {
+        deepest(&self.trials, ranks)
     }
+
+    /// The smallest number of ranks that missed the target, by the most thorough trial of each number.
+    pub fn fewest_missed(&self) -> Option<u64> {
+        let missed = self.trials.iter().filter(|trial| self.of(trial.ranks).is_some_and(|trial| !trial.met));
+        missed.map(|trial| trial.ranks).min()
+    }
+}
+
+fn deepest(trials: &[Trial], ranks: u64) -> Option<&Trial> {
+    trials.iter().filter(|trial| trial.ranks == ranks).max_by_key(|trial| trial.depth)
+}
+
+/// The largest number of ranks that met the target, by the most thorough trial of each number.
+fn most_met(trials: &[Trial]) -> u64 {
+    let met = trials.iter().filter(|trial| deepest(trials, trial.ranks).is_some_and(|trial| trial.met));
+    met.map(|trial| trial.ranks).max().unwrap_or(0)
 }
 
 /// How many guesses from the measured rate bisection tries before it halves the interval. Where the rate does not
 /// depend on the ranks the first guess is right; elsewhere guesses converge slowly.
 const GUESSES: u32 = 4;
-/// The largest number of full runs. Two are enough where they agree with the probes.
-const FULL_RUNS: usize = 16;
+/// The largest number of runs that are to confirm the border. Two are enough where they agree with the probes.
+const CONFIRMING_RUNS: u64 = 16;
 
-/// Finds the border.
+/// Finds the border and confirms it with runs of this depth. `run` returns `None` to stop the search.
 pub fn search<E>(
     bounds: Bounds,
-    mut run: impl FnMut(u64, Depth) -> Result<Trial, E>,
+    confirmation: Depth,
+    mut run: impl FnMut(TrialRequest, &[Trial]) -> Result<Option<Trial>, E>,
 ) -> Result<CapacityAnswer, E> {
-    let mut trials = Vec::new();
+    let mut trials: Vec<Trial> = Vec::new();
     let mut probe = |ranks| {
-        let trial = run(ranks, Depth::Probe)?;
-        trials.push(trial.clone());
-        Ok::<Trial, E>(trial)
+        let number = trials.len() as u64 + 1;
+        let request = TrialRequest { ranks, depth: Depth::Probe, number, next: None };
+        let trial = run(request, &trials)?;
+        trials.extend(trial.clone());
+        Ok::<Option<Trial>, E>(trial)
     };
-    let candidate = bisect(bounds, &mut probe)?;
-    confirm(candidate, bounds.most, trials, run)
+    match bisect(bounds, &mut probe)? {
+        None => Ok(CapacityAnswer { ranks: most_met(&trials), trials, state: SearchState::Stopped }),
+        Some(ranks) if confirmation == Depth::Probe => {
+            Ok(CapacityAnswer { ranks, trials, state: SearchState::Clear })
+        }
+        Some(candidate) => confirm((candidate, bounds.most), confirmation, trials, run),
+    }
 }
 
-/// The largest number of ranks whose probe meets the target.
-fn bisect<E>(bounds: Bounds, probe: &mut impl FnMut(u64) -> Result<Trial, E>) -> Result<u64, E> {
+/// The largest number of ranks whose probe meets the target; `None` if a probe was stopped.
+pub(super) fn bisect<E>(
+    bounds: Bounds,
+    probe: &mut impl FnMut(u64) -> Result<Option<Trial>, E>,
+) -> Result<Option<u64>, E> {
     let mut met = 0;
     let mut next = bounds.from.clamp(1, bounds.most);
     let (mut failed, mut guess) = loop {
-        let trial = probe(next)?;
+        let Some(trial) = probe(next)? else { return Ok(None) };
         if !trial.met {
             break (next, fed(&trial, bounds.demand));
         }
         met = next;
         if next == bounds.most {
-            return Ok(met);
+            return Ok(Some(met));
         }
         next = next.saturating_mul(2).min(bounds.most);
     };
@@ -108,7 +195,9 @@ fn bisect<E>(bounds: Bounds, probe: &mut impl FnMut(u64) -> Result<Trial, E>) ->
     while failed - met > 1 {
         let inside = |ranks: u64| (met < ranks && ranks < failed && guesses < GUESSES).then_some(ranks);
         let middle = met + (failed - met) / 2;
-        let trial = probe(inside(guess).or(inside(guess + 1)).unwrap_or(middle))?;
+        let Some(trial) = probe(inside(guess).or(inside(guess + 1)).unwrap_or(middle))? else {
+            return Ok(None);
+        };
         guesses += 1;
         if trial.met {
             met = trial.ranks;
@@ -117,7 +206,7 @@ fn bisect<E>(bounds: Bounds, probe: &mut impl FnMut(u64) -> Result<Trial, E>) ->
             guess = fed(&trial, bounds.demand);
         }
     }
-    Ok(met)
+    Ok(Some(met))
 }
 
 /// How many ranks the rate of a trial can feed.
@@ -125,36 +214,39 @@ fn fed(trial: &Trial, demand: f64) -> u64 {
     (trial.samples_per_second / demand) as u64
 }
 
-/// Full runs at the border that the probes found. Where they contradict it, the search continues with full runs: away
-/// from the border in growing strides, then between the two sides.
+/// Longer runs at the border that the probes found. Where they contradict it, the search continues with them: away from
+/// the border in growing strides, then between the two sides.
 fn confirm<E>(
-    candidate: u64,
-    most: u64,
+    (candidate, most): (u64, u64),
+    depth: Depth,
     mut trials: Vec<Trial>,
-    mut run: impl FnMut(u64, Depth) -> Result<Trial, E>,
+    mut run: impl FnMut(TrialRequest, &[Trial]) -> Result<Option<Trial>, E>,
 ) -> Result<CapacityAnswer, E> {
     // Zero ranks always meet the target and more than `most` never do, so neither needs a run.
     let (mut met, mut failed) = (0, most + 1);
-    let (mut next, mut stride) = (candidate.max(1), 1);
-    for _ in 0..FULL_RUNS {
-        let trial = run(next, Depth::Confirmed)?;
+    let (mut ranks, mut stride) = (candidate.max(1), 1);
+    for number in 1..=CONFIRMING_RUNS {
+        let next = (number == 1 && candidate > 0 && ranks < most).then_some(ranks + 1);
+        let Some(trial) = run(TrialRequest { ranks, depth, number, next }, &trials)? else {
+            return Ok(CapacityAnswer { ranks: most_met(&trials), trials, state: SearchState::Stopped });
+        };
         if trial.met {
-            met = next;
+            met = ranks;
         } else {
-            failed = next;
+            failed = ranks;
         }
         trials.push(trial);
         if failed - met == 1 {
-            return Ok(CapacityAnswer { ranks: met, trials, clear: true });
+            return Ok(CapacityAnswer { ranks: met, trials, state: SearchState::Clear });
         }
-        next = match (met, failed) {
+        ranks = match (met, failed) {
             (0, _) => failed.saturating_sub(stride).max(1),
             (_, failed) if failed > most => (met + stride).min(most),
             _ => met + (failed - met) / 2,
         };
         stride *= 2;
     }
-    Ok(CapacityAnswer { ranks: met, trials, clear: false })
+    Ok(CapacityAnswer { ranks: met, trials, state: SearchState::Contradicted })
 }
 
 #[cfg(test)]
@@ -162,20 +254,12 @@ mod tests {
     use super::*;
 
     /// Storage that delivers `rate` samples per second to any number of ranks, each of which takes at most 100.
-    fn device(rate: f64) -> impl FnMut(u64, Depth) -> Result<Trial, ()> {
-        move |ranks, depth| {
+    fn device(rate: f64) -> impl FnMut(TrialRequest, &[Trial]) -> Result<Option<Trial>, ()> {
+        move |TrialRequest { ranks, depth, .. }, _| {
             let samples_per_second = rate.min(100.0 * ranks as f64);
             let au_percent = samples_per_second / ranks as f64;
-            Ok(Trial {
-                ranks,
-                depth,
-                steps: 1,
-                au_percent,
-                samples_per_second,
-                mb_per_second: 0.0,
-                met: au_percent >= 90.0,
-                broken: Vec::new(),
-            })
+            let met = au_percent >= 90.0;
+            Ok(Some(Trial { ranks, depth, au_percent, samples_per_second, met, ..Trial::default() }))
         }
     }
 
@@ -187,13 +271,13 @@ mod tests {
     fn the_limit_of_a_device_is_found_in_few_probes() {
         for rate in [10.0, 80.0, 95.0, 180.0, 181.0, 270.0, 899.0, 901.0, 12_345.0, 90_001.0] {
             for from in [1, 3, 100] {
-                let answer = search(bounds(from, 1 << 20), device(rate)).unwrap();
+                let answer = search(bounds(from, 1 << 20), Depth::Full, device(rate)).unwrap();
                 assert_eq!(answer.ranks, (rate / 90.0) as u64, "{rate} from {from}");
-                assert!(answer.clear);
+                assert_eq!(answer.state, SearchState::Clear);
                 assert!(answer.trials.len() <= 16, "{rate} from {from}: {} trials", answer.trials.len());
-                assert_eq!(answer.confirmed(answer.ranks + 1).map(|trial| trial.met), Some(false));
+                assert_eq!(answer.of(answer.ranks + 1).map(|trial| trial.met), Some(false));
                 assert_eq!(
-                    answer.confirmed(answer.ranks).map(|trial| trial.met),
+                    answer.of(answer.ranks).map(|trial| trial.met),
                     (answer.ranks > 0).then_some(true)
                 );
             }
@@ -202,10 +286,10 @@ mod tests {
 
     #[test]
     fn the_most_ranks_end_the_search() {
-        let answer = search(bounds(1, 6), device(1e9)).unwrap();
-        assert_eq!((answer.ranks, answer.clear), (6, true));
+        let answer = search(bounds(1, 6), Depth::Short, device(1e9)).unwrap();
+        assert_eq!((answer.ranks, answer.state), (6, SearchState::Clear));
         assert!(answer.trials.iter().all(|trial| trial.ranks <= 6));
-        let answer = search(bounds(40, 6), device(1e9)).unwrap();
+        let answer = search(bounds(40, 6), Depth::Short, device(1e9)).unwrap();
         assert_eq!(answer.ranks, 6, "the start is greater than the end");
     }
 
@@ -214,38 +298,100 @@ mod tests {
         for (probes, full) in [(1000.0, 800.0), (800.0, 1000.0), (100.0, 80.0), (9000.0, 8000.0), (80.0, 1e9)]
         {
             let (mut brief, mut long) = (device(probes), device(full));
-            let answer = search(bounds(1, 100), |ranks, depth| match depth {
-                Depth::Probe => brief(ranks, depth),
-                Depth::Confirmed => long(ranks, depth),
+            let answer = search(bounds(1, 100), Depth::Full, |request, trials| match request.depth {
+                Depth::Probe => brief(request, trials),
+                _ => long(request, trials),
             });
             let answer = answer.unwrap();
             let truth = ((full / 90.0) as u64).min(100);
-            assert_eq!((answer.ranks, answer.clear), (truth, true), "{probes} {full}");
+            assert_eq!((answer.ranks, answer.state), (truth, SearchState::Clear), "{probes} {full}");
         }
     }
 
     #[test]
     fn full_runs_that_never_confirm_the_border_end() {
         let (mut low, mut high) = (device(200.0), device(1e12));
-        let answer = search(bounds(1, 1 << 40), |ranks, depth| match depth {
-            Depth::Probe => low(ranks, depth),
-            Depth::Confirmed => high(ranks, depth),
+        let answer = search(bounds(1, 1 << 40), Depth::Short, |request, trials| match request.depth {
+            Depth::Probe => low(request, trials),
+            _ => high(request, trials),
         });
         let answer = answer.unwrap();
-        assert!(!answer.clear && answer.ranks > 2);
-        let full = answer.trials.iter().filter(|trial| trial.depth == Depth::Confirmed).count();
-        assert_eq!(full, FULL_RUNS);
+        assert!(answer.state == SearchState::Contradicted && answer.ranks > 2);
+        let full = answer.trials.iter().filter(|trial| trial.depth == Depth::Short).count();
+        assert_eq!(full as u64, CONFIRMING_RUNS);
     }
 
     /// A rate that falls as ranks are added: every guess is too high.
     #[test]
     fn after_slow_guesses_the_interval_is_halved() {
         let mut trials = 0;
-        let answer = search(bounds(1, 1 << 20), |ranks, depth| {
+        let answer = search(bounds(1, 1 << 20), Depth::Full, |request, earlier| {
             trials += 1;
-            device(90.0 * 40_000.0 / (1.0 + ranks as f64 / 1e5))(ranks, depth)
+            device(90.0 * 40_000.0 / (1.0 + request.ranks as f64 / 1e5))(request, earlier)
         });
-        assert!(answer.unwrap().clear);
+        assert_eq!(answer.unwrap().state, SearchState::Clear);
         assert!(trials < 45, "{trials}");
+    }
+
+    #[test]
+    fn without_confirmation_probes_decide() {
+        let answer = search(bounds(1, 100), Depth::Probe, device(500.0)).unwrap();
+        assert_eq!((answer.ranks, answer.state), (5, SearchState::Clear));
+        assert!(answer.trials.iter().all(|trial| trial.depth == Depth::Probe));
+    }
+
+    #[test]
+    fn a_request_says_which_run_it_is_and_which_follows() {
+        use Depth::{Probe, Short};
+        let mut seen = Vec::new();
+        let answer = search(bounds(1, 100), Short, |request, trials| {
+            seen.push((request.depth, request.number, request.ranks, request.next));
+            assert_eq!(trials.len() + 1, seen.len());
+            device(100.0)(request, trials)
+        });
+        assert_eq!(answer.unwrap().ranks, 1);
+        assert_eq!(
+            seen,
+            [(Probe, 1, 1, None), (Probe, 2, 2, None), (Short, 1, 1, Some(2)), (Short, 2, 2, None)]
+        );
+    }
+
+    /// Whenever it is stopped, the answer lies between what was met and what was missed; with the recorded trials the
+    /// search continues as if it had not been stopped.
+    #[test]
+    fn a_stopped_search_has_a_partial_answer_and_can_be_repeated() {
+        let whole = search(bounds(1, 100), Depth::Short, device(500.0)).unwrap();
+        for stop in 0..whole.trials.len() {
+            let mut runs = 0;
+            let mut stopping = |request: TrialRequest, trials: &[Trial]| {
+                runs += 1;
+                if runs > stop { Ok(None) } else { device(500.0)(request, trials) }
+            };
+            let part = search(bounds(1, 100), Depth::Short, &mut stopping).unwrap();
+            assert_eq!((part.state, part.trials.len()), (SearchState::Stopped, stop));
+            assert!(part.ranks <= 5 && part.fewest_missed().is_none_or(|missed| missed > 5), "{part:?}");
+            let again =
+                search(bounds(1, 100), Depth::Short, |request, trials| match part.trials.get(trials.len()) {
+                    Some(known) => {
+                        assert_eq!((known.ranks, known.depth), (request.ranks, request.depth));
+                        Ok(Some(known.clone()))
+                    }
+                    None => device(500.0)(request, trials),
+                });
+            assert_eq!(again.unwrap().trials, whole.trials);
+        }
+    }
+
+    #[test]
+    fn a_full_run_or_an_interval_without_the_target_decides() {
+        let trial = |depth, low, high| Trial {
+            depth,
+            au_interval: Some(Confidence { low, high }),
+            ..Trial::default()
+        };
+        assert!(trial(Depth::Full, 89.0, 91.0).is_decided(90.0));
+        assert!(trial(Depth::Short, 90.5, 91.0).is_decided(90.0));
+        assert!(!trial(Depth::Short, 89.0, 91.0).is_decided(90.0));
+        assert!(!Trial { depth: Depth::Short, ..Trial::default() }.is_decided(90.0));
     }
 }

@@ -1,29 +1,33 @@
-//! How many accelerators the storage feeds at the workload's target AU. Short probes search for the number; full runs
+//! How many accelerators the storage feeds at the workload's target AU. Short probes search for the number; longer runs
 //! of it and of one rank more, which must miss the target, confirm it.
 
 use engine::Solo;
 use engine::host::Host;
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
-use model::plan::{Plan, PlanError, StorePlan, TrainingPlan};
+use model::plan::{Plan, PlanError, StorePlan};
 use model::spec::Spec;
-use model::study::search::{Bounds, CapacityAnswer, CapacityEnd, Depth, Trial, search};
+use model::study::epoch;
+use model::study::length::{self, RunLengths};
+use model::study::search::{
+    Bounds, CapacityAnswer, CapacityEnd, Depth, SearchState, Trial, TrialRequest, search,
+};
 use model::units::{counted, megabytes_per_second};
 use model::warning::Warning;
 
-use super::StudyControl;
+use super::{RunStart, StudyControl, StudyLog};
 use crate::ask::{Asked, Generate};
 use crate::backend::select;
 use crate::error::Error;
 use crate::run::{calibrate, fault};
 use crate::settle::{Settled, settle};
 
-/// A probe has enough steps to compute for this long, if that is more than the steps that a measurement needs.
-const PROBE_SECONDS: f64 = 2.0;
 /// More ranks than a plan accepts.
 const MOST_RANKS: u64 = 1 << 20;
+/// Answers for which the time of the probes is estimated in advance.
+const EXAMPLES: [u64; 3] = [1, 8, 64];
 
-/// Where to search, and how long a probe is.
+/// Where to search, and how long the runs are.
 #[derive(Clone, Copy, Debug)]
 pub struct CapacityRange {
     /// The number of ranks of the first probe.
@@ -32,6 +36,37 @@ pub struct CapacityRange {
     pub up_to: Option<u64>,
     /// Steps of a probe; `None`: enough to measure.
     pub steps: Option<u64>,
+    /// The runs that confirm the border; `Depth::Probe`: none.
+    pub confirmation: Depth,
+}
+
+/// What is known about a stage of a search before it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CapacityStage {
+    Probes {
+        steps: u64,
+        /// How long all probes take if storage feeds this many ranks.
+        seconds: Vec<(u64, f64)>,
+    },
+    Confirmation {
+        depth: Depth,
+        epochs: u64,
+        /// The runs that are expected: ranks, and steps of each epoch.
+        runs: Vec<(u64, u64)>,
+        seconds: f64,
+    },
+}
+
+/// What the workload does in addition to the training steps that were measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Coverage {
+    pub epochs: u64,
+    /// The steps of an epoch with the number of ranks of the answer.
+    pub epoch_steps: u64,
+    pub evaluates: bool,
+    pub saves: bool,
+    /// How long full runs at the border would take.
+    pub full_seconds: f64,
 }
 
 /// The result of a search.
@@ -41,10 +76,16 @@ pub struct CapacityFound {
     pub store: StorePlan,
     /// The target AU, 0 to 1.
     pub target: f64,
+    pub confirmation: Depth,
     pub answer: CapacityAnswer,
     pub end: CapacityEnd,
+    pub coverage: Coverage,
+    /// The training files that twice as many ranks need.
+    pub files_for_twice: u64,
     /// The benchmark's own ceiling, at one rank more than the answer.
     pub ceiling: Option<Calibration>,
+    /// Whether a stop was requested, even if the answer is complete.
+    pub interrupted: bool,
 }
 
 /// A search that is settled and can begin.
@@ -54,7 +95,7 @@ pub struct Capacity<'a> {
     /// The workload on one rank.
     single: Settled<'a>,
     bounds: Bounds,
-    target: f64,
+    confirmation: Depth,
     /// What ends the search at the largest number of ranks.
     end: CapacityEnd,
 }
@@ -62,24 +103,27 @@ pub struct Capacity<'a> {
 impl<'a> Capacity<'a> {
     /// Settles the search, and refuses a workload or a host for which it has no answer.
     pub fn settle(asked: Asked, host: &'a Host, range: CapacityRange) -> Result<Capacity<'a>, Error> {
-        let mut trials = Trials { asked, host, steps: 0, fewest: 0 };
-        let single = trials.settle(trials.asked.clone(), 1)?;
+        let single = settle_on(asked.clone(), host, 1)?;
         let training = single.plan.trained()?;
         let demand = training.estimate.demand.ok_or(Error::NoComputeTime)?.samples_per_second;
         let target = training.metric.au_target;
-        trials.fewest = with_excluded(training, training.steps_to_measure(None));
-        trials.steps = range.steps.unwrap_or_else(|| trials.fewest.max(steps_by_time(training)));
-        for depth in [Depth::Confirmed, Depth::Probe] {
-            trials.plan(1, depth)?;
+        let trials = Trials { asked, host, target, lengths: RunLengths::of(training, range.steps) };
+        for depth in [Depth::Full, Depth::Probe] {
+            trials.plan(1, depth, &[])?;
         }
         let (most, end) = trials.most_ranks(range.up_to)?;
         single.check_host(&single.plan, &Solo::new(1))?;
         let bounds = Bounds { from: range.from, most, demand: demand * target };
-        Ok(Capacity { trials, single, bounds, target, end })
+        Ok(Capacity { trials, single, bounds, confirmation: range.confirmation, end })
     }
 
     pub fn warnings(&self) -> &[Warning] {
         &self.single.asked.warnings
+    }
+
+    /// The workload, as it was asked for.
+    pub fn asked(&self) -> &Asked {
+        &self.single.asked
     }
 
     /// Checks that the data set exists, unless it is to be generated.
@@ -87,62 +131,94 @@ impl<'a> Capacity<'a> {
         self.single.check_data(&Solo::new(1))
     }
 
-    /// Generates missing data if that was asked for, and searches. `seen` is called after every trial.
-    pub fn run(
-        self,
-        control: &StudyControl<'_>,
-        mut seen: impl FnMut(&Trial),
-    ) -> Result<CapacityFound, Error> {
-        let Capacity { mut trials, single, bounds, target, end } = self;
-        let Settled { asked, plan: Plan { workload, training, .. }, .. } =
-            single.make_data(&Solo::new(1), control.observer, control.stop)?;
-        trials.asked.found = asked.found;
-        let store = training.map(|training| training.store).unwrap_or_default();
+    /// Generates missing data if that was asked for, and searches. After a stop request, the answer is partial.
+    pub fn run<L>(self, control: &StudyControl<'_>, log: &mut L) -> Result<CapacityFound, L::Failure>
+    where
+        L: StudyLog<Stage = CapacityStage, Run = Trial>,
+    {
+        let Capacity { mut trials, single, bounds, confirmation, end } = self;
+        let single = single.make_data(&Solo::new(1), control.observer, control.stop)?;
+        trials.asked.found.clone_from(&single.asked.found);
+        let store = single.plan.trained().map_err(Error::from)?.store.clone();
         trials.asked.ask.generate = Generate::Never;
-        let answer = search(bounds, |ranks, depth| {
-            let trial = trials.run(ranks, depth, control)?;
-            seen(&trial);
-            Ok::<Trial, Error>(trial)
+        let mut search_runs = SearchRuns { trials: &trials, bounds, control, log, announced: None };
+        let answer = search(bounds, confirmation, |request, earlier| {
+            search_runs.next(request, earlier).map_err(|error| match error {
+                TrialError::Run(error) => {
+                    error.during(format!("with {}", counted(request.ranks, "rank"))).into()
+                }
+                TrialError::Log(failure) => failure,
+            })
         })?;
-        let end = if answer.ranks == bounds.most { end } else { CapacityEnd::Target };
+        let end = match answer.state {
+            SearchState::Stopped => CapacityEnd::Stop,
+            _ if answer.ranks == bounds.most => end,
+            _ => CapacityEnd::Target,
+        };
         let ceiling = match end {
             CapacityEnd::Target => {
-                let (settled, plan) = trials.plan(answer.ranks + 1, Depth::Confirmed)?;
+                let (settled, plan) = trials.plan(answer.ranks + 1, Depth::Full, &[])?;
                 calibrate(&settled, &plan, control.stop)
             }
-            CapacityEnd::DataSet | CapacityEnd::UpTo => None,
+            CapacityEnd::DataSet | CapacityEnd::UpTo | CapacityEnd::Stop => None,
         };
-        Ok(CapacityFound { workload, store, target, answer, end, ceiling })
+        Ok(CapacityFound {
+            workload: single.plan.workload,
+            store,
+            target: trials.target,
+            confirmation,
+            end,
+            coverage: trials.coverage(&answer, bounds.most)?,
+            files_for_twice: trials.files_for(answer.ranks.max(1) * 2),
+            answer,
+            ceiling,
+            interrupted: control.stop.wished(),
+        })
     }
+}
+
+fn settle_on(mut asked: Asked, host: &Host, ranks: u64) -> Result<Settled<'_>, Error> {
+    asked.ask.ranks = Some(ranks);
+    settle(asked, host, &Solo::new(ranks))
 }
 
 /// The runs of a search.
 struct Trials<'a> {
     asked: Asked,
     host: &'a Host,
-    /// Steps of a probe.
-    steps: u64,
-    /// The smallest number of steps in an epoch of a full run.
-    fewest: u64,
+    target: f64,
+    lengths: RunLengths,
+}
+
+/// Why a trial has no result.
+enum TrialError<F> {
+    Run(Error),
+    /// The front end could not record it.
+    Log(F),
+}
+
+impl<F> From<Error> for TrialError<F> {
+    fn from(error: Error) -> TrialError<F> {
+        TrialError::Run(error)
+    }
 }
 
 impl<'a> Trials<'a> {
-    fn settle(&self, mut asked: Asked, ranks: u64) -> Result<Settled<'a>, Error> {
-        asked.ask.ranks = Some(ranks);
-        settle(asked, self.host, &Solo::new(ranks))
-    }
-
-    /// The workload on this number of ranks, and the plan of a trial: the settled one, or a probe of it. A full run is
+    /// The workload on this number of ranks, and the plan of a trial: the settled one, or a part of it. A full run is
     /// refused if batches that are ready in advance could decide its result.
-    fn plan(&self, ranks: u64, depth: Depth) -> Result<(Settled<'a>, Plan), Error> {
+    fn plan(&self, ranks: u64, depth: Depth, earlier: &[Trial]) -> Result<(Settled<'a>, Plan), Error> {
         let mut asked = self.asked.clone();
         if self.makes_files()? {
-            add_files(&mut asked.spec, ranks, self.steps.max(self.fewest));
+            add_files(&mut asked.spec, ranks, self.lengths.probe.max(self.lengths.fewest));
         }
-        let settled = self.settle(asked, ranks)?;
+        let settled = settle_on(asked, self.host, ranks)?;
         let plan = match depth {
-            Depth::Probe => settled.plan.probe(self.steps)?,
-            Depth::Confirmed => {
+            Depth::Probe => settled.plan.probe(self.lengths.probe)?,
+            Depth::Short => {
+                let steps = self.lengths.short(probe_of(earlier, ranks), 100.0 * self.target);
+                settled.plan.probe(steps)?
+            }
+            Depth::Full => {
                 settled.plan.trained()?.check_window(None)?;
                 settled.plan.clone()
             }
@@ -157,6 +233,13 @@ impl<'a> Trials<'a> {
         Ok(!selection.plan().holds_files && spec.dataset.catalog.is_none())
     }
 
+    /// The files that this number of ranks needs.
+    fn files_for(&self, ranks: u64) -> u64 {
+        let mut spec = self.asked.spec.clone();
+        add_files(&mut spec, ranks, self.lengths.fewest);
+        spec.dataset.num_files_train
+    }
+
     /// The largest number of ranks to try, and what limits it.
     fn most_ranks(&self, up_to: Option<u64>) -> Result<(u64, CapacityEnd), Error> {
         let wanted = up_to.unwrap_or(MOST_RANKS);
@@ -165,7 +248,7 @@ impl<'a> Trials<'a> {
         if self.makes_files()? {
             return Ok((wanted, CapacityEnd::UpTo));
         }
-        let fits = |ranks: u64| match self.plan(ranks, Depth::Confirmed) {
+        let fits = |ranks: u64| match self.plan(ranks, Depth::Full, &[]) {
             Ok(_) => Ok(true),
             Err(Error::Plan(error)) if is_data_end(&error) => Ok(false),
             Err(error) => Err(error),
@@ -181,56 +264,160 @@ impl<'a> Trials<'a> {
         Ok((most, CapacityEnd::DataSet))
     }
 
-    fn run(&self, ranks: u64, depth: Depth, control: &StudyControl<'_>) -> Result<Trial, Error> {
-        let trial = || -> Result<Trial, Error> {
-            let (settled, plan) = self.plan(ranks, depth)?;
-            settled.check_host(&plan, &Solo::new(ranks))?;
-            trial(&settled, &plan, depth, control)
+    /// Runs a plan and takes the figures of the trial from the result. `None` if it was stopped.
+    fn run(
+        &self,
+        settled: &Settled<'_>,
+        plan: &Plan,
+        depth: Depth,
+        control: &StudyControl<'_>,
+    ) -> Result<Option<Trial>, Error> {
+        let measured = control.measure(settled, plan)?;
+        if let Some(fault) = fault(&measured.ledger) {
+            return Err(fault);
+        }
+        // The epochs before an interrupted one have figures; they are not those of the whole trial.
+        if measured.ledger.interrupted {
+            return Ok(None);
+        }
+        let plan = plan.trained()?;
+        let figures = Figures::new(&measured.ledger, Phase::Train);
+        let seen = figures.as_ref().and_then(|figures| {
+            let (window, rate) = (figures.au_percent?.mean, figures.samples_per_second?.mean);
+            Some((window, rate, figures.mib_per_second?.mean, figures.meets(self.target)?))
+        });
+        let au = epoch::estimate(&measured.ledger, plan, settled.plan.trained()?.window_steps());
+        let Some(((window_au_percent, rate, mib_per_second, met), au)) = seen.zip(au) else {
+            return Err(Error::TooShortToMeasure);
         };
-        trial().map_err(|error| error.during(format!("with {}", counted(ranks, "rank"))))
+        // Batches that were ready in advance raise the rate of a short run as much as its AU.
+        let lasting = if window_au_percent > 0.0 { au.percent / window_au_percent } else { 1.0 };
+        Ok(Some(Trial {
+            ranks: plan.ranks(),
+            depth,
+            epochs: plan.epochs,
+            steps: plan.train.shards.steps,
+            au_percent: au.percent,
+            au_interval: au.interval,
+            window_au_percent,
+            samples_per_second: rate * lasting,
+            mb_per_second: megabytes_per_second(mib_per_second) * lasting,
+            met: if depth == Depth::Full { met } else { au.percent + 1e-9 >= 100.0 * self.target },
+            broken: measured.broken(),
+            wall_seconds: measured.ledger.times.wall.seconds(),
+        }))
+    }
+
+    fn coverage(&self, answer: &CapacityAnswer, most: u64) -> Result<Coverage, Error> {
+        let ranks = answer.ranks.max(1);
+        let (_, plan) = self.plan(ranks, Depth::Full, &[])?;
+        let mut full_seconds = seconds(&plan, Depth::Full, &answer.trials)?;
+        if answer.ranks > 0 && ranks < most {
+            let (_, more) = self.plan(ranks + 1, Depth::Full, &[])?;
+            full_seconds += seconds(&more, Depth::Full, &answer.trials)?;
+        }
+        let training = plan.trained()?;
+        Ok(Coverage {
+            epochs: training.epochs,
+            epoch_steps: training.train.shards.steps,
+            evaluates: training.eval.is_some(),
+            saves: self.asked.spec.workflow.checkpoint,
+            full_seconds,
+        })
     }
 }
 
-/// Runs a plan and takes the figures of the trial from the result.
-fn trial(
-    settled: &Settled<'_>,
-    plan: &Plan,
-    depth: Depth,
-    control: &StudyControl<'_>,
-) -> Result<Trial, Error> {
-    let measured = control.measure(settled, plan)?;
-    if let Some(fault) = fault(&measured.ledger) {
-        return Err(fault);
+/// The runs of a search as it asks for them.
+struct SearchRuns<'a, L> {
+    trials: &'a Trials<'a>,
+    bounds: Bounds,
+    control: &'a StudyControl<'a>,
+    log: &'a mut L,
+    /// The stage that was announced last.
+    announced: Option<Depth>,
+}
+
+impl<L: StudyLog<Stage = CapacityStage, Run = Trial>> SearchRuns<'_, L> {
+    /// The next trial: a recorded one, or a run. `None` after a stop request.
+    fn next(
+        &mut self,
+        request: TrialRequest,
+        earlier: &[Trial],
+    ) -> Result<Option<Trial>, TrialError<L::Failure>> {
+        let TrialRequest { ranks, depth, number, next } = request;
+        if self.control.stop.wished() {
+            return Ok(None);
+        }
+        let (settled, plan) = self.trials.plan(ranks, depth, earlier)?;
+        if let Some(known) = self.recorded(&plan, depth)? {
+            return Ok(Some(known));
+        }
+        settled.check_host(&plan, &Solo::new(ranks))?;
+        let mut runs = vec![plan];
+        if let Some(ranks) = next {
+            let (_, plan) = self.trials.plan(ranks, depth, earlier)?;
+            let is_known = self.recorded(&plan, depth)?.is_some();
+            runs.extend((!is_known).then_some(plan));
+        }
+        let times = runs.iter().map(|plan| seconds(plan, depth, earlier)).collect::<Result<Vec<f64>, _>>()?;
+        if self.announced != Some(depth) {
+            self.announced = Some(depth);
+            self.log.stage(&self.stage(depth, &runs, &times)?);
+        }
+        let accelerators = counted(ranks, "accelerator");
+        let what = match depth {
+            Depth::Probe => format!("probe {number}: {accelerators}"),
+            // A run that contradicts the probes leads to more runs.
+            Depth::Short | Depth::Full => {
+                format!("{} run {number} of {}: {accelerators}", depth.name(), number + runs.len() as u64 - 1)
+            }
+        };
+        self.log.begins(&RunStart { what, seconds_after: times[1..].iter().sum() });
+        let Some(trial) = self.trials.run(&settled, &runs[0], depth, self.control)? else { return Ok(None) };
+        self.log.ended(&trial).map_err(TrialError::Log)?;
+        Ok(Some(trial))
     }
-    let plan = plan.trained()?;
-    let figures = Figures::new(&measured.ledger, Phase::Train);
-    let seen = figures.as_ref().and_then(|figures| {
-        let (au, rate) = (figures.au_percent?.mean, figures.samples_per_second?.mean);
-        Some((au, rate, figures.mib_per_second?.mean, figures.meets(plan.metric.au_target)?))
-    });
-    // The epochs before an interrupted one have figures; they are not those of the whole trial.
-    let seen = seen.filter(|_| !measured.ledger.interrupted);
-    let (au_percent, samples_per_second, mib_per_second, met) = seen.ok_or(Error::Interrupted)?;
-    Ok(Trial {
-        ranks: plan.ranks(),
-        depth,
-        steps: plan.train.shards.steps,
-        au_percent,
-        samples_per_second,
-        mb_per_second: megabytes_per_second(mib_per_second),
-        met,
-        broken: measured.broken(),
-    })
+
+    /// What is known about a stage that begins with these runs, which are estimated to take these times.
+    fn stage(&self, depth: Depth, runs: &[Plan], times: &[f64]) -> Result<CapacityStage, Error> {
+        let steps = |plan: &Plan| Ok::<u64, Error>(plan.trained()?.train.shards.steps);
+        if depth == Depth::Probe {
+            let examples = EXAMPLES.into_iter().filter(|ranks| *ranks <= self.bounds.most);
+            let seconds = examples.map(|ranks| (ranks, length::probes_seconds(self.bounds, times[0], ranks)));
+            return Ok(CapacityStage::Probes { steps: steps(&runs[0])?, seconds: seconds.collect() });
+        }
+        let ranks_and_steps = runs.iter().map(|plan| Ok((plan.ranks, steps(plan)?)));
+        Ok(CapacityStage::Confirmation {
+            depth,
+            epochs: runs[0].trained()?.epochs,
+            runs: ranks_and_steps.collect::<Result<_, Error>>()?,
+            seconds: times.iter().sum(),
+        })
+    }
+
+    /// The trial of this plan, if the front end has recorded it.
+    fn recorded(&self, plan: &Plan, depth: Depth) -> Result<Option<Trial>, Error> {
+        let training = plan.trained()?;
+        let run = (plan.ranks, depth, training.train.shards.steps, training.epochs);
+        let is_it = |trial: &Trial| (trial.ranks, trial.depth, trial.steps, trial.epochs) == run;
+        Ok(self.log.recorded(&is_it))
+    }
 }
 
-fn steps_by_time(plan: &TrainingPlan) -> u64 {
-    with_excluded(plan, (PROBE_SECONDS / plan.train.compute.mean()).ceil() as u64)
+/// The probe with this number of ranks.
+fn probe_of(trials: &[Trial], ranks: u64) -> Option<&Trial> {
+    trials.iter().find(|trial| trial.ranks == ranks && trial.depth == Depth::Probe)
 }
 
-/// Steps of an epoch in which `counted` steps count.
-fn with_excluded(plan: &TrainingPlan, counted: u64) -> u64 {
-    let excluded = plan.metric.exclude_start_steps.saturating_add(plan.metric.exclude_end_steps);
-    counted.saturating_add(excluded)
+/// The estimated time of a run.
+fn seconds(plan: &Plan, depth: Depth, earlier: &[Trial]) -> Result<f64, Error> {
+    let training = plan.trained()?;
+    let compute = match depth {
+        // A part of a plan keeps the estimate of the whole.
+        Depth::Full => training.estimate.compute_seconds,
+        Depth::Probe | Depth::Short => training.train.compute.mean() * training.train.shards.steps as f64,
+    };
+    Ok(length::seconds(compute, probe_of(earlier, plan.ranks)))
 }
 
 /// Raises the number of files to what gives every rank its steps.

@@ -6,14 +6,14 @@ use engine::host::Host;
 use model::ledger::{Ledger, Phase};
 use model::plan::{Plan, StorePlan, TrainingPlan};
 use model::spec::CacheState;
-use model::study::attribution::{Attribution, StallTimes};
+use model::study::attribution::{Attribution, StallRun, StallTimes};
 use model::study::cache::{self, CacheCheck};
 use model::warning::Warning;
 
-use super::StudyControl;
+use super::{RunStart, StudyControl, StudyLog};
 use crate::ask::Asked;
 use crate::error::Error;
-use crate::run::{MeasuredRun, fault};
+use crate::run::fault;
 use crate::settle::{Settled, settle};
 
 /// Steps at the start that do not count, because the pipeline fills.
@@ -39,6 +39,18 @@ pub struct StallFound {
     pub warm: Option<CacheCheck>,
     /// The rules that each run broke, with the name of the run.
     pub broken: Vec<String>,
+    /// Synthetic, cold, warm and memory.
+    pub runs: [StallRun; 4],
+}
+
+/// What is known about an analysis before its first run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StallStage {
+    pub runs: u64,
+    /// Of each run.
+    pub steps: u64,
+    /// The time of all runs if accelerators never wait.
+    pub seconds: f64,
 }
 
 /// An analysis that is settled and can begin.
@@ -71,26 +83,34 @@ impl<'a> Stall<'a> {
         self.settled.check_data(&self.world())
     }
 
-    /// Generates missing data if that was asked for, and runs the analysis. `begins` is called before each run with
-    /// its name and its number of steps.
-    pub fn run(self, control: &StudyControl<'_>, begins: impl Fn(&str, u64)) -> Result<StallFound, Error> {
+    /// The workload, as it was asked for.
+    pub fn asked(&self) -> &Asked {
+        &self.settled.asked
+    }
+
+    /// Generates missing data if that was asked for, and runs the analysis.
+    pub fn run<L>(self, control: &StudyControl<'_>, log: &mut L) -> Result<StallFound, L::Failure>
+    where
+        L: StudyLog<Stage = StallStage, Run = StallRun>,
+    {
         let world = self.world();
         let settled = self.settled.make_data(&world, control.observer, control.stop)?;
         // The sizes of compressed files, and with them the plan, are known only now.
         let plan = cut(self.steps, &settled.plan)?;
-        let runs = Runner { settled: &settled, control, begins: &begins }.run_all(&plan)?;
-        let training = plan.trained()?;
+        let runs = Runner { settled: &settled, control, log }.run_all(&plan)?;
+        let training = plan.trained().map_err(Error::from)?;
         Ok(StallFound {
             store: training.store.clone(),
             ranks: plan.ranks,
             readers_per_rank: training.loader.readers_per_rank,
             steps: training.train.shards.steps - WARM_UP,
             warm_up_steps: WARM_UP,
-            attribution: Attribution::of(&runs.timed()?),
-            broken: runs.broken(),
-            cold: runs.cold_check,
-            warm: runs.warm_check,
+            attribution: Attribution::of(&timed(&runs)?),
+            broken: broken(&runs),
+            cold: runs[1].cache.clone(),
+            warm: runs[2].cache.clone(),
             workload: plan.workload,
+            runs,
         })
     }
 }
@@ -114,74 +134,95 @@ fn default_steps(plan: &TrainingPlan) -> u64 {
     WARM_UP + steps
 }
 
-/// The four runs, and the state of the page cache before two of them.
-struct Runs {
-    synthetic: MeasuredRun,
-    cold: MeasuredRun,
-    warm: MeasuredRun,
-    memory: MeasuredRun,
-    cold_check: Option<CacheCheck>,
-    warm_check: Option<CacheCheck>,
-}
+/// The four runs.
+const RUNS: [&str; 4] = ["synthetic", "cold", "warm", "memory"];
 
-struct Runner<'a> {
+/// The page cache before a run, from its ledger.
+type CacheLook = fn(&Ledger) -> CacheCheck;
+
+struct Runner<'a, L> {
     settled: &'a Settled<'a>,
     control: &'a StudyControl<'a>,
-    begins: &'a dyn Fn(&str, u64),
+    log: &'a mut L,
 }
 
-impl Runner<'_> {
-    fn run_all(&self, plan: &Plan) -> Result<Runs, Error> {
-        let idle = plan.without_preprocessing();
-        let synthetic = self.run("synthetic", &idle.on_null_backend())?;
-        let cold = self.run("cold", plan)?;
-        // The memory run has neither compute nor preprocessing, so its rate is that of reading from memory.
-        if self.settled.selection.plan().cached {
-            let warm = self.run("warm", &plan.with_cache(CacheState::Warm))?;
-            let memory = self.run("memory", &idle.without_compute().with_cache(CacheState::Warm))?;
-            let (cold_check, warm_check) =
-                (Some(cache::empty(&cold.ledger)), Some(cache::full(&warm.ledger)));
-            return Ok(Runs { synthetic, cold, warm, memory, cold_check, warm_check });
-        }
-        let warm = self.run("warm", &plan.on_null_backend())?;
-        let memory = self.run("memory", &idle.without_compute().on_null_backend())?;
-        Ok(Runs { synthetic, cold, warm, memory, cold_check: None, warm_check: None })
-    }
-
-    fn run(&self, what: &str, plan: &Plan) -> Result<MeasuredRun, Error> {
-        (self.begins)(what, plan.training.as_ref().map_or(0, |training| training.train.shards.steps));
-        let measured = self.control.measure(self.settled, plan)?;
-        match fault(&measured.ledger) {
-            Some(fault) => Err(fault.during(format!("{what} run"))),
-            None if self.control.stop.wished() => Err(Error::InterruptedIn(format!("{what} run"))),
-            None => Ok(measured),
-        }
-    }
-}
-
-impl Runs {
-    fn timed(&self) -> Result<StallTimes, Error> {
-        let total = self.cold.ledger.total(1, Phase::Train);
-        let measured = total.window.steps as f64 / total.steps.max(1) as f64;
-        Ok(StallTimes {
-            // 0 where accelerators compute nothing and never wait.
-            synthetic_seconds: seconds(&self.synthetic.ledger),
-            warm_seconds: measurable(seconds(&self.warm.ledger))?,
-            cold_seconds: measurable(seconds(&self.cold.ledger))?,
-            memory_seconds: measurable(seconds(&self.memory.ledger))?,
-            bytes: total.bytes_read as f64 * measured,
-        })
-    }
-
-    /// The rules that each run broke. The memory run is not judged: without compute it has no timeline to keep to.
-    fn broken(&self) -> Vec<String> {
-        let runs = [("synthetic", &self.synthetic), ("cold", &self.cold), ("warm", &self.warm)];
-        let named = |(name, run): (&str, &MeasuredRun)| {
-            let rules = run.broken();
-            (!rules.is_empty()).then(|| format!("{name} run: {}", rules.join(", ")))
+impl<L: StudyLog<Stage = StallStage, Run = StallRun>> Runner<'_, L> {
+    fn run_all(&mut self, plan: &Plan) -> Result<[StallRun; 4], L::Failure> {
+        let [synthetic, cold, warm, memory] = RUNS;
+        let (steps, compute) = {
+            let train = &plan.trained().map_err(Error::from)?.train;
+            (train.shards.steps, train.compute.mean() * train.shards.steps as f64)
         };
-        runs.into_iter().filter_map(named).collect()
+        // The last run computes nothing.
+        self.log.stage(&StallStage { runs: RUNS.len() as u64, steps, seconds: 3.0 * compute });
+        let idle = plan.without_preprocessing();
+        let first = self.run(synthetic, &idle.on_null_backend(), None, 2.0 * compute)?;
+        let cached = self.settled.selection.plan().cached;
+        let look = |look: CacheLook| cached.then_some(look);
+        let second = self.run(cold, plan, look(cache::empty), compute)?;
+        let in_memory =
+            |plan: &Plan| if cached { plan.with_cache(CacheState::Warm) } else { plan.on_null_backend() };
+        let third = self.run(warm, &in_memory(plan), look(cache::full), 0.0)?;
+        // Neither compute nor preprocessing, so its rate is that of reading from memory.
+        let fourth = self.run(memory, &in_memory(&idle.without_compute()), None, 0.0)?;
+        Ok([first, second, third, fourth])
     }
+
+    /// Does a run, unless it is recorded.
+    fn run(
+        &mut self,
+        name: &str,
+        plan: &Plan,
+        look: Option<CacheLook>,
+        seconds_after: f64,
+    ) -> Result<StallRun, L::Failure> {
+        let steps = plan.trained().map_err(Error::from)?.train.shards.steps;
+        let is_it = |run: &StallRun| run.run == name && run.steps == steps && run.ranks == plan.ranks;
+        if let Some(known) = self.log.recorded(&is_it) {
+            return Ok(known);
+        }
+        let number = RUNS.iter().position(|run| *run == name).map_or(0, |index| index + 1);
+        let what = format!("{name} run, {number} of {}", RUNS.len());
+        self.log.begins(&RunStart { what, seconds_after });
+        let measured = self.control.measure(self.settled, plan)?;
+        if let Some(fault) = fault(&measured.ledger) {
+            return Err(fault.during(format!("{name} run")).into());
+        }
+        if self.control.stop.wished() {
+            return Err(Error::InterruptedIn(format!("{name} run")).into());
+        }
+        let total = measured.ledger.total(1, Phase::Train);
+        let counted = total.window.steps as f64 / total.steps.max(1) as f64;
+        let run = StallRun {
+            run: name.to_owned(),
+            ranks: plan.ranks,
+            steps,
+            seconds: seconds(&measured.ledger),
+            bytes: total.bytes_read as f64 * counted,
+            cache: look.map(|look| look(&measured.ledger)),
+            broken: measured.broken(),
+            wall_seconds: measured.ledger.times.wall.seconds(),
+        };
+        self.log.ended(&run)?;
+        Ok(run)
+    }
+}
+
+fn timed([synthetic, cold, warm, memory]: &[StallRun; 4]) -> Result<StallTimes, Error> {
+    Ok(StallTimes {
+        // 0 where accelerators compute nothing and never wait.
+        synthetic_seconds: synthetic.seconds,
+        warm_seconds: measurable(warm.seconds)?,
+        cold_seconds: measurable(cold.seconds)?,
+        memory_seconds: measurable(memory.seconds)?,
+        bytes: cold.bytes,
+    })
+}
+
+/// The rules that each run broke. The memory run is not judged: without compute it has no timeline to keep to.
+fn broken([synthetic, cold, warm, _]: &[StallRun; 4]) -> Vec<String> {
+    let broken = [synthetic, cold, warm].into_iter().filter(|run| !run.broken.is_empty());
+    broken.map(|run| format!("{} run: {}", run.run, run.broken.join(", "))).collect()
 }
 
 /// How long the steps that count took, as a mean over the ranks.

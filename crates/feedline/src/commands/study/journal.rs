@@ -80,6 +80,10 @@ impl<T: JournalLine> Journal<T> {
         written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &T> {
+        self.runs.values()
+    }
+
     /// What came of a run.
     pub(crate) fn of(&self, key: &T::Key) -> Option<&T> {
         self.runs.get(key)

@@ -9,7 +9,9 @@ use anyhow::Context;
 use engine::meter;
 use model::secret::redact;
 use model::spec::Spec;
+use model::units::counted;
 use serde_json::Value;
+use session::study::{RunStart, StudyLog};
 use session::{Asked, check_folder, make_folder, quoted};
 use sha2::{Digest, Sha256};
 use store::{FolderHandle, StoreError};
@@ -17,6 +19,7 @@ use store::{FolderHandle, StoreError};
 use super::results_folder;
 use crate::exit::Failure;
 use crate::flags::FolderFlags;
+use crate::progress::StudyProgress;
 use crate::report;
 use crate::report::folder::safe_name;
 use crate::report::plot::Figure;
@@ -26,15 +29,35 @@ use journal::{Journal, JournalHeader, JournalLine};
 #[derive(Debug)]
 pub(crate) struct StudyKind {
     pub name: &'static str,
+    /// The folder in the results folder.
+    pub folder: &'static str,
     pub journal: &'static str,
     /// Written when all runs are finished: CSV, JSON and a plot.
     pub outputs: [&'static str; 3],
 }
 
-pub(crate) const SWEEP: StudyKind =
-    StudyKind { name: "sweep", journal: "cells.jsonl", outputs: ["sweep.csv", "sweep.json", "sweep.svg"] };
+pub(crate) const SWEEP: StudyKind = StudyKind {
+    name: "sweep",
+    folder: "sweep",
+    journal: "cells.jsonl",
+    outputs: ["sweep.csv", "sweep.json", "sweep.svg"],
+};
 
-pub(crate) const KINDS: [&StudyKind; 1] = [&SWEEP];
+pub(crate) const CAPACITY: StudyKind = StudyKind {
+    name: "capacity search",
+    folder: "capacity",
+    journal: "trials.jsonl",
+    outputs: ["capacity.csv", "capacity.json", "capacity.svg"],
+};
+
+pub(crate) const STALL: StudyKind = StudyKind {
+    name: "stall analysis",
+    folder: "stall",
+    journal: "runs.jsonl",
+    outputs: ["stall.csv", "stall.json", "stall.svg"],
+};
+
+pub(crate) const KINDS: [&StudyKind; 3] = [&SWEEP, &CAPACITY, &STALL];
 
 /// The folder of a study.
 #[derive(Debug)]
@@ -54,7 +77,7 @@ impl StudyFolder {
     ) -> Result<StudyFolder, Failure> {
         let path = flags.output.clone().unwrap_or_else(|| {
             let results = results_folder(flags.results_dir.as_deref(), &asked.spec);
-            let parent = results.join(kind.name).join(safe_name(asked.name()));
+            let parent = results.join(kind.folder).join(safe_name(asked.name()));
             let stamp = meter::folder_stamp();
             let mut folders =
                 (1..).map(|attempt| if attempt == 1 { stamp.clone() } else { format!("{stamp}-{attempt}") });
@@ -66,6 +89,18 @@ impl StudyFolder {
 
     pub(crate) fn shown(&self) -> std::path::Display<'_> {
         self.path.display()
+    }
+
+    /// The journal of this folder, which is created if necessary. Says how many runs it holds already.
+    pub(crate) fn journal<T: JournalLine>(
+        &self,
+        header: &impl JournalHeader,
+        progress: &StudyProgress,
+    ) -> Result<Journal<T>, Failure> {
+        let Some(journal) = self.earlier_journal(header)? else { return self.new_journal(header) };
+        let runs = counted(journal.runs().count() as u64, "finished run");
+        progress.note(&format!("{}: {runs} will not be repeated", self.shown()));
+        Ok(journal)
     }
 
     /// The journal of an earlier, interrupted or finished study in this folder.
@@ -120,6 +155,39 @@ impl StudyFolder {
             command.push_str(&format!(" --output {}", quoted(&self.path.display().to_string())));
         }
         command
+    }
+}
+
+/// Shows the runs of a study and records them in its journal.
+pub(crate) struct JournalLog<'a, T: JournalLine, S> {
+    pub journal: Journal<T>,
+    pub progress: &'a StudyProgress,
+    /// What is printed before a stage.
+    pub stage_line: fn(&S) -> String,
+    /// What is printed after a run.
+    pub run_line: fn(&T) -> String,
+}
+
+impl<T: JournalLine + Clone, S> StudyLog for JournalLog<'_, T, S> {
+    type Stage = S;
+    type Run = T;
+    type Failure = Failure;
+
+    fn stage(&mut self, stage: &S) {
+        self.progress.note(&(self.stage_line)(stage));
+    }
+
+    fn begins(&mut self, run: &RunStart) {
+        self.progress.begins(run);
+    }
+
+    fn recorded(&self, is_it: &dyn Fn(&T) -> bool) -> Option<T> {
+        self.journal.runs().find(|run| is_it(run)).cloned()
+    }
+
+    fn ended(&mut self, run: &T) -> Result<(), Failure> {
+        self.progress.note(&(self.run_line)(run));
+        self.journal.add(run.clone()).map_err(Failure::incomplete)
     }
 }
 
