@@ -1,10 +1,11 @@
 //! The built-in workloads, one line each, and how the text of a workload is found: in this table or in a file.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
+use model::spec::nearest;
 use session::WorkloadText;
 
 /// Where a workload comes from, which decides how its results may be compared.
@@ -138,8 +139,7 @@ const LARGEST_FILE_BYTES: u64 = 4 << 20;
 /// Loads the workload `asked`: a file if it looks like a path, else a built-in workload.
 pub(crate) fn load(asked: &str) -> anyhow::Result<WorkloadText> {
     let path = Path::new(asked);
-    let is_yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-    if is_yaml || asked.contains('/') {
+    if is_yaml(path) || asked.contains('/') {
         return load_file(path);
     }
     let workload = named(asked)?;
@@ -148,6 +148,7 @@ pub(crate) fn load(asked: &str) -> anyhow::Result<WorkloadText> {
         source: format!("{}.yaml (built in)", workload.name),
         text: workload.text.to_owned(),
         ranks: workload.ranks,
+        built_in: true,
     })
 }
 
@@ -162,13 +163,8 @@ fn unknown(name: &str) -> anyhow::Error {
             "there is no built-in workload '{name}'; to use the file with that name, write './{name}'"
         );
     }
-    let near = WORKLOADS
-        .iter()
-        .map(|workload| (strsim::damerau_levenshtein(name, workload.name), workload.name))
-        .min()
-        .filter(|(distance, _)| *distance <= name.len().div_ceil(3).max(2));
-    match near {
-        Some((_, near)) => anyhow!("there is no workload '{name}'; did you mean '{near}'?"),
+    match did_you_mean(&near(name)) {
+        Some(question) => anyhow!("there is no workload '{name}'; {question}"),
         None => {
             anyhow!(
                 "there is no workload '{name}'; 'feedline workloads' lists them; a file name must end in .yaml"
@@ -177,9 +173,58 @@ fn unknown(name: &str) -> anyhow::Error {
     }
 }
 
+/// The built-in workloads that `name` probably means: those that start with it, shortest first, else the nearest.
+fn near(name: &str) -> Vec<String> {
+    const MOST: usize = 4;
+    let names = || WORKLOADS.iter().map(|workload| workload.name);
+    let distance = |known: &str| strsim::damerau_levenshtein(name, known);
+    let mut near: Vec<&str> = names().filter(|known| !name.is_empty() && known.starts_with(name)).collect();
+    near.sort_by_key(|known| known.len());
+    if near.is_empty() {
+        let nearest = names().map(distance).min().unwrap_or(usize::MAX);
+        if nearest <= name.len().div_ceil(3).max(2) {
+            near.extend(names().filter(|known| distance(known) == nearest));
+        }
+    }
+    near.into_iter().take(MOST).map(str::to_owned).collect()
+}
+
+/// "did you mean 'a', 'b' or 'c'?"
+fn did_you_mean(names: &[String]) -> Option<String> {
+    let quoted: Vec<String> = names.iter().map(|name| format!("'{name}'")).collect();
+    let (last, others) = quoted.split_last()?;
+    let list = if others.is_empty() { last.clone() } else { format!("{} or {last}", others.join(", ")) };
+    Some(format!("did you mean {list}?"))
+}
+
+/// What a file that does not exist probably means: a file next to it, or a built-in workload.
+fn instead_of(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let files: Vec<String> = files
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|file| is_yaml(Path::new(file)))
+        .collect();
+    let names: Vec<&str> = files.iter().map(String::as_str).collect();
+    let beside = nearest(name, &names).map(|file| path.with_file_name(file).display().to_string());
+    let built_in = near(path.file_stem()?.to_str()?);
+    did_you_mean(&beside.map_or(built_in, |file| vec![file]))
+}
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
 fn load_file(path: &Path) -> anyhow::Result<WorkloadText> {
     let shown = path.display();
-    let facts = std::fs::metadata(path).with_context(|| format!("cannot read the workload file {shown}"))?;
+    let facts = match std::fs::metadata(path) {
+        Err(cause) if cause.kind() == ErrorKind::NotFound => {
+            let question = instead_of(path).map_or(String::new(), |question| format!("; {question}"));
+            bail!("there is no workload file {shown}{question}");
+        }
+        facts => facts.with_context(|| format!("cannot read the workload file {shown}"))?,
+    };
     if facts.is_dir() {
         bail!("{shown} is a folder; a workload is a YAML file");
     }
@@ -192,7 +237,7 @@ fn load_file(path: &Path) -> anyhow::Result<WorkloadText> {
     }
     let text = String::from_utf8(bytes).map_err(|_| anyhow!("{shown} is not a text file (invalid UTF-8)"))?;
     let name = path.file_stem().map_or("workload".into(), |stem| stem.to_string_lossy().into_owned());
-    Ok(WorkloadText { name, source: shown.to_string(), text, ranks: 1 })
+    Ok(WorkloadText { name, source: shown.to_string(), text, ranks: 1, built_in: false })
 }
 
 #[cfg(test)]
@@ -288,7 +333,12 @@ mod tests {
     #[test]
     fn a_misspelt_name_gets_the_nearest() {
         let error = load("unet3d_h10").unwrap_err().to_string();
-        assert_eq!(error, "there is no workload 'unet3d_h10'; did you mean 'unet3d_h100'?");
+        assert_eq!(
+            error,
+            "there is no workload 'unet3d_h10'; did you mean 'unet3d_h100' or 'unet3d_h100_s3'?"
+        );
+        let error = load("unet3d_h1000").unwrap_err().to_string();
+        assert_eq!(error, "there is no workload 'unet3d_h1000'; did you mean 'unet3d_h100'?");
         assert!(load("xyzzy_plugh").unwrap_err().to_string().contains("'feedline workloads' lists them"));
         assert!(load("./nowhere.yaml").unwrap_err().to_string().contains("./nowhere.yaml"));
     }

@@ -151,11 +151,40 @@ fn completions_for_every_shell() {
 }
 
 #[test]
-fn bash_accepts_its_completions() {
+fn an_unknown_workload_gets_the_nearest_names() {
+    let dir = Dir::small();
+    for (asked, says) in [
+        ("unet3d", "there is no workload 'unet3d'; did you mean 'unet3d_"),
+        ("retinanet_b20", "did you mean 'retinanet_b200'?"),
+        ("unte3d_h100", "did you mean 'unet3d_h100'?"),
+        ("./v.yaml", "there is no workload file ./v.yaml; did you mean './w.yaml'?"),
+        ("v.yaml", "did you mean 'w.yaml'?"),
+        ("nowhere/unet3d_h10.yaml", "did you mean 'unet3d_h100' or 'unet3d_h100_s3'?"),
+        ("xyzzy_plugh", "'feedline workloads' lists them"),
+    ] {
+        dir.feedline(&["plan", asked]).run().exits(2).one_error().says(says);
+    }
+    dir.feedline(&["workloads", "unet3d_b20"]).run().exits(2).says("did you mean 'unet3d_b200'?");
+}
+
+/// A user cannot change a built-in workload, so warnings about its keys would be noise.
+#[test]
+fn built_in_workloads_cause_no_warnings() {
     let dir = Dir::new();
-    let script = dir.feedline(&["completions", "bash"]).run().exits(0).stdout;
-    dir.write("completions.bash", script);
-    dir.command(Path::new("bash"), &["-n", "completions.bash"]).run().exits(0).silent();
+    let list = dir.feedline(&["workloads", "--json"]).run().exits(0).json();
+    let names: Vec<&str> = list.as_array().unwrap().iter().filter_map(|row| row["name"].as_str()).collect();
+    assert!(names.len() > 40, "{names:?}");
+    for name in names {
+        let plan = dir.feedline(&["plan", name, "--json"]).run().exits(0).silent().json();
+        assert_eq!(plan["warnings"], serde_json::json!([]), "{name}");
+        dir.feedline(&["plan", name]).run().exits(0).silent();
+    }
+    let own = dir.feedline(&["plan", "resnet50_h100"]).set(&["reader.pin_memory=true"]).run().exits(0);
+    assert!(
+        own.stderr.contains("'reader.pin_memory' at --set") && !own.stderr.contains("built in"),
+        "{}",
+        own.stderr
+    );
 }
 
 #[test]
@@ -183,7 +212,7 @@ fn run_with_closed_pipe(dir: &Dir, command: &str) {
 fn unknown_names_get_a_hint() {
     let dir = Dir::small();
     let table: &[(&[&str], &[&str])] = &[
-        (&["run", "unet3d_h10"], &["no workload 'unet3d_h10'", "did you mean 'unet3d_h100'?"]),
+        (&["run", "unet3d_h10"], &["no workload 'unet3d_h10'", "did you mean 'unet3d_h100' or 'unet3d_h100_s3'?"]),
         (&["plan", "xyzzy"], &["no workload 'xyzzy'", "'feedline workloads' lists them"]),
         (&["workloads", "retinanet_b20"], &["no workload 'retinanet_b20'", "'retinanet_b200'"]),
         (&["run", "w.yml"], &["w.yml", "No such file"]),

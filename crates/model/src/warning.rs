@@ -26,6 +26,18 @@ pub enum Warning {
 }
 
 impl Warning {
+    /// The warning about those of its keys that `concern`; `None` if there are none.
+    pub fn about(mut self, concern: impl Fn(&KeyOrigin) -> bool) -> Option<Warning> {
+        let concerns = match &mut self {
+            Warning::NoEffect { keys, .. } => {
+                keys.retain(&concern);
+                !keys.is_empty()
+            }
+            Warning::OtherSpelling { at, .. } | Warning::NoReaders { at } => concern(at),
+        };
+        concerns.then_some(self)
+    }
+
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {

@@ -27,15 +27,17 @@ pub struct WorkloadText {
     pub text: String,
     /// The number of ranks that it is designed for.
     pub ranks: u64,
+    /// Whether the user cannot change the text, so that warnings about its keys are of no use.
+    pub built_in: bool,
 }
 
 /// Secrets in the text are left out.
 impl fmt::Debug for WorkloadText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WorkloadText { name, source, text, ranks } = self;
+        let WorkloadText { name, source, text, ranks, built_in } = self;
         let mut shown = f.debug_struct("WorkloadText");
         shown.field("name", name).field("source", source).field("text", &secret::redact(text));
-        shown.field("ranks", ranks).finish()
+        shown.field("ranks", ranks).field("built_in", built_in).finish()
     }
 }
 
@@ -96,7 +98,14 @@ impl Ask {
         let source = WorkloadSource { name: &self.workload.source, text: &self.workload.text };
         let spec::ParsedWorkload { spec, warnings, origins, unhonoured } =
             spec::read(source, &self.overrides)?;
+        let warnings = warnings.into_iter().filter_map(|warning| self.for_user(warning)).collect();
         Ok(Asked { ask: self, spec, warnings, origins, unhonoured, found: None, by_manifest: false })
+    }
+
+    /// The warning without keys that the user did not write; `None` if none is left.
+    fn for_user(&self, warning: Warning) -> Option<Warning> {
+        let own = format!("{}:", self.workload.source);
+        warning.about(|at| !(self.workload.built_in && at.place.starts_with(&own)))
     }
 }
 
@@ -207,8 +216,8 @@ impl Asked {
     pub(crate) fn warn_of(&mut self, key: &str, why: &str) {
         let Some(place) = self.origins.get(key) else { return };
         let keys = vec![KeyOrigin { key: key.to_owned(), place: place.clone() }];
-        let warning = Warning::NoEffect { keys, why: why.to_owned() };
-        if !self.warnings.contains(&warning) {
+        let warning = self.ask.for_user(Warning::NoEffect { keys, why: why.to_owned() });
+        if let Some(warning) = warning.filter(|warning| !self.warnings.contains(warning)) {
             self.warnings.push(warning);
         }
     }

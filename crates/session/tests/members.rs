@@ -25,7 +25,7 @@ train: {epochs: 2, computation_time: 0.001}
 
 fn asked(store: &str, settings: &[&str]) -> Asked {
     let (name, source, text) = ("w".to_owned(), "w.yaml".to_owned(), TRAINING.to_owned());
-    let workload = WorkloadText { name, source, text, ranks: RANKS };
+    let workload = WorkloadText { name, source, text, ranks: RANKS, built_in: false };
     let overrides = settings.iter().map(|setting| Override::hydra(setting, setting)).collect();
     let data = Some(Location::parse("/nonexistent/data"));
     Ask { overrides, store: Some(store.to_owned()), data, ..Ask::new(workload) }.read().unwrap()

@@ -27,7 +27,7 @@ checkpoint: {num_checkpoints_write: 2, num_checkpoints_read: 1, time_between_che
 
 fn ask(text: &str, store: &str, settings: &[&str]) -> Ask {
     let (name, source) = ("w".to_owned(), "w.yaml".to_owned());
-    let workload = WorkloadText { name, source, text: text.to_owned(), ranks: 2 };
+    let workload = WorkloadText { name, source, text: text.to_owned(), ranks: 2, built_in: false };
     let overrides = settings.iter().map(|setting| Override::hydra(setting, *setting)).collect();
     Ask { overrides, store: Some(store.to_owned()), ..Ask::new(workload) }
 }

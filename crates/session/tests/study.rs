@@ -22,7 +22,7 @@ train: {epochs: 1, computation_time: 0.01}
 
 fn asked(store: &str, overrides: Vec<Override>, ranks: u64) -> Result<Asked, Error> {
     let (name, source, text) = ("w".to_owned(), "w.yaml".to_owned(), WORKLOAD.to_owned());
-    let ask = Ask::new(WorkloadText { name, source, text, ranks });
+    let ask = Ask::new(WorkloadText { name, source, text, ranks, built_in: false });
     Ask { overrides, store: Some(store.to_owned()), checkpoints: None, ..ask }.read()
 }
 
