@@ -46,6 +46,7 @@ use flags::Cli;
 use supervisor::ProcessRole;
 
 fn main() -> ExitCode {
+    commands::completions::answer_shell();
     engine::host::return_large_memory();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let colour = terminal::colour_choice(&arguments);

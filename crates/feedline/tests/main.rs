@@ -27,6 +27,8 @@ mod checkpoints;
 mod cli;
 // Comparing two results: whether they differ, and whether they can be compared.
 mod compare;
+// Completion scripts, in real shells.
+mod completions;
 // Damaged files are refused with their name and the position, without a crash and with little memory.
 mod damage;
 // Each planned sample is delivered once, whatever the shape of the run.

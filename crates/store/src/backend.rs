@@ -106,8 +106,13 @@ impl Registry {
         }
     }
 
+    /// The names of all backends.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        self.rows.iter().map(|backend| backend.name)
+    }
+
     fn unknown(self, text: &str, name: &str) -> StoreError {
-        let names: Vec<&str> = self.rows.iter().map(|backend| backend.name).collect();
+        let names: Vec<&str> = self.names().collect();
         let near = nearest(name, &names).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
         StoreError::Refused(format!("there is no store '{text}'; the stores are {}{near}", names.join(", ")))
     }
