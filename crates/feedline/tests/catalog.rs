@@ -70,6 +70,66 @@ fn the_summary_has_the_figures() {
 }
 
 #[test]
+fn the_summary_counts_suffixes_empty_files_and_what_was_skipped() {
+    let dir = tree();
+    dir.write("data/train/.DS_Store", "x");
+    dir.write("data/train/0/a.idx", "x");
+    dir.write("data/train/0/b.jpg.partial", "x");
+    dir.write("data/valid/long.csv.gz", vec![1; 1500]);
+    std::os::unix::fs::symlink("train", dir.path("data/linked")).unwrap();
+    let pipe = dir.path("data/valid/pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, pipe, rustix::fs::Mode::RWXU).unwrap();
+    let text = catalog(&dir, &[]).exits(0).silent().stdout;
+    let bytes: usize = (0..300).map(|index| index * 7 % 100 + 1).sum::<usize>() + 4;
+    let kib = format!("{:.1} KiB", bytes as f64 / 1024.0);
+    let table: Vec<&str> = text.lines().skip(1).take_while(|line| line.starts_with(' ')).collect();
+    let rows: Vec<Vec<&str>> = table.iter().map(|line| line.split_whitespace().collect()).collect();
+    let expected = [
+        &["suffix", "files", "size"][..],
+        &[".jpg", "301", kib.trim_end_matches(" KiB"), "KiB"],
+        &["(none)", "1", "0", "B"],
+        &[".csv.gz", "1", "1.5", "KiB"],
+        &[".txt", "1", "4", "B"],
+    ];
+    assert_eq!(rows, expected, "{text}");
+    for line in [
+        "1 empty file, such as sp ace/new\\nline\n",
+        "skipped: 1 hidden, such as train/.DS_Store\n",
+        "skipped: 1 partial file, such as train/0/b.jpg.partial\n",
+        "skipped: 1 index file, such as train/0/a.idx\n",
+        "skipped: 1 linked folder, such as linked\n",
+        "skipped: 1 not a regular file, such as valid/pipe\n",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let found = json(&dir, &["--suffix", ".jpg"]);
+    assert_eq!(found["suffixes"], serde_json::json!([{"suffix": ".jpg", "files": 301, "bytes": bytes}]));
+    assert_eq!((&found["other_suffixes"], &found["empty_files"]), (&Value::Null, &0.into()));
+    let skipped = (&found["skipped"]["unmatched"], &found["skipped_examples"]["unmatched"]);
+    assert_eq!(skipped, (&5.into(), &"linked".into()));
+    assert_eq!(found["skipped"]["special"], 1);
+}
+
+#[test]
+fn many_suffixes_are_summed_up() {
+    let dir = Dir::new();
+    for index in 0..30 {
+        dir.write(&format!("data/a.suffix{index:02}"), "12345");
+    }
+    dir.write("data/b.suffix29", "");
+    let text = catalog(&dir, &[]).exits(0).silent().stdout;
+    let rows: Vec<&str> = text.lines().skip(1).take_while(|line| line.starts_with(' ')).collect();
+    assert_eq!(rows.len(), 1 + 10 + 1, "{text}");
+    let words = |row: &str| row.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(rows[1]), [".suffix29", "2", "5", "B"], "{text}");
+    assert_eq!(words(rows[11]), ["(others)", "20", "100", "B"], "{text}");
+    let found = json(&dir, &[]);
+    assert_eq!(found["suffixes"].as_array().unwrap().len(), 30);
+    assert_eq!((&found["empty_files"], &found["first_empty_file"]), (&1.into(), &"b.suffix29".into()));
+}
+
+#[test]
 fn folders_that_cannot_be_listed() {
     let dir = Dir::new();
     let run = |args: &[&str]| dir.feedline(&["catalog"]).args(args).run();

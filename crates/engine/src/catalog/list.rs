@@ -10,7 +10,7 @@ use model::catalog::{BuildError, EncodedFolder, FolderEncoder};
 use store::{EntryKind, Hint, Prefix};
 
 use super::known::{failed, join, whole};
-use super::{ScanError, SkippedEntries};
+use super::{ScanError, SkipReason, SkippedEntries};
 
 /// Names in a batch, the unit of work of a thread. Large enough that a batch is a good run to merge, small enough that
 /// a flat folder of a hundred thousand files keeps several threads busy.
@@ -112,8 +112,8 @@ impl NameBatch {
                     kept += 1;
                 }
                 EntryKind::Folder => found.subfolders.push(self.name(entry).to_vec()),
-                EntryKind::LinkedFolder => found.skipped.linked_folders += 1,
-                EntryKind::Special => found.skipped.special += 1,
+                EntryKind::LinkedFolder => found.skipped.note(SkipReason::LinkedFolder, self.name(entry)),
+                EntryKind::Special => found.skipped.note(SkipReason::Special, self.name(entry)),
             }
         }
         self.entries.truncate(kept);
@@ -144,24 +144,34 @@ pub(super) fn refused(root: &Path, folder: &OpenFolder, error: BuildError) -> Sc
 /// Whether an entry is left out because of its name.
 pub(super) fn left_out(name: &[u8], hint: Hint, suffixes: &[Vec<u8>], skipped: &mut SkippedEntries) -> bool {
     if name.starts_with(b".") {
-        skipped.hidden += u64::from(name != b"." && name != b".." && name != super::FOLDER.as_bytes());
+        if name != b"." && name != b".." && name != super::FOLDER.as_bytes() {
+            skipped.note(SkipReason::Hidden, name);
+        }
         return true;
     }
-    if hint == Hint::Folder {
-        return false;
+    let reason = reason(name, hint, suffixes);
+    if let Some(reason) = reason {
+        skipped.note(reason, name);
+    }
+    reason.is_some()
+}
+
+/// Why a file of this name is not data, if it is not.
+fn reason(name: &[u8], hint: Hint, suffixes: &[Vec<u8>]) -> Option<SkipReason> {
+    if matches!(hint, Hint::Folder | Hint::Special) {
+        return None;
     }
     if name.ends_with(PARTIAL) {
-        skipped.partial += 1;
-        return true;
-    }
-    // Without suffixes everything is data, except index files, which say where data is (DALI's and DLIO's).
-    if suffixes.is_empty() && name.ends_with(INDEX) && hint != Hint::Unknown {
-        skipped.index += 1;
-        return true;
+        return Some(SkipReason::Partial);
     }
     // An entry that may be a folder has to be examined first.
-    let matched = suffixes.is_empty() || suffixes.iter().any(|suffix| name.ends_with(suffix));
-    let out = !matched && hint != Hint::Unknown;
-    skipped.unmatched += u64::from(out);
-    out
+    if hint == Hint::Unknown {
+        return None;
+    }
+    // Without suffixes everything is data, except index files, which say where data is (DALI's and DLIO's).
+    if suffixes.is_empty() {
+        return name.ends_with(INDEX).then_some(SkipReason::Index);
+    }
+    let matched = suffixes.iter().any(|suffix| name.ends_with(suffix));
+    (!matched).then_some(SkipReason::Unmatched)
 }

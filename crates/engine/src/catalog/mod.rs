@@ -63,31 +63,68 @@ pub struct ListSummary {
     pub skipped: SkippedEntries,
 }
 
+/// Why an entry is not part of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkipReason {
+    /// The name begins with a dot.
+    Hidden,
+    /// The name ends in `.partial`: generation was interrupted.
+    Partial,
+    /// An index file (`.idx`), and no suffix was given.
+    Index,
+    /// A file with none of the given suffixes.
+    Unmatched,
+    /// A symbolic link to a folder.
+    LinkedFolder,
+    /// A socket, pipe or device.
+    Special,
+}
+
+impl SkipReason {
+    pub const ALL: [SkipReason; 6] = [
+        SkipReason::Hidden,
+        SkipReason::Partial,
+        SkipReason::Index,
+        SkipReason::Unmatched,
+        SkipReason::LinkedFolder,
+        SkipReason::Special,
+    ];
+}
+
 /// Entries that are not part of a data set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SkippedEntries {
-    /// Files and folders whose name begins with a dot.
-    pub hidden: u64,
-    /// Files that end in `.partial`: generation was interrupted.
-    pub partial: u64,
-    /// Index files (`.idx`), if no suffix was given.
-    pub index: u64,
-    /// Files with none of the given suffixes.
-    pub unmatched: u64,
-    /// Symbolic links to folders.
-    pub linked_folders: u64,
-    /// Sockets, pipes, devices.
-    pub special: u64,
+    counts: [u64; SkipReason::ALL.len()],
+    /// The first path of each kind, in byte order.
+    examples: [Option<Vec<u8>>; SkipReason::ALL.len()],
 }
 
 impl SkippedEntries {
-    fn add(&mut self, other: SkippedEntries) {
-        self.hidden += other.hidden;
-        self.partial += other.partial;
-        self.index += other.index;
-        self.unmatched += other.unmatched;
-        self.linked_folders += other.linked_folders;
-        self.special += other.special;
+    pub fn count(&self, reason: SkipReason) -> u64 {
+        self.counts[reason as usize]
+    }
+
+    /// The path of one such entry, relative to the data folder.
+    pub fn example(&self, reason: SkipReason) -> Option<&[u8]> {
+        self.examples[reason as usize].as_deref()
+    }
+
+    /// Counts an entry of this name.
+    fn note(&mut self, reason: SkipReason, name: &[u8]) {
+        self.counts[reason as usize] += 1;
+        let example = &mut self.examples[reason as usize];
+        if example.as_deref().is_none_or(|first| name < first) {
+            *example = Some(name.to_vec());
+        }
+    }
+
+    /// Adds the entries of a folder, whose names become paths.
+    fn add(&mut self, folder: &[u8], other: &SkippedEntries) {
+        for reason in SkipReason::ALL {
+            let Some(name) = other.example(reason) else { continue };
+            self.note(reason, &known::join(folder, name));
+            self.counts[reason as usize] += other.count(reason) - 1;
+        }
     }
 }
 
@@ -199,7 +236,10 @@ fn scan_listing(
             outcome.inspect_err(|_| place.discard(&new))?;
             place.discard(&new);
             place.leave(&journal);
-            return Err(ScanError::Empty { root: root.to_owned(), filtered: counts.skipped.unmatched > 0 });
+            return Err(ScanError::Empty {
+                root: root.to_owned(),
+                filtered: counts.skipped.count(SkipReason::Unmatched) > 0,
+            });
         }
     };
     place.publish(&new)?;

@@ -132,13 +132,25 @@ fn entries_that_are_not_data_files_are_left_out_and_counted() {
     let summary = tree.scan(&ListOptions::default()).unwrap();
     assert_eq!(tree.names(), ["link.jpg", "sub/w.jpg", "x.jpg", "y.png"]);
     assert_eq!(tree.files()[b"link.jpg".as_slice()], 5);
-    let skipped =
-        SkippedEntries { hidden: 2, partial: 1, index: 1, unmatched: 0, linked_folders: 1, special: 1 };
-    assert_eq!(summary.skipped, skipped);
+    let skipped = |summary: &ListSummary| {
+        SkipReason::ALL.map(|reason| {
+            let example = summary.skipped.example(reason).map(String::from_utf8_lossy);
+            (summary.skipped.count(reason), example.unwrap_or_default().into_owned())
+        })
+    };
+    let expected = [
+        (2, ".git"),
+        (1, "sub/z.jpg.partial"),
+        (1, "sub/w.jpg.idx"),
+        (0, ""),
+        (1, "linked.jpg"),
+        (1, "pipe.jpg"),
+    ];
+    assert_eq!(skipped(&summary), expected.map(|(count, path)| (count, path.to_owned())));
     let jpg = ListOptions { suffixes: vec![b".jpg".to_vec()], ..ListOptions::default() };
     let summary = tree.scan(&jpg).unwrap();
     assert_eq!(tree.names(), ["link.jpg", "sub/w.jpg", "x.jpg"]);
-    assert_eq!(summary.skipped.unmatched, 2);
+    assert_eq!(skipped(&summary)[SkipReason::Unmatched as usize], (2, "sub/w.jpg.idx".to_owned()));
     let refreshed = tree.scan(&ListOptions { refresh: true, ..ListOptions::default() }).unwrap();
     assert_eq!(refreshed.files, 3, "a refresh keeps the suffixes");
     let other = ListOptions { suffixes: vec![b".png".to_vec()], refresh: true, ..ListOptions::default() };

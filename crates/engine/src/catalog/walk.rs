@@ -15,7 +15,7 @@ use store::{Hint, Listing, Operation, Prefix};
 use super::journal::{FolderRecord, ListingJournal};
 use super::known::{EarlierListing, failed, join, whole};
 use super::list::{FolderContents, NameBatch, OpenFolder, left_out, refused};
-use super::{ScanError, SkippedEntries};
+use super::{ScanError, SkipReason, SkippedEntries};
 use crate::events::Events;
 use crate::meter;
 use crate::stop::Stop;
@@ -48,7 +48,7 @@ pub(super) struct ListTask<'a> {
     pub(super) events: &'a Events,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct WalkCounts {
     pub(super) folders_reused: u64,
     pub(super) skipped: SkippedEntries,
@@ -276,7 +276,7 @@ impl<'a> FolderWalk<'a> {
         }
         let mut all = folder.found();
         all.subfolders.append(&mut found.subfolders);
-        all.skipped.add(found.skipped);
+        all.skipped.add(&[], &found.skipped);
         Ok(batch)
     }
 
@@ -298,7 +298,7 @@ impl<'a> FolderWalk<'a> {
                 found.subfolders.push(name.to_bytes().to_vec());
             }
             Hint::File | Hint::Sized(_) | Hint::Link | Hint::Unknown => batch.push(name, hint),
-            Hint::Special => found.skipped.special += 1,
+            Hint::Special => found.skipped.note(SkipReason::Special, name.to_bytes()),
         }
     }
 
@@ -336,7 +336,7 @@ impl<'a> FolderWalk<'a> {
         {
             let mut all = folder.found();
             all.subfolders.append(&mut found.subfolders);
-            all.skipped.add(found.skipped);
+            all.skipped.add(&[], &found.skipped);
             if run.files > 0 {
                 all.runs.push(run);
             }
@@ -360,7 +360,7 @@ impl<'a> FolderWalk<'a> {
         subfolders.sort();
         let path = folder.path.clone();
         self.journal.append(FolderRecord { path, mtime_ns: now, subfolders, folder: whole_folder })?;
-        self.state().counts.skipped.add(skipped);
+        self.state().counts.skipped.add(&folder.path, &skipped);
         Ok(())
     }
 

@@ -7,11 +7,9 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use engine::Stop;
-use engine::catalog::{
-    self, CatalogChanges, ListOptions, ListSummary, OpenCatalog, ScanError, SkippedEntries,
-};
+use engine::catalog::{self, CatalogChanges, ListOptions, ListSummary, OpenCatalog, ScanError};
 use model::location::Location;
-use model::units::{Bytes, Nanos, grouped};
+use model::units::{Nanos, grouped};
 use serde_json::json;
 use session::{Activity, ActivityUnit};
 
@@ -19,6 +17,7 @@ use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{OutputFlags, WaitFlags};
 use crate::progress::ProgressMode;
 use crate::report;
+use crate::report::listing::ListReport;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -118,68 +117,15 @@ fn failure(error: ScanError) -> Failure {
 }
 
 fn say(flags: &CatalogFlags, summary: &ListSummary, span: Nanos) -> Result<(), Failure> {
-    let seconds = span.seconds();
-    let per_file = summary.catalog_bytes as f64 / summary.files as f64;
-    let rate = summary.files as f64 / seconds.max(1e-9);
-    let skipped = &summary.skipped;
-    if flags.output_flags.json {
-        return report::out_json(&json!({
-            "data_folder": flags.dir,
-            "catalog": summary.path,
-            "files": summary.files,
-            "folders": summary.folders,
-            "bytes": summary.bytes,
-            "catalog_bytes": summary.catalog_bytes,
-            "bytes_per_file": per_file,
-            "digest": summary.digest,
-            "folders_reused": summary.folders_reused,
-            "skipped": {
-                "hidden": skipped.hidden,
-                "partial": skipped.partial,
-                "index": skipped.index,
-                "unmatched": skipped.unmatched,
-                "linked_folders": skipped.linked_folders,
-                "special": skipped.special,
-            },
-            "seconds": seconds,
-            "files_per_second": rate,
-        }));
-    }
-    let reused = match summary.folders_reused {
-        0 => String::new(),
-        count => format!(" ({} unchanged)", grouped(count)),
+    let damaged = |error| failure(ScanError::Catalog { path: summary.path.clone(), error });
+    let opened = OpenCatalog::open(&summary.path, &flags.dir).map_err(failure)?;
+    let report = ListReport {
+        dir: &flags.dir,
+        summary,
+        contents: opened.catalog().contents().map_err(damaged)?,
+        span,
     };
-    let mut text = format!(
-        "{}: {} files in {} folders{reused}, {}; \
-         catalog {} ({per_file:.1} bytes per file) in {span}, {} files/s\n",
-        flags.dir.display(),
-        grouped(summary.files),
-        grouped(summary.folders),
-        Bytes(summary.bytes),
-        Bytes(summary.catalog_bytes),
-        grouped(rate as u64),
-    );
-    text.push_str(&left_out(skipped));
-    text.push_str(&format!("written to {}\n", summary.path.display()));
-    report::out(&text)
-}
-
-/// A line about the entries that were skipped, if there are any.
-fn left_out(skipped: &SkippedEntries) -> String {
-    let kinds = [
-        (skipped.hidden, "hidden"),
-        (skipped.partial, "partial"),
-        (skipped.index, "index files"),
-        (skipped.unmatched, "with a different suffix"),
-        (skipped.linked_folders, "linked folders"),
-        (skipped.special, "sockets, pipes or devices"),
-    ];
-    let parts: Vec<String> = kinds
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, kind)| format!("{} {kind}", grouped(*count)))
-        .collect();
-    if parts.is_empty() { String::new() } else { format!("skipped: {}\n", parts.join(", ")) }
+    if flags.output_flags.json { report::out_json(&report.json()) } else { report::out(&report.text()) }
 }
 
 fn check(flags: &CatalogFlags, stop: &Stop) -> CommandResult {

@@ -7,6 +7,7 @@ pub(crate) mod compare;
 pub(crate) mod folder;
 mod json;
 pub(crate) mod layout;
+pub(crate) mod listing;
 pub(crate) mod plan;
 pub(crate) mod plot;
 pub(crate) mod repeats;

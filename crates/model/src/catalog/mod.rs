@@ -25,6 +25,7 @@
 
 mod block;
 mod build;
+mod contents;
 mod merge;
 
 use std::cmp::Ordering;
@@ -36,6 +37,7 @@ use thiserror::Error;
 pub(crate) use block::{BLOCK_FILES, FileCursor};
 pub use block::{EncodedFolder, FolderEncoder, is_name, put_varint, take_bytes, take_varint};
 pub use build::{Assembler, BuildError, CatalogFrame, path_order};
+pub use contents::{CatalogContents, SuffixCount};
 pub use merge::merge;
 
 use crate::names::Name;
