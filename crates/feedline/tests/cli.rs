@@ -207,7 +207,10 @@ fn run_with_closed_pipe(dir: &Dir, command: &str) {
 fn unknown_names_get_a_hint() {
     let dir = Dir::small();
     let table: &[(&[&str], &[&str])] = &[
-        (&["run", "unet3d_h10"], &["no workload 'unet3d_h10'", "did you mean 'unet3d_h100' or 'unet3d_h100_s3'?"]),
+        (
+            &["run", "unet3d_h10"],
+            &["no workload 'unet3d_h10'", "did you mean 'unet3d_h100' or 'unet3d_h100_s3'?"],
+        ),
         (&["plan", "xyzzy"], &["no workload 'xyzzy'", "'feedline workloads' lists them"]),
         (&["workloads", "retinanet_b20"], &["no workload 'retinanet_b20'", "'retinanet_b200'"]),
         (&["run", "w.yml"], &["w.yml", "No such file"]),

@@ -73,6 +73,8 @@ mod overrides;
 mod reads;
 // Power failures: the order of flushes and renames.
 mod power;
+// Commands that feedline suggests: a shell runs them as they are printed.
+mod remedies;
 // The result of a run: its files, keys, counts and checksums.
 mod run;
 // Secrets in workload files and arguments: in no message and in no file.

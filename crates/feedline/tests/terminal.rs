@@ -102,10 +102,11 @@ fn help_at_80_and_200_columns_is_as_recorded() {
 fn plans_and_lists_at_80_and_200_columns_are_as_recorded() {
     let dir = Dir::small();
     let memory = ["--host-memory", "256GiB", "--quiet"];
-    let reports: [&[&str]; 4] = [
+    let reports: [&[&str]; 5] = [
         &[&["plan", "w.yaml"], &memory[..]].concat(),
         &[&["plan", "unet3d_h100", "--ranks", "8"], &memory[..]].concat(),
         &[&["plan", "llama3_8b"], &memory[..]].concat(),
+        &[&["plan", "unet3d_b200", "--hosts", "1,2,4,8", "--ranks-per-host", "8"], &memory[..]].concat(),
         &["workloads"],
     ];
     for columns in [80, 200] {

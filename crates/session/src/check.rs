@@ -10,7 +10,7 @@ use store::{Store, StoreError};
 
 use crate::backend::check_storage;
 use crate::error::Error;
-use crate::folder::{check_folder, quoted};
+use crate::folder::{check_folder, path_argument};
 use crate::listing;
 use crate::members::{agree, patience};
 use crate::settle::{Settled, TrainingRun};
@@ -92,7 +92,7 @@ impl TrainingRun<'_> {
         let Some(what) = missing else { return Ok(()) };
         // Never suggest generating into a folder that another program filled.
         if self.plan.data.listed().is_some() {
-            return Err(Error::NotAsListed { what, folder: quoted(&folder.display().to_string()) });
+            return Err(Error::NotAsListed { what, folder: path_argument(folder) });
         }
         Err(self.no_data_set(what))
     }

@@ -1,7 +1,7 @@
 //! Why there is no ledger or no data set. Each error names its object, says what to do, and has a kind, which front
 //! ends map to their exit codes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use engine::CacheError;
 use engine::catalog::ScanError;
@@ -19,6 +19,8 @@ use model::spec::SpecError;
 use model::units::{Bytes, counted, grouped};
 use store::{BACKENDS, StoreError};
 use thiserror::Error;
+
+use crate::folder::path_argument;
 
 /// How work without a result ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,10 +85,10 @@ pub enum Error {
     CatalogTooSmall { key: &'static str, asked: u64, there: u64, catalog: PathBuf },
     #[error(
         "the data has changed since the catalog {} was made: {first}{}\n\
-         to update the catalog, run: feedline catalog {} --refresh",
+         to update the catalog, run: {}",
         catalog.display(),
         if *more > 0 { format!(" and {more} more") } else { String::new() },
-        root.display()
+        refresh(catalog, root)
     )]
     CatalogChanged { catalog: PathBuf, root: PathBuf, first: String, more: u64 },
     #[error(
@@ -147,7 +149,8 @@ pub enum Error {
     )]
     TooLittleMemoryToWarm { needed: u64, room: AvailableMemory },
     #[error(
-        "the data set needs {}, but only {} are free at {}", Bytes(*needed), Bytes(*free), folder.display()
+        "the data set needs {}, but only {} are free at {}; choose another folder with --data-dir, or lower \
+         dataset.num_files_train", Bytes(*needed), Bytes(*free), folder.display()
     )]
     DiskTooSmall { needed: u64, free: u64, folder: PathBuf },
     #[error(transparent)]
@@ -274,6 +277,15 @@ impl Error {
             Error::Generate(error) => of_generation(error),
         }
     }
+}
+
+/// The command that updates a catalog.
+fn refresh(catalog: &Path, root: &Path) -> String {
+    let output = match catalog == engine::catalog::default_place(root) {
+        true => String::new(),
+        false => format!(" --output {}", path_argument(catalog)),
+    };
+    format!("feedline catalog {} --refresh{output}", path_argument(root))
 }
 
 fn of_generation(error: &GenerateError) -> ErrorKind {

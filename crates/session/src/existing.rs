@@ -12,7 +12,7 @@ use store::{Mode, Posix, Store};
 
 use crate::ask::Asked;
 use crate::error::Error;
-use crate::folder::quoted;
+use crate::folder::path_argument;
 use crate::members::{agree, patience};
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, TrainingRun, resolve};
@@ -120,7 +120,7 @@ impl TrainingRun<'_> {
         let names = &self.plan.data.train.names;
         let Some(hint) = hint(store, names)? else { return Ok(self.no_data_set(what)) };
         let folder = self.reading.folder()?.to_owned();
-        let catalog = format!("feedline catalog {}", quoted(&folder.display().to_string()));
+        let catalog = format!("feedline catalog {}", path_argument(&folder));
         let hint = format!("{hint}to read files of any name and number, list them first: {catalog}");
         Ok(Error::NotThisDataSet { folder, what, hint })
     }

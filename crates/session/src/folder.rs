@@ -29,6 +29,13 @@ pub fn make_folder(path: &Path, what: &'static str) -> Result<(), Error> {
     made.map_err(|cause| Error::MakeFolder { what, path: path.to_owned(), cause })
 }
 
+/// A path as an argument of a command that a user can paste.
+pub fn path_argument(path: &Path) -> String {
+    let path = path.display().to_string();
+    // A path that starts with a dash would be a flag.
+    if path.starts_with('-') { quoted(&format!("./{path}")) } else { quoted(&path) }
+}
+
 /// A word quoted for a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);

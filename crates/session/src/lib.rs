@@ -45,7 +45,7 @@ pub use ask::{Ask, Asked, CountOrigin, Generate, WorkloadText};
 pub use backend::{DEFAULT_STORE, format_of, mode, select};
 pub use data_set::{DataSetTask, data_set, default_writers};
 pub use error::{Error, ErrorKind};
-pub use folder::{check_folder, local, make_folder, quoted};
+pub use folder::{check_folder, local, make_folder, path_argument, quoted};
 pub use listing::listing_threads;
 pub use observe::{Activity, ActivityUnit, Observer, SilentObserver, observed};
 pub use run::{MeasuredRun, RunTask, calibrate, fault, measure, run};

@@ -65,7 +65,11 @@ pub enum GenerateError {
     #[error(
         "{folder}/ holds {files} files that no feedline manifest lists, such as {example}; choose another folder with \
          --data-dir, or remove them{}",
-        if *overwritable { ", or replace them with 'feedline generate --overwrite'" } else { "" }
+        if *overwritable {
+            ", or, if you no longer need them, replace them with 'feedline generate --overwrite'"
+        } else {
+            ""
+        }
     )]
     Unclaimed { folder: String, files: u64, example: String, overwritable: bool },
     #[error(

@@ -10,7 +10,7 @@ use model::secret::redact;
 use model::study::search::{Depth, SearchState, Trial};
 use serde::{Deserialize, Serialize};
 use session::study::{Capacity, CapacityRange, StudyControl};
-use session::{Ask, Asked, quoted};
+use session::{Ask, Asked, path_argument, quoted};
 
 use super::study::journal::{JournalHeader, JournalLine};
 use super::study::{CAPACITY, JournalLog, StudyFolder, spec_digest};
@@ -125,27 +125,29 @@ pub(crate) fn capacity(flags: &CapacityFlags) -> CommandResult {
 
 fn conclude(flags: &CapacityFlags, folder: &StudyFolder, report: &CapacityReport<'_>) -> CommandResult {
     let mut json = report.json();
-    let interrupted = report.found.interrupted;
-    if interrupted {
-        json["resume"] = folder.resume_command().into();
-    } else {
-        folder.write(report.csv(), &json, &report.figure())?;
+    if report.found.interrupted {
+        let resume = folder.resume_command();
+        json["resume"] = resume.clone().into();
+        if !flags.output.json {
+            report::out(&report.text())?;
+        }
+        let error = anyhow!("interrupted, so the answer is partial\nresume with: {resume}");
+        return Err(Failure::incomplete(error).with_result(&json));
     }
-    match flags.output.json {
-        true => report::out_json(&json)?,
-        false if interrupted => report::out(&report.text())?,
-        false => report::out(&format!("{}\nresult in {}\n", report.text(), folder.shown()))?,
-    }
-    if interrupted {
-        report::note(&format!("interrupted; resume with: {}", folder.resume_command()));
-        return Ok(Exit::Incomplete);
+    folder.write(report.csv(), &json, &report.figure())?;
+    if !flags.output.json {
+        report::out(&format!("{}\n{}", report.text(), report::path_line("result in", folder.shown())))?;
     }
     if report.found.answer.state == SearchState::Contradicted {
-        return Err(Failure::incomplete(anyhow!(
+        let error = anyhow!(
             "no clear limit was found: longer runs contradict the probes; raise --steps, or see how the rate varies \
              with: {}",
             sweep_command(flags, report.found.answer.ranks)
-        )));
+        );
+        return Err(Failure::incomplete(error).with_result(&json));
+    }
+    if flags.output.json {
+        report::out_json(&json)?;
     }
     Ok(if report.is_valid() { Exit::Ok } else { Exit::CheckFailed })
 }
@@ -154,7 +156,7 @@ fn conclude(flags: &CapacityFlags, folder: &StudyFolder, report: &CapacityReport
 fn sweep_command(flags: &CapacityFlags, ranks: u64) -> String {
     let mut command = format!("feedline sweep {}", quoted(&flags.workload.workload));
     if let Some(folder) = &flags.place.data_dir {
-        command.push_str(&format!(" --data-dir {}", quoted(&folder.display().to_string())));
+        command.push_str(&format!(" --data-dir {}", path_argument(folder)));
     }
     if let Some(store) = &flags.place.store {
         command.push_str(&format!(" --store {}", quoted(store)));

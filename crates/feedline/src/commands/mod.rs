@@ -28,7 +28,7 @@ use model::location::Location;
 use model::secret::redact;
 use model::spec::{Override, Spec};
 use model::units::Nanos;
-use session::{Ask, Asked, Generate, quoted};
+use session::{Ask, Asked, Generate, path_argument, quoted};
 use signal_hook::iterator::Signals;
 
 use crate::exit::{CommandResult, Failure, abandon, limited};
@@ -105,19 +105,35 @@ pub(crate) fn ask(
     data: Option<&Path>,
 ) -> Result<Ask, Failure> {
     let workload = load(&flags.workload).map_err(Failure::usage)?;
-    let mut command = format!("feedline generate {}", quoted(&flags.workload));
+    let command = generate_command(flags, data);
+    let supply = supply_secrets(&flags.set);
+    Ok(Ask {
+        overrides,
+        data: data.map(Location::parse),
+        how_to_generate: format!("create it with: {command}\nor add --generate to this command{supply}"),
+        ..Ask::new(workload)
+    })
+}
+
+/// The command that generates the data set of this workload.
+pub(crate) fn generate_command(flags: &WorkloadFlags, data: Option<&Path>) -> String {
+    let mut command = format!("feedline generate {}", path_argument(Path::new(&flags.workload)));
     if let Some(folder) = data {
-        command.push_str(&format!(" --data-dir {}", quoted(&folder.display().to_string())));
+        let folder = redact(&folder.display().to_string());
+        command.push_str(&format!(" --data-dir {}", path_argument(Path::new(&folder))));
     }
     for setting in &flags.set {
         command.push_str(&format!(" --set {}", quoted(&redact(setting))));
     }
-    Ok(Ask {
-        overrides,
-        data: data.map(Location::parse),
-        how_to_generate: format!("create it with: {command}\nor add --generate to this command"),
-        ..Ask::new(workload)
-    })
+    command
+}
+
+/// How to complete a command in which secrets are hidden; empty if none is.
+pub(crate) fn supply_secrets(words: &[String]) -> &'static str {
+    match words.iter().any(|word| redact(word) != *word) {
+        true => "\nthe asterisks hide a secret: put its value there",
+        false => "",
+    }
 }
 
 /// The same, with the flags for where the data is and how it is read.

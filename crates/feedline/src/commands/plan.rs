@@ -7,19 +7,22 @@ use clap::Args;
 use engine::Solo;
 use engine::host::Host;
 use model::location::Location;
+use model::plan::{SizeRule, check_ranks};
 use model::units::Bytes;
 use session::{Ask, Asked, Generate, Settled, check_folder, data_set, settle};
 use store::BACKENDS;
 
-use super::{ask, read};
+use super::{ask, generate_command, read};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{CacheFlags, CheckpointFlags, OutputFlags, WorkloadFlags};
 use crate::report;
+use crate::report::hosts::{HostsPlan, HostsReport};
 use crate::report::plan::{DataSetReport, DiskSpace, PlanReport};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline plan unet3d_b200 --ranks 8 --hosts 4 --host-memory 256GiB
+  feedline plan unet3d_b200 --ranks-per-host 8 --hosts 1,2,4   the data set for each number of hosts
   feedline plan ./mine.yaml --set reader.batch_size=32 --json
   feedline plan llama3_405b                                files, bytes and memory of checkpoints";
 
@@ -35,9 +38,13 @@ pub(crate) struct PlanFlags {
     /// tensor x pipeline if it saves checkpoints]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
-    /// Number of hosts
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub hosts: u64,
+    /// Number of emulated accelerators on each host
+    #[arg(long, value_name = "N", conflicts_with = "ranks")]
+    pub ranks_per_host: Option<u64>,
+    /// Number of hosts; several numbers such as 1,2,4: the smallest data set by MLPerf Storage's rules for each, and
+    /// the command that generates it
+    #[arg(long, value_name = "N,..", default_value = "1", value_delimiter = ',')]
+    pub hosts: Vec<u64>,
     /// Memory of one host, such as 256GiB [default: this host's]
     #[arg(long, value_name = "SIZE")]
     pub host_memory: Option<Bytes>,
@@ -54,17 +61,64 @@ pub(crate) struct PlanFlags {
 }
 
 pub(crate) fn plan(flags: &PlanFlags) -> CommandResult {
-    let ask = Ask {
-        ranks: flags.ranks,
-        hosts: flags.hosts,
-        host_memory: flags.host_memory,
-        store: flags.store.clone(),
-        memory: flags.memory,
-        // Plans with the existing files, even if a run would write missing ones.
-        generate: Generate::Never,
-        checkpoints: Some(flags.checkpoints.scale),
-        ..ask(&flags.workload, flags.overrides(), flags.data_dir.as_deref())?
-    };
+    match flags.hosts.as_slice() {
+        [hosts] => plan_for(flags, *hosts),
+        several => compare_hosts(flags, several),
+    }
+}
+
+impl PlanFlags {
+    /// The request for this many hosts.
+    fn ask(&self, hosts: u64) -> Result<Ask, Failure> {
+        let ask = Ask {
+            hosts,
+            host_memory: self.host_memory,
+            store: self.store.clone(),
+            memory: self.memory,
+            // Plans with the existing files, even if a run would write missing ones.
+            generate: Generate::Never,
+            checkpoints: Some(self.checkpoints.scale),
+            ..ask(&self.workload, self.overrides(), self.data_dir.as_deref())?
+        };
+        let each = match (self.ranks_per_host, hosts) {
+            (Some(each), _) => Some(each),
+            // The workload's number is that of one host.
+            (None, 2..) => Some(ask.workload.ranks),
+            (None, _) => None,
+        };
+        Ok(Ask { ranks: self.ranks.or_else(|| Some(each?.saturating_mul(hosts))), ..ask })
+    }
+}
+
+/// A table of the data sets and rates for several numbers of hosts.
+fn compare_hosts(flags: &PlanFlags, numbers: &[u64]) -> CommandResult {
+    let host = Host::look();
+    // The demand of an accelerator does not depend on the number of accelerators.
+    let asked = read(Ask { ranks: Some(1), checkpoints: None, ..flags.ask(1)? })?;
+    let world = Solo::new(asked.ranks());
+    let settled = settle(asked, &host, &world)?;
+    let (plan, spec) = (&settled.plan, &settled.asked.spec);
+    let demand = plan.trained().map_err(Failure::usage)?.estimate.demand;
+    let memory = flags.host_memory.unwrap_or(Bytes(host.memory_bytes)).0;
+    let command = generate_command(&flags.workload, flags.data_dir.as_deref());
+    let plans = numbers.iter().map(|&hosts| {
+        let ranks = flags.ask(hosts)?.ranks.unwrap_or(settled.asked.ask.workload.ranks);
+        check_ranks(ranks, hosts).map_err(Failure::usage)?;
+        let rule = SizeRule::new(spec, ranks, hosts, memory, spec.dataset.num_files_train);
+        let generate = format!("{command} --set dataset.num_files_train={}", rule.required_files);
+        Ok(HostsPlan { hosts, ranks, rule, generate })
+    });
+    let plans = plans.collect::<Result<Vec<_>, Failure>>()?;
+    let report = HostsReport { workload: &plan.workload, host_memory_bytes: memory, demand, plans };
+    match flags.output.json {
+        true => report::out_json(&report.json())?,
+        false => report::out(&report.text())?,
+    }
+    Ok(Exit::Ok)
+}
+
+fn plan_for(flags: &PlanFlags, hosts: u64) -> CommandResult {
+    let ask = flags.ask(hosts)?;
     let host = Host::look();
     let asked = read(ask)?;
     let workflow = &asked.spec.workflow;
@@ -79,6 +133,7 @@ pub(crate) fn plan(flags: &PlanFlags) -> CommandResult {
         disk: disk(&settled)?,
         host_memory_bytes: flags.host_memory.unwrap_or(Bytes(host.memory_bytes)).0,
         memory_limit: host.memory_limit.as_deref().filter(|_| flags.host_memory.is_none()),
+        generate: &generate_command(&flags.workload, flags.data_dir.as_deref()),
         warnings,
         count_origin: settled.count_origin(),
     };

@@ -101,7 +101,7 @@ pub(crate) fn stall(flags: &StallFlags) -> CommandResult {
     let found = stall.run(&StudyControl { observer: &progress, stop: &stop }, &mut log);
     let found = found.map_err(|failure| match stop.wished() {
         true => Failure::incomplete(anyhow!(
-            "{:#}; there is no answer before all four runs are done; resume with: {}",
+            "{:#}; there is no answer before all four runs are done\nresume with: {}",
             failure.error,
             folder.resume_command()
         )),
@@ -112,7 +112,9 @@ pub(crate) fn stall(flags: &StallFlags) -> CommandResult {
     folder.write(report.csv(), &json, &report.figure())?;
     match flags.output.json {
         true => report::out_json(&json)?,
-        false => report::out(&format!("{}\nresult in {}\n", report.text(), folder.shown()))?,
+        false => {
+            report::out(&format!("{}\n{}", report.text(), report::path_line("result in", folder.shown())))?
+        }
     }
     Ok(if found.broken.is_empty() { Exit::Ok } else { Exit::CheckFailed })
 }

@@ -278,7 +278,7 @@ impl SweepCommand<'_> {
         let all = self.study.grid.cells() as u64 * self.study.rounds;
         let left = self.study.missing(|run| is_done(journal, run), &BTreeSet::new()).len() as u64;
         let (done, command) = (all - left, self.folder.resume_command());
-        Failure::incomplete(anyhow!("interrupted after {done} of {all} runs; resume with: {command}"))
+        Failure::incomplete(anyhow!("interrupted after {done} of {all} runs\nresume with: {command}"))
     }
 
     fn conclude(

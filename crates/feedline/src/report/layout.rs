@@ -147,9 +147,9 @@ fn remark(comment: &str, width: usize) -> String {
 }
 
 /// A command that is too long for a line continues on the next one after a backslash. A flag stays with its value if
-/// both fit.
+/// both fit. A command with quotes is left to the terminal, because a quoted word must not be changed.
 pub(crate) fn command(line: &str, width: usize) -> String {
-    if columns_of(line) <= width {
+    if columns_of(line) <= width || line.contains(['\'', '"']) {
         return line.to_owned();
     }
     let mut glued = line[..indent_of(line)].to_owned();
@@ -186,6 +186,7 @@ mod tests {
     fn a_command_stays_one_command() {
         let line = "  feedline sweep demo --over reader.read_threads=1,2,4,8 --repeat 5";
         assert_eq!(command(line, 80), line);
+        assert_eq!(command("  feedline run 'a  b'", 10), "  feedline run 'a  b'");
         assert_eq!(
             command(line, 44),
             "  feedline sweep demo \\\n      --over reader.read_threads=1,2,4,8 \\\n      --repeat 5"

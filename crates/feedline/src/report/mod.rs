@@ -5,6 +5,7 @@ pub(crate) mod capacity;
 pub(crate) mod checkpoints;
 pub(crate) mod compare;
 pub(crate) mod folder;
+pub(crate) mod hosts;
 mod json;
 pub(crate) mod layout;
 pub(crate) mod listing;

@@ -30,6 +30,8 @@ pub(crate) struct PlanReport<'a> {
     pub host_memory_bytes: u64,
     /// What limits the memory, if not the host itself.
     pub memory_limit: Option<&'a str>,
+    /// The command that generates the data set, without a number of files.
+    pub generate: &'a str,
     pub warnings: &'a [Warning],
     /// Where the number of training files comes from.
     pub count_origin: CountOrigin,
@@ -84,6 +86,7 @@ impl PlanReport<'_> {
                 if let Some(checkpoint) = checkpoint {
                     push_section(&mut text, "checkpoint", &geometry_lines(checkpoint));
                 }
+                text.push_str(&self.generate_lines(training));
                 text
             }
             (None, Some(checkpoint)) => {
@@ -93,6 +96,17 @@ impl PlanReport<'_> {
             }
             (None, None) => String::new(),
         }
+    }
+
+    /// The command that generates a data set of the required size, if the planned one is smaller.
+    fn generate_lines(&self, training: &TrainingPlan) -> String {
+        let rule = &training.estimate.mlperf;
+        if rule.satisfied || training.data.listed().is_some() {
+            return String::new();
+        }
+        let command = format!("  {} --set dataset.num_files_train={}", self.generate, rule.required_files);
+        let command = layout::command(&command, terminal::columns());
+        format!("\nto generate the required data set\n{command}\n")
     }
 
     /// The checkpoints of a run that does not train.

@@ -40,6 +40,26 @@ pub struct SizeRule {
     pub satisfied: bool,
 }
 
+impl SizeRule {
+    /// The rule for this many accelerators and hosts, and whether a data set of `files` satisfies it: samples >= 500 x
+    /// batch x accelerators, and nominal bytes >= 5 x the memory of all hosts.
+    pub fn new(spec: &Spec, ranks: u64, hosts: u64, host_memory_bytes: u64, files: u64) -> SizeRule {
+        let per_file = spec.dataset.num_samples_per_file as f64;
+        let record = nominal_record_bytes(spec);
+        let memory = host_memory_bytes as f64 * hosts as f64;
+        let steps_floor_files = (500.0 * (ranks * spec.reader.batch_size) as f64 / per_file).ceil() as u64;
+        let memory_floor_files = (5.0 * memory / (per_file * record)).ceil() as u64;
+        let required_files = steps_floor_files.max(memory_floor_files);
+        SizeRule {
+            steps_floor_files,
+            memory_floor_files,
+            required_files,
+            required_bytes: (required_files as f64 * per_file * record) as u64,
+            satisfied: files >= required_files,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     pub memory: Vec<MemoryTerm>,
@@ -69,7 +89,13 @@ impl Estimate {
             memory,
             demand: demand(data, train),
             compute_seconds: compute_seconds(spec, train, eval),
-            mlperf: size_rule(spec, request, data),
+            mlperf: SizeRule::new(
+                spec,
+                request.ranks,
+                request.hosts,
+                request.host_memory_bytes,
+                data.train.files,
+            ),
         }
     }
 }
@@ -196,22 +222,4 @@ fn compute_seconds(spec: &Spec, train: &PhasePlan, eval: Option<&EvalPlan>) -> f
     let evals = eval.map_or(0, |eval| eval.times(epochs));
     let seconds = |phase: &PhasePlan| phase.shards.steps as f64 * phase.compute.mean();
     epochs as f64 * seconds(train) + evals as f64 * eval.map_or(0.0, |eval| seconds(&eval.phase))
-}
-
-/// samples >= 500 x batch x accelerators, and nominal bytes >= 5 x the memory of all hosts.
-fn size_rule(spec: &Spec, request: &Request<'_>, data: &Data) -> SizeRule {
-    let per_file = spec.dataset.num_samples_per_file as f64;
-    let record = nominal_record_bytes(spec);
-    let memory = request.host_memory_bytes as f64 * request.hosts as f64;
-    let steps_floor_files =
-        (500.0 * (request.ranks * spec.reader.batch_size) as f64 / per_file).ceil() as u64;
-    let memory_floor_files = (5.0 * memory / (per_file * record)).ceil() as u64;
-    let required_files = steps_floor_files.max(memory_floor_files);
-    SizeRule {
-        steps_floor_files,
-        memory_floor_files,
-        required_files,
-        required_bytes: (required_files as f64 * per_file * record) as u64,
-        satisfied: data.train.files >= required_files,
-    }
 }

@@ -288,7 +288,7 @@ pub(crate) fn digest(plan: &impl Serialize, without: &[&str]) -> String {
 pub(crate) const MOST_RANKS: u64 = 1 << 20;
 
 /// Checks the numbers of ranks and hosts.
-pub(crate) fn check_ranks(ranks: u64, hosts: u64) -> Result<(), PlanError> {
+pub fn check_ranks(ranks: u64, hosts: u64) -> Result<(), PlanError> {
     if !(1..=MOST_RANKS).contains(&ranks) {
         return Err(PlanError::Ranks(ranks));
     }

@@ -82,8 +82,9 @@ pub(super) fn client_not_the_limit(case: &TrainingCase<'_>) -> RuleResult {
         return RuleResult::pass("this run measures the ceiling itself");
     }
     let Some(own) = case.ledger.calibration else {
-        return RuleResult::not_checkable("feedline's own ceiling was not measured")
-            .with_remedy("remove --no-calibration");
+        return RuleResult::not_checkable("feedline's own ceiling was not measured").with_remedy(
+            "remove --no-calibration; without it, the calibration itself failed: use a longer run",
+        );
     };
     let figures = Figures::new(case.ledger, Phase::Train);
     let Some((au, rate)) =

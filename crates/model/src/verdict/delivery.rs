@@ -69,6 +69,9 @@ pub fn expected_digest(phase: &PhasePlan, epoch: u64) -> Digest {
     Digest::of_run(0, shards.samples) - proof::digest_of(phase, epoch, shards.delivered()..shards.samples)
 }
 
+/// For existing files, which must not be generated again.
+const LIST_AGAIN: &str = "list the data set again with 'feedline catalog DIR'";
+
 pub(super) fn bytes_as_planned(case: &TrainingCase<'_>) -> RuleResult {
     let mut bytes = 0;
     for (epoch, phase) in case.seen_phases() {
@@ -78,10 +81,9 @@ pub(super) fn bytes_as_planned(case: &TrainingCase<'_>) -> RuleResult {
         let planned = by_plan.unwrap_or(seen.bytes_planned);
         if seen.bytes_read + seen.bytes_failed != planned {
             let (read, planned) = (grouped(seen.bytes_read), grouped(planned));
-            return RuleResult::fail(format!(
-                "epoch {epoch}, {}: {read} bytes read, {planned} planned",
-                phase.phase
-            ));
+            let what = format!("epoch {epoch}, {}: {read} bytes read, {planned} planned", phase.phase);
+            let is_existing = case.plan.data.listed().is_some();
+            return RuleResult::fail(what).with_remedy(is_existing.then_some(LIST_AGAIN));
         }
         bytes += seen.bytes_read;
     }

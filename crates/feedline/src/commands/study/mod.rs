@@ -12,11 +12,11 @@ use model::spec::Spec;
 use model::units::counted;
 use serde_json::Value;
 use session::study::{RunStart, StudyLog};
-use session::{Asked, check_folder, make_folder, quoted};
+use session::{Asked, check_folder, make_folder, path_argument, quoted};
 use sha2::{Digest, Sha256};
 use store::{FolderHandle, StoreError};
 
-use super::results_folder;
+use super::{results_folder, supply_secrets};
 use crate::exit::Failure;
 use crate::flags::FolderFlags;
 use crate::progress::StudyProgress;
@@ -147,14 +147,16 @@ impl StudyFolder {
 
     /// The command that resumes the study.
     pub(crate) fn resume_command(&self) -> String {
+        let words: Vec<String> =
+            std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
         let mut command = "feedline".to_owned();
-        for word in std::env::args().skip(1) {
-            command.push_str(&format!(" {}", quoted(&redact(&word))));
+        for word in &words {
+            command.push_str(&format!(" {}", quoted(&redact(word))));
         }
         if !self.is_named {
-            command.push_str(&format!(" --output {}", quoted(&self.path.display().to_string())));
+            command.push_str(&format!(" --output {}", path_argument(&self.path)));
         }
-        command
+        command + supply_secrets(&words)
     }
 }
 
