@@ -78,7 +78,7 @@ impl TrainingRun<'_> {
         let folder = self.reading.folder()?;
         let store = match self.selection.open(folder) {
             Ok(store) => store,
-            Err(error) => return Err(self.no_data_set(error.to_string())),
+            Err(error) => return Err(self.unfit(error.to_string())?),
         };
         if self.is_unclaimed(&*store)? {
             return self.check_names(&*store);
@@ -89,12 +89,20 @@ impl TrainingRun<'_> {
                 .map_err(Error::Store)?,
             what => what,
         };
-        let Some(what) = missing else { return Ok(()) };
-        // Never suggest generating into a folder that another program filled.
-        if self.plan.data.listed().is_some() {
-            return Err(Error::NotAsListed { what, folder: path_argument(folder) });
+        match missing {
+            Some(what) => Err(self.unfit(what)?),
+            None => Ok(()),
         }
-        Err(self.no_data_set(what))
+    }
+
+    /// The error for a data set that is not as planned. Never suggests generating into a folder that another program
+    /// filled.
+    fn unfit(&self, what: String) -> Result<Error, Error> {
+        if self.plan.data.listed().is_none() {
+            return Ok(self.no_data_set(what));
+        }
+        let folder = path_argument(self.reading.folder()?);
+        Ok(Error::NotAsListed { what, folder })
     }
 
     pub(crate) fn no_data_set(&self, what: String) -> Error {
