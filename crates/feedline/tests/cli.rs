@@ -164,15 +164,18 @@ fn an_unknown_workload_gets_the_nearest_names() {
 
 /// A user cannot change a built-in workload, so warnings about its keys would be noise.
 #[test]
-fn built_in_workloads_cause_no_warnings() {
+fn built_in_workloads_cause_no_warnings_and_are_listed_as_planned() {
     let dir = Dir::new();
     let list = dir.feedline(&["workloads", "--json"]).run().exits(0).json();
-    let names: Vec<&str> = list.as_array().unwrap().iter().filter_map(|row| row["name"].as_str()).collect();
-    assert!(names.len() > 40, "{names:?}");
-    for name in names {
+    let rows = list.as_array().unwrap();
+    assert!(rows.len() > 40, "{rows:?}");
+    for row in rows {
+        let name = row["name"].as_str().unwrap();
         let plan = dir.feedline(&["plan", name, "--json"]).run().exits(0).silent().json();
         assert_eq!(plan["warnings"], serde_json::json!([]), "{name}");
-        dir.feedline(&["plan", name]).run().exits(0).silent();
+        // The list and the plan agree on the bandwidth that one accelerator needs.
+        let demand = plan.pointer("/estimate/demand/mib_per_second").unwrap_or(&serde_json::Value::Null);
+        assert_eq!(&row["demand_mib_per_second"], demand, "{name}");
     }
     let own = dir.feedline(&["plan", "resnet50_h100"]).set(&["reader.pin_memory=true"]).run().exits(0);
     assert!(
@@ -213,7 +216,7 @@ fn unknown_names_get_a_hint() {
         ),
         (&["plan", "xyzzy"], &["no workload 'xyzzy'", "'feedline workloads' lists them"]),
         (&["workloads", "retinanet_b20"], &["no workload 'retinanet_b20'", "'retinanet_b200'"]),
-        (&["run", "w.yml"], &["w.yml", "No such file"]),
+        (&["run", "w.yml"], &["w.yml", "there is no workload file w.yml; did you mean 'w.yaml'?"]),
         (&["run", "."], &["no workload '.'"]),
         (&["run", "./"], &["./ is a folder"]),
         (

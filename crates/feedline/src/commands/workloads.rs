@@ -32,7 +32,7 @@ pub(crate) fn workloads(flags: &WorkloadsFlags) -> CommandResult {
         report::out(named(name).map_err(Failure::usage)?.text)?;
         return Ok(Exit::Ok);
     }
-    let rows = WORKLOADS.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+    let rows = rows()?;
     if flags.json {
         report::out_json(&Value::from(rows.iter().map(WorkloadRow::json).collect::<Vec<_>>()))?;
     } else {
@@ -47,6 +47,15 @@ struct WorkloadRow {
     spec: Spec,
     /// The plan for one accelerator, if the workload trains.
     plan: Option<TrainingPlan>,
+}
+
+/// All rows, planned in parallel: the sizes of millions of files are drawn, as `feedline plan` does.
+fn rows() -> Result<Vec<WorkloadRow>, Failure> {
+    let lost = |_| Err(Failure::internal(anyhow!("a thread that planned a workload ended early")));
+    std::thread::scope(|scope| {
+        let planning: Vec<_> = WORKLOADS.iter().map(|workload| scope.spawn(move || row(workload))).collect();
+        planning.into_iter().map(|one| one.join().unwrap_or_else(lost)).collect()
+    })
 }
 
 fn row(workload: &'static Workload) -> Result<WorkloadRow, Failure> {

@@ -30,7 +30,7 @@ fn walk(group: &str, entries: &[MapEntry], given: &mut Vec<GivenKey>, problems: 
         match (look_up(&path), &entry.node.value) {
             (KeyLookup::Key(row), _) => given.push(key(row, path)),
             (KeyLookup::Earlier(row), _) if matches!(entry.place, Origin::File(_)) => {
-                given.push(key(row, path))
+                given.push(key(row, path));
             }
             (KeyLookup::Group, Value::Map(inner)) => walk(&path, inner, given, problems),
             (KeyLookup::Group, Value::Null) => {}
