@@ -244,6 +244,24 @@ fn a_sweep_keeps_planted_objects() {
 }
 
 #[test]
+fn capacity_and_stall_keep_planted_objects() {
+    let capacity = |dir: &Dir| {
+        let flags = ["capacity", "w.yaml", "--quiet", "--store", "null", "--up-to", "1", "--output", "out"];
+        dir.feedline(&flags).set(&["train.computation_time=0.001", "dataset.num_files_train=200"]).run()
+    };
+    let names = ["trials.jsonl", "capacity.csv", "capacity.csv.partial", "capacity.json", "capacity.svg"];
+    let names = names.map(|name| format!("out/{name}"));
+    let names: Vec<(&str, Name)> = names.iter().map(|name| (name.as_str(), Name::Free)).collect();
+    planted_objects_are_kept(&names, Dir::small, capacity);
+    let stall = |dir: &Dir| {
+        let flags = ["stall", "w.yaml", "--quiet", "--store", "null", "--output", "out"];
+        dir.feedline(&flags).set(&["dataset.num_files_train=200"]).run()
+    };
+    let names = ["out/runs.jsonl", "out/stall.csv", "out/stall.json", "out/stall.svg.partial"];
+    planted_objects_are_kept(&names.map(|name| (name, Name::Free)), Dir::small, stall);
+}
+
+#[test]
 fn a_sweep_does_not_touch_files_that_it_did_not_write() {
     for (name, text) in [("cells.jsonl", "no end of line"), ("cells.jsonl", "a\nb"), ("sweep.csv", "theirs")]
     {

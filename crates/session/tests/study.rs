@@ -140,7 +140,8 @@ fn stages_state_their_runs_and_estimated_times() {
 fn a_stopped_search_is_partial_and_is_resumed_from_its_trials() {
     let (host, stop) = (Host::look(), Stop::default());
     let settle = || {
-        let asked = asked("null", Vec::new(), 1).unwrap();
+        // A target that even a busy machine reaches.
+        let asked = asked("null", vec![Override::new("metric.au", 0.01, "test")], 1).unwrap();
         Capacity::settle(asked, &host, range(4, Depth::Short)).unwrap()
     };
     let mut notes = TrialNotes { stop_after: Some((2, stop.clone())), ..TrialNotes::default() };

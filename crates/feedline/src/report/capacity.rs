@@ -36,8 +36,9 @@ impl CapacityReport<'_> {
     pub(crate) fn text(&self) -> String {
         let header = ["ranks", "AU %", "95 % interval", "MB/s", "steps", "target", "run", "note"];
         let table = super::table(header, 0..5, self.trials().into_iter().map(row));
+        let table = if self.found.answer.trials.is_empty() { String::new() } else { format!("{table}\n\n") };
         let mut text = format!(
-            "{}, {} backend{}\n\n{table}\n\n{}\n",
+            "{}, {} backend{}\n\n{table}{}\n",
             self.found.workload,
             self.found.store,
             super::simulated(self.found.store.is_simulated()),
@@ -486,6 +487,8 @@ simulated,note
             "at least 8 accelerators at AU 90 % (AU 95.00 %, 100 MB/s); the search was limited to 8 ranks"
         );
         let interrupted = |ranks, trials| words(ranks, CapacityEnd::Stop, trials);
+        let nothing = text(&found(0, CapacityEnd::Stop, Vec::new()));
+        assert!(nothing.starts_with("snapshot, posix backend\n\ninterrupted before "), "{nothing}");
         assert_eq!(
             interrupted(0, Vec::new()),
             "interrupted before the first run ended: nothing was measured"
