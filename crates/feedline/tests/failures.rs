@@ -181,3 +181,13 @@ fn refused_results_are_named_in_one_object() {
     assert_eq!(object["error"], "2 of 3 results were refused");
     assert_eq!((object["exit_code"].as_u64(), object["results"].as_array().unwrap().len()), (Some(3), 3));
 }
+
+#[test]
+fn files_before_one_that_cannot_be_inspected_are_part_of_the_object() {
+    let dir = Dir::small_with_data();
+    let args = ["inspect", "--json", "data/train/img_00_of_24.npz", "data/train/none.npz"];
+    let done = dir.feedline(&args).run().one_error();
+    let object = object(&done);
+    assert!(object["error"].as_str().unwrap().contains("none.npz"), "{object}");
+    assert_eq!(object["result"].as_array().unwrap().len(), 1, "{object}");
+}

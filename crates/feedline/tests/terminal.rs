@@ -157,6 +157,10 @@ fn every_report_fits_into_every_terminal() {
         report(&["compare", &one, &two, "--force"]);
         let over = ["--over", "reader.read_threads=1,2", "--over", "store=posix,direct", "--repeat", "1"];
         report(&[&["sweep", "w.yaml", "-q", "--output", &format!("s{columns}")], &over[..]].concat());
+        report(&["capacity", "w.yaml", "-q", "--up-to", "2", "--set", "metric.au=0.01"]);
+        report(&["stall", "w.yaml", "-q"]);
+        report(&["catalog", "data", "-q", "--output", &format!("c{columns}")]);
+        report(&["inspect", "data/train/img_000_of_200.npz"]);
         report(&["generate", "w.yaml", "-q"]);
         report(&["plan", "w.yaml", "-q"]);
         report(&["workloads"]);

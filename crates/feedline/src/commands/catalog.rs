@@ -11,7 +11,7 @@ use engine::catalog::{self, CatalogChanges, ListOptions, ListSummary, OpenCatalo
 use model::location::Location;
 use model::units::{Nanos, grouped};
 use serde_json::json;
-use session::{Activity, ActivityUnit};
+use session::{Activity, ActivityUnit, path_argument};
 
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{OutputFlags, WaitFlags};
@@ -131,7 +131,11 @@ fn say(flags: &CatalogFlags, summary: &ListSummary, span: Nanos) -> Result<(), F
 fn check(flags: &CatalogFlags, stop: &Stop) -> CommandResult {
     let place = place(flags);
     if !place.exists() {
-        let command = format!("feedline catalog {}", flags.dir.display());
+        let output = flags
+            .output
+            .as_deref()
+            .map_or(String::new(), |output| format!(" --output {}", path_argument(output)));
+        let command = format!("feedline catalog {}{output}", path_argument(&flags.dir));
         return Err(Failure::refused(anyhow!(
             "there is no catalog at {}; create it with: {command}",
             place.display()

@@ -73,7 +73,7 @@ pub(crate) fn inspect(flags: &InspectFlags) -> CommandResult {
     }
     let json = || Value::Array(found.iter().map(InspectedFile::json).collect());
     if !flags.json {
-        report::out(&found.iter().map(InspectedFile::text).collect::<String>())?;
+        report::out(&report::fitted(&found.iter().map(InspectedFile::text).collect::<String>()))?;
     }
     match failure_of(failures, flags.files.len()) {
         None if flags.json => report::out_json(&json())?,

@@ -54,7 +54,7 @@ impl CapacityReport<'_> {
         for line in self.not_covered() {
             text.push_str(&format!("  not covered: {line}\n"));
         }
-        text
+        super::fitted(&text)
     }
 
     /// The answer in one sentence.

@@ -88,7 +88,7 @@ impl ListReport<'_> {
             counted(summary.folders, "folder"),
             Bytes(summary.bytes)
         )];
-        lines.extend(self.table().lines().map(|line| format!(" {line}")));
+        lines.extend(self.table().lines().map(str::to_owned));
         if let Some(path) = &contents.first_empty {
             lines.push(format!("{}, such as {}", counted(contents.empty, "empty file"), shown(path)));
         }
@@ -99,8 +99,7 @@ impl ListReport<'_> {
             self.bytes_per_file(),
             grouped(self.files_per_second() as u64)
         ));
-        lines.push(format!("written to {}\n", summary.path.display()));
-        lines.join("\n")
+        super::fitted(&(lines.join("\n") + "\n")) + &super::path_line("written to", summary.path.display())
     }
 
     fn table(&self) -> String {

@@ -42,7 +42,7 @@ impl StallReport<'_> {
             let _ = writeln!(text, "  try {step}");
         }
         let _ = write!(text, "\npredicted effect of a cache{simulated}\n{}\n", self.what_if());
-        text
+        super::fitted(&text)
     }
 
     fn parts(&self) -> String {
