@@ -385,7 +385,7 @@ mod tests {
         }
         assert_eq!(
             bar_line("training", Some(0.25), &parts[4..], 60),
-            "training ########------------------------   25 %  15.0 s left"
+            "training #######-----------------------   25 %  15.0 s left"
         );
         assert_eq!(bar_line("listing", None, &parts[4..], 60), "listing  15.0 s left");
     }

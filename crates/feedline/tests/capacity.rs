@@ -205,7 +205,7 @@ fn an_interrupted_search_states_a_partial_answer_and_is_resumed() {
     let done = done.prints("interrupted: at least 2 accelerators at AU 1 %").prints("confidence: partial");
     let done = done
         .says("confirmation (full): 2 accelerators (2 epochs of ")
-        .says("interrupted; resume with: feedline");
+        .says("interrupted, so the answer is partial\nresume with: feedline");
     let estimate = done.stderr.split_once(" steps); estimated time: ").unwrap().1.lines().next().unwrap();
     assert!(estimate.contains(" m ") || estimate.contains(" h "), "2 x 250,000 x 5 ms: {estimate}");
     assert!(!dir.path("c/capacity.csv").exists());

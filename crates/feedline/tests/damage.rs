@@ -104,6 +104,7 @@ fn one_bad_file_does_not_hide_the_others() {
     let found = run(&["data/a.csv", "data/b.csv", "data/d.csv", "data/c.csv", "--json"]).exits(5);
     let found =
         found.one_error().says("2 of 4 files").says("\n  data/b.csv: ").says("\n  data/d.csv does not exist");
-    let files: Vec<_> = found.json().as_array().unwrap().iter().map(|file| file["file"].clone()).collect();
+    let files: Vec<_> =
+        found.json()["result"].as_array().unwrap().iter().map(|file| file["file"].clone()).collect();
     assert_eq!(files, ["data/a.csv", "data/c.csv"]);
 }

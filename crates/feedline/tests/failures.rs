@@ -39,10 +39,10 @@ const FAILING: &[Failing] = &[
     fails(&["sweep", "w.yaml", "--over", "bogus"], 2, "--over bogus", Some("KEY=VALUE")),
     fails(&["capacity", "w.yaml", "--from", "3", "--up-to", "2"], 2, "greater than --up-to", Some("help")),
     fails(&["inspect", "w.yaml"], 2, "w.yaml: unknown suffix", Some("--format")),
-    fails(&["inspect", "nowhere.npz"], 2, "nowhere.npz does not exist", Some("")),
+    fails(&["inspect", "nowhere.npz"], 3, "nowhere.npz does not exist", None),
     fails(&["catalog", "other", "--suffix", ""], 2, "--suffix \"\" is empty", Some(".jpg")),
     // The workload.
-    fails(&["run", "nowhere.yaml"], 2, "nowhere.yaml: No such file", Some("")),
+    fails(&["run", "nowhere.yaml"], 2, "there is no workload file nowhere.yaml", Some("")),
     fails(&["workloads", "xyzzy"], 2, "no workload 'xyzzy'", Some("")),
     fails(&["plan", "w.yaml", "--set", "reader.batch_size=0"], 2, "cannot be 0", Some("at least 1")),
     fails(&["plan", "w.yaml", "--set", "reader.batch_sizes=1"], 2, "unknown key", Some("did you mean")),

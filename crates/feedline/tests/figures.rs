@@ -135,7 +135,7 @@ fn simulated_devices_are_labelled_everywhere() {
     assert!(csv.lines().nth(1).unwrap().contains(",true,simulated"), "{csv}");
     assert!(csv.lines().nth(2).unwrap().contains(",false,"), "{csv}");
     let svg = dir.read("s/sweep.svg");
-    assert!(svg.contains("w (partly simulated): median"), "{svg}");
+    assert!(svg.contains("w (partly simulated): one run"), "{svg}");
     assert_eq!(svg.matches("MB/s (simulated)</title>").count(), 1, "{svg}");
     let journal: Vec<bool> =
         dir.read("s/cells.jsonl").lines().skip(1).map(|line| line.contains("\"simulated\":true")).collect();

@@ -243,7 +243,10 @@ fn invalid_devices() {
     for (store, mistake) in [
         ("sim", "there is no device ''; the devices are hdd, ssd, optane, lustre"),
         ("sim:tape", "there is no device 'tape'; the devices are hdd, ssd, optane, lustre"),
-        ("sim:hdd,latency=4", "latency=4: '4' needs a unit: ns, us, ms, s, m, h or d"),
+        (
+            "sim:hdd,latency=4",
+            "latency=4: '4' needs a unit: 4s, 4m or 4h; the units are ns, us, ms, s, m, h and d",
+        ),
         ("sim:latency=4ms", "the bandwidth is missing, such as bandwidth=163MB/s"),
         ("sim:bandwidth=0", "bandwidth must be more than 0"),
         ("sim:hdd,latency=1ms,latency=2ms", "latency is given twice"),

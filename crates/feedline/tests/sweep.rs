@@ -123,7 +123,7 @@ fn mistakes_are_reported_before_anything_runs() {
 fn a_grid_of_the_workload() {
     let dir = Dir::small();
     let own = "sweep:\n  over: ['reader.read_threads=1,2', 'store=null,sim:optane']\n  repeat: 1\n";
-    dir.write("w.yaml", &format!("{}{own}", dir.read("w.yaml")));
+    dir.write("w.yaml", format!("{}{own}", dir.read("w.yaml")));
     let settings = |args: &[&str]| -> Vec<String> {
         let done = sweep(&dir, args).args(&["--json", "--quiet", "--output", "s"]).run();
         // On a busy machine the verdict of such a short run may be invalid.
@@ -146,7 +146,7 @@ fn a_grid_of_the_workload() {
                 .map(move |store| format!("reader.read_threads={threads} store={store}"))
                 .collect::<Vec<_>>()
         };
-        threads.iter().flat_map(|threads| cell(threads)).collect()
+        threads.iter().flat_map(cell).collect()
     };
     let threads = |counts: &[&str]| -> Vec<String> {
         counts.iter().map(|count| format!("reader.read_threads={count}")).collect()

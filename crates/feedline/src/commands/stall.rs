@@ -113,7 +113,7 @@ pub(crate) fn stall(flags: &StallFlags) -> CommandResult {
     match flags.output.json {
         true => report::out_json(&json)?,
         false => {
-            report::out(&format!("{}\n{}", report.text(), report::path_line("result in", folder.shown())))?
+            report::out(&format!("{}\n{}", report.text(), report::path_line("result in", folder.shown())))?;
         }
     }
     Ok(if found.broken.is_empty() { Exit::Ok } else { Exit::CheckFailed })

@@ -82,7 +82,7 @@ fn axes(typed: &OsStr) -> Vec<CompletionCandidate> {
 mod tests {
     use super::*;
 
-    fn words(candidates: Vec<CompletionCandidate>) -> Vec<String> {
+    fn words(candidates: &[CompletionCandidate]) -> Vec<String> {
         candidates.iter().map(|candidate| candidate.get_value().to_string_lossy().into_owned()).collect()
     }
 
@@ -101,17 +101,17 @@ mod tests {
     #[test]
     fn keys_end_in_an_equals_sign_and_words_follow_it() {
         assert_eq!(
-            words(settings(OsStr::new("reader.batch"))),
+            words(&settings(OsStr::new("reader.batch"))),
             ["reader.batch_size=", "reader.batch_size_eval="]
         );
-        assert_eq!(words(settings(OsStr::new("reader.cache=w"))), ["reader.cache=warm"]);
+        assert_eq!(words(&settings(OsStr::new("reader.cache=w"))), ["reader.cache=warm"]);
         assert_eq!(
-            words(settings(OsStr::new("reader.odirect="))),
+            words(&settings(OsStr::new("reader.odirect="))),
             ["reader.odirect=true", "reader.odirect=false"]
         );
         assert!(settings(OsStr::new("reader.batch_size=")).is_empty());
-        assert_eq!(words(axes(OsStr::new("ran"))), ["ranks="]);
-        assert_eq!(words(stores(OsStr::new("po"))), ["posix"]);
-        assert_eq!(words(workload_names(OsStr::new("unet3d_b"))), ["unet3d_b200"]);
+        assert_eq!(words(&axes(OsStr::new("ran"))), ["ranks="]);
+        assert_eq!(words(&stores(OsStr::new("po"))), ["posix"]);
+        assert_eq!(words(&workload_names(OsStr::new("unet3d_b"))), ["unet3d_b200"]);
     }
 }
