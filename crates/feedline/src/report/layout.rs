@@ -21,7 +21,7 @@ pub(crate) fn wrapped(line: &str, hanging: usize, width: usize) -> String {
     let mut used = columns_of(&text);
     let mut is_first = true;
     // Runs of spaces, which align the first words, are kept within a line.
-    for piece in body.split_inclusive(' ') {
+    for piece in pieces(body) {
         let word = piece.trim_end();
         if !is_first && used + columns_of(word) > width {
             text.truncate(text.trim_end().len());
@@ -38,6 +38,46 @@ pub(crate) fn wrapped(line: &str, hanging: usize, width: usize) -> String {
     }
     text.truncate(text.trim_end().len());
     text
+}
+
+/// Units that stay with the number before them.
+const UNITS: [&str; 18] = [
+    "%",
+    "ns",
+    "us",
+    "ms",
+    "s",
+    "m",
+    "h",
+    "d",
+    "B",
+    "KiB",
+    "MiB",
+    "GiB",
+    "TiB",
+    "PiB",
+    "MB/s",
+    "MiB/s",
+    "GiB/s",
+    "samples/s",
+];
+
+/// The words, each with the spaces after it. A number and its unit are one word.
+fn pieces(body: &str) -> Vec<&str> {
+    let mut pieces: Vec<&str> = Vec::new();
+    let mut start = 0;
+    for word in body.split_inclusive(' ') {
+        let end = start + word.len();
+        let is_unit = UNITS.contains(&word.trim_end().trim_end_matches([',', ';', ':', '.', ')']));
+        match pieces.last_mut() {
+            Some(number) if is_unit && number.trim_end().ends_with(|c: char| c.is_ascii_digit()) => {
+                *number = &body[start - number.len()..end];
+            }
+            _ => pieces.push(word),
+        }
+        start = end;
+    }
+    pieces
 }
 
 /// Where text continues below itself if no other column is better, and the least width for words.
@@ -172,6 +212,17 @@ const GLUE: char = '\u{a0}';
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_stays_with_its_unit() {
+        let line = "AU 100.00 %, 498 us per step, CPU 99 % idle";
+        for width in 0..50 {
+            for line in wrapped(line, 2, width).lines() {
+                assert!(!line.trim_start().starts_with(['%', 'u']), "{width}: {line}");
+            }
+        }
+        assert_eq!(wrapped(line, 2, 37), "AU 100.00 %, 498 us per step, CPU\n  99 % idle");
+    }
 
     #[test]
     fn words_are_wrapped_and_never_broken() {
