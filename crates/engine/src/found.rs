@@ -29,17 +29,21 @@ pub enum FindError {
     Missing { name: String },
     #[error("{name} is empty")]
     Empty { name: String },
+    #[error("{name} has {bytes} bytes, but its samples need at least {least}")]
+    TooShort { name: String, bytes: u64, least: u64 },
     #[error("{folder}/ holds {there} files named like {example}, but the data set has {planned}")]
     Surplus { folder: String, there: u64, planned: u64, example: String },
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Returns the sizes of the files of a split that are read. An error names the first file that is missing or empty.
+/// Returns the sizes of the files of a split that are read. An error names the first file that is missing, empty or has
+/// fewer than `least` bytes.
 pub fn find_sizes(
     store: &dyn Store,
     format: &dyn Format,
     split: &Split,
+    least: u64,
     stop: &Stop,
     events: &Events,
 ) -> Result<FileBytes, FindError> {
@@ -47,6 +51,7 @@ pub fn find_sizes(
         store,
         pattern: split.names.pattern(),
         files: split.files,
+        least,
         stop,
         events,
         next: AtomicU64::new(0),
@@ -68,6 +73,8 @@ struct SizeSearch<'a> {
     store: &'a dyn Store,
     pattern: Pattern,
     files: u64,
+    /// The fewest bytes of a file.
+    least: u64,
     stop: &'a Stop,
     events: &'a Events,
     next: AtomicU64,
@@ -135,6 +142,9 @@ impl SizeSearch<'_> {
             let shown = || self.store.files().shown(name);
             let size = match self.store.files().size(name) {
                 Ok(Some(0)) => Err(FindError::Empty { name: shown() }),
+                Ok(Some(bytes)) if bytes < self.least => {
+                    Err(FindError::TooShort { name: shown(), bytes, least: self.least })
+                }
                 Ok(Some(size)) => Ok(size),
                 Ok(None) => Err(FindError::Missing { name: shown() }),
                 Err(cause) => Err(cause.into()),
@@ -205,7 +215,7 @@ mod tests {
         let store = Posix::open(folder.path(), Mode::default()).unwrap();
         let format = format::plain("jpeg").unwrap();
         let (stop, events) = (Stop::default(), Events::default());
-        let found = find_sizes(&store, &*format, split, &stop, &events);
+        let found = find_sizes(&store, &*format, split, 0, &stop, &events);
         assert!(found.is_err() || events.progress().files == split.files);
         found.map_err(|error| error.to_string().replace(&folder.path().display().to_string(), "."))
     }

@@ -61,8 +61,11 @@ fn runs(format: &str, samples: u64, is_read_whole: bool) {
     for writer in ["argonne", "mlcommons"] {
         let dir = written(writer, format);
         let before = dir.listing();
-        let settings =
-            [&*format!("dataset.format={format}"), &format!("dataset.num_samples_per_file={samples}")];
+        let settings = [
+            &*format!("dataset.format={format}"),
+            &format!("dataset.num_samples_per_file={samples}"),
+            "dataset.record_length_bytes_stdev=1000",
+        ];
         for access in ["reader.access=framework", "reader.access=extent"] {
             let done =
                 dir.feedline(&RUN).args(&["--results-dir", "results"]).set(&settings).set(&[access]).run();
@@ -202,6 +205,40 @@ fn a_missing_or_empty_file_is_found_before_the_run() {
     fs::remove_file(dir.path("data/train/img_07_of_24.npz")).unwrap();
     says("train/img_07_of_24.npz does not exist");
     assert!(dir.results().is_empty());
+}
+
+/// Without a manifest only the workload says how long the files should be.
+#[test]
+fn files_that_are_much_shorter_than_described_are_not_verified() {
+    let dir = written("argonne", "jpeg");
+    let settings = ["dataset.format=jpeg", "dataset.num_samples_per_file=1"];
+    for (name, _) in dir.tree("data/train") {
+        let file = fs::File::options().write(true).open(dir.path("data/train").join(name)).unwrap();
+        file.set_len(500).unwrap();
+    }
+    // A truncated file can keep its page in memory, and so the page cache is left as it is.
+    let summary = dir.feedline(&RUN).args(&["--cache", "as-is"]).set(&settings).run().json();
+    assert_eq!(outcome(&summary, "data-verified"), "not-checkable");
+    let evidence = summary["feedline"]["verdict"]["rules"].to_string();
+    assert!(evidence.contains("taken as found, 12 % of the bytes that the workload describes"), "{evidence}");
+}
+
+/// Nothing in such files states the number of samples.
+#[test]
+fn files_that_are_too_short_for_their_samples_are_refused() {
+    for (format, framework) in [("tfrecord", "tensorflow"), ("indexed_binary", "pytorch")] {
+        let dir = Dir::new();
+        dir.write("w.yaml", WORKLOAD.replace("pytorch", framework));
+        let format = format!("dataset.format={format}");
+        dir.feedline(&["generate", "w.yaml", "--quiet"]).set(&[&format]).run().exits(0);
+        fs::remove_dir_all(dir.path("data/.feedline")).unwrap();
+        let run = || dir.feedline(&RUN).set(&[&format]).run();
+        run().ran();
+        let name = dir.tree("data/train").into_keys().find(|name| !name.ends_with(".idx")).unwrap();
+        let file = fs::File::options().write(true).open(dir.path("data/train").join(&name)).unwrap();
+        file.set_len(5000).unwrap();
+        run().exits(3).one_error().says("has 5000 bytes, but its samples need at least 8192");
+    }
 }
 
 #[test]

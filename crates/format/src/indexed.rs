@@ -73,6 +73,10 @@ impl Format for Indexed {
         self.name
     }
 
+    fn is_raw(&self) -> bool {
+        true
+    }
+
     fn unit(&self, _: &FileShape<'_>) -> Unit {
         Unit::Sample
     }

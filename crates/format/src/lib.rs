@@ -158,6 +158,12 @@ pub trait Format: Send + Sync + Debug {
         true
     }
 
+    /// Whether a file holds the bytes of its samples as they are, and nothing that is read with them states their
+    /// number: only its size shows that an existing file is too short.
+    fn is_raw(&self) -> bool {
+        false
+    }
+
     /// The unit of an existing file of `samples` samples, which its metadata may define.
     fn unit_of(&self, _look: &Look<'_>, _samples: u64, expected: Unit) -> Result<Unit, Obstacle> {
         Ok(expected)

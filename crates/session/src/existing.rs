@@ -7,7 +7,7 @@ use engine::{FileCheck, FindError, Stop, World};
 use format::{Arithmetic, Format, FormatKind};
 use model::location::Location;
 use model::names::{Name, Names};
-use model::plan::{FileBytes, FoundFiles, Split};
+use model::plan::{Data, FileBytes, FoundFiles, Split};
 use store::{Mode, Posix, Store};
 
 use crate::ask::Asked;
@@ -101,7 +101,8 @@ impl TrainingRun<'_> {
         let goal = Activity { what: "reading file sizes", unit: ActivityUnit::Files, total };
         let (found, _) = observed(observer, goal, |events| -> Result<FoundFiles, FindError> {
             let sizes = |split: &Split| -> Result<FileBytes, FindError> {
-                engine::find_sizes(&*store, &*self.reading.format, split, stop, events)
+                let least = self.fewest_bytes(split);
+                engine::find_sizes(&*store, &*self.reading.format, split, least, stop, events)
             };
             let train = (&data.train, sizes(&data.train)?);
             let valid = valid.map(|split| Ok::<_, FindError>((split, sizes(split)?))).transpose()?;
@@ -115,10 +116,27 @@ impl TrainingRun<'_> {
         }
     }
 
+    /// The bytes that a file needs for its samples, if only its size shows that it is too short and all samples have
+    /// the same size. DLIO's samples are square.
+    fn fewest_bytes(&self, split: &Split) -> u64 {
+        let set = &self.settled.asked.spec.dataset;
+        let is_fixed =
+            set.record_length_bytes_stdev == 0.0 && set.size_sigma.is_none() && set.record_dims.is_empty();
+        if !(is_fixed && self.reading.format.is_raw()) {
+            return 0;
+        }
+        let side = set.record_length_bytes.sqrt().floor();
+        (side * side) as u64 * split.samples_per_file
+    }
+
     /// The error for a folder whose files are not those of the workload. It suggests generating only if there are none.
     fn other_files(&self, store: &dyn Store, what: String) -> Result<Error, Error> {
-        let names = &self.plan.data.train.names;
-        let Some(hint) = hint(store, names)? else { return Ok(self.no_data_set(what)) };
+        let Data { train, valid, .. } = &self.plan.data;
+        let (names, key) = match what.contains(&format!("{}/", valid.names.folder)) {
+            true => (&valid.names, "dataset.num_files_eval"),
+            false => (&train.names, "dataset.num_files_train"),
+        };
+        let Some(hint) = hint(store, names, key)? else { return Ok(self.no_data_set(what)) };
         let folder = self.reading.folder()?.to_owned();
         let catalog = format!("feedline catalog {}", path_argument(&folder));
         let hint = format!("{hint}to read files of any name and number, list them first: {catalog}");
@@ -127,7 +145,7 @@ impl TrainingRun<'_> {
 }
 
 /// What the names of the existing files suggest, if there are files.
-fn hint(store: &dyn Store, names: &Names) -> Result<Option<String>, Error> {
+fn hint(store: &dyn Store, names: &Names, key: &str) -> Result<Option<String>, Error> {
     let pattern = names.pattern();
     let (prefix, tail) = pattern.ends();
     let mut files = 0;
@@ -136,7 +154,7 @@ fn hint(store: &dyn Store, names: &Names) -> Result<Option<String>, Error> {
         let Some(found) = store.files().census(&name, prefix, tail).map_err(Error::Store)? else { continue };
         files += found.matching + found.others;
         if let Some(example) = found.example {
-            let what = explain(&example, prefix, names);
+            let what = explain(&example, prefix, names, key);
             return Ok(Some(format!("the folder holds {folder}/{example}{what}\n")));
         }
         if found.matching > 0 && names.subfolders > 1 && folder == names.folder {
@@ -149,13 +167,13 @@ fn hint(store: &dyn Store, names: &Names) -> Result<Option<String>, Error> {
 }
 
 /// Which setting an existing file of another name suggests, by DLIO's scheme of names.
-fn explain(file: &str, prefix: &str, names: &Names) -> String {
+fn explain(file: &str, prefix: &str, names: &Names, key: &str) -> String {
     let numbered = file.strip_prefix(prefix).and_then(|rest| rest.split_once("_of_")?.1.split_once('.'));
     let Some((count, suffix)) = numbered else { return String::new() };
     match count.parse::<u64>() {
         Ok(count) if count != names.count => format!(
-            ", of a data set of {count} files: set dataset.num_files_train={count}, or \
-             dataset.num_files_generated={count} to read fewer of them"
+            ", of a data set of {count} files: set {key}={count}, or dataset.num_files_generated={count} to read \
+             fewer of them"
         ),
         Ok(_) if FormatKind::named(suffix).is_some() => format!(": set dataset.format={suffix}"),
         _ => String::new(),

@@ -63,6 +63,9 @@ pub(crate) struct PlanFlags {
 pub(crate) fn plan(flags: &PlanFlags) -> CommandResult {
     match flags.hosts.as_slice() {
         [hosts] => plan_for(flags, *hosts),
+        several if several.contains(&0) => {
+            Err(Failure::usage(anyhow::anyhow!("--hosts must be at least 1, not 0")))
+        }
         several => compare_hosts(flags, several),
     }
 }
@@ -104,7 +107,7 @@ fn compare_hosts(flags: &PlanFlags, numbers: &[u64]) -> CommandResult {
     let plans = numbers.iter().map(|&hosts| {
         let ranks = flags.ask(hosts)?.ranks.unwrap_or(settled.asked.ask.workload.ranks);
         check_ranks(ranks, hosts).map_err(Failure::usage)?;
-        let rule = SizeRule::new(spec, ranks, hosts, memory, spec.dataset.num_files_train);
+        let rule = SizeRule::new(spec, (ranks, hosts), memory, spec.dataset.num_files_train, None);
         let generate = format!("{command} --set dataset.num_files_train={}", rule.required_files);
         Ok(HostsPlan { hosts, ranks, rule, generate })
     });

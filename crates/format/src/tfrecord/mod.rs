@@ -107,6 +107,10 @@ impl Format for TfRecord {
         NAME
     }
 
+    fn is_raw(&self) -> bool {
+        true
+    }
+
     fn unit(&self, _: &FileShape<'_>) -> Unit {
         match self.access {
             Access::Framework => Unit::File,

@@ -35,26 +35,34 @@ pub struct SizeRule {
     pub memory_floor_files: u64,
     /// The larger of the two.
     pub required_files: u64,
-    /// Nominal bytes of that many files.
+    /// Bytes of that many files.
     pub required_bytes: u64,
     pub satisfied: bool,
 }
 
 impl SizeRule {
     /// The rule for this many accelerators and hosts, and whether a data set of `files` satisfies it: samples >= 500 x
-    /// batch x accelerators, and nominal bytes >= 5 x the memory of all hosts.
-    pub fn new(spec: &Spec, ranks: u64, hosts: u64, host_memory_bytes: u64, files: u64) -> SizeRule {
+    /// batch x accelerators, and bytes >= 5 x the memory of all hosts. Bytes are nominal, unless those of the existing
+    /// files are known.
+    pub fn new(
+        spec: &Spec,
+        (ranks, hosts): (u64, u64),
+        host_memory_bytes: u64,
+        files: u64,
+        found_bytes: Option<u64>,
+    ) -> SizeRule {
         let per_file = spec.dataset.num_samples_per_file as f64;
-        let record = nominal_record_bytes(spec);
+        let nominal = per_file * nominal_record_bytes(spec);
+        let file_bytes = found_bytes.map_or(nominal, |bytes| bytes as f64 / files.max(1) as f64);
         let memory = host_memory_bytes as f64 * hosts as f64;
         let steps_floor_files = (500.0 * (ranks * spec.reader.batch_size) as f64 / per_file).ceil() as u64;
-        let memory_floor_files = (5.0 * memory / (per_file * record)).ceil() as u64;
+        let memory_floor_files = (5.0 * memory / file_bytes).ceil() as u64;
         let required_files = steps_floor_files.max(memory_floor_files);
         SizeRule {
             steps_floor_files,
             memory_floor_files,
             required_files,
-            required_bytes: (required_files as f64 * per_file * record) as u64,
+            required_bytes: (required_files as f64 * file_bytes) as u64,
             satisfied: files >= required_files,
         }
     }
@@ -91,10 +99,10 @@ impl Estimate {
             compute_seconds: compute_seconds(spec, train, eval),
             mlperf: SizeRule::new(
                 spec,
-                request.ranks,
-                request.hosts,
+                (request.ranks, request.hosts),
                 request.host_memory_bytes,
                 data.train.files,
+                data.found().map(|_| data.train.bytes),
             ),
         }
     }

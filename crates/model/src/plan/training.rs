@@ -274,7 +274,8 @@ fn eval_phase(spec: &Spec, request: &Request<'_>, data: &Data) -> Result<EvalPla
     Ok(EvalPlan {
         phase,
         first_epoch: spec.evaluation.eval_after_epoch,
-        every_epochs: spec.evaluation.epochs_between_evals,
+        // DLIO adds 0 to the epoch of the next evaluation, so every further epoch is evaluated.
+        every_epochs: spec.evaluation.epochs_between_evals.max(1),
     })
 }
 

@@ -3,7 +3,7 @@
 use super::rules::{FINISH_EPOCH, RuleResult, no_plan};
 use super::{Case, TrainingCase, seen_phases};
 use crate::ledger::CheckedFetches;
-use crate::plan::ListOrigin;
+use crate::plan::{ListOrigin, TrainingPlan};
 use crate::spec::Verify;
 use crate::units::{Bytes, Nanos, grouped};
 
@@ -32,16 +32,15 @@ pub(super) fn data_verified(case: &Case<'_>) -> RuleResult {
             true => FINISH_EPOCH,
             false => "use --store posix or another backend that reads files",
         }),
-        (Verify::Sample, 0) if unknown == 0 => {
-            let compared = match plan.data.listed().map(|listed| listed.origin) {
-                Some(ListOrigin::Catalog) => "only their sizes were compared, and equal the catalog's",
-                Some(ListOrigin::SizesAsFound) => {
-                    "sizes were taken as found, and did not change during the run"
-                }
-                None => "only their sizes were compared, and equal the plan's",
-            };
-            RuleResult::note(format!("existing files: {compared}")).with_remedy(GENERATE)
-        }
+        (Verify::Sample, 0) if unknown == 0 => match plan.data.listed().map(|listed| listed.origin) {
+            Some(ListOrigin::SizesAsFound) => sizes_as_found(plan),
+            Some(ListOrigin::Catalog) => {
+                RuleResult::note("existing files: only their sizes were compared, and equal the catalog's")
+                    .with_remedy(GENERATE)
+            }
+            None => RuleResult::note("existing files: only their sizes were compared, and equal the plan's")
+                .with_remedy(GENERATE),
+        },
         (_, 0) if unknown == 0 => {
             RuleResult::not_checkable("existing files: their expected content is unknown")
                 .with_remedy(GENERATE)
@@ -63,5 +62,29 @@ pub(super) fn data_verified(case: &Case<'_>) -> RuleResult {
                  CPU time"
             ))
         }
+    }
+}
+
+/// Files that are shorter than this share of what the workload describes are probably not its data set.
+const LEAST_FOUND: f64 = 0.5;
+/// A difference that needs no mention.
+const ALIKE: f64 = 0.05;
+
+/// The result for existing files whose sizes nothing states but the workload.
+fn sizes_as_found(plan: &TrainingPlan) -> RuleResult {
+    let train = &plan.data.train;
+    let samples = (train.files * train.samples_per_file) as f64;
+    let share = train.bytes as f64 / (plan.metric.record_length_bytes * samples).max(1.0);
+    let found = format!(
+        "existing files: sizes were taken as found, {:.0} % of the bytes that the workload describes, which figures \
+         under DLIO's names count",
+        100.0 * share
+    );
+    match share {
+        share if share < LEAST_FOUND => RuleResult::not_checkable(found).with_remedy(
+            "check that the files are complete and that dataset.record_length_bytes describes them",
+        ),
+        share if (share - 1.0).abs() > ALIKE => RuleResult::note(found).with_remedy(GENERATE),
+        _ => RuleResult::note("existing files: sizes were taken as found").with_remedy(GENERATE),
     }
 }
