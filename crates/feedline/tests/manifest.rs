@@ -385,3 +385,18 @@ fn the_number_of_files_is_taken_from_the_catalog() {
     let more = dir.feedline(&["run", "w.yaml", "--quiet"]).set(&["dataset.num_files_train=31"]).run();
     more.exits(3).one_error().says("lists only 30");
 }
+
+/// The number in a built-in workload was not written by the user.
+#[test]
+fn a_built_in_workload_reads_as_many_files_as_there_are() {
+    let dir = Dir::new();
+    let (place, few) = (["--data-dir", "d", "--quiet", "--json"], ["dataset.num_files_train=64"]);
+    dir.feedline(&["generate", "demo"]).args(&place).set(&few).run().exits(0);
+    let again = dir.feedline(&["generate", "demo"]).args(&place).run().exits(0).json();
+    assert_eq!(again["files_written"], 0);
+    let run = |settings: &[&str]| {
+        dir.feedline(&["run", "demo", "--no-calibration"]).args(&place).set(settings).run()
+    };
+    assert_eq!(run(&[]).ran().json()["num_files_train"], 64);
+    run(&["dataset.num_files_train=65"]).exits(3).one_error().says("dataset.num_files_train is 64, not 65");
+}

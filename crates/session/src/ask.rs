@@ -104,8 +104,13 @@ impl Ask {
 
     /// The warning without keys that the user did not write; `None` if none is left.
     fn for_user(&self, warning: Warning) -> Option<Warning> {
-        let own = format!("{}:", self.workload.source);
-        warning.about(|at| !(self.workload.built_in && at.place.starts_with(&own)))
+        warning.about(|at| !self.is_built_in(&at.place))
+    }
+
+    /// Whether a place is in the text of a built-in workload.
+    fn is_built_in(&self, place: &str) -> bool {
+        let rest = place.strip_prefix(&self.workload.source);
+        self.workload.built_in && rest.is_some_and(|rest| rest.starts_with(':'))
     }
 }
 
@@ -170,7 +175,7 @@ impl Asked {
     /// one. A manifest that cannot be read is reported when the data set is checked.
     pub(crate) fn count_by_manifest(&mut self) {
         let counts_validation = self.counts_validation_files();
-        let counts = self.counts_files() || self.origins.contains_key("dataset.num_files_generated");
+        let counts = self.counts_files() || self.states("dataset.num_files_generated");
         if counts && counts_validation {
             return;
         }
@@ -189,12 +194,22 @@ impl Asked {
 
     /// Whether the number of validation files was given explicitly.
     pub(crate) fn counts_validation_files(&self) -> bool {
-        self.origins.contains_key("dataset.num_files_eval")
+        self.gave("dataset.num_files_eval")
     }
 
     /// Whether the number of training files was given explicitly.
     pub(crate) fn counts_files(&self) -> bool {
-        self.origins.contains_key("dataset.num_files_train")
+        self.gave("dataset.num_files_train")
+    }
+
+    /// Whether the workload or the user states a key.
+    pub(crate) fn states(&self, key: &str) -> bool {
+        self.origins.contains_key(key)
+    }
+
+    /// Whether the user gave a key: in a workload file or on the command line, but not by choosing a built-in workload.
+    fn gave(&self, key: &str) -> bool {
+        self.origins.get(key).is_some_and(|origin| !self.ask.is_built_in(origin))
     }
 
     /// Warns about given keys that have no effect in this plan.

@@ -137,11 +137,12 @@ impl Settled<'_> {
     /// Where the number of training files comes from.
     pub fn count_origin(&self) -> CountOrigin {
         let is_listed = self.reading.as_ref().is_some_and(|reading| reading.catalog.is_some());
-        match (self.asked.counts_files(), is_listed, self.asked.by_manifest) {
-            (true, _, _) => CountOrigin::Workload,
-            (false, true, _) => CountOrigin::Catalog,
-            (false, false, true) => CountOrigin::Manifest,
-            (false, false, false) => CountOrigin::Default,
+        match self.asked.counts_files() {
+            true => CountOrigin::Workload,
+            false if is_listed => CountOrigin::Catalog,
+            false if self.asked.by_manifest => CountOrigin::Manifest,
+            false if self.asked.states("dataset.num_files_train") => CountOrigin::Workload,
+            false => CountOrigin::Default,
         }
     }
 
