@@ -62,7 +62,7 @@ impl Exit {
     /// What to do about an error that does not say it itself.
     fn general_remedy(self) -> Option<&'static str> {
         match self {
-            Exit::Usage => Some("see 'feedline help COMMAND'"),
+            Exit::Usage => Some("see 'feedline help'"),
             Exit::Internal => Some("this is a bug in feedline: report the command and its output on stderr"),
             Exit::Ok | Exit::Refused | Exit::Incomplete | Exit::CheckFailed => None,
         }
@@ -150,7 +150,8 @@ impl Failure {
         if !self.is_printed {
             report::error(&text);
         }
-        answer(self.exit, &text, self.result);
+        let (what, remedy) = split_remedy(&text);
+        answer(self.exit, &what, remedy, self.result);
         self.exit
     }
 }
@@ -172,7 +173,8 @@ pub(crate) fn answer_in_json() {
 /// Reports an error that is not a `Failure`.
 pub(crate) fn fail(exit: Exit, text: &str) -> Exit {
     report::error(text);
-    answer(exit, text, None);
+    let (what, remedy) = split_remedy(text);
+    answer(exit, &what, remedy, None);
     exit
 }
 
@@ -185,25 +187,31 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     }
     let text = error.render().to_string();
     let what = text.split("\n\n").next().unwrap_or_default();
+    // Clap's tip to pass an unknown flag as a value does not help: no command takes such values.
     let tips = text.lines().filter_map(|line| line.trim_start().strip_prefix("tip: "));
-    let text =
-        [&[what.strip_prefix("error: ").unwrap_or(what)], tips.collect::<Vec<_>>().as_slice()].concat();
-    answer(Exit::Usage, &text.join("\n"), None);
+    let tips = tips.filter(|tip| !tip.starts_with("to pass"));
+    let tips: Vec<&str> = tips.collect();
+    let remedy = (!tips.is_empty()).then(|| tips.join("\n"));
+    answer(Exit::Usage, what.strip_prefix("error: ").unwrap_or(what), remedy, None);
     Exit::Usage.into()
 }
 
 /// With `--json`, prints the object for an error, which is the only output on stdout.
-fn answer(exit: Exit, text: &str, result: Option<Value>) {
+fn answer(exit: Exit, what: &str, remedy: Option<String>, result: Option<Value>) {
     // Relaxed: stored before any thread was started.
     if JSON.load(Ordering::Relaxed) {
         // If stdout cannot be written, stderr still has the error.
-        let _ = report::out_json(&failure_object(exit, text, result));
+        let _ = report::out_json(&failure_object(exit, what, remedy, result));
     }
 }
 
 /// `error`, `exit_code` and `remedy`, then the result as far as there is one.
-fn failure_object(exit: Exit, text: &str, result: Option<Value>) -> Map<String, Value> {
-    let (what, remedy) = split_remedy(text);
+fn failure_object(
+    exit: Exit,
+    what: &str,
+    remedy: Option<String>,
+    result: Option<Value>,
+) -> Map<String, Value> {
     let remedy = remedy.or_else(|| exit.general_remedy().map(str::to_owned));
     let mut object = Map::new();
     for (key, value) in [("error", json!(what)), ("exit_code", json!(exit.code())), ("remedy", json!(remedy))]
@@ -218,8 +226,50 @@ fn failure_object(exit: Exit, text: &str, result: Option<Value>) -> Map<String, 
     object
 }
 
+/// How advice starts. Other text after a semicolon or a line break is a part of what happened.
+const ADVICE: [&str; 38] = [
+    "add",
+    "check",
+    "choose",
+    "create",
+    "did",
+    "feedline",
+    "'feedline",
+    "find",
+    "fix",
+    "for",
+    "free",
+    "generate",
+    "give",
+    "install",
+    "leave",
+    "let",
+    "list",
+    "lower",
+    "make",
+    "move",
+    "or",
+    "put",
+    "raise",
+    "read",
+    "remove",
+    "rename",
+    "replace",
+    "resume",
+    "run",
+    "see",
+    "set",
+    "try",
+    "turn",
+    "to",
+    "use",
+    "wait",
+    "write",
+    "is",
+];
+
 /// Divides an error into what happened and what to do. By convention, an error ends with what to do: in lines that are
-/// marked as help, else in the lines after the first that are not indented, else after the last semicolon.
+/// marked as help, else in the lines after the first that start with advice, else after a semicolon.
 fn split_remedy(text: &str) -> (String, Option<String>) {
     let help = |line: &&str| line.starts_with(HELP_LINE);
     if text.lines().any(|line| help(&line)) {
@@ -227,8 +277,16 @@ fn split_remedy(text: &str) -> (String, Option<String>) {
         let help = help.iter().map(|line| line.trim_start_matches(HELP_LINE).trim_start_matches("help: "));
         return (what.join("\n"), Some(help.collect::<Vec<_>>().join("\n")));
     }
-    let below = text.match_indices('\n').find(|(at, _)| !text[at + 1..].starts_with(' '));
-    let split = below.map(|(at, _)| (&text[..at], &text[at + 1..])).or_else(|| text.rsplit_once("; "));
+    let advises = |rest: &str| {
+        let word = rest.split([' ', ':', ',']).next().unwrap_or_default();
+        ADVICE.contains(&word)
+    };
+    let breaks = |separator: &'static str| {
+        let mut found =
+            text.match_indices(separator).map(|(at, _)| (&text[..at], &text[at + separator.len()..]));
+        found.find(|(_, rest)| advises(rest))
+    };
+    let split = breaks("\n").or_else(|| breaks("; "));
     split.map_or((text.to_owned(), None), |(what, remedy)| (what.to_owned(), Some(remedy.to_owned())))
 }
 
@@ -282,6 +340,12 @@ mod tests {
                 "another data set:\n  seed is 1",
                 Some("remove it"),
             ),
+            (
+                "no progress; blocked:\nrank 0, step 6: read x",
+                "no progress; blocked:\nrank 0, step 6: read x",
+                None,
+            ),
+            ("a; b.csv does not exist", "a; b.csv does not exist", None),
             ("a list:\n  one\n  two", "a list:\n  one\n  two", None),
             (
                 "unknown key\n  --> w.yaml:2:3\n   = help: did you mean 'x'?\n   = allowed: a, b",
@@ -295,7 +359,8 @@ mod tests {
 
     #[test]
     fn the_result_is_part_of_the_object_for_an_error() {
-        let object = |result| Value::Object(failure_object(Exit::Incomplete, "a; b", result));
+        let object =
+            |result| Value::Object(failure_object(Exit::Incomplete, "a", Some("b".to_owned()), result));
         let error = json!({"error": "a", "exit_code": 4, "remedy": "b"});
         assert_eq!(object(None), error);
         let keys = json!({"error": "a", "exit_code": 4, "remedy": "b", "epochs": 2});

@@ -29,7 +29,7 @@ const FAILING: &[Failing] = &[
     // The arguments.
     fails(&["run", "--rank", "2"], 2, "unexpected argument '--rank'", Some("'--ranks'")),
     fails(&["nonsense"], 2, "unrecognized subcommand 'nonsense'", Some("help")),
-    fails(&["completions", "bash"], 2, "unexpected argument '--json'", Some("--json")),
+    fails(&["completions", "bash"], 2, "unexpected argument '--json'", Some("help")),
     fails(
         &["generate", "w.yaml", "--writers", "0"],
         2,

@@ -106,6 +106,9 @@ struct InspectedFile<'a> {
 }
 
 fn look<'a>(flags: &InspectFlags, access: Access, path: &'a Path) -> Result<InspectedFile<'a>, Failure> {
+    if matches!(path.try_exists(), Ok(false)) {
+        return Err(Failure::refused(anyhow!("{} does not exist", path.display())));
+    }
     let format = format_of(flags, access, path)?;
     let folder = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

@@ -168,7 +168,7 @@ fn is_newer(version: &str) -> bool {
 /// Files that only a result has. A folder with some of them is a result, possibly a damaged one.
 const MARKS: [&str; 4] = [sums::NAME, "summary.json", "ledger.json", "plan.json"];
 
-const WHAT_A_RESULT_IS: &str = "a result is a folder RESULTS/WORKLOAD/TIME";
+const WHAT_A_RESULT_IS: &str = "give the folder of a result, RESULTS/WORKLOAD/TIME";
 
 /// The folder itself if it is a result, else the results in it, sorted by name.
 pub(crate) fn find(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
