@@ -171,15 +171,22 @@ impl Supervisor {
                     let _ = rustix::process::kill_process(self.worker, signal);
                 }
                 WaitResult::Asked(_) => {
-                    fail(Exit::Incomplete, "second signal: stopped immediately, without a result");
-                    return self.leave(&clock);
+                    return self.abort(&clock, "second signal: stopped immediately, without a result");
                 }
                 WaitResult::TimedOut => {
-                    fail(Exit::Incomplete, "interrupted, but the work did not stop in time");
-                    return self.leave(&clock);
+                    return self.abort(&clock, "interrupted, but the work did not stop in time");
                 }
             }
         }
+    }
+
+    /// Kills the worker, says why, and ends.
+    fn abort(&self, clock: &Monotonic, why: &str) -> ExitCode {
+        // First, so that the worker does not draw its progress over the message.
+        let _ = rustix::process::kill_process(self.worker, Signal::KILL);
+        status::take_over();
+        fail(Exit::Incomplete, why);
+        self.leave(clock)
     }
 
     /// Kills the worker and ends, even if the worker does not.
@@ -260,5 +267,6 @@ fn exit_code(status: WaitStatus) -> ExitCode {
         ),
         other => (Exit::Internal, format!("internal error: ended by signal {other}")),
     };
+    status::take_over();
     fail(exit, &what).into()
 }

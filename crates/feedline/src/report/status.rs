@@ -46,8 +46,15 @@ pub(crate) fn print(line: &str) {
 
 /// Prints a line in place of a progress line that another process may be drawing.
 pub(crate) fn interrupt(line: &str) {
-    let over = if terminal::can_redraw() { "\r\x1b[K" } else { "" };
-    write(&format!("{over}{line}\n"));
+    take_over();
+    write(&format!("{line}\n"));
+}
+
+/// Removes a progress line that another process may have drawn.
+pub(crate) fn take_over() {
+    if terminal::can_redraw() {
+        write(&format!("\r{ERASE_LINE}"));
+    }
 }
 
 /// Moves the cursor to the start of the line that is shown. In a terminal that has become narrower, the line occupies
