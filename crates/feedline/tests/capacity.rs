@@ -278,8 +278,9 @@ fn a_foreign_folder_is_refused() {
     search(&["--store", "null"]).exits(3).one_error().says("store is null, not \"null\"");
     // A folder of another study.
     let stall = ["stall", "w.yaml", "--steps", "50", "--output", "c", "--quiet"];
-    ended(dir.feedline(&stall).run());
-    assert_eq!(dir.tree("c").len(), before.len() + 4, "two studies may share a folder");
+    dir.feedline(&stall).run().exits(3).one_error().says("c is the folder of a capacity search");
+    search(&["--memory", "1GiB"]).exits(3).one_error().says("memory is");
+    assert!(dir.tree("c") == before);
 }
 
 /// On a terminal of 80 columns the progress of a run is one line that is updated.

@@ -213,3 +213,14 @@ fn what_dlio_refuses_is_refused() {
     );
     dir.feedline(&["plan", "w.yaml"]).run().exits(2).says("unless checkpoint.mode is subset");
 }
+
+#[test]
+fn no_epochs_between_evaluations_are_one_in_any_spelling() {
+    let dir = Dir::new();
+    for zero in ["0", "0.0", "-0.0"] {
+        let between = format!("evaluation.epochs_between_evals={zero}");
+        let settings = ["workflow.evaluation=true", "dataset.num_files_eval=16", &between];
+        let plan = dir.feedline(&["plan", "demo", "--json"]).set(&settings).run().exits(0).json();
+        assert_eq!(plan["eval"]["every_epochs"], 1, "{plan}");
+    }
+}

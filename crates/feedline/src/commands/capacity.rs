@@ -13,7 +13,7 @@ use session::study::{Capacity, CapacityRange, StudyControl};
 use session::{Ask, Asked, path_argument, quoted};
 
 use super::study::journal::{JournalHeader, JournalLine};
-use super::study::{CAPACITY, JournalLog, StudyFolder, spec_digest};
+use super::study::{CAPACITY, JournalLog, StudyFolder, absolute, spec_digest};
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
@@ -73,6 +73,7 @@ struct CapacityHeader {
     capacity: String,
     set: Vec<String>,
     store: Option<String>,
+    memory: Option<u64>,
     data_folder: PathBuf,
     spec_digest: String,
 }
@@ -86,7 +87,8 @@ impl CapacityHeader {
             capacity: asked.name().to_owned(),
             set: set.chain(flags.cache.overrides().map(|change| change.to_string())).collect(),
             store: flags.place.store.clone(),
-            data_folder: asked.data_folder()?,
+            memory: flags.place.memory.map(|memory| memory.0),
+            data_folder: absolute(&asked.data_folder()?),
             spec_digest: spec_digest(&asked.spec),
         })
     }

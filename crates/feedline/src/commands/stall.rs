@@ -12,7 +12,7 @@ use session::study::{Stall, StudyControl};
 use session::{Ask, Asked};
 
 use super::study::journal::{JournalHeader, JournalLine};
-use super::study::{JournalLog, STALL, StudyFolder, spec_digest};
+use super::study::{JournalLog, STALL, StudyFolder, absolute, spec_digest};
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
@@ -56,6 +56,7 @@ struct StallHeader {
     set: Vec<String>,
     store: Option<String>,
     ranks: u64,
+    memory: Option<u64>,
     data_folder: PathBuf,
     spec_digest: String,
 }
@@ -69,7 +70,8 @@ impl StallHeader {
             set: flags.workload.set.iter().map(|setting| redact(setting)).collect(),
             store: flags.place.store.clone(),
             ranks: asked.ranks(),
-            data_folder: asked.data_folder()?,
+            memory: flags.place.memory.map(|memory| memory.0),
+            data_folder: absolute(&asked.data_folder()?),
             spec_digest: spec_digest(&asked.spec),
         })
     }

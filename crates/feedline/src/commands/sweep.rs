@@ -24,7 +24,7 @@ use session::{Ask, Asked, Error};
 use store::Now;
 
 use super::study::journal::{Journal, JournalHeader, JournalLine};
-use super::study::{SWEEP, StudyFolder, spec_digest};
+use super::study::{SWEEP, StudyFolder, absolute, spec_digest};
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
@@ -84,6 +84,8 @@ pub(crate) struct SweepHeader {
     pub set: Vec<String>,
     pub store: Option<String>,
     pub ranks: Option<u64>,
+    #[serde(default)]
+    pub memory: Option<u64>,
     pub data_folder: PathBuf,
     pub seed: u64,
     /// Of the first cell.
@@ -209,7 +211,8 @@ fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<SweepHe
         set: set.chain(flags.cache.overrides().map(|change| change.to_string())).collect(),
         store: flags.place.store.clone(),
         ranks: flags.ranks,
-        data_folder: first.data_folder()?,
+        memory: flags.place.memory.map(|memory| memory.0),
+        data_folder: absolute(&first.data_folder()?),
         seed: flags.seed,
         spec_digest: spec_digest(&first.spec),
     })

@@ -361,6 +361,7 @@ mod tests {
             set: Vec::new(),
             store: Some("posix".to_owned()),
             ranks: None,
+            memory: None,
             data_folder: "data".into(),
             seed: 1,
             spec_digest: String::new(),

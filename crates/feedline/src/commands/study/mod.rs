@@ -3,9 +3,9 @@
 
 pub(crate) mod journal;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use engine::meter;
 use model::secret::redact;
 use model::spec::Spec;
@@ -84,6 +84,15 @@ impl StudyFolder {
             folders.find(|name| !parent.join(name).exists()).map_or(parent.clone(), |name| parent.join(name))
         });
         check_folder(&path, "results folder")?;
+        if let Some(other) =
+            KINDS.iter().find(|other| other.name != kind.name && path.join(other.journal).exists())
+        {
+            let shown = path.display();
+            return Err(Failure::refused(anyhow!(
+                "{shown} is the folder of a {}; choose another one with --output",
+                other.name
+            )));
+        }
         Ok(StudyFolder { kind, path, is_named: flags.output.is_some() })
     }
 
@@ -158,6 +167,11 @@ impl StudyFolder {
         }
         command + supply_secrets(&words)
     }
+}
+
+/// A folder by its absolute path, so that the header of a journal means the same in every working directory.
+pub(crate) fn absolute(folder: &Path) -> PathBuf {
+    std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())
 }
 
 /// Shows the runs of a study and records them in its journal.

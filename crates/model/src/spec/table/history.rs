@@ -35,8 +35,6 @@ pub(in super::super) const VALUES: &[(&str, &str, &str)] = &[
     ("reader.data_loader", "daos_pytorch", "pytorch"),
     ("checkpoint.type", "collective", "rank_zero"),
     ("checkpoint.type", "independent", "all_ranks"),
-    // DLIO adds it to the epoch of the next evaluation, so with 0 every further epoch is evaluated.
-    ("evaluation.epochs_between_evals", "0", "1"),
     // The default before stages were checked.
     ("model.parallelism.zero_stage", "-1", "0"),
 ];
