@@ -77,6 +77,8 @@ fn missing_files_and_wrong_arguments() {
     dir.write("data/b.npz", "x");
     run(&["data/a.npz"]).exits(3).one_error().says("data/a.npz does not exist");
     run(&["data/b.npz/a.npz"]).exits(3).one_error().says("data/b.npz/a.npz: ");
+    run(&["data/b.bin"]).exits(3).one_error().says("data/b.bin does not exist");
+    dir.write("data/b.bin", "x");
     run(&["data/b.bin"]).exits(2).one_error().says("b.bin").says("--format");
     run(&["data/b.npz", "--format", "none"]).exits(2).one_error().says("no format 'none'");
     run(&["data/b.npz", "--access", "all"]).exits(2).one_error().says("--access");

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::util::{Dir, Done};
+use crate::util::{Dir, Done, worker_of};
 
 const GENERATE: [&str; 3] = ["generate", "w.yaml", "--quiet"];
 const RUN: [&str; 5] = ["run", "w.yaml", "--quiet", "--generate", "--no-calibration"];
@@ -52,10 +52,14 @@ fn only_one_process_writes() {
     let mut writer = dir.feedline(&GENERATE).args(&["--writers", "1"]).set(&LONG).start();
     let first = dir.path("data/train/img_000_of_300.npz");
     writer.until("the first file", || first.exists());
+    // It holds the lock, and does not finish before the others were tried.
+    let worker = Pid::from_raw(worker_of(writer.id()).unwrap() as i32).unwrap();
+    kill_process(worker, Signal::STOP).unwrap();
     for args in [&GENERATE[..], &RUN[..]] {
         dir.feedline(args).set(&LONG).run().exits(3).one_error().says("another feedline is writing to");
     }
     dir.feedline(&["run", "w.yaml", "--quiet"]).set(&LONG).run().exits(3).one_error().says("interrupted");
+    kill_process(worker, Signal::CONT).unwrap();
     writer.wait().exits(0);
     dir.feedline(&[&GENERATE[..], &["--verify"]].concat()).set(&LONG).run().exits(0);
 }
