@@ -28,7 +28,7 @@ pub fn calibrate(
     let (truth, pages) = (None, None);
     let rig = TrainingSetup {
         plan: &brief,
-        world: &Solo::new(brief.ranks()),
+        world: &Solo::new(),
         format,
         store: &Null,
         pages,

@@ -6,6 +6,7 @@
 //! event. A full queue drops the event and counts it, so that no thread ever waits for a listener. Without a listener,
 //! emitting costs one load.
 
+use std::ops::Add;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,6 +16,7 @@ use std::time::Duration;
 use model::checkpoint::manifest::Moment;
 use model::ledger::Phase;
 use model::units::Nanos;
+use serde::{Deserialize, Serialize};
 
 /// An event. It is small and owns no memory, so emitting one allocates nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +124,7 @@ struct Counters {
 }
 
 /// A snapshot of the counters: totals since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Samples that were read for training and evaluation, and their bytes.
     pub samples: u64,
@@ -137,6 +139,24 @@ pub struct Progress {
     /// Compute time and whole time of these steps, over all ranks.
     pub busy: Nanos,
     pub time: Nanos,
+}
+
+impl Add for Progress {
+    type Output = Progress;
+
+    fn add(self, other: Progress) -> Progress {
+        let Progress { samples, bytes, files, file_bytes, prepared, steps, busy, time } = other;
+        Progress {
+            samples: self.samples + samples,
+            bytes: self.bytes + bytes,
+            files: self.files + files,
+            file_bytes: self.file_bytes + file_bytes,
+            prepared: self.prepared + prepared,
+            steps: self.steps + steps,
+            busy: self.busy + busy,
+            time: self.time + time,
+        }
+    }
 }
 
 impl Progress {

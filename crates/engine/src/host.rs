@@ -15,6 +15,11 @@ use rustix::process::{Resource, getrlimit};
 use crate::meter;
 use limits::{CpuLimit, Limits, MemoryLimit};
 
+/// The host's name.
+pub fn name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Facts about a host for the report, in DLIO's terms.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
@@ -39,7 +44,7 @@ impl Host {
         let limit = memory_limits(total).into_iter().min_by_key(|limit| limit.bytes);
         let memory_limit = limit.as_ref().map(|limit| limited("memory", Bytes(limit.bytes), &limit.group));
         Host {
-            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            name: name(),
             cores: cores(),
             memory_bytes: limit.map_or(total, |limit| limit.bytes),
             limits: cpu_limits().into_iter().chain(memory_limit.clone()).collect(),

@@ -74,4 +74,4 @@ pub use probe::{FileCheck, first_missing};
 pub use stop::Stop;
 pub use train::{SplitFiles, TrainingSetup, train};
 pub use truth::Truth;
-pub use world::{Solo, World};
+pub use world::{Exchange, Solo, World};

@@ -146,7 +146,7 @@ fn run_phase(
     let PhaseRecord { rows, mut node, pace, first_batch, failure } = with_readers(rig, phase, phase_start);
     ledger.checkpoints += pace;
     let wall = rig.clock.now() - begin;
-    for (rank, mut row) in rig.world.ranks().zip(rows) {
+    for (rank, mut row) in rig.world.ranks(rig.plan.ranks()).zip(rows) {
         row.steps_planned = phase.shards.steps;
         row.samples_planned = phase.shards.steps * phase.shards.batch;
         row.harness_ns =
@@ -203,7 +203,7 @@ fn in_context<T>(
 ) -> (T, Option<PhaseFailure>) {
     let (TrainingSetup { plan, world, .. }, PhaseStart { epoch, begin, errors, footprint }) =
         (*rig, phase_start);
-    let ranks = world.ranks();
+    let ranks = world.ranks(plan.ranks());
     let run = PhaseRun {
         plan,
         phase,

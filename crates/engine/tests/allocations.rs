@@ -79,7 +79,7 @@ fn allocations(plan: &TrainingPlan, selection: &Selection, folder: &Path) -> u64
     let format = format::plain(&plan.format).unwrap();
     let rig = TrainingSetup {
         plan,
-        world: &Solo::new(plan.ranks()),
+        world: &Solo::new(),
         format: &*format,
         store: &*store,
         pages: None,

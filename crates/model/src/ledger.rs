@@ -1,6 +1,7 @@
 //! The ledger: what a run did. It holds exact counts and spans per epoch, phase and rank, without estimates or nominal
 //! values. Ledgers of threads, ranks and nodes add up in any order.
 
+mod agreement;
 mod cache;
 mod checked;
 mod conditions;
@@ -12,6 +13,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
+pub use agreement::{Agreement, ClockReading};
 pub use cache::{
     CacheFigures, CachePreparation, Counted, FileTotals, ObservedCache, RepeatedReads, ReportedBytes,
     StorageLayout,
@@ -20,7 +22,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use checked::CheckedFetches;
-pub use conditions::{Conditions, ObservedHost, ObservedMode};
+pub use conditions::{Conditions, ObservedHost, ObservedMember, ObservedMode};
 pub use errors::{ErrorExample, ErrorTally, Errors};
 pub use run_times::RunTimes;
 
@@ -223,6 +225,9 @@ pub struct NodeRow {
     /// Observations of the page cache.
     #[serde(default)]
     pub cache: ObservedCache,
+    /// Agreement with the other members of the run.
+    #[serde(default, skip_serializing_if = "Agreement::is_empty")]
+    pub agreement: Agreement,
 }
 
 impl AddAssign for NodeRow {
@@ -239,6 +244,7 @@ impl AddAssign for NodeRow {
             checked,
             errors,
             cache,
+            agreement,
         } = other;
         self.device_read_bytes += device_read_bytes;
         self.device_readings += device_readings;
@@ -250,6 +256,7 @@ impl AddAssign for NodeRow {
         self.checked += checked;
         self.errors += errors;
         self.cache += &cache;
+        self.agreement += agreement;
         if self.parts.len() < parts.len() {
             self.parts.resize(parts.len(), SampleDigest::default());
         }

@@ -59,7 +59,7 @@ impl RunCheckpoints<'_> {
         stop: &'s Stop,
         events: &'s Events,
     ) -> Result<CheckpointSetup<'s>, Error> {
-        let ranks = world.ranks();
+        let ranks = world.ranks(self.plan.geometry.ranks);
         Ok(CheckpointSetup {
             plan: self.plan,
             model: self.model,

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use engine::host::Host;
+use engine::world::Exchange;
 use engine::world::threads::{ThreadMember, members};
 use engine::{Stop, World};
 use feedline_session::{Ask, Asked, Error, ErrorKind, RunTask, SilentObserver, WorkloadText, run, settle};
@@ -42,7 +43,7 @@ fn at_all<T: Send>(count: u64, work: impl Fn(&ThreadMember, &Host) -> T + Sync) 
     let work = &work;
     std::thread::scope(|scope| {
         let start = |world: ThreadMember| scope.spawn(move || work(&world, &host(world.member())));
-        let threads: Vec<_> = members(count, RANKS).into_iter().map(start).collect();
+        let threads: Vec<_> = members(count).into_iter().map(start).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -79,7 +80,7 @@ fn a_member_with_too_little_memory_is_named_by_all() {
             (2, error) => panic!("member 2: {error}"),
             (_, error) => {
                 let said = error.to_string();
-                let expected = "the run was not started: member 2 failed: the run needs ";
+                let expected = "the run was not started: process 2 on host2 failed: the run needs ";
                 assert!(said.starts_with(expected) && said.contains("4.0 KiB of memory"), "{member}: {said}");
             }
         }
@@ -96,7 +97,10 @@ fn a_member_that_does_not_find_the_data_is_named_by_all() {
     });
     let own = "the data set is missing";
     assert!(errors[1].starts_with(own), "{errors:?}");
-    assert!(errors[0].starts_with(&format!("the run was not started: member 1 failed: {own}")), "{errors:?}");
+    assert!(
+        errors[0].starts_with(&format!("the run was not started: process 1 on host1 failed: {own}")),
+        "{errors:?}"
+    );
 }
 
 fn manifests(folder: &Path) -> Vec<CheckpointManifest> {

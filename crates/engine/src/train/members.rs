@@ -39,7 +39,8 @@ pub(super) fn end(
 ) -> Result<(), EarlyEnd> {
     let own = failure.clone();
     rig.world.agree(state(rig, failure), rig.stop).inspect_err(|ended| {
-        let own = own.map(|message| EarlyEnd { member: rig.world.member(), cause: Cause::Failed(message) });
+        let own = own
+            .map(|message| EarlyEnd::new(rig.world.topology(), rig.world.member(), Cause::Failed(message)));
         if let Some(own) = own.filter(|own| own != ended) {
             note_end(rig, ledger, place, own);
         }

@@ -13,6 +13,7 @@ use super::tests::{Slow, plan, with_rig};
 use super::*;
 use crate::checkpoint::{CheckpointSetup, RestoreRequest, keep};
 use crate::meter::FakeClock;
+use crate::world::Exchange;
 use crate::world::threads::{ThreadMember, members};
 
 /// Runs a plan with one member per store; each member has its own clock, store and stop.
@@ -22,7 +23,7 @@ fn run_on(
     clocks: &[FakeClock],
     stops: &[Stop],
 ) -> Vec<Result<Ledger, CacheError>> {
-    let worlds = members(stores.len() as u64, plan.ranks());
+    let worlds = members(stores.len() as u64);
     std::thread::scope(|scope| {
         let threads = worlds.into_iter().enumerate().map(|(number, world)| {
             scope.spawn(move || {
@@ -137,7 +138,10 @@ fn when_a_member_fails_all_end_and_name_it() {
         let (ledgers, sum) = with_odd_one(|store| Slow { fails_at: 70, panics, ..store }, 20_000);
         assert_all_name_it(&ledgers, &sum, words);
         let fault = &sum.faults()[0];
-        assert!(fault.epoch == 2 && fault.message.starts_with("member 2 failed: rank "), "{fault:?}");
+        assert!(
+            fault.epoch == 2 && fault.message.starts_with("process 2 on host2 failed: rank "),
+            "{fault:?}"
+        );
         assert!(!sum.interrupted);
     }
 }
@@ -145,21 +149,21 @@ fn when_a_member_fails_all_end_and_name_it() {
 #[test]
 fn when_a_member_is_asked_to_stop_all_stop_and_name_it() {
     let (ledgers, sum) = with_odd_one(|store| Slow { stops_at: 70, ..store }, 20_000);
-    assert_all_name_it(&ledgers, &sum, "member 2 was asked to stop");
+    assert_all_name_it(&ledgers, &sum, "process 2 on host2 was asked to stop");
     assert!(ledgers.iter().all(|ledger| ledger.interrupted));
 }
 
 #[test]
 fn when_a_member_makes_no_progress_its_watchdog_tells_all() {
     let (ledgers, sum) = with_odd_one(|store| Slow { hangs_at: 70, ..store }, 500);
-    assert_all_name_it(&ledgers, &sum, "member 2 failed: rank ");
+    assert_all_name_it(&ledgers, &sum, "process 2 on host2 failed: rank ");
     assert!(sum.faults()[0].message.contains("no progress for"), "{:?}", sum.faults());
 }
 
 /// Runs `absent` instead of the last of three members, and returns how the others end.
 fn with_absent(absent: impl FnOnce(ThreadMember) + Send) -> Vec<String> {
     let plan = plan(&[], 6, &Null);
-    let mut worlds = members(3, plan.ranks());
+    let mut worlds = members(3);
     let last = worlds.pop().unwrap();
     let (plan, stops) = (&plan, patient(2, 500));
     std::thread::scope(|scope| {
@@ -186,7 +190,10 @@ fn a_member_that_never_arrives_is_named() {
         drop(member);
     });
     for message in ended {
-        assert!(message.starts_with("the run was not started: member 2 did not respond for "), "{message}");
+        assert!(
+            message.starts_with("the run was not started: process 2 on host2 did not respond for "),
+            "{message}"
+        );
     }
 }
 
@@ -199,7 +206,7 @@ fn a_member_that_panics_outside_a_phase_is_named() {
         }));
         assert!(caught.is_err());
     });
-    assert_eq!(ended, ["the run was not started: member 2 failed: its thread panicked"; 2]);
+    assert_eq!(ended, ["the run was not started: process 2 on host2 failed: its thread panicked"; 2]);
 }
 
 /// Checkpoints after every second step, of as many files as there are ranks or more.
@@ -230,7 +237,7 @@ fn run_with_checkpoints(plan: &TrainingPlan, saves: &CheckpointPlan, count: u64,
         let folder = root.join(world.member().to_string());
         let last = Selection::named("posix", Mode::default()).unwrap().tier(&folder).unwrap();
         with_rig(plan, &Null, &clock, stop, |rig| {
-            let ranks = world.ranks();
+            let ranks = world.ranks(plan.ranks());
             let setup = CheckpointSetup {
                 plan: saves,
                 model: "test",
@@ -256,7 +263,7 @@ fn run_with_checkpoints(plan: &TrainingPlan, saves: &CheckpointPlan, count: u64,
     };
     let one = &one;
     std::thread::scope(|scope| {
-        let threads = members(count, plan.ranks()).into_iter().map(|world| scope.spawn(move || one(world)));
+        let threads = members(count).into_iter().map(|world| scope.spawn(move || one(world)));
         let threads: Vec<_> = threads.collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
@@ -290,9 +297,8 @@ fn checkpoints_of_members_add_up_to_those_of_one_member() {
             let root = folder.path().join(count.to_string());
             let ledgers = run_with_checkpoints(&plan, &saves, count, &root);
             for (member, ledger) in (0..).zip(&ledgers) {
-                let own =
-                    crate::world::ranks_of(member, count, 8).map(|rank| saves.geometry.rank_bytes(rank));
-                let own: u64 = own.sum();
+                let own = 8 / count * member..8 / count * (member + 1);
+                let own: u64 = own.map(|rank| saves.geometry.rank_bytes(rank)).sum();
                 let seen = &ledger.checkpoints;
                 assert!(seen.saves.iter().all(|save| save.bytes == own), "member {member}: {:?}", seen.saves);
                 assert!(seen.restores.iter().all(|one| one.bytes == own), "{:?}", seen.restores);

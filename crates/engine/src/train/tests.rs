@@ -1,11 +1,11 @@
 //! Whole runs on a fake clock: every span is exact, and nothing sleeps.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use format::Arithmetic;
 use model::files::Computed;
+use model::ledger::{Agreement, ClockReading};
 use model::metrics::Figures;
 use model::plan::{Plan, Request, StorePlan};
 use model::spec::{self, Override, WorkloadSource};
@@ -16,9 +16,9 @@ use store::{
 };
 
 use super::*;
-use crate::events::Detail;
+use crate::events::{Detail, Progress};
 use crate::meter::FakeClock;
-use crate::world::{Barrier, ClockOffset, Solo};
+use crate::world::{Barrier, Exchange, Solo, Topology};
 
 /// The store's part of a plan. The stores of these tests are not in the registry.
 fn planned(store: &dyn Store) -> StorePlan {
@@ -83,7 +83,7 @@ pub(crate) fn with_rig<T>(
     let ((train, valid), events) = (computed(plan), Events::default());
     let files = SplitFiles { train: &train, valid: &valid };
     let (pages, truth, events) = (None, None, &events);
-    let world = &Solo::new(plan.ranks());
+    let world = &Solo::new();
     work(&TrainingSetup {
         plan,
         world,
@@ -343,37 +343,13 @@ fn errors_are_counted_and_their_samples_left_out() {
 /// A world that panics at the first barrier.
 struct Broken(Solo);
 
-impl World for Broken {
-    fn members(&self) -> u64 {
-        self.0.members()
+impl Exchange for Broken {
+    fn topology(&self) -> &Topology {
+        self.0.topology()
     }
 
     fn member(&self) -> u64 {
         self.0.member()
-    }
-
-    fn node(&self) -> u64 {
-        self.0.node()
-    }
-
-    fn ranks(&self) -> Range<u64> {
-        self.0.ranks()
-    }
-
-    fn arrive(&self, _: Barrier, _: Nanos) {
-        panic!("as asked")
-    }
-
-    fn released(&self) -> Option<Nanos> {
-        self.0.released()
-    }
-
-    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), EarlyEnd> {
-        self.0.wait(stop, timeout)
-    }
-
-    fn wake(&self) {
-        self.0.wake();
     }
 
     fn announce(&self, cause: Cause) {
@@ -391,9 +367,47 @@ impl World for Broken {
     fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd> {
         self.0.gather(bytes, stop, take)
     }
+}
 
-    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, EarlyEnd> {
+impl World for Broken {
+    fn arrive(&self, _: Barrier, _: Nanos) {
+        panic!("as asked")
+    }
+
+    fn released(&self) -> Option<Nanos> {
+        self.0.released()
+    }
+
+    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), EarlyEnd> {
+        self.0.wait(stop, timeout)
+    }
+
+    fn wake(&self) {
+        self.0.wake();
+    }
+
+    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockReading, EarlyEnd> {
         self.0.synchronize(clock, stop)
+    }
+
+    fn background(&self) -> &dyn Exchange {
+        self.0.background()
+    }
+
+    fn publish(&self, progress: Progress) {
+        self.0.publish(progress);
+    }
+
+    fn progress(&self) -> Progress {
+        self.0.progress()
+    }
+
+    fn take_agreement(&self) -> Vec<(u64, Agreement)> {
+        self.0.take_agreement()
+    }
+
+    fn transport(&self) -> Option<String> {
+        self.0.transport()
     }
 }
 
@@ -405,7 +419,7 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
     let plan = plan(&["reader.prefetch_size=2"], 2, &store);
     let mut ledger = Ledger::default();
     let ended = with_rig(&plan, &store, &clock, &Stop::default(), |rig| {
-        let rig = &TrainingSetup { world: &Broken(Solo::new(2)), ..*rig };
+        let rig = &TrainingSetup { world: &Broken(Solo::new()), ..*rig };
         run_phase(rig, &plan.train, 1, &CachePreparer::new(rig), &mut ledger)
     });
     let cause = ended.1.unwrap_err().cause;

@@ -1,42 +1,74 @@
 //! The members of a run. A member is a process that runs some of the run's ranks (emulated accelerators). A `World` is
 //! a member's view of the others and its means to agree with them. `Solo` is a run of one process.
 //!
-//! There are two kinds of calls. `arrive`, `released`, `announce` and `wake` never wait, so they may be called while a
-//! lock is held. All others may wait for other members. Such a wait ends when all members have made the call, when a
-//! member announces that it ends, when a member does not respond for the stall timeout of the `Stop` that is passed, or
-//! when that `Stop` is requested here, which is announced to the others. So no wait lasts forever, and the `EarlyEnd`
-//! that it returns names the member and the cause, the same at all members.
+//! There are two kinds of calls. `arrive`, `released`, `announce`, `publish` and `wake` never wait, so they may be
+//! called while a lock is held. All others may wait for other members. Such a wait ends when all members have made the
+//! call, when a member announces that it ends, when a member does not respond for the stall timeout of the `Stop` that
+//! is passed, or when that `Stop` is requested here, which is announced to the others. So no wait lasts forever, and the
+//! `EarlyEnd` that it returns names the member and the cause, the same at all members.
 
 mod clock;
 mod solo;
 #[doc(hidden)]
 pub mod threads;
+mod topology;
 
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use model::ledger::Phase;
+use model::ledger::{Agreement, ClockReading, Phase};
 use model::units::Nanos;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::events::Progress;
 use crate::meter::{self, Clock};
 use crate::stop::Stop;
 
-pub use clock::ClockOffset;
 pub use solo::Solo;
+pub use topology::{DistributionError, HostIdentity, Topology};
 
-/// The members of a run, from the point of view of one of them.
-pub trait World: Sync {
-    /// Number of members.
-    fn members(&self) -> u64;
+/// Collective calls: every member makes the same ones in the same order.
+pub trait Exchange: Sync {
+    /// All members, their hosts and their ranks.
+    fn topology(&self) -> &Topology;
     /// Number of this member, from 0.
     fn member(&self) -> u64;
-    /// Number of the host that this member runs on; several members may share one.
-    fn node(&self) -> u64;
-    /// The ranks of this member.
-    fn ranks(&self) -> Range<u64>;
 
+    /// Tells all members that this one ends and why. The first of several announcements counts.
+    fn announce(&self, cause: Cause);
+    /// Waits until all members have made this call. If any of them cannot continue, all learn which one and why.
+    fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), EarlyEnd>;
+    /// Gives member 0's bytes to all members.
+    fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), EarlyEnd>;
+    /// Gives all members' bytes to member 0, where `take` is called once per member, in order. Only one member's bytes
+    /// need to be in memory at a time.
+    fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd>;
+
+    /// Number of members.
+    fn members(&self) -> u64 {
+        self.topology().members()
+    }
+
+    /// Number of the host that this member runs on; several members may share one.
+    fn node(&self) -> u64 {
+        self.topology().node_of(self.member())
+    }
+
+    /// Whether this member does what is done once per host.
+    fn leads_node(&self) -> bool {
+        self.topology().leads_node(self.member())
+    }
+
+    /// The ranks of this member in a run of `ranks` ranks.
+    fn ranks(&self, ranks: u64) -> Range<u64> {
+        self.topology().ranks(self.member(), ranks)
+    }
+}
+
+/// The members of a run, from the point of view of one of them.
+pub trait World: Exchange {
     /// All ranks of this member have reached a barrier; the last of them is done at `last_here`, which may be in the
     /// future. Called by one thread at a time.
     fn arrive(&self, barrier: Barrier, last_here: Nanos);
@@ -49,22 +81,27 @@ pub trait World: Sync {
     /// Ends this member's `wait`.
     fn wake(&self);
 
-    /// Tells all members that this one ends and why. The first of several announcements counts.
-    fn announce(&self, cause: Cause);
-    /// Waits until all members have made this call. If any of them cannot continue, all learn which one and why.
-    fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), EarlyEnd>;
-    /// Gives member 0's bytes to all members.
-    fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), EarlyEnd>;
-    /// Gives all members' bytes to member 0, where `take` is called once per member, in order. Only one member's bytes
-    /// need to be in memory at a time.
-    fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd>;
     /// Measures the offset of this member's clock to member 0's. Barriers use this offset until the next measurement.
     /// Call it between epochs only: a change of the offset within an epoch would look like waiting.
-    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, EarlyEnd>;
+    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockReading, EarlyEnd>;
+
+    /// A second, independent sequence of collective calls, for one thread that works in the background of a run.
+    fn background(&self) -> &dyn Exchange;
+
+    /// Makes the progress of this member known to member 0.
+    fn publish(&self, progress: Progress);
+    /// The progress of all other members, as far as it is known. Only member 0 knows it.
+    fn progress(&self) -> Progress;
+
+    /// What was observed of the barriers since the last call, by node. Each member observes how long it took to learn
+    /// of a release; member 0 also observes which node was the last.
+    fn take_agreement(&self) -> Vec<(u64, Agreement)>;
+    /// How the members communicate; `None` if there is one member.
+    fn transport(&self) -> Option<String>;
 }
 
 /// A point of a run at which the ranks wait for each other. All members must arrive at the same barriers in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Barrier {
     pub epoch: u64,
     pub phase: Phase,
@@ -82,7 +119,7 @@ impl fmt::Display for Barrier {
 }
 
 /// Why a member ends before the run is complete.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum Cause {
     #[error("was asked to stop")]
     Stopped,
@@ -92,46 +129,78 @@ pub enum Cause {
     Silent(Nanos),
     #[error("left before the run was complete")]
     Left,
-    #[error("reached {at}, while member {other} reached {there}")]
+    #[error("reached {at}, while process {other} reached {there}")]
     Diverged { at: Barrier, other: u64, there: Barrier },
 }
 
-/// All members end, because of this one.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("member {member} {cause}")]
-pub struct EarlyEnd {
-    pub member: u64,
-    pub cause: Cause,
+impl Cause {
+    /// Whether others noticed it, because the member itself could not say anything.
+    fn is_noticed(&self) -> bool {
+        matches!(self, Cause::Silent(_) | Cause::Left)
+    }
 }
 
-/// The ranks of a member when they are distributed evenly: the first members have one more if they do not divide.
-pub(crate) fn ranks_of(member: u64, members: u64, ranks: u64) -> Range<u64> {
-    let (share, more) = (ranks / members, ranks % members);
-    let first = member * share + member.min(more);
-    first..first + share + u64::from(member < more)
+/// All members end, because of this one.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("process {member} on {node} {cause}{}", self.last_seen())]
+pub struct EarlyEnd {
+    pub member: u64,
+    /// Name of its host.
+    pub node: String,
+    pub cause: Cause,
+    /// The last barrier that it is known to have reached.
+    pub place: Option<Barrier>,
+}
+
+impl EarlyEnd {
+    pub fn new(topology: &Topology, member: u64, cause: Cause) -> EarlyEnd {
+        let node = topology.name(topology.node_of(member)).to_owned();
+        EarlyEnd { member, node, cause, place: None }
+    }
+
+    fn last_seen(&self) -> String {
+        let place = self.place.filter(|_| self.cause.is_noticed());
+        place.map_or(String::new(), |place| format!("; the last it reached is {place}"))
+    }
 }
 
 /// A number that differs between runs and is the same at all members.
-pub fn entropy(world: &dyn World, stop: &Stop) -> Result<u64, EarlyEnd> {
+pub fn entropy(world: &dyn Exchange, stop: &Stop) -> Result<u64, EarlyEnd> {
     let mut bytes = meter::entropy().to_le_bytes().to_vec();
     world.broadcast(&mut bytes, stop)?;
     <[u8; 8]>::try_from(bytes).map(u64::from_le_bytes).map_err(|bytes| {
         let cause = Cause::Failed(format!("broadcast {} bytes instead of 8", bytes.len()));
-        EarlyEnd { member: 0, cause }
+        EarlyEnd::new(world.topology(), 0, cause)
     })
 }
 
 /// All members' bytes, at all members. For small data, such as facts about hosts.
-pub fn gather_to_all(world: &dyn World, bytes: &[u8], stop: &Stop) -> Result<Vec<Vec<u8>>, EarlyEnd> {
-    let mut all = Vec::new();
+pub fn gather_to_all(world: &dyn Exchange, bytes: &[u8], stop: &Stop) -> Result<Vec<Vec<u8>>, EarlyEnd> {
+    let mut all: Vec<Vec<u8>> = Vec::new();
     world.gather(bytes, stop, &mut |_, bytes| all.push(bytes.to_vec()))?;
-    (0..world.members())
-        .map(|member| {
-            let mut bytes = all.get_mut(member as usize).map(std::mem::take).unwrap_or_default();
-            world.broadcast(&mut bytes, stop)?;
-            Ok(bytes)
-        })
-        .collect()
+    let mut packed = pack(&all);
+    world.broadcast(&mut packed, stop)?;
+    unpack(&packed).ok_or_else(|| {
+        let cause = Cause::Failed(format!("broadcast {} bytes that are no list", packed.len()));
+        EarlyEnd::new(world.topology(), 0, cause)
+    })
+}
+
+/// Several byte strings as one, each after its length.
+fn pack(parts: &[Vec<u8>]) -> Vec<u8> {
+    let lengths = parts.iter().map(|part| (part.len() as u64).to_le_bytes());
+    lengths.zip(parts).flat_map(|(length, part)| [&length[..], part].concat()).collect()
+}
+
+fn unpack(mut packed: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut parts = Vec::new();
+    while !packed.is_empty() {
+        let (length, rest) = packed.split_first_chunk()?;
+        let (part, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+        parts.push(part.to_vec());
+        packed = rest;
+    }
+    Some(parts)
 }
 
 #[cfg(test)]

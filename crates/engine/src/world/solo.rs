@@ -1,46 +1,58 @@
 //! All ranks in one process: there is no other member to wait for.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use model::ledger::{Agreement, ClockReading};
 use model::units::Nanos;
 
-use super::{Barrier, Cause, ClockOffset, EarlyEnd, World};
+use super::{Barrier, Cause, EarlyEnd, Exchange, Topology, World};
+use crate::events::Progress;
+use crate::host;
 use crate::meter::{self, Clock};
 use crate::stop::Stop;
 
 /// A run in one process.
 #[derive(Debug)]
 pub struct Solo {
-    ranks: u64,
+    topology: Topology,
     /// When the last barrier was released. Relaxed: `arrive` and `released` are called by one thread at a time.
     released: AtomicU64,
 }
 
 impl Solo {
-    pub fn new(ranks: u64) -> Solo {
-        Solo { ranks, released: AtomicU64::new(0) }
+    #[expect(clippy::new_without_default, reason = "`new` reads the name of the host; a default should not")]
+    pub fn new() -> Solo {
+        Solo { topology: Topology::solo(&host::name()), released: AtomicU64::new(0) }
     }
 }
 
-impl World for Solo {
-    fn members(&self) -> u64 {
-        1
+impl Exchange for Solo {
+    fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     fn member(&self) -> u64 {
         0
     }
 
-    fn node(&self) -> u64 {
-        0
+    fn announce(&self, _: Cause) {}
+
+    fn agree(&self, here: Result<(), Cause>, _: &Stop) -> Result<(), EarlyEnd> {
+        here.map_err(|cause| EarlyEnd::new(&self.topology, 0, cause))
     }
 
-    fn ranks(&self) -> Range<u64> {
-        0..self.ranks
+    fn broadcast(&self, _: &mut Vec<u8>, _: &Stop) -> Result<(), EarlyEnd> {
+        Ok(())
     }
 
+    fn gather(&self, bytes: &[u8], _: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd> {
+        take(0, bytes);
+        Ok(())
+    }
+}
+
+impl World for Solo {
     fn arrive(&self, _: Barrier, last_here: Nanos) {
         self.released.store(last_here.0, Ordering::Relaxed);
     }
@@ -56,22 +68,25 @@ impl World for Solo {
 
     fn wake(&self) {}
 
-    fn announce(&self, _: Cause) {}
-
-    fn agree(&self, here: Result<(), Cause>, _: &Stop) -> Result<(), EarlyEnd> {
-        here.map_err(|cause| EarlyEnd { member: 0, cause })
+    fn synchronize(&self, _: &dyn Clock, _: &Stop) -> Result<ClockReading, EarlyEnd> {
+        Ok(ClockReading::default())
     }
 
-    fn broadcast(&self, _: &mut Vec<u8>, _: &Stop) -> Result<(), EarlyEnd> {
-        Ok(())
+    fn background(&self) -> &dyn Exchange {
+        self
     }
 
-    fn gather(&self, bytes: &[u8], _: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd> {
-        take(0, bytes);
-        Ok(())
+    fn publish(&self, _: Progress) {}
+
+    fn progress(&self) -> Progress {
+        Progress::default()
     }
 
-    fn synchronize(&self, _: &dyn Clock, _: &Stop) -> Result<ClockOffset, EarlyEnd> {
-        Ok(ClockOffset::default())
+    fn take_agreement(&self) -> Vec<(u64, Agreement)> {
+        Vec::new()
+    }
+
+    fn transport(&self) -> Option<String> {
+        None
     }
 }

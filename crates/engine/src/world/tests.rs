@@ -8,7 +8,7 @@ use crate::meter::FakeClock;
 
 /// Runs `work` at all members at the same time.
 fn at_all<T: Send>(count: u64, work: impl Fn(&ThreadMember) -> T + Sync) -> Vec<T> {
-    let (worlds, work) = (members(count, 2 * count), &work);
+    let (worlds, work) = (members(count), &work);
     std::thread::scope(|scope| {
         let threads: Vec<_> = worlds.into_iter().map(|world| scope.spawn(move || work(&world))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -33,16 +33,6 @@ fn wait_for_release(world: &dyn World, stop: &Stop) -> Result<Nanos, EarlyEnd> {
     }
 }
 
-#[test]
-fn ranks_are_distributed_without_gap_or_overlap() {
-    for (ranks, members) in [(8, 1), (8, 3), (5, 5), (1000, 7)] {
-        let all: Vec<u64> = (0..members).flat_map(|member| ranks_of(member, members, ranks)).collect();
-        assert_eq!(all, (0..ranks).collect::<Vec<u64>>());
-        let sizes = (0..members).map(|member| ranks_of(member, members, ranks).count());
-        assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1);
-    }
-}
-
 /// What was broadcast, gathered at member 0 and gathered at all members, and the entropy.
 type Exchanged = (Vec<u8>, Vec<(u64, Vec<u8>)>, Vec<Vec<u8>>, u64);
 
@@ -61,7 +51,7 @@ fn member_0_broadcasts_to_all_and_gathers_from_all() {
     for count in [1, 2, 4] {
         let mut seen = at_all(count, |world| exchange(world));
         if count == 1 {
-            seen.push(exchange(&Solo::new(2)));
+            seen.push(exchange(&Solo::new()));
             seen[1].3 = seen[0].3;
         }
         for (member, (shared, gathered, all, entropy)) in seen.iter().enumerate() {
@@ -83,7 +73,7 @@ fn a_barrier_is_released_at_the_latest_moment_on_each_members_clock() {
         let (clock, stop) = (FakeClock::default(), stop());
         clock.sleep_until(Nanos(ahead(world)), &|| false);
         let offset = world.synchronize(&clock, &stop).unwrap();
-        assert_eq!((offset.offset_ns, offset.bound), (-(ahead(world) as i64), Nanos(0)));
+        assert_eq!((offset.offset_ns, offset.bound_ns), (-(ahead(world) as i64), Nanos(0)));
         let mut releases = Vec::new();
         for step in 0..50 {
             // Another member is the last in each step.
@@ -119,7 +109,8 @@ fn all_members_learn_which_one_cannot_continue_and_why() {
             let here = if world.member() == 2 { Err(cause.clone()) } else { Ok(()) };
             (world.agree(here, &stop()).unwrap_err(), world.broadcast(&mut Vec::new(), &stop()).unwrap_err())
         });
-        let expected = EarlyEnd { member: 2, cause };
+        let node = "host2".to_owned();
+        let expected = EarlyEnd { member: 2, node, cause, place: None };
         assert!(ended.iter().all(|(first, later)| *first == expected && *later == expected), "{ended:?}");
     }
 }
@@ -137,7 +128,8 @@ fn a_stop_request_ends_a_wait_and_is_announced_to_all() {
             _ => world.broadcast(&mut Vec::new(), &stop),
         }
     });
-    assert_eq!(ended, vec![Err(EarlyEnd { member: 1, cause: Cause::Stopped }); 3]);
+    let (node, cause) = ("host1".to_owned(), Cause::Stopped);
+    assert_eq!(ended, vec![Err(EarlyEnd { member: 1, node, cause, place: None }); 3]);
 }
 
 #[test]
@@ -163,7 +155,7 @@ fn a_member_that_leaves_or_does_not_respond_ends_every_wait() {
         |world, stop| world.synchronize(&FakeClock::default(), stop).map(drop),
     ];
     for (wait, leaves) in waits.into_iter().flat_map(|wait| [(wait, true), (wait, false)]) {
-        let mut worlds = members(2, 2);
+        let mut worlds = members(2);
         let last = worlds.pop().unwrap();
         let kept = if leaves {
             drop(last);
@@ -172,9 +164,39 @@ fn a_member_that_leaves_or_does_not_respond_ends_every_wait() {
             Some(last)
         };
         let stop = Stop::default().with_patience(Some(Nanos(100_000_000)));
-        let EarlyEnd { member, cause } = wait(&worlds[0], &stop).unwrap_err();
+        let EarlyEnd { member, cause, .. } = wait(&worlds[0], &stop).unwrap_err();
         let expected = if leaves { cause == Cause::Left } else { matches!(cause, Cause::Silent(_)) };
         assert!(member == 1 && expected, "{cause:?}");
         drop(kept);
     }
+}
+
+#[test]
+fn background_calls_are_independent_of_the_others() {
+    let sums = at_all(3, |world| {
+        std::thread::scope(|scope| {
+            let beside = scope.spawn(|| {
+                (0..20)
+                    .map(|_| gather_to_all(world.background(), &[1], &stop()).unwrap().len())
+                    .sum::<usize>()
+            });
+            let own: usize = (0..20).map(|_| gather_to_all(world, &[1], &stop()).unwrap().len()).sum();
+            let beside = beside.join().unwrap();
+            world.agree(Ok(()), &stop()).unwrap();
+            (own, beside)
+        })
+    });
+    assert_eq!(sums, [(60, 60); 3]);
+}
+
+#[test]
+fn member_0_knows_the_progress_of_the_others() {
+    let seen = at_all(3, |world| {
+        world.publish(Progress { samples: 10 * (1 + world.member()), ..Progress::default() });
+        world.agree(Ok(()), &stop()).unwrap();
+        let samples = world.progress().samples;
+        world.agree(Ok(()), &stop()).unwrap();
+        samples
+    });
+    assert_eq!(seen, [50, 0, 0]);
 }

@@ -1,14 +1,15 @@
 //! Several members in one process, one thread each. For tests: they show the behaviour that every world must have,
 //! without a second process.
 
-use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use model::ledger::{Agreement, ClockReading};
 use model::units::Nanos;
 use store::Now;
 
-use super::{Barrier, Cause, ClockOffset, EarlyEnd, World, clock, ranks_of};
+use super::{Barrier, Cause, EarlyEnd, Exchange, HostIdentity, Topology, World, clock};
+use crate::events::Progress;
 use crate::meter::{Clock, Monotonic};
 use crate::stop::Stop;
 
@@ -18,35 +19,51 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// One member. Dropping it before the others have finished ends the run for them.
 #[derive(Debug)]
 pub struct ThreadMember {
-    hub: Arc<SharedWorld>,
-    number: usize,
-    ranks: Range<u64>,
+    line: Line,
+    background: Line,
 }
 
-/// The members of a new world, over which the ranks are distributed evenly.
-pub fn members(members: u64, ranks: u64) -> Vec<ThreadMember> {
+/// One of a member's two sequences of collective calls.
+#[derive(Debug)]
+struct Line {
+    hub: Arc<SharedWorld>,
+    number: usize,
+    /// Which of the two it is.
+    line: usize,
+}
+
+/// The members of a new world, each on a host of its own.
+pub fn members(members: u64) -> Vec<ThreadMember> {
+    let hosts: Vec<String> = (0..members).map(|member| format!("host{member}")).collect();
+    members_on(&hosts.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The members of a new world, one on each of the named hosts.
+pub fn members_on(hosts: &[&str]) -> Vec<ThreadMember> {
+    let identity =
+        |name: &&str| HostIdentity { name: (*name).to_owned(), boot_id: "of this machine".to_owned() };
+    let topology = Topology::new(&hosts.iter().map(identity).collect::<Vec<_>>());
     let clock = Monotonic::new();
     let seat = || MemberState {
         barrier: None,
-        offset: ClockOffset::default(),
-        given: None,
+        offset: ClockReading::default(),
+        given: [None, None],
         told: None,
         woken: false,
         seen: clock.now(),
+        progress: Progress::default(),
     };
-    let seats = (0..members).map(|_| seat()).collect();
-    let state = SharedState { seats, release: None, round: 0, collected: Arc::default(), ended: None };
-    let hub = Arc::new(SharedWorld { clock, state: Mutex::new(state), changed: Condvar::new() });
-    let member = |number| ThreadMember {
-        hub: Arc::clone(&hub),
-        number: number as usize,
-        ranks: ranks_of(number, members, ranks),
-    };
-    (0..members).map(member).collect()
+    let seats = hosts.iter().map(|_| seat()).collect();
+    let state = SharedState { seats, release: None, lines: Default::default(), ended: None };
+    let hub = Arc::new(SharedWorld { topology, clock, state: Mutex::new(state), changed: Condvar::new() });
+    let line = |number, line| Line { hub: Arc::clone(&hub), number, line };
+    let member = |number| ThreadMember { line: line(number, 0), background: line(number, 1) };
+    (0..hosts.len()).map(member).collect()
 }
 
 #[derive(Debug)]
 struct SharedWorld {
+    topology: Topology,
     /// Measures how long a member has not responded.
     clock: Monotonic,
     state: Mutex<SharedState>,
@@ -58,10 +75,15 @@ struct SharedState {
     seats: Vec<MemberState>,
     /// The last barrier that all members have arrived at, and when it is released, on member 0's clock.
     release: Option<(Barrier, Nanos)>,
-    /// Number of complete collective calls, and what the members passed to the last one.
-    round: u64,
-    collected: Arc<Vec<Vec<u8>>>,
+    lines: [Collected; 2],
     ended: Option<EarlyEnd>,
+}
+
+/// Number of complete collective calls of one sequence, and what the members passed to the last one.
+#[derive(Debug, Default)]
+struct Collected {
+    round: u64,
+    given: Arc<Vec<Vec<u8>>>,
 }
 
 /// The state of one member.
@@ -69,34 +91,36 @@ struct SharedState {
 struct MemberState {
     /// The last barrier that it arrived at, and when its ranks are done, on member 0's clock.
     barrier: Option<(Barrier, Nanos)>,
-    offset: ClockOffset,
-    /// The collective call in which it waits, and what it passed to it.
-    given: Option<(&'static str, Vec<u8>)>,
+    offset: ClockReading,
+    /// The collective call of each sequence in which it waits, and what it passed to it.
+    given: [Option<(&'static str, Vec<u8>)>; 2],
     /// The release that its `wait` has reported.
     told: Option<Barrier>,
     woken: bool,
     /// Time of its last call.
     seen: Nanos,
+    progress: Progress,
 }
 
 impl SharedState {
-    fn end(&mut self, member: usize, cause: Cause) -> EarlyEnd {
-        self.ended.get_or_insert(EarlyEnd { member: member as u64, cause }).clone()
+    fn end(&mut self, topology: &Topology, member: usize, cause: Cause) {
+        let place = self.seats[member].barrier.map(|(barrier, _)| barrier);
+        self.ended.get_or_insert(EarlyEnd { place, ..EarlyEnd::new(topology, member as u64, cause) });
     }
 
     /// Ends the run if a member has not responded for the stall timeout.
-    fn find_silent(&mut self, now: Nanos, stop: &Stop) {
+    fn find_silent(&mut self, topology: &Topology, now: Nanos, stop: &Stop) {
         let Some(patience) = stop.patience() else { return };
         let silences = self.seats.iter().map(|seat| now.since(seat.seen)).enumerate();
         if let Some((member, silence)) = silences.max_by_key(|(_, silence)| *silence)
             && silence >= patience
         {
-            self.end(member, Cause::Silent(silence));
+            self.end(topology, member, Cause::Silent(silence));
         }
     }
 }
 
-impl ThreadMember {
+impl Line {
     /// The state; records that this member responds.
     fn state(&self) -> MutexGuard<'_, SharedState> {
         let mut state = self.hub.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,9 +138,9 @@ impl ThreadMember {
     /// Checks for reasons to end: a stop request here, or a member that does not respond.
     fn check(&self, state: &mut SharedState, stop: &Stop) -> Result<(), EarlyEnd> {
         if stop.wished() {
-            state.end(self.number, Cause::Stopped);
+            state.end(&self.hub.topology, self.number, Cause::Stopped);
         }
-        state.find_silent(self.hub.clock.now(), stop);
+        state.find_silent(&self.hub.topology, self.hub.clock.now(), stop);
         match &state.ended {
             Some(ended) => {
                 self.hub.changed.notify_all();
@@ -135,24 +159,25 @@ impl ThreadMember {
     ) -> Result<Arc<Vec<Vec<u8>>>, EarlyEnd> {
         let mut state = self.state();
         self.check(&mut state, stop)?;
-        let round = state.round;
-        state.seats[self.number].given = Some((call, bytes));
-        let calls: Vec<&str> = state.seats.iter().filter_map(|seat| Some(seat.given.as_ref()?.0)).collect();
+        let line = self.line;
+        let round = state.lines[line].round;
+        state.seats[self.number].given[line] = Some((call, bytes));
+        let given = state.seats.iter().filter_map(|seat| seat.given[line].as_ref());
+        let calls: Vec<&str> = given.map(|(call, _)| *call).collect();
         if calls.iter().any(|other| *other != call) {
             let cause = Cause::Failed(format!("called {call} while others called {}", calls.join(", ")));
-            state.end(self.number, cause);
+            state.end(&self.hub.topology, self.number, cause);
         } else if calls.len() == state.seats.len() {
-            let given = state.seats.iter_mut().filter_map(|seat| Some(seat.given.take()?.1));
-            let given = given.collect();
-            (state.round, state.collected) = (round + 1, Arc::new(given));
+            let given = state.seats.iter_mut().filter_map(|seat| Some(seat.given[line].take()?.1));
+            state.lines[line] = Collected { given: Arc::new(given.collect()), round: round + 1 };
             self.hub.changed.notify_all();
         }
         // A round that is complete counts, even if a member left after it.
-        while state.round == round {
+        while state.lines[line].round == round {
             self.check(&mut state, stop)?;
             state = self.doze(state, PERIOD);
         }
-        Ok(Arc::clone(&state.collected))
+        Ok(Arc::clone(&state.lines[line].given))
     }
 }
 
@@ -164,75 +189,17 @@ impl Drop for ThreadMember {
     }
 }
 
-impl World for ThreadMember {
-    fn members(&self) -> u64 {
-        self.state().seats.len() as u64
+impl Exchange for Line {
+    fn topology(&self) -> &Topology {
+        &self.hub.topology
     }
 
     fn member(&self) -> u64 {
         self.number as u64
     }
 
-    fn node(&self) -> u64 {
-        self.number as u64
-    }
-
-    fn ranks(&self) -> Range<u64> {
-        self.ranks.clone()
-    }
-
-    fn arrive(&self, barrier: Barrier, last_here: Nanos) {
-        let mut state = self.state();
-        let seat = &mut state.seats[self.number];
-        seat.barrier = Some((barrier, seat.offset.to_common(last_here)));
-        let mut latest = Nanos::ZERO;
-        for other in 0..state.seats.len() {
-            match state.seats[other].barrier {
-                Some((there, at)) if there == barrier => latest = latest.max(at),
-                // It has not arrived since the last release.
-                None => return,
-                there if there.map(|(there, _)| there) == state.release.map(|(there, _)| there) => return,
-                Some((there, _)) => {
-                    let cause = Cause::Diverged { at: barrier, other: other as u64, there };
-                    state.end(self.number, cause);
-                    self.hub.changed.notify_all();
-                    return;
-                }
-            }
-        }
-        state.release = Some((barrier, latest));
-        self.hub.changed.notify_all();
-    }
-
-    fn released(&self) -> Option<Nanos> {
-        let state = self.state();
-        let seat = &state.seats[self.number];
-        let (barrier, at) = state.release?;
-        (seat.barrier.map(|(here, _)| here) == Some(barrier)).then(|| seat.offset.to_local(at))
-    }
-
-    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), EarlyEnd> {
-        let mut state = self.state();
-        let has_news = |state: &SharedState| {
-            let seat = &state.seats[self.number];
-            let released = state.release.map(|(barrier, _)| barrier);
-            seat.woken || state.ended.is_some() || released != seat.told
-        };
-        if !has_news(&state) {
-            state = self.doze(state, timeout);
-        }
-        state.seats[self.number].woken = false;
-        state.seats[self.number].told = state.release.map(|(barrier, _)| barrier);
-        self.check(&mut state, stop)
-    }
-
-    fn wake(&self) {
-        self.state().seats[self.number].woken = true;
-        self.hub.changed.notify_all();
-    }
-
     fn announce(&self, cause: Cause) {
-        self.state().end(self.number, cause);
+        self.state().end(&self.hub.topology, self.number, cause);
         self.hub.changed.notify_all();
     }
 
@@ -257,10 +224,110 @@ impl World for ThreadMember {
         }
         Ok(())
     }
+}
 
-    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockOffset, EarlyEnd> {
+impl Exchange for ThreadMember {
+    fn topology(&self) -> &Topology {
+        self.line.topology()
+    }
+
+    fn member(&self) -> u64 {
+        self.line.member()
+    }
+
+    fn announce(&self, cause: Cause) {
+        self.line.announce(cause);
+    }
+
+    fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), EarlyEnd> {
+        self.line.agree(here, stop)
+    }
+
+    fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), EarlyEnd> {
+        self.line.broadcast(bytes, stop)
+    }
+
+    fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd> {
+        self.line.gather(bytes, stop, take)
+    }
+}
+
+impl World for ThreadMember {
+    fn arrive(&self, barrier: Barrier, last_here: Nanos) {
+        let (mut state, number) = (self.line.state(), self.line.number);
+        let seat = &mut state.seats[number];
+        seat.barrier = Some((barrier, seat.offset.to_common(last_here)));
+        let mut latest = Nanos::ZERO;
+        for other in 0..state.seats.len() {
+            match state.seats[other].barrier {
+                Some((there, at)) if there == barrier => latest = latest.max(at),
+                // It has not arrived since the last release.
+                None => return,
+                there if there.map(|(there, _)| there) == state.release.map(|(there, _)| there) => return,
+                Some((there, _)) => {
+                    let cause = Cause::Diverged { at: barrier, other: other as u64, there };
+                    state.end(self.topology(), number, cause);
+                    self.line.hub.changed.notify_all();
+                    return;
+                }
+            }
+        }
+        state.release = Some((barrier, latest));
+        self.line.hub.changed.notify_all();
+    }
+
+    fn released(&self) -> Option<Nanos> {
+        let state = self.line.state();
+        let seat = &state.seats[self.line.number];
+        let (barrier, at) = state.release?;
+        (seat.barrier.map(|(here, _)| here) == Some(barrier)).then(|| seat.offset.to_local(at))
+    }
+
+    fn wait(&self, stop: &Stop, timeout: Duration) -> Result<(), EarlyEnd> {
+        let (mut state, number) = (self.line.state(), self.line.number);
+        let has_news = |state: &SharedState| {
+            let seat = &state.seats[number];
+            let released = state.release.map(|(barrier, _)| barrier);
+            seat.woken || state.ended.is_some() || released != seat.told
+        };
+        if !has_news(&state) {
+            state = self.line.doze(state, timeout);
+        }
+        state.seats[number].woken = false;
+        state.seats[number].told = state.release.map(|(barrier, _)| barrier);
+        self.line.check(&mut state, stop)
+    }
+
+    fn wake(&self) {
+        self.line.state().seats[self.line.number].woken = true;
+        self.line.hub.changed.notify_all();
+    }
+
+    fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockReading, EarlyEnd> {
         let offset = clock::measure(self, clock, stop)?;
-        self.state().seats[self.number].offset = offset;
+        self.line.state().seats[self.line.number].offset = offset;
         Ok(offset)
+    }
+
+    fn background(&self) -> &dyn Exchange {
+        &self.background
+    }
+
+    fn publish(&self, progress: Progress) {
+        self.line.state().seats[self.line.number].progress = progress;
+    }
+
+    fn progress(&self) -> Progress {
+        let (state, own) = (self.line.state(), self.line.number);
+        let others = state.seats.iter().enumerate().filter(|(number, _)| *number != own && own == 0);
+        others.fold(Progress::default(), |sum, (_, seat)| sum + seat.progress)
+    }
+
+    fn take_agreement(&self) -> Vec<(u64, Agreement)> {
+        Vec::new()
+    }
+
+    fn transport(&self) -> Option<String> {
+        Some("threads of one process".to_owned())
     }
 }

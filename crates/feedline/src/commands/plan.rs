@@ -98,7 +98,7 @@ fn compare_hosts(flags: &PlanFlags, numbers: &[u64]) -> CommandResult {
     let host = Host::look();
     // The demand of an accelerator does not depend on the number of accelerators.
     let asked = read(Ask { ranks: Some(1), checkpoints: None, ..flags.ask(1)? })?;
-    let world = Solo::new(asked.ranks());
+    let world = Solo::new();
     let settled = settle(asked, &host, &world)?;
     let (plan, spec) = (&settled.plan, &settled.asked.spec);
     let demand = plan.trained().map_err(Failure::usage)?.estimate.demand;
@@ -128,7 +128,7 @@ fn plan_for(flags: &PlanFlags, hosts: u64) -> CommandResult {
     if workflow.generate_data && !workflow.train && !workflow.checkpoint {
         return data_set_alone(flags, &asked);
     }
-    let world = Solo::new(asked.ranks());
+    let world = Solo::new();
     let settled = settle(asked, &host, &world)?;
     let warnings = &settled.asked.warnings;
     let report = PlanReport {

@@ -66,7 +66,7 @@ pub(crate) fn run(flags: &RunFlags) -> CommandResult {
     check_advice(flags, &asked)?;
     let results = results_folder(flags.results_dir.as_deref(), &asked.spec);
     let host = Host::look();
-    let world = Solo::new(asked.ranks());
+    let world = Solo::new();
     let settled = settle(asked, &host, &world)?;
     let settling = begun.now();
     check_folder(&results, "results folder")?;

@@ -305,7 +305,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
         let files = SplitFiles { train: &train, valid: &valid };
         let rig = TrainingSetup {
             plan: training,
-            world: &Solo::new(plan.ranks),
+            world: &Solo::new(),
             format: &*format,
             store: &Null,
             pages: None,

@@ -15,6 +15,23 @@ pub struct Conditions {
     pub modes: BTreeMap<String, ObservedMode>,
     /// By host name.
     pub hosts: BTreeMap<String, ObservedHost>,
+    /// The processes of the run, by number. Ledgers of earlier versions lack them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub members: BTreeMap<u64, ObservedMember>,
+    /// How the processes communicated; empty for a run of one process.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub transports: BTreeSet<String>,
+}
+
+/// A process of the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedMember {
+    /// The number and the name of its host.
+    pub node: u64,
+    pub host: String,
+    /// The ranks that it played.
+    pub first_rank: u64,
+    pub ranks: u64,
 }
 
 /// One property of data access, as requested and as observed. Nodes may differ in it.
@@ -58,7 +75,7 @@ impl Conditions {
 
 impl AddAssign for Conditions {
     fn add_assign(&mut self, other: Conditions) {
-        let Conditions { unhonoured, modes, hosts } = other;
+        let Conditions { unhonoured, modes, hosts, members, transports } = other;
         self.unhonoured.extend(unhonoured);
         for (property, mode) in modes {
             *self.modes.entry(property).or_default() += mode;
@@ -66,6 +83,8 @@ impl AddAssign for Conditions {
         for (host, seen) in hosts {
             *self.hosts.entry(host).or_default() += seen;
         }
+        self.members.extend(members);
+        self.transports.extend(transports);
     }
 }
 

@@ -112,7 +112,7 @@ impl<'a> Capacity<'a> {
             trials.plan(1, depth, &[])?;
         }
         let (most, end) = trials.most_ranks(range.up_to)?;
-        single.check_host(&single.plan, &Solo::new(1))?;
+        single.check_host(&single.plan, &Solo::new())?;
         let bounds = Bounds { from: range.from, most, demand: demand * target };
         Ok(Capacity { trials, single, bounds, confirmation: range.confirmation, end })
     }
@@ -128,7 +128,7 @@ impl<'a> Capacity<'a> {
 
     /// Checks that the data set exists, unless it is to be generated.
     pub fn check_data(&self) -> Result<(), Error> {
-        self.single.check_data(&Solo::new(1))
+        self.single.check_data(&Solo::new())
     }
 
     /// Generates missing data if that was asked for, and searches. After a stop request, the answer is partial.
@@ -137,7 +137,7 @@ impl<'a> Capacity<'a> {
         L: StudyLog<Stage = CapacityStage, Run = Trial>,
     {
         let Capacity { mut trials, single, bounds, confirmation, end } = self;
-        let single = single.make_data(&Solo::new(1), control.observer, control.stop)?;
+        let single = single.make_data(&Solo::new(), control.observer, control.stop)?;
         trials.asked.found.clone_from(&single.asked.found);
         let store = single.plan.trained().map_err(Error::from)?.store.clone();
         trials.asked.ask.generate = Generate::Never;
@@ -179,7 +179,7 @@ impl<'a> Capacity<'a> {
 
 fn settle_on(mut asked: Asked, host: &Host, ranks: u64) -> Result<Settled<'_>, Error> {
     asked.ask.ranks = Some(ranks);
-    settle(asked, host, &Solo::new(ranks))
+    settle(asked, host, &Solo::new())
 }
 
 /// The runs of a search.
@@ -352,7 +352,7 @@ impl<L: StudyLog<Stage = CapacityStage, Run = Trial>> SearchRuns<'_, L> {
         if let Some(known) = self.recorded(&plan, depth)? {
             return Ok(Some(known));
         }
-        settled.check_host(&plan, &Solo::new(ranks))?;
+        settled.check_host(&plan, &Solo::new())?;
         let mut runs = vec![plan];
         if let Some(ranks) = next {
             let (_, plan) = self.trials.plan(ranks, depth, earlier)?;

@@ -61,7 +61,7 @@ impl StudyControl<'_> {
     /// measures it once, where it counts most.
     fn measure(&self, settled: &Settled<'_>, plan: &Plan) -> Result<MeasuredRun, Error> {
         let StudyControl { observer, stop } = *self;
-        let world = &Solo::new(plan.ranks);
+        let world = &Solo::new();
         measure(settled, &RunTask { plan, calibrate: false, world, observer, stop })
     }
 }

@@ -64,14 +64,14 @@ impl<'a> Stall<'a> {
     /// Settles an analysis of this number of steps (`None`: enough to measure), and refuses a workload or a host for
     /// which it has no answer.
     pub fn settle(asked: Asked, host: &'a Host, steps: Option<u64>) -> Result<Stall<'a>, Error> {
-        let world = Solo::new(asked.ranks());
+        let world = Solo::new();
         let settled = settle(asked, host, &world)?;
         settled.check_host(&cut(steps, &settled.plan)?, &world)?;
         Ok(Stall { settled, steps })
     }
 
     fn world(&self) -> Solo {
-        Solo::new(self.settled.plan.ranks)
+        Solo::new()
     }
 
     pub fn warnings(&self) -> &[Warning] {

@@ -57,7 +57,7 @@ impl<'a> Sweep<'a> {
         let settled = || -> Result<Settled<'a>, Error> {
             let mut asked = (self.ask)(&cell)?;
             asked.ask.generate = generate.unwrap_or(asked.ask.generate);
-            let world = Solo::new(asked.ranks());
+            let world = Solo::new();
             let settled = settle(asked, self.host, &world)?;
             if settled.plan.checkpoint.is_none() {
                 settled.plan.trained()?;
@@ -101,7 +101,7 @@ impl<'a> Sweep<'a> {
                 continue;
             }
             let ready = self.settle(cell, None).and_then(|settled| {
-                let world = Solo::new(settled.plan.ranks);
+                let world = Solo::new();
                 settled.check_host(&settled.plan, &world)?;
                 settled.check_data(&world)?;
                 settled.make_data(&world, control.observer, control.stop).map(drop)
@@ -142,7 +142,7 @@ impl<'a> Sweep<'a> {
         for (done, run) in runs.iter().enumerate() {
             begins(*run, done);
             let outcome = self.settle(run.cell, Some(Generate::Never)).and_then(|settled| {
-                let world = Solo::new(settled.plan.ranks);
+                let world = Solo::new();
                 let settled = settled.make_data(&world, control.observer, control.stop)?;
                 let measured = control.measure(&settled, &settled.plan)?;
                 Ok(CellOutcome { settled, measured })
