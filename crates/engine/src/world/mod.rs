@@ -8,6 +8,9 @@
 //! `EarlyEnd` that it returns names the member and the cause, the same at all members.
 
 mod clock;
+pub mod cluster;
+pub mod launcher;
+mod mpi;
 mod solo;
 #[doc(hidden)]
 pub mod threads;
@@ -26,6 +29,7 @@ use crate::events::Progress;
 use crate::meter::{self, Clock};
 use crate::stop::Stop;
 
+pub use mpi::MpiError;
 pub use solo::Solo;
 pub use topology::{DistributionError, HostIdentity, Topology};
 
