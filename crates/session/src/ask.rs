@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
+use engine::Stop;
 use engine::generate::read_manifest;
 use model::checkpoint::{self, Scale};
 use model::location::Location;
@@ -169,6 +170,11 @@ impl Asked {
     /// The stall timeout; `None`: no limit.
     pub fn stall_timeout(&self) -> Option<Nanos> {
         Some(Nanos::from_seconds(self.spec.reader.stall_timeout)).filter(|timeout| *timeout > Nanos::ZERO)
+    }
+
+    /// The stop for work on this request, which counts as stuck after the stall timeout.
+    pub(crate) fn patient(&self, stop: &Stop) -> Stop {
+        stop.with_patience(self.stall_timeout())
     }
 
     /// Takes the numbers of files that the workload does not give from the manifest in the data folder, if there is

@@ -2,7 +2,7 @@
 
 use engine::generate::read_manifest;
 use engine::host::Host;
-use engine::{FileCheck, World};
+use engine::{FileCheck, Stop, World};
 use format::Arithmetic;
 use model::manifest::{DataSetManifest, ManifestDifference};
 use model::plan::{Data, Plan, TrainingPlan};
@@ -12,13 +12,13 @@ use crate::backend::check_storage;
 use crate::error::Error;
 use crate::folder::{check_folder, path_argument};
 use crate::listing;
-use crate::members::{agree, patience};
+use crate::members::agree;
 use crate::settle::{Settled, TrainingRun};
 
 impl Settled<'_> {
     /// Checks that the hosts of all members can execute the settled plan or a variant of it.
-    pub fn check_host(&self, plan: &Plan, world: &dyn World) -> Result<(), Error> {
-        agree(self.check_this_host(plan), world, &patience(&self.asked))
+    pub fn check_host(&self, plan: &Plan, world: &dyn World, stop: &Stop) -> Result<(), Error> {
+        agree(self.check_this_host(plan), world, &self.asked.patient(stop))
     }
 
     fn check_this_host(&self, plan: &Plan) -> Result<(), Error> {
@@ -39,9 +39,9 @@ impl Settled<'_> {
     }
 
     /// Checks that every member finds a few files of the data set. A data set that will be generated need not exist.
-    pub fn check_data(&self, world: &dyn World) -> Result<(), Error> {
+    pub fn check_data(&self, world: &dyn World, stop: &Stop) -> Result<(), Error> {
         let here = self.trainer(&self.plan).map_or(Ok(()), |trainer| trainer.check_data());
-        agree(here, world, &patience(&self.asked))
+        agree(here, world, &self.asked.patient(stop))
     }
 }
 

@@ -57,7 +57,7 @@ impl DataSetTask {
         asked.count_by_manifest();
         let format = check(&asked)?;
         let data = Data::resolve(&asked.spec, Some(&Arithmetic(&*format)))?;
-        let stop = &stop.with_patience(asked.stall_timeout());
+        let stop = &asked.patient(stop);
         let writing = DataSetWriter { spec: &asked.spec, data: &data, format: &*format, observer, stop };
         writing.run(self, &asked.data_folder()?)
     }
@@ -89,7 +89,7 @@ impl<'a> Settled<'a> {
         if !reading.generates {
             return self.with_sizes_as_found(world, observer, stop);
         }
-        let (spec, stop) = (&self.asked.spec, &stop.with_patience(self.asked.stall_timeout()));
+        let (spec, stop) = (&self.asked.spec, &self.asked.patient(stop));
         let writing = DataSetWriter { spec, data: &plan.data, format: &*reading.format, observer, stop };
         let writers = default_writers(spec, self.host);
         let task = DataSetTask { keep_seed: true, verify: false, writers, overwrite: false };
@@ -100,8 +100,8 @@ impl<'a> Settled<'a> {
             return Ok(self);
         }
         let settled = resolve(self.asked, self.selection, (self.host, self.facts), false)?;
-        settled.check_host(&settled.plan, world)?;
-        settled.check_data(world)?;
+        settled.check_host(&settled.plan, world, stop)?;
+        settled.check_data(world, stop)?;
         Ok(settled)
     }
 }

@@ -13,7 +13,7 @@ use store::{Mode, Posix, Store};
 use crate::ask::Asked;
 use crate::error::Error;
 use crate::folder::path_argument;
-use crate::members::{agree, patience};
+use crate::members::agree;
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, TrainingRun, resolve};
 
@@ -54,7 +54,7 @@ impl<'a> Settled<'a> {
             Ok(found) => (found, Ok(())),
             Err(error) => (None, Err(error)),
         };
-        let wait = patience(&self.asked);
+        let wait = self.asked.patient(stop);
         agree(outcome, world, &wait)?;
         let digest = found.as_ref().map_or("", FoundFiles::digest).as_bytes();
         let digests = gather_to_all(world, digest, &wait).map_err(Error::Member)?;
@@ -66,7 +66,7 @@ impl<'a> Settled<'a> {
         }
         self.asked.found = found;
         let settled = resolve(self.asked, self.selection, (self.host, self.facts), false)?;
-        settled.check_host(&settled.plan, world)?;
+        settled.check_host(&settled.plan, world, stop)?;
         Ok(settled)
     }
 }

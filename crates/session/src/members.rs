@@ -5,7 +5,6 @@ use engine::host::Host;
 use engine::world::{Cause, entropy, gather_to_all};
 use engine::{Stop, World};
 
-use crate::ask::Asked;
 use crate::error::Error;
 
 /// What a plan depends on, apart from the workload. All members have the same values.
@@ -30,11 +29,6 @@ impl SharedFacts {
         let entropy = entropy(world, stop).map_err(Error::Member)?;
         Ok(SharedFacts { memory_bytes: smallest(0), cores: smallest(1), entropy })
     }
-}
-
-/// A stop for waits before the run. Nothing requests it; it ends a wait for a member that does not respond.
-pub(crate) fn patience(asked: &Asked) -> Stop {
-    Stop::default().with_patience(asked.stall_timeout())
 }
 
 /// Waits until all members have done a check. If one of them cannot run, none does: that member returns its own error,

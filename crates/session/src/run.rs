@@ -37,7 +37,7 @@ pub struct RunTask<'a> {
 /// Runs a plan and returns the ledger, even of an incomplete run. An error says why there is no ledger.
 pub fn run(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<Ledger, Error> {
     let calibration = task.calibrate.then(|| calibrate(settled, task.plan, task.stop)).flatten();
-    let stop = &task.stop.with_patience(settled.asked.stall_timeout());
+    let stop = &settled.asked.patient(task.stop);
     let task = RunTask { stop, ..*task };
     let (before, start, cpu_before) = (HostCounts::read(), meter::timestamp(), meter::cpu_seconds());
     let (mut ledger, wall) = match settled.trainer(task.plan) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use engine::catalog::OpenCatalog;
 use engine::host::Host;
-use engine::{SplitFiles, World};
+use engine::{SplitFiles, Stop, World};
 use format::{Arithmetic, Format};
 use model::location::Location;
 use model::plan::{FileSource, Measure, Plan, Request, TrainingPlan};
@@ -16,7 +16,7 @@ use crate::backend::{format_of, select};
 use crate::error::Error;
 use crate::existing;
 use crate::listing::{self, CatalogSplit};
-use crate::members::{SharedFacts, patience};
+use crate::members::SharedFacts;
 use crate::tiers::Tiers;
 
 /// All decisions that are made before a run starts.
@@ -47,8 +47,13 @@ pub(crate) struct TrainingInput {
 }
 
 /// Settles a workload on this host, which is one of the world's. All members of the world get the same plan.
-pub fn settle<'a>(mut asked: Asked, host: &'a Host, world: &dyn World) -> Result<Settled<'a>, Error> {
-    let facts = SharedFacts::share(host, world, &patience(&asked))?;
+pub fn settle<'a>(
+    mut asked: Asked,
+    host: &'a Host,
+    world: &dyn World,
+    stop: &Stop,
+) -> Result<Settled<'a>, Error> {
+    let facts = SharedFacts::share(host, world, &asked.patient(stop))?;
     let selection = select(&asked.spec, asked.ask.store.as_deref())?;
     if selection.plan().holds_files {
         asked.count_by_manifest();

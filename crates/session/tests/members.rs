@@ -51,7 +51,7 @@ fn at_all<T: Send>(count: u64, work: impl Fn(&ThreadMember, &Host) -> T + Sync) 
 #[test]
 fn all_members_compute_one_plan() {
     let settled = |world: &dyn World, host: &Host| {
-        let plan = settle(asked("null", &[]), host, world).unwrap().plan;
+        let plan = settle(asked("null", &[]), host, world, &Stop::default()).unwrap().plan;
         world.agree(Ok(()), &Stop::default()).unwrap();
         format!("{plan:?}")
     };
@@ -65,8 +65,8 @@ fn all_members_compute_one_plan() {
 fn refusals(of_member_2: impl Fn(Host) -> Host + Sync) -> Vec<Error> {
     at_all(4, |world, host| {
         let host = if world.member() == 2 { of_member_2(host.clone()) } else { host.clone() };
-        let settled = settle(asked("null", &[]), &host, world).unwrap();
-        settled.check_host(&settled.plan, world).unwrap_err()
+        let settled = settle(asked("null", &[]), &host, world, &Stop::default()).unwrap();
+        settled.check_host(&settled.plan, world, &Stop::default()).unwrap_err()
     })
 }
 
@@ -92,8 +92,8 @@ fn a_member_that_does_not_find_the_data_is_named_by_all() {
     let errors = at_all(2, |world, host| {
         // Member 0 reads no files, so it misses none.
         let store = if world.member() == 0 { "null" } else { "posix" };
-        let settled = settle(asked(store, &[]), host, world).unwrap();
-        settled.check_data(world).unwrap_err().to_string()
+        let settled = settle(asked(store, &[]), host, world, &Stop::default()).unwrap();
+        settled.check_data(world, &Stop::default()).unwrap_err().to_string()
     });
     let own = "the data set is missing";
     assert!(errors[1].starts_with(own), "{errors:?}");
@@ -123,8 +123,8 @@ fn ledgers_of_members_add_up_and_checkpoints_have_one_seed() {
             "checkpoint.store=posix",
             &saves,
         ];
-        let settled = settle(asked("null", &settings), host, world).unwrap();
-        settled.check_host(&settled.plan, world).unwrap();
+        let settled = settle(asked("null", &settings), host, world, &Stop::default()).unwrap();
+        settled.check_host(&settled.plan, world, &Stop::default()).unwrap();
         let (plan, stop) = (&settled.plan, &Stop::default());
         let task = RunTask { plan, calibrate: false, world, observer: &SilentObserver, stop };
         (run(&settled, &task).unwrap(), settled.plan.saves(), settled.plan.checkpoint.clone().unwrap())

@@ -50,9 +50,10 @@ fn is_complete(ledger: &Ledger, host: &Host) {
 #[test]
 fn training_on_the_null_backend_returns_a_complete_ledger() {
     let host = Host::look();
-    let settled = settle(ask(TRAINING, "null", &[]).read().unwrap(), &host, &Solo::new()).unwrap();
-    settled.check_host(&settled.plan, &Solo::new()).unwrap();
-    settled.check_data(&Solo::new()).unwrap();
+    let settled =
+        settle(ask(TRAINING, "null", &[]).read().unwrap(), &host, &Solo::new(), &Stop::default()).unwrap();
+    settled.check_host(&settled.plan, &Solo::new(), &Stop::default()).unwrap();
+    settled.check_data(&Solo::new(), &Stop::default()).unwrap();
     let ledger = run(&settled, &settled.plan, true).unwrap();
     is_complete(&ledger, &host);
     assert!(ledger.first_batch_ns.is_some());
@@ -75,7 +76,7 @@ fn generated_data_a_calibration_and_checkpoints_are_part_of_a_run() {
         generate: Generate::Missing,
         ..ask(TRAINING, "posix", &settings)
     };
-    let settled = settle(ask.read().unwrap(), &host, &Solo::new()).unwrap();
+    let settled = settle(ask.read().unwrap(), &host, &Solo::new(), &Stop::default()).unwrap();
     let settled = settled.make_data(&Solo::new(), &SilentObserver, &Stop::default()).unwrap();
     let ledger = run(&settled, &settled.plan, true).unwrap();
     is_complete(&ledger, &host);
@@ -94,9 +95,11 @@ fn generated_data_a_calibration_and_checkpoints_are_part_of_a_run() {
 fn checkpoints_without_training_return_a_complete_ledger() {
     let (host, folder) = (Host::look(), tempfile::tempdir().unwrap());
     let saves = format!("checkpoint.checkpoint_folder={}", folder.path().display());
-    let settled = settle(ask(CHECKPOINTS, "posix", &[&saves]).read().unwrap(), &host, &Solo::new()).unwrap();
+    let settled =
+        settle(ask(CHECKPOINTS, "posix", &[&saves]).read().unwrap(), &host, &Solo::new(), &Stop::default())
+            .unwrap();
     assert!(settled.plan.training.is_none());
-    settled.check_host(&settled.plan, &Solo::new()).unwrap();
+    settled.check_host(&settled.plan, &Solo::new(), &Stop::default()).unwrap();
     let ledger = run(&settled, &settled.plan, true).unwrap();
     is_complete(&ledger, &host);
     assert_eq!((ledger.checkpoints.saves.len(), ledger.checkpoints.restores.len()), (2, 1));
@@ -107,10 +110,11 @@ fn checkpoints_without_training_return_a_complete_ledger() {
 #[test]
 fn errors_have_a_message_and_a_kind() {
     let host = Host::look();
-    let refuse = |ask: Ask| match ask.read().and_then(|asked| settle(asked, &host, &Solo::new())) {
-        Ok(_) => panic!("it was settled"),
-        Err(error) => error,
-    };
+    let refuse =
+        |ask: Ask| match ask.read().and_then(|asked| settle(asked, &host, &Solo::new(), &Stop::default())) {
+            Ok(_) => panic!("it was settled"),
+            Err(error) => error,
+        };
     let unknown = refuse(ask(TRAINING, "nonesuch", &[]));
     assert!(
         matches!(&unknown, Error::StoreArguments(cause) if cause.to_string().contains("nonesuch")),
@@ -126,8 +130,8 @@ fn errors_have_a_message_and_a_kind() {
         how_to_generate: "generate it".to_owned(),
         ..ask(TRAINING, "posix", &[])
     };
-    let settled = settle(missing.read().unwrap(), &host, &Solo::new()).unwrap();
-    let error = settled.check_data(&Solo::new()).unwrap_err();
+    let settled = settle(missing.read().unwrap(), &host, &Solo::new(), &Stop::default()).unwrap();
+    let error = settled.check_data(&Solo::new(), &Stop::default()).unwrap_err();
     assert!(matches!(error, Error::NoDataSet { .. }) && error.kind() == ErrorKind::Refused, "{error}");
     assert!(error.to_string().ends_with("\ngenerate it"), "{error}");
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use engine::Stop;
 use engine::host::Host;
+use engine::{Solo, Stop, World};
 use feedline_session::study::{
     Capacity, CapacityRange, CapacityStage, RunStart, Stall, StallStage, StudyControl, StudyLog, Sweep,
 };
@@ -73,6 +73,10 @@ impl<S: Clone, R: Clone> StudyLog for Notes<S, R> {
     }
 }
 
+fn control<'a>(world: &'a dyn World, stop: &'a Stop) -> StudyControl<'a> {
+    StudyControl { world, observer: &SilentObserver, stop }
+}
+
 type TrialNotes = Notes<CapacityStage, Trial>;
 
 fn range(up_to: u64, confirmation: Depth) -> CapacityRange {
@@ -81,14 +85,14 @@ fn range(up_to: u64, confirmation: Depth) -> CapacityRange {
 
 #[test]
 fn a_capacity_search_reports_every_trial() {
-    let (host, stop) = (Host::look(), Stop::default());
-    let control = StudyControl { observer: &SilentObserver, stop: &stop };
+    let (host, world, stop) = (Host::look(), Solo::new(), Stop::default());
+    let control = control(&world, &stop);
     for (store, end, ranks) in [("null", CapacityEnd::UpTo, 2), (SLOW, CapacityEnd::Target, 0)] {
         let asked = asked(store, Vec::new(), 1).unwrap();
-        let capacity = Capacity::settle(asked, &host, range(2, Depth::Full)).unwrap();
+        let capacity = Capacity::settle(asked, &host, range(2, Depth::Full), &control).unwrap();
         capacity.check_data().unwrap();
         let mut notes = TrialNotes::default();
-        let found = capacity.run(&control, &mut notes).unwrap();
+        let found = capacity.run(&mut notes).unwrap();
         assert_eq!(
             (found.end, found.answer.ranks, found.answer.state),
             (end, ranks, SearchState::Clear),
@@ -107,13 +111,13 @@ fn a_capacity_search_reports_every_trial() {
 /// A short run would take 20 s, but an epoch has only 80 steps of 10 ms.
 #[test]
 fn stages_state_their_runs_and_estimated_times() {
-    let (host, stop) = (Host::look(), Stop::default());
-    let control = StudyControl { observer: &SilentObserver, stop: &stop };
+    let (host, world, stop) = (Host::look(), Solo::new(), Stop::default());
+    let control = control(&world, &stop);
     let capacity = |confirmation| {
         let asked = asked("sim:latency=500us,bandwidth=1GB/s,channels=1", Vec::new(), 1).unwrap();
         let mut notes = TrialNotes::default();
-        let capacity = Capacity::settle(asked, &host, range(1, confirmation)).unwrap();
-        let found = capacity.run(&control, &mut notes).unwrap();
+        let capacity = Capacity::settle(asked, &host, range(1, confirmation), &control).unwrap();
+        let found = capacity.run(&mut notes).unwrap();
         (notes, found)
     };
     let (notes, found) = capacity(Depth::Short);
@@ -138,50 +142,51 @@ fn stages_state_their_runs_and_estimated_times() {
 
 #[test]
 fn a_stopped_search_is_partial_and_is_resumed_from_its_trials() {
-    let (host, stop) = (Host::look(), Stop::default());
-    let settle = || {
+    let (host, world, stop) = (Host::look(), Solo::new(), Stop::default());
+    let settle = |stop| {
         // A target that even a busy machine reaches.
         let asked = asked("null", vec![Override::new("metric.au", 0.01, "test")], 1).unwrap();
-        Capacity::settle(asked, &host, range(4, Depth::Short)).unwrap()
+        Capacity::settle(asked, &host, range(4, Depth::Short), &control(&world, stop)).unwrap()
     };
     let mut notes = TrialNotes { stop_after: Some((2, stop.clone())), ..TrialNotes::default() };
-    let control = StudyControl { observer: &SilentObserver, stop: &stop };
-    let part = settle().run(&control, &mut notes).unwrap();
+    let part = settle(&stop).run(&mut notes).unwrap();
     assert_eq!((part.end, part.answer.state), (CapacityEnd::Stop, SearchState::Stopped));
     assert!(part.interrupted && part.answer.ranks == 2, "{part:?}");
     let fresh = Stop::default();
-    let control = StudyControl { observer: &SilentObserver, stop: &fresh };
     let mut again = TrialNotes { earlier: notes.runs.clone(), ..TrialNotes::default() };
-    let whole = settle().run(&control, &mut again).unwrap();
+    let whole = settle(&fresh).run(&mut again).unwrap();
     assert_eq!((whole.answer.ranks, whole.answer.state), (4, SearchState::Clear));
     assert_eq!(whole.answer.trials[..2], notes.runs[..]);
     assert_eq!(again.runs[..], whole.answer.trials[2..], "recorded trials are not repeated");
     // With all trials recorded nothing runs, and nothing is announced.
     let earlier = [notes.runs, again.runs].concat();
     let mut last = TrialNotes { earlier, ..TrialNotes::default() };
-    assert_eq!(settle().run(&control, &mut last).unwrap().answer.trials, whole.answer.trials);
+    assert_eq!(settle(&fresh).run(&mut last).unwrap().answer.trials, whole.answer.trials);
     assert!(last.runs.is_empty() && last.stages.is_empty() && last.starts.is_empty());
 }
 
 #[test]
 fn a_search_that_has_no_answer_is_refused_before_it_runs() {
-    let host = Host::look();
+    let (host, world, stop) = (Host::look(), Solo::new(), Stop::default());
+    let control = control(&world, &stop);
     let range = CapacityRange { up_to: None, steps: None, ..range(1, Depth::Short) };
     let idle = vec![Override::new("train.computation_time", 0.0, "test")];
-    let refused = Capacity::settle(asked("null", idle, 1).unwrap(), &host, range);
+    let refused = Capacity::settle(asked("null", idle, 1).unwrap(), &host, range, &control);
     let error = refused.err().unwrap();
     assert!(matches!(error, Error::NoComputeTime) && error.kind() == ErrorKind::Usage, "{error}");
-    let short = Stall::settle(asked("null", Vec::new(), 1).unwrap(), &host, Some(10)).err().unwrap();
+    let short =
+        Stall::settle(asked("null", Vec::new(), 1).unwrap(), &host, Some(10), &control).err().unwrap();
     assert!(matches!(short, Error::TooFewSteps { steps: 10, .. }), "{short}");
 }
 
 #[test]
 fn a_stall_analysis_announces_its_runs_and_names_the_limit() {
-    let (host, stop) = (Host::look(), Stop::default());
-    let stall = Stall::settle(asked(SLOW, Vec::new(), 1).unwrap(), &host, None).unwrap();
+    let (host, world, stop) = (Host::look(), Solo::new(), Stop::default());
+    let stall =
+        Stall::settle(asked(SLOW, Vec::new(), 1).unwrap(), &host, None, &control(&world, &stop)).unwrap();
     stall.check_data().unwrap();
     let mut notes = Notes::<StallStage, StallRun>::default();
-    let found = stall.run(&StudyControl { observer: &SilentObserver, stop: &stop }, &mut notes).unwrap();
+    let found = stall.run(&mut notes).unwrap();
     assert_eq!(notes.stages, [StallStage { runs: 4, steps: 80, seconds: 3.0 * 0.8 }]);
     let names: Vec<&str> = notes.starts.iter().map(|start| start.what.as_str()).collect();
     let expected = ["synthetic run, 1 of 4", "cold run, 2 of 4", "warm run, 3 of 4", "memory run, 4 of 4"];
@@ -191,31 +196,31 @@ fn a_stall_analysis_announces_its_runs_and_names_the_limit() {
     assert_eq!(found.attribution.limit(), Bottleneck::Fetching, "{found:?}");
     assert!(found.cold.is_none() && found.warm.is_none(), "a simulated device has no page cache");
     // The same answer follows from recorded runs.
-    let stall = Stall::settle(asked(SLOW, Vec::new(), 1).unwrap(), &host, None).unwrap();
+    let stall =
+        Stall::settle(asked(SLOW, Vec::new(), 1).unwrap(), &host, None, &control(&world, &stop)).unwrap();
     let mut again = Notes { earlier: notes.runs, ..Notes::<StallStage, StallRun>::default() };
-    let same = stall.run(&StudyControl { observer: &SilentObserver, stop: &stop }, &mut again).unwrap();
+    let same = stall.run(&mut again).unwrap();
     assert!(again.runs.is_empty() && same.runs == found.runs);
 }
 
 #[test]
 fn a_sweep_does_what_is_missing_and_names_the_cell_of_an_error() {
-    let (host, stop) = (Host::look(), Stop::default());
-    let control = StudyControl { observer: &SilentObserver, stop: &stop };
+    let (host, world, stop) = (Host::look(), Solo::new(), Stop::default());
+    let control = control(&world, &stop);
     let axes = ["reader.read_threads=1,2", "ranks=1,2"].map(|text| Axis::parse(text).unwrap());
     let grid = SweepGrid::new(axes.to_vec()).unwrap();
     let ask = |cell: &SweepCell<'_>| asked("null", cell.overrides("test").collect(), cell.ranks().unwrap());
-    let sweep = Sweep { grid: &grid, host: &host, rounds: 2, seed: 3, ask: &ask };
+    let sweep = Sweep { grid: &grid, host: &host, control, rounds: 2, seed: 3, ask: &ask };
     let summary = sweep.settle_all().unwrap();
     assert_eq!((summary.simulated.len(), summary.first.ranks()), (4, 1));
     let is_done = |run: SweepRun| run.cell == 1;
-    assert!(sweep.check(is_done, &control).unwrap().is_empty());
+    assert!(sweep.check(is_done).unwrap().is_empty());
     let missing = sweep.missing(is_done, &BTreeSet::from([2]));
     let expected: Vec<SweepRun> = grid.runs(2, 3).filter(|run| [0, 3].contains(&run.cell)).collect();
     assert_eq!(missing, expected);
     let mut ended = Vec::new();
     let result = sweep.run_all(
         &missing,
-        &control,
         |_, _| {},
         |run, outcome| {
             ended.push((run, outcome.unwrap().measured.ledger.rows(1, model::ledger::Phase::Train).count()));

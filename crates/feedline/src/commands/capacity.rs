@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use engine::Solo;
 use engine::host::Host;
 use model::secret::redact;
 use model::study::search::{Depth, SearchState, Trial};
@@ -110,18 +111,20 @@ pub(crate) fn capacity(flags: &CapacityFlags) -> CommandResult {
     let asked = read(Ask { checkpoints: None, ..ask })?;
     let host = Host::look();
     let (from, up_to, steps, confirmation) = (flags.from, flags.up_to, flags.steps, flags.confirm);
-    let capacity = Capacity::settle(asked, &host, CapacityRange { from, up_to, steps, confirmation })?;
+    let range = CapacityRange { from, up_to, steps, confirmation };
+    let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
+    let (world, stop) = (Solo::new(), stop_on_signals()?);
+    let control = StudyControl { world: &world, observer: &progress, stop: &stop };
+    let capacity = Capacity::settle(asked, &host, range, &control)?;
     let header = CapacityHeader::of(flags, capacity.asked())?;
     let folder = StudyFolder::choose(&CAPACITY, &flags.folder, capacity.asked())?;
     if !flags.output.quiet {
         report::warnings(capacity.warnings());
     }
     capacity.check_data()?;
-    let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
-    let stop = stop_on_signals()?;
     let journal = folder.journal(&header, &progress)?;
     let mut log = JournalLog { journal, progress: &progress, stage_line, run_line: trial_line };
-    let found = capacity.run(&StudyControl { observer: &progress, stop: &stop }, &mut log)?;
+    let found = capacity.run(&mut log)?;
     conclude(flags, &folder, &CapacityReport { found: &found })
 }
 

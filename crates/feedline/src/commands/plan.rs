@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use engine::Solo;
 use engine::host::Host;
+use engine::{Solo, Stop};
 use model::location::Location;
 use model::plan::{SizeRule, check_ranks};
 use model::units::Bytes;
@@ -99,7 +99,7 @@ fn compare_hosts(flags: &PlanFlags, numbers: &[u64]) -> CommandResult {
     // The demand of an accelerator does not depend on the number of accelerators.
     let asked = read(Ask { ranks: Some(1), checkpoints: None, ..flags.ask(1)? })?;
     let world = Solo::new();
-    let settled = settle(asked, &host, &world)?;
+    let settled = settle(asked, &host, &world, &Stop::default())?;
     let (plan, spec) = (&settled.plan, &settled.asked.spec);
     let demand = plan.trained().map_err(Failure::usage)?.estimate.demand;
     let memory = flags.host_memory.unwrap_or(Bytes(host.memory_bytes)).0;
@@ -129,7 +129,7 @@ fn plan_for(flags: &PlanFlags, hosts: u64) -> CommandResult {
         return data_set_alone(flags, &asked);
     }
     let world = Solo::new();
-    let settled = settle(asked, &host, &world)?;
+    let settled = settle(asked, &host, &world, &Stop::default())?;
     let warnings = &settled.asked.warnings;
     let report = PlanReport {
         plan: &settled.plan,

@@ -66,17 +66,17 @@ pub(crate) fn run(flags: &RunFlags) -> CommandResult {
     check_advice(flags, &asked)?;
     let results = results_folder(flags.results_dir.as_deref(), &asked.spec);
     let host = Host::look();
-    let world = Solo::new();
-    let settled = settle(asked, &host, &world)?;
+    let (world, stop) = (Solo::new(), stop_on_signals()?);
+    let settled = settle(asked, &host, &world, &stop)?;
     let settling = begun.now();
     check_folder(&results, "results folder")?;
-    settled.check_host(&settled.plan, &world)?;
+    settled.check_host(&settled.plan, &world, &stop)?;
     if !flags.output.quiet {
         report::warnings(&settled.asked.warnings);
     }
-    settled.check_data(&world)?;
+    settled.check_data(&world, &stop)?;
     let _fresh = folder::check_writable(&results, &settled.plan.workload).map_err(Failure::refused)?;
-    let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
+    let show = ProgressMode::choose(flags.output.quiet);
     let settled = settled.make_data(&world, &show, &stop)?;
     let (plan, calibrate) = (&settled.plan, !flags.no_calibration);
     let task = RunTask { plan, calibrate, world: &world, observer: &show, stop: &stop };

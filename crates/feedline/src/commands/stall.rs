@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
+use engine::Solo;
 use engine::host::Host;
 use model::secret::redact;
 use model::study::attribution::StallRun;
@@ -89,18 +90,19 @@ pub(crate) fn stall(flags: &StallFlags) -> CommandResult {
     let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
     let asked = read(Ask { ranks: flags.ranks, checkpoints: None, ..ask })?;
     let host = Host::look();
-    let stall = Stall::settle(asked, &host, flags.steps)?;
+    let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
+    let (world, stop) = (Solo::new(), stop_on_signals()?);
+    let control = StudyControl { world: &world, observer: &progress, stop: &stop };
+    let stall = Stall::settle(asked, &host, flags.steps, &control)?;
     let header = StallHeader::of(flags, stall.asked())?;
     let folder = StudyFolder::choose(&STALL, &flags.folder, stall.asked())?;
     if !flags.output.quiet {
         report::warnings(stall.warnings());
     }
     stall.check_data()?;
-    let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
-    let stop = stop_on_signals()?;
     let journal = folder.journal(&header, &progress)?;
     let mut log = JournalLog { journal, progress: &progress, stage_line, run_line };
-    let found = stall.run(&StudyControl { observer: &progress, stop: &stop }, &mut log);
+    let found = stall.run(&mut log);
     let found = found.map_err(|failure| match stop.wished() {
         true => Failure::incomplete(anyhow!(
             "{:#}; there is no answer before all four runs are done\nresume with: {}",

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use engine::Solo;
 use engine::host::Host;
 use engine::meter::Monotonic;
 use model::ledger::{Calibration, Phase};
@@ -154,9 +155,11 @@ pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
         let store = cell.store().map(str::to_owned).or_else(|| base.store.clone());
         read(Ask { overrides, ranks, store, ..base.clone() })
     };
+    let (world, stop) = (Solo::new(), stop_on_signals()?);
     let study = Sweep {
         grid: &grid,
         host: &host,
+        control: StudyControl { world: &world, observer: &show, stop: &stop },
         rounds: flags.repeat.unwrap_or(preset.repeat),
         seed: flags.seed,
         ask: &ask,
@@ -167,10 +170,8 @@ pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
     }
     let (header, folder) =
         (header(flags, &grid, &first)?, StudyFolder::choose(&SWEEP, &flags.folder, &first)?);
-    let stop = stop_on_signals()?;
-    let control = StudyControl { observer: &show, stop: &stop };
     let known = folder.earlier_journal(&header)?;
-    let refused = study.check(|run| known.as_ref().is_some_and(|journal| is_done(journal, run)), &control)?;
+    let refused = study.check(|run| known.as_ref().is_some_and(|journal| is_done(journal, run)))?;
     let mut journal = known.map_or_else(|| folder.new_journal(&header), Ok)?;
     let plot = flags.plot.as_deref().and_then(PlottedFigure::named).or(preset.plot);
     let command = SweepCommand { flags, study, show, simulated, folder, plot };
@@ -179,8 +180,8 @@ pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
         command.record(&mut journal, SweepRun { cell, round: 1 }, Err(error))?;
     }
     let calibrates = !runs.is_empty() && !flags.no_calibration;
-    let ceiling = if calibrates { study.calibrate(largest, &control)? } else { None };
-    command.run_all(&runs, &mut journal, &control)?;
+    let ceiling = if calibrates { study.calibrate(largest)? } else { None };
+    command.run_all(&runs, &mut journal)?;
     if stop.wished() {
         return Err(command.interrupted(&journal));
     }
@@ -231,19 +232,14 @@ struct SweepCommand<'a> {
 }
 
 impl SweepCommand<'_> {
-    fn run_all(
-        &self,
-        runs: &[SweepRun],
-        journal: &mut Journal<CellRun>,
-        control: &StudyControl<'_>,
-    ) -> Result<(), Failure> {
+    fn run_all(&self, runs: &[SweepRun], journal: &mut Journal<CellRun>) -> Result<(), Failure> {
         let clock = Monotonic::new();
         let begins = |run: SweepRun, done: usize| {
             if self.show != ProgressMode::Nothing {
                 report::note(&self.announcement(run, done, runs.len(), clock.now()));
             }
         };
-        self.study.run_all(runs, control, begins, |run, outcome| self.record(journal, run, outcome))
+        self.study.run_all(runs, begins, |run, outcome| self.record(journal, run, outcome))
     }
 
     /// Adds a run to the journal. One that failed has a reason in place of figures.

@@ -1,7 +1,6 @@
 //! How many accelerators the storage feeds at the workload's target AU. Short probes search for the number; longer runs
 //! of it and of one rank more, which must miss the target, confirm it.
 
-use engine::Solo;
 use engine::host::Host;
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
@@ -102,17 +101,23 @@ pub struct Capacity<'a> {
 
 impl<'a> Capacity<'a> {
     /// Settles the search, and refuses a workload or a host for which it has no answer.
-    pub fn settle(asked: Asked, host: &'a Host, range: CapacityRange) -> Result<Capacity<'a>, Error> {
-        let single = settle_on(asked.clone(), host, 1)?;
+    pub fn settle(
+        asked: Asked,
+        host: &'a Host,
+        range: CapacityRange,
+        control: &StudyControl<'a>,
+    ) -> Result<Capacity<'a>, Error> {
+        let control = *control;
+        let single = settle_on(asked.clone(), host, 1, &control)?;
         let training = single.plan.trained()?;
         let demand = training.estimate.demand.ok_or(Error::NoComputeTime)?.samples_per_second;
         let target = training.metric.au_target;
-        let trials = Trials { asked, host, target, lengths: RunLengths::of(training, range.steps) };
+        let trials = Trials { asked, host, control, target, lengths: RunLengths::of(training, range.steps) };
         for depth in [Depth::Full, Depth::Probe] {
             trials.plan(1, depth, &[])?;
         }
         let (most, end) = trials.most_ranks(range.up_to)?;
-        single.check_host(&single.plan, &Solo::new())?;
+        single.check_host(&single.plan, control.world, control.stop)?;
         let bounds = Bounds { from: range.from, most, demand: demand * target };
         Ok(Capacity { trials, single, bounds, confirmation: range.confirmation, end })
     }
@@ -128,20 +133,21 @@ impl<'a> Capacity<'a> {
 
     /// Checks that the data set exists, unless it is to be generated.
     pub fn check_data(&self) -> Result<(), Error> {
-        self.single.check_data(&Solo::new())
+        self.single.check_data(self.trials.control.world, self.trials.control.stop)
     }
 
     /// Generates missing data if that was asked for, and searches. After a stop request, the answer is partial.
-    pub fn run<L>(self, control: &StudyControl<'_>, log: &mut L) -> Result<CapacityFound, L::Failure>
+    pub fn run<L>(self, log: &mut L) -> Result<CapacityFound, L::Failure>
     where
         L: StudyLog<Stage = CapacityStage, Run = Trial>,
     {
         let Capacity { mut trials, single, bounds, confirmation, end } = self;
-        let single = single.make_data(&Solo::new(), control.observer, control.stop)?;
+        let control = trials.control;
+        let single = single.make_data(control.world, control.observer, control.stop)?;
         trials.asked.found.clone_from(&single.asked.found);
         let store = single.plan.trained().map_err(Error::from)?.store.clone();
         trials.asked.ask.generate = Generate::Never;
-        let mut search_runs = SearchRuns { trials: &trials, bounds, control, log, announced: None };
+        let mut search_runs = SearchRuns { trials: &trials, bounds, log, announced: None };
         let answer = search(bounds, confirmation, |request, earlier| {
             search_runs.next(request, earlier).map_err(|error| match error {
                 TrialError::Run(error) => {
@@ -177,15 +183,21 @@ impl<'a> Capacity<'a> {
     }
 }
 
-fn settle_on(mut asked: Asked, host: &Host, ranks: u64) -> Result<Settled<'_>, Error> {
+fn settle_on<'a>(
+    mut asked: Asked,
+    host: &'a Host,
+    ranks: u64,
+    control: &StudyControl<'_>,
+) -> Result<Settled<'a>, Error> {
     asked.ask.ranks = Some(ranks);
-    settle(asked, host, &Solo::new())
+    settle(asked, host, control.world, control.stop)
 }
 
 /// The runs of a search.
 struct Trials<'a> {
     asked: Asked,
     host: &'a Host,
+    control: StudyControl<'a>,
     target: f64,
     lengths: RunLengths,
 }
@@ -211,7 +223,7 @@ impl<'a> Trials<'a> {
         if self.makes_files()? {
             add_files(&mut asked.spec, ranks, self.lengths.probe.max(self.lengths.fewest));
         }
-        let settled = settle_on(asked, self.host, ranks)?;
+        let settled = settle_on(asked, self.host, ranks, &self.control)?;
         let plan = match depth {
             Depth::Probe => settled.plan.probe(self.lengths.probe)?,
             Depth::Short => {
@@ -265,14 +277,8 @@ impl<'a> Trials<'a> {
     }
 
     /// Runs a plan and takes the figures of the trial from the result. `None` if it was stopped.
-    fn run(
-        &self,
-        settled: &Settled<'_>,
-        plan: &Plan,
-        depth: Depth,
-        control: &StudyControl<'_>,
-    ) -> Result<Option<Trial>, Error> {
-        let measured = control.measure(settled, plan)?;
+    fn run(&self, settled: &Settled<'_>, plan: &Plan, depth: Depth) -> Result<Option<Trial>, Error> {
+        let measured = self.control.measure(settled, plan)?;
         if let Some(fault) = fault(&measured.ledger) {
             return Err(fault);
         }
@@ -331,7 +337,6 @@ impl<'a> Trials<'a> {
 struct SearchRuns<'a, L> {
     trials: &'a Trials<'a>,
     bounds: Bounds,
-    control: &'a StudyControl<'a>,
     log: &'a mut L,
     /// The stage that was announced last.
     announced: Option<Depth>,
@@ -345,14 +350,14 @@ impl<L: StudyLog<Stage = CapacityStage, Run = Trial>> SearchRuns<'_, L> {
         earlier: &[Trial],
     ) -> Result<Option<Trial>, TrialError<L::Failure>> {
         let TrialRequest { ranks, depth, number, next } = request;
-        if self.control.stop.wished() {
+        if self.trials.control.stop.wished() {
             return Ok(None);
         }
         let (settled, plan) = self.trials.plan(ranks, depth, earlier)?;
         if let Some(known) = self.recorded(&plan, depth)? {
             return Ok(Some(known));
         }
-        settled.check_host(&plan, &Solo::new())?;
+        settled.check_host(&plan, self.trials.control.world, self.trials.control.stop)?;
         let mut runs = vec![plan];
         if let Some(ranks) = next {
             let (_, plan) = self.trials.plan(ranks, depth, earlier)?;
@@ -373,7 +378,7 @@ impl<L: StudyLog<Stage = CapacityStage, Run = Trial>> SearchRuns<'_, L> {
             }
         };
         self.log.begins(&RunStart { what, seconds_after: times[1..].iter().sum() });
-        let Some(trial) = self.trials.run(&settled, &runs[0], depth, self.control)? else { return Ok(None) };
+        let Some(trial) = self.trials.run(&settled, &runs[0], depth)? else { return Ok(None) };
         self.log.ended(&trial).map_err(TrialError::Log)?;
         Ok(Some(trial))
     }

@@ -10,7 +10,7 @@ pub use capacity::{Capacity, CapacityFound, CapacityRange, CapacityStage, Covera
 pub use stall::{Stall, StallFound, StallStage};
 pub use sweep::{CellOutcome, Sweep, SweepSummary};
 
-use engine::{Solo, Stop};
+use engine::{Stop, World};
 use model::plan::Plan;
 
 use crate::error::Error;
@@ -51,17 +51,17 @@ pub struct RunStart {
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "holds a reference to a port")]
 pub struct StudyControl<'a> {
+    pub world: &'a dyn World,
     /// Shows the progress of each run.
     pub observer: &'a dyn Observer,
     pub stop: &'a Stop,
 }
 
 impl StudyControl<'_> {
-    /// Runs a plan in this process and judges the result. The ceiling of the benchmark itself is not measured: a study
+    /// Runs a plan at all members and judges the result. The ceiling of the benchmark itself is not measured: a study
     /// measures it once, where it counts most.
     fn measure(&self, settled: &Settled<'_>, plan: &Plan) -> Result<MeasuredRun, Error> {
-        let StudyControl { observer, stop } = *self;
-        let world = &Solo::new();
+        let StudyControl { world, observer, stop } = *self;
         measure(settled, &RunTask { plan, calibrate: false, world, observer, stop })
     }
 }

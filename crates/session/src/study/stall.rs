@@ -1,7 +1,6 @@
 //! What the accelerators wait for, by differences. The same steps run without data, with data on the storage and with
 //! data in memory; the time that one run takes longer than another is the stall that their difference causes.
 
-use engine::Solo;
 use engine::host::Host;
 use model::ledger::{Ledger, Phase};
 use model::plan::{Plan, StorePlan, TrainingPlan};
@@ -58,20 +57,22 @@ pub struct StallStage {
 pub struct Stall<'a> {
     settled: Settled<'a>,
     steps: Option<u64>,
+    control: StudyControl<'a>,
 }
 
 impl<'a> Stall<'a> {
     /// Settles an analysis of this number of steps (`None`: enough to measure), and refuses a workload or a host for
     /// which it has no answer.
-    pub fn settle(asked: Asked, host: &'a Host, steps: Option<u64>) -> Result<Stall<'a>, Error> {
-        let world = Solo::new();
-        let settled = settle(asked, host, &world)?;
-        settled.check_host(&cut(steps, &settled.plan)?, &world)?;
-        Ok(Stall { settled, steps })
-    }
-
-    fn world(&self) -> Solo {
-        Solo::new()
+    pub fn settle(
+        asked: Asked,
+        host: &'a Host,
+        steps: Option<u64>,
+        control: &StudyControl<'a>,
+    ) -> Result<Stall<'a>, Error> {
+        let StudyControl { world, stop, .. } = *control;
+        let settled = settle(asked, host, world, stop)?;
+        settled.check_host(&cut(steps, &settled.plan)?, world, stop)?;
+        Ok(Stall { settled, steps, control: *control })
     }
 
     pub fn warnings(&self) -> &[Warning] {
@@ -80,7 +81,7 @@ impl<'a> Stall<'a> {
 
     /// Checks that the data set exists, unless it is to be generated.
     pub fn check_data(&self) -> Result<(), Error> {
-        self.settled.check_data(&self.world())
+        self.settled.check_data(self.control.world, self.control.stop)
     }
 
     /// The workload, as it was asked for.
@@ -89,15 +90,15 @@ impl<'a> Stall<'a> {
     }
 
     /// Generates missing data if that was asked for, and runs the analysis.
-    pub fn run<L>(self, control: &StudyControl<'_>, log: &mut L) -> Result<StallFound, L::Failure>
+    pub fn run<L>(self, log: &mut L) -> Result<StallFound, L::Failure>
     where
         L: StudyLog<Stage = StallStage, Run = StallRun>,
     {
-        let world = self.world();
-        let settled = self.settled.make_data(&world, control.observer, control.stop)?;
+        let Stall { settled, steps, control } = self;
+        let settled = settled.make_data(control.world, control.observer, control.stop)?;
         // The sizes of compressed files, and with them the plan, are known only now.
-        let plan = cut(self.steps, &settled.plan)?;
-        let runs = Runner { settled: &settled, control, log }.run_all(&plan)?;
+        let plan = cut(steps, &settled.plan)?;
+        let runs = Runner { settled: &settled, control: &control, log }.run_all(&plan)?;
         let training = plan.trained().map_err(Error::from)?;
         Ok(StallFound {
             store: training.store.clone(),

@@ -5,7 +5,6 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use engine::Solo;
 use engine::host::Host;
 use model::checkpoint::CheckpointPlan;
 use model::ledger::Calibration;
@@ -24,6 +23,7 @@ use crate::settle::{Settled, settle};
 pub struct Sweep<'a> {
     pub grid: &'a SweepGrid,
     pub host: &'a Host,
+    pub control: StudyControl<'a>,
     pub rounds: u64,
     /// Seed of the order of the runs.
     pub seed: u64,
@@ -57,8 +57,7 @@ impl<'a> Sweep<'a> {
         let settled = || -> Result<Settled<'a>, Error> {
             let mut asked = (self.ask)(&cell)?;
             asked.ask.generate = generate.unwrap_or(asked.ask.generate);
-            let world = Solo::new();
-            let settled = settle(asked, self.host, &world)?;
+            let settled = settle(asked, self.host, self.control.world, self.control.stop)?;
             if settled.plan.checkpoint.is_none() {
                 settled.plan.trained()?;
             }
@@ -90,21 +89,17 @@ impl<'a> Sweep<'a> {
 
     /// Checks that each cell can run, and generates its data set if that was asked for. Cells of which all runs are
     /// done already are skipped. Returns the cells that are refused; if all are, the first reason.
-    pub fn check(
-        &self,
-        is_done: impl Fn(SweepRun) -> bool,
-        control: &StudyControl<'_>,
-    ) -> Result<Vec<(usize, Error)>, Error> {
+    pub fn check(&self, is_done: impl Fn(SweepRun) -> bool) -> Result<Vec<(usize, Error)>, Error> {
+        let StudyControl { world, observer, stop } = self.control;
         let mut refused = Vec::new();
         for cell in 0..self.grid.cells() {
             if (1..=self.rounds).all(|round| is_done(SweepRun { cell, round })) {
                 continue;
             }
             let ready = self.settle(cell, None).and_then(|settled| {
-                let world = Solo::new();
-                settled.check_host(&settled.plan, &world)?;
-                settled.check_data(&world)?;
-                settled.make_data(&world, control.observer, control.stop).map(drop)
+                settled.check_host(&settled.plan, world, stop)?;
+                settled.check_data(world, stop)?;
+                settled.make_data(world, observer, stop).map(drop)
             });
             match ready {
                 Ok(()) => {}
@@ -125,9 +120,9 @@ impl<'a> Sweep<'a> {
     }
 
     /// The ceiling of the benchmark itself for a cell.
-    pub fn calibrate(&self, cell: usize, control: &StudyControl<'_>) -> Result<Option<Calibration>, Error> {
+    pub fn calibrate(&self, cell: usize) -> Result<Option<Calibration>, Error> {
         let settled = self.settle(cell, Some(Generate::Never))?;
-        Ok(calibrate(&settled, &settled.plan, control.stop))
+        Ok(calibrate(&settled, &settled.plan, self.control.stop))
     }
 
     /// Does the runs, one after the other, until all are done or a stop is requested. `begins` is called before each
@@ -135,19 +130,18 @@ impl<'a> Sweep<'a> {
     pub fn run_all<E>(
         &self,
         runs: &[SweepRun],
-        control: &StudyControl<'_>,
         begins: impl Fn(SweepRun, usize),
         mut ended: impl FnMut(SweepRun, Result<CellOutcome<'_>, Error>) -> Result<(), E>,
     ) -> Result<(), E> {
+        let StudyControl { world, observer, stop } = self.control;
         for (done, run) in runs.iter().enumerate() {
             begins(*run, done);
             let outcome = self.settle(run.cell, Some(Generate::Never)).and_then(|settled| {
-                let world = Solo::new();
-                let settled = settled.make_data(&world, control.observer, control.stop)?;
-                let measured = control.measure(&settled, &settled.plan)?;
+                let settled = settled.make_data(world, observer, stop)?;
+                let measured = self.control.measure(&settled, &settled.plan)?;
                 Ok(CellOutcome { settled, measured })
             });
-            if control.stop.wished() {
+            if stop.wished() {
                 break;
             }
             ended(*run, outcome)?;
