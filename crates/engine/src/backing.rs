@@ -49,19 +49,38 @@ impl Backing {
         StorageCounts { storage, is_blurred, device: device.map(|sectors| sectors * SECTOR) }
     }
 
-    /// The bytes that were read since an earlier reading.
-    pub(crate) fn seen_since(&self, earlier: StorageCounts) -> ObservedCache {
+    /// The bytes that were read since an earlier reading, as far as the counters are those of `whose`.
+    pub(crate) fn seen_since(&self, earlier: StorageCounts, whose: CountOwner) -> ObservedCache {
         let now = self.read();
         let between = |now: Option<u64>, then: Option<u64>| {
             ReportedBytes::new(now.zip(then).map(|(now, then)| now.saturating_sub(then)))
         };
-        ObservedCache {
-            storage: between(now.storage, earlier.storage),
-            storage_is_least: self.ground.file_system.counter() == Counter::ProcessAtLeast
-                || earlier.is_blurred
-                || now.is_blurred,
-            device: between(now.device, earlier.device),
-            ..ObservedCache::default()
+        let counter = self.ground.file_system.counter();
+        let mut seen = ObservedCache::default();
+        if whose == CountOwner::of(counter) {
+            seen.storage = between(now.storage, earlier.storage);
+            seen.storage_is_least =
+                counter == Counter::ProcessAtLeast || earlier.is_blurred || now.is_blurred;
+        }
+        if whose == CountOwner::Node {
+            seen.device = between(now.device, earlier.device);
+        }
+        seen
+    }
+}
+
+/// What a counter counts for. The counters of a node are read by one of the processes that run on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountOwner {
+    Process,
+    Node,
+}
+
+impl CountOwner {
+    fn of(counter: Counter) -> CountOwner {
+        match counter {
+            Counter::Process | Counter::ProcessAtLeast | Counter::None => CountOwner::Process,
+            Counter::NfsMount => CountOwner::Node,
         }
     }
 }

@@ -20,7 +20,7 @@ use store::page_cache::{self, Denied, PageCache};
 use store::{EpochReads, Footprint, Operation, PageCount, Probe, Proof, StorageStack};
 use thiserror::Error;
 
-use crate::backing::{Backing, StorageCounts};
+use crate::backing::{Backing, CountOwner, StorageCounts};
 use crate::events::{Emitter, Event};
 use crate::loader::PhaseRun;
 use crate::meter;
@@ -182,10 +182,10 @@ impl<'a> CachePreparer<'a> {
         self.ground.as_ref().map(|(_, backing)| backing.read())
     }
 
-    /// What the storage delivered since a reading.
-    pub(crate) fn seen_since(&self, earlier: Option<StorageCounts>) -> ObservedCache {
-        let seen = self.ground.as_ref().zip(earlier).map(|((_, backing), then)| backing.seen_since(then));
-        seen.unwrap_or_default()
+    /// What the storage delivered since a reading, to this process or to its node.
+    pub(crate) fn seen_since(&self, earlier: Option<StorageCounts>, whose: CountOwner) -> ObservedCache {
+        let backing = self.ground.as_ref().map(|(_, backing)| backing);
+        backing.zip(earlier).map(|(backing, then)| backing.seen_since(then, whose)).unwrap_or_default()
     }
 }
 

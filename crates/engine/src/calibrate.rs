@@ -1,5 +1,6 @@
-//! Measures feedline itself: runs the calibration of a plan (`model::plan`) with the null backend on this host. A rate
-//! that is not reached there cannot be reached on any storage.
+//! Measures feedline itself: runs the calibration of a plan (`model::plan`) with the null backend. A rate that is not
+//! reached there cannot be reached on any storage. All members of a world run it together, each with its own ranks, so
+//! that processes of one host compete for its cores as they do in the run, and agree on every step as they do there.
 
 use format::Format;
 use model::ledger::{Calibration, Phase};
@@ -9,17 +10,17 @@ use model::units::Nanos;
 use store::{Now, Null};
 
 use crate::events::Events;
-use crate::host;
 use crate::meter::{self, Monotonic};
 use crate::stop::Stop;
 use crate::train::{SplitFiles, TrainingSetup, train};
-use crate::world::Solo;
+use crate::world::{World, cores_of_node, sum_on_node};
 
-/// Runs the calibration. `None` if it was stopped or failed.
+/// Runs the calibration and returns the ceiling of this member. `None` if it was stopped or failed.
 pub fn calibrate(
     plan: &TrainingPlan,
     format: &dyn Format,
     files: SplitFiles<'_>,
+    world: &dyn World,
     stop: &Stop,
 ) -> Option<Calibration> {
     let brief = plan.calibration();
@@ -28,7 +29,7 @@ pub fn calibrate(
     let (truth, pages) = (None, None);
     let rig = TrainingSetup {
         plan: &brief,
-        world: &Solo::new(),
+        world,
         format,
         store: &Null,
         pages,
@@ -40,17 +41,22 @@ pub fn calibrate(
         events: &events,
     };
     let ledger = train(&rig).ok()?;
-    let (wall, cpu) = (clock.now(), meter::cpu_seconds() - cpu_before);
+    let (wall, cpu) = (clock.now(), Nanos::from_seconds(meter::cpu_seconds() - cpu_before));
     if ledger.interrupted || !ledger.faults().is_empty() {
         return None;
     }
+    let cpu = sum_on_node(world, cpu.0, stop).ok()? as f64;
+    let cores = cores_of_node(world, stop).ok()?;
     let figures = Figures::new(&ledger, Phase::Train)?;
     let seen = ledger.total(1, Phase::Train);
+    // With barriers all ranks are as fast as the slowest, so this member's rate implies that of all ranks.
+    let own = world.ranks(brief.ranks());
+    let of_all = brief.ranks() as f64 / (own.end - own.start).max(1) as f64;
     Some(Calibration {
         steps: brief.train.shards.steps,
         au_percent: figures.au_percent.map(|au| au.mean).filter(|_| seen.compute_ns > Nanos::ZERO),
-        samples_per_second: figures.samples_per_second.map(|rate| rate.mean),
+        samples_per_second: figures.samples_per_second.map(|rate| rate.mean * of_all),
         harness_seconds_per_step: (seen.wait_ns + seen.lateness_ns_sum).seconds() / seen.steps.max(1) as f64,
-        cpu_headroom: (1.0 - cpu / host::core_time(wall).seconds()).clamp(0.0, 1.0),
+        cpu_headroom: (1.0 - cpu / (wall.0 as f64 * cores)).clamp(0.0, 1.0),
     })
 }

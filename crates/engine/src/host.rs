@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::ledger::ObservedHost;
-use model::units::{Bytes, Nanos, significant};
+use model::units::{Bytes, significant};
 use rustix::process::{Resource, getrlimit};
 
 use crate::meter;
@@ -159,8 +159,13 @@ impl HostCounts {
     }
 }
 
-/// Facts about this host and the time since `before`.
-pub fn seen_since(before: Option<HostCounts>) -> ObservedHost {
+/// CPU time that this process has used since `before`, in kernel ticks.
+pub fn own_ticks_since(before: Option<HostCounts>) -> u64 {
+    before.zip(HostCounts::read()).map_or(0, |(before, after)| after.own.saturating_sub(before.own))
+}
+
+/// Facts about this host and the time since `before`, in which the run's processes on this host used `own_ticks`.
+pub fn seen_since(before: Option<HostCounts>, own_ticks: u64) -> ObservedHost {
     let clock = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     let mut seen = ObservedHost {
         kernels: [rustix::system::uname().release().to_string_lossy().into_owned()].into(),
@@ -173,7 +178,7 @@ pub fn seen_since(before: Option<HostCounts>) -> ObservedHost {
         seen.readings = 1;
         seen.ticks = since(|counts| counts.ticks);
         seen.stolen_ticks = since(|counts| counts.stolen);
-        seen.foreign_ticks = since(|counts| counts.busy).saturating_sub(since(|counts| counts.own));
+        seen.foreign_ticks = since(|counts| counts.busy).saturating_sub(own_ticks);
         seen.swapped_in_pages = since(|counts| counts.swapped_in);
     }
     seen
@@ -184,15 +189,35 @@ pub fn cores() -> u64 {
     (core_share().floor() as u64).max(1)
 }
 
-/// The CPU time that this process may use in a span of time.
-pub(crate) fn core_time(span: Nanos) -> Nanos {
-    Nanos((span.0 as f64 * core_share()) as u64)
+/// CPU time per wall-clock time that this process may use.
+pub(crate) fn core_share() -> f64 {
+    quota_of(affine_cores())
 }
 
-/// CPU time per wall-clock time that this process may use.
-fn core_share() -> f64 {
-    let affine = affine_cores() as f64;
-    cpu_quota().map_or(affine, |limit| limit.cores.min(affine))
+/// The same for several processes of this host that may run on these cores.
+pub(crate) fn core_share_of<'a>(affinities: impl Iterator<Item = &'a [u8]>) -> f64 {
+    let mut all: Vec<u8> = Vec::new();
+    for affinity in affinities {
+        all.resize(all.len().max(affinity.len()), 0);
+        all.iter_mut().zip(affinity).for_each(|(all, one)| *all |= one);
+    }
+    match all.iter().map(|byte| u64::from(byte.count_ones())).sum() {
+        0 => core_share(),
+        cores => quota_of(cores),
+    }
+}
+
+/// The cores that this process may run on, one bit each; empty if unknown.
+pub(crate) fn affinity() -> Vec<u8> {
+    let Ok(cores) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    let bits = (0..rustix::thread::CpuSet::MAX_CPU).map(|core| u8::from(cores.is_set(core)));
+    let bits: Vec<u8> = bits.collect();
+    bits.chunks(8).map(|bits| bits.iter().rev().fold(0, |byte, bit| byte << 1 | bit)).collect()
+}
+
+/// Cores, limited by a quota of CPU time.
+fn quota_of(cores: u64) -> f64 {
+    cpu_quota().map_or(cores as f64, |limit| limit.cores.min(cores as f64))
 }
 
 /// Cores that this process may run on, by its affinity and its cpuset.
@@ -323,9 +348,19 @@ mod tests {
         assert!(host.own_room().is_some_and(|room| room.bytes > 0));
         let small = Host { memory_bytes: 4096, ..host };
         assert_eq!(small.own_room().map(|room| room.bytes), Some(4096), "never more than there is");
-        let seen = seen_since(HostCounts::read());
+        let before = HostCounts::read();
+        let seen = seen_since(before, own_ticks_since(before));
         assert_eq!((seen.readings, seen.kernels.len()), (1, 1));
         assert!(seen.foreign_ticks <= seen.ticks, "{seen:?}");
+    }
+
+    #[test]
+    fn cores_of_several_processes_are_counted_once() {
+        let cores = core_share();
+        assert_eq!(core_share_of([affinity().as_slice(), &affinity()].into_iter()), cores, "the same cores");
+        assert_eq!(core_share_of([[].as_slice()].into_iter()), cores, "unknown cores");
+        let limit = |cores: u64| quota_of(cores);
+        assert_eq!(core_share_of([[0b0011].as_slice(), &[0b0110, 1]].into_iter()), limit(4));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A run from its first epoch to its last: for each phase it builds a loader, runs readers and accelerators, and adds
 //! what they recorded to the ledger. A failure ends the run and is recorded in the ledger; nothing is printed here.
 
+mod counters;
 mod members;
 mod phase_watch;
 
@@ -24,11 +25,13 @@ use crate::host;
 use crate::loader::{
     Delivered, PhaseControl, PhaseFailure, PhaseInput, PhaseReaders, PhaseRun, panic_text, read,
 };
-use crate::meter::{self, Clock, Monotonic};
+use crate::meter::{Clock, Monotonic};
 use crate::stop::Stop;
 use crate::truth::Truth;
 use crate::watchdog::guard;
 use crate::world::{Cause, EarlyEnd, World};
+use counters::PhaseCounters;
+use members::PhaseMeeting;
 use phase_watch::PhaseWatch;
 
 /// Stack size of a reader thread. Readers keep their buffers on the heap; this is for calls and a panic message.
@@ -76,19 +79,20 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
             let is_first = (epoch, place) == (1, 0);
             let made = preparer.make(phase, epoch, is_first);
             let cause = made.as_ref().err().map(ToString::to_string);
+            let before = PhaseCounters::read(&preparer);
             let begun = members::begin(rig, place == 0, cause);
             let ended = match (made, begun) {
                 (Err(refused), _) if is_first => return Err(refused),
-                (Ok(cache), Ok(())) => {
+                (Ok(cache), Ok(PhaseMeeting { agreement, cores })) => {
                     let prepared = cache.made.time_ns;
                     emitter.emit(
                         rig.events,
                         rig.clock.now(),
                         Event::PhaseBegan { epoch, phase: phase.phase },
                     );
-                    let node = NodeRow { cache, ..NodeRow::default() };
+                    let node = NodeRow { cache, agreement, ..NodeRow::default() };
                     ledger.add_node(epoch, phase.phase, rig.world.node(), node);
-                    let (first_batch, ended) = run_phase(rig, phase, epoch, &preparer, &mut ledger);
+                    let (first_batch, ended) = run_phase(rig, phase, epoch, (&before, cores), &mut ledger);
                     emitter.emit(
                         rig.events,
                         rig.clock.now(),
@@ -103,7 +107,7 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
                     return Err(CacheError::Elsewhere(ended));
                 }
                 // The results so far are kept.
-                (_, begun) => begun,
+                (_, begun) => begun.map(drop),
             };
             if let Err(ended) = ended {
                 members::note_end(rig, &mut ledger, (epoch, phase.phase), ended);
@@ -129,18 +133,17 @@ fn save_after(rig: &TrainingSetup<'_>, phase: &PhasePlan, epoch: u64) {
     }
 }
 
-/// Runs a phase to its end, and agrees with the other members on how it ended. Returns the time of the first batch.
+/// Runs a phase to its end, and agrees with the other members on how it ended. `cores` of the node are for the run.
+/// Returns the time of the first batch.
 fn run_phase(
     rig: &TrainingSetup<'_>,
     phase: &PhasePlan,
     epoch: u64,
-    preparer: &CachePreparer<'_>,
+    (before, cores): (&PhaseCounters<'_>, f64),
     ledger: &mut Ledger,
 ) -> (Option<Nanos>, Result<(), EarlyEnd>) {
-    let (device_before, cpu_before) = (host::device_read_bytes(), meter::cpu_seconds());
-    let storage_before = preparer.read();
     let begin = rig.clock.now();
-    let footprint = preparer.footprint(phase, epoch);
+    let footprint = before.preparer.footprint(phase, epoch);
     let phase_start =
         PhaseStart { epoch, begin, errors: ledger.errors().count(), footprint: footprint.as_ref() };
     let PhaseRecord { rows, mut node, pace, first_batch, failure } = with_readers(rig, phase, phase_start);
@@ -153,16 +156,18 @@ fn run_phase(
             wall - (row.wait_ns + row.copy_ns + row.compute_ns + row.barrier_ns + row.checkpoint_ns);
         ledger.add(epoch, phase.phase, rank, row);
     }
-    node.cpu_ns = Nanos::from_seconds(meter::cpu_seconds() - cpu_before);
-    node.core_ns = host::core_time(wall);
-    if let (Some(before), Some(after)) = (device_before, host::device_read_bytes()) {
-        (node.device_read_bytes, node.device_readings) = (after.saturating_sub(before), 1);
-    }
-    node.cache += &preparer.seen_since(storage_before);
+    node += before.of_process();
     node.cache.stored = rig.plan.split(phase.phase).stored();
     ledger.add_node(epoch, phase.phase, rig.world.node(), node);
     let failure = failure.map(|failure| failure.to_string());
-    (first_batch, members::end(rig, ledger, (epoch, phase.phase), failure))
+    let ended = members::end(rig, ledger, (epoch, phase.phase), failure);
+    if rig.world.leads_node() {
+        ledger.add_node(epoch, phase.phase, rig.world.node(), before.of_node(wall, cores));
+    }
+    for (node, agreement) in rig.world.take_agreement() {
+        ledger.add_node(epoch, phase.phase, node, NodeRow { agreement, ..NodeRow::default() });
+    }
+    (first_batch, ended)
 }
 
 /// What accelerators and readers recorded in a phase.

@@ -284,10 +284,11 @@ fn there_is_one_clock() {
 }
 
 /// Reads of facts about the host, which decide what can run on it: memory, cores, limits, names, boots.
-const HOST_FACTS: [&str; 14] = [
+const HOST_FACTS: [&str; 15] = [
     "Host::look",
     "HostCounts",
     "host::seen_since",
+    "host::own_ticks_since",
     "host::cores",
     "host::boot_id",
     ".own_room(",

@@ -7,6 +7,7 @@ mod checked;
 mod conditions;
 mod earlier;
 mod errors;
+mod parts;
 mod run_times;
 
 use std::borrow::Cow;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize, Serializer};
 pub use checked::CheckedFetches;
 pub use conditions::{Conditions, ObservedHost, ObservedMember, ObservedMode};
 pub use errors::{ErrorExample, ErrorTally, Errors};
+pub use parts::LedgerPart;
 pub use run_times::RunTimes;
 
 use crate::checkpoint::Checkpoints;
@@ -264,12 +266,14 @@ impl AddAssign for NodeRow {
     }
 }
 
-/// A short run of the same plan on the null backend of the same host: feedline's own ceiling.
+/// A short run of the same plan on the null backend of the same hosts: feedline's own ceiling. With several members, all
+/// of them run it together, and the one with the lowest ceiling counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     pub steps: u64,
     /// AU on storage without any delay; `None` if steps have no compute time.
     pub au_percent: Option<f64>,
+    /// Of all ranks of the run.
     pub samples_per_second: Option<f64>,
     /// What the harness adds to a step: waiting on the null backend, and lateness.
     pub harness_seconds_per_step: f64,
@@ -278,8 +282,8 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// The lower of two hosts' ceilings limits the run.
-    fn lower(self, other: Calibration) -> Calibration {
+    /// The lower of two members' ceilings limits the run.
+    pub fn lower(self, other: Calibration) -> Calibration {
         // All fields are compared, so that the order of the operands does not matter.
         let key = |calibration: &Calibration| {
             let Calibration { steps, au_percent, samples_per_second, harness_seconds_per_step, cpu_headroom } =
@@ -359,10 +363,7 @@ impl Ledger {
 
     /// The sum over all ranks for one phase of one epoch.
     pub fn total(&self, epoch: u64, phase: Phase) -> RankRow {
-        self.rows(epoch, phase).fold(RankRow::default(), |mut sum, (_, row)| {
-            sum += *row;
-            sum
-        })
+        self.whole().total(epoch, phase)
     }
 
     /// The latencies of a phase, over all epochs and nodes.
@@ -389,15 +390,9 @@ impl Ledger {
         sum
     }
 
-    /// One phase of one epoch, summed over nodes. With a single node this borrows its row: histograms and timelines are
-    /// large, and verdicts read those of every epoch.
+    /// One phase of one epoch, summed over nodes.
     pub fn node_total(&self, epoch: u64, phase: Phase) -> Cow<'_, NodeRow> {
-        let mut rows = self.nodes.range((epoch, phase, 0)..=(epoch, phase, u64::MAX)).map(|(_, row)| row);
-        let first = rows.next().map_or_else(Cow::default, Cow::Borrowed);
-        rows.fold(first, |mut sum, row| {
-            *sum.to_mut() += row.clone();
-            sum
-        })
+        self.whole().observed(epoch, phase)
     }
 }
 

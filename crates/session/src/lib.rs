@@ -16,7 +16,7 @@
 //!   existing files, `tiers` the locations of checkpoints.
 //! - `check`: whether the plan can run on this host, with this data set and this much memory.
 //! - `members`: what the processes of a run share before it begins, so that all of them compute the same plan.
-//! - `run`: training and calibration; `checkpoint`: saving and restoring; `data_set`: writing missing files;
+//! - `run`: training and calibration; `ledgers`: the sum over all processes of a run; `checkpoint`: saving and restoring; `data_set`: writing missing files;
 //!   `existing`: files that another program wrote, without a catalog.
 //! - `observe`: the port for progress; `folder`: folders that the user names; `error`: every reason not to run.
 //!
@@ -33,6 +33,7 @@ mod data_set;
 mod error;
 mod existing;
 mod folder;
+mod ledgers;
 mod listing;
 mod members;
 mod observe;

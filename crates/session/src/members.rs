@@ -33,8 +33,9 @@ impl SharedFacts {
 
 /// Waits until all members have done a check. If one of them cannot run, none does: that member returns its own error,
 /// and the others name it.
-pub(crate) fn agree(here: Result<(), Error>, world: &dyn World, stop: &Stop) -> Result<(), Error> {
+pub(crate) fn agree<T>(here: Result<T, Error>, world: &dyn World, stop: &Stop) -> Result<T, Error> {
     let cause = here.as_ref().err().map(|error| Cause::Failed(error.to_string()));
     let agreed = world.agree(cause.map_or(Ok(()), Err), stop);
-    here.and(agreed.map_err(Error::Member))
+    let value = here?;
+    agreed.map(|()| value).map_err(Error::Member)
 }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use engine::generate::read_manifest;
 use engine::host::{self, HostCounts};
 use engine::meter::{self, Monotonic};
+use engine::world::{Cause, gather_to_all, sum_on_node};
 use engine::{Stop, TrainingSetup, Truth, World};
 use format::{Arithmetic, Content};
 use model::ledger::{Calibration, Conditions, Ledger, RunTimes};
@@ -18,6 +19,8 @@ use store::{Mode, Posix, Store};
 
 use crate::checkpoint::RunCheckpoints;
 use crate::error::Error;
+use crate::ledgers;
+use crate::members::agree;
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, TrainingRun};
 
@@ -29,14 +32,17 @@ pub struct RunTask<'a> {
     pub plan: &'a Plan,
     /// Whether to measure feedline's own ceiling first.
     pub calibrate: bool,
+    /// Whether every member gets the ledger of the whole run, and not only member 0.
+    pub share: bool,
     pub world: &'a dyn World,
     pub observer: &'a dyn Observer,
     pub stop: &'a Stop,
 }
 
-/// Runs a plan and returns the ledger, even of an incomplete run. An error says why there is no ledger.
+/// Runs a plan and returns the ledger, even of an incomplete run. An error says why there is no ledger. With several
+/// members, member 0 gets the ledger of the whole run; the others get it, too, if the task shares it.
 pub fn run(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<Ledger, Error> {
-    let calibration = task.calibrate.then(|| calibrate(settled, task.plan, task.stop)).flatten();
+    let calibration = task.calibrate.then(|| calibrate(settled, task.plan, task.world, task.stop)).flatten();
     let stop = &settled.asked.patient(task.stop);
     let task = RunTask { stop, ..*task };
     let (before, start, cpu_before) = (HostCounts::read(), meter::timestamp(), meter::cpu_seconds());
@@ -51,8 +57,25 @@ pub fn run(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<Ledger, Error> {
         cpu: Nanos::from_seconds(meter::cpu_seconds() - cpu_before),
     };
     ledger.calibration = calibration;
-    ledger.conditions.hosts.insert(settled.host.name.clone(), host::seen_since(before));
-    Ok(ledger)
+    ledger.conditions += host_conditions(before, task.world, stop);
+    let members = ledgers::conditions(task.world, settled.host, task.plan.ranks);
+    ledger.conditions += members.unwrap_or_default();
+    Ok(ledgers::add_up(ledger, &task))
+}
+
+/// What else this host did since `before`. Counted once per host, when all of its members have finished; unknown if they
+/// did not.
+fn host_conditions(before: Option<HostCounts>, world: &dyn World, stop: &Stop) -> Conditions {
+    let own = host::own_ticks_since(before);
+    let of_node = sum_on_node(world, own, stop).ok();
+    let (topology, node) = (world.topology(), world.node());
+    let own = of_node.or((topology.members_on(node).count() == 1).then_some(own));
+    let seen = world.leads_node().then(|| match own {
+        Some(own) => host::seen_since(before, own),
+        None => host::seen_since(None, 0),
+    });
+    let hosts = seen.map(|seen| (topology.name(node).to_owned(), seen)).into_iter().collect();
+    Conditions { hosts, ..Conditions::default() }
 }
 
 /// The ledger of a run, and the verdict on it.
@@ -69,19 +92,34 @@ impl MeasuredRun {
     }
 }
 
-/// Runs a plan and judges what was seen.
+/// Runs a plan and judges what was seen. All members get the same verdict.
 pub fn measure(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<MeasuredRun, Error> {
     let ledger = run(settled, task)?;
-    let verdict = judge(&Case { plan: Some(task.plan), ledger: &ledger });
+    let stop = &task.stop.with_patience(settled.asked.stall_timeout());
+    let verdict = ledgers::agreed_verdict(&RunTask { stop, ..*task }, || {
+        judge(&Case { plan: Some(task.plan), ledger: &ledger })
+    });
     Ok(MeasuredRun { ledger, verdict })
 }
 
-/// Feedline's own ceiling for a plan. `None` if the plan uses the null backend or does not train, or if the calibration
-/// was stopped.
-pub fn calibrate(settled: &Settled<'_>, plan: &Plan, stop: &Stop) -> Option<Calibration> {
+/// Feedline's own ceiling for a plan: the lowest of all members, the same at all of them. `None` if the plan uses the
+/// null backend or does not train, or if the calibration was stopped.
+pub fn calibrate(settled: &Settled<'_>, plan: &Plan, world: &dyn World, stop: &Stop) -> Option<Calibration> {
+    let stop = &stop.with_patience(settled.asked.stall_timeout());
     let trainer = settled.trainer(plan).filter(|trainer| !trainer.plan.store.is_null())?;
     let (plan, format) = (trainer.plan, &*trainer.reading.format);
-    trainer.with_files(|files| engine::calibrate(plan, format, files, stop)).ok().flatten()
+    let own = trainer.with_files(|files| engine::calibrate(plan, format, files, world, stop));
+    let own = own.unwrap_or_else(|error| {
+        // The others would wait for this member.
+        world.announce(Cause::Failed(error.to_string()));
+        None
+    });
+    if world.members() == 1 {
+        return own;
+    }
+    let all = gather_to_all(world, &serde_json::to_vec(&own).ok()?, stop).ok()?;
+    let all = all.iter().map(|written| serde_json::from_slice::<Option<Calibration>>(written).ok().flatten());
+    all.reduce(|one, other| Some(one?.lower(other?))).flatten()
 }
 
 /// The fault that ended the run early, if any.
@@ -90,6 +128,9 @@ pub fn fault(ledger: &Ledger) -> Option<Error> {
     let (epoch, phase, message) = (fault.epoch, fault.phase, fault.message.clone());
     Some(Error::Stopped { epoch, phase, message })
 }
+
+/// The content of files, and the data set that they belong to.
+type KnownData<'a> = (Content, Cow<'a, Data>);
 
 /// A ledger, and how long the work took.
 type TimedLedger = (Ledger, Nanos);
@@ -108,16 +149,22 @@ fn saving<'a>(settled: &'a Settled<'_>, task: &RunTask<'a>) -> Option<RunCheckpo
 
 impl TrainingRun<'_> {
     fn run(&self, task: &RunTask<'_>) -> Result<TimedLedger, Error> {
-        self.check_catalog()?;
-        let store = self.selection.open(self.reading.folder()?).map_err(Error::DataFolder)?;
-        self.check_complete(&*store)?;
-        let known = self.known_data()?;
+        let (store, known) = agree(self.open(), task.world, task.stop)?;
         let truth = known
             .as_ref()
             .and_then(|(content, data)| data.computed().map(|data| Truth { content: *content, data }));
         let (mut ledger, wall) = self.train(&*store, truth, task)?;
         ledger.conditions += self.conditions(&*store);
         Ok((ledger, wall))
+    }
+
+    /// Opens the data set, and finds out what is known of its content.
+    fn open(&self) -> Result<(Box<dyn Store>, Option<KnownData<'_>>), Error> {
+        self.check_catalog()?;
+        let store = self.selection.open(self.reading.folder()?).map_err(Error::DataFolder)?;
+        self.check_complete(&*store)?;
+        let known = self.known_data()?;
+        Ok((store, known))
     }
 
     fn train(
@@ -189,7 +236,7 @@ impl TrainingRun<'_> {
     }
 
     /// The expected content of the files, if they are to be compared and a manifest describes them.
-    fn known_data(&self) -> Result<Option<(Content, Cow<'_, Data>)>, Error> {
+    fn known_data(&self) -> Result<Option<KnownData<'_>>, Error> {
         if self.plan.verify == Verify::None || !self.holds_files() {
             return Ok(None);
         }

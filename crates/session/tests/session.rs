@@ -36,7 +36,7 @@ fn run(settled: &Settled<'_>, plan: &Plan, calibrate: bool) -> Result<Ledger, Er
     let (world, stop) = (Solo::new(), Stop::default());
     feedline_session::run(
         settled,
-        &RunTask { plan, calibrate, world: &world, observer: &SilentObserver, stop: &stop },
+        &RunTask { plan, calibrate, share: false, world: &world, observer: &SilentObserver, stop: &stop },
     )
 }
 

@@ -5,15 +5,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use model::ledger::{Ledger, Phase, RunFault};
+use model::ledger::{Agreement, Ledger, Phase, RunFault};
 
 use super::TrainingSetup;
 use crate::accelerators::{Drive, PhaseContext};
 use crate::loader::{PhaseFailure, panic_text};
-use crate::world::{Cause, EarlyEnd};
+use crate::world::{Cause, EarlyEnd, cores_of_node};
 
 /// How long the thread that waits for other members waits at a time.
 const PERIOD: Duration = Duration::from_millis(50);
+
+/// What the members found out before a phase.
+#[derive(Debug)]
+pub(super) struct PhaseMeeting {
+    /// The offset of this member's clock, if it was measured.
+    pub(super) agreement: Agreement,
+    /// Cores that the members of this node may use together.
+    pub(super) cores: f64,
+}
 
 /// Waits until all members are ready for a phase; `refused` is the reason why this one is not. Clocks are compared
 /// before the first phase of an epoch.
@@ -21,12 +30,15 @@ pub(super) fn begin(
     rig: &TrainingSetup<'_>,
     is_first_of_epoch: bool,
     refused: Option<String>,
-) -> Result<(), EarlyEnd> {
-    rig.world.agree(state(rig, refused), rig.stop)?;
+) -> Result<PhaseMeeting, EarlyEnd> {
+    let (world, mut agreement) = (rig.world, Agreement::default());
+    world.agree(state(rig, refused), rig.stop)?;
+    let cores = cores_of_node(world, rig.stop)?;
     if is_first_of_epoch {
-        rig.world.synchronize(rig.clock, rig.stop)?;
+        let clock = world.synchronize(rig.clock, rig.stop)?;
+        agreement.clocks.extend((world.members() > 1).then_some((world.member(), clock)));
     }
-    Ok(())
+    Ok(PhaseMeeting { agreement, cores })
 }
 
 /// Waits until all members have ended a phase, and returns whether all ended it without failure. A failure of this

@@ -6,13 +6,14 @@ use std::path::Path;
 use model::checkpoint::manifest::{CheckpointManifest, MANIFEST, ManifestEntry};
 use model::checkpoint::{CheckpointPlan, RestoreRecord, SaveRecord, SaveRequest, Scale};
 use model::digest::Digest;
+use model::ledger::{Agreement, ObservedMember};
 use model::spec::{self, Override, WorkloadSource};
 use store::{Mode, Null, Selection, Store};
 
 use super::tests::{Slow, plan, with_rig};
 use super::*;
 use crate::checkpoint::{CheckpointSetup, RestoreRequest, keep};
-use crate::meter::FakeClock;
+use crate::meter::{self, FakeClock};
 use crate::world::Exchange;
 use crate::world::threads::{ThreadMember, members};
 
@@ -48,7 +49,10 @@ fn patient(members: usize, millis: u64) -> Vec<Stop> {
 /// Runs a plan on the null store and adds up the members' ledgers.
 fn added_up(plan: &TrainingPlan, members: usize) -> Ledger {
     let stores = vec![&Null as &dyn Store; members];
-    let ledgers = run_on(plan, &stores, &clocks(members), &patient(members, 20_000));
+    added(run_on(plan, &stores, &clocks(members), &patient(members, 20_000)))
+}
+
+fn added(ledgers: Vec<Result<Ledger, CacheError>>) -> Ledger {
     ledgers.into_iter().fold(Ledger::default(), |mut sum, ledger| {
         sum += ledger.unwrap();
         sum
@@ -106,6 +110,30 @@ fn a_slow_member_makes_the_others_wait_at_the_barrier() {
     let steps = slow.steps;
     assert_eq!((slow.wait_ns, slow.barrier_ns), (Nanos(steps * 15_000_000), Nanos::ZERO));
     assert_eq!((fast.wait_ns, fast.barrier_ns), (Nanos::ZERO, Nanos(steps * 15_000_000)));
+    let sum = added(ledgers);
+    let nodes = sum_of_agreements(&sum, 2);
+    assert_eq!((nodes[1].last, nodes[1].last_ns), (steps, slow.wait_ns), "it cost the others this time");
+    assert_eq!((nodes[0].last, nodes[0].barriers + nodes[1].barriers), (0, steps));
+    let clocks: Vec<u64> = nodes.iter().flat_map(|node| node.clocks.keys().copied()).collect();
+    assert_eq!(clocks, [0, 1], "the offset of every member's clock");
+    assert!(nodes.iter().all(|node| !node.latency.is_empty()), "{nodes:?}");
+}
+
+/// The agreement on the steps of an epoch of training, by node.
+fn sum_of_agreements(ledger: &Ledger, epoch: u64) -> Vec<Agreement> {
+    let mut named = ledger.clone();
+    for node in 0..2 {
+        let member = ObservedMember { node, first_rank: node, ranks: 1, ..ObservedMember::default() };
+        named.conditions.members.insert(node, member);
+    }
+    named.nodes().iter().map(|node| node.observed(epoch, Phase::Train).agreement.clone()).collect()
+}
+
+#[test]
+fn a_run_of_one_member_records_no_agreement() {
+    let plan = plan(&[], 2, &Null);
+    let ledger = with_rig(&plan, &Null, &FakeClock::default(), &Stop::default(), |rig| train(rig).unwrap());
+    assert!(ledger.node_total(1, Phase::Train).agreement.is_empty());
 }
 
 /// Gives member 2 of 4 a special store, and returns the ledgers of all members and their sum.

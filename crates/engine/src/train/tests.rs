@@ -17,7 +17,7 @@ use store::{
 
 use super::*;
 use crate::events::{Detail, Progress};
-use crate::meter::FakeClock;
+use crate::meter::{self, FakeClock};
 use crate::world::{Barrier, Exchange, Solo, Topology};
 
 /// The store's part of a plan. The stores of these tests are not in the registry.
@@ -420,7 +420,8 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
     let mut ledger = Ledger::default();
     let ended = with_rig(&plan, &store, &clock, &Stop::default(), |rig| {
         let rig = &TrainingSetup { world: &Broken(Solo::new()), ..*rig };
-        run_phase(rig, &plan.train, 1, &CachePreparer::new(rig), &mut ledger)
+        let preparer = CachePreparer::new(rig);
+        run_phase(rig, &plan.train, 1, (&PhaseCounters::read(&preparer), 1.0), &mut ledger)
     });
     let cause = ended.1.unwrap_err().cause;
     assert!(matches!(&cause, Cause::Failed(why) if why.contains("panicked: as asked")), "{cause}");

@@ -11,6 +11,7 @@ mod clock;
 pub mod cluster;
 pub mod launcher;
 mod mpi;
+mod node;
 mod solo;
 #[doc(hidden)]
 pub mod threads;
@@ -30,6 +31,8 @@ use crate::meter::{self, Clock};
 use crate::stop::Stop;
 
 pub use mpi::MpiError;
+pub(crate) use node::cores_of_node;
+pub use node::sum_on_node;
 pub use solo::Solo;
 pub use topology::{DistributionError, HostIdentity, Topology};
 

@@ -1,6 +1,7 @@
 //! Several members in one process, one thread each. For tests: they show the behaviour that every world must have,
 //! without a second process.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,9 +53,16 @@ pub fn members_on(hosts: &[&str]) -> Vec<ThreadMember> {
         woken: false,
         seen: clock.now(),
         progress: Progress::default(),
+        observed: BTreeMap::new(),
     };
     let seats = hosts.iter().map(|_| seat()).collect();
-    let state = SharedState { seats, release: None, lines: Default::default(), ended: None };
+    let state = SharedState {
+        seats,
+        release: None,
+        released_at: Nanos::ZERO,
+        lines: Default::default(),
+        ended: None,
+    };
     let hub = Arc::new(SharedWorld { topology, clock, state: Mutex::new(state), changed: Condvar::new() });
     let line = |number, line| Line { hub: Arc::clone(&hub), number, line };
     let member = |number| ThreadMember { line: line(number, 0), background: line(number, 1) };
@@ -75,6 +83,8 @@ struct SharedState {
     seats: Vec<MemberState>,
     /// The last barrier that all members have arrived at, and when it is released, on member 0's clock.
     release: Option<(Barrier, Nanos)>,
+    /// When that was known, on the clock of the world.
+    released_at: Nanos,
     lines: [Collected; 2],
     ended: Option<EarlyEnd>,
 }
@@ -100,9 +110,29 @@ struct MemberState {
     /// Time of its last call.
     seen: Nanos,
     progress: Progress,
+    /// What it observed of the barriers, by node.
+    observed: BTreeMap<u64, Agreement>,
 }
 
 impl SharedState {
+    /// Member 0 observes which node arrived at a barrier last.
+    fn book_last(&mut self, topology: &Topology) {
+        let mut arrivals: BTreeMap<u64, Nanos> = BTreeMap::new();
+        for (member, seat) in (0..).zip(&self.seats) {
+            let at = seat.barrier.map_or(Nanos::ZERO, |(_, at)| at);
+            let latest = arrivals.entry(topology.node_of(member)).or_default();
+            *latest = at.max(*latest);
+        }
+        let latest = arrivals.iter().map(|(node, at)| (*at, *node)).max();
+        let before = arrivals.iter().map(|(node, at)| (*at, *node)).filter(|one| Some(*one) != latest).max();
+        if let (Some((last, node)), Some((before, _))) = (latest, before) {
+            let observed = self.seats[0].observed.entry(node).or_default();
+            observed.barriers += 1;
+            observed.last += u64::from(last > before);
+            observed.last_ns += last.since(before);
+        }
+    }
+
     fn end(&mut self, topology: &Topology, member: usize, cause: Cause) {
         let place = self.seats[member].barrier.map(|(barrier, _)| barrier);
         self.ended.get_or_insert(EarlyEnd { place, ..EarlyEnd::new(topology, member as u64, cause) });
@@ -272,6 +302,8 @@ impl World for ThreadMember {
                 }
             }
         }
+        state.book_last(self.topology());
+        state.released_at = self.line.hub.clock.now();
         state.release = Some((barrier, latest));
         self.line.hub.changed.notify_all();
     }
@@ -294,7 +326,13 @@ impl World for ThreadMember {
             state = self.line.doze(state, timeout);
         }
         state.seats[number].woken = false;
-        state.seats[number].told = state.release.map(|(barrier, _)| barrier);
+        let released = state.release.map(|(barrier, _)| barrier);
+        if state.seats[number].told != released {
+            let latency = self.line.hub.clock.now().since(state.released_at);
+            let node = self.topology().node_of(number as u64);
+            state.seats[number].observed.entry(node).or_default().latency.record(latency);
+        }
+        state.seats[number].told = released;
         self.line.check(&mut state, stop)
     }
 
@@ -324,7 +362,7 @@ impl World for ThreadMember {
     }
 
     fn take_agreement(&self) -> Vec<(u64, Agreement)> {
-        Vec::new()
+        std::mem::take(&mut self.line.state().seats[self.line.number].observed).into_iter().collect()
     }
 
     fn transport(&self) -> Option<String> {

@@ -79,7 +79,7 @@ pub(crate) fn run(flags: &RunFlags) -> CommandResult {
     let show = ProgressMode::choose(flags.output.quiet);
     let settled = settled.make_data(&world, &show, &stop)?;
     let (plan, calibrate) = (&settled.plan, !flags.no_calibration);
-    let task = RunTask { plan, calibrate, world: &world, observer: &show, stop: &stop };
+    let task = RunTask { plan, calibrate, share: false, world: &world, observer: &show, stop: &stop };
     let measured = measure(&settled, &task)?;
     conclude(flags, &settled, &measured, settling, &results)
 }

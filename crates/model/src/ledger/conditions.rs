@@ -32,6 +32,12 @@ pub struct ObservedMember {
     /// The ranks that it played.
     pub first_rank: u64,
     pub ranks: u64,
+    /// Whether its ledger is part of this one. If it is not, the values below are unknown.
+    pub reported: bool,
+    /// Cores and memory that it may use.
+    pub cores: u64,
+    pub memory_bytes: u64,
+    pub peak_rss_bytes: Option<u64>,
 }
 
 /// One property of data access, as requested and as observed. Nodes may differ in it.
@@ -83,8 +89,28 @@ impl AddAssign for Conditions {
         for (host, seen) in hosts {
             *self.hosts.entry(host).or_default() += seen;
         }
-        self.members.extend(members);
+        for (member, seen) in members {
+            *self.members.entry(member).or_default() += seen;
+        }
         self.transports.extend(transports);
+    }
+}
+
+impl AddAssign for ObservedMember {
+    /// Two descriptions of the same member: what both know is equal.
+    fn add_assign(&mut self, other: ObservedMember) {
+        let ObservedMember { node, host, first_rank, ranks, reported, cores, memory_bytes, peak_rss_bytes } =
+            other;
+        self.node = self.node.max(node);
+        if host > self.host {
+            self.host = host;
+        }
+        self.first_rank = self.first_rank.max(first_rank);
+        self.ranks = self.ranks.max(ranks);
+        self.reported |= reported;
+        self.cores = self.cores.max(cores);
+        self.memory_bytes = self.memory_bytes.max(memory_bytes);
+        self.peak_rss_bytes = self.peak_rss_bytes.max(peak_rss_bytes);
     }
 }
 

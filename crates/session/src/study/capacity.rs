@@ -164,7 +164,7 @@ impl<'a> Capacity<'a> {
         let ceiling = match end {
             CapacityEnd::Target => {
                 let (settled, plan) = trials.plan(answer.ranks + 1, Depth::Full, &[])?;
-                calibrate(&settled, &plan, control.stop)
+                calibrate(&settled, &plan, control.world, control.stop)
             }
             CapacityEnd::DataSet | CapacityEnd::UpTo | CapacityEnd::Stop => None,
         };

@@ -62,6 +62,6 @@ impl StudyControl<'_> {
     /// measures it once, where it counts most.
     fn measure(&self, settled: &Settled<'_>, plan: &Plan) -> Result<MeasuredRun, Error> {
         let StudyControl { world, observer, stop } = *self;
-        measure(settled, &RunTask { plan, calibrate: false, world, observer, stop })
+        measure(settled, &RunTask { plan, calibrate: false, share: true, world, observer, stop })
     }
 }

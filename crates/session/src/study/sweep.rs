@@ -122,7 +122,7 @@ impl<'a> Sweep<'a> {
     /// The ceiling of the benchmark itself for a cell.
     pub fn calibrate(&self, cell: usize) -> Result<Option<Calibration>, Error> {
         let settled = self.settle(cell, Some(Generate::Never))?;
-        Ok(calibrate(&settled, &settled.plan, self.control.stop))
+        Ok(calibrate(&settled, &settled.plan, self.control.world, self.control.stop))
     }
 
     /// Does the runs, one after the other, until all are done or a stop is requested. `begins` is called before each

@@ -1,0 +1,104 @@
+//! The parts of a ledger that are judged and reported separately: the nodes of a run, or the whole run.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::{Ledger, NodeRow, ObservedMember, Phase, RankRow};
+
+/// One node of a run, or the whole run.
+#[derive(Clone, Debug)]
+pub struct LedgerPart<'a> {
+    ledger: &'a Ledger,
+    /// The number and the name of the node, and the ranks of each of its members; `None` for the whole run.
+    node: Option<(u64, &'a str, Vec<Range<u64>>)>,
+    /// Number of processes; a ledger that names none is that of one process.
+    pub processes: u64,
+}
+
+impl Ledger {
+    /// The nodes of a run of several processes, by number; empty for a run of one process.
+    pub fn nodes(&self) -> Vec<LedgerPart<'_>> {
+        let mut nodes: BTreeMap<u64, (&str, Vec<Range<u64>>)> = BTreeMap::new();
+        for ObservedMember { node, host, first_rank, ranks, .. } in self.conditions.members.values() {
+            let entry = nodes.entry(*node).or_insert((host, Vec::new()));
+            entry.1.push(*first_rank..first_rank + ranks);
+        }
+        let part = |(number, (name, ranks)): (u64, (_, Vec<_>))| {
+            let processes = ranks.len() as u64;
+            LedgerPart { ledger: self, node: Some((number, name, ranks)), processes }
+        };
+        nodes.into_iter().map(part).collect()
+    }
+
+    /// The parts that a rule looks at one by one, so that no part hides in the sum: the nodes if there are several, else
+    /// the whole run.
+    pub fn parts(&self) -> Vec<LedgerPart<'_>> {
+        let nodes = self.nodes();
+        if nodes.len() > 1 { nodes } else { vec![self.whole()] }
+    }
+
+    /// All nodes together.
+    pub fn whole(&self) -> LedgerPart<'_> {
+        LedgerPart { ledger: self, node: None, processes: (self.conditions.members.len() as u64).max(1) }
+    }
+
+    /// The processes whose ledgers are not part of this one.
+    pub fn missing(&self) -> impl Iterator<Item = (u64, &ObservedMember)> {
+        let members = self.conditions.members.iter().filter(|(_, member)| !member.reported);
+        members.map(|(number, member)| (*number, member))
+    }
+
+    /// The name of the node that played a rank; `None` for a run of one process.
+    pub fn host_of(&self, rank: u64) -> Option<&str> {
+        let plays =
+            |member: &&ObservedMember| (member.first_rank..member.first_rank + member.ranks).contains(&rank);
+        self.conditions.members.values().find(plays).map(|member| member.host.as_str())
+    }
+}
+
+impl<'a> LedgerPart<'a> {
+    /// The number of the node; 0 for the whole run.
+    pub fn number(&self) -> u64 {
+        self.node.as_ref().map_or(0, |(number, ..)| *number)
+    }
+
+    /// The name of the node; `None` for the whole run.
+    pub fn name(&self) -> Option<&'a str> {
+        self.node.as_ref().map(|(_, name, _)| *name)
+    }
+
+    /// The rows of its ranks in one phase of one epoch.
+    pub fn rows(&self, epoch: u64, phase: Phase) -> impl Iterator<Item = (u64, &'a RankRow)> + use<'a> {
+        let all = || vec![0..u64::MAX];
+        let ranges = self.node.as_ref().map_or_else(all, |(.., ranges)| ranges.clone());
+        let ledger = self.ledger;
+        ranges.into_iter().flat_map(move |Range { start, end }| {
+            let rows = ledger.ranks.range((epoch, phase, start)..(epoch, phase, end));
+            rows.map(|((.., rank), row)| (*rank, row))
+        })
+    }
+
+    /// The sum over its ranks.
+    pub fn total(&self, epoch: u64, phase: Phase) -> RankRow {
+        self.rows(epoch, phase).fold(RankRow::default(), |mut sum, (_, row)| {
+            sum += *row;
+            sum
+        })
+    }
+
+    /// What it observed in one phase of one epoch. Borrowed if it is one node: histograms and timelines are large, and
+    /// verdicts read those of every epoch.
+    pub fn observed(&self, epoch: u64, phase: Phase) -> Cow<'a, NodeRow> {
+        let range = match &self.node {
+            Some((number, ..)) => (epoch, phase, *number)..=(epoch, phase, *number),
+            None => (epoch, phase, 0)..=(epoch, phase, u64::MAX),
+        };
+        let mut rows = self.ledger.nodes.range(range).map(|(_, row)| row);
+        let first = rows.next().map_or_else(Cow::default, Cow::Borrowed);
+        rows.fold(first, |mut sum, row| {
+            *sum.to_mut() += row.clone();
+            sum
+        })
+    }
+}
