@@ -172,6 +172,7 @@ impl Cluster {
         if let Some(beats) = self.beats.take() {
             let _ = beats.join();
         }
+        self.shared().streams.close();
     }
 }
 

@@ -20,12 +20,14 @@ const HEADER: usize = 4;
 /// The shortest and the longest time between two looks.
 const SHORT_NAP: Duration = Duration::from_micros(20);
 const LONG_NAP: Duration = Duration::from_millis(1);
+/// How often the end of a receive that was given up is looked for.
+const GIVING_UP: u32 = 1000;
 
 /// Connections to the peers through MPI.
 #[derive(Debug)]
 pub(super) struct MpiStreams {
     shared: Arc<Mailboxes>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the threads of this process and the one that makes the calls share.
@@ -56,18 +58,8 @@ impl MpiStreams {
             let mut calls = MpiCalls { mpi, shared: &of_thread, sends: Vec::new(), receives: Vec::new() };
             calls.work(&peers);
         };
-        let thread = Some(std::thread::Builder::new().name("mpi".to_owned()).spawn(work)?);
-        Ok(MpiStreams { shared, thread })
-    }
-}
-
-impl Drop for MpiStreams {
-    fn drop(&mut self) {
-        // Relaxed: the thread looks at it every millisecond.
-        self.shared.closing.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let thread = std::thread::Builder::new().name("mpi".to_owned()).spawn(work)?;
+        Ok(MpiStreams { shared, thread: Mutex::new(Some(thread)) })
     }
 }
 
@@ -108,6 +100,14 @@ impl ByteStreams for MpiStreams {
     fn is_flushed(&self) -> bool {
         self.shared.unsent.load(Ordering::Relaxed) == 0
     }
+
+    fn close(&self) {
+        // Relaxed: the thread looks at it every millisecond.
+        self.shared.closing.store(true, Ordering::Relaxed);
+        if let Some(thread) = lock(&self.thread).take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 /// The thread that makes the MPI calls.
@@ -139,8 +139,23 @@ impl MpiCalls<'_> {
             nap = if busy { SHORT_NAP } else { (nap * 2).min(LONG_NAP) };
             meter::pause(nap);
         }
-        // MPI may still use this memory: receives stay posted until the library has left the job.
-        std::mem::forget(std::mem::take(&mut self.receives));
+        self.give_up();
+    }
+
+    /// Gives up all requests, as the library demands before it leaves the job. It may still use the memory of one that
+    /// cannot be given up, so that is never freed.
+    fn give_up(&mut self) {
+        for mut posted in self.receives.drain(..) {
+            let tries = 0..GIVING_UP;
+            let cancelled = self.mpi.cancel(&mut posted.request).is_ok();
+            let is_done = |_| {
+                meter::pause(SHORT_NAP);
+                self.mpi.is_complete(&mut posted.request).unwrap_or(false)
+            };
+            if !cancelled || !tries.into_iter().any(is_done) {
+                std::mem::forget(posted);
+            }
+        }
         std::mem::forget(std::mem::take(&mut self.sends));
     }
 

@@ -33,6 +33,8 @@ pub(super) trait ByteStreams: Send + Sync + fmt::Debug {
     fn wake(&self);
     /// Whether everything was sent.
     fn is_flushed(&self) -> bool;
+    /// Ends the threads of the connections, if they have any.
+    fn close(&self);
 }
 
 /// The event of `wake`.
@@ -184,4 +186,6 @@ impl ByteStreams for TcpStreams {
     fn is_flushed(&self) -> bool {
         self.peers.iter().flatten().all(|peer| lock(&peer.unsent).is_empty())
     }
+
+    fn close(&self) {}
 }

@@ -55,6 +55,7 @@ type SetErrhandler = unsafe extern "C" fn(usize, usize) -> c_int;
 type Allgather = unsafe extern "C" fn(*const c_void, c_int, usize, *mut c_void, c_int, usize, usize) -> c_int;
 type Send = unsafe extern "C" fn(*const c_void, c_int, usize, c_int, c_int, usize, *mut usize) -> c_int;
 type Receive = unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, c_int, usize, *mut usize) -> c_int;
+type Cancel = unsafe extern "C" fn(*mut usize) -> c_int;
 type Test = unsafe extern "C" fn(*mut usize, *mut c_int, usize) -> c_int;
 type Version = unsafe extern "C" fn(*mut c_char, *mut c_int) -> c_int;
 
@@ -79,6 +80,7 @@ struct Functions {
     send: Send,
     receive: Receive,
     test: Test,
+    cancel: Cancel,
 }
 
 /// The library of this process, once it is initialised.
@@ -154,6 +156,7 @@ impl Mpi {
                 send: *library.get::<Send>(b"MPI_Isend").map_err(incomplete)?,
                 receive: *library.get::<Receive>(b"MPI_Irecv").map_err(incomplete)?,
                 test: *library.get::<Test>(b"MPI_Test").map_err(incomplete)?,
+                cancel: *library.get::<Cancel>(b"MPI_Cancel").map_err(incomplete)?,
             };
             (functions, *library.get::<Version>(b"MPI_Get_library_version").map_err(incomplete)?)
         };
@@ -271,6 +274,12 @@ impl Mpi {
         let code =
             unsafe { (self.functions.test)(&raw mut request.0, &raw mut done, self.constants.status_ignore) };
         checked("MPI_Test", code).map(|()| done != 0)
+    }
+
+    /// Asks the library to give up a receive; `is_complete` tells when it has.
+    pub(super) fn cancel(&self, request: &mut MpiRequest) -> Result<(), MpiError> {
+        // SAFETY: the request is one that this library returned and that was not complete before.
+        checked("MPI_Cancel", unsafe { (self.functions.cancel)(&raw mut request.0) })
     }
 
     /// Leaves the job.
