@@ -91,6 +91,12 @@ impl Histogram {
         self.max
     }
 
+    /// The sum of what spans take in excess of a limit, to 0.1 %.
+    pub(crate) fn excess(&self, limit: Nanos) -> Nanos {
+        let beyond = self.used().map(|bin| (bottom_of(bin).since(limit), self.bins[bin]));
+        Nanos(beyond.fold(0, |sum: u64, (excess, count)| sum.saturating_add(excess.0.saturating_mul(count))))
+    }
+
     /// The span that the share `quantile` of all spans does not exceed; zero if the histogram is empty. Exact at both
     /// ends, otherwise less than 0.1 % too long.
     pub(crate) fn quantile(&self, quantile: f64) -> Nanos {
@@ -323,6 +329,13 @@ mod tests {
             sum += *part;
             sum
         })
+    }
+
+    #[test]
+    fn excess_is_what_exceeds_the_limit() {
+        let histogram = of(&[10, 20, 20, 1500]);
+        assert_eq!(histogram.excess(Nanos(15)), Nanos(5 + 5 + 1485));
+        assert_eq!((histogram.excess(Nanos(2000)), of(&[]).excess(Nanos(0))), (Nanos(0), Nanos(0)));
     }
 
     /// Spans of every magnitude, some longer than an hour.

@@ -3,16 +3,18 @@
 //! cannot be measured is `None`, never 0.
 
 mod clock;
+mod nodes;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use clock::difference as clock_difference;
+pub use nodes::{NodeFigures, agreement, nodes, nodes_of_epoch, slowest};
 
 use crate::digest::Digest;
 use crate::histogram::Quantiles;
-use crate::ledger::{CacheFigures, Ledger, Phase, RankRow};
+use crate::ledger::{CacheFigures, Ledger, LedgerPart, Phase, RankRow};
 use crate::statistics;
 
 /// Mean and population standard deviation.
@@ -125,14 +127,22 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// An unfinished epoch has counts but no rates: they would describe a different amount of work.
     fn new(ledger: &Ledger, phase: Phase, epoch: u64) -> Rates {
-        let total = ledger.total(epoch, phase);
-        if !total.is_finished() {
+        Rates::of(&ledger.whole(), phase, epoch)
+    }
+
+    /// An unfinished epoch has counts but no rates: they would describe a different amount of work. So would a ledger
+    /// that lacks the rows of a process.
+    fn of(part: &LedgerPart<'_>, phase: Phase, epoch: u64) -> Rates {
+        let total = part.total(epoch, phase);
+        if !total.is_finished() || part.lacks_rows() {
             return Rates::default();
         }
-        let au = Spread::of(&per_rank(ledger, epoch, phase, au_percent));
-        let rates = per_rank(ledger, epoch, phase, |row| samples_per_second(row, phase));
+        let per_rank = |figure: &dyn Fn(&RankRow) -> Option<f64>| -> Vec<f64> {
+            part.rows(epoch, phase).filter_map(|(_, row)| figure(row)).collect()
+        };
+        let au = Spread::of(&per_rank(&au_percent));
+        let rates = per_rank(&|row| samples_per_second(row, phase));
         let rate = (!rates.is_empty()).then(|| rates.iter().sum::<f64>());
         let whole = total.last_batch_ns.seconds();
         let clock_rate = (whole > 0.0).then(|| total.samples_delivered as f64 / whole);
@@ -147,10 +157,6 @@ impl Rates {
             clock_mib_per_second: clock_rate.map(in_mib),
         }
     }
-}
-
-fn per_rank(ledger: &Ledger, epoch: u64, phase: Phase, figure: impl Fn(&RankRow) -> Option<f64>) -> Vec<f64> {
-    ledger.rows(epoch, phase).filter_map(|(_, row)| figure(row)).collect()
 }
 
 /// AU of one rank: compute time of the steps in the window over the time of the window.

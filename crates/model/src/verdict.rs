@@ -3,6 +3,7 @@
 
 mod cache;
 mod checkpoints;
+mod cluster;
 mod conditions;
 mod delivery;
 mod errors;
@@ -18,7 +19,7 @@ pub use delivery::expected_digest;
 pub use rules::WINDOW_LONG_ENOUGH;
 
 use crate::checkpoint::CheckpointPlan;
-use crate::ledger::{Ledger, Phase};
+use crate::ledger::{Ledger, LedgerPart, Phase};
 use crate::plan::{PhasePlan, Plan, TrainingPlan};
 use rules::{RULES, Rule, RuleResult};
 
@@ -187,6 +188,37 @@ fn finding(rule: &Rule, case: &Case<'_>) -> Finding {
         evidence,
         remedy: remedy.to_owned(),
     }
+}
+
+/// Checks each node of a run, and the run as a whole. If a node is worse than the whole, or than other nodes, it is
+/// named, so that no node hides in a sum.
+fn worst_part(ledger: &Ledger, check: impl Fn(&LedgerPart<'_>) -> RuleResult) -> RuleResult {
+    let severity = |result: &RuleResult| match result.outcome {
+        RuleOutcome::Pass => 0,
+        RuleOutcome::Note => 1,
+        RuleOutcome::NotCheckable => 2,
+        RuleOutcome::Fail => 3,
+    };
+    let whole = check(&ledger.whole());
+    let nodes = ledger.nodes();
+    let results: Vec<RuleResult> =
+        if nodes.len() > 1 { nodes.iter().map(check).collect() } else { Vec::new() };
+    let worst = results.iter().map(severity).max().unwrap_or(0);
+    let is_worst = |result: &RuleResult| severity(result) == worst;
+    let differ = !results.iter().all(is_worst);
+    if worst < severity(&whole) || worst == severity(&whole) && !differ {
+        return whole;
+    }
+    let mut found = nodes.iter().zip(results).filter(|(_, result)| is_worst(result));
+    let Some((node, result)) = found.next() else { return whole };
+    let others: Vec<&str> = found.filter_map(|(node, _)| node.name()).collect();
+    let also = match others.as_slice() {
+        [] => String::new(),
+        few if few.len() <= 3 => format!("; also node {}", few.join(", ")),
+        many => format!("; also node {} and {} more", many[..2].join(", "), many.len() - 2),
+    };
+    let name = node.name().unwrap_or_default();
+    RuleResult { evidence: format!("node {name}: {}{also}", result.evidence), ..result }
 }
 
 /// Each phase of each planned epoch. There may be very many: stop as early as possible.

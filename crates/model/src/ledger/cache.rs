@@ -32,6 +32,9 @@ pub struct ObservedCache {
     pub storage_is_least: bool,
     /// Bytes that the block device below the files delivered, to any process.
     pub device: ReportedBytes,
+    /// Bytes that the network interfaces of the host received, for any process. Recorded in runs of several processes.
+    #[serde(default, skip_serializing_if = "ReportedBytes::is_empty")]
+    pub network: ReportedBytes,
     /// Why something could not be determined.
     pub untold: BTreeSet<String>,
 }
@@ -130,6 +133,10 @@ impl ReportedBytes {
     pub fn new(bytes: Option<u64>) -> ReportedBytes {
         let told = u64::from(bytes.is_some());
         ReportedBytes { bytes: bytes.unwrap_or(0), told, untold: 1 - told }
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == ReportedBytes::default()
     }
 
     /// `None` if it was unknown at least once.
@@ -267,6 +274,7 @@ impl AddAssign<&ObservedCache> for ObservedCache {
             storage,
             storage_is_least,
             device,
+            network,
             untold,
         } = other;
         self.stored = self.stored.larger(*stored);
@@ -278,6 +286,7 @@ impl AddAssign<&ObservedCache> for ObservedCache {
         self.storage += *storage;
         self.storage_is_least |= storage_is_least;
         self.device += *device;
+        self.network += *network;
         self.untold.extend(untold.iter().cloned());
     }
 }

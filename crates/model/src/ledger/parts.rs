@@ -43,6 +43,12 @@ impl Ledger {
         LedgerPart { ledger: self, node: None, processes: (self.conditions.members.len() as u64).max(1) }
     }
 
+    /// What a node observed of an epoch of training, for tests that change it.
+    #[cfg(test)]
+    pub(crate) fn node_mut(&mut self, epoch: u64, node: u64) -> &mut NodeRow {
+        self.nodes.entry((epoch, Phase::Train, node)).or_default()
+    }
+
     /// The processes whose ledgers are not part of this one.
     pub fn missing(&self) -> impl Iterator<Item = (u64, &ObservedMember)> {
         let members = self.conditions.members.iter().filter(|(_, member)| !member.reported);
@@ -66,6 +72,11 @@ impl<'a> LedgerPart<'a> {
     /// The name of the node; `None` for the whole run.
     pub fn name(&self) -> Option<&'a str> {
         self.node.as_ref().map(|(_, name, _)| *name)
+    }
+
+    /// Whether the ledger lacks what some process observed.
+    pub(crate) fn lacks_rows(&self) -> bool {
+        self.ledger.missing().next().is_some()
     }
 
     /// The rows of its ranks in one phase of one epoch.

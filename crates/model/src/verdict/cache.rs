@@ -23,10 +23,14 @@ const AMPLIFIED: f64 = 1.1;
 /// The number of epochs up to which evidence lists each epoch.
 const SHOWN: usize = 8;
 
-/// One phase of one epoch that read something.
+/// One phase of one epoch in which a node read something.
 struct ObservedPhase<'a> {
     epoch: u64,
     phase: &'a PhasePlan,
+    /// The name of the node, if there are several.
+    node: Option<&'a str>,
+    /// Processes of the run on the node.
+    processes: u64,
     reads_again: bool,
     cache: ObservedCache,
 }
@@ -51,8 +55,15 @@ impl ObservedPhase<'_> {
         counted.foreign_share().zip(self.cache.foreign_interval())
     }
 
+    /// Whether another process of the run on the same node may have loaded what this one did not read itself: then
+    /// nobody knows whether it came from storage in this epoch. Processes do not know each other's reads.
+    fn is_shared(&self) -> bool {
+        self.reads_again && self.processes > 1
+    }
+
     fn place(&self) -> String {
-        format!("epoch {}, {}", self.epoch, self.phase.phase)
+        let node = self.node.map_or(String::new(), |node| format!(", node {node}"));
+        format!("epoch {}, {}{node}", self.epoch, self.phase.phase)
     }
 }
 
@@ -69,6 +80,7 @@ const READ_FILES: &str = "to measure storage, use --store posix or another backe
 const MOVE: &str =
     "move the data set to another file system or device (docs/cache.md lists those that cannot be checked)";
 const COUNT: &str = "set reader.cache_proof=exact, or use --store direct";
+const ONE_PROCESS: &str = "start one process per node, and give it more ranks (--ranks)";
 const COUNT_ALL: &str = "use more files, or count all pages with reader.cache_proof=exact";
 
 pub(super) fn served_as_asked(case: &TrainingCase<'_>) -> RuleResult {
@@ -115,18 +127,23 @@ fn no_storage(plan: &TrainingPlan) -> Option<&'static str> {
     }
 }
 
+/// What each node read in each phase. A node that was served from memory must not hide in a sum.
 fn read_phases<'a>(case: &TrainingCase<'a>) -> impl Iterator<Item = ObservedPhase<'a>> {
-    let (plan, ledger) = (case.plan, case.ledger);
-    // If every read failed, neither the storage nor memory delivered anything.
-    let read =
-        case.seen_phases().filter(move |(epoch, phase)| ledger.total(*epoch, phase.phase).bytes_read > 0);
-    let seen = read.map(move |(epoch, phase)| ObservedPhase {
-        epoch,
-        phase,
-        reads_again: plan.reads_again(phase.phase),
-        cache: ledger.cache(epoch, phase.phase),
-    });
-    seen.filter(|seen| seen.cache.needed_bytes > 0)
+    let (plan, parts) = (case.plan, case.ledger.parts());
+    case.seen_phases().flat_map(move |(epoch, phase)| {
+        // If every read failed, neither the storage nor memory delivered anything.
+        let read =
+            parts.clone().into_iter().filter(move |part| part.total(epoch, phase.phase).bytes_read > 0);
+        let seen = read.map(move |part| ObservedPhase {
+            epoch,
+            phase,
+            node: part.name(),
+            processes: part.processes,
+            reads_again: plan.reads_again(phase.phase),
+            cache: part.observed(epoch, phase.phase).cache.clone(),
+        });
+        seen.filter(|seen| seen.cache.needed_bytes > 0)
+    })
 }
 
 fn examine(plan: Option<CachePlan>, seen: &ObservedPhase<'_>) -> PhaseFinding {
@@ -192,6 +209,10 @@ fn past_the_cache(seen: &ObservedPhase<'_>) -> PhaseFinding {
     }
 }
 
+fn loaded_by_others(what: String) -> String {
+    format!("{what}; reads of other processes of this run on the same node may have loaded them")
+}
+
 fn too_few(share: f64) -> String {
     format!("only {} of the bytes came from the storage, the rest from memory", percent(share))
 }
@@ -219,7 +240,11 @@ fn from_storage(seen: &ObservedPhase<'_>, state: CacheState) -> PhaseFinding {
     let share = seen.proven_share();
     let reloaded = (state == CacheState::Cold).then_some(STOP_READERS);
     if let Some(share) = share.filter(|share| *share < ENOUGH) {
-        return PhaseFinding::Broken(too_few(share), reloaded);
+        // Even if all processes of the node needed the same bytes, the storage delivered them once.
+        return match seen.is_shared() && share * seen.processes as f64 >= ENOUGH {
+            true => PhaseFinding::Open(loaded_by_others(too_few(share)), Some(ONE_PROCESS)),
+            false => PhaseFinding::Broken(too_few(share), reloaded),
+        };
     }
     if let Some((why, remedy)) = uncounted(seen) {
         return PhaseFinding::Open(why, remedy);
@@ -233,6 +258,9 @@ fn from_storage(seen: &ObservedPhase<'_>, state: CacheState) -> PhaseFinding {
     match () {
         () if high > few && low <= few => {
             PhaseFinding::Open(too_small_a_sample(&percent(foreign), low, high), Some(COUNT_ALL))
+        }
+        () if high > few && seen.is_shared() => {
+            PhaseFinding::Open(loaded_by_others(before), Some(ONE_PROCESS))
         }
         () if high > few && seen.reads_again => PhaseFinding::Broken(
             format!(
@@ -306,7 +334,8 @@ fn figures(seen: &[ObservedPhase<'_>]) -> String {
             }
         }
     };
-    let mut text = format!("bytes from the storage per epoch: {}", list(&|seen| seen.storage_share()));
+    let each = if seen.iter().any(|seen| seen.node.is_some()) { "epoch and node" } else { "epoch" };
+    let mut text = format!("bytes from the storage per {each}: {}", list(&|seen| seen.storage_share()));
     if seen.iter().any(|seen| seen.cache.counted.pages > 0) {
         let resident = list(&|seen| seen.cache.counted.resident_share());
         text.push_str(&format!("; pages in memory before they were read: {resident}"));

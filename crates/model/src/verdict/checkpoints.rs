@@ -1,5 +1,6 @@
 //! Rules about checkpoints: whether they were saved durably, and whether restores came from storage and were correct.
 
+use super::delivery::missing_ledgers;
 use super::rules::{RUN_TO_THE_END, RuleResult, STOP_READERS};
 use super::{CheckpointCase, RuleOutcome};
 use crate::checkpoint::{Cpu, Schedule};
@@ -20,7 +21,10 @@ pub(super) fn complete(case: &CheckpointCase<'_>) -> RuleResult {
             RuleResult::fail(format!("interrupted: {evidence}")).with_remedy(RUN_TO_THE_END)
         }
         None if (saved, restored) != (saves, restores) => RuleResult::fail(evidence),
-        None => RuleResult::pass(evidence),
+        None => match missing_ledgers(case.ledger) {
+            Some(missing) => RuleResult::fail(missing).with_remedy(RUN_TO_THE_END),
+            None => RuleResult::pass(evidence),
+        },
     }
 }
 

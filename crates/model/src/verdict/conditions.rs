@@ -1,8 +1,8 @@
 //! Rules about feedline and its host: whether they kept up, and whether the storage was the limit.
 
 use super::rules::{FINISH_EPOCH, RuleResult};
-use super::{Case, RuleOutcome, TrainingCase, seen_phases};
-use crate::ledger::{Ledger, Phase};
+use super::{Case, RuleOutcome, TrainingCase, seen_phases, worst_part};
+use crate::ledger::{Ledger, LedgerPart, Phase};
 use crate::metrics::Figures;
 use crate::plan::Plan;
 use crate::units::Nanos;
@@ -14,17 +14,22 @@ const LATENESS_LIMIT: f64 = 0.02;
 const SHORTEST: Nanos = Nanos(100_000_000);
 
 pub(super) fn on_time(case: &Case<'_>) -> RuleResult {
+    worst_part(case.ledger, |part| on_time_in(case, part))
+}
+
+fn on_time_in(case: &Case<'_>, part: &LedgerPart<'_>) -> RuleResult {
     let [mut late, mut waited, mut time, mut compute] = [Nanos::ZERO; 4];
     let mut steps = 0;
     for (epoch, phase) in seen_phases(case.ledger) {
-        let seen = case.ledger.total(epoch, phase);
+        let seen = part.total(epoch, phase);
         late += seen.lateness_ns_sum;
         waited += seen.wait_ns;
         compute += seen.compute_ns;
         time += seen.wait_ns + seen.copy_ns + seen.compute_ns + seen.barrier_ns;
         steps += seen.steps;
     }
-    let ranks = ranks(case.ledger);
+    let rows = seen_phases(case.ledger).map(|(epoch, phase)| part.rows(epoch, phase).count() as u64);
+    let ranks = rows.max().unwrap_or(0);
     if compute == Nanos::ZERO && case.plan.is_some_and(Plan::is_simulated) {
         // Requests to a simulated device follow its own timeline. The rates are wrong by at most the average lag of
         // the host behind it.
@@ -55,12 +60,6 @@ pub(super) fn on_time(case: &Case<'_>) -> RuleResult {
     )
 }
 
-/// The number of ranks with rows in the ledger.
-fn ranks(ledger: &Ledger) -> u64 {
-    let rows = seen_phases(ledger).map(|(epoch, phase)| ledger.rows(epoch, phase).count() as u64);
-    rows.max().unwrap_or(0)
-}
-
 /// Without compute time there is no AU. A run above this share of the null backend's rate measured the client.
 const NEAR_CEILING: f64 = 0.8;
 /// Steps without compute time that give a reliable rate; fewer end before all readers have started.
@@ -69,12 +68,24 @@ const RATE_STEPS: u64 = 200;
 /// A host with busier cores may limit the rate itself.
 const CPU_LIMIT: f64 = 0.95;
 
-/// The share of the host's CPU time that the run used.
-fn cpu_share(case: &TrainingCase<'_>) -> Option<f64> {
-    let nodes = seen_phases(case.ledger).map(|(epoch, phase)| case.ledger.node_total(epoch, phase));
-    let (cpu, cores) =
-        nodes.fold((Nanos::ZERO, Nanos::ZERO), |sum, node| (sum.0 + node.cpu_ns, sum.1 + node.core_ns));
+/// The share of a host's CPU time that the run used.
+fn cpu_share(ledger: &Ledger, part: &LedgerPart<'_>) -> Option<f64> {
+    let [mut cpu, mut cores] = [Nanos::ZERO; 2];
+    for (epoch, phase) in seen_phases(ledger) {
+        let seen = part.observed(epoch, phase);
+        cpu += seen.cpu_ns;
+        cores += seen.core_ns;
+    }
     (cores > Nanos::ZERO).then(|| cpu.0 as f64 / cores.0 as f64)
+}
+
+/// A host whose cores were too busy, as text.
+fn busy_host(ledger: &Ledger) -> Option<String> {
+    ledger.parts().iter().find_map(|part| {
+        let busy = cpu_share(ledger, part).filter(|busy| *busy > CPU_LIMIT)?;
+        let place = part.name().map_or(String::new(), |name| format!(" on node {name}"));
+        Some(format!("CPU cores{place} were busy {:.0} % of the time", 100.0 * busy))
+    })
 }
 
 pub(super) fn client_not_the_limit(case: &TrainingCase<'_>) -> RuleResult {
@@ -99,8 +110,8 @@ pub(super) fn client_not_the_limit(case: &TrainingCase<'_>) -> RuleResult {
             let target = 100.0 * case.plan.metric.au_target;
             let needed = f64::midpoint(target, 100.0);
             let met = au_percent.is_some_and(|au| au >= target);
-            if let Some(busy) = cpu_share(case).filter(|busy| !met && *busy > CPU_LIMIT) {
-                return RuleResult::fail(format!("CPU cores were busy {:.0} % of the time", 100.0 * busy));
+            if let Some(busy) = busy_host(case.ledger).filter(|_| !met) {
+                return RuleResult::fail(busy);
             }
             let outcome = if met || ceiling >= needed { RuleOutcome::Pass } else { RuleOutcome::Fail };
             let evidence = format!(

@@ -6,7 +6,7 @@ use super::errors::delivered_and_failed;
 use super::rules::{RUN_TO_THE_END, RuleResult, no_plan};
 use super::{Case, TrainingCase, planned_phases, proof};
 use crate::digest::Digest;
-use crate::ledger::Phase;
+use crate::ledger::{Ledger, ObservedMember, Phase};
 use crate::order::Unit;
 use crate::plan::{Discipline, FileBytes, PhasePlan, TrainingPlan};
 use crate::units::{counted, grouped};
@@ -17,6 +17,9 @@ pub(super) fn complete(case: &Case<'_>) -> RuleResult {
     }
     if case.ledger.interrupted {
         return RuleResult::fail("the run was stopped before its end").with_remedy(RUN_TO_THE_END);
+    }
+    if let Some(missing) = missing_ledgers(case.ledger) {
+        return RuleResult::fail(missing).with_remedy(RUN_TO_THE_END);
     }
     let Some(TrainingCase { plan, .. }) = case.training() else { return no_plan() };
     for (epoch, phase) in planned_phases(plan) {
@@ -29,6 +32,18 @@ pub(super) fn complete(case: &Case<'_>) -> RuleResult {
         }
     }
     RuleResult::pass(format!("{}, all steps", counted(plan.epochs, "epoch")))
+}
+
+/// The processes whose measurements are not part of the result, as text.
+pub(super) fn missing_ledgers(ledger: &Ledger) -> Option<String> {
+    let mut missing = ledger.missing();
+    let (number, ObservedMember { host, .. }) = missing.next()?;
+    let others = match missing.count() {
+        0 => String::new(),
+        1 => " and of another process".to_owned(),
+        others => format!(" and of {others} other processes"),
+    };
+    Some(format!("the measurements of process {number} on {host}{others} are missing"))
 }
 
 pub(super) fn exactly_once(case: &TrainingCase<'_>) -> RuleResult {
@@ -84,6 +99,16 @@ pub(super) fn bytes_as_planned(case: &TrainingCase<'_>) -> RuleResult {
             let what = format!("epoch {epoch}, {}: {read} bytes read, {planned} planned", phase.phase);
             let is_existing = case.plan.data.listed().is_some();
             return RuleResult::fail(what).with_remedy(is_existing.then_some(LIST_AGAIN));
+        }
+        // Too few bytes on one node and too many on another one would add up to the right number.
+        for part in case.ledger.parts() {
+            let seen = part.total(epoch, phase.phase);
+            let (read, planned) = (seen.bytes_read + seen.bytes_failed, seen.bytes_planned);
+            if let Some(name) = part.name().filter(|_| read != planned) {
+                let [read, planned] = [read, planned].map(grouped);
+                let place = format!("epoch {epoch}, {}, node {name}", phase.phase);
+                return RuleResult::fail(format!("{place}: {read} bytes read, {planned} planned"));
+            }
         }
         bytes += seen.bytes_read;
     }

@@ -15,7 +15,10 @@ pub(super) fn errors(case: &Case<'_>) -> RuleResult {
     let samples: u64 =
         seen_phases(case.ledger).map(|(epoch, phase)| case.ledger.total(epoch, phase).failed.samples).sum();
     let first = met.kinds().find_map(|(_, met)| met.examples.first());
-    let example = first.map_or(String::new(), |example| format!("; for example {example}"));
+    let example = first.map_or(String::new(), |example| {
+        let host = case.ledger.host_of(example.rank).map_or(String::new(), |host| format!(" on node {host}"));
+        format!("; for example{host} {example}")
+    });
     let evidence = format!("{met}; {} not delivered{example}", counted(samples, "sample"));
     let limit = case.training().and_then(|case| case.plan.loader.error_limit);
     match limit {

@@ -1,8 +1,8 @@
 //! The rule about content: the bytes read are the bytes that were written.
 
 use super::rules::{FINISH_EPOCH, RuleResult, no_plan};
-use super::{Case, TrainingCase, seen_phases};
-use crate::ledger::CheckedFetches;
+use super::{Case, TrainingCase, seen_phases, worst_part};
+use crate::ledger::{CheckedFetches, LedgerPart};
 use crate::plan::{ListOrigin, TrainingPlan};
 use crate::spec::Verify;
 use crate::units::{Bytes, Nanos, grouped};
@@ -10,12 +10,16 @@ use crate::units::{Bytes, Nanos, grouped};
 const GENERATE: &str = "to compare content, use a data set that 'feedline generate' wrote";
 
 pub(super) fn data_verified(case: &Case<'_>) -> RuleResult {
+    worst_part(case.ledger, |part| data_verified_in(case, part))
+}
+
+fn data_verified_in(case: &Case<'_>, part: &LedgerPart<'_>) -> RuleResult {
     let (mut checked, mut read, mut cpu) = (CheckedFetches::default(), 0, Nanos::ZERO);
     for (epoch, phase) in seen_phases(case.ledger) {
-        let node = case.ledger.node_total(epoch, phase);
+        let node = part.observed(epoch, phase);
         checked += node.checked;
         cpu += node.cpu_ns;
-        read += case.ledger.total(epoch, phase).bytes_read;
+        read += part.total(epoch, phase).bytes_read;
     }
     let CheckedFetches { fetches, unknown, foreign, wrong, bytes, ns } = checked;
     if wrong > 0 {

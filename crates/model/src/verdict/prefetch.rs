@@ -4,8 +4,8 @@
 
 use super::delivery::finished_phases;
 use super::rules::{FINISH_EPOCH, RuleResult};
-use super::{RuleOutcome, TrainingCase};
-use crate::ledger::{Phase, RankRow};
+use super::{RuleOutcome, TrainingCase, worst_part};
+use crate::ledger::{LedgerPart, Phase, RankRow};
 use crate::units::{Nanos, grouped};
 
 /// If the window is short, the rate over the whole epoch must reach this share of the rate in the window. It is also
@@ -13,6 +13,10 @@ use crate::units::{Nanos, grouped};
 const CONFIRMED: f64 = 0.95;
 
 pub(super) fn window_long_enough(case: &TrainingCase<'_>) -> RuleResult {
+    worst_part(case.ledger, |part| window_long_enough_in(case, part))
+}
+
+fn window_long_enough_in(case: &TrainingCase<'_>, part: &LedgerPart<'_>) -> RuleResult {
     let (ahead, needed) = (case.plan.batches_ahead(), case.plan.steps_to_measure(case.checkpoint));
     if ahead == 0 {
         return RuleResult::pass("nothing is read in advance");
@@ -20,7 +24,7 @@ pub(super) fn window_long_enough(case: &TrainingCase<'_>) -> RuleResult {
     let train = finished_phases(case).filter(|(_, phase)| phase.phase == Phase::Train);
     let mut shortest: Option<EpochWindow> = None;
     for (epoch, _) in train {
-        let seen = EpochWindow::new(epoch, case.ledger.rows(epoch, Phase::Train).map(|(_, row)| row));
+        let seen = EpochWindow::new(epoch, part.rows(epoch, Phase::Train).map(|(_, row)| row));
         if seen.steps < needed && seen.confirmed < CONFIRMED {
             shortest = Some(seen);
             break;

@@ -2,8 +2,8 @@
 //! are in the other files of this folder.
 
 use super::{
-    Case, CheckpointCase, RuleOutcome, TrainingCase, cache, checkpoints, conditions, delivery, errors,
-    integrity, prefetch, terms,
+    Case, CheckpointCase, RuleOutcome, TrainingCase, cache, checkpoints, cluster, conditions, delivery,
+    errors, integrity, prefetch, terms,
 };
 use crate::ledger::Ledger;
 use crate::plan::Plan;
@@ -59,6 +59,8 @@ pub(super) struct Rule {
 pub(super) enum RuleScope {
     Always,
     Training,
+    /// Training by several processes.
+    Cluster,
     /// With or without training.
     Checkpoints,
     CheckpointsAlone,
@@ -69,6 +71,7 @@ impl RuleScope {
         match self {
             RuleScope::Always => true,
             RuleScope::Training => case.trains(),
+            RuleScope::Cluster => case.trains() && case.ledger.conditions.members.len() > 1,
             RuleScope::Checkpoints => case.saves(),
             RuleScope::CheckpointsAlone => case.saves() && !case.trains(),
         }
@@ -216,6 +219,22 @@ pub(super) const RULES: &[Rule] = &[
         remedy: MORE_CORES,
         unchecked: LONGER_RUN,
         check: RuleCheck::Case(conditions::on_time),
+    },
+    Rule {
+        name: "agreement",
+        applies: RuleScope::Cluster,
+        threshold: "agreement on a step, beyond its computation, takes at most 2 % of the time",
+        remedy: "use fewer processes per host, a network with a shorter round trip (--interface), or longer steps",
+        unchecked: FINISH_EPOCH,
+        check: RuleCheck::Ledger(cluster::agreement),
+    },
+    Rule {
+        name: "clocks",
+        applies: RuleScope::Cluster,
+        threshold: "the clocks of all processes are known to a tenth of a step",
+        remedy: "use a network with a shorter round trip (--interface), or longer steps",
+        unchecked: FINISH_EPOCH,
+        check: RuleCheck::Ledger(cluster::clocks),
     },
     Rule {
         name: "client-not-the-limit",

@@ -50,7 +50,7 @@ fn whole(training: &TrainingPlan) -> Plan {
 }
 
 /// The ledger of a flawless run, except that each position of an epoch delivers the positions that `deliver` returns.
-fn ledger(plan: &TrainingPlan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger {
+pub(super) fn ledger(plan: &TrainingPlan, deliver: impl Fn(u64, u64) -> Vec<u64>) -> Ledger {
     let mut ledger = Ledger::default();
     ledger.calibration = Some(calibration(99.9));
     ledger.conditions.request("store", "posix");
@@ -99,7 +99,7 @@ fn host() -> ObservedHost {
 }
 
 /// The page cache of an epoch that read `files` files of one page each, none of them in memory.
-fn all_from_storage(files: u64) -> ObservedCache {
+pub(super) fn all_from_storage(files: u64) -> ObservedCache {
     let bytes = 4096 * files;
     let storage = ReportedBytes::new(Some(bytes));
     let mut seen = ObservedCache { needed_bytes: bytes, storage, ..ObservedCache::default() };
@@ -118,7 +118,7 @@ fn calibration(au_percent: f64) -> Calibration {
     }
 }
 
-fn finding(plan: &TrainingPlan, ledger: &Ledger, rule: &str) -> (Status, RuleOutcome, String) {
+pub(super) fn finding(plan: &TrainingPlan, ledger: &Ledger, rule: &str) -> (Status, RuleOutcome, String) {
     let verdict = judge(&Case { plan: Some(&whole(plan)), ledger });
     let finding = verdict.rules.into_iter().find(|finding| finding.rule == rule).unwrap();
     (verdict.status, finding.outcome, finding.evidence)
