@@ -14,7 +14,7 @@ use engine::meter::Monotonic;
 use engine::{Events, Solo, SplitFiles, Stop, TrainingSetup, Truth, train};
 use format::{Arithmetic, Content, Extent, Look, Obstacle, ReadPieces, SourceFile};
 use model::ledger::Phase;
-use model::plan::{Request, TrainingPlan};
+use model::plan::{Placement, Request, TrainingPlan};
 use model::spec::{self, Override, Spec, WorkloadSource};
 use store::{BACKENDS, Mode, Selection};
 
@@ -57,7 +57,7 @@ fn plan(format: &str, selection: &Selection, settings: &[&str], steps: u64) -> T
     let request = Request {
         workload: "test",
         ranks: 2,
-        hosts: 1,
+        placement: Placement::even(2, 1, 1),
         host_memory_bytes: 1 << 30,
         cores: 2,
         store: &selection.plan(),

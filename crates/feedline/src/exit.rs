@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use engine::world::EarlyEnd;
 use model::verdict::Status;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use session::ErrorKind;
+use session::{ErrorKind, SharedFailure};
 
 use crate::report;
 use crate::supervisor;
@@ -106,6 +107,24 @@ impl From<session::Error> for Failure {
             ErrorKind::Internal => Exit::Internal,
         };
         Failure::new(exit, error)
+    }
+}
+
+/// How a failure of this process reaches the other processes of a run.
+impl SharedFailure for Failure {
+    fn described(&self) -> (ErrorKind, String) {
+        let kind = match self.exit {
+            Exit::Usage => ErrorKind::Usage,
+            Exit::Refused => ErrorKind::Refused,
+            Exit::Incomplete => ErrorKind::Incomplete,
+            Exit::CheckFailed => ErrorKind::CheckFailed,
+            Exit::Ok | Exit::Internal => ErrorKind::Internal,
+        };
+        (kind, format!("{:#}", self.error))
+    }
+
+    fn known_to_all(&self) -> Option<&EarlyEnd> {
+        self.error.downcast_ref::<session::Error>().and_then(session::Error::known_to_all)
     }
 }
 

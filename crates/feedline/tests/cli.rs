@@ -228,7 +228,11 @@ fn unknown_names_get_a_hint() {
         (&["run", "--ranks", "two"], &["'two'", "--ranks"]),
         (&["run", "--ranks", "-1"], &["-1"]),
         (&["run", "w.yaml", "--ranks", "0"], &["--ranks must be from 1 to 1048576, not 0"]),
-        (&["plan", "w.yaml", "--ranks", "3", "--hosts", "2"], &["3 ranks", "2 hosts"]),
+        (&["plan", "w.yaml", "--ranks", "3", "--hosts", "4"], &["3 ranks", "4 hosts"]),
+        (
+            &["plan", "w.yaml", "--ranks", "3", "--hosts", "2", "--processes-per-host", "2"],
+            &["3 ranks", "4 processes", "--processes-per-host"],
+        ),
         (&["plan", "w.yaml", "--hosts", "0"], &["--hosts must be at least 1"]),
         (&["plan", "w.yaml", "--host-memory", "lots"], &["'lots'", "--host-memory"]),
         (&["generate", "w.yaml", "--writers", "0"], &["0", "--writers"]),

@@ -160,7 +160,9 @@ fn hosts_without_ranks_use_the_workloads_number_on_each() {
     let plan = |args: &[&str]| dir.feedline(&["plan", "w.yaml", "--json"]).args(args).run();
     assert_eq!(plan(&["--hosts", "2"]).exits(0).json()["ranks"], 2);
     assert_eq!(plan(&["--hosts", "2", "--ranks-per-host", "3"]).exits(0).json()["ranks"], 6);
-    plan(&["--hosts", "1,2", "--ranks", "3"]).exits(2).says("3 ranks cannot be spread evenly over 2 hosts");
+    plan(&["--hosts", "1,4", "--ranks", "3"])
+        .exits(2)
+        .says("3 ranks cannot be spread over 4 hosts; lower --hosts");
     plan(&["--hosts", "0,1"]).exits(2).one_error();
     plan(&["--hosts", "1,2", "--ranks", "2", "--ranks-per-host", "2"]).exits(2).says("cannot be used with");
     let checkpoints = dir.feedline(&["plan", "llama3_8b", "--hosts", "1,2"]).run();

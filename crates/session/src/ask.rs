@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use engine::Stop;
 use engine::generate::read_manifest;
+use engine::world::Topology;
 use model::checkpoint::{self, Scale};
 use model::location::Location;
-use model::plan::{self, FoundFiles, Plan};
+use model::plan::{self, FoundFiles, Placement, Plan};
 use model::secret;
 use model::spec::{self, Override, Spec, WorkloadSource};
 use model::units::{Bytes, Nanos};
@@ -60,7 +61,9 @@ pub struct Ask {
     pub overrides: Vec<Override>,
     /// Emulated accelerators on all hosts; `None`: see `Asked::ranks`.
     pub ranks: Option<u64>,
+    /// For a plan without members: the hosts of the run, and the processes on each.
     pub hosts: u64,
+    pub processes_per_host: u64,
     /// Memory of one host; `None`: this host's.
     pub host_memory: Option<Bytes>,
     /// The location of the data set; `None`: the workload's.
@@ -84,6 +87,7 @@ impl Ask {
             overrides: Vec::new(),
             ranks: None,
             hosts: 1,
+            processes_per_host: 1,
             host_memory: None,
             data: None,
             store: None,
@@ -131,6 +135,11 @@ pub struct Asked {
     pub(crate) by_manifest: bool,
 }
 
+/// The number of processes on a host.
+fn processes_on(topology: &Topology, node: u64) -> u64 {
+    topology.members_on(node).count() as u64
+}
+
 /// Where the number of training files comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountOrigin {
@@ -152,6 +161,49 @@ impl Asked {
     pub fn ranks(&self) -> u64 {
         let needed = self.ask.checkpoints.map_or(1, |_| checkpoint::least_ranks(&self.spec));
         self.ask.ranks.unwrap_or(self.ask.workload.ranks.max(needed))
+    }
+
+    /// Gives each of several processes a rank if no number of ranks is given, and checks that the ranks can be
+    /// distributed.
+    pub(crate) fn distribute(&mut self, topology: &Topology) -> Result<(), Error> {
+        self.ask.ranks = self.ask.ranks.or(topology.default_ranks());
+        match self.ranks() {
+            // The plan refuses it.
+            0 => Ok(()),
+            ranks => Ok(topology.check(ranks)?),
+        }
+    }
+
+    /// How the ranks are spread over hosts and processes: those of the run or, for a plan, those that were asked for.
+    pub(crate) fn placement(&self, topology: &Topology) -> Placement {
+        let ranks = self.ranks();
+        if topology.members() == 1 {
+            return Placement::even(ranks, self.ask.hosts, self.ask.processes_per_host);
+        }
+        let most = |numbers: &mut dyn Iterator<Item = u64>| numbers.max().unwrap_or(1);
+        Placement {
+            hosts: topology.nodes(),
+            processes: topology.members(),
+            processes_per_host: most(&mut (0..topology.nodes()).map(|node| processes_on(topology, node))),
+            ranks_per_host: most(&mut (0..topology.nodes()).map(|node| topology.ranks_on(node, ranks))),
+            ranks_per_process: most(&mut (0..topology.members()).map(|member| {
+                let range = topology.ranks(member, ranks);
+                range.end - range.start
+            })),
+        }
+    }
+
+    /// The same for the ranks and processes of one host of the run.
+    pub(crate) fn placement_on(&self, topology: &Topology, node: u64) -> Placement {
+        let placement = self.placement(topology);
+        match topology.members() {
+            1 => placement,
+            _ => Placement {
+                processes_per_host: processes_on(topology, node),
+                ranks_per_host: topology.ranks_on(node, self.ranks()),
+                ..placement
+            },
+        }
     }
 
     /// The location of the data set; it need not exist.
@@ -206,6 +258,11 @@ impl Asked {
     /// Whether the number of training files was given explicitly.
     pub(crate) fn counts_files(&self) -> bool {
         self.gave("dataset.num_files_train")
+    }
+
+    /// Where a key was given, if it was.
+    pub(crate) fn origin(&self, key: &str) -> Option<&str> {
+        self.origins.get(key).map(String::as_str)
     }
 
     /// Whether the workload or the user states a key.

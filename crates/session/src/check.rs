@@ -11,6 +11,7 @@ use store::{Store, StoreError};
 use crate::backend::check_storage;
 use crate::error::Error;
 use crate::folder::{check_folder, path_argument};
+use crate::likeness::compare_plans;
 use crate::listing;
 use crate::members::agree;
 use crate::settle::{Settled, TrainingRun};
@@ -18,13 +19,15 @@ use crate::settle::{Settled, TrainingRun};
 impl Settled<'_> {
     /// Checks that the hosts of all members can execute the settled plan or a variant of it.
     pub fn check_host(&self, plan: &Plan, world: &dyn World, stop: &Stop) -> Result<(), Error> {
-        agree(self.check_this_host(plan), world, &self.asked.patient(stop))
+        let stop = &self.asked.patient(stop);
+        compare_plans(plan, world, stop)?;
+        agree(self.check_this_host(plan, world), world, stop)
     }
 
-    fn check_this_host(&self, plan: &Plan) -> Result<(), Error> {
+    fn check_this_host(&self, plan: &Plan, world: &dyn World) -> Result<(), Error> {
         check_storage(&self.asked.spec)?;
         if let Some(trainer) = self.trainer(plan) {
-            trainer.check_folder_and_store()?;
+            trainer.check_folder_and_store(world)?;
         }
         if let Some((tiers, checkpoint)) = self.tiers.as_ref().zip(plan.checkpoint.as_ref()) {
             tiers.check(checkpoint, plan.saves())?;
@@ -32,10 +35,19 @@ impl Settled<'_> {
         match &plan.training {
             Some(training) => {
                 engine::check_cache(training).map_err(Error::Cache)?;
-                check_memory(training, self.host)
+                check_memory(training, self.memory_of(plan), self.host)
             }
-            None => check_memory_to_save(plan, self.host),
+            None => {
+                let here = self.asked.placement_on(&self.facts.topology, self.facts.node);
+                let needed = plan.memory_bytes().saturating_mul(here.processes_per_host);
+                check_memory_to_save(needed, self.host)
+            }
         }
+    }
+
+    /// Memory that training by the settled plan or a variant of it uses on this host, in all its processes.
+    fn memory_of(&self, plan: &Plan) -> u64 {
+        self.memory_here.min(plan.memory_bytes())
     }
 
     /// Checks that every member finds a few files of the data set. A data set that will be generated need not exist.
@@ -46,13 +58,14 @@ impl Settled<'_> {
 }
 
 impl TrainingRun<'_> {
-    fn check_folder_and_store(&self) -> Result<(), Error> {
+    fn check_folder_and_store(&self, world: &dyn World) -> Result<(), Error> {
         check_folder(self.reading.folder()?, "data folder")?;
         if !self.holds_files() {
             return Ok(());
         }
-        // Every reader may have a file open.
-        let readers = self.plan.ranks() * self.plan.loader.readers_per_rank;
+        // Every reader of this process may have a file open.
+        let ranks = world.ranks(self.plan.ranks());
+        let readers = (ranks.end - ranks.start) * self.plan.loader.readers_per_rank;
         store::want_files(readers).map_err(Error::Store)?;
         // A backend that is unavailable at the data's location is an error before a data set is generated for it. Other
         // problems with the folder are reported where it is needed.
@@ -148,8 +161,7 @@ impl TrainingRun<'_> {
 }
 
 /// Checks that the plan fits into the memory that is free now.
-fn check_memory(plan: &TrainingPlan, host: &Host) -> Result<(), Error> {
-    let needed = plan.estimate.memory_bytes;
+fn check_memory(plan: &TrainingPlan, needed: u64, host: &Host) -> Result<(), Error> {
     let phases = std::iter::once(&plan.train).chain(plan.eval.as_ref().map(|eval| &eval.phase));
     let warm = phases.filter_map(|phase| plan.warm_bytes(phase)).max().unwrap_or(0).saturating_add(needed);
     if let Some(room) = host.own_room().filter(|room| room.bytes < needed) {
@@ -162,8 +174,7 @@ fn check_memory(plan: &TrainingPlan, host: &Host) -> Result<(), Error> {
     }
 }
 
-fn check_memory_to_save(plan: &Plan, host: &Host) -> Result<(), Error> {
-    let needed = plan.memory_bytes();
+fn check_memory_to_save(needed: u64, host: &Host) -> Result<(), Error> {
     match host.own_room().filter(|room| room.bytes < needed) {
         Some(room) => Err(Error::TooLittleMemoryToSave { needed, room }),
         None => Ok(()),

@@ -8,7 +8,7 @@ use engine::catalog::ScanError;
 use engine::checkpoint::CheckpointError;
 use engine::generate::GenerateError;
 use engine::host::AvailableMemory;
-use engine::world::{Cause, EarlyEnd};
+use engine::world::{DistributionError, EarlyEnd};
 use format::FormatError;
 use model::catalog::CatalogError;
 use model::checkpoint::Scale;
@@ -17,13 +17,15 @@ use model::location::Unsupported;
 use model::plan::{MemoryTerm, PlanError};
 use model::spec::SpecError;
 use model::units::{Bytes, counted, grouped};
+use serde::{Deserialize, Serialize};
 use store::{BACKENDS, StoreError};
 use thiserror::Error;
 
 use crate::folder::path_argument;
+use crate::likeness::MemberDifference;
 
 /// How work without a result ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ErrorKind {
     /// The request is wrong.
     Usage,
@@ -200,8 +202,21 @@ pub enum Error {
     TooFewSteps { steps: u64, needed: u64, warm_up: u64 },
     #[error("the runs are too short to measure; raise --steps")]
     TooShortToMeasure,
-    #[error("the run was not started: {0}")]
-    Member(EarlyEnd),
+    /// A member ended the run. All members know it, and can do nothing together afterwards.
+    #[error(transparent)]
+    Member(#[from] EarlyEnd),
+    /// A member could not do its part, and the others could, or could not for other reasons.
+    #[error("{process}: {message}")]
+    At { process: String, kind: ErrorKind, message: String },
+    /// What the members must have in common differs between these two.
+    #[error("{}", difference.between(first, other))]
+    Unlike { first: String, other: String, difference: MemberDifference },
+    #[error(
+        "the number of ranks varies, so it cannot be given for each process; leave out --ranks-per-process"
+    )]
+    FixedRanks,
+    #[error(transparent)]
+    Distribution(#[from] DistributionError),
     #[error("interrupted")]
     Interrupted,
     #[error("interrupted in the {0}")]
@@ -236,6 +251,8 @@ impl Error {
             | Error::NoFastTier
             | Error::SameTier
             | Error::NoComputeTime
+            | Error::Distribution(_)
+            | Error::FixedRanks
             | Error::TooFewSteps { .. } => ErrorKind::Usage,
             Error::UnsupportedFormat { .. }
             | Error::UnsupportedStorage(_)
@@ -254,6 +271,7 @@ impl Error {
             | Error::OtherLayout { .. }
             | Error::NotThisDataSet { .. }
             | Error::MembersDiffer { .. }
+            | Error::Unlike { .. }
             | Error::KeepsForeign { .. }
             | Error::TooLittleMemory { .. }
             | Error::TooLittleMemoryToSave { .. }
@@ -265,9 +283,10 @@ impl Error {
             Error::Cache(CacheError::Stuck(_)) | Error::Checkpoint(CheckpointError::Interrupted) => {
                 ErrorKind::Incomplete
             }
-            Error::Member(EarlyEnd { cause: Cause::Stopped, .. }) => ErrorKind::Incomplete,
-            Error::Cache(_) | Error::Checkpoint(_) | Error::Member(_) => ErrorKind::Refused,
-            Error::Listing(_)
+            Error::Cache(_) | Error::Checkpoint(_) => ErrorKind::Refused,
+            Error::At { kind, .. } => *kind,
+            Error::Member(_)
+            | Error::Listing(_)
             | Error::Stopped { .. }
             | Error::TooShortToMeasure
             | Error::Interrupted

@@ -15,8 +15,10 @@
 //! - `settle`: from request to plan. `backend` selects the format and the I/O backend, `listing` the catalog of
 //!   existing files, `tiers` the locations of checkpoints.
 //! - `check`: whether the plan can run on this host, with this data set and this much memory.
-//! - `members`: what the processes of a run share before it begins, so that all of them compute the same plan.
-//! - `run`: training and calibration; `ledgers`: the sum over all processes of a run; `checkpoint`: saving and restoring; `data_set`: writing missing files;
+//! - `members`: what the processes of a run share, so that all of them compute the same plan; `likeness`: what they must
+//!   have in common.
+//! - `run`: training and calibration; `ledgers`: the sum over all processes of a run; `checkpoint`: saving and
+//!   restoring; `data_set`: writing missing files;
 //!   `existing`: files that another program wrote, without a catalog.
 //! - `observe`: the port for progress; `folder`: folders that the user names; `error`: every reason not to run.
 //!
@@ -34,6 +36,7 @@ mod error;
 mod existing;
 mod folder;
 mod ledgers;
+mod likeness;
 mod listing;
 mod members;
 mod observe;
@@ -47,7 +50,9 @@ pub use backend::{DEFAULT_STORE, format_of, mode, select};
 pub use data_set::{DataSetTask, data_set, default_writers};
 pub use error::{Error, ErrorKind};
 pub use folder::{check_folder, local, make_folder, path_argument, quoted};
+pub use likeness::MemberDifference;
 pub use listing::listing_threads;
+pub use members::{SharedFailure, agree};
 pub use observe::{Activity, ActivityUnit, Observer, SilentObserver, observed};
 pub use run::{MeasuredRun, RunTask, calibrate, fault, measure, run};
 pub use settle::{Settled, settle};

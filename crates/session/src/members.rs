@@ -1,41 +1,182 @@
-//! What the members of a run share before it begins, so that all of them compute the same plan, and whether all of them
-//! can begin. A run in one process has one member, for which none of this waits.
+//! What the members of a run share before it begins, so that all of them compute the same plan; whether all of them can
+//! begin; and what a study decides, so that all of them do the same runs. A run in one process has one member, for which
+//! none of this waits.
+
+use std::error::Error as _;
 
 use engine::host::Host;
-use engine::world::{Cause, entropy, gather_to_all};
+use engine::world::{Cause, EarlyEnd, Topology, entropy, gather_to_all};
 use engine::{Stop, World};
+use model::order::mix;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
+use crate::likeness::MemberDifference;
 
-/// What a plan depends on, apart from the workload. All members have the same values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a plan depends on, apart from the workload. All members have the same values, except for their own host.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SharedFacts {
     /// Memory and cores of the smallest host. The plan must fit on every host.
     pub(crate) memory_bytes: u64,
     pub(crate) cores: u64,
     /// Seeds everything for which the workload sets no seed.
     pub(crate) entropy: u64,
+    /// Which ranks run on which host.
+    pub(crate) topology: Topology,
+    /// The host of this member.
+    pub(crate) node: u64,
 }
 
 impl SharedFacts {
     /// Gathers the host facts of all members; member 0 draws the entropy.
     pub(crate) fn share(host: &Host, world: &dyn World, stop: &Stop) -> Result<SharedFacts, Error> {
         let own = [host.memory_bytes, host.cores].map(u64::to_le_bytes).concat();
-        let all = gather_to_all(world, &own, stop).map_err(Error::Member)?;
+        let all = gather_to_all(world, &own, stop)?;
         let smallest = |fact: usize| {
             let facts = all.iter().filter_map(|bytes| bytes.chunks_exact(8).nth(fact)?.try_into().ok());
             facts.map(u64::from_le_bytes).min().unwrap_or_default()
         };
-        let entropy = entropy(world, stop).map_err(Error::Member)?;
-        Ok(SharedFacts { memory_bytes: smallest(0), cores: smallest(1), entropy })
+        let entropy = entropy(world, stop)?;
+        let (topology, node) = (world.topology().clone(), world.node());
+        Ok(SharedFacts { memory_bytes: smallest(0), cores: smallest(1), entropy, topology, node })
+    }
+
+    /// The same facts for another run of a study, which draws other numbers.
+    pub(crate) fn for_run(&self, number: u64) -> SharedFacts {
+        SharedFacts { entropy: mix(self.entropy, number), ..self.clone() }
     }
 }
 
-/// Waits until all members have done a check. If one of them cannot run, none does: that member returns its own error,
-/// and the others name it.
-pub(crate) fn agree<T>(here: Result<T, Error>, world: &dyn World, stop: &Stop) -> Result<T, Error> {
-    let cause = here.as_ref().err().map(|error| Cause::Failed(error.to_string()));
-    let agreed = world.agree(cause.map_or(Ok(()), Err), stop);
-    let value = here?;
-    agreed.map(|()| value).map_err(Error::Member)
+/// A member as users read it.
+pub(crate) fn process(world: &dyn World, member: u64) -> String {
+    let topology = world.topology();
+    format!("process {member} on {}", topology.name(topology.node_of(member)))
+}
+
+/// What the first member that has something to report has reported.
+struct MemberReport<T> {
+    member: u64,
+    what: T,
+    /// Whether all members report the same.
+    by_all: bool,
+}
+
+/// The report of the first member that has one, at all members. Only this one is sent to the others.
+fn first_report<T: Serialize + DeserializeOwned>(
+    here: Option<&T>,
+    world: &dyn World,
+    stop: &Stop,
+) -> Result<Option<MemberReport<T>>, Error> {
+    let mut first: Option<(u64, Vec<u8>)> = None;
+    let (own, mut same) = (here.map(encode).unwrap_or_default(), 0);
+    world.gather(&own, stop, &mut |member, bytes| {
+        if !bytes.is_empty() {
+            let (_, known) = first.get_or_insert_with(|| (member, bytes.to_vec()));
+            same += u64::from(known == bytes);
+        }
+    })?;
+    let by_all = same == world.members();
+    let mut packed = encode(&first.map(|(member, bytes)| (member, bytes, by_all)));
+    world.broadcast(&mut packed, stop)?;
+    let Some((member, bytes, by_all)) = decode::<Option<(u64, Vec<u8>, bool)>>(&packed, world, 0)? else {
+        return Ok(None);
+    };
+    Ok(Some(MemberReport { member, what: decode(&bytes, world, member)?, by_all }))
+}
+
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    // The documents that are sent have string keys, which is all that JSON requires.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8], world: &dyn World, from: u64) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let cause = Cause::Failed(format!("sent {} bytes that cannot be read: {error}", bytes.len()));
+        Error::Member(EarlyEnd::new(world.topology(), from, cause))
+    })
+}
+
+/// How a front end's error reaches the other members.
+pub trait SharedFailure: From<Error> {
+    /// What it says, and the kind of error that it is.
+    fn described(&self) -> (ErrorKind, String);
+    /// The end of the run that all members know already, if that is the error.
+    fn known_to_all(&self) -> Option<&EarlyEnd>;
+}
+
+impl SharedFailure for Error {
+    fn described(&self) -> (ErrorKind, String) {
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(cause) = source {
+            text.push_str(&format!(": {cause}"));
+            source = cause.source();
+        }
+        (self.kind(), text)
+    }
+
+    fn known_to_all(&self) -> Option<&EarlyEnd> {
+        match self {
+            Error::Member(ended) => Some(ended),
+            Error::During { source, .. } => source.known_to_all(),
+            _ => None,
+        }
+    }
+}
+
+/// Waits until all members have done a part of the work that does not involve the others. If it fails at one of them,
+/// all return the same error, which names that member; if it fails at all of them for the same reason, each returns its
+/// own. The members can continue after an error.
+pub fn agree<T, F: SharedFailure>(here: Result<T, F>, world: &dyn World, stop: &Stop) -> Result<T, F> {
+    let known = here.as_ref().err().is_some_and(|error| error.known_to_all().is_some());
+    if world.members() == 1 || known {
+        return here;
+    }
+    let failure = here.as_ref().err().map(SharedFailure::described);
+    match first_report(failure.as_ref(), world, stop)? {
+        None => here,
+        Some(report) if report.by_all => here,
+        Some(MemberReport { member, what: (kind, message), .. }) => {
+            Err(Error::At { process: process(world, member), kind, message }.into())
+        }
+    }
+}
+
+/// The value that member 0 has, at all members.
+pub(crate) fn of_member_0<T: Serialize + DeserializeOwned>(
+    own: T,
+    world: &dyn World,
+    stop: &Stop,
+) -> Result<T, Error> {
+    if world.members() == 1 {
+        return Ok(own);
+    }
+    let mut bytes = encode(&own);
+    world.broadcast(&mut bytes, stop)?;
+    decode(&bytes, world, 0)
+}
+
+/// Compares a document of every member with that of member 0. `differ` describes the difference between member 0's,
+/// which is given first, and this member's.
+pub(crate) fn compare<D: Serialize + DeserializeOwned>(
+    own: &D,
+    world: &dyn World,
+    stop: &Stop,
+    differ: impl FnOnce(&D, &D) -> Option<MemberDifference>,
+) -> Result<(), Error> {
+    if world.members() == 1 {
+        return Ok(());
+    }
+    let mut bytes = encode(own);
+    world.broadcast(&mut bytes, stop)?;
+    let first: D = decode(&bytes, world, 0)?;
+    let difference = differ(&first, own);
+    match first_report(difference.as_ref(), world, stop)? {
+        None => Ok(()),
+        Some(MemberReport { member, what, .. }) => {
+            let [first, other] = [0, member].map(|member| process(world, member));
+            Err(Error::Unlike { first, other, difference: what })
+        }
+    }
 }

@@ -147,35 +147,41 @@ fn saving<'a>(settled: &'a Settled<'_>, task: &RunTask<'a>) -> Option<RunCheckpo
     Some(RunCheckpoints { plan, model, tiers, seed, observer: task.observer })
 }
 
+/// What a run reads from.
+struct OpenedData<'a> {
+    store: Box<dyn Store>,
+    known: Option<KnownData<'a>>,
+    pages: Option<PageCache>,
+}
+
 impl TrainingRun<'_> {
     fn run(&self, task: &RunTask<'_>) -> Result<TimedLedger, Error> {
-        let (store, known) = agree(self.open(), task.world, task.stop)?;
+        let OpenedData { store, known, pages } = agree(self.open(), task.world, task.stop)?;
         let truth = known
             .as_ref()
             .and_then(|(content, data)| data.computed().map(|data| Truth { content: *content, data }));
-        let (mut ledger, wall) = self.train(&*store, truth, task)?;
+        let (mut ledger, wall) = self.train((&*store, pages.as_ref()), truth, task)?;
         ledger.conditions += self.conditions(&*store);
         Ok((ledger, wall))
     }
 
-    /// Opens the data set, and finds out what is known of its content.
-    fn open(&self) -> Result<(Box<dyn Store>, Option<KnownData<'_>>), Error> {
+    /// Opens the data set, which was checked before.
+    fn open(&self) -> Result<OpenedData<'_>, Error> {
         self.check_catalog()?;
-        let store = self.selection.open(self.reading.folder()?).map_err(Error::DataFolder)?;
+        let folder = self.reading.folder()?;
+        let store = self.selection.open(folder).map_err(Error::DataFolder)?;
         self.check_complete(&*store)?;
-        let known = self.known_data()?;
-        Ok((store, known))
+        let pages = self.holds_files().then(|| PageCache::below(folder).map_err(Error::Store)).transpose()?;
+        Ok(OpenedData { store, known: self.known_data()?, pages })
     }
 
     fn train(
         &self,
-        store: &dyn Store,
+        (store, pages): (&dyn Store, Option<&PageCache>),
         truth: Option<Truth<'_>>,
         task: &RunTask<'_>,
     ) -> Result<TimedLedger, Error> {
-        let pages =
-            self.holds_files().then(|| PageCache::below(self.reading.folder()?).map_err(Error::Store));
-        let (pages, clock) = (pages.transpose()?, Monotonic::new());
+        let clock = Monotonic::new();
         let saving = saving(self.settled, task);
         let goal = Activity { what: "training", unit: ActivityUnit::Samples, total: self.plan.samples() };
         let (trained, wall) = observed(task.observer, goal, |events| {
@@ -185,7 +191,7 @@ impl TrainingRun<'_> {
                     world: task.world,
                     format: &*self.reading.format,
                     store,
-                    pages: pages.as_ref(),
+                    pages,
                     files,
                     truth,
                     checkpoints: None,

@@ -8,15 +8,16 @@ use engine::host::Host;
 use engine::{SplitFiles, Stop, World};
 use format::{Arithmetic, Format};
 use model::location::Location;
-use model::plan::{FileSource, Measure, Plan, Request, TrainingPlan};
+use model::plan::{FileSource, Measure, Placement, Plan, Request, TrainingPlan};
 use store::Selection;
 
 use crate::ask::{Asked, CountOrigin, Generate};
 use crate::backend::{format_of, select};
 use crate::error::Error;
 use crate::existing;
+use crate::likeness::{compare_data, compare_requests};
 use crate::listing::{self, CatalogSplit};
-use crate::members::SharedFacts;
+use crate::members::{SharedFacts, agree};
 use crate::tiers::Tiers;
 
 /// All decisions that are made before a run starts.
@@ -24,6 +25,8 @@ use crate::tiers::Tiers;
 pub struct Settled<'a> {
     pub asked: Asked,
     pub plan: Plan,
+    /// Memory that the plan uses on this host. The plan has that of the host with the most ranks.
+    pub(crate) memory_here: u64,
     /// The backend with all its options.
     pub selection: Selection,
     pub host: &'a Host,
@@ -53,50 +56,100 @@ pub fn settle<'a>(
     world: &dyn World,
     stop: &Stop,
 ) -> Result<Settled<'a>, Error> {
-    let facts = SharedFacts::share(host, world, &asked.patient(stop))?;
-    let selection = select(&asked.spec, asked.ask.store.as_deref())?;
-    if selection.plan().holds_files {
-        asked.count_by_manifest();
+    let stop = &asked.patient(stop);
+    compare_requests(&asked, world, stop)?;
+    let facts = SharedFacts::share(host, world, stop)?;
+    asked.distribute(&facts.topology)?;
+    let prepared = agree(Prepared::find(asked), world, stop)?;
+    if let Some(reading) = prepared.reading.as_ref().filter(|reading| !reading.generates)
+        && prepared.selection.plan().holds_files
+    {
+        compare_data(reading, world, stop)?;
     }
-    let generates = match asked.ask.generate {
-        Generate::AsWorkload => asked.spec.workflow.generate_data,
-        Generate::Missing => true,
-        Generate::Never => false,
-    };
-    resolve(asked, selection, (host, facts), generates)
+    agree(prepared.settle((host, facts)), world, stop)
 }
 
-pub(crate) fn resolve(
+/// Settles another run of a study, whose members have agreed on what they share. All members make the same plan, each by
+/// itself.
+pub(crate) fn settle_again(
     mut asked: Asked,
-    selection: Selection,
     (host, facts): (&Host, SharedFacts),
+) -> Result<Settled<'_>, Error> {
+    asked.distribute(&facts.topology)?;
+    Prepared::find(asked)?.settle((host, facts))
+}
+
+/// A request, and what it reads on this host.
+struct Prepared {
+    asked: Asked,
+    selection: Selection,
+    reading: Option<TrainingInput>,
+}
+
+impl Prepared {
+    fn find(mut asked: Asked) -> Result<Prepared, Error> {
+        let selection = select(&asked.spec, asked.ask.store.as_deref())?;
+        if selection.plan().holds_files {
+            asked.count_by_manifest();
+        }
+        let generates = match asked.ask.generate {
+            Generate::AsWorkload => asked.spec.workflow.generate_data,
+            Generate::Missing => true,
+            Generate::Never => false,
+        };
+        Prepared::read(asked, selection, generates)
+    }
+
+    fn read(asked: Asked, selection: Selection, generates: bool) -> Result<Prepared, Error> {
+        let generates = generates && selection.plan().holds_files;
+        let reading = asked.spec.workflow.train.then(|| read(&asked, &selection, generates)).transpose()?;
+        Ok(Prepared { asked, selection, reading })
+    }
+
+    fn settle(self, (host, facts): (&Host, SharedFacts)) -> Result<Settled<'_>, Error> {
+        let Prepared { mut asked, selection, reading } = self;
+        let scale = asked.ask.checkpoints.filter(|_| asked.spec.workflow.checkpoint);
+        let tiers = scale.map(|_| Tiers::choose(&asked.spec, &selection)).transpose()?;
+        let saving = tiers.as_ref().zip(scale).map(|(tiers, scale)| tiers.request(asked.ranks(), scale));
+        let arithmetic = reading.as_ref().map(|reading| Arithmetic(&*reading.format));
+        let store = selection.plan();
+        let request = Request {
+            workload: asked.name(),
+            ranks: asked.ranks(),
+            placement: asked.placement(&facts.topology),
+            host_memory_bytes: asked.ask.host_memory.map_or(facts.memory_bytes, |memory| memory.0),
+            cores: facts.cores,
+            store: &store,
+            memory: asked.ask.memory.map(|bytes| bytes.0),
+            entropy: facts.entropy,
+            measure: arithmetic.as_ref().map(|arithmetic| arithmetic as &dyn Measure),
+            listed: reading.as_ref().and_then(|reading| reading.source.as_ref()),
+        };
+        let plan = Plan::resolve(&asked.spec, &request, saving.as_ref())?;
+        let placement = asked.placement_on(&facts.topology, facts.node);
+        let memory_here = match placement == request.placement {
+            true => plan.memory_bytes(),
+            false => {
+                let here = Request { placement, ..request };
+                Plan::resolve(&asked.spec, &here, saving.as_ref())?.memory_bytes()
+            }
+        };
+        if asked.spec.workflow.checkpoint && tiers.is_none() {
+            asked.warn_of("workflow.checkpoint", "this command saves no checkpoints");
+        }
+        asked.warn_of_idle_keys(&plan);
+        Ok(Settled { asked, plan, memory_here, selection, host, facts, reading, tiers })
+    }
+}
+
+/// Makes the plan of a request again, which has changed since it was settled.
+pub(crate) fn resolve(
+    asked: Asked,
+    selection: Selection,
+    at: (&Host, SharedFacts),
     generates: bool,
 ) -> Result<Settled<'_>, Error> {
-    let generates = generates && selection.plan().holds_files;
-    let reading = asked.spec.workflow.train.then(|| read(&asked, &selection, generates)).transpose()?;
-    let scale = asked.ask.checkpoints.filter(|_| asked.spec.workflow.checkpoint);
-    let tiers = scale.map(|_| Tiers::choose(&asked.spec, &selection)).transpose()?;
-    let saving = tiers.as_ref().zip(scale).map(|(tiers, scale)| tiers.request(asked.ranks(), scale));
-    let arithmetic = reading.as_ref().map(|reading| Arithmetic(&*reading.format));
-    let store = selection.plan();
-    let request = Request {
-        workload: asked.name(),
-        ranks: asked.ranks(),
-        hosts: asked.ask.hosts,
-        host_memory_bytes: asked.ask.host_memory.map_or(facts.memory_bytes, |memory| memory.0),
-        cores: facts.cores,
-        store: &store,
-        memory: asked.ask.memory.map(|bytes| bytes.0),
-        entropy: facts.entropy,
-        measure: arithmetic.as_ref().map(|arithmetic| arithmetic as &dyn Measure),
-        listed: reading.as_ref().and_then(|reading| reading.source.as_ref()),
-    };
-    let plan = Plan::resolve(&asked.spec, &request, saving.as_ref())?;
-    if asked.spec.workflow.checkpoint && tiers.is_none() {
-        asked.warn_of("workflow.checkpoint", "this command saves no checkpoints");
-    }
-    asked.warn_of_idle_keys(&plan);
-    Ok(Settled { asked, plan, selection, host, facts, reading, tiers })
+    Prepared::read(asked, selection, generates)?.settle(at)
 }
 
 fn read(asked: &Asked, selection: &Selection, generates: bool) -> Result<TrainingInput, Error> {
@@ -149,6 +202,11 @@ impl Settled<'_> {
             false if self.asked.states("dataset.num_files_train") => CountOrigin::Workload,
             false => CountOrigin::Default,
         }
+    }
+
+    /// How the ranks are spread over hosts and processes.
+    pub fn placement(&self) -> Placement {
+        self.asked.placement(&self.facts.topology)
     }
 
     /// The folder that keeps checkpoints, if any are saved.

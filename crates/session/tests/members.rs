@@ -7,12 +7,15 @@ use std::path::Path;
 
 use engine::host::Host;
 use engine::world::Exchange;
-use engine::world::threads::{ThreadMember, members};
-use engine::{Stop, World};
-use feedline_session::{Ask, Asked, Error, ErrorKind, RunTask, SilentObserver, WorkloadText, run, settle};
+use engine::world::threads::{ThreadMember, members_on};
+use engine::{Solo, Stop, World};
+use feedline_session::{
+    Ask, Asked, Error, ErrorKind, Generate, RunTask, Settled, SilentObserver, WorkloadText, run, settle,
+};
 use model::checkpoint::manifest::{CheckpointManifest, MANIFEST};
 use model::ledger::{Ledger, Phase};
 use model::location::Location;
+use model::plan::Placement;
 use model::spec::Override;
 
 const RANKS: u64 = 8;
@@ -32,6 +35,12 @@ fn asked(store: &str, settings: &[&str]) -> Asked {
     Ask { overrides, store: Some(store.to_owned()), data, ..Ask::new(workload) }.read().unwrap()
 }
 
+/// The same with another request.
+fn with(mut asked: Asked, change: impl FnOnce(&mut Ask)) -> Asked {
+    change(&mut asked.ask);
+    asked
+}
+
 /// A host of another size for every member.
 fn host(member: u64) -> Host {
     let name = format!("host{member}");
@@ -40,10 +49,23 @@ fn host(member: u64) -> Host {
 
 /// Does something at every member at once, and returns what each got.
 fn at_all<T: Send>(count: u64, work: impl Fn(&ThreadMember, &Host) -> T + Sync) -> Vec<T> {
+    let hosts: Vec<String> = (0..count).map(|member| format!("host{member}")).collect();
+    at_hosts(&hosts.iter().map(String::as_str).collect::<Vec<_>>(), work)
+}
+
+/// The same for one member on each of these hosts.
+fn at_hosts<T: Send>(hosts: &[&str], work: impl Fn(&ThreadMember, &Host) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {
-        let start = |world: ThreadMember| scope.spawn(move || work(&world, &host(world.member())));
-        let threads: Vec<_> = members(count).into_iter().map(start).collect();
+        let start = |world: ThreadMember| {
+            scope.spawn(move || {
+                let done = work(&world, &host(world.member()));
+                // No member leaves before the others have what they wait for.
+                let _ = world.agree(Ok(()), &Stop::default());
+                done
+            })
+        };
+        let threads: Vec<_> = members_on(hosts).into_iter().map(start).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -51,9 +73,7 @@ fn at_all<T: Send>(count: u64, work: impl Fn(&ThreadMember, &Host) -> T + Sync) 
 #[test]
 fn all_members_compute_one_plan() {
     let settled = |world: &dyn World, host: &Host| {
-        let plan = settle(asked("null", &[]), host, world, &Stop::default()).unwrap().plan;
-        world.agree(Ok(()), &Stop::default()).unwrap();
-        format!("{plan:?}")
+        format!("{:?}", settle(asked("null", &[]), host, world, &Stop::default()).unwrap().plan)
     };
     let plans = at_all(4, |world, host| settled(world, host));
     assert!(plans.iter().all(|plan| *plan == plans[0]), "{plans:?}");
@@ -75,32 +95,175 @@ fn a_member_with_too_little_memory_is_named_by_all() {
     let errors = refusals(|host| Host { memory_bytes: 4096, ..host });
     for (member, error) in errors.iter().enumerate() {
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-        match (member, error) {
-            (2, Error::TooLittleMemory { .. }) => {}
-            (2, error) => panic!("member 2: {error}"),
-            (_, error) => {
-                let said = error.to_string();
-                let expected = "the run was not started: process 2 on host2 failed: the run needs ";
-                assert!(said.starts_with(expected) && said.contains("4.0 KiB of memory"), "{member}: {said}");
-            }
-        }
+        let said = error.to_string();
+        let expected = "process 2 on host2: the run needs ";
+        assert!(said.starts_with(expected) && said.contains("4.0 KiB of memory"), "{member}: {said}");
+    }
+}
+
+/// The errors of three members, two of which share a host. `change` changes the request of the last one.
+fn unlike(change: impl Fn(Asked) -> Asked + Sync) -> Vec<Error> {
+    at_hosts(&["c01", "c01", "c07"], |world, host| {
+        let asked = asked("null", &[]);
+        let asked = if world.member() == 2 { change(asked) } else { asked };
+        settle(asked, host, world, &Stop::default()).err().unwrap()
+    })
+}
+
+#[track_caller]
+fn all_say(errors: &[Error], kind: ErrorKind, expected: &str) {
+    for error in errors {
+        assert_eq!((error.kind(), error.to_string().as_str()), (kind, expected));
     }
 }
 
 #[test]
-fn a_member_that_does_not_find_the_data_is_named_by_all() {
-    let errors = at_all(2, |world, host| {
-        // Member 0 reads no files, so it misses none.
-        let store = if world.member() == 0 { "null" } else { "posix" };
-        let settled = settle(asked(store, &[]), host, world, &Stop::default()).unwrap();
-        settled.check_data(world, &Stop::default()).unwrap_err().to_string()
+fn another_workload_or_flag_on_one_node_is_named_with_both_nodes() {
+    let errors = unlike(|_| asked("null", &["++workload.reader.batch_size=8"]));
+    let text = "the processes have different workloads: reader.batch_size is 5 (w.yaml:4:32) for process 0 on c01, but 8 \
+                (++workload.reader.batch_size=8) for process 2 on c07; give all processes the same workload and the \
+                same flags";
+    all_say(&errors, ErrorKind::Refused, text);
+    let errors = unlike(|asked| with(asked, |ask| ask.ranks = Some(9)));
+    let text = "the processes have different flags: --ranks is not given for process 0 on c01, but 9 for process 2 on \
+                c07; give all processes the same flags";
+    all_say(&errors, ErrorKind::Refused, text);
+    // A store that does not exist would be a usage error, but it is there on one node only.
+    let errors = unlike(|asked| with(asked, |ask| ask.store = Some("nonesuch".to_owned())));
+    let text = "the processes have different flags: --store is null for process 0 on c01, but nonesuch for process 2 \
+                on c07; give all processes the same flags";
+    all_say(&errors, ErrorKind::Refused, text);
+}
+
+/// Generates a small data set with this seed.
+fn generate(folder: &Path, seed: u64) {
+    let host = Host::look();
+    let asked = at(asked("posix", &[&format!("++workload.train.seed={seed}")]), folder, Generate::Missing);
+    let settled = settle(asked, &host, &Solo::new(), &Stop::default()).unwrap();
+    settled.make_data(&Solo::new(), &SilentObserver, &Stop::default()).unwrap();
+}
+
+fn at(asked: Asked, folder: &Path, generate: Generate) -> Asked {
+    with(asked, |ask| (ask.data, ask.generate) = (Some(Location::from(folder)), generate))
+}
+
+/// What two members on two nodes get that read these folders.
+fn reading<T: Send>(
+    folders: [&Path; 2],
+    work: impl Fn(&ThreadMember, Settled<'_>) -> T + Sync,
+) -> Vec<Result<T, Error>> {
+    at_hosts(&["c01", "c07"], |world, host| {
+        let asked = at(asked("posix", &[]), folders[world.member() as usize], Generate::Never);
+        Ok(work(world, settle(asked, host, world, &Stop::default())?))
+    })
+}
+
+fn failures<T>(outcomes: Vec<Result<T, Error>>) -> Vec<Error> {
+    outcomes.into_iter().map(|outcome| outcome.err().unwrap()).collect()
+}
+
+#[test]
+fn missing_data_on_one_node_and_other_data_have_different_messages() {
+    let root = tempfile::tempdir().unwrap();
+    let [here, copy, other, empty] = ["here", "copy", "other", "empty"].map(|name| root.path().join(name));
+    [(&here, 1), (&copy, 1), (&other, 2)].iter().for_each(|(folder, seed)| generate(folder, *seed));
+    let agreed = reading([&here, &copy], |world, settled| {
+        settled
+            .check_host(&settled.plan, world, &Stop::default())
+            .and(settled.check_data(world, &Stop::default()))
     });
-    let own = "the data set is missing";
-    assert!(errors[1].starts_with(own), "{errors:?}");
-    assert!(
-        errors[0].starts_with(&format!("the run was not started: process 1 on host1 failed: {own}")),
-        "{errors:?}"
+    assert!(agreed.iter().all(|outcome| matches!(outcome, Ok(Ok(())))), "{agreed:?}");
+    let (found, none) = (here.display(), empty.display());
+    let text = format!(
+        "the data set is missing on one node: process 1 on c07 finds none in {none}, but process 0 on c01 finds one in \
+         {found}; make the same data set available on all nodes"
     );
+    all_say(&failures(reading([&here, &empty], |_, _| ())), ErrorKind::Refused, &text);
+    let text = format!(
+        "the data set is missing on one node: process 0 on c01 finds none in {none}, but process 1 on c07 finds one in \
+         {found}; make the same data set available on all nodes"
+    );
+    all_say(&failures(reading([&empty, &here], |_, _| ())), ErrorKind::Refused, &text);
+    let text = "the nodes have different data sets: train.seed is 1 for process 0 on c01, but 2 for process 1 on c07; \
+                make the same data set available on all nodes";
+    all_say(&failures(reading([&here, &other], |_, _| ())), ErrorKind::Refused, text);
+    // Missing on both: each has its own error, with advice.
+    let errors =
+        reading([&empty, &empty], |world, settled| settled.check_data(world, &Stop::default()).unwrap_err());
+    assert!(errors.iter().all(|error| matches!(error, Ok(Error::NoDataSet { .. }))), "{errors:?}");
+}
+
+#[test]
+fn a_data_set_that_disappears_on_one_node_is_named_by_all() {
+    let root = tempfile::tempdir().unwrap();
+    let [here, there] = ["here", "there"].map(|name| root.path().join(name));
+    [&here, &there].iter().for_each(|folder| generate(folder, 1));
+    let errors = reading([&here, &there], |world, settled| {
+        settled.check_data(world, &Stop::default()).unwrap();
+        if world.member() == 1 {
+            std::fs::remove_dir_all(&there).unwrap();
+        }
+        let (plan, stop) = (&settled.plan, &Stop::default());
+        run(
+            &settled,
+            &RunTask { plan, calibrate: false, share: false, world, observer: &SilentObserver, stop },
+        )
+        .unwrap_err()
+    });
+    for error in errors {
+        let said = error.unwrap().to_string();
+        assert!(said.starts_with("process 1 on c07: cannot use the data folder: "), "{said}");
+    }
+}
+
+#[test]
+fn each_process_has_a_rank_unless_a_number_is_given() {
+    let plans = |ranks: Option<u64>| {
+        at_hosts(&["a", "a", "b"], |world, host| {
+            let asked = with(asked("null", &[]), |ask| ask.ranks = ranks);
+            settle(asked, host, world, &Stop::default())
+                .map(|settled| (settled.plan.clone(), settled.placement()))
+        })
+    };
+    for (ranks, per_host, per_process) in [(None, 2, 1), (Some(8), 6, 3)] {
+        for settled in plans(ranks) {
+            let (plan, placement) = settled.unwrap();
+            assert_eq!((plan.ranks, plan.hosts), (ranks.unwrap_or(3), 2));
+            let expected = (2, per_host, per_process);
+            let Placement { processes_per_host, ranks_per_host, ranks_per_process, .. } = placement;
+            assert_eq!((processes_per_host, ranks_per_host, ranks_per_process), expected);
+        }
+    }
+    let errors = failures(plans(Some(2)));
+    let text = "there are 3 processes, but only 2 ranks; start fewer processes, or raise --ranks";
+    all_say(&errors, ErrorKind::Usage, text);
+}
+
+/// Two processes need more than one with the same ranks, but not twice as much.
+#[test]
+fn the_memory_of_a_host_is_that_of_all_its_processes() {
+    let memory = |hosts: &[&str]| {
+        let settled = at_hosts(hosts, |world, host| {
+            let asked = with(asked("null", &[]), |ask| ask.ranks = Some(8));
+            settle(asked, host, world, &Stop::default()).unwrap().plan.memory_bytes()
+        });
+        assert!(settled.iter().all(|bytes| *bytes == settled[0]));
+        settled[0]
+    };
+    let [one, two, apart] = [&["a"][..], &["a", "a"], &["a", "b"]].map(memory);
+    assert!(one < two && two < 2 * one && apart < one, "{one} {two} {apart}");
+}
+
+#[test]
+fn a_stop_request_ends_waits_before_a_run_at_all_members() {
+    let errors = at_hosts(&["a", "b", "c"], |world, host| {
+        let stop = Stop::default();
+        if world.member() == 1 {
+            stop.wish();
+        }
+        settle(asked("null", &[]), host, world, &stop).err().unwrap()
+    });
+    all_say(&errors, ErrorKind::Incomplete, "process 1 on b was asked to stop");
 }
 
 fn manifests(folder: &Path) -> Vec<CheckpointManifest> {
@@ -123,7 +286,8 @@ fn ledgers_of_members_add_up_and_checkpoints_have_one_seed() {
             "checkpoint.store=posix",
             &saves,
         ];
-        let settled = settle(asked("null", &settings), host, world, &Stop::default()).unwrap();
+        let asked = with(asked("null", &settings), |ask| ask.ranks = Some(RANKS));
+        let settled = settle(asked, host, world, &Stop::default()).unwrap();
         settled.check_host(&settled.plan, world, &Stop::default()).unwrap();
         let (plan, stop) = (&settled.plan, &Stop::default());
         let task = RunTask { plan, calibrate: false, share: false, world, observer: &SilentObserver, stop };

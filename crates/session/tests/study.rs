@@ -12,6 +12,8 @@ use model::spec::Override;
 use model::study::attribution::{Bottleneck, StallRun};
 use model::study::grid::{Axis, SweepCell, SweepGrid, SweepRun};
 use model::study::search::{CapacityEnd, Depth, SearchState, Trial};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 const WORKLOAD: &str = "
 framework: pytorch
@@ -46,7 +48,7 @@ impl<S, R> Default for Notes<S, R> {
     }
 }
 
-impl<S: Clone, R: Clone> StudyLog for Notes<S, R> {
+impl<S: Clone, R: Clone + Serialize + DeserializeOwned> StudyLog for Notes<S, R> {
     type Stage = S;
     type Run = R;
     type Failure = Error;
@@ -215,7 +217,7 @@ fn a_sweep_does_what_is_missing_and_names_the_cell_of_an_error() {
     assert_eq!((summary.simulated.len(), summary.first.ranks()), (4, 1));
     let is_done = |run: SweepRun| run.cell == 1;
     assert!(sweep.check(is_done).unwrap().is_empty());
-    let missing = sweep.missing(is_done, &BTreeSet::from([2]));
+    let missing = sweep.missing(is_done, &BTreeSet::from([2])).unwrap();
     let expected: Vec<SweepRun> = grid.runs(2, 3).filter(|run| [0, 3].contains(&run.cell)).collect();
     assert_eq!(missing, expected);
     let mut ended = Vec::new();
@@ -224,10 +226,10 @@ fn a_sweep_does_what_is_missing_and_names_the_cell_of_an_error() {
         |_, _| {},
         |run, outcome| {
             ended.push((run, outcome.unwrap().measured.ledger.rows(1, model::ledger::Phase::Train).count()));
-            if ended.len() == 3 { Err("enough") } else { Ok(()) }
+            if ended.len() == 3 { Err(Error::FilesExist) } else { Ok(()) }
         },
     );
-    assert_eq!(result, Err("enough"));
+    assert!(matches!(result, Err(Error::FilesExist)), "{result:?}");
     // Cell 0 has one rank and cell 3 two.
     let ranks = missing.iter().map(|run| (*run, if run.cell == 0 { 1 } else { 2 }));
     assert_eq!(ended, ranks.take(3).collect::<Vec<_>>());

@@ -7,7 +7,7 @@ use format::Arithmetic;
 use model::files::Computed;
 use model::ledger::{Agreement, ClockReading};
 use model::metrics::Figures;
-use model::plan::{Plan, Request, StorePlan};
+use model::plan::{Placement, Plan, Request, StorePlan};
 use model::spec::{self, Override, WorkloadSource};
 use model::verdict::{self, Case, RuleOutcome, Status, Verdict};
 use store::{
@@ -41,7 +41,7 @@ train: {epochs: 2, computation_time: 0.01}
     let request = Request {
         workload: "test",
         ranks,
-        hosts: 1,
+        placement: Placement::even(ranks, 1, 1),
         host_memory_bytes: 1 << 30,
         cores: 2,
         store: &planned(store),

@@ -124,6 +124,12 @@ impl Topology {
         first..first + share + u64::from(member < more)
     }
 
+    /// The number of ranks of a run for which none is given: what was given for the members, or one for each of several.
+    pub fn default_ranks(&self) -> Option<u64> {
+        let given = self.shares.as_ref().map(|shares| shares.iter().sum());
+        given.or_else(|| Some(self.members()).filter(|members| *members > 1))
+    }
+
     /// How many of a run's ranks are played on a node.
     pub fn ranks_on(&self, node: u64, ranks: u64) -> u64 {
         self.members_on(node)
@@ -170,6 +176,8 @@ mod tests {
         let given = two().with_shares(vec![5, 3]).unwrap();
         assert_eq!((given.ranks(0, 8), given.ranks(1, 8)), (0..5, 5..8));
         assert_eq!(given.check(8), Ok(()));
+        let defaults = [given.default_ranks(), two().default_ranks(), Topology::solo("a").default_ranks()];
+        assert_eq!(defaults, [Some(8), Some(2), None]);
         assert_eq!(given.check(9), Err(DistributionError::OtherRanks { sum: 8, ranks: 9 }));
         assert_eq!(two().check(1), Err(DistributionError::TooFewRanks { members: 2, ranks: 1 }));
         assert_eq!(

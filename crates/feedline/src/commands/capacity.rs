@@ -10,11 +10,11 @@ use engine::host::Host;
 use model::secret::redact;
 use model::study::search::{Depth, SearchState, Trial};
 use serde::{Deserialize, Serialize};
-use session::study::{Capacity, CapacityRange, StudyControl};
+use session::study::{Capacity, CapacityRange, FollowerLog, StudyControl};
 use session::{Ask, Asked, path_argument, quoted};
 
 use super::study::journal::{JournalHeader, JournalLine};
-use super::study::{CAPACITY, JournalLog, StudyFolder, absolute, spec_digest};
+use super::study::{CAPACITY, JournalLog, StudyFolder, absolute, at_process_0, several, spec_digest};
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
@@ -30,7 +30,8 @@ Examples:
   feedline capacity demo --output c                        resumes after Ctrl-C
   feedline capacity demo --output c --confirm full         keeps the probes
 
-Probes of a few steps find the limit; runs with N accelerators, which reach metric.au, and N + 1, which do not,
+With several processes (mpirun -n 4 feedline capacity ...) every process plays at least one accelerator, so the
+search begins with that many. Probes of a few steps find the limit; runs with N accelerators, which reach metric.au, and N + 1, which do not,
 confirm it. The folder contains trials.jsonl (the journal), capacity.csv, capacity.json and capacity.svg.";
 
 #[derive(Args, Debug)]
@@ -41,7 +42,7 @@ pub(crate) struct CapacityFlags {
     pub place: DataFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
-    /// First number of accelerators to try
+    /// First number of accelerators to try, at least one per process
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub from: u64,
     /// Largest number of accelerators to try
@@ -76,6 +77,9 @@ struct CapacityHeader {
     store: Option<String>,
     memory: Option<u64>,
     data_folder: PathBuf,
+    /// The number of processes, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    processes: Option<u64>,
     spec_digest: String,
 }
 
@@ -90,6 +94,7 @@ impl CapacityHeader {
             store: flags.place.store.clone(),
             memory: flags.place.memory.map(|memory| memory.0),
             data_folder: absolute(&asked.data_folder()?),
+            processes: None,
             spec_digest: spec_digest(&asked.spec),
         })
     }
@@ -116,13 +121,23 @@ pub(crate) fn capacity(flags: &CapacityFlags) -> CommandResult {
     let (world, stop) = (Solo::new(), stop_on_signals()?);
     let control = StudyControl { world: &world, observer: &progress, stop: &stop };
     let capacity = Capacity::settle(asked, &host, range, &control)?;
-    let header = CapacityHeader::of(flags, capacity.asked())?;
-    let folder = StudyFolder::choose(&CAPACITY, &flags.folder, capacity.asked())?;
-    if !flags.output.quiet {
-        report::warnings(capacity.warnings());
-    }
+    let folder = at_process_0(&control, || {
+        let folder = StudyFolder::choose(&CAPACITY, &flags.folder, capacity.asked())?;
+        if !flags.output.quiet {
+            report::warnings(capacity.warnings());
+        }
+        Ok(folder)
+    })?;
     capacity.check_data()?;
-    let journal = folder.journal(&header, &progress)?;
+    let header =
+        CapacityHeader { processes: several(&control), ..CapacityHeader::of(flags, capacity.asked())? };
+    let journal = at_process_0(&control, || {
+        folder.as_ref().map(|folder| folder.journal(&header, &progress)).transpose()
+    })?;
+    let Some((folder, journal)) = folder.zip(journal.flatten()) else {
+        capacity.run(&mut FollowerLog::<_, _, Failure>::default())?;
+        return Ok(Exit::Ok);
+    };
     let mut log = JournalLog { journal, progress: &progress, stage_line, run_line: trial_line };
     let found = capacity.run(&mut log)?;
     conclude(flags, &folder, &CapacityReport { found: &found })

@@ -22,6 +22,7 @@ use crate::report::plan::{DataSetReport, DiskSpace, PlanReport};
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   feedline plan unet3d_b200 --ranks 8 --hosts 4 --host-memory 256GiB
+  feedline plan unet3d_b200 --ranks 48 --hosts 4 --processes-per-host 12    one process per accelerator
   feedline plan unet3d_b200 --ranks-per-host 8 --hosts 1,2,4   the data set for each number of hosts
   feedline plan ./mine.yaml --set reader.batch_size=32 --json
   feedline plan llama3_405b                                files, bytes and memory of checkpoints";
@@ -45,6 +46,9 @@ pub(crate) struct PlanFlags {
     /// the command that generates it
     #[arg(long, value_name = "N,..", default_value = "1", value_delimiter = ',')]
     pub hosts: Vec<u64>,
+    /// Number of processes on each host, as started by mpirun; one process can play any number of accelerators
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub processes_per_host: u64,
     /// Memory of one host, such as 256GiB [default: this host's]
     #[arg(long, value_name = "SIZE")]
     pub host_memory: Option<Bytes>,
@@ -75,6 +79,7 @@ impl PlanFlags {
     fn ask(&self, hosts: u64) -> Result<Ask, Failure> {
         let ask = Ask {
             hosts,
+            processes_per_host: self.processes_per_host,
             host_memory: self.host_memory,
             store: self.store.clone(),
             memory: self.memory,
@@ -133,6 +138,7 @@ fn plan_for(flags: &PlanFlags, hosts: u64) -> CommandResult {
     let warnings = &settled.asked.warnings;
     let report = PlanReport {
         plan: &settled.plan,
+        placement: settled.placement(),
         disk: disk(&settled)?,
         host_memory_bytes: flags.host_memory.unwrap_or(Bytes(host.memory_bytes)).0,
         memory_limit: host.memory_limit.as_deref().filter(|_| flags.host_memory.is_none()),

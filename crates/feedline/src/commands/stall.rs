@@ -9,11 +9,11 @@ use engine::host::Host;
 use model::secret::redact;
 use model::study::attribution::StallRun;
 use serde::{Deserialize, Serialize};
-use session::study::{Stall, StudyControl};
+use session::study::{FollowerLog, Stall, StudyControl};
 use session::{Ask, Asked};
 
 use super::study::journal::{JournalHeader, JournalLine};
-use super::study::{JournalLog, STALL, StudyFolder, absolute, spec_digest};
+use super::study::{JournalLog, STALL, StudyFolder, absolute, at_process_0, several, spec_digest};
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
@@ -37,7 +37,8 @@ pub(crate) struct StallFlags {
     pub workload: WorkloadFlags,
     #[command(flatten)]
     pub place: DataFlags,
-    /// Number of emulated accelerators [default: 1, for the demo 2]
+    /// Number of emulated accelerators [default: 1, for the demo 2; with several
+    /// processes 1 for each]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
     /// Maximum steps of each run, of which 5 warm up [default: 10 s of compute time, at least 20 for each batch that
@@ -59,6 +60,9 @@ struct StallHeader {
     ranks: u64,
     memory: Option<u64>,
     data_folder: PathBuf,
+    /// The number of processes, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    processes: Option<u64>,
     spec_digest: String,
 }
 
@@ -73,6 +77,7 @@ impl StallHeader {
             ranks: asked.ranks(),
             memory: flags.place.memory.map(|memory| memory.0),
             data_folder: absolute(&asked.data_folder()?),
+            processes: None,
             spec_digest: spec_digest(&asked.spec),
         })
     }
@@ -94,13 +99,22 @@ pub(crate) fn stall(flags: &StallFlags) -> CommandResult {
     let (world, stop) = (Solo::new(), stop_on_signals()?);
     let control = StudyControl { world: &world, observer: &progress, stop: &stop };
     let stall = Stall::settle(asked, &host, flags.steps, &control)?;
-    let header = StallHeader::of(flags, stall.asked())?;
-    let folder = StudyFolder::choose(&STALL, &flags.folder, stall.asked())?;
-    if !flags.output.quiet {
-        report::warnings(stall.warnings());
-    }
+    let folder = at_process_0(&control, || {
+        let folder = StudyFolder::choose(&STALL, &flags.folder, stall.asked())?;
+        if !flags.output.quiet {
+            report::warnings(stall.warnings());
+        }
+        Ok(folder)
+    })?;
     stall.check_data()?;
-    let journal = folder.journal(&header, &progress)?;
+    let header = StallHeader { processes: several(&control), ..StallHeader::of(flags, stall.asked())? };
+    let journal = at_process_0(&control, || {
+        folder.as_ref().map(|folder| folder.journal(&header, &progress)).transpose()
+    })?;
+    let Some((folder, journal)) = folder.zip(journal.flatten()) else {
+        stall.run(&mut FollowerLog::<_, _, Failure>::default())?;
+        return Ok(Exit::Ok);
+    };
     let mut log = JournalLog { journal, progress: &progress, stage_line, run_line };
     let found = stall.run(&mut log);
     let found = found.map_err(|failure| match stop.wished() {

@@ -1,7 +1,6 @@
 //! `feedline sweep`: a grid of settings, each cell run several times. Every run is recorded in a journal when it ends,
 //! and an interrupted sweep resumes from there.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
@@ -25,7 +24,7 @@ use session::{Ask, Asked, Error};
 use store::Now;
 
 use super::study::journal::{Journal, JournalHeader, JournalLine};
-use super::study::{SWEEP, StudyFolder, absolute, spec_digest};
+use super::study::{SWEEP, StudyFolder, absolute, at_process_0, several, spec_digest};
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
@@ -62,7 +61,8 @@ pub(crate) struct SweepFlags {
     pub place: DataFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
-    /// Number of emulated accelerators [default: 1, for the demo 2]
+    /// Number of emulated accelerators [default: 1, for the demo 2; with several
+    /// processes 1 for each]
     #[arg(long, short = 'n', value_name = "N")]
     pub ranks: Option<u64>,
     #[command(flatten)]
@@ -88,6 +88,9 @@ pub(crate) struct SweepHeader {
     #[serde(default)]
     pub memory: Option<u64>,
     pub data_folder: PathBuf,
+    /// The number of processes, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
     pub seed: u64,
     /// Of the first cell.
     pub spec_digest: String,
@@ -156,31 +159,48 @@ pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
         read(Ask { overrides, ranks, store, ..base.clone() })
     };
     let (world, stop) = (Solo::new(), stop_on_signals()?);
+    let control = StudyControl { world: &world, observer: &show, stop: &stop };
     let study = Sweep {
         grid: &grid,
         host: &host,
-        control: StudyControl { world: &world, observer: &show, stop: &stop },
+        control,
         rounds: flags.repeat.unwrap_or(preset.repeat),
         seed: flags.seed,
         ask: &ask,
     };
     let SweepSummary { warnings, simulated, largest, first } = study.settle_all()?;
-    if !flags.output.quiet {
-        report::warnings(&warnings);
-    }
-    let (header, folder) =
-        (header(flags, &grid, &first)?, StudyFolder::choose(&SWEEP, &flags.folder, &first)?);
-    let known = folder.earlier_journal(&header)?;
-    let refused = study.check(|run| known.as_ref().is_some_and(|journal| is_done(journal, run)))?;
-    let mut journal = known.map_or_else(|| folder.new_journal(&header), Ok)?;
+    let header = SweepHeader { processes: several(&control), ..header(flags, &grid, &first)? };
+    let opened = at_process_0(&control, || {
+        if !flags.output.quiet {
+            report::warnings(&warnings);
+        }
+        let folder = StudyFolder::choose(&SWEEP, &flags.folder, &first)?;
+        let known = folder.earlier_journal(&header)?;
+        Ok((folder, known))
+    })?;
+    let known = opened.as_ref().and_then(|(_, known)| known.as_ref());
+    let refused = study.check(|run| known.is_some_and(|journal| is_done(journal, run)))?;
+    let opened = at_process_0(&control, || {
+        let open = |(folder, known): (StudyFolder, Option<Journal<CellRun>>)| {
+            let journal = known.map_or_else(|| folder.new_journal(&header), Ok)?;
+            Ok((folder, journal))
+        };
+        opened.map(open).transpose()
+    })?;
+    let opened = opened.flatten();
+    let is_done = |run| opened.as_ref().is_some_and(|(_, journal)| is_done(journal, run));
+    let runs = study.missing(is_done, &refused.iter().map(|(cell, _)| *cell).collect())?;
+    let calibrates = !runs.is_empty() && !flags.no_calibration;
+    let ceiling = if calibrates { study.calibrate(largest)? } else { None };
+    let Some((folder, mut journal)) = opened else {
+        study.run_all(&runs, |_, _| {}, |_, _| Ok::<(), Failure>(()))?;
+        return Ok(Exit::Ok);
+    };
     let plot = flags.plot.as_deref().and_then(PlottedFigure::named).or(preset.plot);
     let command = SweepCommand { flags, study, show, simulated, folder, plot };
-    let runs = study.missing(|run| is_done(&journal, run), &refused.iter().map(|(cell, _)| *cell).collect());
     for (cell, error) in refused {
         command.record(&mut journal, SweepRun { cell, round: 1 }, Err(error))?;
     }
-    let calibrates = !runs.is_empty() && !flags.no_calibration;
-    let ceiling = if calibrates { study.calibrate(largest)? } else { None };
     command.run_all(&runs, &mut journal)?;
     if stop.wished() {
         return Err(command.interrupted(&journal));
@@ -214,6 +234,7 @@ fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<SweepHe
         ranks: flags.ranks,
         memory: flags.place.memory.map(|memory| memory.0),
         data_folder: absolute(&first.data_folder()?),
+        processes: None,
         seed: flags.seed,
         spec_digest: spec_digest(&first.spec),
     })
@@ -275,8 +296,9 @@ impl SweepCommand<'_> {
 
     fn interrupted(&self, journal: &Journal<CellRun>) -> Failure {
         let all = self.study.grid.cells() as u64 * self.study.rounds;
-        let left = self.study.missing(|run| is_done(journal, run), &BTreeSet::new()).len() as u64;
-        let (done, command) = (all - left, self.folder.resume_command());
+        let runs = self.study.grid.runs(self.study.rounds, self.study.seed);
+        let done = runs.filter(|run| is_done(journal, *run)).count();
+        let command = self.folder.resume_command();
         Failure::incomplete(anyhow!("interrupted after {done} of {all} runs\nresume with: {command}"))
     }
 

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use clap::Args;
 use format::Arithmetic;
-use model::plan::{Request, TrainingPlan};
+use model::plan::{Placement, Request, TrainingPlan};
 use model::spec::{self, Spec, WorkloadSource};
 use model::units::{Bytes, grouped, significant};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ fn row(workload: &'static Workload) -> Result<WorkloadRow, Failure> {
     let request = Request {
         workload: workload.name,
         ranks: 1,
-        hosts: 1,
+        placement: Placement::even(1, 1, 1),
         host_memory_bytes: 0,
         cores: 1,
         store: &store.plan(),

@@ -59,7 +59,7 @@ impl CapacityReport<'_> {
 
     /// The answer in one sentence.
     fn words(&self) -> String {
-        let ranks = self.found.answer.ranks;
+        let (ranks, beyond) = (self.found.answer.ranks, self.found.beyond());
         let target = format!("AU {:.0} %", self.target_percent());
         let seen = |ranks| self.found.answer.of(ranks).map_or("not measured".to_owned(), au);
         let feeds = format!("{} at {target} ({})", counted(ranks, "accelerator"), seen(ranks));
@@ -68,10 +68,14 @@ impl CapacityReport<'_> {
             _ if self.found.answer.state == SearchState::Contradicted => {
                 format!("about {feeds}: longer runs and probes disagree")
             }
-            CapacityEnd::Target if ranks == 0 => {
-                format!("0 accelerators at {target}; with 1: {}", seen(1))
-            }
-            CapacityEnd::Target => format!("{feeds}; with {}: {}", grouped(ranks + 1), seen(ranks + 1)),
+            CapacityEnd::Target if ranks == 0 && beyond > 1 => format!(
+                "fewer than {} at {target}; with {}: {}; start fewer processes to try fewer accelerators",
+                counted(beyond, "accelerator"),
+                grouped(beyond),
+                seen(beyond)
+            ),
+            CapacityEnd::Target if ranks == 0 => format!("0 accelerators at {target}; with 1: {}", seen(1)),
+            CapacityEnd::Target => format!("{feeds}; with {}: {}", grouped(beyond), seen(beyond)),
             CapacityEnd::DataSet => format!(
                 "at least {feeds}; the data set is too small for more than {}; to try {}, use one with at least {} \
                  files (dataset.num_files_train={})",
@@ -102,7 +106,7 @@ impl CapacityReport<'_> {
     /// The trials that show the answer: with this number of accelerators, and with one more.
     fn border(&self) -> impl Iterator<Item = &Trial> {
         let ranks = self.found.answer.ranks;
-        [ranks, ranks + 1].into_iter().filter_map(|ranks| self.found.answer.of(ranks))
+        [ranks, self.found.beyond()].into_iter().filter_map(|ranks| self.found.answer.of(ranks))
     }
 
     /// Whether the runs at the border tell AU from the target.
@@ -191,7 +195,7 @@ impl CapacityReport<'_> {
         }
         self.instrument_limits().filter(|limits| *limits)?;
         let own = self.found.ceiling?.au_percent?;
-        let more = counted(self.found.answer.ranks + 1, "accelerator");
+        let more = counted(self.found.beyond(), "accelerator");
         Some(format!(
             "the limit is feedline, not the storage: with {more}, the null backend reaches only AU {own:.2} % on this \
              host; to find the limit of the storage, use a host with more cores"
@@ -397,6 +401,7 @@ mod tests {
             store: crate::report::posix().clone(),
             target: 0.9,
             confirmation: Depth::Short,
+            least: 1,
             answer: CapacityAnswer { ranks, trials, state: SearchState::Clear },
             end,
             coverage,

@@ -20,7 +20,7 @@ pub(crate) struct HostsPlan {
 
 impl HostsPlan {
     fn ranks_per_host(&self) -> u64 {
-        self.ranks / self.hosts.max(1)
+        self.ranks.div_ceil(self.hosts.max(1))
     }
 
     /// Which of the two limits decides.

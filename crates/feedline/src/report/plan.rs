@@ -5,7 +5,7 @@ use std::fmt::Write;
 use model::checkpoint::{CheckpointPlan, Schedule};
 use model::location::Location;
 use model::order::{Interleave, Unit};
-use model::plan::{Data, Discipline, ListOrigin, Listed, Plan, ReadWindow, TrainingPlan};
+use model::plan::{Data, Discipline, ListOrigin, Listed, Placement, Plan, ReadWindow, TrainingPlan};
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::warning::Warning;
 use serde_json::{Map, Value, json};
@@ -26,6 +26,7 @@ pub(crate) struct DiskSpace {
 #[derive(Debug)]
 pub(crate) struct PlanReport<'a> {
     pub plan: &'a Plan,
+    pub placement: Placement,
     pub disk: DiskSpace,
     pub host_memory_bytes: u64,
     /// What limits the memory, if not the host itself.
@@ -42,6 +43,9 @@ impl PlanReport<'_> {
         let mut value = serde_json::to_value(self.plan).unwrap_or_default();
         let Some(map) = value.as_object_mut() else { return value };
         map.insert("plan_digest".to_owned(), json!(self.plan.digest()));
+        if self.is_spread() {
+            map.insert("placement".to_owned(), json!(self.placement));
+        }
         let DiskSpace { place, free_bytes } = &self.disk;
         let folder = place.to_string();
         let disk = match (&self.plan.training, &self.plan.checkpoint) {
@@ -59,6 +63,11 @@ impl PlanReport<'_> {
         let warnings: Vec<String> = self.warnings.iter().map(ToString::to_string).collect();
         map.insert("warnings".to_owned(), json!(warnings));
         value
+    }
+
+    /// Whether there are several hosts or processes.
+    fn is_spread(&self) -> bool {
+        self.placement.hosts > 1 || self.placement.processes_per_host > 1
     }
 
     fn training_keys(&self, training: &TrainingPlan) -> Map<String, Value> {
@@ -194,8 +203,8 @@ struct TrainingSections<'a> {
 type Section = (&'static str, Vec<(String, String)>);
 
 impl TrainingSections<'_> {
-    fn all(&self) -> [Section; 6] {
-        [
+    fn all(&self) -> Vec<Section> {
+        let mut sections = vec![
             (
                 "data set",
                 data_lines(&self.plan.format, &self.plan.data, self.report.count_origin, &self.report.disk),
@@ -205,7 +214,11 @@ impl TrainingSections<'_> {
             ("demand", self.demand_lines()),
             ("memory per host", self.memory_lines()),
             ("MLPerf Storage's size rule", self.rule_lines()),
-        ]
+        ];
+        if self.report.is_spread() {
+            sections.insert(4, ("host with the most ranks", self.host_lines()));
+        }
+        sections
     }
 
     fn epoch_lines(&self) -> Vec<(String, String)> {
@@ -267,7 +280,13 @@ impl TrainingSections<'_> {
             line("batches ahead per rank", &loader.prefetch_batches.to_string()),
             line("delivery", if loader.ordered { "in order" } else { "as batches become ready" }),
             line("reads of at most", &Bytes(loader.transfer_bytes).to_string()),
-            line("threads per host", &loader.threads.to_string()),
+            line(
+                match self.report.placement.processes_per_host {
+                    1 => "threads per host",
+                    _ => "threads per process",
+                },
+                &loader.threads.to_string(),
+            ),
         ];
         if let Some(cache) = self.plan.cache {
             lines.push(line("page cache", &cache.in_words()));
@@ -318,6 +337,24 @@ impl TrainingSections<'_> {
             ),
             line("AU target", &format!("{:.0} %", 100.0 * self.plan.metric.au_target)),
         ]
+    }
+
+    /// What the host with the most ranks has to do, and the processes on it.
+    fn host_lines(&self) -> Vec<(String, String)> {
+        let Placement { processes_per_host, ranks_per_host, ranks_per_process, .. } = self.report.placement;
+        let readers = ranks_per_host.saturating_mul(self.plan.loader.readers_per_rank);
+        let mut lines = vec![
+            line("ranks", &grouped(ranks_per_host)),
+            line("readers", &grouped(readers)),
+            line("open files", &format!("at most {}", grouped(readers))),
+        ];
+        if let Some(demand) = self.plan.estimate.demand {
+            lines.push(line("reads", &rate(demand.mib_per_second * ranks_per_host as f64)));
+        }
+        let most =
+            format!("{} of at most {}", grouped(processes_per_host), counted(ranks_per_process, "rank"));
+        lines.push(line("processes", &most));
+        lines
     }
 
     fn memory_lines(&self) -> Vec<(String, String)> {

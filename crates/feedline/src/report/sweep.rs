@@ -363,6 +363,7 @@ mod tests {
             ranks: None,
             memory: None,
             data_folder: "data".into(),
+            processes: None,
             seed: 1,
             spec_digest: String::new(),
         }

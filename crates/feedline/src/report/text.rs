@@ -251,7 +251,7 @@ mod tests {
     use engine::{Events, Solo, SplitFiles, Stop, TrainingSetup};
     use format::Arithmetic;
     use model::ledger::ObservedHost;
-    use model::plan::{Plan, Request};
+    use model::plan::{Placement, Plan, Request};
     use model::spec::{self, WorkloadSource};
     use model::verdict::{Case, judge};
     use store::{Null, Selection};
@@ -288,7 +288,7 @@ evaluation: {eval_time: 0.01, epochs_between_evals: 2}
         let request = Request {
             workload: "snapshot",
             ranks: 2,
-            hosts: 1,
+            placement: Placement::even(2, 1, 1),
             host_memory_bytes: 1 << 34,
             cores: 2,
             store: &Selection::null().plan(),

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::data::nominal_record_bytes;
-use super::{Data, EvalPlan, LoaderPlan, PhasePlan, Request};
+use super::{Data, EvalPlan, LoaderPlan, PhasePlan, Placement, Request};
 use crate::order::Shards;
 use crate::spec::{Preprocess, Spec, Verify};
 
@@ -99,7 +99,7 @@ impl Estimate {
             compute_seconds: compute_seconds(spec, train, eval),
             mlperf: SizeRule::new(
                 spec,
-                (request.ranks, request.hosts),
+                (request.ranks, request.placement.hosts),
                 request.host_memory_bytes,
                 data.train.files,
                 data.found().map(|_| data.train.bytes),
@@ -146,17 +146,24 @@ fn memory(
     shards: &Shards,
     phases: u64,
 ) -> Vec<MemoryTerm> {
-    let ranks = request.ranks / request.hosts;
+    let Placement { ranks_per_host: ranks, processes_per_host: processes, .. } = request.placement;
     let term = |what: String, bytes: u64, lower: &str| MemoryTerm { what, bytes, lower: lower.to_owned() };
-    let readers = ranks.saturating_mul(loader.readers_per_rank);
+    let (readers, threads) = (loader.host_readers(request), loader.host_threads(request));
     // Prefetching ends at the end of the epoch.
     let slots = loader.prefetch_batches.min(shards.steps) + 1;
     let kept = loader.kept_batches(shards.batch).min(shards.steps);
     let mut terms = vec![
-        term("program".to_owned(), BASE_BYTES, ""),
+        match processes {
+            1 => term("program".to_owned(), BASE_BYTES, ""),
+            _ => term(
+                format!("{processes} processes"),
+                processes.saturating_mul(BASE_BYTES),
+                "processes per host",
+            ),
+        },
         term(
-            format!("{} reader threads x (stack + histograms)", loader.threads),
-            loader.threads.saturating_mul(THREAD_BYTES),
+            format!("{threads} reader threads x (stack + histograms)"),
+            threads.saturating_mul(THREAD_BYTES),
             READERS,
         ),
         term(
@@ -190,8 +197,10 @@ fn memory(
             READERS,
         );
     }
-    optional("file sizes".to_owned(), data.table_bytes(), "dataset.num_files_train");
-    optional(format!("results of {phases} phases"), phases.saturating_mul(PHASE_BYTES), "train.epochs");
+    // Every process has its own.
+    let each = |bytes: u64| bytes.saturating_mul(processes);
+    optional("file sizes".to_owned(), each(data.table_bytes()), "dataset.num_files_train");
+    optional(format!("results of {phases} phases"), each(phases.saturating_mul(PHASE_BYTES)), "train.epochs");
     terms
 }
 
@@ -204,7 +213,7 @@ fn compared_whole(
 ) -> Option<MemoryTerm> {
     let compressed = spec.dataset.compression != "none" && request.store.brings_bytes;
     (compressed && spec.reader.verify == Verify::Full).then(|| {
-        let readers = (request.ranks / request.hosts).saturating_mul(loader.readers_per_rank);
+        let readers = loader.host_readers(request);
         let file = data.largest_sample().saturating_mul(data.train.samples_per_file);
         let (what, bytes) = (format!("{readers} files being compared"), readers.saturating_mul(file));
         MemoryTerm { what, bytes, lower: READERS.to_owned() }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Data, PlanError, Request, Split};
+use super::{Data, Placement, PlanError, Request, Split};
 use crate::order::{Interleave, Order, Unit};
 use crate::spec::{Loader as LoaderKind, OnError, Preprocess, Retain, Shuffle, Spec, Time};
 use crate::units::Bytes;
@@ -123,7 +123,8 @@ impl LoaderPlan {
         let shuffles = reader.sample_shuffle != Shuffle::Off;
         let buffers = discipline == Discipline::Tensorflow && data.streams && shuffles;
         let maps = discipline == Discipline::Tensorflow;
-        let all_readers = request.ranks / request.hosts * readers;
+        let Placement { ranks_per_process, processes_per_host, .. } = request.placement;
+        let cores = request.cores / processes_per_host.max(1);
         let batch_bytes = reader.batch_size.saturating_mul(data.largest_sample());
         let transfer_bytes = reader.transfer_size.unwrap_or(TRANSFER_BYTES);
         let largest = data.largest_file().map(|bytes| bytes.next_multiple_of(4096).max(4096));
@@ -143,20 +144,33 @@ impl LoaderPlan {
             ordered: reader.ordered,
             transfer_bytes: largest.map_or(transfer_bytes, |largest| transfer_bytes.min(largest)),
             retained_bytes: if reader.retain == Retain::Batch { batch_bytes } else { 0 },
-            threads: request.store.threads.of(all_readers, request.cores),
+            threads: request.store.threads.of(ranks_per_process * readers, cores),
             error_limit: (reader.on_error == OnError::Count).then_some(reader.error_limit),
             preprocess: preprocess(spec, discipline, data),
         };
         plan.within(request, reader.batch_size)
     }
 
+    /// Readers on one host.
+    pub(super) fn host_readers(&self, request: &Request<'_>) -> u64 {
+        request.placement.ranks_per_host.saturating_mul(self.readers_per_rank)
+    }
+
+    /// Reader threads of all processes of one host.
+    pub(super) fn host_threads(&self, request: &Request<'_>) -> u64 {
+        match request.store.threads {
+            Threads::PerReader => self.host_readers(request),
+            Threads::PerCore | Threads::One => {
+                self.threads.saturating_mul(request.placement.processes_per_host)
+            }
+        }
+    }
+
     /// Read buffers that the readers of one host use at the same time.
     pub fn buffers(&self, request: &Request<'_>) -> u64 {
         match request.store.threads {
-            Threads::PerReader => self.threads,
-            Threads::PerCore if request.store.brings_bytes => {
-                request.ranks / request.hosts * self.readers_per_rank
-            }
+            Threads::PerReader => self.host_threads(request),
+            Threads::PerCore if request.store.brings_bytes => self.host_readers(request),
             Threads::PerCore | Threads::One => 0,
         }
     }
@@ -178,7 +192,7 @@ impl LoaderPlan {
     /// Fits the plan into the user's memory limit for buffers and batches: fewer prefetched batches, smaller reads.
     fn within(mut self, request: &Request<'_>, batch: u64) -> Result<LoaderPlan, PlanError> {
         let Some(memory) = request.memory else { return Ok(self) };
-        let batches = (request.ranks / request.hosts).saturating_mul(self.retained_bytes);
+        let batches = request.placement.ranks_per_host.saturating_mul(self.retained_bytes);
         let buffers = self.buffers(request);
         let smallest = self.transfer_bytes.min(SMALLEST_TRANSFER);
         let of_buffers = buffers.saturating_mul(smallest);

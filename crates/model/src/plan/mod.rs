@@ -44,7 +44,7 @@ pub struct Request<'a> {
     pub workload: &'a str,
     /// Emulated accelerators on all hosts.
     pub ranks: u64,
-    pub hosts: u64,
+    pub placement: Placement,
     /// Memory of one host, measured or declared.
     pub host_memory_bytes: u64,
     pub cores: u64,
@@ -59,15 +59,54 @@ pub struct Request<'a> {
     pub listed: Option<&'a FileSource>,
 }
 
+/// How the ranks of a run are spread over hosts and processes. The numbers are those of the host and the process with the
+/// most ranks, because a plan must fit on every host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Placement {
+    pub hosts: u64,
+    /// On all hosts.
+    pub processes: u64,
+    pub processes_per_host: u64,
+    pub ranks_per_host: u64,
+    pub ranks_per_process: u64,
+}
+
+impl Placement {
+    /// Ranks that are spread evenly. If they do not divide, the first processes have one more.
+    pub fn even(ranks: u64, hosts: u64, processes_per_host: u64) -> Placement {
+        let processes = hosts.saturating_mul(processes_per_host).max(1);
+        let (each, more) = (ranks / processes, ranks % processes);
+        // The processes with one more rank are on the first hosts.
+        let ranks_per_host =
+            each.saturating_mul(processes_per_host).saturating_add(more.min(processes_per_host));
+        let ranks_per_process = ranks.div_ceil(processes);
+        Placement { hosts, processes, processes_per_host, ranks_per_host, ranks_per_process }
+    }
+
+    /// Checks that every process has a rank.
+    pub fn check(&self, ranks: u64) -> Result<(), PlanError> {
+        check_ranks(ranks, self.hosts)?;
+        match ranks < self.processes {
+            true => Err(PlanError::TooManyProcesses { ranks, processes: self.processes }),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Why a run is impossible. Each is a mistake in the request, found before any I/O.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
     #[error("--ranks must be from 1 to {MOST_RANKS}, not {0}")]
     Ranks(u64),
+    #[error("--hosts must be at least 1, not 0")]
+    NoHosts,
+    #[error("{ranks} ranks cannot be spread over {hosts} hosts; lower --hosts, or raise --ranks")]
+    TooManyHosts { ranks: u64, hosts: u64 },
     #[error(
-        "--hosts must be at least 1 and divide --ranks: {ranks} ranks cannot be spread evenly over {hosts} hosts"
+        "{ranks} ranks cannot be spread over {processes} processes: every process has at least one rank; lower \
+         --processes-per-host, or raise --ranks"
     )]
-    UnevenHosts { ranks: u64, hosts: u64 },
+    TooManyProcesses { ranks: u64, processes: u64 },
     #[error(
         "{phase}: one step of {ranks} ranks x batch {batch} needs {} samples, but there are only {} \
          ({files} files x {samples_per_file}); lower --ranks or {}, or raise {}",
@@ -188,20 +227,22 @@ impl Plan {
         request: &Request<'_>,
         saving: Option<&SaveRequest>,
     ) -> Result<Plan, PlanError> {
-        check_ranks(request.ranks, request.hosts)?;
+        request.placement.check(request.ranks)?;
         let training = spec.workflow.train.then(|| TrainingPlan::resolve(spec, request)).transpose()?;
         let checkpoint = saving.map(|saving| CheckpointPlan::resolve(spec, saving)).transpose()?.flatten();
         let training = match (training, &checkpoint) {
             (None, None) => return Err(PlanError::no_training(spec)),
             (None, Some(plan)) if plan.schedule.is_empty() => return Err(PlanError::NothingToSave),
-            (Some(training), Some(checkpoint)) => Some(training.beside(checkpoint)),
+            (Some(training), Some(checkpoint)) => {
+                Some(training.beside(checkpoint, request.placement.processes_per_host))
+            }
             (training, _) => training,
         };
         Ok(Plan {
             workload: request.workload.to_owned(),
             model: spec.model.name.clone(),
             ranks: request.ranks,
-            hosts: request.hosts,
+            hosts: request.placement.hosts,
             training,
             checkpoint,
         })
@@ -292,10 +333,11 @@ pub fn check_ranks(ranks: u64, hosts: u64) -> Result<(), PlanError> {
     if !(1..=MOST_RANKS).contains(&ranks) {
         return Err(PlanError::Ranks(ranks));
     }
-    if hosts == 0 || !ranks.is_multiple_of(hosts) {
-        return Err(PlanError::UnevenHosts { ranks, hosts });
+    match hosts {
+        0 => Err(PlanError::NoHosts),
+        _ if hosts > ranks => Err(PlanError::TooManyHosts { ranks, hosts }),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ fn request(ranks: u64) -> Request<'static> {
     Request {
         workload: "test",
         ranks,
-        hosts: 1,
+        placement: Placement::even(ranks, 1, 1),
         host_memory_bytes: 64 << 30,
         cores: 2,
         store: buffered(),
@@ -286,13 +286,21 @@ fn impossible_plans_say_why() {
         let message = refuse(overrides, ranks);
         assert!(message.contains(words), "{message}");
     }
-    let uneven = Request { hosts: 3, ..request(4) };
-    assert!(
-        Plan::resolve(&small(&[]), &uneven, None)
-            .unwrap_err()
-            .to_string()
-            .contains("4 ranks cannot be spread evenly")
-    );
+    // On two hosts, the first one has one rank more.
+    let uneven = Request { placement: Placement::even(5, 2, 1), ..request(5) };
+    let [uneven, one] =
+        [uneven, request(3)].map(|request| Plan::resolve(&small(&[]), &request, None).unwrap());
+    assert_eq!(uneven.memory_bytes(), one.memory_bytes(), "as much as 3 ranks on one host");
+    assert_eq!((uneven.hosts, uneven.ranks), (2, 5));
+    for (hosts, processes, words) in [
+        (5, 1, "4 ranks cannot be spread over 5 hosts"),
+        (0, 1, "--hosts must be at least 1"),
+        (2, 3, "4 ranks cannot be spread over 6 processes"),
+    ] {
+        let crowded = Request { placement: Placement::even(4, hosts, processes), ..request(4) };
+        let message = Plan::resolve(&small(&[]), &crowded, None).unwrap_err().to_string();
+        assert!(message.contains(words), "{message}");
+    }
 }
 
 /// The location of checkpoints in tests.

@@ -104,7 +104,7 @@ impl EvalPlan {
 impl TrainingPlan {
     /// Makes the training plan of a workload.
     pub fn resolve(spec: &Spec, request: &Request<'_>) -> Result<TrainingPlan, PlanError> {
-        super::check_ranks(request.ranks, request.hosts)?;
+        request.placement.check(request.ranks)?;
         if !spec.workflow.train {
             return Err(PlanError::no_training(spec));
         }

@@ -82,10 +82,11 @@ impl TrainingPlan {
         brief
     }
 
-    /// Adds the memory of checkpoints to the plan.
-    pub(super) fn beside(self, checkpoint: &CheckpointPlan) -> TrainingPlan {
+    /// Adds the memory of checkpoints to the plan. Every process of a host has its own buffers.
+    pub(super) fn beside(self, checkpoint: &CheckpointPlan, processes: u64) -> TrainingPlan {
+        let bytes = checkpoint.memory_bytes().saturating_mul(processes);
         let keys = "checkpoint.pool_size, checkpoint.files_in_flight or checkpoint.chunk_size";
-        let estimate = self.estimate.with_memory("checkpoint buffers", checkpoint.memory_bytes(), keys);
+        let estimate = self.estimate.with_memory("checkpoint buffers", bytes, keys);
         TrainingPlan { estimate, ..self }
     }
 

@@ -174,7 +174,7 @@ impl SweepGrid {
 }
 
 /// One run of a sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweepRun {
     pub cell: usize,
     /// From 1.

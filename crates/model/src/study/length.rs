@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn the_time_of_a_search_grows_with_the_answer() {
-        let bounds = Bounds { from: 1, most: 1 << 20, demand: 90.0 };
+        let bounds = Bounds { least: 1, from: 1, most: 1 << 20, demand: 90.0 };
         // Probes of 1 (10 s) and 2 (20 s) ranks.
         assert!((probes_seconds(bounds, 10.0, 1) - 30.0).abs() < 1e-9);
         // 1, 2, 4, 8 (10 s each), 16 (20 s) and the first guess, 9.

@@ -67,11 +67,20 @@ impl Trial {
 /// Where to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
+    /// The smallest number of ranks that can be tried: one for each process.
+    pub least: u64,
     pub from: u64,
     /// The largest number of ranks to try.
     pub most: u64,
     /// Samples per second that one rank needs to meet the target.
     pub demand: f64,
+}
+
+impl Bounds {
+    /// The answer if this number of ranks met the target and one more did not.
+    fn answer(&self, met: u64) -> u64 {
+        if met < self.least { 0 } else { met }
+    }
 }
 
 /// A run that the search needs.
@@ -100,7 +109,7 @@ pub enum SearchState {
 /// The border: this number of ranks meets the target, and one more does not.
 #[derive(Clone, Debug)]
 pub struct CapacityAnswer {
-    /// 0: even a single rank misses the target.
+    /// 0: even the smallest number of ranks misses the target.
     pub ranks: u64,
     /// Every trial, in order.
     pub trials: Vec<Trial>,
@@ -166,10 +175,10 @@ pub fn search<E>(
     };
     match bisect(bounds, &mut probe)? {
         None => Ok(CapacityAnswer { ranks: most_met(&trials), trials, state: SearchState::Stopped }),
-        Some(ranks) if confirmation == Depth::Probe => {
-            Ok(CapacityAnswer { ranks, trials, state: SearchState::Clear })
+        Some(met) if confirmation == Depth::Probe => {
+            Ok(CapacityAnswer { ranks: bounds.answer(met), trials, state: SearchState::Clear })
         }
-        Some(candidate) => confirm((candidate, bounds.most), confirmation, trials, run),
+        Some(candidate) => confirm(candidate, bounds, confirmation, trials, run),
     }
 }
 
@@ -178,8 +187,9 @@ pub(super) fn bisect<E>(
     bounds: Bounds,
     probe: &mut impl FnMut(u64) -> Result<Option<Trial>, E>,
 ) -> Result<Option<u64>, E> {
-    let mut met = 0;
-    let mut next = bounds.from.clamp(1, bounds.most);
+    // Fewer ranks are not tried.
+    let mut met = bounds.least - 1;
+    let mut next = bounds.from.max(bounds.least).min(bounds.most);
     let (mut failed, mut guess) = loop {
         let Some(trial) = probe(next)? else { return Ok(None) };
         if !trial.met {
@@ -217,16 +227,18 @@ fn fed(trial: &Trial, demand: f64) -> u64 {
 /// Longer runs at the border that the probes found. Where they contradict it, the search continues with them: away from
 /// the border in growing strides, then between the two sides.
 fn confirm<E>(
-    (candidate, most): (u64, u64),
+    candidate: u64,
+    bounds: Bounds,
     depth: Depth,
     mut trials: Vec<Trial>,
     mut run: impl FnMut(TrialRequest, &[Trial]) -> Result<Option<Trial>, E>,
 ) -> Result<CapacityAnswer, E> {
-    // Zero ranks always meet the target and more than `most` never do, so neither needs a run.
-    let (mut met, mut failed) = (0, most + 1);
-    let (mut ranks, mut stride) = (candidate.max(1), 1);
+    // Fewer than `least` ranks always meet the target and more than `most` never do, so neither needs a run.
+    let Bounds { least, most, .. } = bounds;
+    let (mut met, mut failed) = (least - 1, most + 1);
+    let (mut ranks, mut stride) = (candidate.max(least), 1);
     for number in 1..=CONFIRMING_RUNS {
-        let next = (number == 1 && candidate > 0 && ranks < most).then_some(ranks + 1);
+        let next = (number == 1 && candidate >= least && ranks < most).then_some(ranks + 1);
         let Some(trial) = run(TrialRequest { ranks, depth, number, next }, &trials)? else {
             return Ok(CapacityAnswer { ranks: most_met(&trials), trials, state: SearchState::Stopped });
         };
@@ -237,16 +249,16 @@ fn confirm<E>(
         }
         trials.push(trial);
         if failed - met == 1 {
-            return Ok(CapacityAnswer { ranks: met, trials, state: SearchState::Clear });
+            return Ok(CapacityAnswer { ranks: bounds.answer(met), trials, state: SearchState::Clear });
         }
         ranks = match (met, failed) {
-            (0, _) => failed.saturating_sub(stride).max(1),
+            (met, _) if met < least => failed.saturating_sub(stride).max(least),
             (_, failed) if failed > most => (met + stride).min(most),
             _ => met + (failed - met) / 2,
         };
         stride *= 2;
     }
-    Ok(CapacityAnswer { ranks: met, trials, state: SearchState::Contradicted })
+    Ok(CapacityAnswer { ranks: bounds.answer(met), trials, state: SearchState::Contradicted })
 }
 
 #[cfg(test)]
@@ -264,7 +276,7 @@ mod tests {
     }
 
     fn bounds(from: u64, most: u64) -> Bounds {
-        Bounds { from, most, demand: 90.0 }
+        Bounds { least: 1, from, most, demand: 90.0 }
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::ledger::{
 };
 use crate::metrics::Figures;
 use crate::order::Unit;
-use crate::plan::Request;
 use crate::plan::bare::{Bare, buffered};
+use crate::plan::{Placement, Request};
 use crate::spec::{self, Verify, WorkloadSource};
 use crate::units::Nanos;
 
@@ -24,7 +24,7 @@ train: {epochs: 2, computation_time: 0.01}
     let request = Request {
         workload: "test",
         ranks: 2,
-        hosts: 1,
+        placement: Placement::even(2, 1, 1),
         host_memory_bytes: 1 << 30,
         cores: 2,
         store: buffered(),

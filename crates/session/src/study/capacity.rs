@@ -2,6 +2,7 @@
 //! of it and of one rank more, which must miss the target, confirm it.
 
 use engine::host::Host;
+use engine::world::Topology;
 use model::ledger::{Calibration, Phase};
 use model::metrics::Figures;
 use model::plan::{Plan, PlanError, StorePlan};
@@ -18,8 +19,9 @@ use super::{RunStart, StudyControl, StudyLog};
 use crate::ask::{Asked, Generate};
 use crate::backend::select;
 use crate::error::Error;
+use crate::members::{SharedFacts, agree};
 use crate::run::{calibrate, fault};
-use crate::settle::{Settled, settle};
+use crate::settle::{Settled, settle, settle_again};
 
 /// More ranks than a plan accepts.
 const MOST_RANKS: u64 = 1 << 20;
@@ -29,7 +31,7 @@ const EXAMPLES: [u64; 3] = [1, 8, 64];
 /// Where to search, and how long the runs are.
 #[derive(Clone, Copy, Debug)]
 pub struct CapacityRange {
-    /// The number of ranks of the first probe.
+    /// The number of ranks of the first probe; at least one for each process.
     pub from: u64,
     /// The largest number to try; `None`: as many as the data set has samples for.
     pub up_to: Option<u64>,
@@ -76,6 +78,8 @@ pub struct CapacityFound {
     /// The target AU, 0 to 1.
     pub target: f64,
     pub confirmation: Depth,
+    /// The smallest number of ranks that can be tried: one for each process.
+    pub least: u64,
     pub answer: CapacityAnswer,
     pub end: CapacityEnd,
     pub coverage: Coverage,
@@ -87,12 +91,23 @@ pub struct CapacityFound {
     pub interrupted: bool,
 }
 
+impl CapacityFound {
+    /// The number of ranks that is the first to miss the target, if the answer is clear.
+    pub fn beyond(&self) -> u64 {
+        beyond(&self.answer, self.least)
+    }
+}
+
+fn beyond(answer: &CapacityAnswer, least: u64) -> u64 {
+    (answer.ranks + 1).max(least)
+}
+
 /// A search that is settled and can begin.
 #[expect(missing_debug_implementations, reason = "holds a format")]
 pub struct Capacity<'a> {
     trials: Trials<'a>,
-    /// The workload on one rank.
-    single: Settled<'a>,
+    /// The workload on the smallest number of ranks.
+    smallest: Settled<'a>,
     bounds: Bounds,
     confirmation: Depth,
     /// What ends the search at the largest number of ranks.
@@ -107,33 +122,38 @@ impl<'a> Capacity<'a> {
         range: CapacityRange,
         control: &StudyControl<'a>,
     ) -> Result<Capacity<'a>, Error> {
-        let control = *control;
-        let single = settle_on(asked.clone(), host, 1, &control)?;
-        let training = single.plan.trained()?;
+        let (control, least) = (*control, least_ranks(control.world.topology())?);
+        let smallest = settle(on_ranks(asked.clone(), least), host, control.world, control.stop)?;
+        let training = smallest.plan.trained()?;
         let demand = training.estimate.demand.ok_or(Error::NoComputeTime)?.samples_per_second;
         let target = training.metric.au_target;
-        let trials = Trials { asked, host, control, target, lengths: RunLengths::of(training, range.steps) };
-        for depth in [Depth::Full, Depth::Probe] {
-            trials.plan(1, depth, &[])?;
-        }
-        let (most, end) = trials.most_ranks(range.up_to)?;
-        single.check_host(&single.plan, control.world, control.stop)?;
-        let bounds = Bounds { from: range.from, most, demand: demand * target };
-        Ok(Capacity { trials, single, bounds, confirmation: range.confirmation, end })
+        let facts = smallest.facts.clone();
+        let lengths = RunLengths::of(training, range.steps);
+        let trials = Trials { asked, host, facts, control, target, lengths };
+        let found = || {
+            for depth in [Depth::Full, Depth::Probe] {
+                trials.plan(least, depth, &[])?;
+            }
+            trials.most_ranks(least, range.up_to)
+        };
+        let (most, end) = agree(found(), control.world, control.stop)?;
+        smallest.check_host(&smallest.plan, control.world, control.stop)?;
+        let bounds = Bounds { least, from: range.from, most, demand: demand * target };
+        Ok(Capacity { trials, smallest, bounds, confirmation: range.confirmation, end })
     }
 
     pub fn warnings(&self) -> &[Warning] {
-        &self.single.asked.warnings
+        &self.smallest.asked.warnings
     }
 
     /// The workload, as it was asked for.
     pub fn asked(&self) -> &Asked {
-        &self.single.asked
+        &self.smallest.asked
     }
 
     /// Checks that the data set exists, unless it is to be generated.
     pub fn check_data(&self) -> Result<(), Error> {
-        self.single.check_data(self.trials.control.world, self.trials.control.stop)
+        self.smallest.check_data(self.trials.control.world, self.trials.control.stop)
     }
 
     /// Generates missing data if that was asked for, and searches. After a stop request, the answer is partial.
@@ -141,19 +161,20 @@ impl<'a> Capacity<'a> {
     where
         L: StudyLog<Stage = CapacityStage, Run = Trial>,
     {
-        let Capacity { mut trials, single, bounds, confirmation, end } = self;
-        let control = trials.control;
-        let single = single.make_data(control.world, control.observer, control.stop)?;
-        trials.asked.found.clone_from(&single.asked.found);
-        let store = single.plan.trained().map_err(Error::from)?.store.clone();
+        let Capacity { mut trials, smallest, bounds, confirmation, end } = self;
+        let (control, least) = (trials.control, bounds.least);
+        let smallest = smallest.make_data(control.world, control.observer, control.stop)?;
+        trials.asked.found.clone_from(&smallest.asked.found);
+        let store = smallest.plan.trained().map_err(Error::from)?.store.clone();
         trials.asked.ask.generate = Generate::Never;
         let mut search_runs = SearchRuns { trials: &trials, bounds, log, announced: None };
         let answer = search(bounds, confirmation, |request, earlier| {
-            search_runs.next(request, earlier).map_err(|error| match error {
+            search_runs.next(request, earlier).or_else(|error| match error {
+                TrialError::Run(error) if control.stopped_by(&error) => Ok(None),
                 TrialError::Run(error) => {
-                    error.during(format!("with {}", counted(request.ranks, "rank"))).into()
+                    Err(error.during(format!("with {}", counted(request.ranks, "rank"))).into())
                 }
-                TrialError::Log(failure) => failure,
+                TrialError::Log(failure) => Err(failure),
             })
         })?;
         let end = match answer.state {
@@ -163,19 +184,20 @@ impl<'a> Capacity<'a> {
         };
         let ceiling = match end {
             CapacityEnd::Target => {
-                let (settled, plan) = trials.plan(answer.ranks + 1, Depth::Full, &[])?;
+                let (settled, plan) = trials.plan(beyond(&answer, least), Depth::Full, &[])?;
                 calibrate(&settled, &plan, control.world, control.stop)
             }
             CapacityEnd::DataSet | CapacityEnd::UpTo | CapacityEnd::Stop => None,
         };
         Ok(CapacityFound {
-            workload: single.plan.workload,
+            workload: smallest.plan.workload,
             store,
             target: trials.target,
             confirmation,
             end,
-            coverage: trials.coverage(&answer, bounds.most)?,
-            files_for_twice: trials.files_for(answer.ranks.max(1) * 2),
+            coverage: trials.coverage(&answer, bounds)?,
+            files_for_twice: trials.files_for(answer.ranks.max(least) * 2),
+            least,
             answer,
             ceiling,
             interrupted: control.stop.wished(),
@@ -183,20 +205,23 @@ impl<'a> Capacity<'a> {
     }
 }
 
-fn settle_on<'a>(
-    mut asked: Asked,
-    host: &'a Host,
-    ranks: u64,
-    control: &StudyControl<'_>,
-) -> Result<Settled<'a>, Error> {
+/// The smallest number of ranks that these processes can play. It varies, so it cannot be given for each process.
+fn least_ranks(topology: &Topology) -> Result<u64, Error> {
+    let least = topology.members();
+    topology.check(least).map_err(|_| Error::FixedRanks)?;
+    Ok(least)
+}
+
+fn on_ranks(mut asked: Asked, ranks: u64) -> Asked {
     asked.ask.ranks = Some(ranks);
-    settle(asked, host, control.world, control.stop)
+    asked
 }
 
 /// The runs of a search.
 struct Trials<'a> {
     asked: Asked,
     host: &'a Host,
+    facts: SharedFacts,
     control: StudyControl<'a>,
     target: f64,
     lengths: RunLengths,
@@ -217,13 +242,15 @@ impl<F> From<Error> for TrialError<F> {
 
 impl<'a> Trials<'a> {
     /// The workload on this number of ranks, and the plan of a trial: the settled one, or a part of it. A full run is
-    /// refused if batches that are ready in advance could decide its result.
+    /// refused if batches that are ready in advance could decide its result. All members make the same plan, and none
+    /// of them waits for the others.
     fn plan(&self, ranks: u64, depth: Depth, earlier: &[Trial]) -> Result<(Settled<'a>, Plan), Error> {
         let mut asked = self.asked.clone();
         if self.makes_files()? {
             add_files(&mut asked.spec, ranks, self.lengths.probe.max(self.lengths.fewest));
         }
-        let settled = settle_on(asked, self.host, ranks, &self.control)?;
+        let facts = self.facts.for_run(earlier.len() as u64);
+        let settled = settle_again(on_ranks(asked, ranks), (self.host, facts))?;
         let plan = match depth {
             Depth::Probe => settled.plan.probe(self.lengths.probe)?,
             Depth::Short => {
@@ -253,8 +280,8 @@ impl<'a> Trials<'a> {
     }
 
     /// The largest number of ranks to try, and what limits it.
-    fn most_ranks(&self, up_to: Option<u64>) -> Result<(u64, CapacityEnd), Error> {
-        let wanted = up_to.unwrap_or(MOST_RANKS);
+    fn most_ranks(&self, least: u64, up_to: Option<u64>) -> Result<(u64, CapacityEnd), Error> {
+        let wanted = up_to.unwrap_or(MOST_RANKS).max(least);
         // If any number of files is available, there is no limit to find, and a plan for the largest number takes
         // minutes if the size of each file is drawn.
         if self.makes_files()? {
@@ -268,7 +295,7 @@ impl<'a> Trials<'a> {
         if fits(wanted)? {
             return Ok((wanted, CapacityEnd::UpTo));
         }
-        let (mut most, mut beyond) = (1, wanted);
+        let (mut most, mut beyond) = (least, wanted);
         while beyond - most > 1 {
             let middle = most + (beyond - most) / 2;
             if fits(middle)? { most = middle } else { beyond = middle }
@@ -279,12 +306,12 @@ impl<'a> Trials<'a> {
     /// Runs a plan and takes the figures of the trial from the result. `None` if it was stopped.
     fn run(&self, settled: &Settled<'_>, plan: &Plan, depth: Depth) -> Result<Option<Trial>, Error> {
         let measured = self.control.measure(settled, plan)?;
-        if let Some(fault) = fault(&measured.ledger) {
-            return Err(fault);
-        }
         // The epochs before an interrupted one have figures; they are not those of the whole trial.
         if measured.ledger.interrupted {
             return Ok(None);
+        }
+        if let Some(fault) = fault(&measured.ledger) {
+            return Err(fault);
         }
         let plan = plan.trained()?;
         let figures = Figures::new(&measured.ledger, Phase::Train);
@@ -314,8 +341,12 @@ impl<'a> Trials<'a> {
         }))
     }
 
-    fn coverage(&self, answer: &CapacityAnswer, most: u64) -> Result<Coverage, Error> {
-        let ranks = answer.ranks.max(1);
+    fn coverage(
+        &self,
+        answer: &CapacityAnswer,
+        Bounds { least, most, .. }: Bounds,
+    ) -> Result<Coverage, Error> {
+        let ranks = answer.ranks.max(least);
         let (_, plan) = self.plan(ranks, Depth::Full, &[])?;
         let mut full_seconds = seconds(&plan, Depth::Full, &answer.trials)?;
         if answer.ranks > 0 && ranks < most {
@@ -350,14 +381,15 @@ impl<L: StudyLog<Stage = CapacityStage, Run = Trial>> SearchRuns<'_, L> {
         earlier: &[Trial],
     ) -> Result<Option<Trial>, TrialError<L::Failure>> {
         let TrialRequest { ranks, depth, number, next } = request;
-        if self.trials.control.stop.wished() {
+        let StudyControl { world, stop, .. } = self.trials.control;
+        if self.trials.control.is_stopped() {
             return Ok(None);
         }
-        let (settled, plan) = self.trials.plan(ranks, depth, earlier)?;
+        let (settled, plan) = agree(self.trials.plan(ranks, depth, earlier), world, stop)?;
         if let Some(known) = self.recorded(&plan, depth)? {
             return Ok(Some(known));
         }
-        settled.check_host(&plan, self.trials.control.world, self.trials.control.stop)?;
+        settled.check_host(&plan, world, stop)?;
         let mut runs = vec![plan];
         if let Some(ranks) = next {
             let (_, plan) = self.trials.plan(ranks, depth, earlier)?;
@@ -379,7 +411,7 @@ impl<L: StudyLog<Stage = CapacityStage, Run = Trial>> SearchRuns<'_, L> {
         };
         self.log.begins(&RunStart { what, seconds_after: times[1..].iter().sum() });
         let Some(trial) = self.trials.run(&settled, &runs[0], depth)? else { return Ok(None) };
-        self.log.ended(&trial).map_err(TrialError::Log)?;
+        self.trials.control.record(self.log.ended(&trial)).map_err(TrialError::Log)?;
         Ok(Some(trial))
     }
 
@@ -387,7 +419,8 @@ impl<L: StudyLog<Stage = CapacityStage, Run = Trial>> SearchRuns<'_, L> {
     fn stage(&self, depth: Depth, runs: &[Plan], times: &[f64]) -> Result<CapacityStage, Error> {
         let steps = |plan: &Plan| Ok::<u64, Error>(plan.trained()?.train.shards.steps);
         if depth == Depth::Probe {
-            let examples = EXAMPLES.into_iter().filter(|ranks| *ranks <= self.bounds.most);
+            let examples =
+                EXAMPLES.into_iter().filter(|ranks| (self.bounds.least..=self.bounds.most).contains(ranks));
             let seconds = examples.map(|ranks| (ranks, length::probes_seconds(self.bounds, times[0], ranks)));
             return Ok(CapacityStage::Probes { steps: steps(&runs[0])?, seconds: seconds.collect() });
         }
@@ -405,7 +438,7 @@ impl<L: StudyLog<Stage = CapacityStage, Run = Trial>> SearchRuns<'_, L> {
         let training = plan.trained()?;
         let run = (plan.ranks, depth, training.train.shards.steps, training.epochs);
         let is_it = |trial: &Trial| (trial.ranks, trial.depth, trial.steps, trial.epochs) == run;
-        Ok(self.log.recorded(&is_it))
+        self.trials.control.of_member_0(self.log.recorded(&is_it))
     }
 }
 

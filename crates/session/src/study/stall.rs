@@ -71,7 +71,8 @@ impl<'a> Stall<'a> {
     ) -> Result<Stall<'a>, Error> {
         let StudyControl { world, stop, .. } = *control;
         let settled = settle(asked, host, world, stop)?;
-        settled.check_host(&cut(steps, &settled.plan)?, world, stop)?;
+        let plan = cut(steps, &settled.plan)?;
+        settled.check_host(&plan, world, stop)?;
         Ok(Stall { settled, steps, control: *control })
     }
 
@@ -179,18 +180,18 @@ impl<L: StudyLog<Stage = StallStage, Run = StallRun>> Runner<'_, L> {
     ) -> Result<StallRun, L::Failure> {
         let steps = plan.trained().map_err(Error::from)?.train.shards.steps;
         let is_it = |run: &StallRun| run.run == name && run.steps == steps && run.ranks == plan.ranks;
-        if let Some(known) = self.log.recorded(&is_it) {
+        if let Some(known) = self.control.of_member_0(self.log.recorded(&is_it))? {
             return Ok(known);
         }
         let number = RUNS.iter().position(|run| *run == name).map_or(0, |index| index + 1);
         let what = format!("{name} run, {number} of {}", RUNS.len());
         self.log.begins(&RunStart { what, seconds_after });
         let measured = self.control.measure(self.settled, plan)?;
+        if self.control.is_stopped() {
+            return Err(Error::InterruptedIn(format!("{name} run")).into());
+        }
         if let Some(fault) = fault(&measured.ledger) {
             return Err(fault.during(format!("{name} run")).into());
-        }
-        if self.control.stop.wished() {
-            return Err(Error::InterruptedIn(format!("{name} run")).into());
         }
         let total = measured.ledger.total(1, Phase::Train);
         let counted = total.window.steps as f64 / total.steps.max(1) as f64;
@@ -204,7 +205,7 @@ impl<L: StudyLog<Stage = StallStage, Run = StallRun>> Runner<'_, L> {
             broken: measured.broken(),
             wall_seconds: measured.ledger.times.wall.seconds(),
         };
-        self.log.ended(&run)?;
+        self.control.record(self.log.ended(&run))?;
         Ok(run)
     }
 }

@@ -14,6 +14,7 @@ use model::warning::Warning;
 use super::StudyControl;
 use crate::ask::{Asked, Generate};
 use crate::error::{Error, ErrorKind};
+use crate::members::{SharedFailure, agree};
 use crate::run::{MeasuredRun, calibrate};
 use crate::settle::{Settled, settle};
 
@@ -55,9 +56,10 @@ impl<'a> Sweep<'a> {
     fn settle(&self, cell: usize, generate: Option<Generate>) -> Result<Settled<'a>, Error> {
         let cell = self.grid.cell(cell);
         let settled = || -> Result<Settled<'a>, Error> {
-            let mut asked = (self.ask)(&cell)?;
+            let StudyControl { world, stop, .. } = self.control;
+            let mut asked = agree((self.ask)(&cell), world, stop)?;
             asked.ask.generate = generate.unwrap_or(asked.ask.generate);
-            let settled = settle(asked, self.host, self.control.world, self.control.stop)?;
+            let settled = settle(asked, self.host, world, stop)?;
             if settled.plan.checkpoint.is_none() {
                 settled.plan.trained()?;
             }
@@ -91,11 +93,10 @@ impl<'a> Sweep<'a> {
     /// done already are skipped. Returns the cells that are refused; if all are, the first reason.
     pub fn check(&self, is_done: impl Fn(SweepRun) -> bool) -> Result<Vec<(usize, Error)>, Error> {
         let StudyControl { world, observer, stop } = self.control;
+        let is_done = |cell: &usize| (1..=self.rounds).all(|round| is_done(SweepRun { cell: *cell, round }));
+        let cells = (0..self.grid.cells()).filter(|cell| !is_done(cell)).collect();
         let mut refused = Vec::new();
-        for cell in 0..self.grid.cells() {
-            if (1..=self.rounds).all(|round| is_done(SweepRun { cell, round })) {
-                continue;
-            }
+        for cell in self.control.of_member_0::<Vec<usize>>(cells)? {
             let ready = self.settle(cell, None).and_then(|settled| {
                 settled.check_host(&settled.plan, world, stop)?;
                 settled.check_data(world, stop)?;
@@ -114,9 +115,14 @@ impl<'a> Sweep<'a> {
     }
 
     /// The runs that are not done, in their order. Those of refused cells are left out.
-    pub fn missing(&self, is_done: impl Fn(SweepRun) -> bool, refused: &BTreeSet<usize>) -> Vec<SweepRun> {
+    pub fn missing(
+        &self,
+        is_done: impl Fn(SweepRun) -> bool,
+        refused: &BTreeSet<usize>,
+    ) -> Result<Vec<SweepRun>, Error> {
         let runs = self.grid.runs(self.rounds, self.seed);
-        runs.filter(|run| !is_done(*run) && !refused.contains(&run.cell)).collect()
+        let runs = runs.filter(|run| !is_done(*run) && !refused.contains(&run.cell));
+        self.control.of_member_0(runs.collect())
     }
 
     /// The ceiling of the benchmark itself for a cell.
@@ -126,8 +132,9 @@ impl<'a> Sweep<'a> {
     }
 
     /// Does the runs, one after the other, until all are done or a stop is requested. `begins` is called before each
-    /// with the number of runs done; `ended` gets the result, or why there is none, and may end the sweep.
-    pub fn run_all<E>(
+    /// with the number of runs done; `ended` gets the result, or why there is none, and may end the sweep. It ends when
+    /// a member ends.
+    pub fn run_all<E: SharedFailure>(
         &self,
         runs: &[SweepRun],
         begins: impl Fn(SweepRun, usize),
@@ -141,10 +148,12 @@ impl<'a> Sweep<'a> {
                 let measured = self.control.measure(&settled, &settled.plan)?;
                 Ok(CellOutcome { settled, measured })
             });
-            if stop.wished() {
-                break;
+            match outcome {
+                Err(error) if self.control.stopped_by(&error) => break,
+                _ if self.control.is_stopped() => break,
+                Err(error) if error.known_to_all().is_some() => return Err(error.into()),
+                outcome => self.control.record(ended(*run, outcome))?,
             }
-            ended(*run, outcome)?;
         }
         Ok(())
     }

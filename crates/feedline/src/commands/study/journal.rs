@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use store::FolderHandle;
 
 use super::StudyKind;
@@ -126,10 +127,15 @@ fn check_header<H: JournalHeader>(line: &str, study: &str, header: &H) -> anyhow
         return Ok(());
     }
     let (there, asked) = (serde_json::to_value(there)?, serde_json::to_value(header)?);
-    let keys = asked.as_object().into_iter().flat_map(serde_json::Map::keys);
-    let differs: Vec<String> = keys
+    let more = keys(&there).filter(|key| asked.get(key.as_str()).is_none());
+    let differs: Vec<String> = keys(&asked)
+        .chain(more)
         .filter(|key| there[key.as_str()] != asked[key.as_str()])
         .map(|key| format!("{key} is {}, not {} as requested", there[key.as_str()], asked[key.as_str()]))
         .collect();
     bail!("this folder contains another {study}: {}; choose another folder", differs.join("; "))
+}
+
+fn keys(header: &Value) -> impl Iterator<Item = &String> {
+    header.as_object().into_iter().flat_map(serde_json::Map::keys)
 }

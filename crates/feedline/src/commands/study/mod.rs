@@ -11,8 +11,8 @@ use model::secret::redact;
 use model::spec::Spec;
 use model::units::counted;
 use serde_json::Value;
-use session::study::{RunStart, StudyLog};
-use session::{Asked, check_folder, make_folder, path_argument, quoted};
+use session::study::{RunStart, StudyControl, StudyLog};
+use session::{Asked, agree, check_folder, make_folder, path_argument, quoted};
 use sha2::{Digest, Sha256};
 use store::{FolderHandle, StoreError};
 
@@ -167,6 +167,20 @@ impl StudyFolder {
         }
         command + supply_secrets(&words)
     }
+}
+
+/// Does at process 0 what only it does, such as opening files. If it fails, the other processes return its error.
+pub(crate) fn at_process_0<T>(
+    StudyControl { world, stop, .. }: &StudyControl<'_>,
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<Option<T>, Failure> {
+    let done = (world.member() == 0).then(work).transpose();
+    agree(done, *world, stop)
+}
+
+/// The number of processes, if there are several. A study with another number is a different one.
+pub(crate) fn several(control: &StudyControl<'_>) -> Option<u64> {
+    Some(control.world.members()).filter(|members| *members > 1)
 }
 
 /// A folder by its absolute path, so that the header of a journal means the same in every working directory.
