@@ -285,10 +285,6 @@ impl EventStream<'_> {
         DrainedEvents { events, dropped: self.events.dropped.swap(0, Ordering::Relaxed) }
     }
 
-    pub fn progress(&self) -> Progress {
-        self.events.progress()
-    }
-
     /// Sleeps until there is an event of the whole run, at most this long. May return early. For one thread only.
     pub fn wait(&self, timeout: Duration) {
         self.events.reader.get_or_init(std::thread::current);

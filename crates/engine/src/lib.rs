@@ -14,8 +14,8 @@
 //!   and `combiner` (waiting and wake-ups; `sync` has their primitives, `models` checks them), `calibrate` (the same
 //!   plan on the null backend).
 //! - Data sets: [`generate`], [`catalog`] (lists existing files), `probe` (whether a data set is there), `found`
-//!   (sizes of existing files), `inspect`, `asking` and `file_reader` (metadata of existing files), `truth` (expected
-//!   content, for verification).
+//!   (sizes of existing files), `sharing` (whether all members see one folder), `inspect`, `asking` and `file_reader`
+//!   (metadata of existing files), `truth` (expected content, for verification).
 //! - Checkpoints: [`checkpoint`].
 //! - The page cache and what is below it: `cache` (prepares and checks it before a phase), `backing` (bytes that the
 //!   storage delivered).
@@ -55,6 +55,7 @@ pub mod meter;
 #[cfg(test)]
 mod models;
 mod probe;
+mod sharing;
 mod stop;
 mod sync;
 mod train;
@@ -71,6 +72,7 @@ pub use file_reader::AskError;
 pub use found::{FindError, find_sizes};
 pub use inspect::Inspection;
 pub use probe::{FileCheck, first_missing};
+pub use sharing::{SharingError, make_shared_folder};
 pub use stop::Stop;
 pub use train::{SplitFiles, TrainingSetup, train};
 pub use truth::Truth;

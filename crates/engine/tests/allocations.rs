@@ -120,6 +120,8 @@ fn data_set(format: &str) -> tempfile::TempDir {
         spec: &spec(format, &[], 20),
         format: &*format::plain(format).unwrap(),
         store: &*posix.open(folder.path()).unwrap(),
+        folder: folder.path(),
+        world: &Solo::new(),
         keep_seed: false,
         writers: 2,
         overwrite: false,

@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use engine::meter::Monotonic;
-use engine::{Detail, Event, EventStream, Events, Progress};
+use engine::{Detail, Event, EventStream, Progress};
 use model::units::{Nanos, grouped, mib_per_second};
 use session::study::RunStart;
-use session::{Activity, ActivityUnit, Observer};
+use session::{Activity, ActivityUnit, ObservedWork, Observer};
 use store::Now;
 
 use crate::report::layout::columns_of;
@@ -40,8 +40,8 @@ const BAR_PERIOD: Duration = Duration::from_millis(100);
 const LINE_PERIOD: Nanos = Nanos(5_000_000_000);
 
 impl Observer for ProgressMode {
-    fn during(&self, goal: &Activity, events: &Events, work: &mut dyn FnMut()) {
-        watch(*self, events, goal, None, work);
+    fn during(&self, goal: &Activity, shown: ObservedWork<'_>, work: &mut dyn FnMut()) {
+        watch(*self, shown, goal, None, work);
     }
 }
 
@@ -72,10 +72,10 @@ impl StudyProgress {
 }
 
 impl Observer for StudyProgress {
-    fn during(&self, goal: &Activity, events: &Events, work: &mut dyn FnMut()) {
+    fn during(&self, goal: &Activity, shown: ObservedWork<'_>, work: &mut dyn FnMut()) {
         let run = self.run.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let run = run.map(|start| StudyRun { start, before: self.clock.now() });
-        watch(self.mode, events, goal, run.as_ref(), work);
+        watch(self.mode, shown, goal, run.as_ref(), work);
     }
 }
 
@@ -90,7 +90,7 @@ struct StudyRun {
 /// Runs the work and shows its progress.
 fn watch(
     show: ProgressMode,
-    events: &Events,
+    shown: ObservedWork<'_>,
     goal: &Activity,
     run: Option<&StudyRun>,
     work: &mut dyn FnMut(),
@@ -99,13 +99,13 @@ fn watch(
     std::thread::scope(|scope| {
         let display = std::thread::Builder::new().name("progress".to_owned());
         // Created before the work starts, so that its first events are not lost.
-        let shown = (show != ProgressMode::Nothing).then(|| Display::new(events, goal, run, show));
-        let display_all = move |shown: Display<'_>| {
+        let view = (show != ProgressMode::Nothing).then(|| Display::new(shown, goal, run, show));
+        let display_all = move |view: Display<'_>| {
             // A panic in the display must not lose the result, which does not depend on the display.
-            let _ = catch_unwind(AssertUnwindSafe(|| shown.run(clock, over)));
+            let _ = catch_unwind(AssertUnwindSafe(|| view.run(clock, over)));
         };
         // If no thread can be started, the work runs without a display.
-        let display = shown.and_then(|shown| display.spawn_scoped(scope, move || display_all(shown)).ok());
+        let display = view.and_then(|view| display.spawn_scoped(scope, move || display_all(view)).ok());
         let ends = DisplayGuard { over, display: display.as_ref().map(|display| display.thread()) };
         work();
         drop(ends);
@@ -130,6 +130,7 @@ impl Drop for DisplayGuard<'_> {
 
 /// The display and its inputs.
 struct Display<'a> {
+    shown: ObservedWork<'a>,
     stream: EventStream<'a>,
     goal: &'a Activity,
     run: Option<&'a StudyRun>,
@@ -141,21 +142,21 @@ struct Display<'a> {
 
 impl<'a> Display<'a> {
     fn new(
-        events: &'a Events,
+        shown: ObservedWork<'a>,
         goal: &'a Activity,
         run: Option<&'a StudyRun>,
         show: ProgressMode,
     ) -> Display<'a> {
-        let stream = events.listen(Detail::Milestones);
+        let stream = shown.events.listen(Detail::Milestones);
         let bar = show == ProgressMode::Bar;
-        Display { stream, goal, run, state: ProgressState::default(), bar, next_line: LINE_PERIOD }
+        Display { shown, stream, goal, run, state: ProgressState::default(), bar, next_line: LINE_PERIOD }
     }
 
     fn run(mut self, clock: &Monotonic, over: &AtomicBool) {
         loop {
             let is_over = over.load(Ordering::Acquire);
             let now = clock.now();
-            let (drained, progress) = (self.stream.drain(), self.stream.progress());
+            let (drained, progress) = (self.stream.drain(), self.shown.progress());
             for stamped in &drained.events {
                 self.state.take(stamped.event, &progress);
                 self.say(stamped.event);
@@ -323,8 +324,8 @@ fn describe(progress: &Progress, goal: &Activity, state: &ProgressState, now: Na
         return parts;
     }
     parts.push(part(3, format!("{count} of {} {unit}", grouped(goal.total))));
-    let fresh = grouped(per_second(done - state.done.0, state.at) as u64);
-    let bytes = mib_per_second(bytes - state.done.1, now.since(state.at)).unwrap_or(0.0);
+    let fresh = grouped(per_second(done.saturating_sub(state.done.0), state.at) as u64);
+    let bytes = mib_per_second(bytes.saturating_sub(state.done.1), now.since(state.at)).unwrap_or(0.0);
     parts.push(part(4, format!("by the clock {fresh}/s, {}", report::rate(bytes))));
     if let Some(au) = progress.au_percent().filter(|_| goal.unit == ActivityUnit::Samples) {
         parts.push(part(1, format!("AU {au:.1} %")));
@@ -449,7 +450,7 @@ mod tests {
     #[test]
     fn the_work_is_done_and_its_result_comes_back() {
         for show in [ProgressMode::Nothing, ProgressMode::Lines] {
-            let (value, _) = session::observed(&show, TRAINING, |_| 7);
+            let (value, _) = session::observed(&show, &engine::Solo::new(), TRAINING, |_| 7);
             assert_eq!(value, 7);
         }
     }

@@ -55,8 +55,8 @@ pub struct DataSetManifest {
     /// Whether files of other content may still be among them; then existing files do not count.
     #[serde(default)]
     pub rewriting: bool,
-    /// The boot ID of the host that wrote it. Files are flushed before the manifest is complete. A power failure may
-    /// have lost bytes of files from an earlier boot.
+    /// The boot IDs of the hosts that wrote it, separated by spaces. Files are flushed before the manifest is complete.
+    /// A power failure may have lost bytes of files from an earlier boot.
     #[serde(default)]
     pub boot_id: Option<String>,
 }

@@ -31,7 +31,7 @@ impl RunCheckpoints<'_> {
     pub(crate) fn alone(&self, world: &dyn World, stop: &Stop) -> Result<(Ledger, Nanos), Error> {
         let (open, clock) = (self.tiers.open(None)?, Monotonic::new());
         let goal = Activity { what: "checkpoints", unit: ActivityUnit::Files, total: files(self.plan) };
-        let (ledger, span) = observed(self.observer, goal, |events| {
+        let (ledger, span) = observed(self.observer, world, goal, |events| {
             Ok::<Ledger, Error>(checkpoint::alone(self.setup(&open, world, &clock, stop, events)?)?)
         });
         Ok((observe(ledger?, self.tiers, &open), span))

@@ -5,7 +5,8 @@ use std::path::Path;
 use engine::catalog::{self, OpenCatalog};
 use engine::generate::{GenerateError, Generated, Generation};
 use engine::host::Host;
-use engine::{Stop, World};
+use engine::world::{Cause, decided};
+use engine::{SharingError, Stop, World, make_shared_folder};
 use format::{Arithmetic, Format};
 use model::plan::Data;
 use model::spec::Spec;
@@ -15,7 +16,7 @@ use store::{Mode, Posix, Store};
 use crate::ask::{Asked, Generate};
 use crate::backend::{check_storage, format_of};
 use crate::error::Error;
-use crate::folder::{check_folder, make_folder};
+use crate::folder::check_folder;
 use crate::listing::{self, listing_threads};
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, resolve};
@@ -27,14 +28,17 @@ pub struct DataSetTask {
     pub keep_seed: bool,
     /// Whether every file is read back and compared.
     pub verify: bool,
+    /// Threads of each member.
     pub writers: u64,
     pub overwrite: bool,
 }
 
-/// The number of writers if the user gives none. Like DLIO, treats 1 as unset and uses the number of cores.
-pub fn default_writers(spec: &Spec, host: &Host) -> u64 {
+/// The number of writers of this member if the user gives none. Like DLIO, treats 1 as unset and uses the number of
+/// cores, which the members on a host share.
+pub fn default_writers(spec: &Spec, host: &Host, world: &dyn World) -> u64 {
+    let beside = world.topology().members_on(world.node()).count() as u64;
     match spec.reader.write_threads {
-        0 | 1 => host.cores,
+        0 | 1 => host.cores.div_ceil(beside.max(1)),
         writers => writers,
     }
 }
@@ -46,10 +50,11 @@ pub fn data_set(asked: &Asked) -> Result<Data, Error> {
 }
 
 impl DataSetTask {
-    /// Writes the data set of a workload; returns the time that it took, too.
+    /// Writes the data set of a workload, with all members of the world; returns the time that it took, too.
     pub fn run(
         &self,
         asked: &Asked,
+        world: &dyn World,
         observer: &dyn Observer,
         stop: &Stop,
     ) -> Result<(Generated, Nanos), Error> {
@@ -57,8 +62,8 @@ impl DataSetTask {
         asked.count_by_manifest();
         let format = check(&asked)?;
         let data = Data::resolve(&asked.spec, Some(&Arithmetic(&*format)))?;
-        let stop = &asked.patient(stop);
-        let writing = DataSetWriter { spec: &asked.spec, data: &data, format: &*format, observer, stop };
+        let (spec, stop) = (&asked.spec, &asked.patient(stop));
+        let writing = DataSetWriter { spec, data: &data, format: &*format, world, observer, stop };
         writing.run(self, &asked.data_folder()?)
     }
 }
@@ -90,8 +95,9 @@ impl<'a> Settled<'a> {
             return self.with_sizes_as_found(world, observer, stop);
         }
         let (spec, stop) = (&self.asked.spec, &self.asked.patient(stop));
-        let writing = DataSetWriter { spec, data: &plan.data, format: &*reading.format, observer, stop };
-        let writers = default_writers(spec, self.host);
+        let writing =
+            DataSetWriter { spec, data: &plan.data, format: &*reading.format, world, observer, stop };
+        let writers = default_writers(spec, self.host, world);
         let task = DataSetTask { keep_seed: true, verify: false, writers, overwrite: false };
         writing
             .run(&task, reading.folder()?)
@@ -125,6 +131,7 @@ struct DataSetWriter<'a> {
     spec: &'a Spec,
     data: &'a Data,
     format: &'a dyn Format,
+    world: &'a dyn World,
     observer: &'a dyn Observer,
     stop: &'a Stop,
 }
@@ -132,15 +139,33 @@ struct DataSetWriter<'a> {
 impl DataSetWriter<'_> {
     /// An error if the disk is too small.
     fn run(&self, task: &DataSetTask, folder: &Path) -> Result<(Generated, Nanos), Error> {
-        check_folder(folder, "data folder")?;
-        check_space(folder, self.data)?;
-        make_folder(folder, "data folder")?;
-        let store = Posix::open(folder, Mode::default()).map_err(Error::DataFolder)?;
-        let done = self.write(task, &store)?;
-        if !self.data.exact && (done.0.files_written > 0 || !is_listed(folder)) {
+        let (world, stop) = (self.world, self.stop);
+        let fits = match world.member() {
+            0 => check_folder(folder, "data folder").and_then(|()| check_space(folder, self.data)),
+            _ => Ok(()),
+        };
+        self.agreed(fits)?;
+        make_shared_folder(folder, world, stop).map_err(|error| match error {
+            SharingError::Store(cause) => {
+                Error::MakeFolder { what: "data folder", path: folder.to_owned(), cause }
+            }
+            error => Error::Generate(error.into()),
+        })?;
+        let store = self.agreed(Posix::open(folder, Mode::default()).map_err(Error::DataFolder))?;
+        let done = self.write(task, &store, folder)?;
+        let is_listed = || Ok::<_, GenerateError>(is_listed(folder));
+        if !self.data.exact && (done.0.files_written > 0 || !decided(world, stop, is_listed)?) {
             self.list(folder)?;
         }
         Ok(done)
+    }
+
+    /// Waits until all members have done something. If one of them failed, it returns its own error.
+    fn agreed<T>(&self, here: Result<T, Error>) -> Result<T, Error> {
+        let ready = here.as_ref().map(|_| ()).map_err(|error| Cause::Failed(error.to_string()));
+        let agreed = self.world.agree(ready, self.stop);
+        let value = here?;
+        agreed.map(|()| value).map_err(|ended| GenerateError::Elsewhere(ended).into())
     }
 
     /// The lengths of compressed files are known only after writing: a catalog stores them for readers.
@@ -149,23 +174,31 @@ impl DataSetWriter<'_> {
         let (threads, suffixes) = (listing_threads(), vec![suffix]);
         let options = catalog::ListOptions { threads, suffixes, ..catalog::ListOptions::default() };
         let goal = Activity { what: "listing", unit: ActivityUnit::Files, total: 0 };
-        let (outcome, _) =
-            observed(self.observer, goal, |events| catalog::scan(folder, &options, self.stop, events));
+        let (outcome, _) = observed(self.observer, self.world, goal, |events| {
+            catalog::scan(folder, &options, self.world, self.stop, events)
+        });
         outcome.map(drop).map_err(Error::Listing)
     }
 
-    fn write(&self, task: &DataSetTask, store: &dyn Store) -> Result<(Generated, Nanos), Error> {
+    fn write(
+        &self,
+        task: &DataSetTask,
+        store: &dyn Store,
+        folder: &Path,
+    ) -> Result<(Generated, Nanos), Error> {
         let DataSetTask { keep_seed, verify, writers, overwrite } = *task;
         let (what, passes) = if verify { ("generating and verifying", 2) } else { ("generating", 1) };
         let goal =
             Activity { what, unit: ActivityUnit::Files, total: self.data.files().saturating_mul(passes) };
         let data = self.data.computed().ok_or(Error::FilesExist)?;
-        let (outcome, span) = observed(self.observer, goal, |events| {
+        let (outcome, span) = observed(self.observer, self.world, goal, |events| {
             engine::generate::generate(&Generation {
                 spec: self.spec,
                 data,
                 format: self.format,
                 store,
+                folder,
+                world: self.world,
                 keep_seed,
                 writers,
                 overwrite,

@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use engine::CacheError;
 use engine::catalog::ScanError;
 use engine::checkpoint::CheckpointError;
 use engine::generate::GenerateError;
 use engine::host::AvailableMemory;
 use engine::world::{DistributionError, EarlyEnd};
+use engine::{CacheError, SharingError};
 use format::FormatError;
 use model::catalog::CatalogError;
 use model::checkpoint::Scale;
@@ -109,10 +109,10 @@ pub enum Error {
     #[error("the files in {} are not a data set of this workload: {what}\n{hint}", folder.display())]
     NotThisDataSet { folder: PathBuf, what: String, hint: String },
     #[error(
-        "the members of the run find different files in {}; make the same data set available to all of them",
+        "{here} and {there} find different files in {}; make the same data set available on all nodes",
         folder.display()
     )]
-    MembersDiffer { folder: PathBuf },
+    MembersDiffer { folder: PathBuf, here: String, there: String },
     #[error("{cause}\nto train on these files as they are, {how_to_keep}")]
     KeepsForeign { cause: GenerateError, how_to_keep: &'static str },
     #[error(
@@ -314,6 +314,7 @@ fn of_generation(error: &GenerateError) -> ErrorKind {
         | GenerateError::OtherDataSet(_)
         | GenerateError::Unclaimed { .. }
         | GenerateError::Catalogued
+        | GenerateError::Sharing(SharingError::NotShared { .. })
         | GenerateError::Manifest { .. } => ErrorKind::Refused,
         GenerateError::Differs { .. } | GenerateError::Miscounted { .. } => ErrorKind::CheckFailed,
         _ => ErrorKind::Incomplete,

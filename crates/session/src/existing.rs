@@ -47,7 +47,7 @@ impl<'a> Settled<'a> {
         stop: &Stop,
     ) -> Result<Settled<'a>, Error> {
         let here = match self.trainer(&self.plan) {
-            Some(trainer) => trainer.find_files(observer, stop),
+            Some(trainer) => trainer.find_files(world, observer, stop),
             None => Ok(None),
         };
         let (found, outcome) = match here {
@@ -58,8 +58,9 @@ impl<'a> Settled<'a> {
         agree(outcome, world, &wait)?;
         let digest = found.as_ref().map_or("", FoundFiles::digest).as_bytes();
         let digests = gather_to_all(world, digest, &wait).map_err(Error::Member)?;
-        if digests.iter().any(|other| other != digest) {
-            return Err(Error::MembersDiffer { folder: self.asked.data_folder()? });
+        if let Some((member, _)) = (0..).zip(&digests).find(|(_, other)| **other != digests[0]) {
+            let (folder, shown) = (self.asked.data_folder()?, |member: u64| world.topology().shown(member));
+            return Err(Error::MembersDiffer { folder, here: shown(0), there: shown(member) });
         }
         if found.is_none() {
             return Ok(self);
@@ -89,8 +90,14 @@ impl TrainingRun<'_> {
     }
 
     /// Examines every file that the run reads; `None` if feedline or a catalog describes the files, or if their sizes
-    /// were found before.
-    fn find_files(&self, observer: &dyn Observer, stop: &Stop) -> Result<Option<FoundFiles>, Error> {
+    /// were found before. Every member examines all files: it needs all sizes, which are too many to be sent, and this
+    /// also shows that all members see the same files.
+    fn find_files(
+        &self,
+        world: &dyn World,
+        observer: &dyn Observer,
+        stop: &Stop,
+    ) -> Result<Option<FoundFiles>, Error> {
         if self.settled.asked.found.is_some() || self.plan.data.found().is_none() {
             return Ok(None);
         }
@@ -98,8 +105,9 @@ impl TrainingRun<'_> {
         let data = &self.plan.data;
         let valid = self.plan.eval.as_ref().map(|_| &data.valid);
         let total = data.train.files + valid.map_or(0, |split| split.files);
+        let total = total.saturating_mul(world.members());
         let goal = Activity { what: "reading file sizes", unit: ActivityUnit::Files, total };
-        let (found, _) = observed(observer, goal, |events| -> Result<FoundFiles, FindError> {
+        let (found, _) = observed(observer, world, goal, |events| -> Result<FoundFiles, FindError> {
             let sizes = |split: &Split| -> Result<FileBytes, FindError> {
                 let least = self.fewest_bytes(split);
                 engine::find_sizes(&*store, &*self.reading.format, split, least, stop, events)

@@ -53,6 +53,6 @@ pub use folder::{check_folder, local, make_folder, path_argument, quoted};
 pub use likeness::MemberDifference;
 pub use listing::listing_threads;
 pub use members::{SharedFailure, agree};
-pub use observe::{Activity, ActivityUnit, Observer, SilentObserver, observed};
+pub use observe::{Activity, ActivityUnit, ObservedWork, Observer, SilentObserver, observed};
 pub use run::{MeasuredRun, RunTask, calibrate, fault, measure, run};
 pub use settle::{Settled, settle};

@@ -1,8 +1,12 @@
 //! The port through which a front end shows progress. The session says what starts and how large it is; the events and
-//! live counters come from the engine.
+//! live counters come from the engine. Of several members, member 0 shows the sum of all; the others publish theirs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Thread};
+use std::time::Duration;
 
 use engine::meter::Monotonic;
-use engine::{Events, Progress};
+use engine::{Events, Progress, World};
 use model::units::Nanos;
 use store::Now;
 
@@ -42,10 +46,26 @@ impl Activity {
     }
 }
 
+/// What a display shows.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a pair of references, one of them to a world")]
+pub struct ObservedWork<'a> {
+    /// The events of this member.
+    pub events: &'a Events,
+    world: &'a dyn World,
+}
+
+impl ObservedWork<'_> {
+    /// The counters of all members.
+    pub fn progress(&self) -> Progress {
+        self.events.progress() + self.world.progress()
+    }
+}
+
 /// A display of progress.
 pub trait Observer: Sync {
-    /// Calls `work`, and meanwhile shows the events and counters that it writes.
-    fn during(&self, goal: &Activity, events: &Events, work: &mut dyn FnMut());
+    /// Calls `work`, and meanwhile shows the events and counters that it and its other members write.
+    fn during(&self, goal: &Activity, shown: ObservedWork<'_>, work: &mut dyn FnMut());
 }
 
 /// Shows nothing.
@@ -53,23 +73,74 @@ pub trait Observer: Sync {
 pub struct SilentObserver;
 
 impl Observer for SilentObserver {
-    fn during(&self, _goal: &Activity, _events: &Events, work: &mut dyn FnMut()) {
+    fn during(&self, _goal: &Activity, _shown: ObservedWork<'_>, work: &mut dyn FnMut()) {
         work();
     }
 }
 
-/// Does work while an observer shows it; returns the time that it took, too.
-pub fn observed<T>(observer: &dyn Observer, goal: Activity, work: impl FnOnce(&Events) -> T) -> (T, Nanos) {
+/// How often a member publishes its progress.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Calls `work`, and meanwhile makes its progress known to member 0. The other members also learn from it that this one
+/// responds, however long the work takes.
+fn published(events: &Events, world: &dyn World, work: impl FnOnce()) {
+    if world.members() == 1 {
+        return work();
+    }
+    let over = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let publish = || {
+            // Acquire: pairs with the Release below, so that the last progress is complete.
+            while !over.load(Ordering::Acquire) {
+                world.publish(events.progress());
+                thread::park_timeout(PERIOD);
+            }
+            // The next work begins at 0.
+            world.publish(Progress::default());
+        };
+        // If no thread can be started, the work is done all the same.
+        let thread = thread::Builder::new().name("publisher".to_owned()).spawn_scoped(scope, publish).ok();
+        let _ends = PublisherGuard { over, thread: thread.as_ref().map(|thread| thread.thread()) };
+        work();
+    });
+}
+
+/// Ends the publisher, even if the work panics.
+struct PublisherGuard<'a> {
+    over: &'a AtomicBool,
+    thread: Option<&'a Thread>,
+}
+
+impl Drop for PublisherGuard<'_> {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread {
+            thread.unpark();
+        }
+    }
+}
+
+/// Does work while an observer shows it at member 0; returns the time that it took, too.
+pub fn observed<T>(
+    observer: &dyn Observer,
+    world: &dyn World,
+    goal: Activity,
+    work: impl FnOnce(&Events) -> T,
+) -> (T, Nanos) {
     let (events, mut work, mut done) = (Events::default(), Some(work), None);
     let mut once = || {
         if let Some(work) = work.take() {
             let clock = Monotonic::new();
-            let value = work(&events);
-            done = Some((value, clock.now()));
+            published(&events, world, || {
+                let value = work(&events);
+                done = Some((value, clock.now()));
+            });
         }
     };
-    observer.during(&goal, &events, &mut once);
-    // If the observer did not call it, the work is done here.
+    if world.member() == 0 {
+        observer.during(&goal, ObservedWork { events: &events, world }, &mut once);
+    }
+    // At other members, or if the observer did not call it, the work is done here.
     once();
     match done {
         Some(done) => done,

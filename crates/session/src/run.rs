@@ -184,7 +184,7 @@ impl TrainingRun<'_> {
         let clock = Monotonic::new();
         let saving = saving(self.settled, task);
         let goal = Activity { what: "training", unit: ActivityUnit::Samples, total: self.plan.samples() };
-        let (trained, wall) = observed(task.observer, goal, |events| {
+        let (trained, wall) = observed(task.observer, task.world, goal, |events| {
             self.with_files(|files| {
                 let rig = TrainingSetup {
                     plan: self.plan,

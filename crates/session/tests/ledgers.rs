@@ -28,7 +28,7 @@ fn settled<'a>(folder: &Path, host: &'a Host, world: &dyn World) -> Settled<'a> 
     let (name, source, text) = ("w".to_owned(), "w.yaml".to_owned(), TRAINING.to_owned());
     let workload = WorkloadText { name, source, text, ranks: 6, built_in: false };
     let (data, store) = (Some(Location::Path(folder.to_owned())), Some("posix".to_owned()));
-    let ask = Ask { data, store, generate: Generate::Missing, ..Ask::new(workload) };
+    let ask = Ask { data, store, ranks: Some(6), generate: Generate::Missing, ..Ask::new(workload) };
     settle(ask.read().unwrap(), host, world, &Stop::default()).unwrap()
 }
 

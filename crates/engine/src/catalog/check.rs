@@ -11,6 +11,7 @@ use store::Listing;
 use super::ScanError;
 use super::known::{failed, whole};
 use crate::stop::Stop;
+use crate::world::{Exchange, agreed, shared};
 
 /// Folders that a thread takes at a time.
 const STRIDE: usize = 64;
@@ -37,6 +38,20 @@ pub struct FolderChange {
 }
 
 impl CatalogChanges {
+    /// `found`: number and absence of changed folders, of which the first are named.
+    fn new<B: AsRef<[u8]>>(
+        root: &Path,
+        catalog: &Catalog<B>,
+        changed: u64,
+        mut found: Vec<(usize, bool)>,
+    ) -> CatalogChanges {
+        found.sort_unstable();
+        let first = found.iter().take(NAMED).filter_map(|(at, gone)| {
+            Some(FolderChange { path: whole(root, catalog.folder(*at)?.path), gone: *gone })
+        });
+        CatalogChanges { folders: catalog.folder_count() as u64, changed, first: first.collect() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.changed == 0
     }
@@ -60,8 +75,52 @@ pub(crate) fn changed_folders<B: AsRef<[u8]> + Sync>(
     threads: usize,
     stop: &Stop,
 ) -> Result<CatalogChanges, ScanError> {
-    let check = CatalogCheck { listing: &super::open_root(root)?, root_path: root, catalog, stop };
-    let next = AtomicUsize::new(0);
+    let found = changed_of_share(root, catalog, threads, (0, 1), stop)?;
+    Ok(CatalogChanges::new(root, catalog, found.len() as u64, found))
+}
+
+/// The same, with every member checking some of the folders. `place`: the paths of the catalog and of the root.
+pub(super) fn changed_folders_together<B: AsRef<[u8]> + Sync>(
+    (path, root): (&Path, &Path),
+    catalog: &Catalog<B>,
+    threads: usize,
+    world: &dyn Exchange,
+    stop: &Stop,
+) -> Result<CatalogChanges, ScanError> {
+    check_same(path, &catalog.digest(), world, stop)?;
+    let share = (world.member() as usize, world.members() as usize);
+    let mut found = agreed(world, changed_of_share(root, catalog, threads, share, stop), stop)?;
+    let changed = found.len() as u64;
+    found.truncate(NAMED);
+    let parts: Vec<(u64, Vec<(usize, bool)>)> = shared(world, &(changed, found), stop)?;
+    let changed = parts.iter().map(|(changed, _)| changed).sum();
+    let first = parts.into_iter().flat_map(|(_, first)| first).collect();
+    Ok(CatalogChanges::new(root, catalog, changed, first))
+}
+
+/// Checks that all members have the same catalog.
+fn check_same(path: &Path, digest: &String, world: &dyn Exchange, stop: &Stop) -> Result<(), ScanError> {
+    let all = shared(world, digest, stop)?;
+    let shown = |member: u64| world.topology().shown(member);
+    match (0..).zip(&all).find(|(_, other)| **other != all[0]) {
+        Some((member, _)) => {
+            Err(ScanError::OtherCatalog { path: path.to_owned(), here: shown(member), there: shown(0) })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Number and absence of each changed folder, in order, of one of several equal shares of the folders.
+fn changed_of_share<B: AsRef<[u8]> + Sync>(
+    root: &Path,
+    catalog: &Catalog<B>,
+    threads: usize,
+    (share, shares): (usize, usize),
+    stop: &Stop,
+) -> Result<Vec<(usize, bool)>, ScanError> {
+    let listing = &super::open_root(root)?;
+    let check = CatalogCheck { listing, root_path: root, catalog, step: shares * STRIDE, stop };
+    let next = AtomicUsize::new(share * STRIDE);
     let found: Mutex<Result<Vec<(usize, bool)>, ScanError>> = Mutex::new(Ok(Vec::new()));
     std::thread::scope(|scope| {
         let work = || {
@@ -74,7 +133,7 @@ pub(crate) fn changed_folders<B: AsRef<[u8]> + Sync>(
             }
         };
         // This thread works, too, so a thread that cannot be started is not an error.
-        for _ in 1..threads.min(catalog.folder_count().div_ceil(STRIDE)) {
+        for _ in 1..threads.min(catalog.folder_count().div_ceil(check.step)) {
             let _ = std::thread::Builder::new().name("checker".to_owned()).spawn_scoped(scope, work);
         }
         work();
@@ -84,20 +143,15 @@ pub(crate) fn changed_folders<B: AsRef<[u8]> + Sync>(
         return Err(ScanError::Interrupted);
     }
     found.sort_unstable();
-    let first = found.iter().take(NAMED).filter_map(|(at, gone)| {
-        Some(FolderChange { path: whole(root, catalog.folder(*at)?.path), gone: *gone })
-    });
-    Ok(CatalogChanges {
-        folders: catalog.folder_count() as u64,
-        changed: found.len() as u64,
-        first: first.collect(),
-    })
+    Ok(found)
 }
 
 struct CatalogCheck<'a, B> {
     listing: &'a dyn Listing,
     root_path: &'a Path,
     catalog: &'a Catalog<B>,
+    /// The distance between the folders that are taken one after the other.
+    step: usize,
     stop: &'a Stop,
 }
 
@@ -108,7 +162,7 @@ impl<B: AsRef<[u8]>> CatalogCheck<'_, B> {
         let count = self.catalog.folder_count();
         loop {
             // Relaxed: the counter only distributes numbers and publishes no other data.
-            let start = next.fetch_add(STRIDE, Ordering::Relaxed);
+            let start = next.fetch_add(self.step, Ordering::Relaxed);
             if start >= count || self.stop.wished() {
                 return Ok(changed);
             }

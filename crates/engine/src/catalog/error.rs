@@ -7,6 +7,9 @@ use model::catalog::{BuildError, CatalogError};
 use store::StoreError;
 use thiserror::Error;
 
+use crate::sharing::SharingError;
+use crate::world::EarlyEnd;
+
 #[derive(Debug, Error)]
 pub enum ScanError {
     #[error("the data folder {} does not exist", .0.display())]
@@ -52,6 +55,15 @@ pub enum ScanError {
     /// With the list of pending operations.
     #[error("{0}; finished folders are kept, and the same command continues from there")]
     Stuck(String),
+    #[error(transparent)]
+    Sharing(#[from] SharingError),
+    #[error(
+        "{here} and {there} have different catalogs at {}; use one that all nodes share", path.display()
+    )]
+    OtherCatalog { path: PathBuf, here: String, there: String },
+    /// Another member ended early.
+    #[error("{0}; finished folders are kept, and the same command continues from there")]
+    Elsewhere(#[from] EarlyEnd),
     #[error("cannot start a listing thread: {0}")]
     Thread(io::Error),
     #[error("a listing thread panicked")]

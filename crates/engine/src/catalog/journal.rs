@@ -67,24 +67,29 @@ impl FolderRecord {
     /// The record as it is stored in the file.
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; PREFIX];
-        put_varint(&mut out, self.path.len() as u64);
-        out.extend_from_slice(&self.path);
-        out.extend_from_slice(&self.mtime_ns.to_le_bytes());
-        put_varint(&mut out, self.subfolders.len() as u64);
-        for name in &self.subfolders {
-            put_varint(&mut out, name.len() as u64);
-            out.extend_from_slice(name);
-        }
-        put_varint(&mut out, self.folder.files);
-        put_varint(&mut out, self.folder.bytes);
-        put_varint(&mut out, self.folder.blocks.len() as u64);
-        self.folder.blocks.iter().for_each(|length| put_varint(&mut out, u64::from(*length)));
-        out.extend_from_slice(&self.folder.body);
+        self.put(&mut out);
         seal(&mut out);
         out
     }
 
-    fn decode(mut bytes: &[u8]) -> Option<FolderRecord> {
+    /// Appends its payload.
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.path.len() as u64);
+        out.extend_from_slice(&self.path);
+        out.extend_from_slice(&self.mtime_ns.to_le_bytes());
+        put_varint(out, self.subfolders.len() as u64);
+        for name in &self.subfolders {
+            put_varint(out, name.len() as u64);
+            out.extend_from_slice(name);
+        }
+        put_varint(out, self.folder.files);
+        put_varint(out, self.folder.bytes);
+        put_varint(out, self.folder.blocks.len() as u64);
+        self.folder.blocks.iter().for_each(|length| put_varint(out, u64::from(*length)));
+        out.extend_from_slice(&self.folder.body);
+    }
+
+    pub(super) fn decode(mut bytes: &[u8]) -> Option<FolderRecord> {
         let rest = &mut bytes;
         let name = |rest: &mut &[u8]| -> Option<Vec<u8>> {
             let len = take_varint(rest)?;

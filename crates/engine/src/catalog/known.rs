@@ -21,6 +21,14 @@ impl EarlierListing {
         self.finished.get(path).copied().filter(|finished| finished.mtime_ns == mtime_ns)
     }
 
+    /// The modification times for which there is a record of this folder.
+    pub(super) fn times(&self, path: &[u8]) -> Vec<i64> {
+        let in_journal = self.finished.get(path).map(|finished| finished.mtime_ns);
+        let catalog = self.catalog.as_ref();
+        let in_catalog = catalog.and_then(|catalog| catalog.folder(catalog.find_folder(path).ok()?));
+        in_journal.into_iter().chain(in_catalog.map(|folder| folder.mtime_ns)).collect()
+    }
+
     /// The catalog's record of this folder, if it is still valid. If the catalog is damaged here, the folder is listed
     /// again.
     pub(super) fn in_catalog(&self, path: &[u8], mtime_ns: i64) -> Option<FolderRecord> {

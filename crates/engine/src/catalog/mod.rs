@@ -10,6 +10,7 @@ mod error;
 mod journal;
 mod known;
 mod list;
+mod members;
 mod walk;
 
 use std::ffi::OsString;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use model::catalog::{Catalog, CatalogError, CatalogFolder};
 use model::names::Name;
+use serde::{Deserialize, Serialize};
 use store::{FolderHandle, FolderListing, Listing, MappedFile};
 
 pub(crate) use check::changed_folders;
@@ -25,9 +27,13 @@ pub use check::{CatalogChanges, FolderChange};
 pub use error::ScanError;
 
 use crate::events::Events;
+use crate::sharing::{SharingError, check_shared, make_shared_folder};
 use crate::stop::Stop;
+use crate::world::{Exchange, agreed};
 use journal::{ListingIdentity, ListingJournal};
 use known::EarlierListing;
+use members::{ListingOrders, Outbox};
+use walk::{FolderWalk, ListTask, WalkCounts, WalkRecords};
 
 /// The hidden folder below a data folder that holds what feedline keeps about it.
 pub(crate) const FOLDER: &str = ".feedline";
@@ -92,7 +98,7 @@ impl SkipReason {
 }
 
 /// Entries that are not part of a data set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedEntries {
     counts: [u64; SkipReason::ALL.len()],
     /// The first path of each kind, in byte order.
@@ -199,61 +205,135 @@ impl OpenCatalog {
     pub fn changes(&self, threads: usize, stop: &Stop) -> Result<CatalogChanges, ScanError> {
         changed_folders(&self.root, &self.catalog, threads, stop)
     }
+
+    /// The same, found by all members together. All of them return it.
+    pub fn changes_together(
+        &self,
+        threads: usize,
+        world: &dyn Exchange,
+        stop: &Stop,
+    ) -> Result<CatalogChanges, ScanError> {
+        check::changed_folders_together((&self.path, &self.root), &self.catalog, threads, world, stop)
+    }
 }
 
-/// Lists everything below `root` and writes the catalog.
+/// Lists everything below `root` and writes the catalog. All members call it, with the same options; only member 0
+/// writes, and only it returns a summary.
 pub fn scan(
     root: &Path,
     options: &ListOptions,
+    world: &dyn Exchange,
     stop: &Stop,
     events: &Events,
-) -> Result<ListSummary, ScanError> {
-    scan_listing(&open_root(root)?, root, options, stop, events)
+) -> Result<Option<ListSummary>, ScanError> {
+    let outcome = open_root(root)
+        .and_then(|listing| ScanTask { listing: &listing, root, options, world, stop, events }.run());
+    agreed(world, outcome, stop)
 }
 
-fn scan_listing(
-    listing: &dyn Listing,
-    root: &Path,
-    options: &ListOptions,
-    stop: &Stop,
-    events: &Events,
-) -> Result<ListSummary, ScanError> {
-    let place = CatalogTarget::settle(root, options)?;
-    let before = if options.refresh { Some(OpenCatalog::open(&place.path, root)?) } else { None };
-    let suffixes = suffixes(options, before.as_ref())?;
-    let identity = ListingIdentity::of(listing, root, &suffixes)?;
-    let (journal, finished) =
-        ListingJournal::open(place.folder.below(".")?, place.beside(".partial"), &identity)?;
-    let known = EarlierListing { finished, catalog: before.map(|opened| opened.catalog) };
-    let threads = options.threads.max(1);
-    let task = walk::ListTask { listing, root_path: root, suffixes: &suffixes, threads, stop, events };
-    let counts = walk::FolderWalk::new(task, &known, &journal).run()?;
-    let new = place.beside(".new");
-    let written = journal.assemble(&suffixes, &new);
-    let opened = match written.and_then(|()| OpenCatalog::open(&place.folder.path().join(&new), root)) {
-        Ok(opened) if opened.files() > 0 => opened,
-        outcome => {
-            outcome.inspect_err(|_| place.discard(&new))?;
-            place.discard(&new);
-            place.leave(&journal);
-            return Err(ScanError::Empty {
-                root: root.to_owned(),
-                filtered: counts.skipped.count(SkipReason::Unmatched) > 0,
-            });
+/// One member's part of a listing.
+struct ScanTask<'a> {
+    listing: &'a dyn Listing,
+    root: &'a Path,
+    options: &'a ListOptions,
+    world: &'a dyn Exchange,
+    stop: &'a Stop,
+    events: &'a Events,
+}
+
+impl ScanTask<'_> {
+    fn run(&self) -> Result<Option<ListSummary>, ScanError> {
+        if self.world.member() == 0 { self.lead().map(Some) } else { self.help().map(|()| None) }
+    }
+
+    /// Lists folders for member 0.
+    fn help(&self) -> Result<(), ScanError> {
+        self.check_shared()?;
+        let mut orders = Vec::new();
+        self.world.broadcast(&mut orders, self.stop)?;
+        let ListingOrders { begun_ns, root_ns, suffixes } = ListingOrders::decode(self.world, &orders)?;
+        if self.root_version()? != root_ns {
+            return Err(SharingError::not_shared(self.root, self.world).into());
         }
-    };
-    place.publish(&new)?;
-    journal.remove();
-    Ok(ListSummary {
-        path: place.path,
-        files: opened.files(),
-        folders: opened.catalog.folder_count() as u64,
-        bytes: opened.total_bytes(),
-        catalog_bytes: opened.catalog.encoded_bytes(),
-        digest: opened.digest(),
-        folders_reused: counts.folders_reused,
-        skipped: counts.skipped,
-    })
+        let records = WalkRecords::Sent { outbox: Outbox::default(), begun_ns };
+        self.walk(&suffixes, records).map(drop)
+    }
+
+    /// Lists with the help of the other members, if there are any, and writes the catalog.
+    fn lead(&self) -> Result<ListSummary, ScanError> {
+        let ScanTask { listing, root, options, world, .. } = *self;
+        let place = CatalogTarget::settle(root, options)?;
+        self.check_shared()?;
+        let before = if options.refresh { Some(OpenCatalog::open(&place.path, root)?) } else { None };
+        let suffixes = suffixes(options, before.as_ref())?;
+        let identity = ListingIdentity::of(listing, root, &suffixes)?;
+        let (journal, finished) =
+            ListingJournal::open(place.folder.below(".")?, place.beside(".partial"), &identity)?;
+        let known = EarlierListing { finished, catalog: before.map(|opened| opened.catalog) };
+        let orders = ListingOrders { begun_ns: journal.begun_ns, root_ns: self.root_version()?, suffixes };
+        world.broadcast(&mut orders.encode(), self.stop)?;
+        let suffixes = &orders.suffixes;
+        let counts = self.walk(suffixes, WalkRecords::Kept { known: &known, journal: &journal })?;
+        let new = place.beside(".new");
+        let written = journal.assemble(suffixes, &new);
+        let opened = match written.and_then(|()| OpenCatalog::open(&place.folder.path().join(&new), root)) {
+            Ok(opened) if opened.files() > 0 => opened,
+            outcome => {
+                outcome.inspect_err(|_| place.discard(&new))?;
+                place.discard(&new);
+                place.leave(&journal);
+                return Err(ScanError::Empty {
+                    root: root.to_owned(),
+                    filtered: counts.skipped.count(SkipReason::Unmatched) > 0,
+                });
+            }
+        };
+        place.publish(&new)?;
+        journal.remove();
+        Ok(ListSummary::new(place.path, &opened, counts))
+    }
+
+    fn walk(&self, suffixes: &[Vec<u8>], records: WalkRecords<'_>) -> Result<WalkCounts, ScanError> {
+        let ScanTask { listing, root, options, world, stop, events } = *self;
+        let threads = options.threads.max(1);
+        let task = ListTask { listing, root_path: root, suffixes, threads, world, stop, events };
+        FolderWalk::new(task, records).run()
+    }
+
+    /// Checks that all members see the same data, by the hidden folder in it. If the catalog goes elsewhere, the data
+    /// may be read-only; then the version of the root has to show it.
+    fn check_shared(&self) -> Result<(), SharingError> {
+        if self.options.output.is_some() || self.world.members() == 1 {
+            return Ok(());
+        }
+        let folder = self.root.join(FOLDER);
+        make_shared_folder(&folder, self.world, self.stop)?;
+        check_shared(&folder, self.world, self.stop)
+    }
+
+    /// The version of the root, if the catalog goes elsewhere.
+    fn root_version(&self) -> Result<Option<i64>, ScanError> {
+        let failed = |cause| ScanError::io("stat the folder", self.root, cause);
+        match self.options.output {
+            Some(_) => self.listing.version(&[]).map_err(failed),
+            None => Ok(None),
+        }
+    }
+}
+
+impl ListSummary {
+    fn new(path: PathBuf, opened: &OpenCatalog, counts: WalkCounts) -> ListSummary {
+        ListSummary {
+            path,
+            files: opened.files(),
+            folders: opened.catalog.folder_count() as u64,
+            bytes: opened.total_bytes(),
+            catalog_bytes: opened.catalog.encoded_bytes(),
+            digest: opened.digest(),
+            folders_reused: counts.folders_reused,
+            skipped: counts.skipped,
+        }
+    }
 }
 
 /// The suffixes to list by: those of the catalog that is refreshed, since it is of no use for others.
@@ -360,5 +440,7 @@ impl CatalogTarget {
     }
 }
 
+#[cfg(test)]
+mod several;
 #[cfg(test)]
 mod tests;

@@ -11,38 +11,41 @@ use std::os::unix::fs::symlink;
 use store::{EntryKind, Hint, NameStream, Prefix};
 
 use super::*;
+use crate::world::Solo;
 
 /// A data folder in a temporary folder.
-struct Tree {
-    folder: tempfile::TempDir,
+pub(super) struct Tree {
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl Tree {
-    fn new() -> Tree {
+    pub(super) fn new() -> Tree {
         let tree = Tree { folder: tempfile::tempdir().unwrap() };
         fs::create_dir(tree.root()).unwrap();
         tree
     }
 
-    fn root(&self) -> PathBuf {
+    pub(super) fn root(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
-    fn write(&self, path: impl AsRef<Path>, size: usize) {
+    pub(super) fn write(&self, path: impl AsRef<Path>, size: usize) {
         let path = self.root().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, vec![b'x'; size]).unwrap();
     }
 
-    fn scan(&self, options: &ListOptions) -> Result<ListSummary, ScanError> {
-        scan(&self.root(), options, &Stop::default(), &Events::default())
+    pub(super) fn scan(&self, options: &ListOptions) -> Result<ListSummary, ScanError> {
+        let world = Solo::new();
+        let summary = scan(&self.root(), options, &world, &Stop::default(), &Events::default())?;
+        Ok(summary.unwrap())
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    pub(super) fn bytes(&self) -> Vec<u8> {
         fs::read(default_place(&self.root())).unwrap()
     }
 
-    fn opened(&self) -> OpenCatalog {
+    pub(super) fn opened(&self) -> OpenCatalog {
         OpenCatalog::open(&find(&self.root()).unwrap(), &self.root()).unwrap()
     }
 
@@ -67,7 +70,7 @@ impl Tree {
     }
 }
 
-fn deep() -> Tree {
+pub(super) fn deep() -> Tree {
     let tree = Tree::new();
     for index in 0..500 {
         tree.write(format!("a/{}/f{index:04}.bin", index % 7), index % 50);
@@ -242,7 +245,7 @@ fn a_stop_request_ends_the_listing_without_a_catalog() {
     let tree = deep();
     let stop = Stop::default();
     stop.wish();
-    let outcome = scan(&tree.root(), &ListOptions::default(), &stop, &Events::default());
+    let outcome = scan(&tree.root(), &ListOptions::default(), &Solo::new(), &stop, &Events::default());
     assert!(matches!(outcome, Err(ScanError::Interrupted)));
     assert_eq!(find(&tree.root()), None);
 }
@@ -263,10 +266,11 @@ fn places_are_checked_before_anything_is_listed() {
     }
     assert_eq!(find(&tree.root()), None);
     assert_eq!(OpenCatalog::open(&elsewhere, &tree.root()).unwrap().files(), 502);
-    let missing =
-        scan(&tree.root().join("no"), &ListOptions::default(), &Stop::default(), &Events::default());
+    let listed =
+        |root: &Path| scan(root, &ListOptions::default(), &Solo::new(), &Stop::default(), &Events::default());
+    let missing = listed(&tree.root().join("no"));
     assert!(matches!(missing, Err(ScanError::Missing(_))));
-    let file = scan(&precious, &ListOptions::default(), &Stop::default(), &Events::default());
+    let file = listed(&precious);
     assert!(matches!(file, Err(ScanError::NotAFolder(_))));
 }
 
@@ -362,7 +366,9 @@ fn storage_without_folders_is_listed_through_the_same_trait() {
     for threads in [1, 4] {
         let options = ListOptions { threads, ..ListOptions::default() };
         let (root, stop, events) = (empty.root(), Stop::default(), Events::default());
-        let summary = scan_listing(&keys, &root, &options, &stop, &events).unwrap();
+        let (world, options, root) = (&Solo::new(), &options, &root);
+        let task = ScanTask { listing: &keys, root, options, world, stop: &stop, events: &events };
+        let summary = task.run().unwrap().unwrap();
         assert_eq!(summary.files, 502);
         assert_eq!(empty.files(), keys.0, "{threads} threads");
     }

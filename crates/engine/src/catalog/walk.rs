@@ -1,5 +1,6 @@
 //! The walk through the tree: folders, and batches of names of large folders, are distributed to any number of threads.
 //! Batches come first and the deepest folders next, so that begun folders are finished and memory use stays small.
+//! Of several members, member 0 keeps the folders to be listed and the records; `members` has their messages.
 
 use std::ffi::CStr;
 use std::io;
@@ -15,12 +16,14 @@ use store::{Hint, Listing, Operation, Prefix};
 use super::journal::{FolderRecord, ListingJournal};
 use super::known::{EarlierListing, failed, join, whole};
 use super::list::{FolderContents, NameBatch, OpenFolder, left_out, refused};
+use super::members::{self, FolderAnswer, Outbox};
 use super::{ScanError, SkipReason, SkippedEntries};
 use crate::events::Events;
 use crate::meter;
 use crate::stop::Stop;
 use crate::waits;
 use crate::watchdog::{Watched, WorkerStatus, guard};
+use crate::world::{self, Exchange};
 
 /// Buffer for the answer to one request for names: about two thousand names.
 const NAMES_BYTES: usize = 128 << 10;
@@ -44,8 +47,26 @@ pub(super) struct ListTask<'a> {
     pub(super) root_path: &'a Path,
     pub(super) suffixes: &'a [Vec<u8>],
     pub(super) threads: usize,
+    pub(super) world: &'a dyn Exchange,
     pub(super) stop: &'a Stop,
     pub(super) events: &'a Events,
+}
+
+/// Where records come from and go to.
+pub(super) enum WalkRecords<'a> {
+    /// Of member 0.
+    Kept { known: &'a EarlierListing, journal: &'a ListingJournal },
+    /// Of another member, which sends them. `begun_ns`: when the listing began.
+    Sent { outbox: Outbox, begun_ns: i64 },
+}
+
+/// A folder to be listed.
+#[derive(Debug)]
+pub(super) struct PendingFolder {
+    pub(super) path: Vec<u8>,
+    /// Modification times for which member 0 has a record of it, for a member that is not member 0. `None` until member
+    /// 0 has looked them up.
+    pub(super) times: Option<Vec<i64>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -56,8 +77,7 @@ pub(super) struct WalkCounts {
 
 pub(super) struct FolderWalk<'a> {
     task: ListTask<'a>,
-    known: &'a EarlierListing,
-    journal: &'a ListingJournal,
+    records: WalkRecords<'a>,
     state: Mutex<WalkState>,
     change: Condvar,
     /// Set with the first failure, so that threads in the middle of a batch stop.
@@ -69,40 +89,47 @@ pub(super) struct FolderWalk<'a> {
 
 #[derive(Default)]
 struct WalkState {
-    /// Paths of folders to be listed.
-    folders: Vec<Vec<u8>>,
+    folders: Vec<PendingFolder>,
     batches: Vec<(Arc<OpenFolder>, NameBatch)>,
     /// Threads that are working and may add to both.
     active: usize,
+    /// Folders that other members are listing, which may add to both, too. At another member than 0, 1 until member 0
+    /// has no more folders.
+    away: usize,
     failure: Option<ScanError>,
     counts: WalkCounts,
 }
 
+impl WalkState {
+    /// Whether there is nothing that a thread could do now.
+    fn is_empty(&self) -> bool {
+        self.active == 0 && self.folders.is_empty() && self.batches.is_empty()
+    }
+}
+
 enum WalkItem {
-    Folder(Vec<u8>),
+    Folder(PendingFolder),
     Batch(Arc<OpenFolder>, NameBatch),
 }
 
 impl WalkItem {
     fn path(&self) -> &[u8] {
         match self {
-            WalkItem::Folder(path) => path,
+            WalkItem::Folder(folder) => &folder.path,
             WalkItem::Batch(folder, _) => &folder.path,
         }
     }
 }
 
 impl<'a> FolderWalk<'a> {
-    pub(super) fn new(
-        task: ListTask<'a>,
-        known: &'a EarlierListing,
-        journal: &'a ListingJournal,
-    ) -> FolderWalk<'a> {
-        let state = WalkState { folders: vec![Vec::new()], ..WalkState::default() };
+    pub(super) fn new(task: ListTask<'a>, records: WalkRecords<'a>) -> FolderWalk<'a> {
+        let root = PendingFolder { path: Vec::new(), times: None };
+        let (folders, away) = if task.world.member() == 0 { (vec![root], 0) } else { (Vec::new(), 1) };
+        let state = WalkState { folders, away, ..WalkState::default() };
         let (state, change) = (Mutex::new(state), Condvar::new());
         let (abort, beats) = (Stop::default(), AtomicU64::new(0));
         let roster = WorkerStatus::new("lister", task.threads.max(1));
-        FolderWalk { task, known, journal, state, change, abort, beats, roster }
+        FolderWalk { task, records, state, change, abort, beats, roster }
     }
 
     /// Lists everything, starting at the root.
@@ -110,6 +137,8 @@ impl<'a> FolderWalk<'a> {
         guard(self.task.stop, &self, || self.work_together());
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.failure {
+            // A stop that is requested here ends the listing of all members, which this one learns, too.
+            Some(ScanError::Elsewhere(_)) if self.task.stop.wished() => Err(ScanError::Interrupted),
             Some(error) => Err(error),
             None => Ok(state.counts),
         }
@@ -123,7 +152,82 @@ impl<'a> FolderWalk<'a> {
                     self.fail(ScanError::Thread(cause));
                 }
             }
+            if self.task.world.members() > 1 {
+                let rounds = || members::exchange(self, self.task.world, self.task.stop);
+                let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(rounds));
+                if let Err(error) = outcome.unwrap_or(Err(ScanError::Panicked)) {
+                    self.fail(error);
+                }
+            }
         });
+    }
+
+    /// Whether the listing ends early.
+    pub(super) fn is_ending(&self) -> bool {
+        self.state().failure.is_some()
+    }
+
+    /// Whether everything is listed, here and at other members.
+    pub(super) fn is_over(&self) -> bool {
+        let state = self.state();
+        state.is_empty() && state.away == 0
+    }
+
+    /// A folder that another member is to list.
+    pub(super) fn give_away(&self) -> Option<PendingFolder> {
+        let WalkRecords::Kept { known, .. } = &self.records else { return None };
+        let mut state = self.state();
+        let folder = state.folders.pop()?;
+        state.away += 1;
+        drop(state);
+        let times = folder.times.unwrap_or_else(|| known.times(&folder.path));
+        Some(PendingFolder { path: folder.path, times: Some(times) })
+    }
+
+    /// Takes the answer of another member.
+    pub(super) fn take(&self, answer: FolderAnswer) -> Result<(), ScanError> {
+        self.beat();
+        match answer {
+            FolderAnswer::Listed { record, skipped } => {
+                record.subfolders.iter().for_each(|name| self.add_folder(join(&record.path, name)));
+                self.keep(record, skipped)?;
+            }
+            FolderAnswer::Unchanged { path, mtime_ns } => {
+                if !self.take_over(&path, &[], mtime_ns)? {
+                    // The catalog is damaged there, so that the folder must be listed again.
+                    self.add(PendingFolder { path, times: Some(Vec::new()) });
+                }
+            }
+        }
+        self.state().away -= 1;
+        self.change.notify_all();
+        Ok(())
+    }
+
+    /// Adds a folder that member 0 has dealt out.
+    pub(super) fn add(&self, folder: PendingFolder) {
+        self.state().folders.push(folder);
+        self.change.notify_one();
+    }
+
+    /// How many more folders this member can take.
+    pub(super) fn room(&self) -> u64 {
+        let state = self.state();
+        (2 * self.task.threads.max(1)).saturating_sub(state.folders.len() + state.batches.len()) as u64
+    }
+
+    /// What this member has found, if it sends it.
+    pub(super) fn outbox(&self) -> Option<&Outbox> {
+        match &self.records {
+            WalkRecords::Kept { .. } => None,
+            WalkRecords::Sent { outbox, .. } => Some(outbox),
+        }
+    }
+
+    /// Member 0 has no more folders.
+    pub(super) fn close(&self) {
+        self.state().away = 0;
+        self.change.notify_all();
     }
 
     /// Counts progress. Relaxed: it only matters that the value changes.
@@ -136,9 +240,17 @@ impl<'a> FolderWalk<'a> {
     }
 
     fn fail(&self, error: ScanError) {
-        self.state().failure.get_or_insert(error);
+        let cause = world::cause(&error, self.task.stop);
+        let is_elsewhere = matches!(error, ScanError::Elsewhere(_));
+        let mut state = self.state();
+        let is_first = state.failure.is_none();
+        state.failure.get_or_insert(error);
+        drop(state);
         self.abort.wish();
         self.change.notify_all();
+        if is_first && !is_elsewhere {
+            self.task.world.announce(cause);
+        }
     }
 
     /// The loop of a thread, until nothing is left.
@@ -150,7 +262,7 @@ impl<'a> FolderWalk<'a> {
             self.roster.begin(thread, Operation::List, &path.to_string_lossy());
             // After a panic the other threads must not wait for work that never comes.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match work {
-                WalkItem::Folder(path) => self.list(path, &mut scratch),
+                WalkItem::Folder(folder) => self.list(folder, &mut scratch),
                 WalkItem::Batch(folder, batch) => self.measure(&folder, batch),
             }));
             match outcome.unwrap_or(Err(ScanError::Panicked)) {
@@ -160,7 +272,7 @@ impl<'a> FolderWalk<'a> {
             self.roster.end(thread);
             let mut state = self.state();
             state.active -= 1;
-            if state.active == 0 && state.folders.is_empty() && state.batches.is_empty() {
+            if state.is_empty() {
                 self.change.notify_all();
             }
         }
@@ -178,16 +290,18 @@ impl<'a> FolderWalk<'a> {
                 state.active += 1;
                 return Some(work);
             }
-            if state.active == 0 {
+            if state.active == 0 && state.away == 0 {
                 return None;
             }
             state = self.change.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
+    /// Adds a folder that was found. Another member than 0 reports it with the record of the folder that it is in.
     fn add_folder(&self, path: Vec<u8>) {
-        self.state().folders.push(path);
-        self.change.notify_one();
+        if let WalkRecords::Kept { .. } = self.records {
+            self.add(PendingFolder { path, times: None });
+        }
     }
 
     fn check_stop(&self) -> Result<(), ScanError> {
@@ -195,12 +309,13 @@ impl<'a> FolderWalk<'a> {
     }
 
     /// Lists a folder, or reuses its earlier listing.
-    fn list(&self, path: Vec<u8>, scratch: &mut [MaybeUninit<u8>]) -> Result<(), ScanError> {
+    fn list(&self, folder: PendingFolder, scratch: &mut [MaybeUninit<u8>]) -> Result<(), ScanError> {
         self.check_stop()?;
+        let PendingFolder { path, times } = folder;
         let prefix =
             self.task.listing.open(&path).map_err(|cause| self.failed("open the folder", &path, cause))?;
         let mtime_ns = self.settled_mtime(&*prefix, &path)?;
-        if self.take_over(&path, mtime_ns)? {
+        if self.take_over(&path, &times.unwrap_or_default(), mtime_ns)? {
             return Ok(());
         }
         let (pending, found) = (AtomicUsize::new(1), Mutex::default());
@@ -214,8 +329,12 @@ impl<'a> FolderWalk<'a> {
     fn settled_mtime(&self, prefix: &dyn Prefix, path: &[u8]) -> Result<i64, ScanError> {
         let look = || prefix.version().map_err(|cause| self.failed("stat the folder", path, cause));
         let mut last = look()?;
-        let recent = self.journal.begun_ns.saturating_sub(TIME_STEP.as_nanos() as i64)
-            ..self.journal.begun_ns.saturating_add(FUTURE.as_nanos() as i64);
+        let begun_ns = match &self.records {
+            WalkRecords::Kept { journal, .. } => journal.begun_ns,
+            WalkRecords::Sent { begun_ns, .. } => *begun_ns,
+        };
+        let recent = begun_ns.saturating_sub(TIME_STEP.as_nanos() as i64)
+            ..begun_ns.saturating_add(FUTURE.as_nanos() as i64);
         for _ in 0..PATIENCE {
             if !recent.contains(&last) {
                 return Ok(last);
@@ -230,17 +349,26 @@ impl<'a> FolderWalk<'a> {
         Err(ScanError::Changed(whole(self.task.root_path, path)))
     }
 
-    /// Reuses the listing of a folder that has not changed. Its subfolders may have.
-    fn take_over(&self, path: &[u8], mtime_ns: i64) -> Result<bool, ScanError> {
-        let (subfolders, files, bytes) = if let Some(finished) = self.known.in_journal(path, mtime_ns) {
-            let record = self.journal.read(finished)?;
-            self.journal.keep(record.path, finished);
+    /// Reuses the listing of a folder that has not changed. Its subfolders may have. `times`: those for which member 0
+    /// has a listing, if this is another member.
+    fn take_over(&self, path: &[u8], times: &[i64], mtime_ns: i64) -> Result<bool, ScanError> {
+        let (known, journal) = match &self.records {
+            WalkRecords::Kept { known, journal } => (known, journal),
+            WalkRecords::Sent { outbox, .. } if times.contains(&mtime_ns) => {
+                outbox.add(&FolderAnswer::Unchanged { path: path.to_vec(), mtime_ns });
+                return Ok(true);
+            }
+            WalkRecords::Sent { .. } => return Ok(false),
+        };
+        let (subfolders, files, bytes) = if let Some(finished) = known.in_journal(path, mtime_ns) {
+            let record = journal.read(finished)?;
+            journal.keep(record.path, finished);
             (record.subfolders, record.folder.files, record.folder.bytes)
-        } else if let Some(mut record) = self.known.in_catalog(path, mtime_ns) {
+        } else if let Some(mut record) = known.in_catalog(path, mtime_ns) {
             let (files, bytes) = (record.folder.files, record.folder.bytes);
             let subfolders = record.subfolders.clone();
             record.subfolders.sort();
-            self.journal.append(record)?;
+            journal.append(record)?;
             (subfolders, files, bytes)
         } else {
             return Ok(false);
@@ -359,9 +487,21 @@ impl<'a> FolderWalk<'a> {
         }
         subfolders.sort();
         let path = folder.path.clone();
-        self.journal.append(FolderRecord { path, mtime_ns: now, subfolders, folder: whole_folder })?;
-        self.state().counts.skipped.add(&folder.path, &skipped);
-        Ok(())
+        self.keep(FolderRecord { path, mtime_ns: now, subfolders, folder: whole_folder }, skipped)
+    }
+
+    /// Adds the record of a folder to the journal, or sends it.
+    fn keep(&self, record: FolderRecord, skipped: SkippedEntries) -> Result<(), ScanError> {
+        match &self.records {
+            WalkRecords::Kept { journal, .. } => {
+                self.state().counts.skipped.add(&record.path, &skipped);
+                journal.append(record)
+            }
+            WalkRecords::Sent { outbox, .. } => {
+                outbox.add(&FolderAnswer::Listed { record, skipped });
+                Ok(())
+            }
+        }
     }
 
     fn failed(&self, operation: &'static str, path: &[u8], cause: io::Error) -> ScanError {
@@ -372,6 +512,11 @@ impl<'a> FolderWalk<'a> {
 impl Watched for FolderWalk<'_> {
     fn progress(&self) -> u64 {
         self.beats.load(Ordering::Relaxed).wrapping_add(self.roster.progress())
+    }
+
+    /// A member may have to wait for folders that others find.
+    fn is_busy(&self) -> bool {
+        self.task.world.members() > 1 && self.state().is_empty()
     }
 
     fn waits(&self) -> Vec<String> {

@@ -1,17 +1,22 @@
 //! The manifest of a data folder, which records the data set that it holds. A generator writes it before the first file
 //! and completes it after the last, and refuses a folder that holds something else.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::time::Duration;
 
 use format::{Extent, Format};
 use model::manifest::{DataSetManifest, ManifestDifference};
 use model::names::{Name, Names};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Store, StoreError};
 
 use super::{GenerateError, Generation};
 use crate::catalog::{self, FOLDER};
 use crate::file_reader::FileReader;
+use crate::stop::Stop;
+use crate::world::{EarlyEnd, Exchange, shared};
 use crate::{host, meter};
 
 /// Stored in the hidden folder, next to the catalog if there is one.
@@ -42,8 +47,43 @@ pub fn read_manifest(store: &dyn Store) -> Result<Option<DataSetManifest>, Gener
     Ok(Some(manifest))
 }
 
+/// How often, and after how long a pause, files of other hosts are counted again before one counts as missing. A
+/// network file system may show them late: NFS caches a folder for up to 60 s by default.
+const RECOUNTS: usize = 65;
+const RECOUNT_AFTER: Duration = Duration::from_secs(1);
+
+/// The hosts that write a data set, by their boot IDs. Until it is complete, a power failure on any of them may have
+/// lost bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hosts(BTreeSet<String>);
+
+impl Hosts {
+    pub(super) fn of(world: &dyn Exchange, stop: &Stop) -> Result<Hosts, EarlyEnd> {
+        let all = shared(world, &host::boot_id(), stop)?;
+        Ok(Hosts(all.into_iter().flatten().collect()))
+    }
+
+    pub(super) fn only_this() -> Hosts {
+        Hosts(host::boot_id().into_iter().collect())
+    }
+
+    /// As a manifest stores them.
+    fn boot_id(&self) -> Option<String> {
+        let all: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        (!all.is_empty()).then(|| all.join(" "))
+    }
+
+    /// Whether all hosts of an interrupted generation are among these, and none of them was restarted since.
+    fn include(&self, there: Option<&str>) -> bool {
+        match there {
+            Some(there) => there.split(' ').all(|boot_id| self.0.contains(boot_id)),
+            None => self.0.is_empty(),
+        }
+    }
+}
+
 /// The state of a folder that was claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claim {
     /// Seed of the content: the existing one if it may be kept.
     pub(super) seed: u64,
@@ -53,8 +93,9 @@ pub(super) struct Claim {
     pub(super) complete: bool,
 }
 
-/// The claim of a folder whose manifest says that it holds the whole data set of the task. Writes and locks nothing.
-pub(super) fn of_complete(task: &Generation<'_>) -> Result<Option<Claim>, GenerateError> {
+/// The claim and the manifest of a folder whose manifest says that it holds the whole data set of the task. Writes and
+/// locks nothing.
+pub(super) fn of_complete(task: &Generation<'_>) -> Result<Option<(Claim, DataSetManifest)>, GenerateError> {
     let Some(there) = read_manifest(task.store)?.filter(|there| there.complete && !task.overwrite) else {
         return Ok(None);
     };
@@ -62,7 +103,7 @@ pub(super) fn of_complete(task: &Generation<'_>) -> Result<Option<Claim>, Genera
         return Ok(None);
     }
     let seed = there.seed().unwrap_or(task.spec.train.seed);
-    Ok(Some(Claim { seed, rewrite: false, complete: true }))
+    Ok(Some((Claim { seed, rewrite: false, complete: true }, there)))
 }
 
 /// Whether a data set with these differences is the task's.
@@ -77,7 +118,7 @@ fn has_leftovers(store: &dyn Store) -> Result<bool, StoreError> {
 }
 
 /// Claims the folder for the task's data set, or returns why that is not possible.
-pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
+pub(super) fn claim(task: &Generation<'_>, hosts: &Hosts) -> Result<Claim, GenerateError> {
     let seed = task.spec.train.seed;
     let asked = manifest(task);
     let claim = match read_manifest(task.store)? {
@@ -91,11 +132,12 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
             let differences = there.differences(&asked);
             if is_same(task, &differences) {
                 let seed = there.seed().unwrap_or(seed);
-                let unflushed = !there.complete && there.boot_id != host::boot_id();
+                let unflushed = !there.complete && !hosts.include(there.boot_id.as_deref());
                 let rewrite = task.overwrite || there.rewriting || unflushed;
                 let claim = Claim { seed, rewrite, complete: there.complete };
-                if unflushed {
-                    write_manifest(task, claim, false)?;
+                // Files of more hosts than before may be unflushed from now on.
+                if !there.complete && there.boot_id != hosts.boot_id() {
+                    write_manifest(task, claim, false, hosts)?;
                 }
                 return Ok(claim);
             }
@@ -106,7 +148,7 @@ pub(super) fn claim(task: &Generation<'_>) -> Result<Claim, GenerateError> {
         }
     };
     task.store.files().create_folder(&beside(FOLDER))?;
-    write_manifest(task, claim, false)?;
+    write_manifest(task, claim, false, hosts)?;
     Ok(claim)
 }
 
@@ -165,8 +207,8 @@ pub(crate) fn census(
 }
 
 /// Records that files are being written to a folder that was complete. They are not flushed one by one.
-pub(super) fn reopen(task: &Generation<'_>, claim: Claim) -> Result<(), GenerateError> {
-    write_manifest(task, claim, false)
+pub(super) fn reopen(task: &Generation<'_>, claim: Claim, hosts: &Hosts) -> Result<(), GenerateError> {
+    write_manifest(task, claim, false, hosts)
 }
 
 /// Whether the folders hold all files of the data set and no others.
@@ -191,14 +233,35 @@ fn check_count(task: &Generation<'_>) -> Result<(), GenerateError> {
 }
 
 /// Checks that every file exists and completes the manifest, unless it was complete and nothing was `written`.
-pub(super) fn complete(task: &Generation<'_>, claim: Claim, written: bool) -> Result<(), GenerateError> {
-    check_count(task)?;
+pub(super) fn complete(
+    task: &Generation<'_>,
+    claim: Claim,
+    written: bool,
+    hosts: &Hosts,
+) -> Result<(), GenerateError> {
+    check_count_of_all(task, hosts)?;
     if claim.complete && !written {
         return Ok(());
     }
     // mlpstorage's manifest comes first: once feedline's own says that the folder is complete, nothing more is written.
     put(task.store, &beside(MLPSTORAGE), &mlpstorage(task))?;
-    write_manifest(task, claim, true)
+    write_manifest(task, claim, true, hosts)
+}
+
+/// Waits for files that other hosts have just written to become visible here.
+fn check_count_of_all(task: &Generation<'_>, hosts: &Hosts) -> Result<(), GenerateError> {
+    let mut recounts = if hosts.0.len() > 1 { RECOUNTS } else { 0 };
+    loop {
+        match check_count(task) {
+            Err(GenerateError::Miscounted { planned, there, .. })
+                if there < planned && recounts > 0 && !task.stop.wished() =>
+            {
+                recounts -= 1;
+                meter::pause(RECOUNT_AFTER);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// The manifest of the data set to be generated.
@@ -206,9 +269,14 @@ fn manifest(task: &Generation<'_>) -> DataSetManifest {
     DataSetManifest::of(task.spec, &task.data, env!("CARGO_PKG_VERSION"))
 }
 
-fn write_manifest(task: &Generation<'_>, claim: Claim, complete: bool) -> Result<(), GenerateError> {
+fn write_manifest(
+    task: &Generation<'_>,
+    claim: Claim,
+    complete: bool,
+    hosts: &Hosts,
+) -> Result<(), GenerateError> {
     let rewriting = claim.rewrite && !complete;
-    let boot_id = host::boot_id();
+    let boot_id = hosts.boot_id();
     let manifest = DataSetManifest { complete, rewriting, boot_id, ..manifest(task).with_seed(claim.seed) };
     let mut text = serde_json::to_string_pretty(&manifest)
         .map_err(|error| GenerateError::Manifest { name: MANIFEST.to_owned(), cause: error.to_string() })?;

@@ -1,41 +1,56 @@
 //! Writes a data set. Files are independent, so any number of writers take them from a shared counter, and the same
 //! seed gives the same bytes for any number of writers. A file appears complete or not at all; existing files are kept;
 //! a manifest records which data set the folder holds.
+//!
+//! Of several members, each writes every n-th file. So all of them have equal shares of large and small files, files
+//! appear about in their order, and if the work is continued by another number of members, the rest is evenly
+//! distributed again. If n divides the number of subfolders, no two members create files in one subfolder. Member 0
+//! alone locks the folder, writes the manifest, and completes it after all members have flushed their files.
 
 mod claim;
 mod verify;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use format::{Content, EncodeError, Format, FormatError, SideFile, Sink};
-use model::names::{Name, Names, Pattern};
+use model::names::{Name, Pattern};
 use model::plan::ComputedData;
 use model::spec::Spec;
+use serde::{Deserialize, Serialize};
 use store::{Operation, Store, StoreError};
 use thiserror::Error;
 
 pub(crate) use claim::census;
 pub use claim::read_manifest;
 
-use claim::Claim;
+use claim::{Claim, Hosts};
 
 use crate::events::Events;
 use crate::file_reader::FileReader;
+use crate::sharing::{SharingError, check_shared};
 use crate::stop::Stop;
 use crate::waits;
 use crate::watchdog::{Watched, WorkerStatus, guard};
+use crate::world::{self, EarlyEnd, World, agreed, alongside, decided, shared};
 
 /// What to generate, and where.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "a bundle of references, one of them to a world")]
 pub struct Generation<'a> {
     pub spec: &'a Spec,
     pub data: ComputedData<'a>,
     pub format: &'a dyn Format,
     pub store: &'a dyn Store,
+    /// The folder that the store is in.
+    pub folder: &'a Path,
+    /// The members that share the work.
+    pub world: &'a dyn World,
     /// Whether an existing data set that differs only in its seed is accepted.
     pub keep_seed: bool,
+    /// Threads of this member.
     pub writers: u64,
     /// Rewrite files that exist with the right size.
     pub overwrite: bool,
@@ -45,8 +60,8 @@ pub struct Generation<'a> {
     pub events: &'a Events,
 }
 
-/// Counts of what was done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counts of what was done, by all members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generated {
     pub files_written: u64,
     pub files_kept: u64,
@@ -98,16 +113,23 @@ pub enum GenerateError {
     /// With the list of pending operations.
     #[error("{0}; the same command finishes the data set")]
     Stuck(String),
+    #[error(transparent)]
+    Sharing(#[from] SharingError),
+    /// Another member ended early.
+    #[error("{0}; the same command finishes the data set")]
+    Elsewhere(#[from] EarlyEnd),
 }
 
-/// Writes the missing files, and then compares all files with their expected content if requested.
+/// Writes the missing files, and then compares all files with their expected content if requested. All members call it,
+/// and return the same counts.
 pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
     let (claim, mut total) = match find_complete(task)? {
         Some(complete) => complete,
         None => write_missing(task)?,
     };
     if task.verify {
-        total.add(WriterThreads::new(task, task.content(claim), FilePass::Verify).work()?);
+        let threads = WriterThreads::new(task, task.content(claim), FilePass::Verify);
+        total.add(task.total(agreed(task.world, threads.work(), task.stop)?)?);
     }
     Ok(total)
 }
@@ -115,22 +137,32 @@ pub fn generate(task: &Generation<'_>) -> Result<Generated, GenerateError> {
 /// The claim and the counts of a folder that already holds the whole data set. Nothing is locked, so that any number of
 /// processes can use the folder at once. If in doubt the answer is `None`: the check is made again under the lock.
 fn find_complete(task: &Generation<'_>) -> Result<Option<(Claim, Generated)>, GenerateError> {
-    let Some(claim) = claim::of_complete(task)? else { return Ok(None) };
+    let (world, stop) = (task.world, task.stop);
+    let Some((claim, manifest)) = decided(world, stop, || claim::of_complete(task))? else { return Ok(None) };
+    if world.members() > 1 {
+        let is_same = read_manifest(task.store).map(|here| here.as_ref() == Some(&manifest));
+        let not_shared = || SharingError::not_shared(task.folder, world).into();
+        agreed(world, is_same.and_then(|same| same.then_some(()).ok_or_else(not_shared)), stop)?;
+    }
     let threads = WriterThreads::new(task, task.content(claim), FilePass::Check);
-    let Some(total) = threads.work_or_miss()? else { return Ok(None) };
-    Ok(claim::has_all(task)?.then_some((claim, total)))
+    let here = agreed(world, threads.work_or_miss(), stop)?;
+    let Some(total) = task.total_of_all(here)? else { return Ok(None) };
+    Ok(decided(world, stop, || claim::has_all(task))?.then_some((claim, total)))
 }
 
 /// Locks the folder and writes what is missing in it.
 fn write_missing(task: &Generation<'_>) -> Result<(Claim, Generated), GenerateError> {
-    task.store.files().lock()?;
-    let claim = claim::claim(task)?;
-    for names in [&task.data.train.names, &task.data.valid.names] {
-        make_folders(task, names)?;
-    }
-    let total = WriterThreads::new(task, task.content(claim), FilePass::Write(claim)).work()?;
-    task.store.files().sync()?;
-    claim::complete(task, claim, total.files_written > 0)?;
+    let (world, stop) = (task.world, task.stop);
+    check_shared(task.folder, world, stop)?;
+    let hosts = Hosts::of(world, stop)?;
+    let claim = decided(world, stop, || begin(task, &hosts))?;
+    let here = if world.member() > 0 { make_folders(task) } else { Ok(()) };
+    let threads = WriterThreads::new(task, task.content(claim), FilePass::Write(claim));
+    let written = here.and_then(|()| threads.work());
+    // Each host has pages to flush.
+    let flushed = written.and_then(|done| Ok(task.store.files().sync().map(|()| done)?));
+    let total = task.total(agreed(world, flushed, stop)?)?;
+    decided(world, stop, || claim::complete(task, claim, total.files_written > 0, &hosts))?;
     Ok((claim, total))
 }
 
@@ -139,27 +171,61 @@ impl Generation<'_> {
     fn content(&self, claim: Claim) -> Content {
         Content::new(claim.seed).compressible(self.spec.dataset.compressible)
     }
+
+    /// The sum over all members.
+    fn total(&self, here: Generated) -> Result<Generated, GenerateError> {
+        Ok(self.total_of_all(Some(here))?.unwrap_or_default())
+    }
+
+    /// The sum over all members; `None` if a file is missing at one of them.
+    fn total_of_all(&self, here: Option<Generated>) -> Result<Option<Generated>, GenerateError> {
+        let mut total = Generated::default();
+        for part in shared(self.world, &here, self.stop)? {
+            let Some(part) = part else { return Ok(None) };
+            total.add(part);
+        }
+        Ok(Some(total))
+    }
 }
 
-/// Creates the folders of a split and removes partial files of interrupted writers from them.
-fn make_folders(task: &Generation<'_>, names: &Names) -> Result<(), GenerateError> {
-    let pattern = names.pattern();
-    let (prefix, tail) = pattern.ends();
-    let sides = task.format.sides();
-    for folder in names.folders() {
-        let folder = Name::new(&folder).unwrap_or_default();
-        task.store.files().create_folder(&folder)?;
-        task.store.files().remove_leftovers(&folder, prefix, tail)?;
-        for side in sides.iter().filter(|side| side.folder.is_none()) {
-            task.store.files().remove_leftovers(&folder, prefix, &format!("{tail}{}", side.suffix))?;
-        }
+/// What member 0 does before the first file is written.
+fn begin(task: &Generation<'_>, hosts: &Hosts) -> Result<Claim, GenerateError> {
+    task.store.files().lock()?;
+    let claim = claim::claim(task, hosts)?;
+    make_folders(task)?;
+    // A single member does this when it writes its first file.
+    if claim.complete && task.world.members() > 1 {
+        claim::reopen(task, claim, hosts)?;
     }
-    for (side, parent) in sides.iter().filter_map(|side| Some((side, side.folder?))) {
-        let parent_name = Name::new(parent).unwrap_or_default();
-        let folder = Name::new(&format!("{parent}/{}", names.folder)).unwrap_or_default();
-        task.store.files().create_folder(&parent_name)?;
-        task.store.files().create_folder(&folder)?;
-        task.store.files().remove_leftovers(&folder, prefix, &format!("{tail}{}", side.suffix))?;
+    Ok(claim)
+}
+
+/// Creates the folders of the data set. Member 0 comes first and removes partial files of interrupted writers. The
+/// others find the folders that exist, which the store has to know to flush their file systems.
+fn make_folders(task: &Generation<'_>) -> Result<(), GenerateError> {
+    let (files, sides) = (task.store.files(), task.format.sides());
+    let clean = |folder: &Name, prefix: &str, suffix: &str| match task.world.member() {
+        0 => files.remove_leftovers(folder, prefix, suffix),
+        _ => Ok(()),
+    };
+    for names in [&task.data.train.names, &task.data.valid.names] {
+        let pattern = names.pattern();
+        let (prefix, tail) = pattern.ends();
+        for folder in names.folders() {
+            let folder = Name::new(&folder).unwrap_or_default();
+            files.create_folder(&folder)?;
+            clean(&folder, prefix, tail)?;
+            for side in sides.iter().filter(|side| side.folder.is_none()) {
+                clean(&folder, prefix, &format!("{tail}{}", side.suffix))?;
+            }
+        }
+        for (side, parent) in sides.iter().filter_map(|side| Some((side, side.folder?))) {
+            let parent_name = Name::new(parent).unwrap_or_default();
+            let folder = Name::new(&format!("{parent}/{}", names.folder)).unwrap_or_default();
+            files.create_folder(&parent_name)?;
+            files.create_folder(&folder)?;
+            clean(&folder, prefix, &format!("{tail}{}", side.suffix))?;
+        }
     }
     Ok(())
 }
@@ -216,6 +282,7 @@ struct WriterThreads<'a> {
     pass: FilePass,
     train: Pattern,
     valid: Pattern,
+    /// The next file of this member.
     next: AtomicU64,
     /// Whether the manifest of a complete folder now says that it is incomplete.
     reopened: Mutex<bool>,
@@ -262,8 +329,8 @@ impl<'a> WriterThreads<'a> {
             pass,
             train: task.data.train.names.pattern(),
             valid: task.data.valid.names.pattern(),
-            next: AtomicU64::new(0),
-            reopened: Mutex::new(false),
+            next: AtomicU64::new(task.world.member()),
+            reopened: Mutex::new(task.world.members() > 1),
             incomplete: AtomicBool::new(false),
             failure: Mutex::new(None),
             abort: Stop::default(),
@@ -277,10 +344,15 @@ impl<'a> WriterThreads<'a> {
 
     /// Processes all files; `None` if a file that should only be checked is missing.
     fn work_or_miss(self) -> Result<Option<Generated>, GenerateError> {
-        let total = guard(self.task.stop, &self, || self.work_together());
+        let Generation { world, stop, .. } = *self.task;
+        let end = |ended| {
+            self.end_with(GenerateError::Elsewhere(ended));
+        };
+        let total = guard(stop, &self, || alongside(world, stop, &end, || self.work_together()));
         match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            // A stop that is requested here ends the world, which this member learns, too.
+            None | Some(GenerateError::Elsewhere(_)) if stop.wished() => Err(GenerateError::Interrupted),
             Some(error) => Err(error),
-            None if self.task.stop.wished() => Err(GenerateError::Interrupted),
             None => Ok((!self.incomplete.into_inner()).then_some(total)),
         }
     }
@@ -307,9 +379,21 @@ impl<'a> WriterThreads<'a> {
         self.task.stop.wished() || self.abort.wished()
     }
 
+    /// Ends the work of all members.
     fn fail(&self, error: GenerateError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        let cause = world::cause(&error, self.task.stop);
+        if self.end_with(error) {
+            self.task.world.announce(cause);
+        }
+    }
+
+    /// Ends the work of this member; returns whether it was not ending yet.
+    fn end_with(&self, error: GenerateError) -> bool {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = failure.is_none();
+        failure.get_or_insert(error);
         self.abort.wish();
+        is_first
     }
 
     fn work_alone(&self, writer: usize) -> Generated {
@@ -332,7 +416,7 @@ impl<'a> WriterThreads<'a> {
         let count = self.task.data.files();
         while !self.is_over() {
             // Relaxed: the counter only distributes numbers and publishes no other data.
-            let file = self.next.fetch_add(1, Ordering::Relaxed);
+            let file = self.next.fetch_add(self.task.world.members(), Ordering::Relaxed);
             if file >= count {
                 break;
             }
@@ -398,7 +482,7 @@ impl<'a> WriterThreads<'a> {
             && claim.complete
             && !*reopened
         {
-            claim::reopen(self.task, claim)?;
+            claim::reopen(self.task, claim, &Hosts::only_this())?;
             *reopened = true;
         }
         Ok(())

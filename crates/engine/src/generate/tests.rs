@@ -12,6 +12,7 @@ use store::{Capabilities, Files, FolderCount, Lane, Mode, Posix, Traffic, Writer
 
 use super::*;
 use crate::meter;
+use crate::world::Solo;
 
 /// A folder in which files can be created, but written to only once `released`.
 #[derive(Debug)]
@@ -119,6 +120,8 @@ fn writers_that_get_stuck_are_named_and_abandoned() {
         data: data.computed().unwrap(),
         format: &*format,
         store: &store,
+        folder: folder.path(),
+        world: &Solo::new(),
         keep_seed: false,
         writers: 2,
         overwrite: false,

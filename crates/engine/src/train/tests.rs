@@ -498,7 +498,7 @@ fn every_step_and_phase_is_an_event() {
         let rows = [(1, Phase::Train), (1, Phase::Eval), (2, Phase::Train), (2, Phase::Eval)];
         let steps: u64 = rows.iter().map(|(epoch, phase)| ledger.total(*epoch, *phase).steps).sum();
         assert_eq!(count(|event| matches!(event, Event::StepBegan { .. })), steps);
-        assert_eq!(stream.progress().steps, steps);
+        assert_eq!(rig.events.progress().steps, steps);
         assert_eq!(count(|event| matches!(event, Event::FirstBatch { .. })), 8, "2 ranks, 4 phases");
         let milestones = events.iter().filter(|event| {
             matches!(event, Event::EpochBegan { .. } | Event::EpochEnded { .. } | Event::PhaseBegan { .. })

@@ -15,6 +15,7 @@ mod node;
 mod solo;
 #[doc(hidden)]
 pub mod threads;
+mod together;
 mod topology;
 
 use std::fmt;
@@ -34,6 +35,8 @@ pub use mpi::MpiError;
 pub(crate) use node::cores_of_node;
 pub use node::sum_on_node;
 pub use solo::Solo;
+pub use together::decided;
+pub(crate) use together::{agreed, alongside, cause, shared};
 pub use topology::{DistributionError, HostIdentity, Topology};
 
 /// Collective calls: every member makes the same ones in the same order.

@@ -92,6 +92,11 @@ impl Topology {
         self.nodes.get(node as usize).map_or("", String::as_str)
     }
 
+    /// A member as messages name it.
+    pub fn shown(&self, member: u64) -> String {
+        format!("process {member} on {}", self.name(self.node_of(member)))
+    }
+
     /// The members on a node, in order.
     pub fn members_on(&self, node: u64) -> impl Iterator<Item = u64> {
         (0..).zip(&self.node_of).filter(move |(_, of)| **of == node).map(|(member, _)| member)

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
-use engine::Stop;
 use engine::catalog::{self, CatalogChanges, ListOptions, ListSummary, OpenCatalog, ScanError};
+use engine::{Solo, Stop, World};
 use model::location::Location;
 use model::units::{Nanos, grouped};
 use serde_json::json;
@@ -65,10 +65,11 @@ pub(crate) fn catalog(flags: &CatalogFlags) -> CommandResult {
         )));
     }
     let stop = super::stop_on_signals()?.with_patience(super::unless_zero(flags.wait.stall_timeout));
-    if flags.check { check(flags, &stop) } else { list(flags, &stop) }
+    let world = Solo::new();
+    if flags.check { check(flags, &world, &stop) } else { list(flags, &world, &stop) }
 }
 
-fn list(flags: &CatalogFlags, stop: &Stop) -> CommandResult {
+fn list(flags: &CatalogFlags, world: &dyn World, stop: &Stop) -> CommandResult {
     let options = ListOptions {
         threads: threads(flags),
         suffixes: flags.suffix.iter().map(|suffix| suffix.as_bytes().to_vec()).collect(),
@@ -83,10 +84,12 @@ fn list(flags: &CatalogFlags, stop: &Stop) -> CommandResult {
     }
     let goal = Activity { what: "listing", unit: ActivityUnit::Files, total: 0 };
     let show = ProgressMode::choose(flags.output_flags.quiet);
-    let (outcome, span) =
-        session::observed(&show, goal, |events| catalog::scan(&flags.dir, &options, stop, events));
-    let summary = outcome.map_err(failure)?;
-    say(flags, &summary, span)?;
+    let (outcome, span) = session::observed(&show, world, goal, |events| {
+        catalog::scan(&flags.dir, &options, world, stop, events)
+    });
+    if let Some(summary) = outcome.map_err(failure)? {
+        say(flags, &summary, span)?;
+    }
     Ok(Exit::Ok)
 }
 
@@ -110,9 +113,10 @@ fn failure(error: ScanError) -> Failure {
             Failure::refused(error)
         }
         ScanError::Busy(_) | ScanError::Catalog { .. } | ScanError::Store(_) => Failure::refused(error),
+        ScanError::Sharing(_) | ScanError::OtherCatalog { .. } => Failure::refused(error),
         ScanError::Panicked | ScanError::Build { .. } => Failure::internal(error),
         ScanError::Io { .. } | ScanError::Changed(_) | ScanError::Thread(_) => Failure::incomplete(error),
-        ScanError::Interrupted | ScanError::Stuck(_) => Failure::incomplete(error),
+        ScanError::Interrupted | ScanError::Stuck(_) | ScanError::Elsewhere(_) => Failure::incomplete(error),
     }
 }
 
@@ -128,7 +132,7 @@ fn say(flags: &CatalogFlags, summary: &ListSummary, span: Nanos) -> Result<(), F
     if flags.output_flags.json { report::out_json(&report.json()) } else { report::out(&report.text()) }
 }
 
-fn check(flags: &CatalogFlags, stop: &Stop) -> CommandResult {
+fn check(flags: &CatalogFlags, world: &dyn World, stop: &Stop) -> CommandResult {
     let place = place(flags);
     if !place.exists() {
         let output = flags
@@ -144,7 +148,7 @@ fn check(flags: &CatalogFlags, stop: &Stop) -> CommandResult {
     let opened = OpenCatalog::open(&place, &flags.dir).map_err(failure)?;
     let damaged = |error| failure(ScanError::Catalog { path: place.clone(), error });
     opened.catalog().verify().map_err(damaged)?;
-    let changes = opened.changes(threads(flags), stop).map_err(failure)?;
+    let changes = opened.changes_together(threads(flags), world, stop).map_err(failure)?;
     if flags.output_flags.json {
         let first: Vec<_> =
             changes.first.iter().map(|change| json!({"path": change.path, "gone": change.gone})).collect();

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use engine::Solo;
 use engine::generate::Generated;
 use engine::host::Host;
 use model::units::{Bytes, Nanos, grouped};
@@ -27,7 +28,7 @@ pub(crate) struct GenerateFlags {
     /// Folder that will hold train/ and valid/ [default: the workload's storage_root/data_folder]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Files written at once [default: reader.write_threads, or the number of cores]
+    /// Files written at once by each process [default: reader.write_threads, or the number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub writers: Option<u64>,
     /// Write every file again, even if it exists with the right size
@@ -45,14 +46,15 @@ pub(crate) fn generate(flags: &GenerateFlags) -> CommandResult {
     if !flags.output.quiet {
         report::warnings(&asked.warnings);
     }
+    let world = Solo::new();
     let task = DataSetTask {
         keep_seed: false,
         verify: flags.verify,
-        writers: flags.writers.unwrap_or_else(|| default_writers(&asked.spec, &Host::look())),
+        writers: flags.writers.unwrap_or_else(|| default_writers(&asked.spec, &Host::look(), &world)),
         overwrite: flags.overwrite,
     };
     let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
-    let (done, span) = task.run(&asked, &show, &stop)?;
+    let (done, span) = task.run(&asked, &world, &show, &stop)?;
     say(flags, asked.name(), &asked.data_folder()?, done, span)?;
     Ok(Exit::Ok)
 }
