@@ -1,10 +1,14 @@
 //! The page cache around a phase: brought into the planned state before the phase begins, with the resident pages
 //! before and after that counted, and the bytes that the storage delivered meanwhile. What cannot be determined is
 //! reported with the reason.
+//!
+//! The members on a node share its page cache. Its first member prepares it for all of them, with the files that their
+//! ranks read, and the others wait: all members agree to begin before each phase.
 
 use std::fs;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use model::extent::Extent;
@@ -26,7 +30,7 @@ use crate::loader::PhaseRun;
 use crate::meter;
 use crate::train::TrainingSetup;
 use crate::watchdog::{Watched, WorkerStatus, guard};
-use crate::world::EarlyEnd;
+use crate::world::{EarlyEnd, Exchange, alongside};
 
 /// Pages that were just in use can be evicted a moment later, so eviction is tried several times.
 const ATTEMPTS: usize = 4;
@@ -132,7 +136,9 @@ impl<'a> CachePreparer<'a> {
         epoch: u64,
         is_first: bool,
     ) -> Result<ObservedCache, CacheError> {
-        let Some((pages, backing)) = &self.ground else { return Ok(ObservedCache::default()) };
+        let Some((pages, backing)) = self.ground.as_ref().filter(|_| self.rig.world.leads_node()) else {
+            return Ok(ObservedCache::default());
+        };
         // Files of a file system in memory cannot be evicted.
         let plan = self.rig.plan.cache.filter(|_| !backing.ground.file_system.is_memory());
         let begin = self.rig.clock.now();
@@ -146,8 +152,10 @@ impl<'a> CachePreparer<'a> {
             parts: AtomicU64::new(0),
             flushes: AtomicBool::new(false),
             stuck: Mutex::default(),
+            ended: OnceLock::new(),
         };
-        let done = guard(self.rig.stop, &work, || {
+        let (world, stop) = (self.rig.world, self.rig.stop);
+        let prepare = || {
             work.flush();
             let seen = work.survey(if is_first { SURVEYED_FIRST } else { SURVEYED_LATER });
             self.emitter.emit(self.rig.events, self.rig.clock.now(), Event::PreparationBegan);
@@ -158,10 +166,15 @@ impl<'a> CachePreparer<'a> {
                 Some(plan) => work.empty(plan, is_first && seen.untold.is_empty())?,
             };
             Ok(ObservedCache { made, ..seen })
-        });
+        };
+        let end = |ended| drop(work.ended.set(ended));
+        let done = guard(stop, &work, || alongside(world, stop, &end, prepare));
         self.emitter.emit(self.rig.events, self.rig.clock.now(), Event::PreparationEnded);
         if let Some(cause) = work.ending() {
             return Err(CacheError::Stuck(cause));
+        }
+        if let Some(ended) = work.ended.get().filter(|_| !stop.wished()) {
+            return Err(CacheError::Elsewhere(ended.clone()));
         }
         let mut seen = done?;
         seen.made.time_ns = self.rig.clock.now().since(begin);
@@ -210,6 +223,8 @@ struct Preparation<'a> {
     flushes: AtomicBool,
     /// Why it ends early.
     stuck: Mutex<Option<String>>,
+    /// The member because of which all end.
+    ended: OnceLock<EarlyEnd>,
 }
 
 impl Watched for Preparation<'_> {
@@ -317,9 +332,11 @@ impl Preparation<'_> {
 
     /// Examines some files: how they are stored, and on what storage.
     fn survey(&self, files: u64) -> ObservedCache {
-        let (order, delivered) = (self.phase.order.epoch(self.epoch), self.phase.shards.delivered());
+        let (order, positions) = (self.phase.order.epoch(self.epoch), self.positions());
         let (per_file, seed) = (self.phase.order.samples_per_file, mix(self.rig.plan.seed, self.epoch));
-        let drawn = (0..files.min(delivered)).map(|i| order.run(mix(seed, i) % delivered, 1).0 / per_file);
+        let read = positions.len();
+        let drawn =
+            (0..files.min(read)).map(|i| order.run(positions.nth(mix(seed, i) % read), 1).0 / per_file);
         let sum = Mutex::new(ObservedCache {
             untold: self.ground.untold().into_iter().collect(),
             ..ObservedCache::default()
@@ -336,7 +353,7 @@ impl Preparation<'_> {
     }
 
     fn is_ending(&self) -> bool {
-        self.rig.stop.wished() || self.ending().is_some()
+        self.rig.stop.wished() || self.ending().is_some() || self.ended.get().is_some()
     }
 
     fn count(&self, file: &OwnedFd, all: Extent) -> Option<u64> {
@@ -351,8 +368,13 @@ impl Preparation<'_> {
         }
     }
 
+    /// The positions of the order that this node reads.
+    fn positions(&self) -> Positions {
+        Positions::of_node(self.rig.world, &self.phase.shards)
+    }
+
     fn files(&self) -> FileNumbers {
-        files_of(&self.phase.order, &self.phase.shards, self.epoch)
+        files_of(&self.phase.order, self.positions(), self.epoch)
     }
 
     /// Calls `work` for every file, on several threads, until all are done or a stop is requested; it returns the
@@ -429,17 +451,53 @@ impl PreparationResult {
     }
 }
 
-/// The files that an epoch reads.
-fn files_of(order: &Order, shards: &Shards, epoch: u64) -> FileNumbers {
+/// Positions of the order of an epoch, in ascending ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Positions(Vec<Range<u64>>);
+
+impl Positions {
+    /// Those that the ranks on this member's node read.
+    fn of_node(world: &dyn Exchange, shards: &Shards) -> Positions {
+        let topology = world.topology();
+        let ranks = topology.members_on(world.node()).map(|member| topology.ranks(member, shards.ranks));
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for ranks in ranks {
+            let (start, end) = (shards.position(ranks.start, 0), shards.position(ranks.end, 0));
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        Positions(ranges)
+    }
+
+    fn len(&self) -> u64 {
+        self.0.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// One of them, by its place among them.
+    fn nth(&self, mut place: u64) -> u64 {
+        for range in &self.0 {
+            let len = range.end - range.start;
+            if place < len {
+                return range.start + place;
+            }
+            place -= len;
+        }
+        0
+    }
+}
+
+/// The files that these positions of an epoch read.
+fn files_of(order: &Order, positions: Positions, epoch: u64) -> FileNumbers {
     let alone = matches!(order.unit, Unit::None | Unit::File) || order.samples_per_file == 1;
-    let positions = 0..shards.delivered();
     // Samples that are shuffled individually lead to every file, again and again.
-    let all = !alone && positions.end >= order.files;
+    let all = !alone && positions.len() >= order.files;
     let (epoch, per_file) = (order.epoch(epoch), order.samples_per_file);
     FileNumbers {
         order: epoch,
         per_file,
-        positions,
+        positions: positions.0,
         last: None,
         numbers: 0..if all { order.files } else { 0 },
     }
@@ -450,9 +508,10 @@ fn files_of(order: &Order, shards: &Shards, epoch: u64) -> FileNumbers {
 struct FileNumbers {
     order: EpochOrder,
     per_file: u64,
-    positions: std::ops::Range<u64>,
+    /// What is left of each range.
+    positions: Vec<Range<u64>>,
     last: Option<u64>,
-    numbers: std::ops::Range<u64>,
+    numbers: Range<u64>,
 }
 
 impl Iterator for FileNumbers {
@@ -462,15 +521,17 @@ impl Iterator for FileNumbers {
         if self.numbers.end > 0 {
             return self.numbers.next();
         }
-        while !self.positions.is_empty() {
-            let most = self.positions.end - self.positions.start;
-            let (sample, count) = self.order.run(self.positions.start, most);
-            // A run may continue in the next file.
-            let left = self.per_file - sample % self.per_file;
-            self.positions.start += count.min(left).max(1);
-            let file = sample / self.per_file;
-            if self.last.replace(file) != Some(file) {
-                return Some(file);
+        for positions in &mut self.positions {
+            while !positions.is_empty() {
+                let most = positions.end - positions.start;
+                let (sample, count) = self.order.run(positions.start, most);
+                // A run may continue in the next file.
+                let left = self.per_file - sample % self.per_file;
+                positions.start += count.min(left).max(1);
+                let file = sample / self.per_file;
+                if self.last.replace(file) != Some(file) {
+                    return Some(file);
+                }
             }
         }
         None

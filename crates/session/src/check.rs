@@ -35,7 +35,8 @@ impl Settled<'_> {
         match &plan.training {
             Some(training) => {
                 engine::check_cache(training).map_err(Error::Cache)?;
-                check_memory(training, self.memory_of(plan), self.host)
+                let ranks = world.topology().ranks_on(world.node(), training.ranks());
+                check_memory(training, self.memory_of(plan), self.host, ranks)
             }
             None => {
                 let here = self.asked.placement_on(&self.facts.topology, self.facts.node);
@@ -160,10 +161,11 @@ impl TrainingRun<'_> {
     }
 }
 
-/// Checks that the plan fits into the memory that is free now.
-fn check_memory(plan: &TrainingPlan, needed: u64, host: &Host) -> Result<(), Error> {
+/// Checks that the plan fits into the memory that is free now. `ranks`: those that run on this host.
+fn check_memory(plan: &TrainingPlan, needed: u64, host: &Host, ranks: u64) -> Result<(), Error> {
     let phases = std::iter::once(&plan.train).chain(plan.eval.as_ref().map(|eval| &eval.phase));
-    let warm = phases.filter_map(|phase| plan.warm_bytes(phase)).max().unwrap_or(0).saturating_add(needed);
+    let warm = phases.filter_map(|phase| plan.warm_bytes(phase, ranks)).max().unwrap_or(0);
+    let warm = warm.saturating_add(needed);
     if let Some(room) = host.own_room().filter(|room| room.bytes < needed) {
         let largest = plan.estimate.largest_memory().cloned();
         return Err(Error::TooLittleMemory { needed, room, largest });

@@ -15,6 +15,8 @@ use store::{
 use super::*;
 use crate::meter::Monotonic;
 use crate::train::tests::{computed, judge, plan, with_rig};
+use crate::world::Solo;
+use crate::world::threads::{ThreadMember, members_on};
 use crate::{SplitFiles, Stop, train};
 
 /// Keeps what was read, and returns it again without reading.
@@ -241,7 +243,9 @@ fn walked(files: u64, per_file: u64, unit: Unit, delivered: u64) -> Vec<u64> {
     let order = Order { files, samples_per_file: per_file, unit, seed: 3, reshuffle: true };
     let shards = Shards::new(files * per_file, 1, 1, Some(delivered));
     assert_eq!(shards.delivered(), delivered);
-    files_of(&order, &shards, 1).collect()
+    let positions = Positions::of_node(&Solo::new(), &shards);
+    assert_eq!(positions, Positions(vec![0..delivered]));
+    files_of(&order, positions, 1).collect()
 }
 
 #[test]
@@ -257,4 +261,61 @@ fn exactly_the_files_that_are_read_are_visited() {
     assert_eq!(sorted(walked(50, 10, Unit::File, 500)), (0..50).collect::<Vec<_>>());
     assert_eq!(walked(50, 10, Unit::Sample, 500), (0..50).collect::<Vec<_>>(), "all of them, once");
     assert!(walked(50, 10, Unit::Sample, 20).len() <= 20);
+}
+
+#[test]
+fn a_node_reads_the_positions_of_its_ranks() {
+    let shards = Shards::new(80, 8, 2, None);
+    let worlds = members_on(&["a", "b", "a", "a"]);
+    let of = |world: &ThreadMember| Positions::of_node(world, &shards);
+    // 8 ranks of 10 samples, two for each member.
+    assert_eq!(of(&worlds[0]), Positions(vec![0..20, 40..80]));
+    assert_eq!(of(&worlds[1]), Positions(vec![20..40]));
+    assert_eq!(of(&worlds[2]), of(&worlds[0]));
+    let nth: Vec<u64> = (0..of(&worlds[0]).len()).map(|place| of(&worlds[0]).nth(place)).collect();
+    assert_eq!(nth, (0..20).chain(40..80).collect::<Vec<_>>());
+    let order = Order { files: 80, samples_per_file: 1, unit: Unit::None, seed: 3, reshuffle: true };
+    assert_eq!(files_of(&order, of(&worlds[1]), 1).collect::<Vec<_>>(), (20..40).collect::<Vec<_>>());
+    assert_eq!(files_of(&order, of(&worlds[0]), 1).collect::<Vec<_>>(), nth);
+}
+
+/// The ledgers of members on these hosts.
+fn run_on(hosts: &[&str], plan: &TrainingPlan, folder: &Path) -> Vec<Ledger> {
+    std::thread::scope(|scope| {
+        let start = |world: ThreadMember| {
+            scope.spawn(move || {
+                let store = Posix::open(folder, Mode::default()).unwrap();
+                let pages = PageCache::below(folder).unwrap();
+                with_rig(plan, &store, &Monotonic::new(), &Stop::default(), |rig| {
+                    train(&TrainingSetup { world: &world, pages: Some(&pages), ..*rig }).unwrap()
+                })
+            })
+        };
+        let threads: Vec<_> = members_on(hosts).into_iter().map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn the_first_member_of_a_node_prepares_it_for_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Posix::open(folder.path(), Mode::default()).unwrap();
+    let plan = plan(&SETTINGS, 4, &store);
+    write(&plan, folder.path());
+    let name = Name::new(".").unwrap();
+    if let Some(why) = PageCache::below(folder.path()).unwrap().ground(&name).unwrap().untold() {
+        eprintln!("NOT TESTED: {why}");
+        return;
+    }
+    let ledgers = run_on(&["a", "a", "b", "a"], &plan, folder.path());
+    let prepared: Vec<u64> = ledgers.iter().map(|ledger| ledger.cache(1, Phase::Train).made.files).collect();
+    let per_rank = plan.train.shards.delivered() / 4;
+    assert_eq!(prepared, [3 * per_rank, 0, per_rank, 0], "files that the ranks of each node read");
+    let sum = ledgers.into_iter().fold(Ledger::default(), |mut sum, ledger| {
+        sum += ledger;
+        sum
+    });
+    assert_eq!(sum.faults(), []);
+    let seen = sum.cache(1, Phase::Train);
+    assert_eq!((seen.made.after, seen.counted.resident), (0, 0), "every node read from storage: {seen:?}");
 }

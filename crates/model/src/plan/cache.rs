@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Discipline, LoaderPlan, PhasePlan, PlanError, Request, TrainingPlan};
+use crate::order::Unit;
 use crate::spec::{CacheProof, CacheState, Spec};
 
 /// In sampling mode, one of this many fetches is counted: a sixteenth of the cost, and an interval of one percentage
@@ -62,11 +63,17 @@ impl CachePlan {
 }
 
 impl TrainingPlan {
-    /// Bytes that must be in memory before a phase, if the cache is to be warm.
-    pub fn warm_bytes(&self, phase: &PhasePlan) -> Option<u64> {
+    /// Bytes that must be in memory before a phase on a host with this number of ranks, if the cache is to be warm.
+    pub fn warm_bytes(&self, phase: &PhasePlan, ranks: u64) -> Option<u64> {
         let warm = self.cache.is_some_and(|cache| cache.state == CacheState::Warm);
         let split = self.split(phase.phase);
-        let share = phase.shards.delivered() as f64 / split.samples().max(1) as f64;
-        warm.then(|| (split.bytes as f64 * share.min(1.0)) as u64)
+        let read = phase.shards.delivered() as f64 / phase.shards.ranks.max(1) as f64 * ranks as f64;
+        // If samples move on their own, each may be in another file.
+        let all = match phase.order.unit {
+            Unit::None | Unit::File => split.samples(),
+            Unit::Group(_) | Unit::Sample if ranks == phase.shards.ranks => split.samples(),
+            Unit::Group(_) | Unit::Sample => split.files,
+        };
+        warm.then(|| (split.bytes as f64 * (read / all.max(1) as f64).min(1.0)) as u64)
     }
 }
