@@ -27,6 +27,8 @@ pub fn tier(tier: &dyn Tier) {
     a_checkpoint_is_complete_once_its_manifest_exists(tier);
     a_replaced_checkpoint_stays_until_commit(tier);
     an_abandoned_checkpoint_leaves_nothing(tier);
+    a_part_of_a_checkpoint_has_the_manifest_of_all(tier);
+    marks_are_visible_until_they_are_removed(tier);
     assert_eq!(tier.list().unwrap(), [], "all are removed");
 }
 
@@ -118,6 +120,28 @@ fn files_are_read_back_as_written(tier: &dyn Tier) {
     }
     tier.remove(&checkpoint).unwrap();
     assert!(!reads_back(tier, &checkpoint), "its files are removed");
+}
+
+fn a_part_of_a_checkpoint_has_the_manifest_of_all(tier: &dyn Tier) {
+    let whole = manifest(6, 9, &[100, 200, 300]);
+    let begun = tier.begin(whole.clone()).unwrap();
+    let mut part = begun.clone();
+    part.manifest.files.remove(1);
+    write_files(tier, &part);
+    tier.commit(&begun).unwrap();
+    let there = tier.find(whole.moment).unwrap().expect("it is complete");
+    assert_eq!((&there.manifest, tier.present(&there)), (&whole, Ok(vec![true, false, true])));
+    assert!(!tier.holds(&whole).unwrap());
+    tier.remove(&there).unwrap();
+    assert_eq!(tier.find(whole.moment), Ok(None));
+}
+
+fn marks_are_visible_until_they_are_removed(tier: &dyn Tier) {
+    tier.mark("1-0").unwrap();
+    assert!(tier.is_marked("1-0").unwrap());
+    tier.unmark("1-0").unwrap();
+    // Of a tier without files, every process has its own, so marks say nothing.
+    assert!(!tier.files().holds_files() || !tier.is_marked("1-0").unwrap());
 }
 
 fn a_checkpoint_is_complete_once_its_manifest_exists(tier: &dyn Tier) {

@@ -6,7 +6,7 @@
 
 use std::fmt::Debug;
 
-use model::checkpoint::manifest::{CheckpointManifest, MANIFEST, Moment};
+use model::checkpoint::manifest::{CheckpointManifest, MANIFEST, ManifestEntry, Moment};
 use model::names::Name;
 
 use super::{CHUNK_GRANULE, StoredCheckpoint, Tier, TierFiles, file_path, name};
@@ -16,6 +16,9 @@ use crate::{PARTIAL, StoreError};
 const DRAFT: &str = "checkpoint.draft";
 /// Suffix of the folder of a complete checkpoint while another one of its name is written.
 const ASIDE: &str = ".replaced";
+/// Prefix of the files that are marks, and their content.
+const MARK: &str = ".feedline-shared-";
+const MARK_TEXT: &[u8] = b"feedline found out which processes share this folder; this file can be removed\n";
 
 /// What a file system has in addition to files that are written and read: folders, small files and renames. Names are
 /// relative to the tier's folder; folders are one level deep.
@@ -48,8 +51,21 @@ fn root() -> Name {
     name(".")
 }
 
+fn mark_file(mark: &str) -> Name {
+    name(&format!("{MARK}{mark}"))
+}
+
 fn aside(moment: Moment) -> String {
     format!("{}{ASIDE}", moment.folder())
+}
+
+/// The checkpoints that have a folder among the entries of a volume, complete or not.
+fn moments(entries: &[String]) -> Vec<Moment> {
+    let of_entry = |name: &String| Moment::of_folder(name.strip_suffix(ASIDE).unwrap_or(name));
+    let mut moments: Vec<Moment> = entries.iter().filter_map(of_entry).collect();
+    moments.sort_unstable();
+    moments.dedup();
+    moments
 }
 
 impl Tier for Folders {
@@ -66,7 +82,7 @@ impl Tier for Folders {
     }
 
     fn list(&self) -> Result<Vec<StoredCheckpoint>, StoreError> {
-        let found = self.moments()?.into_iter().map(|moment| self.find(moment));
+        let found = moments(&self.0.entries(&root())?).into_iter().map(|moment| self.find(moment));
         Ok(found.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
@@ -103,27 +119,56 @@ impl Tier for Folders {
     }
 
     fn recover(&self) -> Result<(), StoreError> {
-        self.moments()?.into_iter().try_for_each(|moment| self.tidy(moment))
+        let entries = self.0.entries(&root())?;
+        self.remove_marks(&entries)?;
+        moments(&entries).into_iter().try_for_each(|moment| self.tidy(moment))
     }
 
     fn holds(&self, manifest: &CheckpointManifest) -> Result<bool, StoreError> {
         let folder = manifest.moment.folder();
-        if self.stored(folder.clone())?.is_none_or(|there| there.manifest != *manifest) {
+        let there = self.stored(folder.clone())?.filter(|there| there.manifest == *manifest);
+        let Some(there) = there else { return Ok(false) };
+        if self.present(&there)?.contains(&false) {
             return Ok(false);
-        }
-        for file in &manifest.files {
-            if self.0.size(&file_path(&folder, &file.name))? != Some(file.bytes) {
-                return Ok(false);
-            }
         }
         // The run that put the manifest there may have been killed before its name was durable.
         self.0.sync_folder(&name(&folder))?;
         self.0.sync_folder(&root())?;
         Ok(true)
     }
+
+    fn present(
+        &self,
+        StoredCheckpoint { prefix, manifest }: &StoredCheckpoint,
+    ) -> Result<Vec<bool>, StoreError> {
+        let size = |file: &ManifestEntry| self.0.size(&file_path(prefix, &file.name));
+        manifest.files.iter().map(|file| Ok(size(file)? == Some(file.bytes))).collect()
+    }
+
+    fn mark(&self, mark: &str) -> Result<(), StoreError> {
+        self.0.put(&mark_file(mark), MARK_TEXT)
+    }
+
+    fn is_marked(&self, mark: &str) -> Result<bool, StoreError> {
+        Ok(self.0.size(&mark_file(mark))?.is_some())
+    }
+
+    fn unmark(&self, mark: &str) -> Result<(), StoreError> {
+        self.0.remove(&mark_file(mark))
+    }
 }
 
 impl Folders {
+    /// Removes the marks of a run that was killed while it set them.
+    fn remove_marks(&self, entries: &[String]) -> Result<(), StoreError> {
+        for mark in entries.iter().filter(|entry| entry.starts_with(MARK)).map(|entry| name(entry)) {
+            if self.0.size(&mark)?.is_some_and(|bytes| bytes <= MARK_TEXT.len() as u64) {
+                self.0.remove(&mark)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The list of files under this name, if it is complete and belongs to this folder.
     fn listed(&self, folder: &str, file: &str) -> Result<Option<CheckpointManifest>, StoreError> {
         let Some(bytes) = self.0.get(&file_path(folder, file))? else { return Ok(None) };
@@ -138,16 +183,6 @@ impl Folders {
     /// The complete checkpoint in a folder.
     fn stored(&self, folder: String) -> Result<Option<StoredCheckpoint>, StoreError> {
         Ok(self.listed(&folder, MANIFEST)?.map(|manifest| StoredCheckpoint { prefix: folder, manifest }))
-    }
-
-    /// The checkpoints that have a folder, complete or not.
-    fn moments(&self) -> Result<Vec<Moment>, StoreError> {
-        let entries = self.0.entries(&root())?;
-        let of_entry = |name: &String| Moment::of_folder(name.strip_suffix(ASIDE).unwrap_or(name));
-        let mut moments: Vec<Moment> = entries.iter().filter_map(of_entry).collect();
-        moments.sort_unstable();
-        moments.dedup();
-        Ok(moments)
     }
 
     fn try_begin(&self, draft: &CheckpointManifest) -> Result<(), StoreError> {

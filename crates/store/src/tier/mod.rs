@@ -99,6 +99,14 @@ pub trait Tier: Send + Sync + Debug {
     fn recover(&self) -> Result<(), StoreError>;
     /// Whether exactly this checkpoint is complete here, with the right size of every file, and durable.
     fn holds(&self, manifest: &CheckpointManifest) -> Result<bool, StoreError>;
+    /// Whether each file of a complete checkpoint is here with its size, in the order of the manifest. A host that
+    /// holds a part of a checkpoint has the manifest of all of it.
+    fn present(&self, checkpoint: &StoredCheckpoint) -> Result<Vec<bool>, StoreError>;
+    /// Sets a mark that everyone who uses this place sees. Processes find out with it whether they use the same place.
+    fn mark(&self, mark: &str) -> Result<(), StoreError>;
+    fn is_marked(&self, mark: &str) -> Result<bool, StoreError>;
+    /// Removes a mark; one that remains is removed when the next run recovers.
+    fn unmark(&self, mark: &str) -> Result<(), StoreError>;
 }
 
 /// Opens a volume or a tier at a location.

@@ -30,6 +30,17 @@ struct SimContents {
 }
 
 impl SimContents {
+    /// The size of a file. Other processes may have written it, each to its own device: a manifest lists all files.
+    fn bytes(&self, name: &str) -> Option<u64> {
+        let written = self.files.get(name).copied();
+        written.or_else(|| {
+            let (prefix, file) = name.rsplit_once('/')?;
+            let mut of_prefix = self.complete.values().filter(|there| there.prefix == prefix);
+            let entry = of_prefix.next()?.manifest.files.iter().find(|entry| entry.name == file)?;
+            Some(entry.bytes)
+        })
+    }
+
     fn remove_files(&mut self, checkpoint: &StoredCheckpoint) {
         for file in &checkpoint.manifest.files {
             self.files.remove(checkpoint.path(&file.name).as_str());
@@ -81,7 +92,7 @@ impl TierFiles for SimTier {
     }
 
     fn open<'a>(&'a self, name: &Name, clock: &'a dyn Now) -> Result<Box<dyn TierSource + 'a>, StoreError> {
-        let bytes = self.contents().files.get(name.as_str()).copied();
+        let bytes = self.contents().bytes(name.as_str());
         let left = bytes.ok_or_else(|| StoreError::Missing { name: self.shown(name) })?;
         Ok(Box::new(SimSource { left, requests: Requests::new(&self.device, clock) }))
     }
@@ -155,6 +166,29 @@ impl Tier for SimTier {
             let has = |name: &str, bytes| contents.files.get(there.path(name).as_str()) == Some(&bytes);
             there.manifest == *manifest && manifest.files.iter().all(|file| has(&file.name, file.bytes))
         }))
+    }
+
+    fn present(&self, checkpoint: &StoredCheckpoint) -> Result<Vec<bool>, StoreError> {
+        let contents = self.contents();
+        let here = checkpoint
+            .manifest
+            .files
+            .iter()
+            .map(|file| contents.files.get(checkpoint.path(&file.name).as_str()) == Some(&file.bytes));
+        Ok(here.collect())
+    }
+
+    /// Only this process uses it.
+    fn mark(&self, _mark: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn is_marked(&self, _mark: &str) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    fn unmark(&self, _mark: &str) -> Result<(), StoreError> {
+        Ok(())
     }
 }
 

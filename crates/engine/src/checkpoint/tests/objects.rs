@@ -220,6 +220,29 @@ impl Tier for Objects {
                 && manifest.files.iter().all(|file| size(&file.name) == Some(file.bytes as usize))
         }))
     }
+
+    fn present(&self, checkpoint: &StoredCheckpoint) -> Result<Vec<bool>, StoreError> {
+        let bucket = self.bucket();
+        let here = checkpoint.manifest.files.iter().map(|file| {
+            let object = bucket.objects.get(checkpoint.path(&file.name).as_str());
+            object.is_some_and(|object| object.len() as u64 == file.bytes)
+        });
+        Ok(here.collect())
+    }
+
+    fn mark(&self, mark: &str) -> Result<(), StoreError> {
+        self.bucket().objects.insert(format!("mark/{mark}"), Vec::new());
+        Ok(())
+    }
+
+    fn is_marked(&self, mark: &str) -> Result<bool, StoreError> {
+        Ok(self.bucket().objects.contains_key(&format!("mark/{mark}")))
+    }
+
+    fn unmark(&self, mark: &str) -> Result<(), StoreError> {
+        self.bucket().objects.remove(&format!("mark/{mark}"));
+        Ok(())
+    }
 }
 
 #[test]
