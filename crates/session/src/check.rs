@@ -30,7 +30,7 @@ impl Settled<'_> {
             trainer.check_folder_and_store(world)?;
         }
         if let Some((tiers, checkpoint)) = self.tiers.as_ref().zip(plan.checkpoint.as_ref()) {
-            tiers.check(checkpoint, plan.saves())?;
+            tiers.check(checkpoint, plan.saves(), world)?;
         }
         match &plan.training {
             Some(training) => {

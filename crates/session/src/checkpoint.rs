@@ -1,6 +1,6 @@
 //! Saves and restores checkpoints, on their own and during training.
 
-use engine::checkpoint::{self, CheckpointSetup};
+use engine::checkpoint::{self, CheckpointSetup, KeptRun};
 use engine::meter::{Clock, Monotonic};
 use engine::world::entropy;
 use engine::{Events, Stop, TrainingSetup, World};
@@ -11,6 +11,7 @@ use model::spec::SaveMode;
 use model::units::Nanos;
 
 use crate::error::Error;
+use crate::members::agree;
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::TrainingRun;
 use crate::tiers::{OpenTiers, Tiers};
@@ -29,7 +30,7 @@ pub(crate) struct RunCheckpoints<'a> {
 impl RunCheckpoints<'_> {
     /// Saves and restores without training; returns the time that it took, too.
     pub(crate) fn alone(&self, world: &dyn World, stop: &Stop) -> Result<(Ledger, Nanos), Error> {
-        let (open, clock) = (self.tiers.open(None)?, Monotonic::new());
+        let (open, clock) = (agree(self.tiers.open(None), world, stop)?, Monotonic::new());
         let goal = Activity { what: "checkpoints", unit: ActivityUnit::Files, total: files(self.plan) };
         let (ledger, span) = observed(self.observer, world, goal, |events| {
             Ok::<Ledger, Error>(checkpoint::alone(self.setup(&open, world, &clock, stop, events)?)?)
@@ -39,13 +40,17 @@ impl RunCheckpoints<'_> {
 
     /// Trains and saves checkpoints meanwhile.
     pub(crate) fn beside(&self, trainer: &TrainingRun<'_>, rig: &TrainingSetup<'_>) -> Result<Ledger, Error> {
-        let open = self.tiers.open(Some((&trainer.selection.text(), rig.store)))?;
+        let opened = self.tiers.open(Some((&trainer.selection.text(), rig.store)));
+        let open = agree(opened, rig.world, rig.stop)?;
         let setup = self.setup(&open, rig.world, rig.clock, rig.stop, rig.events)?;
-        let (trained, saves) = checkpoint::keep(setup, |checkpointer| {
+        let KeptRun { done, saves, ended } = checkpoint::keep(setup, |checkpointer| {
             engine::train(&TrainingSetup { checkpoints: Some(checkpointer), ..*rig })
         })?;
-        let mut ledger = trained.map_err(Error::Cache)?;
+        let mut ledger = done.map_err(Error::Cache)?;
         ledger.checkpoints.saves = saves;
+        if let Some(ended) = ended {
+            checkpoint::note_end(&mut ledger, rig.plan.epochs, &ended);
+        }
         Ok(observe(ledger, self.tiers, &open))
     }
 
@@ -54,18 +59,16 @@ impl RunCheckpoints<'_> {
     fn setup<'s>(
         &'s self,
         open: &'s OpenTiers,
-        world: &dyn World,
+        world: &'s dyn World,
         clock: &'s dyn Clock,
         stop: &'s Stop,
         events: &'s Events,
     ) -> Result<CheckpointSetup<'s>, Error> {
-        let ranks = world.ranks(self.plan.geometry.ranks);
         Ok(CheckpointSetup {
             plan: self.plan,
             model: self.model,
             seed: mix(self.seed, entropy(world, stop).map_err(Error::Member)?),
-            first_rank: ranks.start,
-            ranks: ranks.end - ranks.start,
+            world,
             fast: open.fast.as_deref(),
             last: &*open.last,
             clock,

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engine::World;
 use model::checkpoint::manifest::Moment;
 use model::checkpoint::{CheckpointPlan, SaveRequest, Scale, Schedule};
 use model::location::Location;
@@ -58,8 +59,9 @@ impl Tiers {
         SaveRequest { ranks, scale, last: self.last.plan(), fast }
     }
 
-    /// Checks that the folders are usable and the disks large enough.
-    pub(crate) fn check(&self, plan: &CheckpointPlan, taken: u64) -> Result<(), Error> {
+    /// Checks that the folders are usable here and the disks large enough: the last tier for all files of a checkpoint,
+    /// the fast tier for those of this node's ranks.
+    pub(crate) fn check(&self, plan: &CheckpointPlan, taken: u64, world: &dyn World) -> Result<(), Error> {
         for site in self.sites().filter(|site| site.holds_files()) {
             check_folder(&site.folder, "checkpoint folder")?;
         }
@@ -72,7 +74,8 @@ impl Tiers {
         self.last.check_room(bytes, plan.at_once(taken), replaced, plan.geometry.scale)?;
         match &self.fast {
             Some(fast) if plan.save == SaveMode::BurstBuffer => {
-                fast.check_room(bytes, taken.min(plan.slots), 0, plan.geometry.scale)
+                let here = bytes_on_node(plan, world);
+                fast.check_room(here, taken.min(plan.slots), 0, plan.geometry.scale)
             }
             _ => Ok(()),
         }
@@ -158,6 +161,13 @@ fn fast_site(spec: &Spec, last: &TierLocation) -> Result<TierLocation, Error> {
         (false, true) => Err(Error::SameTier),
         (false, false) => Ok(site),
     }
+}
+
+/// Bytes of a checkpoint that the ranks of this member's node save.
+fn bytes_on_node(plan: &CheckpointPlan, world: &dyn World) -> u64 {
+    let (topology, geometry) = (world.topology(), &plan.geometry);
+    let ranks = topology.members_on(world.node()).flat_map(|member| topology.ranks(member, geometry.ranks));
+    ranks.map(|rank| geometry.rank_bytes(rank)).sum()
 }
 
 /// Bytes of an earlier run's checkpoints that a run without training replaces.

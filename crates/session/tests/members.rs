@@ -272,20 +272,29 @@ fn manifests(folder: &Path) -> Vec<CheckpointManifest> {
     texts.map(|text| CheckpointManifest::from_text(&text).unwrap()).collect()
 }
 
-/// Every member saves to a folder of its own. What they save has one seed, and their ledgers add up to that of the run.
+const SAVES: [&str; 5] = [
+    "workflow.checkpoint=true",
+    "checkpoint.pool_size=1000000",
+    "model.model_size_bytes=100000",
+    "checkpoint.steps_between_checkpoints=2",
+    "checkpoint.store=posix",
+];
+
+/// The members save one checkpoint at a time to one folder, and their ledgers add up to that of the run.
 #[test]
-fn ledgers_of_members_add_up_and_checkpoints_have_one_seed() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = |member: u64| folder.path().join(member.to_string());
+fn members_save_one_checkpoint_and_their_ledgers_add_up() {
+    for mode in ["direct", "async", "burst-buffer"] {
+        save_and_add_up(mode);
+    }
+}
+
+fn save_and_add_up(mode: &str) {
+    let (folder, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let ledgers = at_all(2, |world, host| {
-        let saves = format!("checkpoint.checkpoint_folder={}", root(world.member()).display());
-        let settings = [
-            "workflow.checkpoint=true",
-            "model.model_size_bytes=100000",
-            "checkpoint.steps_between_checkpoints=2",
-            "checkpoint.store=posix",
-            &saves,
-        ];
+        let saves = format!("checkpoint.checkpoint_folder={}", folder.path().display());
+        let fast = format!("checkpoint.burst_folder={}", fast.path().join(&host.name).display());
+        let mode = format!("checkpoint.mode_of_save={mode}");
+        let settings = [&SAVES[..], &[&saves, &fast, &mode]].concat();
         let asked = with(asked("null", &settings), |ask| ask.ranks = Some(RANKS));
         let settled = settle(asked, host, world, &Stop::default()).unwrap();
         settled.check_host(&settled.plan, world, &Stop::default()).unwrap();
@@ -303,7 +312,34 @@ fn ledgers_of_members_add_up_and_checkpoints_have_one_seed() {
         assert_eq!((save.bytes, save.files), (geometry.total_bytes(), geometry.file_count()), "{save:?}");
         assert!(save.is_complete() && save.troubles.is_empty(), "{save:?}");
     }
-    let seeds: Vec<u64> = (0..2).flat_map(|member| manifests(&root(member))).map(|list| list.seed).collect();
-    assert_eq!(seeds.len() as u64, 2 * saves);
-    assert!(seeds.iter().all(|seed| *seed == seeds[0]), "{seeds:?}");
+    let manifests = manifests(folder.path());
+    assert_eq!(manifests.len() as u64, saves, "{mode}");
+    for manifest in &manifests {
+        assert_eq!(manifest.files.len() as u64, geometry.file_count(), "{mode}: the files of all ranks");
+        assert_eq!(manifest.seed, manifests[0].seed, "{mode}");
+    }
+}
+
+#[test]
+fn a_checkpoint_folder_that_is_not_shared_is_refused_with_the_name_of_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = |member: u64| folder.path().join(member.to_string());
+    let errors = at_all(2, |world, host| {
+        let saves = format!("checkpoint.checkpoint_folder={}", root(world.member()).display());
+        let asked = asked("null", &[&SAVES[..], &[&saves]].concat());
+        let asked = with(asked, |ask| ask.ranks = Some(RANKS));
+        let settled = settle(asked, host, world, &Stop::default()).unwrap();
+        settled.check_host(&settled.plan, world, &Stop::default()).unwrap();
+        let (plan, stop) = (&settled.plan, &Stop::default());
+        let task = RunTask { plan, calibrate: false, share: false, world, observer: &SilentObserver, stop };
+        let error = run(&settled, &task).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        error.to_string()
+    });
+    for error in &errors {
+        assert!(error.contains("1 on host1 is not the folder that host0 has there"), "{errors:?}");
+    }
+    for member in 0..2 {
+        assert_eq!(std::fs::read_dir(root(member)).unwrap().count(), 0, "nothing was written");
+    }
 }

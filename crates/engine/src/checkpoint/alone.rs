@@ -6,18 +6,17 @@ use model::ledger::Ledger;
 use model::names::Name;
 use model::units::Nanos;
 
-use super::{CheckpointError, CheckpointSetup, Checkpointer, RestoreRequest, keep};
+use super::{CheckpointError, CheckpointSetup, Checkpointer, KeptRun, RestoreRequest, keep, note_end};
 
 /// Runs the plan and returns the ledger, complete or not. Refused if there is nothing to restore.
 pub fn alone(setup: CheckpointSetup<'_>) -> Result<Ledger, CheckpointError> {
     let Schedule::Alone { saves, restores, pause } = setup.plan.schedule else {
         return Ok(Ledger::default());
     };
-    let mut ledger = Ledger::default();
-    let (restored, saved) = keep(setup, |checkpointer| {
+    let KeptRun { done: restored, saves: saved, ended } = keep(setup, |checkpointer| {
         for step in 1..=saves {
             checkpointer.pause(pause);
-            if setup.stop.wished() {
+            if checkpointer.is_over() {
                 return Ok(Vec::new());
             }
             checkpointer.save(Moment { epoch: 1, step });
@@ -31,14 +30,21 @@ pub fn alone(setup: CheckpointSetup<'_>) -> Result<Ledger, CheckpointError> {
         }
         checkpointer.restore_many(saves, restores, pause)
     })?;
-    (ledger.checkpoints.saves, ledger.checkpoints.restores) = (saved, restored?);
-    ledger.interrupted = setup.stop.wished();
+    let mut ledger = Ledger::default();
+    (ledger.checkpoints.saves, ledger.interrupted) = (saved, setup.stop.wished());
+    match restored {
+        Err(CheckpointError::Member(ended)) => note_end(&mut ledger, 1, &ended),
+        restored => ledger.checkpoints.restores = restored?,
+    }
+    if let Some(ended) = ended {
+        note_end(&mut ledger, 1, &ended);
+    }
     Ok(ledger)
 }
 
 impl Checkpointer<'_> {
     fn pause(&self, span: Nanos) {
-        self.setup.clock.sleep_until(self.now() + span, &|| self.setup.stop.wished());
+        self.setup.clock.sleep_until(self.now() + span, &|| self.is_over());
     }
 
     /// Restores the newest checkpoints, each once; if there are fewer, starts again with the first.
@@ -65,10 +71,11 @@ impl Checkpointer<'_> {
             self.pause(pause);
             let (began, cold) = (self.now(), self.setup.plan.restore_cold);
             match self.restore(RestoreRequest { moment: Some(*moment), cold }) {
-                _ if self.setup.stop.wished() => break,
+                Err(ended @ CheckpointError::Member(_)) => return Err(ended),
+                _ if self.is_over() => break,
                 Ok(restored) => seen.push(restored),
                 Err(cause) => {
-                    let failure = Some(cause.to_string());
+                    let failure = Some(self.told(&cause));
                     seen.push(RestoreRecord { failure, ..RestoreRecord::new(*moment, began) });
                 }
             }

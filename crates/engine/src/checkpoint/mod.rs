@@ -1,14 +1,20 @@
 //! Saves and restores checkpoints. A checkpointer lives as long as a run: it writes what training waits for, and does
 //! the rest in the background: persisting snapshots and draining the fast tier. A checkpoint is complete on a tier once
 //! its manifest exists there, which is written when everything else is durable.
+//!
+//! All members of a run save one checkpoint together, and each of them calls `save` and `restore` in the same order. On
+//! the last tier, member 0 completes it; on a fast tier, one member of each host does (`members.rs`).
 
 mod alone;
 mod content;
 mod drain;
 mod files;
+mod jobs;
+mod members;
 mod restore;
 mod save;
 mod snapshot;
+mod survey;
 mod tiers;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -26,11 +32,14 @@ use thiserror::Error;
 use crate::events::{Emitter, Event, Events};
 use crate::meter::Clock;
 use crate::stop::Stop;
+use crate::world::{EarlyEnd, World};
 use files::{TransferFile, TransferThreads};
-use save::WrittenCheckpoint;
-use snapshot::{Snapshot, SnapshotPool};
+use jobs::BackgroundTask;
+use members::Sharers;
+use snapshot::SnapshotPool;
 
 pub use alone::alone;
+pub use members::note_end;
 pub use restore::RestoreRequest;
 
 /// Why a save, a drain or a restore failed.
@@ -62,6 +71,36 @@ pub enum CheckpointError {
     Stuck(String),
     #[error("interrupted")]
     Interrupted,
+    #[error(
+        "{folder} on {node} is not the folder that {first} has there; all nodes must share the checkpoint folder: \
+         choose one on a shared file system"
+    )]
+    NotShared { folder: String, node: String, first: String },
+    #[error(
+        "{file} is on the fast tier of another node, and the checkpoint has not been drained to the last tier; restore \
+         it after the drain, or without checkpoint.recovery_rank_shift"
+    )]
+    OnOtherNode { file: String },
+    /// It failed at another member, which has recorded it.
+    #[error("{0}")]
+    Elsewhere(String),
+    /// The run ends early.
+    #[error("{0}")]
+    Member(Box<EarlyEnd>),
+}
+
+impl From<EarlyEnd> for CheckpointError {
+    fn from(ended: EarlyEnd) -> CheckpointError {
+        CheckpointError::Member(Box::new(ended))
+    }
+}
+
+impl CheckpointError {
+    /// Whether a checkpoint cannot be drained because it is damaged.
+    fn is_damage(&self) -> bool {
+        use CheckpointError::{Checksum, Content, None, Size};
+        matches!(self, Checksum(_) | Size { .. } | Content { .. } | None(_))
+    }
 }
 
 /// The inputs of a checkpointer.
@@ -72,10 +111,10 @@ pub struct CheckpointSetup<'a> {
     /// The model's name, for manifests.
     pub model: &'a str,
     pub seed: u64,
-    /// The ranks whose files are saved and restored here. Other members of the run have tiers of their own.
-    pub first_rank: u64,
-    pub ranks: u64,
-    /// The fast tier, if there is one, and the last tier.
+    /// The members of the run, from the point of view of this one, which saves and restores the files of its ranks.
+    pub world: &'a dyn World,
+    /// The fast tier, if there is one, and the last tier. The members of a host share the fast tier, all members the
+    /// last one.
     pub fast: Option<&'a dyn Tier>,
     pub last: &'a dyn Tier,
     pub clock: &'a dyn Clock,
@@ -85,26 +124,12 @@ pub struct CheckpointSetup<'a> {
 
 impl CheckpointSetup<'_> {
     fn own_ranks(&self) -> Range<u64> {
-        self.first_rank..self.first_rank + self.ranks
+        self.world.ranks(self.plan.geometry.ranks)
     }
-}
 
-/// Work for the background thread.
-enum BackgroundTask {
-    /// Copies a checkpoint to the last tier, after `tries` failed attempts.
-    Drain {
-        moment: Moment,
-        tries: u32,
-    },
-    Persist(Snapshot),
-    /// Completes a checkpoint for which training did not wait until it was durable.
-    Seal(WrittenCheckpoint),
-}
-
-impl BackgroundTask {
-    /// Whether this adds a complete checkpoint.
-    fn completes(&self) -> bool {
-        !matches!(self, BackgroundTask::Drain { .. })
+    /// Whether the run saves nothing.
+    fn only_reads(&self) -> bool {
+        matches!(self.plan.schedule, Schedule::Alone { saves: 0, .. })
     }
 }
 
@@ -128,6 +153,8 @@ struct BackgroundState {
     /// The number of the newest checkpoint on any tier.
     serial: u64,
     closing: bool,
+    /// Why the run ends early, if it does.
+    ended: Option<EarlyEnd>,
 }
 
 /// Saves, drains and restores during a run.
@@ -137,6 +164,9 @@ pub struct Checkpointer<'a> {
     /// The files of the ranks here, and the number of the first.
     items: Vec<TransferFile>,
     first_file: u64,
+    /// The members that share the folders of each tier.
+    fast_sharers: Sharers,
+    last_sharers: Sharers,
     state: Mutex<BackgroundState>,
     changed: Condvar,
     /// Held while a complete checkpoint is read or removed.
@@ -152,17 +182,29 @@ pub struct Checkpointer<'a> {
 /// How long a wait lasts before it checks whether the run should stop.
 const LOOK_AROUND: Duration = Duration::from_millis(50);
 
+/// What `keep` returns.
+#[derive(Debug)]
+pub struct KeptRun<T> {
+    pub done: T,
+    /// What this member recorded of every save.
+    pub saves: Vec<SaveRecord>,
+    /// Why the run ended early, if a member failed or left while others saved or waited for it.
+    pub ended: Option<EarlyEnd>,
+}
+
 /// Calls `work`, which saves and restores, finishes the background work, and returns what was recorded of every save.
 /// First it recovers what an earlier run left unfinished on the tiers.
 pub fn keep<'a, T>(
     setup: CheckpointSetup<'a>,
     work: impl FnOnce(&Checkpointer<'a>) -> T,
-) -> Result<(T, Vec<SaveRecord>), CheckpointError> {
+) -> Result<KeptRun<T>, CheckpointError> {
     let items = files::items(&setup.plan.geometry, &setup.own_ranks());
     let checkpointer = Checkpointer {
         setup,
         first_file: items.iter().map(|item| item.number).min().unwrap_or(0),
         items,
+        fast_sharers: members::sharers_of_fast(&setup)?,
+        last_sharers: members::sharers_of_last(&setup),
         state: Mutex::default(),
         changed: Condvar::new(),
         reading: Mutex::default(),
@@ -170,7 +212,8 @@ pub fn keep<'a, T>(
         awaited: AtomicUsize::new(0),
         emitter: Emitter::default(),
     };
-    let _alone = checkpointer.lock()?;
+    let _alone = members::agreed(&setup, checkpointer.lock())?;
+    members::check_last_is_shared(&setup)?;
     checkpointer.recover()?;
     let done = std::thread::scope(|scope| -> Result<T, CheckpointError> {
         let builder = std::thread::Builder::new().name("checkpointer".to_owned());
@@ -186,13 +229,13 @@ pub fn keep<'a, T>(
         }
         Ok(done)
     })?;
-    let BackgroundState { mut saved, old_troubles, .. } =
+    let BackgroundState { saved: mut saves, old_troubles, ended, .. } =
         checkpointer.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Earlier runs have no save in this ledger to be reported with.
-    if let Some(last) = saved.last_mut() {
+    if let Some(last) = saves.last_mut() {
         last.troubles.extend(old_troubles.into_iter().map(|text| format!("of an earlier run: {text}")));
     }
-    Ok((done, saved))
+    Ok(KeptRun { done, saves, ended })
 }
 
 /// Tells the background thread that no more work will come, also if the run panics.
@@ -273,18 +316,33 @@ impl<'a> Checkpointer<'a> {
     }
 
     /// Records that a checkpoint is complete. A checkpoint of an earlier run is not a save of this one.
-    fn completed(&self, manifest: &CheckpointManifest, on_fast: bool, change: impl FnOnce(&mut SaveRecord)) {
+    fn completed(
+        &self,
+        (moment, serial): (Moment, u64),
+        on_fast: bool,
+        change: impl FnOnce(&mut SaveRecord),
+    ) {
         let mut state = self.state();
-        if let Some(saved) = state.saved.iter_mut().find(|saved| saved.serial == manifest.serial) {
+        if let Some(saved) = state.saved.iter_mut().find(|saved| saved.serial == serial) {
             change(saved);
         }
         drop(state);
-        self.emit(Event::CheckpointComplete { moment: manifest.moment, on_fast });
+        self.emit(Event::CheckpointComplete { moment, on_fast });
+    }
+
+    /// Records why a save or a drain failed. The end of the run is no problem of the save, and what failed at another
+    /// member is recorded there.
+    fn failed(&self, moment: Moment, what: &str, cause: CheckpointError) {
+        match cause {
+            CheckpointError::Member(ended) => self.end(*ended),
+            CheckpointError::Elsewhere(_) => {}
+            cause => self.trouble(moment, &format!("{what}{cause}")),
+        }
     }
 
     /// Records what failed in a save, once for each cause.
-    fn trouble(&self, moment: Moment, text: String) {
-        let mut state = self.state();
+    fn trouble(&self, moment: Moment, text: &str) {
+        let (text, mut state) = (self.named(text), self.state());
         let BackgroundState { saved, old_troubles, .. } = &mut *state;
         let seen = saved.iter_mut().rev().find(|saved| saved.moment == moment);
         let troubles = seen.map_or(old_troubles, |saved| &mut saved.troubles);
@@ -300,11 +358,12 @@ impl<'a> Checkpointer<'a> {
     }
 
     /// Waits until there is no background work, or only drains that keep failing.
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         self.awaiting(|| {
             let mut state = self.state();
             while (state.at_work || !state.jobs.is_empty())
                 && (state.completing > 0 || state.drain_failure.is_none())
+                && state.ended.is_none()
                 && !self.setup.stop.wished()
             {
                 state = self.wait(state);
@@ -317,64 +376,18 @@ impl<'a> Checkpointer<'a> {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the run saves nothing.
-    fn only_reads(&self) -> bool {
-        matches!(self.setup.plan.schedule, Schedule::Alone { saves: 0, .. })
-    }
-
-    /// Whether a checkpoint is of this run's model, with the same distribution and scale, and of the same ranks.
+    /// Whether a checkpoint is of this run's model, with the same distribution and scale, and of all its ranks.
     fn is_ours(&self, manifest: &CheckpointManifest) -> bool {
-        let ranks = self.setup.own_ranks();
+        let geometry = &self.setup.plan.geometry;
         manifest.model == self.setup.model
-            && manifest.geometry == self.setup.plan.geometry.digest()
-            && manifest.files.len() == self.items.len()
-            && manifest.files.iter().all(|file| ranks.contains(&file.rank))
+            && manifest.geometry == geometry.digest()
+            && manifest.files.len() as u64 == geometry.file_count()
+            && manifest.files.iter().all(|file| file.rank < geometry.ranks)
     }
 
-    /// The place of a file in manifests and snapshots.
+    /// The place of a file among those of this member.
     fn place(&self, item: &TransferFile) -> usize {
         (item.number - self.first_file) as usize
-    }
-
-    fn push(&self, job: BackgroundTask) {
-        let mut state = self.state();
-        state.completing += u64::from(job.completes());
-        match job {
-            // It is done quickly, and until then a crash loses the checkpoint.
-            BackgroundTask::Seal(_) => state.jobs.push_front(job),
-            job => state.jobs.push_back(job),
-        }
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    /// Does the background work, one job after another, until no more will come.
-    fn work_in_background(&self) {
-        loop {
-            let mut state = self.state();
-            let job = loop {
-                if let Some(job) = state.jobs.pop_front() {
-                    state.at_work = true;
-                    break job;
-                }
-                if state.closing {
-                    return;
-                }
-                state = self.wait(state);
-            };
-            drop(state);
-            let completes = job.completes();
-            match job {
-                BackgroundTask::Drain { moment, tries } => self.drain(moment, tries),
-                BackgroundTask::Persist(snapshot) => self.persist(snapshot),
-                BackgroundTask::Seal(written) => self.seal_later(&written),
-            }
-            let mut state = self.state();
-            (state.at_work, state.rested) = (false, self.now());
-            state.completing -= u64::from(completes);
-            drop(state);
-            self.changed.notify_all();
-        }
     }
 }
 

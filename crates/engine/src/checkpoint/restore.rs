@@ -15,8 +15,10 @@ use store::{Operation, StoredCheckpoint, Tier, TierFiles};
 use super::content::FileContent;
 use super::drain::listed;
 use super::files::{self, TransferFile, TransferThreads, TransferWorker};
-use super::{CheckpointError, CheckpointSetup, Checkpointer, tiers};
+use super::survey::{SeenCheckpoint, SpreadCheckpoint};
+use super::{CheckpointError, Checkpointer};
 use crate::meter;
+use crate::world::Topology;
 
 /// What to restore, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,23 +29,53 @@ pub struct RestoreRequest {
     pub cold: bool,
 }
 
+/// Where the files of a checkpoint are read from.
+struct RestoreSource {
+    /// The checkpoint on the fast tier of this host, and the places of its files that are there.
+    fast: Option<(StoredCheckpoint, SpreadCheckpoint)>,
+    last: Option<StoredCheckpoint>,
+}
+
+/// Where one file is read from.
+struct FilePlace<'s> {
+    tier: &'s dyn TierFiles,
+    stored: &'s StoredCheckpoint,
+    is_fast: bool,
+}
+
 impl Checkpointer<'_> {
-    /// Restores a checkpoint and returns its amounts and times.
+    /// Restores a checkpoint together with the other members, and returns the amounts and times of this one.
     pub fn restore(&self, wish: RestoreRequest) -> Result<RestoreRecord, CheckpointError> {
         self.wait_for_saves()?;
         let _lock = self.reading();
-        let (tier, stored, from_fast) = self.find(wish.moment)?;
-        let (tier, manifest) = (tier.files(), &stored.manifest);
-        self.must_fit(tier, &stored)?;
-        let moment = manifest.moment;
-        let items = self.shifted(manifest);
-        let pages = self.prepare(tier, &items, &stored, wish.cold)?;
+        let restored = self.find(wish.moment).and_then(|source| self.read_all(&source, wish.cold));
+        // Until then no member removes what another one reads.
+        match restored {
+            Err(CheckpointError::Member(_)) => {}
+            _ => self.front().agree(Ok(()), self.setup.stop)?,
+        }
+        restored
+    }
+
+    /// Reads the files of this member's ranks and compares them with what was saved.
+    fn read_all(&self, source: &RestoreSource, cold: bool) -> Result<RestoreRecord, CheckpointError> {
+        let (tier, stored) = self.any_of(source)?;
+        self.must_fit(tier, stored)?;
+        let items = self.shifted(&stored.manifest);
+        let mut from_fast = true;
+        for item in &items {
+            from_fast &= self.place_of(source, item)?.is_fast;
+        }
+        let pages = self.prepare(&items, source, cold)?;
         let threads = self.threads();
         let (began, cpu) = (self.now(), meter::cpu_seconds());
-        let ended = threads.each(&items, |item, hands| read(&threads, tier, item, &stored, hands))?;
+        let ended = threads.each(&items, |item, hands| {
+            let FilePlace { tier, stored, .. } = self.place_of(source, item)?;
+            read(&threads, tier, item, stored, hands)
+        })?;
         let (slowest, first) = files::rank_times(&items, &ended, began);
         let took = if tier.holds_files() { self.now().since(began) } else { slowest };
-        let bytes = manifest.bytes();
+        let bytes = items.iter().map(|item| item.bytes).sum();
         Ok(RestoreRecord {
             from_fast,
             bytes,
@@ -55,7 +87,7 @@ impl Checkpointer<'_> {
             pages_cached: pages.map(|pages| pages.cached),
             verified_bytes: if tier.holds_files() { bytes } else { 0 },
             cpu: self.cpu_since(cpu, took),
-            ..RestoreRecord::new(moment, began)
+            ..RestoreRecord::new(stored.manifest.moment, began)
         })
     }
 
@@ -63,6 +95,9 @@ impl Checkpointer<'_> {
     fn wait_for_saves(&self) -> Result<(), CheckpointError> {
         let mut state = self.state();
         while state.completing > 0 {
+            if let Some(ended) = &state.ended {
+                return Err(ended.clone().into());
+            }
             if self.setup.stop.wished() {
                 return Err(CheckpointError::Interrupted);
             }
@@ -71,35 +106,68 @@ impl Checkpointer<'_> {
         Ok(())
     }
 
-    /// The checkpoint to restore, and where it is: on the fast tier, if it is on both.
-    fn find(&self, wished: Option<Moment>) -> Result<(&dyn Tier, StoredCheckpoint, bool), CheckpointError> {
-        let mut best: Option<(&dyn Tier, StoredCheckpoint, bool)> = None;
-        for (tier, is_fast) in [(self.setup.fast, true), (Some(self.setup.last), false)] {
-            let Some(tier) = tier else { continue };
-            let found = match wished {
-                Some(moment) => tier.find(moment)?,
-                None => tiers::complete(tier)?.pop(),
-            };
-            let Some(found) = found else { continue };
-            if best.as_ref().is_none_or(|(_, other, _)| found.manifest.serial > other.manifest.serial) {
-                best = Some((tier, found, is_fast));
+    /// The checkpoint to restore, the same at all members, and where this one reads it: on the fast tier, if it is on
+    /// both.
+    fn find(&self, wished: Option<Moment>) -> Result<RestoreSource, CheckpointError> {
+        let survey = self.survey(self.front(), wished, self.is_several())?;
+        let mut best: Option<&SeenCheckpoint> = None;
+        for seen in survey.complete() {
+            if best.is_none_or(|best| seen.serial > best.serial) {
+                best = Some(seen);
             }
         }
-        best.ok_or_else(|| {
+        let Some(best) = best else {
             let place = wished.map_or(".".to_owned(), Moment::folder);
-            CheckpointError::None(self.setup.last.files().shown(&Name::new(&place).unwrap_or_default()))
-        })
+            let name = Name::new(&place).unwrap_or_default();
+            return Err(CheckpointError::None(self.setup.last.files().shown(&name)));
+        };
+        let spread = survey.fast.iter().find(|spread| spread.is_whole() && spread.seen().is_same(best));
+        let is_on_last = survey.last.iter().any(|there| there.is_same(best));
+        let of = |tier: &dyn Tier| -> Result<Option<StoredCheckpoint>, CheckpointError> {
+            Ok(tier.find(best.moment)?.filter(|stored| best.is_of(stored)))
+        };
+        let fast = match (self.setup.fast, spread) {
+            (Some(fast), Some(spread)) => of(fast)?.map(|stored| (stored, spread.clone())),
+            _ => None,
+        };
+        Ok(RestoreSource { fast, last: if is_on_last { of(self.setup.last)? } else { None } })
+    }
+
+    /// A tier with the manifest.
+    fn any_of<'s>(
+        &'s self,
+        source: &'s RestoreSource,
+    ) -> Result<(&'s dyn TierFiles, &'s StoredCheckpoint), CheckpointError> {
+        let fast = self.setup.fast.zip(source.fast.as_ref()).map(|(fast, (stored, _))| (fast, stored));
+        let (tier, stored) = fast
+            .or(source.last.as_ref().map(|stored| (self.setup.last, stored)))
+            .ok_or_else(|| CheckpointError::OnOtherNode { file: "its manifest".to_owned() })?;
+        Ok((tier.files(), stored))
+    }
+
+    /// Where a file is read from. A file of a rank on another node is not on the fast tier of this one, so it is read
+    /// from the last tier.
+    fn place_of<'s>(
+        &'s self,
+        source: &'s RestoreSource,
+        item: &TransferFile,
+    ) -> Result<FilePlace<'s>, CheckpointError> {
+        let leader = self.fast_sharers.leader();
+        let here = source.fast.as_ref().filter(|(_, spread)| spread.is_at(leader, item.number));
+        match (here.zip(self.setup.fast), &source.last) {
+            (Some(((stored, _), fast)), _) => Ok(FilePlace { tier: fast.files(), stored, is_fast: true }),
+            (None, Some(stored)) => Ok(FilePlace { tier: self.setup.last.files(), stored, is_fast: false }),
+            (None, None) => Err(CheckpointError::OnOtherNode { file: item.name.clone() }),
+        }
     }
 
     /// The moments of the checkpoints that are complete on any tier, oldest first.
     pub(super) fn complete(&self) -> Result<Vec<Moment>, CheckpointError> {
+        let survey = self.survey(self.front(), None, self.is_several())?;
         let mut newest = BTreeMap::new();
-        for tier in self.tiers() {
-            let ours = tier.list()?.into_iter().filter(|stored| self.is_ours(&stored.manifest));
-            for StoredCheckpoint { manifest, .. } in ours {
-                let serial = newest.entry(manifest.moment).or_insert(manifest.serial);
-                *serial = manifest.serial.max(*serial);
-            }
+        for seen in survey.complete().filter(|seen| seen.is_ours) {
+            let serial = newest.entry(seen.moment).or_insert(seen.serial);
+            *serial = seen.serial.max(*serial);
         }
         let mut moments: Vec<Moment> = newest.keys().copied().collect();
         moments.sort_by_key(|moment| newest[moment]);
@@ -108,8 +176,9 @@ impl Checkpointer<'_> {
 
     /// The newest checkpoint, if it can be restored here.
     pub(super) fn newest(&self) -> Result<Moment, CheckpointError> {
-        let (tier, stored, _) = self.find(None)?;
-        self.must_fit(tier.files(), &stored)?;
+        let source = self.find(None)?;
+        let (tier, stored) = self.any_of(&source)?;
+        self.must_fit(tier, stored)?;
         Ok(stored.manifest.moment)
     }
 
@@ -134,28 +203,29 @@ impl Checkpointer<'_> {
         Err(CheckpointError::Other { folder, there, asked })
     }
 
-    /// The files, each with the rank that reads it: with a shift, every rank reads the files of another rank here.
+    /// The files that this member reads, each with the rank that reads it: with a shift, every rank reads the files of
+    /// another rank.
     fn shifted(&self, manifest: &CheckpointManifest) -> Vec<TransferFile> {
-        let CheckpointSetup { first_rank, ranks, plan, .. } = self.setup;
-        let (ranks, shift) = (ranks.max(1), plan.rank_shift);
+        let (ranks, own) = (self.setup.plan.geometry.ranks.max(1), self.setup.own_ranks());
+        let shift = shift(self.setup.world.topology(), ranks, self.setup.plan.rank_shift);
         let mut items = listed(manifest);
         for item in &mut items {
-            item.number += self.first_file;
-            item.rank = first_rank + (item.rank - first_rank + ranks - shift % ranks) % ranks;
+            item.rank = (item.rank + ranks - shift % ranks) % ranks;
         }
+        items.retain(|item| own.contains(&item.rank));
         files::in_turn(items)
     }
 
     /// Evicts the files from the page cache, if requested, and counts their resident pages.
     fn prepare(
         &self,
-        tier: &dyn TierFiles,
         items: &[TransferFile],
-        stored: &StoredCheckpoint,
+        source: &RestoreSource,
         cold: bool,
     ) -> Result<Option<Pages>, CheckpointError> {
         let sum = Mutex::new(Some(Pages::default()));
         self.threads().each(items, |item, hands| {
+            let FilePlace { tier, stored, .. } = self.place_of(source, item)?;
             let path = stored.path(&item.name);
             hands.begin(Operation::Sync, &tier.shown(&path));
             let pages = if cold { tier.evict(&path) } else { tier.cached(&path) }?;
@@ -171,6 +241,21 @@ impl Checkpointer<'_> {
         })?;
         Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// By how many ranks a restore is shifted. With several nodes, a shift serves to read what another node wrote, so it is
+/// the smallest one of at least `asked` ranks with which the fewest ranks read what their own node wrote.
+pub(super) fn shift(topology: &Topology, ranks: u64, asked: u64) -> u64 {
+    if asked == 0 || topology.nodes() == 1 {
+        return asked;
+    }
+    let of_member = |member| topology.ranks(member, ranks).map(move |_| topology.node_of(member));
+    let nodes: Vec<u64> = (0..topology.members()).flat_map(of_member).collect();
+    let own = |shift: &u64| {
+        let read = nodes.iter().cycle().skip((shift % ranks) as usize);
+        nodes.iter().zip(read).filter(|(reader, writer)| reader == writer).count()
+    };
+    (asked..asked + ranks).min_by_key(own).unwrap_or(asked)
 }
 
 /// Reads a file and compares it with what was saved.

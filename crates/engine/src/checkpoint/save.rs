@@ -10,17 +10,32 @@ use store::{StoredCheckpoint, Tier};
 
 use super::content::FileContent;
 use super::files::{self, FinishedFile, TransferFile, TransferThreads, TransferWorker};
-use super::{BackgroundTask, CheckpointError, Checkpointer};
+use super::jobs::BackgroundTask;
+use super::members::{Sharers, StepError};
+use super::{CheckpointError, Checkpointer};
 use crate::events::Event;
+use crate::world::Exchange;
 use crate::{host, meter};
 
-/// A checkpoint whose files are written.
+/// A checkpoint that was begun on a tier.
+pub(super) struct BegunCheckpoint {
+    checkpoint: StoredCheckpoint,
+    on_fast: bool,
+}
+
+/// A checkpoint whose files are written, by all members.
 pub(super) struct WrittenCheckpoint {
     checkpoint: StoredCheckpoint,
     on_fast: bool,
-    /// When the save began, and when the last file was written.
+    /// When the save began, and when the last file was written here.
     began: Nanos,
-    pub(super) end: Nanos,
+    end: Nanos,
+}
+
+impl WrittenCheckpoint {
+    pub(super) fn moment(&self) -> Moment {
+        self.checkpoint.manifest.moment
+    }
 }
 
 impl Checkpointer<'_> {
@@ -41,7 +56,7 @@ impl Checkpointer<'_> {
         drop(state);
         self.setup.clock.sleep_until(began + self.setup.plan.serialize, &|| self.setup.stop.wished());
         let outcome = match (self.setup.plan.save, self.setup.fast) {
-            (SaveMode::BurstBuffer, Some(fast)) => self.save_to_fast(fast, moment, began),
+            (SaveMode::BurstBuffer, Some(_)) => self.save_to_fast(moment, began),
             (SaveMode::Async, _) => self.snapshot(moment, began),
             _ => self.save_to_last(moment, began),
         };
@@ -50,7 +65,7 @@ impl Checkpointer<'_> {
             Ok(end) if self.is_simulated() => end,
             Ok(_) => self.now(),
             Err(cause) => {
-                self.trouble(moment, cause.to_string());
+                self.failed(moment, "", cause);
                 self.now()
             }
         };
@@ -67,20 +82,27 @@ impl Checkpointer<'_> {
     }
 
     fn save_to_last(&self, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
-        let written = self.write(self.setup.last, moment, began)?;
-        self.arrive(written)
+        let begun = self.begin(self.front(), false, moment)?;
+        self.arrive(self.write(begun, began)?)
     }
 
     /// Saves to the fast tier, or to the last tier if that fails.
-    fn save_to_fast(&self, fast: &dyn Tier, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
-        self.take_slot(moment)?;
-        let arrived = self
-            .write(fast, moment, began)
-            .and_then(|written| self.arrive(WrittenCheckpoint { on_fast: true, ..written }));
-        match arrived {
-            Err(cause) if cause != CheckpointError::Interrupted => {
+    fn save_to_fast(&self, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {
+        let slot = self.take_slot(moment);
+        let taken = slot.is_ok();
+        // If one member has no slot, no member uses its own.
+        self.combine(self.front(), slot).inspect_err(|_| {
+            if taken {
                 self.give_slot(moment);
-                self.trouble(moment, format!("fast tier: {cause}"));
+            }
+        })?;
+        let begun = self.begin(self.front(), true, moment);
+        let arrived =
+            begun.and_then(|begun| self.write(begun, began)).and_then(|written| self.arrive(written));
+        match arrived {
+            Err(cause) if !matches!(cause, CheckpointError::Interrupted | CheckpointError::Member(_)) => {
+                self.give_slot(moment);
+                self.failed(moment, "fast tier: ", cause);
                 self.save_to_last(moment, began)
             }
             arrived => arrived,
@@ -96,7 +118,7 @@ impl Checkpointer<'_> {
             if let Some(cause) = &state.drain_failure {
                 return Err(CheckpointError::NoSlot(cause.clone()));
             }
-            if self.setup.stop.wished() {
+            if self.setup.stop.wished() || state.ended.is_some() {
                 return Err(CheckpointError::Interrupted);
             }
             waited = true;
@@ -116,15 +138,31 @@ impl Checkpointer<'_> {
         self.changed.notify_all();
     }
 
-    /// Writes the files of a checkpoint to a tier.
-    fn write(
+    /// Begins a checkpoint on a tier: one member of those that share a folder does.
+    pub(super) fn begin(
         &self,
-        tier: &dyn Tier,
+        line: &dyn Exchange,
+        on_fast: bool,
         moment: Moment,
-        began: Nanos,
-    ) -> Result<WrittenCheckpoint, CheckpointError> {
-        let (threads, durable, tier_files) = (self.threads(), self.setup.plan.fsync, tier.files());
-        self.fill(tier, moment, began, &threads, |item, path, hands| {
+    ) -> Result<BegunCheckpoint, CheckpointError> {
+        let (tier, sharers, draft) = (self.tier(on_fast), self.sharers(on_fast), self.draft(moment));
+        let begun = if sharers.leads() { tier.begin(draft.clone()).map(Some) } else { Ok(None) };
+        let own = begun.as_ref().ok().cloned().flatten();
+        let prefix = begun.map(|begun| begun.map(|begun| begun.prefix)).map_err(CheckpointError::from);
+        let prefixes = self.combine(line, prefix).inspect_err(|error| {
+            if let Some(own) = own {
+                self.give_up(on_fast, &own, error);
+            }
+        })?;
+        let prefix = prefixes.into_iter().nth(sharers.leader() as usize).flatten().unwrap_or_default();
+        Ok(BegunCheckpoint { checkpoint: StoredCheckpoint { prefix, manifest: draft }, on_fast })
+    }
+
+    /// Writes the files of a checkpoint.
+    fn write(&self, begun: BegunCheckpoint, began: Nanos) -> Result<WrittenCheckpoint, CheckpointError> {
+        let (threads, durable) = (self.threads(), self.setup.plan.fsync);
+        let (tier_files, moment) = (self.tier(begun.on_fast).files(), begun.checkpoint.manifest.moment);
+        self.fill(self.front(), begun, began, &threads, |item, path, hands| {
             let content = FileContent::new(self.setup.seed, moment, item.number);
             files::write(&threads, tier_files, path, item.bytes, durable, hands, |at, chunk, len| {
                 if tier_files.holds_files() {
@@ -135,32 +173,51 @@ impl Checkpointer<'_> {
         })
     }
 
-    /// Begins a checkpoint on a tier and lets `work` write its files.
+    /// Lets `work` write the files of a checkpoint that was begun, and waits for the other members.
     pub(super) fn fill(
         &self,
-        tier: &dyn Tier,
-        moment: Moment,
+        line: &dyn Exchange,
+        BegunCheckpoint { mut checkpoint, on_fast }: BegunCheckpoint,
         began: Nanos,
         threads: &TransferThreads<'_>,
         work: impl Fn(&TransferFile, &Name, &mut TransferWorker<'_>) -> Result<(Nanos, u32), CheckpointError>
         + Sync,
     ) -> Result<WrittenCheckpoint, CheckpointError> {
-        let mut checkpoint = tier.begin(self.draft(moment))?;
-        let ended = threads
-            .each(&self.items, |item, hands| work(item, &checkpoint.path(&item.name), hands))
-            .inspect_err(|_| tier.abandon(&checkpoint))?;
-        for end in &ended {
-            checkpoint.manifest.files[self.place(&self.items[end.place])].crc32 = end.crc32;
+        let ended = threads.each(&self.items, |item, hands| work(item, &checkpoint.path(&item.name), hands));
+        let written = ended.as_ref().map(|ended| self.checksums(ended)).map_err(CheckpointError::clone);
+        let checksums =
+            self.combine(line, written).inspect_err(|error| self.give_up(on_fast, &checkpoint, error))?;
+        // Members have consecutive ranks, so their files are in the order of the manifest.
+        for (file, crc32) in checkpoint.manifest.files.iter_mut().zip(checksums.into_iter().flatten()) {
+            file.crc32 = crc32;
         }
-        self.book_ranks(moment, &ended, began);
+        let ended = ended?;
+        self.book_ranks(checkpoint.manifest.moment, &ended, began);
         let end = ended.iter().map(|end| end.at).max().unwrap_or(began);
-        Ok(WrittenCheckpoint { checkpoint, on_fast: false, began, end })
+        Ok(WrittenCheckpoint { checkpoint, on_fast, began, end })
     }
 
-    /// The manifest of the files, in the order of their numbers, without checksums.
+    /// The checksums of the files of this member, in the order of their numbers.
+    fn checksums(&self, ended: &[FinishedFile]) -> Vec<u32> {
+        let mut checksums = vec![0; self.items.len()];
+        for end in ended {
+            checksums[self.place(&self.items[end.place])] = end.crc32;
+        }
+        checksums
+    }
+
+    /// Abandons a checkpoint after a failure, once per folder. If the run ends early, other members may still write to
+    /// the folder; the next run cleans up.
+    pub(super) fn give_up(&self, on_fast: bool, checkpoint: &StoredCheckpoint, error: &StepError) {
+        if self.sharers(on_fast).leads() && !matches!(error.cause, CheckpointError::Member(_)) {
+            self.tier(on_fast).abandon(checkpoint);
+        }
+    }
+
+    /// The manifest of the files of all ranks, in the order of their numbers, without checksums.
     fn draft(&self, moment: Moment) -> CheckpointManifest {
         let geometry = &self.setup.plan.geometry;
-        let mut items: Vec<&TransferFile> = self.items.iter().collect();
+        let mut items = files::items(geometry, &(0..geometry.ranks));
         items.sort_unstable_by_key(|item| item.number);
         let mut serial = 0;
         self.note(moment, |saved| serial = saved.serial);
@@ -173,7 +230,7 @@ impl Checkpointer<'_> {
             model: self.setup.model.to_owned(),
             scale: geometry.scale.to_string(),
             geometry: geometry.digest(),
-            files: items.into_iter().map(TransferFile::entry).collect(),
+            files: items.iter().map(TransferFile::entry).collect(),
         }
     }
 
@@ -181,7 +238,7 @@ impl Checkpointer<'_> {
     /// until they are durable. In both cases the checkpoint is complete only when they are.
     fn arrive(&self, written: WrittenCheckpoint) -> Result<Nanos, CheckpointError> {
         if self.setup.plan.fsync {
-            return self.seal(&written);
+            return self.seal(self.front(), &written);
         }
         let end = written.end;
         self.push(BackgroundTask::Seal(written));
@@ -191,37 +248,44 @@ impl Checkpointer<'_> {
     /// Makes files durable that training did not wait for, and then completes the checkpoint.
     pub(super) fn seal_later(&self, written: &WrittenCheckpoint) {
         let WrittenCheckpoint { checkpoint, on_fast, .. } = written;
-        let (tier, moment) = (self.tier(*on_fast), checkpoint.manifest.moment);
-        let mut files = checkpoint.manifest.files.iter();
+        let (tier, moment, own) = (self.tier(*on_fast), written.moment(), self.setup.own_ranks());
+        let mut files = checkpoint.manifest.files.iter().filter(|file| own.contains(&file.rank));
         let safe = files.try_for_each(|file| tier.files().sync_file(&checkpoint.path(&file.name)));
+        let safe = self.combine(self.back(), safe.map_err(CheckpointError::from));
         let sealed = match safe {
-            Ok(()) => self.seal(written).map(drop),
-            Err(cause) => {
-                tier.abandon(checkpoint);
-                Err(cause.into())
+            Ok(_) => self.seal(self.back(), written).map(drop),
+            Err(error) => {
+                self.give_up(*on_fast, checkpoint, &error);
+                Err(error.into())
             }
         };
         if let Err(cause) = sealed {
             if *on_fast {
                 self.give_slot(moment);
             }
-            self.trouble(moment, cause.to_string());
+            self.failed(moment, "", cause);
         }
     }
 
     /// Completes a checkpoint whose files are durable; returns when it was complete.
-    pub(super) fn seal(&self, written: &WrittenCheckpoint) -> Result<Nanos, CheckpointError> {
+    pub(super) fn seal(
+        &self,
+        line: &dyn Exchange,
+        written: &WrittenCheckpoint,
+    ) -> Result<Nanos, CheckpointError> {
         let WrittenCheckpoint { checkpoint, on_fast, began, end } = written;
         let (tier, manifest) = (self.tier(*on_fast), &checkpoint.manifest);
-        tier.commit(checkpoint).inspect_err(|_| tier.abandon(checkpoint))?;
+        let committed = if self.sharers(*on_fast).leads() { tier.commit(checkpoint) } else { Ok(()) };
+        self.combine(line, committed.map_err(CheckpointError::from))
+            .inspect_err(|error| self.give_up(*on_fast, checkpoint, error))?;
         // A simulated device ends at its own time, even if the thread wakes up later.
         let end = if tier.files().holds_files() { self.now() } else { *end };
         let took = Some(end.since(*began));
         if *on_fast {
-            self.completed(manifest, true, |saved| saved.fast_ns = took);
+            self.completed((manifest.moment, manifest.serial), true, |saved| saved.fast_ns = took);
             self.push(BackgroundTask::Drain { moment: manifest.moment, tries: 0 });
         } else {
-            self.completed(manifest, false, |saved| saved.durable_ns = took);
+            self.completed((manifest.moment, manifest.serial), false, |saved| saved.durable_ns = took);
             self.retain_after(manifest.moment);
         }
         Ok(end)
@@ -232,6 +296,10 @@ impl Checkpointer<'_> {
             Some(fast) if on_fast => fast,
             _ => self.setup.last,
         }
+    }
+
+    fn sharers(&self, on_fast: bool) -> &Sharers {
+        if on_fast { &self.fast_sharers } else { &self.last_sharers }
     }
 
     fn book_ranks(&self, moment: Moment, ended: &[FinishedFile], began: Nanos) {

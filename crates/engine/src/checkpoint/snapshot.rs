@@ -10,12 +10,13 @@ use store::{Buffer, Operation};
 
 use super::content::FileContent;
 use super::files::{self, TransferFile, TransferWorker};
-use super::{BackgroundTask, CheckpointError, Checkpointer, LOOK_AROUND};
+use super::jobs::BackgroundTask;
+use super::{CheckpointError, Checkpointer, LOOK_AROUND};
 use crate::stop::Stop;
 
 /// A checkpoint in memory that is being written to the last tier: the chunks of each file, by the file's number.
 pub(super) struct Snapshot {
-    moment: Moment,
+    pub(super) moment: Moment,
     began: Nanos,
     files: Vec<Mutex<Receiver<SnapshotChunk>>>,
 }
@@ -165,7 +166,7 @@ impl Checkpointer<'_> {
     pub(super) fn persist(&self, snapshot: Snapshot) {
         let Snapshot { moment, began, files } = snapshot;
         if let Err(cause) = self.write_snapshot(moment, began, &files) {
-            self.trouble(moment, cause.to_string());
+            self.failed(moment, "", cause);
         }
     }
 
@@ -176,7 +177,8 @@ impl Checkpointer<'_> {
         chunks: &[Mutex<Receiver<SnapshotChunk>>],
     ) -> Result<Nanos, CheckpointError> {
         let (last, threads) = (self.setup.last, self.background_threads());
-        let written = self.fill(last, moment, began, &threads, |item, path, hands| {
+        let begun = self.begin(self.back(), false, moment)?;
+        let written = self.fill(self.back(), begun, began, &threads, |item, path, hands| {
             let file = chunks[self.place(item)].lock().unwrap_or_else(PoisonError::into_inner);
             // No thread waits for these writes, so they are always made durable.
             files::write(&threads, last.files(), path, item.bytes, true, hands, |_, chunk, _| {
@@ -186,6 +188,6 @@ impl Checkpointer<'_> {
                 Ok(())
             })
         })?;
-        self.seal(&written)
+        self.seal(self.back(), &written)
     }
 }

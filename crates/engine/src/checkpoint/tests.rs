@@ -2,6 +2,8 @@
 
 mod crashes;
 mod faults;
+mod leaving;
+mod nodes;
 mod objects;
 
 use std::path::Path;
@@ -14,6 +16,7 @@ use store::{Mode, Selection};
 
 use super::*;
 use crate::meter::Monotonic;
+use crate::world::Solo;
 
 fn request(ranks: u64, scale: Scale) -> SaveRequest {
     let last = Selection::named("posix", Mode::default()).unwrap().plan();
@@ -66,15 +69,14 @@ impl Bench {
             plan: &self.plan,
             model: "test",
             seed: 7,
-            first_rank: 0,
-            ranks: self.plan.geometry.ranks,
+            world: &Solo::new(),
             fast: self.fast.as_deref(),
             last: &*self.last,
             clock: &clock,
             stop: &self.stop,
             events: &Events::default(),
         };
-        keep(setup, work)
+        keep(setup, work).map(|kept| (kept.done, kept.saves))
     }
 }
 

@@ -5,7 +5,9 @@ use model::checkpoint::manifest::Moment;
 use model::names::Name;
 use store::{Lock, StoreError, StoredCheckpoint, Tier};
 
-use super::{BackgroundTask, CheckpointError, Checkpointer};
+use super::jobs::BackgroundTask;
+use super::survey::SpreadCheckpoint;
+use super::{CheckpointError, Checkpointer, members};
 
 /// The checkpoints that are complete on a tier, oldest first.
 pub(super) fn complete(tier: &dyn Tier) -> Result<Vec<StoredCheckpoint>, CheckpointError> {
@@ -15,15 +17,15 @@ pub(super) fn complete(tier: &dyn Tier) -> Result<Vec<StoredCheckpoint>, Checkpo
 }
 
 impl Checkpointer<'_> {
-    pub(super) fn tiers(&self) -> impl Iterator<Item = &dyn Tier> {
-        [self.setup.fast, Some(self.setup.last)].into_iter().flatten()
-    }
-
-    /// Locks the tiers: exclusively, or shared with other readers if this run only restores.
+    /// Locks the folders that this member leads: exclusively, or shared with other readers if this run only restores.
     pub(super) fn lock(&self) -> Result<Vec<Lock>, CheckpointError> {
-        let (last, shared) = (self.setup.last, self.only_reads());
+        let (last, shared) = (self.setup.last, self.setup.only_reads());
         let root = Name::new(".").unwrap_or_default();
-        let fast = self.setup.fast.map(|fast| fast.files().lock(shared)).transpose()?;
+        let fast = self.setup.fast.filter(|_| self.fast_sharers.leads());
+        let fast = fast.map(|fast| fast.files().lock(shared)).transpose()?;
+        if !self.last_sharers.leads() {
+            return Ok(fast.into_iter().collect());
+        }
         match last.files().lock(shared) {
             Ok(last) => Ok(fast.into_iter().chain([last]).collect()),
             Err(busy @ StoreError::Busy { .. }) => {
@@ -40,31 +42,47 @@ impl Checkpointer<'_> {
         }
     }
 
-    /// Recovers the tiers after an earlier run: incomplete checkpoints are removed, undrained ones are drained. A run
-    /// that only restores changes nothing.
+    /// Recovers the tiers after an earlier run, once per folder: incomplete checkpoints are removed, undrained ones are
+    /// drained. A run that only restores changes nothing.
     pub(super) fn recover(&self) -> Result<(), CheckpointError> {
-        if self.only_reads() {
+        if self.setup.only_reads() {
             return Ok(());
         }
-        for tier in self.tiers() {
-            tier.recover()?;
-            for stored in tier.list()? {
-                let mut state = self.state();
-                state.serial = state.serial.max(stored.manifest.serial);
+        let fast = self.setup.fast.filter(|_| self.fast_sharers.leads());
+        let last = Some(self.setup.last).filter(|_| self.last_sharers.leads());
+        let mut tiers = fast.into_iter().chain(last);
+        let recovered = tiers.try_for_each(Tier::recover);
+        members::agreed(&self.setup, recovered.map_err(CheckpointError::from))?;
+        let survey = self.survey(self.front(), None, true)?;
+        let on_fast = survey.fast.iter().map(SpreadCheckpoint::seen);
+        self.state().serial = on_fast.chain(&survey.last).map(|seen| seen.serial).max().unwrap_or(0);
+        for spread in &survey.fast {
+            let moment = spread.seen().moment;
+            if spread.is_whole() {
+                self.state().undrained.insert(moment);
+                self.push(BackgroundTask::Drain { moment, tries: 0 });
+            } else if survey.last.iter().any(|there| there.is_same(spread.seen())) {
+                members::agreed(&self.setup, self.remove_part(spread))?;
+            } else if self.setup.world.member() == 0 {
+                self.state().old_troubles.push(lacking(spread));
             }
         }
-        if let Some(fast) = self.setup.fast {
-            for StoredCheckpoint { manifest, .. } in complete(fast)? {
-                self.state().undrained.insert(manifest.moment);
-                self.push(BackgroundTask::Drain { moment: manifest.moment, tries: 0 });
-            }
-        }
-        self.retain()
+        let retained = self.retain();
+        members::agreed(&self.setup, retained)
+    }
+
+    /// Removes what this host has of a checkpoint whose drain was interrupted when only some hosts had removed theirs.
+    fn remove_part(&self, spread: &SpreadCheckpoint) -> Result<(), CheckpointError> {
+        let Some(fast) = self.setup.fast.filter(|_| self.fast_sharers.leads()) else { return Ok(()) };
+        let part = fast.find(spread.seen().moment)?.filter(|part| spread.seen().is_of(part));
+        Ok(part.map_or(Ok(()), |part| fast.remove(&part))?)
     }
 
     /// Removes the oldest complete checkpoints of this model on the last tier that exceed the number to keep.
     fn retain(&self) -> Result<(), CheckpointError> {
-        let Some(keep) = self.setup.plan.keep_last else { return Ok(()) };
+        let Some(keep) = self.setup.plan.keep_last.filter(|_| self.last_sharers.leads()) else {
+            return Ok(());
+        };
         let last = self.setup.last;
         let _lock = self.reading();
         let mut complete = complete(last)?;
@@ -76,7 +94,17 @@ impl Checkpointer<'_> {
     /// The same after a save; a failure does not invalidate the save.
     pub(super) fn retain_after(&self, moment: Moment) {
         if let Err(cause) = self.retain() {
-            self.trouble(moment, format!("removing older checkpoints: {cause}"));
+            self.failed(moment, "removing older checkpoints: ", cause);
         }
     }
+}
+
+/// The text about a checkpoint of which the fast tiers of this run's hosts have only a part. It may be complete
+/// together with the fast tier of a host that is not part of this run, so it stays.
+fn lacking(spread: &SpreadCheckpoint) -> String {
+    let (folder, missing) = (spread.seen().moment.folder(), spread.missing());
+    format!(
+        "{folder} is not drained: {missing} of its files are on no fast tier of this run; to drain it, include the \
+         hosts that saved it, or remove it"
+    )
 }

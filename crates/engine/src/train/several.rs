@@ -1,21 +1,22 @@
 //! Runs of several members: the same work gives the same result however the ranks are distributed, and when one member
 //! ends early, all end and name it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use model::checkpoint::manifest::{CheckpointManifest, MANIFEST, ManifestEntry};
+use model::checkpoint::manifest::MANIFEST;
 use model::checkpoint::{CheckpointPlan, RestoreRecord, SaveRecord, SaveRequest, Scale};
 use model::digest::Digest;
 use model::ledger::{Agreement, ObservedMember};
-use model::spec::{self, Override, WorkloadSource};
+use model::spec::{self, Override, SaveMode, WorkloadSource};
 use store::{Mode, Null, Selection, Store};
 
 use super::tests::{Slow, plan, with_rig};
 use super::*;
 use crate::checkpoint::{CheckpointSetup, RestoreRequest, keep};
 use crate::meter::{self, FakeClock};
-use crate::world::Exchange;
-use crate::world::threads::{ThreadMember, members};
+use crate::world::threads::{ThreadMember, members, members_of};
+use crate::world::{Exchange, HostIdentity, Topology};
 
 /// Runs a plan with one member per store; each member has its own clock, store and stop.
 fn run_on(
@@ -248,7 +249,7 @@ model:
   transformer: {vocab_size: 1000, hidden_size: 64, ffn_hidden_size: 128, num_attention_heads: 8, num_kv_heads: 8}
 dataset: {format: npz}
 workflow: {checkpoint: true}
-checkpoint: {steps_between_checkpoints: 2, fsync: true, chunk_size: 65536}
+checkpoint: {steps_between_checkpoints: 2, fsync: true, chunk_size: 65536, recovery_rank_shift: true}
 ";
     let mode = Override::new("checkpoint.mode_of_save", mode, "test");
     let spec = spec::read(WorkloadSource { name: "test", text }, &[mode]).unwrap().spec;
@@ -257,22 +258,44 @@ checkpoint: {steps_between_checkpoints: 2, fsync: true, chunk_size: 65536}
     CheckpointPlan::resolve(&spec, &request).unwrap().unwrap()
 }
 
-/// Trains with checkpoints in several members, each with a folder of its own, restores the newest, and returns the
-/// members' ledgers.
-fn run_with_checkpoints(plan: &TrainingPlan, saves: &CheckpointPlan, count: u64, root: &Path) -> Vec<Ledger> {
-    let one = |world: ThreadMember| {
+/// Training with checkpoints in several members.
+struct SavingRun<'a> {
+    plan: &'a TrainingPlan,
+    saves: &'a CheckpointPlan,
+    /// One last tier, and a fast tier on each node, below this folder; and the last tier's backend at each member.
+    root: &'a Path,
+    last: fn(u64) -> &'static str,
+    /// A member whose reads fail, and the first read that does.
+    fails: Option<(u64, u64)>,
+}
+
+impl SavingRun<'_> {
+    /// Trains, restores the newest checkpoint unless the run ended early, and returns the members' ledgers.
+    fn run(&self, worlds: Vec<ThreadMember>) -> Vec<Ledger> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                worlds.into_iter().map(|world| scope.spawn(move || self.one(&world))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    fn one(&self, world: &ThreadMember) -> Ledger {
         let (clock, stop) = (FakeClock::default(), &patient(1, 20_000)[0]);
-        let folder = root.join(world.member().to_string());
-        let last = Selection::named("posix", Mode::default()).unwrap().tier(&folder).unwrap();
-        with_rig(plan, &Null, &clock, stop, |rig| {
-            let ranks = world.ranks(plan.ranks());
+        let tier = |store: &str, name: &str| {
+            Selection::named(store, Mode::default()).unwrap().tier(&self.root.join(name)).unwrap()
+        };
+        let fast = tier("posix", world.topology().name(world.node()));
+        let last = tier((self.last)(world.member()), "last");
+        let fails_at = self.fails.filter(|(member, _)| *member == world.member()).map(|(_, fetch)| fetch);
+        let failing = Slow { fails_at: fails_at.unwrap_or_default(), ..Slow::new(&clock, 0) };
+        let store: &dyn Store = if fails_at.is_some() { &failing } else { &Null };
+        with_rig(self.plan, store, &clock, stop, |rig| {
             let setup = CheckpointSetup {
-                plan: saves,
+                plan: self.saves,
                 model: "test",
                 seed: 7,
-                first_rank: ranks.start,
-                ranks: ranks.end - ranks.start,
-                fast: None,
+                world,
+                fast: (self.saves.save == SaveMode::BurstBuffer).then_some(&*fast),
                 last: &*last,
                 clock: &clock,
                 stop,
@@ -280,73 +303,143 @@ fn run_with_checkpoints(plan: &TrainingPlan, saves: &CheckpointPlan, count: u64,
             };
             let work = |checkpointer: &checkpoint::Checkpointer<'_>| {
                 let checkpoints = Some(checkpointer);
-                let mut ledger = train(&TrainingSetup { world: &world, checkpoints, ..*rig }).unwrap();
-                ledger.checkpoints.restores.push(checkpointer.restore(RestoreRequest::default()).unwrap());
+                let mut ledger = train(&TrainingSetup { world, checkpoints, ..*rig }).unwrap();
+                if ledger.faults().is_empty() {
+                    checkpointer.settle();
+                    let restored = checkpointer.restore(RestoreRequest::default()).unwrap();
+                    ledger.checkpoints.restores.push(restored);
+                }
                 ledger
             };
-            let (mut ledger, saved) = keep(setup, work).unwrap();
-            ledger.checkpoints.saves = saved;
+            let kept = keep(setup, work).unwrap();
+            let mut ledger = kept.done;
+            assert_eq!(kept.ended.is_some(), !ledger.faults().is_empty(), "{:?}", kept.ended);
+            ledger.checkpoints.saves = kept.saves;
             ledger
         })
-    };
-    let one = &one;
-    std::thread::scope(|scope| {
-        let threads = members(count).into_iter().map(|world| scope.spawn(move || one(world)));
-        let threads: Vec<_> = threads.collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
+}
+
+fn summed(ledgers: Vec<Ledger>) -> Ledger {
+    ledgers.into_iter().fold(Ledger::default(), |mut sum, ledger| {
+        sum += ledger;
+        sum
     })
 }
 
-/// The files of all checkpoints of all members.
-fn saved_files(root: &Path) -> Vec<(String, ManifestEntry)> {
-    let mut files = Vec::new();
-    for member in std::fs::read_dir(root).unwrap() {
-        for folder in std::fs::read_dir(member.unwrap().path()).unwrap() {
-            let Ok(text) = std::fs::read_to_string(folder.unwrap().path().join(MANIFEST)) else { continue };
-            let manifest = CheckpointManifest::from_text(&text).unwrap();
-            files.extend(manifest.files.into_iter().map(|file| (manifest.moment.folder(), file)));
-        }
-    }
-    files.sort_by_key(|(moment, file)| (moment.clone(), file.rank, file.name.clone()));
-    files
+/// All files below a folder and their bytes.
+fn files_below(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let folders = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    let files =
+        folders.flat_map(|folder| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
+    let named = files
+        .map(|file| (file.strip_prefix(root).unwrap().display().to_string(), std::fs::read(&file).unwrap()));
+    named.collect()
+}
+
+/// 8 ranks in several distributions over processes and nodes.
+fn distributions() -> Vec<Vec<ThreadMember>> {
+    let hosts = |names: &[&str]| {
+        let host = |name: &&str| HostIdentity { name: (*name).to_owned(), boot_id: "1".to_owned() };
+        Topology::new(&names.iter().map(host).collect::<Vec<_>>())
+    };
+    let uneven = hosts(&["a", "b"]).with_shares(vec![5, 3]).unwrap();
+    let mut all: Vec<_> = [1, 2, 4, 8].map(members).into_iter().collect();
+    all.extend([members_of(uneven), members_of(hosts(&["a", "b", "a", "b"]))]);
+    all
 }
 
 #[test]
-fn checkpoints_of_members_add_up_to_those_of_one_member() {
+fn all_distributions_of_ranks_write_the_same_checkpoints() {
     let save = |save: &SaveRecord| (save.moment, save.serial, save.bytes, save.files, save.is_complete());
     let restore =
         |one: &RestoreRecord| (one.moment, one.bytes, one.files, one.verified_bytes, one.failure.clone());
     let plan = plan(&["dataset.num_files_train=200"], 8, &Null);
-    for mode in ["direct", "async"] {
+    for mode in ["direct", "async", "burst-buffer"] {
         let saves = checkpoint_plan(mode, 8);
-        let folder = tempfile::tempdir().unwrap();
         let mut sums = Vec::new();
-        for count in [1, 2, 4] {
-            let root = folder.path().join(count.to_string());
-            let ledgers = run_with_checkpoints(&plan, &saves, count, &root);
+        for worlds in distributions() {
+            let folder = tempfile::tempdir().unwrap();
+            let (topology, root) = (worlds[0].topology().clone(), folder.path());
+            let run = SavingRun { plan: &plan, saves: &saves, root, last: |_| "posix", fails: None };
+            let ledgers = run.run(worlds);
             for (member, ledger) in (0..).zip(&ledgers) {
-                let own = 8 / count * member..8 / count * (member + 1);
-                let own: u64 = own.map(|rank| saves.geometry.rank_bytes(rank)).sum();
+                let own: u64 = topology.ranks(member, 8).map(|rank| saves.geometry.rank_bytes(rank)).sum();
                 let seen = &ledger.checkpoints;
                 assert!(seen.saves.iter().all(|save| save.bytes == own), "member {member}: {:?}", seen.saves);
-                assert!(seen.restores.iter().all(|one| one.bytes == own), "{:?}", seen.restores);
             }
-            let sum = ledgers.into_iter().fold(Ledger::default(), |mut sum, ledger| {
-                sum += ledger;
-                sum
-            });
-            assert_eq!(sum.faults(), [], "{count} members, {mode}");
-            assert!(sum.checkpoints.saves.iter().all(|save| save.troubles.is_empty()));
+            let sum = summed(ledgers);
+            let place = format!("{mode}, {topology:?}");
+            assert_eq!(sum.faults(), [], "{place}");
+            for save in &sum.checkpoints.saves {
+                assert!(save.troubles.is_empty() && save.durable_ns.is_some(), "{place}: {save:?}");
+                assert_eq!(save.fast_ns.is_some(), mode == "burst-buffer", "{place}");
+            }
+            for node in 0..topology.nodes() {
+                let left = std::fs::read_dir(root.join(topology.name(node))).unwrap().count();
+                assert_eq!(left, 0, "{place}: what is drained leaves the fast tier");
+            }
             let seen = &sum.checkpoints;
             sums.push((
                 seen.saves.iter().map(save).collect::<Vec<_>>(),
                 seen.restores.iter().map(restore).collect::<Vec<_>>(),
-                saved_files(&root),
+                files_below(&root.join("last")),
                 (1..=2).map(|epoch| sum.total(epoch, Phase::Train).digest).collect::<Vec<_>>(),
             ));
         }
         assert_eq!(sums[0].0.len(), 4, "two in each epoch of five steps");
-        assert_eq!(sums[0].2.len() as u64, 4 * saves.geometry.file_count());
-        assert!(sums[1] == sums[0] && sums[2] == sums[0], "{mode}: {sums:#?}");
+        assert_eq!(sums[0].2.len() as u64, 4 * (saves.geometry.file_count() + 1), "files and a manifest");
+        for (number, sum) in sums.iter().enumerate() {
+            assert_eq!((&sum.0, &sum.1, &sum.3), (&sums[0].0, &sums[0].1, &sums[0].3), "{mode}, {number}");
+            assert!(sum.2 == sums[0].2, "{mode}, {number}: {:?}", sum.2.keys());
+        }
+    }
+}
+
+#[test]
+fn a_save_that_fails_at_one_member_does_not_end_training() {
+    let plan = plan(&["dataset.num_files_train=200"], 8, &Null);
+    for mode in ["direct", "async"] {
+        let (folder, saves) = (tempfile::tempdir().unwrap(), checkpoint_plan(mode, 8));
+        // The first two checkpoints of the member fail.
+        let last = |member| if member == 2 { "fault:posix,kind=full,file=optim,limit=2" } else { "posix" };
+        let run = SavingRun { plan: &plan, saves: &saves, root: folder.path(), last, fails: None };
+        let sum = summed(run.run(members(4)));
+        assert_eq!(sum.faults(), [], "{mode}");
+        assert_eq!(sum.total(2, Phase::Train).steps, 5 * 8, "{mode}: all steps are done");
+        let failed: Vec<_> = sum.checkpoints.saves.iter().filter(|save| !save.is_complete()).collect();
+        assert!(!failed.is_empty() && failed.len() <= 2, "{mode}: {:?}", sum.checkpoints.saves);
+        for save in failed {
+            let told = save.troubles.join("; ");
+            assert!(told.starts_with("process 2 on host2: no space left"), "{mode}: {told}");
+        }
+        let complete = sum.checkpoints.saves.iter().filter(|save| save.is_complete()).count();
+        let files = files_below(&folder.path().join("last"));
+        assert_eq!(files.keys().filter(|name| name.ends_with(MANIFEST)).count(), complete, "{mode}");
+        assert_eq!(files.len() as u64, complete as u64 * (saves.geometry.file_count() + 1), "{mode}");
+    }
+}
+
+#[test]
+fn a_member_that_fails_in_training_ends_saves_and_drains_of_all() {
+    for mode in ["direct", "async", "burst-buffer"] {
+        let (folder, saves) = (tempfile::tempdir().unwrap(), checkpoint_plan(mode, 8));
+        let plan = plan(&["dataset.num_files_train=200"], 8, &Slow::new(&FakeClock::default(), 0));
+        // Each of the four members reads 50 samples in an epoch.
+        let fails = Some((2, 80));
+        let run = SavingRun { plan: &plan, saves: &saves, root: folder.path(), last: |_| "posix", fails };
+        let sum = summed(run.run(members(4)));
+        assert_eq!(sum.faults().len(), 1, "{mode}: all name the same: {:?}", sum.faults());
+        let message = &sum.faults()[0].message;
+        assert!(message.starts_with("process 2 on host2 failed: rank "), "{mode}: {message}");
+        let seen = sum.checkpoints.saves.iter().filter(|save| save.durable_ns.is_some()).count();
+        let names = files_below(&folder.path().join("last")).into_keys();
+        let complete = names.filter(|name| name.ends_with(MANIFEST)).count();
+        assert!(complete >= seen, "{mode}: what was reported as durable is there");
+        // The next run finds only complete checkpoints and goes on.
+        let run = SavingRun { fails: None, ..run };
+        assert_eq!(summed(run.run(members(2))).faults(), [], "{mode}");
+        let files = files_below(&folder.path().join("last"));
+        assert_eq!(files.len() as u64 % (saves.geometry.file_count() + 1), 0, "{mode}: {:?}", files.keys());
     }
 }

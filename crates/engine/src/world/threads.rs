@@ -43,7 +43,11 @@ pub fn members(members: u64) -> Vec<ThreadMember> {
 pub fn members_on(hosts: &[&str]) -> Vec<ThreadMember> {
     let identity =
         |name: &&str| HostIdentity { name: (*name).to_owned(), boot_id: "of this machine".to_owned() };
-    let topology = Topology::new(&hosts.iter().map(identity).collect::<Vec<_>>());
+    members_of(Topology::new(&hosts.iter().map(identity).collect::<Vec<_>>()))
+}
+
+/// The members of a new world with this topology.
+pub fn members_of(topology: Topology) -> Vec<ThreadMember> {
     let clock = Monotonic::new();
     let seat = || MemberState {
         barrier: None,
@@ -55,7 +59,8 @@ pub fn members_on(hosts: &[&str]) -> Vec<ThreadMember> {
         progress: Progress::default(),
         observed: BTreeMap::new(),
     };
-    let seats = hosts.iter().map(|_| seat()).collect();
+    let count = topology.members() as usize;
+    let seats = (0..count).map(|_| seat()).collect();
     let state = SharedState {
         seats,
         release: None,
@@ -66,7 +71,7 @@ pub fn members_on(hosts: &[&str]) -> Vec<ThreadMember> {
     let hub = Arc::new(SharedWorld { topology, clock, state: Mutex::new(state), changed: Condvar::new() });
     let line = |number, line| Line { hub: Arc::clone(&hub), number, line };
     let member = |number| ThreadMember { line: line(number, 0), background: line(number, 1) };
-    (0..hosts.len()).map(member).collect()
+    (0..count).map(member).collect()
 }
 
 #[derive(Debug)]
