@@ -199,8 +199,10 @@ pub(crate) fn fail(exit: Exit, text: &str) -> Exit {
 
 /// Reports an error in the arguments, which clap has described. Help and version are such errors, too.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
-    // A closed stream is not an error.
-    let _ = error.print();
+    if !report::is_muted() {
+        // A closed stream is not an error.
+        let _ = error.print();
+    }
     if !error.use_stderr() {
         return Exit::Ok.into();
     }

@@ -1,6 +1,7 @@
 //! The command line as a whole, and the flags that several commands share. A flag of one command is in its file, which
 //! also decides what flags mean beyond their types.
 
+pub(crate) mod cluster;
 pub(crate) mod complete;
 mod overrides;
 

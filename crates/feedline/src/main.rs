@@ -9,6 +9,7 @@
 //!
 //! # Modules
 //!
+//! - `cluster`: the processes of a command that a launcher such as mpirun started, and which of them print.
 //! - `commands`: the table of commands, and one file per command with its flags and examples.
 //! - `flags`: the flags that several commands share, and the overrides that flags stand for.
 //! - `workloads`: the built-in workloads.
@@ -25,6 +26,7 @@
 //! - stdout carries the report and nothing else.
 //! - A result folder is complete, or it does not exist.
 
+mod cluster;
 mod commands;
 mod exit;
 mod flags;
@@ -48,6 +50,7 @@ use supervisor::ProcessRole;
 fn main() -> ExitCode {
     commands::completions::answer_shell();
     engine::host::return_large_memory();
+    cluster::look();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let colour = terminal::colour_choice(&arguments);
     terminal::look(colour);
@@ -58,6 +61,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };
+    if cluster::is_idle(&cli.command) {
+        return Exit::Ok.into();
+    }
     match supervisor::split() {
         Ok(ProcessRole::Supervisor(supervisor)) => supervisor.wait(),
         Ok(ProcessRole::Worker) => work(&cli).into(),
@@ -76,7 +82,7 @@ fn parse(arguments: Vec<OsString>, colour: ColorChoice) -> Result<Cli, clap::Err
 fn work(cli: &Cli) -> Exit {
     let ending = match waits::watch(cli.command.stall_timeout(), abandon) {
         // The panic has printed its message; only the exit code is missing.
-        Ok(()) => std::panic::catch_unwind(|| cli.command.run())
+        Ok(()) => std::panic::catch_unwind(|| cluster::run(&cli.command))
             .unwrap_or_else(|_| Err(Failure::internal(anyhow!("internal error; see the panic above")))),
         Err(cause) => Err(Failure::refused(anyhow!("cannot start a thread: {}", exit::limited(&cause)))),
     };

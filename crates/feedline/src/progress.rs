@@ -27,7 +27,7 @@ pub(crate) enum ProgressMode {
 
 impl ProgressMode {
     pub(crate) fn choose(quiet: bool) -> ProgressMode {
-        match quiet {
+        match quiet || report::is_muted() {
             true => ProgressMode::Nothing,
             false if terminal::can_redraw() => ProgressMode::Bar,
             false => ProgressMode::Lines,

@@ -25,6 +25,8 @@ mod checkpoint_kills;
 mod checkpoints;
 // The command line: help, lists, JSON, quiet, completions, hints.
 mod cli;
+// Several processes that a launcher of MPI starts, also on several hosts.
+mod cluster;
 // Comparing two results: whether they differ, and whether they can be compared.
 mod compare;
 // Completion scripts, in real shells.

@@ -2,6 +2,7 @@
 //! status and its output. A command that hangs is killed and fails the test.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
@@ -212,6 +213,11 @@ pub(crate) struct Cmd<'a> {
 impl<'a> Cmd<'a> {
     pub(crate) fn args(mut self, args: &[&str]) -> Self {
         self.command.args(args);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
         self
     }
 

@@ -17,6 +17,7 @@ use super::study::journal::{JournalHeader, JournalLine};
 use super::study::{CAPACITY, JournalLog, StudyFolder, absolute, at_process_0, several, spec_digest};
 use super::{ask_at, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::cluster::NetworkFlags;
 use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
 use crate::progress::{ProgressMode, StudyProgress};
 use crate::report;
@@ -57,6 +58,8 @@ pub(crate) struct CapacityFlags {
     pub confirm: Depth,
     #[command(flatten)]
     pub folder: FolderFlags,
+    #[command(flatten)]
+    pub network: NetworkFlags,
     #[command(flatten)]
     pub output: OutputFlags,
 }

@@ -14,6 +14,7 @@ use serde_json::json;
 use session::{Activity, ActivityUnit, path_argument};
 
 use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::cluster::NetworkFlags;
 use crate::flags::{OutputFlags, WaitFlags};
 use crate::progress::ProgressMode;
 use crate::report;
@@ -50,6 +51,8 @@ pub(crate) struct CatalogFlags {
     /// Folders listed at once [default: twice the number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub threads: Option<u16>,
+    #[command(flatten)]
+    pub network: NetworkFlags,
     #[command(flatten)]
     pub wait: WaitFlags,
     #[command(flatten)]

@@ -12,6 +12,7 @@ use session::{DataSetTask, default_writers};
 
 use super::{ask, read, stop_on_signals};
 use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::cluster::NetworkFlags;
 use crate::flags::{OutputFlags, WorkloadFlags};
 use crate::progress::ProgressMode;
 use crate::report;
@@ -37,6 +38,8 @@ pub(crate) struct GenerateFlags {
     /// Read every file back and compare each byte; exit code 5 if one differs
     #[arg(long)]
     pub verify: bool,
+    #[command(flatten)]
+    pub network: NetworkFlags,
     #[command(flatten)]
     pub output: OutputFlags,
 }

@@ -32,16 +32,21 @@ use session::{Ask, Asked, Generate, path_argument, quoted};
 use signal_hook::iterator::Signals;
 
 use crate::exit::{CommandResult, Failure, abandon, limited};
+use crate::flags::cluster::ClusterRequest;
 use crate::flags::{DataFlags, WorkloadFlags, stall_timeout_or_default};
 use crate::report::layout;
 use crate::supervisor;
 use crate::terminal::help_columns;
 use crate::workloads::load;
 
-/// The commands, each with its help text, module, flags, and the field of the flags that has the stall timeout. A
-/// module has a function of its own name, which runs the command, and `EXAMPLES` for the help.
+/// The commands, each with its help text, module and flags, the field of the flags that has the stall timeout, and, if
+/// several processes can share the command, the field that has the flags for them. A module has a function of its own
+/// name, which runs the command, and `EXAMPLES` for the help.
 macro_rules! commands {
-    ($($(#[doc = $about:literal])+ $name:ident: $module:ident, $flags:ident $(, $timeout:ident)?;)+) => {
+    ($(
+        $(#[doc = $about:literal])+
+        $name:ident: $module:ident, $flags:ident $(, $timeout:ident $(, $cluster:ident)?)?;
+    )+) => {
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
             $($(#[doc = $about])+ #[command(after_help = layout::help($module::EXAMPLES, help_columns()))]
@@ -62,8 +67,20 @@ macro_rules! commands {
                     $(Command::$name(flags) => commands!(@timeout flags $($timeout)?),)+
                 })
             }
+
+            /// What is requested of the processes that share the command; `None`: it runs in one process.
+            pub(crate) fn cluster(&self) -> Option<ClusterRequest<'_>> {
+                match self {
+                    $(Command::$name(flags) => commands!(@cluster flags $($($cluster)?)?),)+
+                }
+            }
         }
     };
+    (@cluster $flags:ident) => {{
+        let _ = $flags;
+        None
+    }};
+    (@cluster $flags:ident $cluster:ident) => { Some($flags.$cluster.request()) };
     (@timeout $flags:ident) => {{
         let _ = $flags;
         None
@@ -73,23 +90,23 @@ macro_rules! commands {
 
 commands! {
     /// Train on a data set with emulated accelerators and report how busy the storage kept them
-    Run: run, RunFlags, workload;
+    Run: run, RunFlags, workload, cluster;
     /// Run a workload with every combination of settings, several times, and report the speed-ups
-    Sweep: sweep, SweepFlags, workload;
+    Sweep: sweep, SweepFlags, workload, cluster;
     /// Find the largest number of accelerators that the storage can feed at the workload's AU
-    Capacity: capacity, CapacityFlags, workload;
+    Capacity: capacity, CapacityFlags, workload, network;
     /// Find out whether accelerators wait for preprocessing or storage, and predict the effect of a cache
-    Stall: stall, StallFlags, workload;
+    Stall: stall, StallFlags, workload, cluster;
     /// Check that results are unchanged, and recompute the verdict by the rules of this version
     Validate: validate, ValidateFlags, wait;
     /// Compare two results: whether they differ, by how much, and with what confidence
     Compare: compare, CompareFlags, wait;
     /// Write a workload's data set; keeps existing files
-    Generate: generate, GenerateFlags, workload;
+    Generate: generate, GenerateFlags, workload, network;
     /// Show what a run would read, and the time, memory and bandwidth it needs; reads no data
     Plan: plan, PlanFlags, workload;
     /// List an existing data set, so that runs can use it
-    Catalog: catalog, CatalogFlags, wait;
+    Catalog: catalog, CatalogFlags, wait, network;
     /// Show what data files contain and where their samples are, whichever program wrote them
     Inspect: inspect, InspectFlags, wait;
     /// List the built-in workloads, or print one as YAML

@@ -15,7 +15,9 @@ use session::{Ask, Asked, MeasuredRun, RunTask, Settled, check_folder, measure, 
 use store::Now;
 
 use super::{ask_at, read, results_folder, stop_on_signals};
+use crate::cluster;
 use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::cluster::ClusterFlags;
 use crate::flags::{CacheFlags, CheckpointFlags, DataFlags, OutputFlags, WorkloadFlags, some_time};
 use crate::progress::ProgressMode;
 use crate::report::result::{Outcome, PeakMemory};
@@ -55,12 +57,21 @@ pub(crate) struct RunFlags {
     #[arg(long)]
     pub no_calibration: bool,
     #[command(flatten)]
+    pub cluster: ClusterFlags,
+    #[command(flatten)]
     pub output: OutputFlags,
+}
+
+impl RunFlags {
+    /// The number of ranks; `None`: the workload's.
+    fn ranks(&self) -> Option<u64> {
+        self.cluster.ranks(self.ranks, cluster::processes())
+    }
 }
 
 pub(crate) fn run(flags: &RunFlags) -> CommandResult {
     let begun = Monotonic::new();
-    let (ranks, checkpoints) = (flags.ranks, Some(flags.checkpoints.scale));
+    let (ranks, checkpoints) = (flags.ranks(), Some(flags.checkpoints.scale));
     let ask = Ask { ranks, checkpoints, ..ask_at(&flags.workload, flags.overrides(), &flags.place)? };
     let asked = read(ask)?;
     check_advice(flags, &asked)?;

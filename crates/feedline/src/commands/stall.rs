@@ -15,7 +15,9 @@ use session::{Ask, Asked};
 use super::study::journal::{JournalHeader, JournalLine};
 use super::study::{JournalLog, STALL, StudyFolder, absolute, at_process_0, several, spec_digest};
 use super::{ask_at, read, stop_on_signals};
+use crate::cluster;
 use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::cluster::ClusterFlags;
 use crate::flags::{DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
 use crate::progress::{ProgressMode, StudyProgress};
 use crate::report;
@@ -47,6 +49,8 @@ pub(crate) struct StallFlags {
     pub steps: Option<u64>,
     #[command(flatten)]
     pub folder: FolderFlags,
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -91,9 +95,16 @@ impl JournalLine for StallRun {
     }
 }
 
+impl StallFlags {
+    /// The number of ranks; `None`: the workload's.
+    fn ranks(&self) -> Option<u64> {
+        self.cluster.ranks(self.ranks, cluster::processes())
+    }
+}
+
 pub(crate) fn stall(flags: &StallFlags) -> CommandResult {
     let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
-    let asked = read(Ask { ranks: flags.ranks, checkpoints: None, ..ask })?;
+    let asked = read(Ask { ranks: flags.ranks(), checkpoints: None, ..ask })?;
     let host = Host::look();
     let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
     let (world, stop) = (Solo::new(), stop_on_signals()?);

@@ -26,7 +26,9 @@ use store::Now;
 use super::study::journal::{Journal, JournalHeader, JournalLine};
 use super::study::{SWEEP, StudyFolder, absolute, at_process_0, several, spec_digest};
 use super::{ask_at, read, stop_on_signals};
+use crate::cluster;
 use crate::exit::{CommandResult, Exit, Failure};
+use crate::flags::cluster::ClusterFlags;
 use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
 use crate::progress::ProgressMode;
 use crate::report;
@@ -73,6 +75,8 @@ pub(crate) struct SweepFlags {
     /// Seed of the order within rounds, and of the intervals
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     #[command(flatten)]
     pub output: OutputFlags,
 }
@@ -146,6 +150,13 @@ fn is_done(journal: &Journal<CellRun>, run: SweepRun) -> bool {
     run_in(journal, run).is_some_and(|run| run.error.is_none())
 }
 
+impl SweepFlags {
+    /// The number of ranks; `None`: the workload's.
+    fn ranks(&self) -> Option<u64> {
+        self.cluster.ranks(self.ranks, cluster::processes())
+    }
+}
+
 pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
     let host = Host::look();
     let show = ProgressMode::choose(flags.output.quiet);
@@ -154,7 +165,7 @@ pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
     let grid = grid(flags, &preset)?;
     let ask = |cell: &SweepCell<'_>| {
         let overrides = flags.overrides(cell.overrides("--over"));
-        let ranks = cell.ranks().or(flags.ranks);
+        let ranks = cell.ranks().or(flags.ranks());
         let store = cell.store().map(str::to_owned).or_else(|| base.store.clone());
         read(Ask { overrides, ranks, store, ..base.clone() })
     };
@@ -217,7 +228,7 @@ fn grid(flags: &SweepFlags, preset: &SweepSpec) -> Result<SweepGrid, Failure> {
     let request = AxisRequest {
         over: parsed(&flags.over, "--over")?,
         store: flags.place.store.is_some(),
-        ranks: flags.ranks.is_some(),
+        ranks: flags.ranks.is_some() || !flags.cluster.ranks_per_process.is_empty(),
         fixed: flags.overrides(std::iter::empty()).into_iter().map(|change| change.key).collect(),
     };
     let axes = request.axes(parsed(&preset.over, "sweep.over:")?).map_err(Failure::usage)?;
@@ -231,7 +242,7 @@ fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<SweepHe
         over: grid.axes().to_vec(),
         set: set.chain(flags.cache.overrides().map(|change| change.to_string())).collect(),
         store: flags.place.store.clone(),
-        ranks: flags.ranks,
+        ranks: flags.ranks(),
         memory: flags.place.memory.map(|memory| memory.0),
         data_folder: absolute(&first.data_folder()?),
         processes: None,

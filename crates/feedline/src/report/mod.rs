@@ -23,6 +23,7 @@ pub(crate) mod validate;
 
 use std::fmt::Display;
 use std::io::{BufWriter, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::units::significant;
 use model::warning::Warning;
@@ -33,6 +34,19 @@ pub(crate) use table::Table;
 
 use crate::exit::Failure;
 use crate::terminal::{self, Tone};
+
+/// Whether nothing is printed, because another process of the command prints.
+static MUTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on, nothing is printed.
+pub(crate) fn mute() {
+    // Relaxed here and below: the flag publishes no data, and is set before any thread is started.
+    MUTED.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn is_muted() -> bool {
+    MUTED.load(Ordering::Relaxed)
+}
 
 /// Writes to stdout. A closed pipe (`feedline ... | head`) is not an error.
 pub(crate) fn out(text: &str) -> Result<(), Failure> {
@@ -45,6 +59,9 @@ pub(crate) fn out_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 fn to_stdout(write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> Result<(), Failure> {
+    if is_muted() {
+        return Ok(());
+    }
     let mut stdout = BufWriter::new(std::io::stdout().lock());
     let written = write(&mut stdout).and_then(|()| Ok(stdout.flush()?));
     // Discards what is left in the buffer after an error.

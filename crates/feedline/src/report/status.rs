@@ -68,6 +68,9 @@ fn back(shown: usize, width: usize) -> String {
 
 /// Writes to stderr. Errors are ignored: stderr may be closed.
 fn write(text: &str) {
+    if super::is_muted() {
+        return;
+    }
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
