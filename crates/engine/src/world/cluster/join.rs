@@ -29,8 +29,10 @@ const PROBLEM_BYTES: usize = 2000;
 /// How long an attempt to connect to one address takes at most, and all connections together.
 const CONNECTING: Duration = Duration::from_secs(3);
 const CONNECTED: Duration = Duration::from_secs(60);
-/// How long joining takes at most: the start of a large job takes many seconds.
-const JOINING: Duration = Duration::from_secs(300);
+/// How long joining takes at most: the stall timeout, but at least this long, because a library needs seconds to start;
+/// without a stall timeout, this long.
+const SHORTEST_JOINING: Nanos = Nanos(10_000_000_000);
+const JOINING: Nanos = Nanos(300_000_000_000);
 
 /// How the members of a run exchange messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +92,7 @@ struct MemberRecord {
 
 /// Joins the run of the job. It returns when all processes of the job have joined, or none can.
 pub fn join(options: &JoinOptions, stop: &Stop) -> Result<Cluster, JoinError> {
-    let deadline = JoinDeadline::start(stop);
+    let deadline = JoinDeadline::start(options.patience, stop);
     let mpi = mpi::start(&options.launch, options.library.as_deref())?;
     let (member, members) = (mpi.rank()?, options.launch.size);
     let listening = (member == 0 && options.transport == Transport::Tcp)
@@ -325,12 +327,15 @@ struct JoinDeadline {
 }
 
 impl JoinDeadline {
-    fn start(stop: &Stop) -> JoinDeadline {
+    fn start(patience: Option<Nanos>, stop: &Stop) -> JoinDeadline {
+        let limit = patience.map_or(JOINING, |patience| patience.max(SHORTEST_JOINING));
         let ((done, over), stop) = (channel::<()>(), stop.clone());
         let watch = move || {
-            if over.recv_timeout(JOINING) == Err(RecvTimeoutError::Timeout) {
-                let seconds = JOINING.as_secs();
-                stop.abandon(&format!("the processes of the job did not all start within {seconds} s"));
+            if over.recv_timeout(Duration::from_nanos(limit.0)) == Err(RecvTimeoutError::Timeout) {
+                stop.abandon(&format!(
+                    "the processes of the job did not all start within {limit}; check that all hosts are reachable, or \
+                     raise --stall-timeout"
+                ));
             }
         };
         // Without the thread, only a job that hangs while it starts is not ended.

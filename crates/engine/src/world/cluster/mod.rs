@@ -318,7 +318,10 @@ impl Connections {
             let place = lock(&self.barriers).places[peer as usize];
             let cause = Cause::Silent(silence);
             let ended = EarlyEnd { place, ..EarlyEnd::new(&self.topology, peer, cause) };
-            self.end(&mut lock(&self.state), ended);
+            let mut state = lock(&self.state);
+            // Its exit code is not awaited.
+            state.peers[peer as usize].lost = true;
+            self.end(&mut state, ended);
         }
     }
 

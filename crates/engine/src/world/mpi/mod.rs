@@ -126,7 +126,8 @@ impl Mpi {
             return Err(MpiError::OtherLibrary { launcher, found: found.clone() });
         }
         // A library that the launcher cannot work with explains more than a missing one.
-        if let Some(other) = others(launcher).iter().find_map(|(name, abi)| Mpi::open(name, *abi).ok()) {
+        let others = if named.is_none() { others(launcher) } else { &[] };
+        if let Some(other) = others.iter().find_map(|(name, abi)| Mpi::open(name, *abi).ok()) {
             return Err(MpiError::OtherLibrary { launcher, found: other.version });
         }
         let tried: Vec<String> = tried.into_iter().filter_map(Result::ok).collect();
