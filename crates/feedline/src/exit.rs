@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use session::{ErrorKind, SharedFailure};
 
+use crate::cluster;
 use crate::report;
 use crate::supervisor;
 
@@ -163,9 +164,14 @@ impl Failure {
         Failure { result: serde_json::to_value(result).ok(), ..self }
     }
 
+    /// The error with its causes.
+    pub(crate) fn text(&self) -> String {
+        format!("{:#}", self.error)
+    }
+
     /// Reports the error and returns the exit code.
     pub(crate) fn report(self) -> Exit {
-        let text = format!("{:#}", self.error);
+        let text = self.text();
         if !self.is_printed {
             report::error(&text);
         }
@@ -326,6 +332,7 @@ pub(crate) fn abandon(message: &str) {
     while ONCE.swap(true, Ordering::Relaxed) {
         std::thread::park();
     }
+    cluster::announce_abandoned(message);
     fail(Exit::Incomplete, message);
     let (tidied, over) = mpsc::channel::<()>();
     let tidying = std::thread::Builder::new().spawn(move || {
@@ -335,6 +342,7 @@ pub(crate) fn abandon(message: &str) {
     // If the thread could not be started, the channel is already closed.
     drop(tidying);
     let _ = over.recv_timeout(TIDYING);
+    cluster::let_others_report();
     supervisor::give_up(Exit::Incomplete)
 }
 

@@ -39,11 +39,10 @@ mod workloads;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::anyhow;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use engine::waits;
 
-use exit::{Exit, Failure, abandon};
+use exit::{Exit, abandon};
 use flags::Cli;
 use supervisor::ProcessRole;
 
@@ -66,7 +65,7 @@ fn main() -> ExitCode {
     }
     match supervisor::split() {
         Ok(ProcessRole::Supervisor(supervisor)) => supervisor.wait(),
-        Ok(ProcessRole::Worker) => work(&cli).into(),
+        Ok(ProcessRole::Worker) => work(&cli),
         Err(cause) => {
             let cause = format!("cannot start a process: {}", exit::limited(&cause));
             exit::fail(Exit::Refused, &cause).into()
@@ -79,12 +78,11 @@ fn parse(arguments: Vec<OsString>, colour: ColorChoice) -> Result<Cli, clap::Err
 }
 
 /// Runs the command while the watchdog checks every wait for storage.
-fn work(cli: &Cli) -> Exit {
-    let ending = match waits::watch(cli.command.stall_timeout(), abandon) {
-        // The panic has printed its message; only the exit code is missing.
-        Ok(()) => std::panic::catch_unwind(|| cluster::run(&cli.command))
-            .unwrap_or_else(|_| Err(Failure::internal(anyhow!("internal error; see the panic above")))),
-        Err(cause) => Err(Failure::refused(anyhow!("cannot start a thread: {}", exit::limited(&cause)))),
-    };
-    ending.unwrap_or_else(Failure::report)
+fn work(cli: &Cli) -> ExitCode {
+    match waits::watch(cli.command.stall_timeout(), abandon) {
+        Ok(()) => cluster::run(&cli.command).into(),
+        Err(cause) => {
+            exit::fail(Exit::Refused, &format!("cannot start a thread: {}", exit::limited(&cause))).into()
+        }
+    }
 }

@@ -15,6 +15,7 @@ use model::units::Nanos;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use store::Now;
 
+use crate::cluster;
 use crate::exit::{Exit, fail};
 use crate::report::{self, status};
 
@@ -166,7 +167,7 @@ impl Supervisor {
                 WaitResult::Asked(signal) if asked.is_none() => {
                     asked = Some(clock.now());
                     // Before the worker gets the signal, so that its last lines come after this one.
-                    status::interrupt(if signal.number == libc::SIGINT { STOPPING } else { STOPPING_ONLY });
+                    acknowledge(if signal.number == libc::SIGINT { STOPPING } else { STOPPING_ONLY });
                     let signal = Signal::from_named_raw(signal.number).unwrap_or(Signal::TERM);
                     let _ = rustix::process::kill_process(self.worker, signal);
                 }
@@ -247,6 +248,13 @@ impl Supervisor {
     }
 }
 
+/// Acknowledges a signal, unless a launcher sent it: that sends one whenever it ends a job.
+fn acknowledge(line: &str) {
+    if !cluster::is_launched() {
+        status::interrupt(line);
+    }
+}
+
 /// The exit code for the worker's end. If a signal ended it, the worker could not print a message, so this does.
 fn exit_code(status: WaitStatus) -> ExitCode {
     if let Some(code) = status.exit_status() {
@@ -268,5 +276,7 @@ fn exit_code(status: WaitStatus) -> ExitCode {
         other => (Exit::Internal, format!("internal error: ended by signal {other}")),
     };
     status::take_over();
-    fail(exit, &what).into()
+    let exit = fail(exit, &what);
+    cluster::let_others_notice();
+    exit.into()
 }

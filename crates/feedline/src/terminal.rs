@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 use clap::ColorChoice;
 use clap::builder::styling::{AnsiColor, Style};
 
+use crate::cluster;
+
 /// The widths at which the help is set: between these, that of the terminal; without a terminal, `COLUMNS` or this.
 const HELP_COLUMNS: usize = 100;
 const HELP_COLUMNS_MOST: usize = 120;
@@ -27,13 +29,13 @@ struct Terminal {
 static TERMINAL: OnceLock<Terminal> = OnceLock::new();
 
 /// Looks at the terminal. Colours are chosen by `--color`, then by the environment, then by whether the stream is a
-/// terminal.
+/// terminal. Some launchers give every process a terminal, wherever the output goes; that one does not count.
 pub(crate) fn look(choice: ColorChoice) {
     let colour = |is_terminal| is_coloured(choice, is_terminal, |name| std::env::var_os(name));
     let stdout = std::io::stdout();
     let _ = TERMINAL.set(Terminal {
-        columns: width(&stdout),
-        colour_out: colour(stdout.is_terminal()),
+        columns: width(&stdout).filter(|_| !cluster::is_launched()),
+        colour_out: colour(stdout.is_terminal() && !cluster::is_launched()),
         colour_err: colour(std::io::stderr().is_terminal()),
     });
 }

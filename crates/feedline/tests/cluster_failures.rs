@@ -111,7 +111,8 @@ fn processes_are_killed_at_random_moments() {
             true
         }));
         let done = job.wait_for(LIMIT);
-        if done.code() != Some(0) && done.code() != Some(5) && !done.stderr.contains("error: ") {
+        // A process that is killed after the result was printed changes only the exit code.
+        if done.stdout.is_empty() && !done.stderr.contains("error: ") {
             done.fail("the process that was killed is not reported");
         }
         assert!(processes.are_gone_within(LIMIT));

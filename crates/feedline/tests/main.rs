@@ -27,6 +27,10 @@ mod checkpoints;
 mod cli;
 // Several processes that a launcher of MPI starts, also on several hosts.
 mod cluster;
+// Processes of a cluster that end, stop or lose their network.
+mod cluster_failures;
+// Processes that cannot run a command together: each reason has its own message.
+mod cluster_refusals;
 // Comparing two results: whether they differ, and whether they can be compared.
 mod compare;
 // Completion scripts, in real shells.

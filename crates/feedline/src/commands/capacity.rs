@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use engine::Solo;
+use engine::World;
 use engine::host::Host;
 use model::secret::redact;
 use model::study::search::{Depth, SearchState, Trial};
@@ -111,7 +111,7 @@ impl JournalLine for Trial {
     }
 }
 
-pub(crate) fn capacity(flags: &CapacityFlags) -> CommandResult {
+pub(crate) fn capacity(flags: &CapacityFlags, world: &dyn World) -> CommandResult {
     if let Some(up_to) = flags.up_to.filter(|up_to| *up_to < flags.from) {
         return Err(Failure::usage(anyhow!("--from {} is greater than --up-to {up_to}", flags.from)));
     }
@@ -121,8 +121,8 @@ pub(crate) fn capacity(flags: &CapacityFlags) -> CommandResult {
     let (from, up_to, steps, confirmation) = (flags.from, flags.up_to, flags.steps, flags.confirm);
     let range = CapacityRange { from, up_to, steps, confirmation };
     let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
-    let (world, stop) = (Solo::new(), stop_on_signals()?);
-    let control = StudyControl { world: &world, observer: &progress, stop: &stop };
+    let stop = stop_on_signals()?;
+    let control = StudyControl { world, observer: &progress, stop: &stop };
     let capacity = Capacity::settle(asked, &host, range, &control)?;
     let folder = at_process_0(&control, || {
         let folder = StudyFolder::choose(&CAPACITY, &flags.folder, capacity.asked())?;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use engine::catalog::{self, CatalogChanges, ListOptions, ListSummary, OpenCatalog, ScanError};
-use engine::{Solo, Stop, World};
+use engine::{Stop, World};
 use model::location::Location;
 use model::units::{Nanos, grouped};
 use serde_json::json;
@@ -59,7 +59,7 @@ pub(crate) struct CatalogFlags {
     pub output_flags: OutputFlags,
 }
 
-pub(crate) fn catalog(flags: &CatalogFlags) -> CommandResult {
+pub(crate) fn catalog(flags: &CatalogFlags, world: &dyn World) -> CommandResult {
     session::local(&Location::parse(&flags.dir))?;
     session::check_folder(&flags.dir, "data folder")?;
     if let Some(empty) = flags.suffix.iter().find(|suffix| suffix.is_empty()) {
@@ -68,8 +68,7 @@ pub(crate) fn catalog(flags: &CatalogFlags) -> CommandResult {
         )));
     }
     let stop = super::stop_on_signals()?.with_patience(super::unless_zero(flags.wait.stall_timeout));
-    let world = Solo::new();
-    if flags.check { check(flags, &world, &stop) } else { list(flags, &world, &stop) }
+    if flags.check { check(flags, world, &stop) } else { list(flags, world, &stop) }
 }
 
 fn list(flags: &CatalogFlags, world: &dyn World, stop: &Stop) -> CommandResult {
@@ -79,7 +78,7 @@ fn list(flags: &CatalogFlags, world: &dyn World, stop: &Stop) -> CommandResult {
         output: flags.output.clone(),
         refresh: flags.refresh,
     };
-    if options.refresh && !place(flags).exists() {
+    if options.refresh && world.member() == 0 && !place(flags).exists() {
         return Err(Failure::refused(anyhow!(
             "there is no catalog at {} to refresh; create it without --refresh",
             place(flags).display()

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use engine::Solo;
+use engine::World;
 use engine::generate::Generated;
 use engine::host::Host;
 use model::units::{Bytes, Nanos, grouped};
@@ -44,20 +44,19 @@ pub(crate) struct GenerateFlags {
     pub output: OutputFlags,
 }
 
-pub(crate) fn generate(flags: &GenerateFlags) -> CommandResult {
+pub(crate) fn generate(flags: &GenerateFlags, world: &dyn World) -> CommandResult {
     let asked = read(ask(&flags.workload, flags.overrides(), flags.data_dir.as_deref())?)?;
     if !flags.output.quiet {
         report::warnings(&asked.warnings);
     }
-    let world = Solo::new();
     let task = DataSetTask {
         keep_seed: false,
         verify: flags.verify,
-        writers: flags.writers.unwrap_or_else(|| default_writers(&asked.spec, &Host::look(), &world)),
+        writers: flags.writers.unwrap_or_else(|| default_writers(&asked.spec, &Host::look(), world)),
         overwrite: flags.overwrite,
     };
     let (show, stop) = (ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
-    let (done, span) = task.run(&asked, &world, &show, &stop)?;
+    let (done, span) = task.run(&asked, world, &show, &stop)?;
     say(flags, asked.name(), &asked.data_folder()?, done, span)?;
     Ok(Exit::Ok)
 }

@@ -17,13 +17,13 @@ pub(crate) mod validate;
 pub(crate) mod workloads;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Subcommand;
-use engine::{Stop, meter, waits};
+use engine::{Stop, World, meter, waits};
 use model::location::Location;
 use model::secret::redact;
 use model::spec::{Override, Spec};
@@ -54,9 +54,10 @@ macro_rules! commands {
         }
 
         impl Command {
-            pub(crate) fn run(&self) -> CommandResult {
+            /// Runs the command. One that several processes share uses their world.
+            pub(crate) fn run(&self, world: &dyn World) -> CommandResult {
                 match self {
-                    $(Command::$name(flags) => $module::$module(flags),)+
+                    $(Command::$name(flags) => commands!(@run $module flags world $($($cluster)?)?),)+
                 }
             }
 
@@ -76,6 +77,8 @@ macro_rules! commands {
             }
         }
     };
+    (@run $module:ident $flags:ident $world:ident) => { $module::$module($flags) };
+    (@run $module:ident $flags:ident $world:ident $cluster:ident) => { $module::$module($flags, $world) };
     (@cluster $flags:ident) => {{
         let _ = $flags;
         None
@@ -181,9 +184,13 @@ pub(crate) fn results_folder(flag: Option<&Path>, spec: &Spec) -> PathBuf {
 /// blocked.
 const LATEST: Duration = Duration::from_secs(4);
 
-/// A stop request that SIGINT, SIGTERM and similar signals trigger. Work that has not ended after `LATEST` is
-/// abandoned. The supervisor handles a second signal by ending immediately.
+/// A stop request that SIGINT, SIGTERM and similar signals trigger; the same one in all calls. Work that has not ended
+/// after `LATEST` is abandoned. The supervisor handles a second signal by ending immediately.
 pub(crate) fn stop_on_signals() -> Result<Stop, Failure> {
+    static STOP: OnceLock<Stop> = OnceLock::new();
+    if let Some(stop) = STOP.get() {
+        return Ok(stop.clone());
+    }
     let flag = Arc::new(AtomicBool::new(false));
     let install = || -> std::io::Result<()> {
         let mut signals = Signals::new(supervisor::stop_signals())?;
@@ -201,7 +208,7 @@ pub(crate) fn stop_on_signals() -> Result<Stop, Failure> {
     };
     let refused = |cause| Failure::refused(anyhow!("cannot listen for signals: {}", limited(&cause)));
     install().map_err(refused)?;
-    Ok(Stop::on(flag).or_abandon(abandon))
+    Ok(STOP.get_or_init(|| Stop::on(flag).or_abandon(abandon)).clone())
 }
 
 /// A timeout of 0 means no timeout.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::Args;
-use engine::Solo;
+use engine::World;
 use engine::host::{self, Host};
 use engine::meter::Monotonic;
 use model::ledger::{Ledger, Phase};
@@ -69,7 +69,7 @@ impl RunFlags {
     }
 }
 
-pub(crate) fn run(flags: &RunFlags) -> CommandResult {
+pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
     let begun = Monotonic::new();
     let (ranks, checkpoints) = (flags.ranks(), Some(flags.checkpoints.scale));
     let ask = Ask { ranks, checkpoints, ..ask_at(&flags.workload, flags.overrides(), &flags.place)? };
@@ -77,22 +77,35 @@ pub(crate) fn run(flags: &RunFlags) -> CommandResult {
     check_advice(flags, &asked)?;
     let results = results_folder(flags.results_dir.as_deref(), &asked.spec);
     let host = Host::look();
-    let (world, stop) = (Solo::new(), stop_on_signals()?);
-    let settled = settle(asked, &host, &world, &stop)?;
+    // Only process 0 writes results.
+    let (stop, writes) = (stop_on_signals()?, world.member() == 0);
+    let settled = settle(asked, &host, world, &stop)?;
     let settling = begun.now();
-    check_folder(&results, "results folder")?;
-    settled.check_host(&settled.plan, &world, &stop)?;
+    if writes {
+        check_folder(&results, "results folder")?;
+    }
+    settled.check_host(&settled.plan, world, &stop)?;
     if !flags.output.quiet {
         report::warnings(&settled.asked.warnings);
     }
-    settled.check_data(&world, &stop)?;
-    let _fresh = folder::check_writable(&results, &settled.plan.workload).map_err(Failure::refused)?;
+    settled.check_data(world, &stop)?;
+    let check_writable = || folder::check_writable(&results, &settled.plan.workload);
+    let _fresh = writes.then(check_writable).transpose().map_err(Failure::refused)?;
     let show = ProgressMode::choose(flags.output.quiet);
-    let settled = settled.make_data(&world, &show, &stop)?;
+    let settled = settled.make_data(world, &show, &stop)?;
     let (plan, calibrate) = (&settled.plan, !flags.no_calibration);
-    let task = RunTask { plan, calibrate, share: false, world: &world, observer: &show, stop: &stop };
+    let task = RunTask { plan, calibrate, share: false, world, observer: &show, stop: &stop };
     let measured = measure(&settled, &task)?;
-    conclude(flags, &settled, &measured, settling, &results)
+    let stop = stop.with_patience(settled.asked.stall_timeout());
+    let lost = world.agree(Ok(()), &stop).err().filter(cluster::is_lost);
+    match (lost, session::fault(&measured.ledger)) {
+        // What a lost process did is not known, so there is no result.
+        (Some(_), Some(fault)) => Err(fault.into()),
+        (Some(lost), None) => Err(Failure::incomplete(lost)),
+        (None, Some(fault)) if !writes => Err(fault.into()),
+        (None, _) if !writes => Ok(Exit::of(measured.verdict.status)),
+        (None, _) => conclude(flags, &settled, &measured, settling, &results),
+    }
 }
 
 /// Refuses checkpoint flags for a run without checkpoints.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
-use engine::Solo;
+use engine::World;
 use engine::host::Host;
 use model::secret::redact;
 use model::study::attribution::StallRun;
@@ -102,13 +102,13 @@ impl StallFlags {
     }
 }
 
-pub(crate) fn stall(flags: &StallFlags) -> CommandResult {
+pub(crate) fn stall(flags: &StallFlags, world: &dyn World) -> CommandResult {
     let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
     let asked = read(Ask { ranks: flags.ranks(), checkpoints: None, ..ask })?;
     let host = Host::look();
     let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
-    let (world, stop) = (Solo::new(), stop_on_signals()?);
-    let control = StudyControl { world: &world, observer: &progress, stop: &stop };
+    let stop = stop_on_signals()?;
+    let control = StudyControl { world, observer: &progress, stop: &stop };
     let stall = Stall::settle(asked, &host, flags.steps, &control)?;
     let folder = at_process_0(&control, || {
         let folder = StudyFolder::choose(&STALL, &flags.folder, stall.asked())?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use engine::Solo;
+use engine::World;
 use engine::host::Host;
 use engine::meter::Monotonic;
 use model::ledger::{Calibration, Phase};
@@ -157,7 +157,7 @@ impl SweepFlags {
     }
 }
 
-pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
+pub(crate) fn sweep(flags: &SweepFlags, world: &dyn World) -> CommandResult {
     let host = Host::look();
     let show = ProgressMode::choose(flags.output.quiet);
     let base = ask_at(&flags.workload, Vec::new(), &flags.place)?;
@@ -169,8 +169,8 @@ pub(crate) fn sweep(flags: &SweepFlags) -> CommandResult {
         let store = cell.store().map(str::to_owned).or_else(|| base.store.clone());
         read(Ask { overrides, ranks, store, ..base.clone() })
     };
-    let (world, stop) = (Solo::new(), stop_on_signals()?);
-    let control = StudyControl { world: &world, observer: &show, stop: &stop };
+    let stop = stop_on_signals()?;
+    let control = StudyControl { world, observer: &show, stop: &stop };
     let study = Sweep {
         grid: &grid,
         host: &host,

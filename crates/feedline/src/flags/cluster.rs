@@ -2,6 +2,7 @@
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use engine::world::cluster::Transport;
 
 /// The values of `--agreement`.
 const AGREEMENTS: [&str; 2] = ["tcp", "mpi"];
@@ -17,6 +18,10 @@ pub(crate) struct NetworkFlags {
     /// CPU time); see docs/cluster.md [default: tcp]
     #[arg(long, value_name = "HOW", value_parser = PossibleValuesParser::new(AGREEMENTS), hide_possible_values = true)]
     pub agreement: Option<String>,
+    /// MPI library to load [default: the one of the launcher, libmpi.so.40, libmpi.so.12 or libmpi_abi.so.1, where the
+    /// system finds it, such as in LD_LIBRARY_PATH]
+    #[arg(long, value_name = "FILE")]
+    pub mpi_library: Option<String>,
 }
 
 /// The same, for commands whose ranks are distributed over the processes.
@@ -32,13 +37,26 @@ pub(crate) struct ClusterFlags {
 /// What the flags of a command request of the processes that share it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClusterRequest<'a> {
-    #[expect(dead_code, reason = "used as soon as several processes can run a command")]
     pub network: &'a NetworkFlags,
-    /// The ranks of each process; empty: even shares.
-    pub shares: &'a [u64],
+    /// Empty: even shares.
+    shares: &'a [u64],
+}
+
+impl ClusterRequest<'_> {
+    /// The ranks of each process, if they were given.
+    pub(crate) fn shares(&self) -> Option<Vec<u64>> {
+        (!self.shares.is_empty()).then(|| self.shares.to_vec())
+    }
 }
 
 impl NetworkFlags {
+    pub(crate) fn transport(&self) -> Transport {
+        match self.agreement.as_deref() {
+            Some("mpi") => Transport::Mpi,
+            _ => Transport::Tcp,
+        }
+    }
+
     pub(crate) fn request(&self) -> ClusterRequest<'_> {
         ClusterRequest { network: self, shares: &[] }
     }
@@ -79,6 +97,10 @@ mod tests {
             (None, Some(4), Some(48))
         );
         assert_eq!((shares.ranks(None, 2), shares.ranks(Some(9), 2)), (Some(8), Some(9)));
-        assert_eq!(shares.request().shares, [5, 3]);
+        assert_eq!((none.request().shares(), shares.request().shares()), (None, Some(vec![5, 3])));
+        assert_eq!(
+            (none.network.transport(), flags(&["--agreement", "mpi"]).network.transport()),
+            (Transport::Tcp, Transport::Mpi)
+        );
     }
 }

@@ -38,10 +38,10 @@ use crate::terminal::{self, Tone};
 /// Whether nothing is printed, because another process of the command prints.
 static MUTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, nothing is printed.
-pub(crate) fn mute() {
-    // Relaxed here and below: the flag publishes no data, and is set before any thread is started.
-    MUTED.store(true, Ordering::Relaxed);
+/// From now on, nothing is printed, or everything is again.
+pub(crate) fn mute(is_muted: bool) {
+    // Relaxed here and below: the flag publishes no data.
+    MUTED.store(is_muted, Ordering::Relaxed);
 }
 
 pub(crate) fn is_muted() -> bool {

@@ -72,6 +72,11 @@ impl<'a> Hosts<'a> {
         source
     }
 
+    /// Takes down the network of a host.
+    pub(crate) fn cut_off(&self, host: usize) {
+        ip(&["link", "set", &port(std::process::id(), host as u64 + 1), "down"]);
+    }
+
     /// `feedline` in this many processes, which are dealt to the hosts in turn.
     pub(crate) fn feedline(&self, mpi: Mpi, processes: u64, args: &[&str]) -> Job<'a> {
         let (id, processes) = (std::process::id(), processes.to_string());

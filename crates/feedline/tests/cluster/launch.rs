@@ -91,6 +91,18 @@ impl Mpi {
         self.job(dir, &self.arguments(processes), args)
     }
 
+    /// Process 0 of feedline with these arguments, and process 1 of this program with its own.
+    pub(crate) fn two_programs<'a>(
+        self,
+        dir: &'a Dir,
+        first: &[&str],
+        program: &str,
+        second: &[&str],
+    ) -> Job<'a> {
+        let second: Vec<&str> = [":", "-n", "1", program].into_iter().chain(second.iter().copied()).collect();
+        self.job(dir, &self.arguments(1), &[first, &second].concat())
+    }
+
     /// `feedline`, started by the launcher with these arguments.
     pub(super) fn job<'a>(self, dir: &'a Dir, arguments: &[String], args: &[&str]) -> Job<'a> {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -122,6 +134,10 @@ pub(crate) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
+    pub(crate) fn set(self, settings: &[&str]) -> Job<'a> {
+        Job { command: self.command.set(settings), ..self }
+    }
+
     pub(crate) fn env(self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Job<'a> {
         Job { command: self.command.env(name, value), ..self }
     }
