@@ -248,6 +248,24 @@ fn read_bytes(path: &str) -> Option<u64> {
     pairs(path).iter().find(|(key, _)| key == "read_bytes")?.1.parse().ok()
 }
 
+/// Bytes that the network interfaces of this host have received, for any process, without the loopback interface. The
+/// kernel does not count reads by RDMA.
+pub(crate) fn network_received_bytes() -> Option<u64> {
+    received_bytes(&fs::read_to_string("/proc/self/net/dev").ok()?, |name| {
+        let entries = fs::read_dir(format!("/sys/class/net/{name}")).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with("lower_"))
+    })
+}
+
+/// The first number of each interface, except for those on top of others, such as bonds, bridges and VLANs, whose bytes
+/// are counted below them.
+fn received_bytes(table: &str, is_on_top: impl Fn(&str) -> bool) -> Option<u64> {
+    let interfaces = table.lines().filter_map(|line| line.split_once(':'));
+    let interfaces = interfaces.map(|(name, counts)| (name.trim(), counts));
+    let counted = interfaces.filter(|(name, _)| *name != "lo" && !is_on_top(name));
+    counted.map(|(_, counts)| counts.split_whitespace().next()?.parse::<u64>().ok()).sum()
+}
+
 /// The part of these bytes that `aside` has counted, and the number of threads that read aside now.
 static ASIDE: AtomicU64 = AtomicU64::new(0);
 static READING_ASIDE: AtomicU64 = AtomicU64::new(0);
@@ -361,6 +379,22 @@ mod tests {
         assert_eq!(core_share_of([[].as_slice()].into_iter()), cores, "unknown cores");
         let limit = |cores: u64| quota_of(cores);
         assert_eq!(core_share_of([[0b0011].as_slice(), &[0b0110, 1]].into_iter()), limit(4));
+    }
+
+    const INTERFACES: &str = "\
+Inter-|   Receive                |  Transmit
+ face |bytes    packets errs drop|bytes    packets
+    lo:  500 5 0 0 500 5
+ bond0: 3000 9 0 0 70 8
+  eth0: 1000 4 0 0 30 4
+  eth1:2000 5 0 0 40 4
+";
+
+    #[test]
+    fn received_bytes_are_counted_once() {
+        assert_eq!(received_bytes(INTERFACES, |name| name == "bond0"), Some(3000));
+        assert_eq!(received_bytes("eth0: many", |_| false), None);
+        assert!(network_received_bytes().is_some());
     }
 
     #[test]

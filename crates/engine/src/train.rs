@@ -79,7 +79,7 @@ pub fn train(rig: &TrainingSetup<'_>) -> Result<Ledger, CacheError> {
             let is_first = (epoch, place) == (1, 0);
             let made = preparer.make(phase, epoch, is_first);
             let cause = made.as_ref().err().map(ToString::to_string);
-            let before = PhaseCounters::read(&preparer);
+            let before = PhaseCounters::read(&preparer, rig.world.members() > 1);
             let begun = members::begin(rig, place == 0, cause);
             let ended = match (made, begun) {
                 (Err(refused), _) if is_first => return Err(refused),

@@ -266,8 +266,8 @@ impl AddAssign for NodeRow {
     }
 }
 
-/// A short run of the same plan on the null backend of the same hosts: feedline's own ceiling. With several members, all
-/// of them run it together, and the one with the lowest ceiling counts.
+/// A short run of the same plan on the null backend of the same hosts: feedline's own ceiling. All members run it
+/// together, and the one with the lowest ceiling counts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     pub steps: u64,

@@ -2,7 +2,7 @@
 //! is missing in the sum, which names the members that have not reported.
 
 use engine::host::{self, Host};
-use engine::world::{EarlyEnd, Exchange};
+use engine::world::{Cause, EarlyEnd, Exchange};
 use engine::{Stop, World};
 use model::ledger::{Conditions, Ledger, ObservedMember, Phase, RunFault};
 use model::verdict::Verdict;
@@ -50,6 +50,7 @@ pub(crate) fn add_up(own: Ledger, task: &RunTask<'_>) -> Ledger {
 }
 
 fn gathered(mut sum: Ledger, world: &dyn Exchange, stop: &Stop) -> Ledger {
+    sum.pool();
     // Member 0 adds to its own ledger. A ledger that cannot be written or read counts as one that is missing.
     let own = if world.member() == 0 { Vec::new() } else { serde_json::to_vec(&sum).unwrap_or_default() };
     let gathered = world.gather(&own, stop, &mut |member, written| {
@@ -79,6 +80,7 @@ fn noted(mut ledger: Ledger, ended: Result<(), EarlyEnd>) -> Ledger {
         && ledger.faults().is_empty()
         && !ledger.interrupted
     {
+        ledger.interrupted = ended.cause == Cause::Stopped;
         let epoch = ledger.epochs(Phase::Train).last().copied().unwrap_or(1);
         ledger.add_fault(RunFault { epoch, phase: Phase::Train, message: ended.to_string() });
     }

@@ -63,8 +63,8 @@ pub fn run(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<Ledger, Error> {
     Ok(ledgers::add_up(ledger, &task))
 }
 
-/// What else this host did since `before`. Counted once per host, when all of its members have finished; unknown if they
-/// did not.
+/// What else this host did since `before`. Counted once per host, when all of its members have finished; unknown if
+/// they did not.
 fn host_conditions(before: Option<HostCounts>, world: &dyn World, stop: &Stop) -> Conditions {
     let own = host::own_ticks_since(before);
     let of_node = sum_on_node(world, own, stop).ok();

@@ -86,6 +86,7 @@ fn three_members_add_up_to_one_process_and_hosts_are_counted_once() {
         let seen = node.observed(1, Phase::Train);
         let (device, storage) = (seen.cache.device, seen.cache.storage);
         assert_eq!(device.told + device.untold, 1, "{:?}: the device is that of the host", node.name());
+        assert_eq!(seen.cache.network.told, 1, "and so is the network");
         assert_eq!(storage.told + storage.untold, node.processes, "those of each process add up");
         assert_eq!(seen.device_readings, node.processes);
         assert!(seen.core_ns > Nanos::ZERO && seen.agreement.clocks.len() as u64 == node.processes);

@@ -2,7 +2,7 @@
 //! a node. Those of the node are read by its first member only: before any member of the node begins the phase, and
 //! after all have ended it.
 
-use model::ledger::NodeRow;
+use model::ledger::{NodeRow, ReportedBytes};
 use model::units::Nanos;
 
 use crate::backing::{CountOwner, StorageCounts};
@@ -16,12 +16,16 @@ pub(super) struct PhaseCounters<'a> {
     device: Option<u64>,
     cpu_seconds: f64,
     storage: Option<StorageCounts>,
+    /// Bytes that the node received, if they are to be counted.
+    network: Option<Option<u64>>,
 }
 
 impl<'a> PhaseCounters<'a> {
-    pub(super) fn read(preparer: &'a CachePreparer<'a>) -> PhaseCounters<'a> {
+    /// The network is of interest if there are several nodes to compare.
+    pub(super) fn read(preparer: &'a CachePreparer<'a>, counts_network: bool) -> PhaseCounters<'a> {
         let (device, cpu_seconds) = (host::device_read_bytes(), meter::cpu_seconds());
-        PhaseCounters { preparer, device, cpu_seconds, storage: preparer.read() }
+        let network = counts_network.then(host::network_received_bytes);
+        PhaseCounters { preparer, device, cpu_seconds, storage: preparer.read(), network }
     }
 
     /// What this process has used since then.
@@ -39,10 +43,11 @@ impl<'a> PhaseCounters<'a> {
 
     /// What the node has used since then. The phase took `wall`, and the run may use `cores` of the node.
     pub(super) fn of_node(&self, wall: Nanos, cores: f64) -> NodeRow {
-        NodeRow {
-            core_ns: Nanos((wall.0 as f64 * cores) as u64),
-            cache: self.preparer.seen_since(self.storage, CountOwner::Node),
-            ..NodeRow::default()
+        let mut cache = self.preparer.seen_since(self.storage, CountOwner::Node);
+        if let Some(before) = self.network {
+            let received = before.zip(host::network_received_bytes());
+            cache.network = ReportedBytes::new(received.map(|(before, after)| after.saturating_sub(before)));
         }
+        NodeRow { core_ns: Nanos((wall.0 as f64 * cores) as u64), cache, ..NodeRow::default() }
     }
 }

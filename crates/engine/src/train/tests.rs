@@ -421,7 +421,7 @@ fn a_panic_of_the_accelerators_ends_the_phase() {
     let ended = with_rig(&plan, &store, &clock, &Stop::default(), |rig| {
         let rig = &TrainingSetup { world: &Broken(Solo::new()), ..*rig };
         let preparer = CachePreparer::new(rig);
-        run_phase(rig, &plan.train, 1, (&PhaseCounters::read(&preparer), 1.0), &mut ledger)
+        run_phase(rig, &plan.train, 1, (&PhaseCounters::read(&preparer, false), 1.0), &mut ledger)
     });
     let cause = ended.1.unwrap_err().cause;
     assert!(matches!(&cause, Cause::Failed(why) if why.contains("panicked: as asked")), "{cause}");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use clap::Args;
+use model::ledger::LedgerPart;
 use model::plan::{FieldDifference, differences};
 use model::spec::canonical_key;
 use model::verdict::{RuleOutcome, Status, Verdict};
@@ -213,12 +214,24 @@ fn found(a: &SavedResult, b: &SavedResult) -> Vec<ResultDifference> {
         b.plan.store_name().to_owned(),
     );
     look(DifferenceKind::Place, "the data folder", data_folder(a), data_folder(b));
-    look(DifferenceKind::Place, "the host", a.hostname.clone(), b.hostname.clone());
+    look(DifferenceKind::Place, "the host", hosts(a), hosts(b));
     look(DifferenceKind::Version, "the version of feedline", a.version.clone(), b.version.clone());
     if found.iter().all(|one| one.kind != DifferenceKind::Work) {
         found.extend(in_the_plan(a, b));
     }
     found
+}
+
+/// The hosts, and the number of processes if there are several.
+fn hosts(saved: &SavedResult) -> String {
+    match saved.ledger.conditions.members.len() {
+        0 => saved.hostname.clone(),
+        processes => {
+            let nodes = saved.ledger.nodes();
+            let names: Vec<&str> = nodes.iter().filter_map(LedgerPart::name).collect();
+            format!("{processes} processes on {}", names.join(", "))
+        }
+    }
 }
 
 fn data_folder(saved: &SavedResult) -> String {

@@ -86,7 +86,7 @@ struct Document {
 }
 
 /// The files of a result. The summary is written last, because it states the peak memory.
-const DOCUMENTS: [Document; 5] = [
+const DOCUMENTS: [Document; 6] = [
     Document {
         name: "spec.yaml",
         write: |to, outcome| Ok(to.write_all(outcome.spec.to_yaml().as_bytes())?),
@@ -95,6 +95,11 @@ const DOCUMENTS: [Document; 5] = [
     Document { name: "plan.json", write: |to, outcome| write_pretty(to, outcome.plan), present: |_| true },
     Document { name: "ledger.json", write: |to, outcome| write_lines(to, outcome.ledger), present: |_| true },
     Document { name: "epochs.csv", write: write_epochs, present: |outcome| outcome.plan.training.is_some() },
+    Document {
+        name: "nodes.csv",
+        write: |to, outcome| outcome.nodes().map_or(Ok(()), |nodes| nodes.write_csv(to)),
+        present: |outcome| outcome.plan.training.is_some() && outcome.nodes().is_some(),
+    },
     Document {
         name: "summary.json",
         write: |to, outcome| write_pretty(to, &outcome.summary()),

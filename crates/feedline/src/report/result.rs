@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use engine::host::Host;
 use model::digest::Digest;
 use model::histogram::Quantiles;
-use model::ledger::{Calibration, CheckedFetches, Errors, Ledger, Phase};
+use model::ledger::{Calibration, CheckedFetches, Errors, Ledger, ObservedMember, Phase};
 use model::metrics::{self, EpochFigures, Figures, Spread};
 use model::plan::{LoaderPlan, Plan, TrainingPlan};
 use model::spec::Spec;
@@ -18,6 +18,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::checkpoints::CheckpointReport;
+use super::nodes::NodesReport;
 
 /// The peak resident memory of the process. It is read when it is first needed: when the summary is written, after the
 /// larger files of the result.
@@ -57,30 +58,57 @@ impl Outcome<'_> {
         figures.meets(training.metric.au_target).filter(|_| complete)
     }
 
+    /// The nodes of a run with several processes.
+    pub(crate) fn nodes(&self) -> Option<NodesReport<'_>> {
+        NodesReport::new(self.ledger)
+    }
+
+    /// The peak memory of this process, or of the one that used most.
+    pub(crate) fn peak_memory(&self) -> Option<u64> {
+        (*self.peak_rss_bytes).max(self.nodes().and_then(|nodes| nodes.peak_rss_bytes()))
+    }
+
     /// The content of `summary.json`: DLIO's keys in DLIO's order, then the `feedline` object.
     pub(crate) fn summary(&self) -> impl Serialize {
-        let (host, set) = (self.host, self.data_set());
-        let memory = host.memory_bytes as f64;
+        let (host, set, hosts) = (self.host, self.data_set(), self.hosts());
+        let data_of = |host: &HostSection| set.bytes * (host.ranks as f64 / self.plan.ranks.max(1) as f64);
         Summary {
             start: &self.ledger.times.start,
             num_accelerators: self.plan.ranks,
-            num_hosts: self.plan.hosts,
+            num_hosts: if hosts.len() > 1 { hosts.len() as u64 } else { self.plan.hosts },
             hostname: &host.name,
             metric: self.metric(),
             num_files_train: set.files_train,
             num_files_eval: set.files_eval,
             num_samples_per_file: set.samples_per_file,
-            host_cpu_count: [host.cores],
+            host_cpu_count: hosts.iter().map(|host| host.cores).collect(),
             host_processor_name: "",
-            potential_caching: [u8::from(memory > set.bytes)],
+            potential_caching: hosts.iter().map(|host| u8::from(host.memory > data_of(host))).collect(),
             host_cpuinfo: map(&host.cpuinfo),
             host_meminfo: map(&host.meminfo),
-            host_memory_gib: [memory / GIB],
-            data_size_per_host_gib: set.bytes / GIB,
+            host_memory_gib: hosts.iter().map(|host| host.memory / GIB).collect(),
+            data_size_per_host_gib: hosts.first().map_or(set.bytes, data_of) / GIB,
             epochs: self.ledger.epochs(Phase::Train).len(),
             end: &self.ledger.times.end,
             feedline: self.feedline(),
         }
+    }
+
+    /// The hosts of the run, in the order of their first processes.
+    fn hosts(&self) -> Vec<HostSection> {
+        let mut hosts: BTreeMap<u64, HostSection> = BTreeMap::new();
+        for ObservedMember { node, ranks, cores, memory_bytes, .. } in self.ledger.conditions.members.values()
+        {
+            let host = hosts.entry(*node).or_default();
+            host.ranks += ranks;
+            host.cores = host.cores.max(*cores);
+            host.memory = host.memory.max(*memory_bytes as f64);
+        }
+        if hosts.is_empty() {
+            let Host { cores, memory_bytes, .. } = *self.host;
+            return vec![HostSection { ranks: self.plan.ranks, cores, memory: memory_bytes as f64 }];
+        }
+        hosts.into_values().collect()
     }
 
     /// The data set as DLIO describes it, even if the run does not read it.
@@ -166,7 +194,7 @@ impl Outcome<'_> {
             simulated: self.plan.is_simulated(),
             loader: training.map(|training| training.loader),
             memory: json!({
-                "peak_rss_bytes": *self.peak_rss_bytes,
+                "peak_rss_bytes": self.peak_memory(),
                 "planned_bytes": self.plan.memory_bytes(),
             }),
             instrument: training.map(|_| Instrument {
@@ -187,6 +215,7 @@ impl Outcome<'_> {
                 epochs: Epochs { outcome: self, training, phase: Phase::Train },
                 eval_epochs: Epochs { outcome: self, training, phase: Phase::Eval },
             }),
+            cluster: self.nodes().map(|nodes| nodes.json()),
             checkpoint: self.checkpoints().map(|checkpoints| checkpoints.json()),
         }
     }
@@ -231,6 +260,14 @@ impl Outcome<'_> {
     }
 }
 
+/// A host in DLIO's terms.
+#[derive(Default)]
+struct HostSection {
+    ranks: u64,
+    cores: u64,
+    memory: f64,
+}
+
 /// The data set in DLIO's terms.
 struct DataSetSection {
     files_train: u64,
@@ -260,6 +297,9 @@ struct FeedlineObject<'a> {
     warnings: Vec<String>,
     #[serde(flatten)]
     trained: Option<TrainingSection<'a>>,
+    /// Keys of a run with several processes.
+    #[serde(flatten)]
+    cluster: Option<Map<String, Value>>,
     checkpoint: Option<Value>,
 }
 
@@ -322,13 +362,13 @@ struct Summary<'a> {
     num_files_train: u64,
     num_files_eval: u64,
     num_samples_per_file: u64,
-    host_cpu_count: [u64; 1],
+    host_cpu_count: Vec<u64>,
     host_processor_name: &'static str,
-    potential_caching: [u8; 1],
+    potential_caching: Vec<u8>,
     host_cpuinfo: Value,
     host_meminfo: Value,
     #[serde(rename = "host_memory_GB")]
-    host_memory_gib: [f64; 1],
+    host_memory_gib: Vec<f64>,
     #[serde(rename = "data_size_per_host_GB")]
     data_size_per_host_gib: f64,
     epochs: usize,

@@ -84,7 +84,7 @@ impl Table {
         self.at(terminal::columns())
     }
 
-    fn at(&self, width: usize) -> String {
+    pub(super) fn at(&self, width: usize) -> String {
         let columns = self.without(self.left_out_at(width));
         let (names, figures): (Vec<usize>, Vec<usize>) =
             columns.into_iter().partition(|column| *column < self.names);

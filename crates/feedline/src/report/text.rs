@@ -7,7 +7,7 @@ use std::path::Path;
 use model::histogram::Quantiles;
 use model::ledger::{Calibration, Phase, RunTimes};
 use model::metrics::{EpochFigures, Figures, Spread};
-use model::plan::{Plan, TrainingPlan};
+use model::plan::TrainingPlan;
 use model::units::{Bytes, Nanos, counted, grouped, significant};
 use model::verdict::{Finding, RuleOutcome, Status, Verdict};
 
@@ -17,7 +17,7 @@ use crate::terminal::{self, Tone};
 
 /// The whole report.
 pub(crate) fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String {
-    let mut text = heading(outcome.plan);
+    let mut text = heading(outcome);
     for (phase, title) in [(Phase::Train, "training"), (Phase::Eval, "evaluation")] {
         if let Some((training, figures)) = outcome.plan.training.as_ref().zip(outcome.figures(phase)) {
             let _ = write!(text, "\n{title}\n{}\n", epochs_table(outcome, training, phase));
@@ -25,6 +25,7 @@ pub(crate) fn render(outcome: &Outcome<'_>, saved: &Path, demo: bool) -> String 
             if let Some(why) = outcome.clock_difference(phase) {
                 let _ = writeln!(text, "{why}");
             }
+            text.push_str(&outcome.nodes().map_or(String::new(), |nodes| nodes.text(phase)));
             text.push_str(&latency_table(outcome, phase));
         }
     }
@@ -49,13 +50,15 @@ next
   feedline run demo --store null                  how fast feedline itself is on this host
 ";
 
-fn heading(plan: &Plan) -> String {
+fn heading(outcome: &Outcome<'_>) -> String {
+    let plan = outcome.plan;
+    let nodes = outcome.nodes().map_or(String::new(), |nodes| nodes.heading());
     let work = match (&plan.training, &plan.checkpoint) {
         (Some(training), _) => training_heading(training),
         (None, Some(checkpoint)) => checkpoints::heading(checkpoint),
         (None, None) => String::new(),
     };
-    format!("{}: {}{work}\n", plan.workload, counted(plan.ranks, "rank"))
+    format!("{}: {}{nodes}{work}\n", plan.workload, counted(plan.ranks, "rank"))
 }
 
 fn training_heading(plan: &TrainingPlan) -> String {
@@ -230,9 +233,10 @@ fn verdict_lines(outcome: &Outcome<'_>) -> String {
     if let Some(own) = outcome.ledger.calibration {
         let _ = writeln!(text, "{}", ceiling(&own));
     }
-    let memory = (*outcome.peak_rss_bytes).map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
+    let (most, each) = if outcome.nodes().is_some() { ("at most ", " per process") } else { ("", "") };
+    let memory = outcome.peak_memory().map_or("n/a".to_owned(), |bytes| Bytes(bytes).to_string());
     let RunTimes { wall, cpu, .. } = outcome.ledger.times;
-    let _ = writeln!(text, "took {wall}, {:.1} s of CPU time, {memory} of memory", cpu.seconds());
+    let _ = writeln!(text, "took {wall}, {:.1} s of CPU time, {most}{memory} of memory{each}", cpu.seconds());
     text
 }
 

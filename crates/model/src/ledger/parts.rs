@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::mem;
 use std::ops::Range;
 
 use super::{Ledger, NodeRow, ObservedMember, Phase, RankRow};
@@ -31,8 +32,8 @@ impl Ledger {
         nodes.into_iter().map(part).collect()
     }
 
-    /// The parts that a rule looks at one by one, so that no part hides in the sum: the nodes if there are several, else
-    /// the whole run.
+    /// The parts that a rule looks at one by one, so that none hides in the sum: the nodes if there are several,
+    /// otherwise the whole run.
     pub fn parts(&self) -> Vec<LedgerPart<'_>> {
         let nodes = self.nodes();
         if nodes.len() > 1 { nodes } else { vec![self.whole()] }
@@ -41,6 +42,18 @@ impl Ledger {
     /// All nodes together.
     pub fn whole(&self) -> LedgerPart<'_> {
         LedgerPart { ledger: self, node: None, processes: (self.conditions.members.len() as u64).max(1) }
+    }
+
+    /// Moves latencies, timelines and sample digests to the rows of the first node. They are only of interest for all
+    /// nodes together, and with those of every node and epoch a ledger of hundreds of nodes would be too large.
+    pub fn pool(&mut self) {
+        for (epoch, phase, node) in self.nodes.keys().copied().collect::<Vec<_>>() {
+            if let Some(row) = self.nodes.get_mut(&(epoch, phase, node)).filter(|_| node > 0) {
+                let (latencies, timeline, parts) =
+                    (mem::take(&mut row.latencies), mem::take(&mut row.timeline), mem::take(&mut row.parts));
+                self.add_node(epoch, phase, 0, NodeRow { latencies, timeline, parts, ..NodeRow::default() });
+            }
+        }
     }
 
     /// What a node observed of an epoch of training, for tests that change it.
@@ -53,6 +66,18 @@ impl Ledger {
     pub fn missing(&self) -> impl Iterator<Item = (u64, &ObservedMember)> {
         let members = self.conditions.members.iter().filter(|(_, member)| !member.reported);
         members.map(|(number, member)| (*number, member))
+    }
+
+    /// The same as text; `None` if no process is missing.
+    pub fn missing_processes(&self) -> Option<String> {
+        let mut missing = self.missing();
+        let (number, ObservedMember { host, .. }) = missing.next()?;
+        let others = match missing.count() {
+            0 => String::new(),
+            1 => " and of another process".to_owned(),
+            others => format!(" and of {others} other processes"),
+        };
+        Some(format!("the measurements of process {number} on {host}{others} are missing"))
     }
 
     /// The name of the node that played a rank; `None` for a run of one process.
@@ -81,7 +106,7 @@ impl<'a> LedgerPart<'a> {
 
     /// The rows of its ranks in one phase of one epoch.
     pub fn rows(&self, epoch: u64, phase: Phase) -> impl Iterator<Item = (u64, &'a RankRow)> + use<'a> {
-        let all = || vec![0..u64::MAX];
+        let all = || std::iter::once(0..u64::MAX).collect();
         let ranges = self.node.as_ref().map_or_else(all, |(.., ranges)| ranges.clone());
         let ledger = self.ledger;
         ranges.into_iter().flat_map(move |Range { start, end }| {
@@ -111,5 +136,29 @@ impl<'a> LedgerPart<'a> {
             *sum.to_mut() += row.clone();
             sum
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::SampleDigest;
+    use crate::units::Nanos;
+
+    #[test]
+    fn pooling_keeps_the_sum_and_the_counts_of_each_node() {
+        let mut ledger = Ledger::default();
+        for node in 0..3 {
+            let mut row = NodeRow { device_read_bytes: 10 + node, ..NodeRow::default() };
+            row.latencies.read.record(Nanos(100 * node));
+            row.timeline.add(Nanos(1), node, 1);
+            row.parts = vec![SampleDigest { samples: node, ..SampleDigest::default() }];
+            ledger.add_node(1, Phase::Train, node, row);
+        }
+        let before = ledger.node_total(1, Phase::Train).into_owned();
+        ledger.pool();
+        assert_eq!(*ledger.node_total(1, Phase::Train), before);
+        let row = ledger.node_mut(1, 2);
+        assert_eq!((row.device_read_bytes, row.latencies.read.count(), row.parts.len()), (12, 0, 0));
     }
 }

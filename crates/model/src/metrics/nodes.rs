@@ -90,7 +90,7 @@ impl NodeFigures {
             sum
         });
         let total = total.unwrap_or_default();
-        let seen = Observations::of(node, phase, epochs);
+        let seen = NodeObservations::of(node, phase, epochs);
         NodeFigures {
             node: node.number(),
             name: node.name().unwrap_or_default().to_owned(),
@@ -120,7 +120,7 @@ impl NodeFigures {
 
 /// What a node observed, over several epochs.
 #[derive(Default)]
-struct Observations {
+struct NodeObservations {
     storage_share: Option<f64>,
     storage_bytes: Option<u64>,
     device_bytes: Option<u64>,
@@ -133,9 +133,9 @@ struct Observations {
     latency: Histogram,
 }
 
-impl Observations {
-    fn of(node: &LedgerPart<'_>, phase: Phase, epochs: &[u64]) -> Observations {
-        let mut sum = Observations::default();
+impl NodeObservations {
+    fn of(node: &LedgerPart<'_>, phase: Phase, epochs: &[u64]) -> NodeObservations {
+        let mut sum = NodeObservations::default();
         let rows = || epochs.iter().map(|epoch| node.observed(*epoch, phase));
         for row in rows() {
             let (cache, agreement) = (&row.cache, &row.agreement);

@@ -55,8 +55,8 @@ impl ObservedPhase<'_> {
         counted.foreign_share().zip(self.cache.foreign_interval())
     }
 
-    /// Whether another process of the run on the same node may have loaded what this one did not read itself: then
-    /// nobody knows whether it came from storage in this epoch. Processes do not know each other's reads.
+    /// Whether another process of the run on the same node may have loaded what this one did not read itself. Processes
+    /// do not know each other's reads, so it is unknown whether these bytes came from storage in this epoch.
     fn is_shared(&self) -> bool {
         self.reads_again && self.processes > 1
     }
@@ -209,7 +209,7 @@ fn past_the_cache(seen: &ObservedPhase<'_>) -> PhaseFinding {
     }
 }
 
-fn loaded_by_others(what: String) -> String {
+fn loaded_by_others(what: &str) -> String {
     format!("{what}; reads of other processes of this run on the same node may have loaded them")
 }
 
@@ -242,7 +242,7 @@ fn from_storage(seen: &ObservedPhase<'_>, state: CacheState) -> PhaseFinding {
     if let Some(share) = share.filter(|share| *share < ENOUGH) {
         // Even if all processes of the node needed the same bytes, the storage delivered them once.
         return match seen.is_shared() && share * seen.processes as f64 >= ENOUGH {
-            true => PhaseFinding::Open(loaded_by_others(too_few(share)), Some(ONE_PROCESS)),
+            true => PhaseFinding::Open(loaded_by_others(&too_few(share)), Some(ONE_PROCESS)),
             false => PhaseFinding::Broken(too_few(share), reloaded),
         };
     }
@@ -260,7 +260,7 @@ fn from_storage(seen: &ObservedPhase<'_>, state: CacheState) -> PhaseFinding {
             PhaseFinding::Open(too_small_a_sample(&percent(foreign), low, high), Some(COUNT_ALL))
         }
         () if high > few && seen.is_shared() => {
-            PhaseFinding::Open(loaded_by_others(before), Some(ONE_PROCESS))
+            PhaseFinding::Open(loaded_by_others(&before), Some(ONE_PROCESS))
         }
         () if high > few && seen.reads_again => PhaseFinding::Broken(
             format!(

@@ -1,6 +1,5 @@
 //! Rules about checkpoints: whether they were saved durably, and whether restores came from storage and were correct.
 
-use super::delivery::missing_ledgers;
 use super::rules::{RUN_TO_THE_END, RuleResult, STOP_READERS};
 use super::{CheckpointCase, RuleOutcome};
 use crate::checkpoint::{Cpu, Schedule};
@@ -21,7 +20,7 @@ pub(super) fn complete(case: &CheckpointCase<'_>) -> RuleResult {
             RuleResult::fail(format!("interrupted: {evidence}")).with_remedy(RUN_TO_THE_END)
         }
         None if (saved, restored) != (saves, restores) => RuleResult::fail(evidence),
-        None => match missing_ledgers(case.ledger) {
+        None => match case.ledger.missing_processes() {
             Some(missing) => RuleResult::fail(missing).with_remedy(RUN_TO_THE_END),
             None => RuleResult::pass(evidence),
         },

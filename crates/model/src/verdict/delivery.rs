@@ -6,7 +6,7 @@ use super::errors::delivered_and_failed;
 use super::rules::{RUN_TO_THE_END, RuleResult, no_plan};
 use super::{Case, TrainingCase, planned_phases, proof};
 use crate::digest::Digest;
-use crate::ledger::{Ledger, ObservedMember, Phase};
+use crate::ledger::Phase;
 use crate::order::Unit;
 use crate::plan::{Discipline, FileBytes, PhasePlan, TrainingPlan};
 use crate::units::{counted, grouped};
@@ -18,7 +18,7 @@ pub(super) fn complete(case: &Case<'_>) -> RuleResult {
     if case.ledger.interrupted {
         return RuleResult::fail("the run was stopped before its end").with_remedy(RUN_TO_THE_END);
     }
-    if let Some(missing) = missing_ledgers(case.ledger) {
+    if let Some(missing) = case.ledger.missing_processes() {
         return RuleResult::fail(missing).with_remedy(RUN_TO_THE_END);
     }
     let Some(TrainingCase { plan, .. }) = case.training() else { return no_plan() };
@@ -32,18 +32,6 @@ pub(super) fn complete(case: &Case<'_>) -> RuleResult {
         }
     }
     RuleResult::pass(format!("{}, all steps", counted(plan.epochs, "epoch")))
-}
-
-/// The processes whose measurements are not part of the result, as text.
-pub(super) fn missing_ledgers(ledger: &Ledger) -> Option<String> {
-    let mut missing = ledger.missing();
-    let (number, ObservedMember { host, .. }) = missing.next()?;
-    let others = match missing.count() {
-        0 => String::new(),
-        1 => " and of another process".to_owned(),
-        others => format!(" and of {others} other processes"),
-    };
-    Some(format!("the measurements of process {number} on {host}{others} are missing"))
 }
 
 pub(super) fn exactly_once(case: &TrainingCase<'_>) -> RuleResult {
