@@ -53,11 +53,6 @@ pub(crate) fn is_launched() -> bool {
     LAUNCH.get().copied().flatten().is_some()
 }
 
-/// The number of processes that share a command on data.
-pub(crate) fn processes() -> u64 {
-    launch().map_or(1, |launch| launch.size)
-}
-
 /// Whether this process has nothing to do: the command runs in process 0 only.
 pub(crate) fn is_idle(command: &Command) -> bool {
     launch().is_some_and(|launch| launch.rank > 0) && command.cluster().is_none()

@@ -88,7 +88,7 @@ fn an_error_of_one_process_is_shown_once_with_its_host() {
         let named = format!("process 1 on {}", host());
         let json = done.says(&named).json();
         assert!(json["error"].as_str().unwrap().contains(&named), "{json}");
-        assert!(json["remedy"].as_str().unwrap().contains("feedline generate"), "{json}");
+        assert!(json["remedy"].as_str().unwrap().contains("make the same data set available"), "{json}");
         assert!(dir.results().is_empty());
     }
 }

@@ -56,11 +56,14 @@ fn a_launcher_whose_library_is_not_found() {
 }
 
 #[test]
-fn shares_of_other_processes_or_ranks() {
+fn more_processes_than_ranks_and_other_shares() {
     let dir = with_data();
+    let few = Mpi::Mpich.feedline(&dir, 3, &["run", "w.yaml", "--ranks", "2"]);
+    few.set(&FOR_8_RANKS).run().exits(2).one_error().says("there are 3 processes, but only 2 ranks");
     for (shares, text) in [
         ("4", "--ranks-per-process names 1 processes, but 2 were started"),
         ("4,0", "--ranks-per-process gives process 1 no rank"),
+        ("3,2", "--ranks-per-process adds up to 5 ranks, but --ranks is 4"),
     ] {
         refused(Mpi::Mpich, &dir, &["--ranks-per-process", shares], 2, text);
     }
@@ -90,4 +93,25 @@ fn another_version() {
     let job = Mpi::Mpich.two_programs(&dir, &RUN, other.to_str().unwrap(), &RUN);
     let done = job.run().exits(3).one_error();
     done.says(&format!("is feedline {own}, but process 1")).says(&format!("is feedline {version};"));
+}
+
+/// Process 1 has another workload, or another flag, than process 0.
+#[test]
+fn another_workload_or_flag() {
+    let dir = with_data();
+    dir.write("other.yaml", dir.read("w.yaml").replace("batch_size: 2", "batch_size: 3"));
+    let own = [&RUN[..], &["--set", FOR_8_RANKS[0]]].concat();
+    let mut workload = own.clone();
+    workload[1] = "other.yaml";
+    let flag = [&own[..], &["--set", "train.epochs=3"]].concat();
+    let feedline = env!("CARGO_BIN_EXE_feedline");
+    for other in [workload, flag] {
+        let done = Mpi::Mpich.two_programs(&dir, &own, feedline, &other).run().exits(3).one_error();
+        assert!(
+            done.stderr.contains("process 1 on ") && done.stderr.contains("process 0 on "),
+            "{}",
+            done.stderr
+        );
+        assert!(dir.results().is_empty());
+    }
 }

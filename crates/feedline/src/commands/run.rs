@@ -62,16 +62,9 @@ pub(crate) struct RunFlags {
     pub output: OutputFlags,
 }
 
-impl RunFlags {
-    /// The number of ranks; `None`: the workload's.
-    fn ranks(&self) -> Option<u64> {
-        self.cluster.ranks(self.ranks, cluster::processes())
-    }
-}
-
 pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
     let begun = Monotonic::new();
-    let (ranks, checkpoints) = (flags.ranks(), Some(flags.checkpoints.scale));
+    let (ranks, checkpoints) = (flags.cluster.ranks(flags.ranks), Some(flags.checkpoints.scale));
     let ask = Ask { ranks, checkpoints, ..ask_at(&flags.workload, flags.overrides(), &flags.place)? };
     let asked = read(ask)?;
     check_advice(flags, &asked)?;

@@ -15,7 +15,6 @@ use session::{Ask, Asked};
 use super::study::journal::{JournalHeader, JournalLine};
 use super::study::{JournalLog, STALL, StudyFolder, absolute, at_process_0, several, spec_digest};
 use super::{ask_at, read, stop_on_signals};
-use crate::cluster;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::cluster::ClusterFlags;
 use crate::flags::{DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
@@ -95,16 +94,9 @@ impl JournalLine for StallRun {
     }
 }
 
-impl StallFlags {
-    /// The number of ranks; `None`: the workload's.
-    fn ranks(&self) -> Option<u64> {
-        self.cluster.ranks(self.ranks, cluster::processes())
-    }
-}
-
 pub(crate) fn stall(flags: &StallFlags, world: &dyn World) -> CommandResult {
     let ask = ask_at(&flags.workload, flags.overrides(), &flags.place)?;
-    let asked = read(Ask { ranks: flags.ranks(), checkpoints: None, ..ask })?;
+    let asked = read(Ask { ranks: flags.cluster.ranks(flags.ranks), checkpoints: None, ..ask })?;
     let host = Host::look();
     let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
     let stop = stop_on_signals()?;

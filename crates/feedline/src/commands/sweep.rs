@@ -26,7 +26,6 @@ use store::Now;
 use super::study::journal::{Journal, JournalHeader, JournalLine};
 use super::study::{SWEEP, StudyFolder, absolute, at_process_0, several, spec_digest};
 use super::{ask_at, read, stop_on_signals};
-use crate::cluster;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::cluster::ClusterFlags;
 use crate::flags::{CacheFlags, DataFlags, FolderFlags, OutputFlags, WorkloadFlags};
@@ -150,13 +149,6 @@ fn is_done(journal: &Journal<CellRun>, run: SweepRun) -> bool {
     run_in(journal, run).is_some_and(|run| run.error.is_none())
 }
 
-impl SweepFlags {
-    /// The number of ranks; `None`: the workload's.
-    fn ranks(&self) -> Option<u64> {
-        self.cluster.ranks(self.ranks, cluster::processes())
-    }
-}
-
 pub(crate) fn sweep(flags: &SweepFlags, world: &dyn World) -> CommandResult {
     let host = Host::look();
     let show = ProgressMode::choose(flags.output.quiet);
@@ -165,7 +157,7 @@ pub(crate) fn sweep(flags: &SweepFlags, world: &dyn World) -> CommandResult {
     let grid = grid(flags, &preset)?;
     let ask = |cell: &SweepCell<'_>| {
         let overrides = flags.overrides(cell.overrides("--over"));
-        let ranks = cell.ranks().or(flags.ranks());
+        let ranks = cell.ranks().or(flags.cluster.ranks(flags.ranks));
         let store = cell.store().map(str::to_owned).or_else(|| base.store.clone());
         read(Ask { overrides, ranks, store, ..base.clone() })
     };
@@ -242,7 +234,7 @@ fn header(flags: &SweepFlags, grid: &SweepGrid, first: &Asked) -> Result<SweepHe
         over: grid.axes().to_vec(),
         set: set.chain(flags.cache.overrides().map(|change| change.to_string())).collect(),
         store: flags.place.store.clone(),
-        ranks: flags.ranks(),
+        ranks: flags.cluster.ranks(flags.ranks),
         memory: flags.place.memory.map(|memory| memory.0),
         data_folder: absolute(&first.data_folder()?),
         processes: None,

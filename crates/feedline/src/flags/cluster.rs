@@ -67,11 +67,11 @@ impl ClusterFlags {
         ClusterRequest { network: &self.network, shares: &self.ranks_per_process }
     }
 
-    /// The number of ranks in a run of this many processes: as given, else the sum of the shares, else one for each of
-    /// several processes. `None`: the workload's.
-    pub(crate) fn ranks(&self, given: Option<u64>, processes: u64) -> Option<u64> {
+    /// The number of ranks: as given, else the sum of the shares. `None`: one for each of several processes, or the
+    /// workload's.
+    pub(crate) fn ranks(&self, given: Option<u64>) -> Option<u64> {
         let sum = self.ranks_per_process.iter().copied().fold(0, u64::saturating_add);
-        given.or((sum > 0).then_some(sum)).or((processes > 1).then_some(processes))
+        given.or((sum > 0).then_some(sum))
     }
 }
 
@@ -90,13 +90,10 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_those_given_else_the_sum_of_shares_else_one_per_process() {
+    fn ranks_are_those_given_else_the_sum_of_shares() {
         let (none, shares) = (flags(&[]), flags(&["--ranks-per-process", "5,3"]));
-        assert_eq!(
-            (none.ranks(None, 1), none.ranks(None, 4), none.ranks(Some(48), 4)),
-            (None, Some(4), Some(48))
-        );
-        assert_eq!((shares.ranks(None, 2), shares.ranks(Some(9), 2)), (Some(8), Some(9)));
+        assert_eq!((none.ranks(None), none.ranks(Some(48))), (None, Some(48)));
+        assert_eq!((shares.ranks(None), shares.ranks(Some(9))), (Some(8), Some(9)));
         assert_eq!((none.request().shares(), shares.request().shares()), (None, Some(vec![5, 3])));
         assert_eq!(
             (none.network.transport(), flags(&["--agreement", "mpi"]).network.transport()),
