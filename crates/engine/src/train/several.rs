@@ -436,7 +436,7 @@ fn a_member_that_fails_in_training_ends_saves_and_drains_of_all() {
         let names = files_below(&folder.path().join("last")).into_keys();
         let complete = names.filter(|name| name.ends_with(MANIFEST)).count();
         assert!(complete >= seen, "{mode}: what was reported as durable is there");
-        // The next run finds only complete checkpoints and goes on.
+        // The next run finds only complete checkpoints and continues.
         let run = SavingRun { fails: None, ..run };
         assert_eq!(summed(run.run(members(2))).faults(), [], "{mode}");
         let files = files_below(&folder.path().join("last"));
