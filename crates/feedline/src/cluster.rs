@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use engine::world::cluster::{self, Cluster, JoinError, JoinOptions};
 use engine::world::launcher::{self, Launch};
-use engine::world::{Cause, EarlyEnd, Exchange, Topology};
+use engine::world::{Cause, EarlyEnd, Exchange, HostIdentity, Topology};
 use engine::{Solo, World, host, meter};
 
 use crate::commands::{self, Command};
@@ -91,6 +91,7 @@ fn join(command: &Command, request: ClusterRequest<'_>, launch: Launch) -> Resul
         transport: request.network.transport(),
         library: request.network.mpi_library.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: HostIdentity { name: host::name(), boot_id: host::boot_id().unwrap_or_default() },
         shares: request.shares(),
         patience: command.stall_timeout(),
     };

@@ -15,8 +15,8 @@
 //! - `settle`: from request to plan. `backend` selects the format and the I/O backend, `listing` the catalog of
 //!   existing files, `tiers` the locations of checkpoints.
 //! - `check`: whether the plan can run on this host, with this data set and this much memory.
-//! - `members`: what the processes of a run share, so that all of them compute the same plan; `likeness`: what they must
-//!   have in common.
+//! - `members`: what the processes of a run share, so that all of them compute the same plan; `likeness`: what they
+//!   must have in common.
 //! - `run`: training and calibration; `ledgers`: the sum over all processes of a run.
 //! - `checkpoint`: saving and restoring; `data_set`: writing missing files;
 //!   `existing`: files that another program wrote, without a catalog.

@@ -1,6 +1,6 @@
 //! What the members of a run share before it begins, so that all of them compute the same plan; whether all of them can
-//! begin; and what a study decides, so that all of them do the same runs. A run in one process has one member, for which
-//! none of this waits.
+//! begin; and what a study decides, so that all of them do the same runs. A run in one process has one member, for
+//! which none of this waits.
 
 use std::error::Error as _;
 

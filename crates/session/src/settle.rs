@@ -69,8 +69,8 @@ pub fn settle<'a>(
     agree(prepared.settle((host, facts)), world, stop)
 }
 
-/// Settles another run of a study, whose members have agreed on what they share. All members make the same plan, each by
-/// itself.
+/// Settles another run of a study, whose members have agreed on what they share. All members make the same plan, each
+/// by itself.
 pub(crate) fn settle_again(
     mut asked: Asked,
     (host, facts): (&Host, SharedFacts),

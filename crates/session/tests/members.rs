@@ -120,8 +120,8 @@ fn all_say(errors: &[Error], kind: ErrorKind, expected: &str) {
 #[test]
 fn another_workload_or_flag_on_one_node_is_named_with_both_nodes() {
     let errors = unlike(|_| asked("null", &["++workload.reader.batch_size=8"]));
-    let text = "the processes have different workloads: reader.batch_size is 5 (w.yaml:4:32) for process 0 on c01, but 8 \
-                (++workload.reader.batch_size=8) for process 2 on c07; give all processes the same workload and the \
+    let text = "the processes have different workloads: reader.batch_size is 5 (w.yaml:4:32) for process 0 on c01, but \
+                8 (++workload.reader.batch_size=8) for process 2 on c07; give all processes the same workload and the \
                 same flags";
     all_say(&errors, ErrorKind::Refused, text);
     let errors = unlike(|asked| with(asked, |ask| ask.ranks = Some(9)));

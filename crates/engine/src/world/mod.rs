@@ -4,8 +4,8 @@
 //! There are two kinds of calls. `arrive`, `released`, `announce`, `publish` and `wake` never wait, so they may be
 //! called while a lock is held. All others may wait for other members. Such a wait ends when all members have made the
 //! call, when a member announces that it ends, when a member does not respond for the stall timeout of the `Stop` that
-//! is passed, or when that `Stop` is requested here, which is announced to the others. So no wait lasts forever, and the
-//! `EarlyEnd` that it returns names the member and the cause, the same at all members.
+//! is passed, or when that `Stop` is requested here, which is announced to the others. So no wait lasts forever, and
+//! the `EarlyEnd` that it returns names the member and the cause, the same at all members.
 
 mod clock;
 pub mod cluster;

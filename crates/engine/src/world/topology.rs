@@ -129,7 +129,8 @@ impl Topology {
         first..first + share + u64::from(member < more)
     }
 
-    /// The number of ranks of a run for which none is given: what was given for the members, or one for each of several.
+    /// The number of ranks of a run for which none is given: what was given for the members, or one for each of
+    /// several.
     pub fn default_ranks(&self) -> Option<u64> {
         let given = self.shares.as_ref().map(|shares| shares.iter().sum());
         given.or_else(|| Some(self.members()).filter(|members| *members > 1))

@@ -32,8 +32,8 @@ Examples:
   feedline capacity demo --output c --confirm full         keeps the probes
 
 With several processes (mpirun -n 4 feedline capacity ...) every process plays at least one accelerator, so the
-search begins with that many. Probes of a few steps find the limit; runs with N accelerators, which reach metric.au, and N + 1, which do not,
-confirm it. The folder contains trials.jsonl (the journal), capacity.csv, capacity.json and capacity.svg.";
+search begins with that many. Probes of a few steps find the limit; runs with N accelerators, which reach metric.au,
+and N + 1, which do not, confirm it. The folder contains trials.jsonl (the journal), capacity.csv, capacity.json and capacity.svg.";
 
 #[derive(Args, Debug)]
 pub(crate) struct CapacityFlags {

@@ -59,8 +59,8 @@ pub struct Request<'a> {
     pub listed: Option<&'a FileSource>,
 }
 
-/// How the ranks of a run are spread over hosts and processes. The numbers are those of the host and the process with the
-/// most ranks, because a plan must fit on every host.
+/// How the ranks of a run are spread over hosts and processes. The numbers are those of the host and the process with
+/// the most ranks, because a plan must fit on every host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Placement {
     pub hosts: u64,

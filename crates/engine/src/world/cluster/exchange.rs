@@ -7,7 +7,7 @@ use store::Now;
 
 use super::super::{Cause, EarlyEnd, Exchange, Topology};
 use super::state::{ClusterState, LineState};
-use super::wire::{CallKind, CallNumber, ClusterMessage};
+use super::wire::{CallNumber, ClusterMessage, CollectiveKind};
 use super::{Cluster, Connections, DECISION, PERIOD, lock};
 use crate::stop::Stop;
 
@@ -66,7 +66,7 @@ impl ClusterLine {
     }
 
     /// Begins a collective call. Member 0 waits until all other members have made it.
-    fn begin(&self, kind: CallKind, stop: &Stop) -> Result<CallNumber, EarlyEnd> {
+    fn begin(&self, kind: CollectiveKind, stop: &Stop) -> Result<CallNumber, EarlyEnd> {
         let mut state = lock(&self.shared.state);
         self.shared.check(&mut state, stop)?;
         let line = self.of(&mut state);
@@ -79,7 +79,8 @@ impl ClusterLine {
         }
         let other = self.shared.until(stop, |state| {
             let calls = &mut self.of(state).calls;
-            let there = |call: &Option<(u64, CallKind)>| call.filter(|(round, _)| *round == number.round);
+            let there =
+                |call: &Option<(u64, CollectiveKind)>| call.filter(|(round, _)| *round == number.round);
             let others = (1..).zip(&calls[1..]).filter_map(|(member, call)| Some((member, there(call)?.1)));
             let other = others.clone().find(|(_, made)| *made != kind);
             let is_complete = others.count() == calls.len() - 1;
@@ -129,21 +130,21 @@ impl Exchange for ClusterLine {
     fn agree(&self, here: Result<(), Cause>, stop: &Stop) -> Result<(), EarlyEnd> {
         if let Err(cause) = here {
             self.announce(cause);
-            // Nobody completes the call now: it ends with the decision which member ended the run.
+            // The call is not completed by any member: it ends with the decision which member ended the run.
             return self.shared.until(stop, |_| None);
         }
-        let number = self.begin(CallKind::Agree, stop)?;
+        let number = self.begin(CollectiveKind::Agree, stop)?;
         self.answer(number, Vec::new(), stop).map(drop)
     }
 
     fn broadcast(&self, bytes: &mut Vec<u8>, stop: &Stop) -> Result<(), EarlyEnd> {
-        let number = self.begin(CallKind::Broadcast, stop)?;
+        let number = self.begin(CollectiveKind::Broadcast, stop)?;
         *bytes = self.answer(number, std::mem::take(bytes), stop)?;
         Ok(())
     }
 
     fn gather(&self, bytes: &[u8], stop: &Stop, take: &mut dyn FnMut(u64, &[u8])) -> Result<(), EarlyEnd> {
-        let number = self.begin(CallKind::Gather, stop)?;
+        let number = self.begin(CollectiveKind::Gather, stop)?;
         if self.shared.member != 0 {
             self.shared.until(stop, |state| self.of(state).asked.take_if(|round| *round == number.round))?;
             self.shared.send(0, &ClusterMessage::Part { number, bytes: bytes.to_vec() });

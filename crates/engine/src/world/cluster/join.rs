@@ -19,8 +19,8 @@ use super::super::{DistributionError, HostIdentity, Topology};
 use super::over_mpi::MpiStreams;
 use super::streams::{ByteStreams, TcpStreams};
 use super::{Cluster, interfaces, lock};
+use crate::meter;
 use crate::stop::Stop;
-use crate::{host, meter};
 
 /// Bytes of a record in the first exchanges. Records of all processes have the same length.
 const RECORD_BYTES: usize = 4096;
@@ -52,8 +52,9 @@ pub struct JoinOptions {
     pub transport: Transport,
     /// The MPI library, if it is not the one that the system finds.
     pub library: Option<String>,
-    /// Version of the program.
+    /// Version of the program, and this host.
     pub version: String,
+    pub host: HostIdentity,
     /// Ranks of each process, if they are not distributed evenly.
     pub shares: Option<Vec<u64>>,
     /// The stall timeout.
@@ -104,7 +105,7 @@ pub fn join(options: &JoinOptions, stop: &Stop) -> Result<Cluster, JoinError> {
     };
     let record = MemberRecord {
         version: options.version.clone(),
-        host: HostIdentity { name: host::name(), boot_id: host::boot_id().unwrap_or_default() },
+        host: options.host.clone(),
         addresses: listening.as_ref().map(|listening| listening.addresses.clone()).unwrap_or_default(),
         token: meter::entropy(),
         problem,
@@ -205,8 +206,13 @@ fn connect(
         told?;
         streams.extend(connected.map(|stream| (0, stream)));
     }
-    let network = streams.first().and_then(|(_, stream)| stream.local_addr().ok());
-    let network = network.map_or("none".to_owned(), |address| address.ip().to_string());
+    // The address of member 0, as all members see it.
+    let address = |(_, stream): &(u64, TcpStream)| match member {
+        0 => stream.local_addr().ok(),
+        _ => stream.peer_addr().ok(),
+    };
+    let network = streams.first().and_then(address);
+    let network = network.map_or("none".to_owned(), |address| address.ip().to_canonical().to_string());
     Ok(Box::new(TcpStreams::new(network, streams).map_err(here)?))
 }
 

@@ -143,7 +143,7 @@ impl Cluster {
         lock(&self.shared().state).ended.clone()
     }
 
-    /// Whether member 0 does not respond any more, so that nobody else can say why the run ended.
+    /// Whether member 0 does not respond any more, so that it cannot report why the run ended.
     pub fn is_cut_off(&self) -> bool {
         let ended = self.ended();
         self.member() != 0 && ended.is_some_and(|ended| ended.member == 0 && ended.cause.is_noticed())
@@ -189,7 +189,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Ends all processes of the job with this exit code: through the launcher if it responds, and this process in any case.
+/// Ends all processes of the job with this exit code: through the launcher if it responds, and this process in any
+/// case.
 pub fn abort(code: u8) -> ! {
     within(ABORTING, code, || {
         if let Some(mpi) = mpi::loaded() {

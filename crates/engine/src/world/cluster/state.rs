@@ -5,7 +5,7 @@ use model::ledger::{Agreement, ClockReading};
 use model::units::Nanos;
 
 use super::super::{Barrier, Cause, EarlyEnd, Topology};
-use super::wire::CallKind;
+use super::wire::CollectiveKind;
 use crate::events::Progress;
 
 /// Everything except for barriers.
@@ -39,7 +39,7 @@ pub(super) struct LineState {
     /// Number of the next call of this member.
     pub(super) round: u64,
     /// At member 0: the last call of each member that it has not taken part in yet.
-    pub(super) calls: Vec<Option<(u64, CallKind)>>,
+    pub(super) calls: Vec<Option<(u64, CollectiveKind)>>,
     /// At member 0: the bytes that it asked a member for.
     pub(super) part: Option<(u64, u64, Vec<u8>)>,
     /// At other members: the call for which member 0 asked for bytes, and its answer to a call.

@@ -26,8 +26,8 @@ pub(super) trait ByteStreams: Send + Sync + fmt::Debug {
     fn name(&self) -> String;
     /// Sends bytes. What cannot be sent at once is kept and sent later; this never waits.
     fn send(&self, to: u64, bytes: &[u8]);
-    /// Waits for bytes of any peer, at most for `timeout` or until `wake` is called, and passes them on. One thread at a
-    /// time calls it.
+    /// Waits for bytes of any peer, at most for `timeout` or until `wake` is called, and passes them on. One thread at
+    /// a time calls it.
     fn receive(&self, timeout: Duration, take: &mut dyn FnMut(u64, Received<'_>));
     /// Ends the wait in `receive`, now or when it is called next.
     fn wake(&self);

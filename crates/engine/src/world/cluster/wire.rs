@@ -11,23 +11,25 @@ const LENGTH_BYTES: usize = 8;
 
 /// A collective call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallKind {
+pub(super) enum CollectiveKind {
     Agree = 0,
     Broadcast = 1,
     Gather = 2,
 }
 
-impl CallKind {
+impl CollectiveKind {
     pub(super) fn name(self) -> &'static str {
         match self {
-            CallKind::Agree => "agree",
-            CallKind::Broadcast => "broadcast",
-            CallKind::Gather => "gather",
+            CollectiveKind::Agree => "agree",
+            CollectiveKind::Broadcast => "broadcast",
+            CollectiveKind::Gather => "gather",
         }
     }
 
-    fn from_byte(byte: u8) -> Option<CallKind> {
-        [CallKind::Agree, CallKind::Broadcast, CallKind::Gather].into_iter().find(|kind| *kind as u8 == byte)
+    fn from_byte(byte: u8) -> Option<CollectiveKind> {
+        [CollectiveKind::Agree, CollectiveKind::Broadcast, CollectiveKind::Gather]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -43,8 +45,8 @@ pub(super) struct CallNumber {
 pub(super) enum ClusterMessage {
     /// The sender is alive, and this is what it has done.
     Beat(Progress),
-    /// To member 0: all ranks of the sender have reached a barrier. The last is done at `last`, and the message was sent
-    /// at `posted`; both on member 0's clock.
+    /// To member 0: all ranks of the sender have reached a barrier. The last is done at `last`, and the message was
+    /// sent at `posted`; both on member 0's clock.
     Arrive {
         barrier: Barrier,
         last: Nanos,
@@ -59,7 +61,7 @@ pub(super) enum ClusterMessage {
     /// To member 0: the sender has made a collective call.
     Call {
         number: CallNumber,
-        kind: CallKind,
+        kind: CollectiveKind,
     },
     /// From member 0: all members have made the call. The bytes are those of a broadcast.
     Answer {
@@ -149,7 +151,7 @@ impl ClusterMessage {
             }
             3 => {
                 let number = rest.call()?;
-                ClusterMessage::Call { number, kind: CallKind::from_byte(rest.byte()?)? }
+                ClusterMessage::Call { number, kind: CollectiveKind::from_byte(rest.byte()?)? }
             }
             4 => ClusterMessage::Answer { number: rest.call()?, bytes: rest.0.to_vec() },
             5 => ClusterMessage::Ask(rest.call()?),
@@ -259,7 +261,7 @@ mod tests {
             ClusterMessage::Beat(Progress { samples: 9, busy: Nanos(4), ..Progress::default() }),
             ClusterMessage::Arrive { barrier, last: Nanos(1), posted: Nanos(2) },
             ClusterMessage::Release { barrier, at: Nanos(3), posted: Nanos(4) },
-            ClusterMessage::Call { number, kind: CallKind::Gather },
+            ClusterMessage::Call { number, kind: CollectiveKind::Gather },
             ClusterMessage::Answer { number, bytes: vec![1, 2, 3] },
             ClusterMessage::Ask(number),
             ClusterMessage::Part { number, bytes: vec![7; 100_000] },
