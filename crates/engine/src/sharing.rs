@@ -23,7 +23,13 @@ pub enum SharingError {
     )]
     NotShared { folder: PathBuf, here: String, there: String },
     #[error(transparent)]
-    Elsewhere(#[from] EarlyEnd),
+    Elsewhere(Box<EarlyEnd>),
+}
+
+impl From<EarlyEnd> for SharingError {
+    fn from(ended: EarlyEnd) -> SharingError {
+        SharingError::Elsewhere(Box::new(ended))
+    }
 }
 
 impl SharingError {

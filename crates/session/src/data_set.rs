@@ -120,7 +120,7 @@ fn keeps_foreign(error: Error, generate: Generate) -> Error {
     };
     match error {
         Error::Generate(cause @ GenerateError::Unclaimed { .. }) => {
-            Error::KeepsForeign { cause, how_to_keep }
+            Error::KeepsForeign { cause: Box::new(cause), how_to_keep }
         }
         other => other,
     }
@@ -165,7 +165,7 @@ impl DataSetWriter<'_> {
         let ready = here.as_ref().map(|_| ()).map_err(|error| Cause::Failed(error.to_string()));
         let agreed = self.world.agree(ready, self.stop);
         let value = here?;
-        agreed.map(|()| value).map_err(|ended| GenerateError::Elsewhere(ended).into())
+        agreed.map(|()| value).map_err(|ended| GenerateError::from(ended).into())
     }
 
     /// The lengths of compressed files are known only after writing: a catalog stores them for readers.

@@ -114,7 +114,7 @@ pub enum Error {
     )]
     MembersDiffer { folder: PathBuf, here: String, there: String },
     #[error("{cause}\nto train on these files as they are, {how_to_keep}")]
-    KeepsForeign { cause: GenerateError, how_to_keep: &'static str },
+    KeepsForeign { cause: Box<GenerateError>, how_to_keep: &'static str },
     #[error(
         "the data set in {} was generated with other settings: {difference}{hint}\n\
          choose another folder with --data-dir, or use its settings",

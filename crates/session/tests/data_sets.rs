@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use engine::catalog::{self, ListOptions, OpenCatalog};
 use engine::generate::Generated;
+use engine::host::Host;
 use engine::meter;
 use engine::world::threads::{ThreadMember, members, members_on};
 use engine::{Exchange, Solo, Stop};
 use feedline_session::{
     Activity, ActivityUnit, Ask, Asked, DataSetTask, Error, ErrorKind, ObservedWork, Observer,
-    SilentObserver, WorkloadText, observed,
+    SilentObserver, WorkloadText, observed, settle,
 };
 use model::location::Location;
 use model::spec::Override;
@@ -214,6 +215,34 @@ fn a_folder_that_is_not_shared_is_refused_before_anything_is_written() {
     // Complete for member 0 only.
     generate(members(1), TASK, &asked(&root(0), &[]));
     refused(FILES + 1);
+}
+
+#[test]
+fn members_that_find_different_files_are_named() {
+    let folders = tempfile::tempdir().unwrap();
+    let root = |member: u64| folders.path().join(member.to_string());
+    for member in 0..2 {
+        std::fs::create_dir_all(root(member).join("train")).unwrap();
+        for file in 0..4 {
+            let name = root(member).join(format!("train/img_{file}_of_4.jpeg"));
+            std::fs::write(name, vec![0; 100 + (member * file) as usize]).unwrap();
+        }
+    }
+    let settings = [
+        "dataset.format=jpeg",
+        "dataset.num_files_train=4",
+        "dataset.num_subfolders_train=0",
+        "workflow.generate_data=false",
+        "workflow.evaluation=false",
+    ];
+    let errors = at_all(members_on(&["a", "b"]), |world| {
+        let host = Host::look();
+        let settled = settle(asked(&root(world.member()), &settings), &host, world).unwrap();
+        settled.make_data(world, &SilentObserver, &Stop::default()).err().unwrap().to_string()
+    });
+    for error in errors {
+        assert!(error.starts_with("process 0 on a and process 1 on b find different files in "), "{error}");
+    }
 }
 
 /// Waits until the members' progress adds up to a number of files.

@@ -63,11 +63,17 @@ pub enum ScanError {
     OtherCatalog { path: PathBuf, here: String, there: String },
     /// Another member ended early.
     #[error("{0}; finished folders are kept, and the same command continues from there")]
-    Elsewhere(#[from] EarlyEnd),
+    Elsewhere(Box<EarlyEnd>),
     #[error("cannot start a listing thread: {0}")]
     Thread(io::Error),
     #[error("a listing thread panicked")]
     Panicked,
+}
+
+impl From<EarlyEnd> for ScanError {
+    fn from(ended: EarlyEnd) -> ScanError {
+        ScanError::Elsewhere(Box::new(ended))
+    }
 }
 
 impl From<StoreError> for ScanError {

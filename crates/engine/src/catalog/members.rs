@@ -62,7 +62,7 @@ pub(super) struct Outbox(Mutex<Vec<u8>>);
 pub(super) enum FolderAnswer {
     Listed {
         record: FolderRecord,
-        skipped: SkippedEntries,
+        skipped: Box<SkippedEntries>,
     },
     /// It is as in a listing that member 0 has.
     Unchanged {
@@ -276,7 +276,7 @@ mod tests {
         let mut skipped = SkippedEntries::default();
         skipped.note(super::super::SkipReason::Hidden, b".h\xff");
         let sent = [
-            FolderAnswer::Listed { record, skipped },
+            FolderAnswer::Listed { record, skipped: Box::new(skipped) },
             FolderAnswer::Unchanged { path: b"b/\xff".to_vec(), mtime_ns: 7 },
         ];
         let outbox = Outbox::default();

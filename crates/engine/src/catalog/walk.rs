@@ -190,7 +190,7 @@ impl<'a> FolderWalk<'a> {
         match answer {
             FolderAnswer::Listed { record, skipped } => {
                 record.subfolders.iter().for_each(|name| self.add_folder(join(&record.path, name)));
-                self.keep(record, skipped)?;
+                self.keep(record, *skipped)?;
             }
             FolderAnswer::Unchanged { path, mtime_ns } => {
                 if !self.take_over(&path, &[], mtime_ns)? {
@@ -498,7 +498,7 @@ impl<'a> FolderWalk<'a> {
                 journal.append(record)
             }
             WalkRecords::Sent { outbox, .. } => {
-                outbox.add(&FolderAnswer::Listed { record, skipped });
+                outbox.add(&FolderAnswer::Listed { record, skipped: Box::new(skipped) });
                 Ok(())
             }
         }

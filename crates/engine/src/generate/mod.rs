@@ -117,7 +117,13 @@ pub enum GenerateError {
     Sharing(#[from] SharingError),
     /// Another member ended early.
     #[error("{0}; the same command finishes the data set")]
-    Elsewhere(#[from] EarlyEnd),
+    Elsewhere(Box<EarlyEnd>),
+}
+
+impl From<EarlyEnd> for GenerateError {
+    fn from(ended: EarlyEnd) -> GenerateError {
+        GenerateError::Elsewhere(Box::new(ended))
+    }
 }
 
 /// Writes the missing files, and then compares all files with their expected content if requested. All members call it,
@@ -346,7 +352,7 @@ impl<'a> WriterThreads<'a> {
     fn work_or_miss(self) -> Result<Option<Generated>, GenerateError> {
         let Generation { world, stop, .. } = *self.task;
         let end = |ended| {
-            self.end_with(GenerateError::Elsewhere(ended));
+            self.end_with(GenerateError::from(ended));
         };
         let total = guard(stop, &self, || alongside(world, stop, &end, || self.work_together()));
         match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
