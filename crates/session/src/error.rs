@@ -39,6 +39,16 @@ pub enum ErrorKind {
     Internal,
 }
 
+/// An error of one member, as all members know it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{process}: {message}")]
+pub struct MemberFailure {
+    /// The member, such as `process 2 on c07`.
+    pub process: String,
+    pub kind: ErrorKind,
+    pub message: String,
+}
+
 #[derive(Debug, Error)]
 pub enum Error {
     #[error(transparent)]
@@ -206,11 +216,11 @@ pub enum Error {
     #[error(transparent)]
     Member(#[from] EarlyEnd),
     /// A member could not do its part, and the others could, or could not for other reasons.
-    #[error("{process}: {message}")]
-    At { process: String, kind: ErrorKind, message: String },
+    #[error(transparent)]
+    At(Box<MemberFailure>),
     /// What the members must have in common differs between these two.
-    #[error("{}", difference.between(first, other))]
-    Unlike { first: String, other: String, difference: MemberDifference },
+    #[error("{}", .0.2.between(&.0.0, &.0.1))]
+    Unlike(Box<(String, String, MemberDifference)>),
     #[error(
         "the number of ranks varies, so it cannot be given for each process; leave out --ranks-per-process"
     )]
@@ -271,7 +281,7 @@ impl Error {
             | Error::OtherLayout { .. }
             | Error::NotThisDataSet { .. }
             | Error::MembersDiffer { .. }
-            | Error::Unlike { .. }
+            | Error::Unlike(_)
             | Error::KeepsForeign { .. }
             | Error::TooLittleMemory { .. }
             | Error::TooLittleMemoryToSave { .. }
@@ -284,7 +294,7 @@ impl Error {
                 ErrorKind::Incomplete
             }
             Error::Cache(_) | Error::Checkpoint(_) => ErrorKind::Refused,
-            Error::At { kind, .. } => *kind,
+            Error::At(failure) => failure.kind,
             Error::Member(_)
             | Error::Listing(_)
             | Error::Stopped { .. }

@@ -48,7 +48,7 @@ mod tiers;
 pub use ask::{Ask, Asked, CountOrigin, Generate, WorkloadText};
 pub use backend::{DEFAULT_STORE, format_of, mode, select};
 pub use data_set::{DataSetTask, data_set, default_writers};
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorKind, MemberFailure};
 pub use folder::{check_folder, local, make_folder, path_argument, quoted};
 pub use likeness::MemberDifference;
 pub use listing::listing_threads;

@@ -1,5 +1,5 @@
-//! What the members of a run share before it begins, so that all of them compute the same plan; whether all of them can
-//! begin; and what a study decides, so that all of them do the same runs. A run in one process has one member, for
+//! What the members of a run share before it begins, so that all of them compute the same plan; whether all of them
+//! can begin; and what a study decides, so that all of them do the same runs. A run in one process has one member, for
 //! which none of this waits.
 
 use std::error::Error as _;
@@ -11,7 +11,7 @@ use model::order::mix;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, MemberFailure};
 use crate::likeness::MemberDifference;
 
 /// What a plan depends on, apart from the workload. All members have the same values, except for their own host.
@@ -90,10 +90,12 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
+/// What a member has sent. If it cannot be read, the run ends, because the others do not know it.
 fn decode<T: DeserializeOwned>(bytes: &[u8], world: &dyn World, from: u64) -> Result<T, Error> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let cause = Cause::Failed(format!("sent {} bytes that cannot be read: {error}", bytes.len()));
-        Error::Member(EarlyEnd::new(world.topology(), from, cause))
+        let cause = Cause::Failed(format!("cannot read what {} has sent: {error}", process(world, from)));
+        world.announce(cause.clone());
+        Error::Member(EarlyEnd::new(world.topology(), world.member(), cause))
     })
 }
 
@@ -138,7 +140,8 @@ pub fn agree<T, F: SharedFailure>(here: Result<T, F>, world: &dyn World, stop: &
         None => here,
         Some(report) if report.by_all => here,
         Some(MemberReport { member, what: (kind, message), .. }) => {
-            Err(Error::At { process: process(world, member), kind, message }.into())
+            let process = process(world, member);
+            Err(Error::At(Box::new(MemberFailure { process, kind, message })).into())
         }
     }
 }
@@ -176,7 +179,7 @@ pub(crate) fn compare<D: Serialize + DeserializeOwned>(
         None => Ok(()),
         Some(MemberReport { member, what, .. }) => {
             let [first, other] = [0, member].map(|member| process(world, member));
-            Err(Error::Unlike { first, other, difference: what })
+            Err(Error::Unlike(Box::new((first, other, what))))
         }
     }
 }

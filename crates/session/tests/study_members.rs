@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use engine::host::Host;
-use engine::world::Exchange;
 use engine::world::threads::{ThreadMember, members};
-use engine::{Solo, Stop, World};
+use engine::world::{Cause, Exchange};
+use engine::{Events, Solo, Stop, World};
 use feedline_session::study::{
     Capacity, CapacityFound, CapacityRange, CapacityStage, FollowerLog, RunStart, Stall, StallStage,
     StudyControl, StudyLog, Sweep,
 };
-use feedline_session::{Ask, Asked, Error, ErrorKind, SilentObserver, WorkloadText};
+use feedline_session::{Activity, Ask, Asked, Error, ErrorKind, Observer, SilentObserver, WorkloadText};
 use model::location::Location;
 use model::spec::Override;
 use model::study::attribution::{Bottleneck, StallRun};
@@ -63,7 +63,7 @@ fn at_all<T: Send>(count: u64, work: impl Fn(&ThreadMember) -> T + Sync) -> Vec<
 
 /// The journal of member 0.
 #[derive(Default)]
-struct Journal {
+struct TrialJournal {
     earlier: Vec<Trial>,
     runs: Vec<Trial>,
     /// Cannot record the run of this number.
@@ -72,7 +72,7 @@ struct Journal {
     stop_after: Option<(usize, Stop)>,
 }
 
-impl StudyLog for Journal {
+impl StudyLog for TrialJournal {
     type Stage = CapacityStage;
     type Run = Trial;
     type Failure = Error;
@@ -96,17 +96,16 @@ impl StudyLog for Journal {
 
 /// Searches up to this number of ranks; member 0 has the journal.
 fn search(
-    world: &dyn World,
-    stop: &Stop,
+    control: &StudyControl<'_>,
     store: &str,
     up_to: u64,
-    journal: Journal,
+    journal: TrialJournal,
 ) -> Result<CapacityFound, Error> {
     let range = CapacityRange { from: 1, up_to: Some(up_to), steps: Some(30), confirmation: Depth::Short };
     let host = Host::look();
-    let capacity = Capacity::settle(asked(store, Vec::new(), None)?, &host, range, &control(world, stop))?;
+    let capacity = Capacity::settle(asked(store, Vec::new(), None)?, &host, range, control)?;
     capacity.check_data()?;
-    match world.member() {
+    match control.world.member() {
         0 => capacity.run(&mut { journal }),
         _ => capacity.run(&mut FollowerLog::default()),
     }
@@ -120,11 +119,12 @@ fn decided(found: &CapacityFound) -> (u64, CapacityEnd, SearchState, Vec<(u64, D
 
 #[test]
 fn a_search_gives_the_same_answer_at_all_members_and_as_one_process() {
-    let alone = search(&Solo::new(), &Stop::default(), "null", 6, Journal::default()).unwrap();
+    let alone = search(&control(&Solo::new(), &Stop::default()), "null", 6, TrialJournal::default()).unwrap();
     assert_eq!(decided(&alone).0, 6);
     for count in [2, 3] {
-        let found =
-            at_all(count, |world| search(world, &Stop::default(), "null", 6, Journal::default()).unwrap());
+        let found = at_all(count, |world| {
+            search(&control(world, &Stop::default()), "null", 6, TrialJournal::default()).unwrap()
+        });
         for other in &found {
             assert_eq!(other.answer.trials, found[0].answer.trials, "the same measured values");
             assert_eq!(decided(other), decided(&found[0]));
@@ -155,44 +155,52 @@ fn storage_that_cannot_feed_one_rank_per_process_is_reported_as_that() {
 
 #[test]
 fn only_member_0_needs_the_journal_of_an_earlier_search() {
-    let first = search(&Solo::new(), &Stop::default(), "null", 4, Journal::default()).unwrap();
+    let first = search(&control(&Solo::new(), &Stop::default()), "null", 4, TrialJournal::default()).unwrap();
     let first: Vec<Trial> = first.answer.trials.into_iter().filter(|trial| trial.ranks > 1).collect();
     let found = at_all(2, |world| {
-        let journal = Journal { earlier: first.clone(), ..Journal::default() };
-        search(world, &Stop::default(), "null", 4, journal).unwrap()
+        let journal = TrialJournal { earlier: first.clone(), ..TrialJournal::default() };
+        search(&control(world, &Stop::default()), "null", 4, journal).unwrap()
     });
     assert!(found.iter().all(|found| found.answer.trials == first), "{found:?}");
 }
 
+/// Requests a stop when the second run begins.
+struct StopsSecondRun {
+    begun: AtomicU64,
+    stop: Stop,
+}
+
+impl Observer for StopsSecondRun {
+    fn during(&self, _: &Activity, _: &Events, work: &mut dyn FnMut()) {
+        if self.begun.fetch_add(1, Ordering::Relaxed) == 1 {
+            self.stop.wish();
+        }
+        work();
+    }
+}
+
 #[test]
 fn a_stop_at_any_member_gives_all_members_the_partial_answer() {
-    let stopped_at = |stopped: u64| {
-        at_all(2, |world| {
-            let stop = Stop::default();
-            let journal = match stopped {
-                0 => Journal { stop_after: Some((1, stop.clone())), ..Journal::default() },
-                _ => Journal::default(),
-            };
-            if world.member() == 1 && stopped == 1 {
-                // In a run: the first probe takes 60 ms.
-                let stop = stop.clone();
-                std::thread::spawn(move || {
-                    std::thread::sleep(std::time::Duration::from_millis(150));
-                    stop.wish();
-                });
-            }
-            search(world, &stop, "null", 64, journal)
-        })
-    };
+    // After the first run at member 0, or during the second one at member 1.
     for stopped in [0, 1] {
-        for found in stopped_at(stopped) {
-            let found = found.unwrap();
+        let found = at_all(2, |world| {
+            let stop = Stop::default();
+            let stop_after = (stopped == 0).then(|| (1, stop.clone()));
+            let journal = TrialJournal { stop_after, ..TrialJournal::default() };
+            let observer = StopsSecondRun { begun: AtomicU64::new(0), stop: stop.clone() };
+            let control = match (stopped, world.member()) {
+                (1, 1) => StudyControl { observer: &observer, ..control(world, &stop) },
+                _ => control(world, &stop),
+            };
+            search(&control, "null", 64, journal).unwrap()
+        });
+        for found in found {
             assert_eq!(
                 (found.end, found.answer.state),
                 (CapacityEnd::Stop, SearchState::Stopped),
                 "{stopped}"
             );
-            assert!(found.interrupted);
+            assert_eq!((found.interrupted, found.answer.trials.len()), (true, 1), "{found:?}");
         }
     }
 }
@@ -200,8 +208,8 @@ fn a_stop_at_any_member_gives_all_members_the_partial_answer() {
 #[test]
 fn a_failure_in_the_middle_of_a_study_is_named_by_all() {
     let errors = at_all(3, |world| {
-        let journal = Journal { fails_at: Some(2), ..Journal::default() };
-        search(world, &Stop::default(), "null", 64, journal).unwrap_err()
+        let journal = TrialJournal { fails_at: Some(2), ..TrialJournal::default() };
+        search(&control(world, &Stop::default()), "null", 64, journal).unwrap_err()
     });
     let own = "the files are listed in a catalog, so they exist already";
     assert_eq!(errors[0].to_string(), own);
@@ -212,17 +220,36 @@ fn a_failure_in_the_middle_of_a_study_is_named_by_all() {
     }
 }
 
+/// The second probe has 4 ranks at member 0 and 3 at member 1.
 #[test]
-fn a_member_that_leaves_a_study_ends_it() {
+fn members_that_decide_differently_end_with_an_error() {
     let errors = at_all(2, |world| {
-        let journal = Journal { fails_at: (world.member() == 0).then_some(1), ..Journal::default() };
-        match world.member() {
-            0 => search(world, &Stop::default(), "null", 64, journal).err(),
-            // Follows with another number of ranks: a divergence.
-            _ => search(world, &Stop::default(), "null", 63, journal).err(),
-        }
+        let stop = Stop::default();
+        let up_to = 4 - world.member();
+        search(&control(world, &stop), "null", up_to, TrialJournal::default()).unwrap_err()
     });
-    assert!(errors.iter().all(Option::is_some), "{errors:?}");
+    for error in &errors {
+        let Error::During { source, .. } = error else { panic!("{error:?}") };
+        let said = source.to_string();
+        let expected =
+            "the processes compute different plans: ranks is 4 for process 0 on host0, but 3 for process 1";
+        assert!(said.starts_with(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_member_that_leaves_a_study_is_named_by_the_others() {
+    let errors = at_all(2, |world| {
+        let stop = Stop::default();
+        if world.member() == 1 {
+            world.announce(Cause::Left);
+            return None;
+        }
+        search(&control(world, &stop), "null", 4, TrialJournal::default()).err()
+    });
+    let error = errors[0].as_ref().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Incomplete);
+    assert!(error.to_string().starts_with("process 1 on host1 left"), "{error}");
 }
 
 #[test]

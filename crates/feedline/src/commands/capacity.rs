@@ -31,9 +31,9 @@ Examples:
   feedline capacity demo --output c                        resumes after Ctrl-C
   feedline capacity demo --output c --confirm full         keeps the probes
 
-With several processes (mpirun -n 4 feedline capacity ...) every process plays at least one accelerator, so the
-search begins with that many. Probes of a few steps find the limit; runs with N accelerators, which reach metric.au,
-and N + 1, which do not, confirm it. The folder contains trials.jsonl (the journal), capacity.csv, capacity.json and capacity.svg.";
+Probes of a few steps find the limit; runs with N accelerators, which reach metric.au, and N + 1, which do not,
+confirm it. With several processes (mpirun -n 4 feedline capacity ...) the search begins with one accelerator per
+process. The folder contains trials.jsonl (the journal), capacity.csv, capacity.json and capacity.svg.";
 
 #[derive(Args, Debug)]
 pub(crate) struct CapacityFlags {
@@ -121,7 +121,7 @@ pub(crate) fn capacity(flags: &CapacityFlags, world: &dyn World) -> CommandResul
     let (from, up_to, steps, confirmation) = (flags.from, flags.up_to, flags.steps, flags.confirm);
     let range = CapacityRange { from, up_to, steps, confirmation };
     let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
-    let stop = stop_on_signals()?;
+    let stop = stop_on_signals()?.with_patience(asked.stall_timeout());
     let control = StudyControl { world, observer: &progress, stop: &stop };
     let capacity = Capacity::settle(asked, &host, range, &control)?;
     let folder = at_process_0(&control, || {

@@ -99,7 +99,7 @@ pub(crate) fn stall(flags: &StallFlags, world: &dyn World) -> CommandResult {
     let asked = read(Ask { ranks: flags.cluster.ranks(flags.ranks), checkpoints: None, ..ask })?;
     let host = Host::look();
     let progress = StudyProgress::new(ProgressMode::choose(flags.output.quiet));
-    let stop = stop_on_signals()?;
+    let stop = stop_on_signals()?.with_patience(asked.stall_timeout());
     let control = StudyControl { world, observer: &progress, stop: &stop };
     let stall = Stall::settle(asked, &host, flags.steps, &control)?;
     let folder = at_process_0(&control, || {

@@ -153,15 +153,16 @@ pub(crate) fn sweep(flags: &SweepFlags, world: &dyn World) -> CommandResult {
     let host = Host::look();
     let show = ProgressMode::choose(flags.output.quiet);
     let base = ask_at(&flags.workload, Vec::new(), &flags.place)?;
-    let preset = read(Ask { overrides: flags.overrides(std::iter::empty()), ..base.clone() })?.spec.sweep;
-    let grid = grid(flags, &preset)?;
+    let asked = read(Ask { overrides: flags.overrides(std::iter::empty()), ..base.clone() })?;
+    let (preset, patience) = (&asked.spec.sweep, asked.stall_timeout());
+    let grid = grid(flags, preset)?;
     let ask = |cell: &SweepCell<'_>| {
         let overrides = flags.overrides(cell.overrides("--over"));
         let ranks = cell.ranks().or(flags.cluster.ranks(flags.ranks));
         let store = cell.store().map(str::to_owned).or_else(|| base.store.clone());
         read(Ask { overrides, ranks, store, ..base.clone() })
     };
-    let stop = stop_on_signals()?;
+    let stop = stop_on_signals()?.with_patience(patience);
     let control = StudyControl { world, observer: &show, stop: &stop };
     let study = Sweep {
         grid: &grid,

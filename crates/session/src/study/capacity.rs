@@ -20,7 +20,7 @@ use crate::ask::{Asked, Generate};
 use crate::backend::select;
 use crate::error::Error;
 use crate::members::{SharedFacts, agree};
-use crate::run::{calibrate, fault};
+use crate::run::fault;
 use crate::settle::{Settled, settle, settle_again};
 
 /// More ranks than a plan accepts.
@@ -185,7 +185,7 @@ impl<'a> Capacity<'a> {
         let ceiling = match end {
             CapacityEnd::Target => {
                 let (settled, plan) = trials.plan(beyond(&answer, least), Depth::Full, &[])?;
-                calibrate(&settled, &plan, control.world, control.stop)
+                crate::run::calibrate(&settled, &plan, control.world, control.stop)
             }
             CapacityEnd::DataSet | CapacityEnd::UpTo | CapacityEnd::Stop => None,
         };
@@ -229,14 +229,14 @@ struct Trials<'a> {
 
 /// Why a trial has no result.
 enum TrialError<F> {
-    Run(Error),
+    Run(Box<Error>),
     /// The front end could not record it.
     Log(F),
 }
 
 impl<F> From<Error> for TrialError<F> {
     fn from(error: Error) -> TrialError<F> {
-        TrialError::Run(error)
+        TrialError::Run(Box::new(error))
     }
 }
 

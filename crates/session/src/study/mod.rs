@@ -112,7 +112,9 @@ impl StudyControl<'_> {
 
     /// The value that member 0 has, at all members.
     fn of_member_0<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T, Error> {
-        of_member_0(own, self.world, self.stop)
+        of_member_0(own, self.world, self.stop).inspect_err(|error| {
+            self.stopped_by(error);
+        })
     }
 
     /// What came of recording a run. If it failed, the other members learn it when they wait next.

@@ -15,7 +15,7 @@ use super::StudyControl;
 use crate::ask::{Asked, Generate};
 use crate::error::{Error, ErrorKind};
 use crate::members::{SharedFailure, agree};
-use crate::run::{MeasuredRun, calibrate};
+use crate::run::MeasuredRun;
 use crate::settle::{Settled, settle};
 
 /// A grid of settings, and how a cell becomes a workload.
@@ -128,7 +128,7 @@ impl<'a> Sweep<'a> {
     /// The ceiling of the benchmark itself for a cell.
     pub fn calibrate(&self, cell: usize) -> Result<Option<Calibration>, Error> {
         let settled = self.settle(cell, Some(Generate::Never))?;
-        Ok(calibrate(&settled, &settled.plan, self.control.world, self.control.stop))
+        Ok(crate::run::calibrate(&settled, &settled.plan, self.control.world, self.control.stop))
     }
 
     /// Does the runs, one after the other, until all are done or a stop is requested. `begins` is called before each
