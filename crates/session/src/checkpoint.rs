@@ -67,7 +67,7 @@ impl RunCheckpoints<'_> {
         Ok(CheckpointSetup {
             plan: self.plan,
             model: self.model,
-            seed: mix(self.seed, entropy(world, stop).map_err(Error::Member)?),
+            seed: mix(self.seed, entropy(world, stop)?),
             world,
             fast: open.fast.as_deref(),
             last: &*open.last,

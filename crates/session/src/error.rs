@@ -214,7 +214,7 @@ pub enum Error {
     TooShortToMeasure,
     /// A member ended the run. All members know it, and can do nothing together afterwards.
     #[error(transparent)]
-    Member(#[from] EarlyEnd),
+    Member(Box<EarlyEnd>),
     /// A member could not do its part, and the others could, or could not for other reasons.
     #[error(transparent)]
     At(Box<MemberFailure>),
@@ -234,6 +234,12 @@ pub enum Error {
     /// One of the runs of a study, and the error that it ended with.
     #[error("{run}")]
     During { run: String, source: Box<Error> },
+}
+
+impl From<EarlyEnd> for Error {
+    fn from(ended: EarlyEnd) -> Error {
+        Error::Member(Box::new(ended))
+    }
 }
 
 impl Error {

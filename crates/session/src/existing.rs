@@ -57,7 +57,7 @@ impl<'a> Settled<'a> {
         let wait = self.asked.patient(stop);
         agree(outcome, world, &wait)?;
         let digest = found.as_ref().map_or("", FoundFiles::digest).as_bytes();
-        let digests = gather_to_all(world, digest, &wait).map_err(Error::Member)?;
+        let digests = gather_to_all(world, digest, &wait)?;
         if let Some((member, _)) = (0..).zip(&digests).find(|(_, other)| **other != digests[0]) {
             let (folder, shown) = (self.asked.data_folder()?, |member: u64| world.topology().shown(member));
             return Err(Error::MembersDiffer { folder, here: shown(0), there: shown(member) });

@@ -48,12 +48,6 @@ impl SharedFacts {
     }
 }
 
-/// A member as users read it.
-pub(crate) fn process(world: &dyn World, member: u64) -> String {
-    let topology = world.topology();
-    format!("process {member} on {}", topology.name(topology.node_of(member)))
-}
-
 /// What the first member that has something to report has reported.
 struct MemberReport<T> {
     member: u64,
@@ -93,9 +87,10 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 /// What a member has sent. If it cannot be read, the run ends, because the others do not know it.
 fn decode<T: DeserializeOwned>(bytes: &[u8], world: &dyn World, from: u64) -> Result<T, Error> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let cause = Cause::Failed(format!("cannot read what {} has sent: {error}", process(world, from)));
+        let cause =
+            Cause::Failed(format!("cannot read what {} has sent: {error}", world.topology().shown(from)));
         world.announce(cause.clone());
-        Error::Member(EarlyEnd::new(world.topology(), world.member(), cause))
+        Error::from(EarlyEnd::new(world.topology(), world.member(), cause))
     })
 }
 
@@ -140,7 +135,7 @@ pub fn agree<T, F: SharedFailure>(here: Result<T, F>, world: &dyn World, stop: &
         None => here,
         Some(report) if report.by_all => here,
         Some(MemberReport { member, what: (kind, message), .. }) => {
-            let process = process(world, member);
+            let process = world.topology().shown(member);
             Err(Error::At(Box::new(MemberFailure { process, kind, message })).into())
         }
     }
@@ -178,7 +173,7 @@ pub(crate) fn compare<D: Serialize + DeserializeOwned>(
     match first_report(difference.as_ref(), world, stop)? {
         None => Ok(()),
         Some(MemberReport { member, what, .. }) => {
-            let [first, other] = [0, member].map(|member| process(world, member));
+            let [first, other] = [0, member].map(|member| world.topology().shown(member));
             Err(Error::Unlike(Box::new((first, other, what))))
         }
     }

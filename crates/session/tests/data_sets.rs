@@ -237,7 +237,8 @@ fn members_that_find_different_files_are_named() {
     ];
     let errors = at_all(members_on(&["a", "b"]), |world| {
         let host = Host::look();
-        let settled = settle(asked(&root(world.member()), &settings), &host, world).unwrap();
+        let settled =
+            settle(asked(&root(world.member()), &settings), &host, world, &Stop::default()).unwrap();
         settled.make_data(world, &SilentObserver, &Stop::default()).err().unwrap().to_string()
     });
     for error in errors {

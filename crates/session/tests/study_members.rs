@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use engine::host::Host;
 use engine::world::threads::{ThreadMember, members};
 use engine::world::{Cause, Exchange};
-use engine::{Events, Solo, Stop, World};
+use engine::{Solo, Stop, World};
 use feedline_session::study::{
     Capacity, CapacityFound, CapacityRange, CapacityStage, FollowerLog, RunStart, Stall, StallStage,
     StudyControl, StudyLog, Sweep,
 };
-use feedline_session::{Activity, Ask, Asked, Error, ErrorKind, Observer, SilentObserver, WorkloadText};
+use feedline_session::{
+    Activity, Ask, Asked, Error, ErrorKind, ObservedWork, Observer, SilentObserver, WorkloadText,
+};
 use model::location::Location;
 use model::spec::Override;
 use model::study::attribution::{Bottleneck, StallRun};
@@ -111,8 +113,11 @@ fn search(
     }
 }
 
+/// The ranks, depth and steps of a trial, and whether it met the target.
+type DecidedTrial = (u64, Depth, u64, bool);
+
 /// What a search decided, without measured values.
-fn decided(found: &CapacityFound) -> (u64, CapacityEnd, SearchState, Vec<(u64, Depth, u64, bool)>) {
+fn decided(found: &CapacityFound) -> (u64, CapacityEnd, SearchState, Vec<DecidedTrial>) {
     let trials = found.answer.trials.iter().map(|trial| (trial.ranks, trial.depth, trial.steps, trial.met));
     (found.answer.ranks, found.end, found.answer.state, trials.collect())
 }
@@ -171,7 +176,7 @@ struct StopsSecondRun {
 }
 
 impl Observer for StopsSecondRun {
-    fn during(&self, _: &Activity, _: &Events, work: &mut dyn FnMut()) {
+    fn during(&self, _: &Activity, _: ObservedWork<'_>, work: &mut dyn FnMut()) {
         if self.begun.fetch_add(1, Ordering::Relaxed) == 1 {
             self.stop.wish();
         }
