@@ -156,7 +156,15 @@ struct OpenedData<'a> {
 
 impl TrainingRun<'_> {
     fn run(&self, task: &RunTask<'_>) -> Result<TimedLedger, Error> {
-        let OpenedData { store, known, pages } = agree(self.open(), task.world, task.stop)?;
+        let OpenedData { store, known, pages } = match agree(self.open(), task.world, task.stop) {
+            // A member was asked to stop during the calibration.
+            Err(Error::Member(ended)) if ended.cause == Cause::Stopped => {
+                let mut ledger = Ledger::default();
+                ledger.interrupted = true;
+                return Ok((ledger, Nanos::ZERO));
+            }
+            opened => opened?,
+        };
         let truth = known
             .as_ref()
             .and_then(|(content, data)| data.computed().map(|data| Truth { content: *content, data }));

@@ -287,7 +287,7 @@ mod tests {
                     0 => (row.agreement.barriers, row.agreement.last) = (1, 1),
                     1 => {
                         (row.agreement.barriers, row.agreement.last, row.agreement.last_ns) =
-                            (9, 9, Nanos(2_050_000_000))
+                            (9, 9, Nanos(2_050_000_000));
                     }
                     _ => {}
                 }
