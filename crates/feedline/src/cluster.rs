@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::anyhow;
+use engine::meter::{self, Monotonic};
 use engine::world::cluster::{self, Cluster, JoinError, JoinOptions};
 use engine::world::launcher::{self, Launch};
 use engine::world::{Cause, EarlyEnd, Exchange, HostIdentity, Topology};
-use engine::{Solo, World, host, meter};
+use engine::{Solo, World, host};
+use model::units::Nanos;
+use store::Now;
 
 use crate::commands::{self, Command};
 use crate::exit::{CommandResult, Failure};
@@ -27,16 +30,25 @@ const PASSING_ON: Duration = Duration::from_millis(200);
 /// How a launcher started this process; `None`: no launcher did.
 static LAUNCH: OnceLock<Option<Launch>> = OnceLock::new();
 
+/// Runs since the process was started: the time until the processes have joined counts.
+static BEGUN: OnceLock<Monotonic> = OnceLock::new();
+
 /// This process as a member, while it is one. `abandon` announces through it.
 static MEMBER: Mutex<Option<Arc<Cluster>>> = Mutex::new(None);
 
 /// Finds out whether a launcher started this process as one of several. Only process 0 prints.
 pub(crate) fn look() {
+    let _ = begun();
     let launch = launcher::launch(&variable);
     if launch.is_some_and(|launch| launch.rank > 0) {
         report::mute(true);
     }
     let _ = LAUNCH.set(launch);
+}
+
+/// The time since the process was started.
+pub(crate) fn begun() -> Nanos {
+    BEGUN.get_or_init(Monotonic::new).now()
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -221,7 +233,6 @@ fn let_launcher_pass_on() {
 #[cfg(test)]
 mod tests {
     use engine::world::threads::members_on;
-    use model::units::Nanos;
 
     use super::*;
 

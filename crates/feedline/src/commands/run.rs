@@ -7,12 +7,10 @@ use anyhow::anyhow;
 use clap::Args;
 use engine::World;
 use engine::host::{self, Host};
-use engine::meter::Monotonic;
 use model::ledger::{Ledger, Phase};
 use model::units::Nanos;
 use model::verdict::{Status, Verdict};
 use session::{Ask, Asked, MeasuredRun, RunTask, Settled, check_folder, measure, settle};
-use store::Now;
 
 use super::{ask_at, read, results_folder, stop_on_signals};
 use crate::cluster;
@@ -63,7 +61,6 @@ pub(crate) struct RunFlags {
 }
 
 pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
-    let begun = Monotonic::new();
     let (ranks, checkpoints) = (flags.cluster.ranks(flags.ranks), Some(flags.checkpoints.scale));
     let ask = Ask { ranks, checkpoints, ..ask_at(&flags.workload, flags.overrides(), &flags.place)? };
     let asked = read(ask)?;
@@ -73,7 +70,7 @@ pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
     // Only process 0 writes results.
     let (stop, writes) = (stop_on_signals()?, world.member() == 0);
     let settled = settle(asked, &host, world, &stop)?;
-    let settling = begun.now();
+    let settling = cluster::begun();
     if writes {
         check_folder(&results, "results folder")?;
     }
