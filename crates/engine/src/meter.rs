@@ -48,11 +48,27 @@ impl Monotonic {
         Monotonic { origin: kernel_now() }
     }
 
+    /// What to add to this clock to get another one of the same host.
+    pub(crate) fn offset_to(&self, origin_of_other: u64) -> i64 {
+        self.origin.wrapping_sub(origin_of_other) as i64
+    }
+
+    /// Where the clock begins. Only clocks of the same host can be compared by it.
+    pub(crate) fn origin(&self) -> u64 {
+        self.origin
+    }
+
     /// Asks the kernel not to round this thread's sleeps up (it adds 50 us by default).
     pub(crate) fn sharpen_this_thread() {
         // If this fails, sleeps end a little later, which the ledger records as lateness.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
+}
+
+/// The wall clock, since 1970.
+pub(crate) fn wall_clock() -> Nanos {
+    let now = rustix::time::clock_gettime(ClockId::Realtime);
+    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
 fn kernel_now() -> u64 {

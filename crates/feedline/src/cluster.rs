@@ -16,7 +16,7 @@ use model::units::Nanos;
 use store::Now;
 
 use crate::commands::{self, Command};
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandResult, Exit, Failure, fail};
 use crate::flags::cluster::ClusterRequest;
 use crate::report;
 
@@ -57,7 +57,7 @@ fn variable(name: &str) -> Option<String> {
 
 /// The process as one of several; `None` if it is alone.
 fn launch() -> Option<Launch> {
-    LAUNCH.get().copied().flatten().filter(|launch| launch.size > 1)
+    LAUNCH.get().copied().flatten().filter(|launch| launch.size != Some(1))
 }
 
 /// Whether a launcher started this process. Its output then goes to the launcher, even if it is a terminal.
@@ -208,12 +208,22 @@ pub(crate) fn announce_abandoned(message: &str) {
     }
 }
 
-/// Waits until the other processes have noticed that the worker of this one is lost. A launcher may end all of them as
-/// soon as one has ended, and they end with the exit code of feedline only if they do it themselves.
-pub(crate) fn let_others_notice() {
-    if launch().is_some() {
+/// Reports that the worker of this process was ended by a signal. Other processes notice that their connection to it
+/// has ended, process 0 reports it, and the launcher ends this process. If it does not, for instance because the processes
+/// have not joined each other yet, this one reports. A launcher may end all processes as soon as one has ended, and
+/// they end with the exit code of feedline only if they do it themselves, so this one waits for them.
+pub(crate) fn report_lost_worker(exit: Exit, what: &str) -> Exit {
+    let Some(launch) = launch() else { return fail(exit, what) };
+    let named = format!("process {} on {}: {what}", launch.rank, host::name());
+    if launch.rank == 0 {
+        fail(exit, &named);
         meter::pause(REPORTING);
+    } else {
+        meter::pause(2 * REPORTING);
+        report::mute(false);
+        report::error(&named);
     }
+    exit
 }
 
 /// Waits until the process that prints has reported why the job ends, if this is another one.

@@ -65,7 +65,11 @@ fn main() -> ExitCode {
     }
     match supervisor::split() {
         Ok(ProcessRole::Supervisor(supervisor)) => supervisor.wait(),
-        Ok(ProcessRole::Worker) => work(&cli),
+        Ok(ProcessRole::Worker) => {
+            let exit = work(&cli);
+            supervisor::resume();
+            exit
+        }
         Err(cause) => {
             let cause = format!("cannot start a process: {}", exit::limited(&cause));
             exit::fail(Exit::Refused, &cause).into()

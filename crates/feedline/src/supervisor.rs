@@ -127,8 +127,16 @@ pub(crate) fn give_up(exit: Exit) -> ! {
     if let Some(parent) = rustix::process::getppid().filter(|_| number() == parent_number()) {
         let _ = rustix::process::kill_process(parent, Signal::USR1);
     }
+    resume();
     // SAFETY: ends the process without running exit handlers, which a hung thread could block.
     unsafe { libc::_exit(i32::from(exit.code())) }
+}
+
+/// Lets the supervisor continue if it was stopped: it has to notice that the worker ends.
+pub(crate) fn resume() {
+    if let Some(parent) = rustix::process::getppid().filter(|_| number() == parent_number()) {
+        let _ = rustix::process::kill_process(parent, Signal::CONT);
+    }
 }
 
 /// A signal that was received.
@@ -276,7 +284,6 @@ fn exit_code(status: WaitStatus) -> ExitCode {
         other => (Exit::Internal, format!("internal error: ended by signal {other}")),
     };
     status::take_over();
-    let exit = fail(exit, &what);
-    cluster::let_others_notice();
+    let exit = cluster::report_lost_worker(exit, &what);
     exit.into()
 }

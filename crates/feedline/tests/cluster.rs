@@ -179,7 +179,7 @@ fn a_usage_error_is_printed_once() {
 fn shares_must_match_the_processes() {
     let dir = Dir::small();
     let refused = dir.feedline(&["run", "w.yaml", "--ranks-per-process", "5,3"]).run().exits(2).one_error();
-    refused.says("--ranks-per-process names 2 processes, but 1 were started");
+    refused.says("--ranks-per-process has 2 numbers, but the number of processes is 1");
 }
 
 /// A command of three processes of which process 0 waits for a workload that is never written.

@@ -61,7 +61,7 @@ fn more_processes_than_ranks_and_other_shares() {
     let few = Mpi::Mpich.feedline(&dir, 3, &["run", "w.yaml", "--ranks", "2"]);
     few.set(&FOR_8_RANKS).run().exits(2).one_error().says("there are 3 processes, but only 2 ranks");
     for (shares, text) in [
-        ("4", "--ranks-per-process names 1 processes, but 2 were started"),
+        ("4", "--ranks-per-process has 1 number, but the number of processes is 2"),
         ("4,0", "--ranks-per-process gives process 1 no rank"),
         ("3,2", "--ranks-per-process adds up to 5 ranks, but --ranks is 4"),
     ] {

@@ -225,6 +225,11 @@ pub enum Error {
         "the number of ranks varies, so it cannot be given for each process; leave out --ranks-per-process"
     )]
     FixedRanks,
+    #[error(
+        "--up-to {up_to} is less than the number of processes, {least}: each of them plays at least one accelerator; \
+         start fewer processes, or raise --up-to"
+    )]
+    TooFewRanksToSearch { up_to: u64, least: u64 },
     #[error(transparent)]
     Distribution(#[from] DistributionError),
     #[error("interrupted")]
@@ -269,6 +274,7 @@ impl Error {
             | Error::NoComputeTime
             | Error::Distribution(_)
             | Error::FixedRanks
+            | Error::TooFewRanksToSearch { .. }
             | Error::TooFewSteps { .. } => ErrorKind::Usage,
             Error::UnsupportedFormat { .. }
             | Error::UnsupportedStorage(_)

@@ -77,8 +77,11 @@ impl Checkpointer<'_> {
     /// CPU time of the process since it had used `before` seconds, in a span, and what its threads could have used.
     pub(super) fn cpu_since(&self, before: f64, span: Nanos) -> Cpu {
         let used_ns = Nanos::from_seconds(meter::cpu_seconds() - before);
-        let cores = host::cores().min(self.setup.plan.writers());
-        Cpu { used_ns, core_ns: Nanos(span.0.saturating_mul(cores)) }
+        let world = self.setup.world;
+        // The cores of a host are shared by its members, whose values are added up.
+        let sharing = world.topology().members_on(world.node()).count().max(1) as f64;
+        let cores = (host::cores() as f64 / sharing).min(self.setup.plan.writers() as f64);
+        Cpu { used_ns, core_ns: Nanos((span.0 as f64 * cores) as u64) }
     }
 
     fn save_to_last(&self, moment: Moment, began: Nanos) -> Result<Nanos, CheckpointError> {

@@ -15,6 +15,8 @@ pub enum Launcher {
     Slurm(SlurmInterface),
     Pals,
     Flux,
+    /// Another launcher with PMIx, such as prterun.
+    Pmix,
 }
 
 /// What srun offers to MPI libraries.
@@ -36,6 +38,7 @@ impl fmt::Display for Launcher {
             Launcher::Slurm(SlurmInterface::None) => f.write_str("srun"),
             Launcher::Pals => f.write_str("mpiexec of PALS"),
             Launcher::Flux => f.write_str("flux run"),
+            Launcher::Pmix => f.write_str("a launcher with PMIx"),
         }
     }
 }
@@ -44,9 +47,9 @@ impl fmt::Display for Launcher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
     pub launcher: Launcher,
-    /// Number of this process, and number of processes.
+    /// Number of this process, and number of processes. Some launchers tell them only to the MPI library.
     pub rank: u64,
-    pub size: u64,
+    pub size: Option<u64>,
 }
 
 /// Reads the environment through `get`. `None`: this process was not started by a launcher that is known.
@@ -54,7 +57,7 @@ pub fn launch(get: &dyn Fn(&str) -> Option<String>) -> Option<Launch> {
     let number = |name: &str| get(name)?.trim().parse::<u64>().ok();
     let is_set = |name: &str| get(name).is_some();
     let started = |launcher, rank: Option<u64>, size: Option<u64>| {
-        Some(Launch { launcher, rank: rank.unwrap_or(0), size: size? })
+        Some(Launch { launcher, rank: rank.unwrap_or(0), size })
     };
     // srun also starts processes inside a job of another launcher: the variables of the innermost one decide. mpirun
     // inside a Slurm allocation sets its own variables, and those of the step that started mpirun's daemon remain.
@@ -82,8 +85,12 @@ pub fn launch(get: &dyn Fn(&str) -> Option<String>) -> Option<Launch> {
         };
         return started(Launcher::Slurm(interface), number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"));
     }
-    if is_set("PMI_SIZE") || is_set("PMI_FD") {
-        return started(Launcher::Hydra, number("PMI_RANK"), number("PMI_SIZE"));
+    if is_set("PMI_SIZE") || is_set("PMI_FD") || is_set("PMI_PORT") {
+        let rank = number("PMI_RANK").or_else(|| number("PMI_ID"));
+        return started(Launcher::Hydra, rank, number("PMI_SIZE"));
+    }
+    if is_set("PMIX_RANK") && is_set("PMIX_NAMESPACE") {
+        return started(Launcher::Pmix, number("PMIX_RANK"), None);
     }
     None
 }
@@ -101,7 +108,7 @@ mod tests {
     #[test]
     fn each_launcher_is_known_by_its_variables() {
         let openmpi = [("OMPI_COMM_WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_RANK", "2"), ("PMIX_RANK", "2")];
-        let four = |launcher, rank| Some(Launch { launcher, rank, size: 4 });
+        let four = |launcher, rank| Some(Launch { launcher, rank, size: Some(4) });
         assert_eq!(of(&openmpi), four(Launcher::OpenMpi { major: None }, 2));
         let five = [&openmpi[..], &[("OMPI_VERSION", "5.0.11"), ("PRTE_LAUNCHED", "1")]].concat();
         assert_eq!(of(&five), four(Launcher::OpenMpi { major: Some(5) }, 2));
@@ -115,6 +122,17 @@ mod tests {
         assert_eq!(with(&openmpi), four(Launcher::OpenMpi { major: None }, 2), "mpirun inside a step");
         assert_eq!(of(&[("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "4")]), four(Launcher::Flux, 0));
         assert_eq!(of(&[("PALS_RANKID", "1"), ("PMI_SIZE", "4")]), four(Launcher::Pals, 1));
+    }
+
+    #[test]
+    fn a_launcher_that_does_not_tell_the_size_is_a_launcher() {
+        let unknown = |launcher, rank| Some(Launch { launcher, rank, size: None });
+        assert_eq!(of(&[("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "prterun-1")]), unknown(Launcher::Pmix, 1));
+        assert_eq!(of(&[("PMI_PORT", "vm:4000"), ("PMI_ID", "1")]), unknown(Launcher::Hydra, 1));
+        assert_eq!(of(&[("PALS_RANKID", "1")]), unknown(Launcher::Pals, 1));
+        assert_eq!(of(&[("FLUX_TASK_RANK", "1")]), unknown(Launcher::Flux, 1));
+        let unreadable = [("OMPI_COMM_WORLD_SIZE", "x"), ("OMPI_COMM_WORLD_RANK", "1")];
+        assert_eq!(of(&unreadable), unknown(Launcher::OpenMpi { major: None }, 1));
     }
 
     #[test]

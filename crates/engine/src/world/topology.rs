@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use model::units::counted;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -27,9 +28,15 @@ pub struct Topology {
 /// Why ranks cannot be distributed over members.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DistributionError {
-    #[error("there are {members} processes, but only {ranks} ranks; start fewer processes, or raise --ranks")]
+    #[error(
+        "there are {members} processes, but only {}; start fewer processes, or raise --ranks",
+        counted(*ranks, "rank")
+    )]
     TooFewRanks { members: u64, ranks: u64 },
-    #[error("--ranks-per-process names {given} processes, but {members} were started")]
+    #[error(
+        "--ranks-per-process has {}, but the number of processes is {members}; give one for each process",
+        counted(*given, "number")
+    )]
     OtherMembers { given: u64, members: u64 },
     #[error("--ranks-per-process gives process {member} no rank; give each process at least one")]
     NoRanks { member: u64 },

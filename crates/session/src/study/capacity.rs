@@ -123,6 +123,9 @@ impl<'a> Capacity<'a> {
         control: &StudyControl<'a>,
     ) -> Result<Capacity<'a>, Error> {
         let (control, least) = (*control, least_ranks(control.world.topology())?);
+        if let Some(up_to) = range.up_to.filter(|up_to| *up_to < least) {
+            return Err(Error::TooFewRanksToSearch { up_to, least });
+        }
         let smallest = settle(on_ranks(asked.clone(), least), host, control.world, control.stop)?;
         let training = smallest.plan.trained()?;
         let demand = training.estimate.demand.ok_or(Error::NoComputeTime)?.samples_per_second;

@@ -35,7 +35,7 @@ const SHORTEST_JOINING: Nanos = Nanos(10_000_000_000);
 const JOINING: Nanos = Nanos(300_000_000_000);
 
 /// How the members of a run exchange messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     #[default]
     Tcp,
@@ -77,6 +77,11 @@ pub enum JoinError {
          install the same version on every host"
     )]
     OtherVersion { node: String, version: String, other: u64, other_node: String, other_version: String },
+    #[error(
+        "process 0 on {node} and process {other} on {other_node} were started with different values of {flag}; \
+         give all processes the same"
+    )]
+    OtherFlag { flag: &'static str, node: String, other: u64, other_node: String },
 }
 
 /// What a process tells all others first.
@@ -88,6 +93,9 @@ struct MemberRecord {
     addresses: Vec<SocketAddr>,
     /// Distinguishes connections of this job from others.
     token: u64,
+    /// The ranks of each process, if they were given; and how messages are to be carried.
+    shares: Option<Vec<u64>>,
+    transport: Transport,
     problem: Option<String>,
 }
 
@@ -95,7 +103,7 @@ struct MemberRecord {
 pub fn join(options: &JoinOptions, stop: &Stop) -> Result<Cluster, JoinError> {
     let deadline = JoinDeadline::start(options.patience, stop);
     let mpi = mpi::start(&options.launch, options.library.as_deref())?;
-    let (member, members) = (mpi.rank()?, options.launch.size);
+    let (member, members) = (mpi.rank()?, mpi.size()?);
     let listening = (member == 0 && options.transport == Transport::Tcp)
         .then(|| ConnectionListener::open(options.interface.as_deref()))
         .transpose();
@@ -108,6 +116,8 @@ pub fn join(options: &JoinOptions, stop: &Stop) -> Result<Cluster, JoinError> {
         host: options.host.clone(),
         addresses: listening.as_ref().map(|listening| listening.addresses.clone()).unwrap_or_default(),
         token: meter::entropy(),
+        shares: options.shares.clone(),
+        transport: options.transport,
         problem,
     };
     let records = exchange(mpi, member, members, &record)?;
@@ -173,6 +183,16 @@ fn compare(records: &[MemberRecord], member: u64) -> Result<Topology, JoinError>
             other_node: record.host.name.clone(),
             other_version: record.version.clone(),
         });
+    }
+    let unlike = |flag: &'static str, is_same: &dyn Fn(&MemberRecord) -> bool| {
+        let (other, record) = (0..).zip(records).find(|(_, record)| !is_same(record))?;
+        let (node, other_node) = (first.host.name.clone(), record.host.name.clone());
+        Some(JoinError::OtherFlag { flag, node, other, other_node })
+    };
+    let unlike = unlike("--ranks-per-process", &|record| record.shares == first.shares)
+        .or_else(|| unlike("--agreement", &|record| record.transport == first.transport));
+    if let Some(error) = unlike {
+        return Err(error);
     }
     let hosts: Vec<HostIdentity> = records.iter().map(|record| record.host.clone()).collect();
     Ok(Topology::new(&hosts))

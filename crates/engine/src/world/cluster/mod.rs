@@ -7,6 +7,7 @@
 //! is silent for the stall timeout, ends the run for all members.
 
 mod beat;
+mod clocks;
 mod exchange;
 mod interfaces;
 mod join;
@@ -31,7 +32,7 @@ use crate::meter::{self, Clock, Monotonic};
 use crate::stop::Stop;
 use exchange::ClusterLine;
 pub use join::{JoinError, JoinOptions, Transport, join};
-use state::{Arrival, BarrierState, ClusterState, Release};
+use state::{Arrival, BarrierState, ClockAnswer, ClusterState, Release};
 use streams::{ByteStreams, Received};
 use wire::{CallNumber, ClusterMessage, Incoming};
 
@@ -47,9 +48,8 @@ const CONCLUSION: Nanos = Nanos(10_000_000_000);
 const LEAVING: Duration = Duration::from_secs(5);
 /// How long `MPI_Abort` may take before the process ends without it.
 const ABORTING: Duration = Duration::from_secs(3);
-/// Exchanges to measure a clock's offset: at most this many, and no longer than this.
-const PINGS: u64 = 300;
-const PINGING: Nanos = Nanos(100_000_000);
+/// A thread receives at least once a second, so that after a longer time without, this process did not run.
+const LONG_GAP: Nanos = Nanos(2_000_000_000);
 
 /// This process as a member of a run.
 #[derive(Debug)]
@@ -267,6 +267,7 @@ impl Connections {
             self.send_release(release);
         }
         let ReceivedSoFar { of_peers, at } = &mut *incoming;
+        self.find_own_silence(self.clock.now().since(*at));
         let mut received = false;
         self.streams.receive(timeout, &mut |from, what| {
             received = true;
@@ -303,11 +304,22 @@ impl Connections {
         self.end(&mut state, ended);
     }
 
+    /// Ends the run if this process itself did not run for the stall timeout, for instance because it was stopped. The
+    /// others have ended because of it, so it must not name one of them.
+    fn find_own_silence(&self, gap: Nanos) {
+        let place = lock(&self.barriers).own;
+        let mut state = lock(&self.state);
+        if state.patience.is_some_and(|patience| gap >= patience && gap > LONG_GAP) && !state.concludes {
+            let ended = EarlyEnd::new(&self.topology, self.member, Cause::Silent(gap));
+            self.end(&mut state, EarlyEnd { place, ..ended });
+        }
+    }
+
     /// Ends the run if a peer has been silent for the stall timeout. Silence that began while this process itself did
     /// not run does not count.
     fn find_silent(&self, now: Nanos, gap: Nanos, received: bool) {
         let mut state = lock(&self.state);
-        if gap > Nanos(2_000_000_000) {
+        if gap > LONG_GAP {
             state.peers.iter_mut().for_each(|peer| peer.heard = now);
         }
         let Some(patience) = state.patience.filter(|_| !received && !state.concludes) else { return };
@@ -358,7 +370,8 @@ impl Connections {
                 lock(&self.barriers).released(Release { barrier, at, posted }, now);
             }
             ClusterMessage::Ping(number) => {
-                self.send(from, &ClusterMessage::Pong { number, clock: self.clock.now() });
+                let (clock, wall) = (self.clock.now(), meter::wall_clock());
+                self.send(from, &ClusterMessage::Pong { number, clock, wall });
             }
             _ => {}
         }
@@ -388,7 +401,10 @@ impl Connections {
                 }
             }
             ClusterMessage::Ended(ended) => self.end(&mut state, ended),
-            ClusterMessage::Pong { number, clock } => state.pong = Some((number, clock, now)),
+            ClusterMessage::Pong { number, clock, wall } => {
+                let here = [now, meter::wall_clock()];
+                state.pong = Some(ClockAnswer { number, there: [clock, wall], here });
+            }
             ClusterMessage::Code(code) if self.member == 0 => state.peers[from as usize].code = Some(code),
             ClusterMessage::Code(code) => state.code = Some(code),
             ClusterMessage::Arrive { .. } | ClusterMessage::Release { .. } | ClusterMessage::Ping(_) => {}
@@ -465,23 +481,6 @@ impl Connections {
         }
         (code, is_clean)
     }
-
-    /// The offset of this member's connection clock to member 0's, from the fastest of many exchanges.
-    fn measure_offset(&self, stop: &Stop) -> Result<ClockReading, EarlyEnd> {
-        let (begin, mut best) = (self.clock.now(), None::<ClockReading>);
-        for number in 0..PINGS {
-            let before = self.clock.now();
-            if before.since(begin) > PINGING && best.is_some() {
-                break;
-            }
-            self.send(0, &ClusterMessage::Ping(number));
-            let answer = |state: &mut ClusterState| state.pong.take().filter(|pong| pong.0 == number);
-            let (_, there, after) = self.until(stop, answer)?;
-            let reading = ClockReading::between(before, there, after);
-            best = best.into_iter().chain([reading]).min_by_key(|reading| reading.bound_ns);
-        }
-        Ok(best.unwrap_or_default())
-    }
 }
 
 impl World for Cluster {
@@ -531,30 +530,7 @@ impl World for Cluster {
     }
 
     fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockReading, EarlyEnd> {
-        let shared = self.shared();
-        // From the clock of the connections to that of the run.
-        let shifts = (0..5).map(|_| {
-            let (before, here, after) = (shared.clock.now(), clock.now(), shared.clock.now());
-            ClockReading::between(before, here, after)
-        });
-        let shift = shifts.min_by_key(|shift| shift.bound_ns).unwrap_or_default();
-        let mut common = shift.offset_ns.to_le_bytes().to_vec();
-        self.broadcast(&mut common, stop)?;
-        let common = <[u8; 8]>::try_from(common).map(i64::from_le_bytes).unwrap_or_default();
-        let offset =
-            if shared.member == 0 { ClockReading::default() } else { shared.measure_offset(stop)? };
-        // Member 0 answers while it waits here.
-        self.agree(Ok(()), stop)?;
-        let offset = match shared.member {
-            0 => ClockReading::default(),
-            _ => ClockReading {
-                offset_ns: offset.offset_ns - shift.offset_ns + common,
-                bound_ns: offset.bound_ns + shift.bound_ns,
-            },
-        };
-        let mut barriers = lock(&shared.barriers);
-        (barriers.offset, barriers.shift_ns) = (offset, shift.offset_ns);
-        Ok(offset)
+        self.compare_clocks(clock, stop)
     }
 
     fn background(&self) -> &dyn Exchange {

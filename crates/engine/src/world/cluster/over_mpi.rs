@@ -36,13 +36,13 @@ struct Mailboxes {
     outbox: Mutex<VecDeque<(u64, Vec<u8>)>>,
     /// Pieces that are not sent completely.
     unsent: AtomicUsize,
-    inbox: Mutex<Inbox>,
+    inbox: Mutex<ReceivedPieces>,
     arrived: Condvar,
     closing: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Inbox {
+struct ReceivedPieces {
     pieces: VecDeque<(u64, Vec<u8>)>,
     woken: bool,
     /// Peers whose messages cannot be received.
@@ -82,7 +82,8 @@ impl ByteStreams for MpiStreams {
 
     fn receive(&self, timeout: Duration, take: &mut dyn FnMut(u64, Received<'_>)) {
         let inbox = lock(&self.shared.inbox);
-        let is_empty = |inbox: &mut Inbox| inbox.pieces.is_empty() && inbox.lost.is_empty() && !inbox.woken;
+        let is_empty =
+            |inbox: &mut ReceivedPieces| inbox.pieces.is_empty() && inbox.lost.is_empty() && !inbox.woken;
         let waited = self.shared.arrived.wait_timeout_while(inbox, timeout, is_empty);
         let mut inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
         inbox.woken = false;

@@ -20,8 +20,8 @@ pub(super) struct ClusterState {
     pub(super) ended_at: Nanos,
     /// Why this member ends, until member 0 has decided which member counts.
     pub(super) proposed: Option<(EarlyEnd, Nanos)>,
-    /// The last answer to a ping: its number, member 0's clock, and when it came.
-    pub(super) pong: Option<(u64, Nanos, Nanos)>,
+    /// The last answer to a ping.
+    pub(super) pong: Option<ClockAnswer>,
     /// The exit code of the run, once member 0 has decided it.
     pub(super) code: Option<u8>,
     /// This member has nothing more to do, so that peers may leave.
@@ -31,6 +31,15 @@ pub(super) struct ClusterState {
     /// The thread that follows a phase: its wait was ended by `wake`, and the releases that it knows of.
     pub(super) woken: bool,
     pub(super) told: u64,
+}
+
+/// Member 0's answer to a ping, and when it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClockAnswer {
+    pub(super) number: u64,
+    /// Clock of the connections and wall clock: at member 0, and here.
+    pub(super) there: [Nanos; 2],
+    pub(super) here: [Nanos; 2],
 }
 
 /// One of the two sequences of collective calls.
@@ -213,7 +222,10 @@ impl BarrierState {
     pub(super) fn released(&mut self, release: Release, now: Nanos) {
         self.release = Some(release);
         self.releases += 1;
-        self.latency.record(self.common(now).since(release.posted));
+        // Checkpoints are not steps.
+        if !release.barrier.checkpoint {
+            self.latency.record(self.common(now).since(release.posted));
+        }
     }
 
     /// When the barrier that this member arrived at last is released, on its own clock.

@@ -58,7 +58,9 @@ fn the_offset_of_a_clock_is_within_its_bound() {
         meter::pause(Duration::from_millis(30 * world.member()));
         let clock = Monotonic::new();
         let begun = ClockReading::between(clock.now(), reference.now(), clock.now());
-        let offset = world.synchronize(&clock, &patient()).unwrap();
+        let wall = world.synchronize(&clock, &patient()).unwrap();
+        assert!(wall.offset_ns.unsigned_abs() <= wall.bound_ns.0, "all members are on one host: {wall:?}");
+        let offset = lock(&world.shared().barriers).offset;
         world.conclude(0);
         (begun, offset)
     });
@@ -68,7 +70,24 @@ fn the_offset_of_a_clock_is_within_its_bound() {
         let bound = offset.bound_ns + begun.bound_ns + first.bound_ns;
         assert!(error <= bound.0, "off by {error} ns, bound {bound}");
     }
-    assert_eq!(readings[0].1, ClockReading::default());
+}
+
+#[test]
+fn processes_of_one_host_have_one_clock() {
+    let reference = Monotonic::new();
+    let readings = at_all(&["a", "a"], |world| {
+        meter::pause(Duration::from_millis(30 * world.member()));
+        let clock = Monotonic::new();
+        let begun = ClockReading::between(clock.now(), reference.now(), clock.now());
+        assert_eq!(world.synchronize(&clock, &patient()).unwrap(), ClockReading::default());
+        let offset = lock(&world.shared().barriers).offset;
+        world.conclude(0);
+        (begun, offset)
+    });
+    let [(first, _), (begun, offset)] = readings[..] else { unreachable!("two members") };
+    let error = (begun.offset_ns - first.offset_ns - offset.offset_ns).unsigned_abs();
+    let bound = offset.bound_ns + begun.bound_ns + first.bound_ns;
+    assert!(error <= bound.0, "off by {error} ns, bound {bound}");
 }
 
 #[test]

@@ -76,11 +76,12 @@ pub(super) enum ClusterMessage {
     },
     /// To member 0: the sender ends. From member 0: all members end.
     Ended(EarlyEnd),
-    /// To member 0, which answers with its clock.
+    /// To member 0, which answers with the clock of its connections and its wall clock.
     Ping(u64),
     Pong {
         number: u64,
         clock: Nanos,
+        wall: Nanos,
     },
     /// To member 0: the sender's exit code. From member 0: the exit code of all.
     Code(u8),
@@ -124,10 +125,9 @@ impl ClusterMessage {
                 bytes.push(8);
                 bytes.extend_from_slice(&number.to_le_bytes());
             }
-            ClusterMessage::Pong { number, clock } => {
+            ClusterMessage::Pong { number, clock, wall } => {
                 bytes.push(9);
-                bytes.extend_from_slice(&number.to_le_bytes());
-                bytes.extend_from_slice(&clock.0.to_le_bytes());
+                [*number, clock.0, wall.0].iter().for_each(|one| bytes.extend_from_slice(&one.to_le_bytes()));
             }
             ClusterMessage::Code(code) => bytes.extend_from_slice(&[10, *code]),
         }
@@ -158,7 +158,10 @@ impl ClusterMessage {
             6 => ClusterMessage::Part { number: rest.call()?, bytes: rest.0.to_vec() },
             7 => ClusterMessage::Ended(serde_json::from_slice(rest.0).ok()?),
             8 => ClusterMessage::Ping(rest.number()?),
-            9 => ClusterMessage::Pong { number: rest.number()?, clock: Nanos(rest.number()?) },
+            9 => {
+                let (number, clock) = (rest.number()?, Nanos(rest.number()?));
+                ClusterMessage::Pong { number, clock, wall: Nanos(rest.number()?) }
+            }
             10 => ClusterMessage::Code(rest.byte()?),
             _ => return None,
         })
@@ -267,7 +270,7 @@ mod tests {
             ClusterMessage::Part { number, bytes: vec![7; 100_000] },
             ClusterMessage::Ended(ended),
             ClusterMessage::Ping(5),
-            ClusterMessage::Pong { number: 5, clock: Nanos(6) },
+            ClusterMessage::Pong { number: 5, clock: Nanos(6), wall: Nanos(7) },
             ClusterMessage::Code(4),
         ]
     }

@@ -24,20 +24,20 @@ const STANDARD: (&str, Abi) = ("libmpi_abi.so.1", Abi::Standard);
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MpiError {
     #[error(
-        "this process was started by {launcher} as one of {size}, but no MPI library that works with it was found \
+        "this process was started by {launcher}, but no MPI library that works with it was found \
          ({tried}); install it on every host, or add its folder to LD_LIBRARY_PATH on every host"
     )]
-    NoLibrary { launcher: Launcher, size: u64, tried: String },
+    NoLibrary { launcher: Launcher, tried: String },
     #[error(
         "this process was started by {launcher}, but the MPI library is {found}, which does not work with it; use the \
          launcher and the library of one MPI, for instance by putting the library's folder into LD_LIBRARY_PATH"
     )]
     OtherLibrary { launcher: Launcher, found: String },
     #[error(
-        "srun started {size} processes without an interface for MPI; use srun --mpi=pmix with Open MPI, or srun \
+        "srun started this process without an interface for MPI; use srun --mpi=pmix with Open MPI, or srun \
          --mpi=pmi2 with MPICH (srun --mpi=list shows what there is)"
     )]
-    NoInterface { size: u64 },
+    NoInterface,
     #[error(
         "{launcher} started {size} processes, but the MPI library {library} sees {seen}; use the launcher and the \
          library of one MPI"
@@ -96,19 +96,20 @@ pub(super) fn loaded() -> Option<&'static Mpi> {
 pub(super) fn start(launch: &Launch, named: Option<&str>) -> Result<&'static Mpi, MpiError> {
     let mpi = Mpi::load(launch, named)?;
     mpi.initialise()?;
-    let seen = mpi.size()?;
-    if seen != launch.size {
-        let (launcher, size, library) = (launch.launcher, launch.size, mpi.version.clone());
-        return Err(MpiError::OtherSize { launcher, size, seen, library });
+    let (seen, launcher) = (mpi.size()?, launch.launcher);
+    // A process that is not the first one has others, even if the launcher does not tell how many.
+    let size = launch.size.unwrap_or(seen.max(launch.rank + 1));
+    if seen != size {
+        return Err(MpiError::OtherSize { launcher, size, seen, library: mpi.version.clone() });
     }
     Ok(LOADED.get_or_init(|| mpi))
 }
 
 impl Mpi {
     fn load(launch: &Launch, named: Option<&str>) -> Result<Mpi, MpiError> {
-        let Launch { launcher, size, .. } = *launch;
+        let launcher = launch.launcher;
         if launcher == Launcher::Slurm(SlurmInterface::None) {
-            return Err(MpiError::NoInterface { size });
+            return Err(MpiError::NoInterface);
         }
         let candidates: Vec<(&str, Abi)> = match named {
             Some(path) => vec![(path, if path.contains("_abi.") { Abi::Standard } else { guess(path) })],
@@ -131,7 +132,7 @@ impl Mpi {
             return Err(MpiError::OtherLibrary { launcher, found: other.version });
         }
         let tried: Vec<String> = tried.into_iter().filter_map(Result::ok).collect();
-        Err(MpiError::NoLibrary { launcher, size, tried: tried.join("; ") })
+        Err(MpiError::NoLibrary { launcher, tried: tried.join("; ") })
     }
 
     fn open(name: &str, abi: Abi) -> Result<Mpi, String> {
@@ -173,7 +174,7 @@ impl Mpi {
         match launcher {
             // The daemons of Open MPI 5 cannot start a library of Open MPI 4; the reverse works.
             Launcher::OpenMpi { major } => open_mpi.is_some_and(|of| of >= major.unwrap_or(0).min(5)),
-            Launcher::Slurm(SlurmInterface::Pmix) => open_mpi.is_some(),
+            Launcher::Slurm(SlurmInterface::Pmix) | Launcher::Pmix => open_mpi.is_some(),
             Launcher::Hydra | Launcher::Slurm(_) | Launcher::Pals => open_mpi.is_none(),
             Launcher::Flux => true,
         }
@@ -202,7 +203,8 @@ impl Mpi {
         })
     }
 
-    fn size(&self) -> Result<u64, MpiError> {
+    /// The number of processes.
+    pub(super) fn size(&self) -> Result<u64, MpiError> {
         self.number("MPI_Comm_size", self.functions.size)
     }
 
@@ -307,7 +309,9 @@ fn checked(call: &'static str, code: c_int) -> Result<(), MpiError> {
 /// The libraries that work with a launcher, in the order in which they are tried.
 fn candidates(launcher: Launcher) -> &'static [(&'static str, Abi)] {
     match launcher {
-        Launcher::OpenMpi { .. } | Launcher::Slurm(SlurmInterface::Pmix) => &[OPEN_MPI, STANDARD],
+        Launcher::OpenMpi { .. } | Launcher::Slurm(SlurmInterface::Pmix) | Launcher::Pmix => {
+            &[OPEN_MPI, STANDARD]
+        }
         Launcher::Hydra | Launcher::Slurm(_) | Launcher::Pals => &[MPICH, STANDARD],
         Launcher::Flux => &[MPICH, OPEN_MPI, STANDARD],
     }
@@ -316,7 +320,7 @@ fn candidates(launcher: Launcher) -> &'static [(&'static str, Abi)] {
 /// The other ones.
 fn others(launcher: Launcher) -> &'static [(&'static str, Abi)] {
     match launcher {
-        Launcher::OpenMpi { .. } | Launcher::Slurm(SlurmInterface::Pmix) => &[MPICH],
+        Launcher::OpenMpi { .. } | Launcher::Slurm(SlurmInterface::Pmix) | Launcher::Pmix => &[MPICH],
         Launcher::Hydra | Launcher::Slurm(_) | Launcher::Pals => &[OPEN_MPI],
         Launcher::Flux => &[],
     }
