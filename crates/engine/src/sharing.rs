@@ -17,11 +17,12 @@ use crate::world::{EarlyEnd, Exchange, agreed, entropy};
 pub enum SharingError {
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Without the name of this member: the others add it, and only they print it.
     #[error(
-        "{here} does not see the folder {} of {there}; choose a folder on storage that all nodes share, or start the \
-         processes on one node", folder.display()
+        "{} is not the folder that {there} has at this path; choose a folder on storage that all nodes share, or \
+         start the processes on one node", folder.display()
     )]
-    NotShared { folder: PathBuf, here: String, there: String },
+    NotShared { folder: PathBuf, there: String },
     #[error(transparent)]
     Elsewhere(Box<EarlyEnd>),
 }
@@ -35,21 +36,22 @@ impl From<EarlyEnd> for SharingError {
 impl SharingError {
     /// For a member that sees another folder than member 0.
     pub(crate) fn not_shared(folder: &Path, world: &dyn Exchange) -> SharingError {
-        let shown = |member: u64| world.topology().shown(member);
-        SharingError::NotShared { folder: folder.to_owned(), here: shown(world.member()), there: shown(0) }
+        SharingError::NotShared { folder: folder.to_owned(), there: world.topology().shown(0) }
     }
 }
 
-/// Creates a folder and its parents. If it is shared, only member 0 finds them missing.
+/// Creates a folder and its parents. If it is shared, only member 0 finds them missing; if not, none is left.
 pub fn make_shared_folder(path: &Path, world: &dyn Exchange, stop: &Stop) -> Result<(), SharingError> {
-    one_first(world, stop, || {
-        let made = store::make_path(path)?;
-        if world.member() == 0 || made.is_empty() {
-            return Ok(());
-        }
+    let mut made = Vec::new();
+    let outcome = one_first(world, stop, || {
+        made = store::make_path(path)?;
+        let is_shared = world.member() == 0 || made.is_empty();
+        if is_shared { Ok(()) } else { Err(SharingError::not_shared(path, world)) }
+    });
+    if outcome.is_err() {
         made.iter().rev().for_each(CreatedFolder::undo);
-        Err(SharingError::not_shared(path, world))
-    })
+    }
+    outcome
 }
 
 /// Checks that a folder is shared, by means of a folder in it that exists only meanwhile.
@@ -79,7 +81,7 @@ pub(crate) fn check_shared(path: &Path, world: &dyn Exchange, stop: &Stop) -> Re
 fn one_first(
     world: &dyn Exchange,
     stop: &Stop,
-    work: impl Fn() -> Result<(), SharingError>,
+    mut work: impl FnMut() -> Result<(), SharingError>,
 ) -> Result<(), SharingError> {
     let is_first = world.member() == 0;
     agreed(world, if is_first { work() } else { Ok(()) }, stop)?;

@@ -263,7 +263,7 @@ impl ScanTask<'_> {
     fn lead(&self) -> Result<ListSummary, ScanError> {
         let ScanTask { listing, root, options, world, .. } = *self;
         let place = CatalogTarget::settle(root, options)?;
-        self.check_shared()?;
+        self.check_shared().inspect_err(|_| place.leave())?;
         let before = if options.refresh { Some(OpenCatalog::open(&place.path, root)?) } else { None };
         let suffixes = suffixes(options, before.as_ref())?;
         let identity = ListingIdentity::of(listing, root, &suffixes)?;
@@ -281,7 +281,8 @@ impl ScanTask<'_> {
             outcome => {
                 outcome.inspect_err(|_| place.discard(&new))?;
                 place.discard(&new);
-                place.leave(&journal);
+                journal.remove();
+                place.leave();
                 return Err(ScanError::Empty {
                     root: root.to_owned(),
                     filtered: counts.skipped.count(SkipReason::Unmatched) > 0,
@@ -430,9 +431,8 @@ impl CatalogTarget {
         let _ = self.folder.reclaim(new);
     }
 
-    /// Removes journal and hidden folder if no catalog will be written.
-    fn leave(&self, journal: &ListingJournal) {
-        journal.remove();
+    /// Removes the hidden folder if no catalog will be written.
+    fn leave(&self) {
         if let Some(root) = &self.root {
             // Fails if there is something else in it.
             let _ = root.remove_folder(FOLDER);
