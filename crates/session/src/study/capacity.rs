@@ -25,8 +25,8 @@ use crate::settle::{Settled, settle, settle_again};
 
 /// More ranks than a plan accepts.
 const MOST_RANKS: u64 = 1 << 20;
-/// Answers for which the time of the probes is estimated in advance.
-const EXAMPLES: [u64; 3] = [1, 8, 64];
+/// Answers for which the time of the probes is estimated in advance, besides the smallest possible one.
+const EXAMPLES: [u64; 2] = [8, 64];
 
 /// Where to search, and how long the runs are.
 #[derive(Clone, Copy, Debug)]
@@ -422,8 +422,9 @@ impl<L: StudyLog<Stage = CapacityStage, Run = Trial>> SearchRuns<'_, L> {
     fn stage(&self, depth: Depth, runs: &[Plan], times: &[f64]) -> Result<CapacityStage, Error> {
         let steps = |plan: &Plan| Ok::<u64, Error>(plan.trained()?.train.shards.steps);
         if depth == Depth::Probe {
-            let examples =
-                EXAMPLES.into_iter().filter(|ranks| (self.bounds.least..=self.bounds.most).contains(ranks));
+            let Bounds { least, most, .. } = self.bounds;
+            let larger = EXAMPLES.into_iter().filter(|ranks| (least + 1..=most).contains(ranks));
+            let examples = std::iter::once(least).chain(larger);
             let seconds = examples.map(|ranks| (ranks, length::probes_seconds(self.bounds, times[0], ranks)));
             return Ok(CapacityStage::Probes { steps: steps(&runs[0])?, seconds: seconds.collect() });
         }
