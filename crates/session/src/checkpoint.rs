@@ -11,7 +11,7 @@ use model::spec::SaveMode;
 use model::units::Nanos;
 
 use crate::error::Error;
-use crate::members::agree;
+use crate::members::{agree, named};
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::TrainingRun;
 use crate::tiers::{OpenTiers, Tiers};
@@ -46,7 +46,7 @@ impl RunCheckpoints<'_> {
         let KeptRun { done, saves, ended } = checkpoint::keep(setup, |checkpointer| {
             engine::train(&TrainingSetup { checkpoints: Some(checkpointer), ..*rig })
         })?;
-        let mut ledger = done.map_err(Error::Cache)?;
+        let mut ledger = done.map_err(|error| named(Error::Cache(error), rig.world))?;
         ledger.checkpoints.saves = saves;
         if let Some(ended) = ended {
             checkpoint::note_end(&mut ledger, rig.plan.epochs, &ended);

@@ -6,7 +6,7 @@ use std::error::Error as _;
 
 use engine::host::Host;
 use engine::world::{Cause, EarlyEnd, Topology, entropy, gather_to_all};
-use engine::{Stop, World};
+use engine::{CacheError, Stop, World};
 use model::order::mix;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -139,6 +139,17 @@ pub fn agree<T, F: SharedFailure>(here: Result<T, F>, world: &dyn World, stop: &
             Err(Error::At(Box::new(MemberFailure { process, kind, message })).into())
         }
     }
+}
+
+/// An error that ended this member's work, with the name of the member if there are others: they know the error as this
+/// member's, and any of them may print it.
+pub(crate) fn named(error: Error, world: &dyn World) -> Error {
+    let of_another = matches!(error, Error::Member(_) | Error::Cache(CacheError::Elsewhere(_)));
+    if world.members() == 1 || of_another {
+        return error;
+    }
+    let (kind, message) = error.described();
+    Error::At(Box::new(MemberFailure { process: world.topology().shown(world.member()), kind, message }))
 }
 
 /// The value that member 0 has, at all members.

@@ -20,7 +20,7 @@ use store::{Mode, Posix, Store};
 use crate::checkpoint::RunCheckpoints;
 use crate::error::Error;
 use crate::ledgers;
-use crate::members::agree;
+use crate::members::{agree, named};
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, TrainingRun};
 
@@ -209,7 +209,7 @@ impl TrainingRun<'_> {
                 };
                 match &saving {
                     Some(saving) => saving.beside(self, &rig),
-                    None => engine::train(&rig).map_err(Error::Cache),
+                    None => engine::train(&rig).map_err(|error| named(Error::Cache(error), task.world)),
                 }
             })
         });
