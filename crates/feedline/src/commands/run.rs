@@ -151,10 +151,12 @@ fn failure(ledger: &Ledger, verdict: &Verdict) -> Option<Failure> {
     session::fault(ledger).map(Failure::from).or_else(|| is_incomplete.then(interrupted))
 }
 
-/// Whether a failed run has anything to report: a delivered sample or an error.
+/// Whether a failed run has anything to report: a delivered sample, a checkpoint or an error.
 fn saw_something(ledger: &Ledger) -> bool {
     let epochs = ledger.epochs(Phase::Train);
     !ledger.errors().is_empty()
+        || !ledger.checkpoints.saves.is_empty()
+        || !ledger.checkpoints.restores.is_empty()
         || epochs.into_iter().any(|epoch| ledger.total(epoch, Phase::Train).samples_delivered > 0)
 }
 
