@@ -193,7 +193,7 @@ fn cells(node: &NodeFigures) -> [String; HEADER.len()] {
         percent(node.storage_share),
         time(node.lateness_mean_seconds),
         percent(node.last_share),
-        time(node.last_seconds),
+        node.last_share.map_or("n/a".to_owned(), |_| time(node.last_seconds)),
         clock.unwrap_or_else(|| "n/a".to_owned()),
         number(node.samples_per_second, 1),
         bytes(node.device_bytes),
