@@ -2,7 +2,7 @@
 //! verdict judges the counts. Counts are compared with those of `fincore`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ fn with_data(workload: &str) -> Dir {
 /// Whether the file system of the tests reports cached pages and bytes from storage. If not, the tests check the
 /// opposite case and print a message.
 #[expect(clippy::print_stderr, reason = "a test that is not fully run must report it")]
-fn tells(dir: &Dir) -> bool {
+pub(crate) fn tells(dir: &Dir) -> bool {
     let folder = fs::File::open(dir.path(".")).unwrap();
     let ground = store::StorageStack::of(&folder, "the tests' folder").unwrap();
     let tells = ground.untold().is_none() && ground.file_system.counter() == store::Counter::Process;
@@ -54,7 +54,7 @@ fn run(dir: &Dir, flags: &[&str]) -> Done {
     dir.feedline(&["run", "w.yaml", "--quiet", "--json", "--no-calibration"]).args(flags).run()
 }
 
-fn cache_rule(summary: &Value) -> (&str, &str) {
+pub(crate) fn cache_rule(summary: &Value) -> (&str, &str) {
     let rules = summary["feedline"]["verdict"]["rules"].as_array().unwrap();
     let rule = rules.iter().find(|rule| rule["rule"] == "cache").unwrap();
     (rule["outcome"].as_str().unwrap(), rule["evidence"].as_str().unwrap())
@@ -69,9 +69,23 @@ fn number(value: &Value) -> f64 {
 }
 
 fn data_files(dir: &Dir) -> Vec<PathBuf> {
+    files_below(&dir.path("data/train"))
+}
+
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    walk(&dir.path("data/train"), &mut |path| files.push(path.to_owned()));
+    walk(folder, &mut |path| files.push(path.to_owned()));
     files
+}
+
+/// Keeps files in memory until it is dropped. This process is not the tested program.
+pub(crate) fn hold_in_memory(files: &[PathBuf]) -> Vec<store::MappedFile> {
+    let held: Vec<store::MappedFile> =
+        files.iter().map(|path| store::MappedFile::open(path).unwrap()).collect();
+    let touched: u64 =
+        held.iter().flat_map(|map| map.as_ref().iter().step_by(4096)).map(|b| u64::from(*b)).sum();
+    assert!(touched > 0);
+    held
 }
 
 /// The share of the files' pages that is cached, according to `fincore`.
@@ -90,7 +104,7 @@ fn fincore(dir: &Dir) -> f64 {
     resident / all
 }
 
-fn evict(files: &[PathBuf]) {
+pub(crate) fn evict(files: &[PathBuf]) {
     for path in files {
         let file = fs::File::open(path).unwrap();
         file.sync_all().unwrap();
@@ -324,12 +338,7 @@ fn files_that_another_process_holds_are_refused_by_name() {
     if !tells(&dir) {
         return;
     }
-    // This process is not the tested program.
-    let held: Vec<store::MappedFile> =
-        data_files(&dir).iter().map(|path| store::MappedFile::open(path).unwrap()).collect();
-    let touched: u64 =
-        held.iter().flat_map(|map| map.as_ref().iter().step_by(4096)).map(|b| u64::from(*b)).sum();
-    assert!(touched > 0);
+    let held = hold_in_memory(&data_files(&dir));
     let done = dir.feedline(&["run", "w.yaml"]).run().exits(3).one_error();
     for text in ["1,792 of 1,792 pages stay in memory", "28 of them in ./data/train/img_", "--cache as-is"] {
         assert!(done.stderr.contains(text), "{text} is missing in {}", done.stderr);

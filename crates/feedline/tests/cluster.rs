@@ -28,7 +28,7 @@ pub(crate) fn with_data() -> Dir {
 }
 
 /// What a run did, without what depends on time.
-fn work(dir: &Dir, result: &str) -> Value {
+pub(crate) fn work(dir: &Dir, result: &str) -> Value {
     let plan = dir.json(&format!("{result}/summary.json"))["feedline"]["plan_digest"].clone();
     let ledger = dir.json(&format!("{result}/ledger.json"));
     let rows = ledger["ranks"].as_array().unwrap().iter().map(|row| {

@@ -29,6 +29,8 @@ mod cli;
 mod cluster;
 // Processes of a cluster that end, stop or lose their network.
 mod cluster_failures;
+// Every command on two hosts, and hosts that differ.
+mod cluster_hosts;
 // Processes that cannot run a command together: each reason has its own message.
 mod cluster_refusals;
 // Comparing two results: whether they differ, and whether they can be compared.
