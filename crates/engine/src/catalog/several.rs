@@ -165,10 +165,10 @@ fn a_member_that_leaves_ends_the_others() {
 fn members_that_see_another_folder_are_named() {
     let trees = [wide(), wide()];
     let lists = [None, Some(trees[0].folder.path().join("list"))];
-    for output in lists {
-        // The roots are compared by their times.
+    for (output, more) in lists.into_iter().zip(["one more", "and one more"]) {
+        // The roots are compared by their times, which a new file changes.
         meter::pause(Duration::from_millis(50));
-        trees[1].write("one more", 1);
+        trees[1].write(more, 1);
         let options = &ListOptions { output: output.clone(), ..ListOptions::default() };
         let outcomes = listed(members_on(&["a", "b"]), |world| {
             let root = trees[world.member() as usize].root();
