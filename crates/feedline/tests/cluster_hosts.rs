@@ -275,6 +275,7 @@ fn studies_leave_results_on_the_host_of_process_0_only() {
     assert!(done.stderr.contains(" for 2\n"), "each process has at least one rank: {}", done.stderr);
     once(&done, "probe          2 ranks");
     once(&done, "at least 2 accelerators at AU 1 %");
+    once(&done, "w (2 processes on 2 nodes), posix backend\n");
 
     let over = ["--over", "reader.read_threads=1,2", "--repeat", "2", "--ranks", "2", "--no-calibration"];
     let done = studied(on_both(&hosts, &[&["sweep", "w.yaml"], &over[..], &place].concat()).run());
@@ -288,6 +289,8 @@ fn studies_leave_results_on_the_host_of_process_0_only() {
     for text in ["\nsynthetic run ", "\ncold run  ", "\nwarm run  ", "\npredicted effect of a cache\n"] {
         once(&done, text);
     }
+
+    once(&done, "w: 2 ranks (2 processes on 2 nodes), posix backend, ");
 
     let files: Vec<String> = dir.tree(&first).into_keys().collect();
     for name in ["capacity.json", "trials.jsonl", "sweep.csv", "cells.jsonl", "stall.json", "runs.jsonl"] {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use session::study::{CapacityFound, CapacityStage};
 
 use super::csv_field;
+use super::nodes::several_processes;
 use super::plot::{Bar, Figure, ReferenceLine};
 
 /// The report of a search.
@@ -38,8 +39,9 @@ impl CapacityReport<'_> {
         let table = super::table(header, 0..5, self.trials().into_iter().map(row));
         let table = if self.found.answer.trials.is_empty() { String::new() } else { format!("{table}\n\n") };
         let mut text = format!(
-            "{}, {} backend{}\n\n{table}{}\n",
+            "{}{}, {} backend{}\n\n{table}{}\n",
             self.found.workload,
+            several_processes(self.found.least, self.found.nodes),
             self.found.store,
             super::simulated(self.found.store.is_simulated()),
             self.words()
@@ -402,6 +404,7 @@ mod tests {
             target: 0.9,
             confirmation: Depth::Short,
             least: 1,
+            nodes: 1,
             answer: CapacityAnswer { ranks, trials, state: SearchState::Clear },
             end,
             coverage,

@@ -19,6 +19,14 @@ pub(crate) struct NodesReport<'a> {
     ledger: &'a Ledger,
 }
 
+/// Processes and nodes, for a heading; empty for one process.
+pub(crate) fn several_processes(processes: u64, nodes: u64) -> String {
+    match processes {
+        1 => String::new(),
+        _ => format!(" ({processes} processes on {})", counted(nodes, "node")),
+    }
+}
+
 /// Up to this many nodes, all of them are shown. Of more, only the slowest are.
 const ALL: usize = 12;
 const SLOWEST: usize = 8;
@@ -32,7 +40,7 @@ impl<'a> NodesReport<'a> {
     /// The processes and nodes, for the heading of a report.
     pub(crate) fn heading(&self) -> String {
         let (processes, nodes) = (self.ledger.conditions.members.len(), self.ledger.nodes().len());
-        format!(" ({processes} processes on {})", counted(nodes as u64, "node"))
+        several_processes(processes as u64, nodes as u64)
     }
 
     /// The peak memory of the process that used most.

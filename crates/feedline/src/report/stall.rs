@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use session::study::{StallFound, StallStage};
 
 use super::csv_field;
+use super::nodes::several_processes;
 use super::plot::{Bar, Figure};
 
 /// The cached shares of the bytes in the what-if table.
@@ -25,9 +26,10 @@ impl StallReport<'_> {
     pub(crate) fn text(&self) -> String {
         let simulated = super::simulated(self.found.store.is_simulated());
         let mut text = format!(
-            "{}: {}, {} backend{}, {} after {} warm-up steps\n\n{}\n\n",
+            "{}: {}{}, {} backend{}, {} after {} warm-up steps\n\n{}\n\n",
             self.found.workload,
             counted(self.found.ranks, "rank"),
+            several_processes(self.found.processes, self.found.nodes),
             self.found.store,
             simulated,
             counted(self.found.steps, "step"),
@@ -260,6 +262,8 @@ mod tests {
             workload: "snapshot".to_owned(),
             store: crate::report::posix().clone(),
             ranks: 2,
+            processes: 1,
+            nodes: 1,
             readers_per_rank: 4,
             steps: 40,
             warm_up_steps: 5,

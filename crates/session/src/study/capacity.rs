@@ -25,7 +25,7 @@ use crate::settle::{Settled, settle, settle_again};
 
 /// More ranks than a plan accepts.
 const MOST_RANKS: u64 = 1 << 20;
-/// Answers for which the time of the probes is estimated in advance, besides the smallest possible one.
+/// Answers for which the time of the probes is estimated in advance, in addition to the smallest one.
 const EXAMPLES: [u64; 2] = [8, 64];
 
 /// Where to search, and how long the runs are.
@@ -80,6 +80,8 @@ pub struct CapacityFound {
     pub confirmation: Depth,
     /// The smallest number of ranks that can be tried: one for each process.
     pub least: u64,
+    /// The number of hosts of these processes.
+    pub nodes: u64,
     pub answer: CapacityAnswer,
     pub end: CapacityEnd,
     pub coverage: Coverage,
@@ -201,6 +203,7 @@ impl<'a> Capacity<'a> {
             coverage: trials.coverage(&answer, bounds)?,
             files_for_twice: trials.files_for(answer.ranks.max(least) * 2),
             least,
+            nodes: control.world.topology().nodes(),
             answer,
             ceiling,
             interrupted: control.stop.wished(),

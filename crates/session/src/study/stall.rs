@@ -28,6 +28,9 @@ pub struct StallFound {
     pub workload: String,
     pub store: StorePlan,
     pub ranks: u64,
+    /// The number of processes that play the ranks, and of their hosts.
+    pub processes: u64,
+    pub nodes: u64,
     pub readers_per_rank: u64,
     /// The number of steps that count, and of those before them, which do not.
     pub steps: u64,
@@ -104,6 +107,8 @@ impl<'a> Stall<'a> {
         Ok(StallFound {
             store: training.store.clone(),
             ranks: plan.ranks,
+            processes: control.world.members(),
+            nodes: control.world.topology().nodes(),
             readers_per_rank: training.loader.readers_per_rank,
             steps: training.train.shards.steps - WARM_UP,
             warm_up_steps: WARM_UP,
