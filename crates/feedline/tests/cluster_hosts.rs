@@ -351,12 +351,12 @@ fn one_host_that_reads_from_memory_makes_the_run_invalid() {
         let summary = done.json();
         assert_eq!(summary["feedline"]["verdict"]["status"], "invalid");
         let (outcome, evidence) = cache_rule(&summary);
-        let place =
-            format!("epoch 1, train, node {}: only 0 % of the bytes came from the storage", hosts.name(warm));
+        let place = format!("epoch 1, train, node {}: only ", hosts.name(warm));
         assert!(outcome == "fail" && evidence.starts_with(&place), "{outcome}: {evidence}");
         let nodes = summary["feedline"]["nodes"].as_array().unwrap();
         let share = |host: usize| nodes[host]["storage_share"].as_f64().unwrap();
-        assert!(share(warm) == 0.0 && share(1 - warm) >= 0.95, "{nodes:?}");
+        // Pages of the program itself, if they are loaded meanwhile, count as bytes from storage.
+        assert!(share(warm) <= 0.05 && share(1 - warm) >= 0.95, "{nodes:?}");
     }
     let cold = [&args[..], &["--ranks", "8"]].concat();
     let summary = on_both(&hosts, &cold).run().ran().json();
