@@ -420,7 +420,7 @@ impl Driver<'_> {
             self.arrived += 1;
             if self.arrived == self.ranks.len() {
                 let last = self.ranks.iter().map(|rank| rank.ends).max().unwrap_or_default();
-                let barrier = self.barrier(self.ranks[0].step, false);
+                let barrier = self.barrier(self.ranks[0].step + 1, false);
                 self.await_members(AfterBarrier::Step, barrier, last);
             }
             return;

@@ -116,6 +116,7 @@ pub trait World: Exchange {
 pub struct Barrier {
     pub epoch: u64,
     pub phase: Phase,
+    /// From 1, as in the names of checkpoints.
     pub step: u64,
     /// Whether it is the end of the checkpoint after the step, and not the end of the step itself.
     pub checkpoint: bool,
