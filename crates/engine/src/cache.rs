@@ -173,7 +173,7 @@ impl<'a> CachePreparer<'a> {
         if let Some(cause) = work.ending() {
             return Err(CacheError::Stuck(cause));
         }
-        if let Some(ended) = work.ended.get().filter(|_| !stop.wished()) {
+        if let Some(ended) = work.ended.get().filter(|_| !stop.requested()) {
             return Err(CacheError::Elsewhere(ended.clone()));
         }
         let mut seen = done?;

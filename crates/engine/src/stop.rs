@@ -1,5 +1,5 @@
 //! How work ends early: by a stop request from outside, from a signal handler or from a part that failed, which all
-//! loops check; or by the watchdog, if the work makes no progress.
+//! loops check; because the run has ended at another member; or by the watchdog, if the work makes no progress.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ type AbandonHook = Arc<dyn Fn(&str) + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Stop {
     wished: Arc<AtomicBool>,
+    /// It is wished because the run has ended at another member.
+    elsewhere: Arc<AtomicBool>,
     patience: Option<Nanos>,
     abandon: Option<AbandonHook>,
 }
@@ -38,6 +40,15 @@ impl Stop {
         self.wished.store(true, Ordering::Relaxed);
     }
 
+    /// Stops work that continues although the run has ended at another member. This is no stop request: the cause is
+    /// what ended the run there.
+    pub(crate) fn end_here(&self) {
+        if !self.wished() {
+            self.elsewhere.store(true, Ordering::Relaxed);
+            self.wish();
+        }
+    }
+
     /// The flag itself, for code that does not use this type.
     pub fn flag(&self) -> &AtomicBool {
         &self.wished
@@ -45,6 +56,11 @@ impl Stop {
 
     pub fn wished(&self) -> bool {
         self.wished.load(Ordering::Relaxed)
+    }
+
+    /// Whether a stop was requested, and not only the end of a run that has ended at another member.
+    pub fn requested(&self) -> bool {
+        self.wished() && !self.elsewhere.load(Ordering::Relaxed)
     }
 
     pub(crate) fn patience(&self) -> Option<Nanos> {

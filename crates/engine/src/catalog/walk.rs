@@ -138,7 +138,7 @@ impl<'a> FolderWalk<'a> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.failure {
             // A stop that is requested here ends the listing of all members, which this one learns, too.
-            Some(ScanError::Elsewhere(_)) if self.task.stop.wished() => Err(ScanError::Interrupted),
+            Some(ScanError::Elsewhere(_)) if self.task.stop.requested() => Err(ScanError::Interrupted),
             Some(error) => Err(error),
             None => Ok(state.counts),
         }

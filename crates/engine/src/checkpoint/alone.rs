@@ -31,7 +31,7 @@ pub fn alone(setup: CheckpointSetup<'_>) -> Result<Ledger, CheckpointError> {
         checkpointer.restore_many(saves, restores, pause)
     })?;
     let mut ledger = Ledger::default();
-    (ledger.checkpoints.saves, ledger.interrupted) = (saved, setup.stop.wished());
+    (ledger.checkpoints.saves, ledger.interrupted) = (saved, setup.stop.requested());
     match restored {
         Err(CheckpointError::Member(ended)) => note_end(&mut ledger, 1, &ended),
         restored => ledger.checkpoints.restores = restored?,

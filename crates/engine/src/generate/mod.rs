@@ -357,7 +357,8 @@ impl<'a> WriterThreads<'a> {
         let total = guard(stop, &self, || alongside(world, stop, &end, || self.work_together()));
         match self.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             // A stop that is requested here ends the world, which this member learns, too.
-            None | Some(GenerateError::Elsewhere(_)) if stop.wished() => Err(GenerateError::Interrupted),
+            Some(GenerateError::Elsewhere(_)) if stop.requested() => Err(GenerateError::Interrupted),
+            None if stop.wished() => Err(GenerateError::Interrupted),
             Some(error) => Err(error),
             None => Ok((!self.incomplete.into_inner()).then_some(total)),
         }

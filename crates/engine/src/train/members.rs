@@ -81,7 +81,7 @@ pub(super) fn note_end(
     (epoch, phase): (u64, Phase),
     ended: EarlyEnd,
 ) {
-    ledger.interrupted |= rig.stop.wished() || ended.cause == Cause::Stopped;
+    ledger.interrupted |= rig.stop.requested() || ended.cause == Cause::Stopped;
     let message = match ended.cause {
         Cause::Stopped if rig.world.members() == 1 => return,
         Cause::Failed(message) if rig.world.members() == 1 => message,

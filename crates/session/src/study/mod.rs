@@ -94,7 +94,7 @@ pub struct StudyControl<'a> {
 impl StudyControl<'_> {
     /// Whether a stop was requested here, which the other members then know.
     fn is_stopped(&self) -> bool {
-        let stopped = self.stop.wished();
+        let stopped = self.stop.requested();
         if stopped {
             self.world.announce(Cause::Stopped);
         }

@@ -15,8 +15,10 @@ const BEAT: Nanos = Nanos(1_000_000_000);
 const SHORTEST_BEAT: Nanos = Nanos(10_000_000);
 /// How long this thread leaves the receiving to others before it looks again whether one of them does.
 const ASIDE: Duration = Duration::from_millis(50);
-/// How long after the end of the run this member's work is asked to stop, and then given up.
-const UNNOTICED: Nanos = Nanos(2_000_000_000);
+/// How long after the end of the run this member's work is asked to stop, and then given up. Work that waits for others
+/// notices the end at once; a transfer in the background does not. A launcher may end all processes a second after the
+/// first one, so the work must have stopped by then.
+const UNNOTICED: Nanos = Nanos(200_000_000);
 const GIVEN_UP: Nanos = Nanos(10_000_000_000);
 
 impl Connections {
@@ -29,10 +31,11 @@ impl Connections {
                 let progress = *lock(&self.own);
                 self.send_to_peers(&ClusterMessage::Beat(progress));
                 last = Some(now);
-                self.end_unnoticed(now);
             }
+            let has_ended = self.end_unnoticed(now);
             let next = last.unwrap_or_default() + period;
             let rest = Duration::from_nanos(next.since(self.clock.now()).0);
+            let rest = if has_ended { rest.min(ASIDE) } else { rest };
             // SeqCst: see `receive_or_wait`.
             self.rests.store(true, Ordering::SeqCst);
             let free = self.incoming.try_lock().ok().filter(|_| self.wanting.load(Ordering::SeqCst) == 0);
@@ -59,18 +62,19 @@ impl Connections {
     }
 
     /// If this member's work does not notice that the run has ended, it is asked to stop. If that does not help,
-    /// because it waits for storage that does not respond, it is given up.
-    pub(super) fn end_unnoticed(&self, now: Nanos) {
+    /// because it waits for storage that does not respond, it is given up. Returns whether the run has ended.
+    pub(super) fn end_unnoticed(&self, now: Nanos) -> bool {
         let state = lock(&self.state);
-        let Some(ended) = state.ended.as_ref().filter(|_| !state.concludes) else { return };
+        let Some(ended) = state.ended.as_ref().filter(|_| !state.concludes) else { return false };
         let since = now.since(state.ended_at);
         let text = ended.to_string();
         drop(state);
         if since >= UNNOTICED {
-            self.stop.wish();
+            self.stop.end_here();
         }
         if since >= GIVEN_UP {
             self.stop.abandon(&text);
         }
+        true
     }
 }

@@ -143,7 +143,7 @@ fn all_members_end_with_the_same_exit_code() {
 fn a_run_that_ends_elsewhere_stops_work_that_does_not_look() {
     let mut worlds = over_loopback(&["a", "b"]);
     let shared = Arc::clone(&worlds[0].line.shared);
-    let (noticed, later) = (Nanos(2_000_000_000), Nanos(1_999_999_999));
+    let (noticed, later) = (Nanos(200_000_000), Nanos(199_999_999));
     drop(worlds.pop());
     let ended = loop {
         if let Some(ended) = worlds[0].ended() {
@@ -156,5 +156,13 @@ fn a_run_that_ends_elsewhere_stops_work_that_does_not_look() {
     shared.end_unnoticed(at + later);
     assert!(!shared.stop.wished() || shared.clock.now() >= at + noticed);
     shared.end_unnoticed(at + noticed);
-    assert!(shared.stop.wished());
+    assert!(shared.stop.wished() && !shared.stop.requested(), "nobody has requested it");
+}
+
+#[test]
+fn a_stop_request_before_the_end_elsewhere_remains_one() {
+    let stop = Stop::default();
+    stop.wish();
+    stop.end_here();
+    assert!(stop.requested());
 }
