@@ -34,10 +34,11 @@ checkpoint:
 
 /// A complete checkpoint, according to its manifest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Standing {
-    serial: u64,
-    step: u64,
-    bytes: u64,
+pub(crate) struct Standing {
+    pub serial: u64,
+    pub epoch: u64,
+    pub step: u64,
+    pub bytes: u64,
 }
 
 /// The folders of the checkpoints of one save mode.
@@ -127,13 +128,18 @@ impl Site {
     }
 }
 
+/// The manifest of a checkpoint, if it is complete.
+pub(crate) fn manifest(folder: &Path) -> Option<Value> {
+    let text = fs::read_to_string(folder.join("checkpoint.json")).ok()?;
+    Some(serde_json::from_str(text.rsplit_once("\nsha256 ").unwrap().0).unwrap())
+}
+
 /// The complete checkpoints of a tier. Checks that their files exist with the listed sizes.
-fn standing(tier: &Path) -> Vec<Standing> {
+pub(crate) fn standing(tier: &Path) -> Vec<Standing> {
     let mut found = Vec::new();
     for entry in fs::read_dir(tier).into_iter().flatten() {
         let folder = entry.unwrap().path();
-        let Ok(text) = fs::read_to_string(folder.join("checkpoint.json")) else { continue };
-        let list: Value = serde_json::from_str(text.rsplit_once("\nsha256 ").unwrap().0).unwrap();
+        let Some(list) = manifest(&folder) else { continue };
         let mut bytes = 0;
         for file in list["files"].as_array().unwrap() {
             let size = fs::metadata(folder.join(file["name"].as_str().unwrap())).unwrap().len();
@@ -143,6 +149,7 @@ fn standing(tier: &Path) -> Vec<Standing> {
         let number = |value: &Value| value.as_u64().unwrap();
         found.push(Standing {
             serial: number(&list["serial"]),
+            epoch: number(&list["moment"]["epoch"]),
             step: number(&list["moment"]["step"]),
             bytes,
         });

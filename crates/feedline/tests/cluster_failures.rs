@@ -8,7 +8,6 @@ use rustix::process::Signal;
 use crate::cluster::hosts::Hosts;
 use crate::cluster::launch::{Mpi, send};
 use crate::cluster::{FOR_8_RANKS, LONG, LONG_SETTINGS, long_run, with_data};
-use crate::util::{Dir, walk};
 
 /// How long all processes may take to end: the stall timeout of these runs, and 15 s.
 const LIMIT: Duration = Duration::from_secs(3 + 15);
@@ -91,47 +90,4 @@ fn an_error_of_one_process_is_shown_once_with_its_host() {
         assert!(json["remedy"].as_str().unwrap().contains("make the same data set available"), "{json}");
         assert!(dir.results().is_empty());
     }
-}
-
-/// Kills at random moments, also while processes start and end.
-const KILLS: u64 = 30;
-
-#[test]
-fn processes_are_killed_at_random_moments() {
-    let dir = with_data();
-    let mut killed = 0;
-    for number in 0..KILLS {
-        let mut job = Mpi::Mpich.feedline(&dir, 3, &LONG).set(&FOR_8_RANKS).start();
-        let (processes, rank) = (job.processes.clone(), number % 3);
-        job.until("the worker", || processes.worker(rank).is_some());
-        // Pseudo-random, and the same in every run of the test.
-        std::thread::sleep(Duration::from_millis(number * 7919 % 400));
-        killed += u64::from(processes.worker(rank).is_some_and(|worker| {
-            send(worker, Signal::KILL);
-            true
-        }));
-        let done = job.wait_for(LIMIT);
-        // A process that is killed after the result was printed changes only the exit code.
-        if done.stdout.is_empty() && !done.stderr.contains("error: ") {
-            done.fail("the process that was killed is not reported");
-        }
-        assert!(processes.are_gone_within(LIMIT));
-    }
-    assert!(killed > KILLS / 3, "{killed} kills were in time");
-    for result in complete_results(&dir) {
-        assert_ne!(result, "incomplete");
-    }
-}
-
-/// The verdicts of all published results.
-fn complete_results(dir: &Dir) -> Vec<String> {
-    let mut found = Vec::new();
-    walk(&dir.path("feedline-results"), &mut |path| {
-        if path.ends_with("summary.json") && !path.to_string_lossy().contains("/.") {
-            let summary: serde_json::Value =
-                serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-            found.push(summary["feedline"]["verdict"]["status"].as_str().unwrap().to_owned());
-        }
-    });
-    found
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::cache::{cache_rule, evict, files_below, hold_in_memory, tells};
 use crate::cluster::hosts::Hosts;
 use crate::cluster::launch::{Job, Mpi};
-use crate::cluster::work;
+use crate::cluster::rows;
 use crate::util::{Dir, Done, TINY_MODEL, outcome};
 
 /// Starts fastest.
@@ -163,7 +163,7 @@ fn training_with_checkpoints_in_every_mode() {
         let both = on_both(&hosts, &[&args[..], &flags].concat()).set(burst).run().ran().json();
 
         // The plan differs: a host has fewer ranks.
-        let rows = |results: &str| work(&dir, &dir.results_below(results)[0])["rows"].clone();
+        let rows = |results: &str| rows(&dir, &dir.results_below(results)[0]);
         assert_eq!(rows(&results), rows(mode), "{mode}");
         assert_eq!(checkpoint_files(&dir, "ck"), files, "{mode}");
         assert_eq!(complete(&dir, "ck").len(), 4, "{mode}");

@@ -16,10 +16,10 @@ const KILLS: u64 = 100;
 const SETTINGS: [&str; 2] = ["dataset.num_files_train=80", "dataset.record_length_bytes=20000"];
 
 /// Pseudo-random numbers that are the same in every run of the test (splitmix64).
-struct Chance(u64);
+pub(crate) struct Chance(pub u64);
 
 impl Chance {
-    fn below(&mut self, limit: Duration) -> Duration {
+    pub(crate) fn below(&mut self, limit: Duration) -> Duration {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -31,6 +31,10 @@ mod cluster;
 mod cluster_failures;
 // Every command on two hosts, and hosts that differ.
 mod cluster_hosts;
+// Processes of a cluster, and its launcher, that are killed at random moments.
+mod cluster_kills;
+// Failures of one process of three at chosen moments of a run with checkpoints.
+mod cluster_moments;
 // Processes that cannot run a command together: each reason has its own message.
 mod cluster_refusals;
 // Comparing two results: whether they differ, and whether they can be compared.

@@ -1,5 +1,6 @@
 //! The launchers of the MPI libraries that scripts/test installs, and the processes that they start.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,6 +92,17 @@ impl Mpi {
         self.job(dir, &self.arguments(processes), args)
     }
 
+    /// The same, with the exit code of each process in a file of the folder (see `exit_codes`).
+    pub(crate) fn feedline_with_codes<'a>(self, dir: &'a Dir, processes: u64, args: &[&str]) -> Job<'a> {
+        let script = CODES.replace("RANK", self.rank_variable());
+        dir.write("with-codes", script.replace("FEEDLINE", env!("CARGO_BIN_EXE_feedline")));
+        dir.set_mode("with-codes", 0o755);
+        let _ = fs::remove_dir_all(dir.path("codes"));
+        fs::create_dir(dir.path("codes")).unwrap();
+        let program = dir.path("with-codes");
+        self.program(dir, &self.arguments(processes), program.to_str().unwrap(), args)
+    }
+
     /// Process 0 of feedline with these arguments, and process 1 of this program with its own.
     pub(crate) fn two_programs<'a>(
         self,
@@ -105,16 +117,40 @@ impl Mpi {
 
     /// `feedline`, started by the launcher with these arguments.
     pub(super) fn job<'a>(self, dir: &'a Dir, arguments: &[String], args: &[&str]) -> Job<'a> {
+        self.program(dir, arguments, env!("CARGO_BIN_EXE_feedline"), args)
+    }
+
+    /// The same for a program that runs `feedline`.
+    fn program<'a>(self, dir: &'a Dir, arguments: &[String], program: &str, args: &[&str]) -> Job<'a> {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let command = dir.command(&self.launcher(), &arguments);
         let mark = mark();
-        let command = command.args(&[env!("CARGO_BIN_EXE_feedline")]).args(args).env(MARK, &mark);
+        let command = command.args(&[program]).args(args).env(MARK, &mark);
         let command = match self.library_folder() {
             Some(folder) => command.env("LD_LIBRARY_PATH", folder),
             None => command,
         };
         Job { mpi: self, command, mark }
     }
+}
+
+/// Runs feedline and keeps its exit code. A signal of the launcher must not end the script before that.
+const CODES: &str = r#"#!/bin/sh
+trap : TERM INT
+"FEEDLINE" "$@" &
+while :; do
+    wait $!
+    code=$?
+    kill -0 $! 2>/dev/null || break
+done
+echo $code >codes/$RANK
+exit $code
+"#;
+
+/// The exit codes of the processes that ended by themselves, by their numbers.
+pub(crate) fn exit_codes(dir: &Dir) -> BTreeMap<String, String> {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim().to_owned();
+    dir.tree("codes").into_iter().map(|(rank, code)| (rank, text(code))).collect()
 }
 
 /// The environment variable by which the processes of a job are found, on all hosts.
@@ -170,6 +206,11 @@ impl Drop for KillGuard {
 }
 
 impl RunningJob<'_> {
+    /// The launcher.
+    pub(crate) fn id(&self) -> u32 {
+        self.running.id()
+    }
+
     /// Sends a signal to the launcher.
     pub(crate) fn signal(&self, signal: Signal) {
         self.running.signal(signal);
@@ -235,6 +276,11 @@ impl JobProcesses {
     pub(crate) fn supervisor(&self, rank: u64) -> Option<u32> {
         let own = self.feedlines(rank);
         own.iter().copied().find(|process| parent_of(*process).is_some_and(|parent| !own.contains(&parent)))
+    }
+
+    /// Whether the process with this number has joined the others.
+    pub(crate) fn has_joined(&self, rank: u64) -> bool {
+        self.worker(rank).is_some_and(|worker| has_thread(worker, "members"))
     }
 
     fn feedlines(&self, rank: u64) -> Vec<u32> {

@@ -156,7 +156,7 @@ fn a_run_that_ends_elsewhere_stops_work_that_does_not_look() {
     shared.end_unnoticed(at + later);
     assert!(!shared.stop.wished() || shared.clock.now() >= at + noticed);
     shared.end_unnoticed(at + noticed);
-    assert!(shared.stop.wished() && !shared.stop.requested(), "nobody has requested it");
+    assert!(shared.stop.wished() && !shared.stop.requested(), "no stop was requested");
 }
 
 #[test]
