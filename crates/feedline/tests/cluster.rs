@@ -29,9 +29,9 @@ pub(crate) fn with_data() -> Dir {
     dir
 }
 
-/// Training with evaluation and checkpoints that is valid on 8 ranks if the machine keeps up: steps are longer than most
-/// delays of the scheduler, one batch is read in advance, and the metric window has 20 steps for each of the two times
-/// that the queue is filled, before the epoch and at the checkpoint in its middle.
+/// Training with evaluation and checkpoints that is valid on 8 ranks if the machine keeps up: steps are longer than
+/// most delays of the scheduler, one batch is read in advance, and the metric window has 20 steps for each of the two
+/// times that the queue is filled, before the epoch and at the checkpoint in its middle.
 const SAVING: &str = "
 framework: pytorch
 workflow: {train: true, evaluation: true, checkpoint: true}

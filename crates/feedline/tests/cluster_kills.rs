@@ -1,6 +1,6 @@
-//! Processes of a cluster, and its launcher, that are killed at random moments: while they start, generate, train, save,
-//! drain, add up what they measured, and end. Every job ends in time and reports the process, no incomplete result looks
-//! complete, no complete checkpoint is lost, and the next command continues.
+//! Processes of a cluster, and its launcher, that are killed at random moments: while they start, generate, train,
+//! save, drain, add up what they measured, and end. Every job ends in time and reports the process, no incomplete
+//! result looks complete, no complete checkpoint is lost, and the next command continues.
 
 use std::time::{Duration, Instant};
 

@@ -394,7 +394,8 @@ impl Done {
         self
     }
 
-    /// Checks that a run with `--json` is *valid* if the machine kept up: all other rules were checked, and none failed.
+    /// Checks that a run with `--json` is *valid* if the machine kept up: all other rules were checked, and none
+    /// failed.
     #[track_caller]
     pub(crate) fn valid_if_on_time(self) -> Done {
         let verdict = self.json()["feedline"]["verdict"].clone();
