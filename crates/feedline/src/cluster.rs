@@ -209,9 +209,9 @@ pub(crate) fn announce_abandoned(message: &str) {
 }
 
 /// Reports that the worker of this process was ended by a signal. Other processes notice that their connection to it
-/// has ended, process 0 reports it, and the launcher ends this process. If it does not, for instance because the processes
-/// have not joined each other yet, this one reports. A launcher may end all processes as soon as one has ended, and
-/// they end with the exit code of feedline only if they do it themselves, so this one waits for them.
+/// has ended, process 0 reports it, and the launcher ends this process. If it does not, for instance because the
+/// processes have not joined each other yet, this one reports. A launcher may end all processes as soon as one has
+/// ended, and they end with the exit code of feedline only if they do it themselves, so this one waits for them.
 pub(crate) fn report_lost_worker(exit: Exit, what: &str) -> Exit {
     let Some(launch) = launch() else { return fail(exit, what) };
     let named = format!("process {} on {}: {what}", launch.rank, host::name());

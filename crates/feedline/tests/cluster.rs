@@ -189,7 +189,12 @@ fn the_result_names_agreement_over_mpi() {
 fn without_ranks_each_process_plays_one() {
     let dir = with_data();
     let args = ["run", "w.yaml", "--quiet", "--no-calibration"];
-    Mpi::Mpich.feedline(&dir, 3, &args).set(&FOR_8_RANKS).run().ran().prints("w: 3 ranks x 2 readers");
+    Mpi::Mpich
+        .feedline(&dir, 3, &args)
+        .set(&FOR_8_RANKS)
+        .run()
+        .ran()
+        .prints("w: 3 ranks (3 processes on 1 node) x 2 readers");
 }
 
 /// A run of several seconds.
@@ -301,7 +306,7 @@ fn a_worker_that_is_killed_ends_the_job() {
         let processes = job.processes.clone();
         assert!(processes.supervisor(0).is_some());
         send(processes.worker(0).unwrap(), Signal::KILL);
-        job.wait().exits(4).says("error: killed by SIGKILL").one_error();
+        job.wait().exits(4).says(": killed by SIGKILL").one_error();
         assert!(processes.are_gone_within(ENDING), "{mpi:?}");
     }
 }

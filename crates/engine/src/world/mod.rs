@@ -92,8 +92,8 @@ pub trait World: Exchange {
     fn wake(&self);
 
     /// Measures the offset of this member's clock to member 0's. Barriers use this offset until the next measurement.
-    /// Returns how far the clocks of the two hosts differ. Call it between epochs only: a change of the offset within an
-    /// epoch would look like waiting.
+    /// Returns how far the clocks of the two hosts differ. Call it between epochs only: a change of the offset within
+    /// an epoch would look like waiting.
     fn synchronize(&self, clock: &dyn Clock, stop: &Stop) -> Result<ClockReading, EarlyEnd>;
 
     /// A second, independent sequence of collective calls, for one thread that works in the background of a run.
