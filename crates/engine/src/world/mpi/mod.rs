@@ -43,6 +43,11 @@ pub enum MpiError {
          library of one MPI"
     )]
     OtherSize { launcher: Launcher, size: u64, seen: u64, library: String },
+    #[error(
+        "{launcher} does not tell feedline how many processes it has started, and the MPI library {library} sees one; \
+         use the launcher and the library of one MPI, or start a single process without a launcher"
+    )]
+    UnknownSize { launcher: Launcher, library: String },
     #[error("{call} of the MPI library failed with error {code}")]
     Failed { call: &'static str, code: i32 },
 }
@@ -97,10 +102,12 @@ pub(super) fn start(launch: &Launch, named: Option<&str>) -> Result<&'static Mpi
     let mpi = Mpi::load(launch, named)?;
     mpi.initialise()?;
     let (seen, launcher) = (mpi.size()?, launch.launcher);
-    // A process that is not the first one has others, even if the launcher does not tell how many.
-    let size = launch.size.unwrap_or(seen.max(launch.rank + 1));
-    if seen != size {
-        return Err(MpiError::OtherSize { launcher, size, seen, library: mpi.version.clone() });
+    match launch.size {
+        Some(size) if size != seen => {
+            return Err(MpiError::OtherSize { launcher, size, seen, library: mpi.version.clone() });
+        }
+        None if seen == 1 => return Err(MpiError::UnknownSize { launcher, library: mpi.version.clone() }),
+        _ => {}
     }
     Ok(LOADED.get_or_init(|| mpi))
 }
