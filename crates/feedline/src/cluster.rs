@@ -157,7 +157,7 @@ fn run_as_member(command: &Command, cluster: Cluster) -> u8 {
         let cause = Cause::Failed(failure.text());
         let exit = failure.report();
         member.announce(cause);
-        if let Some(ended) = member.ended().filter(|ended| ended.member == 0 && is_lost(ended)) {
+        if let Some(ended) = member.ended().filter(|ended| ended.member == 0 && ended.cause.is_noticed()) {
             report_lost_process_0(&*member, &ended);
         }
         let_launcher_pass_on();
@@ -185,11 +185,6 @@ fn report_lost_process_0(member: &dyn Exchange, ended: &EarlyEnd) {
 
 fn set_member(member: Option<Arc<Cluster>>) {
     *MEMBER.lock().unwrap_or_else(PoisonError::into_inner) = member;
-}
-
-/// Whether a process has ended or become silent without saying why.
-pub(crate) fn is_lost(ended: &EarlyEnd) -> bool {
-    matches!(ended.cause, Cause::Left | Cause::Silent(_))
 }
 
 /// Whether this process reports that process 0 is lost: process 1 does. A process that does not hear of process 0 may
@@ -256,6 +251,7 @@ mod tests {
         assert!(!first(&[("SLURM_LOCALID", "0"), ("MPI_LOCALRANKID", "1")]));
         assert!(!first(&[]));
     }
+
     #[test]
     fn one_process_reports_that_process_0_is_lost_and_others_that_may_be_cut_off() {
         let members = members_on(&["a", "a", "b", "b", "c"]);

@@ -147,7 +147,7 @@ pub enum Cause {
 
 impl Cause {
     /// Whether others noticed it, because the member itself could not say anything.
-    fn is_noticed(&self) -> bool {
+    pub fn is_noticed(&self) -> bool {
         matches!(self, Cause::Silent(_) | Cause::Left)
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
     let task = RunTask { plan, calibrate, share: false, world, observer: &show, stop: &stop };
     let measured = measure(&settled, &task)?;
     let stop = stop.with_patience(settled.asked.stall_timeout());
-    let lost = world.agree(Ok(()), &stop).err().filter(cluster::is_lost);
+    let lost = world.agree(Ok(()), &stop).err().filter(|ended| ended.cause.is_noticed());
     match (lost, session::fault(&measured.ledger)) {
         // What a lost process did is not known, so there is no result.
         (Some(_), Some(fault)) => Err(fault.into()),

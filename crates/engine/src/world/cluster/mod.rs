@@ -133,20 +133,9 @@ impl Cluster {
         &self.line.shared
     }
 
-    /// The MPI library that started the job.
-    pub fn library(&self) -> &str {
-        self.shared().mpi.map_or("", |mpi| &mpi.version)
-    }
-
     /// Why the run has ended early, if it has.
     pub fn ended(&self) -> Option<EarlyEnd> {
         lock(&self.shared().state).ended.clone()
-    }
-
-    /// Whether member 0 does not respond any more, so that it cannot report why the run ended.
-    pub fn is_cut_off(&self) -> bool {
-        let ended = self.ended();
-        self.member() != 0 && ended.is_some_and(|ended| ended.member == 0 && ended.cause.is_noticed())
     }
 
     /// Ends the membership. Members exchange their exit codes and all get the same one: that of the member that ended
