@@ -11,6 +11,7 @@
 //!
 //! - `cluster`: the processes of a command that a launcher such as mpirun started, and which of them print.
 //! - `commands`: the table of commands, and one file per command with its flags and examples.
+//! - `dlio`: the front end under the name `dlio_benchmark`, with DLIO's command line and result folders.
 //! - `flags`: the flags that several commands share, and the overrides that flags stand for.
 //! - `workloads`: the built-in workloads.
 //! - `report`: plans, results and comparisons as text, tables, JSON and SVG. It computes nothing that is not in a plan
@@ -28,6 +29,7 @@
 
 mod cluster;
 mod commands;
+mod dlio;
 mod exit;
 mod flags;
 mod progress;

@@ -21,6 +21,8 @@ pub enum Warning {
     NoEffect { keys: Vec<KeyOrigin>, why: String },
     /// A name that the key had in earlier versions of DLIO.
     OtherSpelling { at: KeyOrigin, key: String },
+    /// A key that is not in the table of keys, and what it may mean.
+    UnknownKey { at: KeyOrigin, hint: Option<String> },
     /// `read_threads: 0` requests reading inside the training process.
     NoReaders { at: KeyOrigin },
 }
@@ -33,7 +35,9 @@ impl Warning {
                 keys.retain(&concern);
                 !keys.is_empty()
             }
-            Warning::OtherSpelling { at, .. } | Warning::NoReaders { at } => concern(at),
+            Warning::OtherSpelling { at, .. }
+            | Warning::UnknownKey { at, .. }
+            | Warning::NoReaders { at } => concern(at),
         };
         concerns.then_some(self)
     }
@@ -44,6 +48,7 @@ impl Warning {
             Warning::NoEffect { keys, .. } if keys.len() == 1 => "remove it".into(),
             Warning::NoEffect { .. } => "remove them".into(),
             Warning::OtherSpelling { key, .. } => format!("write '{key}', the current name"),
+            Warning::UnknownKey { .. } => "remove or correct it".into(),
             Warning::NoReaders { .. } => "set reader.read_threads to 1 or more".into(),
         }
     }
@@ -59,6 +64,10 @@ impl fmt::Display for Warning {
                     "'{}' at {} is read as '{key}'; current versions of DLIO ignore it",
                     at.key, at.place
                 )
+            }
+            Warning::UnknownKey { at, hint } => {
+                write!(f, "'{}' at {} has no effect: the key is not known", at.key, at.place)?;
+                hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
             }
             Warning::NoReaders { at } => {
                 write!(f, "'{}' at {} is 0; one reader is used anyway", at.key, at.place)

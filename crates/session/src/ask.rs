@@ -11,7 +11,7 @@ use model::checkpoint::{self, Scale};
 use model::location::Location;
 use model::plan::{self, FoundFiles, Placement, Plan};
 use model::secret;
-use model::spec::{self, Override, Spec, WorkloadSource};
+use model::spec::{self, Override, Spec, UnknownKeys, WorkloadSource};
 use model::units::{Bytes, Nanos};
 use model::warning::{KeyOrigin, Warning};
 use store::{Mode, Posix};
@@ -53,12 +53,23 @@ pub enum Generate {
     Never,
 }
 
+/// Where the numbers of files come from if the user does not give them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileCounts {
+    /// From the manifest of the data set, if there is one.
+    OfManifest,
+    /// From the workload, or DLIO's defaults.
+    OfWorkload,
+}
+
 /// Everything that a front end can request of a run.
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub workload: WorkloadText,
     /// Changes to the workload; later ones win.
     pub overrides: Vec<Override>,
+    pub unknown_keys: UnknownKeys,
+    pub file_counts: FileCounts,
     /// Emulated accelerators on all hosts; `None`: see `Asked::ranks`.
     pub ranks: Option<u64>,
     /// For a plan without members: the hosts of the run, and the processes on each.
@@ -85,6 +96,8 @@ impl Ask {
         Ask {
             workload,
             overrides: Vec::new(),
+            unknown_keys: UnknownKeys::Refuse,
+            file_counts: FileCounts::OfManifest,
             ranks: None,
             hosts: 1,
             processes_per_host: 1,
@@ -102,7 +115,7 @@ impl Ask {
     pub fn read(self) -> Result<Asked, Error> {
         let source = WorkloadSource { name: &self.workload.source, text: &self.workload.text };
         let spec::ParsedWorkload { spec, warnings, origins, unhonoured } =
-            spec::read(source, &self.overrides)?;
+            spec::read_with(source, &self.overrides, self.unknown_keys)?;
         let warnings = warnings.into_iter().filter_map(|warning| self.for_user(warning)).collect();
         Ok(Asked { ask: self, spec, warnings, origins, unhonoured, found: None, by_manifest: false })
     }
@@ -232,6 +245,9 @@ impl Asked {
     /// Takes the numbers of files that the workload does not give from the manifest in the data folder, if there is
     /// one. A manifest that cannot be read is reported when the data set is checked.
     pub(crate) fn count_by_manifest(&mut self) {
+        if self.ask.file_counts == FileCounts::OfWorkload {
+            return;
+        }
         let counts_validation = self.counts_validation_files();
         let counts = self.counts_files() || self.states("dataset.num_files_generated");
         if counts && counts_validation {

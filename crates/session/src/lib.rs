@@ -45,7 +45,7 @@ mod settle;
 pub mod study;
 mod tiers;
 
-pub use ask::{Ask, Asked, CountOrigin, Generate, WorkloadText};
+pub use ask::{Ask, Asked, CountOrigin, FileCounts, Generate, WorkloadText};
 pub use backend::{DEFAULT_STORE, format_of, mode, select};
 pub use data_set::{DataSetTask, data_set, default_writers};
 pub use error::{Error, ErrorKind, MemberFailure};

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::overrides::Override;
 use super::value::{Origin, Span};
+use crate::warning::{KeyOrigin, Warning};
 
 /// Why a workload cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -174,6 +175,16 @@ impl Texts<'_> {
             ProblemKind::Conflict => SpecError::Conflict(report),
             ProblemKind::Override => SpecError::Override(report),
         }
+    }
+
+    /// The problem as a warning, if it is a key that is not known, or not at this place.
+    pub(super) fn unknown_key(&self, problem: &Problem) -> Option<Warning> {
+        let is_unknown = matches!(problem.fault, ProblemKind::UnknownKey | ProblemKind::MisplacedKey);
+        let key = problem.said.key.clone().filter(|_| is_unknown)?;
+        // The list of all known keys is of no use to a program that sent the key.
+        let hint = problem.said.help.iter().find_map(|line| line.strip_prefix("help: "));
+        let at = KeyOrigin { key, place: self.place(problem.place) };
+        Some(Warning::UnknownKey { at, hint: hint.map(str::to_owned) })
     }
 
     /// One error for all problems; `None` if there are none.

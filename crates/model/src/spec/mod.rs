@@ -64,8 +64,27 @@ pub struct ParsedWorkload {
     pub unhonoured: BTreeSet<&'static str>,
 }
 
-/// Reads a workload: the defaults, then the file, then the overrides in order.
+/// What happens to keys that are not in the table of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnknownKeys {
+    /// They are errors.
+    #[default]
+    Refuse,
+    /// They have no effect, and a warning names each: for programs that send keys of other versions.
+    Report,
+}
+
+/// Reads a workload: the defaults, then the file, then the overrides in order. Unknown keys are errors.
 pub fn read(source: WorkloadSource<'_>, overrides: &[Override]) -> Result<ParsedWorkload, SpecError> {
+    read_with(source, overrides, UnknownKeys::Refuse)
+}
+
+/// The same, for a front end that chooses what happens to unknown keys.
+pub fn read_with(
+    source: WorkloadSource<'_>,
+    overrides: &[Override],
+    unknown: UnknownKeys,
+) -> Result<ParsedWorkload, SpecError> {
     // Messages quote the text, and it may hold secrets.
     let shown = secret::redact(source.text);
     let texts = Texts { name: source.name, text: &shown, overrides };
@@ -74,6 +93,16 @@ pub fn read(source: WorkloadSource<'_>, overrides: &[Override]) -> Result<Parsed
     let given = layers::flatten(&root, &mut problems);
     let mut given = layers::merge_spellings(given, &mut problems);
     let replaced = overrides::apply(&mut given, overrides, &mut problems);
+    let mut unknown_keys = Vec::new();
+    if unknown == UnknownKeys::Report {
+        problems.retain(|problem| match texts.unknown_key(problem) {
+            Some(warning) => {
+                unknown_keys.push(warning);
+                false
+            }
+            None => true,
+        });
+    }
     if !problems.is_empty() {
         // The values of the known keys are checked, too, so that one run shows all mistakes.
         problems.extend(given.iter().filter_map(|given| check::check(given.row, &given.node).err()));
@@ -82,6 +111,7 @@ pub fn read(source: WorkloadSource<'_>, overrides: &[Override]) -> Result<Parsed
         return Err(error);
     }
     let (spec, mut warnings) = settle::settle(&given, &texts)?;
+    warnings.extend(unknown_keys);
     warnings.extend(replaced);
     let origins = given.iter().map(|given| (given.row.key, texts.place(given.place))).collect();
     let unhonoured = given.iter().map(|given| given.row).filter(|row| row.is_unhonoured());

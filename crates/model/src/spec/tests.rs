@@ -432,3 +432,28 @@ proptest::proptest! {
         proptest::prop_assert_eq!(&read_text(&spec.to_yaml(), &[]).spec, &spec);
     }
 }
+
+#[test]
+fn unknown_keys_can_be_reported_instead_of_refused() {
+    let text =
+        "dataset:\n  num_files_train: 4\n  colour: red\nreader:\n  read_thread: 2\nepochs: 3\nnew: {a: 1}\n";
+    let source = WorkloadSource { name: "w.yaml", text };
+    let changes = [Override::hydra("++workload.storage.s3_force=true", "++workload.storage.s3_force=true")];
+    let read = read_with(source, &changes, UnknownKeys::Report).unwrap();
+    assert_eq!(read.spec.dataset.num_files_train, 4);
+    let mut said: Vec<String> = read.warnings.iter().map(Warning::to_string).collect();
+    said.retain(|text| text.contains("is not known"));
+    assert_eq!(said.len(), 5, "{said:#?}");
+    assert_eq!(
+        said[1],
+        "'reader.read_thread' at w.yaml:5:3 has no effect: the key is not known; did you mean 'read_threads'?"
+    );
+    assert!(
+        said[4].starts_with("'storage.s3_force' at ++workload.storage.s3_force=true has no effect"),
+        "{}",
+        said[4]
+    );
+    assert!(super::read(source, &changes).is_err());
+    let wrong = WorkloadSource { name: "w.yaml", text: "reader:\n  read_thread: 2\n  batch_size: x\n" };
+    assert!(read_with(wrong, &[], UnknownKeys::Report).is_err(), "other mistakes stay errors");
+}
