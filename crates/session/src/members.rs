@@ -153,7 +153,7 @@ pub(crate) fn named(error: Error, world: &dyn World) -> Error {
 }
 
 /// The value that member 0 has, at all members.
-pub(crate) fn of_member_0<T: Serialize + DeserializeOwned>(
+pub fn of_member_0<T: Serialize + DeserializeOwned>(
     own: T,
     world: &dyn World,
     stop: &Stop,

@@ -24,14 +24,22 @@ use crate::members::{agree, named};
 use crate::observe::{Activity, ActivityUnit, Observer, observed};
 use crate::settle::{Settled, TrainingRun};
 
+/// When feedline's own ceiling is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CalibrationTime {
+    Never,
+    BeforeRun,
+    /// The run begins about a second earlier. A run that does not finish has no calibration.
+    AfterRun,
+}
+
 /// The inputs of a run.
 #[derive(Clone, Copy)]
 #[expect(missing_debug_implementations, reason = "a bundle of references to ports")]
 pub struct RunTask<'a> {
     /// The settled plan, or a variant of it.
     pub plan: &'a Plan,
-    /// Whether to measure feedline's own ceiling first.
-    pub calibrate: bool,
+    pub calibrate: CalibrationTime,
     /// Whether every member gets the ledger of the whole run, and not only member 0.
     pub share: bool,
     pub world: &'a dyn World,
@@ -42,7 +50,7 @@ pub struct RunTask<'a> {
 /// Runs a plan and returns the ledger, even of an incomplete run. An error says why there is no ledger. With several
 /// members, member 0 gets the ledger of the whole run; the others get it, too, if the task shares it.
 pub fn run(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<Ledger, Error> {
-    let calibration = task.calibrate.then(|| calibrate(settled, task.plan, task.world, task.stop)).flatten();
+    let mut calibration = task.calibrates(CalibrationTime::BeforeRun, settled);
     let stop = &settled.asked.patient(task.stop);
     let task = RunTask { stop, ..*task };
     let (before, start, cpu_before) = (HostCounts::read(), meter::timestamp(), meter::cpu_seconds());
@@ -56,11 +64,28 @@ pub fn run(settled: &Settled<'_>, task: &RunTask<'_>) -> Result<Ledger, Error> {
         wall,
         cpu: Nanos::from_seconds(meter::cpu_seconds() - cpu_before),
     };
-    ledger.calibration = calibration;
     ledger.conditions += host_conditions(before, task.world, stop);
+    if task.calibrate == CalibrationTime::AfterRun && all_finished(&ledger, &task) {
+        calibration = task.calibrates(CalibrationTime::AfterRun, settled);
+    }
+    ledger.calibration = calibration;
     let members = ledgers::conditions(task.world, settled.host, task.plan.ranks);
     ledger.conditions += members.unwrap_or_default();
     Ok(ledgers::add_up(ledger, &task))
+}
+
+impl RunTask<'_> {
+    /// Measures the ceiling if this is the time for it.
+    fn calibrates(&self, now: CalibrationTime, settled: &Settled<'_>) -> Option<Calibration> {
+        (self.calibrate == now).then(|| calibrate(settled, self.plan, self.world, self.stop)).flatten()
+    }
+}
+
+/// Whether the run finished at all members, so that all of them can do more together.
+fn all_finished(ledger: &Ledger, task: &RunTask<'_>) -> bool {
+    let finished = !ledger.interrupted && ledger.faults().is_empty();
+    let all = gather_to_all(task.world, &[u8::from(finished)], task.stop);
+    all.is_ok_and(|all| all.iter().all(|finished| finished[..] == [1]))
 }
 
 /// What else this host did since `before`. Counted once per host, when all of its members have finished; unknown if

@@ -9,7 +9,8 @@ use engine::host::Host;
 use engine::world::threads::members_on;
 use engine::{Solo, Stop, World};
 use feedline_session::{
-    Ask, Generate, MeasuredRun, RunTask, Settled, SilentObserver, WorkloadText, measure, settle,
+    Ask, CalibrationTime, Generate, MeasuredRun, RunTask, Settled, SilentObserver, WorkloadText, measure,
+    settle,
 };
 use model::ledger::{Ledger, Phase, RankRow};
 use model::location::Location;
@@ -32,7 +33,7 @@ fn settled<'a>(folder: &Path, host: &'a Host, world: &dyn World) -> Settled<'a> 
     settle(ask.read().unwrap(), host, world, &Stop::default()).unwrap()
 }
 
-fn run(folder: &Path, world: &dyn World, (calibrate, share): (bool, bool)) -> MeasuredRun {
+fn run(folder: &Path, world: &dyn World, (calibrate, share): (CalibrationTime, bool)) -> MeasuredRun {
     let (host, stop) = (Host::look(), Stop::default());
     let settled = settled(folder, &host, world);
     let observer = &SilentObserver;
@@ -48,7 +49,7 @@ fn written() -> tempfile::TempDir {
 }
 
 /// The runs of all members on the named hosts.
-fn run_on(folder: &Path, hosts: &[&str], how: (bool, bool)) -> Vec<MeasuredRun> {
+fn run_on(folder: &Path, hosts: &[&str], how: (CalibrationTime, bool)) -> Vec<MeasuredRun> {
     std::thread::scope(|scope| {
         let worlds = members_on(hosts).into_iter();
         let threads: Vec<_> = worlds.map(|world| scope.spawn(move || run(folder, &world, how))).collect();
@@ -70,8 +71,8 @@ fn work(ledger: &Ledger, epoch: u64, phase: Phase) -> Vec<(u64, RankRow)> {
 #[test]
 fn three_members_add_up_to_one_process_and_hosts_are_counted_once() {
     let folder = written();
-    let alone = run(folder.path(), &Solo::new(), (false, false));
-    let several = run_on(folder.path(), &["a", "a", "b"], (true, false));
+    let alone = run(folder.path(), &Solo::new(), (CalibrationTime::Never, false));
+    let several = run_on(folder.path(), &["a", "a", "b"], (CalibrationTime::BeforeRun, false));
     let sum = &several[0].ledger;
     assert_eq!((sum.faults(), sum.missing().count()), (&[][..], 0));
     for (epoch, phase) in [(1, Phase::Train), (2, Phase::Train), (1, Phase::Eval), (2, Phase::Eval)] {
@@ -102,8 +103,9 @@ fn three_members_add_up_to_one_process_and_hosts_are_counted_once() {
 #[test]
 fn a_shared_ledger_is_the_same_at_all_members() {
     let folder = written();
-    let runs = run_on(folder.path(), &["a", "b"], (false, true));
+    let runs = run_on(folder.path(), &["a", "b"], (CalibrationTime::AfterRun, true));
     assert_eq!(runs[0].ledger.rows(2, Phase::Train).count(), 6);
     assert_eq!(runs[1].ledger, runs[0].ledger);
     assert_eq!(runs[1].verdict, runs[0].verdict);
+    assert!(runs[0].ledger.calibration.is_some(), "it follows a run that finished");
 }

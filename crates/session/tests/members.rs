@@ -10,7 +10,8 @@ use engine::world::Exchange;
 use engine::world::threads::{ThreadMember, members_on};
 use engine::{Solo, Stop, World};
 use feedline_session::{
-    Ask, Asked, Error, ErrorKind, Generate, RunTask, Settled, SilentObserver, WorkloadText, run, settle,
+    Ask, Asked, CalibrationTime, Error, ErrorKind, Generate, RunTask, Settled, SilentObserver, WorkloadText,
+    run, settle,
 };
 use model::checkpoint::manifest::{CheckpointManifest, MANIFEST};
 use model::ledger::{Ledger, Phase};
@@ -206,7 +207,14 @@ fn a_data_set_that_disappears_on_one_node_is_named_by_all() {
         let (plan, stop) = (&settled.plan, &Stop::default());
         run(
             &settled,
-            &RunTask { plan, calibrate: false, share: false, world, observer: &SilentObserver, stop },
+            &RunTask {
+                plan,
+                calibrate: CalibrationTime::Never,
+                share: false,
+                world,
+                observer: &SilentObserver,
+                stop,
+            },
         )
         .unwrap_err()
     });
@@ -299,7 +307,14 @@ fn save_and_add_up(mode: &str) {
         let settled = settle(asked, host, world, &Stop::default()).unwrap();
         settled.check_host(&settled.plan, world, &Stop::default()).unwrap();
         let (plan, stop) = (&settled.plan, &Stop::default());
-        let task = RunTask { plan, calibrate: false, share: false, world, observer: &SilentObserver, stop };
+        let task = RunTask {
+            plan,
+            calibrate: CalibrationTime::Never,
+            share: false,
+            world,
+            observer: &SilentObserver,
+            stop,
+        };
         (run(&settled, &task).unwrap(), settled.plan.saves(), settled.plan.checkpoint.clone().unwrap())
     });
     let (saves, geometry) = (ledgers[0].1, ledgers[0].2.geometry.clone());
@@ -331,7 +346,14 @@ fn a_checkpoint_folder_that_is_not_shared_is_refused_with_the_name_of_the_node()
         let settled = settle(asked, host, world, &Stop::default()).unwrap();
         settled.check_host(&settled.plan, world, &Stop::default()).unwrap();
         let (plan, stop) = (&settled.plan, &Stop::default());
-        let task = RunTask { plan, calibrate: false, share: false, world, observer: &SilentObserver, stop };
+        let task = RunTask {
+            plan,
+            calibrate: CalibrationTime::Never,
+            share: false,
+            world,
+            observer: &SilentObserver,
+            stop,
+        };
         let error = run(&settled, &task).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
         error.to_string()

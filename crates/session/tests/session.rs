@@ -3,7 +3,7 @@
 use engine::host::Host;
 use engine::{Solo, Stop};
 use feedline_session::{
-    Ask, Error, ErrorKind, Generate, RunTask, Settled, SilentObserver, WorkloadText, settle,
+    Ask, CalibrationTime, Error, ErrorKind, Generate, RunTask, Settled, SilentObserver, WorkloadText, settle,
 };
 use model::ledger::{Ledger, Phase, RunTimes};
 use model::location::Location;
@@ -32,7 +32,7 @@ fn ask(text: &str, store: &str, settings: &[&str]) -> Ask {
     Ask { overrides, store: Some(store.to_owned()), ..Ask::new(workload) }
 }
 
-fn run(settled: &Settled<'_>, plan: &Plan, calibrate: bool) -> Result<Ledger, Error> {
+fn run(settled: &Settled<'_>, plan: &Plan, calibrate: CalibrationTime) -> Result<Ledger, Error> {
     let (world, stop) = (Solo::new(), Stop::default());
     feedline_session::run(
         settled,
@@ -54,7 +54,7 @@ fn training_on_the_null_backend_returns_a_complete_ledger() {
         settle(ask(TRAINING, "null", &[]).read().unwrap(), &host, &Solo::new(), &Stop::default()).unwrap();
     settled.check_host(&settled.plan, &Solo::new(), &Stop::default()).unwrap();
     settled.check_data(&Solo::new(), &Stop::default()).unwrap();
-    let ledger = run(&settled, &settled.plan, true).unwrap();
+    let ledger = run(&settled, &settled.plan, CalibrationTime::BeforeRun).unwrap();
     is_complete(&ledger, &host);
     assert!(ledger.first_batch_ns.is_some());
     assert_eq!(ledger.calibration, None, "the run measures the ceiling itself");
@@ -78,7 +78,7 @@ fn generated_data_a_calibration_and_checkpoints_are_part_of_a_run() {
     };
     let settled = settle(ask.read().unwrap(), &host, &Solo::new(), &Stop::default()).unwrap();
     let settled = settled.make_data(&Solo::new(), &SilentObserver, &Stop::default()).unwrap();
-    let ledger = run(&settled, &settled.plan, true).unwrap();
+    let ledger = run(&settled, &settled.plan, CalibrationTime::BeforeRun).unwrap();
     is_complete(&ledger, &host);
     assert!(ledger.calibration.is_some());
     assert_eq!(ledger.checkpoints.saves.len() as u64, settled.plan.saves());
@@ -86,7 +86,7 @@ fn generated_data_a_calibration_and_checkpoints_are_part_of_a_run() {
     assert!(modes.contains(&"data_folder") && modes.contains(&"checkpoint_folder"), "{modes:?}");
     // A variant of the same settled run.
     let null = settled.plan.on_null_backend();
-    let ledger = run(&settled, &null, false).unwrap();
+    let ledger = run(&settled, &null, CalibrationTime::Never).unwrap();
     assert!(ledger.checkpoints.saves.is_empty() && ledger.calibration.is_none());
     assert!(ledger.conditions.modes["store"].observed.contains("null"), "{:?}", ledger.conditions.modes);
 }
@@ -100,7 +100,7 @@ fn checkpoints_without_training_return_a_complete_ledger() {
             .unwrap();
     assert!(settled.plan.training.is_none());
     settled.check_host(&settled.plan, &Solo::new(), &Stop::default()).unwrap();
-    let ledger = run(&settled, &settled.plan, true).unwrap();
+    let ledger = run(&settled, &settled.plan, CalibrationTime::BeforeRun).unwrap();
     is_complete(&ledger, &host);
     assert_eq!((ledger.checkpoints.saves.len(), ledger.checkpoints.restores.len()), (2, 1));
     let verdict = judge(&Case { plan: Some(&settled.plan), ledger: &ledger });

@@ -10,7 +10,7 @@ use engine::host::{self, Host};
 use model::ledger::{Ledger, Phase};
 use model::units::Nanos;
 use model::verdict::{Status, Verdict};
-use session::{Ask, Asked, MeasuredRun, RunTask, Settled, check_folder, measure, settle};
+use session::{Ask, Asked, CalibrationTime, MeasuredRun, RunTask, Settled, check_folder, measure, settle};
 
 use super::{ask_at, read, results_folder, stop_on_signals};
 use crate::cluster;
@@ -83,7 +83,8 @@ pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
     let _fresh = writes.then(check_writable).transpose().map_err(Failure::refused)?;
     let show = ProgressMode::choose(flags.output.quiet);
     let settled = settled.make_data(world, &show, &stop)?;
-    let (plan, calibrate) = (&settled.plan, !flags.no_calibration);
+    let calibrate = if flags.no_calibration { CalibrationTime::Never } else { CalibrationTime::BeforeRun };
+    let plan = &settled.plan;
     let task = RunTask { plan, calibrate, share: false, world, observer: &show, stop: &stop };
     let measured = measure(&settled, &task)?;
     let stop = stop.with_patience(settled.asked.stall_timeout());

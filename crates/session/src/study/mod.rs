@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use crate::error::Error;
 use crate::members::{SharedFailure, of_member_0};
 use crate::observe::Observer;
-use crate::run::{MeasuredRun, RunTask, measure};
+use crate::run::{CalibrationTime, MeasuredRun, RunTask, measure};
 use crate::settle::Settled;
 
 /// What a front end shows and records of a study.
@@ -126,8 +126,10 @@ impl StudyControl<'_> {
     /// measures it once, where it counts most.
     fn measure(&self, settled: &Settled<'_>, plan: &Plan) -> Result<MeasuredRun, Error> {
         let StudyControl { world, observer, stop } = *self;
-        let measured =
-            measure(settled, &RunTask { plan, calibrate: false, share: true, world, observer, stop })?;
+        let measured = measure(
+            settled,
+            &RunTask { plan, calibrate: CalibrationTime::Never, share: true, world, observer, stop },
+        )?;
         // A stop request at another member ends the study here, too.
         if measured.ledger.interrupted {
             stop.wish();
