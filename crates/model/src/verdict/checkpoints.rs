@@ -30,6 +30,9 @@ pub(super) fn complete(case: &CheckpointCase<'_>) -> RuleResult {
 pub(super) fn saved(case: &CheckpointCase<'_>) -> RuleResult {
     let saves = &case.ledger.checkpoints.saves;
     if case.planned == 0 && saves.is_empty() {
+        if matches!(case.plan.schedule, Schedule::Alone { .. }) {
+            return RuleResult::pass("the run restores only");
+        }
         return RuleResult::note("the run ends before the first checkpoint is due")
             .with_remedy("train longer, or save checkpoints more often");
     }
@@ -153,9 +156,13 @@ mod tests {
     use crate::verdict::{self, Case, Status, Verdict};
 
     fn plan(more: &str) -> CheckpointPlan {
+        planned(1, more)
+    }
+
+    fn planned(saves: u64, more: &str) -> CheckpointPlan {
         let text = format!(
             "workflow: {{train: false, checkpoint: true}}\n\
-             checkpoint: {{num_checkpoints_write: 1, num_checkpoints_read: 1, fsync: true{more}}}"
+             checkpoint: {{num_checkpoints_write: {saves}, num_checkpoints_read: 1, fsync: true{more}}}"
         );
         let spec = read(WorkloadSource { name: "test", text: &text }, &[]).unwrap().spec;
         let last = buffered().clone();
@@ -207,6 +214,13 @@ mod tests {
             let verdict = judge(&whole, change);
             assert_eq!(verdict.broken().collect::<Vec<_>>(), [rule], "{verdict:?}");
         }
+    }
+
+    #[test]
+    fn a_run_that_only_restores_need_not_save() {
+        let verdict = judge(&planned(0, ""), |ledger| ledger.checkpoints.saves.clear());
+        let saved = verdict.rules.iter().find(|finding| finding.rule == "checkpoints-saved").unwrap();
+        assert_eq!((verdict.status, saved.outcome), (Status::Valid, RuleOutcome::Pass), "{verdict:?}");
     }
 
     #[test]
