@@ -7,6 +7,7 @@ pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod generate;
 pub(crate) mod inspect;
+pub(crate) mod performed;
 pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod saved;

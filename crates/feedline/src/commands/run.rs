@@ -6,19 +6,20 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use clap::Args;
 use engine::World;
-use engine::host::{self, Host};
+use engine::host::Host;
 use model::ledger::{Ledger, Phase};
 use model::units::Nanos;
 use model::verdict::{Status, Verdict};
-use session::{Ask, Asked, CalibrationTime, MeasuredRun, RunTask, Settled, check_folder, measure, settle};
+use model::warning::Warning;
+use session::{Ask, Asked, CalibrationTime, MeasuredRun, check_folder};
 
+use super::performed::{PerformedRun, RunSetup};
 use super::{ask_at, read, results_folder, stop_on_signals};
-use crate::cluster;
 use crate::exit::{CommandResult, Exit, Failure};
 use crate::flags::cluster::ClusterFlags;
 use crate::flags::{CacheFlags, CheckpointFlags, DataFlags, OutputFlags, WorkloadFlags, some_time};
 use crate::progress::ProgressMode;
-use crate::report::result::{Outcome, PeakMemory};
+use crate::report::result::Outcome;
 use crate::report::{self, folder, text};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -66,36 +67,27 @@ pub(crate) fn run(flags: &RunFlags, world: &dyn World) -> CommandResult {
     let asked = read(ask)?;
     check_advice(flags, &asked)?;
     let results = results_folder(flags.results_dir.as_deref(), &asked.spec);
-    let host = Host::look();
-    // Only process 0 writes results.
-    let (stop, writes) = (stop_on_signals()?, world.member() == 0);
-    let settled = settle(asked, &host, world, &stop)?;
-    let settling = cluster::begun();
-    if writes {
-        check_folder(&results, "results folder")?;
-    }
-    settled.check_host(&settled.plan, world, &stop)?;
-    if !flags.output.quiet {
-        report::warnings(&settled.asked.warnings);
-    }
-    settled.check_data(world, &stop)?;
-    let check_writable = || folder::check_writable(&results, &settled.plan.workload);
-    let _fresh = writes.then(check_writable).transpose().map_err(Failure::refused)?;
-    let show = ProgressMode::choose(flags.output.quiet);
-    let settled = settled.make_data(world, &show, &stop)?;
+    let (host, show, stop) = (Host::look(), ProgressMode::choose(flags.output.quiet), stop_on_signals()?);
     let calibrate = if flags.no_calibration { CalibrationTime::Never } else { CalibrationTime::BeforeRun };
-    let plan = &settled.plan;
-    let task = RunTask { plan, calibrate, share: false, world, observer: &show, stop: &stop };
-    let measured = measure(&settled, &task)?;
-    let stop = stop.with_patience(settled.asked.stall_timeout());
-    let lost = world.agree(Ok(()), &stop).err().filter(|ended| ended.cause.is_noticed());
-    match (lost, session::fault(&measured.ledger)) {
-        // What a lost process did is not known, so there is no result.
-        (Some(_), Some(fault)) => Err(fault.into()),
-        (Some(lost), None) => Err(Failure::incomplete(lost)),
-        (None, Some(fault)) if !writes => Err(fault.into()),
-        (None, _) if !writes => Ok(Exit::of(measured.verdict.status)),
-        (None, _) => conclude(flags, &settled, &measured, settling, &results),
+    // Only process 0 writes results.
+    let writes = world.member() == 0;
+    let warn = |warnings: &[Warning]| {
+        if !flags.output.quiet {
+            report::warnings(warnings);
+        }
+    };
+    let setup = RunSetup { host: &host, world, observer: &show, calibrate, warn: &warn, stop: &stop };
+    let (run, _fresh) = setup.perform(asked, |settled| {
+        let check_writable = || {
+            check_folder(&results, "results folder")?;
+            folder::check_writable(&results, &settled.plan.workload).map_err(Failure::refused)
+        };
+        writes.then(check_writable).transpose()
+    })?;
+    match session::fault(&run.measured.ledger) {
+        Some(fault) if !writes => Err(fault.into()),
+        _ if !writes => Ok(Exit::of(run.measured.verdict.status)),
+        _ => conclude(flags, &run, &results),
     }
 }
 
@@ -114,24 +106,8 @@ fn check_advice(flags: &RunFlags, asked: &Asked) -> Result<(), Failure> {
     }
 }
 
-fn conclude(
-    flags: &RunFlags,
-    settled: &Settled<'_>,
-    MeasuredRun { ledger, verdict }: &MeasuredRun,
-    settling: Nanos,
-    results: &Path,
-) -> CommandResult {
-    let outcome = Outcome {
-        plan: &settled.plan,
-        spec: &settled.asked.spec,
-        ledger,
-        verdict,
-        host: settled.host,
-        warnings: &settled.asked.warnings,
-        settling,
-        peak_rss_bytes: PeakMemory::new(host::peak_rss_bytes),
-        between_failures: flags.advise,
-    };
+fn conclude(flags: &RunFlags, run: &PerformedRun<'_>, results: &Path) -> CommandResult {
+    let (outcome, MeasuredRun { ledger, verdict }) = (run.outcome(flags.advise), &run.measured);
     if let Some(fault) = session::fault(ledger).filter(|_| !saw_something(ledger)) {
         return Err(fault.into());
     }
